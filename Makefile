@@ -1,0 +1,68 @@
+# `make help` lists the targets. Everything is installed into $(VENV), nothing outside this folder.
+
+VENV ?= .venv
+# The first of these that is a Python >= 3.11; `make study PYTHON=/path/to/python` decides otherwise.
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.14 python; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+# Where to find PyTorch first. Without an NVIDIA GPU, https://download.pytorch.org/whl/cpu saves gigabytes.
+TORCH_INDEX ?=
+
+BIN := $(VENV)/bin
+READY := $(VENV)/.installed
+LAB := $(VENV)/.installed-lab
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --no-compile --constraint constraints.txt
+STRIP := $(BIN)/nbstripout --keep-id --extra-keys "metadata.papermill metadata.language_info cell.metadata.papermill cell.metadata.execution"
+NOTEBOOKS := $(sort $(wildcard notebooks/*.ipynb))
+
+.DEFAULT_GOAL := help
+.PHONY: help study test lint format report lab clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@echo
+	@echo "Without an NVIDIA GPU:  make study TORCH_INDEX=https://download.pytorch.org/whl/cpu"
+
+study: $(READY) ## measure the default grid on this machine, execute the notebooks, build the report
+	@$(BIN)/python -m multigpu study
+
+test: $(READY) ## run every test
+	@$(BIN)/python -m pytest -q
+
+lint: $(READY) ## check format, style and types, and that notebooks carry no outputs
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(if $(NOTEBOOKS),$(STRIP) --verify $(NOTEBOOKS))
+
+format: $(READY) ## format code and notebooks, drop the notebooks' outputs
+	$(BIN)/ruff check --fix-only --quiet .
+	$(BIN)/ruff format .
+	$(if $(NOTEBOOKS),$(STRIP) $(NOTEBOOKS))
+
+report: $(READY) ## build the report from the Records there are; measure nothing
+	@$(BIN)/python -m multigpu report
+
+lab: $(LAB) ## open the notebooks in JupyterLab
+	@$(BIN)/python -m jupyter lab --notebook-dir=.
+
+clean: ## remove what was built and every cache; Records, figures and the environment stay
+	rm -rf build .pytest_cache .ruff_cache .mypy_cache .hypothesis
+	find src tests notebooks report -name __pycache__ -prune -exec rm -rf {} + -o -name .ipynb_checkpoints -prune -exec rm -rf {} +
+
+# The environment. The stamp is newer than what decides its content, or the environment is brought up to date.
+$(READY): pyproject.toml constraints.txt
+	@test -n "$(PYTHON)" || { echo "No Python >= 3.11 was found: install one, or name it with PYTHON=/path/to/python." >&2; exit 2; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+		echo "PYTHON=$(PYTHON) is $$($(PYTHON) --version 2>&1): Python 3.11 or later is needed." >&2; exit 2; }
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV) || { \
+		echo "$(PYTHON) cannot create an environment in $(VENV): on Debian and Ubuntu, apt-get install python3-venv." >&2; exit 2; }
+	@if [ -z "$(TORCH_INDEX)" ] && [ "$$(uname -s)" = Linux ] && [ ! -e /proc/driver/nvidia/version ]; then \
+		echo "No NVIDIA driver was found: TORCH_INDEX=https://download.pytorch.org/whl/cpu saves gigabytes of CUDA libraries."; fi
+	@echo "Installing into $(VENV); this takes a few minutes, once."
+	$(if $(TORCH_INDEX),$(PIP) --extra-index-url $(TORCH_INDEX) torch)
+	$(PIP) --editable '.[dev]'
+	@touch $@
+
+$(LAB): $(READY)
+	$(PIP) --editable '.[lab]'
+	@touch $@

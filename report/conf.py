@@ -1,0 +1,61 @@
+"""Sphinx configuration of the report. `python -m multigpu report` copies this folder and builds the copy."""
+
+from docutils import nodes
+from docutils.utils.math.latex2mathml import tex2mathml
+
+project = "multigpu"
+html_title = "Placing a training step on GPUs"
+author = "The multigpu maintainers"
+language = "en"
+
+extensions = ["myst_nb"]
+exclude_patterns = ["generated"]
+source_suffix = {".md": "myst-nb", ".ipynb": "myst-nb"}
+
+# Notebooks arrive executed; their progress bars were on stderr.
+nb_execution_mode = "off"
+nb_output_stderr = "remove"
+nb_ipywidgets_js = {}  # by default two scripts of a content delivery network
+nb_code_prompt_show = "code"
+nb_code_prompt_hide = "hide the code"
+nb_mime_priority_overrides = [("html", "image/svg+xml", 5), ("html", "text/html", 6)]
+myst_enable_extensions = ["attrs_block", "attrs_inline", "colon_fence", "deflist", "dollarmath"]
+myst_heading_anchors = 3
+suppress_warnings = ["mystnb.unknown_mime_type"]
+
+html_theme = "sphinx_book_theme"
+html_static_path = ["_static"]
+html_css_files = ["report.css"]
+html_js_files = [("report.js", {"defer": "defer"})]
+html_copy_source = True  # the download button of a notebook's page
+html_show_sphinx = False
+html_theme_options = {
+    "home_page_in_toc": True,
+    "show_navbar_depth": 1,
+    "show_toc_level": 2,
+    "use_fullscreen_button": False,
+    "use_download_button": True,
+    "back_to_top_button": False,
+    "article_header_end": ["article-header-buttons.html"],
+    "footer_content_items": [],
+    "navbar_persistent": [],
+    "pygments_light_style": "tango",
+    "pygments_dark_style": "github-dark",
+}
+html_sidebars = {"**": ["navbar-logo.html", "search-button-field.html", "sbt-sidebar-nav.html"]}
+
+
+def math_inline(translator, node):
+    """Formulas become MathML while the report is built: pages need no script, no fonts and no network for them."""
+    translator.body.append(tex2mathml(node.astext()))
+    raise nodes.SkipNode
+
+
+def math_block(translator, node):
+    translator.body.append(f'<div class="math">{tex2mathml(node.astext(), as_block=True)}</div>')
+    raise nodes.SkipNode
+
+
+def setup(app):
+    app.add_html_math_renderer("mathml", (math_inline, None), (math_block, None))
+    app.config.html_math_renderer = "mathml"

@@ -1,0 +1,7 @@
+"""`python -m multigpu`."""
+
+import sys
+
+from multigpu.cli import main
+
+sys.exit(main())

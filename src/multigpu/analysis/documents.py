@@ -1,0 +1,40 @@
+"""The documents' own figures for the Runs that rebuild them: which published row stands beside which of ours."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+
+from multigpu.analysis.wording import missing
+
+FIXED_LENGTH = 100
+"""Words a sentence in Exp5, which is Exp4 with sentences of one length."""
+DOCUMENT_GPU = "P100"
+
+
+def published_experiments() -> pd.DataFrame:
+    """000's tables: experiment, batch_size, gpus, total_time_s, words_per_s, speedup (the first row of a table has none)."""
+    from multigpu.published import load_published
+
+    return load_published("000_experiments")
+
+
+def experiment_of(row: Mapping[str, Any]) -> str:
+    """The experiment of document 000 that this point rebuilds, or "".
+
+    Exp5 is Exp4 with 100 words in every sentence; Exp1 to Exp4 ran on real lengths, so a point of fixed length rebuilds none of
+    them. The machine, the framework and the precision differ: what stands beside each other are answers to one question.
+    """
+    if row["model"] != "nmt000" or row["scaling"] != "weak":
+        return ""
+    if not missing(row["sequence_length"]):
+        return "Exp5" if row["placement"] == "exp4" and row["sequence_length"] == FIXED_LENGTH else ""
+    number = str(row["placement"])[3:]
+    return f"Exp{number}" if str(row["placement"]).startswith("exp") and number in ("1", "2", "3", "4") else ""
+
+
+def document_rows(row: Mapping[str, Any], published: pd.DataFrame) -> pd.DataFrame:
+    """The published rows of the experiment and batch that this point rebuilds, one a number of GPUs; empty if there is none."""
+    return published[(published["experiment"] == experiment_of(row)) & (published["batch_size"] == row["batch_size"])].sort_values("gpus")

@@ -1,0 +1,136 @@
+"""Findings: sentences computed from the scaling table, or None where the data do not support one.
+
+Nothing here is typed as a result. A difference is a finding only where the two intervals do not overlap; what was measured
+once has no interval and supports none.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pandas as pd
+
+from multigpu.analysis.metrics import JOB, WAY
+from multigpu.analysis.style import look
+from multigpu.analysis.wording import TELLING, bytes_text, decimals, describe, devices_text, percent_text, plural, telling
+
+PANEL = (*JOB, "scaling", *(field for field in WAY if field not in ("placement", "framework", "framework_version")))
+"""What all lines of one panel have in common: they differ by placement and framework alone."""
+
+
+def panels(table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
+    """The table in panels, each with its name: the model and what tells it from the other panels of that model."""
+    if table.empty:
+        return
+    own = [field for field in TELLING if field not in ("framework", "framework_version", "scaling")]  # "a GPU" says weak, "in all" strong
+    fields = telling(table, own)
+    for _, group in table.groupby(list(PANEL), dropna=False, sort=False):
+        row = group.iloc[0].to_dict()
+        yield describe(row, fields[row["model"]]) or describe(row, ["model", "batch_size"]), group
+
+
+def line_name(row: Any, table: pd.DataFrame) -> str:
+    """The placement's label, with the framework where the table has several."""
+    label = look(row["placement"]).label
+    return f"{label}, {row['framework']}" if table["framework"].nunique() > 1 else label
+
+
+def extremes(panel: pd.DataFrame, value: str) -> tuple[pd.Series, pd.Series] | None:
+    """(best, worst) row of the panel on its most devices, by `value`, if their intervals do not overlap.
+
+    Independent replicas are a ceiling and no placement to choose, so they are left out.
+    """
+    rows = panel[(panel["placement"] != "independent") & panel[value].notna() & panel[f"{value}_low"].notna()]
+    rows = rows[rows["devices"] == rows["devices"].max()]
+    if len(rows) < 2 or rows["devices"].iloc[0] < 2:
+        return None
+    best, worst = rows.loc[rows[value].idxmax()], rows.loc[rows[value].idxmin()]
+    return (best, worst) if best[f"{value}_low"] > worst[f"{value}_high"] else None
+
+
+def widest(table: pd.DataFrame, value: str) -> tuple[str, pd.Series, pd.Series] | None:
+    """The panel's name, best and worst row of the largest ratio between placements that intervals support."""
+    found = [(name, *pair) for name, panel in panels(table) if (pair := extremes(panel, value))]
+    return max(found, key=lambda item: math.log(item[1][value] / item[2][value]), default=None)
+
+
+def _where(name: str, table: pd.DataFrame) -> str:
+    return f"{name}: " if sum(1 for _ in panels(table)) > 1 else ""
+
+
+def scaling_finding(table: pd.DataFrame, value: str = "efficiency") -> str | None:
+    """Which placement scales and which does not; `table` of `scaling_table`, `value` efficiency or efficiency_best."""
+    found = widest(table, value)
+    if found:
+        name, best, worst = found
+        on = devices_text(best["devices"], best["device_type"])
+        reach, least = (percent_text(row[value]) for row in (best, worst))
+        return (
+            f"{_where(name, table)}on {on} {line_name(best, table)} reaches {reach} of perfect scaling, {line_name(worst, table)} {least}"
+        )
+    rows = table[(table["placement"] != "independent") & table[f"{value}_low"].notna() & (table["devices"] > 1)]
+    if rows.empty:
+        return None
+    row = rows.loc[rows["devices"].idxmax()]
+    several = rows[rows["devices"] == row["devices"]]
+    on = devices_text(row["devices"], row["device_type"])
+    if several["placement"].nunique() > 1:
+        low, high = (percent_text(share) for share in (several[value].min(), several[value].max()))
+        return f"On {on} intervals do not tell the placements apart: {low} to {high} of perfect scaling"
+    reach = percent_text(row[value], row[f"{value}_low"], row[f"{value}_high"])
+    return f"On {on} {line_name(row, table)} reaches {reach} of perfect scaling"
+
+
+def throughput_finding(table: pd.DataFrame) -> str | None:
+    """How much faster one placement is than another at most devices, in units/s."""
+    found = widest(table, "rate")
+    if not found:
+        return None
+    name, best, worst = found
+    times = best["rate"] / worst["rate"]
+    on = devices_text(best["devices"], best["device_type"])
+    by = f"{times:.1f} times as fast as" if times >= 1.5 else f"{100 * (times - 1):.0f}% faster than"
+    return f"{_where(name, table)}on {on} {line_name(best, table)} is {by} {line_name(worst, table)}"
+
+
+def bytes_finding(table: pd.DataFrame) -> str | None:
+    """Which placement copies most in a step, and how many times as much as the one that copies least. Counted: needs no interval.
+
+    What is handed to an all-reduce is left out: how much of it travels depends on the library's algorithm.
+    """
+    found: list[tuple[float, str, pd.Series, pd.Series]] = []
+    for name, panel in panels(table[table["moved_bytes"].gt(0) & table["moved_bytes_all_reduce"].eq(0)]):
+        rows = panel[panel["devices"] == panel["devices"].max()]
+        most, least = rows.loc[rows["moved_bytes"].idxmax()], rows.loc[rows["moved_bytes"].idxmin()]
+        found.append((most["moved_bytes"] / least["moved_bytes"], name, most, least))
+    if not found:
+        return None
+    times, name, most, least = max(found, key=lambda item: item[0])
+    on = devices_text(most["devices"], most["device_type"])
+    text = f"{_where(name, table)}on {on} a step of {line_name(most, table)} copies {bytes_text(most['moved_bytes'])}"
+    return text + (f", {times:.1f} times as much as {line_name(least, table)}" if times >= 1.05 else "")
+
+
+SETTLED = 0.05
+"""A step counts as settled from where the largest rank's times stay within this share of the timed median."""
+
+
+def settled_step(times: Sequence[float], timed_from: int, median: float) -> int:
+    """The first step after which every warm-up step lies within 5% of the timed median; `timed_from` if only then."""
+    step = timed_from
+    while step > 0 and abs(times[step - 1] / median - 1) <= SETTLED:
+        step -= 1
+    return step
+
+
+def warmup_finding(first_ratios: Sequence[float], settled: Sequence[int]) -> str | None:
+    """How slow the first step is and when steps settle; ratios of the first step to the median timed step, one a Run."""
+    if not first_ratios:
+        return None
+    low, high = (f"{value:.{decimals(value, 2)}f}" for value in (min(first_ratios), max(first_ratios)))
+    ratio = low if low == high else f"{low} to {high}"
+    if max(settled) == 0:
+        return f"Steps are steady from the first: it takes {ratio} times a timed step"
+    return f"The first step takes {ratio} times as long as a timed one; times settle after {plural(max(settled), 'step')}"

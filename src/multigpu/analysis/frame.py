@@ -1,0 +1,245 @@
+"""Records as one tidy frame: a row each, every column named with its unit, checked before anything is computed from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import pandas as pd
+import pandera.pandas as pa
+
+from multigpu.analysis.formulas import jitter, throughput
+from multigpu.placements.traffic import KINDS
+from multigpu.record import Measurement, Record, RecordStore
+from multigpu.run import Run
+
+FRAMEWORK_PACKAGES = {"torch": ("torch",), "tensorflow": ("tensorflow", "tensorflow-cpu")}
+
+# Run fields but `data`: paths differ between machines; `input_label` and `input_fingerprint` say what was read.
+RUN_FIELDS = tuple(name for name in Run.model_fields if name != "data")
+
+_RUN_TYPES = {
+    "devices": "int64",
+    "batch_size": "int64",
+    "seed": "int64",
+    "warmup_steps": "int64",
+    "timed_steps": "int64",
+    "sequence_length": "Int64",
+}
+
+IDENTITY: dict[str, str] = {
+    "key": "string",
+    "attempt": "int64",
+    "repeat": "int64",
+    **dict.fromkeys(("status", "reason", "machine", "gpu", "cpu", "launch_id", "measured_at", "commit"), "string"),
+    "clean_tree": "bool",
+    "framework_version": "string",
+    "timing_version": "int64",
+    **dict.fromkeys(("input_label", "input_fingerprint"), "string"),
+    **{name: _RUN_TYPES.get(name, "string") for name in RUN_FIELDS},
+    "unit": "string",
+}
+"""Columns that every row has (`sequence_length` and `layout` only where they mean something)."""
+
+MEASURED: dict[str, str] = {
+    **dict.fromkeys(("units", "padded_units"), "Int64"),
+    **dict.fromkeys(("wall_s", "step_time_s", "units_per_s", "padded_units_per_s", "event_step_time_s", "jitter_s"), "float64"),
+    "peak_memory_gib": "float64",
+    **{f"moved_bytes_{kind}": "Int64" for kind in KINDS},
+    **{f"predicted_bytes_{kind}": "Int64" for kind in KINDS},
+    "moved_bytes": "Int64",
+    "host_threads": "Int64",
+    **dict.fromkeys(
+        ("startup_s", "build_s", "warmup_s", "total_s", "overhead_s", "loss_first", "loss_last", "parameter_change"), "float64"
+    ),
+    "flags": "string",
+    **dict.fromkeys(("sm_clock_mhz", "power_w", "temperature_c"), "float64"),
+}
+"""Columns that are missing (NaN or NA) where the status is not ok."""
+
+COLUMNS = IDENTITY | MEASURED
+
+_OFTEN_ABSENT = {"sequence_length", "layout", "loss_first", "loss_last", "sm_clock_mhz", "power_w", "temperature_c", "peak_memory_gib"}
+STATUSES = ("ok", "out_of_memory", "timeout", "unsupported", "failed")
+
+
+def _positive_where_ok(frame: pd.DataFrame) -> Any:
+    measured = frame[["wall_s", "step_time_s", "units_per_s"]].gt(0).all(axis=1) & frame["units"].gt(0).fillna(False)
+    return frame["status"].ne("ok") | measured
+
+
+def _missing_where_not_ok(frame: pd.DataFrame) -> Any:
+    return frame["status"].eq("ok") | frame[list(MEASURED)].isna().all(axis=1)
+
+
+def _padding_only_adds(frame: pd.DataFrame) -> Any:
+    return frame["padded_units"].ge(frame["units"]).fillna(True)
+
+
+def _rate_is_units_over_time(frame: pd.DataFrame) -> Any:
+    difference = (frame["units_per_s"] * frame["wall_s"] - frame["units"].astype("float64")).abs()
+    return frame["status"].ne("ok") | difference.le(1e-6 * frame["units"].astype("float64"))
+
+
+_VALUES = {
+    "status": pa.Check.isin(STATUSES, error=f"status is one of {', '.join(STATUSES)}"),
+    "devices": pa.Check.ge(1, error="devices are at least 1"),
+    "unit": pa.Check.isin(["words", "images"], error="the unit is words or images"),
+}
+
+SCHEMA = pa.DataFrameSchema(
+    {
+        name: pa.Column(
+            dtype,
+            nullable=name in MEASURED or name in _OFTEN_ABSENT,
+            checks=_VALUES.get(name),
+        )
+        for name, dtype in COLUMNS.items()
+    },
+    checks=[
+        pa.Check(_positive_where_ok, error="a row with status ok has a positive time and positive units"),
+        pa.Check(_missing_where_not_ok, error="a row whose status is not ok has no measured value"),
+        pa.Check(_padding_only_adds, error="padded units are at least the units"),
+        pa.Check(_rate_is_units_over_time, error="units_per_s is units / wall_s"),
+    ],
+    unique=["machine", "key", "attempt"],
+)
+
+
+def check_frame(frame: pd.DataFrame) -> pd.DataFrame:
+    """`frame` itself, if it keeps the schema.
+
+    Raises:
+        ValueError: a column is missing, unknown, of a wrong type, or a row contradicts itself; one sentence says which.
+    """
+    if list(frame.columns) != list(COLUMNS):
+        missing = [name for name in COLUMNS if name not in frame.columns]
+        unknown = [str(name) for name in frame.columns if name not in COLUMNS]
+        what = (
+            f"it lacks {', '.join(missing)}" if missing else f"it has {', '.join(unknown)}" if unknown else "its columns are out of order"
+        )
+        raise ValueError(f"this is no frame of Records: {what}")
+    try:
+        return SCHEMA.validate(frame)
+    except (pa.errors.SchemaError, pa.errors.SchemaErrors) as error:
+        column = getattr(getattr(error, "schema", None), "name", None)
+        check = getattr(getattr(error, "check", None), "error", None)
+        why = check or str(error).splitlines()[0]
+        raise ValueError(f"the Records do not make a valid frame{f' (column {column})' if column else ''}: {why}") from None
+
+
+def frame_of(records: Iterable[Record]) -> pd.DataFrame:
+    """The frame of `records`, one row each in their order; without any, an empty frame with every column.
+
+    Raises:
+        ValueError: a Record contradicts itself (see `check_frame`).
+    """
+    rows = [_row(record) for record in records]
+    columns = {name: pd.Series([row.get(name) for row in rows], dtype=dtype) for name, dtype in COLUMNS.items()}
+    return check_frame(pd.DataFrame(columns))
+
+
+def as_store(store: RecordStore | Path | str) -> RecordStore:
+    """`store` itself, or the store in that folder."""
+    return store if isinstance(store, RecordStore) else RecordStore(Path(store))
+
+
+def load_frame(store: RecordStore | Path | str, machine: str | None = None) -> pd.DataFrame:
+    """The frame of every Record in `store`, the latest attempt of each, or of those of one machine.
+
+    Raises:
+        ValueError: a file is no Record, or a Record contradicts itself; the sentence names it.
+    """
+    return frame_of(record for record in as_store(store) if machine is None or record.machine.name == machine)
+
+
+def _row(record: Record) -> dict[str, Any]:
+    run, machine = record.run, record.machine
+    packages = FRAMEWORK_PACKAGES[run.framework]
+    row = {name: getattr(run, name) for name in RUN_FIELDS} | {
+        name: getattr(record, name) for name in IDENTITY if name in Record.model_fields and name != "machine"
+    }
+    row |= {
+        "machine": machine.name,
+        "gpu": machine.gpus[0] if machine.gpus else "",
+        "cpu": machine.cpu,
+        "framework_version": next((record.versions[name] for name in packages if name in record.versions), "none"),
+        "unit": run.description.unit,
+    }
+    if record.status == "ok" and record.measurement is not None:
+        row |= _measured(run, record.measurement)
+    return row
+
+
+def _measured(run: Run, m: Measurement) -> dict[str, Any]:
+    timed = [times[run.warmup_steps :] for times in m.step_time_s]  # [rank][timed step]
+    slowest = max(timed, key=sum, default=[])
+    states = m.device_states
+    return {
+        "units": m.units,
+        "padded_units": m.padded_units,
+        "wall_s": m.wall_s,
+        "step_time_s": m.wall_s / run.timed_steps,
+        "units_per_s": throughput(m.units, m.wall_s) if m.wall_s > 0 else None,
+        "padded_units_per_s": throughput(m.padded_units, m.wall_s) if m.wall_s > 0 else None,
+        "event_step_time_s": fmean(m.event_time_s) / run.timed_steps if m.event_time_s else None,
+        "jitter_s": jitter(slowest),
+        "peak_memory_gib": max(m.peak_memory_gib, default=None),
+        **{f"moved_bytes_{kind}": m.moved_bytes.get(kind, 0) for kind in KINDS},
+        **{f"predicted_bytes_{kind}": m.predicted_bytes.get(kind, 0) for kind in KINDS},
+        "moved_bytes": sum(m.moved_bytes.values()),
+        "host_threads": m.host_threads,
+        "startup_s": m.startup_s,
+        "build_s": m.build_s,
+        "warmup_s": m.warmup_s,
+        "total_s": m.total_s,
+        "overhead_s": m.total_s - m.warmup_s - m.wall_s,
+        "loss_first": m.loss[0] if m.loss else None,
+        "loss_last": m.loss[-1] if m.loss else None,
+        "parameter_change": m.parameter_change,
+        "flags": ", ".join(m.flags),
+        "sm_clock_mhz": fmean(s.sm_clock_mhz for s in states) if states else None,
+        "power_w": fmean(s.power_w for s in states) if states else None,
+        "temperature_c": fmean(s.temperature_c for s in states) if states else None,
+    }
+
+
+STEP_COLUMNS = {"key": "string", "rank": "int64", "step": "int64", "timed": "bool", "step_time_s": "float64"}
+
+
+def step_times(store: RecordStore | Path | str, keys: Sequence[str]) -> pd.DataFrame:
+    """Every step of the Records called `keys`, warm-up included: a row a rank and step (key, rank, step, timed, step_time_s).
+
+    Records without a measurement have no steps; keys that `store` does not hold are left out.
+    """
+    rows = []
+    wanted = set(keys)
+    for record in as_store(store):
+        if record.key in wanted and record.status == "ok" and record.measurement is not None:
+            for rank, times in enumerate(record.measurement.step_time_s):
+                rows += [(record.key, rank, step, step >= record.run.warmup_steps, time) for step, time in enumerate(times)]
+    return pd.DataFrame(rows, columns=list(STEP_COLUMNS)).astype(STEP_COLUMNS)
+
+
+def export(frame: pd.DataFrame, path: Path | str) -> Path:
+    """Write `frame` to `path` as its suffix says: .csv, .json (a list of rows) or .parquet.
+
+    Raises:
+        ValueError: another suffix, or the file cannot be written; one sentence says which.
+    """
+    path = Path(path)
+    try:
+        match path.suffix:
+            case ".csv":
+                frame.to_csv(path, index=False)
+            case ".json":
+                frame.to_json(path, orient="records", indent=1)
+            case ".parquet":
+                frame.to_parquet(path, index=False)
+            case suffix:
+                raise ValueError(f"cannot export to {suffix or 'a file without suffix'!r}: choose .csv, .json or .parquet")
+    except OSError as error:
+        raise ValueError(f"cannot write {path}: {error.strerror or error}") from None
+    return path

@@ -1,0 +1,136 @@
+"""What a machine cannot exceed: ceilings with their source, and the units a second they allow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import pandas as pd
+
+from multigpu.workloads import find_model
+from multigpu.workloads.base import Model
+
+TRAINING_PASSES = 3
+"""A training step costs about three forward passes: forward, gradients of the activations, gradients of the variables."""
+
+
+@dataclass(frozen=True)
+class Ceiling:
+    """One limit of one device: `value` in `unit`, how it is known, and by whom and when."""
+
+    quantity: str
+    value: float
+    unit: Literal["FLOP/s", "B/s"]
+    how: Literal["measured", "datasheet"]
+    source: str
+    date: str
+
+
+_Known = tuple[Literal["measured", "datasheet"], str, str]
+_ANCHORS: _Known = ("measured", "the study's anchors: a plain script on 8 x H200, random data", "2026")
+_SHEET: _Known = ("datasheet", "NVIDIA H200 Tensor Core GPU datasheet (SXM, without sparsity)", "2024")
+
+CEILINGS: dict[str, tuple[Ceiling, ...]] = {
+    "H200": (
+        Ceiling("bf16", 788e12, "FLOP/s", *_ANCHORS),
+        Ceiling("tf32", 494e12, "FLOP/s", *_SHEET),
+        Ceiling("fp32", 67e12, "FLOP/s", *_SHEET),
+        Ceiling("memory", 4.3e12, "B/s", *_ANCHORS),
+        Ceiling("device_link", 450e9, "B/s", *_SHEET),
+        Ceiling("host_link", 64e9, "B/s", "datasheet", "PCIe 5.0 x16, one way", "2019"),
+    )
+}
+"""By a part of the device's name. Links are one way, of one device; `memory` is a copy's bytes read plus bytes written."""
+
+
+def ceilings(gpu: str) -> dict[str, Ceiling]:
+    """The ceilings known of the device called `gpu`, by quantity; none for a device that the table does not have."""
+    return next(({c.quantity: c for c in table} for part, table in CEILINGS.items() if part in gpu), {})
+
+
+@dataclass(frozen=True)
+class Bound:
+    """Upper bounds of a rate in units/s of all devices: by arithmetic, by memory, by what moves; infinite where nothing limits.
+
+    `missing` names the ceilings that are not known, so that an infinite bound is never mistaken for a measured one.
+    """
+
+    compute: float
+    memory: float
+    communication: float
+    missing: tuple[str, ...] = ()
+
+    @property
+    def units_per_s(self) -> float:
+        """The lowest of the three: reached only if computing, memory and links overlap perfectly."""
+        return min(self.compute, self.memory, self.communication)
+
+    @property
+    def binding(self) -> str:
+        """Which of the three is the lowest; empty where none is known."""
+        bounds = {"compute": self.compute, "memory": self.memory, "communication": self.communication}
+        name = min(bounds, key=lambda k: bounds[k])
+        return name if np.isfinite(bounds[name]) else ""
+
+
+def communication_time_s(moved_bytes: Mapping[str, float], devices: int, device_link: float, host_link: float) -> float:
+    """The least seconds that one step's traffic can take, links of all devices busy both ways at once.
+
+    all_reduce: B bytes handed in by P replicas together, S = B / P each. Every device must send at least 2 (P-1)/P S
+    (Patarasu and Yuan 2009), so t = 2 (P-1)/P S / L. Copies between devices: D bytes, spread evenly at best, t = D / (P L).
+    To and from the host the two directions overlap: t = max(down, up) / (P H). L, H: one-way bytes/s of one device.
+    Devices' and host's links differ, so the slower of the two decides.
+    """
+    b = {kind: float(moved_bytes.get(kind, 0)) for kind in ("all_reduce", "device_to_device", "host_to_device", "device_to_host")}
+    between = 2 * (devices - 1) / devices * b["all_reduce"] / devices + b["device_to_device"] / devices
+    host = max(b["host_to_device"], b["device_to_host"]) / devices
+    return max(between / device_link, host / host_link)
+
+
+def bound_units_per_s(
+    model: Model,
+    gpu: str,
+    precision: str,
+    devices: int,
+    units_per_step: float,
+    moved_bytes: Mapping[str, float] | None = None,
+    memory_bytes_per_unit: float = 0.0,
+) -> Bound:
+    """The most units/s that `devices` devices called `gpu` can train.
+
+    compute: N C / (3 F), C the device's FLOP/s in `precision`, F the model's forward FLOPs a unit.
+    memory: N M / m, m the bytes a unit must pass through memory (given by the caller; 0 leaves the bound out).
+    communication: U / t, U the units of one step over all devices, t of `communication_time_s`.
+    """
+    known = ceilings(gpu)
+    missing = []
+
+    def value(quantity: str) -> float:
+        if quantity not in known:
+            missing.append(quantity)
+            return float("inf")
+        return known[quantity].value
+
+    compute = devices * value(precision) / (TRAINING_PASSES * model.forward_flops_per_unit)
+    memory = devices * value("memory") / memory_bytes_per_unit if memory_bytes_per_unit else float("inf")
+    communication = float("inf")
+    if moved_bytes and any(moved_bytes.values()):
+        seconds = communication_time_s(moved_bytes, devices, value("device_link"), value("host_link"))
+        communication = units_per_step / seconds if seconds else float("inf")
+    return Bound(compute, memory, communication, tuple(missing))
+
+
+def bounds(frame: pd.DataFrame) -> pd.DataFrame:
+    """Each ok row of the frame with its bounds: key, compute_bound, communication_bound, bound (units/s), binding, share_of_bound."""
+    numbers = ("compute_bound", "communication_bound", "bound")
+    columns = {"key": "string", **dict.fromkeys(numbers, "float64"), "binding": "string", "share_of_bound": "float64"}
+    rows = []
+    for _, row in frame[frame["status"] == "ok"].iterrows():
+        moved = {name.removeprefix("moved_bytes_"): float(row[name]) for name in frame.columns if name.startswith("moved_bytes_")}
+        model = find_model(row["workload"], row["model"])
+        found = bound_units_per_s(model, row["gpu"], row["precision"], row["devices"], row["units"] / row["timed_steps"], moved)
+        limit = found.units_per_s if np.isfinite(found.units_per_s) else float("nan")
+        rows.append((row["key"], found.compute, found.communication, limit, found.binding, row["units_per_s"] / limit))
+    return pd.DataFrame(rows, columns=list(columns)).replace({np.inf: np.nan}).astype(columns)

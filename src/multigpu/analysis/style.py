@@ -1,0 +1,123 @@
+"""How things look: a placement keeps its colour, marker and place in every order on every page; frameworks differ by line.
+
+Colours have a contrast of at least 3:1 on white and on the report's dark page (#121212), so figures need no second palette
+(`tests/analysis/test_style.py` computes both). That leaves little lightness to tell them apart in grey: markers do that. The
+first four are of Okabe and Ito's palette for all colour visions. Ink (text, axes, grid) is `currentColor` in the SVG.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any
+
+from multigpu.placements import placements
+
+INK = "#1a1b1c"
+"""Drawn with this, text and axes become `currentColor` when a figure is saved."""
+
+CEILING = "#808080"
+MAX_LINES = 7
+
+PALETTE = (
+    *("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#aa3377", "#b07a00", "#3a92cc", "#6a5acd", "#0f8f9f", "#5c9b1e"),
+    *("#9a6340", "#d1497a"),
+)
+MARKERS = ("o", "^", "s", "v", "P", "X", "<", ">", "p", "h", "d", "*")
+
+
+@dataclass(frozen=True)
+class Look:
+    """A placement's colour, marker, place in every order, and short label."""
+
+    colour: str
+    marker: str
+    order: int
+    label: str
+
+
+# in this order on every page: nothing shared, copies, one home, the host
+_KNOWN: dict[str, tuple[str, str, str]] = {
+    "independent": (CEILING, "D", "independent"),
+    "ddp": ("#0072b2", "o", "ddp"),
+    "replicated_allreduce": ("#6a5acd", "X", "all-reduce, no overlap"),
+    "replicated_copy": ("#3a92cc", ">", "replicated, copies"),
+    "fsdp": ("#0f8f9f", "p", "fsdp"),
+    "zero1": ("#5c9b1e", "h", "zero1"),
+    "exp4": ("#009e73", "s", "Exp4"),
+    "exp3": ("#cc79a7", "<", "Exp3"),
+    "ps_gpu0": ("#b07a00", "P", "server on GPU 0"),
+    "exp2": ("#d55e00", "^", "Exp2"),
+    "exp1": ("#aa3377", "v", "Exp1"),
+}
+
+FRAMEWORK_LINES: dict[str, Any] = {"torch": "-", "tensorflow": (0, (5, 2))}
+
+KINDS = {
+    "host_to_device": ("#d55e00", "", "host to device"),
+    "device_to_host": ("#b07a00", "///", "device to host"),
+    "device_to_device": ("#009e73", "...", "device to device"),
+    "all_reduce": ("#0072b2", "\\\\\\", "handed to all-reduce"),
+}
+"""Of each kind of traffic: colour, hatch, label."""
+
+
+def look(placement: str) -> Look:
+    """How `placement` looks. A name not known here gets its colour and marker by hash: the same ones on every page and machine."""
+    if placement in _KNOWN:
+        colour, marker, label = _KNOWN[placement]
+        return Look(colour, marker, list(_KNOWN).index(placement), label)
+    number = int(hashlib.sha256(placement.encode()).hexdigest()[:8], 16)
+    return Look(PALETTE[number % len(PALETTE)], MARKERS[number // len(PALETTE) % len(MARKERS)], len(_KNOWN), placement)
+
+
+def in_order(names: Any) -> list[str]:
+    """The placements of `names`, each once, in the order of every page."""
+    return sorted(set(names), key=lambda name: (look(name).order, name))
+
+
+def title(placement: str) -> str:
+    """A placement's short label with what it does: "Exp2 (variables, embeddings and update on the CPU)"."""
+    row = placements().get(placement)
+    text = row.title if row else ""
+    lowered = text if text[:2].isupper() else text[:1].lower() + text[1:]
+    label = look(placement).label
+    return f"{label} ({lowered})" if text and not lowered.startswith(label) else lowered or label
+
+
+RC: Any = {
+    "figure.facecolor": "none",
+    "savefig.facecolor": "none",
+    "axes.facecolor": "none",
+    "font.family": "DejaVu Sans",
+    "font.size": 9,
+    "axes.titlesize": 9,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.labelsize": 8.5,
+    "xtick.labelsize": 8.5,
+    "ytick.labelsize": 8.5,
+    "text.color": INK,
+    "axes.edgecolor": INK,
+    "axes.labelcolor": INK,
+    "axes.titlecolor": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "grid.color": INK,
+    "grid.alpha": 0.14,
+    "grid.linewidth": 0.8,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.8,
+    "lines.linewidth": 1.6,
+    "lines.markersize": 5.5,
+    "hatch.linewidth": 0.8,
+    "legend.frameon": False,
+    "legend.fontsize": 8.5,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "multigpu",
+    "path.simplify": False,
+}
+"""Matplotlib's settings for every figure of the study."""

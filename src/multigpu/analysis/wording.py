@@ -1,0 +1,199 @@
+"""Numbers and Runs in words, the same on every page: "3.85 M words/s (3.80 to 3.90)", "batch 128 a GPU, bf16, eager"."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+MODEL_NAMES = {
+    "nmt000": "NMT of 000",
+    "nmt004": "NMT of 004",
+    "nmt_catalogs": "NMT (catalogs)",
+    "nmt_small": "small NMT",
+    "nmt_tiny": "tiny NMT",
+    "resnet50_v1": "ResNet-50 v1",
+    "resnet50_v1.5": "ResNet-50 v1.5",
+    "resnet20": "ResNet-20",
+    "resnet_small": "small ResNet",
+    "resnet_tiny": "tiny ResNet",
+}
+FRAMEWORK_NAMES = {"torch": "PyTorch", "tensorflow": "TensorFlow"}
+UNIT_NAMES = {"words": "words/s", "images": "images/s"}
+STATUS_NAMES = {
+    "out_of_memory": "out of memory",
+    "timeout": "took too long",
+    "unsupported": "not supported",
+    "failed": "failed",
+    "": "not measured",
+}
+
+# Fields that tell panels apart, in the order in which a reader wants them. The model always stands first.
+TELLING = (
+    *("model", "batch_size", "scaling", "input_label", "sequence_length", "precision", "execution", "layout", "optimizer"),
+    *("framework", "framework_version", "warmup_steps", "timed_steps", "timing_version", "machine"),
+)
+
+
+def missing(value: Any) -> bool:
+    """Whether a cell is empty: None, NaN or NA."""
+    return value is None or value is pd.NA or (isinstance(value, float) and math.isnan(value))
+
+
+def plural(count: int, one: str, many: str | None = None) -> str:
+    """The count with the word that fits it: "1 GPU", "8 GPUs"."""
+    return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
+def device_word(device_type: str) -> str:
+    """What one device of this type is called."""
+    return "CPU process" if device_type == "cpu" else "GPU"
+
+
+def device_words(device_type: str) -> str:
+    """What several devices of this type are called."""
+    return "CPU processes" if device_type == "cpu" else "GPUs"
+
+
+def devices_text(count: int, device_type: str) -> str:
+    """The devices in words: "1 GPU", "8 GPUs", "2 CPU processes"."""
+    return plural(int(count), device_word(device_type), device_words(device_type))
+
+
+def decimals(value: float, digits: int = 3) -> int:
+    """Decimals that show `digits` significant digits of `value`."""
+    return 0 if value == 0 or not math.isfinite(value) else max(0, digits - 1 - math.floor(math.log10(abs(value)) + 1e-12))
+
+
+def scaled(value: float) -> tuple[float, str]:
+    """A factor and its letter: 3.85e6 is (1e6, " M"); below a million numbers are written out."""
+    return (1e9, " G") if abs(value) >= 1e9 else (1e6, " M") if abs(value) >= 1e6 else (1.0, "")
+
+
+def with_interval(text: str, low: float, high: float, form: str) -> str:
+    """`text` with its bounds, each written with the format `form`; without them where there are none."""
+    return text if missing(low) or missing(high) else f"{text} ({low:{form}} to {high:{form}})"
+
+
+def rate_text(rate: float, low: float = math.nan, high: float = math.nan, unit: str = "words") -> str:
+    """A throughput with its interval: "3.85 M words/s (3.80 to 3.90)"."""
+    if missing(rate):
+        return "not measured"
+    factor, letter = scaled(rate)
+    form = f",.{decimals(rate / factor)}f"
+    return with_interval(f"{rate / factor:{form}}{letter} {UNIT_NAMES[unit]}", low / factor, high / factor, form)
+
+
+def percent_text(share: float, low: float = math.nan, high: float = math.nan) -> str:
+    """A share in percent with its interval: "93% (92 to 94%)"."""
+    form = f".{max(0, decimals(100 * share, 2))}f"
+    text = with_interval(f"{100 * share:{form}}%", 100 * low, 100 * high, form)
+    return text[:-1] + "%)" if text.endswith(")") else text
+
+
+def ratio_text(ratio: float, low: float = math.nan, high: float = math.nan) -> str:
+    """A ratio with its interval: "6.91 times (6.85 to 6.97)"."""
+    form = f".{decimals(ratio)}f"
+    return with_interval(f"{ratio:{form}} times", low, high, form)
+
+
+def bytes_text(count: float) -> str:
+    """Bytes in binary units: "2.79 GiB"."""
+    factor, unit = bytes_unit(count)
+    return f"{count / factor:.{decimals(count / factor)}f} {unit}"
+
+
+def bytes_unit(largest: float) -> tuple[float, str]:
+    """The binary unit in which `largest` bytes are read best."""
+    return next(((2.0**power, unit) for power, unit in ((30, "GiB"), (20, "MiB"), (10, "KiB")) if largest >= 2.0**power), (1.0, "B"))
+
+
+def why_missing(row: Mapping[str, Any] | None) -> str:
+    """Why a cell has no figure, from its row's status and reason; of no row, "not measured"."""
+    if row is None:
+        return "not measured"
+    status, reason = ("" if missing(row.get(name)) else str(row.get(name)) for name in ("status", "reason"))
+    words = ", ".join(STATUS_NAMES.get(part, part) for part in status.split(", "))
+    return f"{words}: {reason}" if reason else words
+
+
+def field_text(row: Mapping[str, Any], field: str) -> str:
+    """One field of a Run in words; empty where it has no meaning for the Run."""
+    value = row[field]
+    if missing(value) or value == "":
+        return ""
+    match field:
+        case "model":
+            return MODEL_NAMES.get(value, str(value))
+        case "batch_size":
+            whose = f"a {device_word(row['device_type'])}" if row["scaling"] == "weak" else "in all"
+            return f"batch {value} {whose}"
+        case "scaling":
+            return f"{value} scaling"
+        case "input_label":
+            return "synthetic input" if value == "synthetic" else str(value)
+        case "sequence_length":
+            return f"{value} words a sentence"
+        case "layout":
+            return str(value).replace("_", " ")
+        case "execution":
+            return str(value).replace("_", " and ")
+        case "optimizer":
+            return "" if value == "default" else str(value)
+        case "framework":
+            return FRAMEWORK_NAMES.get(value, str(value))
+        case "warmup_steps" | "timed_steps":
+            return f"{value} {field.removesuffix('_steps').replace('warmup', 'warm-up')} steps"
+        case "timing_version":
+            return f"timer {value}"
+        case _:
+            return str(value)
+
+
+def telling(table: pd.DataFrame, fields: Sequence[str] = TELLING) -> dict[str, list[str]]:
+    """Of each model, the fewest fields (in the given order) that tell its kinds of row apart, and the model if there are several.
+
+    A field that adds nothing to those before it is left out: where the batch tells all panels apart, the batch alone names them.
+    """
+    found = {}
+    for model, group in table.groupby("model", sort=False):
+        chosen: list[str] = []
+        count = 1
+        for field in fields:
+            kinds = len(group[[*chosen, field]].drop_duplicates())
+            if field != "model" and kinds > count:
+                chosen, count = [*chosen, field], kinds
+        found[str(model)] = (["model"] if table["model"].nunique() > 1 else []) + chosen
+    return found
+
+
+def describe(row: Mapping[str, Any], fields: Sequence[str]) -> str:
+    """The row's fields in words, comma-joined."""
+    return ", ".join(text for field in fields if (text := field_text(row, field)))
+
+
+def constants(table: pd.DataFrame, fields: Sequence[str] = TELLING) -> str:
+    """In words, what all rows have in common."""
+    same = [field for field in fields if table[field].nunique(dropna=False) == 1]
+    return describe({str(name): value for name, value in table.iloc[0].items()}, same) if len(table) else ""
+
+
+def repeats_text(table: pd.DataFrame) -> str:
+    """Repeats, launches and the meaning of intervals, for a caption; `table` of `metrics.summary`."""
+    measured = table[table["n"] > 0]
+    if measured.empty:
+        return "no repeat"
+    low, high = int(measured["n"].min()), int(measured["n"].max())
+    text = f"n = {low}" if low == high else f"n = {low} to {high}"
+    if high == 1:
+        return f"{text} (screening): no intervals"
+    launches = (int(measured["launches"].min()), int(measured["launches"].max()))
+    over = plural(launches[0], "launch", "launches") if launches[0] == launches[1] else f"{launches[0]} to {launches[1]} launches"
+    return f"{text} over {over}; intervals 95%" + ("; points without one were measured once (screening)" if low == 1 else "")
+
+
+def joined(parts: Sequence[str]) -> str:
+    """The parts as a list in a sentence: "a", "a and b", "a, b and c"."""
+    return " and ".join(filter(None, [", ".join(parts[:-1]), *parts[-1:]]))

@@ -1,0 +1,216 @@
+"""A Claim: a sentence of the documents, its figure, and a test over Records that was written down before they were measured.
+
+A `Predicate` is data. It names Runs by their fields, the quantity to compare, the direction and the margin beyond which an
+effect counts as real, and the least data that may decide. `verdicts.evaluate` reads it; nothing here touches a Record.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from multigpu.run import Run
+
+Verdict = Literal["holds", "does not hold", "inconclusive", "not yet measured", "cannot be tested here"]
+VERDICTS: tuple[Verdict, ...] = ("holds", "does not hold", "inconclusive", "not yet measured", "cannot be tested here")
+
+Value = str | int | None
+Selection = tuple[tuple[str, tuple[Value, ...]], ...]
+"""Fields of a Run with the values each may take, in alphabetical order of the field."""
+
+FOLLOWS: dict[str, tuple[str, ...]] = {
+    "framework": ("framework_version",),
+    "inputs": ("input_label", "data"),
+    "sequence_length": ("input_label",),
+    "model": ("input_label",),
+}
+"""What differs as soon as a field does."""
+
+REAL = 1.05
+"""The smallest effect that counts as real unless a claim says otherwise: 5%."""
+
+
+def where(**fields: Value | tuple[Value, ...]) -> Selection:
+    """A Selection: one value or several for each named field of a Run.
+
+    Raises:
+        ValueError: a Run has no such field.
+    """
+    unknown = sorted(set(fields) - set(Run.model_fields))
+    if unknown:
+        raise ValueError(f"a Run has no field {', '.join(unknown)}: choose among {', '.join(Run.model_fields)}")
+    return tuple((name, value if isinstance(value, tuple) else (value,)) for name, value in sorted(fields.items()))
+
+
+class _Data(BaseModel):
+    """Frozen, complete, nothing extra: what is written down stays as written."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class Term(_Data):
+    """One factor of a contrast: Runs with these fields, on the contrast's device count N or on a fixed one."""
+
+    select: Selection = ()
+    devices: int | None = Field(default=None, ge=1)
+
+
+class Contrast(_Data):
+    """The product of the `over` terms by that of the `under` terms, each the geometric mean of a quantity over repeats.
+
+    Every field that no term names is equal on all terms (machine, versions, placement, batch, precision ...), so a baseline is
+    always the same placement's own. Terms with equal `select` take the same Runs, apart from their device count. What then
+    still varies makes separate settings, each with its own interval.
+
+    quantity: a column of the tidy table, positive.
+    per_device: divide every term's quantity by its device count (a speedup then reads as an efficiency).
+    direction: "above" and "below" `bound`; "within" (equal) and "outside" (different): [1/bound, bound].
+    counts: the device counts N to look at: those named, each measured one, or the highest measured one.
+    across: how settings join. "same": all that have enough data must agree; "all": one counterexample refutes; "any": one
+        example suffices; "most": more than half decide (for medians).
+    steps_at_least: least timed steps, where more are needed than the predicate asks.
+    models_at_least: different models needed before the contrast can hold (or, with "any", be refuted).
+    """
+
+    label: str
+    over: tuple[Term, ...] = Field(min_length=1)
+    under: tuple[Term, ...] = ()
+    quantity: str = "units_per_s"
+    per_device: bool = False
+    direction: Literal["above", "below", "within", "outside"] = "above"
+    bound: float = Field(default=REAL, gt=0)
+    counts: tuple[int, ...] | Literal["each", "highest"] = "highest"
+    count_at_least: int = Field(default=1, ge=1)
+    across: Literal["same", "all", "any", "most"] = "same"
+    models_at_least: int = Field(default=1, ge=1)
+    steps_at_least: int = 0
+    where: Selection = ()
+    unit: str = "x"
+
+    @model_validator(mode="after")
+    def _margin(self) -> Self:
+        if self.direction in ("within", "outside") and self.bound <= 1:
+            raise ValueError(f"{self.label}: {self.direction!r} reads [1/bound, bound] and needs a bound above 1, not {self.bound}")
+        return self
+
+    @property
+    def terms(self) -> tuple[Term, ...]:
+        """All terms, the `over` ones first."""
+        return self.over + self.under
+
+    @property
+    def varied(self) -> frozenset[str]:
+        """Fields that may differ between terms, the device count aside."""
+        named = {field for term in self.terms for field, _ in term.select}
+        return frozenset(named.union(*(FOLLOWS.get(field, ()) for field in named)))
+
+
+class Predicate(_Data):
+    """What decides a claim: every contrast must hold; one that does not refutes it.
+
+    where: fields that all Records must have.
+    frameworks: each is decided alone; those that are decided must agree.
+    machines: only GPUs decide what the documents say of GPUs.
+    min_n, min_launches: least repeats, and launches they spread over, of every term. One repeat is screening, whatever these say.
+    warmup_steps, timed_steps: least steps of a Record.
+    protocol, scope: the same in words, and what the test does not cover.
+    """
+
+    contrasts: tuple[Contrast, ...] = Field(min_length=1)
+    where: Selection = ()
+    frameworks: tuple[Literal["torch", "tensorflow"], ...] = ("torch", "tensorflow")
+    machines: Literal["gpu", "any"] = "gpu"
+    min_n: int = Field(default=5, ge=2)
+    min_launches: int = Field(default=2, ge=1)
+    warmup_steps: int = Field(default=10, ge=0)
+    timed_steps: int = Field(default=20, ge=1)
+    protocol: str = "Warm-up left out; units over host time between barriers; weak scaling unless the Runs say otherwise."
+    scope: str = ""
+
+    @property
+    def digest(self) -> str:
+        """A hash of every field, the same in every process: a changed predicate shows."""
+        return hashlib.sha256(self.model_dump_json().encode()).hexdigest()[:16]
+
+    @property
+    def joins_frameworks(self) -> bool:
+        """Whether frameworks are compared with each other, so that none can be decided alone."""
+        return any("framework" in contrast.varied for contrast in self.contrasts)
+
+
+class Claim(_Data):
+    """A sentence of the documents in plain words, and what can be said of it.
+
+    figure: the document's own figure.
+    needs: what is missing where no predicate over Records can be written yet.
+    untestable: why it cannot be tested here.
+    """
+
+    number: str = Field(pattern=r"^C[1-9]\d*$")
+    sentence: str
+    documents: tuple[str, ...] = Field(min_length=1)
+    figure: str
+    predicate: Predicate | None = None
+    needs: str = ""
+    untestable: str = ""
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Self:
+        if sum(map(bool, (self.predicate, self.needs, self.untestable))) != 1:
+            raise ValueError(f"{self.number} must have a predicate, or say what one needs, or say why it cannot be tested here")
+        return self
+
+    @property
+    def document(self) -> str:
+        """The documents it comes from, as text."""
+        return ", ".join(self.documents)
+
+    @property
+    def order(self) -> int:
+        """The number without its letter, to sort by."""
+        return int(self.number[1:])
+
+
+class Setting(_Data):
+    """One interval: a contrast in one setting, with the Records it was computed from.
+
+    fields: what tells it from other settings of its contrast. enough: whether it has the repeats and launches to decide.
+    """
+
+    framework: str
+    contrast: str
+    fields: dict[str, str | int | None]
+    devices: int
+    estimate: float
+    low: float | None
+    high: float | None
+    n: int
+    launches: int
+    enough: bool
+    verdict: Verdict
+    text: str
+    record_keys: tuple[str, ...]
+    flagged: int = 0
+
+
+class Answer(_Data):
+    """A verdict with its figure, and why."""
+
+    verdict: Verdict
+    figure: str = ""
+    why: str = ""
+    record_keys: tuple[str, ...] = ()
+
+
+class Result(_Data):
+    """What the Records say of a Claim: overall, by framework, and every interval behind it."""
+
+    claim: Claim
+    verdict: Verdict
+    figure: str
+    why: str
+    record_keys: list[str]
+    by_framework: dict[str, Answer]
+    settings: tuple[Setting, ...] = ()

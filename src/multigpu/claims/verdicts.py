@@ -1,0 +1,203 @@
+"""Verdicts: what the Records say of a claim.
+
+An interval wholly beyond the bound on the claimed side holds; one wholly on the other side does not hold (an effect smaller
+than the margin is not the claimed effect); one that straddles the bound is inconclusive, as is anything with too few repeats or
+launches. No Record, no verdict: not yet measured. Settings join as the contrast says; contrasts join by "all"; frameworks are
+decided one by one and the overall verdict is theirs if those that are decided agree, and inconclusive if they do not.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import pandas as pd
+
+from multigpu.claims.core import Answer, Claim, Contrast, Predicate, Result, Selection, Setting, Verdict
+from multigpu.claims.records import Comparison, Row, admitted, comparisons, matches, quantity, rows, unmet
+from multigpu.claims.statistics import interval, sample
+from multigpu.claims.wording import figure, figure_of, number, plural, stated, wanted
+
+UNMATCHED_SIDES = "no Records of both sides in one setting (same machine, versions and Run but for what is compared)"
+DECIDED: tuple[Verdict, ...] = ("holds", "does not hold")
+
+
+def judge(contrast: Contrast, low: float, high: float) -> Verdict:
+    """The verdict of one interval."""
+    bound = contrast.bound
+    if contrast.direction == "above":
+        holds, fails = low >= bound, high < bound
+    elif contrast.direction == "below":
+        holds, fails = high <= bound, low > bound
+    else:
+        inside, outside = low >= 1 / bound and high <= bound, high < 1 / bound or low > bound
+        holds, fails = (inside, outside) if contrast.direction == "within" else (outside, inside)
+    return "holds" if holds else "does not hold" if fails else "inconclusive"
+
+
+def measure(contrast: Contrast, comparison: Comparison, predicate: Predicate) -> Setting:
+    """The interval of a contrast in one setting, and its verdict."""
+    parts, estimate = [], 0.0
+    for index, (term, group) in enumerate(zip(contrast.terms, comparison.groups, strict=True)):
+        part = sample([quantity(row, contrast.quantity) or math.nan for row in group], [row["launch_id"] for row in group])
+        scale = math.log(term.devices or comparison.devices) if contrast.per_device else 0.0
+        estimate += (part.mean - scale) * (1 if index < len(contrast.over) else -1)
+        parts.append(part)
+    n, launches = min(part.n for part in parts), min(part.launches for part in parts)
+    enough = n >= predicate.min_n and launches >= predicate.min_launches
+    half = interval(parts)
+    known = not math.isnan(half)
+    low, high = math.exp(estimate - half), math.exp(estimate + half)
+    setting = Setting(
+        framework=comparison.fields.get("framework", ""),
+        contrast=contrast.label,
+        fields={name: value if isinstance(value, int) else str(value) for name, value in comparison.fields.items()},
+        devices=comparison.devices,
+        estimate=math.exp(estimate),
+        low=low if known else None,
+        high=high if known else None,
+        n=n,
+        launches=launches,
+        enough=enough,
+        verdict=judge(contrast, low, high) if enough and known else "inconclusive",
+        text="",
+        record_keys=tuple(sorted({row["key"] for group in comparison.groups for row in group})),
+        flagged=sum(bool(row.get("flags")) for group in comparison.groups for row in group),
+    )
+    return setting.model_copy(update={"text": figure_of(setting, contrast)})
+
+
+def highest(settings: Sequence[tuple[Comparison, Setting]]) -> list[tuple[Comparison, Setting]]:
+    """Of settings that differ in the device count alone, the one with the most devices that has enough data, or else the most devices."""
+    best: dict[object, tuple[Comparison, Setting]] = {}
+    for pair in settings:
+        key = pair[0].identity
+        held = best.get(key)
+        if held is None or (pair[1].enough, pair[1].devices) > (held[1].enough, held[1].devices):
+            best[key] = pair
+    return list(best.values())
+
+
+def join(contrast: Contrast, settings: Sequence[tuple[Comparison, Setting]], predicate: Predicate) -> tuple[Verdict, str]:
+    """The verdict of a contrast over its settings, and why it is not a plain yes or no."""
+    able = [(comparison, setting) for comparison, setting in settings if setting.enough]
+    if not able:
+        n, launches = max((s.n, s.launches) for _, s in settings)
+        least = f"{predicate.min_n} repeats over {plural(predicate.min_launches, 'launch', 'launches')} are needed on each side"
+        found = "one repeat is screening" if n == 1 else f"at most {n} over {plural(launches, 'launch', 'launches')}"
+        return "inconclusive", f"{contrast.label}: {found}; {least}"
+    verdicts = [setting.verdict for _, setting in able]
+    holds, fails = verdicts.count("holds"), verdicts.count("does not hold")
+    tally = f"{contrast.label}: so in {holds} of {plural(len(able), 'setting', 'settings')}, not so in {fails}"
+    if contrast.across == "any":
+        verdict: Verdict = "holds" if holds else "does not hold" if fails == len(able) else "inconclusive"
+    elif contrast.across == "most":
+        verdict = "holds" if 2 * holds > len(able) else "does not hold" if 2 * fails > len(able) else "inconclusive"
+    elif contrast.across == "all" and fails:
+        verdict = "does not hold"
+    else:
+        verdict = "holds" if holds == len(able) else "does not hold" if fails == len(able) else "inconclusive"
+    # one example ("any") or one counterexample ("all") settles it, whatever the number of models
+    settled = (contrast.across, verdict) in (("any", "holds"), ("all", "does not hold"))
+    models = {model for comparison, _ in able for model in comparison.models}
+    if verdict in DECIDED and not settled and len(models) < contrast.models_at_least:
+        return "inconclusive", f"{tally}; measured for {plural(len(models), 'model', 'models')} of at least {contrast.models_at_least}"
+    if verdict in DECIDED:
+        return verdict, "" if len(able) == max(holds, fails) else tally
+    if len(able) == 1:
+        return verdict, f"{contrast.label}: the interval straddles {number(contrast.bound, contrast)}"
+    return verdict, tally
+
+
+def answer(predicate: Predicate, table: Sequence[Row]) -> tuple[Answer, list[Setting]]:
+    """What these rows, of one framework or of those that a predicate joins, say of a predicate."""
+    verdicts: list[Verdict] = []
+    reasons: list[str] = []
+    texts: list[str] = []
+    everything: list[Setting] = []
+    keys: set[str] = set()
+    lacking: dict[Selection, set[str]] = {}
+    for contrast in predicate.contrasts:
+        scope = [row for row in table if matches(row, contrast.where) and (row.get("timed_steps") or 0) >= contrast.steps_at_least]
+        usable = [row for row in scope if quantity(row, contrast.quantity)]
+        pairs = [(comparison, measure(contrast, comparison, predicate)) for comparison in comparisons(contrast, usable)]
+        if contrast.counts == "highest":
+            pairs = highest(pairs)
+        pairs.sort(key=lambda pair: (pair[1].devices, str(pair[1].fields)))
+        settings = [setting for _, setting in pairs]
+        shown = [setting for setting in settings if setting.enough] or settings
+        if pairs:
+            verdict, reason = join(contrast, pairs, predicate)
+        else:
+            missing = unmet(contrast, scope)
+            for select, counts in missing.items():
+                lacking.setdefault(select, set()).update(counts)
+            verdict, reason = "not yet measured", "" if missing else f"{contrast.label}: {UNMATCHED_SIDES}"
+        verdicts.append(verdict)
+        reasons.append(reason)
+        if settings:
+            several = len(predicate.contrasts) > 1
+            texts.append((f"{contrast.label}: " if several else "") + figure(shown, contrast))
+        keys |= {key for setting in shown for key in setting.record_keys}
+        everything += settings
+    if "does not hold" in verdicts:
+        overall: Verdict = "does not hold"
+        failed = [(c, r) for c, r, v in zip(predicate.contrasts, reasons, verdicts, strict=True) if v == "does not hold"]
+        reasons = [reason or (f"not so: {stated(contrast)}" if len(verdicts) > 1 else "") for contrast, reason in failed]
+    else:
+        overall = next((v for v in ("not yet measured", "inconclusive") if v in verdicts), "holds")
+        reasons += [wanted(predicate.where, lacking)] if lacking else []
+    flagged = sum(bool(row.get("flags")) for row in table if row["key"] in keys)
+    notes = [*filter(None, reasons), *([f"{plural(flagged, 'Record is', 'Records are')} flagged"] if flagged else [])]
+    return Answer(verdict=overall, figure="; ".join(texts), why="; ".join(notes), record_keys=tuple(sorted(keys))), everything
+
+
+def evaluate(claim: Claim, frame: pd.DataFrame) -> Result:
+    """What the Records in the tidy table say of `claim`."""
+    return evaluate_rows(claim, rows(frame))
+
+
+def evaluate_rows(claim: Claim, table: Sequence[Row]) -> Result:
+    """As `evaluate`, of rows read once for many claims."""
+    predicate = claim.predicate
+    if predicate is None:
+        verdict: Verdict = "cannot be tested here" if claim.untestable else "not yet measured"
+        why = claim.untestable or f"needs {claim.needs}"
+        return Result(claim=claim, verdict=verdict, figure="", why=why, record_keys=[], by_framework={})
+    scope = [row for row in table if admitted(row, predicate)]
+    groups = [predicate.frameworks] if predicate.joins_frameworks else [(name,) for name in predicate.frameworks]
+    answers: dict[str, Answer] = {}
+    settings: list[Setting] = []
+    for group in groups:
+        name = " / ".join(group)
+        answers[name], found = answer(predicate, [row for row in scope if row["framework"] in group])
+        settings += found
+    overall, why = combine(answers)
+    named = {name: a.figure for name, a in answers.items() if a.figure}
+    texts = [text if len(named) == 1 else f"{name} {text}" for name, text in named.items()]
+    keys = sorted({key for a in answers.values() for key in a.record_keys})
+    return Result(
+        claim=claim,
+        verdict=overall,
+        figure="; ".join(texts),
+        why=why,
+        record_keys=keys,
+        by_framework=answers,
+        settings=tuple(settings),
+    )
+
+
+def combine(answers: dict[str, Answer]) -> tuple[Verdict, str]:
+    """One verdict of all frameworks: that of the decided ones if they agree; undecided ones do not stand in the way."""
+    decided = {name: a for name, a in answers.items() if a.verdict in DECIDED}
+    verdicts = {a.verdict for a in decided.values()}
+    if len(verdicts) == 1:
+        return verdicts.pop(), "; ".join(dict.fromkeys(a.why for a in decided.values() if a.why))
+    if verdicts:
+        return "inconclusive", "frameworks differ: " + ", ".join(f"{name} {a.verdict}" for name, a in decided.items())
+    for verdict in ("inconclusive", "not yet measured"):
+        whys = [f"{name}: {a.why}" if len(answers) > 1 else a.why for name, a in answers.items() if a.verdict == verdict]
+        if whys:
+            same = {a.why for a in answers.values() if a.verdict == verdict}
+            return verdict, same.pop() if len(same) == 1 else "; ".join(whys)
+    return "not yet measured", ""

@@ -1,0 +1,217 @@
+"""The command line: `python -m multigpu doctor | measure | records | claims | report | study`.
+
+Bad input ends with exit code 2 and one sentence; a sweep whose launcher died with 1, everything measured kept.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, get_args
+
+from multigpu import paths
+from multigpu.doctor import diagnose
+from multigpu.grid import GRIDS, cost_s, device_counts, find_grid, points
+from multigpu.measure.launch import Point, check_devices, measure
+from multigpu.measure.machine import gpu_count, this_machine
+from multigpu.record import RecordStore
+from multigpu.run import Run, build_run
+
+
+def parse_fields(texts: Sequence[str]) -> dict[str, Any]:
+    """`name=value` words as fields of a Run, each in its own type.
+
+    Raises:
+        ValueError: a word without "=", an unknown name, or a value that is not of the field's type.
+    """
+    fields: dict[str, Any] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise ValueError(f"{text!r} is not of the form field=value")
+        if name not in Run.model_fields:
+            raise ValueError(f"unknown field {name!r}: choose among {', '.join(Run.model_fields)}")
+        annotation = Run.model_fields[name].annotation
+        if annotation is int or int in get_args(annotation):
+            try:
+                fields[name] = int(value)
+            except ValueError:
+                raise ValueError(f"{name} = {value!r}: an integer is needed") from None
+        elif name == "data":
+            fields[name] = tuple(value.split(","))
+        else:
+            fields[name] = value
+    return fields
+
+
+def parse_counts(text: str | None) -> list[int]:
+    """Device counts from "1,2,4"; without a text, 1, 2, 4, 8 up to what this machine has (its CPUs stand in, up to 2).
+
+    Raises:
+        ValueError: a count is not a positive integer.
+    """
+    if text is None:
+        return device_counts(gpu_count() or min(2, this_machine().cores))
+    counts = []
+    for part in text.split(","):
+        if not part.strip().isdigit() or int(part) < 1:
+            raise ValueError(f"devices {part!r} is not a positive integer: give counts such as 1,2,4")
+        counts.append(int(part))
+    return counts
+
+
+def default_grid() -> str:
+    """The grid that `study` measures here."""
+    return "gpu_study" if gpu_count() else "cpu_study"
+
+
+def _store(arguments: argparse.Namespace) -> RecordStore:
+    return RecordStore(Path(arguments.records))
+
+
+def _measure(arguments: argparse.Namespace) -> int:
+    if arguments.fields and arguments.grid:
+        raise ValueError(f"give either a grid ({arguments.grid!r}) or one Run's fields, not both")
+    if arguments.fields:
+        fields = {"device_type": "cuda" if gpu_count() else "cpu", **parse_fields(arguments.fields)}
+        run = build_run(**fields)
+        chosen = [Point(run, repeat, timeout_s=arguments.timeout) for repeat in range(arguments.repeats)]
+    else:
+        planned = find_grid(arguments.grid or default_grid(), parse_counts(arguments.devices))
+        chosen = points(planned)
+        print(f"{len(chosen)} measurements of {len(planned)} Runs; at most about {cost_s(planned) / 60:.0f} minutes", flush=True)
+    if arguments.dry_run:
+        for point in chosen:
+            check_devices(point.run)
+            print(f"launch {point.launch} repeat {point.repeat}  {point.run.label()}")
+        return 0
+    print(measure(chosen, _store(arguments), retry=arguments.retry, progress=not arguments.quiet))
+    return 0
+
+
+def _records(arguments: argparse.Namespace) -> int:
+    from multigpu.analysis.frame import export, load_frame
+
+    frame = load_frame(_store(arguments))
+    for text in arguments.where:
+        name, equals, value = text.partition("=")
+        if not equals or name not in frame.columns:
+            raise ValueError(f"{text!r} is no filter: use column=value with one of {', '.join(frame.columns)}")
+        frame = frame[frame[name].astype(str) == value]
+    if arguments.export:
+        export(frame, Path(arguments.export))
+        print(f"{len(frame)} Records written to {arguments.export}")
+        return 0
+    columns = [
+        "key",
+        "status",
+        "model",
+        "placement",
+        "devices",
+        "batch_size",
+        "precision",
+        "execution",
+        "repeat",
+        "units_per_s",
+        "unit",
+        "machine",
+    ]
+    print(frame[columns].to_string(index=False) if len(frame) else "no Record matches")
+    return 0
+
+
+def _claims(arguments: argparse.Namespace) -> int:
+    from multigpu import claims
+    from multigpu.analysis.frame import load_frame
+
+    results = claims.evaluate_all(load_frame(_store(arguments)))
+    print(claims.to_json(results) if arguments.format == "json" else claims.claims_frame(results).to_string(index=False))
+    return 0
+
+
+def _report(arguments: argparse.Namespace) -> int:
+    from multigpu.notebooks import execute_notebooks
+    from multigpu.report import build_report
+
+    home = paths.REPOSITORY
+    executed = home / "build" / "notebooks"
+    execute_notebooks(home / "notebooks", executed, {"measure": "none"})
+    print(f"the report is at {build_report(home / 'build' / 'html', executed)}")
+    return 0
+
+
+def _study(arguments: argparse.Namespace) -> int:
+    """Measure the default grid, then render: the notebooks find every Record there."""
+    planned = find_grid(arguments.grid or default_grid(), parse_counts(arguments.devices))
+    print(f"measuring {len(points(planned))} Runs on {this_machine().name}: at most about {cost_s(planned) / 60:.0f} minutes", flush=True)
+    print(measure(points(planned), _store(arguments)), flush=True)
+    return _report(arguments)
+
+
+def _doctor(arguments: argparse.Namespace) -> int:
+    for line in diagnose(_store(arguments)):
+        print(line)
+    return 0
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser of all commands."""
+    parser = argparse.ArgumentParser(prog="multigpu", description="A reproducible study of multi-GPU training.")
+    parser.add_argument("--records", default=str(paths.RUNS), help="folder of the Records (default: data/runs)")
+    commands = parser.add_subparsers(dest="command", required=True)
+
+    commands.add_parser("doctor", help="what this machine can run and what is missing").set_defaults(function=_doctor)
+
+    one = commands.add_parser("measure", help="measure a grid by name, or one Run by its fields")
+    one.add_argument(
+        "fields", nargs="*", metavar="field=value", help="fields of one Run, e.g. workload=nmt model=nmt_small placement=ddp batch_size=16"
+    )
+    one.add_argument("--grid", help=f"one of {', '.join(GRIDS)}")
+    one.add_argument("--devices", help="device counts of the grid, e.g. 1,2,4 (default: what is here)")
+    one.add_argument("--repeats", type=int, default=1, help="repeats of the one Run")
+    one.add_argument("--timeout", type=float, default=300.0, help="seconds one Run may take")
+    one.add_argument("--retry", action="append", default=[], metavar="STATUS", help="measure again what ended with this status")
+    one.add_argument("--dry-run", action="store_true", help="list what would be measured")
+    one.add_argument("--quiet", action="store_true", help="no progress bar")
+    one.set_defaults(function=_measure)
+
+    listing = commands.add_parser("records", help="list, filter and export Records")
+    listing.add_argument("where", nargs="*", metavar="column=value")
+    listing.add_argument("--export", metavar="FILE", help="write to a .csv, .json or .parquet file")
+    listing.set_defaults(function=_records)
+
+    claims = commands.add_parser("claims", help="figure and verdict of each claim")
+    claims.add_argument("--format", choices=("text", "json"), default="text")
+    claims.set_defaults(function=_claims)
+
+    commands.add_parser("report", help="execute the notebooks on committed Records and build the HTML report").set_defaults(
+        function=_report
+    )
+
+    study = commands.add_parser("study", help="measure the default grid, execute every notebook, build the report")
+    study.add_argument("--grid", help=f"one of {', '.join(GRIDS)} (default: by machine)")
+    study.add_argument("--devices", help="device counts, e.g. 1,2,4 (default: what is here)")
+    study.set_defaults(function=_study)
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit code."""
+    parsed = build_parser().parse_args(arguments)
+    try:
+        return parsed.function(parsed)
+    except ValueError as error:
+        print(f"multigpu: {error}", file=sys.stderr)
+        return 2
+    except RuntimeError as error:
+        print(f"multigpu: {error}", file=sys.stderr)
+        return 1
+    except BrokenPipeError:  # `records | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        print("multigpu: stopped; what was measured is kept, and the same command goes on from there", file=sys.stderr)
+        return 130

@@ -1,0 +1,26 @@
+"""From a placement's row to the trainer that does what it says."""
+
+from __future__ import annotations
+
+from multigpu.engines.errors import Unsupported
+from multigpu.engines.torch.replicated import ReplicatedTrainer
+from multigpu.engines.torch.server import ServerTrainer
+from multigpu.engines.torch.trainer import Context, Trainer
+
+
+def build_trainer(context: Context) -> Trainer:
+    """The trainer of the Run's placement for this replica.
+
+    Raises:
+        Unsupported: the row asks for what this engine does not do.
+    """
+    placement = context.placement
+    if placement.processes == "one" and context.replicas > 1:
+        raise Unsupported(f"placement {placement.name!r} dispatches from one process, which this engine does not do")
+    if placement.variables == "replica" and placement.embeddings == "replica":
+        return ReplicatedTrainer(context)
+    if "replica" in (placement.variables, placement.embeddings):
+        raise Unsupported(
+            f"placement {placement.name!r} keeps copies of some variables and one master of others, which this engine does not do"
+        )
+    return ServerTrainer(context)

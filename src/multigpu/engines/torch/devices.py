@@ -1,0 +1,69 @@
+"""A worker's device: selection, precision, events, memory. One instance a process, on a GPU or standing in for one on the CPU."""
+
+from __future__ import annotations
+
+import contextlib
+import resource
+import time
+from typing import Any
+
+import torch
+
+from multigpu.measure.machine import DeviceState, device_state
+from multigpu.run import Run
+
+DTYPES = {"fp64": torch.float64, "fp32": torch.float32, "tf32": torch.float32, "bf16": torch.float32}
+"""The type of variables: under bf16 they stay float32 and autocast computes in bfloat16."""
+
+
+class Device:
+    """Replica `rank`'s device under the settings of one Run."""
+
+    def __init__(self, run: Run, rank: int, threads: int) -> None:
+        self.run, self.rank = run, rank
+        self.cuda = run.device_type == "cuda"
+        self.torch = torch.device("cuda", rank) if self.cuda else torch.device("cpu")
+        self.dtype = DTYPES[run.precision]
+        torch.set_num_threads(threads)
+        torch.manual_seed(run.seed)
+        if self.cuda:
+            torch.cuda.set_device(self.torch)
+            allowed = run.precision in ("tf32", "bf16")
+            torch.backends.cuda.matmul.allow_tf32 = allowed
+            torch.backends.cudnn.allow_tf32 = allowed
+            # let cuDNN time its algorithms in the warm-up steps, as every published CNN benchmark does
+            torch.backends.cudnn.benchmark = run.description.unit == "images"
+            torch.cuda.reset_peak_memory_stats(self.torch)
+
+    def autocast(self) -> contextlib.AbstractContextManager[Any]:
+        """bfloat16 arithmetic inside, where the Run asks for it."""
+        if self.run.precision != "bf16":
+            return contextlib.nullcontext()
+        return torch.autocast(self.torch.type, dtype=torch.bfloat16)
+
+    def mark(self) -> Any:
+        """A point on the device's own time line (an event on its current stream; on a CPU, the host's clock)."""
+        if not self.cuda:
+            return time.perf_counter()
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def seconds_between(self, first: Any, last: Any) -> float:
+        """Time between two marks, after `synchronise`."""
+        return first.elapsed_time(last) / 1000 if self.cuda else last - first
+
+    def synchronise(self) -> None:
+        """Wait until the device has done all that was asked of it."""
+        if self.cuda:
+            torch.cuda.synchronize(self.torch)
+
+    def peak_memory_gib(self) -> float:
+        """Most memory allocated on the GPU since the Run began; on a CPU the process's peak resident set (it never falls)."""
+        if self.cuda:
+            return torch.cuda.max_memory_allocated(self.torch) / 2**30
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+
+    def state(self) -> DeviceState | None:
+        """Clocks, power and temperature now."""
+        return device_state(self.rank) if self.cuda else None

@@ -1,0 +1,60 @@
+"""The reference that every placement is compared with: one process, library parts only, no placement code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from multigpu.engines.torch.feed import Feed
+from multigpu.engines.torch.trainer import Context, build_module
+from multigpu.engines.torch.variables import initial_values, materialise
+from multigpu.inputs.batch import Source
+
+
+def _module(context: Context) -> nn.Module:
+    module = build_module(context.run)
+    device, dtype = context.device.torch, context.device.dtype
+    memory = {variable.name: value for variable, value in initial_values(context.model, context.run.seed, device, dtype)}
+    materialise(module, memory, device, dtype)
+    return module
+
+
+def _plain_optimizer(context: Context, module: nn.Module) -> torch.optim.Optimizer:
+    rule = context.rule
+    make: Callable[..., torch.optim.Optimizer] = torch.optim.SGD
+    options: dict[str, object] = {"lr": rule.rate, "weight_decay": rule.weight_decay, "foreach": False, "fused": False}
+    if rule.name == "adam":
+        make = torch.optim.Adam
+        options |= {"betas": (rule.beta1, rule.beta2), "eps": rule.epsilon}
+    else:
+        options["momentum"] = rule.momentum
+    return make(list(module.parameters()), **options)
+
+
+def train_reference(context: Context, source: Source, steps: int, shards: list[int]) -> tuple[dict[str, Tensor], list[float]]:
+    """Variables after `steps` steps of one process that accumulates the gradients of `shards`, and the loss of each step.
+
+    With all shards this is training on the joined batch (batch norm sees each shard by itself, as on replicas); with
+    one shard, what an independent replica does.
+    """
+    module = _module(context)
+    optimizer = _plain_optimizer(context, module)
+    feeds = {rank: Feed(source, rank, context.device) for rank in shards}
+    losses = []
+    for step in range(steps):
+        optimizer.zero_grad()
+        batches = [feeds[rank].shard(step) for rank in shards]
+        terms = sum(shard.batch.loss_terms[shard.batch.rank] for shard in batches)
+        total = 0.0
+        for shard in batches:
+            with context.device.autocast():
+                loss = module(shard.device, None)
+            (loss / terms).backward()
+            total += float(loss.detach()) / terms
+        optimizer.step()
+        losses.append(total)
+    for feed in feeds.values():
+        feed.close()
+    return {name: value.detach().cpu().contiguous() for name, value in module.named_parameters()}, losses

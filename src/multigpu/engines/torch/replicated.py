@@ -1,0 +1,116 @@
+"""Placements that keep all variables on every replica: what differs is how gradients merge."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
+from torch.nn.parallel import DistributedDataParallel
+
+from multigpu.engines.torch.feed import Shard
+from multigpu.engines.torch.trainer import Context, Trainer
+from multigpu.engines.torch.variables import initial_values, make_optimizer, materialise, strided_view
+
+
+class ReplicatedTrainer(Trainer):
+    """Variables, slots and update on every replica.
+
+    merge = "all_reduce" with overlap: the library's DistributedDataParallel (buckets of 25 MB reduced during backward);
+    without overlap: one all-reduce of all gradients after backward; "copy": every replica receives every other's
+    gradients and adds them up itself; "none": nothing travels.
+    """
+
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
+        device, dtype = self.device.torch, self.device.dtype
+        shapes = dict(self.module.named_parameters())
+        memory = {}
+        for variable, value in initial_values(context.model, context.run.seed, device, dtype):
+            like = shapes[variable.name]
+            memory[variable.name] = torch.empty_strided(like.shape, like.stride(), device=device, dtype=dtype).copy_(value)
+        self.parameters = materialise(self.module, memory, device, dtype)
+        self.optimizer = make_optimizer(context.rule, list(self.parameters.values()))
+        placement = context.placement
+        self.merge = placement.merge
+        self.wrapped: DistributedDataParallel | None = None
+        self.gradients: Tensor | None = None
+        if placement.merge == "all_reduce" and placement.overlap:
+            self._wrap(counting=False)
+        elif self.merge != "none":
+            self._flatten_gradients()
+
+    def _wrap(self, counting: bool) -> None:
+        """(Re)build the library's reducer; with `counting`, its collectives pass through a hook that counts their bytes.
+
+        Counted and uncounted steps do the same; timed steps go without the hook, which costs the host 50 us a bucket.
+        """
+        self.wrapped = None  # the old reducer takes its hooks along
+        with warnings.catch_warnings():
+            # newer releases deprecate the argument but offer nothing yet that leaves each replica's buffers alone
+            warnings.simplefilter("ignore", FutureWarning)
+            # running statistics stay each replica's own (rank 0's survive): broadcasting them is no part of the placement
+            self.wrapped = DistributedDataParallel(self.module, broadcast_buffers=False, gradient_as_bucket_view=True)
+        if counting:
+
+            def counted(state, bucket):  # type: ignore[no-untyped-def]  # the library reads annotations, and not as text
+                self.wire.count_all_reduce(bucket.buffer().nbytes)
+                return allreduce_hook(None, bucket)  # type: ignore[arg-type]  # None: the default group
+
+            self.wrapped.register_comm_hook(None, counted)
+
+    def _flatten_gradients(self) -> None:
+        """One stretch of memory under all gradients, so that they travel as one message."""
+        total = sum(p.numel() for p in self.parameters.values())
+        self.gradients = torch.zeros(total, device=self.device.torch, dtype=self.device.dtype)
+        copies = self.replicas - 1 if self.merge == "copy" else 0
+        self.received = [torch.empty_like(self.gradients) for _ in range(copies)]
+        start = 0
+        for parameter in self.parameters.values():
+            parameter.grad = strided_view(self.gradients[start : start + parameter.numel()], parameter)
+            start += parameter.numel()
+
+    def step(self, shard: Shard) -> Tensor:
+        batch = shard.batch
+        terms = batch.loss_terms[self.rank] if self.merge == "none" else batch.joined_loss_terms
+        if self.wrapped is not None:
+            self.optimizer.zero_grad(set_to_none=True)
+            with self.device.autocast():
+                total = self.wrapped(shard.device, None)
+            loss = total / terms
+            # the library averages over replicas; shards may be unequal, so the mean over terms needs the sum
+            (loss * self.replicas).backward()
+        else:
+            if self.gradients is None:
+                self.optimizer.zero_grad(set_to_none=True)
+            else:
+                self.gradients.zero_()
+            loss = self.loss(shard, terms)
+            loss.backward()
+            self._merge_after_backward()
+        self.optimizer.step()
+        return loss.detach()
+
+    def _merge_after_backward(self) -> None:
+        if self.gradients is None:
+            return
+        if self.merge == "all_reduce":
+            self.wire.all_reduce(self.gradients)
+        else:
+            peers = [rank for rank in range(self.replicas) if rank != self.rank]
+            self.wire.exchange([(peer, self.gradients) for peer in peers], list(zip(peers, self.received, strict=True)))
+            for received in self.received:
+                self.gradients += received
+
+    def counted_step(self, shard: Shard) -> tuple[Tensor, dict[str, int]]:
+        if self.wrapped is None:
+            return super().counted_step(shard)
+        self._wrap(counting=True)
+        result = super().counted_step(shard)
+        self._wrap(counting=False)
+        return result
+
+    def owned(self) -> Iterator[tuple[str, Tensor]]:
+        yield from self.parameters.items()

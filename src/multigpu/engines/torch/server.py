@@ -1,0 +1,75 @@
+"""Placements with a parameter server: replicas pull variables, push gradients, and stores update them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch.distributed as dist
+from torch import Tensor
+
+from multigpu.engines.errors import Unsupported
+from multigpu.engines.torch import host_store  # noqa: F401  (registers its store)
+from multigpu.engines.torch.feed import Shard
+from multigpu.engines.torch.stores import STORES, Store
+from multigpu.engines.torch.trainer import Context, Trainer
+from multigpu.engines.torch.variables import materialise
+from multigpu.placements.traffic import HOST, Assigned
+
+
+class ServerTrainer(Trainer):
+    """Pull, look up, compute, push, merge and update, with a store for each kind of home in the placement's row."""
+
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
+        shapes = dict(self.module.named_parameters())
+        groups: dict[tuple[bool, bool], list[Assigned]] = {}
+        for member in context.assigned:
+            groups.setdefault((member.home == HOST, member.update == HOST), []).append(member)
+        self.stores: list[Store] = []
+        for kind, members in groups.items():
+            if kind not in STORES:
+                raise Unsupported(f"no store keeps variables on the {'host' if kind[0] else 'devices'} and updates them elsewhere")
+            self.stores.append(STORES[kind](context, members, shapes))
+        memory = {name: view for store in self.stores for name, view in store.views.items()}
+        parameters = materialise(self.module, memory, self.device.torch, self.device.dtype)
+        for store in self.stores:
+            for name, gradient in store.gradient_views.items():
+                parameters[name].grad = gradient
+
+    def _ids(self, shard: Shard, store: Store) -> dict[str, Tensor]:
+        """What this store's tables are asked for, where it wants to read it."""
+        on_host = any(table.lookup == HOST for table in store.tables)
+        asked = self.lookups(shard.host if on_host else shard.device)
+        return {table.variable.name: asked[table.variable.name] for table in store.tables}
+
+    def step(self, shard: Shard) -> Tensor:
+        ids, rows = [], {}
+        for store in self.stores:
+            store.pull()
+            store.gradients.zero_()
+            ids.append(self._ids(shard, store) if store.tables else {})
+            if store.tables:
+                rows.update(store.look_up(shard, ids[-1]))
+        loss = self.loss(shard, shard.batch.joined_loss_terms, rows)
+        loss.backward()
+        for store, asked in zip(self.stores, ids, strict=True):
+            store.push(shard, asked, rows)
+        for store in self.stores:
+            store.update(shard)
+        return loss.detach()
+
+    def owned(self) -> Iterator[tuple[str, Tensor]]:
+        for store in self.stores:
+            yield from store.owned()
+
+    def full_values(self) -> dict[str, Tensor]:
+        mine = super().full_values()
+        gathered: list[dict[str, Tensor]] = [mine]
+        if self.replicas > 1:
+            gathered = [{} for _ in range(self.replicas)]
+            dist.all_gather_object(gathered, mine)
+        return {name: value for part in gathered for name, value in part.items()}
+
+    def close(self) -> None:
+        for store in self.stores:
+            store.close()

@@ -1,0 +1,127 @@
+"""What every placement's step has in common: a module in memory of the placement's choosing, and its gradients."""
+
+from __future__ import annotations
+
+import importlib
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, cast
+
+import torch
+from torch import Tensor, nn
+
+from multigpu.engines.torch.devices import Device
+from multigpu.engines.torch.feed import Shard
+from multigpu.engines.torch.wire import Wire
+from multigpu.placements import find_placement
+from multigpu.placements.row import Placement
+from multigpu.placements.traffic import Assigned, assign
+from multigpu.run import Run
+from multigpu.workloads.base import Model, Optimizer
+
+
+@dataclass(frozen=True)
+class Context:
+    """All that a trainer may know of its Run.
+
+    capacity: embedding variable -> the most rows that one shard looks up.
+    shared: a folder of memory-backed files, the same for all replicas of this Run.
+    timeout_s: how long one replica waits for another on the host.
+    """
+
+    run: Run
+    rank: int
+    device: Device
+    wire: Wire
+    capacity: dict[str, int]
+    shared: Path
+    timeout_s: float
+
+    @property
+    def replicas(self) -> int:
+        return self.run.devices
+
+    @property
+    def model(self) -> Model:
+        return self.run.description
+
+    @property
+    def placement(self) -> Placement:
+        return find_placement(self.run.placement)
+
+    @property
+    def assigned(self) -> list[Assigned]:
+        return assign(self.placement, self.model.variables, self.replicas)
+
+    @property
+    def rule(self) -> Optimizer:
+        """The Run's update rule: the workload's own, or a plain one by name."""
+        plain = {"sgd": Optimizer("sgd", 0.1), "momentum": Optimizer("sgd", 0.1, momentum=0.9), "adam": Optimizer("adam", 1e-3)}
+        return plain.get(self.run.optimizer, self.model.optimizer)
+
+
+class StepModule(Protocol):
+    """What every workload's module offers beside being one."""
+
+    def lookups(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Embedding variable -> ids of the rows that this batch looks up."""
+        ...
+
+
+def build_module(run: Run) -> nn.Module:
+    """The Run's model on the meta device: shapes and layouts, no memory.
+
+    Called with a batch (and rows looked up elsewhere), it returns the sum of the shard's loss; `StepModule` says the rest.
+    """
+    builder = importlib.import_module(f"multigpu.workloads.{run.workload}.torch")
+    with torch.device("meta"):
+        return builder.build(run.description, run.layout)
+
+
+class Trainer(ABC):
+    """One replica's side of a placement.
+
+    `step` trains on one shard and returns its share of the joined batch's mean loss (0-dim, on the device; shares of
+    all replicas add up to the mean). It may return before the device has finished.
+    """
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self.device, self.wire, self.rank, self.replicas = context.device, context.wire, context.rank, context.replicas
+        self.module = build_module(context.run)
+
+    def lookups(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Embedding variable -> ids of the rows that this batch looks up."""
+        return cast(StepModule, self.module).lookups(batch)
+
+    def loss(self, shard: Shard, terms: int, rows: dict[str, Tensor] | None = None) -> Tensor:
+        """The shard's loss over `terms`, to be differentiated."""
+        with self.device.autocast():
+            total = self.module(shard.device, rows)
+        return total / terms
+
+    @abstractmethod
+    def step(self, shard: Shard) -> Tensor:
+        """Forward, backward, merge and update on this replica's shard."""
+
+    def counted_step(self, shard: Shard) -> tuple[Tensor, dict[str, int]]:
+        """A step, and the bytes whose movement this replica started in it, by kind."""
+        self.wire.counts.clear()
+        loss = self.step(shard)
+        return loss, dict(self.wire.counts)
+
+    @abstractmethod
+    def owned(self) -> Iterator[tuple[str, Tensor]]:
+        """The current values of which this replica holds the master copy, by variable (every replica: of its own copies)."""
+
+    def full_values(self) -> dict[str, Tensor]:
+        """All variables on the CPU, contiguous: for checkpoints and comparisons. Called on every replica.
+
+        Under placements with one master a variable, only rank 0's answer is complete.
+        """
+        return {name: value.detach().cpu().contiguous().clone() for name, value in self.owned()}
+
+    def close(self) -> None:  # noqa: B027  (a hook: most placements hold nothing that must be given back)
+        """Give back what outlives Python's own memory."""

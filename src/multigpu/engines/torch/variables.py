@@ -1,0 +1,70 @@
+"""Variables of a module: their initial values, and memory of the engine's own choosing under them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import torch
+from torch import Tensor, nn
+
+from multigpu.workloads.base import Model, Optimizer, Variable
+
+
+def initial_value(variable: Variable, index: int, seed: int, device: torch.device, dtype: torch.dtype) -> Tensor:
+    """The value a variable starts with: a function of its place in the model and the seed, never of its placement.
+
+    Drawn in float32 on `device` (GPUs and CPUs draw different numbers), so that float64 and float32 Runs start alike.
+    """
+    value = torch.empty(variable.shape, device=device, dtype=torch.float32)
+    generator = torch.Generator(device=device).manual_seed(seed * 1_000_003 + index)
+    if variable.init.law == "uniform":
+        value.uniform_(-variable.init.scale, variable.init.scale, generator=generator)
+    elif variable.init.law == "normal":
+        value.normal_(0.0, variable.init.scale, generator=generator)
+    else:
+        value.fill_(variable.init.scale)
+    return value.to(dtype)
+
+
+def initial_values(model: Model, seed: int, device: torch.device, dtype: torch.dtype) -> Iterable[tuple[Variable, Tensor]]:
+    """Each variable of the model with its initial value, one at a time (they need not fit in memory together)."""
+    for index, variable in enumerate(model.variables):
+        yield variable, initial_value(variable, index, seed, device, dtype)
+
+
+def strided_view(flat: Tensor, like: Tensor) -> Tensor:
+    """A stretch of flat memory with the shape and the strides of `like` (channels-last weights keep their layout)."""
+    return flat.as_strided(like.shape, like.stride(), flat.storage_offset())
+
+
+def materialise(module: nn.Module, memory: Mapping[str, Tensor], device: torch.device, dtype: torch.dtype) -> dict[str, nn.Parameter]:
+    """Put a module built on the meta device into real memory: parameters into `memory`, buffers on `device`.
+
+    A parameter without an entry in `memory` stays on the meta device: its rows come from elsewhere.
+    Returns the real parameters by name, in the module's order.
+    """
+    parameters = {}
+    for name, old in list(module.named_parameters()):
+        if name in memory:
+            path, _, leaf = name.rpartition(".")
+            parameters[name] = nn.Parameter(memory[name])
+            module.get_submodule(path).register_parameter(leaf, parameters[name])
+            assert parameters[name].shape == old.shape, name
+    for owner in module.modules():
+        for leaf, buffer in list(owner.named_buffers(recurse=False)):
+            kind = dtype if buffer.is_floating_point() else buffer.dtype
+            owner._buffers[leaf] = torch.zeros(buffer.shape, dtype=kind, device=device)
+        if isinstance(owner, nn.modules.batchnorm._BatchNorm):
+            owner.reset_running_stats()
+    reset = getattr(module, "reset_buffers", None)
+    if reset:
+        reset()
+    return parameters
+
+
+def make_optimizer(rule: Optimizer, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+    """The rule over these parameters, in the library's fused kernels (one pass over memory, on CPUs too)."""
+    if rule.name == "adam":
+        betas = (rule.beta1, rule.beta2)
+        return torch.optim.Adam(parameters, lr=rule.rate, betas=betas, eps=rule.epsilon, weight_decay=rule.weight_decay, fused=True)
+    return torch.optim.SGD(parameters, lr=rule.rate, momentum=rule.momentum, weight_decay=rule.weight_decay, fused=True)

@@ -1,0 +1,61 @@
+"""Every byte that a placement moves passes here and is counted, by kind, on the rank that starts the movement."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+
+class Wire:
+    """Counted movements between this replica's device, the host, and the other replicas.
+
+    `counts` grows by the bytes of each movement (kinds of `placements.traffic.KINDS`). On CPUs the devices are
+    processes and "host memory" is memory they share, so the same movements are counted.
+    """
+
+    def __init__(self, rank: int, replicas: int) -> None:
+        self.rank, self.replicas = rank, replicas
+        self.counts: Counter[str] = Counter()
+
+    def to_device(self, target: Tensor, source: Tensor) -> None:
+        """Copy from host memory (pinned: the copy is asynchronous)."""
+        self.counts["host_to_device"] += source.nbytes
+        target.copy_(source, non_blocking=True)
+
+    def to_host(self, target: Tensor, source: Tensor) -> None:
+        """Copy to host memory; synchronise before another reads it."""
+        self.counts["device_to_host"] += source.nbytes
+        target.copy_(source, non_blocking=True)
+
+    def exchange(self, sends: Sequence[tuple[int, Tensor]], receives: Sequence[tuple[int, Tensor]]) -> None:
+        """Plain copies between devices, all at once: send each tensor to its rank, receive into each from its rank.
+
+        Both ends must list what passes between them in the same order. Empty tensors are left out on both ends.
+        """
+        operations = [dist.P2POp(dist.isend, tensor, peer) for peer, tensor in sends if tensor.numel()]
+        operations += [dist.P2POp(dist.irecv, tensor, peer) for peer, tensor in receives if tensor.numel()]
+        self.counts["device_to_device"] += sum(tensor.nbytes for _, tensor in sends)
+        if operations:
+            for work in dist.batch_isend_irecv(operations):
+                work.wait()
+
+    def all_reduce(self, tensor: Tensor) -> None:
+        """Sum over replicas, in place."""
+        if self.replicas > 1:
+            self.count_all_reduce(tensor.nbytes)
+            dist.all_reduce(tensor)
+
+    def count_all_reduce(self, count: int) -> None:
+        """Count a collective that a library starts by itself."""
+        if self.replicas > 1:
+            self.counts["all_reduce"] += count
+
+
+def barrier() -> None:
+    """Wait for every replica, on the host alone: no kernel enters any device's queue."""
+    if dist.is_initialized() and dist.get_world_size() > 1:
+        dist.all_reduce(torch.zeros(1))

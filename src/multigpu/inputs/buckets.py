@@ -1,0 +1,58 @@
+"""Document 000's buckets of lengths, and the plan that shares a corpus out over shards, bucket by bucket."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+import numpy as np
+
+BUCKETS = 6
+WIDTH = 10
+
+
+def bucket_of(target_words: np.ndarray) -> np.ndarray:
+    """min(5, target words // 10), for an array of any shape: six buckets, the last one open (document 000)."""
+    return np.minimum(BUCKETS - 1, target_words // WIDTH)
+
+
+def plan_epoch(buckets: np.ndarray, shard_sizes: Sequence[int]) -> np.ndarray:
+    """Which sentences each step of one epoch takes: shape (steps, joined batch), ranks side by side in each row.
+
+    Sentences wait in their bucket in the order given. Whenever a bucket holds enough for the shard whose turn it is, that
+    shard takes them, then it is the next rank's turn: so every shard draws its own batch, and shards of one step sit in
+    different buckets, as document 000's towers do.
+
+    At the epoch's end fewer than a batch wait in each bucket. They are taken too, shortest bucket first, in batches that mix
+    neighbouring buckets, and the last step is filled up with sentences from the epoch's beginning. So nothing is left out,
+    every shard always has its full size, and less than one joined batch is seen twice. Within a step no sentence comes twice.
+
+    Args:
+        buckets: shape (sentences,), the bucket of each.
+        shard_sizes: sentences of each rank's shard.
+
+    Raises:
+        ValueError: the corpus is smaller than one joined batch; the sentence names both numbers.
+    """
+    joined = sum(shard_sizes)
+    if len(buckets) < joined:
+        raise ValueError(f"a joined batch of {joined} sentences needs at least as many pairs: the corpus has {len(buckets)}")
+    waiting: list[deque[int]] = [deque() for _ in range(BUCKETS)]
+    taken: list[int] = []
+    rank = 0
+    for sentence, bucket in enumerate(buckets.tolist()):
+        queue = waiting[bucket]
+        queue.append(sentence)
+        if len(queue) < shard_sizes[rank]:
+            continue
+        # the next rank's shard may be smaller, so that a bucket that fell short for this one is full for that one
+        while full := next((queue for queue in waiting if len(queue) >= shard_sizes[rank]), None):
+            taken += [full.popleft() for _ in range(shard_sizes[rank])]
+            rank = (rank + 1) % len(shard_sizes)
+    for queue in waiting:
+        taken += queue
+    missing = -len(taken) % joined
+    if missing:
+        last = set(taken[-(joined - missing) :])
+        taken += [sentence for sentence in taken[: 2 * joined] if sentence not in last][:missing]
+    return np.array(taken, dtype=np.int32).reshape(-1, joined)

@@ -1,0 +1,163 @@
+"""Labelled sets of stored images: scikit-learn's digits, CIFAR-10's binary files, folders of images."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from multigpu.inputs.hashing import file_digest, fingerprint
+from multigpu.inputs.pixels import resize, standardise
+
+LAYOUT_VERSION = 1
+"""Enters every fingerprint: raise it when the same files come to give other batches."""
+
+CIFAR_SIDE, CIFAR_CHANNELS, CIFAR_CLASSES = 32, 3, 10
+CIFAR_RECORD = 1 + CIFAR_CHANNELS * CIFAR_SIDE**2
+CIFAR_MEAN, CIFAR_DEVIATION = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
+"""Per channel, over the training images scaled to 0 .. 1."""
+IMAGENET_MEAN, IMAGENET_DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+GREY_MEAN, GREY_DEVIATION = (0.449,), (0.226,)
+"""The means of ImageNet's three, for models of one channel."""
+SUFFIXES = {".png", ".jpg", ".jpeg"}
+
+
+class Pictures(Protocol):
+    """A labelled data set of which any part can be read."""
+
+    @property
+    def label(self) -> str:
+        """How tables name it."""
+        ...
+
+    @property
+    def classes(self) -> int:
+        """Labels are 0 .. classes - 1."""
+        ...
+
+    @property
+    def fingerprint(self) -> str:
+        """sha256 over what defines it."""
+        ...
+
+    def __len__(self) -> int: ...
+
+    def read(self, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Images (B, C, size, size), float32, as the model takes them, and labels (B,), int64."""
+        ...
+
+
+class Digits:
+    """scikit-learn's 1,797 handwritten digits, 8 x 8 grey pixels of 0 .. 16, scaled to the model's size and channels."""
+
+    label = "digits"
+    classes = 10
+
+    def __init__(self, size: int, channels: int) -> None:
+        from sklearn.datasets import load_digits
+
+        found = load_digits()
+        self._images, self._labels = found.images.astype(np.float32)[:, None] / 16, found.target.astype(np.int64)
+        self._size, self._channels = size, channels
+        self._scale = (float(self._images.mean()),), (float(self._images.std()),)
+        content = fingerprint(self._images.tobytes().hex(), self._labels.tolist())
+        self.fingerprint = fingerprint(LAYOUT_VERSION, self.label, content)
+
+    def __len__(self) -> int:
+        return len(self._labels)
+
+    def read(self, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Images standardised over all digits, and labels."""
+        grey = resize(standardise(self._images[chosen], *self._scale), self._size)
+        return np.repeat(grey, self._channels, axis=1), self._labels[chosen]
+
+
+class Cifar10:
+    """CIFAR-10's binary form, data_batch_*.bin: records of one label byte and 3 x 32 x 32 bytes (red, green, blue; row by row).
+
+    The files are mapped, not read: memory does not grow with them.
+    """
+
+    label = "CIFAR-10"
+    classes = CIFAR_CLASSES
+
+    def __init__(self, folder: Path, size: int) -> None:
+        files = sorted(folder.glob("data_batch_*.bin"))
+        if not files:
+            raise ValueError(f"{folder} holds no data_batch_*.bin: name the folder with CIFAR-10's binary files")
+        for file in files:
+            if file.stat().st_size == 0 or file.stat().st_size % CIFAR_RECORD:
+                raise ValueError(f"{file} has {file.stat().st_size} bytes: CIFAR-10's records take {CIFAR_RECORD} bytes each")
+        self._parts = [np.memmap(file, dtype=np.uint8, mode="r").reshape(-1, CIFAR_RECORD) for file in files]
+        self._labels = np.concatenate([part[:, 0] for part in self._parts]).astype(np.int64)
+        worst = int(self._labels.argmax())
+        self._starts = np.cumsum([0, *(len(part) for part in self._parts)])
+        if self._labels[worst] >= CIFAR_CLASSES:
+            file = files[self._part_of(worst)]
+            raise ValueError(f"{file} has the label {self._labels[worst]}: CIFAR-10's labels are 0 to {CIFAR_CLASSES - 1}")
+        self._size = size
+        self.fingerprint = fingerprint(LAYOUT_VERSION, self.label, *(file_digest(file) for file in files))
+
+    def __len__(self) -> int:
+        return len(self._labels)
+
+    def _part_of(self, item: int) -> int:
+        return int(np.searchsorted(self._starts, item, side="right")) - 1
+
+    def read(self, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Images standardised by CIFAR-10's usual means and deviations, and labels."""
+        parts = [self._part_of(item) for item in chosen]
+        raw = np.stack([self._parts[part][item - self._starts[part], 1:] for part, item in zip(parts, chosen, strict=True)])
+        images = raw.reshape(-1, CIFAR_CHANNELS, CIFAR_SIDE, CIFAR_SIDE).astype(np.float32) / 255
+        return resize(standardise(images, CIFAR_MEAN, CIFAR_DEVIATION), self._size), self._labels[chosen]
+
+
+class ImageFolder:
+    """folder/class/*.png or *.jpg: classes are the folders' names in alphabetical order; images are decoded when they are asked for.
+
+    They are scaled to a square (not cropped) and standardised by ImageNet's means and deviations.
+    """
+
+    def __init__(self, folder: Path, size: int, channels: int) -> None:
+        if not folder.is_dir():
+            raise ValueError(f"image folder {folder} does not exist")
+        names = sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith("."))
+        found = [(file, number) for number, name in enumerate(names) for file in sorted((folder / name).iterdir())]
+        found = [(file, number) for file, number in found if file.suffix.lower() in SUFFIXES]
+        if not found:
+            raise ValueError(f"image folder {folder} holds no class/image.png or .jpg")
+        if channels not in (1, 3):
+            raise ValueError(f"images of a folder have 1 or 3 channels: the model takes {channels}")
+        self.label, self.classes = f"image folder {folder.name}", len(names)
+        self._files, self._labels = [file for file, _ in found], np.array([number for _, number in found], dtype=np.int64)
+        self._size, self._channels = size, channels
+        self._folder, self._mark = folder, ""
+
+    @property
+    def fingerprint(self) -> str:
+        """sha256 over names and contents, read when first asked for: a large folder takes as long as one epoch of reading."""
+        if not self._mark:
+            names = [file.relative_to(self._folder).as_posix() for file in self._files]
+            self._mark = fingerprint(LAYOUT_VERSION, *names, *(file_digest(file) for file in self._files))
+        return self._mark
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def _decode(self, file: Path) -> np.ndarray:
+        from PIL import Image, UnidentifiedImageError
+
+        try:
+            with Image.open(file) as picture:
+                converted = picture.convert("RGB" if self._channels == 3 else "L")
+                scaled = converted.resize((self._size, self._size), Image.Resampling.BILINEAR)
+        except (OSError, UnidentifiedImageError):
+            raise ValueError(f"{file} cannot be decoded as an image") from None
+        return np.asarray(scaled, dtype=np.float32).reshape(self._size, self._size, self._channels)
+
+    def read(self, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Images and labels."""
+        images = np.stack([self._decode(self._files[item]) for item in chosen]).transpose(0, 3, 1, 2) / 255
+        scale = (IMAGENET_MEAN, IMAGENET_DEVIATION) if self._channels == 3 else (GREY_MEAN, GREY_DEVIATION)
+        return np.ascontiguousarray(standardise(images, *scale)), self._labels[chosen]

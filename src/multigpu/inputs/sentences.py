@@ -1,0 +1,126 @@
+"""Encoded sentences, compact in memory, and what a batch of them counts."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from multigpu.inputs.batch import Batch
+from multigpu.inputs.vocabulary import EOS, SOS
+
+
+@dataclass(frozen=True)
+class Sentences:
+    """Sentences of different lengths in one flat array: 4 bytes a word and 8 a sentence, whatever their number.
+
+    ids: shape (all words,), int32; starts: shape (sentences + 1,), int64, where each sentence begins and the last ends.
+    """
+
+    ids: np.ndarray
+    starts: np.ndarray
+
+    @cached_property
+    def lengths(self) -> np.ndarray:
+        """Words of each sentence, shape (sentences,), int64."""
+        return np.diff(self.starts)
+
+    def padded(self, chosen: np.ndarray, width: int) -> np.ndarray:
+        """The chosen sentences, each followed by EOS up to `width`: shape (len(chosen), width), int64."""
+        columns = np.arange(width)
+        real = columns < self.lengths[chosen][:, None]
+        found = np.full(real.shape, EOS, dtype=np.int64)
+        found[real] = self.ids[(self.starts[chosen][:, None] + columns)[real]]
+        return found
+
+
+class SentenceCollector:
+    """Sentences added one by one, so that a corpus is never held as text."""
+
+    def __init__(self) -> None:
+        self._ids, self._starts = array("i"), array("q", [0])
+
+    def add(self, sentence: list[int]) -> None:
+        """The numbers of one sentence's words."""
+        self._ids.extend(sentence)
+        self._starts.append(len(self._ids))
+
+    def sentences(self) -> Sentences:
+        """All that were added, in that order."""
+        return Sentences(np.array(self._ids, dtype=np.int32), np.array(self._starts, dtype=np.int64))
+
+
+@dataclass(frozen=True)
+class TextShape:
+    """What one shard of text counts.
+
+    source_width, target_width: positions of every sentence, padding and the target's EOS included.
+    source_words: without padding; target_terms: target words and one EOS a sentence, which is what the loss sums.
+    """
+
+    sentences: int
+    source_width: int
+    target_width: int
+    source_words: int
+    target_terms: int
+
+    @classmethod
+    def of(cls, source_words: np.ndarray, target_words: np.ndarray) -> TextShape:
+        """From each sentence's words, shapes (sentences,)."""
+        return cls(
+            sentences=len(source_words),
+            source_width=int(source_words.max()),
+            target_width=int(target_words.max()) + 1,
+            source_words=int(source_words.sum()),
+            target_terms=int(target_words.sum()) + len(target_words),
+        )
+
+    @property
+    def units(self) -> int:
+        """Words as document 000 counts them: sum(source words) + sum(target words + 1)."""
+        return self.source_words + self.target_terms
+
+    @property
+    def lookups(self) -> dict[str, int]:
+        """Rows looked up in each embedding variable, padding included."""
+        return {"source_embedding": self.sentences * self.source_width, "target_embedding": self.sentences * self.target_width}
+
+
+def text_batch(rank: int, shapes: tuple[TextShape, ...], source: np.ndarray, target: np.ndarray, lengths: np.ndarray) -> Batch:
+    """The batch of one shard.
+
+    Args:
+        rank: the shard.
+        shapes: of every shard of the step.
+        source: shape (sentences, source_width), int64, padded with EOS.
+        target: shape (sentences, target_width), int64: words, one EOS, padding with EOS.
+        lengths: shape (2, sentences): source words and target words of each sentence.
+    """
+    start = np.full((len(target), 1), SOS, dtype=np.int64)
+    lookups = tuple(shape.lookups for shape in shapes)
+    return Batch(
+        arrays={
+            "source": source,
+            "source_length": np.array(lengths[0], dtype=np.int64),
+            "target_input": np.concatenate([start, target[:, :-1]], axis=1),
+            "target_output": target,
+            "target_length": np.array(lengths[1], dtype=np.int64) + 1,
+        },
+        rank=rank,
+        units=shapes[rank].units,
+        padded_units=sum(lookups[rank].values()),
+        loss_terms=tuple(shape.target_terms for shape in shapes),
+        lookups=lookups,
+    )
+
+
+def capacity_of(shapes: Iterable[TextShape]) -> dict[str, int]:
+    """Embedding variable -> the most rows that any of these shards looks up."""
+    found = {"source_embedding": 0, "target_embedding": 0}
+    for shape in shapes:
+        for name, rows in shape.lookups.items():
+            found[name] = max(found[name], rows)
+    return found

@@ -1,0 +1,241 @@
+"""Inputs of the translation workload: synthetic sentences, document 000's lengths, and parallel corpora."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from multigpu.inputs import lengths as law
+from multigpu.inputs.batch import Batch
+from multigpu.inputs.buckets import bucket_of, plan_epoch
+from multigpu.inputs.corpora import ParallelText, read_parallel
+from multigpu.inputs.hashing import fingerprint
+from multigpu.inputs.sentences import SentenceCollector, Sentences, TextShape, capacity_of, text_batch
+from multigpu.inputs.vocabulary import EOS, SPECIAL, count_vocabulary
+from multigpu.paths import CORPUS
+
+if TYPE_CHECKING:
+    from multigpu.run import Run
+    from multigpu.workloads.base import Model
+
+SYNTHETIC_WORDS = 100
+"""Words a side where the Run names none: document 000's Exp5."""
+LONGEST = 100
+"""Words a side of a corpus; later ones are cut off, as tensorflow-nmt does after its 50th."""
+LAYOUT_VERSION = 1
+"""Enters every fingerprint: raise it when the same corpus or law comes to give other batches."""
+
+_log = logging.getLogger(__name__)
+
+
+def _refuse_fields(run: Run, data: bool = False) -> None:
+    """Refuse fields that this input does not read."""
+    if run.sequence_length is not None:
+        raise ValueError(
+            f"sequence_length {run.sequence_length} is for inputs 'synthetic': {run.inputs!r} has lengths of its own, leave it out"
+        )
+    if run.data is not None and not data:
+        raise ValueError(f"inputs {run.inputs!r} reads no files: leave out data, which names {', '.join(run.data)}")
+
+
+def _vocabulary_sizes(model: Model) -> tuple[int, int]:
+    """Entries of source and target vocabulary, the special ones included."""
+    sizes = (int(model.config.source_vocabulary), int(model.config.target_vocabulary))
+    if min(sizes) <= len(SPECIAL):
+        raise ValueError(f"model {model.name!r} has vocabularies of {sizes[0]} and {sizes[1]} entries: each needs more than {len(SPECIAL)}")
+    return sizes
+
+
+class DrawnText:
+    """Sentences whose lengths a law gives and whose words are drawn evenly from all but the special entries.
+
+    Each (seed, step within the period, rank) draws by itself, so any rank can draw any shard, and nothing is kept but the
+    lengths of the last steps asked for.
+    """
+
+    def __init__(self, run: Run, model: Model, label: str, period: int, sequence_length: int | None) -> None:
+        self.label, self.period = label, period
+        self._sizes, self._seed, self._words = run.shard_sizes, run.seed, sequence_length
+        self._vocabularies = _vocabulary_sizes(model)
+        self._lengths = lru_cache(maxsize=2 * len(self._sizes))(self._draw_lengths)
+        self.capacity = capacity_of(TextShape.of(*self._lengths(step, rank)) for step in range(period) for rank in range(len(self._sizes)))
+        self.fingerprint = fingerprint(LAYOUT_VERSION, label, sequence_length, run.seed, *self._vocabularies)
+
+    def _draw_lengths(self, step: int, rank: int) -> np.ndarray:
+        """Source and target words of one shard, shape (2, sentences)."""
+        sentences = self._sizes[rank]
+        if self._words is not None:
+            return np.full((2, sentences), self._words)
+        bucket = law.draw_buckets(np.random.default_rng([self._seed, rank, 0]))[step]
+        return np.stack(law.draw_lengths(np.random.default_rng([self._seed, rank, 1, step]), int(bucket), sentences))
+
+    def batch(self, step: int, rank: int) -> Batch:
+        """The shard of `rank` in step `step`."""
+        step %= self.period
+        shapes = tuple(TextShape.of(*self._lengths(step, each)) for each in range(len(self._sizes)))
+        lengths, shape = self._lengths(step, rank), shapes[rank]
+        rng = np.random.default_rng([self._seed, rank, 2, step])
+        sides = []
+        for side, (width, entries) in enumerate(zip((shape.source_width, shape.target_width), self._vocabularies, strict=True)):
+            drawn = rng.integers(len(SPECIAL), entries, (shape.sentences, width))
+            drawn[np.arange(width) >= lengths[side][:, None]] = EOS
+            sides.append(drawn)
+        return text_batch(rank, shapes, sides[0], sides[1], lengths)
+
+
+def synthetic_text(run: Run, model: Model) -> DrawnText:
+    """Every sentence exactly `run.sequence_length` words on both sides (default 100); one batch a shard, the same in every step.
+
+    Raises:
+        ValueError: the Run names files.
+    """
+    if run.data is not None:
+        raise ValueError(f"inputs {run.inputs!r} reads no files: leave out data, which names {', '.join(run.data)}")
+    return DrawnText(run, model, "synthetic", 1, run.sequence_length or SYNTHETIC_WORDS)
+
+
+def lengths_000(run: Run, model: Model) -> DrawnText:
+    """Lengths by the law of `multigpu.inputs.lengths`; each shard draws its own bucket in each step; 30 steps, then again.
+
+    48.37 words a pair by the law; the six buckets hold 15.1, 31.5, 24.8, 14.7, 7.6 and 6.3 percent of the sentences, and in
+    30 steps of a shard 5, 9, 7, 5, 2 and 2 batches.
+
+    Raises:
+        ValueError: the Run names files or a sequence length.
+    """
+    _refuse_fields(run)
+    return DrawnText(run, model, "synthetic lengths of 000", law.PERIOD, None)
+
+
+@dataclass(frozen=True)
+class EncodedCorpus:
+    """A corpus as numbers, and what was done to it: pairs with an empty side left out, sentences cut to LONGEST words."""
+
+    source: Sentences
+    target: Sentences
+    fingerprint: str
+    left_out: int
+    cut: int
+
+
+def encode_corpus(text: ParallelText, source_limit: int, target_limit: int) -> EncodedCorpus:
+    """Count vocabularies of at most so many entries, and number every pair that has words on both sides.
+
+    Memory: 4 bytes a word and 8 a sentence.
+
+    Raises:
+        ValueError: no pair has words on both sides.
+    """
+    vocabularies = count_vocabulary(text.source.sentences(), source_limit), count_vocabulary(text.target.sentences(), target_limit)
+    collected = SentenceCollector(), SentenceCollector()
+    left_out = cut = 0
+    for pair in zip(text.source.sentences(), text.target.sentences(), strict=True):
+        numbers = [vocabulary.encode(sentence) for vocabulary, sentence in zip(vocabularies, pair, strict=True)]
+        if not all(numbers):
+            left_out += 1
+            continue
+        cut += sum(len(sentence) > LONGEST for sentence in numbers)
+        for side, sentence in zip(collected, numbers, strict=True):
+            side.add(sentence[:LONGEST])
+    source, target = (side.sentences() for side in collected)
+    if not len(source.lengths):
+        raise ValueError(f"no line has words in both {text.source.path} and {text.target.path}")
+    if left_out or cut:
+        _log.warning("%s: %d pairs with an empty side left out, %d sentences cut to %d words", text.source.path, left_out, cut, LONGEST)
+    mark = fingerprint(LAYOUT_VERSION, text.fingerprint, *(vocabulary.fingerprint for vocabulary in vocabularies), LONGEST)
+    return EncodedCorpus(source, target, mark, left_out, cut)
+
+
+@lru_cache(maxsize=2)
+def _encode_once(text: ParallelText, content: str, source_limit: int, target_limit: int) -> EncodedCorpus:
+    """`encode_corpus`, once for all Runs of a process; `content` is the text's fingerprint, so a changed file is read again."""
+    return encode_corpus(text, source_limit, target_limit)
+
+
+class CorpusText:
+    """A parallel corpus in the order it has (000: shuffling off) or shuffled once (004), by the plan of `plan_epoch`.
+
+    Every epoch has the same plan. Batches come from memory each step as they would in training, so there is no period.
+    left_out: pairs with an empty side; cut: sentences cut to LONGEST words.
+    """
+
+    period = None
+
+    def __init__(self, run: Run, label: str, corpus: EncodedCorpus, shuffled: bool) -> None:
+        self.label, self._corpus = label, corpus
+        self.left_out, self.cut = corpus.left_out, corpus.cut
+        self.fingerprint = fingerprint(corpus.fingerprint, f"shuffled by {run.seed}") if shuffled else corpus.fingerprint
+        pairs = len(corpus.source.lengths)
+        order = np.random.default_rng([run.seed, pairs]).permutation(pairs) if shuffled else np.arange(pairs)
+        self._plan = order[plan_epoch(bucket_of(corpus.target.lengths[order]), run.shard_sizes)]
+        self._bounds = np.cumsum([0, *run.shard_sizes])
+        self._shapes = lru_cache(maxsize=8)(self._count_shapes)
+        self.capacity = capacity_of(shape for step in range(self.steps_per_epoch) for shape in self._count_shapes(step))
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Steps after which every pair has been seen."""
+        return len(self._plan)
+
+    def _chosen(self, step: int, rank: int) -> np.ndarray:
+        """Which pairs a shard takes, shape (sentences,)."""
+        return self._plan[step, self._bounds[rank] : self._bounds[rank + 1]]
+
+    def _count_shapes(self, step: int) -> tuple[TextShape, ...]:
+        sides = (self._corpus.source.lengths, self._corpus.target.lengths)
+        chosen = (self._chosen(step, rank) for rank in range(len(self._bounds) - 1))
+        return tuple(TextShape.of(sides[0][pairs], sides[1][pairs]) for pairs in chosen)
+
+    def batch(self, step: int, rank: int) -> Batch:
+        """The shard of `rank` in step `step`."""
+        step %= self.steps_per_epoch
+        shapes, pairs = self._shapes(step), self._chosen(step, rank)
+        source, target = self._corpus.source, self._corpus.target
+        lengths = np.stack([source.lengths[pairs], target.lengths[pairs]])
+        shape = shapes[rank]
+        return text_batch(rank, shapes, source.padded(pairs, shape.source_width), target.padded(pairs, shape.target_width), lengths)
+
+
+def _corpus_source(run: Run, model: Model, files: Sequence[Path], label: str, shuffled: bool) -> CorpusText:
+    text = read_parallel(*files)
+    return CorpusText(run, label, _encode_once(text, text.fingerprint, *_vocabulary_sizes(model)), shuffled)
+
+
+def catalogs(run: Run, model: Model, shuffled: bool = False) -> CorpusText:
+    """The committed English-German corpus (data/README.md); words rarer than the model's vocabularies hold are `<unk>`.
+
+    Raises:
+        ValueError: the Run names files or a sequence length, or its joined batch is larger than the corpus.
+    """
+    _refuse_fields(run)
+    files = (CORPUS / "catalogs.en", CORPUS / "catalogs.de")
+    return _corpus_source(run, model, files, "de-en catalogs, shuffled" if shuffled else "de-en catalogs", shuffled)
+
+
+def catalogs_shuffled(run: Run, model: Model) -> CorpusText:
+    """The committed corpus in an order drawn once from the Run's seed, as document 004 shuffled its own.
+
+    Raises:
+        ValueError: as `catalogs`.
+    """
+    return catalogs(run, model, shuffled=True)
+
+
+def text_files(run: Run, model: Model) -> CorpusText:
+    """Your own corpus: `run.data` names the source file and the target file; vocabularies are counted in them.
+
+    Raises:
+        ValueError: `run.data` does not name two files, a file cannot be used (the sentence says why), the Run names a
+            sequence length, or its joined batch is larger than the corpus.
+    """
+    _refuse_fields(run, data=True)
+    if run.data is None or len(run.data) != 2:
+        raise ValueError(f"inputs {run.inputs!r} needs data to name two files, source and target: it names {len(run.data or ())}")
+    files = [Path(path) for path in run.data]
+    return _corpus_source(run, model, files, f"text files {files[0].name}, {files[1].name}", shuffled=False)

@@ -1,0 +1,93 @@
+"""Words and their numbers: a simple tokenisation and a limited vocabulary with document 000's three special entries."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+
+UNK, SOS, EOS = 0, 1, 2
+"""Numbers of the unknown word, of a sentence's start and of its end, as tensorflow-nmt and document 000 have them."""
+SPECIAL = ("<unk>", "<s>", "</s>")
+
+_WORD = re.compile(r"<unk>|\w+|[^\w\s]")
+
+
+def words(sentence: str) -> list[str]:
+    """The words of a sentence: runs of letters, digits and underscores; every other sign that is no space is a word by itself.
+
+    Case is kept, and so is `<unk>` where a prepared corpus has it. "don't --stop" gives don ' t - - stop.
+    """
+    return _WORD.findall(sentence)
+
+
+class Vocabulary:
+    """Words and their numbers 0 .. len - 1; the first three are `<unk>`, `<s>` and `</s>`, whatever is not known is `<unk>`.
+
+    entries: every word, its number being its place.
+    fingerprint: sha256 over the entries.
+    """
+
+    def __init__(self, entries: Iterable[str]) -> None:
+        """Number `entries` from 0.
+
+        Raises:
+            ValueError: the first three are not the special ones, or a word comes twice.
+        """
+        self.entries = tuple(entries)
+        if self.entries[:3] != SPECIAL:
+            raise ValueError(f"a vocabulary begins with {', '.join(SPECIAL)}, not with {', '.join(self.entries[:3]) or 'nothing'}")
+        self.numbers = {word: number for number, word in enumerate(self.entries)}
+        if len(self.numbers) < len(self.entries):
+            twice = next(word for word, count in Counter(self.entries).items() if count > 1)
+            raise ValueError(f"a vocabulary lists each word once: {twice!r} comes again")
+        self.fingerprint = hashlib.sha256("\n".join(self.entries).encode()).hexdigest()
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def encode(self, sentence: str) -> list[int]:
+        """The numbers of a sentence's words, without start or end."""
+        get = self.numbers.get
+        return [get(word, UNK) for word in words(sentence)]
+
+
+def count_vocabulary(sentences: Iterable[str], limit: int) -> Vocabulary:
+    """The `limit` - 3 most frequent words (ties in alphabetical order) behind the three special entries.
+
+    Raises:
+        ValueError: `limit` leaves no room for a word.
+    """
+    if limit <= len(SPECIAL):
+        raise ValueError(f"a vocabulary of {limit} entries has no room for a word beside its {len(SPECIAL)} special ones")
+    counts: Counter[str] = Counter()
+    for sentence in sentences:
+        counts.update(words(sentence))
+    for special in SPECIAL:
+        counts.pop(special, None)
+    ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    return Vocabulary((*SPECIAL, *(word for word, _ in ranked[: limit - len(SPECIAL)])))
+
+
+def read_vocabulary(path: str | Path, limit: int | None = None) -> Vocabulary:
+    """A vocabulary file as tensorflow-nmt ships it: one word a line; the special entries are put in front if they are missing.
+
+    Args:
+        path: UTF-8 text.
+        limit: keep this many entries at most, the special ones included.
+
+    Raises:
+        ValueError: there is no such file, it does not decode, or a word comes twice.
+    """
+    try:
+        lines = Path(path).read_text(encoding="utf-8").split("\n")
+    except OSError:
+        raise ValueError(f"vocabulary file {path} cannot be read: no such file, or no permission") from None
+    except UnicodeDecodeError as error:
+        raise ValueError(f"vocabulary file {path} is not UTF-8: byte {error.start} does not decode") from None
+    entries = [line.strip() for line in lines if line.strip()]
+    if tuple(entries[:3]) != SPECIAL:
+        entries = [*SPECIAL, *entries]
+    return Vocabulary(entries[:limit])

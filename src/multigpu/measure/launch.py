@@ -1,0 +1,213 @@
+"""Measure Runs: one launch for many, resumed by Records, watched by a progress bar. Imports no framework."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tqdm.auto import tqdm
+
+from multigpu.measure.machine import framework_version, gpu_count, source_state, this_machine, versions
+from multigpu.measure.plan import Item, Journal, Plan, find_record
+from multigpu.measure.timing import TIMING_VERSION
+from multigpu.record import RecordStore
+from multigpu.run import Run
+
+# NVLink multicast is off for every process: a program that misuses it can put all GPUs of a host out of service
+SAFE = {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1", "NVSHMEM_DISABLE_NVLS": "1"}
+
+
+@dataclass(frozen=True)
+class Point:
+    """A Run to be measured, its repeat (0, 1, ...) and the launch (0, 1, ...) that measures it."""
+
+    run: Run
+    repeat: int = 0
+    launch: int = 0
+    timeout_s: float = 300.0
+
+
+@dataclass
+class Summary:
+    """What a sweep did: statuses counted, those that are not ok with their reasons, and its cost."""
+
+    statuses: Counter[str] = field(default_factory=Counter)
+    troubles: list[str] = field(default_factory=list)
+    reused: int = 0
+    wall_s: float = 0.0
+
+    def __str__(self) -> str:
+        counts = ", ".join(f"{n} {status}" for status, n in sorted(self.statuses.items())) or "nothing to measure"
+        return "\n".join([f"{counts}; {self.reused} measured before; {self.wall_s:.0f} s", *self.troubles])
+
+
+def check_devices(run: Run) -> None:
+    """Refuse what this machine cannot run.
+
+    Raises:
+        ValueError: naming how many devices were asked for and how many there are.
+    """
+    if run.device_type == "cuda":
+        available = gpu_count()
+        if run.devices > available:
+            raise ValueError(
+                f"{run.devices} GPUs were asked for and this machine has {available}: choose at most {available} or device_type 'cpu'"
+            )
+    elif run.devices > 16:
+        raise ValueError(f"{run.devices} CPU processes were asked for and at most 16 are allowed")
+    if framework_version(run.framework) == "none":
+        raise ValueError(f"framework {run.framework!r} is not installed here: see `python -m multigpu doctor`")
+
+
+def make_plan(
+    points: Sequence[Point], records: Path, scratch: Path, retry: Sequence[str] = (), hook: str | None = None
+) -> tuple[Plan, int]:
+    """The plan of one launch without what has a Record already, and how many were left out.
+
+    retry: statuses whose Runs are measured again, as a new attempt beside the old Record.
+    """
+    framework = points[0].run.framework
+    plan = Plan(
+        items=[],
+        workers=max(point.run.devices for point in points),
+        machine=this_machine().name,
+        versions=versions(),
+        framework_version=framework_version(framework),
+        timing_version=TIMING_VERSION,
+        records=records,
+        scratch=scratch,
+        launch_id=uuid.uuid4().hex[:12],
+        hook=hook,
+    )
+    items = []
+    for point in points:
+        item = Item(run=point.run, repeat=point.repeat, timeout_s=point.timeout_s)
+        known = find_record(plan, item)
+        if known is None or known.status in retry:
+            items.append(item.model_copy(update={"attempt": known.attempt + 1 if known else 0}))
+    # interleaved at random, so that a drift of the machine does not look like a placement; grouped by
+    # device count within a shuffled order of counts, since a new group costs as much as a short Run
+    order = random.Random(plan.launch_id)
+    order.shuffle(items)
+    counts = sorted({item.run.devices for item in items})
+    order.shuffle(counts)
+    items.sort(key=lambda item: counts.index(item.run.devices))
+    workers = max((item.run.devices for item in items), default=1)
+    return plan.model_copy(update={"items": items, "workers": workers}), len(points) - len(items)
+
+
+def measure(
+    points: Sequence[Point], store: RecordStore, retry: Sequence[str] = (), progress: bool = True, hook: str | None = None
+) -> Summary:
+    """Measure every point that has no Record yet; whatever happens on the way, what was measured stays.
+
+    Raises:
+        ValueError: a point cannot run on this machine, or records cannot be written; nothing was started then.
+        RuntimeError: the launcher itself died; what it had measured is kept and the same call goes on from there.
+    """
+    for point in points:
+        check_devices(point.run)
+    store.check_writable()
+    summary, began = Summary(), time.monotonic()
+    bar = tqdm(total=len(points), unit="run", disable=not progress, smoothing=0.1)
+    try:
+        for launch in sorted({(p.launch, p.run.framework) for p in points}):
+            chosen = [p for p in points if (p.launch, p.run.framework) == launch]
+            scratch = Path(tempfile.mkdtemp(prefix="multigpu-sweep-"))
+            try:
+                plan, reused = make_plan(chosen, store.root.resolve(), scratch, retry, hook)
+                summary.reused += reused
+                bar.update(reused)
+                if plan.items:
+                    _launch(plan, bar, summary)
+            finally:
+                shutil.rmtree(scratch, ignore_errors=True)
+    finally:
+        bar.close()
+        summary.wall_s = time.monotonic() - began
+    return summary
+
+
+def _environment() -> dict[str, str]:
+    commit, clean = source_state()
+    source = str(Path(__file__).resolve().parents[2])
+    paths = [source, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    # workers set their own thread counts; the default of one that launchers impose would starve host placements
+    return {
+        **os.environ,
+        **SAFE,
+        "PYTHONPATH": os.pathsep.join(paths),
+        "MULTIGPU_COMMIT": commit,
+        "MULTIGPU_CLEAN": "1" if clean else "0",
+    } | ({} if "OMP_NUM_THREADS" in os.environ else {"OMP_NUM_THREADS": str(this_machine().cores)})
+
+
+def _launch(plan: Plan, bar: tqdm, summary: Summary) -> None:
+    """Run one plan to its end, following its journal."""
+    path = plan.scratch / "plan.json"
+    path.write_text(plan.model_dump_json())
+    journal = Journal(plan)
+    seen = 0
+    finished: set[int] = set()
+    with open(plan.scratch / "agent.log", "w") as log:
+        agent = subprocess.Popen([sys.executable, "-m", "multigpu.measure.agent", str(path)], env=_environment(), stdout=log, stderr=log)
+        try:
+            while True:
+                ended = agent.poll() is not None
+                lines = journal.progress.read_text().splitlines() if journal.progress.exists() else []
+                for line in lines[seen:]:
+                    event = json.loads(line)
+                    # a restarted launch passes over what is done and says so again
+                    if event["event"] == "start" or event["index"] not in finished:
+                        _show(event, plan, bar, summary)
+                    if event["event"] == "done":
+                        finished.add(event["index"])
+                seen = len(lines)
+                if ended:
+                    break
+                time.sleep(0.1)
+        finally:
+            if agent.poll() is None:
+                agent.terminate()
+                try:
+                    agent.wait(20)
+                except subprocess.TimeoutExpired:
+                    agent.kill()
+    if agent.returncode:
+        done = sum(summary.statuses.values())
+        raise RuntimeError(
+            f"the launcher ended with {agent.returncode} after {done} Runs, all kept ({_last_words(plan)});"
+            " the same command goes on from there"
+        )
+
+
+def _show(event: dict[str, object], plan: Plan, bar: tqdm, summary: Summary) -> None:
+    if event["event"] == "start":
+        bar.set_description(str(event["label"]))
+        return
+    status = str(event["status"])
+    summary.statuses[status] += 1
+    bar.update(1)
+    if status == "ok" and "units_per_s" in event:
+        bar.set_postfix_str(f"{float(str(event['units_per_s'])):,.0f} {event['unit']}/s")
+    elif status != "ok":
+        run = plan.items[int(str(event["index"]))].run
+        summary.troubles.append(f"{status}: {run.label()}: {event.get('reason', '')}")
+
+
+def _last_words(plan: Plan) -> str:
+    """The last line that the launcher or a worker wrote."""
+    logs = [plan.scratch / "agent.log", *sorted((plan.scratch / "logs").rglob("stderr.log"))]
+    lines = [line for log in logs if log.exists() for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    return lines[-1].strip()[:200] if lines else "it left no message"

@@ -1,0 +1,191 @@
+"""The machine a Run ran on: what it is (once a Record) and how it was just then (clocks, power, temperature)."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import subprocess
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import psutil
+from pydantic import BaseModel, ConfigDict
+
+# Environment variables that change what is measured; a Record keeps those that are set.
+TELLING = re.compile(r"^(NCCL_|GLOO_|OMP_|MKL_|CUDA_|TORCH_NCCL|TORCH_SYMM|PYTORCH_|TF_GPU|TF_XLA|TF_NUM|TF_ENABLE|XLA_|NVSHMEM_)")
+PATH = re.compile(r"/[^\s:,=]+")
+PACKAGES = ("torch", "tensorflow", "tensorflow-cpu", "numpy", "nvidia-nccl-cu13", "nvidia-cudnn-cu13", "nvidia-nccl-cu12")
+
+
+class Machine(BaseModel):
+    """What does not change while a sweep runs. Memory in GiB; `links` is the driver's own picture of them."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    gpus: list[str]
+    gpu_memory_gib: list[float]
+    driver: str
+    links: list[list[str]]
+    cpu: str
+    cores: int
+    memory_gib: float
+    kernel: str
+    python: str
+    environment: dict[str, str]
+
+
+class DeviceState(BaseModel):
+    """One GPU as found after the timed steps (its settings are never touched)."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    sm_clock_mhz: int
+    memory_clock_mhz: int
+    power_w: float
+    temperature_c: int
+    energy_j: float | None = None
+
+
+@cache
+def _nvml() -> Any:
+    """NVML's Python module, initialised, or None where there is no NVIDIA driver."""
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+        return pynvml
+    except Exception:  # no driver, no library, no permission: all mean that NVML has nothing to say
+        return None
+
+
+def gpu_count() -> int:
+    """GPUs that this process may use (CUDA_VISIBLE_DEVICES honoured), without importing a framework."""
+    nvml = _nvml()
+    found = nvml.nvmlDeviceGetCount() if nvml else 0
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return found if visible is None else min(found, len([v for v in visible.split(",") if v.strip() not in ("", "-1")]))
+
+
+def _handle(index: int) -> Any:
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    physical = int(visible.split(",")[index]) if visible and re.fullmatch(r"\d+(,\d+)*", visible) else index
+    return _nvml().nvmlDeviceGetHandleByIndex(physical)
+
+
+def _text(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)
+
+
+def _cpu_model() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def _links(count: int) -> list[list[str]]:
+    """[i][j]: "NVLink" where the driver says that peer access over NVLink works, else "PCIe"; "self" on the diagonal."""
+    nvml = _nvml()
+    table = []
+    for i in range(count):
+        row = []
+        for j in range(count):
+            if i == j:
+                row.append("self")
+                continue
+            try:
+                status = nvml.nvmlDeviceGetP2PStatus(_handle(i), _handle(j), nvml.NVML_P2P_CAPS_INDEX_NVLINK)
+                row.append("NVLink" if status == nvml.NVML_P2P_STATUS_OK else "PCIe")
+            except Exception:
+                row.append("unknown")
+        table.append(row)
+    return table
+
+
+def _slug(text: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
+
+
+@cache
+def this_machine() -> Machine:
+    """What this machine is. Its name is made of what determines speed, so that equal machines share one folder of Records."""
+    nvml, count = _nvml(), gpu_count()
+    names = [_text(nvml.nvmlDeviceGetName(_handle(i))) for i in range(count)]
+    cores = len(os.sched_getaffinity(0))
+    name = f"{count}x-{_slug(names[0])}" if names else f"{cores}x-cpu-{_slug(_cpu_model())[:40]}"
+    return Machine(
+        name=name,
+        gpus=names,
+        gpu_memory_gib=[round(nvml.nvmlDeviceGetMemoryInfo(_handle(i)).total / 2**30, 1) for i in range(count)],
+        driver=_text(nvml.nvmlSystemGetDriverVersion()) if nvml else "",
+        links=_links(count),
+        cpu=_cpu_model(),
+        cores=cores,
+        memory_gib=round(psutil.virtual_memory().total / 2**30, 1),
+        kernel=platform.release(),
+        python=platform.python_version(),
+        environment={k: PATH.sub("<path>", v) for k, v in sorted(os.environ.items()) if TELLING.match(k)},
+    )
+
+
+def device_state(index: int, energy_j: float | None = None) -> DeviceState | None:
+    """Clocks, power and temperature of one GPU now, or None without NVML."""
+    nvml = _nvml()
+    if nvml is None:
+        return None
+    handle = _handle(index)
+    return DeviceState(
+        sm_clock_mhz=nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM),
+        memory_clock_mhz=nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM),
+        power_w=nvml.nvmlDeviceGetPowerUsage(handle) / 1000,
+        temperature_c=nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU),
+        energy_j=energy_j,
+    )
+
+
+def total_energy_j(index: int) -> float | None:
+    """NVML's energy counter of one GPU in joules, or None where it has none. Differences below 10 s are not trustworthy."""
+    nvml = _nvml()
+    if nvml is None:
+        return None
+    try:
+        return float(nvml.nvmlDeviceGetTotalEnergyConsumption(_handle(index))) / 1000
+    except nvml.NVMLError:
+        return None
+
+
+@cache
+def versions() -> dict[str, str]:
+    """Versions of the installed packages that decide speed, read without importing them."""
+    found = {}
+    for package in PACKAGES:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def framework_version(framework: str) -> str:
+    """The version that enters a Record's key, "none" if the framework is missing."""
+    names = ("torch",) if framework == "torch" else ("tensorflow", "tensorflow-cpu")
+    return next((versions()[name] for name in names if name in versions()), "none")
+
+
+@cache
+def source_state() -> tuple[str, bool]:
+    """(commit, whether the tracked tree was clean); where git is absent, what the environment says, else ("unknown", False)."""
+    try:
+        here = Path(__file__).parent
+        commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=here, capture_output=True, text=True, check=True).stdout.strip()
+        changed = subprocess.run(["git", "status", "--porcelain", "--untracked-files=no"], cwd=here, capture_output=True, text=True).stdout
+        return commit, not changed.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return os.environ.get("MULTIGPU_COMMIT", "unknown"), os.environ.get("MULTIGPU_CLEAN", "") == "1"

@@ -1,0 +1,23 @@
+"""Ties between processes: children that end with their parent."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+
+PR_SET_PDEATHSIG = 1
+
+
+def end_with_parent() -> None:
+    """Ask the kernel to kill this process when the thread that started it ends, however it ends (Linux only).
+
+    A papermill or notebook kernel that is killed with -9 cannot clean up; this does it for it.
+    """
+    if not sys.platform.startswith("linux"):
+        return
+    parent = os.getppid()
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it ended between the two lines
+        os.kill(os.getpid(), signal.SIGKILL)

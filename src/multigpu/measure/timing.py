@@ -1,0 +1,102 @@
+"""The clock of a Run, without a framework: warm-up and measurement are one loop, run twice."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Protocol
+
+TIMING_VERSION = 1
+"""Enters every Record's key. Raise it whenever what a figure means changes, so that old and new never share a table."""
+
+DISAGREEMENT = 0.01
+"""The host's clock and the device's events may differ by this share of the window before a Record is flagged."""
+
+
+class TimedDevice(Protocol):
+    """What the clock needs of a device. A mark is a point on the device's own time line."""
+
+    def mark(self) -> Any: ...
+
+    def seconds_between(self, first: Any, last: Any) -> float: ...
+
+    def synchronise(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class Window:
+    """One stretch of steps on one replica.
+
+    wall_s: host time from the barrier before the first step to the barrier after the device finished the last.
+    event_s: the same window by the device's marks. step_time_s: between consecutive marks, one a step.
+    results: what each step returned.
+    """
+
+    wall_s: float
+    event_s: float
+    step_time_s: list[float]
+    results: list[Any]
+
+
+def run_window(
+    step: Callable[[int], Any],
+    first: int,
+    count: int,
+    device: TimedDevice,
+    barrier: Callable[[], None],
+    clock: Callable[[], float] = time.perf_counter,
+) -> Window:
+    """Run steps `first` .. `first + count - 1` and time them.
+
+    The device is drained and all replicas meet before the clock starts, and again before it stops, so that neither
+    work queued earlier nor work still running, here or on a slower replica, escapes it. Between steps nothing is
+    read back: durations come from the marks after the loop.
+    """
+    device.synchronise()
+    barrier()
+    start = clock()
+    marks = [device.mark()]
+    results = []
+    for index in range(first, first + count):
+        results.append(step(index))
+        marks.append(device.mark())
+    device.synchronise()
+    barrier()
+    wall_s = clock() - start
+    steps = [device.seconds_between(a, b) for a, b in pairwise(marks)]
+    return Window(wall_s, device.seconds_between(marks[0], marks[-1]), steps, results)
+
+
+def clock_flags(wall_s: float, event_time_s: Sequence[float]) -> list[str]:
+    """Reasons to distrust a measurement: the slowest replica's events may not differ from the wall clock by more than 1%.
+
+    (Replicas that do not wait for each other may well finish early; the wall clock is the slowest one's.)
+    """
+    difference = abs(max(event_time_s) - wall_s) / wall_s
+    return [f"clocks disagree by {100 * difference:.1f}%"] if difference > DISAGREEMENT else []
+
+
+def training_fault(losses: Sequence[float], moved: dict[str, float], replicas_agree: bool | None) -> str | None:
+    """Why these steps were no training, or None.
+
+    Args:
+        losses: of every step, warm-up first, joined over replicas.
+        moved: by variable, the norm of how far it moved from its start.
+        replicas_agree: whether replicas that must hold equal variables do.
+
+    Training moves every variable, and no two consecutive steps on a moving model give the same loss to the last bit.
+    """
+    bad = [index for index, loss in enumerate(losses) if not abs(loss) < float("inf")]
+    if bad:
+        return f"the loss of step {bad[0]} is {losses[bad[0]]}"
+    still = [name for name, distance in moved.items() if not 0 < distance < float("inf")]
+    if still:
+        return f"{len(still)} of {len(moved)} variables did not move, {still[0]!r} among them"
+    repeated = sum(a == b for a, b in pairwise(losses))
+    if repeated > len(losses) // 10:
+        return f"{repeated} of {len(losses)} steps left the loss exactly as it was"
+    if replicas_agree is False:
+        return "replicas that must hold equal variables ended with different ones"
+    return None

@@ -1,0 +1,177 @@
+"""Execute the numbered notebooks with papermill, in the interpreter that runs this."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import yaml
+from papermill.engines import NBClientEngine, papermill_engines
+from papermill.exceptions import PapermillException, PapermillExecutionError
+from papermill.execute import execute_notebook
+from tqdm.auto import tqdm
+
+from multigpu.parameters import ParameterError, assigned_names, unknown_name
+
+
+class _Engine(NBClientEngine):  # type: ignore[misc]
+    """Papermill's own engine, which also moves one bar over the cells of all notebooks."""
+
+    bar: tqdm
+
+    @classmethod
+    def execute_managed_notebook(cls, nb_man: Any, kernel_name: str, **options: Any) -> Any:
+        complete = nb_man.cell_complete
+
+        def cell_complete(cell: Any, **kwargs: Any) -> None:
+            complete(cell, **kwargs)
+            if "injected-parameters" not in cell.metadata.get("tags", []):
+                cls.bar.update()
+
+        nb_man.cell_complete = cell_complete
+        return super().execute_managed_notebook(nb_man, kernel_name, **options)
+
+
+papermill_engines.register("multigpu", _Engine)
+
+
+class NotebookError(RuntimeError):
+    """A notebook that cannot be executed; its message is one sentence."""
+
+
+def numbered_notebooks(folder: Path) -> list[Path]:
+    """The notebooks of `folder` whose names start with a digit, in their order.
+
+    Raises:
+        NotebookError: there is none.
+    """
+    found = sorted(path for path in folder.glob("[0-9]*.ipynb") if path.suffixes == [".ipynb"])
+    if not found:
+        raise NotebookError(f"no numbered notebook (such as 01-name.ipynb) lies in {folder}.")
+    return found
+
+
+def load_parameters(path: Path) -> dict[str, Any]:
+    """Parameters from a YAML file of `name: value` lines, as `papermill -f` reads it.
+
+    Raises:
+        ParameterError: the file is missing, is no YAML or holds something else.
+    """
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ParameterError(f"the parameters file {path} cannot be read: {error.strerror or error}.") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ParameterError(f"the parameters file {path} is no YAML: {' '.join(str(error).split())}.") from None
+    if not isinstance(content, dict) or not all(isinstance(name, str) for name in content):
+        raise ParameterError(f"the parameters file {path} must hold lines of `name: value`.")
+    return content
+
+
+def read_notebook(path: Path) -> nbformat.NotebookNode:
+    """A notebook in the format of today.
+
+    Raises:
+        NotebookError: the file is missing or is no notebook.
+    """
+    try:
+        return nbformat.read(path, as_version=4)
+    except (OSError, ValueError, nbformat.reader.NotJSONError) as error:
+        raise NotebookError(f"{path} is no notebook: {' '.join(str(error).split())[:200]}") from None
+
+
+def parameter_names(path: Path) -> list[str]:
+    """The names that a notebook's parameters cell gives a value.
+
+    Raises:
+        NotebookError: the notebook has no cell tagged `parameters`, or several.
+    """
+    cells = [cell for cell in read_notebook(path).cells if "parameters" in cell.metadata.get("tags", [])]
+    if len(cells) != 1:
+        raise NotebookError(f"{path.name} has {len(cells)} cells tagged `parameters`: it must have one.")
+    return assigned_names(cells[0].source)
+
+
+@contextlib.contextmanager
+def this_interpreter() -> Iterator[str]:
+    """Make the kernel `python3` mean this interpreter with this package, whatever kernels the user or the machine has."""
+    with tempfile.TemporaryDirectory(prefix="multigpu-kernel-") as folder:
+        spec = Path(folder, "kernels", "python3", "kernel.json")
+        spec.parent.mkdir(parents=True)
+        argv = [sys.executable, "-m", "ipykernel_launcher", "--log-level=ERROR", "-f", "{connection_file}"]
+        # absolute, since a relative PYTHONPATH means something else in the notebook's folder
+        path = os.pathsep.join(filter(None, [str(Path(__file__).resolve().parents[1]), os.environ.get("PYTHONPATH")]))
+        content = {"argv": argv, "display_name": "Python 3", "language": "python", "env": {"PYTHONPATH": path}}
+        spec.write_text(json.dumps(content), encoding="utf-8")
+        before = os.environ.get("JUPYTER_PATH")
+        os.environ["JUPYTER_PATH"] = os.pathsep.join([folder, before] if before else [folder])
+        try:
+            yield "python3"
+        finally:
+            if before is None:
+                del os.environ["JUPYTER_PATH"]
+            else:
+                os.environ["JUPYTER_PATH"] = before
+
+
+def execute_notebooks(folder: Path, output: Path, parameters: Mapping[str, Any] | None = None, progress: bool = True) -> list[Path]:
+    """Execute every numbered notebook of `folder` in its order and return the executed copies in `output`.
+
+    Each notebook gets those of the parameters that it has. A copy appears under the notebook's name only when the notebook
+    ran to its end: one that stops leaves `NAME.failed.ipynb` there. Copies of an earlier execution are removed first.
+
+    Raises:
+        ParameterError: no notebook has a parameter of this name; nothing was executed.
+        NotebookError: a notebook stopped; the sentence names it, its cell and the exception.
+    """
+    given = dict(parameters or {})
+    folder, output = folder.resolve(), output.resolve()
+    notebooks = numbered_notebooks(folder)
+    names = {path: parameter_names(path) for path in notebooks}
+    known = {name for has in names.values() for name in has}
+    for name in given:
+        if name not in known:
+            raise unknown_name(name, known, "any notebook")
+    if output == folder:
+        raise NotebookError(f"executed notebooks cannot be written over their own sources in {folder}: choose another folder.")
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+        for old in output.glob("[0-9]*.ipynb"):  # of notebooks with other names, or failed
+            old.unlink()
+    except OSError as error:
+        raise NotebookError(f"executed notebooks cannot be written to {output}: {error.strerror}.") from None
+
+    cells = {path: len(read_notebook(path).cells) for path in notebooks}
+    done = []
+    with this_interpreter() as kernel, tqdm(total=sum(cells.values()), unit="cell", desc="notebooks", disable=not progress) as bar:
+        _Engine.bar = bar
+        for path in notebooks:
+            bar.set_description(path.stem)
+            copy, unfinished = output / path.name, output / f"{path.stem}.failed.ipynb"
+            try:
+                execute_notebook(
+                    path,
+                    unfinished,
+                    {name: value for name, value in given.items() if name in names[path]},
+                    engine_name="multigpu",
+                    kernel_name=kernel,
+                    language="python",
+                    progress_bar=False,
+                    cwd=folder,
+                )
+            except PapermillExecutionError as error:
+                reason = " ".join(str(error.evalue).split())
+                raise NotebookError(f"{path.name} stopped in cell {error.exec_count} with {error.ename}: {reason}") from None
+            except (PapermillException, RuntimeError, TimeoutError, OSError) as error:
+                reason = " ".join(str(error).split()) or "no reason was given"
+                raise NotebookError(f"{path.name} could not be executed: {type(error).__name__}: {reason}") from None
+            unfinished.replace(copy)
+            done.append(copy)
+    return done

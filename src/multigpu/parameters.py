@@ -1,0 +1,82 @@
+"""The check that follows a notebook's parameters cell: a wrong type or an unknown name stops the notebook there, in one sentence.
+
+A notebook starts with a cell tagged `parameters` and this one:
+
+    from multigpu.parameters import Measure, check_parameters
+    check_parameters(globals(), measure=Measure, grid=str)
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+Measure = Literal["missing", "all", "none"]
+"""What a notebook measures: Runs without a Record, every Run again, or nothing."""
+
+INJECTED = "# Parameters"
+"""How the cell begins that papermill puts behind the parameters cell."""
+
+
+class ParameterError(ValueError):
+    """A parameter that cannot be; its message is one sentence."""
+
+    def _render_traceback_(self) -> list[str]:
+        """What a notebook shows instead of a traceback (IPython asks for it)."""
+        return [f"{type(self).__name__}: {self}"]
+
+
+def assigned_names(source: str) -> list[str]:
+    """The names that a cell's top-level statements assign, in order; none if it is no Python."""
+    try:
+        statements = ast.parse(source).body
+    except SyntaxError:
+        return []
+    targets: list[ast.expr] = []
+    for statement in statements:
+        if isinstance(statement, ast.Assign):
+            targets += statement.targets
+        elif isinstance(statement, ast.AnnAssign):
+            targets.append(statement.target)
+    return [target.id for target in targets if isinstance(target, ast.Name)]
+
+
+def unknown_name(name: str, known: Iterable[str], where: str) -> ParameterError:
+    """The sentence for a parameter that `where` does not have."""
+    names = sorted(known)
+    near = difflib.get_close_matches(name, names, 1)
+    hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(names)}." if names else "it has none."
+    return ParameterError(f"unknown parameter {name!r} of {where}: {hint}")
+
+
+def check_parameters(namespace: Mapping[str, Any], **expected: Any) -> None:
+    """Check the parameters of a notebook.
+
+    Args:
+        namespace: the notebook's `globals()`.
+        expected: name -> type of every parameter, as pydantic reads types; nothing is converted (7 is no text and 1 no truth).
+
+    Raises:
+        ParameterError: a parameter is unknown, missing or of a wrong type; the sentence names it.
+    """
+    for source in namespace.get("In", []):  # IPython keeps the cells it ran; papermill injects unknown names as readily as known ones
+        if source.startswith(INJECTED):
+            for name in assigned_names(source):
+                if name not in expected:
+                    raise unknown_name(name, expected, "this notebook")
+    for name, kind in expected.items():
+        if name not in namespace:
+            raise ParameterError(f"parameter {name!r} has no value: the parameters cell must give it one.")
+        value = namespace[name]
+        try:
+            TypeAdapter(kind, config=ConfigDict(strict=True)).validate_python(value)
+        except ValidationError as error:
+            first = error.errors()[0]
+            message = first["msg"][0].lower() + first["msg"][1:]
+            hint = " (papermill reads -p values as numbers where it can; -r passes them as text)" if first["type"] == "string_type" else ""
+            inside = "".join(f"[{part!r}]" for part in first["loc"] if isinstance(part, int))
+            raise ParameterError(f"parameter {name}{inside} = {first['input']!r}: {message}{hint}.") from None

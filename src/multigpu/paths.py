@@ -1,0 +1,34 @@
+"""Where the repository keeps its parts."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+HOME_VARIABLE = "MULTIGPU_HOME"
+
+
+def find_repository() -> Path:
+    """The folder that holds pyproject.toml: `MULTIGPU_HOME` if it is set, else the first one above this file.
+
+    Raises:
+        FileNotFoundError: `MULTIGPU_HOME` names no folder, or no folder above this file holds pyproject.toml
+            (the package was installed without the repository); the sentence says what to set.
+    """
+    chosen = os.environ.get(HOME_VARIABLE)
+    if chosen:
+        folder = Path(chosen).expanduser().resolve()
+        if not folder.is_dir():
+            raise FileNotFoundError(f"{HOME_VARIABLE} names {chosen}, which is not a folder: set it to the repository's root")
+        return folder
+    for folder in Path(__file__).resolve().parents:
+        if (folder / "pyproject.toml").is_file():
+            return folder
+    raise FileNotFoundError(f"no folder above the package holds pyproject.toml: set {HOME_VARIABLE} to the repository's root")
+
+
+REPOSITORY = find_repository()
+PUBLISHED = REPOSITORY / "data" / "published"
+CORPUS = REPOSITORY / "data" / "corpus"
+RUNS = REPOSITORY / "data" / "runs"
+FIGURES = REPOSITORY / "figures"

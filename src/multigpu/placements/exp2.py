@@ -1,0 +1,18 @@
+"""Variables, embeddings and update on the CPU."""
+
+from multigpu.placements.row import Placement
+
+PLACEMENT = Placement(
+    name="exp2",
+    title="Variables, embeddings and update on the CPU",
+    source="000: Exp2; 001: parameter_server on the CPU",
+    summary="Variables live in host memory; devices pull them and push gradients; the host merges and updates.",
+    variables="host",
+    embeddings="host",
+    lookup="host",
+    merge="host",
+    slots="host",
+    update="host",
+    travels="rows",
+    overlap=False,
+)

@@ -1,0 +1,18 @@
+"""Variables and embeddings sharded over GPUs."""
+
+from multigpu.placements.row import Placement
+
+PLACEMENT = Placement(
+    name="exp4",
+    title="Variables and embeddings sharded over GPUs",
+    source="000: Exp4",
+    summary="Each variable lives on one GPU (greedy least load), which sends it to the others, sums their gradients and updates it.",
+    variables="sharded",
+    embeddings="sharded",
+    lookup="sharded",
+    merge="sharded",
+    slots="sharded",
+    update="sharded",
+    travels="rows",
+    overlap=False,
+)

@@ -1,0 +1,127 @@
+"""Each placement as a small picture and a row of its settings, drawn from the row of data alone."""
+
+from __future__ import annotations
+
+from html import escape
+
+from multigpu.placements import placements
+from multigpu.placements.row import Home, Placement
+
+PARTS = {"variables": "V", "embeddings": "E", "update": "U"}
+"""Fields of a row that say where a part lives, with its letter in the picture."""
+
+GPUS = 3
+WIDTH, HEIGHT = 340, 132
+BOX, GAP = 92, 20
+HOST_Y, GPU_Y = 2, 84
+
+FIELDS = ("variables", "embeddings", "lookup", "compute", "merge", "slots", "update", "travels", "processes")
+
+
+def held(placement: Placement, place: int | None) -> list[tuple[str, str, bool]]:
+    """What lives or runs on GPU number `place` (None: the host) as (letter, part, whether it is only a share)."""
+    parts = []
+    for part, letter in PARTS.items():
+        home: Home = getattr(placement, part)
+        if place is None:
+            if home == "host":
+                parts.append((letter, part, False))
+        elif home in ("replica", "sharded") or (home == "gpu0" and place == 0):
+            parts.append((letter, part, home == "sharded"))
+    if place is not None:
+        parts.append(("C", "compute", False))
+    return sorted(parts, key=lambda item: "VECU".index(item[0]))
+
+
+def in_words(placement: Placement) -> str:
+    """What the picture shows, for those who cannot see it."""
+    homes = {"replica": "on every GPU", "host": "in host memory", "gpu0": "on the first GPU", "sharded": "spread over the GPUs"}
+    return "; ".join(f"{part} {homes[getattr(placement, part)]}" for part in PARTS) + "; compute on every GPU"
+
+
+def movement(placement: Placement) -> tuple[str, str]:
+    """Between what a step moves data (none, gpus, host) and in which words."""
+    if placement.merge == "none":
+        return "none", "nothing"
+    if placement.merge == "all_reduce":
+        return "gpus", "gradients, by all-reduce"
+    if placement.merge == "copy":
+        return "gpus", "gradients, by plain copies"
+    where = "host" if "host" in (placement.variables, placement.embeddings, placement.merge) else "gpus"
+    return where, f"variables out ({placement.travels} of embeddings), gradients back"
+
+
+def _arrow(x1: float, y1: float, x2: float, y2: float) -> str:
+    return f'<line x1="{x1:g}" y1="{y1:g}" x2="{x2:g}" y2="{y2:g}" marker-start="url(#tip)" marker-end="url(#tip)"/>'
+
+
+def _box(x: float, y: float, width: float, name: str, parts: list[tuple[str, str, bool]]) -> str:
+    drawn = [
+        f'<rect class="box" x="{x}" y="{y}" width="{width}" height="46" rx="4"/><text class="name" x="{x + 7}" y="{y + 14}">{name}</text>'
+    ]
+    for index, (letter, part, share) in enumerate(parts):
+        left = x + 7 + 20 * index
+        kind = f"part {part}" + (" share" if share else "")
+        drawn.append(
+            f'<g class="{kind}"><rect x="{left}" y="{y + 21}" width="18" height="18" rx="2"/>'
+            f'<text x="{left + 9}" y="{y + 34}" text-anchor="middle">{letter}</text></g>'
+        )
+    return "".join(drawn)
+
+
+def picture(placement: Placement) -> str:
+    """An SVG of where a step's parts live and what moves; colours come from the page's style, so that it works in the dark."""
+    left = (WIDTH - GPUS * BOX - (GPUS - 1) * GAP) / 2
+    xs = [left + index * (BOX + GAP) for index in range(GPUS)]
+    drawn = [_box(left, HOST_Y, GPUS * BOX + (GPUS - 1) * GAP, "host", held(placement, None))]
+    drawn += [_box(x, GPU_Y, BOX, f"GPU {index}", held(placement, index)) for index, x in enumerate(xs)]
+    kind, _ = movement(placement)
+    arrows = []
+    if kind == "host":
+        arrows = [_arrow(x + BOX / 2, HOST_Y + 49, x + BOX / 2, GPU_Y - 4) for x in xs]
+    elif kind == "gpus":
+        arrows = [_arrow(x + BOX + 2, GPU_Y + 30, x + BOX + GAP - 2, GPU_Y + 30) for x in xs[:-1]]
+    tip = (
+        '<defs><marker id="tip" viewBox="0 0 6 6" refX="5" refY="3" markerWidth="5" markerHeight="5" orient="auto-start-reverse">'
+        '<path d="M0 0 L6 3 L0 6 z"/></marker></defs>'
+    )
+    label_of_all = f"{escape(placement.title)}: {in_words(placement)}"
+    return (
+        f'<svg class="placement" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{label_of_all}">'
+        f'{tip}{"".join(drawn)}<g class="arrows">{"".join(arrows)}</g></svg>'
+    )
+
+
+def placements_page() -> str:
+    """Every placement as a section: summary, picture, settings row, meaning. Markdown."""
+    sections = []
+    for placement in placements().values():
+        head = "".join(f"<th>{field}</th>" for field in FIELDS)
+        row = "".join(f"<td>{getattr(placement, field).replace('_', ' ')}</td>" for field in FIELDS)
+        sections.append(
+            f"(placement-{placement.name})=\n### {placement.title} (`{placement.name}`)\n\n{placement.summary}\n\n"
+            f'<figure class="placement">{picture(placement)}<figcaption>A step moves: {movement(placement)[1]}.</figcaption></figure>\n\n'
+            f'<div class="wide"><table class="plain settings"><thead><tr>{head}</tr></thead><tbody><tr>{row}</tr></tbody></table></div>\n\n'
+            f"{meaning(placement)} {runs_as(placement)} Source: {placement.source}."
+        )
+    return "\n\n".join(sections)
+
+
+def meaning(placement: Placement) -> str:
+    """What the placement's result equals, as a sentence."""
+    semantics = placement.semantics
+    if semantics.kind == "joined":
+        return "Its result equals one process training on the joined batch."
+    if semantics.kind == "independent":
+        return "Every replica equals one process training on that replica's shard alone."
+    if semantics.kind == "stale":
+        return f"Its result equals one process training with gradients {semantics.steps} updates old."
+    return f"Its result equals the joined batch within {semantics.tolerance:g} of the update."
+
+
+def runs_as(placement: Placement) -> str:
+    """Where it exists, as a sentence."""
+    overlap = " Merging starts before backward has ended." if placement.overlap else ""
+    names = {"torch": "PyTorch", "tensorflow": "TensorFlow"}
+    where = " and ".join(names[framework] for framework in placement.frameworks)
+    return f"It exists in {where} and runs {', '.join(placement.executions).replace('_', ' and ')}.{overlap}"

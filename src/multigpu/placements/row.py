@@ -1,0 +1,86 @@
+"""A placement as a row of data, read by every engine and by the prediction of what a step moves."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, model_validator
+
+Home = Literal["replica", "host", "gpu0", "sharded"]
+"""Where something lives: a copy on every replica's device, host memory, the first device, or spread over the devices by
+greedy least load (each variable, in order of declaration, goes whole to the device that holds the fewest elements)."""
+
+Merge = Literal["all_reduce", "copy", "host", "gpu0", "sharded", "none"]
+"""Where gradients are summed: in a collective, on every replica after plain copies, at one place, or nowhere."""
+
+
+class Semantics(BaseModel):
+    """What a placement's result equals.
+
+    joined: one process training on the joined batch; stale: the same with gradients `steps` updates old;
+    lossy: the joined batch within `tolerance` (norm of the difference over norm of the update);
+    independent: every replica equals one process training on that replica's shard alone.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    kind: Literal["joined", "stale", "lossy", "independent"] = "joined"
+    steps: int = 0
+    tolerance: float = 0.0
+
+
+class Placement(BaseModel):
+    """Where each part of a training step lives and what travels between the parts.
+
+    variables, embeddings: homes of the dense variables and of the tables that are looked up by row.
+    lookup: where rows are gathered: on the replica (then whole tables travel to it) or at the table's home (rows do).
+    merge, slots, update: where gradients are summed, optimiser state lives and the update runs.
+    travels: what an embedding sends to a replica each step.
+    overlap: whether merging starts before backward has ended.
+    processes: one process that dispatches for all devices, or one a device.
+    executions: which forms of execution the placement allows; `refusals` says why not for the others.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    title: str
+    source: str
+    summary: str
+    variables: Home
+    embeddings: Home
+    lookup: Home
+    compute: Literal["replica"] = "replica"
+    merge: Merge
+    slots: Home
+    update: Home
+    travels: Literal["nothing", "rows", "tables"]
+    overlap: bool = False
+    processes: Literal["one", "per_device"] = "per_device"
+    semantics: Semantics = Semantics()
+    frameworks: tuple[Literal["torch", "tensorflow"], ...] = ("torch",)
+    executions: tuple[str, ...] = ("eager",)
+    refusals: dict[str, str] = {}
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Placement:
+        if self.lookup not in ("replica", self.embeddings):
+            raise ValueError(
+                f"{self.name}: rows can be gathered on the replica or at the table's home {self.embeddings!r}, not at {self.lookup!r}"
+            )
+        expected = "nothing" if self.embeddings == "replica" else "tables" if self.lookup == "replica" else "rows"
+        if self.travels != expected:
+            raise ValueError(
+                f"{self.name}: with embeddings at {self.embeddings!r} and look-up at {self.lookup!r},"
+                f" {expected} must travel, not {self.travels!r}"
+            )
+        if (self.variables == "replica") != (self.update == "replica"):
+            raise ValueError(
+                f"{self.name}: variables at {self.variables!r} cannot be updated at {self.update!r}:"
+                " copies are updated where they are, and only they"
+            )
+        if self.slots != self.update:
+            raise ValueError(f"{self.name}: slots at {self.slots!r} must live where the update runs, {self.update!r}")
+        at_home = ("all_reduce", "copy", "none") if self.update == "replica" else (self.update,)
+        if self.merge not in at_home:
+            raise ValueError(f"{self.name}: with the update at {self.update!r}, gradients merge at one of {at_home}, not at {self.merge!r}")
+        return self

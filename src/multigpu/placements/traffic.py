@@ -1,0 +1,113 @@
+"""Where each variable goes under a placement, and the bytes one step must then move: arithmetic on rows of data.
+
+The prediction is asserted against what the engines count, for every placement (tests and every Record).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from multigpu.placements.row import Home, Placement
+from multigpu.workloads.base import Variable
+
+HOST = -1
+"""The place of what lives in host memory; a device's place is its index, REPLICA means a copy on each."""
+REPLICA = -2
+
+KINDS = ("host_to_device", "device_to_host", "device_to_device", "all_reduce")
+"""Kinds of traffic. Copies count the bytes that travel; `all_reduce` counts the bytes every replica hands to the
+collective (what then travels depends on the library's algorithm: a ring sends 2 (P-1)/P times as much)."""
+
+ID_BYTES = 8
+
+
+@dataclass(frozen=True)
+class Assigned:
+    """A variable with its places: where it lives, where its rows are gathered (embeddings), where it is updated."""
+
+    variable: Variable
+    home: int
+    lookup: int
+    update: int
+
+    @property
+    def by_row(self) -> bool:
+        """Whether rows travel instead of the whole table."""
+        return self.variable.kind == "embedding" and self.lookup != REPLICA
+
+
+def least_loaded(sizes: Sequence[int], devices: int) -> list[int]:
+    """Greedy placement: in the given order, each item goes to the device that holds the least (ties: the lowest index).
+
+    TensorFlow's `GreedyLoadBalancingStrategy`, used by document 000 with the number of elements as the load.
+    """
+    load, chosen = [0] * devices, []
+    for size in sizes:
+        device = load.index(min(load))
+        load[device] += size
+        chosen.append(device)
+    return chosen
+
+
+def assign(placement: Placement, variables: Sequence[Variable], devices: int) -> list[Assigned]:
+    """Every variable with its places under `placement` on `devices` devices, in the order given."""
+    greedy = least_loaded([v.elements for v in variables], devices)
+
+    def place(home: Home, index: int) -> int:
+        return {"replica": REPLICA, "host": HOST, "gpu0": 0, "sharded": greedy[index]}[home]
+
+    assigned = []
+    for index, variable in enumerate(variables):
+        embedding = variable.kind == "embedding"
+        home = place(placement.embeddings if embedding else placement.variables, index)
+        lookup = place(placement.lookup, index) if embedding else REPLICA
+        assigned.append(Assigned(variable, home, lookup, place(placement.update, index)))
+    return assigned
+
+
+def predicted_bytes(
+    placement: Placement, variables: Sequence[Variable], lookups: Sequence[dict[str, int]], item_bytes: int = 4
+) -> dict[str, int]:
+    """Bytes one step moves, over all replicas, by kind (kinds that move nothing are left out).
+
+    Args:
+        lookups: of each replica, embedding variable -> rows it looks up in this step (padding included).
+        item_bytes: of one element of a variable or gradient.
+
+    Dense variable of S bytes at one place, P replicas: down P S from the host, (P-1) S from a device (its own copy is
+    not copied); gradients the same way back. An embedding looked up at home: rows instead of S, and ids where a
+    device holds the table. An update elsewhere than at home also brings the table there and the new value back.
+    """
+    replicas = len(lookups)
+    moved = dict.fromkeys(KINDS, 0)
+
+    def copy(source: int, target: int, count: int) -> None:
+        if source != target:
+            kind = "host_to_device" if source == HOST else "device_to_host" if target == HOST else "device_to_device"
+            moved[kind] += count
+
+    for a in assign(placement, variables, replicas):
+        size = a.variable.elements * item_bytes
+        if a.home == REPLICA:
+            if placement.merge == "all_reduce" and replicas > 1:
+                moved["all_reduce"] += replicas * size
+            elif placement.merge == "copy":
+                moved["device_to_device"] += replicas * (replicas - 1) * size
+            continue
+        for replica in range(replicas):
+            if a.by_row:
+                count = lookups[replica].get(a.variable.name, 0)
+                rows = count * a.variable.shape[1] * item_bytes
+                if a.lookup != HOST:
+                    copy(replica, a.lookup, count * ID_BYTES)
+                copy(a.lookup, replica, rows)
+                copy(replica, a.update, rows)
+            else:
+                copy(a.home, replica, size)
+                copy(replica, a.update, size)
+        if a.update != a.home:
+            if a.by_row:
+                copy(a.home, a.update, size)
+            copy(a.update, a.home, size)
+    return {kind: count for kind, count in moved.items() if count}

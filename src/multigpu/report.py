@@ -1,0 +1,164 @@
+"""Build the HTML report: the pages of `report/`, the executed notebooks, and fragments computed from Records.
+
+Nothing is measured here and nothing is fetched: the site opens from a file path and no page sends a request.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import nbformat
+
+from multigpu import paths
+from multigpu.notebooks import NotebookError, numbered_notebooks, read_notebook
+from multigpu.placements.pictures import placements_page
+
+PAGES = paths.REPOSITORY / "report"
+NO_RECORD = "No Record yet: run `make study`."
+NO_NOTEBOOK = "No notebook has been executed yet: run `make study`."
+
+FRAGMENTS = ("machine", "findings", "headline", "scoreboard", "claims")
+"""Functions of `multigpu.analysis.front`. Each takes nothing and returns Markdown (MyST), or None while no Record decides it:
+
+machine: one line that names the machines of the Records.  findings: three findings, each a sentence with its figure and interval.
+headline: the headline picture with its caption, from `figures/`.  scoreboard: one cell a claim.  claims: the table of all claims.
+"""
+
+WIDGET = "application/vnd.jupyter.widget-view+json"
+
+
+class ReportError(RuntimeError):
+    """A report that cannot be built; its message is one sentence."""
+
+
+def front_fragments() -> dict[str, Callable[[], str | None]]:
+    """The functions that compute the front page's fragments, by name."""
+    module = "multigpu.analysis.front"
+    if importlib.util.find_spec(module) is None:
+        return {}
+    front = importlib.import_module(module)
+    return {name: getattr(front, name) for name in FRAGMENTS if hasattr(front, name)}
+
+
+def write_generated(folder: Path, notebooks: list[Path]) -> None:
+    """Write what pages include, `folder/NAME.md`: the front page's fragments, the list of questions, the placements.
+
+    Raises:
+        ReportError: a fragment cannot be computed; the sentence names it.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    functions = front_fragments()
+    for name in FRAGMENTS:
+        try:
+            text = functions[name]() if name in functions else None
+        except Exception as error:
+            raise ReportError(f"the report's {name} cannot be computed: {type(error).__name__}: {' '.join(str(error).split())}") from error
+        (folder / f"{name}.md").write_text((text or NO_RECORD) + "\n", encoding="utf-8")
+    (folder / "questions.md").write_text(questions(notebooks) + "\n", encoding="utf-8")
+    (folder / "placements.md").write_text(placements_page() + "\n", encoding="utf-8")
+
+
+def title_and_question(notebook: nbformat.NotebookNode, name: str) -> tuple[str, str]:
+    """A notebook's first heading and the paragraph that follows it."""
+    title, paragraph = name, ""
+    for cell in notebook.cells:
+        if cell.cell_type != "markdown":
+            continue
+        for block in (block.strip() for block in cell.source.split("\n\n")):
+            heading, _, rest = block.partition("\n")
+            if title == name and heading.startswith("# "):
+                title, block = heading[2:].strip(), rest.strip()
+            if title != name and block and not block.startswith(("#", "|", "-", "*", "`", "<", ":")):
+                return title, " ".join(block.split())
+    return title, paragraph
+
+
+def questions(notebooks: list[Path]) -> str:
+    """The pages made from notebooks: a list for the reader and the tree for the navigation."""
+    if not notebooks:
+        return NO_NOTEBOOK
+    lines = []
+    for path in notebooks:
+        title, question = title_and_question(read_notebook(path), path.stem)
+        lines.append(f"- [{title}](notebooks/{path.name})" + (f"<br>{question}" if question else ""))
+    tree = "\n".join(f"notebooks/{path.stem}" for path in notebooks)
+    return "\n".join(lines) + f"\n\n```{{toctree}}\n:hidden:\n:caption: Questions\n{tree}\n```"
+
+
+def publishable(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
+    """An executed notebook as its page shows it.
+
+    Code is folded, a cell that shows nothing together with the next one; progress bars and what only this computer knows are left out.
+    """
+    for key in ("papermill", "widgets"):
+        notebook.metadata.pop(key, None)
+    cells: list[nbformat.NotebookNode] = []
+    for cell in notebook.cells:
+        for key in ("papermill", "execution"):
+            cell.metadata.pop(key, None)
+        if cell.cell_type == "code":
+            cell.outputs = [output for output in cell.outputs if output.get("name") != "stderr" and WIDGET not in output.get("data", {})]
+            cell.metadata["tags"] = ["hide-input"]
+            if cells and cells[-1].cell_type == "code" and not cells[-1].outputs:
+                cell.source = f"{cells.pop().source}\n\n{cell.source}"
+        cells.append(cell)
+    notebook.cells = cells
+    return notebook
+
+
+def prepare_sources(source: Path, notebooks: list[Path]) -> None:
+    """Gather everything that Sphinx reads under `source`."""
+    shutil.rmtree(source, ignore_errors=True)
+    shutil.copytree(PAGES, source, ignore=shutil.ignore_patterns("__pycache__", "_build"))
+    (source / "notebooks").mkdir()
+    for path in notebooks:
+        nbformat.write(publishable(read_notebook(path)), source / "notebooks" / path.name)
+    copy_figures(source)
+    write_generated(source / "generated", notebooks)
+
+
+def copy_figures(folder: Path) -> None:
+    """Put the figures, and the CSV files of their data, where pages refer to them: `figures/` (`../figures/` from a notebook)."""
+    if paths.FIGURES.is_dir():
+        shutil.copytree(paths.FIGURES, folder / "figures", dirs_exist_ok=True, ignore=shutil.ignore_patterns(".*", "README*"))
+
+
+def build_report(output: Path, notebooks: Path) -> Path:
+    """Build the site in `output` from the executed notebooks in the folder `notebooks` and return its first page.
+
+    Raises:
+        ReportError: `output` holds something else, or a page cannot be built; the sentence says what.
+    """
+    output = output.resolve()
+    if output.exists() and not (output / ".buildinfo").exists() and (not output.is_dir() or any(output.iterdir())):
+        raise ReportError(f"{output} holds something that is no report: choose an empty folder")
+    try:
+        executed = numbered_notebooks(notebooks)
+    except NotebookError:
+        executed = []
+    source = output.parent / "report_source"
+    try:
+        prepare_sources(source, executed)
+        shutil.rmtree(output, ignore_errors=True)
+        output.mkdir(parents=True)
+    except OSError as error:
+        raise ReportError(f"the report cannot be written to {output}: {error.strerror or error}") from None
+    command = [sys.executable, "-m", "sphinx", "--builder", "html", "--quiet", "--fresh-env", "--jobs", "auto", "--keep-going"]
+    result = subprocess.run(
+        [*command, "--doctree-dir", str(output.parent / "doctrees"), str(source), str(output)], capture_output=True, text=True
+    )
+    said = [line.replace(str(source) + "/", "").strip() for line in result.stderr.splitlines() if line.strip()]
+    if result.returncode or not (output / "index.html").exists():
+        raise ReportError(
+            f"the report could not be built: {next((line for line in reversed(said) if 'rror' in line), 'Sphinx gave no reason')}"
+        )
+    for line in said:
+        print(f"report: {line}", file=sys.stderr)
+    copy_figures(output)
+    return output / "index.html"

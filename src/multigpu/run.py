@@ -1,0 +1,110 @@
+"""A Run: one point of the study, frozen and validated when it is built."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from multigpu.placements import find_placement, unsupported_reason
+from multigpu.workloads import find_model, workloads
+from multigpu.workloads.base import Model
+
+Precision = Literal["fp64", "fp32", "tf32", "bf16"]
+Execution = Literal["eager", "compiled", "captured", "compiled_captured"]
+
+
+class Run(BaseModel):
+    """Workload x placement x framework x devices x batch x precision x execution x seed.
+
+    batch_size: of each device under weak scaling, of all devices together under strong scaling (shards then differ by
+        at most one; the first take the remainder).
+    data: paths that the input reads (two text files, one folder), for inputs that take paths.
+    sequence_length: words of every source and every target sentence (NMT, input `synthetic` only).
+    layout: memory layout of images (CNN only).
+    optimizer: "default" is the workload's own rule.
+    timed_steps follow warmup_steps, which are measured too but never enter a throughput.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    workload: str
+    model: str
+    placement: str
+    framework: Literal["torch", "tensorflow"] = "torch"
+    device_type: Literal["cuda", "cpu"] = "cuda"
+    devices: int = Field(default=1, ge=1)
+    batch_size: int = Field(ge=1)
+    scaling: Literal["weak", "strong"] = "weak"
+    inputs: str = "synthetic"
+    data: tuple[str, ...] | None = None
+    sequence_length: int | None = Field(default=None, ge=2)
+    layout: Literal["channels_first", "channels_last"] | None = None
+    precision: Precision = "fp32"
+    execution: Execution = "eager"
+    optimizer: Literal["default", "sgd", "momentum", "adam"] = "default"
+    seed: int = Field(default=0, ge=0)
+    warmup_steps: int = Field(default=10, ge=1)
+    timed_steps: int = Field(default=30, ge=1)
+
+    @model_validator(mode="after")
+    def _possible(self) -> Run:
+        model = find_model(self.workload, self.model)
+        placement = find_placement(self.placement)
+        known = workloads()[self.workload].inputs
+        if self.inputs not in known:
+            raise ValueError(f"unknown inputs {self.inputs!r} of workload {self.workload!r}: choose one of {', '.join(known)}")
+        if self.scaling == "strong" and self.batch_size < self.devices:
+            raise ValueError(
+                f"a joined batch of {self.batch_size} cannot be split over {self.devices} devices:"
+                f" batch_size must be at least {self.devices}"
+            )
+        if model.unit == "images" and self.sequence_length is not None:
+            raise ValueError(f"sequence_length {self.sequence_length} has no meaning for images: leave it out")
+        if model.unit == "words" and self.layout is not None:
+            raise ValueError(f"layout {self.layout!r} has no meaning for words: leave it out")
+        if self.device_type == "cpu" and self.precision == "tf32":
+            raise ValueError("precision 'tf32' exists on GPUs only: choose fp64, fp32 or bf16 on device_type 'cpu'")
+        if self.device_type == "cuda" and self.precision == "fp64":
+            raise ValueError("precision 'fp64' serves the equivalence tests on CPUs only: choose fp32, tf32 or bf16 on device_type 'cuda'")
+        reason = unsupported_reason(placement, self.framework, self.execution)
+        if reason:
+            raise ValueError(reason)
+        return self
+
+    @property
+    def description(self) -> Model:
+        return find_model(self.workload, self.model)
+
+    @property
+    def shard_sizes(self) -> list[int]:
+        """Sentences or images of each replica's shard of one step."""
+        if self.scaling == "weak":
+            return [self.batch_size] * self.devices
+        share, rest = divmod(self.batch_size, self.devices)
+        return [share + (rank < rest) for rank in range(self.devices)]
+
+    @property
+    def digest(self) -> str:
+        """A hash of every field: two Runs with one digest are the same point."""
+        return hashlib.sha256(self.model_dump_json().encode()).hexdigest()[:16]
+
+    def label(self) -> str:
+        """A short name for progress bars and messages."""
+        return f"{self.model} {self.placement} {self.framework} x{self.devices} b{self.batch_size} {self.precision} {self.execution}"
+
+
+def build_run(**fields: Any) -> Run:
+    """A Run, or one clear sentence.
+
+    Raises:
+        ValueError: a field is unknown, has a wrong type or a value that cannot work; the sentence names it.
+    """
+    try:
+        return Run(**fields)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        message = first["msg"].removeprefix("Value error, ")
+        raise ValueError(f"{where} = {first['input']!r}: {message[0].lower() + message[1:]}" if where else message) from None

@@ -1,0 +1,258 @@
+"""A small language for convolutional networks: layers as data, from which every framework's module, the variables, the
+shapes and the operations are derived.
+
+A network is a tuple of layers. `steps` walks it and gives each layer its name (its kind and a running number within its
+own tuple: `conv1`, `norm1`, `residual1`, ...), so that builders of all frameworks agree on the names of variables.
+Shapes are of one image, channels first: (channels, height, width), or (features,) once flattened.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod, sqrt
+from typing import ClassVar, Literal
+
+from multigpu.workloads.base import Init, Variable
+
+Shape = tuple[int, ...]
+Pads = tuple[int, int, int, int]
+"""Rows and columns added at the (top, bottom, left, right)."""
+NO_PADS: Pads = (0, 0, 0, 0)
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What follows from a layer, or a network, once the shape of its input is known.
+
+    output: shape of its result.
+    variables: in the order in which every framework holds them.
+    flops: operations of the forward pass for one image, a multiply-add counted as two; of convolutions and dense layers
+        only, as is customary (the rest is bound by memory).
+    elements: numbers written by all its layers for one image, one write a layer.
+    """
+
+    output: Shape
+    variables: tuple[Variable, ...] = ()
+    flops: int = 0
+    elements: int = 0
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One operation. `kind` begins its name."""
+
+    kind: ClassVar[str]
+
+    def trace(self, shape: Shape, name: str) -> Trace:
+        """What follows for an input of `shape`, its variables named below `name`."""
+        raise NotImplementedError
+
+
+Network = tuple[Layer, ...]
+
+
+def steps(network: Network, shape: Shape) -> Iterator[tuple[str, Layer, Shape]]:
+    """Each layer with its name and the shape of its input."""
+    counts: Counter[str] = Counter()
+    for layer in network:
+        counts[layer.kind] += 1
+        yield f"{layer.kind}{counts[layer.kind]}", layer, shape
+        shape = layer.trace(shape, "").output
+
+
+def trace(network: Network, shape: Shape, prefix: str = "") -> Trace:
+    """The traces of all layers in one; an empty network passes its input on."""
+    total = Trace(shape)
+    for name, layer, before in steps(network, shape):
+        one = layer.trace(before, prefix + name)
+        total = Trace(one.output, total.variables + one.variables, total.flops + one.flops, total.elements + one.elements)
+    return total
+
+
+def same_pads(size: tuple[int, int], kernel: int, stride: int) -> Pads:
+    """TensorFlow's SAME: outputs = ceil(size / stride), an odd pad going to the bottom and the right."""
+    pads: list[int] = []
+    for length in size:
+        total = max((-(-length // stride) - 1) * stride + kernel - length, 0)
+        pads += (total // 2, total - total // 2)
+    return (pads[0], pads[1], pads[2], pads[3])
+
+
+@dataclass(frozen=True)
+class Window(Layer):
+    """What convolution and pooling share: a square kernel that moves by `stride` over a padded image."""
+
+    kernel: int
+    stride: int = 1
+    pads: Pads | Literal["same"] = NO_PADS
+
+    def pads_for(self, shape: Shape) -> Pads:
+        """The pads of every side for an input of this shape."""
+        return same_pads((shape[1], shape[2]), self.kernel, self.stride) if self.pads == "same" else self.pads
+
+    def positions(self, shape: Shape) -> tuple[int, int]:
+        """How many times the kernel fits, downwards and across.
+
+        Raises:
+            ValueError: the padded image is smaller than the kernel.
+        """
+        top, bottom, left, right = self.pads_for(shape)
+        height, width = shape[1] + top + bottom, shape[2] + left + right
+        if min(height, width) < self.kernel:
+            raise ValueError(f"a {self.kernel} x {self.kernel} {self.kind} does not fit a padded image of {height} x {width}")
+        return (height - self.kernel) // self.stride + 1, (width - self.kernel) // self.stride + 1
+
+
+@dataclass(frozen=True)
+class Convolution(Window):
+    """To `filters` channels, pads being zeros. Weights [filters, channels, kernel, kernel] start normal with variance
+    2 / fan-in (He's law, for the ReLU that follows); tf_cnn_benchmarks takes a truncated 1 / fan-in.
+    """
+
+    kind: ClassVar[str] = "conv"
+    filters: int = 0
+    bias: bool = False
+
+    def trace(self, shape: Shape, name: str) -> Trace:
+        fan_in = shape[0] * self.kernel**2
+        output = (self.filters, *self.positions(shape))
+        weight = Variable(
+            f"{name}.weight", (self.filters, shape[0], self.kernel, self.kernel), "convolution", Init("normal", sqrt(2 / fan_in))
+        )
+        bias = Variable(f"{name}.bias", (self.filters,), "bias", Init("constant", 0.0))
+        return Trace(output, (weight, bias) if self.bias else (weight,), 2 * fan_in * prod(output), prod(output))
+
+
+@dataclass(frozen=True)
+class MaxPool(Window):
+    """The largest element of each window; padding never wins."""
+
+    kind: ClassVar[str] = "max_pool"
+
+    def trace(self, shape: Shape, name: str) -> Trace:
+        output = (shape[0], *self.positions(shape))
+        return Trace(output, elements=prod(output))
+
+
+@dataclass(frozen=True)
+class AveragePool(Window):
+    """The mean of each window; padding is not counted (TensorFlow's rule)."""
+
+    kind: ClassVar[str] = "average_pool"
+
+    def trace(self, shape: Shape, name: str) -> Trace:
+        output = (shape[0], *self.positions(shape))
+        return Trace(output, elements=prod(output))
+
+
+@dataclass(frozen=True)
+class BatchNorm(Layer):
+    """Normalised over batch and space, with scale (starts at 1) and shift (0).
+
+    decay: of the running statistics: running <- decay x running + (1 - decay) x batch.
+    """
+
+    kind: ClassVar[str] = "norm"
+    decay: float = 0.9
+    epsilon: float = 1e-5
+
+    def trace(self, shape: Shape, name: str) -> Trace:
+        scale = Variable(f"{name}.weight", shape[:1], "norm", Init("constant", 1.0))
+        shift = Variable(f"{name}.bias", shape[:1], "norm", Init("constant", 0.0))
+        return Trace(shape, (scale, shift), elements=prod(shape))
+
+
+@dataclass(frozen=True)
+class Relu(Layer):
+    """max(x, 0)."""
+
+    kind: ClassVar[str] = "relu"
+
+    def trace(self, shape: Shape, name: str) -> Trace:
+        return Trace(shape, elements=prod(shape))
+
+
+@dataclass(frozen=True)
+class GlobalAveragePool(Layer):
+    """The mean over space: (channels, height, width) -> (channels,)."""
+
+    kind: ClassVar[str] = "mean"
+
+    def trace(self, shape: Shape, name: str) -> Trace:
+        return Trace(shape[:1], elements=shape[0])
+
+
+@dataclass(frozen=True)
+class Flatten(Layer):
+    """(channels, height, width) -> (features,), channels slowest whatever the memory layout."""
+
+    kind: ClassVar[str] = "flatten"
+
+    def trace(self, shape: Shape, name: str) -> Trace:
+        return Trace((prod(shape),))
+
+
+@dataclass(frozen=True)
+class PadChannels(Layer):
+    """Channels of zeros, as many before as after: option A of the residual networks' paper, which has no variables."""
+
+    kind: ClassVar[str] = "pad_channels"
+    each_side: int = 0
+
+    def trace(self, shape: Shape, name: str) -> Trace:
+        output = (shape[0] + 2 * self.each_side, *shape[1:])
+        return Trace(output, elements=prod(output))
+
+
+@dataclass(frozen=True)
+class Dense(Layer):
+    """To `units` features, with a bias. Weights [units, features] start normal with variance `gain` / features:
+    1 before a softmax, 2 before a ReLU.
+    """
+
+    kind: ClassVar[str] = "dense"
+    units: int = 0
+    gain: float = 1.0
+
+    def trace(self, shape: Shape, name: str) -> Trace:
+        if len(shape) != 1:
+            raise ValueError(f"{name}: a dense layer takes features, not an image of shape {shape}: flatten it first")
+        weight = Variable(f"{name}.weight", (self.units, shape[0]), "dense", Init("normal", sqrt(self.gain / shape[0])))
+        bias = Variable(f"{name}.bias", (self.units,), "bias", Init("constant", 0.0))
+        return Trace((self.units,), (weight, bias), 2 * self.units * shape[0], self.units)
+
+
+@dataclass(frozen=True)
+class Residual(Layer):
+    """branch(x) + shortcut(x); an empty shortcut is x itself."""
+
+    kind: ClassVar[str] = "residual"
+    branch: Network = ()
+    shortcut: Network = ()
+
+    def trace(self, shape: Shape, name: str) -> Trace:
+        branch = trace(self.branch, shape, f"{name}.branch.")
+        shortcut = trace(self.shortcut, shape, f"{name}.shortcut.")
+        if branch.output != shortcut.output:
+            raise ValueError(f"{name}: a branch of shape {branch.output} cannot be added to a shortcut of shape {shortcut.output}")
+        elements = branch.elements + shortcut.elements + prod(branch.output)
+        return Trace(branch.output, branch.variables + shortcut.variables, branch.flops + shortcut.flops, elements)
+
+
+@dataclass(frozen=True)
+class Concat(Layer):
+    """The channels of all branches, one after another; an empty branch is x itself."""
+
+    kind: ClassVar[str] = "concat"
+    branches: tuple[Network, ...] = ()
+
+    def trace(self, shape: Shape, name: str) -> Trace:
+        traces = [trace(branch, shape, f"{name}.branch{index}.") for index, branch in enumerate(self.branches, 1)]
+        sizes = {one.output[1:] for one in traces}
+        if len(sizes) != 1:
+            raise ValueError(f"{name}: branches of shapes {[one.output for one in traces]} cannot be concatenated")
+        output = (sum(one.output[0] for one in traces), *sizes.pop())
+        variables = tuple(variable for one in traces for variable in one.variables)
+        return Trace(output, variables, sum(one.flops for one in traces), sum(one.elements for one in traces) + prod(output))

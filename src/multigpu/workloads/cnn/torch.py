@@ -1,0 +1,291 @@
+"""Image models in PyTorch, built from the layer language by recursion."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from multigpu.workloads.base import Model
+from multigpu.workloads.cnn import layers as L
+
+
+def build(model: Model, layout: str | None = None) -> nn.Module:
+    """The module of an image model, its parameters uninitialised (and on the meta device if built under it).
+
+    Args:
+        model: a description of the workload `cnn`.
+        layout: of images and weights in memory, "channels_first" (also None) or "channels_last"; shapes are NCHW in both.
+
+    Raises:
+        ValueError: the layout is unknown.
+    """
+    if layout not in (None, "channels_first", "channels_last"):
+        raise ValueError(f"unknown layout {layout!r}: choose channels_first or channels_last")
+    memory_format = torch.channels_last if layout == "channels_last" else torch.contiguous_format
+    module = Cnn(parts(model.config.network, model.config.image_shape), memory_format)
+    return module.to(memory_format=memory_format)  # type: ignore[call-overload]
+
+
+class Cnn(nn.Sequential):
+    """Sum of a shard's cross entropies over its images; parameters are the description's variables, name by name."""
+
+    def __init__(self, named: OrderedDict[str, nn.Module], memory_format: torch.memory_format) -> None:
+        super().__init__(named)
+        self.memory_format = memory_format
+
+    def reset_buffers(self) -> None:
+        """Start the running statistics anew (mean 0, variance 1), after the module was moved out of the meta device."""
+        for module in self.modules():
+            if isinstance(module, Norm):
+                module.reset_running_stats()
+
+    def lookups(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Nothing is looked up by row."""
+        return {}
+
+    def forward(self, batch: dict[str, Tensor], rows: dict[str, Tensor] | None = None) -> Tensor:
+        """The sum of the loss over the shard's images, a float32 (or float64) scalar.
+
+        Args:
+            batch: images (B, channels, height, width), floating-point; labels (B,) int64.
+            rows: ignored; image models look nothing up.
+        """
+        logits = self.logits(batch["images"])  # (B, classes)
+        if logits.dtype in (torch.bfloat16, torch.float16):
+            logits = logits.float()
+        return F.cross_entropy(logits, batch["labels"], reduction="sum")
+
+    def logits(self, images: Tensor) -> Tensor:
+        """(B, channels, height, width) -> (B, classes)."""
+        x = images.contiguous(memory_format=self.memory_format)
+        for layer in self:
+            x = layer(x)
+        return x
+
+
+# --- layers whose library form lacks something ------------------------------------------------------------------------------
+
+
+class Conv(nn.Conv2d):
+    """A convolution whose values come from the description, so the library need not draw its own."""
+
+    def reset_parameters(self) -> None:
+        """Leave the memory as it is."""
+
+
+class PaddedConv(Conv):
+    """A convolution whose pads differ by side, which the library's own padding cannot express."""
+
+    sides: tuple[int, ...]
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(F.pad(x, self.sides))
+
+
+class PaddedMaxPool(nn.MaxPool2d):
+    """Max-pooling with pads that neither the library's padding nor its rounding up can express."""
+
+    sides: tuple[int, ...]
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(F.pad(x, self.sides, value=-torch.inf))
+
+
+class Linear(nn.Linear):
+    """A dense layer whose values come from the description."""
+
+    def reset_parameters(self) -> None:
+        """Leave the memory as it is."""
+
+
+class Norm(nn.BatchNorm2d):
+    """Batch norm without the library's count of batches: with a fixed momentum nobody reads it, and it costs a kernel a layer."""
+
+    def __init__(self, channels: int, epsilon: float, momentum: float) -> None:
+        super().__init__(channels, epsilon, momentum)
+        self.num_batches_tracked = None
+
+    def reset_running_stats(self) -> None:
+        """Mean 0, variance 1."""
+        self.running_mean.zero_()  # type: ignore[union-attr]
+        self.running_var.fill_(1)  # type: ignore[union-attr]
+
+
+class Subsample(nn.Module):
+    """Every stride-th pixel: pooling with a 1x1 kernel."""
+
+    def __init__(self, stride: int) -> None:
+        super().__init__()
+        self.stride = stride
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x[:, :, :: self.stride, :: self.stride]
+
+
+class Mean(nn.Module):
+    """(B, C, H, W) -> (B, C)."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.mean((2, 3))
+
+
+class Flatten(nn.Module):
+    """(B, C, H, W) -> (B, C H W), channels slowest in either memory layout."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.flatten(1)
+
+
+class PadChannels(nn.Module):
+    """Channels of zeros before and after."""
+
+    def __init__(self, each_side: int) -> None:
+        super().__init__()
+        self.sides = (0, 0, 0, 0, each_side, each_side)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.pad(x, self.sides)
+
+
+class Residual(nn.Module):
+    """branch(x) + shortcut(x)."""
+
+    def __init__(self, branch: nn.Module, shortcut: nn.Module | None, in_place: bool) -> None:
+        super().__init__()
+        self.branch = branch
+        if shortcut is not None:
+            self.shortcut = shortcut
+        self.projected, self.in_place = shortcut is not None, in_place
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.branch(x)
+        if self.projected:
+            x = self.shortcut(x)
+        return y.add_(x) if self.in_place else y + x
+
+
+class Concat(nn.Module):
+    """The channels of all branches, one after another."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat([branch(x) for branch in self.children()], 1)
+
+
+# --- from description to module ---------------------------------------------------------------------------------------------
+
+OVERWRITABLE = (L.Convolution, L.BatchNorm, L.Dense, L.Residual, L.Concat)
+"""Layers whose output is new memory that their own backward pass does not read: the next may write over it."""
+
+
+def parts(network: L.Network, shape: L.Shape) -> OrderedDict[str, nn.Module]:
+    """A module for each layer, under the description's names."""
+    made: OrderedDict[str, nn.Module] = OrderedDict()
+    before: L.Layer | None = None
+    for name, layer, size in L.steps(network, shape):
+        if isinstance(layer, L.Relu):
+            made[name] = nn.ReLU(inplace=isinstance(before, OVERWRITABLE))
+        else:
+            made[name] = MAKERS[type(layer)](layer, size)
+        before = layer
+    return made
+
+
+def convolution(layer: L.Convolution, shape: L.Shape) -> nn.Module:
+    """With the library's own padding where its windows are those of the description."""
+    top, bottom, left, right = layer.pads_for(shape)
+    alike = L.Convolution(layer.kernel, layer.stride, (top, top, left, left), layer.filters)
+    if fits(alike, shape) and alike.positions(shape) == layer.positions(shape):
+        return Conv(shape[0], layer.filters, layer.kernel, layer.stride, (top, left), bias=layer.bias)
+    padded = PaddedConv(shape[0], layer.filters, layer.kernel, layer.stride, bias=layer.bias)
+    padded.sides = (left, right, top, bottom)
+    return padded
+
+
+def fits(window: L.Window, shape: L.Shape) -> bool:
+    """Whether the padded image holds the kernel at least once."""
+    top, bottom, left, right = window.pads_for(shape)
+    return min(shape[1] + top + bottom, shape[2] + left + right) >= window.kernel
+
+
+def library_rounding(layer: L.Window, shape: L.Shape) -> bool | None:
+    """Whether the library's pooling has to round up (True) or down (False) to place its windows as the description does;
+    None if neither does.
+
+    Its pads are alike on opposite sides, but rounding up lets a last window hang over the bottom or the right edge, and it
+    leaves what is outside the image out of the maximum or the mean. So pads at the bottom and right only cost no copy.
+    """
+    top, _, left, _ = layer.pads_for(shape)
+    if max(top, left) > layer.kernel // 2:
+        return None
+    wanted = layer.positions(shape)
+    for up in (False, True):
+        found = []
+        for length, pad in ((shape[1], top), (shape[2], left)):
+            rest = length + 2 * pad - layer.kernel
+            count = (-(-rest // layer.stride) if up else rest // layer.stride) + 1
+            if up and (count - 1) * layer.stride >= length + pad:  # a window must begin inside
+                count -= 1
+            found.append(count)
+        if tuple(found) == wanted:
+            return up
+    return None
+
+
+def max_pool(layer: L.MaxPool, shape: L.Shape) -> nn.Module:
+    """The library's pooling, on a padded copy only where it cannot be helped."""
+    top, bottom, left, right = layer.pads_for(shape)
+    up = library_rounding(layer, shape)
+    if up is not None:
+        return nn.MaxPool2d(layer.kernel, layer.stride, (top, left), ceil_mode=up)
+    padded = PaddedMaxPool(layer.kernel, layer.stride)
+    padded.sides = (left, right, top, bottom)
+    return padded
+
+
+def average_pool(layer: L.AveragePool, shape: L.Shape) -> nn.Module:
+    """The library's pooling, padding not counted.
+
+    Raises:
+        NotImplementedError: pads that the library cannot express.
+    """
+    top, _, left, _ = layer.pads_for(shape)
+    if layer.kernel == 1:
+        return Subsample(layer.stride)
+    up = library_rounding(layer, shape)
+    if up is None:
+        raise NotImplementedError(f"average pooling with pads {layer.pads_for(shape)} over {shape}: pad only as SAME with a stride does")
+    return nn.AvgPool2d(layer.kernel, layer.stride, (top, left), ceil_mode=up, count_include_pad=False)
+
+
+def residual(layer: L.Residual, shape: L.Shape) -> nn.Module:
+    """The sum overwrites the branch's output where nothing else needs that."""
+    shortcut = nn.Sequential(parts(layer.shortcut, shape)) if layer.shortcut else None
+    return Residual(nn.Sequential(parts(layer.branch, shape)), shortcut, isinstance(layer.branch[-1], OVERWRITABLE))
+
+
+def concat(layer: L.Concat, shape: L.Shape) -> nn.Module:
+    """One child a branch, in order."""
+    made = Concat()
+    for index, branch in enumerate(layer.branches, 1):
+        made.add_module(f"branch{index}", nn.Sequential(parts(branch, shape)))
+    return made
+
+
+MAKERS: dict[type[L.Layer], Callable[[Any, L.Shape], nn.Module]] = {
+    L.Convolution: convolution,
+    L.MaxPool: max_pool,
+    L.AveragePool: average_pool,
+    L.BatchNorm: lambda layer, shape: Norm(shape[0], layer.epsilon, 1 - layer.decay),
+    L.GlobalAveragePool: lambda layer, shape: Mean(),
+    L.Flatten: lambda layer, shape: Flatten(),
+    L.PadChannels: lambda layer, shape: PadChannels(layer.each_side),
+    L.Dense: lambda layer, shape: Linear(shape[0], layer.units),
+    L.Residual: residual,
+    L.Concat: concat,
+}
+"""Layer -> its module, given the shape of its input. `Relu` depends on what precedes it and is made in `parts`."""

@@ -1,0 +1,119 @@
+"""The translation models, framework-free: sizes, the variables as document 000 counts them, and operations a word.
+
+An LSTM encoder-decoder without attention. The encoder is two separate stacks, one reading the sentence forwards and one
+backwards (not a bidirectional stack, whose second layer would read both directions). The decoder has one cell for every
+encoder cell and starts from their last states, interleaved: forward 0, backward 0, forward 1, backward 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import sqrt
+from types import MappingProxyType
+
+from multigpu.workloads.base import Init, Model, Optimizer, Variable
+
+
+@dataclass(frozen=True)
+class NmtConfig:
+    """Sizes of one translation model.
+
+    units: width of every cell and of both embeddings.
+    encoder_layers: cells of each of the two encoder stacks.
+    forget_bias: added to the forget gate at run time and not part of its bias variable, as TensorFlow's cell does.
+    initial_scale: every kernel, table and projection starts uniform in +- this; None is Glorot's law for its own shape.
+    """
+
+    units: int
+    source_vocabulary: int
+    target_vocabulary: int
+    encoder_layers: int = 2
+    forget_bias: float = 1.0
+    initial_scale: float | None = None
+
+    @property
+    def decoder_cells(self) -> int:
+        """One for every encoder cell, since each starts from one's last state."""
+        return 2 * self.encoder_layers
+
+    @property
+    def stacks(self) -> dict[str, int]:
+        """Stack of LSTM cells -> how many cells, in the order of the variables."""
+        return {"encoder_forward": self.encoder_layers, "encoder_backward": self.encoder_layers, "decoder": self.decoder_cells}
+
+
+def cell_names(config: NmtConfig, stack: str) -> list[str]:
+    """What the names of the variables of each cell of `stack` begin with, lowest cell first."""
+    return [f"{stack}_{layer}" for layer in range(config.stacks[stack])]
+
+
+def variables(config: NmtConfig) -> tuple[Variable, ...]:
+    """Two tables, a kernel and a bias for each cell, a projection without bias: 19 variables with two encoder layers (000).
+
+    A kernel is [2, 4 units, units]: the half that multiplies the input, then the half that multiplies the hidden state, each
+    contiguous, their gates in the order i, f, g, o (TensorFlow's one matrix [2 units, 4 units] orders them i, g, f, o).
+    Starts: document 000 names no initialiser, so TensorFlow's default, Glorot's uniform law over that one matrix; biases at 0.
+    """
+    n = config.units
+
+    def uniform(rows: int, columns: int) -> Init:
+        return Init("uniform", config.initial_scale or sqrt(6 / (rows + columns)))
+
+    found = [
+        Variable("source_embedding", (config.source_vocabulary, n), "embedding", uniform(config.source_vocabulary, n)),
+        Variable("target_embedding", (config.target_vocabulary, n), "embedding", uniform(config.target_vocabulary, n)),
+    ]
+    for stack in config.stacks:
+        for cell in cell_names(config, stack):
+            found.append(Variable(f"{cell}_kernel", (2, 4 * n, n), "kernel", uniform(2 * n, 4 * n)))
+            found.append(Variable(f"{cell}_bias", (4 * n,), "bias", Init("constant", 0.0)))
+    found.append(Variable("projection", (n, config.target_vocabulary), "projection", uniform(n, config.target_vocabulary)))
+    return tuple(found)
+
+
+def forward_flops_per_word(config: NmtConfig, source_share: float = 0.5) -> float:
+    """Floating-point operations of the forward pass for one word, a multiply-add counted as two.
+
+    source_share: the part of the counted words that are source words (one half when sentences have equal lengths).
+
+    A cell multiplies a vector of `units` by two matrices [4 units, units]: 2 x 8 units^2 operations. A source word passes the
+    cells of both encoder stacks; a target position passes the decoder's cells and the projection, 2 x units x vocabulary.
+    Look-ups, gates and the softmax are left out: they are bound by memory. At 000's size and equal lengths this is 42.4
+    million, so training, with two more such products in the backward pass, takes 3 x 42.4 = 127.1 million a word.
+    """
+    cell = 2 * 8 * config.units**2
+    source = 2 * config.encoder_layers * cell
+    target = config.decoder_cells * cell + 2 * config.units * config.target_vocabulary
+    return source_share * source + (1 - source_share) * target
+
+
+def describe(name: str, config: NmtConfig, optimizer: Optimizer) -> Model:
+    """The description of one translation model."""
+    return Model(
+        name=name,
+        workload="nmt",
+        unit="words",
+        variables=variables(config),
+        optimizer=optimizer,
+        forward_flops_per_unit=forward_flops_per_word(config),
+        config=config,
+    )
+
+
+ADAM = Optimizer("adam", rate=1e-3)
+
+MODELS: Mapping[str, Model] = MappingProxyType(
+    {
+        # document 000, exactly: 93,593,600 parameters
+        "nmt000": describe("nmt000", NmtConfig(512, 50_000, 50_000), ADAM),
+        # document 004's size and its plain SGD from uniform +-0.1: 179,417,088 parameters. Its dropout (0.2), clipping
+        # (norm 5) and rate decay (luong10) are not described yet, so its step costs slightly less than there.
+        "nmt004": describe("nmt004", NmtConfig(1024, 36_548, 36_548, initial_scale=0.1), Optimizer("sgd", rate=1.0)),
+        # for training on the committed corpus on a laptop
+        "nmt_catalogs": describe("nmt_catalogs", NmtConfig(128, 8_000, 8_000), ADAM),
+        # the same topology for CPUs and for tests
+        "nmt_small": describe("nmt_small", NmtConfig(32, 200, 200), ADAM),
+        "nmt_tiny": describe("nmt_tiny", NmtConfig(8, 50, 50), ADAM),
+    }
+)

@@ -1,0 +1,95 @@
+"""How PyTorch runs a stack of LSTM cells, and the plan by which sentences of unequal lengths pass through one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+State = tuple[Tensor, Tensor]
+"""Hidden and cell state of a stack, each (layers, B, units)."""
+
+
+def arithmetic_type(x: Tensor) -> torch.dtype:
+    """The type that matrix products of `x` run in: autocast's where it is on, else its own."""
+    kind = x.device.type
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
+
+
+def fused(
+    x: Tensor, state: State, kernels: list[Tensor], biases: list[Tensor], forget_bias: Tensor, batch_sizes: Tensor | None = None
+) -> tuple[Tensor, State]:
+    """All cells and all positions in one call of the library's LSTM (cuDNN on GPUs, oneDNN or ATen on CPUs).
+
+    Args:
+        x: (T, B, units), or packed (words, units) with `batch_sizes`.
+        state: before the first position.
+        kernels: [2, 4 units, units] of each cell, lowest first.
+        biases: [4 units] of each cell.
+        forget_bias: [4 units], the library's second bias. It is the constant that TensorFlow adds at run time, so the
+            variable `bias` equals TensorFlow's, and the library's second bias is no variable.
+        batch_sizes: (T,) int64 on the host, for packed sentences: how many are still running at each position.
+
+    Returns:
+        The top cell's outputs, shaped as `x`, and the state after the last position of each sentence.
+    """
+    layers, units = len(kernels), x.shape[-1]
+    half = 4 * units * units
+    kind = arithmetic_type(x)
+    # cuDNN wants one stretch of memory, all matrices and then all biases: laid out so here, in one copy, it takes the
+    # weights as they are. Given separate tensors it makes 4 copies a cell, and autocast would make it compute in float16.
+    flat = torch.cat([kernel.flatten() for kernel in kernels] + [b for bias in biases for b in (bias, forget_bias)]).to(kind)
+    parts = flat.split([half] * (2 * layers) + [4 * units] * (2 * layers))
+    weights: list[Tensor] = []
+    for layer in range(layers):
+        weights += [part.view(4 * units, units) for part in parts[2 * layer : 2 * layer + 2]]
+        weights += parts[2 * layers + 2 * layer : 2 * layers + 2 * layer + 2]
+    hidden, cell = (s.to(kind) for s in state)
+    with torch.autocast(x.device.type, enabled=False):
+        if batch_sizes is None:
+            y, hidden, cell = torch._VF.lstm(x.to(kind), (hidden, cell), weights, True, layers, 0.0, True, False, False)
+        else:
+            y, hidden, cell = torch._VF.lstm(x.to(kind), batch_sizes, (hidden, cell), weights, True, layers, 0.0, True, False)
+    return y, (hidden, cell)
+
+
+@dataclass(frozen=True)
+class Packing:
+    """Where each word of a ragged batch stands once sentences are sorted by length and padding is left out.
+
+    forwards, backwards: (words,) positions t x B + b in a time-major batch (T, B), reading each sentence from its first
+        word or from its last; unsort: (B,) undoes the sorting. All three on the device.
+    batch_sizes: (T,) on the host, where the library wants it.
+    """
+
+    forwards: Tensor
+    backwards: Tensor
+    unsort: Tensor
+    batch_sizes: Tensor
+
+
+def to_device(host: Tensor, device: torch.device) -> Tensor:
+    """A copy that never makes the host wait for the device."""
+    if device.type == "cuda":
+        host = host.pin_memory()
+    return host.to(device, non_blocking=True)
+
+
+def pack(lengths: Tensor, device: torch.device) -> Packing:
+    """The packing of sentences of these lengths.
+
+    Args:
+        lengths: (B,) int64 on the host, each at least 1.
+        device: where the sentences are.
+    """
+    batch = len(lengths)
+    order = lengths.argsort(descending=True, stable=True)
+    left = lengths[order]  # (B,)
+    step = torch.arange(int(left[0]), device="cpu")[:, None]  # (T, 1)
+    running = step < left  # (T, B)
+    forwards = (step * batch + order)[running]
+    backwards = ((left - 1 - step) * batch + order)[running]
+    words = len(forwards)
+    places = to_device(torch.cat((forwards, backwards, order.argsort())), device)  # one copy instead of three
+    return Packing(places[:words], places[words : 2 * words], places[2 * words :], running.sum(1))

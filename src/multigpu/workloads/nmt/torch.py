@@ -1,0 +1,142 @@
+"""The translation models in PyTorch."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from multigpu.workloads.base import Model
+from multigpu.workloads.nmt.description import NmtConfig, cell_names
+from multigpu.workloads.nmt.recurrence import State, fused, pack, to_device
+
+IGNORED = -100
+"""The target that a padded position has: cross entropy passes over it."""
+
+
+def build(model: Model, layout: str | None = None) -> nn.Module:
+    """The module of a translation model, its parameters uninitialised (and on the meta device if built under it).
+
+    Raises:
+        ValueError: a layout is named; only images have one.
+    """
+    if layout is not None:
+        raise ValueError(f"layout {layout!r} has no meaning for words: leave it out")
+    return Nmt(model)
+
+
+def host_lengths(batch: dict[str, Tensor], name: str) -> Tensor:
+    """The array `name` of a batch, which must be on the host: plans are made there, and asking a device would stop it."""
+    lengths = batch[name]
+    if lengths.device.type != "cpu":
+        raise ValueError(f"{name} is on {lengths.device}: lengths must stay on the host")
+    return lengths
+
+
+def summed_cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
+    """Sum over the positions that are not ignored, in float32 or better.
+
+    Args:
+        logits: (positions, vocabulary).
+        targets: (positions,) int64.
+    """
+    if logits.dtype in (torch.bfloat16, torch.float16):
+        logits = logits.float()
+    return F.cross_entropy(logits, targets, ignore_index=IGNORED, reduction="sum")
+
+
+def unsorted(state: State, places: Tensor) -> State:
+    """The sentences of a state, (layers, B, D), in another order."""
+    hidden, cell = state
+    return hidden.index_select(1, places), cell.index_select(1, places)
+
+
+class Nmt(nn.Module):
+    """Sum of a shard's cross entropies over its target words; parameters are the description's variables, name by name."""
+
+    forget_bias: Tensor
+    projection: Tensor
+
+    def __init__(self, model: Model) -> None:
+        super().__init__()
+        self.config: NmtConfig = model.config
+        for variable in model.variables:
+            self.register_parameter(variable.name, nn.Parameter(torch.empty(variable.shape)))
+        self.register_buffer("forget_bias", torch.empty(4 * self.config.units), persistent=False)
+        self.reset_buffers()
+
+    def reset_buffers(self) -> None:
+        """Fill the constants anew, after the module was moved out of the meta device."""
+        n = self.config.units
+        self.forget_bias.zero_()
+        self.forget_bias[n : 2 * n] = self.config.forget_bias  # gates i, f, g, o
+
+    def lookups(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Embedding variable -> the rows that this batch looks up, (B, S) and (B, T)."""
+        return {"source_embedding": batch["source"], "target_embedding": batch["target_input"]}
+
+    def forward(self, batch: dict[str, Tensor], rows: dict[str, Tensor] | None = None) -> Tensor:
+        """The sum of the loss over the shard's target words, a float32 (or float64) scalar.
+
+        Args:
+            batch: source (B, S), target_input and target_output (B, T), int64; source_length and target_length (B,), int64
+                and on the host. Where all source lengths are equal and no target is padded, the host plans and copies
+                nothing, and the pass can be captured in a graph.
+            rows: embedding variable -> rows looked up elsewhere, (B, S, units) or (B, T, units); its table is not touched.
+
+        Raises:
+            ValueError: lengths are not on the host, or a sentence is empty.
+        """
+        rows = rows or {}
+        ids = self.lookups(batch)
+        source = self._embed("source_embedding", ids["source_embedding"], rows)  # (S, B, D)
+        state = self._encode(source, host_lengths(batch, "source_length"))
+        target = self._embed("target_embedding", ids["target_embedding"], rows)  # (T, B, D)
+        output, _ = self._run("decoder", target, state)  # (T, B, D)
+        logits = output.flatten(0, 1) @ self.projection  # (T B, V)
+        targets = self._targets(batch["target_output"], host_lengths(batch, "target_length"))  # (T, B)
+        return summed_cross_entropy(logits, targets.flatten())
+
+    def _embed(self, name: str, ids: Tensor, rows: dict[str, Tensor]) -> Tensor:
+        """Rows of one table, time first: (B, T) -> (T, B, D)."""
+        if name in rows:
+            return rows[name].transpose(0, 1)
+        return F.embedding(ids.t(), self.get_parameter(name))
+
+    def _run(self, stack: str, x: Tensor, state: State, batch_sizes: Tensor | None = None) -> tuple[Tensor, State]:
+        cells = cell_names(self.config, stack)
+        kernels = [self._parameters[f"{cell}_kernel"] for cell in cells]
+        biases = [self._parameters[f"{cell}_bias"] for cell in cells]
+        return fused(x, state, kernels, biases, self.forget_bias, batch_sizes)  # type: ignore[arg-type]
+
+    def _encode(self, source: Tensor, lengths: Tensor) -> State:
+        """The decoder's first state, (cells, B, D): every sentence's encoder states after its own last word.
+
+        Args:
+            source: (S, B, D).
+            lengths: (B,) on the host.
+        """
+        shortest, longest = (int(end) for end in lengths.aminmax())
+        if shortest < 1:
+            raise ValueError("source_length has a 0: an empty sentence leaves the decoder no state to start from")
+        zero = source.new_zeros(self.config.encoder_layers, source.shape[1], self.config.units)  # (L, B, D)
+        if shortest == longest:
+            source = source[:longest]
+            _, forwards = self._run("encoder_forward", source, (zero, zero))
+            _, backwards = self._run("encoder_backward", source.flip(0), (zero, zero))
+        else:
+            packing = pack(lengths, source.device)
+            words = source.flatten(0, 1)  # (S B, D)
+            _, forwards = self._run("encoder_forward", words.index_select(0, packing.forwards), (zero, zero), packing.batch_sizes)
+            _, backwards = self._run("encoder_backward", words.index_select(0, packing.backwards), (zero, zero), packing.batch_sizes)
+            forwards, backwards = unsorted(forwards, packing.unsort), unsorted(backwards, packing.unsort)
+        hidden, cell = (torch.stack(pair, 1).flatten(0, 1) for pair in zip(forwards, backwards, strict=True))
+        return hidden, cell  # cells: forward 0, backward 0, forward 1, backward 1
+
+    def _targets(self, target: Tensor, lengths: Tensor) -> Tensor:
+        """Targets, time first, with padding marked to be ignored: (B, T) -> (T, B)."""
+        target = target.t()
+        if int(lengths.min()) >= target.shape[0]:
+            return target
+        position = torch.arange(target.shape[0], device=target.device)[:, None]  # (T, 1)
+        return target.masked_fill(position >= to_device(lengths, target.device), IGNORED)

@@ -1,0 +1,166 @@
+"""For every claim with a predicate: Runs, their rates when the claim holds, and their rates when it does not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from tests.claims.planted import QUIET, repeats
+
+Fields = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Case:
+    """Runs as (fields, rate if the claim holds, rate if it does not); `common` fields apply to all."""
+
+    common: Fields
+    runs: tuple[tuple[Fields, float, float], ...]
+    # fields that change with the outcome instead of rates
+    holds: Fields | None = None
+    fails: Fields | None = None
+
+    def rows(self, outcome: Literal["holds", "fails"], noise: tuple[float, ...] = QUIET, **extra: Any) -> list[dict[str, Any]]:
+        """All rows with this outcome; `extra` fields override."""
+        made = []
+        for fields, good, bad in self.runs:
+            rate = good if outcome == "holds" else bad
+            made += repeats(rate, noise, **self.common | fields | (getattr(self, outcome) or {}) | extra)
+        return made
+
+
+CNN: Fields = {
+    "workload": "cnn",
+    "model": "resnet50_v1.5",
+    "batch_size": 64,
+    "sequence_length": None,
+    "layout": "channels_last",
+    "unit": "images",
+}
+CIFAR: Fields = CNN | {"model": "resnet20", "batch_size": 128}
+DDL: Fields = {"model": "nmt004", "batch_size": 64, "sequence_length": None}
+DEEPCONN: Fields = {"workload": "deepconn", "model": "deepconn", "batch_size": 32, "sequence_length": None}
+
+
+def at(devices: int, **fields: Any) -> Fields:
+    return {"devices": devices, **fields}
+
+
+def on(placement: str, devices: int = 8, **fields: Any) -> Fields:
+    return {"placement": placement, "devices": devices, **fields}
+
+
+def scaling(fields: Fields, devices: int, speedup_if_so: float, speedup_if_not: float) -> tuple[tuple[Fields, float, float], ...]:
+    """The Run on one GPU at rate 100, and on `devices` GPUs at these speedups."""
+    return (fields | {"devices": 1}, 100.0, 100.0), (fields | {"devices": devices}, 100 * speedup_if_so, 100 * speedup_if_not)
+
+
+LAW: Fields = {"inputs": "lengths_000", "sequence_length": None, "input_label": "lengths"}
+REAL: Fields = {"inputs": "image_folder", "input_label": "folder"}
+
+CASES: dict[str, Case] = {
+    "C1": Case({"placement": "exp4"}, ((at(3), 100, 100), (at(8), 119, 180))),
+    "C2": Case({}, ((on("exp2"), 82, 99), (on("exp4"), 100, 100))),
+    "C3": Case({}, ((on("exp4", 1), 118, 100), (on("exp3", 1), 100, 100), (on("exp4"), 114, 114), (on("exp3"), 100, 100))),
+    "C4": Case({"placement": "exp4"}, (*scaling({}, 4, 1.92, 1.51), *scaling(LAW, 4, 1.51, 1.52))),
+    "C5": Case({"placement": "exp4"}, (*scaling({"batch_size": 360}, 4, 2.56, 1.9), *scaling({"batch_size": 128}, 4, 1.92, 1.92))),
+    "C10": Case(
+        {},
+        (
+            *((on("exp1", 1), 100.0, 100.0), (on("exp1"), 197.0, 150.0)),
+            *((on("exp2", 1), 110.0, 110.0), (on("exp2"), 205.0, 219.0)),
+            *((on("exp3", 1), 124.0, 124.0), (on("exp3"), 228.0, 228.0)),
+            *((on("exp4", 1), 147.0, 147.0), (on("exp4"), 259.0, 259.0)),
+        ),
+    ),
+    "C11": Case({"placement": "exp2"}, ((at(2), 100, 100), (at(3), 162, 145))),
+    "C12": Case(CNN, (*scaling({}, 8, 7.44, 6.0), *scaling({"model": "vgg16"}, 8, 7.4, 6.5))),
+    "C13": Case(CNN, ((at(4), 100, 100), (REAL | at(4), 99, 80))),
+    "C14": Case(CNN, (*scaling({"batch_size": 64}, 8, 7.4, 7.4), *scaling({"batch_size": 32}, 8, 7.3, 6.0))),
+    "C15": Case(CNN, ((at(2), 161, 100), (at(2, model="inception3"), 100, 120))),
+    "C16": Case(
+        CNN | {"precision": "fp32"},
+        (
+            *((at(2, layout="channels_first"), 125.0, 90.0), (at(2), 100.0, 100.0)),
+            *((at(2, layout="channels_first", model="vgg16"), 150.0, 150.0), (at(2, model="vgg16"), 100.0, 100.0)),
+        ),
+    ),
+    "C17": Case(
+        CIFAR | {"placement": "exp2"},
+        (*scaling({}, 2, 1.51, 1.95), *scaling({"model": "resnet32"}, 2, 1.99, 1.99), *scaling({"model": "resnet110"}, 2, 1.92, 1.92)),
+    ),
+    "C18": Case(
+        CIFAR,
+        (
+            *scaling({"model": "alexnet_cifar", "placement": "exp2"}, 2, 1.17, 1.9),
+            *scaling({"placement": "exp2"}, 2, 1.51, 1.51),
+            *scaling({"placement": "replicated_allreduce"}, 2, 1.64, 1.64),
+            *scaling({"model": "resnet32", "placement": "exp2"}, 2, 2.0, 2.0),
+        ),
+    ),
+    "C21": Case(
+        CNN,
+        tuple(
+            (on(placement, 4, model=model), good, bad)
+            for model in ("resnet50_v1.5", "vgg16")
+            for placement, good, bad in (
+                ("exp2", 100.0, 100.0),
+                ("ps_gpu0", 90.0, 90.0),
+                ("replicated_copy", 95.0, 95.0),
+                ("ddp", 98.0, 300.0),
+            )
+        ),
+    ),
+    "C22": Case(CNN, ((on("replicated_allreduce"), 130, 99), (on("replicated_copy"), 100, 100))),
+    "C24": Case(CNN, ((at(2), 100, 100),), holds={"slowdown": 1.5}, fails={"slowdown": 1.01}),
+    "C29": Case(CNN, (*scaling({"placement": "ddp"}, 8, 7.6, 6.8), *scaling({"placement": "replicated_allreduce"}, 8, 6.7, 6.7))),
+    "C30": Case(
+        CNN,
+        (
+            *((at(1, precision="fp32"), 40.0, 40.0), (at(8, precision="fp32"), 312.0, 250.0)),
+            *((at(1, precision="bf16"), 100.0, 100.0), (at(8, precision="bf16"), 640.0, 640.0)),
+        ),
+    ),
+    "C34": Case(
+        {},
+        (
+            *((CNN | at(1, precision="fp32"), 40.0, 40.0), (CNN | at(1, precision="bf16"), 100.0, 41.0)),
+            *((at(1, precision="fp32"), 40.0, 40.0), (at(1, precision="bf16"), 100.0, 40.0)),
+            *((CIFAR | REAL | at(1, precision=p, timed_steps=1000), 40.0, 40.0) for p in ("fp32", "bf16")),
+        ),
+    ),
+    "C35": Case(DEEPCONN, ((on("single", 1), 110, 100), (on("tower_per_gpu", 2), 200, 220), (on("alternating", 2), 196, 190))),
+    "C37": Case({}, (*scaling({}, 2, 1.0, 1.8), *scaling(CNN, 2, 0.9, 1.9))),
+    "C38": Case(DDL, scaling({}, 8, 4.24, 2.1)),
+    "C40": Case({"placement": "layer_split", "scaling": "strong"}, scaling({}, 4, 1.2, 3.2)),
+    "C42": Case(
+        CNN,
+        tuple(
+            (
+                on(placement, 2, model=model),
+                rate if placement == "exp2" or model == "alexnet" else 90.0,
+                rate if placement == "exp2" else 90.0,
+            )
+            for model in ("resnet50_v1.5", "alexnet", "vgg16")
+            for placement, rate in (("exp2", 100.0), ("ps_gpu0", 150.0))
+        ),
+    ),
+    "C43": Case(
+        CNN,
+        tuple(
+            (on(placement, model=model), good, bad)
+            for model, placement, good, bad in (
+                ("resnet50_v1.5", "exp2", 100.0, 50.0),
+                ("resnet50_v1.5", "ddp", 99.0, 100.0),
+                ("inception3", "exp2", 100.0, 100.0),
+                ("inception3", "ddp", 99.0, 99.0),
+                ("alexnet", "exp2", 50.0, 50.0),
+                ("alexnet", "ddp", 100.0, 100.0),
+                ("vgg16", "exp2", 50.0, 50.0),
+                ("vgg16", "ddp", 100.0, 100.0),
+            )
+        ),
+    ),
+    "C44": Case(CNN, ((at(1), 100, 100), (at(1, framework="tensorflow", framework_version="2.21", execution="graph"), 75, 100))),
+    "C47": Case(DDL, ((at(4), 51e4, 4e4), (at(8), 90e4, 8e4))),
+}

@@ -1,0 +1,146 @@
+"""Tables and the scoreboard: complete, valid, escaped, readable without colour."""
+
+from __future__ import annotations
+
+import json
+import re
+from xml.etree import ElementTree
+
+import pandas as pd
+import pytest
+
+from multigpu.claims import (
+    VERDICTS,
+    claims_frame,
+    evaluate_all,
+    find_claim,
+    scoreboard_svg,
+    settings_frame,
+    to_html_table,
+    to_json,
+    to_markdown_table,
+)
+from multigpu.claims.scoreboard import LOOKS
+from multigpu.claims.tables import SYMBOLS
+from multigpu.claims.wording import stated
+from tests.claims.cases import CASES
+from tests.claims.planted import table
+
+ROWS = CASES["C2"].rows("holds") + CASES["C5"].rows("fails") + CASES["C15"].rows("holds", (1.0,))
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+@pytest.fixture(scope="module")
+def results():
+    return evaluate_all(table(ROWS))
+
+
+def test_without_records_every_row_is_there():
+    empty = evaluate_all(pd.DataFrame())
+    assert len(empty) == 51
+    assert {result.verdict for result in empty} == {"not yet measured", "cannot be tested here"}
+    assert all(result.why for result in empty)
+
+
+def test_claims_frame(results):
+    frame = claims_frame(results).set_index("claim")
+    assert len(frame) == 51 and frame.index.is_unique
+    assert list(frame.loc[["C2", "C5", "C15", "C19", "C6"], "verdict"]) == [
+        "holds",
+        "does not hold",
+        "inconclusive",
+        "cannot be tested here",
+        "not yet measured",
+    ]
+    assert frame.loc["C2", "torch"] == "0.820x at 8 GPUs (95% 0.816-0.824), n = 5 over 2 launches"
+    assert frame.loc["C2", "tensorflow"] == "–"
+    assert len(frame.loc["C2", "record_keys"].split()) == 10
+    assert frame.loc["C2", "test"].startswith("Test: words/s of Exp2 over Exp4 at most 0.95x. ")
+    assert len(frame.loc["C2", "predicate"]) == 16
+
+
+def test_settings_frame(results):
+    frame = settings_frame(results)
+    (row,) = frame[frame.claim == "C2"].to_dict("records")
+    assert row["estimate"] == pytest.approx(0.82) and row["n"] == 5 and row["launches"] == 2 and row["enough"]
+    (screening,) = frame[frame.claim == "C15"].to_dict("records")
+    assert not screening["enough"] and pd.isna(screening["low"])
+
+
+def test_json_says_everything_and_no_nan(results):
+    items = json.loads(to_json(results), parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+    assert len(items) == 51
+    second = items[1]
+    assert second["claim"]["number"] == "C2" and second["verdict"] == "holds"
+    assert second["by_framework"]["torch"]["record_keys"] == second["record_keys"]
+    assert second["predicate_digest"] == find_claim("C2").predicate.digest
+
+
+def test_markdown(results):
+    lines = to_markdown_table(results).splitlines()
+    assert len(lines) == 53
+    assert {line.count(" | ") for line in lines if not line.startswith("|--")} == {7}
+    assert "✓ holds" in lines[3]
+
+
+def test_html(results):
+    root = ElementTree.fromstring(to_html_table(results))
+    rows = root.findall("tbody/tr")
+    assert [row.get("id") for row in rows] == [f"C{n}" for n in range(1, 52)]
+    assert {len(row) for row in rows} == {8}
+    for row, result in zip(rows, results, strict=True):
+        cell = row[6]
+        assert cell.get("class") == "verdict-" + result.verdict.replace(" ", "-")
+        assert SYMBOLS[result.verdict] in cell[0].text
+    assert len(rows[1].findall("td/details/code")) == 10
+
+
+def test_text_is_escaped(results):
+    planted = results[0].claim.model_copy(update={"sentence": "<script>&", "figure": "a | b"})
+    changed = [results[0].model_copy(update={"claim": planted, "why": "<b>"})]
+    assert "<script>" not in to_html_table(changed) and "&lt;script&gt;&amp;" in to_html_table(changed)
+    assert "a \\| b" in to_markdown_table(changed)
+    assert "&lt;script&gt;" in scoreboard_svg(changed)
+
+
+@pytest.mark.parametrize("columns", [4, 8, 16])
+def test_scoreboard(results, columns):
+    text = scoreboard_svg(results, columns=columns)
+    root = ElementTree.fromstring(text)
+    cells = [group for group in root.findall(f"{SVG}g") if "claim" in (group.get("class") or "").split()]
+    assert {cell.find(f"{SVG}text").text for cell in cells} == {f"C{n}" for n in range(1, 52)}
+    assert len(cells) == 51
+    width, height = (float(root.get(side)) for side in ("width", "height"))
+    for box in root.iter(f"{SVG}rect"):
+        assert 0 <= float(box.get("x")) <= width - float(box.get("width"))
+        assert 0 <= float(box.get("y")) <= height - float(box.get("height"))
+    title = root.find(f"{SVG}title").text
+    assert title.startswith("Scoreboard of 51 claims: 1 holds, 1 does not hold, 2 inconclusive,")
+    assert root.get("role") == "img" and root.get("aria-labelledby")
+    assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)|<image|url\(", text)
+
+
+def test_every_verdict_has_its_own_sign_and_look():
+    assert set(SYMBOLS) == set(LOOKS) == set(VERDICTS)
+    assert len(set(SYMBOLS.values())) == len({path for *_, path in LOOKS.values()}) == 5
+
+
+def test_filled_colours_differ_in_lightness():
+    def luminance(colour: str) -> float:
+        parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+        linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    def contrast(a: str, b: str) -> float:
+        low, high = sorted((luminance(a), luminance(b)))
+        return (high + 0.05) / (low + 0.05)
+
+    filled = [look for look in LOOKS.values() if look[0] != "none"]
+    assert all(contrast(fill, ink) >= 4.5 for fill, _, ink, _ in filled)
+    fills = [fill for fill, *_ in filled]
+    assert all(contrast(a, b) >= 1.6 for i, a in enumerate(fills) for b in fills[i + 1 :])
+
+
+def test_a_test_in_words():
+    equal = find_claim("C14").predicate.contrasts[0]
+    assert stated(equal) == "speedup at batch 64 over that at batch 32 within 0.95x to 1.05x"

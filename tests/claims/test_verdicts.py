@@ -1,0 +1,274 @@
+"""Planted Records flip every decidable verdict in every direction, and nothing else decides."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from multigpu.claims import Contrast, Predicate, Term, all_claims, evaluate, evaluate_all, find_claim
+from multigpu.claims.verdicts import judge
+from tests.claims.cases import CASES, CNN, at, on, scaling
+from tests.claims.planted import LOUD, QUIET, repeats, table
+
+DECIDED = ("holds", "does not hold")
+each_case = pytest.mark.parametrize("number", sorted(CASES, key=lambda name: int(name[1:])))
+
+
+def verdict(number: str, rows: list[dict]) -> str:
+    return evaluate(find_claim(number), table(rows)).verdict
+
+
+def test_every_claim_with_a_predicate_has_a_case():
+    assert {claim.number for claim in all_claims() if claim.predicate} == set(CASES)
+
+
+@each_case
+def test_holds(number):
+    result = evaluate(find_claim(number), table(CASES[number].rows("holds")))
+    assert result.verdict == "holds", result.why
+    assert result.record_keys and re.search(r"\d.* \(95% .*n (=|>=) 5", result.figure)
+
+
+@each_case
+def test_does_not_hold(number):
+    assert verdict(number, CASES[number].rows("fails")) == "does not hold"
+
+
+@each_case
+@pytest.mark.parametrize("outcome", ["holds", "fails"])
+def test_noise_is_inconclusive(number, outcome):
+    rows = CASES[number].rows(outcome, LOUD)
+    if number == "C24":  # a ratio within one Record: its own times are the noise
+        for index, row in enumerate(rows):
+            row["warmup_s"] *= LOUD[index % 5]
+    assert verdict(number, rows) == "inconclusive"
+
+
+@each_case
+def test_one_repeat_never_decides(number):
+    for outcome in ("holds", "fails"):
+        result = evaluate(find_claim(number), table(CASES[number].rows(outcome, (1.0,))))
+        assert result.verdict == "inconclusive"
+        assert "one repeat is screening" in result.why
+        assert all(not setting.enough for setting in result.settings)
+
+
+@each_case
+def test_one_launch_or_four_repeats_never_decide(number):
+    one_launch = CASES[number].rows("holds", launches="aaaaa")
+    assert verdict(number, one_launch) == "inconclusive"
+    assert verdict(number, CASES[number].rows("holds", QUIET[:4])) == "inconclusive"
+
+
+@each_case
+@pytest.mark.parametrize("extra", [{"device_type": "cpu", "gpu": ""}, {"device_type": "cpu"}, {"gpu": ""}, {"gpu": None}])
+def test_cpu_records_never_decide(number, extra):
+    assert verdict(number, CASES[number].rows("holds", **extra)) == "not yet measured"
+
+
+@each_case
+def test_nothing_or_nothing_measured(number):
+    assert verdict(number, []) == "not yet measured"
+    failed = evaluate(find_claim(number), table(CASES[number].rows("holds", status="out_of_memory")))
+    assert failed.verdict == "not yet measured"
+    assert "tried: out_of_memory" in failed.why
+
+
+@each_case
+@pytest.mark.parametrize("extra", [{"warmup_steps": 2}, {"timed_steps": 5}])
+def test_short_runs_never_decide(number, extra):
+    assert verdict(number, CASES[number].rows("holds", **extra)) == "not yet measured"
+
+
+# C24 compares within a Record; C44 compares frameworks, and with them their versions.
+APART = [
+    (number, field)
+    for number in sorted(CASES, key=lambda name: int(name[1:]))
+    for field in ("machine", "gpu", "framework_version", "timing_version", "seed")
+    if number != "C24" and (number, field) != ("C44", "framework_version")
+]
+
+
+@pytest.mark.parametrize(("number", "field"), APART)
+def test_sides_of_different_context_are_never_compared(number, field):
+    rows = []
+    for index in range(len(CASES[number].runs)):
+        value = index + 1 if field in ("timing_version", "seed") else f"other {index}"
+        rows += [row | {field: value} for row in CASES[number].rows("holds")[5 * index : 5 * index + 5]]
+    assert verdict(number, rows) == "not yet measured"
+
+
+@pytest.mark.parametrize("field", ["batch_size", "inputs", "precision", "execution", "optimizer", "scaling"])
+def test_sides_of_different_runs_are_never_compared(field):
+    """C37 fixes none of these fields: they must be equal all the same."""
+    rows = CASES["C37"].rows("holds")
+    other = {"batch_size": 77, "inputs": "catalogs", "precision": "fp32", "execution": "captured", "optimizer": "sgd", "scaling": "strong"}
+    rows = [row | {field: other[field]} if row["devices"] == 1 else row for row in rows]
+    assert verdict("C37", rows) == "not yet measured"
+
+
+def test_two_machines_give_two_settings_that_must_agree():
+    case = CASES["C2"]
+    agree = case.rows("holds") + case.rows("holds", machine="other")
+    result = evaluate(find_claim("C2"), table(agree))
+    assert result.verdict == "holds" and len(result.settings) == 2
+    differ = evaluate(find_claim("C2"), table(case.rows("holds") + case.rows("fails", machine="other")))
+    assert differ.verdict == "inconclusive" and "so in 1 of 2 settings, not so in 1" in differ.why
+
+
+def test_a_newer_timer_replaces_the_older_figures():
+    case = CASES["C2"]
+    both = case.rows("holds", timing_version=1) + case.rows("fails", timing_version=2)
+    result = evaluate(find_claim("C2"), table(both))
+    assert result.verdict == "does not hold"
+    assert result.settings[0].fields["timing_version"] == 2 and len(result.settings) == 1
+
+
+@pytest.mark.parametrize("wrong", [{"placement": "exp2"}, {"precision": "fp32"}, {"scaling": "strong"}, {"execution": "captured"}])
+def test_another_runs_baseline_is_not_used(wrong):
+    """With the planted 1-GPU row as a baseline, batch 128 would scale far better than batch 360."""
+    planted = repeats(10.0, **{"placement": "exp4", "batch_size": 128, "devices": 1} | wrong)
+    rows = CASES["C5"].rows("holds")
+    result = evaluate(find_claim("C5"), table(rows + planted))
+    assert result.verdict == "holds"
+    assert not {row["key"] for row in planted} & set(result.record_keys)
+    without = [row for row in rows if (row["devices"], row["batch_size"]) != (1, 128)]
+    assert verdict("C5", without + planted) == "not yet measured"
+
+
+def test_only_the_latest_attempt_counts():
+    rows = CASES["C2"].rows("holds")
+    old = [row | {"units_per_s": 1.0} for row in rows if row["placement"] == "exp4"]
+    new = [row | {"attempt": 1} for row in rows if row["placement"] == "exp4"]
+    slow = [row for row in rows if row["placement"] == "exp2"]
+    assert verdict("C2", slow + old + new) == "holds"
+    assert verdict("C2", slow + new + old) == "holds"
+
+
+def test_the_highest_count_with_enough_records_decides():
+    rows = CASES["C2"].rows("holds") + CASES["C2"].rows("fails", devices=4)
+    assert evaluate(find_claim("C2"), table(rows)).figure == "0.820x at 8 GPUs (95% 0.816-0.824), n = 5 over 2 launches"
+    screening = [row for row in rows if row["devices"] == 4 or row["repeat"] == 0]
+    result = evaluate(find_claim("C2"), table(screening))
+    assert result.verdict == "does not hold" and "0.99x at 4 GPUs" in result.figure
+
+
+def test_screening_beside_headline_changes_nothing():
+    headline = CASES["C2"].rows("holds")
+    screening = CASES["C2"].rows("fails", (1.0,), precision="fp32")
+    result = evaluate(find_claim("C2"), table(headline + screening))
+    assert result.verdict == "holds"
+    assert len(result.settings) == 2
+    assert set(result.record_keys) == {row["key"] for row in headline}  # those that decide
+
+
+def test_frameworks_are_decided_apart_and_must_agree():
+    case = CASES["C2"]
+    tensorflow = {"framework": "tensorflow", "framework_version": "2.21"}
+    alone = evaluate(find_claim("C2"), table(case.rows("holds")))
+    assert alone.by_framework["tensorflow"].verdict == "not yet measured"
+    assert alone.verdict == "holds" and alone.why == ""
+    agree = evaluate(find_claim("C2"), table(case.rows("holds") + case.rows("holds", **tensorflow)))
+    assert agree.verdict == "holds" and agree.why == ""
+    differ = evaluate(find_claim("C2"), table(case.rows("holds") + case.rows("fails", **tensorflow)))
+    assert differ.verdict == "inconclusive" and "frameworks differ" in differ.why
+    assert [a.verdict for a in differ.by_framework.values()] == ["holds", "does not hold"]
+
+
+def test_one_counterexample_refutes_consistently_best():
+    rows = [*repeats(100.0, **CNN | on("exp2")), *repeats(400.0, **CNN | on("ddp"))]
+    result = evaluate(find_claim("C21"), table(rows))
+    assert result.verdict == "does not hold" and "all-reduce" in result.why
+
+
+def test_one_model_is_too_few_for_a_median():
+    assert verdict("C12", [row for row in CASES["C12"].rows("holds") if row["model"] != "vgg16"]) == "inconclusive"
+
+
+def test_an_example_suffices_but_its_absence_needs_three_models():
+    rows = CASES["C42"].rows("fails")
+    assert verdict("C42", [row for row in rows if row["model"] != "vgg16"]) == "inconclusive"
+
+
+def test_half_a_claim_is_not_yet_measured():
+    result = evaluate(find_claim("C34"), table([row for row in CASES["C34"].rows("holds") if row["inputs"] == "synthetic"]))
+    assert result.verdict == "not yet measured"
+    assert "2.50x" in result.figure and "image_folder" in result.why
+
+
+def test_lower_precision_that_hurts_the_loss_refutes():
+    rows = [row | {"loss_last": 1.2 * row["loss_last"]} if row["precision"] == "bf16" else row for row in CASES["C34"].rows("holds")]
+    assert verdict("C34", rows) == "does not hold"
+
+
+def test_frameworks_further_apart_than_half_refute_c44():
+    rows = [*repeats(100.0, **CNN | at(1)), *repeats(40.0, **CNN | at(1, framework="tensorflow", framework_version="2.21"))]
+    result = evaluate(find_claim("C44"), table(rows))
+    assert result.verdict == "does not hold"
+    assert list(result.by_framework) == ["torch / tensorflow"] and "2.50x" in result.figure
+
+
+def test_many_settings_are_given_as_a_range():
+    rows = [row for devices in (2, 4, 8) for row in scaled(devices)]
+    result = evaluate(find_claim("C37"), table(rows))
+    assert result.verdict == "does not hold"
+    assert "in 6 settings at 2, 4, 8 GPUs, n >= 5 each" in result.figure
+
+
+def scaled(devices: int) -> list[dict]:
+    runs = (*scaling({}, devices, 0.9 * devices, 0), *scaling(CNN, devices, 0.9 * devices, 0))
+    return [row for fields, rate, _ in runs for row in repeats(rate, **fields)]
+
+
+def test_flagged_records_are_named():
+    rows = CASES["C2"].rows("holds", flags="host and device clocks differ")
+    assert "10 Records are flagged" in evaluate(find_claim("C2"), table(rows)).why
+    twice_used = [row | {"flags": "x"} if row["key"] == CASES["C10"].rows("holds")[0]["key"] else row for row in CASES["C10"].rows("holds")]
+    assert evaluate(find_claim("C10"), table(twice_used)).why == "1 Record is flagged"
+
+
+def test_settings_carry_what_they_were_computed_from():
+    rows = CASES["C5"].rows("holds")
+    (setting,) = evaluate(find_claim("C5"), table(rows)).settings
+    assert setting.estimate == pytest.approx(2.56 / 1.92)
+    assert set(setting.record_keys) == {row["key"] for row in rows}
+    assert setting.low is not None and setting.high is not None and setting.low < setting.estimate < setting.high
+    assert setting.fields["batch_size"] == "360 / 128" and setting.devices == 4
+
+
+def test_a_table_without_its_columns_is_refused():
+    with pytest.raises(ValueError, match=r"no column .*timing_version"):
+        evaluate_all(table([{"key": "a", "status": "ok"}]))
+
+
+@pytest.mark.parametrize(
+    ("direction", "low", "high", "expected"),
+    [
+        ("above", 1.06, 1.2, "holds"),
+        ("above", 1.01, 1.04, "does not hold"),
+        ("above", 0.7, 0.8, "does not hold"),
+        ("above", 1.0, 1.2, "inconclusive"),
+        ("below", 0.5, 1.05, "holds"),
+        ("below", 1.06, 1.1, "does not hold"),
+        ("below", 1.0, 1.1, "inconclusive"),
+        ("within", 0.96, 1.04, "holds"),
+        ("within", 0.8, 0.9, "does not hold"),
+        ("within", 0.9, 1.0, "inconclusive"),
+        ("outside", 1.06, 1.1, "holds"),
+        ("outside", 0.8, 0.9, "holds"),
+        ("outside", 0.96, 1.04, "does not hold"),
+        ("outside", 0.9, 1.1, "inconclusive"),
+    ],
+)
+def test_intervals_against_the_margin(direction, low, high, expected):
+    contrast = Contrast(label="planted", over=(Term(),), direction=direction, bound=1.05)
+    assert judge(contrast, low, high) == expected
+
+
+def test_a_predicate_may_let_any_machine_decide():
+    rows = CASES["C2"].rows("holds", device_type="cpu", gpu="")
+    claim = find_claim("C2")
+    assert claim.predicate is not None
+    loose = claim.model_copy(update={"predicate": Predicate.model_validate(claim.predicate.model_dump() | {"machines": "any"})})
+    assert evaluate(loose, table(rows)).verdict == "holds"

@@ -1,0 +1,61 @@
+"""Every placement that is found trains as its semantics says and moves the bytes that its row predicts."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from multigpu.engines.torch.variables import initial_values
+from multigpu.placements import placements
+from tests.equivalence.cases import Case, all_cases, predicted_of, reference_of, run_all
+
+TOLERANCE = {("fp64", "momentum"): 1e-10, ("fp64", "adam"): 1e-10, ("fp32", "momentum"): 1e-5, ("fp32", "adam"): 5e-4}
+
+
+@pytest.fixture(scope="session")
+def results():
+    return run_all()
+
+
+def distance(case: Case, ours: dict[str, torch.Tensor], reference: dict[str, torch.Tensor]) -> float:
+    """Norm of the difference over norm of the update, over all variables."""
+    difference = update = 0.0
+    dtype = torch.float64 if case.run.precision == "fp64" else torch.float32
+    for variable, initial in initial_values(case.run.description, case.run.seed, torch.device("cpu"), dtype):
+        expected = reference[variable.name].double()
+        difference += float((ours[variable.name].double() - expected).square().sum())
+        update += float((expected - initial.double()).square().sum())
+    return (difference / update) ** 0.5
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("case", all_cases(), ids=lambda case: case.name)
+def test_equals_its_reference(case: Case, results) -> None:
+    parts = results[case.name]
+    assert len(parts) == case.run.devices and not any("error" in part for part in parts), parts
+    reference = reference_of(case)
+    tolerance = TOLERANCE[case.run.precision, case.run.optimizer]
+    semantics = placements()[case.run.placement].semantics
+    if semantics.kind == "independent":
+        for part, values, losses in zip(parts, reference["values"], reference["losses"], strict=True):
+            assert distance(case, part["values"], values) < tolerance
+            assert part["losses"] == pytest.approx(losses, rel=1e-5)
+        return
+    assert semantics.kind == "joined", f"write the comparison for {semantics}"
+    assert distance(case, parts[0]["values"], reference["values"][0]) < tolerance
+    joined = [sum(losses) for losses in zip(*(part["losses"] for part in parts), strict=True)]
+    assert joined == pytest.approx(reference["losses"][0], rel=1e-5)
+    if placements()[case.run.placement].variables == "replica":
+        for part in parts[1:]:
+            assert all(torch.equal(part["values"][name], value) for name, value in parts[0]["values"].items())
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("case", all_cases(), ids=lambda case: case.name)
+def test_moves_what_its_row_predicts(case: Case, results) -> None:
+    parts = results[case.name]
+    counted: dict[str, int] = {}
+    for part in parts:
+        for kind, count in part["counted"].items():
+            counted[kind] = counted.get(kind, 0) + count
+    assert {kind: count for kind, count in counted.items() if count} == predicted_of(case, parts[0])

@@ -1,0 +1,139 @@
+"""Planted Records: valid ones with a chosen speed, so that analysis can be tested on numbers worked out by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from multigpu.measure.machine import DeviceState, Machine
+from multigpu.placements import find_placement
+from multigpu.placements.traffic import predicted_bytes
+from multigpu.record import Measurement, Record, RecordStore, Status, record_key
+from multigpu.run import Run, build_run
+
+# What a Run takes where the caller does not say otherwise.
+DEFAULTS: dict[str, dict[str, Any]] = {
+    "nmt": {"model": "nmt000", "batch_size": 128, "sequence_length": 100, "precision": "bf16"},
+    "cnn": {"model": "resnet50_v1.5", "batch_size": 64, "layout": "channels_last", "precision": "bf16"},
+}
+UNITS_PER_SAMPLE = {"words": 100, "images": 1}
+
+
+def make_machine(gpus: int = 8, name: str | None = None, gpu: str = "NVIDIA H200") -> Machine:
+    """A machine with `gpus` equal GPUs, all linked; none makes it a CPU machine of two cores."""
+    links = [["self" if i == j else "NVLink" for j in range(gpus)] for i in range(gpus)]
+    return Machine(
+        name=name or (f"{gpus}x-nvidia-h200" if gpus else "2x-cpu-planted"),
+        gpus=[gpu] * gpus,
+        gpu_memory_gib=[140.4] * gpus,
+        driver="570.0" if gpus else "",
+        links=links,
+        cpu="Planted CPU",
+        cores=128 if gpus else 2,
+        memory_gib=560.0 if gpus else 16.0,
+        kernel="6.1.0",
+        python="3.11.7",
+        environment={},
+    )
+
+
+def make_record(
+    placement: str = "ddp",
+    devices: int = 2,
+    units_per_s: float = 1e6,
+    repeat: int = 0,
+    launch_id: str = "a",
+    status: Status = "ok",
+    reason: str = "",
+    machine: Machine | None = None,
+    versions: dict[str, str] | None = None,
+    timing_version: int = 1,
+    attempt: int = 0,
+    clean_tree: bool = True,
+    input_label: str = "synthetic",
+    measurement: dict[str, Any] | None = None,
+    **run_fields: Any,
+) -> Record:
+    """A Record whose throughput is `units_per_s`, of all devices together.
+
+    Args:
+        measurement: fields of `Measurement` to plant instead of the computed ones.
+        run_fields: fields of `Run`; what is left out comes from `DEFAULTS` of the workload ("nmt" unless named).
+
+    Units are those of one step times the timed steps; the wall time follows from them and from `units_per_s`.
+    Warm-up steps take 3 times as long as timed ones, the first of them 30 times.
+    """
+    workload = run_fields.get("workload", "nmt")
+    fields = {"workload": workload, **DEFAULTS[workload], "placement": placement, "devices": devices, **run_fields}
+    run = build_run(**fields)
+    machine = machine or make_machine(8 if run.device_type == "cuda" else 0)
+    versions = {"torch": "2.13.0", "tensorflow": "2.21.0"} if versions is None else versions
+    return Record(
+        key=record_key(run, repeat, machine.name, versions.get(run.framework, "none"), timing_version),
+        attempt=attempt,
+        run=run,
+        repeat=repeat,
+        status=status,
+        reason=reason or ("" if status == "ok" else "planted"),
+        machine=machine,
+        versions=versions,
+        timing_version=timing_version,
+        launch_id=launch_id,
+        measured_at="2026-01-02T03:04:05+00:00",
+        commit="0123456789abcdef0123456789abcdef01234567",
+        clean_tree=clean_tree,
+        input_label=input_label,
+        input_fingerprint="",
+        measurement=_measurement(run, units_per_s, measurement or {}) if status == "ok" else None,
+    )
+
+
+def _measurement(run: Run, units_per_s: float, planted: dict[str, Any]) -> Measurement:
+    unit = run.description.unit
+    per_sample = 2 * run.sequence_length if unit == "words" and run.sequence_length else UNITS_PER_SAMPLE[unit]
+    units = sum(run.shard_sizes) * per_sample * run.timed_steps
+    wall_s = units / float(units_per_s)
+    step_s = wall_s / run.timed_steps
+    steps = [30 * step_s] + [3 * step_s] * (run.warmup_steps - 1) + [step_s] * run.timed_steps
+    tables = [v.name for v in run.description.variables if v.kind == "embedding"]
+    lookups = [dict.fromkeys(tables, size * (run.sequence_length or 50)) for size in run.shard_sizes]
+    moved = predicted_bytes(find_placement(run.placement), run.description.variables, lookups)
+    values: dict[str, Any] = {
+        "wall_s": wall_s,
+        "units": units,
+        "padded_units": units,
+        "step_time_s": [steps] * run.devices,
+        "event_time_s": [wall_s] * run.devices,
+        "loss": [round(float(x), 6) for x in np.linspace(10, 8, run.warmup_steps + run.timed_steps)],
+        "peak_memory_gib": [1.5] * run.devices,
+        "moved_bytes": moved,
+        "predicted_bytes": moved,
+        "parameter_change": 0.01,
+        "replicas_agree": True,
+        "host_threads": 4,
+        "startup_s": 2.5,
+        "build_s": 1.0,
+        "warmup_s": sum(steps[: run.warmup_steps]),
+        "total_s": 2.0 + sum(steps),
+        "device_states": [
+            DeviceState(sm_clock_mhz=1980, memory_clock_mhz=3201, power_w=500.0, temperature_c=50)
+            for _ in range(run.devices if run.device_type == "cuda" else 0)
+        ],
+    }
+    return Measurement(**(values | planted))
+
+
+def make_point(rates: Sequence[float], launches: Sequence[str] = "aabba", **fields: Any) -> list[Record]:
+    """One Record a rate: the repeats of one point, over the launches named in turn (two by default)."""
+    return [
+        make_record(units_per_s=rate, repeat=index, launch_id=launches[index % len(launches)], **fields) for index, rate in enumerate(rates)
+    ]
+
+
+def plant(store: RecordStore, records: Sequence[Record]) -> RecordStore:
+    """`store` with the records written to it."""
+    for record in records:
+        store.write(record)
+    return store

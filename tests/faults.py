@@ -1,0 +1,43 @@
+"""Faults to plant in a launch: a function for a plan's `hook`, told by the environment what to do.
+
+FAULTS is a JSON list of {"seed", "stage", "rank", "fault"} and, for faults that strike once, "once": a file's path.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+from multigpu.run import Run
+
+
+def _spent(fault: dict[str, Any]) -> bool:
+    """Whether a fault that strikes once has struck."""
+    if "once" not in fault:
+        return False
+    try:
+        Path(fault["once"]).touch(exist_ok=False)
+        return False
+    except FileExistsError:
+        return True
+
+
+def strike(stage: str, run: Run, rank: int) -> None:
+    """Do what FAULTS says for this stage of this Run on this rank."""
+    for fault in json.loads(os.environ["FAULTS"]):
+        if (fault["seed"], fault["stage"], fault["rank"]) != (run.seed, stage, rank) or _spent(fault):
+            continue
+        if fault["fault"] == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        elif fault["fault"] == "hang":
+            time.sleep(3600)
+        elif fault["fault"] == "memory":
+            raise MemoryError("planted: cannot allocate")
+        elif fault["fault"] == "raise":
+            raise RuntimeError("planted fault")
+        else:
+            time.sleep(float(fault["fault"]))

@@ -1,0 +1,28 @@
+"""Stand-ins for a Run and a Model: just the fields that inputs read."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from multigpu.inputs.batch import Batch
+
+
+def make_run(shard_sizes: list[int], inputs: str = "synthetic", seed: int = 0, sequence_length: int | None = None, data: Any = None) -> Any:
+    return SimpleNamespace(shard_sizes=shard_sizes, inputs=inputs, seed=seed, sequence_length=sequence_length, data=data)
+
+
+def make_text_model(source: int = 1000, target: int = 900) -> Any:
+    return SimpleNamespace(name="m", config=SimpleNamespace(source_vocabulary=source, target_vocabulary=target))
+
+
+def make_image_model(size: int = 8, channels: int = 3, classes: int = 11) -> Any:
+    return SimpleNamespace(name="m", config=SimpleNamespace(image_size=size, channels=channels, classes=classes))
+
+
+def same(a: Batch, b: Batch) -> bool:
+    """Whether two batches are equal in every count and every element."""
+    counts = [(x.rank, x.units, x.padded_units, x.loss_terms, x.lookups, sorted(x.arrays)) for x in (a, b)]
+    return counts[0] == counts[1] and all(np.array_equal(a.arrays[name], b.arrays[name]) for name in a.arrays)

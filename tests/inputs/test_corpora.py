@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import csv
+import hashlib
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from multigpu.inputs import corpora
+from multigpu.inputs.buckets import BUCKETS, bucket_of
+from multigpu.inputs.corpora import check_text, read_parallel
+from multigpu.inputs.vocabulary import words
+from multigpu.paths import CORPUS, REPOSITORY
+
+
+def write(folder: Path, name: str, content: bytes) -> Path:
+    path = folder / name
+    path.write_bytes(content)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("content", "sentences"),
+    [
+        (b"a b\nc\n", ["a b", "c"]),
+        (b"a b\nc", ["a b", "c"]),
+        (b"a\r\nb\r\n", ["a", "b"]),
+        (b"a\n\nb\n", ["a", "", "b"]),
+        ("ü\u2028ö\x85ä\n".encode(), ["ü\u2028ö\x85ä"]),
+    ],
+)
+def test_lines_are_what_wmt_takes_for_lines(tmp_path: Path, content: bytes, sentences: list[str]):
+    text = check_text(write(tmp_path, "t", content))
+    assert text.lines == len(sentences)
+    assert list(text.sentences()) == sentences
+
+
+def test_characters_may_cross_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(corpora, "CHUNK", 3)
+    assert check_text(write(tmp_path, "t", "aaüb€\nüü\n".encode())).lines == 2
+    with pytest.raises(ValueError, match=r"is not UTF-8: byte 4 does not decode$"):
+        check_text(write(tmp_path, "bad", b"aa\xc3\xbc\xff\n"))
+    with pytest.raises(ValueError, match=r"is not UTF-8: byte 2 does not decode$"):
+        check_text(write(tmp_path, "torn", b"aa\xc3b\n"))
+
+
+def test_every_error_is_one_sentence(tmp_path: Path):
+    good, longer = write(tmp_path, "good", b"a\nb\n"), write(tmp_path, "longer", b"a\nb\nc\n")
+    empty, torn = write(tmp_path, "empty", b""), write(tmp_path, "torn", b"a\n\xc3")
+    with pytest.raises(ValueError, match=r"^text file .*/absent does not exist$"):
+        read_parallel(good, tmp_path / "absent")
+    with pytest.raises(ValueError, match=r"^text file .*/empty is empty$"):
+        read_parallel(empty, good)
+    with pytest.raises(ValueError, match=r"^text file .*/torn is not UTF-8: its last character is cut off$"):
+        read_parallel(good, torn)
+    with pytest.raises(ValueError, match=r"^source and target must have one number of lines: .*/good has 2, .*/longer has 3$"):
+        read_parallel(good, longer)
+
+
+def test_fingerprint_is_of_contents_in_order(tmp_path: Path):
+    one, two, copy = (write(tmp_path, name, content) for name, content in (("1", b"a\n"), ("2", b"b\n"), ("3", b"a\n")))
+    assert read_parallel(one, two).fingerprint == read_parallel(copy, two).fingerprint
+    assert read_parallel(one, two).fingerprint != read_parallel(two, one).fingerprint
+    before = read_parallel(one, two).fingerprint
+    write(tmp_path, "1", b"changed\n")
+    assert read_parallel(one, two).fingerprint != before
+
+
+def test_committed_corpus_is_what_the_readme_says():
+    text = read_parallel(CORPUS / "catalogs.en", CORPUS / "catalogs.de")
+    readme = (REPOSITORY / "data" / "README.md").read_text(encoding="utf-8")
+    for name in ("catalogs.en", "catalogs.de", "catalogs.csv"):
+        content = (CORPUS / name).read_bytes()
+        assert f"| corpus/{name} | {len(content):,} | `{hashlib.sha256(content).hexdigest()}` |" in readme
+    assert sum(path.stat().st_size for path in CORPUS.iterdir()) < 3_000_000
+    assert text.pairs >= 7000
+
+    rows = list(csv.DictReader((CORPUS / "catalogs.csv").open(encoding="utf-8")))
+    line = 0
+    for row in rows:
+        assert int(row["first_line"]) == line + 1
+        line = int(row["last_line"])
+        assert line - int(row["first_line"]) + 1 == int(row["pairs"]) <= int(row["messages"])
+        assert f"| {row['catalog']} | {row['package']} {row['version']} | {row['licence']} | {int(row['pairs']):,} |" in readme
+    assert line == text.pairs
+
+
+def test_committed_corpus_is_clean():
+    pairs = list(zip(*(check_text(CORPUS / f"catalogs.{side}").sentences() for side in ("en", "de")), strict=True))
+    assert len(set(pairs)) == len(pairs)
+    for pair in pairs:
+        assert pair[0] != pair[1]
+        for sentence in pair:
+            assert sentence == " ".join(sentence.split())
+            assert not re.search(r"[\x00-\x1f\x7f-\x9f]", sentence)
+            assert 3 <= len(words(sentence)) <= 100
+
+
+def test_readme_states_the_corpus_lengths():
+    lengths = np.array([[len(words(s)) for s in check_text(CORPUS / f"catalogs.{side}").sentences()] for side in ("en", "de")])
+    shares = np.bincount(bucket_of(lengths[1]), minlength=BUCKETS) / lengths.shape[1]
+    readme = (REPOSITORY / "data" / "README.md").read_text(encoding="utf-8")
+    assert "| share of sentences, `catalogs` | " + " | ".join(f"{100 * share:.1f}%" for share in shares) + " |" in readme
+    assert f"`catalogs` counts {(lengths.sum() / lengths.shape[1] + 1):.1f} words a pair." in readme

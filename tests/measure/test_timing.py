@@ -1,0 +1,92 @@
+"""The clock cannot be fooled."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import pytest
+
+from multigpu.measure.timing import clock_flags, run_window, training_fault
+
+
+@dataclass
+class FakeDevice:
+    """A device that works off a queue: steps return at once, `synchronise` waits for the rest, on a clock of its own."""
+
+    now: float = 0.0
+    busy_until: float = 0.0
+    marks: list[float] = field(default_factory=list)
+
+    def clock(self) -> float:
+        return self.now
+
+    def enqueue(self, device_s: float, host_s: float = 0.0) -> None:
+        self.now += host_s
+        self.busy_until = max(self.busy_until, self.now) + device_s
+
+    def mark(self) -> float:
+        return max(self.busy_until, self.now)
+
+    def seconds_between(self, first: float, last: float) -> float:
+        return last - first
+
+    def synchronise(self) -> None:
+        self.now = max(self.now, self.busy_until)
+
+
+def test_asynchronous_work_is_waited_for() -> None:
+    """Steps return after 1 ms of host time while the device needs 10 ms each: 30 steps cost 0.3 s, not 0.03."""
+    device = FakeDevice()
+    window = run_window(lambda index: device.enqueue(0.010, host_s=0.001), 0, 30, device, lambda: None, device.clock)
+    assert window.wall_s == pytest.approx(0.301)  # the first step's device work begins when its host work has ended
+    assert window.event_s == pytest.approx(window.wall_s)
+    assert window.step_time_s[1:] == pytest.approx([0.010] * 29)
+
+
+def test_work_queued_before_is_not_counted() -> None:
+    device = FakeDevice()
+    device.enqueue(5.0)
+    window = run_window(lambda index: device.enqueue(0.010), 0, 10, device, lambda: None, device.clock)
+    assert window.wall_s == pytest.approx(0.100)
+
+
+def test_a_sleeping_rank_counts_for_all() -> None:
+    """The closing barrier waits for the slowest replica, so the fast one's wall clock shows it too."""
+    device = FakeDevice()
+    barriers = iter([0.0, 0.5])
+
+    def barrier() -> None:
+        device.now += next(barriers)
+
+    window = run_window(lambda index: device.enqueue(0.010), 0, 10, device, barrier, device.clock)
+    assert window.wall_s == pytest.approx(0.600)
+    assert clock_flags(window.wall_s, [window.event_s, 0.599]) == []
+    assert clock_flags(window.wall_s, [window.event_s, 0.100]) == ["clocks disagree by 83.3%"]
+
+
+def test_the_window_holds_every_step_once() -> None:
+    device, seen = FakeDevice(), []
+    window = run_window(lambda index: (seen.append(index), device.enqueue(0.001))[0], 10, 30, device, lambda: None, device.clock)
+    assert seen == list(range(10, 40))
+    assert len(window.step_time_s) == len(window.results) == 30
+    assert sum(window.step_time_s) == pytest.approx(window.event_s)
+
+
+@pytest.mark.parametrize(
+    ("losses", "moved", "agree", "words"),
+    [
+        ([3.0, 2.0, math.nan], {"w": 1.0}, True, "loss of step 2 is nan"),
+        ([3.0, 2.0, 1.0], {"w": 1.0, "frozen": 0.0}, True, "'frozen'"),
+        ([3.0, 2.0, 1.0], {"w": math.inf}, None, "'w'"),
+        ([3.0, 3.0, 2.9, 2.9, 2.8, 2.8], {"w": 1.0}, None, "3 of 6 steps left the loss"),
+        ([3.0, 2.0, 1.0], {"w": 1.0}, False, "different ones"),
+    ],
+)
+def test_what_does_not_train_is_a_fault(losses, moved, agree, words) -> None:
+    assert words in (training_fault(losses, moved, agree) or "")
+
+
+def test_training_is_no_fault() -> None:
+    assert training_fault([3.0, 2.5, 2.6, 2.1], {"w": 1e-9}, True) is None
+    assert training_fault([3.0, 2.5, 2.6, 2.1], {"w": 0.1}, None) is None

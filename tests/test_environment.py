@@ -1,0 +1,116 @@
+"""What the repository promises about itself: environments agree, notebooks are clean, nothing is too large or tied to one machine."""
+
+import ast
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import nbformat
+import pytest
+import yaml
+from packaging.requirements import Requirement
+
+from multigpu.notebooks import parameter_names
+
+ROOT = Path(__file__).parents[1]
+LIMIT_MIB = 20
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+
+IMPORT_NAMES = {"PIL": "pillow", "pynvml": "nvidia-ml-py", "sklearn": "scikit-learn", "yaml": "pyyaml"}
+"""Packages that are imported under another name."""
+
+
+def tracked() -> list[Path]:
+    """Files that git tracks, or would track if everything were added."""
+    command = ["git", "-C", str(ROOT), "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
+    try:
+        listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("this is no git checkout")
+    return [path for name in listed.split("\0") if name and (path := ROOT / name).is_file()]
+
+
+def canonical(requirement: str) -> tuple[str, frozenset[str]]:
+    """("pandas", {">=2.2"}) of "pandas >= 2.2"."""
+    found = re.fullmatch(r"([A-Za-z0-9._-]+?)\s*((?:[<>=!~]=?[^,]+,?\s*)*)", requirement.strip())
+    assert found, f"unreadable requirement {requirement!r}"
+    name = re.sub(r"[-_.]+", "-", found[1]).lower()
+    return name, frozenset(part.strip().replace(" ", "") for part in found[2].split(",") if part.strip())
+
+
+def test_conda_and_pip_install_the_same() -> None:
+    dependencies = yaml.safe_load((ROOT / "environment.yml").read_text())["dependencies"]
+    pip = next(entry["pip"] for entry in dependencies if isinstance(entry, dict))
+    conda = [canonical(entry) for entry in dependencies if isinstance(entry, str)]
+    extras = PROJECT["optional-dependencies"]
+
+    assert ("python", canonical(f"python{PROJECT['requires-python']}")[1]) in conda
+    assert pip[0] == "-c constraints.txt"
+    assert pip[-1] == "-e ."
+    assert sorted(map(canonical, pip[1:-1])) == sorted(map(canonical, [*PROJECT["dependencies"], *extras["dev"], *extras["lab"]]))
+
+
+def test_every_dependency_has_one_exact_version_that_it_allows() -> None:
+    lines = [line for line in (ROOT / "constraints.txt").read_text().splitlines() if line and not line.startswith("#")]
+    assert all(re.fullmatch(r"[A-Za-z0-9._-]+==[A-Za-z0-9.!]+", line) for line in lines), "exact public versions only"
+    versions = {canonical(line)[0]: line.split("==")[1] for line in lines}
+    assert len(versions) == len(lines)
+    extras = PROJECT["optional-dependencies"]
+    for text in [*PROJECT["dependencies"], *extras["dev"], *extras["lab"], *extras["tensorflow-cpu"]]:
+        requirement = Requirement(text)
+        version = versions[canonical(requirement.name)[0]]
+        assert requirement.specifier.contains(version), f"constraints.txt has {requirement.name} {version}, pyproject.toml wants {text}"
+
+
+def test_what_is_imported_is_declared() -> None:
+    declared = {canonical(text)[0] for text in PROJECT["dependencies"]}
+    optional = {"tensorflow", "keras"}
+    imported: dict[str, Path] = {}
+    for path in [*(ROOT / "src").rglob("*.py"), *(ROOT / "report").glob("*.py")]:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+                names = [node.module]
+            imported |= {name.split(".")[0]: path for name in names}
+    for name, path in imported.items():
+        if name in sys.stdlib_module_names or name == "multigpu" or name in optional:
+            continue
+        package = canonical(IMPORT_NAMES.get(name, name))[0]
+        assert package in declared, f"{path.relative_to(ROOT)} imports {name}, which is not declared"
+
+
+def test_tracked_tree_is_small() -> None:
+    sizes = {path: path.stat().st_size for path in tracked()}
+    largest = ", ".join(
+        f"{path.relative_to(ROOT)} {size / 2**20:.1f}" for path, size in sorted(sizes.items(), key=lambda item: -item[1])[:5]
+    )
+    assert sum(sizes.values()) < LIMIT_MIB * 2**20, f"the largest, in MiB: {largest}"
+
+
+def test_no_file_is_tied_to_one_machine() -> None:
+    homes = rb"(?<![\w./~-])/(?:work|root|home|Users|tmp|opt/pypi|private/var)/[\w.-]+"
+    hosts = rb"(?:pypi|npm|debian)[\w-]*\.(?:internal|local|mirror)\b"
+    for path in tracked():
+        found = re.search(homes + rb"|" + hosts, path.read_bytes())
+        assert not found, f"{path.relative_to(ROOT)} names {found[0].decode()}"
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_notebooks_are_clean(path: Path) -> None:
+    notebook = nbformat.read(path, as_version=4)
+    nbformat.validate(notebook)
+    assert re.match(r"\d\d-[a-z0-9-]+\.ipynb$", path.name), "numbered, in lower case, with dashes"
+    assert parameter_names(path), "the parameters cell gives values"
+    first = notebook.cells[0]
+    assert first.cell_type == "markdown" and first.source.startswith("# "), "the first cell holds the title and the question"
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    assert "parameters" in code[0].metadata.get("tags", []), "the parameters cell is the first code cell"
+    assert "check_parameters(" in code[1].source, "the second code cell checks the parameters"
+    for cell in code:
+        assert not cell.outputs and cell.execution_count is None, "committed without outputs: make format"
+        for node in ast.walk(ast.parse(cell.source)):
+            kind = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
+            assert not isinstance(node, kind), f"code lives in src/, not in notebooks: {ast.unparse(node)[:60]}"

@@ -1,0 +1,208 @@
+"""The transcription agrees with itself as far as the documents do; where they do not, the test says so and no number is altered."""
+
+from __future__ import annotations
+
+import pytest
+
+from multigpu.published import load_published, published_names, published_value
+
+ROWS = {
+    "000_correction": 12,
+    "000_events": 6,
+    "000_experiments": 40,
+    "000_phases": 8,
+    "000_phases_per_gpu": 86,
+    "000_settings": 16,
+    "000_statements": 10,
+    "001_cifar10": 8,
+    "001_memory_clock": 6,
+    "001_pix_phb": 5,
+    "001_scaling": 3,
+    "001_statements": 29,
+    "002_statements": 26,
+    "003_epochs": 3,
+    "003_nvprof": 3,
+    "003_statements": 6,
+    "004_statements": 18,
+    "004_step_times": 6,
+}
+
+
+def test_every_table_is_there_with_its_rows():
+    assert {name: len(load_published(name)) for name in published_names()} == ROWS
+
+
+@pytest.mark.parametrize("name", [name for name in ROWS if name.endswith(("statements", "correction"))])
+def test_statements_have_one_name_each(name: str):
+    table = load_published(name)
+    assert table["name"].is_unique
+    assert table.notna().all().all()
+
+
+def test_000_speedups_are_ratios_of_throughput():
+    """Within one unit of the last digit: the document cut most of them (1.8462 is 1.84) and rounded some (2.265 is 2.26)."""
+    table = load_published("000_experiments")
+    for _, series in table.groupby(["experiment", "batch_size"]):
+        ratio = series["words_per_s"] / series["words_per_s"].iloc[0]
+        assert series["speedup"].isna().tolist() == [True] + [False] * (len(series) - 1)
+        assert (ratio - series["speedup"]).iloc[1:].abs().max() < 0.01
+
+
+def test_000_every_run_counts_about_48_words_a_pair_and_exp5_exactly_201():
+    table = load_published("000_experiments")
+    batches = published_value("000_statements", "mini_batches")
+    table["words_a_pair"] = table["total_time_s"] * table["words_per_s"] / (batches * table["batch_size"] * table["gpus"])
+    fixed = table["experiment"] == "Exp5"
+    # Exp5 says 100 words a side; its own arithmetic gives 201, since the target's end mark is counted too.
+    assert table.loc[fixed, "words_a_pair"].between(200.998, 201.002).all()
+    assert table.loc[~fixed, "words_a_pair"].between(47.9, 49.3).all()
+    # the same batches were read in Exp1 to Exp4: shuffling was off
+    assert (table[~fixed].groupby("gpus")["words_a_pair"].std() < 1e-3).all()
+
+
+def test_000_conclusion_speedup_stops_at_three_gpus_is_not_what_its_tables_say():
+    """ "Cannot increase when more than 3 GPU cards are used", yet every series goes on rising, if slowly (Exp2 dips once, at 7)."""
+    table = load_published("000_experiments")
+    falls = {
+        (name, gpus)
+        for (name, size), series in table.groupby(["experiment", "batch_size"])
+        for gpus, change in zip(series["gpus"], series["words_per_s"].diff(), strict=True)
+        if change < 0
+    }
+    assert falls == {("Exp2", 7)}
+
+
+def test_000_phase_shares_sum_to_one_and_totals_are_sums():
+    table = load_published("000_phases").fillna({"merge_ms": 0, "merge_share": 0})
+    parts = ("computation", "merge", "update")
+    # rounding leaves 0.9999 at 5 GPUs and 1.0001 at 6
+    assert (sum(table[f"{part}_share"] for part in parts) - 1).abs().max() < 1.5e-4
+    assert (sum(table[f"{part}_ms"] for part in parts) - table["total_ms"]).abs().max() < 1e-6
+    for part in parts:
+        assert (table[f"{part}_ms"] / table["total_ms"] - table[f"{part}_share"]).abs().max() < 5.1e-5
+
+
+def test_000_averages_are_means_over_gpus():
+    """Within one unit of the last digit: the document cut some (1130.3855 is 1130.385)."""
+    table = load_published("000_phases_per_gpu")
+    single = table[table["gpu"] != "average"]
+    counted = single.groupby(["gpus", "phase"])["gpu"].count()
+    assert all(count == gpus for (gpus, _), count in counted.items())
+    mean = single.groupby(["gpus", "phase"])["time_ms"].mean()
+    printed = table[table["gpu"] == "average"].set_index(["gpus", "phase"])["time_ms"]
+    assert set(mean.index) - set(printed.index) == {(1, "forward"), (1, "backward")}
+    assert (mean[printed.index] - printed).abs().max() < 1e-3
+
+
+def test_000_span_of_computation_exceeds_the_slowest_gpu_by_the_launch_skew():
+    table = load_published("000_phases_per_gpu")
+    single = table[table["gpu"] != "average"]
+    slowest = single.groupby(["gpus", "gpu"])["time_ms"].sum().groupby("gpus").max()
+    skew = load_published("000_phases").set_index("gpus")["computation_ms"] - slowest
+    assert skew.round().astype(int).tolist() == [1, 9, 796, 1196, 1429, 2787, 3597, 3943]
+
+
+def test_000_sizes_of_variables():
+    # "97.6 MB" is right in MiB (97.66, cut); "4MB" for an LSTM unit is not: its kernel [1024, 2048] takes 8 MiB.
+    table = 50000 * 512 * 4 / 2**20
+    assert 0 <= table - published_value("000_statements", "largest_parameter_size") < 0.1
+    assert 2 * published_value("000_statements", "lstm_parameter_size") == 1024 * 2048 * 4 / 2**20
+
+
+def test_001_efficiency_is_speedup_over_gpus():
+    scaling = load_published("001_scaling")
+    assert (scaling["median_speedup"] / scaling["gpus"] * 100 - scaling["median_efficiency_percent"]).abs().max() < 0.26
+    cifar = load_published("001_cifar10")
+    assert (cifar["speedup"] / 2 * 100 - cifar["efficiency_percent"]).abs().max() < 0.26
+    value = published_value
+    assert value("001_statements", "resnet20_nccl_speedup") / 2 * 100 == pytest.approx(82.14, abs=0.026)
+    assert value("001_statements", "seven_gforce_least_overhead_speedup") / 2 * 100 == pytest.approx(80.75)
+
+
+def test_001_small_models_scale_against_its_own_limit():
+    """The document doubts models below about 400K parameters, yet its densenet40_k12 (364,772 by its count) reaches 2.00."""
+    table = load_published("001_cifar10").set_index("model")
+    below = table[table["parameters"] < published_value("001_statements", "unsuitable_below_parameters")]
+    assert below["speedup"].to_dict() == {"resnet20": 1.51, "densenet40_k12": 2.00}
+
+
+def test_001_memory_clocks():
+    table = load_published("001_memory_clock")
+    assert (table["images_per_s"] / table["images_per_s"][0] * 100 - table["images_percent"]).abs().max() < 0.006
+    assert (table["memory_clock_ghz"] / table["memory_clock_ghz"][0] * 100 - table["memory_clock_percent"]).abs().max() < 0.006
+    slow = table[table["memory_clock_percent"] < 100]["images_percent"]
+    # the text says 85-98%; the table's own ends, 84.65 and 98.83, round to 85 and 99
+    assert (slow.min(), slow.max()) == (84.65, 98.83)
+
+
+def test_001_pix_over_phb_takes_the_mean_of_the_pix_pairs():
+    """The first row's 1.17 is neither of its two PIX pairs over PHB (1.19, 1.16) but their mean."""
+    table = load_published("001_pix_phb")
+    mean = table[["pix_0_1_images_per_s", "pix_4_5_images_per_s"]].mean(axis=1)
+    assert (mean / table["phb_0_5_images_per_s"] - table["speedup_pix_over_phb"]).abs().max() < 0.0051
+
+
+def test_001_gain_of_nchw_is_given_twice_and_differently():
+    value = published_value
+    ranges = [
+        (value("001_statements", f"nchw_gain{part}_min"), value("001_statements", f"nchw_gain{part}_max")) for part in ("", "_benchmarks")
+    ]
+    assert ranges == [(22, 73), (10, 25)]
+
+
+def test_001_ratio_of_resnet50_to_inception3_on_k80_is_not_the_median():
+    ratio = published_value("001_statements", "k80_resnet50") / published_value("001_statements", "k80_inception3")
+    assert ratio == pytest.approx(1.67, abs=0.005)  # the median over all machines is printed as 1.61
+
+
+def test_003_time_is_calls_times_average():
+    table = load_published("003_nvprof")
+    assert (table["calls"] * table["average_us"] / 1e6 / table["time_s"] - 1).abs().max() < 1e-4
+    assert ((table["min_us"] <= table["average_us"]) & (table["average_us"] <= table["max_us"])).all()
+
+
+def test_003_steps_and_copies_a_step():
+    table = load_published("003_nvprof").set_index("placement")
+    steps = table["calls"]["single"]  # the sparse gradient runs once a step: 5 epochs of 824 steps
+    assert steps == 5 * 824
+    assert table["calls"]["reasonable"] / steps == pytest.approx(19.0, abs=0.01)
+    assert table["calls"]["exaggerated"] / steps == pytest.approx(23.0, abs=0.01)
+
+
+def test_003_differences_of_the_text():
+    table = load_published("003_nvprof").set_index("placement")
+    # "nearly 5%" is 4.45 percentage points; "3 extra seconds" is 2.97
+    assert table["time_percent"]["exaggerated"] - table["time_percent"]["reasonable"] == pytest.approx(4.45)
+    assert table["time_s"]["exaggerated"] - table["time_s"]["reasonable"] == pytest.approx(2.9718)
+    epochs = load_published("003_epochs").set_index("placement")["seconds_per_epoch"]
+    assert epochs.tolist() == sorted(epochs)
+    # the GPU was busy for 39.5 of about 102 seconds of the single run
+    assert table["time_s"]["single"] / table["time_percent"]["single"] * 100 == pytest.approx(39.46, abs=0.01)
+    assert 5 * epochs["single"] == pytest.approx(102.3, abs=0.05)
+
+
+def test_004_speedups_and_words_a_pair():
+    table = load_published("004_step_times").set_index("gpus")["step_time_ms"]
+    speedup = [gpus * table[1] / time for gpus, time in table.items()]
+    assert speedup == pytest.approx([1, 1.60, 2.57, 4.24, 6.26, 8.23], abs=0.005)  # the text says 8 for the last
+    pairs = published_value("004_statements", "batch_size")
+    words = [published_value("004_statements", f"wps_{n}_gpus") * table[n] / 1e3 / (n * pairs) for n in (4, 16)]
+    assert words == pytest.approx([111.6, 109.4], abs=0.05)  # one corpus, so nearly one number
+
+
+def test_004_ninety_milliseconds_are_far_more_than_the_transfer():
+    table = load_published("004_step_times").set_index("gpus")["step_time_ms"]
+    extra = table[2] - table[1]
+    assert extra == published_value("004_statements", "communication_time_2_gpus")
+    gigabytes_a_second = published_value("004_statements", "gradient_size") / extra
+    assert gigabytes_a_second == pytest.approx(8, abs=0.05)
+    assert gigabytes_a_second < published_value("004_statements", "nvlink_bandwidth") / 10
+
+
+def test_unknown_names_are_refused_with_the_known_ones():
+    with pytest.raises(ValueError, match=r"^unknown published table '005': choose one of 000_correction, .*, 004_step_times$"):
+        load_published("005")
+    with pytest.raises(ValueError, match=r"^unknown statement 'x' of '004_statements': choose one of wps_4_gpus, "):
+        published_value("004_statements", "x")
+    with pytest.raises(ValueError, match=r"^published table '003_epochs' holds no named statements: read it with load_published$"):
+        published_value("003_epochs", "x")

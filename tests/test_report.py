@@ -1,0 +1,128 @@
+import contextlib
+import io
+import re
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from multigpu import paths, report
+from multigpu.placements import placements
+from multigpu.placements.pictures import held, placements_page
+from multigpu.report import ReportError, build_report, publishable, title_and_question, write_generated
+
+SVG = '<svg xmlns="http://www.w3.org/2000/svg" width="10" height="10"><rect width="10" height="10"/></svg>'
+LOADS = re.compile(r"""<(?:script|img|iframe|source|embed|object)\b[^>]*?\s(?:src|data)\s*=\s*["'](?:https?:)?//""", re.I)
+LINKS = re.compile(r"""<link\b[^>]*?href\s*=\s*["'](?:https?:)?//""", re.I)
+STYLES = re.compile(r"""(?:url\(\s*["']?|@import\s+["'])(?:https?:)?//""", re.I)
+
+
+def executed(path: Path) -> Path:
+    """A notebook as papermill leaves it: outputs, progress bars, and paths of this computer in its metadata."""
+    new = nbformat.v4
+    notebook = new.new_notebook(
+        metadata={"papermill": {"output_path": str(path)}, "kernelspec": {"name": "python3", "display_name": "Python 3"}}
+    )
+    display = new.new_output("display_data", data={"image/svg+xml": SVG, "text/plain": "figure"})
+    bar = new.new_output("display_data", data={report.WIDGET: {"model_id": "1"}, "text/plain": "  0%|"})
+    table = "<table class='dataframe'><thead><tr><th>GPUs</th></tr></thead><tbody><tr><td>8</td></tr></tbody></table>"
+    notebook.cells = [
+        new.new_markdown_cell("# Does it scale?\n\nHow fast are\neight GPUs?\n\nFast: $S = R_N / R_1$."),
+        new.new_code_cell('measure = "none"', metadata={"tags": ["parameters"], "papermill": {"status": "completed"}}),
+        new.new_code_cell("draw()", outputs=[new.new_output("stream", name="stderr", text="100%|###|"), bar, display]),
+        new.new_code_cell("table()", outputs=[new.new_output("display_data", data={"text/html": table, "text/plain": "t"})]),
+    ]
+    nbformat.write(notebook, path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A report of one notebook and one planted finding."""
+    folder = tmp_path_factory.mktemp("report")
+    (folder / "notebooks").mkdir()
+    executed(folder / "notebooks" / "01-scaling.ipynb")
+    (folder / "notebooks" / "02-stopped.failed.ipynb").write_text("{}")
+    (folder / "figures").mkdir()
+    (folder / "figures" / "headline.svg").write_text(SVG)
+    (folder / "figures" / "headline.csv").write_text("GPUs,words/s\n8,1\n")
+    with pytest.MonkeyPatch.context() as patch:
+        planted = {
+            "findings": lambda: "1. Planted finding.",
+            "headline": lambda: "![efficiency](figures/headline.svg)\n\n[Data](figures/headline.csv)",
+            "claims": lambda: None,
+        }
+        patch.setattr(report, "front_fragments", lambda: planted)
+        patch.setattr(paths, "FIGURES", folder / "figures")
+        with contextlib.redirect_stderr(io.StringIO()) as said:
+            index = build_report(folder / "html", folder / "notebooks")
+    assert said.getvalue() == "", "the report is built without a warning"
+    return index.parent
+
+
+def test_every_page_is_there(site: Path) -> None:
+    for page in ("index", "claims", "method", "glossary", "notebooks/01-scaling"):
+        assert (site / f"{page}.html").is_file()
+    assert not (site / "notebooks" / "02-stopped.failed.html").exists()
+    front = (site / "index.html").read_text()
+    assert "Planted finding." in front
+    assert "No Record yet: run" in front
+    assert "Does it scale?" in front and "How fast are eight GPUs?" in front
+    assert (site / "figures" / "headline.csv").is_file()
+    assert "No Record yet: run" in (site / "claims.html").read_text()
+
+
+def test_no_page_sends_a_request(site: Path) -> None:
+    for page in site.rglob("*.html"):
+        text = page.read_text()
+        for pattern in (LOADS, LINKS, STYLES):
+            found = pattern.search(text)
+            assert not found, f"{page.relative_to(site)}: {found[0]}"
+    for style in site.rglob("*.css"):
+        assert not STYLES.search(style.read_text()), style.name
+    assert "<math" in (site / "method.html").read_text(), "formulas are MathML already"
+
+
+def test_nothing_of_this_computer_is_published(site: Path) -> None:
+    for path in site.rglob("*"):
+        if path.is_file():
+            assert str(site.parent).encode() not in path.read_bytes(), path.relative_to(site)
+
+
+def test_a_folder_that_is_no_report_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "precious").write_text("kept")
+    with pytest.raises(ReportError, match="holds something that is no report"):
+        build_report(tmp_path, tmp_path)
+    assert (tmp_path / "precious").read_text() == "kept"
+
+
+def test_a_fragment_that_fails_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(report, "front_fragments", lambda: {"findings": lambda: 1 / 0})
+    with pytest.raises(ReportError, match=r"^the report's findings cannot be computed: ZeroDivisionError: division by zero$"):
+        write_generated(tmp_path, [])
+
+
+def test_a_page_folds_code_and_drops_progress(tmp_path: Path) -> None:
+    notebook = publishable(nbformat.read(executed(tmp_path / "01-a.ipynb"), 4))
+    assert "papermill" not in notebook.metadata
+    _, first, second = notebook.cells
+    assert first.source == 'measure = "none"\n\ndraw()', "a cell that shows nothing joins the next"
+    assert [list(output.data) for output in first.outputs] == [["image/svg+xml", "text/plain"]]
+    assert first.metadata.tags == second.metadata.tags == ["hide-input"]
+
+
+def test_title_and_question() -> None:
+    markdown = nbformat.v4.new_markdown_cell
+    notebook = nbformat.v4.new_notebook(cells=[markdown("# Title\nAsked at once?"), markdown("Later.")])
+    assert title_and_question(notebook, "name") == ("Title", "Asked at once?")
+    assert title_and_question(nbformat.v4.new_notebook(cells=[]), "name") == ("name", "")
+
+
+def test_every_placement_is_drawn_from_its_row() -> None:
+    page = placements_page()
+    assert page.count("<svg") == len(placements())
+    assert all(f"(placement-{name})=" in page for name in placements())
+    exp2 = placements()["exp2"]
+    assert [letter for letter, _, _ in held(exp2, None)] == ["V", "E", "U"]
+    assert [letter for letter, _, _ in held(exp2, 0)] == ["C"]
+    assert all(share for letter, _, share in held(placements()["exp4"], 1) if letter != "C")

@@ -1,0 +1,44 @@
+"""Modules with values and batches with words, for the tests of workloads."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from multigpu.workloads.base import Model
+
+
+def filled(model: Model, seed: int = 0, dtype: torch.dtype = torch.float64, layout: str | None = None) -> nn.Module:
+    """The module of a description, every variable drawn from its law and moved off its constant, so that biases matter."""
+    module = importlib.import_module(f"multigpu.workloads.{model.workload}.torch").build(model, layout).to(dtype)
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for variable, parameter in zip(model.variables, module.parameters(), strict=True):
+            value = torch.randn(variable.shape, generator=generator, dtype=torch.float64)
+            scale = variable.init.scale if variable.init.law != "constant" else 0.1
+            parameter.copy_(value * scale + (variable.init.scale if variable.init.law == "constant" else 0))
+    return module
+
+
+def sentences(model: Model, source: Sequence[int], target: Sequence[int], seed: int = 0) -> dict[str, Tensor]:
+    """A batch of random words with these lengths, padded with random words too: nothing may depend on them."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def words(lengths: Sequence[int], vocabulary: int) -> Tensor:
+        return torch.randint(vocabulary, (len(lengths), max(lengths)), generator=generator)
+
+    return {
+        "source": words(source, model.config.source_vocabulary),
+        "source_length": torch.tensor(source),
+        "target_input": words(target, model.config.target_vocabulary),
+        "target_output": words(target, model.config.target_vocabulary),
+        "target_length": torch.tensor(target),
+    }
+
+
+def gradients(module: nn.Module, loss: Tensor) -> list[Tensor]:
+    """Of every parameter, in order."""
+    return list(torch.autograd.grad(loss, list(module.parameters())))

@@ -1,0 +1,265 @@
+"""The layer language and its modules against arithmetic written out and against explicit padding."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from multigpu.workloads import find_model
+from multigpu.workloads.cnn import layers as L
+from multigpu.workloads.cnn.resnet import basic, bottleneck, conv_norm, imagenet
+from multigpu.workloads.cnn.torch import OVERWRITABLE, build, parts
+from tests.workloads.helpers import filled, gradients
+
+TINY = find_model("cnn", "resnet_tiny")
+
+
+def images(model: object = TINY, count: int = 4, seed: int = 0, dtype: torch.dtype = torch.float64) -> dict[str, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    shape = (count, *model.config.image_shape)  # type: ignore[attr-defined]
+    labels = torch.randint(model.config.classes, (count,), generator=generator)  # type: ignore[attr-defined]
+    return {"images": torch.randn(shape, generator=generator, dtype=dtype), "labels": labels}
+
+
+def small(network: L.Network, shape: L.Shape) -> nn.Sequential:
+    """A network's modules with random values, in float64."""
+    module = nn.Sequential(parts(network, shape)).double()
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=generator, dtype=torch.float64))
+    return module
+
+
+# --- shapes, pads and names ------------------------------------------------------------------------------------------------
+
+
+def test_same_pads_are_tensorflows() -> None:
+    assert L.same_pads((112, 112), 3, 2) == (0, 1, 0, 1)  # ResNet-50's pooling
+    assert L.same_pads((32, 32), 3, 2) == (0, 1, 0, 1)
+    assert L.same_pads((32, 33), 3, 2) == (0, 1, 1, 1)
+    assert L.same_pads((7, 7), 3, 1) == (1, 1, 1, 1)
+    assert L.same_pads((8, 8), 1, 2) == (0, 0, 0, 0)
+
+
+@pytest.mark.parametrize("stride_in", ["1x1", "3x3"])
+def test_both_variants_of_resnet50_have_the_same_shapes_between_blocks(stride_in: str) -> None:
+    network = imagenet((3, 4, 6, 3), stride_in)  # type: ignore[arg-type]
+    found = [shape for _, layer, shape in L.steps(network, (3, 224, 224)) if isinstance(layer, L.Residual)]
+    after = [L.trace(network[: index + 1], (3, 224, 224)).output for index, layer in enumerate(network) if isinstance(layer, L.Residual)]
+    assert found[0] == (64, 56, 56)
+    assert [after[i] for i in (2, 6, 12, 15)] == [(256, 56, 56), (512, 28, 28), (1024, 14, 14), (2048, 7, 7)]
+    assert L.trace(network, (3, 224, 224)).output == (1001,)
+
+
+def test_the_variants_stride_in_different_convolutions() -> None:
+    for stride_in, strides in (("1x1", [2, 1, 1]), ("3x3", [1, 2, 1])):
+        residual = bottleneck(512, 128, 2, True, stride_in)[0]  # type: ignore[arg-type]
+        assert isinstance(residual, L.Residual)
+        assert [layer.stride for layer in residual.branch if isinstance(layer, L.Convolution)] == strides
+        assert [layer.stride for layer in residual.shortcut if isinstance(layer, L.Convolution)] == [2]
+
+
+def test_resnet_pads_do_not_depend_on_the_image() -> None:
+    assert conv_norm(64, 7, 2)[0].pads == (3, 3, 3, 3)  # type: ignore[attr-defined]
+    assert conv_norm(64, 4, 2)[0].pads == (1, 2, 1, 2)  # type: ignore[attr-defined]
+
+
+def test_variables_are_named_by_place() -> None:
+    names = [v.name for v in find_model("cnn", "resnet50_v1").variables]
+    assert names[:3] == ["conv1.weight", "norm1.weight", "norm1.bias"]
+    assert "residual1.shortcut.conv1.weight" in names and "residual16.branch.norm3.bias" in names
+    assert names[-2:] == ["dense1.weight", "dense1.bias"]
+
+
+def test_a_trace_by_hand() -> None:
+    network: L.Network = (
+        L.Convolution(3, 1, "same", 4, bias=True),
+        L.Relu(),
+        L.Concat(((), (L.MaxPool(3, 1, "same"), L.Convolution(1, 1, L.NO_PADS, 2)))),
+        L.Flatten(),
+        L.Dense(5),
+    )
+    whole = L.trace(network, (2, 6, 6))
+    assert whole.output == (5,)
+    assert [(v.name, v.shape) for v in whole.variables] == [
+        ("conv1.weight", (4, 2, 3, 3)),
+        ("conv1.bias", (4,)),
+        ("concat1.branch2.conv1.weight", (2, 4, 1, 1)),
+        ("dense1.weight", (5, 216)),
+        ("dense1.bias", (5,)),
+    ]
+    assert whole.flops == 2 * (4 * 36 * 18 + 2 * 36 * 4 + 5 * 216)
+    assert whole.elements == 144 + 144 + (144 + 72 + 216) + 5
+    out = small(network, (2, 6, 6))(torch.randn(3, 2, 6, 6, dtype=torch.float64))
+    assert out.shape == (3, 5)
+
+
+@pytest.mark.parametrize(
+    ("network", "message"),
+    [
+        ((L.Residual((L.Convolution(1, 1, L.NO_PADS, 3),)),), "cannot be added"),
+        ((L.Concat(((), (L.MaxPool(2, 2),))),), "cannot be concatenated"),
+        ((L.Dense(3),), "flatten it first"),
+        ((L.MaxPool(9),), "does not fit"),
+    ],
+)
+def test_layers_that_do_not_fit_are_refused(network: L.Network, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        L.trace(network, (2, 8, 8))
+
+
+# --- windows ---------------------------------------------------------------------------------------------------------------
+
+WINDOWS = [  # kernel, stride, pads, height and width
+    (3, 2, "same", (8, 8)),
+    (3, 2, "same", (7, 9)),
+    (3, 2, "same", (8, 9)),
+    (2, 1, "same", (5, 5)),
+    (3, 1, "same", (5, 6)),
+    (3, 2, (1, 1, 1, 1), (8, 8)),
+    (3, 2, (0, 0, 0, 0), (8, 7)),
+    (3, 2, (1, 0, 1, 0), (8, 8)),
+    (5, 3, (1, 4, 0, 2), (9, 11)),
+    (1, 2, "same", (8, 7)),
+    (2, 3, (0, 3, 0, 3), (6, 6)),  # the last window lies outside the image
+]
+
+
+@pytest.mark.parametrize(("kernel", "stride", "pads", "size"), WINDOWS)
+def test_max_pooling_equals_pooling_an_explicitly_padded_image(kernel: int, stride: int, pads: L.Pads, size: tuple[int, int]) -> None:
+    layer, x = L.MaxPool(kernel, stride, pads), torch.randn(2, 3, *size, dtype=torch.float64)
+    top, bottom, left, right = layer.pads_for((3, *size))
+    expected = F.max_pool2d(F.pad(x, (left, right, top, bottom), value=-torch.inf), kernel, stride)
+    assert torch.equal(small((layer,), (3, *size))(x), expected)
+    assert expected.shape[1:] == L.trace((layer,), (3, *size)).output
+
+
+@pytest.mark.parametrize(("kernel", "stride", "pads", "size"), WINDOWS)
+def test_convolution_equals_one_over_an_explicitly_padded_image(kernel: int, stride: int, pads: L.Pads, size: tuple[int, int]) -> None:
+    layer, x = L.Convolution(kernel, stride, pads, 4, bias=True), torch.randn(2, 3, *size, dtype=torch.float64)
+    top, bottom, left, right = layer.pads_for((3, *size))
+    module = small((layer,), (3, *size))
+    weight, bias = module.parameters()
+    expected = F.conv2d(F.pad(x, (left, right, top, bottom)), weight, bias, stride)
+    assert (module(x) - expected).norm() <= 1e-12 * expected.norm()
+    assert expected.shape[1:] == L.trace((layer,), (3, *size)).output
+
+
+@pytest.mark.parametrize(("kernel", "stride", "pads", "size"), WINDOWS)
+def test_average_pooling_leaves_padding_out_of_the_mean(kernel: int, stride: int, pads: L.Pads, size: tuple[int, int]) -> None:
+    layer, x = L.AveragePool(kernel, stride, pads), torch.randn(2, 3, *size, dtype=torch.float64)
+    top, bottom, left, right = layer.pads_for((3, *size))
+    try:
+        module = small((layer,), (3, *size))
+    except NotImplementedError as error:
+        assert str(layer.pads_for((3, *size))) in str(error)
+        return
+    sides = (left, right, top, bottom)
+    sums, counts = (F.avg_pool2d(F.pad(y, sides), kernel, stride) for y in (x, torch.ones_like(x)))
+    assert torch.allclose(module(x), sums / counts, rtol=1e-13, atol=1e-13)
+
+
+@pytest.mark.parametrize("name", ["resnet50_v1", "resnet50_v1.5"])
+def test_resnet50_copies_no_image_to_pad_it(name: str) -> None:
+    with torch.device("meta"):
+        module = build(find_model("cnn", name))
+    assert {type(m).__name__ for m in module.modules() if "Pad" in type(m).__name__} == set()
+
+
+# --- whole modules ---------------------------------------------------------------------------------------------------------
+
+
+def test_option_a_takes_every_other_pixel_between_channels_of_zeros() -> None:
+    residual = basic(8, 4, 2)[0]
+    assert isinstance(residual, L.Residual)
+    x = torch.randn(2, 4, 6, 6, dtype=torch.float64)
+    y = small(residual.shortcut, (4, 6, 6))(x)
+    assert y.shape == (2, 8, 3, 3)
+    assert torch.equal(y[:, 2:6], x[:, :, ::2, ::2]) and not y[:, :2].any() and not y[:, 6:].any()
+
+
+def test_channels_last_equals_channels_first() -> None:
+    batch = images()
+    first, last = filled(TINY), filled(TINY, layout="channels_last")
+    weight = last.get_submodule("residual1.branch.conv2").weight
+    assert weight.is_contiguous(memory_format=torch.channels_last) and not weight.is_contiguous()
+    a, b = first(batch), last(batch)
+    assert torch.allclose(a, b, rtol=1e-12)
+    for ours, theirs in zip(gradients(first, a), gradients(last, b), strict=True):
+        assert torch.allclose(ours, theirs, rtol=1e-9, atol=1e-12)
+
+
+def test_writing_in_place_changes_nothing() -> None:
+    batch, module = images(), filled(TINY)
+    apart = copy.deepcopy(module)
+    for part in apart.modules():
+        if isinstance(part, nn.ReLU):
+            part.inplace = False
+        if hasattr(part, "in_place"):
+            part.in_place = False
+    assert any(part.inplace for part in module.modules() if isinstance(part, nn.ReLU))
+    for ours, theirs in zip(gradients(module, module(batch)), gradients(apart, apart(batch)), strict=True):
+        assert torch.equal(ours, theirs)
+
+
+def test_nothing_is_written_over_a_shortcuts_input() -> None:
+    """A branch that begins with ReLU (pre-activation) shares its input with the shortcut."""
+    network: L.Network = (L.Convolution(1, 1, L.NO_PADS, 3), L.Residual((L.Relu(), L.Convolution(1, 1, L.NO_PADS, 3))))
+    assert L.Relu not in OVERWRITABLE
+    module, x = small(network, (3, 4, 4)), torch.randn(2, 3, 4, 4, dtype=torch.float64)
+    y = module[0](x)
+    assert torch.allclose(module(x), y + module[1].branch[1](y.relu()))
+
+
+def test_the_loss_is_a_sum_over_images() -> None:
+    """In evaluation mode, since training-mode batch norm couples the images of a shard."""
+    module, batch = filled(TINY).eval(), images(count=5)
+    shards = [{name: array[part] for name, array in batch.items()} for part in (slice(0, 2), slice(2, None))]
+    assert torch.allclose(module(shards[0]) + module(shards[1]), module(batch), rtol=1e-12)
+    assert torch.allclose(module(batch), F.cross_entropy(module.logits(batch["images"]), batch["labels"]) * 5, rtol=1e-12)
+    assert module.lookups(batch) == {}
+
+
+def test_running_statistics_follow_the_described_decay() -> None:
+    module, batch = filled(TINY), images()
+    seen = F.conv2d(batch["images"], module.get_parameter("conv1.weight"), padding=1)
+    module(batch)
+    norm = module.get_submodule("norm1")
+    assert torch.allclose(norm.running_mean, 0.1 * seen.mean((0, 2, 3)))
+    assert torch.allclose(norm.running_var, 0.9 + 0.1 * seen.var((0, 2, 3)))
+    module.reset_buffers()
+    assert not norm.running_mean.any() and bool((norm.running_var == 1).all())
+    assert {name.rsplit(".", 1)[1] for name, _ in module.named_buffers()} == {"running_mean", "running_var"}
+
+
+def test_bfloat16_arithmetic_is_near_float32() -> None:
+    module, batch = filled(TINY, dtype=torch.float32, layout="channels_last").eval(), images(dtype=torch.float32)
+    exact = module(batch)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        rounded = module(batch)
+    assert rounded.dtype == torch.float32
+    assert rounded.item() == pytest.approx(exact.item(), rel=0.05)
+
+
+def test_unknown_layouts_are_refused() -> None:
+    with pytest.raises(ValueError, match="NHWC"):
+        build(TINY, "NHWC")
+
+
+@pytest.mark.parametrize("name", ["resnet_tiny", "resnet_small"])
+def test_training_lowers_the_loss(name: str) -> None:
+    model = find_model("cnn", name)
+    module, batch = filled(model), images(model, count=8)
+    rule = torch.optim.SGD(module.parameters(), lr=0.05, momentum=0.9)
+    first = module(batch).item()
+    for _ in range(20):
+        rule.zero_grad()
+        loss = module(batch)
+        (loss / 8).backward()
+        rule.step()
+    assert loss.item() < first / 2

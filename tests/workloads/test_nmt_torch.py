@@ -1,0 +1,190 @@
+"""The translation module against arithmetic written out, sentence by sentence and position by position."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from multigpu.workloads import find_model
+from multigpu.workloads.base import Model
+from multigpu.workloads.nmt.recurrence import pack
+from multigpu.workloads.nmt.torch import build
+from tests.workloads.helpers import filled, gradients, sentences
+
+TINY = find_model("nmt", "nmt_tiny")
+MODULE = filled(TINY)
+LENGTHS = st.lists(st.tuples(st.integers(1, 6), st.integers(1, 6)), min_size=1, max_size=4)
+
+
+def close(a: Tensor, b: Tensor, tolerance: float = 1e-12) -> bool:
+    return bool((a - b).norm() <= tolerance * b.norm())
+
+
+def step(x: Tensor, h: Tensor, c: Tensor, kernel: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+    """One position of TensorFlow's cell: one product with [x, h], gates i, j, f, o, and forget bias 1 added at run time."""
+    i, j, f, o = 0, 2, 1, 3  # where the description keeps TensorFlow's gates
+    matrix = torch.cat(list(kernel), 1)  # (4n, 2n)
+    gates = (torch.cat((x, h), -1) @ matrix.T + bias).chunk(4, -1)
+    c = torch.sigmoid(gates[f] + 1.0) * c + torch.sigmoid(gates[i]) * torch.tanh(gates[j])
+    return torch.sigmoid(gates[o]) * torch.tanh(c), c
+
+
+def by_hand(module: nn.Module, model: Model, batch: dict[str, Tensor]) -> Tensor:
+    """The loss of a batch, one sentence after another and without any padding."""
+    p = dict(module.named_parameters())
+    n, total = model.config.units, torch.zeros((), dtype=torch.float64)
+
+    def run(stack: str, words: list[Tensor], states: list[tuple[Tensor, Tensor]]) -> list[Tensor]:
+        top = []
+        for x in words:
+            for layer, (h, c) in enumerate(states):
+                x, c = step(x, h, c, p[f"{stack}_{layer}_kernel"], p[f"{stack}_{layer}_bias"])
+                states[layer] = (x, c)
+            top.append(x)
+        return top
+
+    for b in range(len(batch["source"])):
+        source = list(p["source_embedding"][batch["source"][b, : batch["source_length"][b]]])
+        length = int(batch["target_length"][b])
+        zero = (torch.zeros(n, dtype=torch.float64), torch.zeros(n, dtype=torch.float64))
+        forwards, backwards = [zero] * 2, [zero] * 2
+        run("encoder_forward", source, forwards)
+        run("encoder_backward", source[::-1], backwards)
+        states = [forwards[0], backwards[0], forwards[1], backwards[1]]
+        outputs = run("decoder", list(p["target_embedding"][batch["target_input"][b, :length]]), states)
+        total = total + F.cross_entropy(torch.stack(outputs) @ p["projection"], batch["target_output"][b, :length], reduction="sum")
+    return total
+
+
+@pytest.mark.parametrize(("source", "target"), [((4, 4), (5, 5)), ((5, 2, 4), (3, 6, 1))], ids=["equal lengths", "ragged"])
+def test_fused_equals_cells_written_out(source: tuple[int, ...], target: tuple[int, ...]) -> None:
+    batch = sentences(TINY, source, target)
+    fused, written = MODULE(batch), by_hand(MODULE, TINY, batch)
+    assert close(fused, written)
+    for mine, theirs in zip(gradients(MODULE, fused), gradients(MODULE, written), strict=True):
+        assert close(mine, theirs, 1e-11)
+
+
+def test_encoder_states_are_those_at_each_sentences_own_end() -> None:
+    batch = sentences(TINY, (5, 2, 4, 2), (1, 1, 1, 1))
+    embedded = F.embedding(batch["source"].t(), MODULE.source_embedding)
+    together = MODULE._encode(embedded, batch["source_length"])
+    for b, length in enumerate(batch["source_length"].tolist()):
+        alone = MODULE._encode(embedded[:length, b : b + 1], torch.tensor([length]))
+        for ours, own in zip(together, alone, strict=True):
+            assert close(ours[:, b], own[:, 0])
+
+
+def test_equal_lengths_shorter_than_the_padding_need_no_packing() -> None:
+    batch = sentences(TINY, (4, 4), (3, 3))
+    longer = {**batch, "source": F.pad(batch["source"], (0, 3), value=7)}
+    assert close(MODULE(longer), MODULE(batch))
+
+
+@settings(max_examples=25, deadline=None)
+@given(LENGTHS, st.integers(0, 9))
+def test_padding_never_matters(lengths: list[tuple[int, int]], seed: int) -> None:
+    source, target = zip(*lengths, strict=True)
+    batch = sentences(TINY, source, target, seed)
+    other = sentences(TINY, source, target, seed + 1)  # the same lengths, other words
+    for name, length in (("source", source), ("target_input", target), ("target_output", target)):
+        valid = torch.arange(max(length)) < torch.tensor(length)[:, None]
+        other[name] = torch.where(valid, batch[name], other[name])
+    assert close(MODULE(other), MODULE(batch))
+
+
+@settings(max_examples=15, deadline=None)
+@given(LENGTHS.filter(lambda lengths: len(lengths) > 1), st.integers(0, 9))
+def test_shards_add_up_to_the_joined_batch(lengths: list[tuple[int, int]], seed: int) -> None:
+    source, target = zip(*lengths, strict=True)
+    batch = sentences(TINY, source, target, seed)
+    cut = 1 + seed % (len(lengths) - 1)
+    shards = [{name: array[part] for name, array in batch.items()} for part in (slice(0, cut), slice(cut, None))]
+    joined, parts = MODULE(batch), [MODULE(shard) for shard in shards]
+    assert close(parts[0] + parts[1], joined)
+    whole = torch.autograd.grad(joined, list(MODULE.parameters()))
+    for mine, *pieces in zip(whole, *(torch.autograd.grad(part, list(MODULE.parameters())) for part in parts), strict=True):
+        assert close(pieces[0] + pieces[1], mine, 1e-11)
+
+
+@pytest.mark.parametrize("source", [(4, 4), (4, 2)], ids=["equal lengths", "ragged"])
+def test_rows_given_equal_rows_looked_up(source: tuple[int, ...]) -> None:
+    batch = sentences(TINY, source, (3, 5))
+    tables = {name: MODULE.get_parameter(name) for name in ("source_embedding", "target_embedding")}
+    ids = MODULE.lookups(batch)
+    assert list(ids) == list(tables)
+    rows = {name: F.embedding(ids[name], tables[name]).detach().requires_grad_() for name in tables}
+    given_rows, looked_up = MODULE(batch, rows), MODULE(batch)
+    assert torch.equal(given_rows, looked_up)
+    expected = torch.autograd.grad(looked_up, list(tables.values()))
+    found = torch.autograd.grad(given_rows, list(rows.values()))
+    for name, whole, part in zip(tables, expected, found, strict=True):
+        summed = torch.zeros_like(whole).index_add_(0, ids[name].flatten(), part.flatten(0, 1))
+        assert close(summed, whole)
+
+
+def test_tables_may_be_elsewhere_when_rows_are_given() -> None:
+    batch = sentences(TINY, (3, 2), (2, 2))
+    rows = {name: F.embedding(ids, MODULE.get_parameter(name)) for name, ids in MODULE.lookups(batch).items()}
+    without = copy.deepcopy(MODULE)
+    for name in rows:
+        without.register_parameter(name, nn.Parameter(without.get_parameter(name).to("meta")))
+    assert torch.equal(without(batch, rows), MODULE(batch))
+
+
+def test_a_module_from_the_meta_device_gets_its_constants_back() -> None:
+    with torch.device("meta"):
+        module = build(TINY)
+    module = module.to_empty(device="cpu")
+    module.reset_buffers()
+    assert module.forget_bias.tolist() == [0.0] * 8 + [1.0] * 8 + [0.0] * 16
+    assert "forget_bias" not in module.state_dict()
+
+
+@pytest.mark.parametrize("source", [(4, 4), (4, 2)], ids=["equal lengths", "ragged"])
+def test_bfloat16_arithmetic_is_near_float32(source: tuple[int, ...]) -> None:
+    module, batch = filled(TINY, dtype=torch.float32), sentences(TINY, source, (3, 5))
+    exact = module(batch)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        rounded = module(batch)
+    assert rounded.dtype == torch.float32
+    assert rounded.item() == pytest.approx(exact.item(), rel=0.02)
+    rounded.backward()
+    assert all(p.grad is not None and p.grad.dtype == torch.float32 for p in module.parameters())
+
+
+def test_packing_by_hand() -> None:
+    packing = pack(torch.tensor([1, 3, 2]), torch.device("cpu"))  # sorted: sentence 1, 2, 0
+    assert packing.batch_sizes.tolist() == [3, 2, 1]
+    # position t of sentence b stands at 3 t + b
+    assert packing.forwards.tolist() == [1, 2, 0, 4, 5, 7]
+    assert packing.backwards.tolist() == [7, 5, 0, 4, 2, 1]
+    assert packing.unsort.tolist() == [2, 0, 1]
+
+
+def test_what_cannot_work_is_refused() -> None:
+    batch = sentences(TINY, (3, 2), (2, 2))
+    with pytest.raises(ValueError, match="empty sentence"):
+        MODULE({**batch, "source_length": torch.tensor([3, 0])})
+    with pytest.raises(ValueError, match="source_length is on meta"):
+        MODULE({**batch, "source_length": batch["source_length"].to("meta")})
+    with pytest.raises(ValueError, match="channels_last"):
+        build(TINY, "channels_last")
+
+
+def test_training_lowers_the_loss() -> None:
+    module, batch = filled(TINY), sentences(TINY, (4, 3, 2), (3, 4, 2))
+    rule = torch.optim.Adam(module.parameters(), lr=0.02)
+    first = module(batch).item()
+    for _ in range(30):
+        rule.zero_grad()
+        loss = module(batch)
+        loss.backward()
+        rule.step()
+    assert loss.item() < first / 2
