@@ -3,7 +3,8 @@
     python data/extract_corpus.py [--catalogs FOLDER]
 
 Writes catalogs.en and catalogs.de (one sentence a line, line n of one translates line n of the other), catalogs.csv (which
-lines came from which catalog, its package, version and licence), and the tables between the marks in data/README.md.
+lines came from which catalog, its package, version and licence), COPYRIGHT with the packages' notices and the long licences
+they name, and the tables between the marks in data/README.md.
 The same installed packages give the same bytes. Needs polib, and Debian's dpkg-query and /usr/share/doc.
 """
 
@@ -26,11 +27,14 @@ from multigpu.paths import CORPUS, REPOSITORY
 
 CATALOGS = Path("/usr/share/locale/de/LC_MESSAGES")
 DOCUMENTATION = Path("/usr/share/doc")
+COMMON_LICENCES = Path("/usr/share/common-licenses")
+LICENCE_TEXTS = ("GPL-2", "GPL-3", "LGPL-2", "LGPL-2.1")
+"""Their words travel with the corpus; those of shorter licences stand in its COPYRIGHT."""
 SHORTEST, LONGEST = 3, 100
 """Words a side: labels of one or two words are no sentences, and one page-long help text would pad its whole batch."""
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ufeff]")
-ADDRESS = re.compile(r"@\w+\.|/tmp\b")
-"""E-mail addresses and temporary folders: nobody should be written to, and nothing looked for, because of a corpus."""
+ADDRESS = re.compile(r"@\w+\.|/(?:tmp|home)\b")
+"""E-mail addresses, temporary and home folders: nobody should be written to, and nothing looked for, because of a corpus."""
 
 FREE = {
     "BSD-2-clause", "BSD-3-clause", "Expat", "GPL-2", "GPL-2+", "GPL-2.0+", "GPL-3", "GPL-3+", "LGPL-2+", "LGPL-2.0+", "LGPL-2.1",
@@ -38,17 +42,21 @@ FREE = {
 }  # fmt: skip
 """Licences as Debian's copyright files name them; a catalog under any other is left out."""
 
-NAMES_ONLY = {"iso-codes", "shared-mime-info", "xkb-data"}
-"""Packages whose catalogs list names of countries, file types or keyboards and no sentences."""
+NOT_WANTED = {
+    "iso-codes": "names only",
+    "gtk+3.0": "its notice would bring hundreds of translators' addresses",
+}
+"""Source packages that are free and left out all the same, and why."""
 
 
 @dataclass(frozen=True)
 class Package:
-    """The package that a catalog came with, as dpkg names its source."""
+    """The package that a catalog came with, as dpkg names its source, and what its copyright file says of translations."""
 
     name: str
     version: str
     licence: str
+    notice: str
 
 
 def query(*arguments: str) -> str:
@@ -56,33 +64,37 @@ def query(*arguments: str) -> str:
     return subprocess.run(["dpkg-query", *arguments], capture_output=True, text=True, check=False).stdout.strip()
 
 
-def catalog_licence(copyright_file: Path) -> str | None:
-    """The licence of po/de.po by a copyright file in Debian's machine-readable format: the last paragraph that matches holds.
+def copyright_notice(copyright_file: Path) -> tuple[str, str] | None:
+    """Licence and notice of po/de.po by a copyright file in Debian's machine-readable format; the last paragraph that matches holds.
 
-    Without such a file, or without such a paragraph, the licence cannot be told: None.
+    The notice is that paragraph, and the one with the licence's own words if they stand apart. Without such a file, or
+    without such a paragraph, the licence cannot be told: None.
     """
     if not copyright_file.is_file():
         return None
     text = copyright_file.read_text(encoding="utf-8", errors="replace")
     if not text.startswith("Format:"):
         return None
-    found = None
-    for paragraph in re.split(r"\n\s*\n", text):
+    found: tuple[str, str] | None = None
+    texts: dict[str, str] = {}
+    for paragraph in (part.strip("\n") for part in re.split(r"\n\s*\n", text)):
         files = re.search(r"^Files:((?:.*\n(?:[ \t].*\n?)*))", paragraph, re.MULTILINE)
         licence = re.search(r"^License:[ \t]*(\S.*?)[ \t]*$", paragraph, re.MULTILINE)
-        if files and licence and any(fnmatchcase("po/de.po", pattern) for pattern in files[1].split()):
-            found = licence[1]
-    return found
+        if licence and not files:
+            texts[licence[1]] = paragraph
+        elif files and licence and any(fnmatchcase("po/de.po", pattern) for pattern in files[1].split()):
+            found = licence[1], paragraph
+    return found and (found[0], "\n\n".join(part for part in (found[1], texts.get(found[0])) if part))
 
 
 def package_of(catalog: Path) -> Package | None:
     """The package that installed `catalog`, or None if that or its licence cannot be told."""
     owner = query("--search", str(catalog)).split(":")[0]
-    licence = catalog_licence(DOCUMENTATION / owner / "copyright") if owner else None
-    if licence is None:
+    stated = copyright_notice(DOCUMENTATION / owner / "copyright") if owner else None
+    if stated is None:
         return None
     name, _, version = query("--show", "--showformat=${source:Package} ${source:Version}", owner).partition(" ")
-    return Package(name, version, licence)
+    return Package(name, version, *stated)
 
 
 def clean(message: str) -> str:
@@ -112,8 +124,19 @@ def keep(pair: tuple[str, str]) -> bool:
     )
 
 
-def extract(folder: Path) -> tuple[list[tuple[str, str]], list[dict[str, object]], dict[str, str]]:
-    """All pairs, a row for each catalog that gave any, and why each other catalog gave none."""
+@dataclass
+class Extract:
+    """All pairs, a row for each catalog that gave any, their packages' notices, and why each other catalog gave none."""
+
+    pairs: list[tuple[str, str]]
+    rows: list[dict[str, object]]
+    notices: dict[str, str]
+    left_out: dict[str, str]
+
+
+def extract(folder: Path) -> Extract:
+    """Read every catalog in a folder, by name."""
+    notices: dict[str, str] = {}
     pairs: list[tuple[str, str]] = []
     seen: set[tuple[str, str]] = set()
     rows: list[dict[str, object]] = []
@@ -126,8 +149,8 @@ def extract(folder: Path) -> tuple[list[tuple[str, str]], list[dict[str, object]
             left_out[catalog.stem] = "no machine-readable statement of its licence"
         elif package.licence not in FREE:
             left_out[catalog.stem] = f"licence {package.licence}"
-        elif package.name in NAMES_ONLY:
-            left_out[catalog.stem] = "names only"
+        elif package.name in NOT_WANTED:
+            left_out[catalog.stem] = NOT_WANTED[package.name]
         else:
             try:
                 found = read_pairs(catalog)
@@ -142,8 +165,9 @@ def extract(folder: Path) -> tuple[list[tuple[str, str]], list[dict[str, object]
             lines = {"first_line": len(pairs) + 1, "last_line": len(pairs) + len(new)}
             source = {"package": package.name, "version": package.version, "licence": package.licence}
             rows.append({"catalog": catalog.stem, **source, "messages": len(found), "pairs": len(new), **lines})
+            notices[f"{package.name} {package.version}"] = package.notice
             pairs += new
-    return pairs, rows, left_out
+    return Extract(pairs, rows, notices, left_out)
 
 
 def rewrite(readme: str, mark: str, content: str) -> str:
@@ -160,16 +184,20 @@ def main() -> None:
     """Write the corpus and bring the tables in data/README.md up to date."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--catalogs", type=Path, default=CATALOGS, help=f"folder of the .mo files (default: {CATALOGS})")
-    pairs, rows, left_out = extract(parser.parse_args().catalogs)
+    found = extract(parser.parse_args().catalogs)
+    rows, left_out = found.rows, found.left_out
     table = io.StringIO()
     writer = csv.DictWriter(table, list(rows[0]), lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     contents = {
-        "catalogs.en": "".join(f"{source}\n" for source, _ in pairs),
-        "catalogs.de": "".join(f"{target}\n" for _, target in pairs),
+        "catalogs.en": "".join(f"{source}\n" for source, _ in found.pairs),
+        "catalogs.de": "".join(f"{target}\n" for _, target in found.pairs),
         "catalogs.csv": table.getvalue(),
+        "COPYRIGHT": "\n\n".join(f"=== {name} ===\n\n{notice}" for name, notice in sorted(found.notices.items())) + "\n",
     }
+    for name in LICENCE_TEXTS:
+        contents[f"{name}.txt"] = (COMMON_LICENCES / name).read_text(encoding="utf-8")
     CORPUS.mkdir(parents=True, exist_ok=True)
     sums = ""
     for name, content in contents.items():
@@ -179,14 +207,14 @@ def main() -> None:
 
     listed = "| catalog | package and version | licence | pairs |\n| --- | --- | --- | ---: |\n"
     listed += "".join(f"| {r['catalog']} | {r['package']} {r['version']} | {r['licence']} | {r['pairs']:,} |\n" for r in rows)
-    listed += f"| **{len(rows)} catalogs** | | | **{len(pairs):,}** |\n\nLeft out: "
+    listed += f"| **{len(rows)} catalogs** | | | **{len(found.pairs):,}** |\n\nLeft out: "
     reasons = sorted(set(left_out.values()))
     listed += "; ".join(f"{reason} ({', '.join(sorted(n for n in left_out if left_out[n] == reason))})" for reason in reasons) + ".\n"
     readme = REPOSITORY / "data" / "README.md"
     text = rewrite(readme.read_text(encoding="utf-8"), "catalogs", listed)
     text = rewrite(text, "checksums", f"| file | bytes | sha256 |\n| --- | ---: | --- |\n{sums}")
     readme.write_text(text, encoding="utf-8")
-    print(f"{len(pairs):,} pairs from {len(rows)} catalogs; {len(left_out)} catalogs left out")
+    print(f"{len(found.pairs):,} pairs from {len(rows)} catalogs; {len(left_out)} catalogs left out")
 
 
 if __name__ == "__main__":

@@ -63,7 +63,7 @@ def make_record(
         run_fields: fields of `Run`; what is left out comes from `DEFAULTS` of the workload ("nmt" unless named).
 
     Units are those of one step times the timed steps; the wall time follows from them and from `units_per_s`.
-    Warm-up steps take 3 times as long as timed ones, the first of them 30 times.
+    The first warm-up step takes 30 times as long as a timed one, the next two 3 times, the others as long as a timed one.
     """
     workload = run_fields.get("workload", "nmt")
     fields = {"workload": workload, **DEFAULTS[workload], "placement": placement, "devices": devices, **run_fields}
@@ -96,7 +96,7 @@ def _measurement(run: Run, units_per_s: float, planted: dict[str, Any]) -> Measu
     units = sum(run.shard_sizes) * per_sample * run.timed_steps
     wall_s = units / float(units_per_s)
     step_s = wall_s / run.timed_steps
-    steps = [30 * step_s] + [3 * step_s] * (run.warmup_steps - 1) + [step_s] * run.timed_steps
+    steps = [30 * step_s, 3 * step_s, 3 * step_s][: run.warmup_steps] + [step_s] * (max(0, run.warmup_steps - 3) + run.timed_steps)
     tables = [v.name for v in run.description.variables if v.kind == "embedding"]
     lookups = [dict.fromkeys(tables, size * (run.sequence_length or 50)) for size in run.shard_sizes]
     moved = predicted_bytes(find_placement(run.placement), run.description.variables, lookups)

@@ -104,6 +104,8 @@ def test_notebooks_are_clean(path: Path) -> None:
     nbformat.validate(notebook)
     assert re.match(r"\d\d-[a-z0-9-]+\.ipynb$", path.name), "numbered, in lower case, with dashes"
     assert parameter_names(path), "the parameters cell gives values"
+    kernel = notebook.metadata.kernelspec
+    assert (kernel.name, kernel.get("language")) == ("python3", "python"), "papermill needs the kernel's language"
     first = notebook.cells[0]
     assert first.cell_type == "markdown" and first.source.startswith("# "), "the first cell holds the title and the question"
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]

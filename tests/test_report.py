@@ -20,9 +20,8 @@ STYLES = re.compile(r"""(?:url\(\s*["']?|@import\s+["'])(?:https?:)?//""", re.I)
 def executed(path: Path) -> Path:
     """A notebook as papermill leaves it: outputs, progress bars, and paths of this computer in its metadata."""
     new = nbformat.v4
-    notebook = new.new_notebook(
-        metadata={"papermill": {"output_path": str(path)}, "kernelspec": {"name": "python3", "display_name": "Python 3"}}
-    )
+    kernel, language = {"name": "python3", "display_name": "Python 3"}, {"name": "python", "pygments_lexer": "ipython3"}
+    notebook = new.new_notebook(metadata={"papermill": {"output_path": str(path)}, "kernelspec": kernel, "language_info": language})
     display = new.new_output("display_data", data={"image/svg+xml": SVG, "text/plain": "figure"})
     bar = new.new_output("display_data", data={report.WIDGET: {"model_id": "1"}, "text/plain": "  0%|"})
     table = "<table class='dataframe'><thead><tr><th>GPUs</th></tr></thead><tbody><tr><td>8</td></tr></tbody></table>"

@@ -29,7 +29,7 @@
       if (numeric[column] && !table.classList.contains("gt_table")) {
         for (const cell of [heading, ...rows.map((row) => row.cells[column])]) cell.classList.add("number");
       }
-      if (rows.length < 3 || !numeric.includes(true)) return;
+      if (rows.length < 3 || (!numeric.includes(true) && rows.length <= 12)) return;
       table.classList.add("sortable");
       heading.setAttribute("aria-sort", "none");
       heading.tabIndex = 0;

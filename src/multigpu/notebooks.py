@@ -21,7 +21,7 @@ from tqdm.auto import tqdm
 from multigpu.parameters import ParameterError, assigned_names, unknown_name
 
 
-class _Engine(NBClientEngine):  # type: ignore[misc]
+class _Engine(NBClientEngine):
     """Papermill's own engine, which also moves one bar over the cells of all notebooks."""
 
     bar: tqdm

@@ -5,8 +5,6 @@ Nothing is measured here and nothing is fetched: the site opens from a file path
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import shutil
 import subprocess
 import sys
@@ -16,6 +14,7 @@ from pathlib import Path
 import nbformat
 
 from multigpu import paths
+from multigpu.analysis import front
 from multigpu.notebooks import NotebookError, numbered_notebooks, read_notebook
 from multigpu.placements.pictures import placements_page
 
@@ -39,11 +38,7 @@ class ReportError(RuntimeError):
 
 def front_fragments() -> dict[str, Callable[[], str | None]]:
     """The functions that compute the front page's fragments, by name."""
-    module = "multigpu.analysis.front"
-    if importlib.util.find_spec(module) is None:
-        return {}
-    front = importlib.import_module(module)
-    return {name: getattr(front, name) for name in FRAGMENTS if hasattr(front, name)}
+    return {name: getattr(front, name) for name in FRAGMENTS}
 
 
 def write_generated(folder: Path, notebooks: list[Path]) -> None:

@@ -51,8 +51,8 @@ def test_shards_of_one_step_sit_in_different_buckets():
 
 
 def test_a_smaller_shard_takes_what_was_too_little_for_a_larger_one():
-    # two of bucket 0 wait while rank 0 needs three; rank 1 needs two and takes them at once
-    assert plan_epoch(np.array([0, 0, 1, 1, 1]), [3, 2]).tolist() == [[2, 3, 4, 0, 1]]
+    # two of bucket 1 wait while rank 0 needs three; rank 1 needs two and takes them at once
+    assert plan_epoch(np.array([1, 1, 2, 2, 2, 0, 0, 0]), [3, 2]).tolist() == [[2, 3, 4, 0, 1], [5, 6, 7, 2, 3]]
 
 
 def test_the_last_step_is_filled_up_from_the_beginning():

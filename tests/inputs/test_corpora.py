@@ -71,9 +71,9 @@ def test_fingerprint_is_of_contents_in_order(tmp_path: Path):
 def test_committed_corpus_is_what_the_readme_says():
     text = read_parallel(CORPUS / "catalogs.en", CORPUS / "catalogs.de")
     readme = (REPOSITORY / "data" / "README.md").read_text(encoding="utf-8")
-    for name in ("catalogs.en", "catalogs.de", "catalogs.csv"):
-        content = (CORPUS / name).read_bytes()
-        assert f"| corpus/{name} | {len(content):,} | `{hashlib.sha256(content).hexdigest()}` |" in readme
+    for path in CORPUS.iterdir():
+        content = path.read_bytes()
+        assert f"| corpus/{path.name} | {len(content):,} | `{hashlib.sha256(content).hexdigest()}` |" in readme
     assert sum(path.stat().st_size for path in CORPUS.iterdir()) < 3_000_000
     assert text.pairs >= 7000
 
@@ -85,6 +85,8 @@ def test_committed_corpus_is_what_the_readme_says():
         assert line - int(row["first_line"]) + 1 == int(row["pairs"]) <= int(row["messages"])
         assert f"| {row['catalog']} | {row['package']} {row['version']} | {row['licence']} | {int(row['pairs']):,} |" in readme
     assert line == text.pairs
+    notices = (CORPUS / "COPYRIGHT").read_text(encoding="utf-8")
+    assert {f"=== {row['package']} {row['version']} ===" for row in rows} == set(re.findall(r"^=== .* ===$", notices, re.MULTILINE))
 
 
 def test_committed_corpus_is_clean():

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import pandas as pd
 
-from multigpu.analysis.wording import missing
+from multigpu.analysis.wording import Row, missing
 
 FIXED_LENGTH = 100
 """Words a sentence in Exp5, which is Exp4 with sentences of one length."""
@@ -21,7 +18,7 @@ def published_experiments() -> pd.DataFrame:
     return load_published("000_experiments")
 
 
-def experiment_of(row: Mapping[str, Any]) -> str:
+def experiment_of(row: Row) -> str:
     """The experiment of document 000 that this point rebuilds, or "".
 
     Exp5 is Exp4 with 100 words in every sentence; Exp1 to Exp4 ran on real lengths, so a point of fixed length rebuilds none of
@@ -35,6 +32,6 @@ def experiment_of(row: Mapping[str, Any]) -> str:
     return f"Exp{number}" if str(row["placement"]).startswith("exp") and number in ("1", "2", "3", "4") else ""
 
 
-def document_rows(row: Mapping[str, Any], published: pd.DataFrame) -> pd.DataFrame:
+def document_rows(row: Row, published: pd.DataFrame) -> pd.DataFrame:
     """The published rows of the experiment and batch that this point rebuilds, one a number of GPUs; empty if there is none."""
     return published[(published["experiment"] == experiment_of(row)) & (published["batch_size"] == row["batch_size"])].sort_values("gpus")

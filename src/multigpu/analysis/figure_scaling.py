@@ -62,11 +62,11 @@ def _panel(ax: Axes, panel: pd.DataFrame, column: str, name: str, top: float) ->
     """Draw one panel; returns the lines for which there was no room."""
     factor = 100 if column.startswith("efficiency") else 1
     name_panel(ax, name)
-    groups = [(key, group.sort_values("devices")) for key, group in panel.groupby(["placement", "framework"], sort=False)]
-    groups.sort(key=lambda item: (look(item[0][0]).order, item[0]))
+    groups = [(str(key[0]), str(key[1]), g.sort_values("devices")) for key, g in panel.groupby(["placement", "framework"], sort=False)]
+    groups.sort(key=lambda item: (look(item[0]).order, item[:2]))
     ends: list[tuple[float, float, str, str]] = []
     most = int(panel["devices"].max())
-    for (placement, framework), group in groups[:MAX_LINES]:
+    for placement, framework, group in groups[:MAX_LINES]:
         style, ceiling = look(placement), placement == "independent"
         x, y = group["devices"].to_numpy(float), factor * group[column].to_numpy(float)
         low, high = (factor * group[f"{column}_{end}"].to_numpy(float) for end in ("low", "high"))
@@ -91,7 +91,7 @@ def _panel(ax: Axes, panel: pd.DataFrame, column: str, name: str, top: float) ->
         ax.set_ylim(0, max(top, float(most)) * 1.04)
         ax.plot([0, most], [0, most], color=INK, linewidth=0.8, alpha=0.5)
     label_lines(ax, ends, HEIGHT)
-    return [f"{line_name(group.iloc[0], panel)} ({name})" for _, group in groups[MAX_LINES:]]
+    return [f"{line_name(group.iloc[0], panel)} ({name})" for _, _, group in groups[MAX_LINES:]]
 
 
 def _data(drawn: pd.DataFrame, column: str) -> pd.DataFrame:

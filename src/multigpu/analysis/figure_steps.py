@@ -42,29 +42,32 @@ def figure_steps(frame: pd.DataFrame, steps: pd.DataFrame, devices: int | None =
             rows = sorted((row for _, row in panel.iterrows()), key=lambda row: (look(row["placement"]).order, row["framework"]))
             lines = [(row, slowest[slowest["key"] == row["key"]]) for row in rows[:MAX_LINES]]
             drawn.append((name, panel, lines))
+            latest = 0
             for row, line in lines:
                 median = float(line.loc[line["timed"], "step_time_s"].median())
                 times = line["step_time_s"].tolist()
                 ratios.append(times[0] / median)
-                settled.append(settled_step(times, int((~line["timed"]).sum()), median))
+                latest = max(latest, settled_step(times, int((~line["timed"]).sum()), median))
                 data.append(line.assign(panel=name, placement=row["placement"], framework=row["framework"], devices=devices))
+            settled.append(latest)
         names = [name for name, _ in shown]
-        picture, axes = grid_of_axes(len(shown), warmup_finding(ratios, settled), WIDTH, HEIGHT, columns, LABELS, left=0.78, names=names)
+        finding = warmup_finding(ratios, settled, int(table["warmup_steps"].max()))
+        picture, axes = grid_of_axes(len(shown), finding, WIDTH, HEIGHT, columns, LABELS, left=0.78, names=names)
         for index, (ax, (name, panel, lines)) in enumerate(zip(axes, drawn, strict=True)):
-            _panel(ax, name, panel, lines)
+            _panel(ax, name, panel, lines, settled[index])
             if index % columns == 0:
                 ax.set_ylabel("step time (ms, log scale)" if ax.get_yscale() == "log" else "step time (ms)")
     on = devices_text(devices or 1, table["device_type"].iloc[0])
     picture.caption = (
         f"The slowest rank's time of each step on {on}, device clock, first repeat of each point. Shaded: warm-up, measured but in no "
-        f"throughput. {common(table, repeats=False)}"
+        f"throughput. Dotted: from here on warm-up steps lie within 5% of the timed median. {common(table, repeats=False)}"
     )
     picture.data = pd.concat(data, ignore_index=True)
     picture.alt = f"Lines of step time against step on {on}, one a placement. {picture.finding}."
     return picture
 
 
-def _panel(ax: Axes, name: str, panel: pd.DataFrame, lines: list[tuple[pd.Series, pd.DataFrame]]) -> None:
+def _panel(ax: Axes, name: str, panel: pd.DataFrame, lines: list[tuple[pd.Series, pd.DataFrame]], settled: int) -> None:
     name_panel(ax, name)
     ends = []
     for row, line in lines:
@@ -76,6 +79,7 @@ def _panel(ax: Axes, name: str, panel: pd.DataFrame, lines: list[tuple[pd.Series
     warmup = int(panel["warmup_steps"].iloc[0])
     last = max(x for x, _, _, _ in ends)
     ax.axvspan(0.5, warmup + 0.5, color=INK, alpha=0.08, linewidth=0)
+    ax.axvline(settled + 0.5, color=INK, linewidth=1, linestyle=":")
     ax.text(warmup + 0.2, 0.97, "warm-up", transform=ax.get_xaxis_transform(), ha="right", va="top", fontsize=8)
     ax.set_xlim(0.5, last + 0.5)
     if values.max() > LOG_FROM * values.median():

@@ -98,14 +98,14 @@ def _document_ends(row: pd.Series, published: pd.DataFrame | None, fewest: int) 
     """The published rows on `fewest` and on most GPUs."""
     if published is None:
         return pd.DataFrame()
-    rows = document_rows(row.to_dict(), published)
+    rows = document_rows(row, published)
     return rows[rows["gpus"].isin([fewest, rows["gpus"].max()])]
 
 
 def _datum(panel: str, row: pd.Series, devices: int, rate: float, low: float, high: float, n: int, source: str) -> dict[str, object]:
     own = {"panel": panel, "placement": row["placement"], "framework": row["framework"], "devices": int(devices)}
     numbers = {"units_per_s": rate, "units_per_s_low": low, "units_per_s_high": high, "unit": row["unit"], "n": n}
-    return own | numbers | {"scaling": row["scaling"], "source": source, "rebuilds": experiment_of(row.to_dict())}
+    return own | numbers | {"scaling": row["scaling"], "source": source, "rebuilds": experiment_of(row)}
 
 
 def _alt(name: str, panel: pd.DataFrame) -> str:

@@ -14,20 +14,33 @@ import pandas as pd
 
 from multigpu.analysis.metrics import JOB, WAY
 from multigpu.analysis.style import look
-from multigpu.analysis.wording import TELLING, bytes_text, decimals, describe, devices_text, percent_text, plural, telling
+from multigpu.analysis.wording import (
+    MODEL_NAMES,
+    TELLING,
+    bytes_text,
+    decimals,
+    describe,
+    device_word,
+    devices_text,
+    percent_text,
+    plural,
+    telling,
+)
 
 PANEL = (*JOB, "scaling", *(field for field in WAY if field not in ("placement", "framework", "framework_version")))
 """What all lines of one panel have in common: they differ by placement and framework alone."""
 
 
 def panels(table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
-    """The table in panels, each with its name: the model and what tells it from the other panels of that model."""
+    """The table in panels by model and batch, each with its name: the model and what tells it from the other panels of that model."""
     if table.empty:
         return
     own = [field for field in TELLING if field not in ("framework", "framework_version", "scaling")]  # "a GPU" says weak, "in all" strong
     fields = telling(table, own)
-    for _, group in table.groupby(list(PANEL), dropna=False, sort=False):
-        row = group.iloc[0].to_dict()
+    groups = [(group.iloc[0], group) for _, group in table.groupby(list(PANEL), dropna=False, sort=False)]
+    models = [*MODEL_NAMES, *sorted(set(table["model"]) - set(MODEL_NAMES))]
+    groups.sort(key=lambda item: (models.index(item[0]["model"]), item[0]["batch_size"], [str(item[0][field]) for field in PANEL]))
+    for row, group in groups:
         yield describe(row, fields[row["model"]]) or describe(row, ["model", "batch_size"]), group
 
 
@@ -35,6 +48,11 @@ def line_name(row: Any, table: pd.DataFrame) -> str:
     """The placement's label, with the framework where the table has several."""
     label = look(row["placement"]).label
     return f"{label}, {row['framework']}" if table["framework"].nunique() > 1 else label
+
+
+def _most(rows: pd.DataFrame, column: str, sign: int = 1) -> pd.Series:
+    """The row with the largest value (with `sign` -1: the smallest)."""
+    return rows.iloc[int((sign * rows[column]).to_numpy().argmax())]
 
 
 def extremes(panel: pd.DataFrame, value: str) -> tuple[pd.Series, pd.Series] | None:
@@ -46,7 +64,7 @@ def extremes(panel: pd.DataFrame, value: str) -> tuple[pd.Series, pd.Series] | N
     rows = rows[rows["devices"] == rows["devices"].max()]
     if len(rows) < 2 or rows["devices"].iloc[0] < 2:
         return None
-    best, worst = rows.loc[rows[value].idxmax()], rows.loc[rows[value].idxmin()]
+    best, worst = _most(rows, value), _most(rows, value, -1)
     return (best, worst) if best[f"{value}_low"] > worst[f"{value}_high"] else None
 
 
@@ -60,6 +78,11 @@ def _where(name: str, table: pd.DataFrame) -> str:
     return f"{name}: " if sum(1 for _ in panels(table)) > 1 else ""
 
 
+def _perfect(value: str, row: Any) -> str:
+    """What 100% is: perfect scaling from the same placement on one device, or from the best single device."""
+    return "of perfect scaling" + ("" if value == "efficiency" else f" from the best single {device_word(row['device_type'])}")
+
+
 def scaling_finding(table: pd.DataFrame, value: str = "efficiency") -> str | None:
     """Which placement scales and which does not; `table` of `scaling_table`, `value` efficiency or efficiency_best."""
     found = widest(table, value)
@@ -67,20 +90,19 @@ def scaling_finding(table: pd.DataFrame, value: str = "efficiency") -> str | Non
         name, best, worst = found
         on = devices_text(best["devices"], best["device_type"])
         reach, least = (percent_text(row[value]) for row in (best, worst))
-        return (
-            f"{_where(name, table)}on {on} {line_name(best, table)} reaches {reach} of perfect scaling, {line_name(worst, table)} {least}"
-        )
+        fast, slow = line_name(best, table), line_name(worst, table)
+        return f"{_where(name, table)}on {on} {fast} reaches {reach} {_perfect(value, best)}, {slow} {least}"
     rows = table[(table["placement"] != "independent") & table[f"{value}_low"].notna() & (table["devices"] > 1)]
     if rows.empty:
         return None
-    row = rows.loc[rows["devices"].idxmax()]
+    row = _most(rows, "devices")
     several = rows[rows["devices"] == row["devices"]]
     on = devices_text(row["devices"], row["device_type"])
     if several["placement"].nunique() > 1:
         low, high = (percent_text(share) for share in (several[value].min(), several[value].max()))
-        return f"On {on} intervals do not tell the placements apart: {low} to {high} of perfect scaling"
+        return f"On {on} intervals do not tell the placements apart: {low} to {high} {_perfect(value, row)}"
     reach = percent_text(row[value], row[f"{value}_low"], row[f"{value}_high"])
-    return f"On {on} {line_name(row, table)} reaches {reach} of perfect scaling"
+    return f"On {on} {line_name(row, table)} reaches {reach} {_perfect(value, row)}"
 
 
 def throughput_finding(table: pd.DataFrame) -> str | None:
@@ -103,7 +125,7 @@ def bytes_finding(table: pd.DataFrame) -> str | None:
     found: list[tuple[float, str, pd.Series, pd.Series]] = []
     for name, panel in panels(table[table["moved_bytes"].gt(0) & table["moved_bytes_all_reduce"].eq(0)]):
         rows = panel[panel["devices"] == panel["devices"].max()]
-        most, least = rows.loc[rows["moved_bytes"].idxmax()], rows.loc[rows["moved_bytes"].idxmin()]
+        most, least = _most(rows, "moved_bytes"), _most(rows, "moved_bytes", -1)
         found.append((most["moved_bytes"] / least["moved_bytes"], name, most, least))
     if not found:
         return None
@@ -114,23 +136,30 @@ def bytes_finding(table: pd.DataFrame) -> str | None:
 
 
 SETTLED = 0.05
-"""A step counts as settled from where the largest rank's times stay within this share of the timed median."""
 
 
-def settled_step(times: Sequence[float], timed_from: int, median: float) -> int:
-    """The first step after which every warm-up step lies within 5% of the timed median; `timed_from` if only then."""
-    step = timed_from
+def settled_step(times: Sequence[float], warmup: int, median: float) -> int:
+    """How many of the first `warmup` steps come before all others of them lie within 5% of the timed median."""
+    step = warmup
     while step > 0 and abs(times[step - 1] / median - 1) <= SETTLED:
         step -= 1
     return step
 
 
-def warmup_finding(first_ratios: Sequence[float], settled: Sequence[int]) -> str | None:
-    """How slow the first step is and when steps settle; ratios of the first step to the median timed step, one a Run."""
+def warmup_finding(first_ratios: Sequence[float], settled: Sequence[int], warmup: int) -> str | None:
+    """How slow the first step is and when times settle; `first_ratios`: first step over median timed step, one a Run.
+
+    Times that are not settled when the warm-up of `warmup` steps ends are said to be so.
+    """
     if not first_ratios:
         return None
     low, high = (f"{value:.{decimals(value, 2)}f}" for value in (min(first_ratios), max(first_ratios)))
     ratio = low if low == high else f"{low} to {high}"
     if max(settled) == 0:
         return f"Steps are steady from the first: it takes {ratio} times a timed step"
-    return f"The first step takes {ratio} times as long as a timed one; times settle after {plural(max(settled), 'step')}"
+    after = (
+        f"times settle after {plural(max(settled), 'step')}"
+        if max(settled) < warmup
+        else f"after {plural(warmup, 'step')} times still change"
+    )
+    return f"The first step takes {ratio} times as long as a timed one; {after}"

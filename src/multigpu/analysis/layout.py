@@ -55,7 +55,7 @@ def grid_of_axes(
 
 def name_panel(ax: Axes, name: str) -> None:
     """The panel's name above it, in as many lines as its width needs."""
-    width = ax.get_position().width * ax.figure.get_figwidth()
+    width = ax.get_window_extent().width / 72
     ax.set_title(textwrap.fill(name, int(width * 12.5)), pad=8, linespacing=1.2)
 
 
@@ -104,7 +104,7 @@ def gaps(table: pd.DataFrame) -> str:
     for name, panel in panels(table):
         for _, row in panel[panel["n"] == 0].iterrows():
             on = devices_text(row["devices"], row["device_type"])
-            parts.append(f"{line_name(row, table)} on {on}, {name} ({why_missing(row.to_dict())})")
+            parts.append(f"{line_name(row, table)} on {on}, {name} ({why_missing(row)})")
     return f" Missing: {'; '.join(parts)}." if parts else ""
 
 

@@ -70,6 +70,11 @@ def _key(row: Any, columns: Sequence[str]) -> Key:
     return tuple(None if pd.isna(row[c]) else row[c] for c in columns)
 
 
+def job_of(row: Any) -> Key:
+    """What one device does in a step of this row's Run: equal for two rows of one job (`JOB`)."""
+    return _key(row, JOB)
+
+
 def _joined(values: pd.Series) -> str:
     """The distinct values that are not empty, in order, comma-joined."""
     return ", ".join(dict.fromkeys(str(v) for v in values.dropna() if str(v)))
@@ -170,9 +175,9 @@ class _Baselines:
             self._points[point] = repeats
             if first["devices"] == 1:
                 self._points.setdefault(_with(point, scaling="either"), repeats)
-                held = self._best.get(_key(first, JOB))
+                held = self._best.get(job_of(first))
                 if held is None or repeats.rate > held[0].rate:
-                    self._best[_key(first, JOB)] = (repeats, f"{first['placement']}, {first['framework']}, {first['execution']}")
+                    self._best[job_of(first)] = (repeats, f"{first['placement']}, {first['framework']}, {first['execution']}")
 
     def of(self, row: Any) -> Repeats | None:
         return self._points.get(_key(row, POINT))
@@ -183,7 +188,7 @@ class _Baselines:
         return self._points.get(key) or self._points.get(_with(key, scaling="either"))
 
     def best_single(self, row: Any) -> tuple[Repeats | None, str]:
-        return self._best.get(_key(row, JOB), (None, ""))
+        return self._best.get(job_of(row), (None, ""))
 
     def ceiling(self, row: Any) -> Repeats | None:
         return self._points.get(_with(_key(row, POINT), placement="independent"))

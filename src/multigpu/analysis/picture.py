@@ -90,6 +90,7 @@ def svg_text(figure: Figure, name: str) -> str:
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
     text = text.replace(INK, "currentColor").replace("'DejaVu Sans'", FONTS)
+    text = text.replace("*{stroke", f"#{name}-figure_1 *{{stroke")
     for pattern in (r'\bid="', r"url\(#", r'href="#'):
         text = re.sub(pattern, lambda found: found.group(0) + name + "-", text)
     return "\n".join(line.rstrip() for line in text.splitlines() if line.strip()) + "\n"

@@ -86,6 +86,7 @@ def title(placement: str) -> str:
 
 
 RC: Any = {
+    "figure.dpi": 72,
     "figure.facecolor": "none",
     "savefig.facecolor": "none",
     "axes.facecolor": "none",

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
+
+Row = Any
+"""A row of a frame: a Series or a dictionary, by column name."""
 
 MODEL_NAMES = {
     "nmt000": "NMT of 000",
@@ -82,8 +85,11 @@ def rate_text(rate: float, low: float = math.nan, high: float = math.nan, unit: 
     if missing(rate):
         return "not measured"
     factor, letter = scaled(rate)
-    form = f",.{decimals(rate / factor)}f"
-    return with_interval(f"{rate / factor:{form}}{letter} {UNIT_NAMES[unit]}", low / factor, high / factor, form)
+    places = max(0, 2 - math.floor(math.log10(rate / factor))) if rate else 0
+    step = 10.0 ** max(0, math.floor(math.log10(rate / factor)) - 2) if rate else 1.0  # three digits: 296,698 reads 297,000
+    values = [round(value / factor / step) * step if step > 1 and not missing(value) else value / factor for value in (rate, low, high)]
+    form = f",.{places}f"
+    return with_interval(f"{values[0]:{form}}{letter} {UNIT_NAMES[unit]}", values[1], values[2], form)
 
 
 def percent_text(share: float, low: float = math.nan, high: float = math.nan) -> str:
@@ -110,7 +116,7 @@ def bytes_unit(largest: float) -> tuple[float, str]:
     return next(((2.0**power, unit) for power, unit in ((30, "GiB"), (20, "MiB"), (10, "KiB")) if largest >= 2.0**power), (1.0, "B"))
 
 
-def why_missing(row: Mapping[str, Any] | None) -> str:
+def why_missing(row: Row | None) -> str:
     """Why a cell has no figure, from its row's status and reason; of no row, "not measured"."""
     if row is None:
         return "not measured"
@@ -119,7 +125,12 @@ def why_missing(row: Mapping[str, Any] | None) -> str:
     return f"{words}: {reason}" if reason else words
 
 
-def field_text(row: Mapping[str, Any], field: str) -> str:
+def status_text(row: Row | None) -> str:
+    """Why a cell has no figure, in two or three words; the reason itself stands elsewhere."""
+    return why_missing(None if row is None else {"status": row["status"]})
+
+
+def field_text(row: Row, field: str) -> str:
     """One field of a Run in words; empty where it has no meaning for the Run."""
     value = row[field]
     if missing(value) or value == "":
@@ -169,7 +180,7 @@ def telling(table: pd.DataFrame, fields: Sequence[str] = TELLING) -> dict[str, l
     return found
 
 
-def describe(row: Mapping[str, Any], fields: Sequence[str]) -> str:
+def describe(row: Row, fields: Sequence[str]) -> str:
     """The row's fields in words, comma-joined."""
     return ", ".join(text for field in fields if (text := field_text(row, field)))
 
@@ -177,7 +188,7 @@ def describe(row: Mapping[str, Any], fields: Sequence[str]) -> str:
 def constants(table: pd.DataFrame, fields: Sequence[str] = TELLING) -> str:
     """In words, what all rows have in common."""
     same = [field for field in fields if table[field].nunique(dropna=False) == 1]
-    return describe({str(name): value for name, value in table.iloc[0].items()}, same) if len(table) else ""
+    return describe(table.iloc[0], same) if len(table) else ""
 
 
 def repeats_text(table: pd.DataFrame) -> str:

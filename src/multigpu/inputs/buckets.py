@@ -51,8 +51,5 @@ def plan_epoch(buckets: np.ndarray, shard_sizes: Sequence[int]) -> np.ndarray:
             rank = (rank + 1) % len(shard_sizes)
     for queue in waiting:
         taken += queue
-    missing = -len(taken) % joined
-    if missing:
-        last = set(taken[-(joined - missing) :])
-        taken += [sentence for sentence in taken[: 2 * joined] if sentence not in last][:missing]
+    taken += taken[: -len(taken) % joined]
     return np.array(taken, dtype=np.int32).reshape(-1, joined)

@@ -26,4 +26,5 @@ def resize(images: np.ndarray, size: int) -> np.ndarray:
 def standardise(images: np.ndarray, mean: tuple[float, ...], deviation: tuple[float, ...]) -> np.ndarray:
     """(images - mean) / deviation for each channel of (B, C, h, w), float32."""
     shape = (1, -1, 1, 1)
-    return (images - np.array(mean, dtype=np.float32).reshape(shape)) / np.array(deviation, dtype=np.float32).reshape(shape)
+    centred = images.astype(np.float32) - np.array(mean, dtype=np.float32).reshape(shape)
+    return centred / np.array(deviation, dtype=np.float32).reshape(shape)

@@ -63,6 +63,7 @@ class DrawnText:
         self.label, self.period = label, period
         self._sizes, self._seed, self._words = run.shard_sizes, run.seed, sequence_length
         self._vocabularies = _vocabulary_sizes(model)
+        self._buckets = [law.draw_buckets(np.random.default_rng([run.seed, rank, 0])) for rank in range(len(self._sizes))]
         self._lengths = lru_cache(maxsize=2 * len(self._sizes))(self._draw_lengths)
         self.capacity = capacity_of(TextShape.of(*self._lengths(step, rank)) for step in range(period) for rank in range(len(self._sizes)))
         self.fingerprint = fingerprint(LAYOUT_VERSION, label, sequence_length, run.seed, *self._vocabularies)
@@ -72,8 +73,8 @@ class DrawnText:
         sentences = self._sizes[rank]
         if self._words is not None:
             return np.full((2, sentences), self._words)
-        bucket = law.draw_buckets(np.random.default_rng([self._seed, rank, 0]))[step]
-        return np.stack(law.draw_lengths(np.random.default_rng([self._seed, rank, 1, step]), int(bucket), sentences))
+        bucket = int(self._buckets[rank][step])
+        return np.stack(law.draw_lengths(np.random.default_rng([self._seed, rank, 1, step]), bucket, sentences))
 
     def batch(self, step: int, rank: int) -> Batch:
         """The shard of `rank` in step `step`."""

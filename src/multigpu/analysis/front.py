@@ -1,0 +1,207 @@
+"""The front page: three findings, the headline picture, the machine and what is missing; each computed from Records or absent.
+
+A finding rests on headline points alone (n >= 5 over two launches) and on intervals that do not overlap.
+`fragments(frame)` gives all parts; the functions without arguments read the repository's Records (`multigpu.report` calls them).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+
+import pandas as pd
+
+from multigpu import paths
+from multigpu.analysis.figure_scaling import figure_scaling
+from multigpu.analysis.findings import line_name, panels, widest
+from multigpu.analysis.frame import frame_of
+from multigpu.analysis.machines import machine_line, machines
+from multigpu.analysis.metrics import job_of, label_missing, scaling_table
+from multigpu.analysis.picture import Picture, shown
+from multigpu.analysis.style import title
+from multigpu.analysis.wording import MODEL_NAMES, device_word, devices_text, percent_text, plural, rate_text, ratio_text, why_missing
+from multigpu.claims import evaluate_all, scoreboard_svg, to_html_table
+from multigpu.record import RecordStore
+
+FINDINGS = 3
+NO_FINDING = "No finding yet: a finding needs five repeats over two launches, and intervals that do not overlap."
+
+
+def front_frame(frame: pd.DataFrame) -> pd.DataFrame:
+    """The rows of the machine that the front page speaks of: GPUs before CPUs, then the one with most measured rows."""
+    if frame.empty:
+        return frame
+    ok = frame["status"].eq("ok").groupby([frame["device_type"], frame["machine"]]).sum()
+    kind, machine = max(ok.index, key=lambda name: (name[0] == "cuda" and ok[name] > 0, ok[name]))
+    return frame[(frame["machine"] == machine) & (frame["device_type"] == kind)]
+
+
+def headline_table(frame: pd.DataFrame) -> pd.DataFrame:
+    """The scaling table's points that a finding may rest on: tier headline."""
+    table = scaling_table(frame)
+    return table[table["tier"] == "headline"]
+
+
+def gain(table: pd.DataFrame) -> str | None:
+    """What the most devices give at best, of each workload the job with the highest throughput."""
+    parts = []
+    rows = table[(table["placement"] != "independent") & (table["devices"] > 1) & table["speedup_best_low"].notna()]
+    rows = rows[rows["devices"] == rows["devices"].max()]
+    for _, group in rows.groupby("workload", sort=False):
+        row = group.sort_values("rate").iloc[-1]
+        name = next(name for name, panel in panels(table) if row.name in panel.index)
+        rate = rate_text(row["rate"], row["rate_low"], row["rate_high"], row["unit"])
+        times = ratio_text(row["speedup_best"], row["speedup_best_low"], row["speedup_best_high"])
+        parts.append(f"{name}: {rate} with {line_name(row, table)}, {times} the best single {device_word(row['device_type'])}")
+    return f"**What {devices_text(rows['devices'].iloc[0], rows['device_type'].iloc[0])} give:** {'; '.join(parts)}." if parts else None
+
+
+def price(table: pd.DataFrame) -> str | None:
+    """What the placement costs: the slowest against the fastest, where that ratio is largest."""
+    found = widest(table, "rate")
+    if found is None:
+        return None
+    name, best, worst = found
+    on = devices_text(best["devices"], best["device_type"])
+    fast, slow = (rate_text(row["rate"], row["rate_low"], row["rate_high"], row["unit"]) for row in (best, worst))
+    return (
+        f"**What a placement costs:** {name} on {on} trains {slow} with {title(worst['placement'])} and {fast} with "
+        f"{title(best['placement'])}: {percent_text(worst['rate'] / best['rate'])} of the speed."
+    )
+
+
+def batch(table: pd.DataFrame) -> str | None:
+    """What a larger batch gives: the largest rise of efficiency between two batches of one model and placement."""
+    rows = table[
+        (table["placement"] != "independent") & (table["devices"] > 1) & (table["scaling"] == "weak") & table["efficiency_low"].notna()
+    ]
+    rows = rows[rows["devices"] == rows["devices"].max()]
+    found = []
+    same = ["machine", "model", "placement", "framework", "inputs", "sequence_length", "precision", "execution", "layout", "timing_version"]
+    for _, group in rows.groupby(same, dropna=False, sort=False):
+        small, large = (group.sort_values("batch_size").iloc[index] for index in (0, -1))
+        if large["efficiency_low"] > small["efficiency_high"]:
+            found.append((large["efficiency"] - small["efficiency"], small, large))
+    if not found:
+        return None
+    _, small, large = max(found, key=lambda item: item[0])
+    word, on = device_word(large["device_type"]), devices_text(large["devices"], large["device_type"])
+    few, many = (percent_text(row["efficiency"], row["efficiency_low"], row["efficiency_high"]) for row in (small, large))
+    return (
+        f"**What a larger batch gives:** {MODEL_NAMES.get(large['model'], large['model'])} with {line_name(large, table)} on {on} reaches "
+        f"{few} of perfect scaling at batch {small['batch_size']} a {word} and {many} at {large['batch_size']}."
+    )
+
+
+def merging(table: pd.DataFrame) -> str | None:
+    """What merging costs the best placement against independent replicas on the same devices, where it costs most."""
+    rows = table[(table["placement"] != "independent") & (table["devices"] > 1) & table["ceiling_ratio_low"].notna()]
+    rows = rows[(rows["devices"] == rows["devices"].max()) & rows["ceiling_ratio_high"].lt(1)]
+    if rows.empty:
+        return None
+    best = rows.loc[rows.groupby(["model", "batch_size"], sort=False)["ceiling_ratio"].idxmax()]
+    row = best.sort_values("ceiling_ratio").iloc[0]
+    name = next(name for name, panel in panels(table) if row.name in panel.index)
+    share = percent_text(row["ceiling_ratio"], row["ceiling_ratio_low"], row["ceiling_ratio_high"])
+    on = devices_text(row["devices"], row["device_type"])
+    return f"**What merging costs:** {name} on {on} with {line_name(row, table)} reaches {share} of the speed of independent replicas."
+
+
+CANDIDATES: tuple[Callable[[pd.DataFrame], str | None], ...] = (gain, price, batch, merging)
+"""In order of interest; the front page shows the first three that the data support."""
+
+
+def findings_of(frame: pd.DataFrame) -> list[str]:
+    """At most three findings, each one sentence with figures and intervals."""
+    table = headline_table(front_frame(frame))
+    found = [candidate(table) for candidate in CANDIDATES] if len(table) else []
+    return [sentence for sentence in found if sentence][:FINDINGS]
+
+
+def missing_of(frame: pd.DataFrame) -> str:
+    """What the front page cannot say and why: statuses that are not ok, and what was measured once."""
+    if frame.empty:
+        return "Nothing has been measured yet."
+    table = scaling_table(front_frame(frame))
+    lost = table[table["n"] == 0]
+    whys = dict.fromkeys(why_missing(row).split(":")[0] for _, row in lost.iterrows())
+    parts = [f"{plural(len(lost), 'point')} of {len(table)} without a figure ({', '.join(whys)})"] if len(lost) else []
+    once = int((table["tier"] == "screening").sum())
+    parts += [f"{plural(once, 'point')} of {len(table)} measured too few times for a finding (screening)"] if once else []
+    return f"{'; '.join(parts)}." if parts else ""
+
+
+def headline_picture(frame: pd.DataFrame) -> Picture:
+    """The headline picture: efficiency against the best single device, of the jobs that have headline points, else of all."""
+    own = front_frame(frame)
+    jobs = {job_of(row) for _, row in headline_table(own).iterrows()}
+    chosen = own[[job_of(row) in jobs for _, row in label_missing(own).iterrows()]] if jobs else own
+    return figure_scaling(chosen, "efficiency", "best")
+
+
+def fragments(frame: pd.DataFrame, machine: str = "") -> dict[str, str]:
+    """The front page's parts as Markdown or HTML: "findings", "headline_figure", "machine", "missing".
+
+    Args:
+        machine: the machine's line, if known (see `machines.machine_line`); else what the frame says of it.
+    """
+    own, found, picture = front_frame(frame), findings_of(frame), headline_picture(frame)
+    row = own.iloc[0] if len(own) else None
+    known = "" if row is None else f"{row['machine']} ({', '.join(filter(None, [row['gpu'], row['cpu']]))})"
+    return {
+        "findings": "\n".join(f"{index}. {sentence}" for index, sentence in enumerate(found, 1)) or NO_FINDING,
+        "headline_figure": shown(picture, "headline", picture.data).html,
+        "machine": machine or known,
+        "missing": missing_of(frame),
+    }
+
+
+# What `multigpu.report` asks for, each from the repository's Records; None while there is no Record.
+
+
+@lru_cache(maxsize=1)
+def _read(root: Path, _stamp: tuple[tuple[str, int], ...]) -> tuple[pd.DataFrame, dict[str, str]]:
+    records = list(RecordStore(root))
+    return frame_of(records), {name: machine_line(machine) for name, machine in machines(records).items()}
+
+
+def _records() -> tuple[pd.DataFrame, dict[str, str]]:
+    """The frame and the machines' lines; read again only when a file of the store has changed."""
+    stamp = tuple((str(path), path.stat().st_mtime_ns) for path in sorted(paths.RUNS.glob("*/*.json.gz")))
+    return _read(paths.RUNS, stamp)
+
+
+def machine() -> str | None:
+    """One line that names the machines of the Records, the front page's own first."""
+    frame, lines = _records()
+    if frame.empty:
+        return None
+    own = front_frame(frame)["machine"].iloc[0]
+    others = [name for name in lines if name != own]
+    return f"Measured on {lines[own]}." + (f" Other Records: {', '.join(others)}." if others else "")
+
+
+def findings() -> str | None:
+    """The findings as a list, and what is missing."""
+    frame, _ = _records()
+    if frame.empty:
+        return None
+    parts = fragments(frame)
+    return parts["findings"] + (f"\n\n{{.muted}}\n{parts['missing']}" if parts["missing"] else "")
+
+
+def headline() -> str | None:
+    """The headline picture with its caption and data."""
+    frame, _ = _records()
+    return None if frame.empty else fragments(frame)["headline_figure"]
+
+
+def scoreboard() -> str | None:
+    """One cell a claim; without Records every claim is open."""
+    return f'<figure class="picture">\n{scoreboard_svg(evaluate_all(_records()[0]))}</figure>\n'
+
+
+def claims() -> str | None:
+    """The table of all claims."""
+    return f'<div class="wide">\n{to_html_table(evaluate_all(_records()[0]))}</div>\n'

@@ -1,0 +1,8 @@
+"""Property tests: the same examples in every run, and no time limit an example, since machines that test are often busy."""
+
+from __future__ import annotations
+
+from hypothesis import settings
+
+settings.register_profile("inputs", derandomize=True, deadline=None)
+settings.load_profile("inputs")
