@@ -40,8 +40,9 @@ def diagnose(store: RecordStore) -> Iterator[str]:
         yield "GPUs        none: Runs need device_type 'cpu', where processes stand in for devices"
     for framework in ("torch", "tensorflow"):
         yield f"{framework:<11} {framework_version(framework)}"
-    runnable = ", ".join(f"{p.name} ({'/'.join(p.frameworks)}; {'/'.join(p.executions)})" for p in placements().values())
-    yield f"placements  {runnable}"
+    for placement in placements().values():
+        ways = "; ".join(f"{e.framework}, {e.processes} process, {'/'.join(e.executions)}" for e in placement.engines)
+        yield f"placement   {placement.name}: {ways}"
     for workload in workloads().values():
         yield f"workload    {workload.name}: {', '.join(workload.models)}; inputs {', '.join(workload.inputs)}"
     missing = [f"{part} (for {use})" for part, use in PARTS.items() if importlib.util.find_spec(part) is None]

@@ -12,12 +12,14 @@ from multigpu.workloads import find_model, workloads
 from multigpu.workloads.base import Model
 
 Precision = Literal["fp64", "fp32", "tf32", "bf16"]
-Execution = Literal["eager", "compiled", "captured", "compiled_captured"]
+Execution = Literal["eager", "compiled", "captured", "compiled_captured", "graph", "xla"]
+"""PyTorch runs the first four, TensorFlow eager, graph (one `tf.function`) and xla."""
 
 
 class Run(BaseModel):
     """Workload x placement x framework x devices x batch x precision x execution x seed.
 
+    processes: one a device, or one that dispatches for all devices.
     batch_size: of each device under weak scaling, of all devices together under strong scaling (shards then differ by
         at most one; the first take the remainder).
     data: paths that the input reads (two text files, one folder), for inputs that take paths.
@@ -35,6 +37,7 @@ class Run(BaseModel):
     framework: Literal["torch", "tensorflow"] = "torch"
     device_type: Literal["cuda", "cpu"] = "cuda"
     devices: int = Field(default=1, ge=1)
+    processes: Literal["per_device", "one"] = "per_device"
     batch_size: int = Field(ge=1)
     scaling: Literal["weak", "strong"] = "weak"
     inputs: str = "synthetic"
@@ -68,7 +71,7 @@ class Run(BaseModel):
             raise ValueError("precision 'tf32' exists on GPUs only: choose fp64, fp32 or bf16 on device_type 'cpu'")
         if self.device_type == "cuda" and self.precision == "fp64":
             raise ValueError("precision 'fp64' serves the equivalence tests on CPUs only: choose fp32, tf32 or bf16 on device_type 'cuda'")
-        reason = unsupported_reason(placement, self.framework, self.execution)
+        reason = unsupported_reason(placement, self.framework, self.processes, self.execution)
         if reason:
             raise ValueError(reason)
         return self
@@ -87,12 +90,17 @@ class Run(BaseModel):
 
     @property
     def digest(self) -> str:
-        """A hash of every field: two Runs with one digest are the same point."""
-        return hashlib.sha256(self.model_dump_json().encode()).hexdigest()[:16]
+        """A hash of every field: two Runs with one digest are the same point.
+
+        Fields at their defaults are left out, so that a field added later (whose default says what was done before) leaves
+        the keys of older Records as they are.
+        """
+        return hashlib.sha256(self.model_dump_json(exclude_defaults=True).encode()).hexdigest()[:16]
 
     def label(self) -> str:
         """A short name for progress bars and messages."""
-        return f"{self.model} {self.placement} {self.framework} x{self.devices} b{self.batch_size} {self.precision} {self.execution}"
+        how = f"{self.framework}{' (one process)' if self.processes == 'one' else ''} {self.execution}"
+        return f"{self.model} {self.placement} {how} x{self.devices} b{self.batch_size} {self.precision}"
 
 
 def build_run(**fields: Any) -> Run:

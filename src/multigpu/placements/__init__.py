@@ -31,11 +31,16 @@ def find_placement(name: str) -> Placement:
     return placements()[name]
 
 
-def unsupported_reason(placement: Placement, framework: str, execution: str) -> str | None:
+def unsupported_reason(placement: Placement, framework: str, processes: str, execution: str) -> str | None:
     """Why this placement cannot run so, or None if it can."""
-    if framework not in placement.frameworks:
+    engines = [engine for engine in placement.engines if engine.framework == framework]
+    if not engines:
         return f"placement {placement.name!r} does not exist in {framework!r}: it exists in {', '.join(placement.frameworks)}"
-    if execution not in placement.executions:
-        why = placement.refusals.get(execution)
-        return f"placement {placement.name!r} does not run {execution!r}: " + (why or f"it runs {', '.join(placement.executions)}")
+    shaped = [engine for engine in engines if engine.processes == processes]
+    if not shaped:
+        shapes = ", ".join(engine.processes for engine in engines)
+        return f"placement {placement.name!r} does not run in {framework!r} with processes {processes!r}: it runs with {shapes}"
+    if not any(execution in engine.executions for engine in shaped):
+        why = placement.refusals.get(execution) or f"it runs {', '.join(form for engine in shaped for form in engine.executions)}"
+        return f"placement {placement.name!r} does not run {execution!r} in {framework!r}: {why}"
     return None

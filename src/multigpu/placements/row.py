@@ -28,6 +28,19 @@ class Semantics(BaseModel):
     tolerance: float = 0.0
 
 
+class Engine(BaseModel):
+    """One way in which a framework carries a placement out.
+
+    processes: one process that dispatches for all devices, or one a device.
+    executions: the forms of execution that it allows.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    framework: Literal["torch", "tensorflow"] = "torch"
+    processes: Literal["one", "per_device"] = "per_device"
+    executions: tuple[str, ...] = ("eager",)
+
+
 class Placement(BaseModel):
     """Where each part of a training step lives and what travels between the parts.
 
@@ -36,8 +49,7 @@ class Placement(BaseModel):
     merge, slots, update: where gradients are summed, optimiser state lives and the update runs.
     travels: what an embedding sends to a replica each step.
     overlap: whether merging starts before backward has ended.
-    processes: one process that dispatches for all devices, or one a device.
-    executions: which forms of execution the placement allows; `refusals` says why not for the others.
+    engines: who carries the placement out, and how; `refusals` says why a form of execution is not among theirs.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -55,11 +67,19 @@ class Placement(BaseModel):
     update: Home
     travels: Literal["nothing", "rows", "tables"]
     overlap: bool = False
-    processes: Literal["one", "per_device"] = "per_device"
     semantics: Semantics = Semantics()
-    frameworks: tuple[Literal["torch", "tensorflow"], ...] = ("torch",)
-    executions: tuple[str, ...] = ("eager",)
+    engines: tuple[Engine, ...] = (Engine(),)
     refusals: dict[str, str] = {}
+
+    @property
+    def frameworks(self) -> tuple[str, ...]:
+        """Frameworks in which the placement exists."""
+        return tuple(dict.fromkeys(engine.framework for engine in self.engines))
+
+    @property
+    def executions(self) -> tuple[str, ...]:
+        """Forms of execution that some engine allows."""
+        return tuple(dict.fromkeys(form for engine in self.engines for form in engine.executions))
 
     @model_validator(mode="after")
     def _consistent(self) -> Placement:

@@ -15,8 +15,8 @@ def build_trainer(context: Context) -> Trainer:
         Unsupported: the row asks for what this engine does not do.
     """
     placement = context.placement
-    if placement.processes == "one" and context.replicas > 1:
-        raise Unsupported(f"placement {placement.name!r} dispatches from one process, which this engine does not do")
+    if context.run.processes == "one":
+        raise Unsupported(f"placement {placement.name!r} is asked to dispatch from one process, which this engine does not do")
     if placement.variables == "replica" and placement.embeddings == "replica":
         return ReplicatedTrainer(context)
     if "replica" in (placement.variables, placement.embeddings):

@@ -1,0 +1,183 @@
+"""Figures: drawn from any frame, titled by what the data support, saved byte for byte the same."""
+
+import re
+
+import pandas as pd
+import pytest
+
+from multigpu.analysis.documents import experiment_of
+from multigpu.analysis.figures import figure_bytes, figure_scaling, figure_steps, figure_throughput, save, shown
+from multigpu.analysis.frame import frame_of, step_times
+from multigpu.analysis.layout import spread_labels
+from multigpu.record import RecordStore
+from tests.analysis.planted import SHARES, screening, study
+from tests.factory import make_record, plant
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    return plant(RecordStore(tmp_path_factory.mktemp("runs")), study())
+
+
+@pytest.fixture(scope="module")
+def frame(store):
+    return frame_of(store)
+
+
+PUBLISHED = pd.DataFrame(
+    {
+        "experiment": ["Exp5", "Exp5"],
+        "batch_size": [128, 128],
+        "gpus": [1, 4],
+        "total_time_s": [44.5, 92.6],
+        "words_per_s": [28_895.5, 55_550.5],
+        "speedup": [None, 1.92],
+    }
+)
+
+
+def every_figure(frame, steps):
+    return {
+        "scaling": figure_scaling(frame),
+        "speedup": figure_scaling(frame, "speedup", "best"),
+        "throughput": figure_throughput(frame, PUBLISHED),
+        "steps": figure_steps(frame, steps),
+        "bytes": figure_bytes(frame),
+    }
+
+
+def test_every_figure_says_what_it_shows(frame, store):
+    for name, picture in every_figure(frame, step_times(store, frame["key"])).items():
+        assert picture.finding, name
+        assert "eak scaling" in picture.caption and "8x-nvidia-h200" in picture.caption, name
+        assert picture.alt and len(picture.data), name
+        labels = [ax.get_xlabel() for ax in picture.axes]
+        assert len(labels) == 3 and all("weak scaling" in label for label in labels), name
+        assert all(len(ax.get_lines()) <= 40 for ax in picture.axes), name
+
+
+@pytest.mark.parametrize("draw", [figure_scaling, figure_throughput, figure_bytes, lambda f: figure_steps(f, step_times("nowhere", []))])
+def test_without_records_a_figure_says_so(draw):
+    picture = draw(frame_of([]))
+    assert picture.finding == "" and "no Record" in picture.alt
+    assert "<svg" in shown(picture, "nothing", picture.data).html
+
+
+def test_titles_follow_the_data(frame):
+    assert figure_scaling(frame).finding == "NMT of 000: on 8 GPUs ddp reaches 72% of perfect scaling, Exp2 16%"
+    turned = {**SHARES, "exp2": SHARES["ddp"], "ddp": SHARES["exp2"]}
+    finding = figure_scaling(frame_of(study(shares=turned))).finding
+    assert "Exp2 reaches" in finding and finding.endswith("ddp 16%")
+
+
+def test_data_that_support_no_finding_get_no_title():
+    frame = frame_of(screening())
+    assert figure_scaling(frame).finding == ""
+    assert figure_throughput(frame).finding == ""
+    assert "screening" in figure_scaling(frame).caption
+
+
+def test_overlapping_intervals_are_no_difference():
+    same = {name: SHARES["ddp"] for name in ("ddp", "exp4", "exp2")}
+    assert "do not tell the placements apart" in figure_scaling(frame_of(study(shares=same))).finding
+
+
+def test_a_missing_point_is_explained(frame):
+    for picture in (figure_scaling(frame), figure_throughput(frame), figure_bytes(frame)):
+        assert "Missing: Exp2 on 8 GPUs" in picture.caption and "out of memory: 150 GiB wanted, 128 there" in picture.caption
+
+
+def test_lengths_start_at_zero(frame):
+    for picture in (figure_bytes(frame), figure_scaling(frame, "speedup")):
+        assert all(ax.get_xlim()[0] == 0 for ax in picture.axes)
+    assert all(ax.get_ylim()[0] == 0 for ax in figure_scaling(frame).axes)
+
+
+def test_at_most_seven_lines_a_panel():
+    names = ["ddp", "independent", "exp2", "exp4"]
+    records = [
+        make_record(name, count, framework="torch", seed=0).model_copy(update={"key": f"{name}{framework}{count}"})
+        for name in names
+        for count in (1, 2)
+        for framework in ("torch",)
+    ]
+    frame = frame_of(records)
+    frame = pd.concat([frame, frame.assign(framework="tensorflow", key=frame["key"] + "t")], ignore_index=True)
+    picture = figure_scaling(frame)
+    assert len({(p, f) for p, f in zip(picture.data["placement"], picture.data["framework"], strict=True)}) == 8
+    assert "Not drawn: Exp2, tensorflow" in picture.caption
+
+
+def test_the_documents_figure_is_drawn_where_one_exists(frame):
+    picture = figure_throughput(frame, PUBLISHED)
+    theirs = picture.data[picture.data["source"] != "Records"]
+    assert theirs[["placement", "devices", "units_per_s"]].values.tolist() == [["exp4", 1, 28_895.5], ["exp4", 4, 55_550.5]]
+    assert "Hollow" in picture.caption
+    assert "Hollow" not in figure_throughput(frame).caption
+
+
+def test_which_experiment_a_point_rebuilds():
+    rows = [
+        (dict(placement="exp4"), "Exp5"),
+        (dict(placement="exp2"), ""),
+        (dict(placement="exp4", sequence_length=50), ""),
+        (dict(placement="exp2", sequence_length=None, inputs="lengths_000"), "Exp2"),
+        (dict(placement="ddp", sequence_length=None, inputs="lengths_000"), ""),
+        (dict(placement="exp4", scaling="strong"), ""),
+        (dict(placement="exp4", workload="cnn"), ""),
+    ]
+    for fields, experiment in rows:
+        assert experiment_of(frame_of([make_record(**fields)]).iloc[0]) == experiment, fields
+
+
+def test_bytes_compare_copies_only():
+    # an all-reduce counts what is handed in, a copy what travels: no ratio of the two
+    finding = figure_bytes(frame_of([make_record("ddp", 4), make_record("exp2", 4)])).finding
+    assert "Exp2 copies" in finding and "ddp" not in finding
+
+
+def test_warm_up_is_measured_shaded_and_settles(frame, store):
+    picture = figure_steps(frame, step_times(store, frame["key"]))
+    assert picture.finding == "The first step takes 30 times as long as a timed one; times settle after 3 steps"
+
+
+def test_saving_twice_gives_the_same_bytes(frame, tmp_path):
+    for folder in ("a", "b"):
+        save(figure_scaling(frame), "scaling", folder=tmp_path / folder)
+    for suffix in ("svg", "csv"):
+        assert (tmp_path / f"a/scaling.{suffix}").read_bytes() == (tmp_path / f"b/scaling.{suffix}").read_bytes()
+    svg = (tmp_path / "a/scaling.svg").read_text()
+    assert "currentColor" in svg and "#1a1b1c" not in svg and "<metadata" not in svg and "prefers-color-scheme:dark" in svg
+    assert pd.read_csv(tmp_path / "a/scaling.csv")["efficiency"].max() == pytest.approx(1)
+
+
+def test_what_a_page_shows_is_self_contained(frame, tmp_path):
+    html = save(figure_scaling(frame), "scaling", folder=tmp_path).html
+    assert 'role="img" aria-label="Lines of efficiency' in html
+    assert "<figcaption>Efficiency: units/s" in html and 'download="scaling.csv"' in html
+    links = [link for link in re.findall(r'(?:href|src)="([^"]*)"', html) if not link.startswith(("#", "data:"))]
+    assert links == []
+    assert "\n\n" not in html
+    ids = re.findall(r'\bid="([^"]*)"', html)
+    assert all(name.startswith("scaling") for name in ids)
+    # a style inside an SVG that stands in a page would reach the whole page
+    assert re.findall(r"<style[^>]*>(.*?)</style>", html) == ["#scaling-figure_1 *{stroke-linejoin: round; stroke-linecap: butt}"]
+
+
+@pytest.mark.parametrize("name", ["../escape", "", "a b", "1st"])
+def test_a_figure_needs_a_plain_name(frame, tmp_path, name):
+    with pytest.raises(ValueError, match="is no name for a figure"):
+        save(figure_bytes(frame), name, folder=tmp_path)
+
+
+def test_a_folder_that_cannot_be_written_is_one_sentence(frame, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ValueError, match="cannot be written"):
+        save(figure_bytes(frame), "bytes", folder=tmp_path / "file")
+
+
+def test_labels_move_apart_and_stay_inside():
+    assert spread_labels([0.5, 0.5], 0.1, 0, 1) == pytest.approx([0.45, 0.55])
+    assert spread_labels([0.9, 0.1], 0.1, 0, 1) == [0.9, 0.1]
+    placed = spread_labels([0.98, 0.99, 1.0], 0.1, 0, 1)
+    assert max(placed) <= 1 and min(b - a for a, b in zip(placed, placed[1:], strict=False)) == pytest.approx(0.1, abs=0.01)

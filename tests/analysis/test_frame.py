@@ -1,0 +1,149 @@
+"""The frame: one row a Record, all columns always, nothing that contradicts itself."""
+
+import json
+
+import pandas as pd
+import pytest
+
+from multigpu.analysis.frame import COLUMNS, MEASURED, check_frame, export, frame_of, load_frame, step_times
+from multigpu.record import RecordStore
+from tests.factory import make_machine, make_record, plant
+
+
+@pytest.fixture
+def store(tmp_path):
+    records = [make_record(), make_record("exp2", status="timeout", reason="300 s"), make_record(device_type="cpu", precision="fp32")]
+    return plant(RecordStore(tmp_path), records)
+
+
+def test_columns_by_hand():
+    record = make_record(
+        devices=2,
+        units_per_s=1000.0,
+        timed_steps=4,
+        warmup_steps=1,
+        batch_size=10,
+        measurement={
+            "wall_s": 8.0,
+            "units": 6000,
+            "padded_units": 8000,
+            "event_time_s": [7.0, 9.0],
+            # the second rank is the slower one; its timed steps are 1 2 3 4 with median 2.5 and deviations 1.5 0.5 0.5 1.5
+            "step_time_s": [[9.0, 1.0, 1.0, 1.0, 1.0], [9.0, 1.0, 2.0, 3.0, 4.0]],
+            "peak_memory_gib": [1.0, 3.0],
+            "moved_bytes": {"all_reduce": 100, "host_to_device": 20},
+            "total_s": 20.0,
+            "warmup_s": 9.0,
+            "loss": [5.0, 4.0, 3.0, 2.0, 1.0],
+            "flags": ["a", "b"],
+        },
+    )
+    row = frame_of([record]).iloc[0]
+    assert (row["step_time_s"], row["units_per_s"], row["padded_units_per_s"]) == (2.0, 750.0, 1000.0)
+    assert row["event_step_time_s"] == 2.0
+    assert row["jitter_s"] == pytest.approx(1.4826)
+    assert row["peak_memory_gib"] == 3.0
+    assert (row["moved_bytes"], row["moved_bytes_all_reduce"], row["moved_bytes_device_to_host"]) == (120, 100, 0)
+    assert row["overhead_s"] == 3.0
+    assert (row["loss_first"], row["loss_last"], row["flags"]) == (5.0, 1.0, "a, b")
+    assert (row["unit"], row["gpu"], row["framework_version"], row["sm_clock_mhz"]) == ("words", "NVIDIA H200", "2.13.0", 1980.0)
+
+
+def test_a_row_a_record_and_one_machine_on_request(store):
+    frame = load_frame(store)
+    assert len(frame) == 3
+    assert list(frame.columns) == list(COLUMNS)
+    assert set(load_frame(store.root, "2x-cpu-planted")["device_type"]) == {"cpu"}
+
+
+def test_without_a_measurement_every_measured_column_is_missing(store):
+    frame = load_frame(store)
+    row = frame[frame["status"] == "timeout"].iloc[0]
+    assert row[list(MEASURED)].isna().all()
+    assert row["reason"] == "300 s"
+
+
+def test_an_empty_store_gives_an_empty_frame_with_all_columns(tmp_path):
+    frame = load_frame(tmp_path / "nothing")
+    assert len(frame) == 0
+    assert {name: str(kind) for name, kind in frame.dtypes.items()} == {
+        name: str(kind) for name, kind in frame_of([make_record()]).dtypes.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"wall_s": -1.0}, "positive time"),
+        ({"status": "splendid"}, "status is one of"),
+        ({"devices": 0}, "at least 1"),
+        ({"padded_units": 1}, "padded units"),
+        ({"units_per_s": 5.0}, "units / wall_s"),
+        ({"status": "failed"}, "no measured value"),
+        ({"unit": "reviews"}, "words or images"),
+        ({"throughput": 1.0}, "also has throughput"),
+    ],
+)
+def test_a_frame_that_contradicts_itself_is_refused_in_one_sentence(change, message):
+    frame = frame_of([make_record()]).assign(**change)
+    frame = frame.astype({name: COLUMNS[name] for name in change if name in COLUMNS})
+    with pytest.raises(ValueError, match=message) as error:
+        check_frame(frame)
+    assert "\n" not in str(error.value)
+
+
+def test_a_missing_column_and_equal_keys_are_refused():
+    frame = frame_of([make_record()])
+    with pytest.raises(ValueError, match="lacks wall_s"):
+        check_frame(frame.drop(columns="wall_s"))
+    with pytest.raises(ValueError, match="valid frame"):
+        check_frame(pd.concat([frame, frame], ignore_index=True))
+
+
+def test_an_ok_record_without_measurement_is_refused():
+    record = make_record().model_copy(update={"measurement": None})
+    with pytest.raises(ValueError, match="positive time"):
+        frame_of([record])
+
+
+def test_step_times_are_long_and_know_what_was_timed(store):
+    key = load_frame(store)["key"].iloc[0]
+    steps = step_times(store, [key, "unknown"])
+    assert list(steps.columns) == ["key", "rank", "step", "timed", "step_time_s"]
+    assert len(steps) == 2 * 40
+    assert steps.groupby("rank")["timed"].sum().tolist() == [30, 30]
+    assert not steps[steps["step"] < 10]["timed"].any()
+
+
+def test_step_times_without_any(store):
+    assert list(step_times(store, []).columns) == ["key", "rank", "step", "timed", "step_time_s"]
+
+
+@pytest.mark.parametrize("suffix", ["csv", "json", "parquet"])
+def test_export_reads_back(store, tmp_path, suffix):
+    frame = load_frame(store)
+    path = export(frame, tmp_path / f"records.{suffix}")
+    back = (
+        pd.read_parquet(path)
+        if suffix == "parquet"
+        else pd.read_csv(path)
+        if suffix == "csv"
+        else pd.DataFrame(json.loads(path.read_text()))
+    )
+    assert list(back.columns) == list(frame.columns)
+    assert back["key"].tolist() == frame["key"].tolist()
+    assert back["units"].isna().tolist() == frame["units"].isna().tolist()
+    if suffix == "parquet":
+        pd.testing.assert_frame_equal(check_frame(back), frame)
+
+
+@pytest.mark.parametrize("name", ["records.xlsx", "records", "no/such/folder/records.csv"])
+def test_export_refuses_in_one_sentence(store, tmp_path, name):
+    with pytest.raises(ValueError) as error:
+        export(load_frame(store), tmp_path / name)
+    assert "\n" not in str(error.value)
+
+
+def test_another_machine_is_another_row():
+    records = [make_record(), make_record(machine=make_machine(8, name="other"))]
+    assert frame_of(records)["machine"].tolist() == ["8x-nvidia-h200", "other"]

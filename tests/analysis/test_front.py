@@ -1,0 +1,68 @@
+"""The front page says what Records support, and nothing else."""
+
+import pytest
+
+from multigpu import paths
+from multigpu.analysis import front
+from multigpu.analysis.frame import frame_of
+from multigpu.record import RecordStore
+from tests.analysis.planted import SHARES, screening, study
+from tests.factory import plant
+
+
+@pytest.fixture(scope="module")
+def frame():
+    return frame_of([*study(), *screening()])
+
+
+def test_three_findings_with_figures_and_intervals(frame):
+    found = front.findings_of(frame)
+    assert len(found) == 3
+    assert "NMT of 000: 3.46 M words/s (" in found[0] and "5.76 times (" in found[0]
+    assert "Exp2 (variables, embeddings and update on the CPU)" in found[1] and "11% of the speed" in found[1]
+    assert "72% (" in found[2] and "90% (" in found[2] and "batch 64 a GPU" in found[2]
+    assert all(" to " in sentence for sentence in found)
+
+
+def test_findings_follow_the_data():
+    turned = {**SHARES, "exp2": SHARES["ddp"], "ddp": SHARES["exp2"]}
+    assert "with Exp2" in front.findings_of(frame_of(study(shares=turned)))[0]
+
+
+@pytest.mark.parametrize("records", [[], screening(), study(repeats=4)])
+def test_too_few_repeats_make_no_finding(records):
+    frame = frame_of(records)
+    assert front.findings_of(frame) == []
+    parts = front.fragments(frame)
+    assert parts["findings"] == front.NO_FINDING
+    assert parts["missing"]
+
+
+def test_the_price_of_merging_needs_the_ceiling(frame):
+    table = front.headline_table(front.front_frame(frame))
+    assert "92% (" in front.merging(table)
+    assert front.merging(table[table["placement"] != "independent"].assign(ceiling_ratio_low=float("nan"))) is None
+
+
+def test_fragments(frame):
+    parts = front.fragments(frame)
+    assert list(parts) == ["findings", "headline_figure", "machine", "missing"]
+    assert parts["findings"].startswith("1. **")
+    assert "<svg" in parts["headline_figure"] and "best single GPU" in parts["headline_figure"]
+    assert "NVIDIA H200" in parts["machine"]
+    assert parts["missing"] == "1 point of 36 without a figure (out of memory)."
+
+
+def test_gpus_come_before_cpus(frame):
+    assert set(front.front_frame(frame)["device_type"]) == {"cuda"}
+    assert set(front.front_frame(frame_of(screening()))["device_type"]) == {"cpu"}
+
+
+def test_what_the_report_asks_for(tmp_path, monkeypatch):
+    monkeypatch.setattr(paths, "RUNS", tmp_path)
+    assert [front.machine(), front.findings(), front.headline()] == [None, None, None]
+    assert "<svg" in front.scoreboard() and "<table" in front.claims()
+    plant(RecordStore(tmp_path), [*study(), *screening()])
+    assert front.machine().startswith("Measured on 8 x NVIDIA H200") and "2x-cpu-planted" in front.machine()
+    assert front.findings().startswith("1. **") and "{.muted}" in front.findings()
+    assert "<figure" in front.headline()

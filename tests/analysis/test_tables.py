@@ -1,0 +1,113 @@
+"""Tables: every figure with its interval, every missing one with its reason."""
+
+import re
+
+import pandas as pd
+import pytest
+
+from multigpu.analysis.frame import frame_of
+from multigpu.analysis.machines import ceilings_table, figure_links, machine_line, machine_table, machines
+from multigpu.analysis.tables import beside_document, records_table, scaling_gt, table_html
+from tests.analysis.planted import screening, study
+from tests.analysis.test_figures import PUBLISHED
+from tests.factory import make_machine, make_record
+
+
+@pytest.fixture(scope="module")
+def frame():
+    return frame_of(study())
+
+
+def text_of(html):
+    return " ".join(re.sub(r"<style>.*?</style>|<[^>]+>", " ", html, flags=re.DOTALL).split())
+
+
+def test_scaling_has_three_baselines_intervals_and_reasons(frame):
+    html = scaling_gt(frame).html
+    text = text_of(html)
+    for heading in ("against itself on 1", "against the best single", "of independent replicas", "95% interval", "Weak scaling"):
+        assert heading in text
+    assert "out of memory" in text and "150 GiB wanted, 128 there" in text
+    assert "5 over 2" in text and "screening" not in text
+    assert html.count("gt_table sortable") == 3
+    assert re.search(r"font-weight: bold[^>]*>3,\d{3},\d{3}<", html)
+
+
+def test_screening_is_marked():
+    text = text_of(scaling_gt(frame_of(screening())).html)
+    assert "1 over 1 (screening)" in text and "no intervals" in text
+
+
+def test_beside_the_document(frame):
+    text = text_of(beside_document(frame, "Exp5", PUBLISHED).html)
+    assert "28,896" in text and "1.92" in text  # theirs
+    assert "588,000" in text  # ours on one GPU: 0.98 of 600,000
+    assert "not measured" in text  # four GPUs
+    assert "another machine and framework" in text
+
+
+def test_beside_the_document_without_ours():
+    text = text_of(beside_document(frame_of([]), "Exp5", PUBLISHED).html)
+    assert "28,896" in text and "Ours is not yet measured." in text
+
+
+def test_other_lengths_stand_in_and_are_named(frame):
+    text = text_of(beside_document(frame, "Exp2", PUBLISHED.assign(experiment="Exp2")).html)
+    assert "100 words a sentence" in text and "300,000" in text
+
+
+def test_an_unknown_experiment_is_refused(frame):
+    with pytest.raises(ValueError, match="no experiment 'Exp9': choose one of Exp5"):
+        beside_document(frame, "Exp9", PUBLISHED)
+
+
+def test_no_record_is_a_sentence():
+    empty = frame_of([])
+    assert "nothing has been measured yet" in scaling_gt(empty).html
+    assert "No Record" in records_table(empty).html
+    assert "no Record yet" in machine_table({}).html
+
+
+def test_a_table_fits_any_page_and_keeps_its_style_to_itself():
+    table = table_html(pd.DataFrame({"name": ["<b>", "x"], "value": ["1.0", "2.0"], "why": ["", ""]}), "Title", "Note", ["value"])
+    html = table._repr_html_()
+    assert (
+        html == table_html(pd.DataFrame({"name": ["<b>", "x"], "value": ["1.0", "2.0"], "why": ["", ""]}), "Title", "Note", ["value"]).html
+    )
+    assert "&lt;b&gt;" in html and "why" not in text_of(html)
+    assert "tabular-nums" in html and "\n\n" not in html and "#1a1b1c" not in html
+    rules = re.search(r"<style>(.*?)</style>", html, re.DOTALL).group(1)
+    selectors = [line.split("{")[0].strip() for line in rules.splitlines() if "{" in line]
+    assert all(part.strip().startswith("#table-") for selector in selectors for part in selector.split(","))
+
+
+def test_records_are_listed_with_key_and_flags():
+    record = make_record(measurement={"flags": ["events disagree by 3%"]}, clean_tree=False)
+    text = text_of(records_table(frame_of([record])).html)
+    assert record.key in text and "events disagree by 3%" in text and "0123456789 (changed)" in text
+
+
+def test_machines_are_described_once_by_their_latest_record():
+    old = make_record(machine=make_machine(8).model_copy(update={"driver": "1"})).model_copy(update={"measured_at": "2025-01-01"})
+    known = machines([make_record(), old])
+    assert list(known) == ["8x-nvidia-h200"] and known["8x-nvidia-h200"].driver == "570.0"
+    assert "8 x NVIDIA H200" in text_of(machine_table(known).html)
+    assert machine_line(make_machine(8)).startswith("8 x NVIDIA H200 (140 GiB each, NVLink between them), 128 cores")
+    assert "CPU processes stand in" in machine_line(make_machine(0))
+
+
+def test_links_are_a_matrix():
+    machine = make_machine(4)
+    picture = figure_links(machine)
+    assert picture.finding == "All 4 GPUs reach each other over NVLink"
+    assert len(picture.data) == 12
+    links = [row[:] for row in machine.links]
+    links[0][3] = "PCIe"
+    mixed = figure_links(machine.model_copy(update={"links": links}))
+    assert mixed.finding == "" and set(mixed.data["link"]) == {"NVLink", "PCIe"}
+    assert "No links to draw" in figure_links(make_machine(0)).alt
+
+
+def test_ceilings_name_their_source():
+    assert "datasheet" in text_of(ceilings_table("NVIDIA H200").html)
+    assert "No ceiling is known of Tesla P100" in ceilings_table("Tesla P100").html
