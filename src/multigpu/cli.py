@@ -1,4 +1,4 @@
-"""The command line: `python -m multigpu doctor | measure | records | claims | report | study`.
+"""The command line: `python -m multigpu doctor | ceilings | measure | records | claims | report | study`.
 
 Bad input ends with exit code 2 and one sentence; a sweep whose launcher died with 1, everything measured kept.
 """
@@ -14,11 +14,13 @@ from typing import Any, get_args
 
 from multigpu import paths
 from multigpu.doctor import diagnose
-from multigpu.grid import GRIDS, cost_s, device_counts, find_grid, points
+from multigpu.grid import GRIDS, cost_s, find_grid, points
+from multigpu.measure.ceilings import measure_ceilings
 from multigpu.measure.launch import Point, check_devices, measure
 from multigpu.measure.machine import gpu_count, this_machine
 from multigpu.record import RecordStore
 from multigpu.run import Run, build_run
+from multigpu.study import default_grid, devices_here
 
 
 def parse_fields(texts: Sequence[str]) -> dict[str, Any]:
@@ -54,18 +56,13 @@ def parse_counts(text: str | None) -> list[int]:
         ValueError: a count is not a positive integer.
     """
     if text is None:
-        return device_counts(gpu_count() or min(2, this_machine().cores))
+        return devices_here()
     counts = []
     for part in text.split(","):
         if not part.strip().isdigit() or int(part) < 1:
             raise ValueError(f"devices {part!r} is not a positive integer: give counts such as 1,2,4")
         counts.append(int(part))
     return counts
-
-
-def default_grid() -> str:
-    """The grid that `study` measures here."""
-    return "gpu_study" if gpu_count() else "cpu_study"
 
 
 def _store(arguments: argparse.Namespace) -> RecordStore:
@@ -89,6 +86,13 @@ def _measure(arguments: argparse.Namespace) -> int:
             print(f"launch {point.launch} repeat {point.repeat}  {point.run.label()}")
         return 0
     print(measure(chosen, _store(arguments), retry=arguments.retry, progress=not arguments.quiet))
+    return 0
+
+
+def _ceilings(arguments: argparse.Namespace) -> int:
+    store = _store(arguments)
+    store.check_writable()
+    print(f"written to {measure_ceilings(store.root)}")
     return 0
 
 
@@ -164,6 +168,9 @@ def build_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True)
 
     commands.add_parser("doctor", help="what this machine can run and what is missing").set_defaults(function=_doctor)
+
+    ceilings = commands.add_parser("ceilings", help="measure what this machine's GPUs, memory and links can do at best")
+    ceilings.set_defaults(function=_ceilings)
 
     one = commands.add_parser("measure", help="measure a grid by name, or one Run by its fields")
     one.add_argument(

@@ -1,6 +1,6 @@
 """The study's design in one file: what is measured, in which tier, and what it may cost.
 
-Tiers: *headline* points have n = 5 repeats over two launches; *screening* points n = 1 and are marked so wherever they
+Tiers: *headline* points have n = 8 repeats over five launches; *screening* points n = 1 and are marked so wherever they
 are shown; everything else a Run can describe is *not planned*. `cost_s` is what one Run may cost, launch overhead left out.
 """
 
@@ -15,8 +15,10 @@ from multigpu.run import Run
 
 Tier = Literal["headline", "screening"]
 
-HEADLINE_REPEATS = 5
-REPEATS_OF_FIRST_LAUNCH = 3
+LAUNCH_OF_REPEAT = (0, 0, 0, 1, 1, 2, 3, 4)
+"""Which launch measures which repeat of a headline point. Eager steps differ more between launches than within one (the host),
+so the later repeats get launches of their own; the first five alone are what the tier needs at least."""
+
 SPINE_PLACEMENTS = ("ddp", "independent", "exp2", "exp4")
 
 
@@ -30,8 +32,8 @@ class Planned:
 
     def points(self) -> list[Point]:
         """The measurements this entry stands for."""
-        repeats = HEADLINE_REPEATS if self.tier == "headline" else 1
-        return [Point(self.run, repeat, launch=int(repeat >= REPEATS_OF_FIRST_LAUNCH)) for repeat in range(repeats)]
+        launches = LAUNCH_OF_REPEAT if self.tier == "headline" else LAUNCH_OF_REPEAT[:1]
+        return [Point(self.run, repeat, launch) for repeat, launch in enumerate(launches)]
 
 
 def _nmt(placement: str, devices: int, batch: int, **more: object) -> Run:
@@ -108,11 +110,27 @@ def cpu_study(devices: Sequence[int]) -> list[Planned]:
     return planned
 
 
+def placements_screening(devices: Sequence[int]) -> list[Planned]:
+    """The remaining placements of documents 000 and 001 on the headline's jobs. Screening."""
+    planned = []
+    for count in sorted(devices, reverse=True):
+        for placement in ("exp1", "exp3", "ps_gpu0", "replicated_copy", "replicated_allreduce"):
+            host = 5.0 if placement in ("exp1", "exp3") else 0.0
+            planned += [
+                Planned(_nmt(placement, count, 128, precision="bf16"), "screening", 3.0 + host),
+                Planned(_nmt(placement, count, 360, precision="bf16"), "screening", 4.0 + host),
+                Planned(_resnet50(placement, count, 64, precision="bf16"), "screening", 3.0),
+                Planned(_resnet50(placement, count, 256, precision="bf16"), "screening", 4.0),
+            ]
+    return planned
+
+
 GRIDS: dict[str, Callable[[Sequence[int]], list[Planned]]] = {
     "cpu_study": cpu_study,
     "gpu_study": lambda devices: headline(devices, "screening"),
     "headline": headline,
     "documents_precision": documents_precision,
+    "placements_screening": placements_screening,
 }
 """By name, a function of the device counts to measure."""
 

@@ -27,6 +27,8 @@ class Measurement(BaseModel):
     units: words or images of all replicas over the timed steps, padding left out; padded_units: padding included.
     step_time_s: [rank][step] from device events, warm-up steps first, in seconds.
     event_time_s: by rank, device events around the whole timed window.
+    step_clock: whose marks these two are. "host": TensorFlow offers no events between steps, so a step lasts until the host has
+        dispatched it, and the last of a window until every device has finished; all replicas of one process share the marks.
     loss: [step] mean over the loss terms of the joined batch, warm-up first (independent replicas: over all of them).
     moved_bytes, predicted_bytes: of one step over all replicas, by kind (see `placements.traffic`).
     parameter_change: norm of (variables after the last step - variables at the start) over the norm at the start.
@@ -35,7 +37,8 @@ class Measurement(BaseModel):
     build_s, warmup_s, total_s: of this Run: until the model stands, all warm-up steps, everything.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    # a figure that is no number is written as such and read back, instead of spoiling the file
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
 
     wall_s: float
     units: int
@@ -54,6 +57,7 @@ class Measurement(BaseModel):
     warmup_s: float
     total_s: float
     device_states: list[DeviceState]
+    step_clock: Literal["device", "host"] = "device"
     flags: list[str] = []
 
 

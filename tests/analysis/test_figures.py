@@ -1,12 +1,14 @@
 """Figures: drawn from any frame, titled by what the data support, saved byte for byte the same."""
 
 import re
+from itertools import pairwise
 
 import pandas as pd
 import pytest
 
 from multigpu.analysis.documents import experiment_of
 from multigpu.analysis.figures import figure_bytes, figure_scaling, figure_steps, figure_throughput, save, shown
+from multigpu.analysis.findings import settled_step, warmup_finding
 from multigpu.analysis.frame import frame_of, step_times
 from multigpu.analysis.layout import spread_labels
 from multigpu.record import RecordStore
@@ -78,7 +80,7 @@ def test_data_that_support_no_finding_get_no_title():
 
 
 def test_overlapping_intervals_are_no_difference():
-    same = {name: SHARES["ddp"] for name in ("ddp", "exp4", "exp2")}
+    same = dict.fromkeys(("ddp", "exp4", "exp2"), SHARES["ddp"])
     assert "do not tell the placements apart" in figure_scaling(frame_of(study(shares=same))).finding
 
 
@@ -94,18 +96,11 @@ def test_lengths_start_at_zero(frame):
 
 
 def test_at_most_seven_lines_a_panel():
-    names = ["ddp", "independent", "exp2", "exp4"]
-    records = [
-        make_record(name, count, framework="torch", seed=0).model_copy(update={"key": f"{name}{framework}{count}"})
-        for name in names
-        for count in (1, 2)
-        for framework in ("torch",)
-    ]
-    frame = frame_of(records)
-    frame = pd.concat([frame, frame.assign(framework="tensorflow", key=frame["key"] + "t")], ignore_index=True)
-    picture = figure_scaling(frame)
-    assert len({(p, f) for p, f in zip(picture.data["placement"], picture.data["framework"], strict=True)}) == 8
-    assert "Not drawn: Exp2, tensorflow" in picture.caption
+    frame = frame_of([make_record(name, count) for name in ("ddp", "independent", "exp2", "exp4") for count in (1, 2)])
+    twin = frame.assign(framework="tensorflow", key=frame["key"] + "t").astype({"framework": "string"})
+    picture = figure_scaling(pd.concat([frame, twin], ignore_index=True))
+    assert len(picture.data[["placement", "framework"]].drop_duplicates()) == 8
+    assert "Not drawn: Exp2, torch" in picture.caption
 
 
 def test_the_documents_figure_is_drawn_where_one_exists(frame):
@@ -118,13 +113,13 @@ def test_the_documents_figure_is_drawn_where_one_exists(frame):
 
 def test_which_experiment_a_point_rebuilds():
     rows = [
-        (dict(placement="exp4"), "Exp5"),
-        (dict(placement="exp2"), ""),
-        (dict(placement="exp4", sequence_length=50), ""),
-        (dict(placement="exp2", sequence_length=None, inputs="lengths_000"), "Exp2"),
-        (dict(placement="ddp", sequence_length=None, inputs="lengths_000"), ""),
-        (dict(placement="exp4", scaling="strong"), ""),
-        (dict(placement="exp4", workload="cnn"), ""),
+        ({"placement": "exp4"}, "Exp5"),
+        ({"placement": "exp2"}, ""),
+        ({"placement": "exp4", "sequence_length": 50}, ""),
+        ({"placement": "exp2", "sequence_length": None, "inputs": "lengths_000"}, "Exp2"),
+        ({"placement": "ddp", "sequence_length": None, "inputs": "lengths_000"}, ""),
+        ({"placement": "exp4", "scaling": "strong"}, ""),
+        ({"placement": "exp4", "workload": "cnn"}, ""),
     ]
     for fields, experiment in rows:
         assert experiment_of(frame_of([make_record(**fields)]).iloc[0]) == experiment, fields
@@ -138,7 +133,7 @@ def test_bytes_compare_copies_only():
 
 def test_warm_up_is_measured_shaded_and_settles(frame, store):
     picture = figure_steps(frame, step_times(store, frame["key"]))
-    assert picture.finding == "The first step takes 30 times as long as a timed one; times settle after 3 steps"
+    assert picture.finding == "The slowest first step takes 30 times as long as a timed one; all times settle after 3 steps"
 
 
 def test_saving_twice_gives_the_same_bytes(frame, tmp_path):
@@ -180,4 +175,13 @@ def test_labels_move_apart_and_stay_inside():
     assert spread_labels([0.5, 0.5], 0.1, 0, 1) == pytest.approx([0.45, 0.55])
     assert spread_labels([0.9, 0.1], 0.1, 0, 1) == [0.9, 0.1]
     placed = spread_labels([0.98, 0.99, 1.0], 0.1, 0, 1)
-    assert max(placed) <= 1 and min(b - a for a, b in zip(placed, placed[1:], strict=False)) == pytest.approx(0.1, abs=0.01)
+    assert max(placed) <= 1 and min(b - a for a, b in pairwise(placed)) == pytest.approx(0.1, abs=0.01)
+
+
+def test_when_steps_settle():
+    assert settled_step([9.0, 1.3, 1.1, 1.02], [1.0, 1.0, 1.2]) == 2
+    assert settled_step([1.0, 1.0, 9.0], [1.0, 1.0]) == 3
+    assert settled_step([1.04], [1.0, 1.0]) == 0
+    assert warmup_finding([2.0], [3], 3) == "The first step takes 2.0 times as long as a timed one; some have not settled after 3 steps"
+    assert warmup_finding([1.0], [0], 3) == "Steps are steady from the first"
+    assert warmup_finding([], [], 3) is None

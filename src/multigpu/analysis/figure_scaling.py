@@ -39,7 +39,8 @@ def figure_scaling(
     with mpl.rc_context(RC):
         finding = scaling_finding(drawn, column if value == "efficiency" else column.replace("speedup", "efficiency"))
         picture, axes = grid_of_axes(len(shown), finding, WIDTH, HEIGHT, columns, LABELS, names=[name for name, _ in shown])
-        top = float(drawn[[column, f"{column}_high"]].max().max())
+        # a very wide interval is cut off rather than flattening every line
+        top = max(float(drawn[column].max()), float(min(drawn[f"{column}_high"].max(), 1.15 * drawn[column].max())))
         left_out: list[str] = []
         for index, (ax, (name, panel)) in enumerate(zip(axes, shown, strict=True)):
             left_out += _panel(ax, panel, column, name, top)
@@ -74,7 +75,7 @@ def _panel(ax: Axes, panel: pd.DataFrame, column: str, name: str, top: float) ->
         if ceiling:
             ax.fill_between(x, low, high, color=CEILING, alpha=0.3, linewidth=0)
         else:
-            ax.errorbar(x, y, yerr=[y - low, high - y], fmt="none", ecolor=style.colour, elinewidth=1.3, capsize=2.5, clip_on=False)
+            ax.errorbar(x, y, yerr=[y - low, high - y], fmt="none", ecolor=style.colour, elinewidth=1.3, capsize=2.5)
         ax.plot(x, y, marker=style.marker, linewidth=1.1 if ceiling else 1.6, markersize=4 if ceiling else 5.5, zorder=3, **line)
         label = line_name(group.iloc[0], panel)
         if x[-1] == most:

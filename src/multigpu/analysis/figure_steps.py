@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from statistics import median
+
 import matplotlib as mpl
 import pandas as pd
 from matplotlib.axes import Axes
@@ -44,10 +46,9 @@ def figure_steps(frame: pd.DataFrame, steps: pd.DataFrame, devices: int | None =
             drawn.append((name, panel, lines))
             latest = 0
             for row, line in lines:
-                median = float(line.loc[line["timed"], "step_time_s"].median())
-                times = line["step_time_s"].tolist()
-                ratios.append(times[0] / median)
-                latest = max(latest, settled_step(times, int((~line["timed"]).sum()), median))
+                warmup, timed = (line.loc[line["timed"] == kind, "step_time_s"].tolist() for kind in (False, True))
+                ratios.append(warmup[0] / median(timed))
+                latest = max(latest, settled_step(warmup, timed))
                 data.append(line.assign(panel=name, placement=row["placement"], framework=row["framework"], devices=devices))
             settled.append(latest)
         names = [name for name, _ in shown]
@@ -60,7 +61,7 @@ def figure_steps(frame: pd.DataFrame, steps: pd.DataFrame, devices: int | None =
     on = devices_text(devices or 1, table["device_type"].iloc[0])
     picture.caption = (
         f"The slowest rank's time of each step on {on}, device clock, first repeat of each point. Shaded: warm-up, measured but in no "
-        f"throughput. Dotted: from here on warm-up steps lie within 5% of the timed median. {common(table, repeats=False)}"
+        f"throughput. Dotted: from here on warm-up steps are as fast as timed ones. {common(table, repeats=False)}"
     )
     picture.data = pd.concat(data, ignore_index=True)
     picture.alt = f"Lines of step time against step on {on}, one a placement. {picture.finding}."

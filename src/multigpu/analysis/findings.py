@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from statistics import median
 from typing import Any
 
 import pandas as pd
@@ -135,15 +136,16 @@ def bytes_finding(table: pd.DataFrame) -> str | None:
     return text + (f", {times:.1f} times as much as {line_name(least, table)}" if times >= 1.05 else "")
 
 
-SETTLED = 0.05
+SETTLED = 1.05
 
 
-def settled_step(times: Sequence[float], warmup: int, median: float) -> int:
-    """How many of the first `warmup` steps come before all others of them lie within 5% of the timed median."""
-    step = warmup
-    while step > 0 and abs(times[step - 1] / median - 1) <= SETTLED:
-        step -= 1
-    return step
+def settled_step(warmup: Sequence[float], timed: Sequence[float]) -> int:
+    """How many warm-up steps come before all others of them are as fast as timed ones.
+
+    As fast: no slower than the slowest timed step, or than 1.05 times the median timed step.
+    """
+    limit = max(max(timed), SETTLED * median(timed))
+    return max((index + 1 for index, time in enumerate(warmup) if time > limit), default=0)
 
 
 def warmup_finding(first_ratios: Sequence[float], settled: Sequence[int], warmup: int) -> str | None:
@@ -153,13 +155,13 @@ def warmup_finding(first_ratios: Sequence[float], settled: Sequence[int], warmup
     """
     if not first_ratios:
         return None
-    low, high = (f"{value:.{decimals(value, 2)}f}" for value in (min(first_ratios), max(first_ratios)))
-    ratio = low if low == high else f"{low} to {high}"
-    if max(settled) == 0:
-        return f"Steps are steady from the first: it takes {ratio} times a timed step"
-    after = (
-        f"times settle after {plural(max(settled), 'step')}"
-        if max(settled) < warmup
-        else f"after {plural(warmup, 'step')} times still change"
+    slowest, latest = max(first_ratios), max(settled)
+    if latest == 0:
+        return "Steps are steady from the first"
+    first = (
+        f"The {'slowest ' if len(first_ratios) > 1 else ''}first step takes {slowest:.{decimals(slowest, 2)}f} times as long as a timed one"
     )
-    return f"The first step takes {ratio} times as long as a timed one; {after}"
+    after = (
+        f"all times settle after {plural(latest, 'step')}" if latest < warmup else f"some have not settled after {plural(warmup, 'step')}"
+    )
+    return f"{first}; {after}"

@@ -117,10 +117,8 @@ def check_frame(frame: pd.DataFrame) -> pd.DataFrame:
     if list(frame.columns) != list(COLUMNS):
         missing = [name for name in COLUMNS if name not in frame.columns]
         unknown = [str(name) for name in frame.columns if name not in COLUMNS]
-        what = (
-            f"it lacks {', '.join(missing)}" if missing else f"it has {', '.join(unknown)}" if unknown else "its columns are out of order"
-        )
-        raise ValueError(f"this is no frame of Records: {what}")
+        faults = [f"it {verb} {', '.join(names)}" for verb, names in (("lacks", missing), ("also has", unknown)) if names]
+        raise ValueError(f"this is no frame of Records: {' and '.join(faults) or 'its columns are out of order'}")
     try:
         return SCHEMA.validate(frame)
     except (pa.errors.SchemaError, pa.errors.SchemaErrors) as error:

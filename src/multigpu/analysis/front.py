@@ -20,8 +20,18 @@ from multigpu.analysis.machines import machine_line, machines
 from multigpu.analysis.metrics import job_of, label_missing, scaling_table
 from multigpu.analysis.picture import Picture, shown
 from multigpu.analysis.style import title
-from multigpu.analysis.wording import MODEL_NAMES, device_word, devices_text, percent_text, plural, rate_text, ratio_text, why_missing
-from multigpu.claims import evaluate_all, scoreboard_svg, to_html_table
+from multigpu.analysis.wording import (
+    MODEL_NAMES,
+    device_word,
+    devices_text,
+    joined,
+    percent_text,
+    plural,
+    rate_text,
+    ratio_text,
+    why_missing,
+)
+from multigpu.claims import Result, evaluate_all, scoreboard_svg, to_html_table
 from multigpu.record import RecordStore
 
 FINDINGS = 3
@@ -48,12 +58,16 @@ def gain(table: pd.DataFrame) -> str | None:
     parts = []
     rows = table[(table["placement"] != "independent") & (table["devices"] > 1) & table["speedup_best_low"].notna()]
     rows = rows[rows["devices"] == rows["devices"].max()]
-    for _, group in rows.groupby("workload", sort=False):
+    named = {index: (name, order) for order, (name, panel) in enumerate(panels(table)) for index in panel.index}
+    for _, group in sorted(rows.groupby("workload"), key=lambda item: min(named[index][1] for index in item[1].index)):
         row = group.sort_values("rate").iloc[-1]
-        name = next(name for name, panel in panels(table) if row.name in panel.index)
         rate = rate_text(row["rate"], row["rate_low"], row["rate_high"], row["unit"])
         times = ratio_text(row["speedup_best"], row["speedup_best_low"], row["speedup_best_high"])
-        parts.append(f"{name}: {rate} with {line_name(row, table)}, {times} the best single {device_word(row['device_type'])}")
+        rivals = group[(group["rate_high"] >= row["rate_low"]) & (group.index != row.name) & (group["batch_size"] == row["batch_size"])]
+        tied = joined([line_name(rival, table) for _, rival in rivals.iterrows()])
+        who = line_name(row, table) + (f" (intervals do not tell {tied} from it)" if tied else "")
+        single = device_word(row["device_type"])
+        parts.append(f"{named[row.name][0]}: {rate} with {who}, {times} the best single {single}")
     return f"**What {devices_text(rows['devices'].iloc[0], rows['device_type'].iloc[0])} give:** {'; '.join(parts)}." if parts else None
 
 
@@ -97,10 +111,11 @@ def batch(table: pd.DataFrame) -> str | None:
 def merging(table: pd.DataFrame) -> str | None:
     """What merging costs the best placement against independent replicas on the same devices, where it costs most."""
     rows = table[(table["placement"] != "independent") & (table["devices"] > 1) & table["ceiling_ratio_low"].notna()]
-    rows = rows[(rows["devices"] == rows["devices"].max()) & rows["ceiling_ratio_high"].lt(1)]
-    if rows.empty:
+    rows = rows[rows["devices"] == rows["devices"].max()]
+    best = rows.loc[rows.groupby(["model", "batch_size"], sort=False)["rate"].idxmax()] if len(rows) else rows
+    best = best[best["ceiling_ratio_high"].lt(1)]
+    if best.empty:
         return None
-    best = rows.loc[rows.groupby(["model", "batch_size"], sort=False)["ceiling_ratio"].idxmax()]
     row = best.sort_values("ceiling_ratio").iloc[0]
     name = next(name for name, panel in panels(table) if row.name in panel.index)
     share = percent_text(row["ceiling_ratio"], row["ceiling_ratio_low"], row["ceiling_ratio_high"])
@@ -140,18 +155,29 @@ def headline_picture(frame: pd.DataFrame) -> Picture:
     return figure_scaling(chosen, "efficiency", "best")
 
 
+def shown_headline(frame: pd.DataFrame) -> str:
+    """The headline picture as HTML."""
+    picture = headline_picture(frame)
+    return shown(picture, "headline", picture.data).html
+
+
+def numbered(sentences: list[str]) -> str:
+    """The findings as a Markdown list; without any, why there is none."""
+    return "\n".join(f"{index}. {sentence}" for index, sentence in enumerate(sentences, 1)) or NO_FINDING
+
+
 def fragments(frame: pd.DataFrame, machine: str = "") -> dict[str, str]:
     """The front page's parts as Markdown or HTML: "findings", "headline_figure", "machine", "missing".
 
     Args:
         machine: the machine's line, if known (see `machines.machine_line`); else what the frame says of it.
     """
-    own, found, picture = front_frame(frame), findings_of(frame), headline_picture(frame)
+    own = front_frame(frame)
     row = own.iloc[0] if len(own) else None
     known = "" if row is None else f"{row['machine']} ({', '.join(filter(None, [row['gpu'], row['cpu']]))})"
     return {
-        "findings": "\n".join(f"{index}. {sentence}" for index, sentence in enumerate(found, 1)) or NO_FINDING,
-        "headline_figure": shown(picture, "headline", picture.data).html,
+        "findings": numbered(findings_of(frame)),
+        "headline_figure": shown_headline(frame),
         "machine": machine or known,
         "missing": missing_of(frame),
     }
@@ -160,16 +186,23 @@ def fragments(frame: pd.DataFrame, machine: str = "") -> dict[str, str]:
 # What `multigpu.report` asks for, each from the repository's Records; None while there is no Record.
 
 
+Stamp = tuple[tuple[str, int], ...]
+
+
+def _stamp() -> Stamp:
+    """What tells one state of the store from another: its files and when they were written."""
+    return tuple((str(path), path.stat().st_mtime_ns) for path in sorted(paths.RUNS.glob("*/*.json.gz")))
+
+
 @lru_cache(maxsize=1)
-def _read(root: Path, _stamp: tuple[tuple[str, int], ...]) -> tuple[pd.DataFrame, dict[str, str]]:
+def _read(root: Path, _: Stamp) -> tuple[pd.DataFrame, dict[str, str]]:
+    """The frame and the machines' lines; read again only when a file of the store has changed."""
     records = list(RecordStore(root))
     return frame_of(records), {name: machine_line(machine) for name, machine in machines(records).items()}
 
 
 def _records() -> tuple[pd.DataFrame, dict[str, str]]:
-    """The frame and the machines' lines; read again only when a file of the store has changed."""
-    stamp = tuple((str(path), path.stat().st_mtime_ns) for path in sorted(paths.RUNS.glob("*/*.json.gz")))
-    return _read(paths.RUNS, stamp)
+    return _read(paths.RUNS, _stamp())
 
 
 def machine() -> str | None:
@@ -187,21 +220,26 @@ def findings() -> str | None:
     frame, _ = _records()
     if frame.empty:
         return None
-    parts = fragments(frame)
-    return parts["findings"] + (f"\n\n{{.muted}}\n{parts['missing']}" if parts["missing"] else "")
+    lost = missing_of(frame)
+    return numbered(findings_of(frame)) + (f"\n\n{{.muted}}\n{lost}" if lost else "")
 
 
 def headline() -> str | None:
     """The headline picture with its caption and data."""
     frame, _ = _records()
-    return None if frame.empty else fragments(frame)["headline_figure"]
+    return None if frame.empty else shown_headline(frame)
+
+
+@lru_cache(maxsize=1)
+def _results(root: Path, stamp: Stamp) -> list[Result]:
+    return evaluate_all(_read(root, stamp)[0])
 
 
 def scoreboard() -> str | None:
     """One cell a claim; without Records every claim is open."""
-    return f'<figure class="picture">\n{scoreboard_svg(evaluate_all(_records()[0]))}</figure>\n'
+    return f'<figure class="picture">\n{scoreboard_svg(_results(paths.RUNS, _stamp()))}</figure>\n'
 
 
 def claims() -> str | None:
     """The table of all claims."""
-    return f'<div class="wide">\n{to_html_table(evaluate_all(_records()[0]))}</div>\n'
+    return f'<div class="wide">\n{to_html_table(_results(paths.RUNS, _stamp()))}</div>\n'

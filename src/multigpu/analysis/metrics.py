@@ -5,7 +5,9 @@ The formulas themselves are in `formulas.py` and can be used from here too.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+import math
+from collections.abc import Hashable, Iterable, Sequence
+from statistics import median
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -63,21 +65,34 @@ POINT = (*SERIES, "devices")
 """Everything that makes two rows repeats of one point: all but seed, repeat and launch."""
 
 Key = tuple[Hashable, ...]
+Plain = dict[str, Any]
+"""A row as Python's own values; missing is None."""
 
 
-def _key(row: Any, columns: Sequence[str]) -> Key:
-    """The row's values as a dictionary key in which missing equals missing."""
-    return tuple(None if pd.isna(row[c]) else row[c] for c in columns)
+def _plain(frame: pd.DataFrame) -> list[Plain]:
+    columns = {name: [None if gone else value for value, gone in zip(column, column.isna(), strict=True)] for name, column in frame.items()}
+    return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]  # type: ignore[arg-type]
+
+
+def _key(row: Plain, columns: Sequence[str]) -> Key:
+    return tuple(row[name] for name in columns)
+
+
+def _grouped(rows: Sequence[Plain], by: Sequence[str]) -> dict[Key, list[Plain]]:
+    groups: dict[Key, list[Plain]] = {}
+    for row in rows:
+        groups.setdefault(_key(row, by), []).append(row)
+    return groups
 
 
 def job_of(row: Any) -> Key:
     """What one device does in a step of this row's Run: equal for two rows of one job (`JOB`)."""
-    return _key(row, JOB)
+    return tuple(None if pd.isna(row[name]) else row[name] for name in JOB)
 
 
-def _joined(values: pd.Series) -> str:
+def _joined(values: Iterable[str | None]) -> str:
     """The distinct values that are not empty, in order, comma-joined."""
-    return ", ".join(dict.fromkeys(str(v) for v in values.dropna() if str(v)))
+    return ", ".join(dict.fromkeys(value for value in values if value))
 
 
 SUMMARY_TYPES = {
@@ -88,42 +103,44 @@ SUMMARY_TYPES = {
 }
 
 
-def _summarise(group: pd.DataFrame) -> dict[str, Any]:
-    ok = group[group["status"] == "ok"]
-    n, launches = len(ok), ok["launch_id"].nunique()
-    tier = "missing" if n == 0 else "headline" if n >= HEADLINE_REPEATS and launches >= HEADLINE_LAUNCHES else "screening"
-    units, wall_s = ok["units"].astype("float64"), ok["wall_s"]
-    low, high = rate_interval(units, wall_s, list(ok["launch_id"]))
-    failed = group[group["status"] != "ok"]
+def _mean(values: Sequence[float | None]) -> float:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else math.nan
+
+
+def _summarise(rows: Sequence[Plain]) -> Plain:
+    ok = [row for row in rows if row["status"] == "ok"]
+    units, wall_s, launches = ([row[name] for row in ok] for name in ("units", "wall_s", "launch_id"))
+    n, fresh = len(ok), len(set(launches))
+    tier = "missing" if n == 0 else "headline" if n >= HEADLINE_REPEATS and fresh >= HEADLINE_LAUNCHES else "screening"
+    low, high = rate_interval(units, wall_s, launches)
     return {
         "n": n,
-        "launches": launches,
+        "launches": fresh,
         "rate": pooled_rate(units, wall_s),
         "rate_low": low,
         "rate_high": high,
-        "step_time_s": wall_s.sum() / ok["timed_steps"].sum() if n else np.nan,
-        "spread": spread(ok["units_per_s"]),
-        "launch_gap": launch_gap(units, wall_s, list(ok["launch_id"])) if n else np.nan,
-        "jitter_s": ok["jitter_s"].median() if n else np.nan,
-        "peak_memory_gib": ok["peak_memory_gib"].max(),
-        "moved_bytes": ok["moved_bytes"].astype("float64").mean(),
+        "step_time_s": sum(wall_s) / sum(row["timed_steps"] for row in ok) if n else math.nan,
+        "spread": spread([row["units_per_s"] for row in ok]),
+        "launch_gap": launch_gap(units, wall_s, launches),
+        "jitter_s": median(row["jitter_s"] for row in ok) if n else math.nan,
+        "peak_memory_gib": max((row["peak_memory_gib"] for row in ok if row["peak_memory_gib"] is not None), default=math.nan),
+        "moved_bytes": _mean([row["moved_bytes"] for row in ok]),
         "tier": tier,
-        "status": "ok" if n else _joined(failed["status"]),
-        "reason": _joined(failed["reason"]),
-        "flags": _joined(ok["flags"]),
-        "keys": _joined(group["key"]),
-        "commits": _joined(ok["commit"].str[:10]),
+        "status": "ok" if n else _joined(row["status"] for row in rows),
+        "reason": _joined(row["reason"] for row in rows if row["status"] != "ok"),
+        "flags": _joined(row["flags"] for row in ok),
+        "keys": _joined(row["key"] for row in rows),
+        "commits": _joined(row["commit"][:10] for row in ok),
     }
 
 
 def label_missing(frame: pd.DataFrame) -> pd.DataFrame:
     """`frame` with the input's label on rows that failed before their input was made, where other rows of that input say it."""
     by = ["model", "inputs", "sequence_length"]
-    known: dict[Key, str] = {}
-    for _, row in frame[[*by, "input_label"]].drop_duplicates().iterrows():
-        if row["input_label"]:
-            known.setdefault(_key(row, by), row["input_label"])
-    labels = [row["input_label"] or known.get(_key(row, by), "") for _, row in frame[["input_label", *by]].iterrows()]
+    rows = _plain(frame[[*by, "input_label"]])
+    known = {_key(row, by): row["input_label"] for row in reversed(rows) if row["input_label"]}
+    labels = [row["input_label"] or known.get(_key(row, by), "") for row in rows]
     return frame.assign(input_label=pd.Series(labels, index=frame.index, dtype="string"))
 
 
@@ -145,9 +162,10 @@ def summary(frame: pd.DataFrame, by: Sequence[str] | None = None) -> pd.DataFram
     if frame.empty:
         types = {name: frame.dtypes.get(name, "string") for name in by} | SUMMARY_TYPES
         return pd.DataFrame({name: pd.Series(dtype=types[name]) for name in names})
-    rows = [{name: group[name].iloc[0] for name in by} | _summarise(group) for _, group in frame.groupby(by, dropna=False, sort=False)]
-    table = pd.DataFrame(rows, columns=names)
-    return table.astype({name: frame.dtypes[name] for name in by} | SUMMARY_TYPES)
+    rows = [dict(zip(by, key, strict=True)) | _summarise(group) for key, group in _grouped(_plain(frame), by).items()]
+    columns = {name: [row[name] for row in rows] for name in names}
+    types = {name: frame.dtypes[name] for name in by} | SUMMARY_TYPES
+    return pd.DataFrame({name: pd.Series(values, dtype=types[name]) for name, values in columns.items()})
 
 
 class Repeats(NamedTuple):
@@ -168,29 +186,29 @@ class _Baselines:
     def __init__(self, frame: pd.DataFrame) -> None:
         self._points: dict[Key, Repeats] = {}
         self._best: dict[Key, tuple[Repeats, str]] = {}
-        ok = frame[frame["status"] == "ok"]
-        for _, group in ok.groupby(list(POINT), dropna=False, sort=False) if len(ok) else ():
-            first, point = group.iloc[0], _key(group.iloc[0], POINT)
-            repeats = Repeats(group["units"].to_numpy(float), group["wall_s"].to_numpy(float), list(group["launch_id"]))
+        ok = [row for row in _plain(frame) if row["status"] == "ok"]
+        for point, rows in _grouped(ok, POINT).items():
+            units, wall_s = (np.array([row[name] for row in rows], dtype=float) for name in ("units", "wall_s"))
+            repeats = Repeats(units, wall_s, [row["launch_id"] for row in rows])
             self._points[point] = repeats
-            if first["devices"] == 1:
+            if rows[0]["devices"] == 1:
                 self._points.setdefault(_with(point, scaling="either"), repeats)
-                held = self._best.get(job_of(first))
-                if held is None or repeats.rate > held[0].rate:
-                    self._best[job_of(first)] = (repeats, f"{first['placement']}, {first['framework']}, {first['execution']}")
+                job, name = _key(rows[0], JOB), ", ".join(rows[0][field] for field in ("placement", "framework", "execution"))
+                if job not in self._best or repeats.rate > self._best[job][0].rate:
+                    self._best[job] = (repeats, name)
 
-    def of(self, row: Any) -> Repeats | None:
+    def of(self, row: Plain) -> Repeats | None:
         return self._points.get(_key(row, POINT))
 
-    def one_device(self, row: Any) -> Repeats | None:
+    def one_device(self, row: Plain) -> Repeats | None:
         """The same series on one device, where weak and strong scaling are the same job."""
         key = _with(_key(row, POINT), devices=1)
         return self._points.get(key) or self._points.get(_with(key, scaling="either"))
 
-    def best_single(self, row: Any) -> tuple[Repeats | None, str]:
-        return self._best.get(job_of(row), (None, ""))
+    def best_single(self, row: Plain) -> tuple[Repeats | None, str]:
+        return self._best.get(_key(row, JOB), (None, ""))
 
-    def ceiling(self, row: Any) -> Repeats | None:
+    def ceiling(self, row: Plain) -> Repeats | None:
         return self._points.get(_with(_key(row, POINT), placement="independent"))
 
 
@@ -229,8 +247,8 @@ def scaling_table(frame: pd.DataFrame) -> pd.DataFrame:
     frame = label_missing(frame)
     table, baselines = summary(frame), _Baselines(frame)
     rows = []
-    for _, row in table.iterrows():
-        own, devices = baselines.of(row), int(row["devices"])
+    for row in _plain(table):
+        own, devices = baselines.of(row), row["devices"]
         best, best_name = baselines.best_single(row)
         ceiling = baselines.ceiling(row)
         ratios = {

@@ -15,7 +15,7 @@ WIDTH, HEIGHT = 340, 132
 BOX, GAP = 92, 20
 HOST_Y, GPU_Y = 2, 84
 
-FIELDS = ("variables", "embeddings", "lookup", "compute", "merge", "slots", "update", "travels", "processes")
+FIELDS = ("variables", "embeddings", "lookup", "compute", "merge", "slots", "update", "travels")
 
 
 def held(placement: Placement, place: int | None) -> list[tuple[str, str, bool]]:
@@ -123,5 +123,9 @@ def runs_as(placement: Placement) -> str:
     """Where it exists, as a sentence."""
     overlap = " Merging starts before backward has ended." if placement.overlap else ""
     names = {"torch": "PyTorch", "tensorflow": "TensorFlow"}
-    where = " and ".join(names[framework] for framework in placement.frameworks)
-    return f"It exists in {where} and runs {', '.join(placement.executions).replace('_', ' and ')}.{overlap}"
+    shapes = {"one": "one process for all devices", "per_device": "a process a device"}
+    ways = [
+        f"in {names[engine.framework]} with {shapes[engine.processes]} ({', '.join(engine.executions).replace('_', ' and ')})"
+        for engine in placement.engines
+    ]
+    return f"It exists {' and '.join(ways)}.{overlap}"

@@ -67,17 +67,24 @@ def assign(placement: Placement, variables: Sequence[Variable], devices: int) ->
 
 
 def predicted_bytes(
-    placement: Placement, variables: Sequence[Variable], lookups: Sequence[dict[str, int]], item_bytes: int = 4
+    placement: Placement,
+    variables: Sequence[Variable],
+    lookups: Sequence[dict[str, int]],
+    item_bytes: int = 4,
+    gradient_rows: Sequence[dict[str, int]] | None = None,
 ) -> dict[str, int]:
     """Bytes one step moves, over all replicas, by kind (kinds that move nothing are left out).
 
     Args:
         lookups: of each replica, embedding variable -> rows it looks up in this step (padding included).
         item_bytes: of one element of a variable or gradient.
+        gradient_rows: where embedding gradients are sparse, of each replica, embedding variable -> distinct rows it looks up:
+            these travel, each with its id. None: gradients are dense (one row for every look-up, or the whole table).
 
     Dense variable of S bytes at one place, P replicas: down P S from the host, (P-1) S from a device (its own copy is
-    not copied); gradients the same way back. An embedding looked up at home: rows instead of S, and ids where a
-    device holds the table. An update elsewhere than at home also brings the table there and the new value back.
+    not copied); gradients the same way back. An embedding looked up at home: rows instead of S, and ids to the device that
+    gathers rows or adds up their gradients. An update elsewhere than at home also brings the table there and the new value
+    back.
     """
     replicas = len(lookups)
     moved = dict.fromkeys(KINDS, 0)
@@ -89,8 +96,13 @@ def predicted_bytes(
 
     for a in assign(placement, variables, replicas):
         size = a.variable.elements * item_bytes
+        sparse = None
+        if gradient_rows is not None and a.variable.kind == "embedding":
+            sparse = [rows[a.variable.name] * (a.variable.shape[1] * item_bytes + ID_BYTES) for rows in gradient_rows]
         if a.home == REPLICA:
-            if placement.merge == "all_reduce" and replicas > 1:
+            if sparse is not None and placement.merge != "none":
+                moved["device_to_device"] += (replicas - 1) * sum(sparse)
+            elif placement.merge == "all_reduce" and replicas > 1:
                 moved["all_reduce"] += replicas * size
             elif placement.merge == "copy":
                 moved["device_to_device"] += replicas * (replicas - 1) * size
@@ -99,13 +111,14 @@ def predicted_bytes(
             if a.by_row:
                 count = lookups[replica].get(a.variable.name, 0)
                 rows = count * a.variable.shape[1] * item_bytes
-                if a.lookup != HOST:
-                    copy(replica, a.lookup, count * ID_BYTES)
+                readers = {a.lookup} if sparse is not None else {a.lookup, a.update}
+                for reader in readers - {HOST}:  # the host reads ids from the batch
+                    copy(replica, reader, count * ID_BYTES)
                 copy(a.lookup, replica, rows)
-                copy(replica, a.update, rows)
+                copy(replica, a.update, rows if sparse is None else sparse[replica])
             else:
                 copy(a.home, replica, size)
-                copy(replica, a.update, size)
+                copy(replica, a.update, size if sparse is None else sparse[replica])
         if a.update != a.home:
             if a.by_row:
                 copy(a.home, a.update, size)

@@ -101,8 +101,13 @@ class ReplicatedTrainer(Trainer):
         else:
             peers = [rank for rank in range(self.replicas) if rank != self.rank]
             self.wire.exchange([(peer, self.gradients) for peer in peers], list(zip(peers, self.received, strict=True)))
-            for received in self.received:
-                self.gradients += received
+            # in the order of ranks on every replica: sums of another order differ in the last bit, and replicas would drift apart
+            parts = [*self.received[: self.rank], self.gradients, *self.received[self.rank :]]
+            total = parts[0]
+            for part in parts[1:]:
+                total += part
+            if total is not self.gradients:
+                self.gradients.copy_(total)
 
     def counted_step(self, shard: Shard) -> tuple[Tensor, dict[str, int]]:
         if self.wrapped is None:

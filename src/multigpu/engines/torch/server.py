@@ -8,9 +8,9 @@ import torch.distributed as dist
 from torch import Tensor
 
 from multigpu.engines.errors import Unsupported
-from multigpu.engines.torch import host_store  # noqa: F401  (registers its store)
+from multigpu.engines.torch import device_store, host_store  # noqa: F401  (they register their stores)
 from multigpu.engines.torch.feed import Shard
-from multigpu.engines.torch.stores import STORES, Store
+from multigpu.engines.torch.stores import STORES, Ids, Store
 from multigpu.engines.torch.trainer import Context, Trainer
 from multigpu.engines.torch.variables import materialise
 from multigpu.placements.traffic import HOST, Assigned
@@ -36,24 +36,18 @@ class ServerTrainer(Trainer):
             for name, gradient in store.gradient_views.items():
                 parameters[name].grad = gradient
 
-    def _ids(self, shard: Shard, store: Store) -> dict[str, Tensor]:
-        """What this store's tables are asked for, where it wants to read it."""
-        on_host = any(table.lookup == HOST for table in store.tables)
-        asked = self.lookups(shard.host if on_host else shard.device)
-        return {table.variable.name: asked[table.variable.name] for table in store.tables}
-
     def step(self, shard: Shard) -> Tensor:
-        ids, rows = [], {}
+        ids = Ids(self.lookups(shard.host), self.lookups(shard.device))
+        rows = {}
         for store in self.stores:
             store.pull()
             store.gradients.zero_()
-            ids.append(self._ids(shard, store) if store.tables else {})
             if store.tables:
-                rows.update(store.look_up(shard, ids[-1]))
+                rows.update(store.look_up(shard, ids))
         loss = self.loss(shard, shard.batch.joined_loss_terms, rows)
         loss.backward()
-        for store, asked in zip(self.stores, ids, strict=True):
-            store.push(shard, asked, rows)
+        for store in self.stores:
+            store.push(shard, ids, rows)
         for store in self.stores:
             store.update(shard)
         return loss.detach()

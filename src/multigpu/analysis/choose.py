@@ -1,0 +1,90 @@
+"""Advice computed from Records: the fastest placement of each job, what is not distinguishable from it, and the distance to bounds."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from multigpu.analysis.findings import line_name, panels
+from multigpu.analysis.limits import bounds
+from multigpu.analysis.metrics import scaling_table
+from multigpu.analysis.picture import Shown
+from multigpu.analysis.tables import table_html
+from multigpu.analysis.wording import percent_text, rate_text, ratio_text
+
+BINDINGS = {"compute": "arithmetic", "memory": "memory", "communication": "traffic"}
+
+
+def advice(frame: pd.DataFrame) -> pd.DataFrame:
+    """The fastest placement of each job on each number of devices, among points with an interval; independent replicas left out.
+
+    Returns:
+        job, devices, placement, rate, rate_low, rate_high, unit, speedup_best (and bounds), ceiling_ratio (and bounds),
+        equals (placements whose interval overlaps the fastest one's), slowest and its share of the fastest rate.
+    """
+    table = scaling_table(frame)
+    table = table[(table["placement"] != "independent") & table["rate_low"].notna()]
+    rows = []
+    for name, panel in panels(table):
+        for devices, group in panel.groupby("devices", sort=True):
+            if len(group) < 2:
+                continue
+            ordered = group.sort_values("rate", ascending=False)
+            best, worst = ordered.iloc[0], ordered.iloc[-1]
+            equals = [line_name(row, panel) for _, row in ordered.iloc[1:].iterrows() if row["rate_high"] >= best["rate_low"]]
+            kept = ["rate", "rate_low", "rate_high", "unit"]
+            kept += [f"{ratio}{end}" for ratio in ("speedup_best", "ceiling_ratio") for end in ("", "_low", "_high")]
+            rows.append(
+                {
+                    "job": name,
+                    "devices": int(str(devices)),
+                    "placement": line_name(best, panel),
+                    **{column: best[column] for column in kept},
+                }
+                | {"equals": ", ".join(equals), "slowest": line_name(worst, panel), "slowest_share": worst["rate"] / best["rate"]}
+            )
+    return pd.DataFrame(rows)
+
+
+def advice_table(frame: pd.DataFrame) -> Shown:
+    """`advice` in words."""
+    table = advice(frame)
+    if table.empty:
+        return table_html(table, note="No job has two placements with an interval yet.")
+    rows = [
+        {
+            "job": row["job"],
+            "GPUs": str(row["devices"]),
+            "fastest": row["placement"],
+            "rate": rate_text(row["rate"], unit=row["unit"]),
+            "times the best single GPU": ratio_text(row["speedup_best"], row["speedup_best_low"], row["speedup_best_high"]),
+            "of independent replicas": percent_text(row["ceiling_ratio"], row["ceiling_ratio_low"], row["ceiling_ratio_high"]),
+            "not distinguishable": row["equals"] or "–",
+            "slowest": f"{row['slowest']}: {percent_text(row['slowest_share'])} of the fastest",
+        }
+        for _, row in table.iterrows()
+    ]
+    return table_html(pd.DataFrame(rows), right=["GPUs", "rate"])
+
+
+def bound_table(frame: pd.DataFrame) -> Shown:
+    """Each headline point on the most devices, with its bound, what sets the bound, and the share of it that was reached."""
+    table = scaling_table(frame)
+    limits = bounds(frame).merge(frame[["key", "placement", "framework", "model", "batch_size", "devices", "precision"]], on="key")
+    by = ["model", "batch_size", "precision", "framework", "placement", "devices"]
+    pooled = limits.groupby(by, sort=False)[["bound", "share_of_bound"]].mean().join(limits.groupby(by)["binding"].first())
+    rows = []
+    for name, panel in panels(table[table["tier"] == "headline"]):
+        for _, row in panel[panel["devices"] == panel["devices"].max()].sort_values("rate", ascending=False).iterrows():
+            limit = pooled.loc[tuple(row[column] for column in by)]
+            rows.append(
+                {
+                    "job": name,
+                    "GPUs": str(row["devices"]),
+                    "placement": line_name(row, panel),
+                    "rate": rate_text(row["rate"], unit=row["unit"]),
+                    "bound": rate_text(limit["bound"], unit=row["unit"]),
+                    "set by": BINDINGS.get(str(limit["binding"]), "unknown"),
+                    "reached": percent_text(limit["share_of_bound"]),
+                }
+            )
+    return table_html(pd.DataFrame(rows), right=["GPUs", "rate", "bound", "reached"], note="" if rows else "No headline point yet.")

@@ -1,0 +1,129 @@
+"""What a machine can do at best, measured: matrix products, memory, links. The limits that figures are compared with.
+
+`python -m multigpu ceilings` writes `data/runs/<machine>/ceilings.json`; a few seconds on eight GPUs. Random data: on zeros
+matrix products run faster than real ones ever do.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict
+
+from multigpu.measure.machine import gpu_count, source_state, this_machine, versions
+
+PRODUCT = 8192
+COPY_BYTES = 2**32
+LINK_BYTES = 2**28
+REPEATS = 20
+
+
+class Ceilings(BaseModel):
+    """Medians of `REPEATS` timings on each device. FLOP/s and bytes/s.
+
+    matmul: precision -> one value a device. memory: bytes read plus written by a copy within the device.
+    host_to_device, device_to_host: pinned memory, one device at a time. links: [from][to], one way, one pair at a time.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    machine: str
+    gpu: str
+    measured_at: str
+    commit: str
+    versions: dict[str, str]
+    matmul: dict[str, list[float]]
+    memory: list[float]
+    host_to_device: list[float]
+    device_to_host: list[float]
+    links: list[list[float]]
+
+
+def ceilings_path(records: Path, machine: str) -> Path:
+    """Where a machine's ceilings are kept."""
+    return records / machine / "ceilings.json"
+
+
+def read_ceilings(records: Path) -> list[Ceilings]:
+    """The ceilings of every machine that has some."""
+    return [Ceilings.model_validate_json(path.read_text()) for path in sorted(records.glob("*/ceilings.json"))]
+
+
+def measure_ceilings(records: Path) -> Path:
+    """Measure this machine's ceilings in a process of their own.
+
+    Raises:
+        ValueError: there is no GPU.
+        RuntimeError: the measurement failed; the sentence says how.
+    """
+    if not gpu_count():
+        raise ValueError("ceilings are measured on GPUs, and this machine has none")
+    result = subprocess.run([sys.executable, "-m", "multigpu.measure.ceilings"], capture_output=True, text=True)
+    if result.returncode:
+        raise RuntimeError(f"measuring the ceilings failed: {(result.stderr.strip().splitlines() or ['no message'])[-1]}")
+    path = ceilings_path(records, this_machine().name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(result.stdout)
+    return path
+
+
+def main() -> None:
+    """Measure and print as JSON."""
+    import torch
+
+    def seconds(device: int, action: Callable[[], object]) -> float:
+        with torch.cuda.device(device):
+            times = []
+            for _ in range(REPEATS + 3):
+                first, last = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+                first.record()
+                action()
+                last.record()
+                torch.cuda.synchronize()
+                times.append(first.elapsed_time(last) / 1000)
+            return sorted(times[3:])[REPEATS // 2]
+
+    count = torch.cuda.device_count()
+    matmul: dict[str, list[float]] = {"bf16": [], "tf32": [], "fp32": []}
+    memory, down, up, links = [], [], [], []
+    for device in range(count):
+        on = torch.device("cuda", device)
+        for precision, values in matmul.items():
+            kind = torch.bfloat16 if precision == "bf16" else torch.float32
+            torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
+            a, b = (torch.randn(PRODUCT, PRODUCT, device=on, dtype=kind) for _ in range(2))
+            out = torch.empty_like(a)
+            values.append(2 * PRODUCT**3 / seconds(device, lambda a=a, b=b, out=out: torch.mm(a, b, out=out)))  # type: ignore[misc]
+        source = torch.randint(255, (COPY_BYTES,), dtype=torch.uint8, device=on)
+        target = torch.empty_like(source)
+        memory.append(2 * COPY_BYTES / seconds(device, lambda s=source, t=target: t.copy_(s)))  # type: ignore[misc]
+        host = torch.empty(LINK_BYTES, dtype=torch.uint8, pin_memory=True)
+        part = target[:LINK_BYTES]
+        down.append(LINK_BYTES / seconds(device, lambda p=part, h=host: p.copy_(h, non_blocking=True)))  # type: ignore[misc]
+        up.append(LINK_BYTES / seconds(device, lambda p=part, h=host: h.copy_(p, non_blocking=True)))  # type: ignore[misc]
+        del source, target, part
+    parts = [torch.empty(LINK_BYTES, dtype=torch.uint8, device=f"cuda:{device}") for device in range(count)]
+    for i in range(count):
+        links.append([0.0 if i == j else LINK_BYTES / seconds(i, lambda i=i, j=j: parts[j].copy_(parts[i])) for j in range(count)])  # type: ignore[misc]
+    found = Ceilings(
+        machine=this_machine().name,
+        gpu=this_machine().gpus[0],
+        measured_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        commit=source_state()[0],
+        versions=versions(),
+        matmul=matmul,
+        memory=memory,
+        host_to_device=down,
+        device_to_host=up,
+        links=links,
+    )
+    print(json.dumps(found.model_dump(), indent=1))
+
+
+if __name__ == "__main__":
+    main()

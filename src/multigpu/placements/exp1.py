@@ -1,0 +1,17 @@
+"""Variables and embeddings on the CPU, update on GPUs."""
+
+from multigpu.placements.row import Placement
+
+PLACEMENT = Placement(
+    name="exp1",
+    title="Variables and embeddings on the CPU, update on GPUs",
+    source="000: Exp1",
+    summary="Variables live in host memory; devices pull them; one GPU a variable merges its gradients, updates it and writes it back.",
+    variables="host",
+    embeddings="host",
+    lookup="host",
+    merge="sharded",
+    slots="sharded",
+    update="sharded",
+    travels="rows",
+)

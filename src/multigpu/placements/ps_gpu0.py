@@ -1,0 +1,17 @@
+"""Parameter server on the first GPU."""
+
+from multigpu.placements.row import Placement
+
+PLACEMENT = Placement(
+    name="ps_gpu0",
+    title="Parameter server on the first GPU",
+    source="001: parameter_server on the GPU",
+    summary="All variables live on GPU 0, which sends them to the others, sums their gradients and updates.",
+    variables="gpu0",
+    embeddings="gpu0",
+    lookup="gpu0",
+    merge="gpu0",
+    slots="gpu0",
+    update="gpu0",
+    travels="rows",
+)

@@ -1,0 +1,17 @@
+"""Replicated, all-reduce after backward."""
+
+from multigpu.placements.row import Placement
+
+PLACEMENT = Placement(
+    name="replicated_allreduce",
+    title="Replicated, all-reduce after backward",
+    source="001: replicated with NCCL; 004",
+    summary="Every device holds all variables; when backward has ended, one all-reduce sums all gradients.",
+    variables="replica",
+    embeddings="replica",
+    lookup="replica",
+    merge="all_reduce",
+    slots="replica",
+    update="replica",
+    travels="nothing",
+)

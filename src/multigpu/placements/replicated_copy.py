@@ -1,0 +1,17 @@
+"""Replicated, merged by plain copies."""
+
+from multigpu.placements.row import Placement
+
+PLACEMENT = Placement(
+    name="replicated_copy",
+    title="Replicated, merged by plain copies",
+    source="001: replicated without NCCL",
+    summary="Every device holds all variables; each receives every other's gradients and adds them up itself.",
+    variables="replica",
+    embeddings="replica",
+    lookup="replica",
+    merge="copy",
+    slots="replica",
+    update="replica",
+    travels="nothing",
+)
