@@ -14,13 +14,12 @@ from typing import Any, get_args
 
 from multigpu import paths
 from multigpu.doctor import diagnose
-from multigpu.grid import GRIDS, cost_s, find_grid, points
+from multigpu.grid import GRIDS, cost_s, default_grid, devices_here, find_grid, points
 from multigpu.measure.ceilings import measure_ceilings
 from multigpu.measure.launch import Point, check_devices, measure
 from multigpu.measure.machine import gpu_count, this_machine
 from multigpu.record import RecordStore
 from multigpu.run import Run, build_run
-from multigpu.study import default_grid, devices_here
 
 
 def parse_fields(texts: Sequence[str]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from multigpu.measure.launch import Point
+from multigpu.measure.machine import gpu_count, this_machine
 from multigpu.run import Run
 
 Tier = Literal["headline", "screening"]
@@ -138,6 +139,16 @@ GRIDS: dict[str, Callable[[Sequence[int]], list[Planned]]] = {
 def device_counts(available: int) -> list[int]:
     """1, 2, 4, 8 ... up to what there is."""
     return [count for count in (1, 2, 4, 8) if count <= available]
+
+
+def default_grid() -> str:
+    """The grid that the study measures on this machine."""
+    return "gpu_study" if gpu_count() else "cpu_study"
+
+
+def devices_here() -> list[int]:
+    """Device counts that this machine can measure: 1, 2, 4, 8 up to its GPUs; without any, up to two CPU processes."""
+    return device_counts(gpu_count() or min(2, this_machine().cores))
 
 
 def find_grid(name: str, devices: Sequence[int]) -> list[Planned]:

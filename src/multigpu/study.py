@@ -13,23 +13,13 @@ from multigpu import paths
 from multigpu.analysis.frame import load_frame
 from multigpu.analysis.front import NO_FINDING, findings_of, front_frame
 from multigpu.analysis.tables import Shown
-from multigpu.grid import Planned, device_counts, find_grid, points
+from multigpu.grid import Planned, default_grid, devices_here, find_grid, points
 from multigpu.measure.launch import measure as run_points
-from multigpu.measure.machine import gpu_count, this_machine
+from multigpu.measure.machine import this_machine
 from multigpu.parameters import Measure
 from multigpu.record import RecordStore
 
 EVERY_STATUS = ("ok", "out_of_memory", "timeout", "unsupported", "failed")
-
-
-def default_grid() -> str:
-    """The grid that the study measures on this machine."""
-    return "gpu_study" if gpu_count() else "cpu_study"
-
-
-def devices_here() -> list[int]:
-    """Device counts that this machine can measure: 1, 2, 4, 8 up to its GPUs; without any, up to two CPU processes."""
-    return device_counts(gpu_count() or min(2, this_machine().cores))
 
 
 def planned_here(grid: str = "auto", workload: str | None = None) -> list[Planned]:

@@ -1,0 +1,17 @@
+"""Measuring must not need what only analysis, reports or one framework needs: GPU hosts may have none of it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = ("torch", "tensorflow", "pandas", "pandera", "matplotlib", "great_tables", "papermill", "sphinx", "sklearn", "polib")
+
+
+@pytest.mark.parametrize("module", ["multigpu.cli", "multigpu.grid", "multigpu.measure.launch", "multigpu.record", "multigpu.placements"])
+def test_measuring_imports_little(module: str) -> None:
+    code = f"import sys, {module}; print(*[name for name in {HEAVY} if name in sys.modules])"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == ""
