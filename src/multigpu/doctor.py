@@ -18,7 +18,7 @@ PARTS = {
     "tensorflow": "measuring with TensorFlow",
     "pandera": "analysis and claims",
     "great_tables": "tables",
-    "seaborn": "figures",
+    "matplotlib": "figures",
     "papermill": "executing notebooks",
     "sphinx": "building the report",
     "myst_nb": "building the report",

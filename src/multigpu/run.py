@@ -25,6 +25,9 @@ class Run(BaseModel):
     data: paths that the input reads (two text files, one folder), for inputs that take paths.
     sequence_length: words of every source and every target sentence (NMT, input `synthetic` only).
     layout: memory layout of images (CNN only).
+    recurrence: all cells in one call of the library ("fused", also None) or a loop of cells, as "dynamic rnn" ("stepwise"); NMT only.
+    embedding_gradients: of tables, added up in an array of the table's size ("dense", also None) or sent as deduplicated rows
+        with their ids ("sparse"); NMT in TensorFlow only.
     optimizer: "default" is the workload's own rule.
     timed_steps follow warmup_steps, which are measured too but never enter a throughput.
     """
@@ -44,6 +47,8 @@ class Run(BaseModel):
     data: tuple[str, ...] | None = None
     sequence_length: int | None = Field(default=None, ge=2)
     layout: Literal["channels_first", "channels_last"] | None = None
+    recurrence: Literal["fused", "stepwise"] | None = None
+    embedding_gradients: Literal["dense", "sparse"] | None = None
     precision: Precision = "fp32"
     execution: Execution = "eager"
     optimizer: Literal["default", "sgd", "momentum", "adam"] = "default"
@@ -67,6 +72,11 @@ class Run(BaseModel):
             raise ValueError(f"sequence_length {self.sequence_length} has no meaning for images: leave it out")
         if model.unit == "words" and self.layout is not None:
             raise ValueError(f"layout {self.layout!r} has no meaning for words: leave it out")
+        for name in ("recurrence", "embedding_gradients"):
+            if model.unit == "images" and getattr(self, name) is not None:
+                raise ValueError(f"{name} {getattr(self, name)!r} has no meaning for images: leave it out")
+        if self.embedding_gradients == "sparse" and self.framework != "tensorflow":
+            raise ValueError("embedding_gradients 'sparse' exists in 'tensorflow' only: leave it out or choose framework 'tensorflow'")
         if self.device_type == "cpu" and self.precision == "tf32":
             raise ValueError("precision 'tf32' exists on GPUs only: choose fp64, fp32 or bf16 on device_type 'cpu'")
         if self.device_type == "cuda" and self.precision == "fp64":

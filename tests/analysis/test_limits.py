@@ -6,10 +6,44 @@ import pytest
 
 from multigpu.analysis.frame import frame_of
 from multigpu.analysis.limits import CEILINGS, bound_units_per_s, bounds, ceilings, communication_time_s
+from multigpu.measure.ceilings import Ceilings, ceilings_path
 from multigpu.workloads import find_model
 from tests.factory import make_record
 
 H200 = "NVIDIA H200"
+
+
+@pytest.fixture(autouse=True)
+def machine(tmp_path, monkeypatch):
+    """A measured machine with round figures (the anchors'), instead of the repository's own."""
+    found = Ceilings(
+        machine="2x-test",
+        gpu=H200,
+        measured_at="2026-01-02T00:00:00+00:00",
+        commit="0123456789",
+        versions={},
+        matmul={"bf16": [780e12, 796e12]},
+        memory=[4.3e12, 4.3e12],
+        host_to_device=[64e9, 64e9],
+        device_to_host=[80e9, 64e9],
+        links=[[0.0, 400e9], [380e9, 0.0]],
+    )
+    path = ceilings_path(tmp_path, "2x-test")
+    path.parent.mkdir()
+    path.write_text(found.model_dump_json())
+    monkeypatch.setattr("multigpu.paths.RUNS", tmp_path)
+    ceilings.cache_clear()
+    yield
+    ceilings.cache_clear()
+
+
+def test_measured_ceilings_replace_the_data_sheet():
+    known = ceilings(H200)
+    assert (known["bf16"].value, known["bf16"].how) == (788e12, "measured")
+    assert known["device_link"].value == 390e9, "the median over pairs, a device's link to itself left out"
+    assert known["host_link"].value == 64e9, "the slower direction"
+    assert (known["fp32"].how, known["fp32"].value) == ("datasheet", 67e12), "what was not measured stays"
+    assert "2x-test" in known["bf16"].source and known["bf16"].date == "2026-01-02"
 
 
 def test_every_ceiling_names_its_source_and_date():

@@ -36,8 +36,10 @@ def figure_throughput(frame: pd.DataFrame, published: pd.DataFrame | None = None
     with mpl.rc_context(RC):
         most_rows = max(panel.groupby(["placement", "framework"]).ngroups for _, panel in shown)
         finding = throughput_finding(drawn)
+        names = [line_name(row, panel) for _, panel in shown for _, row in panel.iterrows()]
+        left = max(1.05, 0.085 * max(len(name) for name in names) + 0.15)  # bold letters of 8 points are about 0.085 inches wide
         picture, axes = grid_of_axes(
-            len(shown), finding, WIDTH, ROW * most_rows + 0.25, columns, row_gap=0.85, left=1.05, names=[n for n, _ in shown]
+            len(shown), finding, WIDTH, ROW * most_rows + 0.25, columns, row_gap=0.85, left=left, names=[n for n, _ in shown]
         )
         for ax, (name, panel) in zip(axes, shown, strict=True):
             data += _panel(ax, name, panel, published, most_rows)

@@ -41,7 +41,7 @@ IDENTITY: dict[str, str] = {
     **{name: _RUN_TYPES.get(name, "string") for name in RUN_FIELDS},
     "unit": "string",
 }
-"""Columns that every row has (`sequence_length` and `layout` only where they mean something)."""
+"""Columns that every row has (fields of a Run that default to None only where they mean something)."""
 
 MEASURED: dict[str, str] = {
     **dict.fromkeys(("units", "padded_units"), "Int64"),
@@ -61,7 +61,8 @@ MEASURED: dict[str, str] = {
 
 COLUMNS = IDENTITY | MEASURED
 
-_OFTEN_ABSENT = {"sequence_length", "layout", "loss_first", "loss_last", "sm_clock_mhz", "power_w", "temperature_c", "peak_memory_gib"}
+_OPTIONAL = {name for name, field in Run.model_fields.items() if field.default is None}
+_OFTEN_ABSENT = _OPTIONAL | {"loss_first", "loss_last", "sm_clock_mhz", "power_w", "temperature_c", "peak_memory_gib"}
 STATUSES = ("ok", "out_of_memory", "timeout", "unsupported", "failed")
 
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
 import pandas as pd
 
+from multigpu import paths
+from multigpu.measure.ceilings import read_ceilings
 from multigpu.workloads import find_model
 from multigpu.workloads.base import Model
 
@@ -29,15 +33,14 @@ class Ceiling:
 
 
 _Known = tuple[Literal["measured", "datasheet"], str, str]
-_ANCHORS: _Known = ("measured", "the study's anchors: a plain script on 8 x H200, random data", "2026")
 _SHEET: _Known = ("datasheet", "NVIDIA H200 Tensor Core GPU datasheet (SXM, without sparsity)", "2024")
 
 CEILINGS: dict[str, tuple[Ceiling, ...]] = {
     "H200": (
-        Ceiling("bf16", 788e12, "FLOP/s", *_ANCHORS),
+        Ceiling("bf16", 989e12, "FLOP/s", *_SHEET),
         Ceiling("tf32", 494e12, "FLOP/s", *_SHEET),
         Ceiling("fp32", 67e12, "FLOP/s", *_SHEET),
-        Ceiling("memory", 4.3e12, "B/s", *_ANCHORS),
+        Ceiling("memory", 4.8e12, "B/s", *_SHEET),
         Ceiling("device_link", 450e9, "B/s", *_SHEET),
         Ceiling("host_link", 64e9, "B/s", "datasheet", "PCIe 5.0 x16, one way", "2019"),
     )
@@ -45,9 +48,32 @@ CEILINGS: dict[str, tuple[Ceiling, ...]] = {
 """By a part of the device's name. Links are one way, of one device; `memory` is a copy's bytes read plus bytes written."""
 
 
+def measured_ceilings(gpu: str, records: Path | None = None) -> dict[str, Ceiling]:
+    """What `multigpu ceilings` measured on devices called `gpu`: the median over a machine's devices (or pairs of them).
+
+    Where several machines have such devices, the one with most of them speaks. A link to the host counts its slower direction.
+    """
+    found = [c for c in read_ceilings(records or paths.RUNS) if c.gpu == gpu]
+    if not found:
+        return {}
+    best = max(found, key=lambda c: len(c.memory))
+    source = f"measured on {best.machine} at commit {best.commit[:7]}, random data, median over devices"
+    pairs = [value for i, row in enumerate(best.links) for j, value in enumerate(row) if i != j]
+    values: dict[str, tuple[list[float], Literal["FLOP/s", "B/s"]]] = {name: (row, "FLOP/s") for name, row in best.matmul.items()}
+    values |= {"memory": (best.memory, "B/s"), "device_link": (pairs, "B/s")}
+    values["host_link"] = ([min(pair) for pair in zip(best.host_to_device, best.device_to_host, strict=True)], "B/s")
+    return {
+        name: Ceiling(name, float(np.median(row)), unit, "measured", source, best.measured_at[:10])
+        for name, (row, unit) in values.items()
+        if row
+    }
+
+
+@lru_cache
 def ceilings(gpu: str) -> dict[str, Ceiling]:
-    """The ceilings known of the device called `gpu`, by quantity; none for a device that the table does not have."""
-    return next(({c.quantity: c for c in table} for part, table in CEILINGS.items() if part in gpu), {})
+    """The ceilings known of the device called `gpu`, by quantity: measured ones where there are, else the data sheet's."""
+    sheet = next(({c.quantity: c for c in table} for part, table in CEILINGS.items() if part in gpu), {})
+    return sheet | measured_ceilings(gpu)
 
 
 @dataclass(frozen=True)

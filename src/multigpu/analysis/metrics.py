@@ -29,6 +29,7 @@ from multigpu.analysis.formulas import (
     spread,
     throughput,
 )
+from multigpu.analysis.frame import RUN_FIELDS
 
 __all__ = [
     "JOB",
@@ -59,7 +60,8 @@ JOB = (
     *("sequence_length", "precision", "optimizer", "timing_version"),
 )
 # how it is done: a series is one job done one way, on several numbers of devices
-WAY = ("placement", "framework", "framework_version", "layout", "execution", "warmup_steps", "timed_steps")
+NOT_A_WAY = {*JOB, "scaling", "devices", "seed"}
+WAY = ("framework_version", *(name for name in RUN_FIELDS if name not in NOT_A_WAY))
 SERIES = (*JOB, "scaling", *WAY)
 POINT = (*SERIES, "devices")
 """Everything that makes two rows repeats of one point: all but seed, repeat and launch."""

@@ -150,8 +150,11 @@ def _job_table(panel: pd.DataFrame, title: str) -> Shown:
 
 
 def _repeats(row: Row) -> str:
-    """Repeats over launches, and "(screening)" where they are too few for the headline."""
-    return f"{row['n']} over {row['launches']}" + (" (screening)" if row["tier"] == "screening" else "") if row["n"] else "0"
+    """Repeats over launches; points with too few of them for the headline are marked as screening."""
+    if not row["n"]:
+        return "0"
+    counts = f"{row['n']} over {row['launches']}" if row["n"] > 1 else "1"
+    return f"{counts}, screening" if row["tier"] == "screening" else counts
 
 
 def _by_order(column: pd.Series) -> pd.Series:

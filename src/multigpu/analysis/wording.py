@@ -36,6 +36,7 @@ STATUS_NAMES = {
 # Fields that tell panels apart, in the order in which a reader wants them. The model always stands first.
 TELLING = (
     *("model", "batch_size", "scaling", "input_label", "sequence_length", "precision", "execution", "layout", "optimizer"),
+    *("processes", "recurrence", "embedding_gradients"),
     *("framework", "framework_version", "warmup_steps", "timed_steps", "timing_version", "machine"),
 )
 

@@ -1,6 +1,6 @@
 """Variables and embeddings on the CPU, update on GPUs."""
 
-from multigpu.placements.row import Placement
+from multigpu.placements.row import Engine, Placement
 
 PLACEMENT = Placement(
     name="exp1",
@@ -14,4 +14,5 @@ PLACEMENT = Placement(
     slots="sharded",
     update="sharded",
     travels="rows",
+    engines=(Engine(), Engine(framework="tensorflow", processes="one", executions=("graph", "eager", "xla"))),
 )

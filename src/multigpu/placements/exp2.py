@@ -1,6 +1,6 @@
 """Variables, embeddings and update on the CPU."""
 
-from multigpu.placements.row import Placement
+from multigpu.placements.row import Engine, Placement
 
 PLACEMENT = Placement(
     name="exp2",
@@ -15,4 +15,5 @@ PLACEMENT = Placement(
     update="host",
     travels="rows",
     overlap=False,
+    engines=(Engine(), Engine(framework="tensorflow", processes="one", executions=("graph", "eager", "xla"))),
 )

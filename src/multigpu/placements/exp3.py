@@ -1,6 +1,6 @@
 """Variables sharded over GPUs, embeddings on the CPU."""
 
-from multigpu.placements.row import Placement
+from multigpu.placements.row import Engine, Placement
 
 PLACEMENT = Placement(
     name="exp3",
@@ -14,4 +14,5 @@ PLACEMENT = Placement(
     slots="sharded",
     update="sharded",
     travels="rows",
+    engines=(Engine(), Engine(framework="tensorflow", processes="one", executions=("graph", "eager", "xla"))),
 )

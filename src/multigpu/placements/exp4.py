@@ -1,6 +1,6 @@
 """Variables and embeddings sharded over GPUs."""
 
-from multigpu.placements.row import Placement
+from multigpu.placements.row import Engine, Placement
 
 PLACEMENT = Placement(
     name="exp4",
@@ -15,4 +15,5 @@ PLACEMENT = Placement(
     update="sharded",
     travels="rows",
     overlap=False,
+    engines=(Engine(), Engine(framework="tensorflow", processes="one", executions=("graph", "eager", "xla"))),
 )

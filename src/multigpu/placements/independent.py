@@ -1,6 +1,6 @@
 """Independent replicas."""
 
-from multigpu.placements.row import Placement, Semantics
+from multigpu.placements.row import Engine, Placement, Semantics
 
 PLACEMENT = Placement(
     name="independent",
@@ -16,4 +16,5 @@ PLACEMENT = Placement(
     travels="nothing",
     overlap=False,
     semantics=Semantics(kind="independent"),
+    engines=(Engine(), Engine(framework="tensorflow", processes="one", executions=("graph", "eager", "xla"))),
 )

@@ -40,15 +40,19 @@ def in_words(placement: Placement) -> str:
 
 
 def movement(placement: Placement) -> tuple[str, str]:
-    """Between what a step moves data (none, gpus, host) and in which words."""
+    """Between what a step moves data (none, gpus, host, both) and in which words."""
     if placement.merge == "none":
         return "none", "nothing"
     if placement.merge == "all_reduce":
         return "gpus", "gradients, by all-reduce"
     if placement.merge == "copy":
         return "gpus", "gradients, by plain copies"
-    where = "host" if "host" in (placement.variables, placement.embeddings, placement.merge) else "gpus"
-    return where, f"variables out ({placement.travels} of embeddings), gradients back"
+    homes = {placement.variables, placement.embeddings}
+    out = f"variables out ({placement.travels} of embeddings)"
+    if "host" in homes and placement.update != "host":
+        which = "new values" if homes == {"host"} else "embeddings' new values"
+        return "both", f"{out}, gradients between the GPUs, {which} back to the host"
+    return "host" if "host" in homes else "gpus", f"{out}, gradients back"
 
 
 def _arrow(x1: float, y1: float, x2: float, y2: float) -> str:
@@ -77,10 +81,10 @@ def picture(placement: Placement) -> str:
     drawn += [_box(x, GPU_Y, BOX, f"GPU {index}", held(placement, index)) for index, x in enumerate(xs)]
     kind, _ = movement(placement)
     arrows = []
-    if kind == "host":
-        arrows = [_arrow(x + BOX / 2, HOST_Y + 49, x + BOX / 2, GPU_Y - 4) for x in xs]
-    elif kind == "gpus":
-        arrows = [_arrow(x + BOX + 2, GPU_Y + 30, x + BOX + GAP - 2, GPU_Y + 30) for x in xs[:-1]]
+    if kind in ("host", "both"):
+        arrows += [_arrow(x + BOX / 2, HOST_Y + 49, x + BOX / 2, GPU_Y - 4) for x in xs]
+    if kind in ("gpus", "both"):
+        arrows += [_arrow(x + BOX + 2, GPU_Y + 30, x + BOX + GAP - 2, GPU_Y + 30) for x in xs[:-1]]
     tip = (
         '<defs><marker id="tip" viewBox="0 0 6 6" refX="5" refY="3" markerWidth="5" markerHeight="5" orient="auto-start-reverse">'
         '<path d="M0 0 L6 3 L0 6 z"/></marker></defs>'

@@ -1,6 +1,6 @@
 """Parameter server on the first GPU."""
 
-from multigpu.placements.row import Placement
+from multigpu.placements.row import Engine, Placement
 
 PLACEMENT = Placement(
     name="ps_gpu0",
@@ -14,4 +14,5 @@ PLACEMENT = Placement(
     slots="gpu0",
     update="gpu0",
     travels="rows",
+    engines=(Engine(), Engine(framework="tensorflow", processes="one", executions=("graph", "eager", "xla"))),
 )

@@ -1,6 +1,6 @@
 """Replicated, merged by plain copies."""
 
-from multigpu.placements.row import Placement
+from multigpu.placements.row import Engine, Placement
 
 PLACEMENT = Placement(
     name="replicated_copy",
@@ -14,4 +14,5 @@ PLACEMENT = Placement(
     slots="replica",
     update="replica",
     travels="nothing",
+    engines=(Engine(), Engine(framework="tensorflow", processes="one", executions=("graph", "eager", "xla"))),
 )

@@ -1,0 +1,167 @@
+"""Training every TensorFlow placement for a few steps on logical CPU devices, beside the reference.
+
+`python -m tests.equivalence.tensorflow_cases WORLD FILE` runs the cases of one number of replicas: a TensorFlow process fixes
+its devices when it starts, and it should not share a process with PyTorch.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from multigpu.placements import placements
+from multigpu.placements.traffic import predicted_bytes
+from multigpu.run import Run
+from multigpu.workloads import workloads
+
+STEPS = 3
+WORLDS = (1, 2, 3)
+ROOT = Path(__file__).parents[2]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One placement on one workload with one rule and one number of replicas."""
+
+    run: Run
+
+    @property
+    def name(self) -> str:
+        run = self.run
+        more = [word for word in (run.execution, run.inputs, run.embedding_gradients) if word not in (None, "graph", "synthetic")]
+        return "-".join([run.placement, run.model, str(run.devices), run.optimizer, run.precision, *more])
+
+
+def _run(workload: str, placement: str, devices: int, **more: Any) -> Run:
+    model, batch = {"nmt": ("nmt_tiny", 7), "cnn": ("resnet_tiny", 13)}[workload]
+    common = {"framework": "tensorflow", "processes": "one", "device_type": "cpu", "execution": "graph", "warmup_steps": 1}
+    if workload == "nmt" and "inputs" not in more:
+        common["sequence_length"] = 5
+    return Run(
+        workload=workload,
+        model=model,
+        placement=placement,
+        devices=devices,
+        batch_size=batch,
+        scaling="strong",
+        timed_steps=STEPS,
+        **(common | more),
+    )
+
+
+def all_cases() -> list[Case]:
+    """Every TensorFlow placement that is found: text with Adam on two and three devices, images with momentum on two, and each
+    other form of execution, length, recurrence and gradient once or twice. Joined batches of 7 and 13 do not divide by 2 or 3.
+    """
+    cases = []
+    for placement in placements().values():
+        if any(engine.framework == "tensorflow" and engine.processes == "one" for engine in placement.engines):
+            cases += [_run("nmt", placement.name, devices, optimizer="adam", precision="fp64") for devices in (2, 3)]
+            cases.append(_run("cnn", placement.name, 2, optimizer="momentum", precision="fp32"))
+    cases += [_run("nmt", name, 1, optimizer="adam", precision="fp64") for name in ("exp1", "exp4", "replicated_allreduce")]
+    cases += [_run("nmt", name, 2, inputs="lengths_000", optimizer="momentum", precision="fp64") for name in ("exp3", "replicated_copy")]
+    cases += [_run("cnn", name, 3, optimizer="momentum", precision="fp64") for name in ("exp1", "replicated_allreduce")]
+    cases += [_run("cnn", name, 3, optimizer="adam", precision="fp64", execution="eager") for name in ("exp2", "replicated_copy")]
+    cases.append(_run("cnn", "exp4", 2, optimizer="momentum", precision="fp32", execution="xla"))
+    cases.append(_run("nmt", "exp3", 2, optimizer="adam", precision="fp32"))
+    cases += [
+        _run("nmt", name, 2, optimizer=rule, precision="fp64", embedding_gradients="sparse")
+        for name, rule in (("exp1", "adam"), ("exp2", "sgd"), ("exp4", "momentum"), ("replicated_allreduce", "adam"))
+    ]
+    return [Case(run) for run in cases]
+
+
+REFERENCES: dict[tuple[Any, ...], Any] = {}
+"""What was trained before in this process, by all that decides it."""
+
+
+def reference(context: Any, source: Any, ranks: list[int]) -> Any:
+    """Variables and losses of one process that accumulates the shards of `ranks`."""
+    from multigpu.engines.tensorflow.reference import train_reference
+
+    run = context.run
+    key = (run.model, run.inputs, run.devices, run.optimizer, run.precision, tuple(ranks))
+    if key not in REFERENCES:
+        REFERENCES[key] = train_reference(context, source, STEPS, ranks)
+    return REFERENCES[key]
+
+
+def train_case(case: Case) -> dict[str, Any]:
+    """Three steps: variables of every part, losses, counted and predicted bytes, where operations ran, and the reference."""
+    from multigpu.engines.tensorflow.devices import Devices
+    from multigpu.engines.tensorflow.feed import Feed, is_even
+    from multigpu.engines.tensorflow.graphs import where_ops_ran
+    from multigpu.engines.tensorflow.trainer import Context, build_trainer
+    from multigpu.engines.tensorflow.variables import initial_values
+
+    run = case.run
+    source = workloads()[run.workload].inputs[run.inputs](run, run.description)
+    devices = Devices(run)
+    context = Context(run, devices, is_even(source, run.devices), dynamic=source.period != 1)
+    trainer, feed = build_trainer(context), Feed(source, devices)
+    first = feed.shards(0)
+    counted = trainer.counted_step(first)
+    for step in range(1, STEPS):
+        trainer.step(feed.shards(step))
+    replicated = placements()[run.placement].variables == "replica"
+    values = [trainer.full_values(rank) for rank in range(run.devices if replicated else 1)]
+    distinct = trainer.distinct_rows(first) if context.sparse else None
+    item = 8 if run.precision == "fp64" else 4
+    alone = placements()[run.placement].semantics.kind == "independent"
+    groups = [[rank] for rank in range(run.devices)] if alone else [list(range(run.devices))]
+    assert trainer.graphs
+    return {
+        "values": values,
+        "losses": trainer.loss_shares(),
+        "counted": counted,
+        "predicted": predicted_bytes(placements()[run.placement], run.description.variables, first[0].batch.lookups, item, distinct),
+        "ran": [(ran.part, ran.name, ran.op, ran.place) for ran in where_ops_ran(trainer.graphs, devices)],
+        "references": [reference(context, source, ranks) for ranks in groups],
+        "start": {variable.name: value for variable, value in initial_values(run.description, run.seed)},
+    }
+
+
+def main() -> None:
+    """Every case of one world size."""
+    from multigpu.engines.tensorflow.devices import prepare
+
+    world, file = int(sys.argv[1]), Path(sys.argv[2])
+    prepare("cpu", world)
+    results = {}
+    for case in all_cases():
+        if case.run.devices == world:
+            try:
+                results[case.name] = train_case(case)
+            except Exception as error:
+                results[case.name] = {"error": f"{type(error).__name__}: {error}"}
+    file.write_bytes(pickle.dumps(results))
+
+
+def run_all() -> dict[str, dict[str, Any]]:
+    """Results of every case, by name; one process a world size, all at once."""
+    found: dict[str, dict[str, Any]] = {}
+    paths = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
+    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONPATH": paths, "CUDA_VISIBLE_DEVICES": "-1"}
+    with tempfile.TemporaryDirectory() as folder:
+        files = {world: Path(folder) / f"{world}.pickle" for world in WORLDS}
+        children = [
+            subprocess.Popen(
+                [sys.executable, "-m", "tests.equivalence.tensorflow_cases", str(world), str(file)], env=environment, stderr=subprocess.PIPE
+            )
+            for world, file in files.items()
+        ]
+        for child, file in zip(children, files.values(), strict=True):
+            _, said = child.communicate()
+            assert child.returncode == 0, said.decode(errors="replace")[-2000:]
+            found |= pickle.loads(file.read_bytes())
+    return found
+
+
+if __name__ == "__main__":
+    main()

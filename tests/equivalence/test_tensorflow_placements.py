@@ -1,0 +1,102 @@
+"""Every TensorFlow placement trains as its semantics says, moves what its row predicts, and runs each part where the row says."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import numpy as np
+import pytest
+
+from multigpu.placements import placements
+from multigpu.placements.traffic import REPLICA, assign
+from tests.equivalence.tensorflow_cases import Case, all_cases, run_all
+
+pytestmark = [
+    pytest.mark.skipif(importlib.util.find_spec("tensorflow") is None, reason="TensorFlow is not installed"),
+    pytest.mark.timeout(600),
+]
+
+TOLERANCE = {"fp64": 1e-10, "fp32": 5e-4}
+UPDATES = {"adam": "ResourceApplyAdam", "momentum": "ResourceApplyMomentum", "sgd": "ResourceApplyGradientDescent"}
+
+
+@pytest.fixture(scope="module")
+def results():
+    return run_all()
+
+
+def result_of(case: Case, results):
+    result = results[case.name]
+    assert "error" not in result, result["error"]
+    return result
+
+
+def distance(ours, reference, start) -> float:
+    """Norm of the difference over norm of the update, over all variables."""
+    difference = sum(float(np.square(ours[name].astype(np.float64) - reference[name]).sum()) for name in reference)
+    update = sum(float(np.square(reference[name].astype(np.float64) - start[name]).sum()) for name in reference)
+    return (difference / update) ** 0.5
+
+
+@pytest.mark.parametrize("case", all_cases(), ids=lambda case: case.name)
+def test_equals_its_reference(case: Case, results) -> None:
+    result = result_of(case, results)
+    tolerance = TOLERANCE[case.run.precision]
+    if placements()[case.run.placement].semantics.kind == "independent":
+        for values, losses, (reference, expected) in zip(result["values"], result["losses"], result["references"], strict=True):
+            assert distance(values, reference, result["start"]) < tolerance
+            assert losses == pytest.approx(expected, rel=1e-5)
+        return
+    reference, expected = result["references"][0]
+    assert distance(result["values"][0], reference, result["start"]) < tolerance
+    assert [sum(shares) for shares in zip(*result["losses"], strict=True)] == pytest.approx(expected, rel=1e-5)
+    for values in result["values"][1:]:
+        assert all(np.array_equal(values[name], value) for name, value in result["values"][0].items())
+
+
+@pytest.mark.parametrize("case", all_cases(), ids=lambda case: case.name)
+def test_moves_what_its_row_predicts(case: Case, results) -> None:
+    """Where the trace of float64 batch norms finds two gradients to be one sum, it is computed and sent once."""
+    result = result_of(case, results)
+    counted, predicted = result["counted"], result["predicted"]
+    if case.run.workload == "cnn" and case.run.precision == "fp64":
+        assert counted.keys() == predicted.keys()
+        assert all(0.98 * predicted[kind] <= count <= predicted[kind] for kind, count in counted.items())
+    else:
+        assert counted == predicted
+
+
+@pytest.mark.parametrize("case", all_cases(), ids=lambda case: case.name)
+def test_every_part_ran_where_its_row_says(case: Case, results) -> None:
+    """From the partitioned graph. Exp1 and Exp2 differ here: the fused update runs where its variable lives, so Exp1's needs a
+    mirror on the device.
+    """
+    run, ran = case.run, result_of(case, results)["ran"]
+    found: dict[tuple[str, str], set[int]] = {}
+    for part, name, op, place in ran:
+        if part != "update" or op == UPDATES[run.optimizer] or run.embedding_gradients == "sparse":
+            found.setdefault((part, name), set()).add(place)
+    everywhere = set(range(run.devices))
+    for rank in everywhere:
+        assert found["compute", str(rank)] == {rank}
+    for a in assign(placements()[run.placement], run.description.variables, run.devices):
+        name, table = a.variable.name, a.variable.kind == "embedding"
+        if table:
+            assert found["lookup", name] == (everywhere if a.lookup == REPLICA else {a.lookup})
+        else:
+            assert found["read", name] == (everywhere if a.home == REPLICA else {a.home})
+        expected = everywhere if a.update == REPLICA else {a.update}
+        if table and run.embedding_gradients == "sparse":
+            assert found["update", name] >= expected
+        else:
+            assert found["update", name] == expected, f"{name} was updated at {found['update', name]}"
+            if a.update != REPLICA:
+                assert found["merge", name] == {a.update}
+
+
+def test_exp1_and_exp2_update_on_different_devices(results) -> None:
+    places = {
+        name: {place for part, _, op, place in results[f"{name}-nmt_tiny-2-adam-fp64"]["ran"] if op == "ResourceApplyAdam"}
+        for name in ("exp1", "exp2")
+    }
+    assert places == {"exp1": {0, 1}, "exp2": {-1}}
