@@ -139,3 +139,40 @@ def test_a_bad_parameters_file_is_one_sentence(tmp_path: Path, content: str | No
 def test_parameters_are_read_from_yaml(tmp_path: Path) -> None:
     (tmp_path / "p.yaml").write_text("measure: none\nname: '007'\ndevices: [1, 2]\n")
     assert load_parameters(tmp_path / "p.yaml") == {"measure": "none", "name": "007", "devices": [1, 2]}
+
+
+OURS = sorted((Path(__file__).parents[1] / "notebooks").glob("[0-9]*.ipynb"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("notebook", OURS, ids=lambda path: path.stem)
+def test_each_of_ours_runs_under_papermill_from_a_yaml_file(notebook: Path, tmp_path: Path) -> None:
+    """On the committed Records, measuring nothing; figures go to a scratch folder."""
+    (tmp_path / "parameters.yaml").write_text("measure: none\ngrid: cpu_study\n")
+    import papermill
+
+    with this_interpreter() as kernel, pytest.MonkeyPatch.context() as patch:
+        (tmp_path / "home").mkdir()
+        (tmp_path / "home" / "data").symlink_to(OURS[0].parents[1] / "data")
+        patch.setenv("MULTIGPU_HOME", str(tmp_path / "home"))
+        papermill.execute_notebook(
+            str(notebook),
+            str(tmp_path / notebook.name),
+            parameters=load_parameters(tmp_path / "parameters.yaml"),
+            kernel_name=kernel,
+            progress_bar=False,
+            cwd=str(tmp_path),
+        )
+    assert nbformat.read(tmp_path / notebook.name, 4).metadata.papermill.exception is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("parameters", "words"), [({"measure": 7}, "measure"), ({"mesure": "none"}, "did you mean 'measure'")])
+def test_ours_stop_at_the_check(parameters: dict[str, object], words: str, tmp_path: Path) -> None:
+    import papermill
+
+    with this_interpreter() as kernel, pytest.raises(papermill.PapermillExecutionError, match=words) as stopped:
+        papermill.execute_notebook(
+            str(OURS[1]), str(tmp_path / "out.ipynb"), parameters=parameters, kernel_name=kernel, progress_bar=False, cwd=str(tmp_path)
+        )
+    assert stopped.value.ename == "ParameterError"

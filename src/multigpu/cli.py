@@ -15,6 +15,7 @@ from typing import Any, get_args
 from multigpu import paths
 from multigpu.doctor import diagnose
 from multigpu.grid import GRIDS, cost_s, default_grid, devices_here, find_grid, points
+from multigpu.inputs.check import check_inputs
 from multigpu.measure.ceilings import measure_ceilings
 from multigpu.measure.launch import Point, check_devices, measure
 from multigpu.measure.machine import gpu_count, this_machine
@@ -80,6 +81,7 @@ def _measure(arguments: argparse.Namespace) -> int:
         chosen = points(planned)
         print(f"{len(chosen)} measurements of {len(planned)} Runs; at most about {cost_s(planned) / 60:.0f} minutes", flush=True)
     if arguments.dry_run:
+        check_inputs(point.run for point in chosen)
         for point in chosen:
             check_devices(point.run)
             print(f"launch {point.launch} repeat {point.repeat}  {point.run.label()}")

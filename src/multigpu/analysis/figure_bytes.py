@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
 from multigpu.analysis.findings import bytes_finding, line_name, panels
-from multigpu.analysis.layout import common, gaps, grid_of_axes, name_panel, rows_from_top
+from multigpu.analysis.layout import common, gaps, grid_of_axes, margin_for, name_panel, rows_from_top
 from multigpu.analysis.metrics import POINT, label_missing, summary
 from multigpu.analysis.picture import Picture, message
 from multigpu.analysis.style import INK, KINDS, RC, look
@@ -40,8 +40,9 @@ def figure_bytes(frame: pd.DataFrame, devices: int | None = None, columns: int =
     with mpl.rc_context(RC):
         rows = max(panel.groupby(["placement", "framework"]).ngroups for _, panel in shown)
         names = [name for name, _ in shown]
+        left = margin_for(line_name(row, panel) for _, panel in shown for _, row in panel.iterrows())
         picture, axes = grid_of_axes(
-            len(shown), bytes_finding(drawn), WIDTH, ROW * rows + 0.2, columns, row_gap=0.85, left=1.05, legend=True, names=names
+            len(shown), bytes_finding(drawn), WIDTH, ROW * rows + 0.2, columns, row_gap=0.85, left=left, legend=True, names=names
         )
         factor, unit = bytes_unit(float(drawn["moved_bytes"].max()))
         for ax, (name, panel) in zip(axes, shown, strict=True):

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 
 from multigpu.analysis.documents import DOCUMENT_GPU, document_rows, experiment_of
 from multigpu.analysis.findings import line_name, panels, throughput_finding
-from multigpu.analysis.layout import common, gaps, grid_of_axes, name_panel, rows_from_top
+from multigpu.analysis.layout import common, gaps, grid_of_axes, margin_for, name_panel, rows_from_top
 from multigpu.analysis.metrics import scaling_table
 from multigpu.analysis.picture import Picture, message
 from multigpu.analysis.style import INK, RC, look
@@ -36,8 +36,7 @@ def figure_throughput(frame: pd.DataFrame, published: pd.DataFrame | None = None
     with mpl.rc_context(RC):
         most_rows = max(panel.groupby(["placement", "framework"]).ngroups for _, panel in shown)
         finding = throughput_finding(drawn)
-        names = [line_name(row, panel) for _, panel in shown for _, row in panel.iterrows()]
-        left = max(1.05, 0.085 * max(len(name) for name in names) + 0.15)  # bold letters of 8 points are about 0.085 inches wide
+        left = margin_for(line_name(row, panel) for _, panel in shown for _, row in panel.iterrows())
         picture, axes = grid_of_axes(
             len(shown), finding, WIDTH, ROW * most_rows + 0.25, columns, row_gap=0.85, left=left, names=[n for n, _ in shown]
         )

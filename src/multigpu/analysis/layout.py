@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import pandas as pd
@@ -57,6 +57,11 @@ def name_panel(ax: Axes, name: str) -> None:
     """The panel's name above it, in as many lines as its width needs."""
     width = ax.get_window_extent().width / 72
     ax.set_title(textwrap.fill(name, int(width * 12.5)), pad=8, linespacing=1.2)
+
+
+def margin_for(names: Iterable[str]) -> float:
+    """Inches left of an axis whose rows have these names: bold letters of 8 points are about 0.085 inches wide."""
+    return max(1.05, 0.085 * max(map(len, names)) + 0.15)
 
 
 def rows_from_top(ax: Axes, rows: int, most: int) -> None:

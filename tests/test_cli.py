@@ -1,0 +1,143 @@
+"""The command line: bad input is one sentence and exit code 2; good input does what it says."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from multigpu.cli import main
+from multigpu.record import RecordStore
+from tests.factory import make_record, plant
+
+TINY = ["workload=nmt", "model=nmt_tiny", "placement=ddp", "device_type=cpu", "devices=1", "batch_size=4", "sequence_length=5"]
+IMAGES = ["workload=cnn", "model=resnet_tiny", "placement=ddp", "device_type=cpu", "devices=1", "batch_size=4"]
+
+
+def fields(*changes: str, base: list[str] = TINY) -> list[str]:
+    """The tiny Run's fields, some changed."""
+    changed = {text.partition("=")[0]: text for text in changes}
+    return [changed.pop(text.partition("=")[0], text) for text in base] + list(changed.values())
+
+
+def text_files(source: Path, target: Path) -> list[str]:
+    return [text for text in fields("inputs=text_files", f"data={source},{target}") if not text.startswith("sequence_length")]
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    code = main(list(arguments))
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (["devices=0"], ["devices", "0", "1"]),
+        (["device_type=cuda", "devices=9"], ["9 GPUs were asked for", "this machine has"]),
+        (["devices=17"], ["17 CPU processes", "16"]),
+        (["placement=psychic"], ["unknown placement 'psychic'", "ddp", "exp4"]),
+        (["model=gpt"], ["unknown model 'gpt'", "nmt000"]),
+        (["workload=tea"], ["unknown workload 'tea'", "nmt"]),
+        (["batch_size=0"], ["batch_size", "0"]),
+        (["batch_size=many"], ["batch_size", "'many'", "integer"]),
+        (["scaling=strong", "batch_size=1", "devices=2"], ["batch of 1", "2 devices"]),
+        (["inputs=telepathy"], ["unknown inputs 'telepathy'", "synthetic"]),
+        (["precision=fp12"], ["precision", "fp12"]),
+        (["precision=tf32"], ["tf32", "GPUs only"]),
+        (["execution=xla"], ["'ddp'", "'xla'"]),
+        (["layout=channels_last"], ["layout", "no meaning"]),
+        (["colour=red"], ["unknown field 'colour'"]),
+        (["devices"], ["'devices' is not of the form"]),
+    ],
+)
+def test_bad_fields(capsys, tmp_path, changes, words) -> None:
+    code, out, err = run(capsys, "--records", str(tmp_path / "runs"), "measure", *fields(*changes))
+    assert code == 2
+    assert len(err.strip().splitlines()) == 1 and "Traceback" not in err
+    for word in words:
+        assert word in err, err
+    assert not list(tmp_path.rglob("*.json.gz"))
+
+
+def test_bad_corpora(capsys, tmp_path) -> None:
+    good, short, empty = tmp_path / "a.en", tmp_path / "a.de", tmp_path / "empty.de"
+    good.write_text("one two\nthree four\n" * 20)
+    short.write_text("eins zwei\n" * 20)
+    empty.write_text("")
+    for source, target, words in [
+        (good, tmp_path / "absent.de", ["absent.de"]),
+        (good, empty, ["empty.de", "empty"]),
+        (good, short, ["40", "20"]),
+    ]:
+        code, _, err = run(capsys, "--records", str(tmp_path / "runs"), "measure", *text_files(source, target))
+        assert code == 2 and len(err.strip().splitlines()) == 1, err
+        assert all(word in err for word in words), err
+
+
+def test_bad_folder_of_images(capsys, tmp_path) -> None:
+    arguments = fields("inputs=image_folder", f"data={tmp_path / 'absent'}", base=IMAGES)
+    code, _, err = run(capsys, "--records", str(tmp_path / "runs"), "measure", *arguments)
+    assert code == 2 and "absent" in err and len(err.strip().splitlines()) == 1
+
+
+def test_records_that_cannot_be_written(capsys, tmp_path) -> None:
+    """(A file in the folder's place: as root, permissions would not stop us.)"""
+    blocked = tmp_path / "blocked"
+    blocked.write_text("")
+    code, _, err = run(capsys, "--records", str(blocked / "runs"), "measure", *TINY)
+    assert code == 2 and "cannot be written" in err and str(blocked) in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["measure", "--grid", "grid_of_dreams"], ["unknown grid 'grid_of_dreams'", "headline"]),
+        (["measure", "--grid", "cpu_study", "--devices", "1,none"], ["'none'", "positive integer"]),
+        (["measure", "--grid", "cpu_study", *TINY], ["not both"]),
+        (["records", "colour=red"], ["'colour=red'"]),
+    ],
+)
+def test_bad_commands(capsys, tmp_path, arguments, words) -> None:
+    code, _, err = run(capsys, "--records", str(tmp_path), *arguments)
+    assert code == 2 and all(word in err for word in words), err
+
+
+def test_a_damaged_record_is_named(capsys, tmp_path) -> None:
+    (tmp_path / "machine").mkdir()
+    (tmp_path / "machine" / "abc.0.json.gz").write_bytes(b"no gzip")
+    code, _, err = run(capsys, "--records", str(tmp_path), "records")
+    assert code == 2 and "abc.0.json.gz" in err
+
+
+@pytest.mark.parametrize("suffix", ["csv", "json", "parquet"])
+def test_records_are_listed_filtered_and_exported(capsys, tmp_path, suffix) -> None:
+    plant(RecordStore(tmp_path / "runs"), [make_record(placement="ddp", repeat=0), make_record(placement="exp4", repeat=0)])
+    code, out, _ = run(capsys, "--records", str(tmp_path / "runs"), "records", "placement=exp4")
+    assert code == 0 and "exp4" in out and "ddp" not in out
+    target = tmp_path / f"out.{suffix}"
+    assert run(capsys, "--records", str(tmp_path / "runs"), "records", "--export", str(target))[0] == 0
+    read = {"csv": pd.read_csv, "json": pd.read_json, "parquet": pd.read_parquet}[suffix](target)
+    assert sorted(read["placement"]) == ["ddp", "exp4"]
+    code, _, err = run(capsys, "--records", str(tmp_path / "runs"), "records", "--export", str(tmp_path / "out.docx"))
+    assert code == 2 and ".docx" in err or "docx" in err
+
+
+def test_claims_as_json(capsys, tmp_path) -> None:
+    code, out, _ = run(capsys, "--records", str(tmp_path), "claims", "--format", "json")
+    verdicts = json.loads(out)
+    assert code == 0 and len(verdicts) == 51
+
+
+def test_doctor_says_what_is_there(capsys, tmp_path) -> None:
+    code, out, _ = run(capsys, "--records", str(tmp_path), "doctor")
+    assert code == 0
+    for word in ("machine", "placement   ddp", "workload    nmt", "records     none yet"):
+        assert word in out
+
+
+def test_a_dry_run_measures_nothing(capsys, tmp_path) -> None:
+    code, out, _ = run(capsys, "--records", str(tmp_path), "measure", "--grid", "cpu_study", "--devices", "1", "--dry-run")
+    assert code == 0 and "nmt_small ddp" in out and not list(tmp_path.iterdir())

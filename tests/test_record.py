@@ -1,0 +1,100 @@
+"""Records: whole or absent, never edited, found by what was measured."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from multigpu.record import RecordStore, read_record, record_key
+from multigpu.run import Run, build_run
+from tests.factory import make_record
+
+
+def test_a_record_survives_its_file(tmp_path) -> None:
+    store, record = RecordStore(tmp_path), make_record()
+    path = store.write(record)
+    assert read_record(path) == record
+    assert store.find(record.machine.name, record.key) == record
+    assert list(store) == [record]
+
+
+def test_equal_records_are_equal_bytes(tmp_path) -> None:
+    record = make_record()
+    first = RecordStore(tmp_path / "a").write(record).read_bytes()
+    time.sleep(1.1)  # a time stamp of the archive would differ by now
+    assert RecordStore(tmp_path / "b").write(record).read_bytes() == first
+
+
+def test_a_record_is_never_edited(tmp_path) -> None:
+    store, record = RecordStore(tmp_path), make_record()
+    path = store.write(record)
+    before = path.read_bytes()
+    with pytest.raises(FileExistsError):
+        store.write(record.model_copy(update={"status": "failed"}))
+    assert path.read_bytes() == before
+    assert [p.name for p in path.parent.iterdir()] == [path.name], "no temporary file stays"
+
+
+def test_the_latest_attempt_speaks(tmp_path) -> None:
+    store = RecordStore(tmp_path)
+    old = make_record(status="failed")
+    new = make_record().model_copy(update={"key": old.key, "attempt": 1})
+    store.write(old)
+    store.write(new)
+    assert list(store) == [new] and store.find(old.machine.name, old.key) == new
+
+
+def test_a_figure_that_is_no_number_is_read_back(tmp_path) -> None:
+    record = make_record()
+    assert record.measurement
+    odd = record.model_copy(update={"measurement": record.measurement.model_copy(update={"loss": [1.0, float("nan"), float("inf")]})})
+    read = read_record(RecordStore(tmp_path).write(odd))
+    assert read.measurement and read.measurement.loss[1] != read.measurement.loss[1] and read.measurement.loss[2] == float("inf")
+
+
+def write_for_ever(root: str) -> None:
+    store, index = RecordStore(Path(root)), 0
+    while True:
+        store.write(make_record(repeat=index))
+        index += 1
+
+
+def test_a_killed_writer_leaves_no_half_record(tmp_path) -> None:
+    """Kill -9 at moments of its own choosing: every file that readers see is whole."""
+    context = multiprocessing.get_context("spawn")
+    for attempt in range(3):
+        root = tmp_path / str(attempt)
+        writer = context.Process(target=write_for_ever, args=(str(root),))
+        writer.start()
+        deadline = time.monotonic() + 60
+        while len(list(root.glob("*/*.json.gz"))) < 5 + attempt and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert writer.pid
+        os.kill(writer.pid, signal.SIGKILL)
+        writer.join()
+        records = list(RecordStore(root))
+        assert len(records) >= 5 and all(record.status == "ok" for record in records)
+
+
+def test_the_key_tells_points_apart() -> None:
+    run = build_run(workload="nmt", model="nmt_tiny", placement="ddp", device_type="cpu", batch_size=4)
+    key = record_key(run, 0, "machine", "2.11", 1)
+    changes = {"batch_size": 5, "devices": 2, "placement": "exp4", "seed": 1, "precision": "fp64", "sequence_length": 7, "timed_steps": 31}
+    others = [record_key(run.model_copy(update={name: value}), 0, "machine", "2.11", 1) for name, value in changes.items()]
+    others += [record_key(run, 1, "machine", "2.11", 1), record_key(run, 0, "other", "2.11", 1), record_key(run, 0, "machine", "2.12", 1)]
+    others.append(record_key(run, 0, "machine", "2.11", 2))
+    assert len({key, *others}) == 1 + len(others)
+
+
+def test_keys_do_not_move() -> None:
+    """A field added to Run with a default that says what was done before must leave this key alone; so must its order."""
+    run = Run(workload="nmt", model="nmt000", placement="ddp", devices=4, batch_size=128, sequence_length=100, precision="bf16")
+    assert record_key(run, 0, "4x-nvidia-h200", "2.11.0", 1) == KEY_OF_A_COMMITTED_RECORD
+
+
+KEY_OF_A_COMMITTED_RECORD = "500b33e7802d3a95b390"
