@@ -54,7 +54,7 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, 
     ],
 )
 def test_bad_fields(capsys, tmp_path, changes, words) -> None:
-    code, out, err = run(capsys, "--records", str(tmp_path / "runs"), "measure", *fields(*changes))
+    code, _, err = run(capsys, "--records", str(tmp_path / "runs"), "measure", *fields(*changes))
     assert code == 2
     assert len(err.strip().splitlines()) == 1 and "Traceback" not in err
     for word in words:
@@ -122,7 +122,7 @@ def test_records_are_listed_filtered_and_exported(capsys, tmp_path, suffix) -> N
     read = {"csv": pd.read_csv, "json": pd.read_json, "parquet": pd.read_parquet}[suffix](target)
     assert sorted(read["placement"]) == ["ddp", "exp4"]
     code, _, err = run(capsys, "--records", str(tmp_path / "runs"), "records", "--export", str(tmp_path / "out.docx"))
-    assert code == 2 and ".docx" in err or "docx" in err
+    assert code == 2 and "docx" in err
 
 
 def test_claims_as_json(capsys, tmp_path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from html import escape
 
 import pandas as pd
@@ -105,13 +105,15 @@ def _same(data: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
     return data.drop(columns=[name for name in columns if name in data and data[name].nunique() == 1])
 
 
-def scaling_gt(frame: pd.DataFrame, title: str = "") -> Shown:
+def scaling_gt(frame: pd.DataFrame, title: str = "", without: Collection[str] = ()) -> Shown:
     """Every point with its throughput and three baselines, a table a job: the same placement on one device, the best single device,
     independent replicas on as many.
 
     The fastest placement on most devices is bold where its interval lies above every other's.
+    without: placements that serve as baselines and have no row.
     """
     table = scaling_table(frame)
+    table = table[~table["placement"].isin(list(without))]
     if table.empty:
         return table_html(pd.DataFrame(), note="No Record to show: nothing has been measured yet.")
     tables = [_job_table(panel, f"{title}: {name}" if title else name) for name, panel in panels(table)]
