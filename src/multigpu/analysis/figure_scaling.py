@@ -9,7 +9,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from multigpu.analysis.findings import line_name, panels, scaling_finding
-from multigpu.analysis.layout import common, gaps, grid_of_axes, label_lines, name_panel
+from multigpu.analysis.layout import common, gaps, grid_of_axes, label_lines, margin_for, name_panel
 from multigpu.analysis.metrics import scaling_table
 from multigpu.analysis.picture import Picture, message
 from multigpu.analysis.style import CEILING, FRAMEWORK_LINES, INK, MAX_LINES, RC, look
@@ -38,7 +38,8 @@ def figure_scaling(
     shown = list(panels(drawn))
     with mpl.rc_context(RC):
         finding = scaling_finding(drawn, column if value == "efficiency" else column.replace("speedup", "efficiency"))
-        picture, axes = grid_of_axes(len(shown), finding, WIDTH, HEIGHT, columns, LABELS, names=[name for name, _ in shown])
+        labels = margin_for((line_name(row, panel) for _, panel in shown for _, row in panel.iterrows()), LABELS)
+        picture, axes = grid_of_axes(len(shown), finding, WIDTH, HEIGHT, columns, labels, names=[name for name, _ in shown])
         # a very wide interval is cut off rather than flattening every line
         top = max(float(drawn[column].max()), float(min(drawn[f"{column}_high"].max(), 1.15 * drawn[column].max())))
         left_out: list[str] = []
@@ -64,7 +65,9 @@ def _panel(ax: Axes, panel: pd.DataFrame, column: str, name: str, top: float) ->
     factor = 100 if column.startswith("efficiency") else 1
     name_panel(ax, name)
     groups = [(str(key[0]), str(key[1]), g.sort_values("devices")) for key, g in panel.groupby(["placement", "framework"], sort=False)]
-    groups.sort(key=lambda item: (look(item[0]).order, item[:2]))
+    # where there is room for some only, those that were repeated come first, and of the others the slowest say most
+    groups.sort(key=lambda item: (item[2]["n"].max() == 1, item[2][column].iloc[-1] if item[2]["n"].max() == 1 else 0.0))
+    groups = sorted(groups[:MAX_LINES], key=lambda item: (look(item[0]).order, item[:2])) + groups[MAX_LINES:]
     ends: list[tuple[float, float, str, str]] = []
     most = int(panel["devices"].max())
     for placement, framework, group in groups[:MAX_LINES]:

@@ -17,7 +17,7 @@ from multigpu.analysis.figure_scaling import figure_scaling
 from multigpu.analysis.findings import line_name, panels, widest
 from multigpu.analysis.frame import frame_of
 from multigpu.analysis.machines import machine_line, machines
-from multigpu.analysis.metrics import job_of, label_missing, scaling_table
+from multigpu.analysis.metrics import scaling_table
 from multigpu.analysis.picture import Picture, shown
 from multigpu.analysis.style import title
 from multigpu.analysis.wording import (
@@ -148,11 +148,10 @@ def missing_of(frame: pd.DataFrame) -> str:
 
 
 def headline_picture(frame: pd.DataFrame) -> Picture:
-    """The headline picture: efficiency against the best single device, of the jobs that have headline points, else of all."""
+    """The headline picture: efficiency against the best single device, of the headline points, and if there are none, of all."""
     own = front_frame(frame)
-    jobs = {job_of(row) for _, row in headline_table(own).iterrows()}
-    chosen = own[[job_of(row) in jobs for _, row in label_missing(own).iterrows()]] if jobs else own
-    return figure_scaling(chosen, "efficiency", "best")
+    keys = {key for row in headline_table(own)["keys"] for key in str(row).split(", ")}
+    return figure_scaling(own[own["key"].isin(keys)] if keys else own, "efficiency", "best")
 
 
 def shown_headline(frame: pd.DataFrame) -> str:

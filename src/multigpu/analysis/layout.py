@@ -59,9 +59,9 @@ def name_panel(ax: Axes, name: str) -> None:
     ax.set_title(textwrap.fill(name, int(width * 12.5)), pad=8, linespacing=1.2)
 
 
-def margin_for(names: Iterable[str]) -> float:
-    """Inches left of an axis whose rows have these names: bold letters of 8 points are about 0.085 inches wide."""
-    return max(1.05, 0.085 * max(map(len, names)) + 0.15)
+def margin_for(names: Iterable[str], least: float = 1.05) -> float:
+    """Inches beside an axis for these names of rows or lines: bold letters of 8 points are about 0.085 inches wide."""
+    return max(least, 0.085 * max(map(len, names)) + 0.15)
 
 
 def rows_from_top(ax: Axes, rows: int, most: int) -> None:
