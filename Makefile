@@ -6,7 +6,10 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.14 p
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 # Where to find PyTorch first. Without an NVIDIA GPU, https://download.pytorch.org/whl/cpu saves gigabytes.
 TORCH_INDEX ?=
+# Which TensorFlow joins it: its CPU build where there is no NVIDIA driver; `tensorflow-gpu` brings gigabytes and is asked for by name.
+TENSORFLOW ?= $(if $(wildcard /proc/driver/nvidia/version),,tensorflow-cpu)
 
+comma := ,
 BIN := $(VENV)/bin
 READY := $(VENV)/.installed
 LAB := $(VENV)/.installed-lab
@@ -60,7 +63,7 @@ $(READY): pyproject.toml constraints.txt
 		echo "No NVIDIA driver was found: TORCH_INDEX=https://download.pytorch.org/whl/cpu saves gigabytes of CUDA libraries."; fi
 	@echo "Installing into $(VENV); this takes a few minutes, once."
 	$(if $(TORCH_INDEX),$(PIP) --extra-index-url $(TORCH_INDEX) torch)
-	$(PIP) --editable '.[dev]'
+	$(PIP) --editable '.[dev$(if $(TENSORFLOW),$(comma)$(TENSORFLOW))]'
 	@touch $@
 
 $(LAB): $(READY)

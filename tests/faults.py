@@ -37,6 +37,10 @@ def strike(stage: str, run: Run, rank: int) -> None:
             time.sleep(3600)
         elif fault["fault"] == "memory":
             raise MemoryError("planted: cannot allocate")
+        elif fault["fault"] == "exhausted":
+            import tensorflow as tf
+
+            raise tf.errors.ResourceExhaustedError(None, None, "planted: OOM when allocating a tensor")
         elif fault["fault"] == "raise":
             raise RuntimeError("planted fault")
         else:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from multigpu.measure.launch import Point
-from multigpu.measure.machine import gpu_count, this_machine
+from multigpu.measure.machine import framework_version, gpu_count, this_machine
 from multigpu.run import Run
 
 Tier = Literal["headline", "screening"]
@@ -108,7 +108,7 @@ def cpu_study(devices: Sequence[int]) -> list[Planned]:
             Planned(Run(workload="nmt", model="nmt_small", batch_size=16, inputs="catalogs", **common), "screening", 4.0),  # type: ignore[arg-type]
             Planned(Run(workload="cnn", model="resnet_small", batch_size=16, inputs="digits", **common), "screening", 3.0),  # type: ignore[arg-type]
         ]
-    return planned
+    return planned + _tensorflow_small(devices)
 
 
 def placements_screening(devices: Sequence[int]) -> list[Planned]:
@@ -126,12 +126,96 @@ def placements_screening(devices: Sequence[int]) -> list[Planned]:
     return planned
 
 
+EXPERIMENTS = ("exp1", "exp2", "exp3", "exp4")
+IN_GRAPH = (*EXPERIMENTS, "ps_gpu0", "replicated_copy", "replicated_allreduce", "independent")
+TENSORFLOW = {"framework": "tensorflow", "processes": "one", "execution": "graph"}
+
+
+def tensorflow_nmt(devices: Sequence[int]) -> list[Planned]:
+    """Document 000 in its own framework: one process, one graph, towers. Batch 128, TF32 (TensorFlow's own default).
+
+    Exp1-Exp4 at every count, cuDNN's LSTM and sentences of 100 words: headline on 1 and 8 GPUs, screening between. On 1, 2,
+    3, 4 and 8: 000's lengths, a loop of cells, sparse embedding gradients; other precisions and placements on 1 and 8.
+    """
+    planned = []
+    for count in sorted(devices, reverse=True):
+        ends, few = count in (1, 8), count in (1, 2, 3, 4, 8)
+        for placement in EXPERIMENTS:
+            host = 5.0 if placement in ("exp1", "exp2") else 2.0 if placement == "exp3" else 0.0
+            fused = _nmt(placement, count, 128, precision="tf32", **TENSORFLOW)
+            planned.append(Planned(fused, "headline" if ends else "screening", 6.0 + host))
+            if few:
+                lengths = Run(**fused.model_dump(exclude_defaults=True) | {"sequence_length": None, "inputs": "lengths_000"})
+                stepwise = _nmt(
+                    placement, count, 128, precision="tf32", recurrence="stepwise", warmup_steps=5, timed_steps=10, **TENSORFLOW
+                )
+                planned += [Planned(lengths, "screening", 20.0 + host), Planned(stepwise, "screening", 40.0 + 5 * count)]
+            if ends:
+                planned += [
+                    Planned(_nmt(placement, count, 128, precision=precision, **TENSORFLOW), "screening", 8.0 + host)
+                    for precision in ("fp32", "bf16")
+                ]
+                planned.append(
+                    Planned(
+                        _nmt(placement, count, 128, precision="tf32", embedding_gradients="sparse", **TENSORFLOW), "screening", 8.0 + host
+                    )
+                )
+        if ends:
+            rest = [placement for placement in IN_GRAPH if placement not in EXPERIMENTS]
+            planned += [Planned(_nmt(placement, count, 128, precision="tf32", **TENSORFLOW), "screening", 8.0) for placement in rest]
+    return planned
+
+
+def tensorflow_anomaly(devices: Sequence[int]) -> list[Planned]:
+    """C11: is a 2-GPU step with variables on the CPU slower than a 3-GPU step? Exp1 and Exp2, repeated, on 1, 2, 3 and 4."""
+    counts = [count for count in sorted(devices, reverse=True) if count <= 4]
+    return [
+        Planned(_nmt(placement, count, 128, precision="tf32", **TENSORFLOW), "headline", 11.0)
+        for count in counts
+        for placement in ("exp1", "exp2")
+    ]
+
+
+def tensorflow_cnn(devices: Sequence[int]) -> list[Planned]:
+    """ResNet-50 at 64 images a GPU in TensorFlow: every placement, both layouts, and each form of execution on 1 and 8."""
+    planned = []
+    for count in sorted(devices, reverse=True):
+        for placement in IN_GRAPH:
+            host = 4.0 if placement in EXPERIMENTS[:3] else 0.0
+            common = {"workload": "cnn", "model": "resnet50_v1.5", "placement": placement, "devices": count, "batch_size": 64}
+            run = Run(**common, **TENSORFLOW, layout="channels_last", precision="bf16")  # type: ignore[arg-type]
+            ends = count in (1, 8)
+            planned.append(
+                Planned(run, "headline" if ends and placement in ("exp4", "independent") else "screening", 20.0 + 4 * count + host)
+            )
+            if ends and placement in ("exp2", "exp4", "replicated_allreduce"):
+                forms = [{"layout": layout, "precision": "tf32"} for layout in ("channels_first", "channels_last")]
+                forms.append({"layout": "channels_last", "precision": "bf16", "execution": "xla"})
+                planned += [Planned(Run(**common | TENSORFLOW | form), "screening", 30.0 + 4 * count + host) for form in forms]  # type: ignore[arg-type]
+    return planned
+
+
+def _tensorflow_small(devices: Sequence[int]) -> list[Planned]:
+    """A few TensorFlow points for any computer that has it: Exp1-Exp4 of document 000, and both forms of recurrence."""
+    if framework_version("tensorflow") == "none":
+        return []
+    planned = []
+    for count in devices:
+        common = {"workload": "nmt", "model": "nmt_small", "batch_size": 16, "sequence_length": 10, "devices": count, "device_type": "cpu"}
+        steps = {"warmup_steps": 3, "timed_steps": 10}
+        planned += [Planned(Run(placement=name, **common, **steps, **TENSORFLOW), "screening", 4.0) for name in EXPERIMENTS]  # type: ignore[arg-type]
+    return planned
+
+
 GRIDS: dict[str, Callable[[Sequence[int]], list[Planned]]] = {
     "cpu_study": cpu_study,
     "gpu_study": lambda devices: headline(devices, "screening"),
     "headline": headline,
     "documents_precision": documents_precision,
     "placements_screening": placements_screening,
+    "tensorflow_nmt": tensorflow_nmt,
+    "tensorflow_anomaly": tensorflow_anomaly,
+    "tensorflow_cnn": tensorflow_cnn,
 }
 """By name, a function of the device counts to measure."""
 

@@ -74,7 +74,8 @@ def test_every_part_ran_where_its_row_says(case: Case, results) -> None:
     run, ran = case.run, result_of(case, results)["ran"]
     found: dict[tuple[str, str], set[int]] = {}
     for part, name, op, place in ran:
-        if part != "update" or op == UPDATES[run.optimizer] or run.embedding_gradients == "sparse":
+        sparse = run.embedding_gradients == "sparse" and name.endswith("_embedding")
+        if part != "update" or op == UPDATES[run.optimizer] or sparse:
             found.setdefault((part, name), set()).add(place)
     everywhere = set(range(run.devices))
     for rank in everywhere:
@@ -91,7 +92,8 @@ def test_every_part_ran_where_its_row_says(case: Case, results) -> None:
         else:
             assert found["update", name] == expected, f"{name} was updated at {found['update', name]}"
             if a.update != REPLICA:
-                assert found["merge", name] == {a.update}
+                # nothing is merged on one device, and of two sums that are found to be equal one is left
+                assert found.get(("merge", name), {a.update}) == {a.update}
 
 
 def test_exp1_and_exp2_update_on_different_devices(results) -> None:

@@ -58,13 +58,13 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> tuple[RecordStore, Summar
         {"seed": HANGS, "stage": "timed", "rank": 1, "fault": "hang"},
         {"seed": RAISES, "stage": "build", "rank": 0, "fault": "raise"},
     ]
-    store = RecordStore(folder / "runs")
+    store, before = RecordStore(folder / "runs"), set(descendants())  # other tests may have left helpers of their own
     points = [Point(tiny(seed), timeout_s=6.0 if seed == HANGS else 60.0) for seed in range(9)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FAULTS", json.dumps(faults))
         patch.setenv("PYTHONPATH", PATHS)
         summary = measure(points, store, progress=False, hook="tests.faults:strike")
-    return store, summary, points, set(descendants()), struck
+    return store, summary, points, set(descendants()) - before, struck
 
 
 def record_of(sweep, seed: int) -> Record:

@@ -188,3 +188,19 @@ def test_training_lowers_the_loss() -> None:
         loss.backward()
         rule.step()
     assert loss.item() < first / 2
+
+
+@pytest.mark.parametrize("lengths", [([3, 3], [4, 4]), ([1, 5, 3], [2, 6, 1])], ids=["equal lengths", "ragged"])
+def test_a_loop_of_cells_equals_the_library(lengths) -> None:
+    batch = sentences(TINY, *lengths)
+    loop = build(TINY, recurrence="stepwise").double()
+    loop.load_state_dict(MODULE.state_dict())
+    loop.reset_buffers()
+    expected, found = MODULE(batch), loop(batch)
+    assert close(found, expected)
+    assert all(close(a, b, 1e-10) for a, b in zip(gradients(loop, found), gradients(MODULE, expected), strict=True))
+
+
+def test_an_unknown_recurrence_is_refused() -> None:
+    with pytest.raises(ValueError, match="unknown recurrence 'dynamic'"):
+        build(TINY, recurrence="dynamic")

@@ -1,4 +1,4 @@
-"""The launcher's own process: torch's elastic agent over `worker.py`. Kept apart so that a notebook never imports torch."""
+"""The launcher's own process: torch's elastic agent over `worker.py` or `solo.py`. Kept apart so that a notebook never imports torch."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def main() -> None:
     if hasattr(config, "shutdown_timeout"):  # newer than torch 2.11: how long a terminated worker may take to go
         config.shutdown_timeout = 5
     try:
-        elastic_launch(config, sys.executable)("-m", "multigpu.measure.worker", str(path))
+        elastic_launch(config, sys.executable)("-m", f"multigpu.measure.{plan.program}", str(path))
     except ChildFailedError as error:
         sys.exit(f"workers failed too often: {str(error).splitlines()[0]}")
 

@@ -9,9 +9,7 @@ from typing import Any
 
 import torch.distributed as dist
 
-
-class Stuck(Exception):
-    """A replica did not answer in time: it may wait in a collective for ever, so the whole launch must restart."""
+from multigpu.measure.program import Stuck
 
 
 @dataclass

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from tqdm.auto import tqdm
 
+from multigpu.inputs.check import check_inputs
 from multigpu.measure.machine import framework_version, gpu_count, source_state, this_machine, versions
 from multigpu.measure.plan import Item, Journal, Plan, find_record
 from multigpu.measure.timing import TIMING_VERSION
@@ -61,9 +62,8 @@ def check_devices(run: Run) -> None:
     if run.device_type == "cuda":
         available = gpu_count()
         if run.devices > available:
-            raise ValueError(
-                f"{run.devices} GPUs were asked for and this machine has {available}: choose at most {available} or device_type 'cpu'"
-            )
+            allowed = f"choose at most {available} or device_type 'cpu'" if available else "choose device_type 'cpu'"
+            raise ValueError(f"{run.devices} GPUs were asked for and this machine has {available}: {allowed}")
     elif run.devices > 16:
         raise ValueError(f"{run.devices} CPU processes were asked for and at most 16 are allowed")
     if framework_version(run.framework) == "none":
@@ -77,10 +77,11 @@ def make_plan(
 
     retry: statuses whose Runs are measured again, as a new attempt beside the old Record.
     """
-    framework = points[0].run.framework
+    framework, one = points[0].run.framework, points[0].run.processes == "one"
     plan = Plan(
         items=[],
-        workers=max(point.run.devices for point in points),
+        program="solo" if one else "worker",
+        workers=1,
         machine=this_machine().name,
         versions=versions(),
         framework_version=framework_version(framework),
@@ -103,8 +104,19 @@ def make_plan(
     counts = sorted({item.run.devices for item in items})
     order.shuffle(counts)
     items.sort(key=lambda item: counts.index(item.run.devices))
-    workers = max((item.run.devices for item in items), default=1)
+    workers = 1 if one else max((item.run.devices for item in items), default=1)
     return plan.model_copy(update={"items": items, "workers": workers}), len(points) - len(items)
+
+
+def launch_of(point: Point) -> tuple[int, str, str, str, int]:
+    """What points must share to be measured by one launch.
+
+    A launch has one framework and one shape of processes. A TensorFlow process fixes its devices when it starts, and a
+    second collective group of another size aborts it: its Runs also share the kind and the number of devices.
+    """
+    run = point.run
+    fixed = (run.device_type, run.devices) if run.framework == "tensorflow" else ("", 0)
+    return (point.launch, run.framework, run.processes, *fixed)
 
 
 def measure(
@@ -113,17 +125,18 @@ def measure(
     """Measure every point that has no Record yet; whatever happens on the way, what was measured stays.
 
     Raises:
-        ValueError: a point cannot run on this machine, or records cannot be written; nothing was started then.
+        ValueError: a point cannot run on this machine, its input cannot be read, or Records cannot be written; nothing was started.
         RuntimeError: the launcher itself died; what it had measured is kept and the same call goes on from there.
     """
     for point in points:
         check_devices(point.run)
+    check_inputs(point.run for point in points)
     store.check_writable()
     summary, began = Summary(), time.monotonic()
     bar = tqdm(total=len(points), unit="run", disable=not progress, smoothing=0.1)
     try:
-        for launch in sorted({(p.launch, p.run.framework) for p in points}):
-            chosen = [p for p in points if (p.launch, p.run.framework) == launch]
+        for launch in sorted({launch_of(p) for p in points}):
+            chosen = [p for p in points if launch_of(p) == launch]
             scratch = Path(tempfile.mkdtemp(prefix="multigpu-sweep-"))
             try:
                 plan, reused = make_plan(chosen, store.root.resolve(), scratch, retry, hook)

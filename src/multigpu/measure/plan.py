@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
@@ -29,13 +29,16 @@ class Item(BaseModel):
 class Plan(BaseModel):
     """One launch.
 
+    program: "worker" for one process a device, "solo" for one process that dispatches for all.
+    workers: processes of the launch.
     records: the root of the Records. scratch: a folder for this launch's progress, starts, stacks and logs.
-    hook: "module:function" called as f(stage, run, rank) on every replica at the stages "build", "warm-up", "step" and
-        "timed"; a way to plant delays and faults.
+    hook: "module:function" called as f(stage, run, rank) in every process at the stages "build", "warm-up", "step" and
+        "timed"; a way to plant delays and faults. A process that dispatches for all replicas calls it with rank 0.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     items: list[Item]
+    program: Literal["worker", "solo"] = "worker"
     workers: int
     machine: str
     versions: dict[str, str]

@@ -1,32 +1,49 @@
-"""One Run on one replica: build, agree, warm up, agree, time, verify."""
+"""What every engine's session offers to the programs that measure, and how its numbers become a Record's measurement."""
 
 from __future__ import annotations
 
 import importlib
-import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
-
-import torch
+from typing import Any, Protocol
 
 from multigpu.engines.errors import DidNotTrain
-from multigpu.engines.torch.build import build_trainer
-from multigpu.engines.torch.devices import Device
-from multigpu.engines.torch.feed import Feed, Shard
-from multigpu.engines.torch.trainer import Context, Trainer
-from multigpu.engines.torch.variables import initial_values
-from multigpu.engines.torch.wire import Wire, barrier
-from multigpu.inputs.batch import Batch, Source
-from multigpu.measure.timing import clock_flags, run_window, training_fault
+from multigpu.measure.timing import clock_flags, training_fault
 from multigpu.placements import find_placement
 from multigpu.placements.traffic import predicted_bytes
 from multigpu.record import Measurement
 from multigpu.run import Run
-from multigpu.workloads import workloads
 
 Stage = Callable[[str], None]
+"""Told the name of each stage that begins: "build", "warm-up", "step", "timed"."""
+
+
+class Session(Protocol):
+    """One process's side of one Run, from its building (when it is made) to the numbers it contributes to the Record."""
+
+    def warm_up(self) -> None:
+        """The first step, whose bytes are counted, and the rest of the warm-up."""
+
+    def time(self) -> list[dict[str, Any]]:
+        """The timed steps; what this process knows of each of its replicas, as plain numbers, by rank."""
+        ...
+
+    def close(self) -> None:
+        """Free what this Run holds; the process goes on to the next."""
+
+
+def open_session(run: Run, rank: int, threads: int, shared: Path, timeout_s: float, startup_s: float, stage: Stage) -> Session:
+    """The session of the Run's framework, which is imported now and not before: two frameworks never meet in one process.
+
+    Args:
+        rank: of this process's replica (0 where one process dispatches for all).
+        threads: of the host, for each replica.
+        shared: a folder of memory-backed files, the same for all replicas of this Run.
+        timeout_s: how long one replica waits for another on the host.
+        startup_s: what the process took to start, for the Record.
+    """
+    engine = importlib.import_module(f"multigpu.engines.{run.framework}.session")
+    return engine.Session(run, rank, threads, shared, timeout_s, startup_s, stage)
 
 
 def load_hook(path: str | None) -> Callable[[str, Run, int], None]:
@@ -35,94 +52,6 @@ def load_hook(path: str | None) -> Callable[[str, Run, int], None]:
         return lambda stage, run, rank: None
     module, _, name = path.partition(":")
     return getattr(importlib.import_module(module), name)
-
-
-class Session:
-    """A replica's side of one Run, from its building to the numbers it contributes to the Record."""
-
-    def __init__(self, run: Run, rank: int, threads: int, shared: Path, timeout_s: float, startup_s: float, stage: Stage) -> None:
-        self.began = time.perf_counter()
-        self.run, self.rank, self.stage, self.threads, self.startup_s = run, rank, stage, threads, startup_s
-        self.source: Source = workloads()[run.workload].inputs[run.inputs](run, run.description)
-        self.device = Device(run, rank, threads)
-        self.wire = Wire(rank, run.devices)
-        self.context = Context(run, rank, self.device, self.wire, self.source.capacity, shared, timeout_s)
-        self.feed = Feed(self.source, rank, self.device)
-        self.batches: dict[int, Batch] = {}
-        stage("build")
-        self.trainer: Trainer = build_trainer(self.context)
-        self.device.synchronise()
-        self.build_s = time.perf_counter() - self.began
-
-    def shard(self, index: int) -> Shard:
-        """The shard of step `index`; its counts are kept for the Record."""
-        shard = self.feed.shard(index)
-        self.batches[index] = replace(shard.batch, arrays={})
-        return shard
-
-    def step(self, index: int) -> torch.Tensor:
-        self.stage("step")
-        return self.trainer.step(self.shard(index))
-
-    def warm_up(self) -> None:
-        """The first step, whose bytes are counted, and the rest of the warm-up."""
-        began = time.perf_counter()
-        self.stage("warm-up")
-
-        def counted(index: int) -> torch.Tensor:
-            loss, self.moved = self.trainer.counted_step(self.shard(index))
-            return loss
-
-        self.first = run_window(counted, 0, 1, self.device, barrier)
-        self.warm = run_window(self.step, 1, self.run.warmup_steps - 1, self.device, barrier)
-        self.warmup_s = time.perf_counter() - began
-
-    def time(self) -> dict[str, Any]:
-        """The timed steps, and all that this replica knows about them, as plain numbers."""
-        self.stage("timed")
-        first = self.run.warmup_steps
-        window = run_window(self.step, first, self.run.timed_steps, self.device, barrier)
-        state = self.device.state()
-        losses = torch.stack([*self.first.results, *self.warm.results, *window.results]).double().cpu().tolist()
-        batches = [self.batches[index] for index in range(first, first + self.run.timed_steps)]
-        return {
-            "wall_s": window.wall_s,
-            "event_s": window.event_s,
-            "steps": [round(t, 7) for t in [*self.first.step_time_s, *self.warm.step_time_s, *window.step_time_s]],
-            "losses": losses,
-            "units": sum(b.units for b in batches),
-            "padded_units": sum(b.padded_units for b in batches),
-            "lookups": self.batches[0].lookups,
-            "moved": self.moved,
-            "peak_memory_gib": self.device.peak_memory_gib(),
-            "state": state.model_dump() if state else None,
-            "threads": self.threads,
-            "startup_s": self.startup_s,
-            "build_s": self.build_s,
-            "warmup_s": self.warmup_s,
-            **self._distances(),
-        }
-
-    def _distances(self) -> dict[str, Any]:
-        """How far each variable whose master this replica holds is from its start, and a fingerprint of where it is."""
-        owned = dict(self.trainer.owned())
-        moved, start_square, prints = {}, 0.0, {}
-        for variable, initial in initial_values(self.run.description, self.run.seed, self.device.torch, self.device.dtype):
-            value = owned.get(variable.name)
-            if value is None:
-                continue
-            value = value.detach().to(self.device.torch)
-            moved[variable.name] = float(torch.linalg.vector_norm(value - initial, dtype=torch.float64))
-            start_square += float(torch.linalg.vector_norm(initial, dtype=torch.float64)) ** 2
-            prints[variable.name] = float(value.sum(dtype=torch.float64))
-        return {"distance": moved, "start_square": start_square, "prints": prints}
-
-    def close(self) -> None:
-        """Free what this Run holds; the process goes on to the next."""
-        self.feed.close()
-        if hasattr(self, "trainer"):
-            self.trainer.close()
-            del self.trainer
 
 
 def joined_losses(run: Run, parts: list[dict[str, Any]]) -> list[float]:
@@ -151,7 +80,7 @@ def measurement(run: Run, parts: list[dict[str, Any]], total_s: float) -> Measur
         for kind, count in part["moved"].items():
             counted[kind] = counted.get(kind, 0) + count
     item = 8 if run.precision == "fp64" else 4
-    predicted = predicted_bytes(placement, run.description.variables, parts[0]["lookups"], item)
+    predicted = predicted_bytes(placement, run.description.variables, parts[0]["lookups"], item, parts[0].get("gradient_rows"))
     counted = {kind: count for kind, count in counted.items() if count}
     wall_s = max(part["wall_s"] for part in parts)
     events = [part["event_s"] for part in parts]
@@ -179,5 +108,6 @@ def measurement(run: Run, parts: list[dict[str, Any]], total_s: float) -> Measur
         warmup_s=max(part["warmup_s"] for part in parts),
         total_s=total_s,
         device_states=[part["state"] for part in parts if part["state"]],
+        step_clock=parts[0].get("clock", "device"),
         flags=flags,
     )

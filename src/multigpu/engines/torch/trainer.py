@@ -76,8 +76,9 @@ def build_module(run: Run) -> nn.Module:
     Called with a batch (and rows looked up elsewhere), it returns the sum of the shard's loss; `StepModule` says the rest.
     """
     builder = importlib.import_module(f"multigpu.workloads.{run.workload}.torch")
+    more = {} if run.recurrence is None else {"recurrence": run.recurrence}  # images have none
     with torch.device("meta"):
-        return builder.build(run.description, run.layout)
+        return builder.build(run.description, run.layout, **more)
 
 
 class Trainer(ABC):

@@ -54,6 +54,36 @@ def fused(
     return y, (hidden, cell)
 
 
+def stepwise(
+    x: Tensor, state: State, kernels: list[Tensor], biases: list[Tensor], forget_bias: Tensor, batch_sizes: Tensor | None = None
+) -> tuple[Tensor, State]:
+    """What `fused` computes, as a loop over positions in which every cell is a product and a handful of small operations.
+
+    This is the "dynamic rnn" of document 000's time, whose host dispatches about thirty times as many kernels. Takes and
+    returns what `fused` does.
+    """
+    kind = arithmetic_type(x)
+    with torch.autocast(x.device.type, enabled=False):
+        matrices = [torch.cat((kernel[0], kernel[1]), 1).to(kind).t() for kernel in kernels]  # (2 units, 4 units)
+        shifts = [(bias + forget_bias).to(kind) for bias in biases]
+        hidden, cell = ([layer.to(kind) for layer in s.unbind(0)] for s in state)
+        positions = x.to(kind).unbind(0) if batch_sizes is None else x.to(kind).split(batch_sizes.tolist())
+        outputs = []
+        for value in positions:
+            running = len(value)  # packed sentences are sorted: those that have ended stand last
+            for layer, (matrix, shift) in enumerate(zip(matrices, shifts, strict=True)):
+                h, c = hidden[layer], cell[layer]
+                gates = torch.addmm(shift, torch.cat((value, h[:running]), 1), matrix)
+                i, f, g, o = gates.chunk(4, 1)
+                new = torch.sigmoid(f) * c[:running] + torch.sigmoid(i) * torch.tanh(g)
+                value = torch.sigmoid(o) * torch.tanh(new)
+                hidden[layer] = value if running == len(h) else torch.cat((value, h[running:]))
+                cell[layer] = new if running == len(c) else torch.cat((new, c[running:]))
+            outputs.append(value)
+        y = torch.stack(outputs) if batch_sizes is None else torch.cat(outputs)
+        return y, (torch.stack(hidden), torch.stack(cell))
+
+
 @dataclass(frozen=True)
 class Packing:
     """Where each word of a ragged batch stands once sentences are sorted by length and padding is left out.

@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from multigpu.workloads.base import Model
 from multigpu.workloads.nmt.description import NmtConfig, cell_names
-from multigpu.workloads.nmt.recurrence import State, fused, pack, to_device
+from multigpu.workloads.nmt.recurrence import State, fused, pack, stepwise, to_device
 
 IGNORED = -100
 """The target that a padded position has: cross entropy passes over it."""
 
 
-def build(model: Model, layout: str | None = None) -> nn.Module:
+def build(model: Model, layout: str | None = None, recurrence: str | None = None) -> nn.Module:
     """The module of a translation model, its parameters uninitialised (and on the meta device if built under it).
 
+    Args:
+        recurrence: "fused" (also None) or "stepwise": how a stack of cells runs.
+
     Raises:
-        ValueError: a layout is named; only images have one.
+        ValueError: a layout is named; only images have one. Or the recurrence is unknown.
     """
     if layout is not None:
         raise ValueError(f"layout {layout!r} has no meaning for words: leave it out")
-    return Nmt(model)
+    if recurrence not in (None, "fused", "stepwise"):
+        raise ValueError(f"unknown recurrence {recurrence!r}: choose fused or stepwise")
+    return Nmt(model, stepwise if recurrence == "stepwise" else fused)
 
 
 def host_lengths(batch: dict[str, Tensor], name: str) -> Tensor:
@@ -57,9 +64,10 @@ class Nmt(nn.Module):
     forget_bias: Tensor
     projection: Tensor
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Model, recurrence: Callable[..., tuple[Tensor, State]] = fused) -> None:
         super().__init__()
         self.config: NmtConfig = model.config
+        self.recurrence = recurrence
         for variable in model.variables:
             self.register_parameter(variable.name, nn.Parameter(torch.empty(variable.shape)))
         self.register_buffer("forget_bias", torch.empty(4 * self.config.units), persistent=False)
@@ -107,7 +115,7 @@ class Nmt(nn.Module):
         cells = cell_names(self.config, stack)
         kernels = [self._parameters[f"{cell}_kernel"] for cell in cells]
         biases = [self._parameters[f"{cell}_bias"] for cell in cells]
-        return fused(x, state, kernels, biases, self.forget_bias, batch_sizes)  # type: ignore[arg-type]
+        return self.recurrence(x, state, kernels, biases, self.forget_bias, batch_sizes)
 
     def _encode(self, source: Tensor, lengths: Tensor) -> State:
         """The decoder's first state, (cells, B, D): every sentence's encoder states after its own last word.

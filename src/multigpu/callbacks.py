@@ -1,0 +1,69 @@
+"""Callbacks for users of Keras: the throughput of each batch of `model.fit`, as document 001's scripts printed it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import keras
+
+from multigpu.analysis.formulas import throughput
+
+
+class ThroughputCallback(keras.callbacks.Callback):
+    """Samples a second of every training batch, and of all batches after the warm-up together.
+
+    Args:
+        batch_size: samples of a full batch, of all replicas together.
+        samples: samples of an epoch, so that a short last batch counts what it holds; None if every batch is full.
+        warmup_batches: the first batches of the whole training, which are kept but never enter `samples_per_s`.
+        clock: seconds, as `time.perf_counter`.
+
+    `batches` holds (samples, seconds, whether warm-up) of every batch; the time between epochs (validation, shuffling) is in
+    none. Keras reads each batch's loss before it says that the batch has ended, so a device's work is in its batch's time;
+    with `steps_per_execution` above 1 it says so once for several batches, which then share one entry.
+
+    Raises:
+        ValueError: a number is not positive, or an epoch has more batches than `samples` fill.
+    """
+
+    def __init__(
+        self, batch_size: int, samples: int | None = None, warmup_batches: int = 10, clock: Callable[[], float] = time.perf_counter
+    ) -> None:
+        super().__init__()
+        if batch_size < 1 or (samples is not None and samples < 1) or warmup_batches < 0:
+            raise ValueError(f"batch_size {batch_size}, samples {samples} and warmup_batches {warmup_batches} must be positive")
+        self.batch_size, self.samples, self.warmup_batches, self.clock = batch_size, samples, warmup_batches, clock
+        self.batches: list[tuple[int, float, bool]] = []
+        self._began, self._first = 0.0, 0
+
+    @property
+    def samples_per_s(self) -> float:
+        """Samples over seconds of all batches after the warm-up: never a mean of rates; not a number before there is one."""
+        counted = [(samples, seconds) for samples, seconds, warming in self.batches if not warming]
+        return throughput(sum(n for n, _ in counted), sum(s for _, s in counted)) if counted else float("nan")
+
+    @property
+    def batch_samples_per_s(self) -> list[float]:
+        """The rate of each batch, warm-up included."""
+        return [samples / seconds for samples, seconds, _ in self.batches]
+
+    def on_train_batch_begin(self, batch: int, logs: dict[str, Any] | None = None) -> None:
+        """Start the batch's clock."""
+        self._began, self._first = self.clock(), batch
+
+    def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
+        """Stop it. `batch` is the last of those that were executed together."""
+        seconds = self.clock() - self._began
+        start, end = self._first * self.batch_size, (batch + 1) * self.batch_size
+        if self.samples is not None:
+            end = min(end, self.samples)
+        if end <= start:
+            raise ValueError(f"batch {batch} begins after sample {start}: the epoch was said to have {self.samples}")
+        self.batches.append((end - start, seconds, len(self.batches) < self.warmup_batches))
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        """Put the throughput so far among the epoch's logs, so that Keras prints and keeps it."""
+        if logs is not None:
+            logs["samples_per_s"] = self.samples_per_s

@@ -1,0 +1,105 @@
+"""The devices of one TensorFlow process: GPUs, or logical CPU devices that stand in for them, and the host."""
+
+from __future__ import annotations
+
+import resource
+import time
+from typing import Any
+
+import tensorflow as tf
+
+from multigpu.engines.errors import Unsupported
+from multigpu.measure.machine import DeviceState, device_state
+from multigpu.placements.traffic import HOST
+from multigpu.run import Run
+
+DTYPES = {"fp64": tf.float64, "fp32": tf.float32, "tf32": tf.float32, "bf16": tf.float32}
+"""The type of variables: under bf16 they stay float32 and products are computed in bfloat16."""
+
+
+def prepare(device_type: str, devices: int) -> None:
+    """Fix this process's devices, once, before TensorFlow makes any: memory grown on demand, nothing placed softly.
+
+    On CPUs logical device 0 is the host and 1 .. `devices` stand in for GPUs, so that programs, copies and proofs of
+    placement are the same as on GPUs.
+
+    Raises:
+        Unsupported: this process already fixed fewer devices.
+    """
+    tf.config.set_soft_device_placement(False)
+    if device_type == "cuda":
+        found = tf.config.list_physical_devices("GPU")
+        if len(found) < devices:
+            raise Unsupported(f"TensorFlow sees {len(found)} GPUs here and {devices} were asked for: its CUDA libraries may be missing")
+        for gpu in found:
+            if not tf.config.experimental.get_memory_growth(gpu):
+                tf.config.experimental.set_memory_growth(gpu, True)
+        return
+    cpu = tf.config.list_physical_devices("CPU")[0]
+    made = tf.config.get_logical_device_configuration(cpu)
+    if made is None:
+        tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * (devices + 1))
+    elif len(made) < devices + 1:
+        raise Unsupported(f"this process has {len(made) - 1} stand-ins for GPUs and {devices} were asked for: start another process")
+
+
+def rewrite(arithmetic: bool) -> None:
+    """What TensorFlow may rewrite in graphs that are traced from now on: never NHWC into NCHW behind the Run's back.
+
+    arithmetic: whether sums and products may be rearranged, as is its default.
+    """
+    tf.config.optimizer.set_experimental_options({"layout_optimizer": False, "arithmetic_optimization": arithmetic})
+
+
+class Devices:
+    """All devices of one Run, under its settings; the clock's marks are the host's."""
+
+    def __init__(self, run: Run) -> None:
+        prepare(run.device_type, run.devices)
+        rewrite(arithmetic=True)
+        self.run, self.cuda, self.count = run, run.device_type == "cuda", run.devices
+        self.dtype = DTYPES[run.precision]
+        self.compute = tf.bfloat16 if run.precision == "bf16" else self.dtype
+        if self.cuda:
+            tf.config.experimental.enable_tensor_float_32_execution(run.precision in ("tf32", "bf16"))
+            for index in range(self.count):
+                tf.config.experimental.reset_memory_stats(f"GPU:{index}")
+
+    def name(self, place: int) -> str:
+        """TensorFlow's name of a place: HOST, or a device's index."""
+        if place == HOST:
+            return "/device:CPU:0"
+        return f"/device:GPU:{place}" if self.cuda else f"/device:CPU:{place + 1}"
+
+    def place(self, name: str) -> int:
+        """The place that a (full) device name means."""
+        kind, _, index = name.rpartition("/device:")[2].rpartition(":")
+        if kind == "GPU":
+            return int(index)
+        return int(index) - 1 if int(index) and not self.cuda else HOST
+
+    def at(self, place: int) -> Any:
+        """Operations made inside run there."""
+        return tf.device(self.name(place))
+
+    def mark(self) -> float:
+        """The host's clock: TensorFlow has no events between steps that would not drain the devices."""
+        return time.perf_counter()
+
+    def seconds_between(self, first: float, last: float) -> float:
+        """Time between two marks."""
+        return last - first
+
+    def synchronise(self) -> None:
+        """Wait until every device has done all that was asked of it."""
+        tf.test.experimental.sync_devices()
+
+    def peak_memory_gib(self, index: int) -> float:
+        """Most memory allocated on the GPU since the Run began; on CPUs the process's peak resident set (it never falls)."""
+        if self.cuda:
+            return tf.config.experimental.get_memory_info(f"GPU:{index}")["peak"] / 2**30
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+
+    def state(self, index: int) -> DeviceState | None:
+        """Clocks, power and temperature of one GPU now."""
+        return device_state(index) if self.cuda else None

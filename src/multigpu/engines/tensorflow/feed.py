@@ -1,0 +1,86 @@
+"""From a framework-free Source to tensors on every replica's device."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+import tensorflow as tf
+
+from multigpu.engines.tensorflow.devices import Devices
+from multigpu.engines.tensorflow.module import Tensors
+from multigpu.inputs.batch import Batch, Draw, Source
+from multigpu.placements.traffic import HOST
+
+
+@dataclass(frozen=True)
+class Shard:
+    """One replica's part of a step. Ids and lengths stand on the host too, as `<name>_host` (lengths int32, as cuDNN wants)."""
+
+    batch: Batch
+    tensors: Tensors
+
+
+def is_even(source: Source, replicas: int) -> bool:
+    """Whether every sentence of every batch has the same length, and no target is padded."""
+    if source.period != 1:
+        return False
+    batches = [source.batch(0, rank) for rank in range(replicas)]
+    for batch in batches:
+        for name, array in batch.arrays.items():
+            if name.endswith("_length") and isinstance(array, np.ndarray):
+                of = batch.arrays[{"source_length": "source", "target_length": "target_output"}[name]]
+                if isinstance(of, np.ndarray) and (array != of.shape[1]).any():
+                    return False
+    return True
+
+
+class Feed:
+    """Shards of all replicas, step after step. Batches that repeat are kept on the devices; others are fetched one ahead."""
+
+    def __init__(self, source: Source, devices: Devices) -> None:
+        self.source, self.devices = source, devices
+        self.kept: dict[int, list[Shard]] = {}
+        self.pool = None if source.period else ThreadPoolExecutor(max_workers=1)
+        self.ahead: tuple[int, Future[list[Shard]]] | None = None
+
+    def shards(self, step: int) -> list[Shard]:
+        """The shard of every replica in step `step`, by rank."""
+        if self.source.period:
+            index = step % self.source.period
+            if index not in self.kept:
+                self.kept[index] = self._make(index)
+            return self.kept[index]
+        assert self.pool
+        shards = self.ahead[1].result() if self.ahead and self.ahead[0] == step else self._make(step)
+        self.ahead = (step + 1, self.pool.submit(self._make, step + 1))
+        return shards
+
+    def _make(self, step: int) -> list[Shard]:
+        return [self._place(self.source.batch(step, rank), rank) for rank in range(self.devices.count)]
+
+    def _draw(self, law: Draw) -> tf.Tensor:
+        seed = [law.seed & 0x7FFFFFFF, law.seed >> 31]
+        if law.law == "labels":
+            return tf.random.stateless_uniform(law.shape, seed, 0, law.classes, dtype=tf.int64)
+        return tf.cast(tf.random.stateless_normal(law.shape, seed, dtype=tf.float32), self.devices.dtype)
+
+    def _place(self, batch: Batch, rank: int) -> Shard:
+        tensors: Tensors = {}
+        for name, array in batch.arrays.items():
+            with self.devices.at(rank):
+                if isinstance(array, Draw):
+                    tensors[name] = self._draw(array)
+                    continue
+                tensor = tf.constant(array)
+                tensors[name] = tf.cast(tensor, self.devices.dtype) if tensor.dtype.is_floating else tf.identity(tensor)
+            if tensor.dtype.is_integer:
+                with self.devices.at(HOST):
+                    tensors[f"{name}_host"] = tf.constant(array, tf.int32 if name.endswith("_length") else tf.int64)
+        return Shard(batch, tensors)
+
+    def close(self) -> None:
+        """Stop fetching ahead."""
+        if self.pool:
+            self.pool.shutdown(cancel_futures=True)

@@ -1,0 +1,68 @@
+"""What the engine asks of a workload's model in TensorFlow: pure functions of values, with no variable and no device inside."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import tensorflow as tf
+
+from multigpu.engines.tensorflow.devices import Devices
+from multigpu.run import Run
+from multigpu.workloads.base import Variable
+
+Tensors = dict[str, tf.Tensor]
+
+
+@dataclass(frozen=True)
+class Form:
+    """How a Run wants its model computed.
+
+    dtype: of variables; compute: of products. even: all sentences of every batch have one length and no target is padded.
+    """
+
+    cuda: bool
+    dtype: tf.DType
+    compute: tf.DType
+    even: bool = False
+    xla: bool = False
+    layout: Literal["channels_first", "channels_last"] | None = None
+    recurrence: Literal["fused", "stepwise"] = "fused"
+
+
+class StepModule(Protocol):
+    """A model as pure functions.
+
+    lookup_arrays: embedding variable -> the batch's array with the ids of the rows that it looks up.
+    statistics: running statistics that a step brings forward: name -> (shape, value at the start).
+    """
+
+    lookup_arrays: dict[str, str]
+    statistics: dict[str, tuple[tuple[int, ...], float]]
+
+    def stored(self, variable: Variable) -> tuple[int, ...] | None:
+        """The order of axes in which TensorFlow wants this variable in memory, None for the description's own."""
+        ...
+
+    def loss(self, values: Tensors, batch: Tensors, rows: Tensors, statistics: Tensors) -> tuple[tf.Tensor, Tensors]:
+        """The sum of the shard's loss, a float32 (or float64) scalar, and the running statistics after it.
+
+        Args:
+            values: dense variables, stored as `stored` says. rows: embedding variable -> rows looked up, (B, T, width).
+        """
+        ...
+
+
+def form_of(run: Run, devices: Devices, even: bool) -> Form:
+    """The form that this Run asks for."""
+    return Form(devices.cuda, devices.dtype, devices.compute, even, run.execution == "xla", run.layout, run.recurrence or "fused")
+
+
+def build_module(run: Run, form: Form) -> StepModule:
+    """The Run's model.
+
+    Raises:
+        Unsupported: TensorFlow cannot compute it in this form here.
+    """
+    return importlib.import_module(f"multigpu.workloads.{run.workload}.tensorflow").build(run.description, form)

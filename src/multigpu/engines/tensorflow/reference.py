@@ -1,0 +1,81 @@
+"""The reference that every in-graph placement is compared with: one device, step by step, and the update rules in numpy."""
+
+from __future__ import annotations
+
+import numpy as np
+import tensorflow as tf
+
+from multigpu.engines.tensorflow.feed import Feed, Shard
+from multigpu.engines.tensorflow.module import StepModule, Tensors, build_module, form_of
+from multigpu.engines.tensorflow.trainer import Context
+from multigpu.engines.tensorflow.variables import from_stored, initial_values, to_stored
+from multigpu.inputs.batch import Source
+from multigpu.workloads.base import Optimizer
+
+Arrays = dict[str, np.ndarray]
+
+
+def shard_gradients(module: StepModule, values: Arrays, shard: Shard, dtype: tf.DType) -> tuple[float, Arrays]:
+    """The sum of a shard's loss and its gradient by every variable, tables densified, all in TensorFlow's layout."""
+    dense: Tensors = {name: tf.constant(value, dtype) for name, value in values.items() if name not in module.lookup_arrays}
+    ids = {name: shard.tensors[array].numpy() for name, array in module.lookup_arrays.items()}
+    rows: Tensors = {name: tf.constant(values[name][asked], dtype) for name, asked in ids.items()}
+    statistics: Tensors = {name: tf.fill(shape, tf.cast(start, dtype)) for name, (shape, start) in module.statistics.items()}
+    with tf.GradientTape() as tape:
+        tape.watch([*dense.values(), *rows.values()])
+        loss, _ = module.loss(dense, shard.tensors, rows, statistics)
+    found, row_gradients = tape.gradient(loss, (dense, rows))
+    gradients = {name: gradient.numpy() for name, gradient in found.items()}
+    for name, gradient in row_gradients.items():
+        gradients[name] = np.zeros_like(values[name])
+        np.add.at(gradients[name], ids[name], gradient.numpy())
+    return float(loss), gradients
+
+
+class PlainRule:
+    """PyTorch's rules, written out."""
+
+    def __init__(self, rule: Optimizer) -> None:
+        self.rule, self.steps = rule, 0
+        self.slots: dict[str, list[np.ndarray]] = {}
+
+    def apply(self, values: Arrays, gradients: Arrays) -> None:
+        """One update of all variables, in place."""
+        rule = self.rule
+        self.steps += 1
+        for name, value in values.items():
+            gradient = gradients[name] + rule.weight_decay * value
+            slots = self.slots.setdefault(name, [np.zeros_like(value) for _ in range(2)])
+            if rule.name == "adam":
+                slots[0] = rule.beta1 * slots[0] + (1 - rule.beta1) * gradient
+                slots[1] = rule.beta2 * slots[1] + (1 - rule.beta2) * gradient**2
+                mean, square = slots[0] / (1 - rule.beta1**self.steps), slots[1] / (1 - rule.beta2**self.steps)
+                value -= rule.rate * mean / (np.sqrt(square) + rule.epsilon)
+            else:
+                slots[0] = rule.momentum * slots[0] + gradient
+                value -= rule.rate * slots[0]
+
+
+def train_reference(context: Context, source: Source, steps: int, ranks: list[int]) -> tuple[Arrays, list[float]]:
+    """Variables (in the description's layout) after `steps` steps that accumulate the gradients of the shards of `ranks`, and
+    the loss of each step. With all ranks this is training on the joined batch; with one, what an independent replica does.
+    """
+    devices, kind = context.devices, context.devices.dtype.as_numpy_dtype
+    module = build_module(context.run, form_of(context.run, devices, context.even))
+    initial = list(initial_values(context.model, context.run.seed))
+    values = {variable.name: to_stored(module, variable, value).astype(kind) for variable, value in initial}
+    rule, feed, losses = PlainRule(context.rule), Feed(source, devices), []
+    with devices.at(0):
+        for step in range(steps):
+            shards = feed.shards(step)
+            terms = sum(shards[rank].batch.loss_terms[rank] for rank in ranks)
+            total, joined = 0.0, {name: np.zeros_like(value) for name, value in values.items()}
+            for rank in ranks:
+                loss, gradients = shard_gradients(module, values, shards[rank], devices.dtype)
+                total += loss / terms
+                for name, gradient in gradients.items():
+                    joined[name] += gradient / terms
+            rule.apply(values, joined)
+            losses.append(total)
+    feed.close()
+    return {variable.name: from_stored(module, variable, values[variable.name]) for variable, _ in initial}, losses

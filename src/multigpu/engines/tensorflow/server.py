@@ -1,0 +1,115 @@
+"""Placements with one master a variable, on the host or on a device, and an update there or elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import tensorflow as tf
+
+from multigpu.engines.tensorflow import rules
+from multigpu.engines.tensorflow.module import Tensors
+from multigpu.engines.tensorflow.trainer import Context, Tower, Trainer, deduplicated
+from multigpu.engines.tensorflow.variables import make_variable
+from multigpu.placements.traffic import HOST, REPLICA, Assigned
+from multigpu.workloads.base import Variable
+
+
+class ServerTrainer(Trainer):
+    """Towers read masters, masters collect the towers' gradients.
+
+    Where a variable is updated elsewhere than it lives, the place of the update holds a mirror: the master's value is
+    copied to it, the update runs on the mirror, and the result is assigned back. Without it the fused kernel would run
+    where the variable lives.
+    """
+
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
+        self.assigned = {a.variable.name: a for a in context.assigned}
+        self.tables = [a for a in context.assigned if a.variable.kind == "embedding"]
+        self.held: dict[str, tf.Variable] = {}
+        self.mirrors: dict[str, tf.Variable] = {}
+        self.slots: dict[str, list[tf.Variable]] = {}
+        for variable, value in self.initial():
+            a, name = self.assigned[variable.name], variable.name
+            self.held[name] = make_variable(value, self.devices.dtype, self.devices.name(a.home), name)
+            if a.update != a.home:
+                self.mirrors[name] = self._zeros(value.shape, a.update, f"{name}_mirror")
+            self.slots[name] = [self._zeros(value.shape, a.update, f"{name}_{slot}") for slot in rules.slot_names(context.rule)]
+        self.read: Tensors = {}
+        self.numbers: dict[int, tf.Tensor] = {}
+
+    def _program(self, batches: list[Tensors], hyper: tf.Tensor) -> None:
+        self.read, self.numbers = {}, {}  # of this trace or this eager step
+        super()._program(batches, hyper)
+        self.read, self.numbers = {}, {}
+
+    def _value(self, a: Assigned) -> tf.Tensor:
+        """The master's value at its home, read once a step."""
+        name = a.variable.name
+        if name not in self.read:
+            with self.devices.at(a.home), tf.name_scope(f"read/{name}/"):
+                self.read[name] = self.held[name].read_value()
+        return self.read[name]
+
+    def pull(self, rank: int) -> Tensors:
+        return {name: self.move(self._value(a), rank) for name, a in self.assigned.items() if a.variable.kind != "embedding"}
+
+    def look_up(self, rank: int, batch: Tensors) -> tuple[Tensors, Tensors]:
+        rows, ids = {}, {}
+        for a in self.tables:
+            name, array = a.variable.name, self.module.lookup_arrays[a.variable.name]
+            ids[name] = batch[array]
+            place = rank if a.lookup == REPLICA else a.lookup
+            with self.devices.at(place), tf.name_scope(f"lookup/{name}/"):
+                asked = batch[f"{array}_host"] if place == HOST else tf.identity(ids[name])
+                table = tf.identity(self._value(a)) if a.lookup == REPLICA else self.held[name]
+                found = tf.gather(table, asked)  # (B, T, width)
+            rows[name] = self.move(found, rank)
+        return rows, ids
+
+    def finish(self, towers: list[Tower], batches: list[Tensors], hyper: tf.Tensor) -> None:
+        for name, a in self.assigned.items():
+            if a.update not in self.numbers:
+                self.numbers[a.update] = self.move(hyper, a.update)
+            with self.devices.at(a.update):
+                if name not in towers[0].rows:
+                    with tf.name_scope(f"merge/{name}/"):
+                        gradient = tf.add_n([tf.identity(tower.gradients[name]) for tower in towers])
+                    self._update(a, gradient)
+                    continue
+                with tf.name_scope(f"merge/{name}/"):
+                    rows = tf.concat([tf.identity(tower.rows[name]) for tower in towers], 0)
+                    ids = tf.concat([self._ids_at(a, tower, batch) for tower, batch in zip(towers, batches, strict=True)], 0)
+                    if self.context.sparse:
+                        ids, rows = deduplicated(ids, rows)
+                    else:
+                        rows = tf.math.unsorted_segment_sum(rows, ids, a.variable.shape[0])
+                self._update(a, rows, ids if self.context.sparse else None)
+
+    def _ids_at(self, a: Assigned, tower: Tower, batch: Tensors) -> tf.Tensor:
+        """A replica's ids where the table is updated: the host has them from the batch, unless they are deduplicated."""
+        if a.update == HOST and not self.context.sparse:
+            return tf.reshape(batch[f"{self.module.lookup_arrays[a.variable.name]}_host"], [-1])
+        if self.context.sparse:
+            return tf.identity(tower.ids[a.variable.name])
+        return tf.reshape(tf.identity(batch[self.module.lookup_arrays[a.variable.name]]), [-1])
+
+    def _update(self, a: Assigned, gradient: tf.Tensor, ids: tf.Tensor | None = None) -> None:
+        """Update one variable at its place: by a dense gradient, or by rows with their ids."""
+        name, rule, numbers = a.variable.name, self.context.rule, self.numbers[a.update]
+        slots, target = self.slots[name], self.mirrors.get(name, self.held[name])
+        with tf.name_scope(f"update/{name}/"):
+            if name in self.mirrors:
+                target.assign(tf.identity(self._value(a)))
+            if ids is None:
+                rules.apply(rule, target, slots, gradient, numbers)
+            else:
+                rules.apply_rows(rule, target, slots, ids, gradient, numbers)
+            if name in self.mirrors:
+                fresh = target.read_value()
+                with self.devices.at(a.home):
+                    self.held[name].assign(tf.identity(fresh))
+
+    def masters(self) -> Iterator[tuple[int, Variable, tf.Variable]]:
+        for name, a in self.assigned.items():
+            yield 0, a.variable, self.held[name]

@@ -1,0 +1,118 @@
+"""One Run in one TensorFlow process that dispatches for all devices: build, warm up, time."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from multigpu.engines.tensorflow.devices import Devices
+from multigpu.engines.tensorflow.feed import Feed, Shard, is_even
+from multigpu.engines.tensorflow.trainer import Context, Trainer, build_trainer
+from multigpu.inputs.batch import Batch, Source
+from multigpu.measure.session import Stage
+from multigpu.measure.timing import run_window
+from multigpu.run import Run
+from multigpu.workloads import workloads
+
+
+class Session:
+    """A Run, from its building to the numbers of all its replicas.
+
+    One process has one clock: step durations, and the window's, are the same for all replicas.
+    """
+
+    def __init__(self, run: Run, rank: int, threads: int, shared: Path, timeout_s: float, startup_s: float, stage: Stage) -> None:
+        self.began = time.perf_counter()
+        self.run, self.stage, self.threads, self.startup_s = run, stage, threads, startup_s
+        self.source: Source = workloads()[run.workload].inputs[run.inputs](run, run.description)
+        self.devices = Devices(run)
+        dynamic = run.description.unit == "words" and self.source.period != 1
+        self.context = Context(run, self.devices, is_even(self.source, run.devices), dynamic)
+        self.feed = Feed(self.source, self.devices)
+        self.batches: dict[int, list[Batch]] = {}
+        stage("build")
+        self.trainer: Trainer = build_trainer(self.context)
+        self.devices.synchronise()
+        self.build_s = time.perf_counter() - self.began
+
+    def shards(self, index: int) -> list[Shard]:
+        """The shards of step `index`; their counts are kept for the Record."""
+        shards = self.feed.shards(index)
+        self.batches[index] = [replace(shard.batch, arrays={}) for shard in shards]
+        return shards
+
+    def step(self, index: int) -> None:
+        """One step; the last of a window ends when every device has finished, so that the marks see it."""
+        self.stage("step")
+        self.trainer.step(self.shards(index))
+        if index + 1 in (self.run.warmup_steps, self.run.warmup_steps + self.run.timed_steps):
+            self.devices.synchronise()
+
+    def warm_up(self) -> None:
+        """The first step, whose bytes are counted, and the rest of the warm-up."""
+        began = time.perf_counter()
+        self.stage("warm-up")
+
+        def counted(index: int) -> None:
+            shards = self.shards(index)
+            self.moved = self.trainer.counted_step(shards)
+            self.gradient_rows = self.trainer.distinct_rows(shards) if self.context.sparse else None
+            self.devices.synchronise()
+
+        self.first = run_window(counted, 0, 1, self.devices, lambda: None)
+        self.warm = run_window(self.step, 1, self.run.warmup_steps - 1, self.devices, lambda: None)
+        self.warmup_s = time.perf_counter() - began
+
+    def time(self) -> list[dict[str, Any]]:
+        """The timed steps, and all that is known of each replica, as plain numbers, by rank."""
+        self.stage("timed")
+        first = self.run.warmup_steps
+        window = run_window(self.step, first, self.run.timed_steps, self.devices, lambda: None)
+        states = [self.devices.state(rank) for rank in range(self.run.devices)]
+        losses = self.trainer.loss_shares()
+        steps = [round(t, 7) for t in [*self.first.step_time_s, *self.warm.step_time_s, *window.step_time_s]]
+        parts = []
+        for rank, state in enumerate(states):
+            batches = [self.batches[index][rank] for index in range(first, first + self.run.timed_steps)]
+            part = {
+                "clock": "host",
+                "wall_s": window.wall_s,
+                "event_s": window.event_s,
+                "steps": steps,
+                "losses": losses[rank],
+                "units": sum(b.units for b in batches),
+                "padded_units": sum(b.padded_units for b in batches),
+                "lookups": self.batches[0][rank].lookups,
+                "gradient_rows": self.gradient_rows,
+                "moved": self.moved if rank == 0 else {},
+                "peak_memory_gib": self.devices.peak_memory_gib(rank),
+                "state": state.model_dump() if state else None,
+                "threads": self.threads,
+                "startup_s": self.startup_s,
+                "build_s": self.build_s,
+                "warmup_s": self.warmup_s,
+                **self._distances(rank),
+            }
+            parts.append(part)
+        return parts
+
+    def _distances(self, rank: int) -> dict[str, Any]:
+        """How far each variable that this part answers for is from its start, and a fingerprint of where it is."""
+        owned = self.trainer.owned(rank)
+        moved, start_square, prints = {}, 0.0, {}
+        for variable, initial in self.trainer.initial() if owned else ():
+            value = owned[variable.name].numpy()
+            moved[variable.name] = float(np.linalg.norm((value - initial).ravel().astype(np.float64)))
+            start_square += float(np.linalg.norm(initial.ravel().astype(np.float64))) ** 2
+            prints[variable.name] = float(value.sum(dtype=np.float64))
+        return {"distance": moved, "start_square": start_square, "prints": prints}
+
+    def close(self) -> None:
+        """Free what this Run holds; the process goes on to the next."""
+        self.feed.close()
+        if hasattr(self, "trainer"):
+            del self.trainer

@@ -1,0 +1,289 @@
+"""All towers of a placement as one program of one process: pull, look up, compute, push, merge, update, each where the row says.
+
+Every part stands in a name scope (`graphs.PARTS`), so that the partitioned graph can be asked where it truly ran.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import tensorflow as tf
+
+from multigpu.engines.errors import Unsupported
+from multigpu.engines.tensorflow import rules
+from multigpu.engines.tensorflow.devices import Devices
+from multigpu.engines.tensorflow.feed import Shard
+from multigpu.engines.tensorflow.graphs import Graphs, collected, moved_bytes
+from multigpu.engines.tensorflow.module import StepModule, Tensors, build_module, form_of
+from multigpu.engines.tensorflow.variables import from_stored, initial_values, make_variable, to_stored, zeros_variable
+from multigpu.placements import find_placement
+from multigpu.placements.row import Placement
+from multigpu.placements.traffic import Assigned, assign
+from multigpu.run import Run
+from multigpu.workloads.base import Model, Optimizer, Variable
+
+TRACES = itertools.count()
+"""A number for each program that this process traces, by which its graph is found again."""
+
+
+@dataclass(frozen=True)
+class Context:
+    """All that a trainer may know of its Run.
+
+    even: all sentences of every batch have one length. dynamic: batches of different steps have different shapes.
+    """
+
+    run: Run
+    devices: Devices
+    even: bool
+    dynamic: bool
+
+    @property
+    def replicas(self) -> int:
+        return self.run.devices
+
+    @property
+    def model(self) -> Model:
+        return self.run.description
+
+    @property
+    def placement(self) -> Placement:
+        return find_placement(self.run.placement)
+
+    @property
+    def assigned(self) -> list[Assigned]:
+        return assign(self.placement, self.model.variables, self.replicas)
+
+    @property
+    def rule(self) -> Optimizer:
+        """The Run's update rule: the workload's own, or a plain one by name."""
+        return rules.plain_rule(self.run.optimizer, self.model.optimizer)
+
+    @property
+    def sparse(self) -> bool:
+        """Whether embedding gradients stay deduplicated rows with their ids."""
+        return self.run.embedding_gradients == "sparse"
+
+
+@dataclass
+class Tower:
+    """What one replica's tower hands to the merge.
+
+    gradients: of dense variables (and of tables that lie on the replica, where gradients are dense).
+    ids, rows: embedding variable -> ids (n,) and the gradient of each of these rows (n, width).
+    """
+
+    gradients: Tensors = field(default_factory=dict)
+    ids: Tensors = field(default_factory=dict)
+    rows: Tensors = field(default_factory=dict)
+
+
+class Trainer:
+    """What every in-graph placement has in common; `replicated.py` and `server.py` say how values come and gradients go."""
+
+    def __init__(self, context: Context) -> None:
+        self.context, self.devices = context, context.devices
+        run = context.run
+        self.form = form_of(run, self.devices, context.even)
+        self.module: StepModule = build_module(run, self.form)
+        self.steps_done = 0
+        steps = run.warmup_steps + run.timed_steps
+        # losses stay on their devices until the end: what a function returns passes through the first device
+        self.losses = [self._zeros((steps,), rank, f"losses_{rank}") for rank in range(context.replicas)]
+        self.statistics: list[dict[str, tf.Variable]] = []
+        for rank in range(context.replicas):
+            made = {}
+            for name, (shape, start) in self.module.statistics.items():
+                made[name] = make_variable(np.full(shape, start, np.float32), self.devices.dtype, self.devices.name(rank), f"{name}_{rank}")
+            self.statistics.append(made)
+        self.program: tf.types.experimental.ConcreteFunction | None = None
+        self.graphs: Graphs | None = None
+
+    # --- what placements say ------------------------------------------------------------------------------------------------
+
+    def pull(self, rank: int) -> Tensors:
+        """Dense values on replica `rank`'s device."""
+        raise NotImplementedError
+
+    def look_up(self, rank: int, batch: Tensors) -> tuple[Tensors, Tensors]:
+        """Rows of every table on replica `rank`'s device, and the ids, there too, by embedding variable."""
+        raise NotImplementedError
+
+    def finish(self, towers: list[Tower], batches: list[Tensors], hyper: tf.Tensor) -> None:
+        """Merge all towers' gradients and update every variable."""
+        raise NotImplementedError
+
+    def masters(self) -> Iterator[tuple[int, Variable, tf.Variable]]:
+        """(rank of the Record's part that holds it, variable, its master)."""
+        raise NotImplementedError
+
+    # --- the program --------------------------------------------------------------------------------------------------------
+
+    def _zeros(self, shape: tuple[int, ...], place: int, name: str) -> tf.Variable:
+        return zeros_variable(shape, self.devices.dtype, self.devices.name(place), name)
+
+    def move(self, tensor: tf.Tensor, place: int) -> tf.Tensor:
+        """`tensor` on the device of `place`."""
+        with self.devices.at(place):
+            return tf.identity(tensor)
+
+    def terms(self, shards: list[Shard]) -> list[int]:
+        """What each replica's summed loss is divided by: the joined batch's terms, or its own."""
+        return [shard.batch.joined_loss_terms for shard in shards]
+
+    def _program(self, batches: list[Tensors], hyper: tf.Tensor) -> None:
+        """One step of all replicas."""
+        towers = [self._tower(rank, batch, hyper) for rank, batch in enumerate(batches)]
+        self.finish(towers, batches, hyper)
+
+    def _tower(self, rank: int, batch: Tensors, hyper: tf.Tensor) -> Tower:
+        values = self.pull(rank)
+        rows, ids = self.look_up(rank, batch)
+        with self.devices.at(rank), tf.name_scope(f"compute/{rank}/"):
+            numbers = tf.identity(hyper)
+            statistics = {name: variable.read_value() for name, variable in self.statistics[rank].items()}
+            loss, gradients, row_gradients, statistics = self._differentiate(values, batch, rows, statistics, numbers[rules.TERMS + rank])
+            for name, value in statistics.items():
+                self.statistics[rank][name].assign(value)
+            step = tf.cast(numbers[rules.STEP], tf.int64)
+            tf.raw_ops.ResourceScatterUpdate(resource=self.losses[rank].handle, indices=step, updates=loss)
+            tower = Tower({name: sized(gradient) for name, gradient in gradients.items()})
+            for name, gradient in row_gradients.items():
+                width = gradient.shape[-1]
+                tower.ids[name], tower.rows[name] = tf.reshape(ids[name], [-1]), tf.reshape(gradient, [-1, width])
+                if self.context.sparse:
+                    with tf.name_scope(f"compute/{rank}/{name}/"):
+                        tower.ids[name], tower.rows[name] = deduplicated(tower.ids[name], tower.rows[name])
+        return tower
+
+    def _differentiate(
+        self, values: Tensors, batch: Tensors, rows: Tensors, statistics: Tensors, terms: tf.Tensor
+    ) -> tuple[tf.Tensor, Tensors, Tensors, Tensors]:
+        """The shard's loss over `terms`, its gradients by variable and by row, and the new running statistics."""
+
+        def passes(
+            values: Tensors, batch: Tensors, rows: Tensors, statistics: Tensors, terms: tf.Tensor
+        ) -> tuple[tf.Tensor, Tensors, Tensors, Tensors]:
+            with tf.GradientTape(watch_accessed_variables=False) as tape:
+                tape.watch([*values.values(), *rows.values()])
+                total, updated = self.module.loss(values, batch, rows, statistics)
+                loss = total / terms
+            gradients, row_gradients = tape.gradient(loss, (values, rows))
+            return loss, gradients, row_gradients, updated
+
+        if self.context.run.execution == "xla":
+            # compiled tower by tower: one compiled function over several devices would silently run on one of them
+            return tf.function(passes, jit_compile=True, autograph=False)(values, batch, rows, statistics, terms)
+        return passes(values, batch, rows, statistics, terms)
+
+    # --- running it ---------------------------------------------------------------------------------------------------------
+
+    def _arguments(self, shards: list[Shard], step: int) -> tuple[list[Tensors], tf.Tensor]:
+        numbers = rules.hyper(self.context.rule, step, self.terms(shards), self.devices.dtype)
+        with self.devices.at(-1):
+            return [shard.tensors for shard in shards], tf.constant(numbers)
+
+    def _traced(self, shards: list[Shard], dynamic: bool) -> tf.types.experimental.ConcreteFunction:
+        """The program for batches like these; `dynamic` leaves the second axis (positions of sentences) open."""
+
+        def spec(name: str, rank: int, tensor: tf.Tensor) -> tf.TensorSpec:
+            shape = [tensor.shape[0], None] if dynamic and tensor.shape.rank == 2 else tensor.shape
+            return tf.TensorSpec(shape, tensor.dtype, f"{name}_{rank}")
+
+        self.traces = next(TRACES)
+        batches, hyper = self._arguments(shards, 0)
+        specs = [{name: spec(name, rank, tensor) for name, tensor in batch.items()} for rank, batch in enumerate(batches)]
+        function = tf.function(self._program, autograph=False)
+        return function.get_concrete_function(specs, tf.TensorSpec(hyper.shape, hyper.dtype, f"hyper_{self.traces}"))
+
+    def step(self, shards: list[Shard]) -> None:
+        """Train on one shard a replica. It may return before the devices have finished."""
+        batches, hyper = self._arguments(shards, self.steps_done)
+        if self.context.run.execution == "eager":
+            self._program(batches, hyper)
+        else:
+            if self.program is None:
+                self.program = self._traced(shards, self.context.dynamic)
+            self.program(batches, hyper)
+        self.steps_done += 1
+
+    def counted_step(self, shards: list[Shard]) -> dict[str, int]:
+        """A step, and the bytes that its partitioned graph moves between devices, by kind.
+
+        An eager Run's first step is traced too, to be counted: it sends the same tensors. So is one of sentences whose
+        lengths change from step to step, with the shapes of this step.
+        """
+        program = self._traced(shards, dynamic=False)
+        batches, hyper = self._arguments(shards, self.steps_done)
+        self.graphs = collected(program, lambda: program(batches, hyper), f"hyper_{self.traces}")
+        self.steps_done += 1
+        if self.context.run.execution != "eager" and not self.context.dynamic:
+            self.program = program
+        unknown = {f"{name}_{rank}": count for rank, rows in enumerate(self.distinct_rows(shards)) for name, count in rows.items()}
+        ids = {f"{array}_{rank}" for array in self.module.lookup_arrays.values() for rank in range(self.context.replicas)}
+        return moved_bytes(self.graphs, self.devices, ids, unknown)
+
+    def distinct_rows(self, shards: list[Shard]) -> list[dict[str, int]]:
+        """Of each replica, embedding variable -> how many different rows it looks up."""
+        found = []
+        for shard in shards:
+            arrays = {name: shard.batch.arrays[array] for name, array in self.module.lookup_arrays.items()}
+            found.append({name: len(np.unique(array)) for name, array in arrays.items() if isinstance(array, np.ndarray)})
+        return found
+
+    def loss_shares(self) -> list[list[float]]:
+        """[rank][step]: each replica's share of the joined loss, of the steps done."""
+        return [[float(loss) for loss in losses.numpy()[: self.steps_done]] for losses in self.losses]
+
+    def initial(self) -> Iterator[tuple[Variable, np.ndarray]]:
+        """Each variable with its stored initial value."""
+        for variable, value in initial_values(self.context.model, self.context.run.seed):
+            yield variable, to_stored(self.module, variable, value)
+
+    def owned(self, rank: int) -> dict[str, tf.Variable]:
+        """The masters that the Record's part `rank` answers for, in TensorFlow's layout."""
+        return {variable.name: master for part, variable, master in self.masters() if part == rank}
+
+    def full_values(self, rank: int = 0) -> dict[str, np.ndarray]:
+        """All variables in the description's layout (of replica `rank`, where each has its own)."""
+        return {variable.name: from_stored(self.module, variable, m.numpy()) for part, variable, m in self.masters() if part == rank}
+
+
+def sized(tensor: tf.Tensor) -> tf.Tensor:
+    """The same tensor; a loop's result passes through one operation more, since in the partitioned graph a loop has no outputs
+    whose shape the trace knows.
+    """
+    if hasattr(tensor, "numpy"):
+        return tensor
+    source = tensor.op
+    while source.type == "Identity":  # which the runtime removes
+        source = source.inputs[0].op
+    return tf.ensure_shape(tensor, tensor.shape) if source.type in ("While", "StatelessWhile") else tensor
+
+
+def deduplicated(ids: tf.Tensor, rows: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Distinct ids, and for each the sum of its rows."""
+    distinct, places = tf.unique(ids, tf.int64)
+    return distinct, tf.math.unsorted_segment_sum(rows, places, tf.size(distinct, tf.int64))
+
+
+def build_trainer(context: Context) -> Trainer:
+    """The trainer of the Run's placement.
+
+    Raises:
+        Unsupported: the row asks for what this engine does not do.
+    """
+    from multigpu.engines.tensorflow.replicated import ReplicatedTrainer
+    from multigpu.engines.tensorflow.server import ServerTrainer
+
+    placement = context.placement
+    if placement.variables == "replica" and placement.embeddings == "replica":
+        return ReplicatedTrainer(context)
+    if "replica" in (placement.variables, placement.embeddings):
+        raise Unsupported(
+            f"placement {placement.name!r} keeps copies of some variables and one master of others, which this engine does not do"
+        )
+    return ServerTrainer(context)

@@ -1,0 +1,111 @@
+"""One Run on one replica in PyTorch: build, warm up, time."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from multigpu.engines.torch.build import build_trainer
+from multigpu.engines.torch.devices import Device
+from multigpu.engines.torch.feed import Feed, Shard
+from multigpu.engines.torch.trainer import Context, Trainer
+from multigpu.engines.torch.variables import initial_values
+from multigpu.engines.torch.wire import Wire, barrier
+from multigpu.inputs.batch import Batch, Source
+from multigpu.measure.session import Stage
+from multigpu.measure.timing import run_window
+from multigpu.run import Run
+from multigpu.workloads import workloads
+
+
+class Session:
+    """A replica's side of one Run, from its building to the numbers it contributes to the Record."""
+
+    def __init__(self, run: Run, rank: int, threads: int, shared: Path, timeout_s: float, startup_s: float, stage: Stage) -> None:
+        self.began = time.perf_counter()
+        self.run, self.rank, self.stage, self.threads, self.startup_s = run, rank, stage, threads, startup_s
+        self.source: Source = workloads()[run.workload].inputs[run.inputs](run, run.description)
+        self.device = Device(run, rank, threads)
+        self.wire = Wire(rank, run.devices)
+        self.context = Context(run, rank, self.device, self.wire, self.source.capacity, shared, timeout_s)
+        self.feed = Feed(self.source, rank, self.device)
+        self.batches: dict[int, Batch] = {}
+        stage("build")
+        self.trainer: Trainer = build_trainer(self.context)
+        self.device.synchronise()
+        self.build_s = time.perf_counter() - self.began
+
+    def shard(self, index: int) -> Shard:
+        """The shard of step `index`; its counts are kept for the Record."""
+        shard = self.feed.shard(index)
+        self.batches[index] = replace(shard.batch, arrays={})
+        return shard
+
+    def step(self, index: int) -> torch.Tensor:
+        self.stage("step")
+        return self.trainer.step(self.shard(index))
+
+    def warm_up(self) -> None:
+        """The first step, whose bytes are counted, and the rest of the warm-up."""
+        began = time.perf_counter()
+        self.stage("warm-up")
+
+        def counted(index: int) -> torch.Tensor:
+            loss, self.moved = self.trainer.counted_step(self.shard(index))
+            return loss
+
+        self.first = run_window(counted, 0, 1, self.device, barrier)
+        self.warm = run_window(self.step, 1, self.run.warmup_steps - 1, self.device, barrier)
+        self.warmup_s = time.perf_counter() - began
+
+    def time(self) -> list[dict[str, Any]]:
+        """The timed steps, and all that this replica knows about them, as plain numbers (a list of one part)."""
+        self.stage("timed")
+        first = self.run.warmup_steps
+        window = run_window(self.step, first, self.run.timed_steps, self.device, barrier)
+        state = self.device.state()
+        losses = torch.stack([*self.first.results, *self.warm.results, *window.results]).double().cpu().tolist()
+        batches = [self.batches[index] for index in range(first, first + self.run.timed_steps)]
+        part = {
+            "wall_s": window.wall_s,
+            "event_s": window.event_s,
+            "steps": [round(t, 7) for t in [*self.first.step_time_s, *self.warm.step_time_s, *window.step_time_s]],
+            "losses": losses,
+            "units": sum(b.units for b in batches),
+            "padded_units": sum(b.padded_units for b in batches),
+            "lookups": self.batches[0].lookups,
+            "moved": self.moved,
+            "peak_memory_gib": self.device.peak_memory_gib(),
+            "state": state.model_dump() if state else None,
+            "threads": self.threads,
+            "startup_s": self.startup_s,
+            "build_s": self.build_s,
+            "warmup_s": self.warmup_s,
+            **self._distances(),
+        }
+        return [part]
+
+    def _distances(self) -> dict[str, Any]:
+        """How far each variable whose master this replica holds is from its start, and a fingerprint of where it is."""
+        owned = dict(self.trainer.owned())
+        moved, start_square, prints = {}, 0.0, {}
+        for variable, initial in initial_values(self.run.description, self.run.seed, self.device.torch, self.device.dtype):
+            value = owned.get(variable.name)
+            if value is None:
+                continue
+            value = value.detach().to(self.device.torch)
+            moved[variable.name] = float(torch.linalg.vector_norm(value - initial, dtype=torch.float64))
+            start_square += float(torch.linalg.vector_norm(initial, dtype=torch.float64)) ** 2
+            prints[variable.name] = float(value.sum(dtype=torch.float64))
+        return {"distance": moved, "start_square": start_square, "prints": prints}
+
+    def close(self) -> None:
+        """Free what this Run holds; the process goes on to the next."""
+        self.feed.close()
+        if hasattr(self, "trainer"):
+            self.trainer.close()
+            del self.trainer

@@ -1,0 +1,151 @@
+"""What the programs that measure a plan share: deciding, watching for hangs, and writing Records. Imports no framework."""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import psutil
+
+from multigpu.engines.errors import DidNotTrain, Unsupported
+from multigpu.measure.machine import source_state, this_machine
+from multigpu.measure.plan import Item, Journal, Plan, find_record
+from multigpu.measure.session import load_hook, measurement
+from multigpu.record import Record, RecordStore, Status
+from multigpu.workloads import workloads
+
+Fault = tuple[Status, str]
+"""The status of a Run that cannot be measured, and why."""
+
+MEMORY_ERRORS = {"OutOfMemoryError", "ResourceExhaustedError", "MemoryError"}
+"""Names of the classes (of PyTorch, TensorFlow and Python) whose meaning is that memory was full."""
+
+MEMORY_WORDS = ("can't allocate memory", "out of memory", "oom when allocating")
+
+LOST_PEER = ("connection closed by peer", "connection reset by peer", "connection refused", "broken pipe", "remote process", "nccl", "gloo")
+"""Words in the errors of a collective whose other end is gone: an echo of a death elsewhere, not a cause."""
+
+
+class Stuck(Exception):
+    """A replica did not answer in time: it may wait in a collective for ever, so the whole launch must restart."""
+
+
+def is_echo(reason: str) -> bool:
+    """Whether this failure only says that another replica has gone."""
+    return any(words in reason.lower() for words in LOST_PEER)
+
+
+def status_of(error: BaseException) -> Fault:
+    """The status and the sentence for a Record of a Run that ended with `error`, decided without importing its framework."""
+    text = " ".join(str(error).split())
+    names = {kind.__name__ for kind in type(error).__mro__}
+    full = any(words in text.lower() for words in MEMORY_WORDS) or getattr(error, "errno", None) in (12, 28)
+    if names & MEMORY_ERRORS or full:
+        return "out_of_memory", text[:300]
+    if isinstance(error, Unsupported):
+        return "unsupported", text[:300]
+    if isinstance(error, (TimeoutError, Stuck)):
+        return "timeout", text[:300]
+    return "failed", f"{type(error).__name__}: {text}"[:300]
+
+
+def guarded(action: Callable[[], Any]) -> tuple[Any, Fault | None]:
+    """The action's result, or its failure as a status and a sentence; no traceback is kept, for it would keep tensors alive."""
+    try:
+        return action(), None
+    except Exception as error:
+        if os.environ.get("MULTIGPU_TRACEBACKS"):
+            traceback.print_exc()
+        return None, status_of(error)
+
+
+class Program:
+    """One process of a launch: what it does whatever the number of its kind."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan, self.journal = plan, Journal(plan)
+        self.hook = load_hook(plan.hook)
+        self.startup_s = time.time() - psutil.Process().create_time()
+
+    def decide(self, index: int, item: Item, key: str) -> str:
+        """Whether to "run" or "skip" this item, from what is on the disk."""
+        known = find_record(self.plan, item)
+        if known is None and (fault := self.journal.fault(key)):
+            known = self.write(item, key, fault[0], fault[1])
+        if known is not None:
+            self.journal.report(index=index, event="done", status=known.status, reason=known.reason)
+            return "skip"
+        self.journal.note_start(key)
+        self.journal.report(index=index, event="start", label=item.run.label())
+        return "run"
+
+    @contextlib.contextmanager
+    def watched(self, item: Item, key: str, rank: int) -> Iterator[None]:
+        """Inside, a process that exceeds the Run's time-out leaves its stacks and exits."""
+        with open(self.journal.stack_file(key, rank), "w") as stacks:
+            faulthandler.dump_traceback_later(item.timeout_s, exit=True, file=stacks)
+            try:
+                yield
+            finally:
+                faulthandler.cancel_dump_traceback_later()
+
+    def give_up(self, key: str, fault: Fault) -> None:
+        """Leave the reason and exit: the launcher restarts all processes, and the first then writes the Record."""
+        if not is_echo(fault[1]):
+            self.journal.note_fault(key, *fault)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(1)
+
+    def refuse(self, index: int, item: Item, key: str, fault: Fault) -> None:
+        """Write why this Run cannot be measured; the program is free to go on to the next."""
+        self.write(item, key, fault[0], fault[1])
+        self.journal.report(index=index, event="done", status=fault[0], reason=fault[1])
+
+    def publish_record(self, index: int, item: Item, key: str, parts: list[dict[str, Any]], total_s: float) -> None:
+        """Write what all replicas know, by rank, as one Record."""
+        try:
+            measured = measurement(item.run, parts, total_s)
+        except DidNotTrain as error:
+            self.write(item, key, "failed", f"did not train: {error}")
+            self.journal.report(index=index, event="done", status="failed", reason=str(error))
+            return
+        self.write(item, key, "ok", "", measured)
+        rate = measured.units / measured.wall_s
+        self.journal.report(
+            index=index, event="done", status="ok", label=item.run.label(), units_per_s=rate, unit=item.run.description.unit
+        )
+
+    def write(self, item: Item, key: str, status: Status, reason: str, measured: Any = None) -> Record:
+        """The Record of this item, written."""
+        source = None
+        with contextlib.suppress(Exception):  # an input that cannot be opened is why this Run has no measurement
+            source = workloads()[item.run.workload].inputs[item.run.inputs](item.run, item.run.description)
+        commit, clean = source_state()
+        record = Record(
+            key=key,
+            attempt=item.attempt,
+            run=item.run,
+            repeat=item.repeat,
+            status=status,
+            reason=reason,
+            machine=this_machine(),
+            versions=self.plan.versions,
+            timing_version=self.plan.timing_version,
+            launch_id=f"{self.plan.launch_id}.{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}",
+            measured_at=datetime.now(UTC).isoformat(timespec="seconds"),
+            commit=commit,
+            clean_tree=clean,
+            input_label=source.label if source else "",
+            input_fingerprint=source.fingerprint if source else "",
+            measurement=measured,
+        )
+        RecordStore(self.plan.records).write(record)
+        return record

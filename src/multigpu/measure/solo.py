@@ -1,0 +1,82 @@
+"""The program of one process that dispatches for all devices: every Run of a plan, one after the other.
+
+Supervised by the same elastic agent as `worker.py`, but alone: no store, no votes, no group, and no framework until the
+first Run names one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import gc
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from multigpu.measure.machine import this_machine
+from multigpu.measure.plan import Item, Plan
+from multigpu.measure.process import end_with_parent
+from multigpu.measure.program import Program, guarded
+from multigpu.measure.session import Session, open_session
+
+
+class Solo(Program):
+    """The only process of a launch."""
+
+    def run_plan(self) -> None:
+        """Every item that has no Record."""
+        for index, item in enumerate(self.plan.items):
+            key = self.plan.key(item)
+            if self.decide(index, item, key) == "run":
+                with self.watched(item, key, 0):
+                    self._attempt(index, item, key)
+
+    def _attempt(self, index: int, item: Item, key: str) -> None:
+        """One Run. After a failure that may have left a GPU unusable, the process exits and the launcher starts a fresh one."""
+        began = time.perf_counter()
+        shared = Path(tempfile.mkdtemp(prefix="multigpu-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None))
+        session: Session | None = None
+        try:
+            session, fault = guarded(lambda: self._session(item, shared))
+            if session and not fault:
+                _, fault = guarded(session.warm_up)
+            parts = None
+            if session and not fault:
+                parts, fault = guarded(session.time)
+            if parts:
+                self.publish_record(index, item, key, parts, time.perf_counter() - began)
+                return
+            assert fault
+            if fault[0] not in ("out_of_memory", "unsupported") and item.run.device_type == "cuda":
+                self.give_up(key, fault)
+            self.refuse(index, item, key, fault)
+        finally:
+            if session:
+                with contextlib.suppress(Exception):
+                    session.close()
+            session = None
+            gc.collect()
+            shutil.rmtree(shared, ignore_errors=True)
+
+    def _session(self, item: Item, shared: Path) -> Session:
+        def stage(name: str) -> None:
+            self.hook(name, item.run, 0)
+
+        # all replicas share the one process's threads
+        return open_session(item.run, 0, this_machine().cores, shared, item.timeout_s, self.startup_s, stage)
+
+
+def main() -> None:
+    """Entry point: `python -m multigpu.measure.solo PLAN`."""
+    end_with_parent()
+    faulthandler.register(signal.SIGTERM, chain=True)
+    plan = Plan.model_validate_json(Path(sys.argv[1]).read_text())
+    Solo(plan).run_plan()
+
+
+if __name__ == "__main__":
+    main()

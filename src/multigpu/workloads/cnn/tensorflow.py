@@ -1,0 +1,178 @@
+"""Image models in TensorFlow, walked through the layer language at every trace."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from multigpu.engines.errors import Unsupported
+from multigpu.engines.tensorflow.module import Form, Tensors
+from multigpu.workloads.base import Model, Variable
+from multigpu.workloads.cnn import layers as L
+
+
+def build(model: Model, form: Form) -> Cnn:
+    """The functions of an image model.
+
+    Raises:
+        Unsupported: channels first on a CPU, for which TensorFlow has no kernels.
+    """
+    if form.layout == "channels_first" and not form.cuda:
+        raise Unsupported("TensorFlow's CPU convolutions take channels_last only: choose layout 'channels_last'")
+    return Cnn(model, form)
+
+
+class Cnn:
+    """Sum of a shard's cross entropies over its images, of values named as the description's variables.
+
+    Convolutions are stored [height, width, channels, filters], as TensorFlow wants them in both layouts of images.
+    """
+
+    lookup_arrays: dict[str, str] = {}
+
+    def __init__(self, model: Model, form: Form) -> None:
+        self.config, self.form = model.config, form
+        self.first = form.cuda and form.layout != "channels_last"
+        self.format = "NCHW" if self.first else "NHWC"
+        self.statistics: dict[str, tuple[tuple[int, ...], float]] = {}
+        for variable in model.variables:
+            if variable.kind == "norm" and variable.name.endswith(".weight"):
+                name = variable.name.removesuffix(".weight")
+                self.statistics |= {f"{name}.mean": (variable.shape, 0.0), f"{name}.variance": (variable.shape, 1.0)}
+
+    def stored(self, variable: Variable) -> tuple[int, ...] | None:
+        """Convolutions [filters, channels, height, width] become [height, width, channels, filters]."""
+        return (2, 3, 1, 0) if variable.kind == "convolution" else None
+
+    def loss(self, values: Tensors, batch: Tensors, rows: Tensors, statistics: Tensors) -> tuple[tf.Tensor, Tensors]:
+        """The sum of the loss over the shard's images, a float32 (or float64) scalar, and the running statistics after it.
+
+        Args:
+            batch: images (B, channels, height, width), floating-point; labels (B,) int64.
+        """
+        x = tf.cast(batch["images"], self.form.compute)
+        if not self.first:
+            x = tf.transpose(x, [0, 2, 3, 1])
+        pass_ = Pass(self, values, statistics)
+        logits = tf.cast(pass_.network(self.config.network, self.config.image_shape, x, ""), self.form.dtype)
+        terms = tf.nn.sparse_softmax_cross_entropy_with_logits(batch["labels"], logits)
+        return tf.reduce_sum(terms), pass_.updated
+
+
+class Pass:
+    """One forward pass in training mode."""
+
+    def __init__(self, cnn: Cnn, values: Tensors, statistics: Tensors) -> None:
+        self.values, self.statistics, self.form = values, statistics, cnn.form
+        self.first, self.format = cnn.first, cnn.format
+        self.updated: Tensors = {}
+
+    def network(self, network: L.Network, shape: L.Shape, x: tf.Tensor, prefix: str) -> tf.Tensor:
+        """All layers, one after another; `shape` is of one image, channels first."""
+        for name, layer, size in L.steps(network, shape):
+            x = getattr(self, layer.kind)(layer, size, x, prefix + name)
+        return x
+
+    def value(self, name: str) -> tf.Tensor:
+        """A variable in the type of products."""
+        return tf.cast(self.values[name], self.form.compute)
+
+    def axes(self, height: Any, width: Any, batch: Any, channels: Any) -> list[Any]:
+        """Something for each axis of an image batch, in the layout's order."""
+        return [batch, channels, height, width] if self.first else [batch, height, width, channels]
+
+    def padding(self, layer: L.Window, shape: L.Shape) -> Any:
+        """The library's name of these pads, or the pads."""
+        top, bottom, left, right = pads = layer.pads_for(shape)
+        if pads == L.NO_PADS:
+            return "VALID"
+        if pads == L.same_pads((shape[1], shape[2]), layer.kernel, layer.stride):
+            return "SAME"
+        return self.axes((top, bottom), (left, right), (0, 0), (0, 0))
+
+    def conv(self, layer: L.Convolution, shape: L.Shape, x: tf.Tensor, name: str) -> tf.Tensor:
+        y = tf.nn.conv2d(x, self.value(f"{name}.weight"), layer.stride, self.padding(layer, shape), data_format=self.format)
+        return tf.nn.bias_add(y, self.value(f"{name}.bias"), data_format=self.format) if layer.bias else y
+
+    def max_pool(self, layer: L.MaxPool, shape: L.Shape, x: tf.Tensor, name: str) -> tf.Tensor:
+        padding = self.padding(layer, shape)
+        if not isinstance(padding, str):
+            x, padding = tf.pad(x, padding, constant_values=x.dtype.min), "VALID"
+        return tf.nn.max_pool2d(x, layer.kernel, layer.stride, padding, data_format=self.format)
+
+    def average_pool(self, layer: L.AveragePool, shape: L.Shape, x: tf.Tensor, name: str) -> tf.Tensor:
+        if layer.kernel == 1:
+            s = layer.stride
+            return x[:, :, ::s, ::s] if self.first else x[:, ::s, ::s]
+        padding = self.padding(layer, shape)
+        if not isinstance(padding, str):
+            raise NotImplementedError(f"average pooling with pads {layer.pads_for(shape)} over {shape}: pad only as SAME does")
+        return tf.nn.avg_pool2d(x, layer.kernel, layer.stride, padding, data_format=self.format)
+
+    def norm(self, layer: L.BatchNorm, shape: L.Shape, x: tf.Tensor, name: str) -> tf.Tensor:
+        scale, shift = self.values[f"{name}.weight"], self.values[f"{name}.bias"]
+        mean, variance = self.statistics[f"{name}.mean"], self.statistics[f"{name}.variance"]
+        if x.dtype == tf.float64:  # the fused kernel has no float64
+            return self._written_norm(layer, x, name, scale, shift, mean, variance)
+        y, mean, variance, *_ = tf.raw_ops.FusedBatchNormV3(
+            x=x,
+            scale=scale,
+            offset=shift,
+            mean=mean,
+            variance=variance,
+            epsilon=layer.epsilon,
+            exponential_avg_factor=1 - layer.decay,
+            data_format=self.format,
+            is_training=True,
+        )
+        self.updated |= {f"{name}.mean": mean, f"{name}.variance": variance}
+        return y
+
+    def _written_norm(
+        self,
+        layer: L.BatchNorm,
+        x: tf.Tensor,
+        name: str,
+        scale: tf.Tensor,
+        shift: tf.Tensor,
+        old_mean: tf.Tensor,
+        old_variance: tf.Tensor,
+    ) -> tf.Tensor:
+        """The same from its definition, in any type."""
+        axes = [0, 2, 3] if self.first else [0, 1, 2]
+        wide = self.axes(1, 1, 1, -1)
+        mean = tf.reduce_mean(x, axes)
+        centred = x - tf.reshape(mean, wide)
+        variance = tf.reduce_mean(centred * centred, axes)
+        count = tf.cast(tf.size(x) // tf.size(mean), x.dtype)
+        keep = tf.constant(layer.decay, x.dtype)
+        self.updated[f"{name}.mean"] = keep * old_mean + (1 - keep) * mean
+        self.updated[f"{name}.variance"] = keep * old_variance + (1 - keep) * variance * count / tf.maximum(count - 1, 1)
+        factor = scale * tf.math.rsqrt(variance + tf.constant(layer.epsilon, x.dtype))
+        return centred * tf.reshape(factor, wide) + tf.reshape(shift, wide)
+
+    def relu(self, layer: L.Relu, shape: L.Shape, x: tf.Tensor, name: str) -> tf.Tensor:
+        return tf.nn.relu(x)
+
+    def mean(self, layer: L.GlobalAveragePool, shape: L.Shape, x: tf.Tensor, name: str) -> tf.Tensor:
+        return tf.reduce_mean(x, [2, 3] if self.first else [1, 2])
+
+    def flatten(self, layer: L.Flatten, shape: L.Shape, x: tf.Tensor, name: str) -> tf.Tensor:
+        if not self.first:
+            x = tf.transpose(x, [0, 3, 1, 2])
+        return tf.reshape(x, [tf.shape(x)[0], -1])
+
+    def pad_channels(self, layer: L.PadChannels, shape: L.Shape, x: tf.Tensor, name: str) -> tf.Tensor:
+        return tf.pad(x, self.axes((0, 0), (0, 0), (0, 0), (layer.each_side, layer.each_side)))
+
+    def dense(self, layer: L.Dense, shape: L.Shape, x: tf.Tensor, name: str) -> tf.Tensor:
+        return tf.matmul(x, self.value(f"{name}.weight"), transpose_b=True) + self.value(f"{name}.bias")
+
+    def residual(self, layer: L.Residual, shape: L.Shape, x: tf.Tensor, name: str) -> tf.Tensor:
+        y = self.network(layer.branch, shape, x, f"{name}.branch.")
+        return y + self.network(layer.shortcut, shape, x, f"{name}.shortcut.")
+
+    def concat(self, layer: L.Concat, shape: L.Shape, x: tf.Tensor, name: str) -> tf.Tensor:
+        branches = [self.network(branch, shape, x, f"{name}.branch{index}.") for index, branch in enumerate(layer.branches, 1)]
+        return tf.concat(branches, 1 if self.first else 3)

@@ -1,0 +1,190 @@
+"""The translation models in TensorFlow."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from multigpu.engines.errors import Unsupported
+from multigpu.engines.tensorflow.module import Form, Tensors
+from multigpu.workloads.base import Model, Variable
+from multigpu.workloads.nmt.description import NmtConfig, cell_names
+
+State = tuple[tf.Tensor, tf.Tensor]
+"""Hidden and cell state of a stack, each (layers, B, units)."""
+
+
+def build(model: Model, form: Form) -> Nmt:
+    """The functions of a translation model.
+
+    Raises:
+        ValueError: a layout is named; only images have one.
+        Unsupported: the form cannot be computed here.
+    """
+    if form.layout is not None:
+        raise ValueError(f"layout {form.layout!r} has no meaning for words: leave it out")
+    if form.xla and form.recurrence == "fused":
+        raise Unsupported("XLA cannot compile a library's LSTM call: choose recurrence 'stepwise' or execution 'graph'")
+    return Nmt(model, form)
+
+
+class Nmt:
+    """Sum of a shard's cross entropies over its target words, of values named as the description's variables.
+
+    Kernels keep the description's layout, [2, 4 units, units] with gates i, f, g, o: it is cuDNN's own. TensorFlow's CPU
+    kernel wants one matrix [2 units, 4 units] with gates i, g, f, o, made in the step.
+    """
+
+    lookup_arrays = {"source_embedding": "source", "target_embedding": "target_input"}
+
+    def __init__(self, model: Model, form: Form) -> None:
+        self.config: NmtConfig = model.config
+        self.form = form
+        self.statistics: dict[str, tuple[tuple[int, ...], float]] = {}
+
+    def stored(self, variable: Variable) -> tuple[int, ...] | None:
+        """The description's own order."""
+        return None
+
+    def loss(self, values: Tensors, batch: Tensors, rows: Tensors, statistics: Tensors) -> tuple[tf.Tensor, Tensors]:
+        """The sum of the loss over the shard's target words, a float32 (or float64) scalar.
+
+        Args:
+            values: every variable but the tables.
+            batch: target_output (B, T), source_length and target_length (B,), int64; source_length_host (B,) int32.
+            rows: source_embedding (B, S, units), target_embedding (B, T, units).
+        """
+        source, target = (tf.transpose(tf.cast(rows[name], self.form.compute), [1, 0, 2]) for name in self.lookup_arrays)
+        state = self._encode(values, source, batch)
+        output, _ = self._run(values, "decoder", target, state)  # (T, B, D)
+        logits = tf.matmul(tf.reshape(output, [-1, self.config.units]), tf.cast(values["projection"], self.form.compute))
+        targets = tf.transpose(batch["target_output"])  # (T, B)
+        terms = tf.nn.sparse_softmax_cross_entropy_with_logits(tf.reshape(targets, [-1]), tf.cast(logits, self.form.dtype))
+        if not self.form.even:
+            position = tf.range(tf.shape(targets, tf.int64)[0])[:, None]  # (T, 1)
+            counted = tf.reshape(position < batch["target_length"], [-1])
+            terms = tf.where(counted, terms, tf.zeros_like(terms))
+        return tf.reduce_sum(terms), {}
+
+    def _encode(self, values: Tensors, source: tf.Tensor, batch: Tensors) -> State:
+        """The decoder's first state, (cells, B, D): every sentence's encoder states after its own last word."""
+        shape = [self.config.encoder_layers, tf.shape(source)[1], self.config.units]
+        zero = tf.zeros(shape, source.dtype)
+        if self.form.even:
+            backwards = tf.reverse(source, [0])
+        else:
+            backwards = tf.reverse_sequence(source, batch["source_length"], seq_axis=0, batch_axis=1)
+        _, first = self._run(values, "encoder_forward", source, (zero, zero), batch)
+        _, second = self._run(values, "encoder_backward", backwards, (zero, zero), batch)
+        hidden, cell = (tf.reshape(tf.stack(pair, 1), [-1, shape[1], shape[2]]) for pair in zip(first, second, strict=True))
+        return hidden, cell  # cells: forward 0, backward 0, forward 1, backward 1
+
+    def _run(self, values: Tensors, stack: str, x: tf.Tensor, state: State, ragged: Tensors | None = None) -> tuple[tf.Tensor, State]:
+        """A stack of cells over (T, B, D); with `ragged`, the state is each sentence's after its own source_length."""
+        cells = cell_names(self.config, stack)
+        kernels = [tf.cast(values[f"{cell}_kernel"], self.form.compute) for cell in cells]
+        biases = [tf.cast(values[f"{cell}_bias"], self.form.compute) for cell in cells]
+        lengths = None if self.form.even else ragged
+        if self.form.recurrence == "fused" and self.form.cuda:
+            return cudnn(x, state, kernels, biases, self.config.forget_bias, lengths)
+        if self.form.recurrence == "fused" and x.dtype == tf.float32:
+            return block_lstm(x, state, kernels, biases, self.config.forget_bias, lengths)
+        # TensorFlow's CPU kernel knows neither float64 nor bfloat16
+        return stepwise(x, state, kernels, biases, self.config.forget_bias, lengths)
+
+
+def cudnn(
+    x: tf.Tensor, state: State, kernels: list[tf.Tensor], biases: list[tf.Tensor], forget_bias: float, ragged: Tensors | None
+) -> tuple[tf.Tensor, State]:
+    """All cells and all positions in one call of cuDNN, whose parameters are all matrices, then two biases a cell.
+
+    The second bias is the constant that TensorFlow's cell adds at run time: forget_bias at the gate f.
+    """
+    units = int(x.shape[-1])
+    zero, one = tf.zeros([units], x.dtype), tf.fill([units], tf.cast(forget_bias, x.dtype))
+    second = tf.concat([zero, one, zero, zero], 0)
+    flat = tf.concat([tf.reshape(kernel, [-1]) for kernel in kernels] + [b for bias in biases for b in (bias, second)], 0)
+    common = {"input": x, "input_h": state[0], "input_c": state[1], "params": flat, "rnn_mode": "lstm", "is_training": True}
+    if ragged is None:
+        y, hidden, cell, *_ = tf.raw_ops.CudnnRNN(**common)
+    else:
+        y, hidden, cell, *_ = tf.raw_ops.CudnnRNNV3(sequence_lengths=ragged["source_length_host"], time_major=True, **common)
+    return y, (hidden, cell)
+
+
+def matrix(kernel: tf.Tensor) -> tf.Tensor:
+    """[2, 4 units, units] -> [2 units, 4 units], gates still i, f, g, o."""
+    return tf.reshape(tf.transpose(kernel, [0, 2, 1]), [-1, kernel.shape[1]])
+
+
+def swapped(gates: tf.Tensor) -> tf.Tensor:
+    """i, f, g, o -> i, g, f, o along the last axis: TensorFlow's own order."""
+    i, f, g, o = tf.split(gates, 4, -1)
+    return tf.concat([i, g, f, o], -1)
+
+
+def last_of(x: tf.Tensor, ragged: Tensors | None) -> tf.Tensor:
+    """(T, B, D) -> (B, D): each sentence's last position."""
+    if ragged is None:
+        return x[-1]
+    last = ragged["source_length"] - 1
+    places = tf.stack([last, tf.range(tf.shape(x, tf.int64)[1])], 1)
+    return tf.gather_nd(x, places)
+
+
+def block_lstm(
+    x: tf.Tensor, state: State, kernels: list[tf.Tensor], biases: list[tf.Tensor], forget_bias: float, ragged: Tensors | None
+) -> tuple[tf.Tensor, State]:
+    """All positions of a cell in one call of TensorFlow's CPU kernel, cell after cell. float32."""
+    hidden, cell = [], []
+    for layer, (kernel, bias) in enumerate(zip(kernels, biases, strict=True)):
+        unused = tf.zeros([kernel.shape[2]], x.dtype)
+        _, cs, _, _, _, _, h = tf.raw_ops.BlockLSTM(
+            seq_len_max=tf.shape(x, tf.int64)[0],
+            x=x,
+            cs_prev=state[1][layer],
+            h_prev=state[0][layer],
+            w=swapped(matrix(kernel)),
+            wci=unused,
+            wcf=unused,
+            wco=unused,
+            b=swapped(bias),
+            forget_bias=forget_bias,
+            cell_clip=-1,
+            use_peephole=False,
+        )
+        hidden.append(last_of(h, ragged))
+        cell.append(last_of(cs, ragged))
+        x = h
+    return x, (tf.stack(hidden), tf.stack(cell))
+
+
+def stepwise(
+    x: tf.Tensor, state: State, kernels: list[tf.Tensor], biases: list[tf.Tensor], forget_bias: float, ragged: Tensors | None
+) -> tuple[tf.Tensor, State]:
+    """A loop over positions, in which every cell is a product and a handful of small operations ("dynamic rnn")."""
+    length, layers = tf.shape(x)[0], len(kernels)
+    matrices = [matrix(kernel) for kernel in kernels]
+    inputs = tf.TensorArray(x.dtype, size=length, element_shape=x.shape[1:]).unstack(x)
+    outputs = tf.TensorArray(x.dtype, size=length, element_shape=x.shape[1:])
+    lengths = None if ragged is None else ragged["source_length"][:, None]  # (B, 1)
+    start = tuple(tf.unstack(state[0], layers)), tuple(tf.unstack(state[1], layers))
+
+    def body(time: tf.Tensor, hidden: tuple, cell: tuple, outputs: tf.TensorArray) -> tuple:
+        value = inputs.read(time)  # (B, D)
+        hiddens, cells = [], []
+        for layer in range(layers):
+            gates = tf.matmul(tf.concat([value, hidden[layer]], 1), matrices[layer]) + biases[layer]
+            i, f, g, o = tf.split(gates, 4, 1)
+            c = tf.sigmoid(f + tf.cast(forget_bias, f.dtype)) * cell[layer] + tf.sigmoid(i) * tf.tanh(g)
+            value = tf.sigmoid(o) * tf.tanh(c)
+            running = None if lengths is None else tf.cast(time, tf.int64) < lengths
+            hiddens.append(value if running is None else tf.where(running, value, hidden[layer]))
+            cells.append(c if running is None else tf.where(running, c, cell[layer]))
+        return time + 1, tuple(hiddens), tuple(cells), outputs.write(time, value)
+
+    _, hidden, cell, outputs = tf.while_loop(
+        lambda time, *_: time < length, body, (tf.constant(0), *start, outputs), maximum_iterations=x.shape[0]
+    )
+    y = outputs.stack()
+    y.set_shape(x.shape)
+    return y, (tf.stack(hidden), tf.stack(cell))
