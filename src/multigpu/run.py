@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from multigpu.placements import find_placement, unsupported_reason
 from multigpu.workloads import find_model, workloads
-from multigpu.workloads.base import Model
+from multigpu.workloads.base import Model, Optimizer
 
 Precision = Literal["fp64", "fp32", "tf32", "bf16"]
 Execution = Literal["eager", "compiled", "captured", "compiled_captured", "graph", "xla"]
@@ -89,6 +89,12 @@ class Run(BaseModel):
     @property
     def description(self) -> Model:
         return find_model(self.workload, self.model)
+
+    @property
+    def rule(self) -> Optimizer:
+        """The update rule: the workload's own, or a plain one by name. One place for all frameworks, so that twins cannot drift."""
+        plain = {"sgd": Optimizer("sgd", 0.1), "momentum": Optimizer("sgd", 0.1, momentum=0.9), "adam": Optimizer("adam", 1e-3)}
+        return plain.get(self.optimizer, self.description.optimizer)
 
     @property
     def shard_sizes(self) -> list[int]:

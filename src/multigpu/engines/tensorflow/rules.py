@@ -17,12 +17,6 @@ STEP, RATE, EPSILON, TERMS = 0, 1, 2, 3
 """Where a step's numbers stand in its `hyper` vector; from TERMS on, one number a replica."""
 
 
-def plain_rule(name: str, own: Optimizer) -> Optimizer:
-    """The rule that a Run's `optimizer` names; "default" is the workload's own."""
-    plain = {"sgd": Optimizer("sgd", 0.1), "momentum": Optimizer("sgd", 0.1, momentum=0.9), "adam": Optimizer("adam", 1e-3)}
-    return plain.get(name, own)
-
-
 def hyper(rule: Optimizer, step: int, terms: Sequence[int], dtype: tf.DType) -> np.ndarray:
     """What a step needs to know, shape (3 + replicas,): its index, the rule's rate and epsilon, each replica's divisor.
 

@@ -60,7 +60,7 @@ class Context:
     @property
     def rule(self) -> Optimizer:
         """The Run's update rule: the workload's own, or a plain one by name."""
-        return rules.plain_rule(self.run.optimizer, self.model.optimizer)
+        return self.run.rule
 
     @property
     def sparse(self) -> bool:

@@ -58,8 +58,7 @@ class Context:
     @property
     def rule(self) -> Optimizer:
         """The Run's update rule: the workload's own, or a plain one by name."""
-        plain = {"sgd": Optimizer("sgd", 0.1), "momentum": Optimizer("sgd", 0.1, momentum=0.9), "adam": Optimizer("adam", 1e-3)}
-        return plain.get(self.run.optimizer, self.model.optimizer)
+        return self.run.rule
 
 
 class StepModule(Protocol):
