@@ -7,26 +7,87 @@ from collections import Counter
 
 import pytest
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
+from multigpu.published import load_published
 from multigpu.workloads import find_model, workloads
 from multigpu.workloads.base import Model
+from multigpu.workloads.cnn import densenet
+from multigpu.workloads.cnn import layers as L
+from multigpu.workloads.cnn.description import FOR_CIFAR, FOR_IMAGENET
 from multigpu.workloads.nmt.description import NmtConfig, forward_flops_per_word
 
 EVERY_MODEL = [model for workload in workloads().values() for model in workload.models.values()]
 
 
-@pytest.mark.parametrize(
-    ("workload", "name", "parameters"),
-    [
-        ("nmt", "nmt000", 93_593_600),
-        ("nmt", "nmt004", 179_417_088),
-        ("cnn", "resnet50_v1", 25_559_081),
-        ("cnn", "resnet50_v1.5", 25_559_081),
-        ("cnn", "resnet20", 269_787),
-    ],
-)
-def test_parameters_equal_the_documents(workload: str, name: str, parameters: int) -> None:
-    assert find_model(workload, name).parameters == parameters
+IMAGES = [  # name, trainable parameters, pixels a side, default batch of one GPU
+    ("trivial", 4_263_877, 227, 32),
+    ("lenet", 2_173_353, 28, 32),
+    ("alexnet", 61_842_345, 227, 512),
+    ("overfeat", 145_924_969, 231, 32),
+    ("googlenet", 6_999_577, 224, 32),
+    ("vgg11", 132_867_433, 224, 64),
+    ("vgg16", 138_361_641, 224, 64),
+    ("vgg19", 143_671_337, 224, 64),
+    ("inception3", 23_819_401, 299, 32),
+    ("inception4", 42_649_769, 299, 32),
+    ("resnet50_v1", 25_559_081, 224, 64),
+    ("resnet50_v1.5", 25_559_081, 224, 64),
+    ("resnet101_v1", 44_551_209, 224, 32),
+    ("resnet101_v1.5", 44_551_209, 224, 32),
+    ("resnet152_v1", 60_194_857, 224, 32),
+    ("resnet152_v1.5", 60_194_857, 224, 32),
+    ("alexnet_cifar", 1_756_619, 32, 128),
+    ("resnet20", 269_787, 32, 128),
+    ("resnet32", 464_219, 32, 128),
+    ("resnet44", 658_651, 32, 128),
+    ("resnet56", 853_083, 32, 128),
+    ("resnet110", 1_728_027, 32, 128),
+    ("densenet40_k12", 1_021_083, 32, 64),
+    ("densenet100_k12", 6_983_163, 32, 64),
+]
+
+
+@pytest.mark.parametrize(("name", "parameters"), [("nmt000", 93_593_600), ("nmt004", 179_417_088)])
+def test_parameters_of_text_models_equal_the_documents(name: str, parameters: int) -> None:
+    assert find_model("nmt", name).parameters == parameters
+
+
+@pytest.mark.parametrize(("name", "parameters", "size", "batch"), IMAGES)
+def test_image_models_equal_the_documents(name: str, parameters: int, size: int, batch: int) -> None:
+    model = find_model("cnn", name)
+    config = model.config
+    assert model.parameters == parameters
+    assert (config.image_size, config.default_batch, config.channels) == (size, batch, 3)
+    assert config.classes == (11 if size == 32 else 1001)
+
+
+def test_every_image_model_of_the_documents_is_there() -> None:
+    assert {model.name for model in (*FOR_IMAGENET, *FOR_CIFAR)} == {name for name, *_ in IMAGES}
+    assert len(FOR_CIFAR) == 8
+
+
+def norm_channels(model: Model) -> int:
+    """Elements of all shifts of batch norm: a running mean each, and a running variance."""
+    return sum(v.elements for v in model.variables if v.kind == "norm" and v.name.endswith(".bias"))
+
+
+def counted_by_the_document(parameters: int, channels: int) -> int:
+    """Trainable parameters, running statistics and the step counter."""
+    return parameters + 2 * channels + 1
+
+
+def test_what_document_001_counts_for_cifar() -> None:
+    """Its other counts follow from ours; those of the DenseNets from transitions that wrongly pass on 24 channels."""
+    published = load_published("001_cifar10").set_index("model")["parameters"]
+    for model in FOR_CIFAR:
+        if not model.name.startswith("densenet"):
+            assert counted_by_the_document(model.parameters, norm_channels(model)) == published[model.name.removesuffix("_cifar")]
+    for name, layers, narrowed in (("densenet40_k12", 12, 357_491), ("densenet100_k12", 32, 2_217_411)):
+        whole = L.trace(densenet.cifar(layers, 12, transition=24), (3, 32, 32))
+        shifts = [v for v in whole.variables if v.kind == "norm" and v.name.endswith(".bias")]
+        assert sum(v.elements for v in whole.variables) == narrowed
+        assert counted_by_the_document(narrowed, sum(v.elements for v in shifts)) == published[name]
 
 
 def test_sizes_in_bytes_equal_the_documents() -> None:
@@ -80,10 +141,60 @@ def test_operations_follow_the_share_of_source_words() -> None:
     assert forward_flops_per_word(config) == (source + target) / 2
 
 
-@pytest.mark.parametrize(("name", "multiply_adds"), [("resnet50_v1", 3.858e9), ("resnet50_v1.5", 4.089e9), ("resnet20", 40.55e6)])
-def test_operations_of_residual_networks(name: str, multiply_adds: float) -> None:
-    """The paper says 3.8e9 for ResNet-50 (v1); the 3x3 stride of v1.5 is known to cost 4.1e9."""
-    assert find_model("cnn", name).forward_flops_per_unit == pytest.approx(2 * multiply_adds, rel=1e-3)
+CONV4_AND_5_OF_ALEXNET = 13 * 13 * 9 * (384 * 384 - 384 * 256 + 384 * 256 - 256 * 256)
+"""What 384 filters in the fourth convolution cost over the 256 of torchvision's."""
+FIVE_BY_FIVE_OF_GOOGLENET = (25 - 9) * (
+    28**2 * (16 * 32 + 32 * 96) + 14**2 * (16 * 48 + 24 * 64 + 24 * 64 + 32 * 64 + 32 * 128) + 7**2 * (32 * 128 + 48 * 128)
+)
+"""What the paper's 5x5 convolutions cost over the 3x3 that torchvision has in their place."""
+
+
+@pytest.mark.parametrize(
+    ("name", "published", "within"),
+    [
+        # torchvision's weights pages ("GFLOPS" there are multiply-adds)
+        ("resnet50_v1.5", 4.09e9, 0.01),
+        ("resnet101_v1.5", 7.80e9, 0.01),
+        ("resnet152_v1.5", 11.51e9, 0.01),
+        ("vgg11", 7.61e9, 0.01),
+        ("vgg16", 15.47e9, 0.01),
+        ("vgg19", 19.63e9, 0.01),
+        ("inception3", 5.71e9, 0.01),
+        ("alexnet", 0.71e9 + CONV4_AND_5_OF_ALEXNET, 0.02),
+        # He et al., arXiv:1512.03385, table 1 (v1)
+        ("resnet50_v1", 3.8e9, 0.02),
+        ("resnet101_v1", 7.6e9, 0.02),
+        ("resnet152_v1", 11.3e9, 0.02),
+        ("googlenet", 1.50e9 + FIVE_BY_FIVE_OF_GOOGLENET, 0.01),
+        # timm's model card of inception_v4.tf_in1k: 12.3 GMACs; OpenVINO's: 24.584 GFLOPs
+        ("inception4", 24.584e9 / 2, 0.01),
+        # Sermanet et al., arXiv:1312.6229: the fast model has 145 million parameters and 2,810 million connections
+        ("overfeat", 2.81e9, 0.01),
+        # by hand
+        ("resnet20", 40.55e6, 0.001),
+        # Lin et al., HRank, arXiv:2002.10179, the networks before pruning
+        ("resnet56", 125.49e6, 0.01),
+        ("resnet110", 252.89e6, 0.01),
+    ],
+)
+def test_operations_equal_published_ones(name: str, published: float, within: float) -> None:
+    assert find_model("cnn", name).forward_flops_per_unit == pytest.approx(2 * published, rel=within)
+
+
+@pytest.mark.parametrize("model", (*FOR_IMAGENET, *FOR_CIFAR), ids=lambda model: model.name)
+def test_operations_equal_those_that_pytorch_counts(model: Model) -> None:
+    """On the meta device, at full size; the sums of response normalisation, which PyTorch's counter sees, are no part of ours."""
+    with torch.device("meta"):
+        module = importlib.import_module("multigpu.workloads.cnn.torch").build(model, "channels_last")
+        batch = {"images": torch.empty(2, *model.config.image_shape), "labels": torch.zeros(2, dtype=torch.int64)}
+    with FlopCounterMode(display=False) as counter:
+        module(batch)
+    sums = sum(
+        2 * shape[0] ** 2 * shape[1] * shape[2]
+        for _, layer, shape in L.steps(model.config.network, model.config.image_shape)
+        if isinstance(layer, L.LocalResponseNorm)
+    )
+    assert counter.get_total_flops() == 2 * (model.forward_flops_per_unit + sums)
 
 
 def test_optimisers_are_the_documents() -> None:
@@ -91,13 +202,9 @@ def test_optimisers_are_the_documents() -> None:
     assert find_model("nmt", "nmt004").optimizer.rate == 1.0 and find_model("nmt", "nmt004").optimizer.slots == 0
     cifar = find_model("cnn", "resnet20").optimizer
     assert (cifar.rate, cifar.momentum, cifar.weight_decay, cifar.slots) == (0.1, 0.9, 4e-5, 1)
-
-
-def test_images_are_described() -> None:
-    config = find_model("cnn", "resnet50_v1").config
-    assert (config.image_size, config.channels, config.classes) == (224, 3, 1001)
-    config = find_model("cnn", "resnet20").config
-    assert (config.image_size, config.channels, config.classes) == (32, 3, 11)
+    assert find_model("cnn", "resnet50_v1").optimizer.rate == 0.032 and find_model("cnn", "resnet152_v1").optimizer.rate == 0.016
+    assert find_model("cnn", "alexnet_cifar").optimizer.rate == 0.01
+    assert find_model("cnn", "vgg16").optimizer.rate == find_model("cnn", "inception3").optimizer.rate == 0.005
 
 
 @pytest.mark.parametrize("workload", ["nmt", "cnn"])

@@ -13,8 +13,9 @@ from torch import Tensor, nn
 
 from multigpu.workloads import find_model
 from multigpu.workloads.base import Model
+from multigpu.workloads.nmt.projection_loss import IGNORED, projected_cross_entropy
 from multigpu.workloads.nmt.recurrence import pack
-from multigpu.workloads.nmt.torch import build
+from multigpu.workloads.nmt.torch import build, library_loss
 from tests.workloads.helpers import filled, gradients, sentences
 
 TINY = find_model("nmt", "nmt_tiny")
@@ -204,3 +205,20 @@ def test_a_loop_of_cells_equals_the_library(lengths) -> None:
 def test_an_unknown_recurrence_is_refused() -> None:
     with pytest.raises(ValueError, match="unknown recurrence 'dynamic'"):
         build(TINY, recurrence="dynamic")
+
+
+@pytest.mark.parametrize("ignored", [0.0, 0.3, 1.0])
+def test_the_fused_loss_equals_the_library(ignored: float) -> None:
+    torch.manual_seed(0)
+    targets = torch.randint(0, 1300, (1100,))  # more rows than are worked on at once
+    targets[torch.rand(1100) < ignored] = IGNORED
+    found = []
+    for loss in (library_loss, projected_cross_entropy):
+        torch.manual_seed(1)
+        x = torch.randn(1100, 8, dtype=torch.float64, requires_grad=True)
+        weight = torch.randn(8, 1300, dtype=torch.float64, requires_grad=True)
+        value = loss(x, weight, targets)
+        (value / 900).backward()
+        found.append((value.detach(), x.grad, weight.grad))
+    for library, ours in zip(*found, strict=True):
+        torch.testing.assert_close(ours, library, rtol=1e-12, atol=1e-12)

@@ -15,8 +15,9 @@ DEEPCONN = "deepconn"
 """Document 003's model."""
 
 RESNET50 = ("resnet50_v1", "resnet50_v1.5")
+RESNET152 = ("resnet152_v1", "resnet152_v1.5")
 INCEPTION = ("inception3",)
-LARGE_CNNS = (*RESNET50, *INCEPTION, "inception4", "vgg16", "alexnet", "resnet152")
+LARGE_CNNS = (*RESNET50, *INCEPTION, "inception4", "vgg16", "alexnet", *RESNET152)
 CIFAR_RESNETS = ("resnet20", "resnet32", "resnet44", "resnet56", "resnet110")
 CIFAR_ALEXNET = "alexnet_cifar"
 CIFAR_DENSENETS = ("densenet40_k12", "densenet100_k12")

@@ -7,18 +7,22 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from multigpu.workloads.base import Model, Optimizer
-from multigpu.workloads.cnn import resnet
+from multigpu.workloads.cnn import alexnet, densenet, inception, plain, resnet
 from multigpu.workloads.cnn.layers import Network, trace
 
 
 @dataclass(frozen=True)
 class CnnConfig:
-    """One network and its images: square, `image_size` pixels a side, of `channels` colours; `network` ends in logits."""
+    """One network and its images: square, `image_size` pixels a side, of `channels` colours; `network` ends in logits.
+
+    default_batch: images of one GPU where nothing else is asked for, tf_cnn_benchmarks' own.
+    """
 
     image_size: int
     classes: int
     network: Network
     channels: int = 3
+    default_batch: int = 32
 
     @property
     def image_shape(self) -> tuple[int, int, int]:
@@ -51,23 +55,66 @@ def momentum_sgd(rate: float) -> Optimizer:
     return Optimizer("sgd", rate=rate, momentum=0.9, weight_decay=4e-5)
 
 
-# Rates are constants here, since steps are timed: tf_cnn_benchmarks' own after warm-up and before the first decay, for the
-# documents' batch on one GPU. ResNet-50: 0.128 for 256 images, scaled to its batch of 64; CIFAR: 0.1.
-RESNET50 = momentum_sgd(0.128 * 64 / 256)
-CIFAR = momentum_sgd(0.1)
+def imagenet(name: str, image_size: int, batch: int, network: Network, rate: float = 0.005) -> Model:
+    """A model for ImageNet with its 1,001 classes, `batch` being its default."""
+    return describe(name, CnnConfig(image_size, 1001, network, default_batch=batch), momentum_sgd(rate))
 
-MODELS: Mapping[str, Model] = MappingProxyType(
-    {
-        model.name: model
-        for model in (
-            # document 001's ResNet-50, 25,559,081 parameters: the stride in the first 1x1 (v1) or the 3x3 (v1.5)
-            describe("resnet50_v1", CnnConfig(224, 1001, resnet.imagenet((3, 4, 6, 3), "1x1")), RESNET50),
-            describe("resnet50_v1.5", CnnConfig(224, 1001, resnet.imagenet((3, 4, 6, 3), "3x3")), RESNET50),
-            # document 001's ResNet-20 for CIFAR-10 with one spare class, 269,787 parameters
-            describe("resnet20", CnnConfig(32, 11, resnet.cifar(3)), CIFAR),
-            # the same topology for CPUs, and one block of every kind for tests
-            describe("resnet_small", CnnConfig(16, 11, resnet.cifar(1, width=8)), CIFAR),
-            describe("resnet_tiny", CnnConfig(8, 11, resnet.tiny()), CIFAR),
-        )
-    }
+
+def cifar(name: str, network: Network, batch: int = 128, image_size: int = 32, rate: float = 0.1) -> Model:
+    """A model for CIFAR-10 with its ten classes and a spare one."""
+    return describe(name, CnnConfig(image_size, 11, network, default_batch=batch), momentum_sgd(rate))
+
+
+def imagenet_resnet(layers: int, blocks: tuple[int, ...], batch: int) -> tuple[Model, Model]:
+    """v1 and v1.5: the stride in the first 1x1 or in the 3x3; 0.128 for 256 images, scaled to the batch."""
+    rate = 0.128 * batch / 256
+    return (
+        imagenet(f"resnet{layers}_v1", 224, batch, resnet.imagenet(blocks, "1x1"), rate),
+        imagenet(f"resnet{layers}_v1.5", 224, batch, resnet.imagenet(blocks, "3x3"), rate),
+    )
+
+
+# Rates are constants, since steps are timed: tf_cnn_benchmarks' own after warm-up and before the first decay, for the default batch on
+# one GPU. Its 0.1 for AlexNet on CIFAR goes without momentum (its default) and overflows with it: 0.01 makes steps of the same size.
+
+UNNORMALISED = 0.01
+
+FOR_IMAGENET: tuple[Model, ...] = (
+    *imagenet_resnet(50, (3, 4, 6, 3), 64),
+    *imagenet_resnet(101, (3, 4, 23, 3), 32),
+    *imagenet_resnet(152, (3, 8, 36, 3), 32),
+    imagenet("inception3", 299, 32, inception.inception3()),
+    imagenet("inception4", 299, 32, inception.inception4()),
+    imagenet("googlenet", 224, 32, inception.googlenet()),
+    *(imagenet(name, 224, 64, plain.vgg(stages)) for name, stages in plain.VGG.items()),
+    imagenet("alexnet", 227, 512, alexnet.imagenet()),
+    imagenet("overfeat", 231, 32, plain.overfeat()),
+    imagenet("lenet", 28, 32, plain.lenet()),
+    imagenet("trivial", 227, 32, plain.trivial()),
 )
+"""Document 001's models on ImageNet, or on its smaller images of random numbers."""
+
+FOR_CIFAR: tuple[Model, ...] = (
+    cifar("alexnet_cifar", alexnet.cifar(), rate=UNNORMALISED),
+    *(cifar(f"resnet{6 * blocks + 2}", resnet.cifar(blocks)) for blocks in (3, 5, 7, 9, 18)),
+    cifar("densenet40_k12", densenet.cifar(12, 12), batch=64),
+    cifar("densenet100_k12", densenet.cifar(32, 12), batch=64),
+)
+"""Document 001's eight on CIFAR-10."""
+
+SMALL: tuple[Model, ...] = (
+    # the same topology for CPUs, and one block of every kind for tests
+    cifar("resnet_small", resnet.cifar(1, width=8), image_size=16),
+    cifar("resnet_tiny", resnet.tiny(), image_size=8),
+    # every other family on few pixels with few filters, and without dropout: placements and frameworks can be compared in numbers
+    cifar("alexnet_tiny", alexnet.imagenet(11, shrink=32, dropout=0), image_size=67, rate=UNNORMALISED),
+    cifar("alexnet_cifar_tiny", alexnet.cifar(shrink=8), image_size=12, rate=UNNORMALISED),
+    cifar("overfeat_tiny", plain.overfeat(11, shrink=32, dropout=0), image_size=75, rate=UNNORMALISED),
+    cifar("vgg_tiny", plain.vgg((1, 1, 2, 2, 2), 11, shrink=16, dropout=0), image_size=32, rate=UNNORMALISED),
+    cifar("googlenet_tiny", inception.googlenet(11, shrink=4), image_size=40, rate=UNNORMALISED),
+    cifar("inception3_tiny", inception.inception3(11, shrink=16, a_filters=(32,), c_filters=(128,)), image_size=75),
+    cifar("inception4_tiny", inception.inception4(11, shrink=16, dropout=0, blocks=(1, 1, 1)), image_size=75),
+    cifar("densenet_tiny", densenet.cifar(2, 3, first=4), image_size=12),
+)
+
+MODELS: Mapping[str, Model] = MappingProxyType({model.name: model for model in (*FOR_IMAGENET, *FOR_CIFAR, *SMALL)})

@@ -71,22 +71,29 @@ def trace(network: Network, shape: Shape, prefix: str = "") -> Trace:
     return total
 
 
-def same_pads(size: tuple[int, int], kernel: int, stride: int) -> Pads:
+def same_pads(size: tuple[int, int], kernel: int | tuple[int, int], stride: int) -> Pads:
     """TensorFlow's SAME: outputs = ceil(size / stride), an odd pad going to the bottom and the right."""
     pads: list[int] = []
-    for length in size:
-        total = max((-(-length // stride) - 1) * stride + kernel - length, 0)
+    for length, side in zip(size, (kernel, kernel) if isinstance(kernel, int) else kernel, strict=True):
+        total = max((-(-length // stride) - 1) * stride + side - length, 0)
         pads += (total // 2, total - total // 2)
     return (pads[0], pads[1], pads[2], pads[3])
 
 
 @dataclass(frozen=True)
 class Window(Layer):
-    """What convolution and pooling share: a square kernel that moves by `stride` over a padded image."""
+    """What convolution and pooling share: a kernel, one side for a square or (height, width), that moves by `stride` over a
+    padded image.
+    """
 
-    kernel: int
+    kernel: int | tuple[int, int]
     stride: int = 1
     pads: Pads | Literal["same"] = NO_PADS
+
+    @property
+    def sides(self) -> tuple[int, int]:
+        """Height and width of the kernel."""
+        return (self.kernel, self.kernel) if isinstance(self.kernel, int) else self.kernel
 
     def pads_for(self, shape: Shape) -> Pads:
         """The pads of every side for an input of this shape."""
@@ -100,27 +107,27 @@ class Window(Layer):
         """
         top, bottom, left, right = self.pads_for(shape)
         height, width = shape[1] + top + bottom, shape[2] + left + right
-        if min(height, width) < self.kernel:
-            raise ValueError(f"a {self.kernel} x {self.kernel} {self.kind} does not fit a padded image of {height} x {width}")
-        return (height - self.kernel) // self.stride + 1, (width - self.kernel) // self.stride + 1
+        down, across = self.sides
+        if height < down or width < across:
+            raise ValueError(f"a {down} x {across} {self.kind} does not fit a padded image of {height} x {width}")
+        return (height - down) // self.stride + 1, (width - across) // self.stride + 1
 
 
 @dataclass(frozen=True)
 class Convolution(Window):
-    """To `filters` channels, pads being zeros. Weights [filters, channels, kernel, kernel] start normal with variance
-    2 / fan-in (He's law, for the ReLU that follows); tf_cnn_benchmarks takes a truncated 1 / fan-in.
+    """To `filters` channels, pads being zeros. Weights [filters, channels, height, width] start normal with variance
+    `gain` / fan-in, biases at 0. 2 is He's law, for the ReLU that follows; 1 is tf_cnn_benchmarks' (cut off at two deviations there).
     """
 
     kind: ClassVar[str] = "conv"
     filters: int = 0
     bias: bool = False
+    gain: float = 2.0
 
     def trace(self, shape: Shape, name: str) -> Trace:
-        fan_in = shape[0] * self.kernel**2
+        fan_in = shape[0] * prod(self.sides)
         output = (self.filters, *self.positions(shape))
-        weight = Variable(
-            f"{name}.weight", (self.filters, shape[0], self.kernel, self.kernel), "convolution", Init("normal", sqrt(2 / fan_in))
-        )
+        weight = Variable(f"{name}.weight", (self.filters, shape[0], *self.sides), "convolution", Init("normal", sqrt(self.gain / fan_in)))
         bias = Variable(f"{name}.bias", (self.filters,), "bias", Init("constant", 0.0))
         return Trace(output, (weight, bias) if self.bias else (weight,), 2 * fan_in * prod(output), prod(output))
 
@@ -152,16 +159,51 @@ class BatchNorm(Layer):
     """Normalised over batch and space, with scale (starts at 1) and shift (0).
 
     decay: of the running statistics: running <- decay x running + (1 - decay) x batch.
+    scale: whether there is a scale; a ReLU with weights behind it can do without, as the Inception networks do.
     """
 
     kind: ClassVar[str] = "norm"
     decay: float = 0.9
     epsilon: float = 1e-5
+    scale: bool = True
 
     def trace(self, shape: Shape, name: str) -> Trace:
         scale = Variable(f"{name}.weight", shape[:1], "norm", Init("constant", 1.0))
         shift = Variable(f"{name}.bias", shape[:1], "norm", Init("constant", 0.0))
-        return Trace(shape, (scale, shift), elements=prod(shape))
+        return Trace(shape, (scale, shift) if self.scale else (shift,), elements=prod(shape))
+
+
+@dataclass(frozen=True)
+class LocalResponseNorm(Layer):
+    """x / (bias + alpha x sum of squares) ^ beta, the sum over the channels at most `radius` away (TensorFlow's rule; PyTorch's
+    alpha is divided by the 2 radius + 1 channels).
+    """
+
+    kind: ClassVar[str] = "response_norm"
+    radius: int
+    bias: float
+    alpha: float
+    beta: float
+
+    def trace(self, shape: Shape, name: str) -> Trace:
+        return Trace(shape, elements=prod(shape))
+
+
+@dataclass(frozen=True)
+class Dropout(Layer):
+    """In training, each element is zero with probability `rate`, the others are divided by 1 - rate.
+
+    Every replica draws masks from its framework's own generator, as tf_cnn_benchmarks does. So with dropout a step costs what
+    it costs there, but placements and frameworks agree in distribution only: whatever compares numbers uses networks without.
+    """
+
+    kind: ClassVar[str] = "dropout"
+    rate: float
+
+    def trace(self, shape: Shape, name: str) -> Trace:
+        if not 0 < self.rate < 1:
+            raise ValueError(f"{name or self.kind}: a rate of {self.rate} is not between 0 and 1: leave the layer out instead of 0")
+        return Trace(shape, elements=prod(shape))
 
 
 @dataclass(frozen=True)

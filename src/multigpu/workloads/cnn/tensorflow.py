@@ -37,8 +37,8 @@ class Cnn:
         self.format = "NCHW" if self.first else "NHWC"
         self.statistics: dict[str, tuple[tuple[int, ...], float]] = {}
         for variable in model.variables:
-            if variable.kind == "norm" and variable.name.endswith(".weight"):
-                name = variable.name.removesuffix(".weight")
+            if variable.kind == "norm" and variable.name.endswith(".bias"):  # every norm has a shift
+                name = variable.name.removesuffix(".bias")
                 self.statistics |= {f"{name}.mean": (variable.shape, 0.0), f"{name}.variance": (variable.shape, 1.0)}
 
     def stored(self, variable: Variable) -> tuple[int, ...] | None:
@@ -102,7 +102,7 @@ class Pass:
         return tf.nn.max_pool2d(x, layer.kernel, layer.stride, padding, data_format=self.format)
 
     def average_pool(self, layer: L.AveragePool, shape: L.Shape, x: tf.Tensor, name: str) -> tf.Tensor:
-        if layer.kernel == 1:
+        if layer.sides == (1, 1):
             s = layer.stride
             return x[:, :, ::s, ::s] if self.first else x[:, ::s, ::s]
         padding = self.padding(layer, shape)
@@ -111,7 +111,8 @@ class Pass:
         return tf.nn.avg_pool2d(x, layer.kernel, layer.stride, padding, data_format=self.format)
 
     def norm(self, layer: L.BatchNorm, shape: L.Shape, x: tf.Tensor, name: str) -> tf.Tensor:
-        scale, shift = self.values[f"{name}.weight"], self.values[f"{name}.bias"]
+        shift = self.values[f"{name}.bias"]
+        scale = self.values[f"{name}.weight"] if layer.scale else tf.ones(shape[:1], shift.dtype)
         mean, variance = self.statistics[f"{name}.mean"], self.statistics[f"{name}.variance"]
         if x.dtype == tf.float64:  # the fused kernel has no float64
             return self._written_norm(layer, x, name, scale, shift, mean, variance)
@@ -151,6 +152,16 @@ class Pass:
         self.updated[f"{name}.variance"] = keep * old_variance + (1 - keep) * variance * count / tf.maximum(count - 1, 1)
         factor = scale * tf.math.rsqrt(variance + tf.constant(layer.epsilon, x.dtype))
         return centred * tf.reshape(factor, wide) + tf.reshape(shift, wide)
+
+    def response_norm(self, layer: L.LocalResponseNorm, shape: L.Shape, x: tf.Tensor, name: str) -> tf.Tensor:
+        # as in PyTorch: tf.nn.lrn takes neither channels first nor float64
+        band = tf.linalg.band_part(tf.ones(2 * shape[:1], x.dtype), layer.radius, layer.radius)
+        sums = tf.nn.conv2d(x * x, band[None, None], 1, "VALID", data_format=self.format)
+        factor = tf.pow(layer.bias + layer.alpha * tf.cast(sums, self.form.dtype), -layer.beta)
+        return x * tf.cast(factor, x.dtype)
+
+    def dropout(self, layer: L.Dropout, shape: L.Shape, x: tf.Tensor, name: str) -> tf.Tensor:
+        return tf.nn.dropout(x, layer.rate)
 
     def relu(self, layer: L.Relu, shape: L.Shape, x: tf.Tensor, name: str) -> tf.Tensor:
         return tf.nn.relu(x)

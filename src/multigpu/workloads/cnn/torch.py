@@ -12,6 +12,20 @@ from torch import Tensor, nn
 
 from multigpu.workloads.base import Model
 from multigpu.workloads.cnn import layers as L
+from multigpu.workloads.cnn.torch_layers import (
+    Concat,
+    Conv,
+    Flatten,
+    Linear,
+    Mean,
+    Norm,
+    PadChannels,
+    PaddedConv,
+    PaddedMaxPool,
+    Residual,
+    ResponseNorm,
+    Subsample,
+)
 
 
 def build(model: Model, layout: str | None = None) -> nn.Module:
@@ -37,12 +51,13 @@ class Cnn(nn.Sequential):
     def __init__(self, named: OrderedDict[str, nn.Module], memory_format: torch.memory_format) -> None:
         super().__init__(named)
         self.memory_format = memory_format
+        self.compiled: list[nn.Sequential] = []
 
     def reset_buffers(self) -> None:
-        """Start the running statistics anew (mean 0, variance 1), after the module was moved out of the meta device."""
+        """Start the running statistics (mean 0, variance 1) and constants anew, after the module was moved out of the meta device."""
         for module in self.modules():
-            if isinstance(module, Norm):
-                module.reset_running_stats()
+            if isinstance(module, Norm | ResponseNorm):
+                module.reset_buffers()
 
     def lookups(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
         """Nothing is looked up by row."""
@@ -63,117 +78,27 @@ class Cnn(nn.Sequential):
     def logits(self, images: Tensor) -> Tensor:
         """(B, channels, height, width) -> (B, classes)."""
         x = images.contiguous(memory_format=self.memory_format)
-        for layer in self:
-            x = layer(x)
+        for part in self.compiled or self:
+            x = part(x)
         return x
 
-
-# --- layers whose library form lacks something ------------------------------------------------------------------------------
-
-
-class Conv(nn.Conv2d):
-    """A convolution whose values come from the description, so the library need not draw its own."""
-
-    def reset_parameters(self) -> None:
-        """Leave the memory as it is."""
-
-
-class PaddedConv(Conv):
-    """A convolution whose pads differ by side, which the library's own padding cannot express."""
-
-    sides: tuple[int, ...]
-
-    def forward(self, x: Tensor) -> Tensor:
-        return super().forward(F.pad(x, self.sides))
+    def compile_parts(self) -> None:
+        """Compile stretches of layers, each by itself: equal blocks share their code, and backward still hands out gradients
+        stretch by stretch, so that merging can begin before it has ended.
+        """
+        stretches: list[list[nn.Module]] = [[]]
+        for layer in self:
+            if isinstance(layer, STRETCH_BEGINS) and stretches[-1]:
+                stretches.append([])
+            stretches[-1].append(layer)
+        torch._dynamo.config.recompile_limit = max(256, torch._dynamo.config.recompile_limit)  # every stretch runs one method's code
+        self.compiled = [nn.Sequential(*stretch) for stretch in stretches]  # a plain list: these are no submodules
+        for part in self.compiled:
+            part.compile(dynamic=False)
 
 
-class PaddedMaxPool(nn.MaxPool2d):
-    """Max-pooling with pads that neither the library's padding nor its rounding up can express."""
-
-    sides: tuple[int, ...]
-
-    def forward(self, x: Tensor) -> Tensor:
-        return super().forward(F.pad(x, self.sides, value=-torch.inf))
-
-
-class Linear(nn.Linear):
-    """A dense layer whose values come from the description."""
-
-    def reset_parameters(self) -> None:
-        """Leave the memory as it is."""
-
-
-class Norm(nn.BatchNorm2d):
-    """Batch norm without the library's count of batches: with a fixed momentum nobody reads it, and it costs a kernel a layer."""
-
-    def __init__(self, channels: int, epsilon: float, momentum: float) -> None:
-        super().__init__(channels, epsilon, momentum)
-        self.num_batches_tracked = None
-
-    def reset_running_stats(self) -> None:
-        """Mean 0, variance 1."""
-        self.running_mean.zero_()  # type: ignore[union-attr]
-        self.running_var.fill_(1)  # type: ignore[union-attr]
-
-
-class Subsample(nn.Module):
-    """Every stride-th pixel: pooling with a 1x1 kernel."""
-
-    def __init__(self, stride: int) -> None:
-        super().__init__()
-        self.stride = stride
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x[:, :, :: self.stride, :: self.stride]
-
-
-class Mean(nn.Module):
-    """(B, C, H, W) -> (B, C)."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x.mean((2, 3))
-
-
-class Flatten(nn.Module):
-    """(B, C, H, W) -> (B, C H W), channels slowest in either memory layout."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x.flatten(1)
-
-
-class PadChannels(nn.Module):
-    """Channels of zeros before and after."""
-
-    def __init__(self, each_side: int) -> None:
-        super().__init__()
-        self.sides = (0, 0, 0, 0, each_side, each_side)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return F.pad(x, self.sides)
-
-
-class Residual(nn.Module):
-    """branch(x) + shortcut(x)."""
-
-    def __init__(self, branch: nn.Module, shortcut: nn.Module | None, in_place: bool) -> None:
-        super().__init__()
-        self.branch = branch
-        if shortcut is not None:
-            self.shortcut = shortcut
-        self.projected, self.in_place = shortcut is not None, in_place
-
-    def forward(self, x: Tensor) -> Tensor:
-        y = self.branch(x)
-        if self.projected:
-            x = self.shortcut(x)
-        return y.add_(x) if self.in_place else y + x
-
-
-class Concat(nn.Module):
-    """The channels of all branches, one after another."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return torch.cat([branch(x) for branch in self.children()], 1)
+STRETCH_BEGINS = (Residual, Concat, Flatten, Mean, nn.MaxPool2d, nn.AvgPool2d)
+"""Layers that begin a new stretch of what is compiled together."""
 
 
 # --- from description to module ---------------------------------------------------------------------------------------------
@@ -200,8 +125,8 @@ def convolution(layer: L.Convolution, shape: L.Shape) -> nn.Module:
     top, bottom, left, right = layer.pads_for(shape)
     alike = L.Convolution(layer.kernel, layer.stride, (top, top, left, left), layer.filters)
     if fits(alike, shape) and alike.positions(shape) == layer.positions(shape):
-        return Conv(shape[0], layer.filters, layer.kernel, layer.stride, (top, left), bias=layer.bias)
-    padded = PaddedConv(shape[0], layer.filters, layer.kernel, layer.stride, bias=layer.bias)
+        return Conv(shape[0], layer.filters, layer.sides, layer.stride, (top, left), bias=layer.bias)
+    padded = PaddedConv(shape[0], layer.filters, layer.sides, layer.stride, bias=layer.bias)
     padded.sides = (left, right, top, bottom)
     return padded
 
@@ -209,7 +134,7 @@ def convolution(layer: L.Convolution, shape: L.Shape) -> nn.Module:
 def fits(window: L.Window, shape: L.Shape) -> bool:
     """Whether the padded image holds the kernel at least once."""
     top, bottom, left, right = window.pads_for(shape)
-    return min(shape[1] + top + bottom, shape[2] + left + right) >= window.kernel
+    return shape[1] + top + bottom >= window.sides[0] and shape[2] + left + right >= window.sides[1]
 
 
 def library_rounding(layer: L.Window, shape: L.Shape) -> bool | None:
@@ -220,13 +145,13 @@ def library_rounding(layer: L.Window, shape: L.Shape) -> bool | None:
     leaves what is outside the image out of the maximum or the mean. So pads at the bottom and right only cost no copy.
     """
     top, _, left, _ = layer.pads_for(shape)
-    if max(top, left) > layer.kernel // 2:
+    if top > layer.sides[0] // 2 or left > layer.sides[1] // 2:
         return None
     wanted = layer.positions(shape)
     for up in (False, True):
         found = []
-        for length, pad in ((shape[1], top), (shape[2], left)):
-            rest = length + 2 * pad - layer.kernel
+        for length, pad, side in ((shape[1], top, layer.sides[0]), (shape[2], left, layer.sides[1])):
+            rest = length + 2 * pad - side
             count = (-(-rest // layer.stride) if up else rest // layer.stride) + 1
             if up and (count - 1) * layer.stride >= length + pad:  # a window must begin inside
                 count -= 1
@@ -241,8 +166,8 @@ def max_pool(layer: L.MaxPool, shape: L.Shape) -> nn.Module:
     top, bottom, left, right = layer.pads_for(shape)
     up = library_rounding(layer, shape)
     if up is not None:
-        return nn.MaxPool2d(layer.kernel, layer.stride, (top, left), ceil_mode=up)
-    padded = PaddedMaxPool(layer.kernel, layer.stride)
+        return nn.MaxPool2d(layer.sides, layer.stride, (top, left), ceil_mode=up)
+    padded = PaddedMaxPool(layer.sides, layer.stride)
     padded.sides = (left, right, top, bottom)
     return padded
 
@@ -254,12 +179,12 @@ def average_pool(layer: L.AveragePool, shape: L.Shape) -> nn.Module:
         NotImplementedError: pads that the library cannot express.
     """
     top, _, left, _ = layer.pads_for(shape)
-    if layer.kernel == 1:
+    if layer.sides == (1, 1):
         return Subsample(layer.stride)
     up = library_rounding(layer, shape)
     if up is None:
         raise NotImplementedError(f"average pooling with pads {layer.pads_for(shape)} over {shape}: pad only as SAME with a stride does")
-    return nn.AvgPool2d(layer.kernel, layer.stride, (top, left), ceil_mode=up, count_include_pad=False)
+    return nn.AvgPool2d(layer.sides, layer.stride, (top, left), ceil_mode=up, count_include_pad=False)
 
 
 def residual(layer: L.Residual, shape: L.Shape) -> nn.Module:
@@ -280,7 +205,9 @@ MAKERS: dict[type[L.Layer], Callable[[Any, L.Shape], nn.Module]] = {
     L.Convolution: convolution,
     L.MaxPool: max_pool,
     L.AveragePool: average_pool,
-    L.BatchNorm: lambda layer, shape: Norm(shape[0], layer.epsilon, 1 - layer.decay),
+    L.BatchNorm: lambda layer, shape: Norm(shape[0], layer.epsilon, 1 - layer.decay, layer.scale),
+    L.LocalResponseNorm: lambda layer, shape: ResponseNorm(layer, shape[0]),
+    L.Dropout: lambda layer, shape: nn.Dropout(layer.rate),
     L.GlobalAveragePool: lambda layer, shape: Mean(),
     L.Flatten: lambda layer, shape: Flatten(),
     L.PadChannels: lambda layer, shape: PadChannels(layer.each_side),

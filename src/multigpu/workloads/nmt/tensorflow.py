@@ -81,11 +81,17 @@ class Nmt:
     def _run(self, values: Tensors, stack: str, x: tf.Tensor, state: State, ragged: Tensors | None = None) -> tuple[tf.Tensor, State]:
         """A stack of cells over (T, B, D); with `ragged`, the state is each sentence's after its own source_length."""
         cells = cell_names(self.config, stack)
-        kernels = [tf.cast(values[f"{cell}_kernel"], self.form.compute) for cell in cells]
-        biases = [tf.cast(values[f"{cell}_bias"], self.form.compute) for cell in cells]
+        on_cudnn = self.form.recurrence == "fused" and self.form.cuda
+        # under bf16 cuDNN's recurrence alone stays in the variables' type: TensorFlow 2.21's gradient of it came back as zeros
+        # in bfloat16 on an H200
+        kind = self.form.dtype if on_cudnn else self.form.compute
+        kernels = [tf.cast(values[f"{cell}_kernel"], kind) for cell in cells]
+        biases = [tf.cast(values[f"{cell}_bias"], kind) for cell in cells]
         lengths = None if self.form.even else ragged
-        if self.form.recurrence == "fused" and self.form.cuda:
-            return cudnn(x, state, kernels, biases, self.config.forget_bias, lengths)
+        if on_cudnn:
+            state = (tf.cast(state[0], kind), tf.cast(state[1], kind))
+            y, after = cudnn(tf.cast(x, kind), state, kernels, biases, self.config.forget_bias, lengths)
+            return tf.cast(y, x.dtype), after
         if self.form.recurrence == "fused" and x.dtype == tf.float32:
             return block_lstm(x, state, kernels, biases, self.config.forget_bias, lengths)
         # TensorFlow's CPU kernel knows neither float64 nor bfloat16
@@ -104,10 +110,9 @@ def cudnn(
     second = tf.concat([zero, one, zero, zero], 0)
     flat = tf.concat([tf.reshape(kernel, [-1]) for kernel in kernels] + [b for bias in biases for b in (bias, second)], 0)
     common = {"input": x, "input_h": state[0], "input_c": state[1], "params": flat, "rnn_mode": "lstm", "is_training": True}
-    if ragged is None:
-        y, hidden, cell, *_ = tf.raw_ops.CudnnRNN(**common)
-    else:
-        y, hidden, cell, *_ = tf.raw_ops.CudnnRNNV3(sequence_lengths=ragged["source_length_host"], time_major=True, **common)
+    # cuDNN 9 refuses the op without lengths, so equal ones are said too (an int32 array, which TensorFlow keeps on the host)
+    lengths = tf.fill([tf.shape(x)[1]], tf.shape(x)[0]) if ragged is None else ragged["source_length_host"]
+    y, hidden, cell, *_ = tf.raw_ops.CudnnRNNV3(sequence_lengths=lengths, time_major=True, **common)
     return y, (hidden, cell)
 
 

@@ -10,26 +10,31 @@ from torch import Tensor, nn
 
 from multigpu.workloads.base import Model
 from multigpu.workloads.nmt.description import NmtConfig, cell_names
+from multigpu.workloads.nmt.projection_loss import IGNORED, projected_cross_entropy
 from multigpu.workloads.nmt.recurrence import State, fused, pack, stepwise, to_device
 
-IGNORED = -100
-"""The target that a padded position has: cross entropy passes over it."""
 
-
-def build(model: Model, layout: str | None = None, recurrence: str | None = None) -> nn.Module:
+def build(
+    model: Model, layout: str | None = None, recurrence: str | None = None, cross_entropy: str | None = None, captured: bool = False
+) -> nn.Module:
     """The module of a translation model, its parameters uninitialised (and on the meta device if built under it).
 
     Args:
         recurrence: "fused" (also None) or "stepwise": how a stack of cells runs.
+        cross_entropy: "library" (also None) or "fused" with the projection (`projection_loss.py`).
+        captured: whether steps become one CUDA graph: the encoder's two directions, which do not depend on each other, then
+            stand side by side in it. (A host that launches kernel by kernel gains nothing from a second stream.)
 
     Raises:
-        ValueError: a layout is named; only images have one. Or the recurrence is unknown.
+        ValueError: a layout is named; only images have one. Or another argument is unknown.
     """
     if layout is not None:
         raise ValueError(f"layout {layout!r} has no meaning for words: leave it out")
     if recurrence not in (None, "fused", "stepwise"):
         raise ValueError(f"unknown recurrence {recurrence!r}: choose fused or stepwise")
-    return Nmt(model, stepwise if recurrence == "stepwise" else fused)
+    if cross_entropy not in (None, "library", "fused"):
+        raise ValueError(f"unknown cross_entropy {cross_entropy!r}: choose library or fused")
+    return Nmt(model, stepwise if recurrence == "stepwise" else fused, cross_entropy == "fused", captured)
 
 
 def host_lengths(batch: dict[str, Tensor], name: str) -> Tensor:
@@ -52,6 +57,11 @@ def summed_cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
     return F.cross_entropy(logits, targets, ignore_index=IGNORED, reduction="sum")
 
 
+def library_loss(x: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
+    """The sum of cross entropies of `x @ weight`, each operation the library's: x (N, D), weight (D, V), targets (N,)."""
+    return summed_cross_entropy(x @ weight, targets)
+
+
 def unsorted(state: State, places: Tensor) -> State:
     """The sentences of a state, (layers, B, D), in another order."""
     hidden, cell = state
@@ -64,10 +74,14 @@ class Nmt(nn.Module):
     forget_bias: Tensor
     projection: Tensor
 
-    def __init__(self, model: Model, recurrence: Callable[..., tuple[Tensor, State]] = fused) -> None:
+    def __init__(
+        self, model: Model, recurrence: Callable[..., tuple[Tensor, State]] = fused, fused_loss: bool = False, concurrent: bool = False
+    ) -> None:
         super().__init__()
         self.config: NmtConfig = model.config
-        self.recurrence = recurrence
+        self.recurrence, self.concurrent = recurrence, concurrent
+        self.loss: Callable[[Tensor, Tensor, Tensor], Tensor] = projected_cross_entropy if fused_loss else library_loss
+        self.streams: dict[torch.device, torch.cuda.Stream] = {}
         for variable in model.variables:
             self.register_parameter(variable.name, nn.Parameter(torch.empty(variable.shape)))
         self.register_buffer("forget_bias", torch.empty(4 * self.config.units), persistent=False)
@@ -101,9 +115,12 @@ class Nmt(nn.Module):
         state = self._encode(source, host_lengths(batch, "source_length"))
         target = self._embed("target_embedding", ids["target_embedding"], rows)  # (T, B, D)
         output, _ = self._run("decoder", target, state)  # (T, B, D)
-        logits = output.flatten(0, 1) @ self.projection  # (T B, V)
         targets = self._targets(batch["target_output"], host_lengths(batch, "target_length"))  # (T, B)
-        return summed_cross_entropy(logits, targets.flatten())
+        return self.loss(output.flatten(0, 1), self.projection, targets.flatten())
+
+    def compile_parts(self) -> None:
+        """Compile what follows the recurrence; the recurrence stays the library's call."""
+        self.loss = torch.compile(self.loss, dynamic=False)
 
     def _embed(self, name: str, ids: Tensor, rows: dict[str, Tensor]) -> Tensor:
         """Rows of one table, time first: (B, T) -> (T, B, D)."""
@@ -130,8 +147,7 @@ class Nmt(nn.Module):
         zero = source.new_zeros(self.config.encoder_layers, source.shape[1], self.config.units)  # (L, B, D)
         if shortest == longest:
             source = source[:longest]
-            _, forwards = self._run("encoder_forward", source, (zero, zero))
-            _, backwards = self._run("encoder_backward", source.flip(0), (zero, zero))
+            forwards, backwards = self._both_directions(source, (zero, zero))
         else:
             packing = pack(lengths, source.device)
             words = source.flatten(0, 1)  # (S B, D)
@@ -140,6 +156,25 @@ class Nmt(nn.Module):
             forwards, backwards = unsorted(forwards, packing.unsort), unsorted(backwards, packing.unsort)
         hidden, cell = (torch.stack(pair, 1).flatten(0, 1) for pair in zip(forwards, backwards, strict=True))
         return hidden, cell  # cells: forward 0, backward 0, forward 1, backward 1
+
+    def _both_directions(self, source: Tensor, state: State) -> tuple[State, State]:
+        """The states after the last and after the first position of sentences of one length, (S, B, D)."""
+        if not (self.concurrent and source.is_cuda):
+            _, forwards = self._run("encoder_forward", source, state)
+            _, backwards = self._run("encoder_backward", source.flip(0), state)
+            return forwards, backwards
+        main = torch.cuda.current_stream(source.device)
+        side = self.streams.setdefault(source.device, torch.cuda.Stream(source.device))
+        side.wait_stream(main)
+        with torch.cuda.stream(side):
+            _, backwards = self._run("encoder_backward", source.flip(0), state)
+        _, forwards = self._run("encoder_forward", source, state)
+        main.wait_stream(side)
+        for tensor in (source, *state):  # memory that the other stream works on is not to be given away meanwhile
+            tensor.record_stream(side)
+        for tensor in backwards:
+            tensor.record_stream(main)
+        return forwards, backwards
 
     def _targets(self, target: Tensor, lengths: Tensor) -> Tensor:
         """Targets, time first, with padding marked to be ignored: (B, T) -> (T, B)."""

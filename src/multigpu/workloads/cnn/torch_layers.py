@@ -1,0 +1,152 @@
+"""Image layers in PyTorch whose library form lacks something."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from multigpu.workloads.cnn import layers as L
+
+
+class Conv(nn.Conv2d):
+    """A convolution whose values come from the description, so the library need not draw its own."""
+
+    def reset_parameters(self) -> None:
+        """Leave the memory as it is."""
+
+
+class PaddedConv(Conv):
+    """A convolution whose pads differ by side, which the library's own padding cannot express."""
+
+    sides: tuple[int, ...]
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(F.pad(x, self.sides))
+
+
+class PaddedMaxPool(nn.MaxPool2d):
+    """Max-pooling with pads that neither the library's padding nor its rounding up can express."""
+
+    sides: tuple[int, ...]
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(F.pad(x, self.sides, value=-torch.inf))
+
+
+class Linear(nn.Linear):
+    """A dense layer whose values come from the description."""
+
+    def reset_parameters(self) -> None:
+        """Leave the memory as it is."""
+
+
+class Norm(nn.BatchNorm2d):
+    """Batch norm without the library's count of batches: with a fixed momentum nobody reads it, and it costs a kernel a layer.
+
+    Without a scale, ones stand in for it: cuDNN's kernels take both a scale and a shift.
+    """
+
+    def __init__(self, channels: int, epsilon: float, momentum: float, scale: bool = True) -> None:
+        super().__init__(channels, epsilon, momentum)
+        self.num_batches_tracked = None
+        if not scale:
+            del self.weight
+            self.register_buffer("weight", torch.ones(channels))
+
+    def reset_running_stats(self) -> None:
+        """Mean 0, variance 1."""
+        self.running_mean.zero_()  # type: ignore[union-attr]
+        self.running_var.fill_(1)  # type: ignore[union-attr]
+
+    def reset_buffers(self) -> None:
+        """The running statistics anew, and the ones."""
+        self.reset_running_stats()
+        if "weight" in self._buffers:
+            self.weight.fill_(1)
+
+
+class ResponseNorm(nn.Module):
+    """Local response normalisation, (B, C, H, W) -> (B, C, H, W).
+
+    The library's `F.local_response_norm` pools over five dimensions, which copies to channels first and computes in float32. Sums
+    over neighbouring channels are a 1x1 convolution with a band of ones, which has fast kernels in every layout and type.
+    """
+
+    band: Tensor
+
+    def __init__(self, layer: L.LocalResponseNorm, channels: int) -> None:
+        super().__init__()
+        self.layer = layer
+        self.register_buffer("band", torch.empty(channels, channels, 1, 1))
+        self.reset_buffers()
+
+    def reset_buffers(self) -> None:
+        """Ones where two channels are at most `radius` apart."""
+        place = torch.arange(len(self.band), device=self.band.device)
+        self.band.copy_(((place - place[:, None]).abs() <= self.layer.radius)[:, :, None, None])
+
+    def forward(self, x: Tensor) -> Tensor:
+        sums = F.conv2d(x * x, self.band)
+        factor = (self.layer.bias + self.layer.alpha * sums.to(self.band.dtype)).pow(-self.layer.beta)
+        return x * factor.to(x.dtype)
+
+
+class Subsample(nn.Module):
+    """Every stride-th pixel: pooling with a 1x1 kernel."""
+
+    def __init__(self, stride: int) -> None:
+        super().__init__()
+        self.stride = stride
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x[:, :, :: self.stride, :: self.stride]
+
+
+class Mean(nn.Module):
+    """(B, C, H, W) -> (B, C)."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.mean((2, 3))
+
+
+class Flatten(nn.Module):
+    """(B, C, H, W) -> (B, C H W), channels slowest in either memory layout."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.flatten(1)
+
+
+class PadChannels(nn.Module):
+    """Channels of zeros before and after."""
+
+    def __init__(self, each_side: int) -> None:
+        super().__init__()
+        self.sides = (0, 0, 0, 0, each_side, each_side)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.pad(x, self.sides)
+
+
+class Residual(nn.Module):
+    """branch(x) + shortcut(x)."""
+
+    def __init__(self, branch: nn.Module, shortcut: nn.Module | None, in_place: bool) -> None:
+        super().__init__()
+        self.branch = branch
+        if shortcut is not None:
+            self.shortcut = shortcut
+        self.projected, self.in_place = shortcut is not None, in_place
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.branch(x)
+        if self.projected:
+            x = self.shortcut(x)
+        return y.add_(x) if self.in_place else y + x
+
+
+class Concat(nn.Module):
+    """The channels of all branches, one after another."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat([branch(x) for branch in self.children()], 1)

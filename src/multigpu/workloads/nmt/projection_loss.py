@@ -1,0 +1,77 @@
+"""Projection and cross entropy in one piece: the gradient is left where the logits were, so that the widest array of the model
+is written twice and read once more, instead of passing memory a dozen times.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import Any
+
+import torch
+from torch import Tensor
+
+IGNORED = -100
+"""The target that a padded position has: cross entropy passes over it."""
+
+
+def softmax_gradient_(logits: Tensor, targets: Tensor) -> Tensor:
+    """Overwrite logits with the gradient of their rows' cross entropies: softmax minus one at the target.
+
+    Args:
+        logits: (N, V), any floating-point type; overwritten. Sums and exponentials run in float32 (float64 for float64).
+        targets: (N,) int64; rows whose target is `IGNORED` get zeros.
+
+    Returns:
+        (N,) cross entropies in float32 (or float64), 0 where ignored.
+    """
+    if logits.is_cuda and logits.dtype != torch.float64 and importlib.util.find_spec("triton"):
+        from multigpu.workloads.nmt.softmax_kernel import launch  # only a GPU has the compiler
+
+        return launch(logits, targets, IGNORED)
+    exact = torch.float64 if logits.dtype == torch.float64 else torch.float32
+    kept = targets != IGNORED
+    index = targets.clamp(min=0)[:, None]
+    losses = logits.new_empty(len(logits), dtype=exact)
+    for start in range(0, len(logits), 1024):  # the float32 copy stays small
+        rows = slice(start, start + 1024)
+        values = logits[rows].to(exact)
+        logs = torch.log_softmax(values, 1)
+        losses[rows] = -logs.gather(1, index[rows]).squeeze(1) * kept[rows]
+        gradient = logs.exp_().scatter_add_(1, index[rows], torch.full_like(values[:, :1], -1.0))
+        logits[rows] = (gradient * kept[rows, None]).to(logits.dtype)
+    return losses
+
+
+class ProjectedCrossEntropy(torch.autograd.Function):
+    """Sum of cross entropies of `x @ weight` against targets.
+
+    x: (N, D); weight: (D, V), of one type; targets: (N,) int64.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
+        logits = x @ weight  # (N, V)
+        losses = softmax_gradient_(logits, targets)
+        ctx.save_for_backward(x, weight, logits)
+        return losses.sum()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None]:
+        x, weight, rows = ctx.saved_tensors
+        scale = gradients[0].to(x.dtype)
+        # the scale goes onto the small factors, never onto the (N, V) array
+        return (rows @ weight.t()) * scale, (x * scale).t() @ rows, None
+
+
+def projected_cross_entropy(x: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
+    """The sum over kept positions of the cross entropy of `x @ weight`, in autocast's type where it is on.
+
+    Args:
+        x: (N, D).
+        weight: (D, V).
+        targets: (N,) int64, `IGNORED` where padded.
+    """
+    kind = x.device.type
+    with_type = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else weight.dtype
+    with torch.autocast(kind, enabled=False):
+        return ProjectedCrossEntropy.apply(x.to(with_type), weight.to(with_type), targets)

@@ -1,0 +1,50 @@
+"""Image models at full size in TensorFlow: they trace in both layouts, with the description's convolutions and statistics."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from multigpu.workloads import find_model
+from multigpu.workloads.cnn.description import FOR_CIFAR, FOR_IMAGENET
+from multigpu.workloads.cnn.layers import LocalResponseNorm
+
+pytestmark = [
+    pytest.mark.skipif(importlib.util.find_spec("tensorflow") is None, reason="TensorFlow is not installed"),
+    pytest.mark.timeout(240),
+]
+
+ROOT = Path(__file__).parents[2]
+SHALLOWER = ("resnet50_v1", "resnet101_v1", "resnet101_v1.5", "resnet152_v1", "resnet32", "resnet44", "resnet56", "vgg11", "vgg16")
+"""Left out: a deeper network of the same family has the same layers."""
+NAMES = [model.name for model in (*FOR_IMAGENET, *FOR_CIFAR) if model.name not in SHALLOWER]
+
+
+@pytest.fixture(scope="module")
+def traced() -> dict[str, dict[str, dict[str, object]]]:
+    """By model and layout, from a process of its own."""
+    environment = {
+        **os.environ,
+        "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}",
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+        "CUDA_VISIBLE_DEVICES": "-1",
+    }
+    command = [sys.executable, "-m", "tests.workloads.trace_cnn", *NAMES]
+    return json.loads(subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout)
+
+
+@pytest.mark.parametrize("layout", ["channels_first", "channels_last"])
+@pytest.mark.parametrize("name", NAMES)
+def test_full_size_models_trace(name: str, layout: str, traced: dict[str, dict[str, dict[str, object]]]) -> None:
+    model, found = find_model("cnn", name), traced[name][layout]
+    norms = [v.name.removesuffix(".bias") for v in model.variables if v.kind == "norm" and v.name.endswith(".bias")]
+    banded = sum(isinstance(layer, LocalResponseNorm) for layer in model.config.network)
+    assert (found["loss"], found["type"], found["same_shapes"]) == ([], "float32", True)
+    assert found["statistics"] == sorted(f"{norm}.{kind}" for norm in norms for kind in ("mean", "variance"))
+    assert found["convolutions"] == sum(v.kind == "convolution" for v in model.variables) + banded
