@@ -31,4 +31,5 @@ REPOSITORY = find_repository()
 PUBLISHED = REPOSITORY / "data" / "published"
 CORPUS = REPOSITORY / "data" / "corpus"
 RUNS = REPOSITORY / "data" / "runs"
+COLLECTIVES = REPOSITORY / "data" / "collectives"
 FIGURES = REPOSITORY / "figures"

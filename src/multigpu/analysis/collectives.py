@@ -1,0 +1,97 @@
+"""CollectiveRecords as a tidy frame, and points with their repeats: a row each, every column named with its unit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import pandas as pd
+
+from multigpu.collectives import algorithms
+from multigpu.collectives.record import CollectiveRecord, CollectiveStore, bus_factor
+
+COLUMNS: dict[str, str] = {
+    **dict.fromkeys(("key", "machine", "gpu", "status", "reason", "method", "kind", "device_type", "dtype", "execution"), "string"),
+    **dict.fromkeys(("devices", "bytes", "repeat", "samples", "calls"), "int64"),
+    **dict.fromkeys(("time_s", "time_low_s", "time_high_s", "algorithm_bytes_per_s", "bus_bytes_per_s"), "float64"),
+    **dict.fromkeys(("latency_terms", "busiest_link_bytes", "busiest_way_bytes", "busiest_port_bytes", "total_bytes"), "float64"),
+    **dict.fromkeys(("flags", "framework_version", "launch_id", "measured_at", "commit"), "string"),
+    "clean_tree": "bool",
+    "timing_version": "int64",
+}
+"""A row a Record. time_s is the median sample, low and high its fastest and slowest; counted bytes are of one call."""
+
+POINT = ("machine", "gpu", "device_type", "devices", "dtype", "execution", "method", "kind", "bytes")
+"""What tells points apart."""
+
+
+def collectives_frame(records: Iterable[CollectiveRecord] | CollectiveStore | Path | str) -> pd.DataFrame:
+    """The frame of these Records, or of those in a folder, one row each.
+
+    Raises:
+        ValueError: a file is no CollectiveRecord; the sentence names it.
+    """
+    found = CollectiveStore(Path(records)) if isinstance(records, Path | str) else records
+    rows = [_row(record) for record in found]
+    return pd.DataFrame({name: pd.Series([row.get(name) for row in rows], dtype=dtype) for name, dtype in COLUMNS.items()})
+
+
+def _row(record: CollectiveRecord) -> dict[str, Any]:
+    run, measured = record.run, record.measurement
+    row: dict[str, Any] = {name: getattr(run, name) for name in ("method", "device_type", "dtype", "execution", "devices", "bytes")}
+    row |= {name: getattr(record, name) for name in ("key", "status", "reason", "repeat", "launch_id", "measured_at", "commit")}
+    row |= {
+        "clean_tree": record.clean_tree,
+        "timing_version": record.timing_version,
+        "machine": record.machine.name,
+        "gpu": record.machine.gpus[0] if record.machine.gpus else "",
+        "kind": "algorithm" if run.method in algorithms() else "library",
+        "framework_version": record.versions.get("torch", "none"),
+        "calls": run.calls,
+        "samples": len(measured.time_s) if measured else 0,
+    }
+    if measured:
+        row |= {
+            "time_s": record.time_s,
+            "time_low_s": min(measured.time_s),
+            "time_high_s": max(measured.time_s),
+            "algorithm_bytes_per_s": record.algorithm_bandwidth,
+            "bus_bytes_per_s": record.bus_bandwidth,
+            "flags": ", ".join(measured.flags),
+        }
+        if measured.counted:
+            counted = measured.counted
+            row |= {name: getattr(counted, name) for name in COLUMNS if hasattr(counted, name)}
+    return row
+
+
+def collectives_summary(frame: pd.DataFrame) -> pd.DataFrame:
+    """Points with their repeats, in order of bytes: POINT, n (Records), samples, launches, time_s, time_low_s, time_high_s (s a call),
+    algorithm_bytes_per_s, bus_bytes_per_s, keys.
+
+    time_s is the median over Records of their medians; low and high are the fastest and slowest sample of any. Only status ok counts.
+    """
+    rows = []
+    ok = frame[frame["status"] == "ok"]
+    for values, group in ok.groupby(list(POINT), sort=False):
+        point = dict(zip(POINT, values, strict=True))
+        time_s, first = median(group["time_s"]), group.iloc[0]
+        rows.append(
+            {
+                **point,
+                "n": len(group),
+                "samples": int(group["samples"].sum()),
+                "launches": group["launch_id"].nunique(),
+                "time_s": time_s,
+                "time_low_s": group["time_low_s"].min(),
+                "time_high_s": group["time_high_s"].max(),
+                "algorithm_bytes_per_s": first["bytes"] / time_s,
+                "bus_bytes_per_s": bus_factor(int(first["devices"])) * first["bytes"] / time_s,
+                "keys": ", ".join(sorted(group["key"])),
+            }
+        )
+    measured = ["n", "samples", "launches", "time_s", "time_low_s", "time_high_s", "algorithm_bytes_per_s", "bus_bytes_per_s", "keys"]
+    table = pd.DataFrame(rows, columns=[*POINT, *measured])
+    return table.sort_values([*POINT[:-1], "bytes"], kind="stable").reset_index(drop=True)

@@ -1,0 +1,36 @@
+"""All-reduce, written out from sends and receives: algorithms discovered by file, over any `Transport`.
+
+A module in `algorithms/` that defines `ALGORITHM` is one; there is no list to edit. Nothing here imports a framework before an
+algorithm runs, so rows of data may name algorithms and predict what they move.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from functools import cache
+
+from multigpu.collectives import algorithms as package
+from multigpu.collectives.algorithm import Algorithm
+
+
+@cache
+def algorithms() -> dict[str, Algorithm]:
+    """Every algorithm by name, in alphabetical order."""
+    found = {}
+    for info in pkgutil.iter_modules(package.__path__):
+        module = importlib.import_module(f"{package.__name__}.{info.name}")
+        if hasattr(module, "ALGORITHM"):
+            found[module.ALGORITHM.name] = module.ALGORITHM
+    return found
+
+
+def find_algorithm(name: str) -> Algorithm:
+    """The algorithm called `name`.
+
+    Raises:
+        ValueError: no such algorithm; the sentence names the known ones.
+    """
+    if name not in algorithms():
+        raise ValueError(f"unknown all-reduce algorithm {name!r}: choose one of {', '.join(algorithms())}")
+    return algorithms()[name]

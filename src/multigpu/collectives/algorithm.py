@@ -1,0 +1,106 @@
+"""What an all-reduce algorithm is: a row with its code and its formula, and the arithmetic that several share."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from multigpu.collectives.transport import Transport
+
+Link = tuple[int, int]
+"""(source, target): one direction between two processes."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What one all-reduce costs, by formula or as counted.
+
+    latency_terms: messages that must follow each other on the longest path; those of one exchange count once.
+    busiest_link_bytes: most bytes from one process to one other.
+    busiest_way_bytes: most bytes that one process sends, or that one process receives: what a full-duplex link to it carries one way.
+    busiest_port_bytes: most bytes that one process sends and receives together.
+    total_bytes: of all links.
+
+    Document 002 compares 2N(P-1) for a central server with 2N(P-1)/P for a ring. The first adds up both directions of the
+    server's link (`busiest_port_bytes`), the second only what a process sends (`busiest_way_bytes`). Counted alike, a ring
+    is P/2 times better, not P times.
+    """
+
+    latency_terms: int
+    busiest_link_bytes: float
+    busiest_way_bytes: float
+    busiest_port_bytes: float
+    total_bytes: float
+
+
+NOTHING = Cost(0, 0.0, 0.0, 0.0, 0.0)
+
+
+def counted_cost(links: Mapping[Link, int], latency_terms: int) -> Cost:
+    """The cost of one all-reduce from the bytes counted on every directed link."""
+    out: Counter[int] = Counter()
+    into: Counter[int] = Counter()
+    for (source, target), count in links.items():
+        out[source] += count
+        into[target] += count
+    ports = [out[rank] + into[rank] for rank in out.keys() | into.keys()]
+    return Cost(
+        latency_terms,
+        float(max(links.values(), default=0)),
+        float(max([*out.values(), *into.values()], default=0)),
+        float(max(ports, default=0)),
+        float(sum(links.values())),
+    )
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """One way to sum a tensor over P processes so that each ends with the sum.
+
+    run: `run(tensor, transport)` on a flat tensor, in place, for P > 1.
+    cost: `cost(elements, item_bytes, P)` of one call; exact where the elements divide by the number of parts (P, or a power of two for
+        recursive halving). Where they do not, parts differ by one element: latency terms and total stay exact, a busiest link, way
+        or port is off by at most 2P elements. With fewer elements than parts some messages are empty and are not sent.
+    wire: the type in which elements travel, if not their own.
+
+    After every algorithm here all processes hold the same bits: each element's sum is made by one process and copied, or by
+    every process from the same values in the order of ranks. So replicas cannot drift apart.
+    """
+
+    name: str
+    title: str
+    source: str
+    summary: str
+    formula: str
+    run: Callable[[Tensor, Transport], None]
+    cost: Callable[[int, int, int], Cost]
+    wire: Literal["bf16", "fp16"] | None = None
+
+    def all_reduce(self, tensor: Tensor, transport: Transport) -> None:
+        """Sum `tensor` over all processes, in place. All must call it with equal shapes and types.
+
+        Raises:
+            ValueError: the tensor is not contiguous, or is of whole numbers and the algorithm rounds.
+        """
+        if not tensor.is_contiguous():
+            raise ValueError(f"a tensor with strides {tensor.stride()} cannot be cut into messages: all-reduce contiguous tensors only")
+        if self.wire and not tensor.is_floating_point():
+            raise ValueError(f"{self.name} rounds to {self.wire}, which {tensor.dtype} does not allow: use floating-point tensors")
+        if transport.size > 1 and tensor.numel():
+            self.run(tensor.view(-1), transport)
+
+
+def grid_of(size: int) -> tuple[int, int]:
+    """(rows, columns) of the most nearly square grid of `size` processes, columns >= rows; a prime size is one row."""
+    columns = next(c for c in range(1, size + 1) if size % c == 0 and c * c >= size)
+    return size // columns, columns
+
+
+def log2_up(size: int) -> int:
+    """The least k with 2^k >= size."""
+    return (size - 1).bit_length()

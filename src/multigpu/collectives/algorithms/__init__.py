@@ -1,0 +1,1 @@
+"""All-reduce algorithms, one a file."""

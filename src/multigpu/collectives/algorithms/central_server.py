@@ -1,0 +1,50 @@
+"""Central server: process 0 receives every tensor, adds them up and sends the sum back (document 002's parameter server).
+
+For N bytes and P processes: 2 latency terms (all messages of one direction at once); a link carries N; the server's link carries
+N(P-1) in and N(P-1) out, 2N(P-1) together, as the document counts; so does the whole network. The server needs room for P
+tensors. The sum is in the order of ranks, made once and copied.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from multigpu.collectives.algorithm import NOTHING, Algorithm, Cost
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from multigpu.collectives.transport import Transport
+
+SERVER = 0
+
+
+def all_reduce(tensor: Tensor, transport: Transport) -> None:
+    """Sum `tensor` (flat) over all processes, in place."""
+    if transport.rank != SERVER:
+        transport.send(tensor, SERVER)
+        transport.receive(tensor, SERVER)
+        return
+    workers = range(1, transport.size)
+    received = [tensor.new_empty(tensor.numel()) for _ in workers]
+    transport.exchange([], list(zip(workers, received, strict=True)))
+    for part in received:
+        tensor.add_(part)
+    transport.exchange([(worker, tensor) for worker in workers], [])
+
+
+def cost(elements: int, item_bytes: int, size: int) -> Cost:
+    """See the module: N = elements x item_bytes."""
+    n = elements * item_bytes
+    return Cost(2, n, n * (size - 1), 2 * n * (size - 1), 2 * n * (size - 1)) if size > 1 else NOTHING
+
+
+ALGORITHM = Algorithm(
+    name="central_server",
+    title="Central server",
+    source="document 002",
+    summary="all send to process 0, which adds up and sends the sum back",
+    formula="server's link 2N(P-1)",
+    run=all_reduce,
+    cost=cost,
+)

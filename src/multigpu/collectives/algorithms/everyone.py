@@ -1,0 +1,97 @@
+"""Everyone to everyone: each process sends its whole tensor to all others and adds up what it receives (document 002's peer to peer).
+
+For N bytes and P processes: 1 latency term, the fewest possible; a link carries N; a process sends N(P-1) and receives as much;
+NP(P-1) in all, P/2 times the others' 2N(P-1). Every process needs room for P tensors, and adds them up in the order of ranks, so
+that all make the same bits.
+
+With compression, elements travel as bf16 or fp16, N the bytes on the wire. Each process also rounds its own, or processes would
+differ. For elements x_r with A = sum |x_r|, u the wire's unit roundoff (2^-8 for bf16, 2^-11 for fp16), v that of the tensor's type
+and t half of the wire's least number, a sum is off by at most
+
+    u A + P t + g (1 + u) (A + P t),  g = (P-1) v / (1 - (P-1) v)
+
+(Higham 2002, sections 2.2 and 4.2), provided that no |x_r| exceeds the wire's largest number (65,504 for fp16): beyond, the sum is
+infinite. bf16 reaches as far as fp32.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+from multigpu.collectives.algorithm import NOTHING, Algorithm, Cost
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from multigpu.collectives.transport import Transport
+
+WIRE_BYTES = 2
+UNIT_ROUNDOFF = {"bf16": 2.0**-8, "fp16": 2.0**-11, "fp32": 2.0**-24, "fp64": 2.0**-53}
+HALF_OF_LEAST = {"bf16": 2.0**-134, "fp16": 2.0**-25}
+
+
+def all_reduce(tensor: Tensor, transport: Transport) -> None:
+    """Sum `tensor` (flat) over all processes, in place."""
+    add_up_all(tensor, tensor, transport)
+
+
+def add_up_all(tensor: Tensor, sent: Tensor, transport: Transport) -> None:
+    """Send `sent` to all, and put the sum of what all sent into `tensor`, added in its type and in the order of ranks."""
+    peers = [rank for rank in range(transport.size) if rank != transport.rank]
+    received = [sent.new_empty(sent.numel()) for _ in peers]
+    transport.exchange([(peer, sent) for peer in peers], list(zip(peers, received, strict=True)))
+    parts = [*received[: transport.rank], sent, *received[transport.rank :]]
+    total = parts[0].to(tensor.dtype)
+    for part in parts[1:]:
+        total.add_(part)
+    if total is not tensor:
+        tensor.copy_(total)
+
+
+def cost(elements: int, item_bytes: int, size: int) -> Cost:
+    """See the module: N = elements x item_bytes."""
+    n = elements * item_bytes
+    return Cost(1, n, n * (size - 1), 2 * n * (size - 1), n * size * (size - 1)) if size > 1 else NOTHING
+
+
+def error_bound(absolute_sum: Any, size: int, wire: Literal["bf16", "fp16"], dtype: Literal["fp32", "fp64"] = "fp32") -> Any:
+    """The module's bound on the error of a sum.
+
+    Args:
+        absolute_sum: A, a number or an array or tensor of numbers.
+        size: P.
+        wire: the type in which elements travel.
+        dtype: the tensor's own, in which they are added.
+    """
+    u, t, v = UNIT_ROUNDOFF[wire], HALF_OF_LEAST[wire], UNIT_ROUNDOFF[dtype]
+    g = (size - 1) * v / (1 - (size - 1) * v)
+    return u * absolute_sum + size * t + g * (1 + u) * (absolute_sum + size * t)
+
+
+def compressed(wire: Literal["bf16", "fp16"]) -> Algorithm:
+    """Everyone to everyone with elements that travel as `wire`."""
+
+    def run(tensor: Tensor, transport: Transport) -> None:
+        add_up_all(tensor, tensor.bfloat16() if wire == "bf16" else tensor.half(), transport)
+
+    return Algorithm(
+        name=f"everyone_{wire}",
+        title=f"Everyone to everyone, {wire}",
+        source="document 002 (compressed updates)",
+        summary=f"as everyone to everyone, with elements that travel as {wire}",
+        formula="N on every link, N the bytes on the wire",
+        run=run,
+        cost=lambda elements, item_bytes, size: cost(elements, WIRE_BYTES, size),
+        wire=wire,
+    )
+
+
+ALGORITHM = Algorithm(
+    name="everyone",
+    title="Everyone to everyone",
+    source="document 002",
+    summary="all send all to all, and everyone adds up",
+    formula="N on every link, NP(P-1) in all",
+    run=all_reduce,
+    cost=cost,
+)

@@ -1,0 +1,69 @@
+"""Recursive halving and doubling (Thakur, Rabenseifner and Gropp 2005): exchange halves with partners at distance p/2, p/4, ... 1,
+then gather them back in the opposite order.
+
+For N bytes and P = p + e processes, p the largest power of two: the last e first send all they have to a partner among the
+first p, and receive the sum at the end. Latency terms: 2 log2 p, and 2 more if e > 0. The busiest link carries N (half of the
+tensor each way of the longest distance; a partner's link carries it whole). A process sends 2N(p-1)/p, and N more if it is
+a partner; 2N(P-1) in all. Each part's sum is made by one process and copied.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from multigpu.collectives.algorithm import NOTHING, Algorithm, Cost
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from multigpu.collectives.transport import Transport
+
+
+def all_reduce(tensor: Tensor, transport: Transport) -> None:
+    """Sum `tensor` (flat) over all processes, in place."""
+    rank, size = transport.rank, transport.size
+    core = 1 << (size.bit_length() - 1)
+    if rank >= core:
+        transport.send(tensor, rank - core)
+        transport.receive(tensor, rank - core)
+        return
+    folded = rank + core < size
+    room = tensor.new_empty(tensor.numel() if folded else (tensor.numel() + 1) // 2)
+    if folded:
+        transport.receive(room, rank + core)
+        tensor.add_(room)
+    steps = []
+    kept, distance = tensor, core // 2
+    while distance:
+        first, second = kept.tensor_split(2)
+        kept, given = (second, first) if rank & distance else (first, second)
+        received = room[: kept.numel()]
+        transport.exchange([(rank ^ distance, given)], [(rank ^ distance, received)])
+        kept.add_(received)
+        steps.append((rank ^ distance, kept, given))
+        distance //= 2
+    for partner, kept, given in reversed(steps):
+        transport.exchange([(partner, kept)], [(partner, given)])
+    if folded:
+        transport.send(tensor, rank + core)
+
+
+def cost(elements: int, item_bytes: int, size: int) -> Cost:
+    """See the module: N = elements x item_bytes."""
+    if size == 1:
+        return NOTHING
+    n, core = elements * item_bytes, 1 << (size.bit_length() - 1)
+    folded = size > core
+    way = 2 * n * (core - 1) / core + n * folded
+    return Cost(2 * (core.bit_length() - 1) + 2 * folded, n, way, 2 * way, 2 * n * (size - 1))
+
+
+ALGORITHM = Algorithm(
+    name="halving_doubling",
+    title="Recursive halving and doubling",
+    source="Thakur, Rabenseifner and Gropp, Optimization of collective communication operations in MPICH (2005)",
+    summary="halves exchanged at distances p/2 to 1 and gathered back",
+    formula="2 log2 P latency terms, 2N(P-1)/P sent by each (P a power of two)",
+    run=all_reduce,
+    cost=cost,
+)

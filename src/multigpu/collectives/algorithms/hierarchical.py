@@ -1,0 +1,60 @@
+"""Two levels: each group of g neighbours reduces to its leader (tree), the m = P/g leaders all-reduce (ring), leaders broadcast (tree).
+
+Groups are hosts where the transport says how many processes share one (`Transport.group`); otherwise g is the larger side of the
+most nearly square grid (4: 2, 6: 3, 8: 4). A prime P has no such grid: every process is a leader, and the algorithm is a ring.
+
+For N bytes: 2 ceil(log2 g) + 2(m-1) latency terms. A link within a group carries N, one between leaders 2N(m-1)/m. A leader sends
+N ceil(log2 g) + 2N(m-1)/m and receives as much; 2N(P-1) in all, of which 2N(m-1) between groups. Sums are made once and copied.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from multigpu.collectives.algorithm import NOTHING, Algorithm, Cost, grid_of, log2_up
+from multigpu.collectives.algorithms.ring import ring
+from multigpu.collectives.algorithms.tree import broadcast_from_first, reduce_to_first
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from multigpu.collectives.transport import Transport
+
+
+def group_size(size: int, group: int | None = None) -> int:
+    """Processes a group, a divisor of `size`."""
+    rows, columns = grid_of(size)
+    return group if group else columns if rows > 1 else 1
+
+
+def all_reduce(tensor: Tensor, transport: Transport) -> None:
+    """Sum `tensor` (flat) over all processes, in place."""
+    group = group_size(transport.size, transport.group)
+    leader = transport.rank - transport.rank % group
+    members = range(leader, leader + group)
+    reduce_to_first(tensor, transport, members)
+    if transport.rank == leader:
+        ring(tensor, transport, range(0, transport.size, group))
+    broadcast_from_first(tensor, transport, members)
+
+
+def cost(elements: int, item_bytes: int, size: int, group: int | None = None) -> Cost:
+    """See the module: N = elements x item_bytes."""
+    if size == 1:
+        return NOTHING
+    n, g = elements * item_bytes, group_size(size, group)
+    leaders, depth = size // g, log2_up(g)
+    between = 2 * n * (leaders - 1) / leaders
+    way = n * depth + between
+    return Cost(2 * depth + 2 * (leaders - 1), max(n if g > 1 else 0, between), way, 2 * way, 2 * n * (size - 1))
+
+
+ALGORITHM = Algorithm(
+    name="hierarchical",
+    title="Two levels",
+    source="document 002 (servers of eight GPUs); Goyal et al., Accurate, large minibatch SGD (2017)",
+    summary="reduced within groups, all-reduced between their leaders, broadcast within groups",
+    formula="2N(m-1)/m between the m leaders",
+    run=all_reduce,
+    cost=cost,
+)

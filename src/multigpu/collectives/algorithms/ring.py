@@ -1,0 +1,72 @@
+"""Ring: reduce-scatter then all-gather between neighbours, each step a P-th of the tensor (Patarasuk and Yuan 2009; document 002).
+
+For N bytes and P processes: 2(P-1) latency terms; each of the P links in use carries 2N(P-1)/P, which is also what every process
+sends; 2N(P-1) in all. No algorithm can make every process send less. Each part's sum is made along the ring and copied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from multigpu.collectives.algorithm import NOTHING, Algorithm, Cost
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from multigpu.collectives.transport import Transport
+
+
+def reduce_scatter(parts: Sequence[Tensor], transport: Transport, members: Sequence[int]) -> int:
+    """Sum over the ring of `members`, one part each: returns which part this process then holds the sum of.
+
+    Args:
+        parts: as many as members, the first the longest; the others are left with sums of some members only.
+    """
+    size, me = len(members), members.index(transport.rank)
+    after, before = members[(me + 1) % size], members[me - 1]
+    room = parts[0].new_empty(parts[0].numel() if size > 1 else 0)
+    for step in range(size - 1):
+        passed, own = parts[(me - step) % size], parts[(me - step - 1) % size]
+        received = room[: own.numel()]
+        transport.exchange([(after, passed)], [(before, received)])
+        own.add_(received)
+    return (me + 1) % size
+
+
+def all_gather(parts: Sequence[Tensor], transport: Transport, members: Sequence[int]) -> None:
+    """Pass every part on along the ring, from the member that `reduce_scatter` left it with."""
+    size, me = len(members), members.index(transport.rank)
+    after, before = members[(me + 1) % size], members[me - 1]
+    for step in range(size - 1):
+        transport.exchange([(after, parts[(me + 1 - step) % size])], [(before, parts[(me - step) % size])])
+
+
+def ring(tensor: Tensor, transport: Transport, members: Sequence[int]) -> None:
+    """Sum `tensor` (flat) over `members`, in place."""
+    parts = tensor.tensor_split(len(members))
+    reduce_scatter(parts, transport, members)
+    all_gather(parts, transport, members)
+
+
+def all_reduce(tensor: Tensor, transport: Transport) -> None:
+    """Sum `tensor` (flat) over all processes, in place."""
+    ring(tensor, transport, range(transport.size))
+
+
+def cost(elements: int, item_bytes: int, size: int) -> Cost:
+    """See the module: N = elements x item_bytes."""
+    n = elements * item_bytes
+    way = 2 * n * (size - 1) / size
+    return Cost(2 * (size - 1), way, way, 2 * way, 2 * n * (size - 1)) if size > 1 else NOTHING
+
+
+ALGORITHM = Algorithm(
+    name="ring",
+    title="Ring",
+    source="document 002; Patarasuk and Yuan, Bandwidth optimal all-reduce algorithms (2009)",
+    summary="reduce-scatter, then all-gather, between neighbours on a ring",
+    formula="busiest link 2N(P-1)/P",
+    run=all_reduce,
+    cost=cost,
+)

@@ -1,0 +1,51 @@
+"""2-D torus: processes form a grid of r rows and c columns; reduce-scatter along rows, all-reduce along columns, all-gather along rows.
+
+The grid is the most nearly square one with c >= r (4: 2 x 2, 6: 2 x 3, 8: 2 x 4). A prime P is one row: a ring.
+
+For N bytes and P = r c: 2(c-1) + 2(r-1) latency terms, against a ring's 2(P-1). A link in a row carries 2N(c-1)/c, one in a
+column 2N(r-1)/P. A process sends 2N(P-1)/P, as on a ring; 2N(P-1) in all. Each part's sum is made by one process and copied.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from multigpu.collectives.algorithm import NOTHING, Algorithm, Cost, grid_of
+from multigpu.collectives.algorithms.ring import all_gather, reduce_scatter, ring
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from multigpu.collectives.transport import Transport
+
+
+def all_reduce(tensor: Tensor, transport: Transport) -> None:
+    """Sum `tensor` (flat) over all processes, in place."""
+    _, columns = grid_of(transport.size)
+    row, column = divmod(transport.rank, columns)
+    along_row = range(row * columns, (row + 1) * columns)
+    parts = tensor.tensor_split(columns)
+    held = reduce_scatter(parts, transport, along_row)
+    ring(parts[held], transport, range(column, transport.size, columns))
+    all_gather(parts, transport, along_row)
+
+
+def cost(elements: int, item_bytes: int, size: int) -> Cost:
+    """See the module: N = elements x item_bytes."""
+    if size == 1:
+        return NOTHING
+    n, (rows, columns) = elements * item_bytes, grid_of(size)
+    in_row, in_column = 2 * n * (columns - 1) / columns, 2 * n * (rows - 1) / size
+    way = in_row + in_column
+    return Cost(2 * (columns - 1) + 2 * (rows - 1), max(in_row, in_column), way, 2 * way, 2 * n * (size - 1))
+
+
+ALGORITHM = Algorithm(
+    name="torus",
+    title="2-D torus",
+    source="document 002; Mikami et al., Massively distributed SGD (2018)",
+    summary="reduce-scatter along rows, all-reduce along columns, all-gather along rows",
+    formula="2(c-1) + 2(r-1) latency terms, 2N(P-1)/P sent by each",
+    run=all_reduce,
+    cost=cost,
+)

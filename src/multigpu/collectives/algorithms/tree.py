@@ -1,0 +1,66 @@
+"""Tree: the whole tensor is reduced up a binomial tree to process 0 and broadcast down it again.
+
+For N bytes and P processes: 2 ceil(log2 P) latency terms, the fewest of all that send each tensor whole; a link carries N; the root
+receives N ceil(log2 P) and sends as much; 2N(P-1) in all. The sum is made once, at the root, and copied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from multigpu.collectives.algorithm import NOTHING, Algorithm, Cost, log2_up
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from multigpu.collectives.transport import Transport
+
+
+def reduce_to_first(tensor: Tensor, transport: Transport, members: Sequence[int]) -> None:
+    """Sum over `members` at the first of them; the others are left with sums of their branch."""
+    me, distance = members.index(transport.rank), 1
+    room = tensor.new_empty(tensor.numel() if me % 2 == 0 and len(members) > 1 else 0)
+    while distance < len(members):
+        if me & distance:
+            transport.send(tensor, members[me - distance])
+            return
+        if me + distance < len(members):
+            transport.receive(room, members[me + distance])
+            tensor.add_(room)
+        distance *= 2
+
+
+def broadcast_from_first(tensor: Tensor, transport: Transport, members: Sequence[int]) -> None:
+    """The first member's tensor to all."""
+    me, distance = members.index(transport.rank), 1 << log2_up(len(members))
+    while distance > 1:
+        branch, distance = distance, distance // 2
+        if me % branch == distance:
+            transport.receive(tensor, members[me - distance])
+        elif me % branch == 0 and me + distance < len(members):
+            transport.send(tensor, members[me + distance])
+
+
+def all_reduce(tensor: Tensor, transport: Transport) -> None:
+    """Sum `tensor` (flat) over all processes, in place."""
+    members = range(transport.size)
+    reduce_to_first(tensor, transport, members)
+    broadcast_from_first(tensor, transport, members)
+
+
+def cost(elements: int, item_bytes: int, size: int) -> Cost:
+    """See the module: N = elements x item_bytes."""
+    n, depth = elements * item_bytes, log2_up(size)
+    return Cost(2 * depth, n, n * depth, 2 * n * depth, 2 * n * (size - 1)) if size > 1 else NOTHING
+
+
+ALGORITHM = Algorithm(
+    name="tree",
+    title="Binomial tree",
+    source="Thakur, Rabenseifner and Gropp, Optimization of collective communication operations in MPICH (2005)",
+    summary="reduced up a tree to process 0 and broadcast down it",
+    formula="2 ceil(log2 P) latency terms, N on a link",
+    run=all_reduce,
+    cost=cost,
+)

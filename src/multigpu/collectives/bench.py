@@ -1,0 +1,238 @@
+"""One CollectiveRun on one process: its tensor, its call, its clock and its check. Needs the default group."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from multigpu.collectives import algorithms, find_algorithm
+from multigpu.collectives.algorithm import counted_cost
+from multigpu.collectives.distributed import DistributedTransport
+from multigpu.collectives.run import CollectiveRun
+from multigpu.engines.errors import Unsupported
+from multigpu.measure.launch import SAFE
+
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+
+PERIOD = 13
+"""Values are whole numbers from 1 to 13: with 16 processes sums stay below 256, where every type here is exact, fp16 and bf16 too."""
+
+LEAD_CYCLES = 2_000_000
+"""About a millisecond for which a GPU spins before a captured sample starts, while the host enqueues it."""
+
+
+def values(rank: int, elements: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """What `rank` brings: whole numbers that differ between neighbours and between ranks."""
+    period = (torch.arange(PERIOD) + 5 * rank) % PERIOD + 1
+    return period.to(device=device, dtype=dtype).repeat(-(-elements // PERIOD))[:elements]
+
+
+def expected_sum(size: int, elements: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """The exact sum over all ranks."""
+    period = torch.stack([values(rank, PERIOD, torch.float64, torch.device("cpu")) for rank in range(size)]).sum(0)
+    return period.to(device=device, dtype=dtype).repeat(-(-elements // PERIOD))[:elements]
+
+
+class SymmetricMemory:
+    """One symmetric buffer of a process, taken once and cut to every message: torch's two-shot works in it alone.
+
+    Multicast stays off: only plain peer-to-peer loads and stores over NVLink are used.
+    """
+
+    def __init__(self) -> None:
+        self.buffer: Tensor | None = None
+
+    def take(self, elements: int, dtype: torch.dtype, device: torch.device, most_bytes: int) -> Tensor:
+        """A tensor in the buffer; the first call makes it with room for `most_bytes` and must come from all ranks.
+
+        Raises:
+            Unsupported: multicast is not switched off, or this build or machine has no symmetric memory.
+        """
+        on = [name for name, value in SAFE.items() if os.environ.get(name) != value]
+        if on:
+            raise Unsupported(f"symmetric memory is used with NVLink multicast off only: set {', '.join(on)} as the launcher does")
+        if self.buffer is None:
+            try:
+                import torch.distributed._symmetric_memory as symmetric
+
+                buffer = symmetric.empty(most_bytes, dtype=torch.uint8, device=device)
+                symmetric.rendezvous(buffer, dist.group.WORLD.group_name)  # type: ignore[union-attr]
+            except (ImportError, AttributeError, RuntimeError) as error:
+                raise Unsupported(f"no symmetric memory here: {' '.join(str(error).split())[:200]}") from None
+            self.buffer = buffer
+        return self.buffer[: elements * dtype.itemsize].view(dtype)
+
+
+class Bench:
+    """A Run made ready on this rank.
+
+    Args:
+        symmetric: of this process; most_bytes: its size when it is first needed.
+    """
+
+    def __init__(self, run: CollectiveRun, symmetric: SymmetricMemory, most_bytes: int) -> None:
+        self.run, self.rank, self.size = run, dist.get_rank(), dist.get_world_size()
+        self.cuda = run.device_type == "cuda"
+        self.device = torch.device("cuda", self.rank) if self.cuda else torch.device("cpu")
+        dtype = DTYPES[run.dtype]
+        self.source = values(self.rank, run.elements, dtype, self.device)
+        self.tensor = (
+            symmetric.take(run.elements, dtype, self.device, most_bytes) if run.method == "two_shot" else torch.empty_like(self.source)
+        )
+        self.expected = expected_sum(self.size, run.elements, dtype, self.device)
+        self.one = torch.zeros(1, device=self.device)
+        self.transport = DistributedTransport()
+        self.call = self._call()
+        self.once: Callable[[], Any] = self.call
+        self.sample: Callable[[], Any] = self._repeated
+        self._refill()
+        for _ in range(run.warmup_calls):  # also opens every link, which a capture may not do
+            self.call()
+        self.synchronise()
+        self.transport.sent_bytes.clear()
+        if run.execution == "captured":
+            self.once, self.sample = self._captured(self.call), self._captured(self._repeated)
+            self.transport.sent_bytes.clear()
+
+    def _call(self) -> Callable[[], Any]:
+        """One all-reduce of the tensor, in place."""
+        method, tensor = self.run.method, self.tensor
+        if method in ("nccl", "gloo"):
+            return lambda: dist.all_reduce(tensor)
+        if method == "two_shot":
+            name = dist.group.WORLD.group_name  # type: ignore[union-attr]
+            return lambda: torch.ops.symm_mem.two_shot_all_reduce_(tensor, "sum", name)
+        algorithm, transport = find_algorithm(method), self.transport
+        return lambda: algorithm.all_reduce(tensor, transport)
+
+    def _repeated(self) -> None:
+        for _ in range(self.run.calls):
+            self.call()
+
+    def _captured(self, work: Callable[[], Any]) -> Callable[[], Any]:
+        """The work as one CUDA graph. Thread-local: the library's own watchdog may query its events meanwhile."""
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+            work()
+        return graph.replay
+
+    def close(self) -> None:
+        """Let go of tensors and graphs now: the object refers to itself and would otherwise hold them until a collection."""
+        self.__dict__.clear()
+
+    def synchronise(self) -> None:
+        """Wait until the device has done all that was asked of it."""
+        if self.cuda:
+            torch.cuda.synchronize(self.device)
+
+    def _refill(self) -> None:
+        self.tensor.copy_(self.source)
+
+    def _meet(self) -> None:
+        """All ranks' devices, or processes, reach this point together."""
+        dist.all_reduce(self.one)
+
+    def check(self) -> tuple[float, bool]:
+        """One call on fresh values: the largest error on this rank, and whether every element is exact."""
+        self._refill()
+        self.synchronise()
+        self._meet()  # two-shot writes into its peers' memory: nobody may still be filling it
+        self.once()
+        self.synchronise()
+        error = float((self.tensor.double() - self.expected.double()).abs().max()) if self.run.bytes < 2**28 else self._large_error()
+        return error, torch.equal(self.tensor, self.expected)
+
+    def _large_error(self) -> float:
+        """The same a part at a time: eight bytes an element would not always fit."""
+        pairs = zip(self.tensor.split(2**24), self.expected.split(2**24), strict=True)
+        return max(float((a.double() - b.double()).abs().max()) for a, b in pairs)
+
+    def counted(self) -> dict[str, Any]:
+        """Bytes that this rank sent in one call, by target (written-out algorithms only)."""
+        self.transport.sent_bytes.clear()
+        self._refill()
+        self.call()
+        self.synchronise()
+        return {str(target): count for (_, target), count in self.transport.sent_bytes.items()}
+
+    def time_sample(self) -> float:
+        """Seconds that this rank takes for one sample of calls, all ranks having started together.
+
+        On a GPU by events on its stream, after a meeting on that stream; a captured sample also waits until the host has enqueued
+        all of it, so that it holds no launch. On CPUs by the host's clock, after a barrier.
+        """
+        self._refill()
+        self.synchronise()
+        if not self.cuda:
+            dist.barrier()
+            began = time.perf_counter()
+            self.sample()
+            return time.perf_counter() - began
+        first, last = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        if self.run.execution == "captured":
+            torch.cuda._sleep(LEAD_CYCLES)
+        self._meet()
+        first.record()
+        self.sample()
+        last.record()
+        self.synchronise()
+        return first.elapsed_time(last) / 1000
+
+    def last_sample_fault(self) -> str | None:
+        """Whether the last sample made all its calls: each multiplies the sum by P. None where the wire cannot hold such numbers."""
+        wire = algorithms()[self.run.method].wire if self.run.method in algorithms() else None
+        growth = float(self.size) ** (self.run.calls - 1)
+        if wire == "fp16" and 16 * self.size * growth * self.size > 65504:
+            return None
+        rounding = 2.0**-8 if "bf16" in (wire, self.run.dtype) else 2.0**-11 if wire else 2.0**-24
+        head = slice(0, 2**20)
+        wanted = self.expected[head].double() * growth
+        error = float(((self.tensor[head].double() - wanted) / wanted).abs().max())
+        allowed = min(0.4, (self.run.calls + 1) * self.size * rounding)  # a call that was left out halves them at least
+        return None if error <= allowed else f"after {self.run.calls} calls values are off by {error:.2g} of themselves"
+
+
+def measure_here(run: CollectiveRun, symmetric: SymmetricMemory, most_bytes: int) -> dict[str, Any]:
+    """This rank's part of one Run's measurement.
+
+    Raises:
+        ArithmeticError: the sum is wrong.
+    """
+    bench = Bench(run, symmetric, most_bytes)
+    try:
+        error, exact = bench.check()
+        counted = bench.counted() if run.method in algorithms() else None
+        times = [bench.time_sample() for _ in range(run.samples)]
+        fault = bench.last_sample_fault()
+        again, exact_again = bench.check()
+        if fault or not (exact and exact_again):
+            raise ArithmeticError(f"the sum is wrong: {fault or f'an element is off by {max(error, again):g}'}")
+        return {"times": times, "counted": counted}
+    finally:
+        bench.close()
+
+
+def joined(run: CollectiveRun, parts: list[dict[str, Any]], total_s: float) -> dict[str, Any]:
+    """All ranks' parts as the fields of a CollectiveMeasurement."""
+    samples = [max(part["times"][index] for part in parts) / run.calls for index in range(run.samples)]
+    found: dict[str, Any] = {
+        "time_s": [float(f"{seconds:.6g}") for seconds in samples],
+        "total_s": round(total_s, 3),
+        "flags": [],
+    }
+    if run.method in algorithms():
+        links = Counter({(rank, int(target)): count for rank, part in enumerate(parts) for target, count in part["counted"].items()})
+        predicted = find_algorithm(run.method).cost(run.elements, run.bytes // run.elements, run.devices)
+        found["predicted"] = asdict(predicted)
+        found["counted"] = asdict(counted_cost(links, predicted.latency_terms))  # messages' order is not observed here
+        if found["counted"]["total_bytes"] != predicted.total_bytes:
+            found["flags"].append(f"{found['counted']['total_bytes']:.0f} bytes were sent and {predicted.total_bytes:.0f} predicted")
+    return found

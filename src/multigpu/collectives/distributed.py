@@ -1,0 +1,33 @@
+"""Messages through torch.distributed: gloo between CPU processes, NCCL between GPUs."""
+
+from __future__ import annotations
+
+import time
+
+import torch.distributed as dist
+
+from multigpu.collectives.transport import Messages, Transport
+
+
+class DistributedTransport(Transport):
+    """This process's end of the default group, which must exist.
+
+    All messages of an exchange are posted as one batch: NCCL then runs them as one kernel, in which they cannot block each other.
+    With NCCL every process of the group must have taken part in one collective before (the library's rule for batches).
+
+    Args:
+        group: how many neighbouring ranks share a host (see `Transport`).
+        delay_s: slept before every exchange, in which a distant host's latency can be stood in for.
+    """
+
+    def __init__(self, group: int | None = None, delay_s: float = 0.0) -> None:
+        super().__init__(dist.get_rank(), dist.get_world_size(), group)
+        self.delay_s = delay_s
+
+    def _exchange(self, sends: Messages, receives: Messages) -> None:
+        if self.delay_s:
+            time.sleep(self.delay_s)
+        operations = [dist.P2POp(dist.isend, tensor, peer) for peer, tensor in sends]
+        operations += [dist.P2POp(dist.irecv, tensor, peer) for peer, tensor in receives]
+        for work in dist.batch_isend_irecv(operations):
+            work.wait()

@@ -1,0 +1,144 @@
+"""A CollectiveRecord: all that one CollectiveRun measured; written once, never edited.
+
+These Records lie in `data/collectives/<machine>/`, outside `data/runs/`, where every file is taken for the Record of a Run.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import median
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from multigpu.collectives.algorithm import Cost
+from multigpu.collectives.run import CollectiveRun
+from multigpu.measure.machine import Machine
+from multigpu.record import RecordStore, Status, write_once
+
+SCHEMA_VERSION = 1
+
+COLLECTIVE_TIMING_VERSION = 1
+"""Enters every key. Raise it whenever what a figure means changes, so that old and new never share a table."""
+
+
+def bus_factor(devices: int) -> float:
+    """2(P-1)/P: bus bandwidth over algorithm bandwidth of an all-reduce (nccl-tests, PERFORMANCE.md).
+
+    Of N bytes every process must send 2N(P-1)/P at least, so bus bandwidth is what its link carries one way if no byte is wasted.
+    """
+    return 2 * (devices - 1) / devices
+
+
+class CollectiveMeasurement(BaseModel):
+    """What the clocks and counters said. It exists only where every process held the exact sum before and after the samples.
+
+    time_s: seconds a call, of each sample: the slowest process's time for all calls of the sample, over their number.
+    counted, predicted: of one call, of algorithms written out here (None of a library's).
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    time_s: list[float]
+    counted: Cost | None = None
+    predicted: Cost | None = None
+    total_s: float
+    flags: list[str] = []
+
+
+class CollectiveRecord(BaseModel):
+    """One measured CollectiveRun, or the reason why there is no measurement."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    schema_version: int = SCHEMA_VERSION
+    key: str
+    attempt: int = 0
+    run: CollectiveRun
+    repeat: int
+    status: Status
+    reason: str = ""
+    machine: Machine
+    versions: dict[str, str]
+    timing_version: int
+    launch_id: str
+    measured_at: str
+    commit: str
+    clean_tree: bool
+    measurement: CollectiveMeasurement | None = None
+
+    @property
+    def time_s(self) -> float | None:
+        """The median sample, in seconds a call."""
+        return median(self.measurement.time_s) if self.measurement else None
+
+    @property
+    def algorithm_bandwidth(self) -> float | None:
+        """N / t in bytes/s."""
+        return self.run.bytes / self.time_s if self.time_s else None
+
+    @property
+    def bus_bandwidth(self) -> float | None:
+        """2(P-1)/P N / t in bytes/s."""
+        return bus_factor(self.run.devices) * self.algorithm_bandwidth if self.algorithm_bandwidth else None
+
+
+def collective_key(run: CollectiveRun, repeat: int, machine: str, framework_version: str) -> str:
+    """The name of a measurement: what has a Record under this key is not measured again."""
+    text = "|".join(["all_reduce", run.digest, str(repeat), machine, framework_version, str(COLLECTIVE_TIMING_VERSION)])
+    return hashlib.sha256(text.encode()).hexdigest()[:20]
+
+
+class CollectiveStore:
+    """CollectiveRecords as `<root>/<machine>/<key>.<attempt>.json.gz`, one file each.
+
+    Raises:
+        ValueError: the folder cannot be written, or a file in it is no CollectiveRecord; the sentence names the path.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.files = RecordStore(root)
+
+    def attempts(self, machine: str, key: str) -> list[Path]:
+        """The files under this key, the oldest first."""
+        return sorted((self.root / machine).glob(f"{key}.*.json.gz"), key=lambda p: int(p.name.split(".")[1]))
+
+    def find(self, machine: str, key: str) -> CollectiveRecord | None:
+        """The latest attempt under this key, or None."""
+        attempts = self.attempts(machine, key)
+        return read_collective_record(attempts[-1]) if attempts else None
+
+    def check_writable(self) -> None:
+        """Fail now rather than after measuring."""
+        self.files.check_writable()
+
+    def write(self, record: CollectiveRecord) -> Path:
+        """Write `record` atomically: readers see the whole file or none.
+
+        Raises:
+            FileExistsError: this attempt is written already (Records are never edited).
+        """
+        path = self.files.path(record.machine.name, record.key, record.attempt)
+        write_once(path, record)
+        return path
+
+    def __iter__(self) -> Iterator[CollectiveRecord]:
+        """Every Record, the latest attempt of each key only, in order of path."""
+        keys = {(path.parent.name, path.name.split(".")[0]) for path in self.root.glob("*/[!.]*.json.gz")}
+        for machine, key in sorted(keys):
+            yield read_collective_record(self.attempts(machine, key)[-1])
+
+
+def read_collective_record(path: Path) -> CollectiveRecord:
+    """The CollectiveRecord in `path`.
+
+    Raises:
+        ValueError: the file is none; the sentence names it.
+    """
+    try:
+        return CollectiveRecord.model_validate_json(gzip.decompress(path.read_bytes()))
+    except (OSError, EOFError, ValidationError) as error:
+        raise ValueError(f"{path} is not a CollectiveRecord of this version: {str(error).splitlines()[0]}") from None

@@ -1,0 +1,178 @@
+"""A CollectiveRun: one all-reduce to be timed, frozen and validated when it is built; and which are worth timing first."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Sequence
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from multigpu.collectives import algorithms
+
+DeviceType = Literal["cuda", "cpu"]
+
+ITEM_BYTES = {"fp32": 4, "bf16": 2}
+LIBRARIES = ("nccl", "gloo", "two_shot")
+"""All-reduces that are not ours: NCCL's, gloo's, and torch's two-shot over symmetric memory (`symm_mem::two_shot_all_reduce_`)."""
+
+MOST_CALLS = 20
+"""Calls in a sample. Each multiplies the values by P, and 16^20 times 208 is still a number in fp32 and bf16."""
+
+MOST_DEVICES = 16
+
+
+class CollectiveRun(BaseModel):
+    """Method x message x processes x type x execution.
+
+    method: an algorithm written out here, by name, or a library's.
+    bytes: N, of the tensor on each process.
+    execution: captured: the calls of a sample are one CUDA graph, so that no time of the host enters.
+    warmup_calls are not timed. calls: back to back in one sample. samples: timed one after the other.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    method: str
+    bytes: int = Field(ge=1)
+    devices: int = Field(ge=2, le=MOST_DEVICES)
+    device_type: DeviceType = "cuda"
+    dtype: Literal["fp32", "bf16"] = "fp32"
+    execution: Literal["eager", "captured"] = "eager"
+    warmup_calls: int = Field(default=5, ge=1)
+    calls: int = Field(default=MOST_CALLS, ge=1, le=MOST_CALLS)
+    samples: int = Field(default=10, ge=1)
+
+    @model_validator(mode="after")
+    def _possible(self) -> CollectiveRun:
+        if self.method not in (*LIBRARIES, *algorithms()):
+            raise ValueError(f"unknown method {self.method!r}: choose one of {', '.join((*LIBRARIES, *algorithms()))}")
+        item = ITEM_BYTES[self.dtype]
+        if self.bytes % item:
+            raise ValueError(f"{self.bytes} bytes are no whole number of {self.dtype} elements: choose a multiple of {item}")
+        if self.method == "two_shot" and self.bytes % 4:
+            raise ValueError(f"method 'two_shot' moves at least 4 bytes at a time, not {self.bytes}: choose a multiple of 4")
+        if self.method in ("nccl", "two_shot") and self.device_type == "cpu":
+            raise ValueError(f"method {self.method!r} exists on GPUs only: choose 'gloo' or an algorithm on device_type 'cpu'")
+        if self.method == "gloo" and self.device_type == "cuda":
+            raise ValueError("method 'gloo' is measured on CPUs only: choose 'nccl' on device_type 'cuda'")
+        if self.execution == "captured" and self.device_type == "cpu":
+            raise ValueError("execution 'captured' exists on GPUs only: choose 'eager' on device_type 'cpu'")
+        return self
+
+    @property
+    def elements(self) -> int:
+        return self.bytes // ITEM_BYTES[self.dtype]
+
+    @property
+    def digest(self) -> str:
+        """A hash of every field that differs from its default (so that a field added later leaves older keys as they are)."""
+        return hashlib.sha256(self.model_dump_json(exclude_defaults=True).encode()).hexdigest()[:16]
+
+    def label(self) -> str:
+        """A short name for progress bars and messages."""
+        return f"{self.method} {size_text(self.bytes)} x{self.devices} {self.dtype} {self.execution}"
+
+
+def build_collective_run(**fields: object) -> CollectiveRun:
+    """A CollectiveRun, or one clear sentence.
+
+    Raises:
+        ValueError: a field is unknown, has a wrong type or a value that cannot work; the sentence names it.
+    """
+    try:
+        return CollectiveRun(**fields)  # type: ignore[arg-type]
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        message = first["msg"].removeprefix("Value error, ")
+        raise ValueError(f"{where} = {first['input']!r}: {message[0].lower() + message[1:]}" if where else message) from None
+
+
+def size_text(count: int) -> str:
+    """Bytes in binary units, without a fraction where there is none: "4 B", "64 KiB", "1 GiB"."""
+    for power, unit in ((30, "GiB"), (20, "MiB"), (10, "KiB")):
+        if count >= 2**power:
+            return f"{count / 2**power:g} {unit}"
+    return f"{count} B"
+
+
+def parse_size(text: str) -> int:
+    """Bytes from "4", "64K", "64KiB", "1G" (binary units).
+
+    Raises:
+        ValueError: the text is none of these.
+    """
+    plain = text.strip().upper().removesuffix("B").removesuffix("I").strip()
+    power = {"K": 10, "M": 20, "G": 30}.get(plain[-1:], 0)
+    number = plain[:-1].strip() if power else plain
+    if not number.isdigit() or not int(number):
+        raise ValueError(f"{text!r} is no size: use bytes with K, M or G, such as 4,64K,1M,1G")
+    return int(number) << power
+
+
+DEFAULT_SIZES = {"cuda": tuple(4**k for k in range(1, 16)), "cpu": tuple(4**k for k in range(1, 13))}
+"""Powers of 4: 4 B to 1 GiB, on CPUs to 16 MiB."""
+
+QUOTED = (2**30, 2**20, 2**16, 2**22)
+"""Sizes whose figures the study quotes: they come first."""
+
+
+def sizes_in_order(sizes: Sequence[int]) -> list[int]:
+    """Each size once, the most informative first: those quoted, the ends, then always the middle of the widest gap (in powers)."""
+    left = sorted(set(sizes))
+    chosen = [size for size in QUOTED if size in left]
+    chosen += [size for size in dict.fromkeys((left[0], left[-1])) if size not in chosen] if left else []
+    while rest := [size for size in left if size not in chosen]:
+        chosen.append(max(rest, key=lambda size: min(abs(math.log2(size / known)) for known in chosen)))
+    return chosen
+
+
+def methods_for(device_type: DeviceType) -> list[str]:
+    """Every method that exists there: libraries first, then those that the documents compare, then the others."""
+    libraries = ["nccl", "two_shot"] if device_type == "cuda" else ["gloo"]
+    compared = ["ring", "central_server"]
+    return [*libraries, *compared, *(name for name in algorithms() if name not in compared)]
+
+
+def repetition(size: int, device_type: DeviceType) -> dict[str, int]:
+    """Warm-up calls, calls a sample and samples for a message of this size: small ones are noisy, large ones take long."""
+    if device_type == "cuda":
+        calls = 20 if size <= 2**20 else 10 if size <= 2**25 else 4
+        return {"warmup_calls": 5 if size <= 2**25 else 2, "calls": calls, "samples": 10}
+    calls = 20 if size <= 2**16 else 5 if size <= 2**20 else 2
+    return {"warmup_calls": 3 if size <= 2**20 else 1, "calls": calls, "samples": 5}
+
+
+def runs_in_order(
+    devices: int,
+    device_type: DeviceType,
+    sizes: Sequence[int] = (),
+    methods: Sequence[str] = (),
+    executions: Sequence[str] = (),
+    dtype: str = "fp32",
+) -> list[CollectiveRun]:
+    """The Runs of one number of devices, the most informative first: by size, then form of execution, then method.
+
+    Empty arguments mean all.
+
+    Raises:
+        ValueError: a Run that cannot work was asked for.
+    """
+    found = []
+    for size in sizes_in_order(sizes or DEFAULT_SIZES[device_type]):
+        for execution in executions or (("captured", "eager") if device_type == "cuda" else ("eager",)):
+            for method in methods or methods_for(device_type):
+                found.append(
+                    build_collective_run(
+                        method=method,
+                        bytes=size,
+                        devices=devices,
+                        device_type=device_type,
+                        dtype=dtype,
+                        execution=execution,
+                        **repetition(size, device_type),
+                    )
+                )
+    return found

@@ -1,0 +1,108 @@
+"""CollectiveRuns and their Records: what cannot work is refused, order tells most first, files are whole and kept apart."""
+
+from __future__ import annotations
+
+import pytest
+
+from multigpu.collectives import algorithms
+from multigpu.collectives.plan import Forecast
+from multigpu.collectives.record import CollectiveStore, bus_factor
+from multigpu.collectives.run import build_collective_run, methods_for, parse_size, runs_in_order, size_text, sizes_in_order
+from multigpu.record import RecordStore
+from tests.collectives.planted import make_record
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"method": "star"}, "unknown method 'star': choose one of nccl, gloo, two_shot, central_server"),
+        ({"bytes": 6}, "6 bytes are no whole number of fp32 elements: choose a multiple of 4"),
+        ({"devices": 1}, "devices = 1: input should be greater than or equal to 2"),
+        ({"devices": 17}, "devices = 17: input should be less than or equal to 16"),
+        ({"method": "nccl", "device_type": "cpu"}, "method 'nccl' exists on GPUs only"),
+        ({"method": "gloo"}, "method 'gloo' is measured on CPUs only"),
+        ({"execution": "captured", "device_type": "cpu"}, "execution 'captured' exists on GPUs only"),
+        ({"method": "two_shot", "dtype": "bf16", "bytes": 2}, "moves at least 4 bytes at a time, not 2"),
+        ({"calls": 21}, "calls = 21: input should be less than or equal to 20"),
+        ({"warm": 1}, "warm = 1: extra inputs are not permitted"),
+    ],
+)
+def test_what_cannot_work_is_refused_in_one_sentence(fields, sentence) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(ValueError, match=sentence.replace("(", r"\(")) as error:
+        build_collective_run(**({"method": "ring", "bytes": 1024, "devices": 2} | fields))
+    assert "\n" not in str(error.value)
+
+
+def test_sizes_in_words_and_back() -> None:
+    for text, count in (("4", 4), ("64K", 65536), ("64KiB", 65536), ("1g", 2**30), ("3MB", 3 * 2**20), ("7 B", 7)):
+        assert parse_size(text) == count
+    assert [size_text(n) for n in (4, 1024, 3 * 2**19, 2**30)] == ["4 B", "1 KiB", "1.5 MiB", "1 GiB"]
+    for text in ("", "K", "1.5M", "-4", "0", "four"):
+        with pytest.raises(ValueError, match="is no size"):
+            parse_size(text)
+
+
+def test_the_most_informative_sizes_come_first() -> None:
+    order = sizes_in_order([4**k for k in range(1, 16)])
+    assert order[:4] == [2**30, 2**20, 2**16, 2**22]  # quoted in the study
+    assert order[4] == 4  # the end
+    assert order[5] == 2**10 or order[5] == 2**8  # in the middle of the widest gap
+    assert sorted(order) == [4**k for k in range(1, 16)]
+    assert sizes_in_order([8]) == [8]
+
+
+def test_every_method_is_planned_and_libraries_first() -> None:
+    runs = runs_in_order(4, "cuda", sizes=[4, 2**20])
+    assert len(runs) == 2 * 2 * (2 + len(algorithms())) == len({run.digest for run in runs})
+    assert [(run.bytes, run.execution, run.method) for run in runs[:3]] == [
+        (2**20, "captured", "nccl"),
+        (2**20, "captured", "two_shot"),
+        (2**20, "captured", "ring"),
+    ]
+    assert {run.method for run in runs_in_order(2, "cpu")} == {"gloo", *algorithms()} == set(methods_for("cpu"))
+
+
+def test_a_record_survives_its_file_and_is_never_edited(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    store, record = CollectiveStore(tmp_path), make_record()
+    path = store.write(record)
+    assert list(store) == [record] == [store.find(record.machine.name, record.key)]
+    assert path.stat().st_size < 1200, "a sweep has hundreds"
+    with pytest.raises(FileExistsError):
+        store.write(record)
+    again = record.model_copy(update={"attempt": 1, "status": "failed", "measurement": None})
+    store.write(again)
+    assert list(store) == [again]
+    (path.parent / ".writing-x.json.gz").write_bytes(b"half")
+    assert list(store) == [again], "a file being written is none yet"
+    (path.parent / "bad.0.json.gz").write_bytes(b"no gzip")
+    with pytest.raises(ValueError, match=r"bad\.0\.json\.gz is not a CollectiveRecord of this version"):
+        list(store)
+
+
+def test_they_lie_where_no_run_is_looked_for() -> None:
+    from multigpu import paths
+
+    assert not paths.COLLECTIVES.is_relative_to(paths.RUNS)
+    assert [p for p in paths.RUNS.glob("*/*.json.gz") if p.is_relative_to(paths.COLLECTIVES)] == []
+    assert RecordStore(paths.COLLECTIVES.parent / "nothing").root != paths.COLLECTIVES
+
+
+def test_bandwidths_by_hand() -> None:
+    """1 GiB on 8 GPUs in 5 ms: 214.7 GB/s, times 2 x 7/8 is 375.8 GB/s (nccl-tests, PERFORMANCE.md)."""
+    record = make_record("nccl", 2**30, 8, time_s=0.005)
+    assert record.algorithm_bandwidth == pytest.approx(214.748e9, rel=1e-5)
+    assert record.bus_bandwidth == pytest.approx(375.809e9, rel=1e-5)
+    assert [bus_factor(p) for p in (2, 4, 8)] == [1.0, 1.5, 1.75]
+    assert make_record(status="failed").bus_bandwidth is None
+
+
+def test_how_long_a_run_will_take() -> None:
+    forecast = Forecast()
+    small, large = (make_record("ring", size).run for size in (2**10, 2**20))
+    assert forecast.seconds(large) == 0
+    forecast.note(small, 0.5)
+    assert forecast.seconds(large) == 0.5 and forecast.seconds(make_record("ring", 2**24).run) == 8.0
+    forecast.note(large, 2.0)
+    forecast.note(small, 9.0)  # a small one that was slow says nothing of large ones
+    assert forecast.seconds(small) == forecast.seconds(large) == 2.0
+    assert forecast.seconds(make_record("tree", 2**20).run) == 0
