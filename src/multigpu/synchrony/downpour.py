@@ -1,0 +1,278 @@
+"""Downpour SGD on a virtual clock: a sharded server, Adagrad in each shard, replicas that fetch and push on their own.
+
+Every replica computes batch after batch and never waits. Before every `fetch_every`-th batch it asks all shards for their
+parameters, after every `push_every`-th it sends each shard its part of the gradients added up since; both travel while it goes
+on computing. Shards know nothing of each other, so the vector a replica computes on may mix versions. Source: J. Dean et al.,
+"Large Scale Distributed Deep Networks" (NIPS 2012), section 4.1 and algorithm 1.1 of its appendix; 002 summarises it.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from threadpoolctl import threadpool_limits
+
+from multigpu.synchrony.experiment import Outage, check_outages
+from multigpu.synchrony.laws import Law, Seconds, StepTimes
+from multigpu.synchrony.problems import Problem, ProblemDescription
+from multigpu.synchrony.server import Point
+
+Count = Annotated[int, Field(ge=1)]
+
+
+class Downpour(BaseModel):
+    """An experiment.
+
+    law: of one batch; latency: of one message to or from one shard (None: none), drawn for each.
+    rule: of every shard: "adagrad" divides `rate` by the root of the squares added up so far, element by element; "sgd" does not.
+    local_rate: of a replica's own steps between two fetches (0: it computes on what it fetched).
+    outages: replicas that end, with the batch and the gradients not yet pushed, and return: they fetch everything, then start.
+    batches, time_s: the budget, over all replicas; what is reached first ends the run.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    replicas: Count
+    shards: Count
+    fetch_every: Count = 1
+    push_every: Count = 1
+    law: Law
+    latency: Law | None = None
+    problem: ProblemDescription
+    rule: Literal["adagrad", "sgd"] = "adagrad"
+    rate: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    local_rate: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+    outages: tuple[Outage, ...] = ()
+    batches: Count | None = None
+    time_s: Seconds | None = None
+    evaluations: Count = 50
+    seed: Annotated[int, Field(ge=0)] = 0
+
+    @model_validator(mode="after")
+    def _possible(self) -> Downpour:
+        if self.batches is None and self.time_s is None:
+            raise ValueError("an experiment needs a budget: give batches, time_s or both")
+        check_outages(self.outages, self.replicas)
+        return self
+
+
+@dataclass(frozen=True)
+class DownpourOutcome:
+    """What a run gave.
+
+    curve: `updates` counts pushes whose part every shard has applied on average (parts applied / shards), `gradients` batches in them.
+    batches: computed to the end; they were applied, are on their way (`travelling`), not yet pushed (`accrued`) or lost with their
+        replica.
+    shard_updates: [shards] at the end. staleness: by shard, parts by the shard's updates between the fetch that the oldest gradient
+    of the part was computed on and its application, its own not counted.
+    spread: batches by (most - least updates) of the shards' versions in the vector they were computed on.
+    """
+
+    experiment: Downpour
+    curve: tuple[Point, ...]
+    batches: int
+    applied: float
+    travelling: float
+    accrued: int
+    lost: int
+    shard_updates: tuple[int, ...]
+    staleness: tuple[dict[int, int], ...]
+    spread: dict[int, int]
+    parameters: np.ndarray
+    end_s: float
+    notes: tuple[str, ...] = ()
+
+
+def first_time_s(curve: Iterable[Point], error: float) -> float | None:
+    """When the curve first has at most this error; None if it never has."""
+    return next((point.time_s for point in curve if point.error is not None and point.error <= error), None)
+
+
+def simulate_downpour(experiment: Downpour, problem: Problem | None = None) -> DownpourOutcome:
+    """Run `experiment`; the same experiment gives the same bits. `problem`: the built one, to save building it again.
+
+    With fetch and push every batch, no latency, "sgd" and no local steps it is async. The shards take no time.
+    """
+    with threadpool_limits(1), np.errstate(over="ignore", invalid="ignore"):
+        return _Simulation(experiment, problem or experiment.problem.build()).run()
+
+
+@dataclass
+class _Replica:
+    parameters: np.ndarray
+    versions: list[int]  # by shard, of its part of the parameters
+    accrued: np.ndarray
+    oldest: list[int]  # by shard, the version under the first gradient accrued
+    count: int = 0  # gradients accrued
+    batch: int = 0  # the next one's number
+    life: int = 0  # messages and batches of an earlier life are void
+    missing: set[int] = field(default_factory=set)  # shards to hear from before it can start
+    gradient: np.ndarray | None = None
+
+
+# at one instant messages go first, so that a push without latency is in the fetch that follows it
+LEAVE, JOIN, PUSH, READ, LAND, BEGIN, DONE = range(7)
+
+
+class _Simulation:
+    def __init__(self, experiment: Downpour, problem: Problem) -> None:
+        self.experiment, self.problem = experiment, problem
+        if experiment.shards > problem.size:
+            raise ValueError(f"{problem.size} parameters cannot be split into {experiment.shards} shards")
+        self.parameters = problem.initial(experiment.seed)
+        bounds = [problem.size * shard // experiment.shards for shard in range(experiment.shards + 1)]
+        self.parts = [slice(*pair) for pair in pairwise(bounds)]
+        self.squares = np.zeros(problem.size)
+        self.updates = [0] * experiment.shards
+        self.staleness: list[Counter[int]] = [Counter() for _ in self.parts]
+        self.spread: Counter[int] = Counter()
+        self.times = [StepTimes(experiment.law, experiment.seed, replica) for replica in range(experiment.replicas)]
+        # 4: a stream of its own beside the workers' times
+        self.latencies = np.random.default_rng((experiment.seed, 4, 0))
+        self.replicas = [
+            _Replica(self.parameters.copy(), list(self.updates), np.zeros(problem.size), list(self.updates)) for _ in self.times
+        ]
+        self.heap: list[tuple[float, int, int, int, int, Any]] = []  # time, kind, number, replica, life, what travels
+        self.number = self.computed = self.lost = 0
+        self.applied_parts = self.travelling_parts = 0  # gradients x shards
+        self.points: list[tuple[float, int, int, np.ndarray]] = []
+
+    def run(self) -> DownpourOutcome:
+        e = self.experiment
+        for outage in e.outages:
+            self._plan(outage.at_s, LEAVE, outage.worker)
+            if outage.until_s is not None:
+                self._plan(outage.until_s, JOIN, outage.worker)
+        for number in range(e.replicas):
+            self._plan(0.0, BEGIN, number)
+        handlers = (self._leave, self._join, self._push, self._read, self._land, self._begin, self._done)
+        now_s, notes = 0.0, []
+        self._look(now_s)
+        while e.batches is None or self.computed < e.batches:
+            if not self.heap:
+                notes.append("no replica is left: the shards keep what they have")
+                break
+            time_s, kind, _, number, life, load = heapq.heappop(self.heap)
+            if e.time_s is not None and time_s > e.time_s:
+                now_s = e.time_s
+                break
+            now_s = time_s
+            # a push that is on its way outlives its replica; everything else of an earlier life is void
+            if kind in (LEAVE, JOIN, PUSH) or life == self.replicas[number].life:
+                handlers[kind](number, load, now_s)
+            self._look(now_s)
+        self._look(now_s, last=True)
+        shards = e.shards
+        return DownpourOutcome(
+            experiment=e,
+            curve=tuple(Point(t, u, g, self.problem.loss(w), self.problem.error(w)) for t, u, g, w in self.points),
+            batches=self.computed,
+            applied=self.applied_parts / shards,
+            travelling=self.travelling_parts / shards,
+            accrued=sum(replica.count for replica in self.replicas),
+            lost=self.lost,
+            shard_updates=tuple(self.updates),
+            staleness=tuple(dict(sorted(counter.items())) for counter in self.staleness),
+            spread=dict(sorted(self.spread.items())),
+            parameters=self.parameters,
+            end_s=now_s,
+            notes=tuple(notes),
+        )
+
+    def _plan(self, time_s: float, kind: int, number: int, load: Any = None) -> None:
+        self.number += 1
+        heapq.heappush(self.heap, (time_s, kind, self.number, number, self.replicas[number].life, load))
+
+    def _latency_s(self) -> float:
+        return float(self.experiment.latency.sample(self.latencies, 1)[0]) if self.experiment.latency else 0.0
+
+    def _look(self, now_s: float, last: bool = False) -> None:
+        """A point of the curve, where the next part of the budget is spent."""
+        e = self.experiment
+        spent = max(self.computed / (e.batches or math.inf), now_s / (e.time_s or math.inf))
+        if last or spent >= len(self.points) / e.evaluations - 1e-9:
+            updates, gradients = sum(self.updates) // e.shards, self.applied_parts // e.shards
+            if last and self.points and self.points[-1][0] == now_s:
+                self.points.pop()
+            self.points.append((now_s, updates, gradients, self.parameters.copy()))
+
+    def _begin(self, number: int, _: Any, now_s: float) -> None:
+        replica, e = self.replicas[number], self.experiment
+        replica.gradient = self.problem.gradient(replica.parameters, number, replica.batch)
+        if replica.count == 0:
+            replica.oldest = list(replica.versions)
+        self.spread[max(replica.versions) - min(replica.versions)] += 1
+        self._plan(now_s + self.times[number].time_s(replica.batch), DONE, number)
+        replica.batch += 1
+        if e.local_rate:
+            replica.parameters = replica.parameters - e.local_rate * replica.gradient
+
+    def _done(self, number: int, _: Any, now_s: float) -> None:
+        replica, e = self.replicas[number], self.experiment
+        assert replica.gradient is not None
+        replica.accrued += replica.gradient
+        replica.count += 1
+        self.computed += 1
+        if replica.batch % e.push_every == 0:
+            for shard, part in enumerate(self.parts):
+                load = (shard, replica.accrued[part].copy(), replica.oldest[shard], replica.count)
+                self.travelling_parts += replica.count
+                self._plan(now_s + self._latency_s(), PUSH, number, load)
+            replica.accrued[:] = 0
+            replica.count = 0
+        if replica.batch % e.fetch_every == 0:
+            self._fetch(number, now_s)
+        self._plan(now_s, BEGIN, number)
+
+    def _fetch(self, number: int, now_s: float) -> None:
+        for shard in range(self.experiment.shards):
+            self._plan(now_s + self._latency_s(), READ, number, shard)
+
+    def _push(self, _: int, load: Any, now_s: float) -> None:
+        shard, gradient, version, count = load
+        part = self.parts[shard]
+        if self.experiment.rule == "adagrad":
+            self.squares[part] += gradient**2
+            root = np.sqrt(self.squares[part])
+            # an element that never had a gradient has none now
+            gradient = np.divide(gradient, root, out=np.zeros_like(gradient), where=root > 0)
+        self.parameters[part] -= self.experiment.rate * gradient
+        self.staleness[shard][self.updates[shard] - version] += 1
+        self.updates[shard] += 1
+        self.travelling_parts -= count
+        self.applied_parts += count
+
+    def _read(self, number: int, shard: int, now_s: float) -> None:
+        load = (shard, self.parameters[self.parts[shard]].copy(), self.updates[shard])
+        self._plan(now_s + self._latency_s(), LAND, number, load)
+
+    def _land(self, number: int, load: Any, now_s: float) -> None:
+        shard, values, version = load
+        replica = self.replicas[number]
+        if version >= replica.versions[shard]:  # messages may overtake each other
+            replica.parameters[self.parts[shard]] = values
+            replica.versions[shard] = version
+        if replica.missing:
+            replica.missing.discard(shard)
+            if not replica.missing:
+                self._plan(now_s, BEGIN, number)
+
+    def _leave(self, number: int, _: Any, now_s: float) -> None:
+        replica = self.replicas[number]
+        replica.life += 1
+        self.lost += replica.count
+        replica.accrued[:] = 0
+        replica.count = 0
+
+    def _join(self, number: int, _: Any, now_s: float) -> None:
+        replica = self.replicas[number]
+        replica.missing = set(range(self.experiment.shards))
+        self._fetch(number, now_s)

@@ -1,0 +1,124 @@
+"""An experiment: one protocol under one law of step times, on one problem, for a budget; frozen and validated when it is built."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from multigpu.synchrony.laws import Law, Seconds
+from multigpu.synchrony.problems import Problem, ProblemDescription
+from multigpu.synchrony.protocol import ProtocolName, check_gradients
+from multigpu.synchrony.rates import RateRule
+
+Clock = Literal["virtual", "real"]
+
+
+class Outage(BaseModel):
+    """A worker that ends at `at_s` with its batch, and is there again at `until_s` (None: never)."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    worker: Annotated[int, Field(ge=0)]
+    at_s: Annotated[float, Field(ge=0)]
+    until_s: Seconds | None = None
+
+
+def check_outages(outages: tuple[Outage, ...], workers: int) -> None:
+    """Refuse workers that do not exist, return before they leave or leave while away (ValueError, one sentence)."""
+    free_s: dict[int, float] = {}
+    for outage in sorted(outages, key=lambda outage: outage.at_s):
+        if outage.worker >= workers:
+            raise ValueError(f"there is no worker {outage.worker} of {workers}: the last is {workers - 1}")
+        if outage.until_s is not None and outage.until_s <= outage.at_s:
+            raise ValueError(f"worker {outage.worker} cannot be back at {outage.until_s} s, it leaves at {outage.at_s} s")
+        if outage.at_s < free_s.get(outage.worker, 0.0):
+            raise ValueError(f"worker {outage.worker} cannot leave at {outage.at_s} s, it is away then")
+        free_s[outage.worker] = float("inf") if outage.until_s is None else outage.until_s
+
+
+class Experiment(BaseModel):
+    """Protocol x P x K x law x problem x rate rule x seed x clock.
+
+    gradients: K of one update; left out for sync (P) and async (1).
+    law: of the time of one batch of one worker. On the real clock a worker waits until that time has passed.
+    problem, rate: both or neither; neither for studies of runtime and staleness alone.
+    slowdown: by worker, a factor on its times (a straggler has more than 1).
+    outages: workers that end and return (virtual clock; on the real one, kill them).
+    updates, time_s: the budget; what is reached first ends the run.
+    evaluations: points of the curve of loss against time, spread evenly over the budget (the start comes in addition).
+    seed: of the step times and of the initial parameters.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    protocol: ProtocolName
+    workers: Annotated[int, Field(ge=1)]
+    gradients: int | None = None
+    law: Law
+    problem: ProblemDescription | None = None
+    rate: RateRule | None = None
+    slowdown: tuple[Annotated[float, Field(gt=0, allow_inf_nan=False)], ...] | None = None
+    outages: tuple[Outage, ...] = ()
+    updates: Annotated[int, Field(ge=1)] | None = None
+    time_s: Seconds | None = None
+    evaluations: Annotated[int, Field(ge=1)] = 50
+    seed: Annotated[int, Field(ge=0)] = 0
+    clock: Clock = "virtual"
+
+    @model_validator(mode="after")
+    def _possible(self) -> Experiment:
+        check_gradients(self.protocol, self.workers, self.gradients)
+        if (self.problem is None) != (self.rate is None):
+            raise ValueError("a problem needs a rate, and a rate a problem: give both or neither")
+        if self.updates is None and self.time_s is None:
+            raise ValueError("an experiment needs a budget: give updates, time_s or both")
+        if self.slowdown is not None and len(self.slowdown) != self.workers:
+            raise ValueError(f"slowdown names {len(self.slowdown)} workers, not {self.workers}: give one factor a worker")
+        if self.outages and self.clock == "real":
+            raise ValueError("outages belong to the virtual clock: on the real one a worker ends by being killed")
+        check_outages(self.outages, self.workers)
+        return self
+
+    @property
+    def gradients_per_update(self) -> int:
+        """K."""
+        return check_gradients(self.protocol, self.workers, self.gradients)
+
+    @property
+    def digest(self) -> str:
+        """A hash of every field that is not at its default, so that a field added later leaves older keys as they are."""
+        return hashlib.sha256(json.dumps(_told(self), sort_keys=True).encode()).hexdigest()[:16]
+
+    def build_problem(self) -> Problem | None:
+        return self.problem.build() if self.problem else None
+
+    def slowdown_of(self, worker: int) -> float:
+        return self.slowdown[worker] if self.slowdown else 1.0
+
+
+def _told(value: Any) -> Any:
+    """Fields that differ from their default, and `kind`, by which alone two laws, rules or problems may differ."""
+    if isinstance(value, BaseModel):
+        fields = type(value).model_fields
+        return {n: _told(v) for n, v in value if n == "kind" or fields[n].is_required() or v != fields[n].get_default()}
+    return [_told(part) for part in value] if isinstance(value, tuple) else value
+
+
+def build_experiment(**fields: Any) -> Experiment:
+    """An Experiment, or one clear sentence. Laws, problems and rules may be given as mappings with their `kind`.
+
+    Raises:
+        ValueError: a field is unknown, has a wrong type or a value that cannot work; the sentence names it.
+    """
+    try:
+        return Experiment(**fields)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        message = first["msg"].removeprefix("Value error, ")
+        given = "" if isinstance(first["input"], (Mapping, BaseModel)) else f" = {first['input']!r}"
+        raise ValueError(f"{where}{given}: {message[0].lower() + message[1:]}" if where else message) from None

@@ -1,0 +1,174 @@
+"""Laws of the time that a worker takes for one batch, their samples and their order statistics in closed form.
+
+X_(K:P) is the K-th smallest of P independent times: what an update waits for that takes the first K of P workers.
+All times are in seconds. Closed forms: B. C. Arnold, N. Balakrishnan, H. N. Nagaraja, "A First Course in Order Statistics".
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Literal
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+def _check_order(k: int, p: int) -> None:
+    if not 1 <= k <= p:
+        raise ValueError(f"there is no order statistic {k} of {p}: it must be 1 to {p}")
+
+
+def harmonic_difference(k: int, p: int) -> float:
+    """H_P - H_(P-K) = 1/P + 1/(P-1) + ... + 1/(P-K+1)."""
+    return math.fsum(1 / i for i in range(p - k + 1, p + 1))
+
+
+class _Law(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class Constant(_Law):
+    """Always `time_s`: X_(K:P) = time_s."""
+
+    kind: Literal["constant"] = "constant"
+    time_s: Seconds
+
+    @property
+    def mean_s(self) -> float:
+        return self.time_s
+
+    def order_mean_s(self, k: int, p: int) -> float:
+        """E[X_(K:P)]."""
+        _check_order(k, p)
+        return self.time_s
+
+    def sample(self, generator: np.random.Generator, count: int) -> np.ndarray:
+        return np.full(count, self.time_s)
+
+
+class Exponential(_Law):
+    """P(X > x) = exp(-x / scale_s).
+
+    Until the first of P ends, the minimum of P exponentials passes, scale/P on average; then, for want of memory, P - 1 start
+    afresh. So E[X_(K:P)] = scale (1/P + 1/(P-1) + ... + 1/(P-K+1)).
+    """
+
+    kind: Literal["exponential"] = "exponential"
+    scale_s: Seconds
+
+    @property
+    def mean_s(self) -> float:
+        return self.scale_s
+
+    def order_mean_s(self, k: int, p: int) -> float:
+        """E[X_(K:P)]."""
+        _check_order(k, p)
+        return self.scale_s * harmonic_difference(k, p)
+
+    def sample(self, generator: np.random.Generator, count: int) -> np.ndarray:
+        return generator.exponential(self.scale_s, count)
+
+
+class ShiftedExponential(_Law):
+    """`shift_s` plus an exponential time: a shift moves every order statistic by itself."""
+
+    kind: Literal["shifted_exponential"] = "shifted_exponential"
+    shift_s: Seconds
+    scale_s: Seconds
+
+    @property
+    def mean_s(self) -> float:
+        return self.shift_s + self.scale_s
+
+    def order_mean_s(self, k: int, p: int) -> float:
+        """E[X_(K:P)]."""
+        _check_order(k, p)
+        return self.shift_s + self.scale_s * harmonic_difference(k, p)
+
+    def sample(self, generator: np.random.Generator, count: int) -> np.ndarray:
+        return self.shift_s + generator.exponential(self.scale_s, count)
+
+
+class Pareto(_Law):
+    """P(X > x) = (minimum_s / x)^shape for x >= minimum_s: heavy tails; a mean exists as shape > 1.
+
+    X = minimum U^(-1/shape) with U uniform, so X_(K:P) comes from the (P-K+1)-th smallest of P uniforms, which is
+    Beta(P-K+1, K), and E[X_(K:P)] = minimum Gamma(P+1) Gamma(P-K+1-1/shape) / (Gamma(P-K+1) Gamma(P+1-1/shape)).
+    """
+
+    kind: Literal["pareto"] = "pareto"
+    minimum_s: Seconds
+    shape: Annotated[float, Field(gt=1, allow_inf_nan=False)]
+
+    @property
+    def mean_s(self) -> float:
+        return self.minimum_s * self.shape / (self.shape - 1)
+
+    def order_mean_s(self, k: int, p: int) -> float:
+        """E[X_(K:P)]."""
+        _check_order(k, p)
+        s, j = 1 / self.shape, p - k + 1
+        log = math.lgamma(p + 1) + math.lgamma(j - s) - math.lgamma(j) - math.lgamma(p + 1 - s)
+        return self.minimum_s * math.exp(log)
+
+    def sample(self, generator: np.random.Generator, count: int) -> np.ndarray:
+        return self.minimum_s * (1 - generator.random(count)) ** (-1 / self.shape)
+
+
+class Empirical(_Law):
+    """Drawn with replacement from measured step times.
+
+    Of n sorted times, X_(K:P) <= x_(i) has probability I_(i/n)(K, P-K+1) (regularised incomplete beta), and E[X_(K:P)] is the
+    sum of the x_(i), each weighted by the growth of that probability from i - 1 to i.
+    """
+
+    kind: Literal["empirical"] = "empirical"
+    times_s: tuple[Seconds, ...] = Field(min_length=1)
+
+    @field_validator("times_s", mode="before")
+    @classmethod
+    def _tuple(cls, value: object) -> object:
+        return tuple(value) if isinstance(value, (list, np.ndarray)) else value
+
+    @property
+    def mean_s(self) -> float:
+        return math.fsum(self.times_s) / len(self.times_s)
+
+    def order_mean_s(self, k: int, p: int) -> float:
+        """E[X_(K:P)]."""
+        from scipy import special  # here, as worker processes start without it in half the time
+
+        _check_order(k, p)
+        n = len(self.times_s)
+        probability = special.betainc(k, p - k + 1, np.arange(n + 1) / n)
+        return float(np.sort(self.times_s) @ np.diff(probability))
+
+    def sample(self, generator: np.random.Generator, count: int) -> np.ndarray:
+        return np.asarray(self.times_s)[generator.integers(len(self.times_s), size=count)]
+
+
+Law = Annotated[Constant | Exponential | ShiftedExponential | Pareto | Empirical, Field(discriminator="kind")]
+
+
+class StepTimes:
+    """A worker's times, one a ticket: the same for the same seed, worker and ticket, whatever the protocol or the clock asks for.
+
+    So protocols are compared on the same draws, and a real run and its simulation too.
+    """
+
+    BLOCK = 64
+
+    def __init__(self, law: Law, seed: int, worker: int, slowdown: float = 1.0) -> None:
+        self.law, self.seed, self.worker, self.slowdown = law, seed, worker, slowdown
+        self._number, self._block = -1, [0.0]
+
+    def time_s(self, ticket: int) -> float:
+        """Seconds that the worker's `ticket`-th batch takes."""
+        number, place = divmod(ticket, self.BLOCK)
+        if number != self._number:
+            generator = np.random.default_rng((self.seed, self.worker, number))
+            self._block = (self.law.sample(generator, self.BLOCK) * self.slowdown).tolist()
+            self._number = number
+        return self._block[place]

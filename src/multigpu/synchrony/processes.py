@@ -1,0 +1,197 @@
+"""The processes of a real run: one server, P workers. Small messages travel in pipes, vectors lie in shared memory.
+
+Each worker has two vectors: the server writes parameters into one before it sends a job, the worker its gradient into the other
+before it answers. A message that was read orders what was written before it. A cancelled worker may read parameters that are
+being overwritten, but then it throws its gradient away, or the server does: an answer with an old ticket is never looked at.
+
+Cancelling is sending the next job: the worker sees it at its next check, which ends its wait at once but not its computation.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Sequence
+from multiprocessing.connection import Connection, wait
+from multiprocessing.shared_memory import SharedMemory
+from pathlib import Path
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from multigpu.measure.process import end_with_parent
+from multigpu.synchrony.checkpoint import checkpoint_path, read_checkpoint, write_checkpoint
+from multigpu.synchrony.experiment import Experiment
+from multigpu.synchrony.laws import StepTimes
+from multigpu.synchrony.protocol import CannotContinue, Decision
+from multigpu.synchrony.server import Server
+
+READY = "ready"
+NUMBER_BYTES = 8
+
+
+def vectors(memory: SharedMemory, workers: int, size: int) -> np.ndarray:
+    """Views of the shared memory: [0] parameters and [1] gradients, of every worker."""
+    return np.ndarray((2, workers, size), dtype=np.float64, buffer=memory.buf)
+
+
+def last_words_path(folder: Path, worker: int) -> Path:
+    """Where a worker leaves the sentence that says why it ended, if the run did not end well."""
+    return folder / f"worker-{worker}.txt"
+
+
+def worker_main(connection: Connection, memory_name: str, text: str, worker: int, folder: Path) -> None:
+    """Compute batches until told to stop (None); end with one sentence if the server ends first."""
+    end_with_parent()
+    experiment = Experiment.model_validate_json(text)
+    problem = experiment.build_problem()
+    memory = SharedMemory(memory_name)
+    try:
+        shared = vectors(memory, experiment.workers, problem.size if problem else 0)
+        times = StepTimes(experiment.law, experiment.seed, worker, experiment.slowdown_of(worker))
+        with threadpool_limits(1), np.errstate(over="ignore", invalid="ignore"):
+            connection.send(READY)
+            ticket = connection.recv()
+            while ticket is not None:
+                until_s = time.perf_counter() + times.time_s(ticket)
+                gradient = problem.gradient(shared[0, worker].copy(), worker, ticket) if problem else None
+                # the injected delay is a wait for the next message, which only a cancelled worker gets before it answers
+                if not connection.poll(max(0.0, until_s - time.perf_counter())):
+                    if gradient is not None:
+                        shared[1, worker] = gradient
+                    connection.send((ticket, time.perf_counter() - until_s))
+                ticket = connection.recv()
+                while connection.poll():
+                    ticket = connection.recv()
+    except (EOFError, OSError):
+        sentence = f"worker {worker}: the server has ended; resume from {checkpoint_path(folder).name} in the run's folder"
+        last_words_path(folder, worker).write_text(sentence + "\n")
+        print(sentence, file=sys.stderr)
+        os._exit(1)
+    finally:
+        shared = np.empty(0)  # views must go before the memory can be closed
+        memory.close()
+
+
+class _Pipes:
+    """The server's ends of the workers' pipes; a worker whose pipe breaks is gone."""
+
+    def __init__(self, connections: Sequence[Connection], shared: np.ndarray) -> None:
+        self.open = dict(enumerate(connections))
+        self.shared = shared
+        self.over_s: list[float] = []
+
+    def send(self, decision: Decision, parameters: np.ndarray | None) -> list[int]:
+        """Give out the jobs started; the workers found gone."""
+        gone = []
+        for job in decision.started:
+            if parameters is not None:
+                self.shared[0, job.worker] = parameters
+            try:
+                self.open[job.worker].send(job.ticket)
+            except (BrokenPipeError, ConnectionResetError):
+                gone.append(job.worker)
+        return gone
+
+    def receive(self, timeout_s: float) -> tuple[list[tuple[int, int]], list[int]]:
+        """((worker, ticket) of gradients that arrived, workers found gone), after at most `timeout_s`."""
+        came, gone = [], []
+        ready = wait(list(self.open.values()), timeout_s)
+        for worker, connection in self.open.items():
+            if connection in ready:
+                try:
+                    ticket, over_s = connection.recv()
+                except (EOFError, ConnectionResetError):
+                    gone.append(worker)
+                else:
+                    came.append((worker, ticket))
+                    self.over_s.append(over_s)
+        return came, gone
+
+    def close(self, worker: int) -> None:
+        self.open.pop(worker).close()
+
+    def stop(self) -> None:
+        for connection in self.open.values():
+            try:
+                connection.send(None)
+            except OSError:
+                continue
+
+
+def server_main(
+    connections: Sequence[Connection],
+    memory_name: str,
+    text: str,
+    folder: Path,
+    resume: bool,
+    checkpoint_updates: int,
+    stall_s: float,
+    result: Connection,
+) -> None:
+    """Drive the server on the clock; send (Outcome, "") or (None, sentence) to whoever started the run."""
+    end_with_parent()
+    memory = SharedMemory(memory_name)
+    experiment = Experiment.model_validate_json(text)
+    problem = experiment.build_problem()
+    shared = vectors(memory, experiment.workers, problem.size if problem else 0)
+    server = Server(experiment, problem, read_checkpoint(folder, experiment) if resume else None)
+    pipes = _Pipes(connections, shared)
+    try:
+        for worker, connection in pipes.open.items():
+            if not connection.poll(stall_s) or connection.recv() != READY:
+                raise CannotContinue(f"worker {worker} was not ready within {stall_s:g} s")
+        with threadpool_limits(1), np.errstate(over="ignore", invalid="ignore"):
+            end_s = _serve(server, pipes, folder, checkpoint_updates, stall_s)
+        pipes.stop()
+        result.send((server.outcome(end_s, _notes(pipes)), ""))
+    except (CannotContinue, EOFError) as error:
+        result.send((None, str(error) or "a worker ended before the run began"))
+    finally:
+        shared = pipes.shared = np.empty(0)
+        memory.close()
+
+
+def _serve(server: Server, pipes: _Pipes, folder: Path, checkpoint_updates: int, stall_s: float) -> float:
+    """Until the budget is spent; the seconds that took."""
+    offset_s = server.first.elapsed_s if server.first else 0.0
+    begun = time.perf_counter() - offset_s
+    gone = pipes.send(server.begin(), server.parameters)
+    saved = server.version
+    write_checkpoint(folder, server.experiment, server.checkpoint(offset_s))
+    while True:
+        for worker in gone:
+            pipes.close(worker)
+            server.left(worker, time.perf_counter() - begun)
+        now_s = time.perf_counter() - begun
+        if server.finished(now_s):
+            write_checkpoint(folder, server.experiment, server.checkpoint(now_s))
+            return now_s
+        try:
+            server.coordinator.check_possible()
+        except CannotContinue:
+            write_checkpoint(folder, server.experiment, server.checkpoint(now_s))
+            raise
+        left_s = stall_s if server.experiment.time_s is None else min(stall_s, server.experiment.time_s - now_s)
+        came, gone = pipes.receive(left_s)
+        now_s = time.perf_counter() - begun
+        if not came and not gone and not server.finished(now_s):
+            raise CannotContinue(f"no gradient arrived for {stall_s:g} s: {len(pipes.open)} workers are silent")
+        for worker, ticket in came:
+            if server.finished(now_s):
+                break
+            # a copy, as the worker writes its next gradient in the same place
+            gradient = pipes.shared[1, worker].copy() if server.problem else None
+            decision = server.arrived(worker, ticket, gradient, time.perf_counter() - begun)
+            gone += [w for w in pipes.send(decision, server.parameters) if w not in gone]
+        if server.version >= saved + checkpoint_updates:
+            saved = server.version
+            write_checkpoint(folder, server.experiment, server.checkpoint(time.perf_counter() - begun))
+
+
+def _notes(pipes: _Pipes) -> list[str]:
+    """How late workers were: a wait that ends late, or a gradient that took longer than its law's time."""
+    if not pipes.over_s:
+        return []
+    return [f"batches ended {np.median(pipes.over_s) * 1e3:.2f} ms after their law's time (median; most {max(pipes.over_s) * 1e3:.2f} ms)"]

@@ -1,0 +1,177 @@
+"""The six protocols of document 002 as one state machine: no clock, no gradients, no framework.
+
+Two questions tell them apart:
+
+    ================  =====================  =======================================  ======================
+    protocol          an update waits for    after its gradient arrived, a worker     the others' batches
+    ================  =====================  =======================================  ======================
+    sync              P workers              waits for the update                     (none are left)
+    k_sync            K workers              waits for the update                     are cancelled
+    k_batch_sync      K batches              goes on at once, on the current version  are cancelled
+    async             1 worker               waits for the update (its own)           go on
+    k_async           K workers              waits for the update                     go on
+    k_batch_async     K batches              goes on at once, on the current version  go on
+    ================  =====================  =======================================  ======================
+
+A worker whose gradient completes an update gets the version after that update. The names and the table follow S. Dutta,
+G. Joshi, S. Ghosh, P. Dube, P. Nagpurkar, "Slow and Stale Gradients Can Win the Race" (AISTATS 2018), which 002 summarises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal, NamedTuple, get_args
+
+ProtocolName = Literal["sync", "k_sync", "k_batch_sync", "async", "k_async", "k_batch_async"]
+PROTOCOLS: tuple[ProtocolName, ...] = get_args(ProtocolName)
+CANCELS = frozenset({"sync", "k_sync", "k_batch_sync"})
+"""Protocols in which an update cancels what is still being computed: every gradient is of the current version."""
+BATCHES = frozenset({"k_batch_sync", "k_batch_async"})
+"""Protocols that count batches, whoever computed them; the others count workers, who wait until the update."""
+
+
+class Job(NamedTuple):
+    """One batch of one worker: its `ticket`-th (from 0), computed on the parameters after `version` updates."""
+
+    worker: int
+    ticket: int
+    version: int
+
+
+class Decision(NamedTuple):
+    """What follows from one event.
+
+    update: gradients that make up one update, in order of arrival; empty if there is no update.
+    cancelled: batches that are given up; started: batches to compute now, on the version named.
+    late: the gradient that arrived had been cancelled, and is dropped.
+    """
+
+    update: tuple[Job, ...] = ()
+    cancelled: tuple[Job, ...] = ()
+    started: tuple[Job, ...] = ()
+    late: bool = False
+
+
+class CannotContinue(RuntimeError):
+    """Too few workers are left for another update."""
+
+
+def check_gradients(protocol: ProtocolName, workers: int, gradients: int | None) -> int:
+    """K, the gradients of one update: P for sync and 1 for async, where it may be left out.
+
+    Raises:
+        ValueError: K does not suit the protocol and P; the sentence names both.
+    """
+    fixed = {"sync": workers, "async": 1}.get(protocol)
+    if fixed is not None:
+        if gradients not in (None, fixed):
+            raise ValueError(f"{protocol} with {workers} workers takes {fixed} gradients an update, not {gradients}: leave gradients out")
+        return fixed
+    if gradients is None:
+        raise ValueError(f"{protocol} needs gradients, the number K that one update waits for")
+    if gradients < 1 or (protocol not in BATCHES and gradients > workers):
+        most = "at least 1" if protocol in BATCHES else f"1 to {workers}, one of each of {workers} workers"
+        raise ValueError(f"{protocol} cannot wait for {gradients} gradients: gradients must be {most}")
+    return gradients
+
+
+class Coordinator:
+    """What the server decides: events go in (a gradient arrived, a worker left or joined), a Decision comes out.
+
+    Every batch started is, at any time, in exactly one account:
+    `started == applied + len(waiting) + len(running) + cancelled + lost`.
+
+    Raises:
+        ValueError: see `check_gradients`; an event names a worker or ticket that cannot be.
+        CannotContinue: (from an event) too few workers are left for another update.
+    """
+
+    def __init__(self, protocol: ProtocolName, workers: int, gradients: int | None = None) -> None:
+        self.protocol = protocol
+        self.gradients = check_gradients(protocol, workers, gradients)
+        self.cancels = protocol in CANCELS
+        self.batches = protocol in BATCHES
+        self.version = 0
+        self.tickets = [0] * workers
+        """By worker, the ticket of its next batch."""
+        self.alive: set[int] = set()
+        self.running: dict[int, Job] = {}
+        """Batches being computed, by worker."""
+        self.waiting: list[Job] = []
+        """Gradients that arrived and belong to the next update, in order of arrival."""
+        self.started = self.applied = self.cancelled = self.lost = self.late = 0
+
+    def begin(self, version: int = 0, tickets: Iterable[int] | None = None) -> Decision:
+        """All workers start; `version` and `tickets` continue an earlier run, whose unapplied batches are computed anew."""
+        self.version = version
+        if tickets is not None:
+            self.tickets = list(tickets)
+        self.alive = set(range(len(self.tickets)))
+        return Decision(started=self._start(self.alive))
+
+    def arrived(self, worker: int, ticket: int) -> Decision:
+        """The gradient of a worker's batch is at the server."""
+        job = self.running.get(worker)
+        if job is None or job.ticket != ticket:
+            if not 0 <= worker < len(self.tickets) or not 0 <= ticket < self.tickets[worker]:
+                raise ValueError(f"worker {worker} never started a batch with ticket {ticket}")
+            self.late += 1
+            return Decision(late=True)
+        del self.running[worker]
+        self.waiting.append(job)
+        if len(self.waiting) < self.gradients:
+            return Decision(started=self._start((worker,)) if self.batches else ())
+        update, self.waiting = tuple(self.waiting), []
+        self.version += 1
+        self.applied += len(update)
+        cancelled: tuple[Job, ...] = ()
+        if self.cancels:
+            cancelled = tuple(self.running.values())
+            self.cancelled += len(cancelled)
+            self.running.clear()
+            idle: Iterable[int] = self.alive
+        else:
+            idle = (worker,) if self.batches else [job.worker for job in update]
+        return Decision(update, cancelled, self._start(idle))
+
+    def left(self, worker: int) -> Decision:
+        """A worker ended: the batch it was computing is lost, gradients that had arrived stay."""
+        self.alive.discard(worker)
+        if self.running.pop(worker, None) is not None:
+            self.lost += 1
+        return Decision()
+
+    def joined(self, worker: int) -> Decision:
+        """A worker (that had left) is there again and starts on the current version."""
+        if worker in self.alive or not 0 <= worker < len(self.tickets):
+            raise ValueError(f"worker {worker} cannot join: it has not left")
+        self.alive.add(worker)
+        if any(job.worker == worker for job in self.waiting) and not self.batches:
+            return Decision()  # its gradient is in the next update already
+        return Decision(started=self._start((worker,)))
+
+    def check_possible(self) -> None:
+        """Whether the workers that are left can complete another update.
+
+        Raises:
+            CannotContinue: they cannot; one sentence.
+        """
+        enough = bool(self.alive) if self.batches else len(self.waiting) + len(self.running) >= self.gradients
+        if not enough:
+            needed = "a worker" if self.batches else f"gradients of {self.gradients} workers"
+            raise CannotContinue(
+                f"{self.protocol} needs {needed} for an update, and {len(self.alive)} of {len(self.tickets)} workers are left:"
+                " start it again from its checkpoint"
+            )
+
+    def _start(self, workers: Iterable[int]) -> tuple[Job, ...]:
+        jobs = []
+        for worker in sorted(workers):
+            if worker not in self.alive:
+                continue
+            job = Job(worker, self.tickets[worker], self.version)
+            self.tickets[worker] += 1
+            self.running[worker] = job
+            jobs.append(job)
+        self.started += len(jobs)
+        return tuple(jobs)

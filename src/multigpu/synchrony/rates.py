@@ -1,0 +1,64 @@
+"""Rules for the learning rate of stale gradients. An update is w <- w - (1/K) sum_i rate_i g_i over its K gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class _Rule(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class ConstantRate(_Rule):
+    """The same rate for every gradient, however old."""
+
+    kind: Literal["constant"] = "constant"
+    rate: Positive
+
+    needs_distance: ClassVar[bool] = False
+
+    def rates(self, staleness: Sequence[int], squared_distance: Sequence[float]) -> list[float]:
+        return [self.rate] * len(staleness)
+
+
+class StalenessRate(_Rule):
+    """rate / staleness, which never exceeds `rate` (a fresh gradient, staleness 0, counts as 1).
+
+    per: "update" divides by the average staleness of the update's gradients (002's alpha_0 / <sigma>), "gradient" divides
+        every gradient by its own (Zhang et al. 2016). With K = 1 they are the same.
+    """
+
+    kind: Literal["staleness"] = "staleness"
+    rate: Positive
+    per: Literal["update", "gradient"] = "update"
+
+    needs_distance: ClassVar[bool] = False
+
+    def rates(self, staleness: Sequence[int], squared_distance: Sequence[float]) -> list[float]:
+        if self.per == "gradient":
+            return [self.rate / max(1, age) for age in staleness]
+        return [self.rate / max(1.0, sum(staleness) / len(staleness))] * len(staleness)
+
+
+class BoundedRate(_Rule):
+    """min(c / ||w_j - w_tau||^2, maximum): w_j are the server's parameters before the update, w_tau those of the gradient.
+
+    Sources: 002; Dutta et al. 2018, section 5.
+    """
+
+    kind: Literal["bounded"] = "bounded"
+    c: Positive
+    maximum: Positive
+
+    needs_distance: ClassVar[bool] = True
+
+    def rates(self, staleness: Sequence[int], squared_distance: Sequence[float]) -> list[float]:
+        return [self.maximum if self.c >= self.maximum * square else self.c / square for square in squared_distance]
+
+
+RateRule = Annotated[ConstantRate | StalenessRate | BoundedRate, Field(discriminator="kind")]

@@ -1,0 +1,309 @@
+"""The server: a Coordinator, the parameters, the rate rule and the accounts. Whoever drives it owns the clock and passes the time.
+
+The simulator, the server process of a real run and the replay of its arrivals all drive this one class.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from multigpu.synchrony.experiment import Experiment
+from multigpu.synchrony.problems import Problem
+from multigpu.synchrony.protocol import Coordinator, Decision, Job
+
+ARRIVED, LEFT, JOINED = 0, 1, 2
+"""Kinds of events in a log."""
+
+
+class Event(NamedTuple):
+    """One line of a log: what happened to which worker; `ticket` and `version` of the batch that arrived, else -1."""
+
+    kind: int
+    worker: int
+    ticket: int = -1
+    version: int = -1
+
+
+class Point(NamedTuple):
+    """Loss and error (share of test rows wrong; None without classes) after so many updates and gradients, `time_s` into the run."""
+
+    time_s: float
+    updates: int
+    gradients: int
+    loss: float
+    error: float | None
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What a server needs to go on: parameters after `version` updates, and the next ticket of each worker.
+
+    `gradients` applied so far and `elapsed_s` let curves continue. Batches under way are lost and their tickets not drawn again.
+    """
+
+    version: int
+    tickets: tuple[int, ...]
+    parameters: np.ndarray | None
+    gradients: int
+    elapsed_s: float
+
+
+@dataclass(frozen=True)
+class Accounts:
+    """Where the batches and the workers' seconds went. `started == applied + waiting + running + cancelled + lost`.
+
+    applied: in an update; waiting: arrived, for an update that the run did not reach; running: being computed at the end.
+    cancelled: given up because of an update; lost: with the worker that ended.
+    late: cancelled batches whose gradient arrived nevertheless, and was dropped (real runs only; counted as cancelled).
+    busy_s, cancelled_s, lost_s: worker-seconds spent on gradients that arrived in time, on cancelled and on lost batches.
+    idle_s: worker-seconds between a gradient's arrival and the worker's next start, once that came.
+    received, sent: gradients received (late ones too) and parameter vectors sent; times the vector's bytes it is the traffic.
+    versions_held: most parameter vectors the server held at once, to know w_tau of every batch under way.
+    """
+
+    started: int
+    applied: int
+    waiting: int
+    running: int
+    cancelled: int
+    lost: int
+    late: int
+    busy_s: float
+    cancelled_s: float
+    lost_s: float
+    idle_s: float
+    received: int
+    sent: int
+    versions_held: int
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run gave. Times in seconds since its start (a resumed run counts on from its checkpoint).
+
+    update_times_s: [updates] of this run; first_version: updates before it; staleness: gradients by staleness, own update not counted.
+    events: the log that `replay` needs. parameters: at the end. start_s, end_s: when the run started (0, or its checkpoint's
+    time) and ended.
+    """
+
+    experiment: Experiment
+    first_version: int
+    update_times_s: np.ndarray
+    staleness: dict[int, int]
+    accounts: Accounts
+    events: tuple[Event, ...]
+    curve: tuple[Point, ...]
+    parameters: np.ndarray | None
+    start_s: float
+    end_s: float
+    notes: tuple[str, ...] = ()
+
+    @property
+    def intervals_s(self) -> np.ndarray:
+        """Seconds from one update to the next, [updates - 1]."""
+        return np.diff(self.update_times_s)
+
+    def block_times_s(self, blocks: int = 20) -> np.ndarray:
+        """Seconds per update in successive parts of equally many updates, [blocks or fewer]; what does not divide is left out at the end.
+
+        Parts of many updates are nearly independent where single updates are not (async), so they give an interval and a median.
+        """
+        updates = len(self.update_times_s)
+        size = max(1, updates // blocks)
+        marks = np.concatenate([[self.start_s], self.update_times_s[size - 1 :: size]])
+        return np.diff(marks) / size
+
+
+@dataclass
+class _Curve:
+    """Parameters at about `evaluations` evenly spread parts of the budget; evaluated only after the run, to cost no time in it."""
+
+    experiment: Experiment
+    taken: list[tuple[float, int, int, np.ndarray]] = field(default_factory=list)
+    mark: float = 0.0
+
+    def offer(self, time_s: float, updates: int, gradients: int, parameters: np.ndarray, last: bool = False) -> None:
+        if last and self.taken and self.taken[-1][1] == updates:
+            return
+        spent = max(updates / (self.experiment.updates or math.inf), time_s / (self.experiment.time_s or math.inf))
+        if spent >= self.mark or last:
+            self.taken.append((time_s, updates, gradients, parameters))
+            # 1e-9: 0.3 of a budget is reached by 3 of 10 updates, whatever the rounding
+            self.mark = (math.floor(spent * self.experiment.evaluations + 1e-9) + 1) / self.experiment.evaluations - 1e-9
+
+    def evaluate(self, problem: Problem) -> tuple[Point, ...]:
+        with np.errstate(over="ignore", invalid="ignore"):
+            return tuple(Point(t, u, g, problem.loss(w), problem.error(w)) for t, u, g, w in self.taken)
+
+
+class Server:
+    """One run's server. Every method that takes an event takes its time, in seconds since the start."""
+
+    def __init__(self, experiment: Experiment, problem: Problem | None, checkpoint: Checkpoint | None = None) -> None:
+        self.experiment, self.problem = experiment, problem
+        self.coordinator = Coordinator(experiment.protocol, experiment.workers, experiment.gradients)
+        self.first = checkpoint
+        self.parameters: np.ndarray | None = None
+        if problem is not None:
+            self.parameters = problem.initial(experiment.seed) if checkpoint is None else checkpoint.parameters
+        self.gradients_before = checkpoint.gradients if checkpoint else 0
+        self.update_times_s: list[float] = []
+        self.staleness: Counter[int] = Counter()
+        self.events: list[Event] = []
+        self._curve = _Curve(experiment)
+        self._gradients: dict[Job, np.ndarray] = {}
+        self._versions: dict[int, tuple[np.ndarray, int]] = {}  # parameters and how many batches need them
+        self._since = [0.0] * experiment.workers  # by worker, when its batch started or its gradient arrived
+        self._seconds = {"busy": 0.0, "cancelled": 0.0, "lost": 0.0, "idle": 0.0}
+        self._versions_held = 0
+
+    @property
+    def version(self) -> int:
+        """Updates so far, those before a checkpoint included."""
+        return self.coordinator.version
+
+    def begin(self) -> Decision:
+        """All workers start, at the time of the checkpoint or 0."""
+        start = self.first
+        decision = self.coordinator.begin(start.version, start.tickets) if start else self.coordinator.begin()
+        now_s = start.elapsed_s if start else 0.0
+        self._since = [now_s] * self.experiment.workers
+        self._start(decision, now_s)
+        self._offer(now_s)
+        return decision
+
+    def parameters_of(self, worker: int) -> np.ndarray:
+        """The parameters that the worker's batch is computed on."""
+        return self._versions[self.coordinator.running[worker].version][0]
+
+    def arrived(self, worker: int, ticket: int, gradient: np.ndarray | None, now_s: float) -> Decision:
+        """A gradient is there. `gradient` must not change afterwards."""
+        decision = self.coordinator.arrived(worker, ticket)
+        if decision.late:
+            return decision
+        job = decision.update[-1] if decision.update else self.coordinator.waiting[-1]
+        self.events.append(Event(ARRIVED, *job))
+        self._spend("busy", worker, now_s)
+        if gradient is not None:
+            self._gradients[job] = gradient
+        for other in decision.cancelled:
+            self._spend("cancelled", other.worker, now_s)
+            self._release(other)
+        if decision.update:
+            self._apply(decision.update)
+            self.update_times_s.append(now_s)
+            self._offer(now_s)
+        self._start(decision, now_s)
+        return decision
+
+    def left(self, worker: int, now_s: float) -> Decision:
+        job = self.coordinator.running.get(worker)
+        decision = self.coordinator.left(worker)
+        self.events.append(Event(LEFT, worker))
+        if job is not None:
+            self._spend("lost", worker, now_s)
+            self._release(job)
+        return decision
+
+    def joined(self, worker: int, now_s: float) -> Decision:
+        decision = self.coordinator.joined(worker)
+        self.events.append(Event(JOINED, worker))
+        self._since[worker] = now_s
+        self._start(decision, now_s)
+        return decision
+
+    def finished(self, now_s: float) -> bool:
+        """Whether the budget is spent."""
+        updates, time_s = self.experiment.updates, self.experiment.time_s
+        return (updates is not None and self.version >= updates) or (time_s is not None and now_s >= time_s)
+
+    def checkpoint(self, now_s: float) -> Checkpoint:
+        tickets = tuple(self.coordinator.tickets)
+        return Checkpoint(self.version, tickets, self.parameters, self._applied, now_s)
+
+    def outcome(self, end_s: float, notes: Sequence[str] = ()) -> Outcome:
+        """The accounts at the end, and the curve (its evaluation takes time)."""
+        if self.parameters is not None:
+            self._curve.offer(end_s, self.version, self._applied, self.parameters, last=True)
+        c, seconds = self.coordinator, self._seconds
+        return Outcome(
+            experiment=self.experiment,
+            first_version=self.first.version if self.first else 0,
+            update_times_s=np.array(self.update_times_s),
+            staleness=dict(sorted(self.staleness.items())),
+            accounts=Accounts(
+                started=c.started,
+                applied=c.applied,
+                waiting=len(c.waiting),
+                running=len(c.running),
+                cancelled=c.cancelled,
+                lost=c.lost,
+                late=c.late,
+                busy_s=seconds["busy"],
+                cancelled_s=seconds["cancelled"],
+                lost_s=seconds["lost"],
+                idle_s=seconds["idle"],
+                received=c.applied + len(c.waiting) + c.late,
+                sent=c.started,
+                versions_held=self._versions_held,
+            ),
+            events=tuple(self.events),
+            curve=self._curve.evaluate(self.problem) if self.problem is not None else (),
+            parameters=self.parameters,
+            start_s=self.first.elapsed_s if self.first else 0.0,
+            end_s=end_s,
+            notes=tuple(notes),
+        )
+
+    @property
+    def _applied(self) -> int:
+        return self.gradients_before + self.coordinator.applied
+
+    def _offer(self, now_s: float) -> None:
+        if self.parameters is not None:
+            self._curve.offer(now_s, self.version, self._applied, self.parameters)
+
+    def _spend(self, on: str, worker: int, now_s: float) -> None:
+        self._seconds[on] += now_s - self._since[worker]
+        self._since[worker] = now_s
+
+    def _start(self, decision: Decision, now_s: float) -> None:
+        for job in decision.started:
+            self._spend("idle", job.worker, now_s)
+            if self.parameters is not None:
+                _, users = self._versions.get(job.version, (self.parameters, 0))
+                self._versions[job.version] = (self.parameters, users + 1)
+        self._versions_held = max(self._versions_held, len(self._versions))
+
+    def _release(self, job: Job) -> None:
+        if self.parameters is None:
+            return
+        parameters, users = self._versions[job.version]
+        if users == 1:
+            del self._versions[job.version]
+        else:
+            self._versions[job.version] = (parameters, users - 1)
+
+    def _apply(self, jobs: Sequence[Job]) -> None:
+        """Subtract the mean of rate_i g_i, added up in order of arrival; a new array, as batches under way need the old one."""
+        ages = [self.version - 1 - job.version for job in jobs]
+        self.staleness.update(ages)
+        if self.parameters is None or self.experiment.rate is None:
+            return
+        rule, now = self.experiment.rate, self.parameters
+        squares: list[float] = []
+        with np.errstate(over="ignore", invalid="ignore"):
+            if rule.needs_distance:
+                squares = [float(np.sum((now - self._versions[job.version][0]) ** 2)) for job in jobs]
+            total = np.zeros_like(now)
+            for job, rate in zip(jobs, rule.rates(ages, squares), strict=True):
+                total += rate * self._gradients.pop(job)
+            self.parameters = now - total / len(jobs)
+        for job in jobs:
+            self._release(job)

@@ -1,0 +1,108 @@
+"""Experiments on a virtual clock: a heap of arrivals drives the server; and the replay of recorded arrivals, without any clock."""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from multigpu.synchrony.experiment import Experiment
+from multigpu.synchrony.laws import StepTimes
+from multigpu.synchrony.problems import Problem
+from multigpu.synchrony.protocol import CannotContinue, Job
+from multigpu.synchrony.server import ARRIVED, JOINED, LEFT, Checkpoint, Event, Outcome, Server
+
+
+def simulate(experiment: Experiment, problem: Problem | None = None) -> Outcome:
+    """Run `experiment` on a virtual clock; the same experiment gives the same bits.
+
+    A worker takes the law's time for a batch; the server and the network take none. Gradients are computed when they arrive, on
+    the version that the worker was given, so cancelled ones cost nothing here. Arrivals at one instant come in random order.
+    A run that cannot go on, for want of workers, ends there with a note. One that diverges runs on: its loss says so.
+
+    Args:
+        problem: the built one, to save building it again; it must be `experiment.problem`.
+    """
+    problem = problem or experiment.build_problem()
+    server = Server(experiment, problem)
+    times = [StepTimes(experiment.law, experiment.seed, w, experiment.slowdown_of(w)) for w in range(experiment.workers)]
+    ties = random.Random(experiment.seed)
+    heap: list[tuple[float, float, int, int, int]] = []  # time, tie, kind, worker, ticket
+    for outage in experiment.outages:
+        heap.append((outage.at_s, -1.0, LEFT, outage.worker, -1))
+        if outage.until_s is not None:
+            heap.append((outage.until_s, -1.0, JOINED, outage.worker, -1))
+    heapq.heapify(heap)
+
+    def plan(jobs: Iterable[Job], now_s: float) -> None:
+        for worker, ticket, _ in jobs:
+            heapq.heappush(heap, (now_s + times[worker].time_s(ticket), ties.random(), ARRIVED, worker, ticket))
+
+    notes: list[str] = []
+    now_s = 0.0
+    running = server.coordinator.running
+    with threadpool_limits(1), np.errstate(over="ignore", invalid="ignore"):
+        plan(server.begin().started, now_s)
+        while not server.finished(now_s):
+            try:
+                server.coordinator.check_possible()
+            except CannotContinue as reason:
+                # a worker that is away may return and make it possible again
+                if not any(event[2] == JOINED for event in heap):
+                    notes.append(str(reason))
+                    break
+            time_s, _, kind, worker, ticket = heapq.heappop(heap)
+            if kind == ARRIVED and (worker not in running or running[worker].ticket != ticket):
+                continue  # cancelled or lost meanwhile
+            if experiment.time_s is not None and time_s > experiment.time_s:
+                now_s = experiment.time_s
+                break
+            now_s = time_s
+            if kind == LEFT:
+                server.left(worker, now_s)
+            elif kind == JOINED:
+                plan(server.joined(worker, now_s).started, now_s)
+            else:
+                gradient = problem.gradient(server.parameters_of(worker), worker, ticket) if problem is not None else None
+                plan(server.arrived(worker, ticket, gradient, now_s).started, now_s)
+        return server.outcome(now_s, notes)
+
+
+def replay(
+    experiment: Experiment,
+    events: Sequence[Event],
+    checkpoint: Checkpoint | None = None,
+    problem: Problem | None = None,
+) -> np.ndarray | None:
+    """Parameters after `events`, with every gradient computed again: those of the run that recorded them, to the last bit.
+
+    `checkpoint` is the one that the run resumed from, if it did.
+
+    Raises:
+        ValueError: the events do not follow from the protocol (a batch arrives on a version its worker was not given).
+    """
+    problem = problem or experiment.build_problem()
+    server = Server(experiment, problem, checkpoint)
+    with threadpool_limits(1), np.errstate(over="ignore", invalid="ignore"):
+        server.begin()
+        for number, event in enumerate(events):
+            if event.kind == LEFT:
+                server.left(event.worker, 0.0)
+            elif event.kind == JOINED:
+                server.joined(event.worker, 0.0)
+            else:
+                job = server.coordinator.running.get(event.worker)
+                if job != (event.worker, event.ticket, event.version):
+                    given = f"ticket {job.ticket} on version {job.version}" if job else "nothing"
+                    raise ValueError(
+                        f"event {number}: worker {event.worker} delivers ticket {event.ticket} on version {event.version},"
+                        f" but was given {given}"
+                    )
+                gradient = None
+                if problem is not None:
+                    gradient = problem.gradient(server.parameters_of(event.worker), event.worker, event.ticket)
+                server.arrived(event.worker, event.ticket, gradient, 0.0)
+    return server.parameters

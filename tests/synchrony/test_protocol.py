@@ -1,0 +1,142 @@
+"""The state machine alone, by hand-worked sequences of events and by random ones."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from multigpu.synchrony.protocol import PROTOCOLS, CannotContinue, Coordinator, Decision, Job, check_gradients
+from tests.synchrony.cases import SIX
+
+
+def begun(protocol: str, workers: int, gradients: int | None = None) -> Coordinator:
+    coordinator = Coordinator(protocol, workers, gradients)
+    assert [job.worker for job in coordinator.begin().started] == list(range(workers))
+    return coordinator
+
+
+def test_sync_waits_for_all_and_starts_all() -> None:
+    server = begun("sync", 3)
+    assert server.arrived(2, 0) == server.arrived(0, 0) == Decision()
+    decision = server.arrived(1, 0)
+    assert decision.update == (Job(2, 0, 0), Job(0, 0, 0), Job(1, 0, 0))
+    assert decision.cancelled == ()
+    assert decision.started == (Job(0, 1, 1), Job(1, 1, 1), Job(2, 1, 1))
+
+
+def test_k_sync_cancels_the_rest_and_drops_what_they_send() -> None:
+    server = begun("k_sync", 3, 2)
+    server.arrived(2, 0)
+    decision = server.arrived(0, 0)
+    assert decision.cancelled == (Job(1, 0, 0),)
+    assert decision.started == (Job(0, 1, 1), Job(1, 1, 1), Job(2, 1, 1))
+    assert server.arrived(1, 0) == Decision(late=True)
+    assert (server.late, server.cancelled, len(server.waiting)) == (1, 1, 0)
+
+
+def test_k_batch_sync_takes_two_batches_of_one_worker_on_one_version() -> None:
+    server = begun("k_batch_sync", 2, 2)
+    assert server.arrived(0, 0).started == (Job(0, 1, 0),)
+    decision = server.arrived(0, 1)
+    assert decision.update == (Job(0, 0, 0), Job(0, 1, 0))
+    assert decision.cancelled == (Job(1, 0, 0),)
+    assert decision.started == (Job(0, 2, 1), Job(1, 1, 1))
+
+
+def test_async_updates_by_each_gradient_and_leaves_the_others_alone() -> None:
+    server = begun("async", 2)
+    assert server.arrived(0, 0) == Decision(update=(Job(0, 0, 0),), started=(Job(0, 1, 1),))
+    assert server.arrived(0, 1) == Decision(update=(Job(0, 1, 1),), started=(Job(0, 2, 2),))
+    assert server.arrived(1, 0) == Decision(update=(Job(1, 0, 0),), started=(Job(1, 1, 3),))
+
+
+def test_k_async_workers_wait_for_the_update() -> None:
+    server = begun("k_async", 3, 2)
+    assert server.arrived(0, 0) == Decision()
+    decision = server.arrived(1, 0)
+    assert decision == Decision(update=(Job(0, 0, 0), Job(1, 0, 0)), started=(Job(0, 1, 1), Job(1, 1, 1)))
+    assert server.running[2] == Job(2, 0, 0)
+
+
+def test_k_batch_async_workers_go_on_with_the_current_version() -> None:
+    server = begun("k_batch_async", 2, 2)
+    assert server.arrived(0, 0) == Decision(started=(Job(0, 1, 0),))
+    assert server.arrived(0, 1) == Decision(update=(Job(0, 0, 0), Job(0, 1, 0)), started=(Job(0, 2, 1),))
+    assert server.arrived(1, 0) == Decision(started=(Job(1, 1, 1),))
+
+
+@pytest.mark.parametrize(("protocol", "gradients"), SIX)
+def test_every_batch_is_in_exactly_one_account(protocol: str, gradients: int | None) -> None:
+    chance = random.Random(7)
+    server = begun(protocol, 5, gradients)
+    seen: set[Job] = set()
+    sent = [(job.worker, job.ticket) for job in server.running.values()]
+    for _ in range(2000):
+        away = sorted(set(range(5)) - server.alive)
+        if chance.random() < 0.05 and len(server.alive) > 4:
+            server.left(chance.choice(sorted(server.alive)))
+            decision = Decision()
+        elif chance.random() < 0.2 and away:
+            decision = server.joined(away[0])
+        elif sent:
+            # any batch ever started may knock, also a cancelled or lost one; none twice
+            decision = server.arrived(*sent.pop(chance.randrange(len(sent))))
+        else:
+            continue
+        sent += [(job.worker, job.ticket) for job in decision.started]
+        assert not seen.intersection(decision.update), "a gradient was applied twice"
+        seen.update(decision.update)
+        if decision.update:
+            assert len(decision.update) == server.gradients
+        if not server.batches:
+            assert len({job.worker for job in decision.update}) == len(decision.update)
+        assert server.started == server.applied + len(server.waiting) + len(server.running) + server.cancelled + server.lost
+        assert len(seen) == server.applied
+    assert server.applied > 300
+    assert (server.cancelled > 0) == (protocol in ("k_sync", "k_batch_sync"))
+    assert server.lost > 0
+
+
+def test_sync_cannot_go_on_without_a_worker_and_async_can() -> None:
+    for protocol, gradients, possible in (("sync", None, False), ("k_async", 2, True), ("async", None, True), ("k_batch_sync", 9, True)):
+        server = begun(protocol, 3, gradients)
+        server.left(1)
+        if possible:
+            server.check_possible()
+        else:
+            with pytest.raises(CannotContinue, match="sync needs gradients of 3 workers for an update, and 2 of 3 workers are left"):
+                server.check_possible()
+
+
+def test_a_worker_that_returns_starts_on_the_current_version() -> None:
+    server = begun("async", 2)
+    server.left(1)
+    server.arrived(0, 0)
+    assert server.joined(1).started == (Job(1, 1, 1),)
+    assert server.arrived(1, 0).late, "the batch lost with the worker must not count"
+    with pytest.raises(ValueError, match="worker 1 cannot join: it has not left"):
+        server.joined(1)
+
+
+@pytest.mark.parametrize(
+    ("protocol", "gradients", "sentence"),
+    [
+        ("sync", 3, "sync with 4 workers takes 4 gradients an update, not 3: leave gradients out"),
+        ("async", 2, "async with 4 workers takes 1 gradients an update, not 2"),
+        ("k_sync", None, "k_sync needs gradients, the number K"),
+        ("k_sync", 5, "k_sync cannot wait for 5 gradients: gradients must be 1 to 4"),
+        ("k_batch_async", 0, "k_batch_async cannot wait for 0 gradients: gradients must be at least 1"),
+    ],
+)
+def test_impossible_gradients_are_refused(protocol: str, gradients: int | None, sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        check_gradients(protocol, 4, gradients)
+
+
+def test_unknown_arrivals_are_refused() -> None:
+    for protocol in PROTOCOLS:
+        server = begun(protocol, 2, {"sync": None, "async": None}.get(protocol, 2))
+        for worker, ticket in ((2, 0), (-1, 0), (0, 1)):
+            with pytest.raises(ValueError, match=f"worker {worker} never started a batch with ticket {ticket}"):
+                server.arrived(worker, ticket)

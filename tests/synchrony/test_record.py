@@ -1,0 +1,136 @@
+"""Experiments are refused in a sentence and have stable digests; Records are small, come back as written, and are never rewritten."""
+
+from __future__ import annotations
+
+import gzip
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from multigpu.measure.machine import this_machine
+from multigpu.synchrony.experiment import Experiment, build_experiment
+from multigpu.synchrony.record import SynchronyStore, histogram, make_record, record_key, summarise
+from multigpu.synchrony.simulate import simulate
+from tests.synchrony.cases import EXPONENTIAL, timed, trained
+
+
+@pytest.mark.parametrize(
+    ("changed", "sentence"),
+    [
+        ({"workers": 0}, "workers = 0: input should be greater than or equal to 1"),
+        ({"gradients": 4}, "k_sync cannot wait for 4 gradients: gradients must be 1 to 3"),
+        ({"rate": None}, "a problem needs a rate, and a rate a problem: give both or neither"),
+        ({"updates": None}, "an experiment needs a budget: give updates, time_s or both"),
+        ({"slowdown": (1.0, 2.0)}, "slowdown names 2 workers, not 3: give one factor a worker"),
+        ({"outages": ({"worker": 3, "at_s": 1.0},)}, "there is no worker 3 of 3: the last is 2"),
+        ({"outages": ({"worker": 0, "at_s": 1.0, "until_s": 0.5},)}, "worker 0 cannot be back at 0.5 s, it leaves at 1.0 s"),
+        ({"outages": ({"worker": 0, "at_s": 1.0}, {"worker": 0, "at_s": 2.0})}, "worker 0 cannot leave at 2.0 s, it is away then"),
+        ({"clock": "real", "outages": ({"worker": 0, "at_s": 1.0},)}, "outages belong to the virtual clock"),
+        ({"law": {"kind": "exponential", "scale_s": -1.0}}, "law.exponential.scale_s = -1.0: input should be greater than 0"),
+        ({"law": {"kind": "normal"}}, "law: input tag 'normal' found using 'kind' does not match any of the expected tags"),
+        ({"protocol": "psync"}, "protocol = 'psync': input should be 'sync', 'k_sync'"),
+        ({"speed": 1}, "speed = 1: extra inputs are not permitted"),
+    ],
+)
+def test_impossible_experiments_are_refused_in_a_sentence(changed: dict[str, Any], sentence: str) -> None:
+    fields = {"protocol": "k_sync", "workers": 3, "gradients": 2, "law": EXPONENTIAL, "updates": 5}
+    fields |= {"problem": {"kind": "digits"}, "rate": {"kind": "constant", "rate": 0.1}}
+    with pytest.raises(ValueError) as caught:
+        build_experiment(**{**fields, **changed})
+    assert str(caught.value).startswith(sentence), caught.value
+
+
+def test_digests_tell_experiments_apart_and_ignore_defaults() -> None:
+    base = trained("async")
+    assert base.digest == trained("async", slowdown=None, clock="virtual").digest
+    assert base.digest == Experiment.model_validate_json(base.model_dump_json()).digest
+    others = [
+        trained("async", rate={"kind": "staleness", "rate": 0.02}),  # the same numbers under another kind
+        trained("async", seed=1),
+        trained("async", clock="real"),
+        trained("async", problem={"kind": "linear_regression"}),
+        timed("async"),
+        timed("async", law={"kind": "constant", "time_s": 1.0}),
+    ]
+    assert len({base.digest, *(other.digest for other in others)}) == 7
+
+
+def test_records_come_back_as_written(tmp_path: Path) -> None:
+    store = SynchronyStore(tmp_path)
+    experiment = trained("k_batch_async", 3, problem={"kind": "digits"}, updates=150)
+    outcome = simulate(experiment)
+    assert store.find(experiment) is None
+    record = make_record(experiment, outcome)
+    path = store.write(record)
+    assert path == tmp_path / "virtual" / f"{record.key}.0.json.gz"
+    assert store.find(experiment) == record == next(iter(store))
+    assert (record.status, record.machine.name, record.result.updates, record.result.gradients) == ("ok", this_machine().name, 150, 450)
+    assert record.result.samples == 450 * 32
+    assert record.result.received_bytes == 450 * 650 * 8
+    assert record.result.update_time_s == pytest.approx(outcome.end_s / 150)
+    assert record.result.curve == list(outcome.curve)
+    assert not record.result.diverged
+    with pytest.raises(FileExistsError):
+        store.write(record)
+    second = make_record(experiment, outcome, attempt=1)
+    store.write(second)
+    assert store.find(experiment) == second
+    assert list(store) == [second]
+    assert not list(tmp_path.glob("*/.writing-*"))
+
+
+def test_a_record_is_small_whatever_the_number_of_workers_and_updates(tmp_path: Path) -> None:
+    experiment = timed("async", workers=512, updates=20_000)
+    path = SynchronyStore(tmp_path).write(make_record(experiment, simulate(experiment)))
+    assert path.stat().st_size < 6_000
+
+
+def test_keys_of_the_virtual_clock_do_not_depend_on_the_machine() -> None:
+    virtual, real = timed("async"), timed("async", clock="real")
+    assert record_key(virtual, 0, "a") == record_key(virtual, 0, "b")
+    assert record_key(real, 0, "a") != record_key(real, 0, "b")
+    assert record_key(virtual, 0, "a") != record_key(virtual, 1, "a")
+
+
+def test_runs_that_ended_early_and_runs_that_failed(tmp_path: Path) -> None:
+    experiment = timed("sync", outages=({"worker": 0, "at_s": 5.0},))
+    early = make_record(experiment, simulate(experiment))
+    assert early.status == "incomplete"
+    assert early.reason.startswith("sync needs gradients of 5 workers")
+    failed = make_record(timed("async"), None, reason="the server ended")
+    assert (failed.status, failed.reason, failed.result) == ("failed", "the server ended", None)
+    store = SynchronyStore(tmp_path)
+    store.write(early)
+    store.write(failed)
+    assert len(list(store)) == 2
+
+
+def test_a_run_that_diverged_is_recorded_as_such(tmp_path: Path) -> None:
+    experiment = trained("async", rate={"kind": "constant", "rate": 50.0}, updates=400)
+    record = make_record(experiment, simulate(experiment))
+    store = SynchronyStore(tmp_path)
+    store.write(record)
+    found = store.find(experiment)
+    assert found is not None
+    assert found.result.diverged
+    assert not math.isfinite(found.result.curve[-1].loss)
+
+
+def test_histograms_are_thinned_and_keep_their_mean() -> None:
+    fine = histogram({0: 5, 3: 1})
+    assert (fine.mean, fine.width, fine.counts) == (0.5, 1, [5, 0, 0, 1])
+    coarse = histogram(dict.fromkeys(range(1000), 2))
+    assert (coarse.mean, coarse.width, sum(coarse.counts)) == (499.5, 5, 2000)
+    assert len(coarse.counts) == 200
+    run = simulate(timed("async"))
+    assert sum(summarise(run).staleness.counts) == 200
+
+
+def test_files_that_are_no_records_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "virtual" / "abc.0.json.gz"
+    path.parent.mkdir()
+    path.write_bytes(gzip.compress(b"{}"))
+    with pytest.raises(ValueError, match=r"abc\.0\.json\.gz is not a SynchronyRecord of this version"):
+        list(SynchronyStore(tmp_path))

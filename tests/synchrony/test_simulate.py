@@ -1,0 +1,210 @@
+"""The simulator: identities between protocols, updates against a recursion written out here, accounts, determinism."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from multigpu.synchrony.experiment import Experiment
+from multigpu.synchrony.problems import LinearRegression
+from multigpu.synchrony.rates import BoundedRate, ConstantRate, StalenessRate
+from multigpu.synchrony.server import ARRIVED, Event, Outcome
+from multigpu.synchrony.simulate import replay, simulate
+from tests.synchrony.cases import REGRESSION, SIX, timed, trained
+
+FULL = {**REGRESSION, "batch_size": 200}
+RULES: tuple[dict[str, Any], ...] = (
+    {"kind": "constant", "rate": 0.02},
+    {"kind": "staleness", "rate": 0.05},
+    {"kind": "staleness", "rate": 0.05, "per": "gradient"},
+    {"kind": "bounded", "c": 0.001, "maximum": 0.05},
+)
+
+
+def assert_equal(one: Outcome, other: Outcome) -> None:
+    assert one.events == other.events
+    np.testing.assert_array_equal(one.update_times_s, other.update_times_s)
+    np.testing.assert_array_equal(one.parameters, other.parameters)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (("k_sync", 5), ("sync", None)),
+        (("k_async", 5), ("sync", None)),
+        (("k_async", 1), ("async", None)),
+        (("k_batch_async", 1), ("async", None)),
+        (("k_batch_sync", 1), ("k_sync", 1)),
+    ],
+    ids=lambda pair: "-".join(map(str, pair)),
+)
+def test_protocols_that_are_one(one: tuple[str, int | None], other: tuple[str, int | None]) -> None:
+    assert_equal(simulate(trained(*one)), simulate(trained(*other)))
+
+
+@pytest.mark.parametrize(("protocol", "gradients"), SIX)
+def test_the_same_experiment_gives_the_same_bits(protocol: str, gradients: int | None) -> None:
+    first = simulate(trained(protocol, gradients))
+    assert_equal(first, simulate(trained(protocol, gradients)))
+    assert first.curve == simulate(trained(protocol, gradients)).curve
+    assert simulate(trained(protocol, gradients, seed=1)).events != first.events
+
+
+@pytest.mark.parametrize("kind", ["sync", "async"])
+def test_batch_variants_update_sooner_and_learn_alike(kind: str) -> None:
+    """C45 in the small: the same gradients an update, so the same floor; no worker waits, so shorter updates."""
+    twin, batch = (simulate(trained(f"{name}_{kind}", 4, updates=1500)) for name in ("k", "k_batch"))
+    assert batch.update_times_s[-1] < 0.8 * twin.update_times_s[-1]
+    floor = LinearRegression(**REGRESSION).build().best_loss
+    excess = [np.mean([point.loss for point in run.curve[-20:]]) - floor for run in (twin, batch)]
+    assert excess[1] == pytest.approx(excess[0], rel=0.4)
+    assert max(excess) < 0.01 * (twin.curve[0].loss - floor)
+
+
+def recursion(run: Outcome) -> np.ndarray:
+    """w_j+1 = w_j - sum over the update's gradients of rate g(w_tau) / K, from the arrivals alone, with rules of its own."""
+    experiment, problem = run.experiment, run.experiment.build_problem()
+    k, rule = experiment.gradients_per_update, experiment.rate
+    history = [problem.initial(0)]
+    for start in range(0, len(run.events), k):
+        now, group = history[-1], run.events[start : start + k]
+        ages = [len(history) - 1 - event.version for event in group]
+        step = np.zeros_like(now)
+        for event, age in zip(group, ages, strict=True):
+            old = history[event.version]
+            match rule:
+                case ConstantRate():
+                    rate = rule.rate
+                case StalenessRate(per="gradient"):
+                    rate = rule.rate if age == 0 else rule.rate / age
+                case StalenessRate():
+                    rate = rule.rate / max(1, np.mean(ages))
+                case BoundedRate():
+                    square = np.sum((now - old) ** 2)
+                    rate = rule.maximum if square == 0 else min(rule.maximum, rule.c / square)
+            step += rate * problem.gradient(old, event.worker, event.ticket) / k
+        history.append(now - step)
+    return history[-1]
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: "-".join(map(str, rule.values())))
+@pytest.mark.parametrize(("protocol", "gradients"), SIX)
+def test_updates_are_those_of_the_recursion(protocol: str, gradients: int | None, rule: dict[str, Any]) -> None:
+    run = simulate(trained(protocol, gradients, rate=rule, updates=60))
+    np.testing.assert_allclose(run.parameters, recursion(run), rtol=1e-11)
+    assert np.linalg.norm(run.parameters) > 0.1
+
+
+@pytest.mark.parametrize("shards", [1, 4])
+def test_sync_on_whole_shards_is_gradient_descent(shards: int) -> None:
+    """Its error has a closed form: (I - rate H)^t (w_0 - w*), H = X'X / n."""
+    description = {**REGRESSION, "shards": shards, "batch_size": 200 // shards}
+    experiment = trained("sync", workers=4, problem=description, rate={"kind": "constant", "rate": 0.1}, updates=25)
+    problem = LinearRegression(**description).build()
+    curvature = problem.inputs.T @ problem.inputs / 200
+    expected = problem.best + np.linalg.matrix_power(np.eye(6) - 0.1 * curvature, 25) @ (problem.initial() - problem.best)
+    np.testing.assert_allclose(simulate(experiment).parameters, expected, rtol=1e-10)
+
+
+def test_stale_gradients_diverge_where_fresh_ones_converge_and_smaller_rates_help() -> None:
+    rate = 0.8  # of eigenvalues near 1: fresh gradients converge below 2, those 15 updates old below about 0.1
+
+    def excess(protocol: str, rule: dict[str, Any]) -> float:
+        experiment = trained(protocol, workers=16, problem=FULL, rate=rule, updates=600)
+        return simulate(experiment).curve[-1].loss - LinearRegression(**FULL).build().best_loss
+
+    assert excess("sync", {"kind": "constant", "rate": rate}) < 1e-9
+    assert not excess("async", {"kind": "constant", "rate": rate}) < 1e3
+    assert excess("async", {"kind": "staleness", "rate": rate}) < 0.05
+    assert excess("async", {"kind": "bounded", "c": 0.02, "maximum": rate}) < 1.0
+
+
+@pytest.mark.parametrize(("protocol", "gradients"), SIX)
+def test_batches_and_seconds_are_accounted_for(protocol: str, gradients: int | None) -> None:
+    run = simulate(timed(protocol, gradients))
+    a = run.accounts
+    assert a.started == a.applied + a.waiting + a.running + a.cancelled + a.lost
+    assert a.applied == 200 * run.experiment.gradients_per_update == a.received
+    assert (a.cancelled > 0) == (protocol in ("k_sync", "k_batch_sync"))
+    assert a.late == a.lost == 0
+    spent_s = a.busy_s + a.cancelled_s + a.idle_s
+    if protocol in ("sync", "k_sync", "k_batch_sync"):
+        # all start afresh at the last update, when the run ends
+        assert spent_s == pytest.approx(5 * run.end_s)
+    else:
+        assert a.cancelled_s == 0
+        assert 0.95 * 5 * run.end_s < spent_s <= 5 * run.end_s * (1 + 1e-12)
+    assert (a.idle_s > 0) == (protocol in ("sync", "k_sync", "k_async"))
+
+
+def test_memory_of_versions() -> None:
+    assert simulate(trained("sync")).accounts.versions_held == 1
+    held = simulate(trained("async")).accounts.versions_held
+    assert 2 <= held <= 5
+
+
+def test_a_worker_killed_in_async_costs_its_own_batch() -> None:
+    outages = ({"worker": 2, "at_s": 10.0},)
+    run = simulate(timed("async", updates=1000, outages=outages))
+    assert run.accounts.lost == 1
+    assert len(run.update_times_s) == run.accounts.applied == 1000
+    assert not any(event.worker == 2 for event in run.events[run.events.index(Event(1, 2)) + 1 :])
+    # five workers to 10 s, then four
+    assert run.end_s == pytest.approx(10 + (1000 - 50) / 4, rel=0.1)
+    returned = simulate(timed("async", updates=1000, outages=({"worker": 2, "at_s": 10.0, "until_s": 20.0},)))
+    assert any(event == Event(2, 2) for event in returned.events)
+    assert returned.end_s < run.end_s
+    assert returned.accounts.lost == 1
+
+
+def test_sync_stops_at_a_killed_worker_and_goes_on_if_it_returns() -> None:
+    stopped = simulate(timed("sync", outages=({"worker": 1, "at_s": 10.0},)))
+    assert len(stopped.update_times_s) < 200
+    assert "sync needs gradients of 5 workers for an update, and 4 of 5 workers are left" in stopped.notes[0]
+    resumed = simulate(timed("sync", outages=({"worker": 1, "at_s": 10.0, "until_s": 50.0},)))
+    assert len(resumed.update_times_s) == 200
+    assert resumed.notes == ()
+
+
+def test_a_straggler_slows_sync_by_its_factor_and_async_by_its_share() -> None:
+    law = {"kind": "constant", "time_s": 1.0}
+    slowdown = (4.0, 1.0, 1.0, 1.0, 1.0)
+    assert simulate(timed("sync", law=law, slowdown=slowdown)).end_s == pytest.approx(800)
+    assert simulate(timed("async", law=law, slowdown=slowdown, updates=850)).end_s == pytest.approx(200)  # 4 + 1/4 a second
+
+
+def test_a_time_budget_ends_the_run_there() -> None:
+    run = simulate(trained("async", updates=None, time_s=20.0, evaluations=10))
+    assert run.end_s == 20.0
+    assert run.update_times_s[-1] <= 20.0
+    assert [point.time_s for point in run.curve] == sorted(point.time_s for point in run.curve)
+    assert (len(run.curve), run.curve[0].updates, run.curve[-1].updates) == (11, 0, len(run.update_times_s))
+
+
+def test_the_curve_has_its_points() -> None:
+    run = simulate(trained("k_batch_async", 2, updates=100, evaluations=10))
+    assert [point.updates for point in run.curve] == list(range(0, 101, 10))
+    assert all(point.gradients == 2 * point.updates for point in run.curve)
+    assert simulate(trained("sync", updates=3, evaluations=50)).curve[-1].updates == 3
+
+
+def test_blocks_of_updates() -> None:
+    run = simulate(timed("sync", law={"kind": "constant", "time_s": 0.5}, updates=45))
+    np.testing.assert_allclose(run.block_times_s(20), [0.5] * 22)
+    np.testing.assert_allclose(run.intervals_s, [0.5] * 44)
+
+
+@pytest.mark.parametrize(("protocol", "gradients"), SIX)
+def test_replay_gives_the_same_weights(protocol: str, gradients: int | None) -> None:
+    outages = ({"worker": 2, "at_s": 3.0, "until_s": 6.0},)
+    run = simulate(trained(protocol, gradients, outages=outages))
+    assert (Event(1, 2) in run.events, Event(2, 2) in run.events) == (True, True)
+    np.testing.assert_array_equal(replay(run.experiment, run.events), run.parameters)
+
+
+def test_replay_refuses_what_cannot_have_happened() -> None:
+    experiment: Experiment = trained("async")
+    with pytest.raises(ValueError, match="event 1: worker 1 delivers ticket 0 on version 1, but was given ticket 0 on version 0"):
+        replay(experiment, [Event(ARRIVED, 0, 0, 0), Event(ARRIVED, 1, 0, 1)])

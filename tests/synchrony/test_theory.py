@@ -1,0 +1,154 @@
+"""Theory against the simulator: runtime inside its 95% band, staleness by an exact balance."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from multigpu.synchrony.laws import Constant, Exponential, Pareto, ShiftedExponential
+from multigpu.synchrony.protocol import Coordinator
+from multigpu.synchrony.simulate import simulate
+from multigpu.synchrony.theory import (
+    async_staleness_probability,
+    gradient_time_s,
+    mean_staleness,
+    softsync_gradients,
+    sync_over_async,
+    update_time_s,
+)
+from tests.synchrony.cases import SIX, timed
+
+SEEDS = 12
+
+
+def means_s(protocol: str, gradients: int | None, workers: int, law: dict, updates: int) -> np.ndarray:
+    """Seconds per update, by seed."""
+    runs = [simulate(timed(protocol, gradients, workers=workers, law=law, updates=updates, seed=seed)) for seed in range(SEEDS)]
+    return np.array([run.update_times_s[-1] / updates for run in runs])
+
+
+def test_theory_lies_in_the_simulators_band_for_exponential_times() -> None:
+    law = Exponential(scale_s=1.0)
+    points = [
+        (protocol, k, workers) for workers in (2, 5, 12) for protocol, k in SIX if k is None or protocol.count("batch") or k <= workers
+    ]
+    inside = 0
+    for protocol, k, workers in points:
+        values = means_s(protocol, k, workers, law.model_dump(), 100)
+        theory = update_time_s(protocol, workers, law, k)
+        half = values.std(ddof=1) / math.sqrt(SEEDS)
+        distance = abs(values.mean() - theory)
+        inside += distance <= stats.t.ppf(0.975, SEEDS - 1) * half
+        # 1 in 10,000: no protocol may be off for a reason
+        assert distance <= stats.t.ppf(1 - 0.5e-4, SEEDS - 1) * half, (protocol, k, workers, values.mean(), theory)
+    # of n bands at 95%, this many hold the truth with 99.9%
+    assert inside >= stats.binom.ppf(0.001, len(points), 0.95), f"{inside} of {len(points)}"
+
+
+@pytest.mark.parametrize(
+    ("protocol", "gradients", "expected_s"),
+    # 5 workers, 0.5 s: by hand; k_async finds 5 // 3 = 1 full set of three every 0.5 s, k_batch_sync needs two rounds for 6
+    [
+        ("sync", None, 0.5),
+        ("k_sync", 3, 0.5),
+        ("k_batch_sync", 6, 1.0),
+        ("async", None, 0.1),
+        ("k_async", 3, 0.5),
+        ("k_batch_async", 6, 0.6),
+    ],
+)
+def test_constant_times_give_theory_exactly(protocol: str, gradients: int | None, expected_s: float) -> None:
+    law = Constant(time_s=0.5)
+    assert update_time_s(protocol, 5, law, gradients) == pytest.approx(expected_s)
+    # 150 updates are a whole number of rounds
+    assert means_s(protocol, gradients, 5, law.model_dump(), 150) == pytest.approx(expected_s, rel=1e-9)
+
+
+def test_two_of_five_workers_under_constant_times() -> None:
+    law = Constant(time_s=1.0)
+    assert update_time_s("k_async", 5, law, 2) == 0.5
+    assert means_s("k_async", 2, 5, law.model_dump(), 150) == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("law", [ShiftedExponential(shift_s=1.0, scale_s=0.5), Pareto(minimum_s=1.0, shape=3.0)], ids=lambda law: law.kind)
+def test_what_is_known_for_other_laws_holds(law) -> None:
+    for protocol, k in (("sync", None), ("k_sync", 2), ("k_batch_async", 6), ("async", None), ("k_batch_sync", 1), ("k_async", 5)):
+        updates = 1000 if protocol == "async" else 200  # the start, all workers at once, must wash out
+        assert means_s(protocol, k, 5, law.model_dump(), updates).mean() == pytest.approx(update_time_s(protocol, 5, law, k), rel=0.03)
+    assert update_time_s("k_batch_sync", 5, law, 3) is None
+    assert update_time_s("k_async", 5, law, 3) is None
+    assert gradient_time_s("k_async", 5, law, 3) is None
+
+
+def test_k_async_is_bounded_by_k_sync_and_by_busy_workers() -> None:
+    law = ShiftedExponential(shift_s=1.0, scale_s=0.5)  # a batch under way ends sooner than a fresh one
+    found = means_s("k_async", 3, 5, law.model_dump(), 300).mean()
+    assert update_time_s("k_batch_async", 5, law, 3) < found < update_time_s("k_sync", 5, law, 3)
+
+
+def test_updates_and_samples_are_different_ratios() -> None:
+    law = Exponential(scale_s=0.7)
+    assert sync_over_async(8, law).per_sample == pytest.approx(2.72, abs=0.005)
+    assert sync_over_async(20, law).per_update == pytest.approx(72, abs=0.1)
+    assert sync_over_async(20, law).per_sample == pytest.approx(3.6, abs=0.005)
+    for workers in (1, 8, 1024):
+        ratio = sync_over_async(workers, law)
+        assert ratio.per_update == pytest.approx(update_time_s("sync", workers, law) / update_time_s("async", workers, law))
+        assert ratio.per_sample == pytest.approx(gradient_time_s("sync", workers, law) / gradient_time_s("async", workers, law))
+
+
+def test_a_thousand_workers() -> None:
+    law = Exponential(scale_s=1.0)
+    sync = simulate(timed("sync", workers=1024, updates=20))
+    found = sync.update_times_s[-1] / 20
+    # the maximum of many exponentials has a standard deviation of pi / sqrt(6) about
+    assert abs(found - update_time_s("sync", 1024, law)) < 4 * 1.283 / math.sqrt(20)
+    each = simulate(timed("async", workers=1024, updates=5000))
+    assert each.update_times_s[-1] / 5000 == pytest.approx(1 / 1024, rel=0.06)
+
+
+@pytest.mark.parametrize(("protocol", "gradients"), SIX)
+@pytest.mark.parametrize("kind", ["exponential", "pareto"])
+def test_staleness_balances_exactly(protocol: str, gradients: int | None, kind: str) -> None:
+    """Every update ages each batch under way by 1: ages applied + ages still there = updates x batches under way."""
+    law = {"exponential": {"kind": kind, "scale_s": 1.0}, "pareto": {"kind": kind, "minimum_s": 1.0, "shape": 1.5}}[kind]
+    run = simulate(timed(protocol, gradients, law=law, updates=3000))
+    k = run.experiment.gradients_per_update
+    applied = sum(age * count for age, count in run.staleness.items())
+    server = Coordinator(protocol, 5, gradients)
+    server.begin()
+    for event in run.events:
+        server.arrived(event.worker, event.ticket)
+    still_there = sum(server.version - job.version for job in server.running.values())
+    mean = mean_staleness(protocol, 5, k)
+    assert sum(run.staleness.values()) == 3000 * k == run.accounts.applied
+    assert applied + still_there == round(3000 * k * mean)
+    assert applied / (3000 * k) == pytest.approx(mean, rel=0.02, abs=1e-12)
+    assert set(run.staleness) == {0} or protocol in ("async", "k_async", "k_batch_async")
+
+
+def test_async_staleness_is_geometric_for_exponential_times() -> None:
+    run = simulate(timed("async", workers=4, updates=20_000))
+    expected = [async_staleness_probability(4, age) for age in range(8)]
+    found = [run.staleness[age] / 20_000 for age in range(8)]
+    assert found == pytest.approx(expected, abs=0.012)
+
+
+def test_mean_staleness_by_definition() -> None:
+    assert mean_staleness("async", 8) == 7
+    assert mean_staleness("k_batch_async", 30, 2) == 14.5
+    assert mean_staleness("k_async", 8, 2) == 3
+    assert mean_staleness("k_async", 8, 2, own_update_counted=True) == 4  # 002's N/K
+    assert mean_staleness("k_async", 8, 8) == mean_staleness("sync", 8) == 0
+    assert mean_staleness("sync", 8, own_update_counted=True) == 1
+
+
+def test_softsync_of_thirty_learners() -> None:
+    for n, k in ((1, 30), (2, 15), (15, 2), (30, 1)):
+        assert softsync_gradients(30, n) == k
+        assert mean_staleness("k_batch_async", 30, k) == pytest.approx(n, rel=0.04)
+    with pytest.raises(ValueError, match="n-softsync with 30 workers needs n from 1 to 30, not 31"):
+        softsync_gradients(30, 31)
