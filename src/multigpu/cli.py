@@ -14,7 +14,7 @@ from typing import Any, get_args
 
 from multigpu import paths
 from multigpu.doctor import diagnose
-from multigpu.grid import GRIDS, cost_s, default_grid, devices_here, find_grid, points
+from multigpu.grid import GRIDS, affordable, cost_s, default_grid, devices_here, find_grid, points
 from multigpu.inputs.check import check_inputs
 from multigpu.measure.ceilings import measure_ceilings
 from multigpu.measure.launch import Point, check_devices, measure
@@ -79,14 +79,22 @@ def _measure(arguments: argparse.Namespace) -> int:
     else:
         planned = find_grid(arguments.grid or default_grid(), parse_counts(arguments.devices))
         chosen = points(planned)
-        print(f"{len(chosen)} measurements of {len(planned)} Runs; at most about {cost_s(planned) / 60:.0f} minutes", flush=True)
+        if arguments.budget_s is not None:
+            here = this_machine().name
+            known = [(record.run, record.repeat) for record in _store(arguments) if record.machine.name == here]
+            every, chosen = len(chosen), affordable(planned, known, arguments.budget_s)
+            print(f"{arguments.budget_s} s allow {len(chosen)} of {every} measurements ({len(known)} Records are here already)", flush=True)
+        else:
+            print(f"{len(chosen)} measurements of {len(planned)} Runs; at most about {cost_s(planned) / 60:.0f} minutes", flush=True)
     if arguments.dry_run:
         check_inputs(point.run for point in chosen)
         for point in chosen:
             check_devices(point.run)
             print(f"launch {point.launch} repeat {point.repeat}  {point.run.label()}")
         return 0
-    print(measure(chosen, _store(arguments), retry=arguments.retry, progress=not arguments.quiet))
+    if arguments.traces:
+        os.environ["MULTIGPU_TRACES"] = str(Path(arguments.traces).resolve())
+    print(measure(chosen, _store(arguments), retry=arguments.retry, progress=not arguments.quiet, tensorboard=arguments.tensorboard))
     return 0
 
 
@@ -179,9 +187,14 @@ def build_parser() -> argparse.ArgumentParser:
     )
     one.add_argument("--grid", help=f"one of {', '.join(GRIDS)}")
     one.add_argument("--devices", help="device counts of the grid, e.g. 1,2,4 (default: what is here)")
+    one.add_argument("--budget-s", type=float, metavar="S", help="measure only what the grid's estimates allow, what matters most first")
     one.add_argument("--repeats", type=int, default=1, help="repeats of the one Run")
     one.add_argument("--timeout", type=float, default=300.0, help="seconds one Run may take")
     one.add_argument("--retry", action="append", default=[], metavar="STATUS", help="measure again what ended with this status")
+    one.add_argument("--traces", metavar="DIR", help="also keep the full profiles of traced Runs (traced_steps above 0) in this folder")
+    one.add_argument(
+        "--tensorboard", type=Path, metavar="DIR", help="write TensorBoard's logs of what is measured now (TensorFlow in one process)"
+    )
     one.add_argument("--dry-run", action="store_true", help="list what would be measured")
     one.add_argument("--quiet", action="store_true", help="no progress bar")
     one.set_defaults(function=_measure)

@@ -1,0 +1,78 @@
+"""The study's design: what is measured, in which tier, and what it may cost.
+
+Tiers: *headline* points have at least five repeats over two launches (eight over five where steps wander); *screening* points
+n = 1 and are marked so wherever they are shown; everything else a Run can describe is *not planned*. Within a grid what matters
+most comes first, so that a budget that ends early leaves out the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from multigpu.grid.cnns import cnn_batches, cnn_models
+from multigpu.grid.entries import EXPERIMENTS, OTHER_PLACEMENTS, SPINE_PLACEMENTS, Planned, affordable, cost_s, points
+from multigpu.grid.pytorch import captured, compiled, dispatch, documents_precision, headline, placements_screening, traces
+from multigpu.grid.small import cpu_study
+from multigpu.grid.tensorflow import tensorflow_anomaly, tensorflow_cnn, tensorflow_distribute, tensorflow_forms, tensorflow_nmt
+from multigpu.measure.machine import gpu_count, this_machine
+
+__all__ = [
+    "EXPERIMENTS",
+    "GRIDS",
+    "OTHER_PLACEMENTS",
+    "SPINE_PLACEMENTS",
+    "Planned",
+    "affordable",
+    "cost_s",
+    "default_grid",
+    "device_counts",
+    "devices_here",
+    "find_grid",
+    "points",
+]
+
+GRIDS: dict[str, Callable[[Sequence[int]], list[Planned]]] = {
+    "cpu_study": cpu_study,
+    "gpu_study": lambda devices: headline(devices, "screening"),
+    "headline": headline,
+    "documents_precision": documents_precision,
+    "placements_screening": placements_screening,
+    "captured": captured,
+    "compiled": compiled,
+    "dispatch": dispatch,
+    "traces": traces,
+    "cnn_models": cnn_models,
+    "cnn_batches": cnn_batches,
+    "tensorflow_nmt": tensorflow_nmt,
+    "tensorflow_anomaly": tensorflow_anomaly,
+    "tensorflow_forms": tensorflow_forms,
+    "tensorflow_cnn": tensorflow_cnn,
+    "tensorflow_distribute": tensorflow_distribute,
+}
+"""By name, a function of the device counts to measure."""
+
+
+def device_counts(available: int) -> list[int]:
+    """1, 2, 4, 8 ... up to what there is."""
+    return [count for count in (1, 2, 4, 8) if count <= available]
+
+
+def default_grid() -> str:
+    """The grid that the study measures on this machine."""
+    return "gpu_study" if gpu_count() else "cpu_study"
+
+
+def devices_here() -> list[int]:
+    """Device counts that this machine can measure: 1, 2, 4, 8 up to its GPUs; without any, up to two CPU processes."""
+    return device_counts(gpu_count() or min(2, this_machine().cores))
+
+
+def find_grid(name: str, devices: Sequence[int]) -> list[Planned]:
+    """The grid called `name` at these device counts.
+
+    Raises:
+        ValueError: no such grid; the sentence names the known ones.
+    """
+    if name not in GRIDS:
+        raise ValueError(f"unknown grid {name!r}: choose one of {', '.join(GRIDS)}")
+    return GRIDS[name](devices)

@@ -1,0 +1,60 @@
+"""Every model of document 001."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from multigpu.grid.entries import ENDS, FEWEST, OTHER_PLACEMENTS, SPINE_PLACEMENTS, Planned
+from multigpu.run import Run
+from multigpu.workloads import find_model
+from multigpu.workloads.base import Model
+from multigpu.workloads.cnn.description import FOR_CIFAR, FOR_IMAGENET
+
+CNNS_OF_INTEREST = ("resnet50_v1.5", "inception3", "vgg16", "alexnet", *(model.name for model in FOR_CIFAR))
+"""What document 001's statements are about: its four large models and its eight on small images."""
+CNN_UPDATES = ("ddp", "independent", "exp2", "replicated_copy", "replicated_allreduce", "ps_gpu0")
+"""Document 001's kinds of variable update, all-reduce during backward, and what needs none."""
+
+
+def _cnn(model: Model, placement: str, devices: int, batch: int | None = None) -> Planned:
+    """A screening point: bf16, eager, channels last, at the model's default batch unless told.
+
+    Its cost: launches take about 0.2 ms a variable and step, a host that updates 1.5 ms a million parameters and step.
+    """
+    host = 6.0 if placement in ("exp1", "exp2", "exp3") else 2.0
+    run = Run(
+        workload="cnn",
+        model=model.name,
+        placement=placement,
+        devices=devices,
+        batch_size=batch or model.config.default_batch,
+        layout="channels_last",
+        precision="bf16",
+    )
+    return Planned(run, "screening", round(3.0 + 0.01 * len(model.variables) + host * model.parameters / 1e8, 1))
+
+
+def cnn_models(devices: Sequence[int]) -> list[Planned]:
+    """Every model of document 001 at its default batch. Headline on 1, 4 and 8 GPUs for the large four and CIFAR's eight under each
+    variable update; their other counts and the remaining models (all-reduce and parameter server) are screening.
+    """
+    planned = []
+    for count in sorted(devices, reverse=True):
+        for model in (*FOR_IMAGENET, *FOR_CIFAR):
+            known = model.name in CNNS_OF_INTEREST
+            points = [_cnn(model, placement, count) for placement in (CNN_UPDATES if known else ("ddp", "exp2"))]
+            planned += [replace(point, tier="headline", launches=FEWEST) for point in points] if known and count in ENDS else points
+    return planned
+
+
+def cnn_batches(devices: Sequence[int]) -> list[Planned]:
+    """ResNet-50, Inception-v3 and VGG-16 at 32, 64 and 256 images a GPU, AlexNet at 512, under every placement. Screening."""
+    batches = dict.fromkeys(("resnet50_v1.5", "inception3", "vgg16"), (32, 64, 256)) | {"alexnet": (512,)}
+    return [
+        _cnn(find_model("cnn", name), placement, count, batch)
+        for count in sorted(devices, reverse=True)
+        for name, sizes in batches.items()
+        for placement in (*SPINE_PLACEMENTS, *OTHER_PLACEMENTS)
+        for batch in sizes
+    ]

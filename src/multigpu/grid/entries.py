@@ -1,0 +1,88 @@
+"""What an entry of a grid is: a Run, its tier, which launches repeat it, and what measuring it may cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from multigpu.measure.launch import Point
+from multigpu.run import Run
+
+Tier = Literal["headline", "screening"]
+
+LAUNCH_OF_REPEAT = (0, 0, 0, 1, 1, 2, 3, 4)
+"""Which launch measures which repeat of a headline point. Eager steps differ more between launches than within one (the host),
+so the later repeats get launches of their own; the first five alone are what the tier needs at least."""
+
+FEWEST = LAUNCH_OF_REPEAT[:5]
+"""For steps that hardly differ between launches (captured), and for those that cost most (TensorFlow, many models)."""
+
+ENDS = (1, 4, 8)
+"""Device counts whose points are repeated: one, a whole host of eight, and half of it. Others are screening."""
+
+SPINE_PLACEMENTS = ("ddp", "independent", "exp2", "exp4")
+OTHER_PLACEMENTS = ("exp1", "exp3", "ps_gpu0", "replicated_copy", "replicated_allreduce")
+"""The rest of documents 000 and 001."""
+EXPERIMENTS = ("exp1", "exp2", "exp3", "exp4")
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A Run with its tier and the seconds one measurement of it may cost.
+
+    launches: which launch measures each repeat of a headline point; screening points have one repeat.
+    """
+
+    run: Run
+    tier: Tier
+    cost_s: float
+    launches: tuple[int, ...] = LAUNCH_OF_REPEAT
+
+    def points(self) -> list[Point]:
+        """The measurements this entry stands for."""
+        launches = self.launches if self.tier == "headline" else self.launches[:1]
+        return [Point(self.run, repeat, launch) for repeat, launch in enumerate(launches)]
+
+
+def points(planned: Sequence[Planned]) -> list[Point]:
+    """All measurements that these entries stand for."""
+    return [point for entry in planned for point in entry.points()]
+
+
+def cost_s(planned: Sequence[Planned]) -> float:
+    """What measuring these entries may cost in seconds."""
+    return sum(entry.cost_s * len(entry.points()) for entry in planned)
+
+
+def affordable(planned: Sequence[Planned], known: Iterable[tuple[Run, int]], budget_s: float) -> list[Point]:
+    """The measurements that a budget allows: first repeats in the grid's order, then second ones, and so on.
+
+    Args:
+        known: (Run, repeat) of what has been measured before, which costs nothing.
+        budget_s: the seconds that may be spent.
+    """
+    done = {(run.digest, repeat) for run, repeat in known}
+    rounds = max((len(entry.points()) for entry in planned), default=0)
+    chosen, left = [], budget_s
+    for number in range(rounds):
+        for entry in planned:
+            own = entry.points()
+            if number >= len(own) or (entry.run.digest, number) in done:
+                continue
+            if entry.cost_s <= left:
+                left -= entry.cost_s
+                chosen.append(own[number])
+    return chosen
+
+
+def nmt(placement: str, devices: int, batch: int, **more: object) -> Run:
+    """Document 000's model on sentences of 100 words."""
+    common: dict[str, object] = {"workload": "nmt", "model": "nmt000", "sequence_length": 100}
+    return Run(placement=placement, devices=devices, batch_size=batch, **(common | more))  # type: ignore[arg-type]
+
+
+def resnet50(placement: str, devices: int, batch: int, **more: object) -> Run:
+    """ResNet-50 v1.5, channels last."""
+    common: dict[str, object] = {"workload": "cnn", "model": "resnet50_v1.5", "layout": "channels_last"}
+    return Run(placement=placement, devices=devices, batch_size=batch, **(common | more))  # type: ignore[arg-type]

@@ -1,0 +1,148 @@
+"""What PyTorch is asked: the documents' placements with a process a device, in each form of execution, and one process for all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from multigpu.grid.entries import (
+    ENDS,
+    EXPERIMENTS,
+    FEWEST,
+    OTHER_PLACEMENTS,
+    SPINE_PLACEMENTS,
+    Planned,
+    Tier,
+    nmt,
+    resnet50,
+)
+from multigpu.placements import placements
+
+
+def headline(devices: Sequence[int], tier: Tier = "headline") -> list[Planned]:
+    """NMT of document 000 at 128 x 100 and 360 x 100 words, ResNet-50 at 64 and 256 images a GPU, each placement.
+
+    bf16, eager, 10 + 30 steps. The most expensive first: what a lost machine leaves undone is then cheap to add.
+    """
+    planned = []
+    for count in sorted(devices, reverse=True):
+        for placement in SPINE_PLACEMENTS:
+            host = 6.0 if placement == "exp2" else 0.0
+            planned += [
+                Planned(nmt(placement, count, 128, precision="bf16"), tier, 4.0 + host),
+                Planned(nmt(placement, count, 360, precision="bf16"), tier, 6.0 + host),
+                Planned(resnet50(placement, count, 64, precision="bf16"), tier, 4.0),
+                Planned(resnet50(placement, count, 256, precision="bf16"), tier, 6.0),
+            ]
+    return planned
+
+
+def documents_precision(devices: Sequence[int]) -> list[Planned]:
+    """The documents' own arithmetic, fp32, at their batches: 000's 128 and 360, 001's 64. Screening."""
+    planned = []
+    for count in sorted(devices, reverse=True):
+        for placement in SPINE_PLACEMENTS:
+            planned += [
+                Planned(nmt(placement, count, 128, precision="fp32"), "screening", 10.0),
+                Planned(nmt(placement, count, 360, precision="fp32"), "screening", 16.0),
+                Planned(resnet50(placement, count, 64, precision="fp32"), "screening", 6.0),
+            ]
+    return planned
+
+
+def placements_screening(devices: Sequence[int]) -> list[Planned]:
+    """The remaining placements of documents 000 and 001 on the headline's jobs. Screening."""
+    planned = []
+    for count in sorted(devices, reverse=True):
+        for placement in OTHER_PLACEMENTS:
+            host = 5.0 if placement in ("exp1", "exp3") else 0.0
+            planned += [
+                Planned(nmt(placement, count, 128, precision="bf16"), "screening", 3.0 + host),
+                Planned(nmt(placement, count, 360, precision="bf16"), "screening", 4.0 + host),
+                Planned(resnet50(placement, count, 64, precision="bf16"), "screening", 3.0),
+                Planned(resnet50(placement, count, 256, precision="bf16"), "screening", 4.0),
+            ]
+    return planned
+
+
+def captured(devices: Sequence[int]) -> list[Planned]:
+    """The whole step as one CUDA graph: the headline's jobs with the host taken out. bf16.
+
+    Headline on 1, 4 and 8: ddp, with independent replicas beside it; the NMT with projection and loss in one piece, at 128 and
+    360 x 100; ResNet-50 at 32, 64 and 256. Screening: the other placements that a graph can hold, the library's own loss,
+    larger buckets, and what the eager side lacks for comparison.
+    """
+    form = {"precision": "bf16", "execution": "captured"}
+    planned = []
+    for count in sorted(devices, reverse=True):
+        tier: Tier = "headline" if count in ENDS else "screening"
+        for placement in ("ddp", "independent"):
+            runs = [nmt(placement, count, batch, cross_entropy="fused", **form) for batch in (128, 360)]
+            runs += [resnet50(placement, count, batch, **form) for batch in (32, 64, 256)]
+            planned += [Planned(run, tier, 2.5, FEWEST) for run in runs]
+    for count in sorted(devices, reverse=True):
+        for placement in ("exp4", "ps_gpu0", "replicated_copy", "replicated_allreduce"):
+            runs = [nmt(placement, count, 128, cross_entropy="fused", **form), resnet50(placement, count, 64, **form)]
+            planned += [Planned(run, "screening", 2.5) for run in runs]
+        runs = [nmt("ddp", count, 128, **form), nmt("ddp", count, 128, cross_entropy="fused", precision="bf16")]
+        runs.append(resnet50("ddp", count, 32, precision="bf16"))
+        if count > 1:
+            runs += [nmt("ddp", count, 128, cross_entropy="fused", bucket_mib=size, **form) for size in (1, 100, 400)]
+        planned += [Planned(run, "screening", 2.5) for run in runs]
+    return planned
+
+
+def compiled(devices: Sequence[int]) -> list[Planned]:
+    """ResNet-50 and the NMT left to torch.compile, launched kernel by kernel and as one graph. Screening: compiling costs most."""
+    planned = []
+    for count in sorted(devices, reverse=True):
+        for form in ("compiled", "compiled_captured"):
+            planned += [Planned(resnet50("ddp", count, batch, precision="bf16", execution=form), "screening", 25.0) for batch in (256, 64)]
+            planned.append(Planned(nmt("ddp", count, 128, precision="bf16", execution=form), "screening", 12.0))
+    return planned
+
+
+def dispatch(devices: Sequence[int]) -> list[Planned]:
+    """The documents' system in PyTorch: one process, one thread, all devices. Exp1-Exp4 on the headline's smaller jobs; compare
+    with `headline` and `placements_screening`, where each device has a process. Screening.
+    """
+    planned = []
+    for count in sorted(devices, reverse=True):
+        for placement in EXPERIMENTS:
+            # the host's work is not shared among processes here
+            host = {"exp1": 5.0, "exp2": 10.0, "exp3": 5.0}.get(placement, 0.0)
+            form = {"precision": "bf16", "processes": "one"}
+            planned += [
+                Planned(nmt(placement, count, 128, **form), "screening", 4.0 + count + host),
+                Planned(resnet50(placement, count, 64, **form), "screening", 4.0 + 2 * count + host / 2),
+            ]
+    return planned
+
+
+def traces(devices: Sequence[int]) -> list[Planned]:
+    """Three steps of the headline's smaller jobs under the profiler, under every placement with a process a device, captured
+    where the headline is, and dispatched by one process for Exp1-Exp4: phases, launch skew, exposed communication, copies and
+    kernels. They enter no throughput. Screening.
+    """
+    planned = []
+    form = {"precision": "bf16", "warmup_steps": 10, "timed_steps": 10, "traced_steps": 3}
+    for count in sorted(devices, reverse=True):
+        for placement in with_a_process_a_device():
+            host = 5.0 if placement in EXPERIMENTS[:3] else 0.0
+            planned += [
+                Planned(nmt(placement, count, 128, **form), "screening", 3.0 + host),
+                Planned(resnet50(placement, count, 64, **form), "screening", 3.0 + host),
+            ]
+        one_graph = form | {"execution": "captured"}
+        planned.append(Planned(nmt("ddp", count, 128, cross_entropy="fused", **one_graph), "screening", 3.0))
+        planned.append(Planned(resnet50("ddp", count, 64, **one_graph), "screening", 3.0))
+        planned += [Planned(nmt(placement, count, 128, processes="one", **form), "screening", 6.0) for placement in EXPERIMENTS]
+    return planned
+
+
+def with_a_process_a_device() -> list[str]:
+    """Placements that PyTorch runs eagerly with one process a device."""
+    return [
+        name
+        for name, row in placements().items()
+        if any((e.framework, e.processes) == ("torch", "per_device") and "eager" in e.executions for e in row.engines)
+    ]

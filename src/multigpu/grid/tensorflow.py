@@ -1,0 +1,93 @@
+"""What TensorFlow is asked: the documents' own framework, one process and one graph; and its own strategies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from multigpu.grid.entries import ENDS, EXPERIMENTS, FEWEST, Planned, nmt, resnet50
+from multigpu.run import Run
+
+IN_GRAPH = (*EXPERIMENTS, "ps_gpu0", "replicated_copy", "replicated_allreduce", "independent")
+TENSORFLOW = {"framework": "tensorflow", "processes": "one", "execution": "graph"}
+HOST_S = {"exp1": 3.0, "exp2": 4.0, "exp3": 1.0}
+"""What a Run with variables or tables on the host costs beyond others."""
+
+
+def tensorflow_nmt(devices: Sequence[int]) -> list[Planned]:
+    """Document 000 in its own framework: Exp1-Exp4 at every count, batch 128, cuDNN's LSTM, sentences of 100 words, TF32
+    (TensorFlow's own default). Headline on 1, 4 and 8, screening between.
+    """
+    return [
+        Planned(_exp5(placement, count), "headline" if count in ENDS else "screening", 8.0 + HOST_S.get(placement, 0.0), FEWEST)
+        for count in sorted(devices, reverse=True)
+        for placement in EXPERIMENTS
+    ]
+
+
+def _exp5(placement: str, count: int, **more: object) -> Run:
+    return nmt(placement, count, 128, **({"precision": "tf32"} | TENSORFLOW | more))
+
+
+def tensorflow_anomaly(devices: Sequence[int]) -> list[Planned]:
+    """C11: is a 2-GPU step with variables on the CPU slower than a 3-GPU step? Exp1 and Exp2, repeated, on 1, 2, 3 and 4."""
+    counts = [count for count in (2, 3, 1, 4) if count in devices]
+    return [Planned(_exp5(placement, count), "headline", 11.0, FEWEST) for count in counts for placement in ("exp2", "exp1")]
+
+
+def tensorflow_forms(devices: Sequence[int]) -> list[Planned]:
+    """Document 000 done otherwise, at batch 128: a loop of cells, its own lengths, sparse gradients, other precisions, and the
+    other placements. Screening, on 1, 2, 3, 4 and 8; precisions and placements on 1, 4 and 8.
+    """
+    planned = []
+    for count in [count for count in sorted(devices, reverse=True) if count in (1, 2, 3, 4, 8)]:
+        loop = {"recurrence": "stepwise", "warmup_steps": 5, "timed_steps": 10}
+        runs = [_exp5(placement, count, **loop) for placement in ("exp4", "exp2")]
+        runs += [_exp5(placement, count, sequence_length=None, inputs="lengths_000") for placement in EXPERIMENTS]
+        if count in ENDS:
+            runs += [_exp5(placement, count) for placement in IN_GRAPH if placement not in EXPERIMENTS]
+            runs += [_exp5("exp4", count, precision=precision) for precision in ("bf16", "fp32")]
+            runs += [_exp5(placement, count, embedding_gradients="sparse") for placement in ("exp4", "exp2")]
+            runs += [_exp5(placement, count, **loop) for placement in ("exp3", "exp1")]
+        planned += [Planned(run, "screening", (20.0 if run.recurrence else 10.0) + HOST_S.get(run.placement, 0.0)) for run in runs]
+    return planned
+
+
+def tensorflow_cnn(devices: Sequence[int]) -> list[Planned]:
+    """ResNet-50 at 64 images a GPU in TensorFlow: every placement, and on 1, 4 and 8 both layouts and XLA. Screening."""
+    planned = []
+    for count in sorted(devices, reverse=True):
+        form = TENSORFLOW | {"precision": "bf16"}
+        planned += [Planned(resnet50(placement, count, 64, **form), "screening", 14.0 + count) for placement in IN_GRAPH]
+        if count in ENDS:
+            planned.append(Planned(resnet50("exp4", count, 64, **form | {"execution": "xla"}), "screening", 30.0 + 4 * count))
+            nchw = resnet50("exp4", count, 64, **TENSORFLOW, precision="tf32")
+            for layout in ("channels_first", "channels_last"):
+                run = Run(**nchw.model_dump(exclude_defaults=True) | {"layout": layout})
+                planned.append(Planned(run, "screening", 14.0 + count))
+    return planned
+
+
+MIRRORED = ("mirrored_nccl", "mirrored_hierarchical", "mirrored_one_device", "central_storage")
+OVER_PROCESSES = ("multi_worker", "parameter_server_async")
+
+
+def tensorflow_distribute(devices: Sequence[int]) -> list[Planned]:
+    """TensorFlow's own strategies on the documents' jobs: NMT at 128 x 100 in TF32, ResNet-50 at 64 images a GPU in bf16. Screening.
+
+    Hierarchical copy stands at even counts only: it leaves out the last of an odd number of devices.
+    """
+    planned = []
+    for count in sorted(devices, reverse=True):
+        for placement in (*MIRRORED, *OVER_PROCESSES):
+            if placement == "mirrored_hierarchical" and count % 2 and count > 1:
+                continue
+            apart = placement in OVER_PROCESSES
+            steps = {"warmup_steps": 5, "timed_steps": 10} if placement == "parameter_server_async" else {}
+            form = {**TENSORFLOW, **steps, "processes": "per_device" if apart else "one"}
+            # starting and joining processes; variables that cross the host's memory, or a socket for every shard
+            extra = (15.0 + 2 * count if apart else 0.0) + {"central_storage": 6.0, "parameter_server_async": 20.0 * count}.get(
+                placement, 0.0
+            )
+            planned.append(Planned(nmt(placement, count, 128, precision="tf32", **form), "screening", 10.0 + extra))
+            planned.append(Planned(resnet50(placement, count, 64, precision="bf16", **form), "screening", 20.0 + 4 * count + extra))
+    return planned

@@ -1,0 +1,56 @@
+"""The study's design: what every grid keeps to, and what a budget leaves out."""
+
+from __future__ import annotations
+
+import pytest
+
+from multigpu.grid import GRIDS, Planned, affordable, cost_s, find_grid, points
+from multigpu.grid.entries import ENDS, FEWEST, LAUNCH_OF_REPEAT
+from multigpu.run import Run
+
+COUNTS = [1, 2, 3, 4, 8]
+
+
+def entry(seed: int, cost: float, tier: str = "headline") -> Planned:
+    run = Run(workload="nmt", model="nmt_tiny", placement="ddp", device_type="cpu", batch_size=2, seed=seed)
+    return Planned(run, tier, cost, launches=(0, 0, 1))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", list(GRIDS))
+def test_every_grid_names_each_point_once_and_has_a_price(name: str) -> None:
+    planned = find_grid(name, COUNTS)
+    digests = [each.run.digest for each in planned]
+    assert len(digests) == len(set(digests))
+    assert all(each.cost_s > 0 for each in planned)
+    assert cost_s(planned) == pytest.approx(sum(each.cost_s * len(each.points()) for each in planned))
+    assert len({(point.run.digest, point.repeat) for point in points(planned)}) == len(points(planned))
+
+
+def test_headline_points_have_five_repeats_over_two_launches_at_least() -> None:
+    for launches in (LAUNCH_OF_REPEAT, FEWEST):
+        assert len(launches) >= 5 and len(set(launches)) >= 2
+    for name in GRIDS:
+        for each in find_grid(name, COUNTS):
+            wanted = each.launches if each.tier == "headline" else each.launches[:1]
+            assert [(point.repeat, point.launch) for point in each.points()] == list(enumerate(wanted))
+            assert each.tier == "screening" or each.run.devices in (*ENDS, 2, 3)
+
+
+def test_a_budget_takes_first_repeats_in_order_and_then_second_ones() -> None:
+    planned = [entry(0, 3.0), entry(1, 2.0, "screening"), entry(2, 4.0)]
+    taken = [(point.run.seed, point.repeat) for point in affordable(planned, [], 16.0)]
+    assert taken == [(0, 0), (1, 0), (2, 0), (0, 1), (2, 1)]
+    assert [(point.run.seed, point.repeat) for point in affordable(planned, [], 6.0)] == [(0, 0), (1, 0)]
+    assert len(affordable(planned, [], 1e9)) == len(points(planned))
+
+
+def test_what_is_measured_already_costs_nothing() -> None:
+    planned = [entry(0, 3.0), entry(1, 2.0)]
+    known = [(planned[0].run, 0), (planned[0].run, 1)]
+    assert [(point.run.seed, point.repeat) for point in affordable(planned, known, 5.0)] == [(1, 0), (1, 1)]
+    assert not affordable(planned, [(each.run, n) for each in planned for n in range(3)], 100.0)
+
+
+def test_an_unknown_grid_is_refused_in_one_sentence() -> None:
+    with pytest.raises(ValueError, match="unknown grid 'none'"):
+        find_grid("none", COUNTS)
