@@ -1,6 +1,7 @@
 """Faults to plant in a launch: a function for a plan's `hook`, told by the environment what to do.
 
-FAULTS is a JSON list of {"seed", "stage", "rank", "fault"} and, for faults that strike once, "once": a file's path.
+FAULTS is a JSON list of {"seed", "stage", "rank", "fault"} and, for faults that strike once, "once": a file's path; for those
+that strike at every n-th call only (0, n, 2n, ...), "every": n.
 """
 
 from __future__ import annotations
@@ -9,10 +10,14 @@ import json
 import os
 import signal
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 from multigpu.run import Run
+
+CALLS: Counter[int] = Counter()
+"""Calls so far in this process, by the fault's place in the list."""
 
 
 def _spent(fault: dict[str, Any]) -> bool:
@@ -28,8 +33,11 @@ def _spent(fault: dict[str, Any]) -> bool:
 
 def strike(stage: str, run: Run, rank: int) -> None:
     """Do what FAULTS says for this stage of this Run on this rank."""
-    for fault in json.loads(os.environ["FAULTS"]):
+    for number, fault in enumerate(json.loads(os.environ["FAULTS"])):
         if (fault["seed"], fault["stage"], fault["rank"]) != (run.seed, stage, rank) or _spent(fault):
+            continue
+        CALLS[number] += 1
+        if (CALLS[number] - 1) % fault.get("every", 1):
             continue
         if fault["fault"] == "kill":
             os.kill(os.getpid(), signal.SIGKILL)

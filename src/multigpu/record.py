@@ -13,6 +13,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from multigpu.measure.machine import DeviceState, Machine
+from multigpu.measure.trace import TraceSummary
 from multigpu.run import Run
 
 SCHEMA_VERSION = 1
@@ -29,12 +30,14 @@ class Measurement(BaseModel):
     event_time_s: by rank, device events around the whole timed window.
     step_clock: whose marks these two are. "host": TensorFlow offers no events between steps, so a step lasts until the host has
         dispatched it, and the last of a window until every device has finished; all replicas of one process share the marks.
-    loss: [step] mean over the loss terms of the joined batch, warm-up first (independent replicas: over all of them).
-    moved_bytes, predicted_bytes: of one step over all replicas, by kind (see `placements.traffic`).
+    loss: [step] mean over the loss terms of the joined batch, warm-up first (independent and asynchronous replicas: over all of them).
+    moved_bytes, predicted_bytes: of one step over all replicas, by kind (see `placements.traffic`); moved_bytes None: they could
+        not be counted, and a flag says why.
     parameter_change: norm of (variables after the last step - variables at the start) over the norm at the start.
     replicas_agree: whether all replicas held the same variables at the end (None where they need not).
     host_threads: that each replica may use; startup_s: from the start of the slowest worker's process to its first Run.
     build_s, warmup_s, total_s: of this Run: until the model stands, all warm-up steps, everything.
+    trace: of the traced steps, which follow the timed ones.
     """
 
     # a figure that is no number is written as such and read back, instead of spoiling the file
@@ -47,7 +50,7 @@ class Measurement(BaseModel):
     event_time_s: list[float]
     loss: list[float]
     peak_memory_gib: list[float]
-    moved_bytes: dict[str, int]
+    moved_bytes: dict[str, int] | None
     predicted_bytes: dict[str, int]
     parameter_change: float
     replicas_agree: bool | None
@@ -59,6 +62,7 @@ class Measurement(BaseModel):
     device_states: list[DeviceState]
     step_clock: Literal["device", "host"] = "device"
     flags: list[str] = []
+    trace: TraceSummary | None = None
 
 
 class Record(BaseModel):
@@ -92,6 +96,27 @@ def record_key(run: Run, repeat: int, machine: str, framework_version: str, timi
     """
     text = "|".join([run.digest, str(repeat), machine, framework_version, str(timing_version)])
     return hashlib.sha256(text.encode()).hexdigest()[:20]
+
+
+def write_once(path: Path, model: BaseModel) -> None:
+    """Write `model` as compressed JSON, atomically: readers see the whole file or none.
+
+    Raises:
+        FileExistsError: the file is there already.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # mtime 0: equal models are equal bytes
+    data = gzip.compress(model.model_dump_json().encode(), mtime=0)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".writing-")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o644)
+        os.link(temporary, path)  # unlike rename, fails if the file exists
+    finally:
+        os.unlink(temporary)
 
 
 class RecordStore:
@@ -128,19 +153,7 @@ class RecordStore:
             FileExistsError: this attempt is written already (Records are never edited).
         """
         path = self.path(record.machine.name, record.key, record.attempt)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        # mtime 0: equal Records are equal bytes
-        data = gzip.compress(record.model_dump_json().encode(), mtime=0)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".writing-")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            os.chmod(temporary, 0o644)
-            os.link(temporary, path)  # unlike rename, fails if the Record exists
-        finally:
-            os.unlink(temporary)
+        write_once(path, record)
         return path
 
     def __iter__(self) -> Iterator[Record]:

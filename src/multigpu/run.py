@@ -28,8 +28,13 @@ class Run(BaseModel):
     recurrence: all cells in one call of the library ("fused", also None) or a loop of cells, as "dynamic rnn" ("stepwise"); NMT only.
     embedding_gradients: of tables, added up in an array of the table's size ("dense", also None) or sent as deduplicated rows
         with their ids ("sparse"); NMT in TensorFlow only.
+    cross_entropy: projection and loss operation by operation ("library", also None) or in one piece that leaves the gradient
+        where the logits were ("fused"); NMT in PyTorch only.
+    bucket_mib: where a bucket of gradients ends (None: 25, the library's choice); placements that merge during backward only.
+    execution: "captured" is the whole step as one CUDA graph; "compiled" leaves the model to torch.compile.
     optimizer: "default" is the workload's own rule.
     timed_steps follow warmup_steps, which are measured too but never enter a throughput.
+    traced_steps: that many further steps run under the framework's profiler; what is timed is never profiled.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -49,12 +54,15 @@ class Run(BaseModel):
     layout: Literal["channels_first", "channels_last"] | None = None
     recurrence: Literal["fused", "stepwise"] | None = None
     embedding_gradients: Literal["dense", "sparse"] | None = None
+    cross_entropy: Literal["library", "fused"] | None = None
+    bucket_mib: int | None = Field(default=None, ge=1, le=4096)
     precision: Precision = "fp32"
     execution: Execution = "eager"
     optimizer: Literal["default", "sgd", "momentum", "adam"] = "default"
     seed: int = Field(default=0, ge=0)
     warmup_steps: int = Field(default=10, ge=1)
     timed_steps: int = Field(default=30, ge=1)
+    traced_steps: int = Field(default=0, ge=0, le=20)
 
     @model_validator(mode="after")
     def _possible(self) -> Run:
@@ -72,11 +80,20 @@ class Run(BaseModel):
             raise ValueError(f"sequence_length {self.sequence_length} has no meaning for images: leave it out")
         if model.unit == "words" and self.layout is not None:
             raise ValueError(f"layout {self.layout!r} has no meaning for words: leave it out")
-        for name in ("recurrence", "embedding_gradients"):
+        for name in ("recurrence", "embedding_gradients", "cross_entropy"):
             if model.unit == "images" and getattr(self, name) is not None:
                 raise ValueError(f"{name} {getattr(self, name)!r} has no meaning for images: leave it out")
         if self.embedding_gradients == "sparse" and self.framework != "tensorflow":
             raise ValueError("embedding_gradients 'sparse' exists in 'tensorflow' only: leave it out or choose framework 'tensorflow'")
+        if self.cross_entropy == "fused" and self.framework != "torch":
+            raise ValueError("cross_entropy 'fused' exists in 'torch' only: leave it out or choose framework 'torch'")
+        if self.bucket_mib is not None and not (placement.overlap and self.framework == "torch"):
+            raise ValueError(f"bucket_mib {self.bucket_mib} has no meaning for placement {self.placement!r}: leave it out")
+        if "captured" in self.execution:
+            if self.device_type == "cpu":
+                raise ValueError(f"execution {self.execution!r} is a CUDA graph and exists on GPUs only: choose eager on device_type 'cpu'")
+            if self.warmup_steps < 4:
+                raise ValueError(f"warmup_steps {self.warmup_steps} is too few to capture a step: at least 4 are needed")
         if self.device_type == "cpu" and self.precision == "tf32":
             raise ValueError("precision 'tf32' exists on GPUs only: choose fp64, fp32 or bf16 on device_type 'cpu'")
         if self.device_type == "cuda" and self.precision == "fp64":

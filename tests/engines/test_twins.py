@@ -25,6 +25,9 @@ pytestmark = [
 
 ROOT = Path(__file__).parents[2]
 EVEN, RAGGED = ([4, 4, 4], [5, 5, 5]), ([1, 4, 3], [2, 5, 4])
+FAMILIES = tuple(
+    f"{family}_tiny" for family in ("alexnet", "alexnet_cifar", "overfeat", "vgg", "googlenet", "inception3", "inception4", "densenet")
+)
 CASES: dict[str, dict[str, Any]] = {
     # float64 where TensorFlow's kernels have it; its CPU kernel for whole sequences knows float32 only
     "nmt stepwise, equal lengths": {"model": "nmt_tiny", "recurrence": "stepwise", "lengths": EVEN, "precision": "fp64"},
@@ -34,6 +37,8 @@ CASES: dict[str, dict[str, Any]] = {
     "resnet, every kind of block": {"model": "resnet_tiny", "precision": "fp64"},
     "resnet, fused batch norm": {"model": "resnet_tiny", "precision": "fp32"},
     "resnet for CIFAR": {"model": "resnet_small", "precision": "fp64"},
+    # one of every other family; dropout, which no twin can share, is left out of the tiny models
+    **{model: {"model": model, "precision": "fp64"} for model in FAMILIES},
 }
 TOLERANCE = {"fp64": 1e-6, "fp32": 1e-4}
 

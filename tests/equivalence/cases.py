@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,10 @@ import torch.distributed as dist
 
 from multigpu.engines.torch.build import build_trainer
 from multigpu.engines.torch.devices import Device
+from multigpu.engines.torch.dispatch import build as dispatch_build
+from multigpu.engines.torch.dispatch import trainer as dispatch_trainer
+from multigpu.engines.torch.dispatch import wire as dispatch_wire
+from multigpu.engines.torch.dispatch.devices import Devices
 from multigpu.engines.torch.feed import Feed
 from multigpu.engines.torch.reference import train_reference
 from multigpu.engines.torch.trainer import Context
@@ -40,14 +45,17 @@ class Case:
     @property
     def name(self) -> str:
         run = self.run
-        return f"{run.placement}-{run.model}-{run.devices}-{run.optimizer}-{run.precision}"
+        form = "" if run.execution == "eager" else f"-{run.execution}"
+        form += "-one" if run.processes == "one" else ""
+        return f"{run.placement}-{run.model}-{run.devices}-{run.optimizer}-{run.precision}{form}"
 
 
 def all_cases() -> list[Case]:
-    """Every PyTorch placement that is found, so that a new file is tested without a new test."""
+    """Every PyTorch placement that is found, so that a new file is tested without a new test, in each shape of processes."""
     cases = []
     for placement in placements().values():
-        if "torch" not in placement.frameworks:
+        shapes = {engine.processes for engine in placement.engines if engine.framework == "torch"}
+        if not shapes:
             continue
         for workload, model, inputs, batch in POINTS:
             for devices in WORLDS:
@@ -67,7 +75,16 @@ def all_cases() -> list[Case]:
                         optimizer=optimizer,  # type: ignore[arg-type]
                         precision=precision,  # type: ignore[arg-type]
                     )
-                    cases.append(Case(run))
+                    if "per_device" in shapes:
+                        cases.append(Case(run))
+                    if "one" in shapes and precision == "fp64":
+                        # sentences of five words but on three devices: what a replica does with lengths is the same in both shapes
+                        short = {"inputs": "synthetic", "sequence_length": 5} if workload == "nmt" and devices < 3 else {}
+                        cases.append(Case(run.model_copy(update={"processes": "one"} | short)))
+                    if placement.overlap:
+                        # the step that a GPU captures, here run as it is; `Run` refuses to be built so for a CPU
+                        fused = {"cross_entropy": "fused"} if workload == "nmt" else {}
+                        cases.append(Case(run.model_copy(update={"execution": "captured"} | fused)))
     return cases
 
 
@@ -97,15 +114,45 @@ def train_case(case: Case, rank: int, shared: Path) -> dict[str, Any]:
     return {"values": values, "losses": losses, "counted": counted, "lookups": source.batch(0, rank).lookups}
 
 
+def train_dispatched(case: Case, shared: Path) -> list[dict[str, Any]]:
+    """What `train_case` does, all replicas in this process; a result a rank."""
+    run = case.run
+    source = workloads()[run.workload].inputs[run.inputs](run, run.description)
+    devices = Devices(run, threads=1)
+    context = dispatch_trainer.Context(run, devices, dispatch_wire.Wire(devices), source.capacity, shared)
+    trainer = dispatch_build.build_trainer(context)
+    feeds = [Feed(source, rank, device) for rank, device in enumerate(devices.each)]
+    losses, counted = [], {}
+    for step in range(STEPS):
+        shards = [feed.shard(step) for feed in feeds]
+        if step == 0:
+            shares, counted = trainer.counted_step(shards)
+        else:
+            shares = trainer.step(shards)
+        losses.append([float(share) for share in shares])
+    found = []
+    for rank, feed in enumerate(feeds):
+        feed.close()
+        mine = {"losses": [shares[rank] for shares in losses], "counted": counted if rank == 0 else {}}
+        found.append({**mine, "values": trainer.full_values(rank), "lookups": source.batch(0, rank).lookups})
+    context.closing.close()
+    return found
+
+
+@cache
+def train_once(run: Run, ranks: tuple[int, ...]) -> tuple[dict[str, torch.Tensor], list[float]]:
+    """The reference on these shards; how the Run places its parts does not matter to it."""
+    context, source = make_context(run, 0, Path())
+    return train_reference(context, source, STEPS, list(ranks))
+
+
 def reference_of(case: Case) -> dict[str, Any]:
     """What the case must equal: the joined batch in one process, or each shard by itself."""
     run = case.run
-    context, source = make_context(run, 0, Path())
-    if placements()[run.placement].semantics.kind == "independent":
-        parts = [train_reference(context, source, STEPS, [rank]) for rank in range(run.devices)]
-        return {"values": [p[0] for p in parts], "losses": [p[1] for p in parts]}
-    values, losses = train_reference(context, source, STEPS, list(range(run.devices)))
-    return {"values": [values], "losses": [losses]}
+    alone = placements()[run.placement].semantics.kind == "independent"
+    groups = [(rank,) for rank in range(run.devices)] if alone else [tuple(range(run.devices))]
+    parts = [train_once(run.model_copy(update={"placement": "", "processes": "per_device"}), ranks) for ranks in groups]
+    return {"values": [p[0] for p in parts], "losses": [p[1] for p in parts]}
 
 
 def worker(rank: int, world: int, folder: str) -> None:
@@ -115,7 +162,7 @@ def worker(rank: int, world: int, folder: str) -> None:
     dist.init_process_group("gloo", store=store, rank=rank, world_size=world, timeout=timedelta(seconds=60))
     results = {}
     for index, case in enumerate(all_cases()):
-        if case.run.devices != world:
+        if case.run.devices != world or case.run.processes == "one":
             continue
         shared = Path(folder) / f"shared{index}"
         shared.mkdir(exist_ok=True)
@@ -147,6 +194,9 @@ def run_all() -> dict[str, list[dict[str, Any]]]:
                     if file.exists():
                         for name, result in torch.load(file).items():
                             found.setdefault(name, []).append(result)
+        for case in all_cases():
+            if case.run.processes == "one":
+                found[case.name] = train_dispatched(case, Path(folder))
     return found
 
 

@@ -1,7 +1,8 @@
 """Training every TensorFlow placement for a few steps on logical CPU devices, beside the reference.
 
-`python -m tests.equivalence.tensorflow_cases WORLD FILE` runs the cases of one number of replicas: a TensorFlow process fixes
-its devices when it starts, and it should not share a process with PyTorch.
+`python -m tests.equivalence.tensorflow_cases GROUP FILE` runs the cases of some numbers of replicas: a TensorFlow process fixes
+its devices when it starts, and it should not share a process with PyTorch. Runs over several processes are driven from the process
+of the tests, as a launch drives them.
 """
 
 from __future__ import annotations
@@ -15,13 +16,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from multigpu.placements import placements
 from multigpu.placements.traffic import predicted_bytes
 from multigpu.run import Run
 from multigpu.workloads import workloads
 
 STEPS = 3
-WORLDS = (1, 2, 3)
+GROUPS = ((1, 4), (2,), (3,))
+"""Numbers of replicas that share a process: no two of them with collectives of different sizes."""
 ROOT = Path(__file__).parents[2]
 
 
@@ -50,8 +54,7 @@ def _run(workload: str, placement: str, devices: int, **more: Any) -> Run:
         devices=devices,
         batch_size=batch,
         scaling="strong",
-        timed_steps=STEPS,
-        **(common | more),
+        **(common | {"timed_steps": STEPS} | more),
     )
 
 
@@ -66,7 +69,8 @@ def all_cases() -> list[Case]:
     cases += [_run("nmt", name, 3, optimizer="adam", precision="fp64") for name in ("exp1", "replicated_copy")]
     cases.append(_run("nmt", "exp4", 1, optimizer="adam", precision="fp64"))
     cases.append(_run("nmt", "exp3", 2, inputs="lengths_000", optimizer="momentum", precision="fp64"))
-    cases.append(_run("cnn", "exp2", 2, optimizer="momentum", precision="fp32"))
+    cases.append(_run("nmt", "mirrored_hierarchical", 4, optimizer="momentum", precision="fp32"))
+    cases += [_run("cnn", name, 2, optimizer="momentum", precision="fp32") for name in ("exp2", "mirrored_one_device")]
     cases.append(_run("cnn", "replicated_allreduce", 3, optimizer="momentum", precision="fp64"))
     cases.append(_run("nmt", "replicated_copy", 2, optimizer="adam", precision="fp64", execution="eager"))
     cases.append(_run("cnn", "exp4", 2, optimizer="momentum", precision="fp32", execution="xla"))
@@ -75,6 +79,16 @@ def all_cases() -> list[Case]:
         for name, rule in (("exp1", "adam"), ("replicated_allreduce", "momentum"))
     ]
     return [Case(run) for run in cases]
+
+
+REFUSED = Case(_run("nmt", "mirrored_hierarchical", 3, optimizer="adam", precision="fp64"))
+"""What the library would compute without the last device's gradients."""
+
+
+def process_cases() -> list[Case]:
+    """Runs over several processes: training on the joined batch, and what must equal it when it is alone."""
+    form = {"processes": "per_device", "timed_steps": STEPS - 1, "optimizer": "adam", "precision": "fp64"}
+    return [Case(_run("nmt", "multi_worker", 2, **form)), Case(_run("nmt", "parameter_server_async", 1, **form))]
 
 
 REFERENCES: dict[tuple[Any, ...], Any] = {}
@@ -127,39 +141,76 @@ def train_case(case: Case) -> dict[str, Any]:
     }
 
 
+def expect_case(case: Case) -> dict[str, Any]:
+    """What a Run over several processes must equal: losses, and of each variable its sum and its distance from the start."""
+    import numpy as np
+
+    from multigpu.engines.tensorflow.devices import Devices
+    from multigpu.engines.tensorflow.feed import is_even
+    from multigpu.engines.tensorflow.trainer import Context
+    from multigpu.engines.tensorflow.variables import initial_values
+
+    run = case.run
+    source = workloads()[run.workload].inputs[run.inputs](run, run.description)
+    context = Context(run, Devices(run), is_even(source, run.devices), dynamic=source.period != 1)
+    values, losses = reference(context, source, list(range(run.devices)))
+    start = {variable.name: value for variable, value in initial_values(run.description, run.seed)}
+    distance = {name: float(np.linalg.norm((value - start[name]).ravel())) for name, value in values.items()}
+    return {"losses": losses, "prints": {name: float(value.sum()) for name, value in values.items()}, "distance": distance}
+
+
+def measured_case(case: Case, folder: Path) -> list[dict[str, Any]]:
+    """What the processes of a Run over several know at its end, by rank."""
+    from multigpu.measure.session import open_session
+
+    session = open_session(case.run, 0, 2, folder, 240.0, 0.0, lambda stage: None)
+    try:
+        session.warm_up()
+        return session.time()
+    finally:
+        session.close()
+
+
 def main() -> None:
-    """Every case of one world size."""
+    """Every case of one group of numbers of replicas."""
     from multigpu.engines.tensorflow.devices import prepare
 
-    world, file = int(sys.argv[1]), Path(sys.argv[2])
-    prepare("cpu", world)
+    group, file = GROUPS[int(sys.argv[1])], Path(sys.argv[2])
+    prepare("cpu", max(group))
     results = {}
-    for case in all_cases():
-        if case.run.devices == world:
+    work = [(case, train_case) for case in [*all_cases(), REFUSED]] + [(case, expect_case) for case in process_cases()]
+    for case, action in work:
+        if case.run.devices in group:
             try:
-                results[case.name] = train_case(case)
+                results[case.name] = action(case)
             except Exception as error:
                 results[case.name] = {"error": f"{type(error).__name__}: {error}"}
     file.write_bytes(pickle.dumps(results))
 
 
 def run_all() -> dict[str, dict[str, Any]]:
-    """Results of every case, by name; one process a world size, all at once."""
+    """Results of every case, by name; one process a group, all at once, and the Runs over several processes meanwhile."""
     found: dict[str, dict[str, Any]] = {}
     paths = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONPATH": paths, "CUDA_VISIBLE_DEVICES": "-1"}
     with tempfile.TemporaryDirectory() as folder:
-        files = {world: Path(folder) / f"{world}.pickle" for world in WORLDS}
+        files = {group: Path(folder) / f"{group}.pickle" for group in range(len(GROUPS))}
         children = [
             subprocess.Popen(
-                [sys.executable, "-m", "tests.equivalence.tensorflow_cases", str(world), str(file)], env=environment, stderr=subprocess.PIPE
+                [sys.executable, "-m", "tests.equivalence.tensorflow_cases", str(group), str(file)], env=environment, stderr=subprocess.PIPE
             )
-            for world, file in files.items()
+            for group, file in files.items()
         ]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("PYTHONPATH", paths)
+            patch.setenv("TF_CPP_MIN_LOG_LEVEL", "3")
+            parts = {case.name: measured_case(case, Path(folder)) for case in process_cases()}
         for child, file in zip(children, files.values(), strict=True):
             _, said = child.communicate()
             assert child.returncode == 0, said.decode(errors="replace")[-2000:]
             found |= pickle.loads(file.read_bytes())
+    for name, known in parts.items():
+        found[name]["parts"] = known
     return found
 
 

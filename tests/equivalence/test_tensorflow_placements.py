@@ -9,7 +9,7 @@ import pytest
 
 from multigpu.placements import placements
 from multigpu.placements.traffic import REPLICA, assign
-from tests.equivalence.tensorflow_cases import Case, all_cases, run_all
+from tests.equivalence.tensorflow_cases import REFUSED, Case, all_cases, process_cases, run_all
 
 pytestmark = [
     pytest.mark.skipif(importlib.util.find_spec("tensorflow") is None, reason="TensorFlow is not installed"),
@@ -102,3 +102,34 @@ def test_exp1_and_exp2_update_on_different_devices(results) -> None:
         for name in ("exp1", "exp2")
     }
     assert places == {"exp1": {0, 1}, "exp2": {-1}}
+
+
+@pytest.mark.parametrize("case", process_cases(), ids=lambda case: case.name)
+def test_a_run_over_processes_equals_its_reference(case: Case, results) -> None:
+    """Each variable's sum and its distance from the start tell whether it is the reference's, without its values in a Record."""
+    result = result_of(case, results)
+    parts = result["parts"]
+    assert [part["rank"] for part in parts] == list(range(case.run.devices))
+    assert [sum(shares) for shares in zip(*(part["losses"] for part in parts), strict=True)] == pytest.approx(result["losses"], rel=1e-12)
+    holders = parts if placements()[case.run.placement].variables == "replica" else parts[:1]
+    for part in holders:
+        assert part["prints"].keys() == result["prints"].keys()
+        assert part["distance"] == pytest.approx(result["distance"], rel=1e-9)
+        for name, total in result["prints"].items():
+            assert abs(part["prints"][name] - total) < 1e-9 * result["distance"][name]
+
+
+def test_bytes_of_a_run_over_processes_are_counted_or_said_not_to_be(results) -> None:
+    for case in process_cases():
+        parts = result_of(case, results)["parts"]
+        moved = sum((part["moved"].get("all_reduce", 0) for part in parts), 0)
+        if placements()[case.run.placement].merge == "all_reduce":
+            elements = sum(variable.elements for variable in case.run.description.variables)
+            assert moved == case.run.devices * elements * 8 and not parts[0]["uncounted"]
+        else:
+            assert not moved and "gRPC" in parts[0]["uncounted"]
+
+
+def test_hierarchical_copy_refuses_an_odd_number_of_devices(results) -> None:
+    said = results[REFUSED.name]["error"]
+    assert said.startswith("Unsupported") and "leaves out the last of 3: choose an even number of devices" in said

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -41,6 +42,12 @@ def descendants() -> list[int]:
     return [child.pid for child in psutil.Process().children(recursive=True) if child.status() != psutil.STATUS_ZOMBIE]
 
 
+def memory_of(pid: int) -> list[Path]:
+    """Folders of memory-backed files that the launcher `pid` has left."""
+    root = Path("/dev/shm") if os.path.isdir("/dev/shm") else Path(tempfile.gettempdir())
+    return list(root.glob(f"multigpu-memory-{pid}-*"))
+
+
 HEALTHY, KILLED_ONCE, ALWAYS_DIES, MEMORY_BUILD, MEMORY_WARM, MEMORY_TIMED, HANGS, RAISES, LAST = range(9)
 
 
@@ -73,6 +80,7 @@ def record_of(sweep, seed: int) -> Record:
 
 @pytest.mark.timeout(240)
 def test_every_run_has_one_record_and_no_process_is_left(sweep) -> None:
+    assert not memory_of(os.getpid())
     store, summary, points, left, _ = sweep
     assert sorted(record.run.seed for record in store) == list(range(9))
     assert sum(summary.statuses.values()) == len(points)
@@ -157,6 +165,8 @@ def test_a_killed_launcher_leaves_its_records_and_nothing_else(tmp_path, monkeyp
     kept = {record.key for record in store}
     assert 1 <= len(kept) < 3
     monkeypatch.delenv("FAULTS")
+    assert memory_of(parent.pid), "a killed launcher cannot clear up"
     summary = measure([Point(tiny(seed)) for seed in seeds], store, progress=False)
+    assert not memory_of(parent.pid), "the next one does"
     assert summary.reused == len(kept) and summary.statuses == {"ok": 3 - len(kept)}
     assert kept <= {record.key for record in store}

@@ -18,6 +18,7 @@ from tests.measure.test_recovery import descendants
 ROOT = Path(__file__).parents[2]
 PATHS = os.pathsep.join([f"{ROOT}/src", str(ROOT), os.environ.get("PYTHONPATH", "")])
 HEALTHY, KILLED_ONCE, MEMORY, HANGS, RAISES, LAST = range(6)
+OTHER = 6
 
 
 def tiny(seed: int, devices: int = 2) -> Run:
@@ -84,6 +85,58 @@ def test_other_endings_are_statuses(sweep) -> None:
     assert record_of(sweep, RAISES).status == "failed" and "planted fault" in record_of(sweep, RAISES).reason
 
 
+def one_torch_process(seed: int, placement: str, devices: int) -> Run:
+    """A PyTorch Run of a second, dispatched by one thread; its seed names it."""
+    return Run(
+        workload="nmt",
+        model="nmt_tiny",
+        placement=placement,
+        processes="one",
+        devices=devices,
+        batch_size=4,
+        sequence_length=5,
+        device_type="cpu",
+        seed=seed,
+        warmup_steps=2,
+        timed_steps=3,
+    )
+
+
+@pytest.mark.timeout(120)
+def test_pytorch_in_one_process_is_measured_by_the_same_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = [
+        one_torch_process(HEALTHY, "exp1", 2),
+        one_torch_process(OTHER, "exp4", 3),
+        one_torch_process(MEMORY, "exp2", 2),
+        one_torch_process(RAISES, "exp3", 2),
+        one_torch_process(LAST, "replicated_copy", 2),
+    ]
+    faults = [
+        {"seed": MEMORY, "stage": "timed", "rank": 0, "fault": "memory"},
+        {"seed": RAISES, "stage": "build", "rank": 0, "fault": "raise"},
+    ]
+    monkeypatch.setenv("FAULTS", json.dumps(faults))
+    monkeypatch.setenv("PYTHONPATH", PATHS)
+    store = RecordStore(tmp_path / "runs")
+    measure([Point(run, timeout_s=60.0) for run in runs], store, progress=False, hook="tests.faults:strike")
+    records = {record.run.seed: record for record in store}
+    assert {seed: record.status for seed, record in records.items()} == {
+        HEALTHY: "ok",
+        OTHER: "ok",
+        MEMORY: "out_of_memory",
+        RAISES: "failed",
+        LAST: "ok",
+    }
+    for seed in (HEALTHY, OTHER, LAST):
+        run, measured = records[seed].run, records[seed].measurement
+        assert measured and measured.step_clock == "device"
+        assert measured.moved_bytes == measured.predicted_bytes and measured.moved_bytes
+        assert [len(steps) for steps in measured.step_time_s] == [5] * run.devices
+        assert len(measured.event_time_s) == len(measured.peak_memory_gib) == run.devices
+        assert measured.parameter_change > 0
+        assert measured.replicas_agree is (True if run.placement == "replicated_copy" else None)
+
+
 def test_statuses_are_told_by_the_names_of_errors() -> None:
     class ResourceExhaustedError(Exception):
         pass
@@ -100,3 +153,7 @@ def test_points_share_a_launch_only_where_one_program_can_measure_them() -> None
     assert launch_of(Point(tiny(0))) == launch_of(Point(tiny(1)))
     assert launch_of(Point(tiny(0))) != launch_of(Point(tiny(0, devices=3))), "TensorFlow fixes its devices when it starts"
     assert launch_of(Point(tiny(0))) != launch_of(Point(tiny(0), launch=1))
+    torch = Point(one_torch_process(0, "exp2", 2))
+    assert launch_of(torch) != launch_of(Point(tiny(0))), "two frameworks do not meet in one process"
+    assert launch_of(torch) == launch_of(Point(one_torch_process(0, "exp4", 3)))
+    assert launch_of(torch) != launch_of(Point(torch.run.model_copy(update={"processes": "per_device"})))

@@ -27,6 +27,7 @@ def figure_bytes(frame: pd.DataFrame, devices: int | None = None, columns: int =
     frame = label_missing(frame)
     counts = frame.loc[frame["status"] == "ok", "devices"]
     devices = int(counts.max()) if devices is None and len(counts) else devices
+    frame = frame[(frame["status"] != "ok") | frame["moved_bytes"].notna()]  # some cannot be counted
     table = summary(frame[frame["devices"] == devices])
     drawn = table[table["n"] > 0]
     if drawn.empty:

@@ -17,8 +17,9 @@ from multigpu.run import Run
 
 FRAMEWORK_PACKAGES = {"torch": ("torch",), "tensorflow": ("tensorflow", "tensorflow-cpu")}
 
-# Run fields but `data`: paths differ between machines; `input_label` and `input_fingerprint` say what was read.
-RUN_FIELDS = tuple(name for name in Run.model_fields if name != "data")
+# Run fields but `data` (paths differ between machines; `input_label` and `input_fingerprint` say what was read) and
+# `traced_steps`, which is 0 in every row
+RUN_FIELDS = tuple(name for name in Run.model_fields if name not in ("data", "traced_steps"))
 
 _RUN_TYPES = {
     "devices": "int64",
@@ -132,10 +133,12 @@ def check_frame(frame: pd.DataFrame) -> pd.DataFrame:
 def frame_of(records: Iterable[Record]) -> pd.DataFrame:
     """The frame of `records`, one row each in their order; without any, an empty frame with every column.
 
+    Traced Runs are left out, so that none competes with a timed one: `traces.phases_frame` holds what they are for.
+
     Raises:
         ValueError: a Record contradicts itself (see `check_frame`).
     """
-    rows = [_row(record) for record in records]
+    rows = [_row(record) for record in records if not record.run.traced_steps]
     columns = {name: pd.Series([row.get(name) for row in rows], dtype=dtype) for name, dtype in COLUMNS.items()}
     return check_frame(pd.DataFrame(columns))
 
@@ -186,9 +189,9 @@ def _measured(run: Run, m: Measurement) -> dict[str, Any]:
         "event_step_time_s": fmean(m.event_time_s) / run.timed_steps if m.event_time_s else None,
         "jitter_s": jitter(slowest),
         "peak_memory_gib": max(m.peak_memory_gib, default=None),
-        **{f"moved_bytes_{kind}": m.moved_bytes.get(kind, 0) for kind in KINDS},
+        **{f"moved_bytes_{kind}": None if m.moved_bytes is None else m.moved_bytes.get(kind, 0) for kind in KINDS},
         **{f"predicted_bytes_{kind}": m.predicted_bytes.get(kind, 0) for kind in KINDS},
-        "moved_bytes": sum(m.moved_bytes.values()),
+        "moved_bytes": None if m.moved_bytes is None else sum(m.moved_bytes.values()),
         "host_threads": m.host_threads,
         "startup_s": m.startup_s,
         "build_s": m.build_s,

@@ -154,7 +154,9 @@ def bounds(frame: pd.DataFrame) -> pd.DataFrame:
     columns = {"key": "string", **dict.fromkeys(numbers, "float64"), "binding": "string", "share_of_bound": "float64"}
     rows = []
     for _, row in frame[frame["status"] == "ok"].iterrows():
-        moved = {name.removeprefix("moved_bytes_"): float(row[name]) for name in frame.columns if name.startswith("moved_bytes_")}
+        # what was not counted bounds nothing
+        counted = [name for name in frame.columns if name.startswith("moved_bytes_") and pd.notna(row[name])]
+        moved = {name.removeprefix("moved_bytes_"): float(row[name]) for name in counted}
         model = find_model(row["workload"], row["model"])
         found = bound_units_per_s(model, row["gpu"], row["precision"], row["devices"], row["units"] / row["timed_steps"], moved)
         limit = found.units_per_s if np.isfinite(found.units_per_s) else float("nan")

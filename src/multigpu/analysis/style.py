@@ -21,9 +21,9 @@ MAX_LINES = 7
 
 PALETTE = (
     *("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#aa3377", "#b07a00", "#3a92cc", "#6a5acd", "#0f8f9f", "#5c9b1e"),
-    *("#9a6340", "#d1497a"),
+    *("#9a6340", "#d1497a", "#4f7fb8", "#7d8a2e", "#b8653a", "#8f5fb0", "#c2567f", "#3f8f6b"),
 )
-MARKERS = ("o", "^", "s", "v", "P", "X", "<", ">", "p", "h", "d", "*")
+MARKERS = ("o", "^", "s", "v", "P", "X", "<", ">", "p", "h", "d", "*", "H", "8", "$\u25d0$", "$\u25d1$")
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,10 @@ _KNOWN: dict[str, tuple[str, str, str]] = {
     "ddp": ("#0072b2", "o", "ddp"),
     "replicated_allreduce": ("#6a5acd", "X", "all-reduce, no overlap"),
     "replicated_copy": ("#3a92cc", ">", "replicated, copies"),
+    "mirrored_nccl": ("#4f7fb8", "d", "mirrored, NCCL"),
+    "mirrored_hierarchical": ("#9a6340", "H", "mirrored, hierarchical"),
+    "mirrored_one_device": ("#8f5fb0", "8", "mirrored, one device"),
+    "multi_worker": ("#3f8f6b", "*", "multi-worker"),
     "fsdp": ("#0f8f9f", "p", "fsdp"),
     "zero1": ("#5c9b1e", "h", "zero1"),
     "exp4": ("#009e73", "s", "Exp4"),
@@ -49,6 +53,8 @@ _KNOWN: dict[str, tuple[str, str, str]] = {
     "ps_gpu0": ("#b07a00", "P", "server on GPU 0"),
     "exp2": ("#d55e00", "^", "Exp2"),
     "exp1": ("#aa3377", "v", "Exp1"),
+    "central_storage": ("#b8653a", "$\u25d0$", "central storage"),
+    "parameter_server_async": ("#c2567f", "$\u25d1$", "server, asynchronous"),
 }
 
 FRAMEWORK_LINES: dict[str, Any] = {"torch": "-", "tensorflow": (0, (5, 2))}

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import psutil
 from tqdm.auto import tqdm
 
 from multigpu.inputs.check import check_inputs
@@ -70,17 +71,35 @@ def check_devices(run: Run) -> None:
         raise ValueError(f"framework {run.framework!r} is not installed here: see `python -m multigpu doctor`")
 
 
+def memory_folder() -> Path:
+    """A new folder of memory-backed files for one launch; those of launchers that were killed are removed first."""
+    root = Path("/dev/shm") if os.path.isdir("/dev/shm") else Path(tempfile.gettempdir())
+    for left in root.glob("multigpu-memory-*"):
+        owner = left.name.split("-")[2]
+        if owner.isdigit() and not psutil.pid_exists(int(owner)):
+            shutil.rmtree(left, ignore_errors=True)
+    return Path(tempfile.mkdtemp(prefix=f"multigpu-memory-{os.getpid()}-", dir=root))
+
+
 def make_plan(
-    points: Sequence[Point], records: Path, scratch: Path, retry: Sequence[str] = (), hook: str | None = None
+    points: Sequence[Point],
+    records: Path,
+    scratch: Path,
+    memory: Path,
+    retry: Sequence[str] = (),
+    hook: str | None = None,
+    tensorboard: Path | None = None,
 ) -> tuple[Plan, int]:
     """The plan of one launch without what has a Record already, and how many were left out.
 
     retry: statuses whose Runs are measured again, as a new attempt beside the old Record.
     """
-    framework, one = points[0].run.framework, points[0].run.processes == "one"
+    framework = points[0].run.framework
+    # one process for all devices, or one whose session starts the others
+    alone = framework == "tensorflow" or points[0].run.processes == "one"
     plan = Plan(
         items=[],
-        program="solo" if one else "worker",
+        program="solo" if alone else "worker",
         workers=1,
         machine=this_machine().name,
         versions=versions(),
@@ -88,8 +107,10 @@ def make_plan(
         timing_version=TIMING_VERSION,
         records=records,
         scratch=scratch,
+        memory=memory,
         launch_id=uuid.uuid4().hex[:12],
         hook=hook,
+        environment={name: str(value) for name, value in (("MULTIGPU_HOOK", hook), ("MULTIGPU_TENSORBOARD", tensorboard)) if value},
     )
     items = []
     for point in points:
@@ -104,25 +125,33 @@ def make_plan(
     counts = sorted({item.run.devices for item in items})
     order.shuffle(counts)
     items.sort(key=lambda item: counts.index(item.run.devices))
-    workers = 1 if one else max((item.run.devices for item in items), default=1)
+    workers = 1 if alone else max((item.run.devices for item in items), default=1)
     return plan.model_copy(update={"items": items, "workers": workers}), len(points) - len(items)
 
 
-def launch_of(point: Point) -> tuple[int, str, str, str, int]:
+def launch_of(point: Point) -> tuple[int, str, str, str, int, bool]:
     """What points must share to be measured by one launch.
 
     A launch has one framework and one shape of processes. A TensorFlow process fixes its devices when it starts, and a
-    second collective group of another size aborts it: its Runs also share the kind and the number of devices.
+    second collective group of another size aborts it: its Runs also share the kind and the number of devices. Traced Runs
+    are by themselves: a process that a profiler has been in may go on more slowly.
     """
     run = point.run
     fixed = (run.device_type, run.devices) if run.framework == "tensorflow" else ("", 0)
-    return (point.launch, run.framework, run.processes, *fixed)
+    return (point.launch, run.framework, run.processes, *fixed, run.traced_steps > 0)
 
 
 def measure(
-    points: Sequence[Point], store: RecordStore, retry: Sequence[str] = (), progress: bool = True, hook: str | None = None
+    points: Sequence[Point],
+    store: RecordStore,
+    retry: Sequence[str] = (),
+    progress: bool = True,
+    hook: str | None = None,
+    tensorboard: Path | None = None,
 ) -> Summary:
     """Measure every point that has no Record yet; whatever happens on the way, what was measured stays.
+
+    tensorboard: a folder for TensorBoard's logs of what is measured, one folder a Run in it; TensorFlow in one process only.
 
     Raises:
         ValueError: a point cannot run on this machine, its input cannot be read, or Records cannot be written; nothing was started.
@@ -130,22 +159,30 @@ def measure(
     """
     for point in points:
         check_devices(point.run)
+        if tensorboard and (point.run.framework, point.run.processes) != ("tensorflow", "one"):
+            raise ValueError(f"TensorBoard logs need framework=tensorflow and processes=one, which {point.run.label()} has not")
     check_inputs(point.run for point in points)
     store.check_writable()
+    if tensorboard:
+        try:
+            tensorboard.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ValueError(f"TensorBoard's logs cannot be written to {tensorboard}: {error.strerror}; choose another folder") from None
     summary, began = Summary(), time.monotonic()
     bar = tqdm(total=len(points), unit="run", disable=not progress, smoothing=0.1)
     try:
         for launch in sorted({launch_of(p) for p in points}):
             chosen = [p for p in points if launch_of(p) == launch]
-            scratch = Path(tempfile.mkdtemp(prefix="multigpu-sweep-"))
+            scratch, memory = Path(tempfile.mkdtemp(prefix="multigpu-sweep-")), memory_folder()
             try:
-                plan, reused = make_plan(chosen, store.root.resolve(), scratch, retry, hook)
+                plan, reused = make_plan(chosen, store.root.resolve(), scratch, memory, retry, hook, tensorboard and tensorboard.resolve())
                 summary.reused += reused
                 bar.update(reused)
                 if plan.items:
                     _launch(plan, bar, summary)
             finally:
                 shutil.rmtree(scratch, ignore_errors=True)
+                shutil.rmtree(memory, ignore_errors=True)
     finally:
         bar.close()
         summary.wall_s = time.monotonic() - began
@@ -174,7 +211,9 @@ def _launch(plan: Plan, bar: tqdm, summary: Summary) -> None:
     seen = 0
     finished: set[int] = set()
     with open(plan.scratch / "agent.log", "w") as log:
-        agent = subprocess.Popen([sys.executable, "-m", "multigpu.measure.agent", str(path)], env=_environment(), stdout=log, stderr=log)
+        agent = subprocess.Popen(
+            [sys.executable, "-m", "multigpu.measure.agent", str(path)], env=_environment() | plan.environment, stdout=log, stderr=log
+        )
         try:
             while True:
                 ended = agent.poll() is not None

@@ -29,11 +29,14 @@ class Item(BaseModel):
 class Plan(BaseModel):
     """One launch.
 
-    program: "worker" for one process a device, "solo" for one process that dispatches for all.
+    program: "worker" for one process a device, "solo" for one that dispatches for all, or whose sessions start
+        the others.
     workers: processes of the launch.
-    records: the root of the Records. scratch: a folder for this launch's progress, starts, stacks and logs.
+    records: the root of the Records. scratch: a folder for this launch's progress, starts, stacks and logs. memory: a folder
+        of memory-backed files, where replicas share what lives on the host; the launcher removes it, whatever became of them.
     hook: "module:function" called as f(stage, run, rank) in every process at the stages "build", "warm-up", "step" and
         "timed"; a way to plant delays and faults. A process that dispatches for all replicas calls it with rank 0.
+    environment: what else the processes of the launch find in theirs.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -46,6 +49,7 @@ class Plan(BaseModel):
     timing_version: int
     records: Path
     scratch: Path
+    memory: Path
     launch_id: str
     hook: str | None = None
     environment: dict[str, str] = {}

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from multigpu.engines.errors import DidNotTrain
 from multigpu.measure.timing import clock_flags, training_fault
+from multigpu.measure.trace import joined
 from multigpu.placements import find_placement
 from multigpu.placements.traffic import predicted_bytes
 from multigpu.record import Measurement
@@ -42,7 +43,11 @@ def open_session(run: Run, rank: int, threads: int, shared: Path, timeout_s: flo
         timeout_s: how long one replica waits for another on the host.
         startup_s: what the process took to start, for the Record.
     """
-    engine = importlib.import_module(f"multigpu.engines.{run.framework}.session")
+    # a process for each device of a TensorFlow Run is started by its session
+    module = {("torch", "one"): "dispatch.session", ("tensorflow", "per_device"): "processes"}.get(
+        (run.framework, run.processes), "session"
+    )
+    engine = importlib.import_module(f"multigpu.engines.{run.framework}.{module}")
     return engine.Session(run, rank, threads, shared, timeout_s, startup_s, stage)
 
 
@@ -55,8 +60,9 @@ def load_hook(path: str | None) -> Callable[[str, Run, int], None]:
 
 
 def joined_losses(run: Run, parts: list[dict[str, Any]]) -> list[float]:
-    """The loss of each step over all replicas: shares of the joined mean add up; independent replicas are averaged."""
-    scale = 1 / run.devices if find_placement(run.placement).semantics.kind == "independent" else 1.0
+    """The loss of each step over all replicas: shares of the joined mean add up, means of their own are averaged."""
+    apart = find_placement(run.placement).semantics.kind in ("independent", "asynchronous")
+    scale = 1 / run.devices if apart else 1.0
     return [scale * sum(step) for step in zip(*(part["losses"] for part in parts), strict=True)]
 
 
@@ -85,7 +91,9 @@ def measurement(run: Run, parts: list[dict[str, Any]], total_s: float) -> Measur
     wall_s = max(part["wall_s"] for part in parts)
     events = [part["event_s"] for part in parts]
     flags = clock_flags(wall_s, events)
-    if counted != predicted:
+    if uncounted := parts[0].get("uncounted"):
+        flags.append(f"moved bytes were not counted: {uncounted}")
+    elif counted != predicted:
         flags.append(f"moved bytes {counted} differ from the prediction {predicted}")
     masters = parts[:1] if placement.variables == "replica" else parts
     start = sum(part["start_square"] for part in masters) ** 0.5
@@ -98,7 +106,7 @@ def measurement(run: Run, parts: list[dict[str, Any]], total_s: float) -> Measur
         event_time_s=events,
         loss=[float(f"{loss:.7g}") for loss in losses],
         peak_memory_gib=[round(part["peak_memory_gib"], 4) for part in parts],
-        moved_bytes=counted,
+        moved_bytes=None if uncounted else counted,
         predicted_bytes=predicted,
         parameter_change=change / start,
         replicas_agree=agree,
@@ -110,4 +118,5 @@ def measurement(run: Run, parts: list[dict[str, Any]], total_s: float) -> Measur
         device_states=[part["state"] for part in parts if part["state"]],
         step_clock=parts[0].get("clock", "device"),
         flags=flags,
+        trace=joined([part["trace"] for part in parts]) if run.traced_steps else None,
     )

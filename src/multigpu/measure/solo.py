@@ -1,4 +1,5 @@
-"""The program of one process that dispatches for all devices: every Run of a plan, one after the other.
+"""The program of one process that dispatches for all devices, or whose session starts others: every Run of a plan, one after the
+other.
 
 Supervised by the same elastic agent as `worker.py`, but alone: no store, no votes, no group, and no framework until the
 first Run names one.
@@ -9,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import faulthandler
 import gc
-import os
 import shutil
 import signal
 import sys
@@ -38,7 +38,7 @@ class Solo(Program):
     def _attempt(self, index: int, item: Item, key: str) -> None:
         """One Run. After a failure that may have left a GPU unusable, the process exits and the launcher starts a fresh one."""
         began = time.perf_counter()
-        shared = Path(tempfile.mkdtemp(prefix="multigpu-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None))
+        shared = Path(tempfile.mkdtemp(dir=self.plan.memory))
         session: Session | None = None
         try:
             session, fault = guarded(lambda: self._session(item, shared))

@@ -31,13 +31,14 @@ class Window:
 
     wall_s: host time from the barrier before the first step to the barrier after the device finished the last.
     event_s: the same window by the device's marks. step_time_s: between consecutive marks, one a step.
-    results: what each step returned.
+    results: what each step returned. marks: the device's, before the first step and after each.
     """
 
     wall_s: float
     event_s: float
     step_time_s: list[float]
     results: list[Any]
+    marks: list[Any]
 
 
 def run_window(
@@ -66,7 +67,7 @@ def run_window(
     barrier()
     wall_s = clock() - start
     steps = [device.seconds_between(a, b) for a, b in pairwise(marks)]
-    return Window(wall_s, device.seconds_between(marks[0], marks[-1]), steps, results)
+    return Window(wall_s, device.seconds_between(marks[0], marks[-1]), steps, results, marks)
 
 
 def clock_flags(wall_s: float, event_time_s: Sequence[float]) -> list[str]:

@@ -131,7 +131,7 @@ class Worker(Program):
 
     def _shared_folder(self, votes: Votes) -> Path:
         """A folder in memory that all replicas know: rank 0 names it."""
-        name = tempfile.mkdtemp(prefix="multigpu-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None) if self.rank == 0 else ""
+        name = tempfile.mkdtemp(dir=self.plan.memory) if self.rank == 0 else ""
         return Path(votes.gather("shared", name, 60.0)[0])
 
     def _session(self, item: Item, shared: Path) -> Session:

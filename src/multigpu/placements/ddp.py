@@ -1,6 +1,6 @@
 """Replicated, overlapped all-reduce."""
 
-from multigpu.placements.row import Placement
+from multigpu.placements.row import ONE_GRAPH, Engine, Placement
 
 PLACEMENT = Placement(
     name="ddp",
@@ -15,4 +15,5 @@ PLACEMENT = Placement(
     update="replica",
     travels="nothing",
     overlap=True,
+    engines=(Engine(executions=ONE_GRAPH),),
 )

@@ -1,6 +1,6 @@
 """Variables, embeddings and update on the CPU."""
 
-from multigpu.placements.row import Engine, Placement
+from multigpu.placements.row import HOST_IN_THE_MIDDLE, Engine, Placement
 
 PLACEMENT = Placement(
     name="exp2",
@@ -15,5 +15,10 @@ PLACEMENT = Placement(
     update="host",
     travels="rows",
     overlap=False,
-    engines=(Engine(), Engine(framework="tensorflow", processes="one", executions=("graph", "eager", "xla"))),
+    engines=(
+        Engine(executions=("eager", "compiled")),
+        Engine(processes="one"),
+        Engine(framework="tensorflow", processes="one", executions=("graph", "eager", "xla")),
+    ),
+    refusals={"captured": HOST_IN_THE_MIDDLE, "compiled_captured": HOST_IN_THE_MIDDLE},
 )

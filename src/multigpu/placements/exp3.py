@@ -1,6 +1,6 @@
 """Variables sharded over GPUs, embeddings on the CPU."""
 
-from multigpu.placements.row import Engine, Placement
+from multigpu.placements.row import HOST_IN_THE_MIDDLE, Engine, Placement
 
 PLACEMENT = Placement(
     name="exp3",
@@ -14,5 +14,10 @@ PLACEMENT = Placement(
     slots="sharded",
     update="sharded",
     travels="rows",
-    engines=(Engine(), Engine(framework="tensorflow", processes="one", executions=("graph", "eager", "xla"))),
+    engines=(
+        Engine(executions=("eager", "compiled")),
+        Engine(processes="one"),
+        Engine(framework="tensorflow", processes="one", executions=("graph", "eager", "xla")),
+    ),
+    refusals={"captured": HOST_IN_THE_MIDDLE, "compiled_captured": HOST_IN_THE_MIDDLE},
 )

@@ -1,6 +1,6 @@
 """Variables and embeddings sharded over GPUs."""
 
-from multigpu.placements.row import Engine, Placement
+from multigpu.placements.row import ONE_GRAPH, Engine, Placement
 
 PLACEMENT = Placement(
     name="exp4",
@@ -15,5 +15,9 @@ PLACEMENT = Placement(
     update="sharded",
     travels="rows",
     overlap=False,
-    engines=(Engine(), Engine(framework="tensorflow", processes="one", executions=("graph", "eager", "xla"))),
+    engines=(
+        Engine(executions=ONE_GRAPH),
+        Engine(processes="one"),
+        Engine(framework="tensorflow", processes="one", executions=("graph", "eager", "xla")),
+    ),
 )

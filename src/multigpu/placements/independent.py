@@ -1,6 +1,6 @@
 """Independent replicas."""
 
-from multigpu.placements.row import Engine, Placement, Semantics
+from multigpu.placements.row import ONE_GRAPH, Engine, Placement, Semantics
 
 PLACEMENT = Placement(
     name="independent",
@@ -16,5 +16,9 @@ PLACEMENT = Placement(
     travels="nothing",
     overlap=False,
     semantics=Semantics(kind="independent"),
-    engines=(Engine(), Engine(framework="tensorflow", processes="one", executions=("graph", "eager", "xla"))),
+    engines=(
+        Engine(executions=ONE_GRAPH),
+        Engine(processes="one"),
+        Engine(framework="tensorflow", processes="one", executions=("graph", "eager", "xla")),
+    ),
 )

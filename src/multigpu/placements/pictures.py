@@ -47,6 +47,9 @@ def movement(placement: Placement) -> tuple[str, str]:
         return "gpus", "gradients, by all-reduce"
     if placement.merge == "copy":
         return "gpus", "gradients, by plain copies"
+    if placement.update == "replica":
+        by = ", by halves" if placement.merge == "halves" else ""
+        return "gpus", f"gradients to the first GPU{by}, their sum back"
     homes = {placement.variables, placement.embeddings}
     out = f"variables out ({placement.travels} of embeddings)"
     if "host" in homes and placement.update != "host":
@@ -118,6 +121,8 @@ def meaning(placement: Placement) -> str:
         return "Its result equals one process training on the joined batch."
     if semantics.kind == "independent":
         return "Every replica equals one process training on that replica's shard alone."
+    if semantics.kind == "asynchronous":
+        return "Every update is applied exactly once; on one replica its result equals one process, on more it depends on their order."
     if semantics.kind == "stale":
         return f"Its result equals one process training with gradients {semantics.steps} updates old."
     return f"Its result equals the joined batch within {semantics.tolerance:g} of the update."

@@ -1,6 +1,6 @@
 """Parameter server on the first GPU."""
 
-from multigpu.placements.row import Engine, Placement
+from multigpu.placements.row import ONE_GRAPH, Engine, Placement
 
 PLACEMENT = Placement(
     name="ps_gpu0",
@@ -14,5 +14,9 @@ PLACEMENT = Placement(
     slots="gpu0",
     update="gpu0",
     travels="rows",
-    engines=(Engine(), Engine(framework="tensorflow", processes="one", executions=("graph", "eager", "xla"))),
+    engines=(
+        Engine(executions=ONE_GRAPH),
+        Engine(processes="one"),
+        Engine(framework="tensorflow", processes="one", executions=("graph", "eager", "xla")),
+    ),
 )

@@ -1,6 +1,6 @@
 """Replicated, all-reduce after backward."""
 
-from multigpu.placements.row import Engine, Placement
+from multigpu.placements.row import ONE_GRAPH, Engine, Placement
 
 PLACEMENT = Placement(
     name="replicated_allreduce",
@@ -14,6 +14,10 @@ PLACEMENT = Placement(
     slots="replica",
     update="replica",
     travels="nothing",
-    engines=(Engine(), Engine(framework="tensorflow", processes="one", executions=("graph", "xla"))),
+    engines=(
+        Engine(executions=ONE_GRAPH),
+        Engine(processes="one"),
+        Engine(framework="tensorflow", processes="one", executions=("graph", "xla")),
+    ),
     refusals={"eager": "one thread would wait in the first device's collective for devices that it has yet to reach"},
 )

@@ -1,6 +1,6 @@
 """Replicated, merged by plain copies."""
 
-from multigpu.placements.row import Engine, Placement
+from multigpu.placements.row import ONE_GRAPH, Engine, Placement
 
 PLACEMENT = Placement(
     name="replicated_copy",
@@ -14,5 +14,9 @@ PLACEMENT = Placement(
     slots="replica",
     update="replica",
     travels="nothing",
-    engines=(Engine(), Engine(framework="tensorflow", processes="one", executions=("graph", "eager", "xla"))),
+    engines=(
+        Engine(executions=ONE_GRAPH),
+        Engine(processes="one"),
+        Engine(framework="tensorflow", processes="one", executions=("graph", "eager", "xla")),
+    ),
 )

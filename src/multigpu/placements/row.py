@@ -10,8 +10,9 @@ Home = Literal["replica", "host", "gpu0", "sharded"]
 """Where something lives: a copy on every replica's device, host memory, the first device, or spread over the devices by
 greedy least load (each variable, in order of declaration, goes whole to the device that holds the fewest elements)."""
 
-Merge = Literal["all_reduce", "copy", "host", "gpu0", "sharded", "none"]
-"""Where gradients are summed: in a collective, on every replica after plain copies, at one place, or nowhere."""
+Merge = Literal["all_reduce", "copy", "halves", "host", "gpu0", "sharded", "none"]
+"""Where gradients are summed: in a collective, on every replica after plain copies, on the first device of each half of the
+devices and then on the first of all, at one place, or nowhere."""
 
 
 class Semantics(BaseModel):
@@ -19,11 +20,13 @@ class Semantics(BaseModel):
 
     joined: one process training on the joined batch; stale: the same with gradients `steps` updates old;
     lossy: the joined batch within `tolerance` (norm of the difference over norm of the update);
-    independent: every replica equals one process training on that replica's shard alone.
+    independent: every replica equals one process training on that replica's shard alone;
+    asynchronous: every shard's update is applied exactly once, by its own mean, to variables that others may have changed since
+    they were read: on one replica the joined batch, on more a result that depends on their order.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
-    kind: Literal["joined", "stale", "lossy", "independent"] = "joined"
+    kind: Literal["joined", "stale", "lossy", "independent", "asynchronous"] = "joined"
     steps: int = 0
     tolerance: float = 0.0
 
@@ -33,12 +36,20 @@ class Engine(BaseModel):
 
     processes: one process that dispatches for all devices, or one a device.
     executions: the forms of execution that it allows.
+    strategy: the framework's own strategy that carries it out; "" where the engine does.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     framework: Literal["torch", "tensorflow"] = "torch"
     processes: Literal["one", "per_device"] = "per_device"
     executions: tuple[str, ...] = ("eager",)
+    strategy: Literal["", "mirrored", "central_storage", "multi_worker", "parameter_server"] = ""
+
+
+ONE_GRAPH = ("eager", "compiled", "captured", "compiled_captured")
+"""PyTorch's forms of execution where devices do all of a step."""
+
+HOST_IN_THE_MIDDLE = "the host gathers rows, merges or updates in the middle of every step, and a graph of device work cannot wait for it"
 
 
 class Placement(BaseModel):
@@ -100,7 +111,7 @@ class Placement(BaseModel):
             )
         if self.slots != self.update:
             raise ValueError(f"{self.name}: slots at {self.slots!r} must live where the update runs, {self.update!r}")
-        at_home = ("all_reduce", "copy", "none") if self.update == "replica" else (self.update,)
+        at_home = ("all_reduce", "copy", "halves", "gpu0", "none") if self.update == "replica" else (self.update,)
         if self.merge not in at_home:
             raise ValueError(f"{self.name}: with the update at {self.update!r}, gradients merge at one of {at_home}, not at {self.merge!r}")
         return self

@@ -83,7 +83,8 @@ def predicted_bytes(
 
     Dense variable of S bytes at one place, P replicas: down P S from the host, (P-1) S from a device (its own copy is
     not copied); gradients the same way back. An embedding looked up at home: rows instead of S, and ids to the device that
-    gathers rows or adds up their gradients. An update elsewhere than at home also brings the table there and the new value
+    gathers rows or adds up their gradients. Copies whose gradients are summed on one device: (P-1) S there and (P-1) S back, by
+    halves too. An update elsewhere than at home also brings the table there and the new value
     back.
     """
     replicas = len(lookups)
@@ -106,6 +107,8 @@ def predicted_bytes(
                 moved["all_reduce"] += replicas * size
             elif placement.merge == "copy":
                 moved["device_to_device"] += replicas * (replicas - 1) * size
+            elif placement.merge in ("gpu0", "halves"):  # all but one send once and receive once, on whichever way
+                moved["device_to_device"] += 2 * (replicas - 1) * size
             continue
         for replica in range(replicas):
             if a.by_row:

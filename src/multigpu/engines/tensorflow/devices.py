@@ -43,6 +43,19 @@ def prepare(device_type: str, devices: int) -> None:
         raise Unsupported(f"this process has {len(made) - 1} stand-ins for GPUs and {devices} were asked for: start another process")
 
 
+def prepare_member(run: Run, threads: int) -> None:
+    """The same for a process that is one of a Run's several, and sees at most the one GPU that is its own.
+
+    threads: of the host, that one operation may use.
+    """
+    tf.config.set_soft_device_placement(False)
+    tf.config.threading.set_intra_op_parallelism_threads(threads)
+    for gpu in tf.config.list_physical_devices("GPU"):
+        tf.config.experimental.set_memory_growth(gpu, True)
+    if run.device_type == "cuda":
+        tf.config.experimental.enable_tensor_float_32_execution(run.precision in ("tf32", "bf16"))
+
+
 def rewrite(arithmetic: bool) -> None:
     """What TensorFlow may rewrite in graphs that are traced from now on: never NHWC into NCHW behind the Run's back.
 
@@ -52,18 +65,27 @@ def rewrite(arithmetic: bool) -> None:
 
 
 class Devices:
-    """All devices of one Run, under its settings; the clock's marks are the host's."""
+    """All devices of one Run that belong to this process, under its settings; the clock's marks are the host's.
+
+    ranks: of the replicas that stand on them, by place.
+    """
 
     def __init__(self, run: Run) -> None:
         prepare(run.device_type, run.devices)
+        self._set_up(run, tuple(range(run.devices)))
+        self._forget_peaks()
+
+    def _set_up(self, run: Run, ranks: tuple[int, ...]) -> None:
         rewrite(arithmetic=True)
-        self.run, self.cuda, self.count = run, run.device_type == "cuda", run.devices
+        self.run, self.cuda, self.ranks, self.count = run, run.device_type == "cuda", ranks, len(ranks)
         self.dtype = DTYPES[run.precision]
         self.compute = tf.bfloat16 if run.precision == "bf16" else self.dtype
         if self.cuda:
             tf.config.experimental.enable_tensor_float_32_execution(run.precision in ("tf32", "bf16"))
-            for index in range(self.count):
-                tf.config.experimental.reset_memory_stats(f"GPU:{index}")
+
+    def _forget_peaks(self) -> None:
+        for index in range(self.count if self.cuda else 0):
+            tf.config.experimental.reset_memory_stats(f"GPU:{index}")
 
     def name(self, place: int) -> str:
         """TensorFlow's name of a place: HOST, or a device's index."""

@@ -36,6 +36,18 @@ def is_even(source: Source, replicas: int) -> bool:
     return True
 
 
+def seed_of(law: Draw) -> list[int]:
+    """A law's seed as TensorFlow wants it."""
+    return [law.seed & 0x7FFFFFFF, law.seed >> 31]
+
+
+def drawn(law: Draw, seed: list[int] | tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+    """The array that a law says, on the device in scope."""
+    if law.law == "labels":
+        return tf.random.stateless_uniform(law.shape, seed, 0, law.classes, dtype=tf.int64)
+    return tf.cast(tf.random.stateless_normal(law.shape, seed, dtype=tf.float32), dtype)
+
+
 class Feed:
     """Shards of all replicas, step after step. Batches that repeat are kept on the devices; others are fetched one ahead."""
 
@@ -58,18 +70,15 @@ class Feed:
         return shards
 
     def _make(self, step: int) -> list[Shard]:
-        return [self._place(self.source.batch(step, rank), rank) for rank in range(self.devices.count)]
+        return [self._place(self.source.batch(step, rank), place) for place, rank in enumerate(self.devices.ranks)]
 
     def _draw(self, law: Draw) -> tf.Tensor:
-        seed = [law.seed & 0x7FFFFFFF, law.seed >> 31]
-        if law.law == "labels":
-            return tf.random.stateless_uniform(law.shape, seed, 0, law.classes, dtype=tf.int64)
-        return tf.cast(tf.random.stateless_normal(law.shape, seed, dtype=tf.float32), self.devices.dtype)
+        return drawn(law, seed_of(law), self.devices.dtype)
 
-    def _place(self, batch: Batch, rank: int) -> Shard:
+    def _place(self, batch: Batch, place: int) -> Shard:
         tensors: Tensors = {}
         for name, array in batch.arrays.items():
-            with self.devices.at(rank):
+            with self.devices.at(place):
                 if isinstance(array, Draw):
                     tensors[name] = self._draw(array)
                     continue

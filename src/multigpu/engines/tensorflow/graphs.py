@@ -61,6 +61,8 @@ def _size(source: str, nodes: dict[str, Any], graphs: Graphs, dtype: tf.DType, u
         shape = graphs.shapes[name][int(output or 0)].as_list()
     elif nodes[name].op == "Const":
         shape = [dim.size for dim in nodes[name].attr["value"].tensor.tensor_shape.dim]
+    elif nodes[name].op == "AddN" and (summands := [one for one in nodes[name].input if one.partition(":")[0] in graphs.shapes]):
+        return _size(summands[0], nodes, graphs, dtype, unknown)  # two sums on one device that were made one
     else:
         raise LookupError(f"the trace has no node {name!r}: its size is unknown")
     if None in shape:  # distinct rows: as many as the batch's ids say

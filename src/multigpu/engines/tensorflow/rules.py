@@ -35,10 +35,13 @@ def slot_names(rule: Optimizer) -> list[str]:
     return {0: [], 1: ["momentum"], 2: ["mean", "square"]}[rule.slots]
 
 
-def apply(rule: Optimizer, variable: tf.Variable, slots: list[tf.Variable], gradient: tf.Tensor, numbers: tf.Tensor) -> None:
+def apply(
+    rule: Optimizer, variable: tf.Variable, slots: list[tf.Variable], gradient: tf.Tensor, numbers: tf.Tensor, locking: bool = False
+) -> None:
     """Update `variable` and its slots, which live on one device, by a dense gradient there.
 
     numbers: the step's `hyper` vector, on that device.
+    locking: whether updates of one variable wait for each other, where several may come at once.
     """
     dtype = gradient.dtype
     if rule.weight_decay:
@@ -56,12 +59,15 @@ def apply(rule: Optimizer, variable: tf.Variable, slots: list[tf.Variable], grad
             beta2=tf.constant(rule.beta2, dtype),
             epsilon=numbers[EPSILON],
             grad=gradient,
+            use_locking=locking,
         )
     elif slots:
         momentum = tf.constant(rule.momentum, dtype)
-        tf.raw_ops.ResourceApplyMomentum(var=variable.handle, accum=slots[0].handle, lr=numbers[RATE], grad=gradient, momentum=momentum)
+        tf.raw_ops.ResourceApplyMomentum(
+            var=variable.handle, accum=slots[0].handle, lr=numbers[RATE], grad=gradient, momentum=momentum, use_locking=locking
+        )
     else:
-        tf.raw_ops.ResourceApplyGradientDescent(var=variable.handle, alpha=numbers[RATE], delta=gradient)
+        tf.raw_ops.ResourceApplyGradientDescent(var=variable.handle, alpha=numbers[RATE], delta=gradient, use_locking=locking)
 
 
 def apply_rows(

@@ -79,7 +79,8 @@ class ServerTrainer(Trainer):
                     continue
                 with tf.name_scope(f"merge/{name}/"):
                     rows = tf.concat([tf.identity(tower.rows[name]) for tower in towers], 0)
-                    ids = tf.concat([self._ids_at(a, tower, batch) for tower, batch in zip(towers, batches, strict=True)], 0)
+                    with tf.name_scope("kept"):  # ids are there from the start, and their place in a trace says nothing
+                        ids = tf.concat([self._ids_at(a, tower, batch) for tower, batch in zip(towers, batches, strict=True)], 0)
                     if self.context.sparse:
                         ids, rows = deduplicated(ids, rows)
                     else:

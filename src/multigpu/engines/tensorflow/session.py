@@ -1,7 +1,8 @@
-"""One Run in one TensorFlow process that dispatches for all devices: build, warm up, time."""
+"""One Run in one TensorFlow process that dispatches for all its devices: build, warm up, time."""
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ import numpy as np
 
 from multigpu.engines.tensorflow.devices import Devices
 from multigpu.engines.tensorflow.feed import Feed, Shard, is_even
+from multigpu.engines.tensorflow.tracing import trace
 from multigpu.engines.tensorflow.trainer import Context, Trainer, build_trainer
 from multigpu.inputs.batch import Batch, Source
 from multigpu.measure.session import Stage
@@ -29,15 +31,28 @@ class Session:
         self.began = time.perf_counter()
         self.run, self.stage, self.threads, self.startup_s = run, stage, threads, startup_s
         self.source: Source = workloads()[run.workload].inputs[run.inputs](run, run.description)
-        self.devices = Devices(run)
+        self.strategy, self.devices = self._set_up(rank)
         dynamic = run.description.unit == "words" and self.source.period != 1
-        self.context = Context(run, self.devices, is_even(self.source, run.devices), dynamic)
-        self.feed = Feed(self.source, self.devices)
+        self.context = Context(run, self.devices, is_even(self.source, run.devices), dynamic, self.strategy)
+        self.feed = self._feed()
         self.batches: dict[int, list[Batch]] = {}
         stage("build")
-        self.trainer: Trainer = build_trainer(self.context)
+        self.trainer: Trainer = self._trainer()
         self.devices.synchronise()
         self.build_s = time.perf_counter() - self.began
+
+    def _set_up(self, rank: int) -> tuple[Any, Devices]:
+        """The strategy that must stand before all else in this process, or None, and the devices of this process."""
+        return None, Devices(self.run)
+
+    def _feed(self) -> Feed:
+        return Feed(self.source, self.devices)
+
+    def _trainer(self) -> Trainer:
+        return build_trainer(self.context)
+
+    def barrier(self) -> None:
+        """Meet the Run's other processes; there are none here."""
 
     def shards(self, index: int) -> list[Shard]:
         """The shards of step `index`; their counts are kept for the Record."""
@@ -63,46 +78,55 @@ class Session:
             self.gradient_rows = self.trainer.distinct_rows(shards) if self.context.sparse else None
             self.devices.synchronise()
 
-        self.first = run_window(counted, 0, 1, self.devices, lambda: None)
-        self.warm = run_window(self.step, 1, self.run.warmup_steps - 1, self.devices, lambda: None)
+        self.first = run_window(counted, 0, 1, self.devices, self.barrier)
+        self.warm = run_window(self.step, 1, self.run.warmup_steps - 1, self.devices, self.barrier)
         self.warmup_s = time.perf_counter() - began
 
     def time(self) -> list[dict[str, Any]]:
         """The timed steps, and all that is known of each replica, as plain numbers, by rank."""
         self.stage("timed")
         first = self.run.warmup_steps
-        window = run_window(self.step, first, self.run.timed_steps, self.devices, lambda: None)
-        states = [self.devices.state(rank) for rank in range(self.run.devices)]
+        window = run_window(self.step, first, self.run.timed_steps, self.devices, self.barrier)
+        states = [self.devices.state(rank) for rank in self.devices.ranks]
         losses = self.trainer.loss_shares()
         steps = [round(t, 7) for t in [*self.first.step_time_s, *self.warm.step_time_s, *window.step_time_s]]
         parts = []
-        for rank, state in enumerate(states):
-            batches = [self.batches[index][rank] for index in range(first, first + self.run.timed_steps)]
+        for place, (rank, state) in enumerate(zip(self.devices.ranks, states, strict=True)):
+            batches = [self.batches[index][place] for index in range(first, first + self.run.timed_steps)]
             part = {
+                "rank": rank,
                 "clock": "host",
                 "wall_s": window.wall_s,
                 "event_s": window.event_s,
                 "steps": steps,
-                "losses": losses[rank],
+                "losses": losses[place],
                 "units": sum(b.units for b in batches),
                 "padded_units": sum(b.padded_units for b in batches),
-                "lookups": self.batches[0][rank].lookups,
+                "lookups": self.batches[0][place].lookups,
                 "gradient_rows": self.gradient_rows,
-                "moved": self.moved if rank == 0 else {},
-                "peak_memory_gib": self.devices.peak_memory_gib(rank),
+                "moved": self.moved if place == 0 else {},
+                "uncounted": self.trainer.uncounted,
+                "peak_memory_gib": self.devices.peak_memory_gib(place),
                 "state": state.model_dump() if state else None,
                 "threads": self.threads,
                 "startup_s": self.startup_s,
                 "build_s": self.build_s,
                 "warmup_s": self.warmup_s,
-                **self._distances(rank),
+                **self._distances(place),
             }
             parts.append(part)
+        if logs := os.environ.get("MULTIGPU_TENSORBOARD"):
+            from multigpu.engines.tensorflow.tensorboard import folder_of, write_events
+
+            write_events(self, steps, folder_of(self.run, Path(logs)))
+        if self.run.traced_steps:
+            traced = trace(self.trainer, self.step, first + self.run.timed_steps)
+            parts = [part | {"trace": mine} for part, mine in zip(parts, traced, strict=True)]
         return parts
 
-    def _distances(self, rank: int) -> dict[str, Any]:
+    def _distances(self, place: int) -> dict[str, Any]:
         """How far each variable that this part answers for is from its start, and a fingerprint of where it is."""
-        owned = self.trainer.owned(rank)
+        owned = self.trainer.owned(place)
         moved, start_square, prints = {}, 0.0, {}
         for variable, initial in self.trainer.initial() if owned else ():
             value = owned[variable.name].numpy()

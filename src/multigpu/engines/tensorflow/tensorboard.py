@@ -1,11 +1,13 @@
 """A Run's logs for TensorBoard: losses, step times, the graph with the device that each operation truly ran on, and a profile.
 
-`python -m multigpu.engines.tensorflow.tensorboard RUN.json FOLDER`, then `tensorboard --logdir FOLDER`. Nothing of it enters a
-Record: a profiled step is slower than a measured one.
+`python -m multigpu measure ... --tensorboard FOLDER` writes all but the profile beside the Records of what it measures;
+`python -m multigpu.engines.tensorflow.tensorboard RUN.json FOLDER` all of it, and no Record: a profiled step is slower than a
+measured one. Then `tensorboard --logdir FOLDER`.
 """
 
 from __future__ import annotations
 
+import itertools
 import sys
 import time
 from pathlib import Path
@@ -14,6 +16,7 @@ import tensorflow as tf
 
 from multigpu.engines.tensorflow.graphs import Graphs
 from multigpu.engines.tensorflow.session import Session
+from multigpu.measure.session import joined_losses
 from multigpu.run import Run
 
 PROFILED_STEPS = 3
@@ -56,19 +59,32 @@ def write_logs(run: Run, folder: Path) -> None:
                 with tf.profiler.experimental.Trace("step", step_num=index, _r=1):
                     session.step(index)
             session.devices.synchronise()
-        durations = [*session.first.step_time_s, *session.warm.step_time_s]
-        assert session.trainer.graphs
-        with tf.device("/device:CPU:0"), tf.summary.create_file_writer(str(folder)).as_default():
-            tf.summary.graph(placed_graph(session.trainer.graphs))
-            write("run", run.model_dump_json(indent=1), 0, "text")
-            for step, shares in enumerate(zip(*session.trainer.loss_shares(), strict=True)):
-                write("loss", sum(shares), step, "scalars")
-            for step, duration in enumerate(durations):
-                write("warm-up step time in s, host's clock", duration, step, "scalars")
-            for kind, count in session.moved.items():
-                write(f"bytes a step/{kind}", float(count), 0, "scalars")
+        write_events(session, [*session.first.step_time_s, *session.warm.step_time_s], folder)
     finally:
         session.close()
+
+
+def write_events(session: Session, durations: list[float], folder: Path) -> None:
+    """Losses, step times (s, on the host's clock), bytes a step and the placed graph of a session that has run."""
+    assert session.trainer.graphs
+    with tf.device("/device:CPU:0"), tf.summary.create_file_writer(str(folder)).as_default():
+        tf.summary.graph(placed_graph(session.trainer.graphs))
+        write("run", session.run.model_dump_json(indent=1), 0, "text")
+        for step, loss in enumerate(joined_losses(session.run, [{"losses": mine} for mine in session.trainer.loss_shares()])):
+            write("loss", loss, step, "scalars")
+        for step, duration in enumerate(durations):
+            write("step time in s, host's clock", duration, step, "scalars")
+        for kind, count in session.moved.items():
+            write(f"bytes a step/{kind}", float(count), 0, "scalars")
+
+
+def folder_of(run: Run, logs: Path) -> Path:
+    """A new folder for one measurement of `run` among others."""
+    name = f"{run.model}-{run.placement}-x{run.devices}-{run.digest}"
+    numbered = (logs / (name if number == 1 else f"{name}-{number}") for number in itertools.count(1))
+    folder = next(one for one in numbered if not one.exists())
+    folder.mkdir(parents=True)
+    return folder
 
 
 def main() -> None:

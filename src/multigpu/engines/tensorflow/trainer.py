@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -34,16 +35,19 @@ class Context:
     """All that a trainer may know of its Run.
 
     even: all sentences of every batch have one length. dynamic: batches of different steps have different shapes.
+    strategy: of tf.distribute, where it had to stand before anything else in this process.
     """
 
     run: Run
     devices: Devices
     even: bool
     dynamic: bool
+    strategy: Any = None
 
     @property
     def replicas(self) -> int:
-        return self.run.devices
+        """Of this process."""
+        return self.devices.count
 
     @property
     def model(self) -> Model:
@@ -82,7 +86,12 @@ class Tower:
 
 
 class Trainer:
-    """What every in-graph placement has in common; `replicated.py` and `server.py` say how values come and gradients go."""
+    """What every in-graph placement has in common; `replicated.py` and `server.py` say how values come and gradients go.
+
+    uncounted: why the bytes that a step moves cannot be counted, "" where they are.
+    """
+
+    uncounted = ""
 
     def __init__(self, context: Context) -> None:
         self.context, self.devices = context, context.devices
@@ -90,17 +99,23 @@ class Trainer:
         self.form = form_of(run, self.devices, context.even)
         self.module: StepModule = build_module(run, self.form)
         self.steps_done = 0
-        steps = run.warmup_steps + run.timed_steps
+        steps = run.warmup_steps + run.timed_steps + run.traced_steps + 1  # one more warms a profiler up
         # losses stay on their devices until the end: what a function returns passes through the first device
-        self.losses = [self._zeros((steps,), rank, f"losses_{rank}") for rank in range(context.replicas)]
+        self.losses = [
+            zeros_variable((steps,), self.devices.dtype, self.kept_at(rank), f"losses_{rank}") for rank in range(context.replicas)
+        ]
         self.statistics: list[dict[str, tf.Variable]] = []
         for rank in range(context.replicas):
             made = {}
             for name, (shape, start) in self.module.statistics.items():
-                made[name] = make_variable(np.full(shape, start, np.float32), self.devices.dtype, self.devices.name(rank), f"{name}_{rank}")
+                made[name] = make_variable(np.full(shape, start, np.float32), self.devices.dtype, self.kept_at(rank), f"{name}_{rank}")
             self.statistics.append(made)
         self.program: tf.types.experimental.ConcreteFunction | None = None
         self.graphs: Graphs | None = None
+
+    def kept_at(self, rank: int) -> str:
+        """The device of what a replica keeps for itself: its losses and running statistics."""
+        return self.devices.name(rank)
 
     # --- what placements say ------------------------------------------------------------------------------------------------
 
@@ -146,10 +161,11 @@ class Trainer:
             numbers = tf.identity(hyper)
             statistics = {name: variable.read_value() for name, variable in self.statistics[rank].items()}
             loss, gradients, row_gradients, statistics = self._differentiate(values, batch, rows, statistics, numbers[rules.TERMS + rank])
-            for name, value in statistics.items():
-                self.statistics[rank][name].assign(value)
-            step = tf.cast(numbers[rules.STEP], tf.int64)
-            tf.raw_ops.ResourceScatterUpdate(resource=self.losses[rank].handle, indices=step, updates=loss)
+            with tf.name_scope("kept"):  # beside the passes: done whenever the executor finds time
+                for name, value in statistics.items():
+                    self.statistics[rank][name].assign(value)
+                step = tf.cast(numbers[rules.STEP], tf.int64)
+                tf.raw_ops.ResourceScatterUpdate(resource=self.losses[rank].handle, indices=step, updates=loss)
             tower = Tower({name: sized(gradient) for name, gradient in gradients.items()})
             for name, gradient in row_gradients.items():
                 width = gradient.shape[-1]
@@ -171,7 +187,8 @@ class Trainer:
                 tape.watch([*values.values(), *rows.values()])
                 total, updated = self.module.loss(values, batch, rows, statistics)
                 loss = total / terms
-            gradients, row_gradients = tape.gradient(loss, (values, rows))
+            with tf.name_scope("backward"):
+                gradients, row_gradients = tape.gradient(loss, (values, rows))
             return loss, gradients, row_gradients, updated
 
         if self.context.run.execution == "xla":
@@ -278,8 +295,11 @@ def build_trainer(context: Context) -> Trainer:
     """
     from multigpu.engines.tensorflow.replicated import ReplicatedTrainer
     from multigpu.engines.tensorflow.server import ServerTrainer
+    from multigpu.engines.tensorflow.strategies import StrategyTrainer
 
     placement = context.placement
+    if any(engine.strategy for engine in placement.engines):
+        return StrategyTrainer(context)
     if placement.variables == "replica" and placement.embeddings == "replica":
         return ReplicatedTrainer(context)
     if "replica" in (placement.variables, placement.embeddings):

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from multigpu.engines.torch.feed import Shard
 from multigpu.engines.torch.host_memory import HostMasters
 from multigpu.engines.torch.stores import STORES, Ids, Store
+from multigpu.engines.torch.tracing import phase
 from multigpu.engines.torch.trainer import Context
 from multigpu.engines.torch.variables import make_optimizer
 from multigpu.placements.traffic import Assigned
@@ -44,7 +45,7 @@ class DeviceStore(Store):
                 parameter.grad = torch.zeros_like(parameter)
                 self.masters[table.variable.name] = parameter
                 parameters.append(parameter)
-        self.optimizer = make_optimizer(context.rule, parameters) if parameters else None
+        self.optimizer = make_optimizer(context.rule, parameters, context.captured) if parameters else None
         self.asked: dict[tuple[str, int], Tensor] = {}
 
     def pull(self) -> None:
@@ -108,13 +109,14 @@ class DeviceStore(Store):
             self.gradients[self.mine] += received
 
     def update(self, shard: Shard) -> None:
-        for parameter in self.masters.values():
-            assert parameter.grad is not None
-            parameter.grad.zero_()
-        for name, index, gradient in self.row_gradients:
-            grad = self.masters[name].grad
-            assert grad is not None
-            grad.index_add_(0, index, gradient)
+        with phase("merge"):
+            for parameter in self.masters.values():
+                assert parameter.grad is not None
+                parameter.grad.zero_()
+            for name, index, gradient in self.row_gradients:
+                grad = self.masters[name].grad
+                assert grad is not None
+                grad.index_add_(0, index, gradient)
         if self.optimizer:
             self.optimizer.step()
 

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from multigpu.engines.torch.shared import HostBarrier, SharedMemory
 from multigpu.engines.torch.stores import Ids
+from multigpu.engines.torch.tracing import phase
 from multigpu.engines.torch.trainer import Context
 from multigpu.engines.torch.variables import strided_view
 from multigpu.engines.torch.wire import Wire
@@ -58,7 +59,8 @@ class HostMasters:
             name, width = table.variable.name, table.variable.shape[1]
             flat = ids.host[name].reshape(-1)
             gathered = self.outgoing[name][: flat.numel()]
-            torch.index_select(self.table(table), 0, flat, out=gathered)
+            with phase("pull", host=True):
+                torch.index_select(self.table(table), 0, flat, out=gathered)
             rows = torch.empty(flat.numel(), width, device=like.device, dtype=like.dtype)
             wire.to_device(rows, gathered)
             found[name] = rows.view(*ids.host[name].shape, width).requires_grad_()

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from multigpu.engines.torch.feed import Shard
 from multigpu.engines.torch.host_memory import HostMasters, Slots
 from multigpu.engines.torch.stores import STORES, Ids, Store
+from multigpu.engines.torch.tracing import phase
 from multigpu.engines.torch.trainer import Context
 from multigpu.engines.torch.variables import make_optimizer
 from multigpu.placements.traffic import Assigned
@@ -95,6 +96,15 @@ class HostStore(Store):
         self.host.barrier.wait()
 
     def update(self, shard: Shard) -> None:
+        with phase("merge", host=True):
+            self._merge(shard)
+        if self.optimizer:
+            with phase("update", host=True):
+                self.optimizer.step()
+        self.host.barrier.wait()
+
+    def _merge(self, shard: Shard) -> None:
+        """Add up this process's share of all replicas' gradients."""
         self.merged.copy_(self.host.tensors["gradient-0"][self.part])
         for rank in range(1, self.replicas):
             self.merged += self.host.tensors[f"gradient-{rank}"][self.part]
@@ -107,9 +117,6 @@ class HostStore(Store):
                     mine = ((ids >= rows.start) & (ids < rows.stop)).nonzero().squeeze(1)
                     ids, gradient = ids[mine] - rows.start, gradient[mine]
                 merged.index_add_(0, ids, gradient)
-        if self.optimizer:
-            self.optimizer.step()
-        self.host.barrier.wait()
 
     def owned(self) -> Iterator[tuple[str, Tensor]]:
         if self.rank == 0:

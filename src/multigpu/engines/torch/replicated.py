@@ -6,11 +6,13 @@ import warnings
 from collections.abc import Iterator
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.nn.parallel import DistributedDataParallel
 
+from multigpu.engines.torch.buckets import BUCKET_MIB, BucketReducer
 from multigpu.engines.torch.feed import Shard
+from multigpu.engines.torch.tracing import phase
 from multigpu.engines.torch.trainer import Context, Trainer
 from multigpu.engines.torch.variables import initial_values, make_optimizer, materialise, strided_view
 
@@ -18,9 +20,9 @@ from multigpu.engines.torch.variables import initial_values, make_optimizer, mat
 class ReplicatedTrainer(Trainer):
     """Variables, slots and update on every replica.
 
-    merge = "all_reduce" with overlap: the library's DistributedDataParallel (buckets of 25 MB reduced during backward);
-    without overlap: one all-reduce of all gradients after backward; "copy": every replica receives every other's
-    gradients and adds them up itself; "none": nothing travels.
+    merge = "all_reduce" with overlap: the library's DistributedDataParallel (buckets of 25 MB reduced during backward), or
+    the same schedule written out where the step is to be captured; without overlap: one all-reduce of all gradients after
+    backward; "copy": every replica receives every other's gradients and adds them up itself; "none": nothing travels.
     """
 
     def __init__(self, context: Context) -> None:
@@ -32,15 +34,22 @@ class ReplicatedTrainer(Trainer):
             like = shapes[variable.name]
             memory[variable.name] = torch.empty_strided(like.shape, like.stride(), device=device, dtype=dtype).copy_(value)
         self.parameters = materialise(self.module, memory, device, dtype)
-        self.optimizer = make_optimizer(context.rule, list(self.parameters.values()))
         placement = context.placement
         self.merge = placement.merge
         self.wrapped: DistributedDataParallel | None = None
+        self.reducer: BucketReducer | None = None
         self.gradients: Tensor | None = None
+        if placement.merge == "all_reduce" and placement.overlap and context.captured:
+            self.reducer = BucketReducer(list(self.parameters.values()), self._optimizer, self.wire, context.run.bucket_mib or BUCKET_MIB)
+            return
+        self.optimizer = self._optimizer(list(self.parameters.values()))
         if placement.merge == "all_reduce" and placement.overlap:
             self._wrap(counting=False)
         elif self.merge != "none":
             self._flatten_gradients()
+
+    def _optimizer(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+        return make_optimizer(self.context.rule, parameters, self.context.captured)
 
     def _wrap(self, counting: bool) -> None:
         """(Re)build the library's reducer; with `counting`, its collectives pass through a hook that counts their bytes.
@@ -52,7 +61,9 @@ class ReplicatedTrainer(Trainer):
             # newer releases deprecate the argument but offer nothing yet that leaves each replica's buffers alone
             warnings.simplefilter("ignore", FutureWarning)
             # running statistics stay each replica's own (rank 0's survive): broadcasting them is no part of the placement
-            self.wrapped = DistributedDataParallel(self.module, broadcast_buffers=False, gradient_as_bucket_view=True)
+            self.wrapped = DistributedDataParallel(
+                self.module, broadcast_buffers=False, gradient_as_bucket_view=True, bucket_cap_mb=self.context.run.bucket_mib
+            )
         if counting:
 
             def counted(state, bucket):  # type: ignore[no-untyped-def]  # the library reads annotations, and not as text
@@ -75,22 +86,36 @@ class ReplicatedTrainer(Trainer):
     def step(self, shard: Shard) -> Tensor:
         batch = shard.batch
         terms = batch.loss_terms[self.rank] if self.merge == "none" else batch.joined_loss_terms
+        if self.reducer is not None:
+            self.reducer.start()
+            with phase("forward"):
+                loss = self.loss(shard, terms)
+            with phase("backward"):
+                loss.backward()
+            with phase("update"):
+                self.reducer.update()
+            return loss.detach()
         if self.wrapped is not None:
             self.optimizer.zero_grad(set_to_none=True)
-            with self.device.autocast():
+            with phase("forward"), self.device.autocast():
                 total = self.wrapped(shard.device, None)
-            loss = total / terms
-            # the library averages over replicas; shards may be unequal, so the mean over terms needs the sum
-            (loss * self.replicas).backward()
+                loss = total / terms
+            with phase("backward"):
+                # the library averages over replicas; shards may be unequal, so the mean over terms needs the sum
+                (loss * self.replicas).backward()
         else:
             if self.gradients is None:
                 self.optimizer.zero_grad(set_to_none=True)
             else:
                 self.gradients.zero_()
-            loss = self.loss(shard, terms)
-            loss.backward()
-            self._merge_after_backward()
-        self.optimizer.step()
+            with phase("forward"):
+                loss = self.loss(shard, terms)
+            with phase("backward"):
+                loss.backward()
+            with phase("merge"):
+                self._merge_after_backward()
+        with phase("update"):
+            self.optimizer.step()
         return loss.detach()
 
     def _merge_after_backward(self) -> None:

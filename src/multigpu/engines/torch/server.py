@@ -11,6 +11,7 @@ from multigpu.engines.errors import Unsupported
 from multigpu.engines.torch import device_store, host_store  # noqa: F401  (they register their stores)
 from multigpu.engines.torch.feed import Shard
 from multigpu.engines.torch.stores import STORES, Ids, Store
+from multigpu.engines.torch.tracing import phase
 from multigpu.engines.torch.trainer import Context, Trainer
 from multigpu.engines.torch.variables import materialise
 from multigpu.placements.traffic import HOST, Assigned
@@ -39,17 +40,22 @@ class ServerTrainer(Trainer):
     def step(self, shard: Shard) -> Tensor:
         ids = Ids(self.lookups(shard.host), self.lookups(shard.device))
         rows = {}
-        for store in self.stores:
-            store.pull()
-            store.gradients.zero_()
-            if store.tables:
-                rows.update(store.look_up(shard, ids))
-        loss = self.loss(shard, shard.batch.joined_loss_terms, rows)
-        loss.backward()
-        for store in self.stores:
-            store.push(shard, ids, rows)
-        for store in self.stores:
-            store.update(shard)
+        with phase("pull"):
+            for store in self.stores:
+                store.pull()
+                store.gradients.zero_()
+                if store.tables:
+                    rows.update(store.look_up(shard, ids))
+        with phase("forward"):
+            loss = self.loss(shard, shard.batch.joined_loss_terms, rows)
+        with phase("backward"):
+            loss.backward()
+        with phase("merge"):
+            for store in self.stores:
+                store.push(shard, ids, rows)
+        with phase("update"):  # stores that first merge say so
+            for store in self.stores:
+                store.update(shard)
         return loss.detach()
 
     def owned(self) -> Iterator[tuple[str, Tensor]]:

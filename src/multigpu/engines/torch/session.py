@@ -10,10 +10,12 @@ from typing import Any
 import torch
 
 from multigpu.engines.torch.build import build_trainer
+from multigpu.engines.torch.captured import CapturedTrainer
 from multigpu.engines.torch.devices import Device
 from multigpu.engines.torch.feed import Feed, Shard
+from multigpu.engines.torch.tracing import Tracer
 from multigpu.engines.torch.trainer import Context, Trainer
-from multigpu.engines.torch.variables import initial_values
+from multigpu.engines.torch.variables import distances
 from multigpu.engines.torch.wire import Wire, barrier
 from multigpu.inputs.batch import Batch, Source
 from multigpu.measure.session import Stage
@@ -36,6 +38,8 @@ class Session:
         self.batches: dict[int, Batch] = {}
         stage("build")
         self.trainer: Trainer = build_trainer(self.context)
+        if self.context.captured:
+            self.trainer = CapturedTrainer(self.trainer)
         self.device.synchronise()
         self.build_s = time.perf_counter() - self.began
 
@@ -85,23 +89,12 @@ class Session:
             "startup_s": self.startup_s,
             "build_s": self.build_s,
             "warmup_s": self.warmup_s,
-            **self._distances(),
+            **distances(self.run, dict(self.trainer.owned()), self.device.torch, self.device.dtype),
         }
+        if self.run.traced_steps:
+            tracer = Tracer(self.run, [self.rank])
+            (part["trace"],) = tracer.trace(self.step, first + self.run.timed_steps, self.device, barrier)
         return [part]
-
-    def _distances(self) -> dict[str, Any]:
-        """How far each variable whose master this replica holds is from its start, and a fingerprint of where it is."""
-        owned = dict(self.trainer.owned())
-        moved, start_square, prints = {}, 0.0, {}
-        for variable, initial in initial_values(self.run.description, self.run.seed, self.device.torch, self.device.dtype):
-            value = owned.get(variable.name)
-            if value is None:
-                continue
-            value = value.detach().to(self.device.torch)
-            moved[variable.name] = float(torch.linalg.vector_norm(value - initial, dtype=torch.float64))
-            start_square += float(torch.linalg.vector_norm(initial, dtype=torch.float64)) ** 2
-            prints[variable.name] = float(value.sum(dtype=torch.float64))
-        return {"distance": moved, "start_square": start_square, "prints": prints}
 
     def close(self) -> None:
         """Free what this Run holds; the process goes on to the next."""

@@ -11,6 +11,9 @@ from torch import Tensor
 
 from multigpu.engines.torch.wire import barrier
 
+PORTABLE = 1
+"""CUDA's flag for pages that are locked for every device of the process, and not only for the current one."""
+
 
 class SharedMemory:
     """Flat tensors in memory that all replicas of a Run map, page-locked where there is a GPU to copy to.
@@ -43,7 +46,7 @@ class SharedMemory:
     def lock(self, tensor: Tensor) -> None:
         """Page-lock memory that this replica copies to or from its GPU, so that the copies are asynchronous and fast."""
         if self.cuda and tensor.numel():
-            torch.cuda.check_error(int(torch.cuda.cudart().cudaHostRegister(tensor.data_ptr(), tensor.nbytes, 0)))
+            torch.cuda.check_error(int(torch.cuda.cudart().cudaHostRegister(tensor.data_ptr(), tensor.nbytes, PORTABLE)))
             self.locked.append(tensor)
 
     def close(self) -> None:

@@ -56,6 +56,11 @@ class Context:
         return assign(self.placement, self.model.variables, self.replicas)
 
     @property
+    def captured(self) -> bool:
+        """Whether the step will be one CUDA graph."""
+        return "captured" in self.run.execution
+
+    @property
     def rule(self) -> Optimizer:
         """The Run's update rule: the workload's own, or a plain one by name."""
         return self.run.rule
@@ -68,6 +73,10 @@ class StepModule(Protocol):
         """Embedding variable -> ids of the rows that this batch looks up."""
         ...
 
+    def compile_parts(self) -> None:
+        """Have the library compile the parts of the model for which it can (at their first call)."""
+        ...
+
 
 def build_module(run: Run) -> nn.Module:
     """The Run's model on the meta device: shapes and layouts, no memory.
@@ -75,7 +84,9 @@ def build_module(run: Run) -> nn.Module:
     Called with a batch (and rows looked up elsewhere), it returns the sum of the shard's loss; `StepModule` says the rest.
     """
     builder = importlib.import_module(f"multigpu.workloads.{run.workload}.torch")
-    more = {} if run.recurrence is None else {"recurrence": run.recurrence}  # images have none
+    more: dict[str, object] = {}
+    if run.description.unit == "words":
+        more = {"recurrence": run.recurrence, "cross_entropy": run.cross_entropy, "captured": "captured" in run.execution}
     with torch.device("meta"):
         return builder.build(run.description, run.layout, **more)
 
@@ -91,6 +102,8 @@ class Trainer(ABC):
         self.context = context
         self.device, self.wire, self.rank, self.replicas = context.device, context.wire, context.rank, context.replicas
         self.module = build_module(context.run)
+        if "compiled" in context.run.execution:
+            cast(StepModule, self.module).compile_parts()
 
     def lookups(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
         """Embedding variable -> ids of the rows that this batch looks up."""

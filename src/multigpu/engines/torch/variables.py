@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from multigpu.run import Run
 from multigpu.workloads.base import Model, Optimizer, Variable
 
 
@@ -62,9 +64,33 @@ def materialise(module: nn.Module, memory: Mapping[str, Tensor], device: torch.d
     return parameters
 
 
-def make_optimizer(rule: Optimizer, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
-    """The rule over these parameters, in the library's fused kernels (one pass over memory, on CPUs too)."""
+def make_optimizer(rule: Optimizer, parameters: list[nn.Parameter], capturable: bool = False) -> torch.optim.Optimizer:
+    """The rule over these parameters, in the library's fused kernels (one pass over memory, on CPUs too).
+
+    Args:
+        capturable: whether a step may become part of a CUDA graph (all that it counts must then live on the device).
+    """
     if rule.name == "adam":
-        betas = (rule.beta1, rule.beta2)
-        return torch.optim.Adam(parameters, lr=rule.rate, betas=betas, eps=rule.epsilon, weight_decay=rule.weight_decay, fused=True)
+        return torch.optim.Adam(
+            parameters,
+            lr=rule.rate,
+            betas=(rule.beta1, rule.beta2),
+            eps=rule.epsilon,
+            weight_decay=rule.weight_decay,
+            fused=True,
+            capturable=capturable and parameters[0].is_cuda,
+        )
     return torch.optim.SGD(parameters, lr=rule.rate, momentum=rule.momentum, weight_decay=rule.weight_decay, fused=True)
+
+
+def distances(run: Run, owned: Mapping[str, Tensor], device: torch.device, dtype: torch.dtype) -> dict[str, Any]:
+    """How far each of these variables is from its start, and a fingerprint of where it is: a Record's evidence of training."""
+    moved, start_square, prints = {}, 0.0, {}
+    for variable, initial in initial_values(run.description, run.seed, device, dtype):
+        if variable.name not in owned:
+            continue
+        value = owned[variable.name].detach().to(device)
+        moved[variable.name] = float(torch.linalg.vector_norm(value - initial, dtype=torch.float64))
+        start_square += float(torch.linalg.vector_norm(initial, dtype=torch.float64)) ** 2
+        prints[variable.name] = float(value.sum(dtype=torch.float64))
+    return {"distance": moved, "start_square": start_square, "prints": prints}

@@ -1,0 +1,182 @@
+"""From N times one device down to what N devices did: which part of the difference each cause took, from traces."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+import matplotlib as mpl
+import pandas as pd
+from matplotlib.axes import Axes
+
+from multigpu.analysis.layout import grid_of_axes, margin_for, name_panel
+from multigpu.analysis.phases import exposed_parts, launch_skew, step_time, steps_of
+from multigpu.analysis.picture import Picture, message
+from multigpu.analysis.style import CEILING, INK, RC, look
+from multigpu.analysis.traces import traced
+from multigpu.analysis.wording import MODEL_NAMES, UNIT_NAMES, devices_text, percent_text, scaled
+from multigpu.record import Record
+
+WIDTH, ROW = 3.4, 0.3
+
+CAUSES = {
+    "skew": ("launch skew", "#d55e00", ""),
+    "collectives": ("exposed collectives", "#0072b2", ""),
+    "copies": ("exposed copies", "#b07a00", "///"),
+    "rest": ("the rest", "#aa3377", "..."),
+}
+"""Of each cause: label, colour, hatch; in the order in which they are taken off."""
+
+ONE_DEVICE = {"placement", "devices", "processes", "seed", "warmup_steps", "timed_steps", "traced_steps"}
+"""Fields in which a Run on one device may differ from the one that is compared with it."""
+
+
+@dataclass(frozen=True)
+class Waterfall:
+    """Rates in units/s: ideal = devices x one device; ideal - sum(losses) = measured. seconds: of a step, by cause."""
+
+    ideal: float
+    measured: float
+    losses: dict[str, float]
+    seconds: dict[str, float]
+
+
+def waterfall(units: float, one_s: float, many_s: float, traced_s: float, seconds: dict[str, float]) -> Waterfall:
+    """Where the rate of N devices went.
+
+    Args:
+        units: of one step of all N devices. one_s: step time of one device with its N-th part of them.
+        many_s, traced_s: step time of the N devices, timed, and under the profiler. seconds: of each known cause, traced.
+
+    A profiler slows a step, so causes count by their share of the traced step: c = many_s x seconds / traced_s. They are
+    taken off one after another: T_0 = one_s, T_k = T_(k-1) + c_k, loss k = units / T_(k-1) - units / T_k; the rest is what
+    lies between the last T and many_s (negative where causes hide behind each other).
+    """
+    parts = {name: many_s * value / traced_s for name, value in seconds.items()}
+    parts["rest"] = many_s - one_s - sum(parts.values())
+    losses, before = {}, one_s
+    for name, value in parts.items():
+        after = many_s if name == "rest" else before + value
+        losses[name] = units / before - units / after
+        before = after
+    return Waterfall(units / one_s, units / many_s, losses, parts)
+
+
+def _job(record: Record) -> tuple[Any, ...]:
+    return (record.machine.name, record.timing_version, record.run.model_copy(update={"seed": 0}).model_dump_json(exclude=ONE_DEVICE))
+
+
+def _step_s(record: Record) -> float:
+    assert record.measurement
+    return record.measurement.wall_s / record.run.timed_steps
+
+
+def waterfalls(records: Sequence[Record]) -> list[tuple[Record, Record, Waterfall]]:
+    """Of each traced Run under weak scaling on several devices: it, the fastest Run of its job on one device, the waterfall.
+
+    The time of one device is from any Run of the same job and machine in `records`, traced or not, under any placement. Runs
+    without one, or whose skew is not known, are left out.
+    """
+    ok = [record for record in records if record.status == "ok" and record.measurement]
+    alone: dict[Any, Record] = {}
+    for record in ok:
+        if record.run.devices == 1 and (_job(record) not in alone or _step_s(record) < _step_s(alone[_job(record)])):
+            alone[_job(record)] = record
+    found = []
+    for record, trace in traced(ok):
+        one, steps = alone.get(_job(record)), steps_of(trace)
+        skews = [skew for replicas in steps if (skew := launch_skew(replicas)) is not None]
+        if one is None or record.run.devices == 1 or record.run.scaling != "weak" or not skews:
+            continue
+        assert record.measurement
+        exposed = [exposed_parts(replicas) for replicas in steps]
+        seconds = {
+            "skew": max(0.0, median(skews)),
+            "collectives": median(collectives for collectives, _ in exposed),
+            "copies": median(copies for _, copies in exposed),
+        }
+        units = record.measurement.units / record.run.timed_steps
+        whole = median(step_time(replicas) for replicas in steps)
+        found.append((record, one, waterfall(units, _step_s(one), _step_s(record), whole, seconds)))
+    return found
+
+
+def figure_waterfall(records: Sequence[Record], columns: int = 1) -> Picture:
+    """A panel a traced Run: N times one device, what each cause takes off, what was measured."""
+    drawn = waterfalls(records)
+    if not drawn:
+        return message("No waterfall to draw: no traced Record on several devices has one on a single device beside it.")
+    names = [_name(record) for record, _, _ in drawn]
+    with mpl.rc_context(RC):
+        labels = [label for label, _, _ in CAUSES.values()]
+        left = margin_for([*labels, "8 x one GPU"])
+        picture, axes = grid_of_axes(
+            len(drawn), _finding(drawn), WIDTH, ROW * (len(CAUSES) + 2), columns, label_width=0.75, left=left, names=names
+        )
+        for ax, name, (record, _, fall) in zip(axes, names, drawn, strict=True):
+            name_panel(ax, name)
+            _panel(ax, record, fall)
+    picture.data = pd.DataFrame([_row(name, record, one, fall) for name, (record, one, fall) in zip(names, drawn, strict=True)])
+    machines = ", ".join(dict.fromkeys(record.machine.name for record, _, _ in drawn))
+    picture.caption = (
+        "Devices times the rate of one device at its best, and what launch skew, exposed collectives (of the replica that waited "
+        "least) and exposed copies take off it, each by its share of a traced step; the rest is what no cause explains: the host, "
+        f"the input, slower kernels. Weak scaling; n = 1 (screening). {machines}."
+    )
+    picture.alt = "Waterfalls of throughput. " + "; ".join(
+        f"{name}: {percent_text(fall.measured / fall.ideal)} of the devices times one"
+        for name, (_, _, fall) in zip(names, drawn, strict=True)
+    )
+    return picture
+
+
+def _name(record: Record) -> str:
+    run = record.run
+    model, on = MODEL_NAMES.get(run.model, run.model), devices_text(run.devices, run.device_type)
+    return f"{look(run.placement).label}, {model}, {on}, {run.execution}"
+
+
+def _panel(ax: Axes, record: Record, fall: Waterfall) -> None:
+    factor, letter = scaled(fall.ideal)
+    run = record.run
+    one = devices_text(1, run.device_type)[2:]
+    bars = [(f"{run.devices} x one {one}", 0.0, fall.ideal, CEILING, "")]
+    level = fall.ideal
+    for name, (label, colour, hatch) in CAUSES.items():
+        loss = fall.losses[name]
+        bars.append((label, min(level, level - loss), abs(loss), colour, hatch))
+        level -= loss
+    bars.append(("measured", 0.0, fall.measured, look(run.placement).colour, ""))
+    for y, (_, start, width, colour, hatch) in enumerate(reversed(bars)):
+        ax.barh(y, width / factor, 0.66, left=start / factor, color=colour, hatch=hatch, edgecolor=INK, linewidth=0.4)
+        index = len(bars) - 1 - y
+        names = [None, *CAUSES, None]
+        loss = fall.losses.get(names[index] or "", 0.0)
+        text = f"{width / factor:,.3g}" if names[index] is None else percent_text(-loss / fall.ideal).replace("-", "−")
+        ax.annotate(text, ((start + width) / factor, y), (4, 0), textcoords="offset points", va="center", fontsize=8)
+    ax.set_yticks(range(len(bars)), [label for label, *_ in reversed(bars)])
+    ax.tick_params(axis="y", length=0)
+    ax.grid(axis="y", visible=False)
+    ax.set_xlim(0, 1.02 * fall.ideal / factor)
+    ax.set_xlabel(f"{letter.strip()}{' ' if letter else ''}{UNIT_NAMES[run.description.unit]}, weak scaling")
+
+
+def _row(name: str, record: Record, one: Record, fall: Waterfall) -> dict[str, object]:
+    row: dict[str, object] = {"panel": name, "key": record.key, "one_device_key": one.key, "ideal": fall.ideal, "measured": fall.measured}
+    return row | {f"lost_{cause}": fall.losses[cause] for cause in CAUSES} | {f"{cause}_s": fall.seconds[cause] for cause in CAUSES}
+
+
+def _finding(drawn: Sequence[tuple[Record, Record, Waterfall]]) -> str | None:
+    """What took most from the Run that lost most, if it lost a tenth at least and the cause half of that."""
+    record, _, fall = min(drawn, key=lambda item: item[2].measured / item[2].ideal)
+    lost = fall.ideal - fall.measured
+    cause = max(CAUSES, key=lambda name: fall.losses[name])
+    if lost < 0.1 * fall.ideal or not 0.5 * lost <= fall.losses[cause] <= lost or cause == "rest":
+        return None
+    on = devices_text(record.run.devices, record.run.device_type)
+    return (
+        f"{look(record.run.placement).label} on {on} loses {percent_text(lost / fall.ideal)} of perfect scaling,"
+        f" {percent_text(fall.losses[cause] / fall.ideal)} to {CAUSES[cause][0]}"
+    )

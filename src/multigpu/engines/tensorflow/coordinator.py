@@ -1,0 +1,189 @@
+"""The coordinator of an asynchronous parameter server: it schedules one function for every shard and never waits for a worker's sake.
+
+Which worker computes which shard is the library's choice: whoever is free takes the next. So a shard's arrays travel with its
+function, and what an input draws is drawn where it is computed. Variables, slots, losses and running statistics stand on the server.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from multigpu.engines.errors import DidNotTrain
+from multigpu.engines.tensorflow import rules
+from multigpu.engines.tensorflow.devices import Devices
+from multigpu.engines.tensorflow.feed import Shard, drawn, seed_of
+from multigpu.engines.tensorflow.module import Tensors
+from multigpu.engines.tensorflow.session import Session
+from multigpu.engines.tensorflow.strategies import StrategyTrainer
+from multigpu.engines.tensorflow.trainer import Context
+from multigpu.inputs.batch import Batch, Draw, Source
+from multigpu.measure.session import Stage
+from multigpu.placements.traffic import HOST
+from multigpu.run import Run
+
+SERVER = "/job:ps/replica:0/task:0/device:CPU:0"
+
+AHEAD = 8
+"""Steps that may be scheduled before the results of the first are there: enough that no worker ever waits for the coordinator."""
+
+
+class ClusterDevices(Devices):
+    """The server's memory as the host; place 0 is the device of whichever worker a function runs on."""
+
+    def __init__(self, run: Run, coordinator: Any) -> None:
+        self._set_up(run, tuple(range(run.devices)))
+        self.coordinator, self.count = coordinator, 1
+
+    def name(self, place: int) -> str:
+        if place == HOST:
+            return SERVER
+        return "/device:GPU:0" if self.cuda else "/device:CPU:0"
+
+    def synchronise(self) -> None:
+        self.coordinator.join()
+
+    def peak_memory_gib(self, index: int) -> float:
+        """A worker's memory is told by the worker."""
+        return 0.0
+
+    def state(self, index: int) -> None:
+        return None
+
+
+class ShardFeed:
+    """Shards as they are scheduled: arrays in the coordinator's memory, seeds for what is drawn. Batches that repeat are kept."""
+
+    def __init__(self, source: Source, replicas: int) -> None:
+        self.source, self.replicas = source, replicas
+        self.kept: dict[int, list[Shard]] = {}
+
+    def shards(self, step: int) -> list[Shard]:
+        """The shard of every replica in step `step`, by rank."""
+        if not self.source.period:
+            return self._make(step)
+        index = step % self.source.period
+        if index not in self.kept:
+            self.kept[index] = self._make(index)
+        return self.kept[index]
+
+    def _make(self, step: int) -> list[Shard]:
+        return [self._shard(self.source.batch(step, rank)) for rank in range(self.replicas)]
+
+    @staticmethod
+    def _shard(batch: Batch) -> Shard:
+        arrays = {name: seed_of(array) if isinstance(array, Draw) else array for name, array in batch.arrays.items()}
+        return Shard(batch, {name: tf.constant(array) for name, array in arrays.items()})
+
+    def close(self) -> None:
+        """Nothing runs ahead."""
+
+
+class CoordinatedTrainer(StrategyTrainer):
+    """Every shard's step is one scheduled function, whose update is applied on the server as soon as its gradients arrive."""
+
+    locking = True
+    uncounted = "processes exchange them over gRPC, and the server's and the workers' graphs are not handed to the coordinator"
+
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
+        assert isinstance(context.devices, ClusterDevices)
+        self.coordinator = context.devices.coordinator
+        with self.devices.at(HOST):
+            steps = context.run.warmup_steps + context.run.timed_steps
+            self.losses = [tf.Variable(tf.zeros((steps * context.run.devices,), self.devices.dtype), trainable=False)]
+            self.applied = tf.Variable(tf.zeros([], tf.int64), trainable=False)
+        self.programs: dict[Any, Any] = {}
+        self.pending: deque[list[Any]] = deque()
+
+    def kept_at(self, rank: int) -> str:
+        return self.devices.name(HOST)
+
+    def _program_for(self, shard: Shard) -> Any:
+        """The function of shards like this one; what its input draws it draws itself, from the seed in the array's place."""
+        laws = {name: array for name, array in shard.batch.arrays.items() if isinstance(array, Draw)}
+
+        def spec(name: str, tensor: tf.Tensor) -> tf.TensorSpec:
+            shape = [tensor.shape[0], None] if self.context.dynamic and tensor.shape.rank == 2 else tensor.shape
+            return tf.TensorSpec(shape, tensor.dtype, name)
+
+        specs = {name: spec(name, tensor) for name, tensor in shard.tensors.items()}
+        key = (*specs.values(), *((law.shape, law.law, law.classes) for law in laws.values()))
+        if key not in self.programs:
+
+            def program(arrays: Tensors, hyper: tf.Tensor) -> tf.Tensor:
+                tensors: Tensors = {}
+                for name, array in arrays.items():
+                    with self.devices.at(0):
+                        if name in laws:
+                            tensors[name] = drawn(laws[name], array, self.devices.dtype)
+                        else:
+                            tensors[name] = tf.cast(array, self.devices.dtype) if array.dtype.is_floating else tf.identity(array)
+                    if array.dtype.is_integer and name not in laws:
+                        with tf.device("/device:CPU:0"):
+                            tensors[f"{name}_host"] = tf.cast(array, tf.int32) if name.endswith("_length") else array
+                self._program([tensors], hyper)
+                return self.applied.assign_add(1)
+
+            numbers = tf.TensorSpec([rules.TERMS + 1], self.devices.dtype)
+            self.programs[key] = tf.function(program, input_signature=[specs, numbers], autograph=False)
+        return self.programs[key]
+
+    def step(self, shards: list[Shard]) -> None:
+        """Schedule one function for every shard."""
+        scheduled = []
+        for rank, shard in enumerate(shards):
+            number = self.steps_done * len(shards) + rank
+            numbers = rules.hyper(self.context.rule, number, [shard.batch.loss_terms[rank]], self.devices.dtype)
+            scheduled.append(self.coordinator.schedule(self._program_for(shard), args=(dict(shard.tensors), tf.constant(numbers))))
+        self.pending.append(scheduled)
+        if len(self.pending) > AHEAD:
+            for result in self.pending.popleft():
+                result.fetch()
+        self.steps_done += 1
+
+    def counted_step(self, shards: list[Shard]) -> dict[str, int]:
+        """A step; see `uncounted`."""
+        self.step(shards)
+        return {}
+
+    def loss_shares(self) -> list[list[float]]:
+        """[rank][step]: the mean loss of each shard, on the variables that its worker had read.
+
+        Raises:
+            DidNotTrain: the server did not apply exactly one update a shard.
+        """
+        replicas = self.context.run.devices
+        expected, applied = self.steps_done * replicas, int(self.applied.numpy())
+        if applied != expected:
+            raise DidNotTrain(f"the server applied {applied} updates and {expected} were scheduled")
+        losses = np.reshape(self.losses[0].numpy()[:expected], (self.steps_done, replicas))
+        return [[float(loss) for loss in column] for column in losses.T]
+
+
+class CoordinatorSession(Session):
+    """The session of the coordinator, for all replicas."""
+
+    def __init__(self, run: Run, order: dict[str, Any], startup_s: float, stage: Stage) -> None:
+        super().__init__(run, -1, order["threads"], None, 0.0, startup_s, stage)  # type: ignore[arg-type]
+
+    def _set_up(self, rank: int) -> tuple[Any, Devices]:
+        strategy = tf.distribute.ParameterServerStrategy(tf.distribute.cluster_resolver.TFConfigClusterResolver())
+        coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+        return strategy, ClusterDevices(self.run, coordinator)
+
+    def _feed(self) -> Any:
+        return ShardFeed(self.source, self.run.devices)
+
+    def _trainer(self) -> CoordinatedTrainer:
+        return CoordinatedTrainer(self.context)
+
+    def time(self) -> list[dict[str, Any]]:
+        """What the coordinator knows of each replica; the workers tell the rest."""
+        parts = super().time()
+        return [
+            {name: value for name, value in part.items() if name not in ("peak_memory_gib", "state")} | {"state": None} for part in parts
+        ]

@@ -1,0 +1,150 @@
+"""One of the processes of a TensorFlow Run over several: `python -m multigpu.engines.tensorflow.member PIPE`, started by `processes.py`.
+
+A worker of MultiWorkerMirroredStrategy is a session with one device. Under ParameterServerStrategy the server and the workers only
+serve; the coordinator is the session, and a worker adds what only it knows of itself.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import resource
+import signal
+import sys
+import time
+from contextlib import suppress
+from multiprocessing.connection import Connection
+from typing import Any
+
+import psutil
+import tensorflow as tf
+
+from multigpu.engines.tensorflow.devices import Devices, prepare_member
+from multigpu.engines.tensorflow.session import Session
+from multigpu.measure.machine import device_state
+from multigpu.measure.process import end_with_parent
+from multigpu.measure.program import status_of
+from multigpu.measure.session import Stage, load_hook
+from multigpu.run import Run
+
+
+class OneDevice(Devices):
+    """The only device of a process that computes one of the Run's replicas. On CPUs the device and the host are the same."""
+
+    def __init__(self, run: Run, rank: int) -> None:
+        self._set_up(run, (rank,))
+        self._forget_peaks()
+
+    def name(self, place: int) -> str:
+        return super().name(place) if self.cuda else "/device:CPU:0"
+
+    def place(self, name: str) -> int:
+        return super().place(name) if self.cuda else 0
+
+    def synchronise(self) -> None:
+        """A number brought back from the device comes after all that was asked of it (a member of a cluster knows no other way)."""
+        with self.at(0):
+            (tf.random.uniform([]) + 1).numpy()
+
+
+class MemberSession(Session):
+    """The session of one worker of MultiWorkerMirroredStrategy."""
+
+    def __init__(self, run: Run, order: dict[str, Any], pipe: Connection, startup_s: float, stage: Stage) -> None:
+        self.pipe = pipe
+        super().__init__(run, order["rank"], order["threads"], None, 0.0, startup_s, stage)  # type: ignore[arg-type]
+
+    def _set_up(self, rank: int) -> tuple[Any, Devices]:
+        library = tf.distribute.experimental.CommunicationImplementation
+        options = tf.distribute.experimental.CommunicationOptions(
+            implementation=library.NCCL if self.run.device_type == "cuda" else library.RING
+        )
+        return tf.distribute.MultiWorkerMirroredStrategy(communication_options=options), OneDevice(self.run, rank)
+
+    def barrier(self) -> None:
+        """Every worker waits here until all have come."""
+        self.pipe.send(("barrier", None))
+        self.pipe.recv()
+
+
+class Server:
+    """A worker or the server of a parameter-server cluster: it serves until it is ended."""
+
+    def __init__(self, run: Run, order: dict[str, Any], stage: Stage) -> None:
+        self.run, self.order, self.stage = run, order, stage
+        resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+        stage("build")
+        self.server = tf.distribute.Server(
+            resolver.cluster_spec(), job_name=resolver.task_type, task_index=resolver.task_id, protocol="grpc", start=True
+        )  # its memory grows on demand, by TF_FORCE_GPU_ALLOW_GROWTH
+
+    def warm_up(self) -> None:
+        self.stage("warm-up")
+
+    def time(self) -> list[dict[str, Any]]:
+        """What a worker knows of itself; asked when the steps are done."""
+        self.stage("timed")
+        rank = self.order["rank"]
+        if rank < 0:
+            return []
+        if self.run.device_type == "cpu":
+            return [{"rank": rank, "peak_memory_gib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20}]
+        state, peak = device_state(rank), float("nan")
+        with suppress(ValueError, tf.errors.OpError):  # the allocator is the process's; where it cannot be asked, nothing is known
+            peak = tf.config.experimental.get_memory_info("GPU:0")["peak"] / 2**30
+        return [{"rank": rank, "peak_memory_gib": peak, "state": state.model_dump() if state else None}]
+
+
+def open_member(run: Run, order: dict[str, Any], pipe: Connection) -> Any:
+    """What answers the words "warm" and "timed" in this process."""
+    startup_s = time.time() - psutil.Process().create_time()
+    hook = load_hook(os.environ.get("MULTIGPU_HOOK"))
+
+    def stage(name: str) -> None:
+        hook(name, run, order["rank"])
+
+    prepare_member(run, order["threads"])
+    if order["strategy"] == "multi_worker":
+        return MemberSession(run, order, pipe, startup_s, stage)
+    if order["role"] != "chief":
+        return Server(run, order, stage)
+    from multigpu.engines.tensorflow.coordinator import CoordinatorSession
+
+    return CoordinatorSession(run, order, startup_s, stage)
+
+
+def serve(pipe: Connection) -> None:
+    """Do what is asked until the pipe is closed; the first failure is told and is the end."""
+    order = pipe.recv()
+    run = Run.model_validate_json(order["run"])
+    member: Any = None
+    with suppress(EOFError):
+        while True:
+            word, answer = pipe.recv(), None
+            try:
+                if word == "built":
+                    member = open_member(run, order, pipe)
+                elif word == "warm":
+                    member.warm_up()
+                elif word == "timed":
+                    answer = member.time()
+            except Exception as error:
+                status, reason = status_of(error)
+                pipe.send(("fault", (status, reason)))
+                return
+            pipe.send((word, answer))
+
+
+def main() -> None:
+    """Entry point. It ends without TensorFlow's farewell, which would wait for processes that are gone."""
+    end_with_parent()
+    faulthandler.register(signal.SIGTERM, chain=True)
+    with suppress(BrokenPipeError, ConnectionResetError):
+        serve(Connection(int(sys.argv[1])))
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,133 @@
+"""Overlapped all-reduce written out: gradients leave in buckets while backward still runs, and each bucket is updated as it returns.
+
+The schedule of DistributedDataParallel without its state on the host, so that a whole step can be one CUDA graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from multigpu.engines.torch.variables import strided_view
+from multigpu.engines.torch.wire import Wire
+
+FIRST_BUCKET_MIB = 1.0
+"""The library's own choice: a small first bucket starts the wire early."""
+
+BUCKET_MIB = 25.0
+
+
+class Bucket:
+    """Gradients that travel as one message.
+
+    A parameter alone in its bucket travels from where backward left its gradient; several are packed into `flat`, and
+    their `.grad` then are views of it.
+    """
+
+    def __init__(self, parameters: list[nn.Parameter], optimizer: torch.optim.Optimizer) -> None:
+        self.parameters, self.optimizer = parameters, optimizer
+        self.missing = len(parameters)
+        self.events: list[torch.cuda.Event] = []
+        self.work: Any = None
+        self.flat: Tensor | None = None
+        self.views: list[Tensor] = []
+        if len(parameters) == 1:
+            return
+        self.flat = parameters[0].new_empty(sum(p.numel() for p in parameters))
+        start = 0
+        for parameter in parameters:
+            self.views.append(strided_view(self.flat[start : start + parameter.numel()], parameter))
+            start += parameter.numel()
+
+    def message(self) -> Tensor:
+        """The bucket's gradients as one tensor, packed if they have to be."""
+        gradients = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
+        if self.flat is None:
+            return gradients[0]
+        torch._foreach_copy_(self.views, gradients)
+        for parameter, view in zip(self.parameters, self.views, strict=True):
+            parameter.grad = view
+        return self.flat
+
+
+def group_by_size(parameters: list[nn.Parameter], limit_mib: float, first_mib: float) -> list[list[nn.Parameter]]:
+    """Neighbours together until a group reaches the limit (the first group its own), as the library groups them.
+
+    Other than there, a parameter as large as the limit stands alone, so that it need not be packed.
+    """
+    groups: list[list[nn.Parameter]] = [[]]
+    size, limit = 0.0, first_mib
+    for parameter in parameters:
+        own = parameter.numel() * parameter.element_size() / 2**20
+        if own >= limit_mib and groups[-1]:
+            groups.append([])
+        groups[-1].append(parameter)
+        size += own
+        if size >= limit or own >= limit_mib:
+            groups.append([])
+            size, limit = 0.0, limit_mib
+    return [group for group in groups if group]
+
+
+class BucketReducer:
+    """Sums gradients over replicas, bucket by bucket, as backward produces them.
+
+    Args:
+        parameters: in the order of declaration; the first backward is assumed to produce them in reverse.
+        make_optimizer: the update rule over some parameters; each bucket has its own, so that early buckets are updated
+            while the last ones still travel.
+        bucket_mib: where a bucket ends (megabytes of 2^20 bytes); the first ends at 1 MiB at most.
+    """
+
+    def __init__(
+        self,
+        parameters: list[nn.Parameter],
+        make_optimizer: Callable[[list[nn.Parameter]], torch.optim.Optimizer],
+        wire: Wire,
+        bucket_mib: float = BUCKET_MIB,
+    ) -> None:
+        self.wire, self.cuda = wire, parameters[0].is_cuda
+        groups = group_by_size(parameters[::-1], bucket_mib, min(FIRST_BUCKET_MIB, bucket_mib))
+        self.buckets = [Bucket(group, make_optimizer(group)) for group in groups]
+        for bucket in self.buckets:
+            for parameter in bucket.parameters:
+                parameter.register_post_accumulate_grad_hook(self._hook(bucket))
+
+    def _hook(self, bucket: Bucket) -> Callable[[Tensor], None]:
+        def arrived(parameter: Tensor) -> None:
+            bucket.missing -= 1
+            if bucket.missing:
+                if self.cuda:  # another gradient of this bucket may come from another stream
+                    event = torch.cuda.Event()
+                    event.record()
+                    bucket.events.append(event)
+                return
+            for event in bucket.events:
+                event.wait()
+            self._send(bucket)
+
+        return arrived
+
+    def _send(self, bucket: Bucket) -> None:
+        message = bucket.message()
+        if self.wire.replicas > 1:
+            self.wire.count_all_reduce(message.nbytes)
+            bucket.work = dist.all_reduce(message, async_op=True)
+
+    def start(self) -> None:
+        """Before a backward: no gradients yet."""
+        for bucket in self.buckets:
+            bucket.missing, bucket.events, bucket.work = len(bucket.parameters), [], None
+            for parameter in bucket.parameters:
+                parameter.grad = None
+
+    def update(self) -> None:
+        """After a backward: as each bucket returns, apply the rule to its parameters."""
+        for bucket in self.buckets:
+            if bucket.work is not None:
+                bucket.work.wait()  # on a GPU the stream waits, not the host
+            bucket.optimizer.step()

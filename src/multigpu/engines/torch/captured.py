@@ -1,0 +1,111 @@
+"""A placement's whole step as one CUDA graph: the host launches once a step, whatever the number of kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from multigpu.engines.errors import Unsupported
+from multigpu.engines.torch.feed import Shard
+from multigpu.engines.torch.trainer import Trainer
+
+EAGER_STEPS = 2
+"""Steps of each new shape that run eagerly before its capture, so that libraries choose algorithms and allocate what they keep."""
+
+MOST_GRAPHS = 8
+"""Shapes of batches that one Run may have: each graph keeps its own plan of memory."""
+
+
+def shape_of(shard: Shard) -> Hashable:
+    """All of a shard that a graph has fixed: shapes, lengths (the host plans with them), numbers of terms and of look-ups."""
+    lengths = tuple((name, tensor.numpy().tobytes()) for name, tensor in shard.host.items() if name.endswith("_length"))
+    shapes = tuple((name, tuple(tensor.shape)) for name, tensor in shard.device.items())
+    lookups = tuple(tuple(sorted(each.items())) for each in shard.batch.lookups)
+    return shapes, lengths, shard.batch.loss_terms, lookups
+
+
+@dataclass
+class Graph:
+    """A captured step: `inputs` are the tensors that it reads, `loss` the one that it writes."""
+
+    graph: torch.cuda.CUDAGraph
+    inputs: Shard
+    loss: Tensor
+
+
+class CapturedTrainer(Trainer):
+    """Another trainer's steps, captured once for each shape of batch and then replayed.
+
+    New data are copied into the tensors that the graph reads, so every step trains on its own batch. All-reduces and
+    copies between GPUs are nodes of the graph.
+    """
+
+    def __init__(self, trainer: Trainer) -> None:
+        self.trainer = trainer
+        self.context = trainer.context
+        self.device, self.wire, self.rank, self.replicas = trainer.device, trainer.wire, trainer.rank, trainer.replicas
+        self.module = trainer.module
+        if not self.device.cuda:
+            raise Unsupported("a captured step is a CUDA graph, which a CPU does not have: choose execution eager")
+        self.stream = torch.cuda.Stream(self.device.torch)
+        self.graphs: dict[Hashable, Graph] = {}
+        self.seen: dict[Hashable, int] = {}
+        self.counted: dict[Hashable, dict[str, int]] = {}
+        self.pool = torch.cuda.graph_pool_handle()
+
+    def step(self, shard: Shard) -> Tensor:
+        key = shape_of(shard)
+        if key not in self.graphs:
+            self.seen[key] = self.seen.get(key, 0) + 1
+            if self.seen[key] <= EAGER_STEPS:
+                return self._eager(shard, key)
+            if len(self.graphs) >= MOST_GRAPHS:
+                raise Unsupported(f"captured graphs have static shapes, and this input has more than {MOST_GRAPHS} shapes of batches")
+            self.graphs[key] = self._capture(shard, key)
+        known = self.graphs[key]
+        for name, target in known.inputs.device.items():
+            if target.is_cuda:
+                target.copy_(shard.device[name], non_blocking=True)
+        known.graph.replay()
+        return known.loss.clone()
+
+    def _eager(self, shard: Shard, key: Hashable) -> Tensor:
+        """A step on the stream that will be captured."""
+        outer = torch.cuda.current_stream()
+        self.stream.wait_stream(outer)
+        with torch.cuda.stream(self.stream):
+            loss, self.counted[key] = self.trainer.counted_step(shard)
+        outer.wait_stream(self.stream)
+        return loss
+
+    def _capture(self, shard: Shard, key: Hashable) -> Graph:
+        """The step as a graph; nothing runs yet."""
+        fixed = {name: tensor.clone() for name, tensor in shard.device.items()}
+        inputs = Shard(shard.batch, fixed, shard.host)
+        torch.cuda.synchronize(self.device.torch)
+        graph = torch.cuda.CUDAGraph()
+        # other threads (NCCL's watchdog) may go on asking the driver while this one records
+        with torch.cuda.graph(graph, pool=self.pool, stream=self.stream, capture_error_mode="thread_local"):
+            loss, counted = self.trainer.counted_step(inputs)
+        if counted != self.counted[key]:
+            raise RuntimeError(f"the captured step moves {counted} bytes, the eager one {self.counted[key]}")
+        return Graph(graph, inputs, loss)
+
+    def counted_step(self, shard: Shard) -> tuple[Tensor, dict[str, int]]:
+        loss = self.step(shard)
+        return loss, self.counted[shape_of(shard)]
+
+    def owned(self) -> Iterator[tuple[str, Tensor]]:
+        yield from self.trainer.owned()
+
+    def full_values(self) -> dict[str, Tensor]:
+        return self.trainer.full_values()
+
+    def close(self) -> None:
+        for known in self.graphs.values():  # before the communicator whose kernels they hold
+            known.graph.reset()
+        self.graphs.clear()
+        self.trainer.close()

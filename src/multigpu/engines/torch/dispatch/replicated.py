@@ -1,0 +1,102 @@
+"""Placements that keep all variables on every replica, dispatched by one thread: what differs is how gradients merge."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+
+from multigpu.engines.errors import Unsupported
+from multigpu.engines.torch.dispatch.trainer import Context, Trainer
+from multigpu.engines.torch.dispatch.wire import Copy
+from multigpu.engines.torch.feed import Shard
+from multigpu.engines.torch.tracing import phase
+from multigpu.engines.torch.variables import initial_values, make_optimizer, materialise, strided_view
+
+
+class ReplicatedTrainer(Trainer):
+    """Variables, slots and update on every replica.
+
+    merge = "all_reduce": one all-reduce of all gradients after backward; "copy": every replica receives every other's
+    gradients and adds them up itself; "none": nothing travels.
+
+    Raises:
+        Unsupported: the row merges in another way (merging during backward needs a process a device).
+    """
+
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
+        placement = context.placement
+        if placement.overlap or placement.merge not in ("all_reduce", "copy", "none"):
+            how = "during backward" if placement.overlap else f"by {placement.merge!r}"
+            raise Unsupported(f"placement {placement.name!r} merges {how}, which one PyTorch process for all devices does not do")
+        self.merge = placement.merge
+        self.parameters: list[dict[str, nn.Parameter]] = []
+        self.gradients: list[Tensor] = []
+        self.optimizers: list[torch.optim.Optimizer] = []
+        dtype = self.devices.dtype
+        for rank, module in enumerate(self.modules):
+            device = self.devices.each[rank].torch
+            shapes = dict(module.named_parameters())
+            memory = {}
+            for variable, value in initial_values(context.model, context.run.seed, device, dtype):
+                like = shapes[variable.name]
+                memory[variable.name] = torch.empty_strided(like.shape, like.stride(), device=device, dtype=dtype).copy_(value)
+            parameters = materialise(module, memory, device, dtype)
+            self.parameters.append(parameters)
+            self.optimizers.append(make_optimizer(context.rule, list(parameters.values())))
+            if self.merge != "none":
+                self.gradients.append(self._flat_gradients(list(parameters.values())))
+        # [rank][peer]: what replica `rank` receives, by the peer it comes from
+        self.received: list[dict[int, Tensor]] = [{} for _ in self.modules]
+        if self.merge == "copy":
+            for rank, gradients in enumerate(self.gradients):
+                self.received[rank] = {peer: torch.empty_like(gradients) for peer in range(self.replicas) if peer != rank}
+
+    @staticmethod
+    def _flat_gradients(parameters: list[nn.Parameter]) -> Tensor:
+        """One stretch of memory under all gradients, so that they travel as one message."""
+        flat = parameters[0].new_zeros(sum(p.numel() for p in parameters))
+        start = 0
+        for parameter in parameters:
+            parameter.grad = strided_view(flat[start : start + parameter.numel()], parameter)
+            start += parameter.numel()
+        return flat
+
+    def step(self, shards: list[Shard]) -> list[Tensor]:
+        losses = []
+        for rank, shard in enumerate(shards):
+            if self.merge == "none":
+                self.optimizers[rank].zero_grad(set_to_none=True)
+            else:
+                self.gradients[rank].zero_()
+            terms = shard.batch.loss_terms[rank] if self.merge == "none" else shard.batch.joined_loss_terms
+            losses.append(self.forward(rank, shard, terms))
+        self.backward(losses)
+        with phase("merge"):
+            if self.merge == "all_reduce":
+                self.wire.all_reduce(self.gradients)
+            elif self.merge == "copy":
+                self._merge_copies()
+        with phase("update"):
+            for rank, optimizer in enumerate(self.optimizers):
+                with self.devices.at(rank):
+                    optimizer.step()
+        return [loss.detach() for loss in losses]
+
+    def _merge_copies(self) -> None:
+        self.wire.copy_all(
+            [Copy(peer, self.gradients[peer], rank, target) for rank, own in enumerate(self.received) for peer, target in own.items()]
+        )
+        for rank, received in enumerate(self.received):
+            # in the order of ranks on every replica: sums of another order differ in the last bit, and replicas would drift apart
+            parts = [received.get(peer, self.gradients[rank]) for peer in range(self.replicas)]
+            total = parts[0]
+            for part in parts[1:]:
+                total += part
+            if total is not self.gradients[rank]:
+                self.gradients[rank].copy_(total)
+
+    def owned(self, rank: int) -> Iterator[tuple[str, Tensor]]:
+        yield from self.parameters[rank].items()

@@ -1,0 +1,122 @@
+"""What every placement's step has in common where one thread dispatches for all devices: towers, one after another."""
+
+from __future__ import annotations
+
+import contextlib
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import cast
+
+import torch
+from torch import Tensor
+
+from multigpu.engines.torch.dispatch.devices import Devices
+from multigpu.engines.torch.dispatch.wire import Wire
+from multigpu.engines.torch.feed import Shard
+from multigpu.engines.torch.tracing import phase
+from multigpu.engines.torch.trainer import StepModule, build_module
+from multigpu.placements import find_placement
+from multigpu.placements.row import Placement
+from multigpu.placements.traffic import Assigned, assign
+from multigpu.run import Run
+from multigpu.workloads.base import Model, Optimizer
+
+
+@dataclass(frozen=True)
+class Context:
+    """All that a trainer may know of its Run.
+
+    capacity: embedding variable -> the most rows that one shard looks up.
+    shared: a folder of memory-backed files.
+    closing: what must be given back when the Run ends, however far its building came.
+    """
+
+    run: Run
+    devices: Devices
+    wire: Wire
+    capacity: dict[str, int]
+    shared: Path
+    closing: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+
+    @property
+    def replicas(self) -> int:
+        return self.run.devices
+
+    @property
+    def model(self) -> Model:
+        return self.run.description
+
+    @property
+    def placement(self) -> Placement:
+        return find_placement(self.run.placement)
+
+    @property
+    def assigned(self) -> list[Assigned]:
+        return assign(self.placement, self.model.variables, self.replicas)
+
+    @property
+    def rule(self) -> Optimizer:
+        """The Run's update rule: the workload's own, or a plain one by name."""
+        return self.run.rule
+
+
+Rows = dict[str, Tensor]
+"""Embedding variable -> rows that one replica looked up, leaves that collect a gradient."""
+
+
+class Trainer(ABC):
+    """All replicas of a placement.
+
+    `step` trains on one shard a replica, in order of rank, and returns each one's share of the joined batch's mean loss
+    (0-dim, on its device). It may return before the devices have finished.
+    """
+
+    def __init__(self, context: Context) -> None:
+        self.context, self.devices, self.wire, self.replicas = context, context.devices, context.wire, context.replicas
+        self.modules = [build_module(context.run) for _ in range(self.replicas)]
+
+    def lookups(self, rank: int, batch: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Embedding variable -> ids of the rows that this batch looks up."""
+        return cast(StepModule, self.modules[rank]).lookups(batch)
+
+    def forward(self, rank: int, shard: Shard, terms: int, rows: Rows | None = None) -> Tensor:
+        """One tower: the shard's loss over `terms`, to be differentiated."""
+        with phase("forward"), self.devices.at(rank):
+            with self.devices.each[rank].autocast():
+                total = self.modules[rank](shard.device, rows)
+            return total / terms
+
+    def backward(self, losses: list[Tensor]) -> None:
+        """All towers' backward passes at once.
+
+        The library has a thread for each GPU, so the towers' backward passes are dispatched side by side (as TensorFlow's
+        executor does); one call a tower would dispatch them one after another. On CPUs there is one thread for all.
+        """
+        with phase("backward"):
+            torch.autograd.backward(losses)
+
+    @abstractmethod
+    def step(self, shards: list[Shard]) -> list[Tensor]:
+        """Forward, backward, merge and update of all replicas."""
+
+    def counted_step(self, shards: list[Shard]) -> tuple[list[Tensor], dict[str, int]]:
+        """A step, and the bytes that it moved, by kind."""
+        self.wire.counts.clear()
+        losses = self.step(shards)
+        return losses, dict(self.wire.counts)
+
+    @abstractmethod
+    def owned(self, rank: int) -> Iterator[tuple[str, Tensor]]:
+        """The current values of master copies, by variable, for which the Record's part `rank` answers: those on its device,
+        and rank 0 also for those on the host.
+        """
+
+    def full_values(self, rank: int = 0) -> dict[str, Tensor]:
+        """All variables on the CPU, contiguous (of replica `rank`, where each has its own)."""
+        replicated = self.context.placement.variables == "replica"
+        values: dict[str, Tensor] = {}
+        for part in [rank] if replicated else range(self.replicas):
+            values |= {name: value.detach().cpu().contiguous().clone() for name, value in self.owned(part)}
+        return values

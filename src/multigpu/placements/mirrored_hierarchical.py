@@ -1,0 +1,23 @@
+"""Mirrored, hierarchical copy."""
+
+from multigpu.placements.row import Engine, Placement
+
+PLACEMENT = Placement(
+    name="mirrored_hierarchical",
+    title="Mirrored, hierarchical copy",
+    source="tf.distribute.MirroredStrategy with HierarchicalCopyAllReduce; 001: all-reduce spec hierarchical_copy",
+    summary="Every device holds all variables; gradients are summed on the first device of each half of an even number, then on the"
+    " first of all, and the sum goes back the same way.",
+    variables="replica",
+    embeddings="replica",
+    lookup="replica",
+    merge="halves",
+    slots="replica",
+    update="replica",
+    travels="nothing",
+    engines=(Engine(framework="tensorflow", processes="one", executions=("graph",), strategy="mirrored"),),
+    refusals={
+        "eager": "strategy.run belongs inside one tf.function: eagerly it would dispatch replica after replica",
+        "xla": "compiled, the strategy would put its own collective in place of the merge that the row names",
+    },
+)

@@ -1,0 +1,22 @@
+"""Mirrored, NCCL."""
+
+from multigpu.placements.row import Engine, Placement
+
+PLACEMENT = Placement(
+    name="mirrored_nccl",
+    title="Mirrored, NCCL",
+    source="tf.distribute.MirroredStrategy with NcclAllReduce; 001: replicated with NCCL",
+    summary="Every device holds all variables; gradients, packed into one message, are summed by NCCL, on CPUs by TensorFlow's ring.",
+    variables="replica",
+    embeddings="replica",
+    lookup="replica",
+    merge="all_reduce",
+    slots="replica",
+    update="replica",
+    travels="nothing",
+    engines=(Engine(framework="tensorflow", processes="one", executions=("graph",), strategy="mirrored"),),
+    refusals={
+        "eager": "strategy.run belongs inside one tf.function: eagerly it would dispatch replica after replica",
+        "xla": "compiled, the strategy would put its own collective in place of the merge that the row names",
+    },
+)

@@ -1,0 +1,22 @@
+"""Mirrored, reduction to one device."""
+
+from multigpu.placements.row import Engine, Placement
+
+PLACEMENT = Placement(
+    name="mirrored_one_device",
+    title="Mirrored, reduction to one device",
+    source="tf.distribute.MirroredStrategy with ReductionToOneDevice",
+    summary="Every device holds all variables; gradients are copied to the first device and summed there, and the sum is copied back.",
+    variables="replica",
+    embeddings="replica",
+    lookup="replica",
+    merge="gpu0",
+    slots="replica",
+    update="replica",
+    travels="nothing",
+    engines=(Engine(framework="tensorflow", processes="one", executions=("graph",), strategy="mirrored"),),
+    refusals={
+        "eager": "strategy.run belongs inside one tf.function: eagerly it would dispatch replica after replica",
+        "xla": "compiled, the strategy would put its own collective in place of the merge that the row names",
+    },
+)

@@ -1,0 +1,23 @@
+"""Mirrored over processes."""
+
+from multigpu.placements.row import Engine, Placement
+
+PLACEMENT = Placement(
+    name="multi_worker",
+    title="Mirrored over processes",
+    source="tf.distribute.MultiWorkerMirroredStrategy; 001: collective_all_reduce",
+    summary="One process a device, each with all variables; gradients are summed by NCCL between the processes, on CPUs by"
+    " TensorFlow's ring over gRPC.",
+    variables="replica",
+    embeddings="replica",
+    lookup="replica",
+    merge="all_reduce",
+    slots="replica",
+    update="replica",
+    travels="nothing",
+    engines=(Engine(framework="tensorflow", processes="per_device", executions=("graph",), strategy="multi_worker"),),
+    refusals={
+        "eager": "strategy.run belongs inside one tf.function: eagerly it would dispatch replica after replica",
+        "xla": "compiled, the strategy would put its own collective in place of the merge that the row names",
+    },
+)

@@ -1,0 +1,154 @@
+"""Phases, skew and exposed communication on steps worked out by hand; interval arithmetic against counting."""
+
+from __future__ import annotations
+
+import gzip
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from multigpu.analysis import phases
+from multigpu.analysis.frame import frame_of
+from multigpu.analysis.traces import copies_frame, phases_frame
+from multigpu.measure.intervals import coalesced, intersection, length, uncovered, union
+from multigpu.measure.trace import Activity, Host, StepTrace, joined, named_phases, replica_trace, short_name
+from tests.analysis.traced import ms, step_of, traced_record
+from tests.factory import make_record
+
+SPANS = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 12)).map(lambda pair: (pair[0], pair[0] + pair[1])), max_size=12)
+
+
+def cells(spans) -> set[int]:
+    """The unit cells that integer intervals cover: arithmetic on sets that cannot be wrong."""
+    return {cell for start, end in spans for cell in range(start, end)}
+
+
+@given(SPANS, SPANS)
+def test_intervals_are_sets(a, b) -> None:
+    assert cells(union(a)) == cells(a) and length(a) == len(cells(a))
+    assert all(left[1] < right[0] for left, right in zip(union(a), union(a)[1:], strict=False)), "disjoint, in order"
+    assert cells(intersection(a, b)) == cells(a) & cells(b)
+    assert uncovered(a, b) == len(cells(a) - cells(b))
+
+
+@given(SPANS, st.integers(1, 5))
+def test_coalescing_keeps_every_point_and_closes_the_smallest_gaps(a, most) -> None:
+    found = coalesced(a, most)
+    assert len(found) <= most and cells(a) <= cells(found)
+    gaps = sorted(right[0] - left[1] for left, right in zip(union(a), union(a)[1:], strict=False))
+    assert len(cells(found)) == len(cells(a)) + sum(gaps[: max(0, len(union(a)) - most)])
+
+
+def test_skew_is_how_far_apart_equal_replicas_begin() -> None:
+    """Two replicas with 3 + 5 ms; the second begins 2 ms later: they span 10 ms, the longest works 8, the skew is 2."""
+    first = step_of(forward=(0, 3), backward=(3, 8), merge=(8, 11), update=(11, 12))
+    second = step_of(forward=(2, 5), backward=(5, 10), merge=(10, 11), update=(11, 12))
+    assert phases.launch_skew([first, second]) == pytest.approx(ms(2))
+    assert phases.skew_parts([first, second]) == phases.SkewParts(ms(10), ms(8))
+    assert phases.launch_skew([first]) == pytest.approx(0)
+    assert phases.step_time([first, second]) == pytest.approx(ms(12))
+    assert phases.pure_communication([first, second]) == pytest.approx(ms(1)), "the last to come waited least"
+
+
+def test_gaps_count_as_skew_and_overlap_counts_once() -> None:
+    assert phases.launch_skew([step_of(forward=(0, 3), backward=(4, 8))]) == pytest.approx(ms(1)), "a gap: an upper bound"
+    overlapping = step_of(forward=(0, 4), backward=(3, 8))
+    assert phases.passes_time(overlapping) == pytest.approx(ms(8)) and phases.launch_skew([overlapping]) == pytest.approx(0)
+    assert phases.launch_skew([step_of(forward_backward=(0, 8)), step_of(forward_backward=(1, 9))]) == pytest.approx(ms(1))
+
+
+def test_unknown_passes_have_no_skew() -> None:
+    known = step_of(forward=(0, 3), backward=(3, 8))
+    assert phases.launch_skew([known, step_of(forward=(0, 3))]) is None
+    assert phases.launch_skew([known, step_of(update=(0, 3))]) is None and phases.launch_skew([]) is None
+
+
+def test_overlap_and_shares() -> None:
+    step = step_of(forward=(0, 3), backward=(3, 8), merge=(5, 10), update=(10, 11))
+    assert phases.phase_times(step) == pytest.approx({"forward": ms(3), "backward": ms(5), "merge": ms(5), "update": ms(1)})
+    assert phases.overlap(step) == pytest.approx(ms(3)), "14 ms of phases in 11"
+    assert phases.shares(step)["merge"] == pytest.approx(5 / 11)
+    assert phases.imbalance([1.0, 1.0, 4.0]) == 2.0
+    assert phases.exposed_parts([step, step_of(merge=(0, 2))]) == pytest.approx((ms(1.75), ms(0.25)))
+    assert phases.exposed_communication([(5, 10)], [(0, 8)]) == 2
+
+
+def activities() -> list[Activity]:
+    """One step, ns: forward 0-30, backward 30-80 with an all-reduce 50-100 launched in it, update 100-120, a copy 5-15."""
+    return [
+        Activity("gemm", "compute", 0, 30, 0, "forward", 1),
+        Activity("Memcpy HtoD", "host_to_device", 5, 15, 0, "forward", 2, 64, kernel=False),
+        Activity("gemm", "compute", 30, 80, 0, "backward", 3),
+        Activity("ncclDevKernel_AllReduce_Sum_f32_RING_LL", "collective", 50, 100, 0, "backward", 4),
+        Activity("multi_tensor_apply_kernel FusedAdamMathFunctor", "compute", 100, 120, 0, "update", 5),
+        Activity("gemm", "compute", 300, 310, None, None, 6),
+    ]
+
+
+def test_a_trace_is_reduced_to_its_sums() -> None:
+    part = replica_trace(0, activities(), [Host(0, "update", 118, 130)], [(0, 90)], "kineto", {}, 7)
+    (step,) = joined([part]).replicas[0].steps
+    nanoseconds = {name: (round(start * 1e9), round(end * 1e9)) for name, (start, end) in part["replica"]["steps"][0]["phases"].items()}
+    assert nanoseconds == {"forward": (0, 30), "backward": (30, 80), "merge": (50, 100), "update": (100, 130)}
+    assert (step.kernels, step.launches) == (4, 5), "the copy is no kernel, and what lies outside of steps is not counted"
+    assert (step.busy_s, step.communication_s, step.exposed_s) == pytest.approx((120e-9, 60e-9, 20e-9), abs=1e-12)
+    assert step.exposed_copies_s == 0, "the copy ran while the device computed"
+    (copies,) = part["replica"]["copies"]
+    assert (copies["kind"], copies["calls"], copies["bytes"]) == ("host_to_device", 1, 64)
+    assert part["replica"]["launch_lead_s"] == pytest.approx(7e-9)
+
+
+def test_replicas_are_joined_on_one_clock() -> None:
+    late = [Activity("gemm", "compute", 2_000_000, 5_000_000, 0, "forward", 1)]
+    early = [Activity("gemm", "compute", 1_000_000, 5_000_000, 0, "forward", 1)]
+    parts = [replica_trace(rank, mine, [], [(rank * 500_000, 9)], "kineto", {}) for rank, mine in enumerate((late, early))]
+    trace = joined(parts)
+    assert [replica.steps[0].phases["forward"] for replica in trace.replicas] == [(0.001, 0.004), (0.0, 0.004)]
+    assert trace.kernels[0].calls == 2
+
+
+def test_a_captured_step_is_told_by_names() -> None:
+    unnamed = [Activity(a.name, a.kind, a.start_ns, a.end_ns, a.step, None, 9, a.bytes, a.kernel) for a in activities()]
+    found, missing = named_phases(unnamed)
+    (step,) = replica_trace(0, found, [], [(0, 90)], "kineto", missing)["replica"]["steps"]
+    assert {name: (round(s * 1e9), round(e * 1e9)) for name, (s, e) in step["phases"].items()} == {
+        "forward_backward": (0, 80),
+        "merge": (50, 100),
+        "update": (100, 120),
+    }
+    assert step["launches"] == 1 and set(missing) == {"forward", "backward"}
+    plain = [Activity("ncclDevKernel_SendRecv", "collective", 0, 5, 0), *unnamed]
+    assert {"pull", "merge"} <= set(named_phases(plain)[1]), "sends are not told apart"
+
+
+@pytest.mark.parametrize(
+    ("name", "short"),
+    [
+        ("void at::native::elementwise_kernel<128, 4, at::native::gpu_kernel_impl<x>>(int)", "elementwise_kernel gpu_kernel_impl"),
+        ("ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)", "ncclDevKernel_AllReduce_Sum_f32_RING_LL"),
+        ("aten::addmm", "aten::addmm"),
+    ],
+)
+def test_kernels_have_short_names(name, short) -> None:
+    assert short_name(name) == short and len(short_name("x" * 300)) <= 72
+
+
+def test_traced_runs_make_frames_and_no_throughput() -> None:
+    records = [traced_record(devices=2), make_record(devices=2)]
+    assert list(frame_of(records)["key"]) == [records[1].key], "a traced Run never competes with a timed one"
+    frame = phases_frame(records)
+    assert len(frame) == 2 * 3 and set(frame["key"]) == {records[0].key}
+    assert frame["launch_skew_s"].iloc[0] == pytest.approx(0.002)
+    assert frame["forward_s"].tolist() == pytest.approx([0.003] * 6) and frame["pull_s"].isna().all()
+    copies = copies_frame(records)
+    assert copies["bytes_a_step"].tolist() == [100.0, 100.0] and copies["mean_s"].iloc[0] == pytest.approx(0.001)
+    assert phases_frame([]).empty and list(phases_frame([]).columns) == list(frame.columns)
+
+
+def test_a_record_stays_small() -> None:
+    """Eight replicas, three steps, every list as long as it may be, no two numbers alike: below 20 kB compressed."""
+    record = traced_record(devices=8, full=True)
+    assert len(gzip.compress(record.model_dump_json().encode())) < 20_000
+    assert type(record).model_validate_json(record.model_dump_json()) == record
+    assert all(isinstance(step, StepTrace) for step in record.measurement.trace.replicas[0].steps)

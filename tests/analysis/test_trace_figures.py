@@ -1,0 +1,79 @@
+"""Pictures of a step and of where the rate went: drawn from Records, titled by what they support."""
+
+from __future__ import annotations
+
+import pytest
+
+from multigpu.analysis.figure_step import figure_step
+from multigpu.analysis.figure_waterfall import CAUSES, figure_waterfall, waterfall, waterfalls
+from multigpu.analysis.picture import shown
+from multigpu.measure.trace import TraceSummary
+from multigpu.record import Record
+from tests.analysis.traced import step_of, traced_record
+from tests.factory import make_record
+
+
+def together(record: Record) -> Record:
+    """The same Record with all replicas doing what the first does: no skew."""
+    measured = record.measurement
+    assert measured and measured.trace
+    first = measured.trace.replicas[0]
+    replicas = [first.model_copy(update={"rank": replica.rank}) for replica in measured.trace.replicas]
+    trace = TraceSummary(source="kineto", replicas=replicas, kernels=[])
+    return record.model_copy(update={"measurement": measured.model_copy(update={"trace": trace})})
+
+
+def test_a_step_is_drawn_lane_by_lane_on_one_axis() -> None:
+    picture = figure_step([traced_record(8, placement="exp4"), together(traced_record(8, placement="ddp", execution="captured"))])
+    assert picture.finding == "Launch skew takes 58% of a step under Exp4, 0% of a step under ddp"
+    assert len(picture.axes) == 2 and len({ax.get_xlim() for ax in picture.axes}) == 1 and picture.axes[0].get_xlim()[0] == 0
+    assert [label.get_text() for label in picture.axes[0].get_yticklabels()][-1] == "GPU 0", "the first device on top"
+    assert len(picture.data) == 2 * 8 * 4 and set(picture.data["phase"]) == {"forward", "backward", "merge", "update"}
+    assert picture.data["start_s"].min() == 0
+    assert "weak scaling" in picture.axes[-1].get_xlabel() and "screening" in picture.caption and "8x-nvidia-h200" in picture.caption
+    assert "captured" in picture.alt and "<svg" in shown(picture, "step").html
+
+
+def test_equal_steps_support_no_title() -> None:
+    assert figure_step([traced_record(2, placement="exp4"), traced_record(2, placement="ddp")]).finding == ""
+
+
+def test_a_missing_phase_is_explained() -> None:
+    record = traced_record(1, execution="captured")
+    measured = record.measurement
+    assert measured and measured.trace
+    steps = [step_of(forward_backward=(0, 8), update=(8, 9))]
+    replica = measured.trace.replicas[0].model_copy(update={"steps": steps})
+    trace = TraceSummary(source="kineto", replicas=[replica], kernels=[], missing={"forward": "one captured graph"})
+    picture = figure_step([record.model_copy(update={"measurement": measured.model_copy(update={"trace": trace})})])
+    assert "Not known: ddp: one captured graph" in picture.caption and set(picture.data["phase"]) == {"forward_backward", "update"}
+
+
+def test_without_traces_the_pictures_say_so() -> None:
+    for draw in (figure_step, figure_waterfall):
+        picture = draw([make_record(devices=2)])
+        assert picture.finding == "" and "No" in picture.alt and picture.data.empty
+    with pytest.raises(ValueError, match="step 7 was not traced: choose one of 0 to 2"):
+        figure_step([traced_record()], step=7)
+
+
+def test_a_waterfall_adds_up() -> None:
+    """100 units in 10 ms alone; 20 ms together, of which a 10-ms trace shows 2.5 ms skew and 1 ms exposed: 5, 2 and 3 ms."""
+    fall = waterfall(100, 0.010, 0.020, 0.010, {"skew": 0.0025, "collectives": 0.001, "copies": 0.0})
+    assert fall.ideal == pytest.approx(10_000) and fall.measured == pytest.approx(5_000)
+    assert fall.seconds == pytest.approx({"skew": 0.005, "collectives": 0.002, "copies": 0.0, "rest": 0.003})
+    assert fall.losses["skew"] == pytest.approx(100 / 0.010 - 100 / 0.015)
+    assert fall.ideal - sum(fall.losses.values()) == pytest.approx(fall.measured)
+    assert list(fall.losses) == list(CAUSES)
+
+
+def test_waterfalls_compare_with_the_fastest_device_of_the_same_job() -> None:
+    one, slow = make_record("independent", 1, units_per_s=2e6), make_record("ddp", 1, units_per_s=1e6)
+    other = make_record("ddp", 1, units_per_s=9e6, batch_size=64)
+    many = traced_record(8, placement="exp4", units_per_s=6e6)
+    ((record, alone, fall),) = waterfalls([slow, other, many, one])
+    assert (record.key, alone.key) == (many.key, one.key) and fall.ideal == pytest.approx(16e6) and fall.measured == pytest.approx(6e6)
+    picture = figure_waterfall([one, many])
+    assert picture.finding == "Exp4 on 8 GPUs loses 62% of perfect scaling, 61% to launch skew"
+    assert picture.data["ideal"].iloc[0] - sum(picture.data[f"lost_{cause}"].iloc[0] for cause in CAUSES) == pytest.approx(6e6)
+    assert waterfalls([other, many]) == [], "another batch is another job"

@@ -1,0 +1,134 @@
+"""One PyTorch process that dispatches for all devices. That it trains as its row says is tested with all placements."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from multigpu.engines.errors import Unsupported
+from multigpu.engines.torch.dispatch.build import build_trainer
+from multigpu.engines.torch.dispatch.devices import Devices
+from multigpu.engines.torch.dispatch.server import ServerTrainer
+from multigpu.engines.torch.dispatch.trainer import Context
+from multigpu.engines.torch.dispatch.wire import Copy, Wire
+from multigpu.engines.torch.feed import Feed
+from multigpu.engines.torch.variables import initial_values
+from multigpu.placements import placements
+from multigpu.run import Run
+from multigpu.workloads import workloads
+from tests.equivalence.cases import Case, predicted_of, train_dispatched, train_once
+
+gpu = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two NVIDIA GPUs")
+ONE = [p.name for p in placements().values() if any((e.framework, e.processes) == ("torch", "one") for e in p.engines)]
+
+
+def make_run(placement: str, workload: str = "nmt", **more: Any) -> Run:
+    fields = {"nmt": {"model": "nmt_tiny", "sequence_length": 5}, "cnn": {"model": "resnet_tiny"}}[workload]
+    common = {"devices": 2, "device_type": "cpu", "batch_size": 7, "scaling": "strong", "processes": "one"}
+    return Run(workload=workload, placement=placement, **fields | common | more)
+
+
+def make_trainer(run: Run, folder: Path) -> tuple[Any, list[Feed]]:
+    source = workloads()[run.workload].inputs[run.inputs](run, run.description)
+    devices = Devices(run, threads=1)
+    trainer = build_trainer(Context(run, devices, Wire(devices), source.capacity, folder))
+    return trainer, [Feed(source, device.rank, device) for device in devices.each]
+
+
+def test_all_placements_of_the_documents_exist_in_one_process() -> None:
+    assert {"exp1", "exp2", "exp3", "exp4"} <= set(ONE)
+
+
+def test_merging_during_backward_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="does not run in 'torch' with processes 'one'"):
+        make_run("ddp")
+    run = make_run("independent").model_copy(update={"placement": "ddp"})
+    with pytest.raises(Unsupported, match="merges during backward"):
+        make_trainer(run, tmp_path)
+
+
+def test_a_device_receives_what_another_one_has_and_both_are_counted() -> None:
+    wire = Wire(Devices(make_run("independent"), threads=1))
+    source, target, empty = torch.arange(5.0), torch.zeros(5), torch.zeros(0)
+    wire.copy_all([Copy(0, source, 1, target), Copy(1, empty, 0, torch.zeros(0))])
+    assert torch.equal(target, source) and wire.counts == {"device_to_device": 20}
+    both = [torch.tensor([1.0, 2.0]), torch.tensor([10.0, 20.0])]
+    wire.all_reduce(both)
+    assert all(torch.equal(one, torch.tensor([11.0, 22.0])) for one in both) and wire.counts["all_reduce"] == 16
+
+
+@pytest.mark.parametrize("placement", ["exp1", "exp2"])
+def test_masters_on_the_host_are_what_the_next_step_pulls(placement: str, tmp_path: Path) -> None:
+    """A master changed on the host between two steps changes the loss of the next one."""
+    losses = []
+    for planted in (0.0, 0.5):
+        trainer, feeds = make_trainer(make_run(placement, seed=3), tmp_path)
+        trainer.step([feed.shard(0) for feed in feeds])
+        assert isinstance(trainer, ServerTrainer)
+        for store in trainer.stores:
+            store.host.dense += planted  # type: ignore[attr-defined]
+        losses.append(sum(float(loss) for loss in trainer.step([feed.shard(1) for feed in feeds])))
+    assert abs(losses[0] - losses[1]) > 1e-3
+
+
+@gpu
+@pytest.mark.gpu
+@pytest.mark.parametrize("workload", ["nmt", "cnn"])
+@pytest.mark.parametrize("placement", ONE)
+def test_equals_one_gpu_and_moves_what_is_predicted(placement: str, workload: str, tmp_path: Path) -> None:
+    """The order between streams is what a CPU cannot show: fp32 on up to four GPUs against one GPU on the joined batch."""
+    devices = min(4, torch.cuda.device_count())
+    run = make_run(placement, workload, devices=devices, device_type="cuda", batch_size=4 * devices + 1, optimizer="momentum")
+    parts = train_dispatched(Case(run), tmp_path)
+    assert {kind: count for kind, count in parts[0]["counted"].items() if count} == predicted_of(Case(run), parts[0])
+    alone = placements()[placement].semantics.kind == "independent"
+    plain = run.model_copy(update={"placement": "", "processes": "per_device"})
+    start = {v.name: x.cpu() for v, x in initial_values(run.description, run.seed, torch.device("cuda", 0), torch.float32)}
+    for rank in range(devices if alone else 1):
+        values, losses = train_once(plain, (rank,) if alone else tuple(range(devices)))
+        difference = sum(float((parts[rank]["values"][name].double() - values[name].double()).square().sum()) for name in start)
+        update = sum(float((values[name].double() - start[name].double()).square().sum()) for name in start)
+        assert (difference / update) ** 0.5 < 1e-3
+        ours = parts[rank]["losses"] if alone else [sum(each) for each in zip(*(part["losses"] for part in parts), strict=True)]
+        assert ours == pytest.approx(losses, rel=1e-4)
+
+
+@gpu
+@pytest.mark.gpu
+def test_exp1_updates_on_gpus_and_exp2_on_the_host(tmp_path: Path) -> None:
+    places = {}
+    for placement in ("exp1", "exp2"):
+        trainer, feeds = make_trainer(make_run(placement, device_type="cuda", optimizer="adam"), tmp_path)
+        trainer.step([feed.shard(0) for feed in feeds])
+        (store,) = trainer.stores
+        optimizers = store.optimizers.values() if placement == "exp1" else [store.optimizer]
+        places[placement] = {str(s["exp_avg"].device) for o in optimizers for s in o.state.values()}
+        trainer.context.closing.close()
+    assert places == {"exp1": {"cuda:0", "cuda:1"}, "exp2": {"cpu"}}
+
+
+@gpu
+@pytest.mark.gpu
+def test_copies_wait_for_what_is_written_and_for_what_is_read() -> None:
+    """A slow kernel before a copy's source is ready, and one that still reads its target: neither may be overtaken."""
+    wire = Wire(Devices(make_run("independent", device_type="cuda"), threads=1))
+    source, target = torch.zeros(1 << 22, device="cuda:0"), torch.full((1 << 22,), 2.0, device="cuda:1")
+    copy = Copy(0, source, 1, target)
+    wire.copy_all([copy])  # libraries and links warm up
+    target.fill_(2.0)
+    for rank in (0, 1):
+        torch.cuda.synchronize(rank)
+    with torch.cuda.device(0):
+        torch.cuda._sleep(50_000_000)
+        source.fill_(7.0)
+    with torch.cuda.device(1):
+        torch.cuda._sleep(100_000_000)
+        before = target.clone()
+    wire.copy_all([copy])
+    source.fill_(9.0)
+    after = target.clone()
+    assert float(before.max()) == float(before.min()) == 2.0
+    assert float(after.max()) == float(after.min()) == 7.0

@@ -1,0 +1,115 @@
+"""A TensorFlow Run over several processes: a killed member leaves nothing behind, a failure is a status, and the sweep goes on."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+
+from multigpu.engines.errors import Unsupported
+from multigpu.engines.tensorflow.processes import device_environment, free_ports
+from multigpu.measure.launch import Point, Summary, launch_of, measure
+from multigpu.record import Record, RecordStore
+from multigpu.run import Run
+from tests.measure.test_recovery import descendants
+from tests.measure.test_solo import PATHS
+
+KILLED_ONCE, RAISES, ASYNCHRONOUS = range(3)
+
+
+def tiny(seed: int, placement: str = "multi_worker", devices: int = 2, **more: object) -> Run:
+    """A Run over two small processes; its seed names it."""
+    return Run(
+        workload="cnn",
+        model="resnet_tiny",
+        placement=placement,
+        framework="tensorflow",
+        processes="per_device",
+        execution="graph",
+        devices=devices,
+        batch_size=4,
+        device_type="cpu",
+        optimizer="momentum",
+        seed=seed,
+        warmup_steps=2,
+        timed_steps=8,
+        **more,  # type: ignore[arg-type]
+    )
+
+
+@pytest.fixture(scope="module")
+def sweep(tmp_path_factory: pytest.TempPathFactory) -> tuple[RecordStore, Summary, Path, set[int]]:
+    """One sweep in which a worker is killed and another fails, and an asynchronous Run has to go on beside them."""
+    if importlib.util.find_spec("tensorflow") is None:
+        pytest.skip("TensorFlow is not installed")
+    folder = tmp_path_factory.mktemp("processes")
+    faults = [
+        {"seed": KILLED_ONCE, "stage": "warm-up", "rank": 1, "fault": "kill", "once": str(folder / "struck")},
+        {"seed": RAISES, "stage": "build", "rank": 1, "fault": "raise"},
+    ]
+    runs = [tiny(KILLED_ONCE), tiny(RAISES), tiny(ASYNCHRONOUS, "parameter_server_async")]
+    store, before = RecordStore(folder / "runs"), set(descendants())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FAULTS", json.dumps(faults))
+        patch.setenv("PYTHONPATH", PATHS)
+        patch.setenv("TF_CPP_MIN_LOG_LEVEL", "3")
+        summary = measure([Point(run, timeout_s=200.0) for run in runs], store, progress=False, hook="tests.faults:strike")
+    return store, summary, folder / "struck", set(descendants()) - before
+
+
+def record_of(sweep, seed: int) -> Record:
+    return next(record for record in sweep[0] if record.run.seed == seed)
+
+
+@pytest.mark.timeout(600)
+def test_every_run_has_one_record_and_no_process_is_left(sweep) -> None:
+    assert sorted(record.run.seed for record in sweep[0]) == [KILLED_ONCE, RAISES, ASYNCHRONOUS]
+    assert not sweep[3]
+
+
+def test_a_run_whose_worker_was_killed_is_measured_in_fresh_processes(sweep) -> None:
+    record = record_of(sweep, KILLED_ONCE)
+    assert sweep[2].exists(), "the fault struck"
+    measured = record.measurement
+    assert record.status == "ok" and measured
+    assert measured.replicas_agree and measured.moved_bytes == measured.predicted_bytes == {
+        "all_reduce": measured.moved_bytes["all_reduce"]
+    }
+    assert len(measured.step_time_s) == len(measured.peak_memory_gib) == 2
+
+
+def test_the_first_cause_is_told_and_not_its_echoes(sweep) -> None:
+    record = record_of(sweep, RAISES)
+    assert record.status == "failed" and "planted fault" in record.reason
+
+
+def test_an_asynchronous_run_applies_each_update_once_and_learns(sweep) -> None:
+    """That 2 x 10 updates were applied is checked by the Run itself, which would have failed."""
+    record = record_of(sweep, ASYNCHRONOUS)
+    measured = record.measurement
+    assert record.status == "ok" and measured, record.reason
+    assert len(measured.loss) == 10 and measured.loss[-1] < measured.loss[0] and measured.replicas_agree is None
+    assert measured.moved_bytes is None and any("not counted" in flag for flag in measured.flags)
+    assert set(measured.predicted_bytes) == {"host_to_device", "device_to_host"}
+    assert len(measured.peak_memory_gib) == 2 and all(measured.peak_memory_gib)
+
+
+def test_collectives_of_two_sizes_never_share_a_process() -> None:
+    assert launch_of(Point(tiny(0))) == launch_of(Point(tiny(1)))
+    assert launch_of(Point(tiny(0))) != launch_of(Point(tiny(0, devices=3)))
+
+
+def test_each_process_sees_its_own_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert device_environment("cuda", 2) == {"CUDA_VISIBLE_DEVICES": "2"}
+    assert device_environment("cuda", -1) == device_environment("cpu", 0) == {"CUDA_VISIBLE_DEVICES": "-1"}
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,7")
+    assert device_environment("cuda", 1) == {"CUDA_VISIBLE_DEVICES": "7"}
+    with pytest.raises(Unsupported, match="shows 2 GPUs and replica 2 needs one of its own"):
+        device_environment("cuda", 2)
+
+
+def test_ports_differ() -> None:
+    assert len(set(free_ports(9))) == 9
