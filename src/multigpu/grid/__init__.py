@@ -13,7 +13,14 @@ from multigpu.grid.cnns import cnn_batches, cnn_models
 from multigpu.grid.entries import EXPERIMENTS, OTHER_PLACEMENTS, SPINE_PLACEMENTS, Planned, affordable, cost_s, points
 from multigpu.grid.pytorch import captured, compiled, dispatch, documents_precision, headline, placements_screening, traces
 from multigpu.grid.small import cpu_study
-from multigpu.grid.tensorflow import tensorflow_anomaly, tensorflow_cnn, tensorflow_distribute, tensorflow_forms, tensorflow_nmt
+from multigpu.grid.tensorflow import (
+    tensorflow_anomaly,
+    tensorflow_cnn,
+    tensorflow_distribute,
+    tensorflow_forms,
+    tensorflow_nmt,
+    tensorflow_traces,
+)
 from multigpu.measure.machine import gpu_count, this_machine
 
 __all__ = [
@@ -46,6 +53,7 @@ GRIDS: dict[str, Callable[[Sequence[int]], list[Planned]]] = {
     "tensorflow_nmt": tensorflow_nmt,
     "tensorflow_anomaly": tensorflow_anomaly,
     "tensorflow_forms": tensorflow_forms,
+    "tensorflow_traces": tensorflow_traces,
     "tensorflow_cnn": tensorflow_cnn,
     "tensorflow_distribute": tensorflow_distribute,
 }

@@ -52,6 +52,16 @@ def tensorflow_forms(devices: Sequence[int]) -> list[Planned]:
     return planned
 
 
+def tensorflow_traces(devices: Sequence[int]) -> list[Planned]:
+    """Three steps under TensorFlow's profiler with all variables on the host and with all on the devices. They enter no throughput."""
+    form = {"warmup_steps": 10, "timed_steps": 10, "traced_steps": 3}
+    return [
+        Planned(_exp5(placement, count, **form), "screening", 10.0)
+        for count in sorted(devices, reverse=True)
+        for placement in ("exp4", "exp2")
+    ]
+
+
 def tensorflow_cnn(devices: Sequence[int]) -> list[Planned]:
     """ResNet-50 at 64 images a GPU in TensorFlow: every placement, and on 1, 4 and 8 both layouts and XLA. Screening."""
     planned = []
