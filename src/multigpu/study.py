@@ -51,6 +51,13 @@ def published(frame: pd.DataFrame, workload: str | None = None) -> pd.DataFrame:
     return own if workload is None else own[own["workload"] == workload]
 
 
+def plain(frame: pd.DataFrame) -> pd.DataFrame:
+    """The plainest way only: PyTorch, one process a device, kernels launched one by one, nothing but the library's own parts."""
+    usual = {"framework": "torch", "processes": "per_device", "execution": "eager"}
+    chosen = pd.concat([frame[name] == value for name, value in usual.items()], axis=1).all(axis=1)
+    return frame[chosen & frame[["cross_entropy", "bucket_mib", "recurrence"]].isna().all(axis=1)]
+
+
 def measured_here(frame: pd.DataFrame, workload: str | None = None) -> pd.DataFrame:
     """This computer's own Records where they are not the published ones."""
     own = frame[frame["machine"] == this_machine().name]

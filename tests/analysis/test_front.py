@@ -1,13 +1,15 @@
 """The front page says what Records support, and nothing else."""
 
+import pandas as pd
 import pytest
 
 from multigpu import paths
 from multigpu.analysis import front
 from multigpu.analysis.frame import frame_of
 from multigpu.record import RecordStore
+from multigpu.study import plain
 from tests.analysis.planted import SHARES, screening, study
-from tests.factory import plant
+from tests.factory import make_record, plant
 
 
 @pytest.fixture(scope="module")
@@ -42,6 +44,27 @@ def test_the_price_of_merging_needs_the_ceiling(frame):
     table = front.headline_table(front.front_frame(frame))
     assert "92% (" in front.merging(table)
     assert front.merging(table[table["placement"] != "independent"].assign(ceiling_ratio_low=float("nan"))) is None
+
+
+def test_what_the_host_costs_is_said_where_intervals_part():
+    def table(gain: float) -> pd.DataFrame:
+        shares = {"ddp": (1.0, 0.95, 0.9), "exp4": (0.98, 0.75, 0.5)}
+        faster = {name: tuple(gain * x for x in values) for name, values in shares.items()}
+        records = [*study(shares=shares), *study(shares=faster, execution="captured")]
+        return front.headline_table(front.front_frame(frame_of(records)))
+
+    found = front.host(table(1.5))
+    assert "launched kernel by kernel" in found and "one captured graph" in found and " to " in found
+    assert front.host(table(1.0)) is None
+    assert front.host(table(0.7)) is None
+
+
+def test_the_plain_way_leaves_every_other_out():
+    ways = [{}, {"execution": "captured"}, {"cross_entropy": "fused"}, {"bucket_mib": 100}]
+    records = [make_record(workload="nmt", placement="ddp", devices=2, batch_size=128, repeat=0, **way) for way in ways]
+    frame = frame_of(records)
+    kept = plain(frame)
+    assert list(kept["key"]) == [records[0].key]
 
 
 def test_fragments(frame):

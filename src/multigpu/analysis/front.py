@@ -17,11 +17,12 @@ from multigpu.analysis.figure_scaling import figure_scaling
 from multigpu.analysis.findings import line_name, panels, widest
 from multigpu.analysis.frame import frame_of
 from multigpu.analysis.machines import machine_line, machines
-from multigpu.analysis.metrics import scaling_table
+from multigpu.analysis.metrics import POINT, scaling_table
 from multigpu.analysis.picture import Picture, shown
 from multigpu.analysis.style import title
 from multigpu.analysis.wording import (
     MODEL_NAMES,
+    describe,
     device_word,
     devices_text,
     joined,
@@ -123,7 +124,29 @@ def merging(table: pd.DataFrame) -> str | None:
     return f"**What merging costs:** {name} on {on} with {line_name(row, table)} reaches {share} of the speed of independent replicas."
 
 
-CANDIDATES: tuple[Callable[[pd.DataFrame], str | None], ...] = (gain, price, batch, merging)
+def host(table: pd.DataFrame) -> str | None:
+    """What launching kernel by kernel costs: a point against the same one as a captured graph, where the gain is largest."""
+    rows = table[(table["framework"] == "torch") & table["rate_low"].notna()]
+    same = [column for column in POINT if column != "execution"]
+    found = []
+    for _, group in rows.groupby(same, dropna=False, sort=False):
+        forms = {row["execution"]: row for _, row in group.iterrows()}
+        eager, captured = forms.get("eager"), forms.get("captured")
+        if eager is not None and captured is not None and captured["rate_low"] > eager["rate_high"]:
+            found.append((captured["rate"] / eager["rate"], eager, captured))
+    if not found:
+        return None
+    _, eager, captured = max(found, key=lambda item: item[0])
+    on = devices_text(eager["devices"], eager["device_type"])
+    slow, fast = (rate_text(row["rate"], row["rate_low"], row["rate_high"], row["unit"]) for row in (eager, captured))
+    job = describe(eager, ["model", "batch_size"])
+    return (
+        f"**What the host costs:** {job} on {on} with {title(eager['placement'])} trains {slow} launched kernel by kernel "
+        f"and {fast} as one captured graph a step."
+    )
+
+
+CANDIDATES: tuple[Callable[[pd.DataFrame], str | None], ...] = (gain, price, host, batch, merging)
 """In order of interest; the front page shows the first three that the data support."""
 
 

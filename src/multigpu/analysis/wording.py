@@ -65,7 +65,7 @@ STATUS_NAMES = {
 # Fields that tell panels apart, in the order in which a reader wants them. The model always stands first.
 TELLING = (
     *("model", "batch_size", "scaling", "input_label", "sequence_length", "precision", "execution", "layout", "optimizer"),
-    *("processes", "recurrence", "embedding_gradients"),
+    *("processes", "cross_entropy", "bucket_mib", "recurrence", "embedding_gradients"),
     *("framework", "framework_version", "warmup_steps", "timed_steps", "timing_version", "machine"),
 )
 
@@ -181,6 +181,12 @@ def field_text(row: Row, field: str) -> str:
             return str(value).replace("_", " ")
         case "execution":
             return str(value).replace("_", " and ")
+        case "processes":
+            return "one process" if value == "one" else "a process a device"
+        case "cross_entropy":
+            return "loss in one piece" if value == "fused" else "the library's loss"
+        case "bucket_mib":
+            return f"buckets of {value} MiB"
         case "optimizer":
             return "" if value == "default" else str(value)
         case "framework":
@@ -197,6 +203,7 @@ def telling(table: pd.DataFrame, fields: Sequence[str] = TELLING) -> dict[str, l
     """Of each model, the fewest fields (in the given order) that tell its kinds of row apart, and the model if there are several.
 
     A field that adds nothing to those before it is left out: where the batch tells all panels apart, the batch alone names them.
+    Whether the loss is in one piece is said wherever it differs: it changes the work, and not only who launches it.
     """
     found = {}
     for model, group in table.groupby("model", sort=False):
@@ -204,7 +211,7 @@ def telling(table: pd.DataFrame, fields: Sequence[str] = TELLING) -> dict[str, l
         count = 1
         for field in fields:
             kinds = len(group[[*chosen, field]].drop_duplicates())
-            if field != "model" and kinds > count:
+            if field != "model" and (kinds > count or (field == "cross_entropy" and group[field].nunique(dropna=False) > 1)):
                 chosen, count = [*chosen, field], kinds
         found[str(model)] = (["model"] if table["model"].nunique() > 1 else []) + chosen
     return found
