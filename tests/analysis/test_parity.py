@@ -1,0 +1,43 @@
+"""Losses beside the fp32 reference: what is the same training and what is not."""
+
+from __future__ import annotations
+
+import pytest
+
+from multigpu.analysis.parity import STEPS, TOLERANCE, parity, parity_table
+from multigpu.record import Record
+from tests.factory import make_record
+
+
+def trained(loss: list[float], **fields: object) -> Record:
+    record = make_record(**({"workload": "nmt", "placement": "ddp", "devices": 2, "batch_size": 128, "precision": "bf16"} | fields))
+    return record.model_copy(update={"measurement": record.measurement.model_copy(update={"loss": loss})})
+
+
+PLAIN = trained([10.0 - step / 10 for step in range(40)], precision="fp32")
+
+
+def test_the_difference_is_of_the_first_steps_means() -> None:
+    late = trained([10.0 - step / 10 if step < STEPS else 1.0 for step in range(40)])
+    off = trained([1.02 * (10.0 - step / 10) for step in range(40)], execution="captured")
+    table = parity([PLAIN, late, off])
+    assert list(table["difference"]) == pytest.approx([0.0, 0.0, 0.02])
+
+
+def test_other_jobs_independent_replicas_and_short_runs_are_left_out() -> None:
+    records = [
+        PLAIN,
+        trained([1.0] * 40, devices=4),
+        trained([1.0] * 40, batch_size=360),
+        trained([1.0] * 40, placement="independent"),
+        trained([1.0] * (STEPS - 1)),
+    ]
+    assert list(parity(records)["key"]) == [PLAIN.key]
+
+
+def test_the_table_says_which_way_trained_otherwise() -> None:
+    off = 1 + 2 * TOLERANCE
+    ways = [trained([off * (10.0 - step / 10) for step in range(40)], execution="captured"), trained(PLAIN.measurement.loss)]
+    html = parity_table([PLAIN, *ways]).html
+    assert html.count(">yes<") == 2 and html.count(">no<") == 1 and "+2.00%" in html
+    assert "No job has a Record" in parity_table([ways[0]]).html
