@@ -1,0 +1,80 @@
+"""A captured step is the eager one, launched otherwise."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from multigpu.engines.errors import Unsupported
+from multigpu.engines.torch.build import build_trainer
+from multigpu.engines.torch.captured import CapturedTrainer, shape_of
+from multigpu.engines.torch.devices import Device
+from multigpu.engines.torch.feed import Feed
+from multigpu.engines.torch.trainer import Context
+from multigpu.engines.torch.wire import Wire
+from multigpu.record import RecordStore
+from multigpu.run import Run
+from multigpu.workloads import workloads
+
+RUNS = Path(__file__).parents[2] / "data" / "runs"
+
+
+def prepared(run: Run) -> tuple[Context, Feed]:
+    source = workloads()[run.workload].inputs[run.inputs](run, run.description)
+    device = Device(run, 0, threads=1)
+    return Context(run, 0, device, Wire(0, 1), source.capacity, Path(), 60.0), Feed(source, 0, device)
+
+
+def tiny(**fields: object) -> Run:
+    common = {"workload": "nmt", "model": "nmt_tiny", "placement": "ddp", "batch_size": 4, "sequence_length": 6}
+    return Run(**(common | fields))  # type: ignore[arg-type]
+
+
+def test_a_cpu_has_no_graph() -> None:
+    context, feed = prepared(tiny(device_type="cpu", placement="independent"))
+    with pytest.raises(Unsupported, match="which a CPU does not have"):
+        CapturedTrainer(build_trainer(context))
+    feed.close()
+
+
+def test_a_graph_belongs_to_shapes_lengths_and_counts_but_not_to_the_words() -> None:
+    _, feed = prepared(tiny(device_type="cpu"))
+    _, longer = prepared(tiny(device_type="cpu", sequence_length=7))
+    _, ragged = prepared(tiny(device_type="cpu", sequence_length=None, inputs="lengths_000"))
+    first = feed.shard(0)
+    other_words = replace(first, device={name: value.flip(0) for name, value in first.device.items()})
+    assert shape_of(first) == shape_of(other_words)
+    assert len({shape_of(each.shard(0)) for each in (feed, longer, ragged)}) == 3
+    assert shape_of(ragged.shard(0)) != shape_of(ragged.shard(1))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("placement", ["independent", "replicated_allreduce", "exp4", "ps_gpu0"])
+@pytest.mark.parametrize(
+    ("workload", "model", "more"),
+    [("nmt", "nmt_tiny", {"sequence_length": 6, "cross_entropy": "fused"}), ("cnn", "resnet_tiny", {"sequence_length": None})],
+)
+def test_captured_steps_train_as_eager_ones(placement: str, workload: str, model: str, more: dict[str, object]) -> None:
+    losses = []
+    for execution in ("eager", "captured"):
+        run = tiny(workload=workload, model=model, placement=placement, execution=execution, **more)
+        context, feed = prepared(run)
+        trainer = build_trainer(context)
+        trainer = CapturedTrainer(trainer) if execution == "captured" else trainer
+        losses.append([float(trainer.step(feed.shard(step))) for step in range(8)])
+        trainer.close()
+    assert losses[1] == pytest.approx(losses[0], rel=1e-4)
+
+
+def test_committed_records_of_captured_steps_lose_what_eager_ones_lose() -> None:
+    """Bit by bit the same kernels in the same order, launched by the host or by a graph: one GPU, the library's own loss."""
+    found: dict[str, list[list[float]]] = {}
+    for record in RecordStore(RUNS):
+        run = record.run
+        plain = (run.model, run.placement, run.devices, run.batch_size, run.precision) == ("nmt000", "ddp", 1, 128, "bf16")
+        if plain and run.cross_entropy is None and not run.traced_steps and record.measurement and run.framework == "torch":
+            found.setdefault(run.execution, []).append(record.measurement.loss)
+    assert {"eager", "captured"} <= set(found)
+    assert all(loss == found["captured"][0] for loss in [*found["eager"], *found["captured"]])
