@@ -39,6 +39,13 @@ def sentences(model: Model, source: Sequence[int], target: Sequence[int], seed: 
     }
 
 
+def rated(model: Model, rows: int, seed: int = 0) -> dict[str, Tensor]:
+    """A batch of random texts with ratings from 1 to 5."""
+    generator = torch.Generator().manual_seed(seed)
+    words = torch.randint(model.config.vocabulary, (rows, 2 * model.config.length), generator=generator)
+    return {"words": words, "ratings": torch.randint(1, 6, (rows,), generator=generator).double()}
+
+
 def gradients(module: nn.Module, loss: Tensor) -> list[Tensor]:
     """Of every parameter, in order."""
     return list(torch.autograd.grad(loss, list(module.parameters())))

@@ -10,8 +10,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from multigpu.grid.cnns import cnn_batches, cnn_models
+from multigpu.grid.deepconn import deepconn
 from multigpu.grid.entries import EXPERIMENTS, OTHER_PLACEMENTS, SPINE_PLACEMENTS, Planned, affordable, cost_s, points
-from multigpu.grid.pytorch import captured, compiled, dispatch, documents_precision, headline, placements_screening, traces
+from multigpu.grid.pytorch import (
+    captured,
+    compiled,
+    dispatch,
+    documents_precision,
+    documents_tf32,
+    headline,
+    placements_screening,
+    traces,
+)
 from multigpu.grid.small import cpu_study
 from multigpu.grid.tensorflow import (
     tensorflow_anomaly,
@@ -43,6 +53,7 @@ GRIDS: dict[str, Callable[[Sequence[int]], list[Planned]]] = {
     "gpu_study": lambda devices: headline(devices, "screening"),
     "headline": headline,
     "documents_precision": documents_precision,
+    "documents_tf32": documents_tf32,
     "placements_screening": placements_screening,
     "captured": captured,
     "compiled": compiled,
@@ -50,6 +61,7 @@ GRIDS: dict[str, Callable[[Sequence[int]], list[Planned]]] = {
     "traces": traces,
     "cnn_models": cnn_models,
     "cnn_batches": cnn_batches,
+    "deepconn": deepconn,
     "tensorflow_nmt": tensorflow_nmt,
     "tensorflow_anomaly": tensorflow_anomaly,
     "tensorflow_forms": tensorflow_forms,

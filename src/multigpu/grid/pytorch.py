@@ -50,6 +50,19 @@ def documents_precision(devices: Sequence[int]) -> list[Planned]:
     return planned
 
 
+def documents_tf32(devices: Sequence[int]) -> list[Planned]:
+    """000's Exp1-Exp4 at 128 x 100 in TF32, TensorFlow's own arithmetic, so that both frameworks stand in one table and C44 in one
+    precision: a process a device, and one process for all. Repeated on one device, screening on more.
+    """
+    planned = []
+    for count in sorted(devices):
+        tier: Tier = "headline" if count == 1 else "screening"
+        for placement in EXPERIMENTS:
+            runs = [nmt(placement, count, 128, precision="tf32"), nmt(placement, count, 128, precision="tf32", processes="one")]
+            planned += [Planned(run, tier, 2.5, FEWEST) for run in runs]
+    return planned
+
+
 def placements_screening(devices: Sequence[int]) -> list[Planned]:
     """The remaining placements of documents 000 and 001 on the headline's jobs. Screening."""
     planned = []

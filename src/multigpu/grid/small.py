@@ -34,6 +34,7 @@ def cpu_study(devices: Sequence[int]) -> list[Planned]:
             Planned(Run(workload="nmt", model="nmt_small", batch_size=16, inputs="lengths_000", **common), "screening", 4.0),  # type: ignore[arg-type]
             Planned(Run(workload="nmt", model="nmt_small", batch_size=16, inputs="catalogs", **common), "screening", 4.0),  # type: ignore[arg-type]
             Planned(Run(workload="cnn", model="resnet_small", batch_size=16, inputs="digits", **common), "screening", 3.0),  # type: ignore[arg-type]
+            Planned(Run(workload="deepconn", model="deepconn_small", batch_size=32, **common), "screening", 2.0),  # type: ignore[arg-type]
         ]
     if 2 in devices:
         common = {"devices": 2, "device_type": "cpu", "placement": "exp4", "processes": "one", "warmup_steps": 5, "timed_steps": 20}

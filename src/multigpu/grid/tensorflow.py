@@ -53,13 +53,17 @@ def tensorflow_forms(devices: Sequence[int]) -> list[Planned]:
 
 
 def tensorflow_traces(devices: Sequence[int]) -> list[Planned]:
-    """Three steps under TensorFlow's profiler with all variables on the host and with all on the devices. They enter no throughput."""
+    """Three steps under TensorFlow's profiler with all variables on the host and with all on the devices, and one of a loop of cells,
+    whose kernels are many. They enter no throughput.
+    """
     form = {"warmup_steps": 10, "timed_steps": 10, "traced_steps": 3}
-    return [
+    loop = {"recurrence": "stepwise", "warmup_steps": 5, "timed_steps": 5, "traced_steps": 1}
+    fused = [
         Planned(_exp5(placement, count, **form), "screening", 10.0)
         for count in sorted(devices, reverse=True)
         for placement in ("exp4", "exp2")
     ]
+    return fused + [Planned(_exp5("exp4", count, **loop), "screening", 30.0) for count in sorted(devices, reverse=True) if count in ENDS]
 
 
 def tensorflow_cnn(devices: Sequence[int]) -> list[Planned]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from multigpu.run import Run
 from multigpu.workloads import workloads
 
-DRAWN = ("synthetic", "lengths_000")
+DRAWN = ("synthetic", "lengths_000", "planted_reviews")
 """Inputs that are drawn from a law and read nothing."""
 
 

@@ -19,10 +19,10 @@ class ShuffledEpochs:
         ValueError: the data set is smaller than one joined batch; the sentence names both numbers.
     """
 
-    def __init__(self, count: int, shard_sizes: Sequence[int], seed: int) -> None:
+    def __init__(self, count: int, shard_sizes: Sequence[int], seed: int, items: str = "images") -> None:
         self._joined = sum(shard_sizes)
         if count < self._joined:
-            raise ValueError(f"a joined batch of {self._joined} images needs at least as many: the data set has {count}")
+            raise ValueError(f"a joined batch of {self._joined} {items} needs at least as many: the data set has {count}")
         self._count, self._seed = count, seed
         self._bounds = np.cumsum([0, *shard_sizes])
         self._order = lru_cache(maxsize=2)(self._draw_order)

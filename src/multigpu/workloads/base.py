@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from multigpu.run import Run
 
 
+Unit = Literal["words", "images", "reviews"]
+"""What throughput counts. A review is a row: a user, an item and the rating that the one gave the other, with both their texts."""
+
+
 @dataclass(frozen=True)
 class Init:
     """How a variable starts: uniform in [-scale, scale], normal with standard deviation `scale`, or a constant."""
@@ -59,13 +63,13 @@ class Optimizer:
 class Model:
     """One model of a workload, described once; the frameworks' builders read `config`, everything else reads the rest.
 
-    forward_flops_per_unit: multiply-adds counted as two, forward pass, for one word or image at the model's own size
+    forward_flops_per_unit: multiply-adds counted as two, forward pass, for one word, image or row of reviews at the model's own size
         (training costs about three times that).
     """
 
     name: str
     workload: str
-    unit: Literal["words", "images"]
+    unit: Unit
     variables: tuple[Variable, ...]
     optimizer: Optimizer
     forward_flops_per_unit: float
@@ -87,6 +91,6 @@ class Workload:
     """A family of models with one kind of input. Each framework's builder lives beside it in `<framework>.py`."""
 
     name: str
-    unit: Literal["words", "images"]
+    unit: Unit
     models: Mapping[str, Model]
     inputs: Mapping[str, Callable[[Run, Model], Source]]

@@ -1,0 +1,247 @@
+"""Inputs of the two-tower workload: synthetic rows, review lines by path, and reviews with planted ratings."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from multigpu.inputs.batch import Batch, Draw
+from multigpu.inputs.epochs import ShuffledEpochs
+from multigpu.inputs.hashing import fingerprint
+from multigpu.inputs.planted_reviews import PlantedReviews
+from multigpu.inputs.review_lines import ReviewFile, Reviews, read_reviews, review_words
+from multigpu.inputs.vocabulary import SPECIAL, UNK, Vocabulary
+from multigpu.workloads.deepconn.description import TABLE
+
+if TYPE_CHECKING:
+    from multigpu.run import Run
+    from multigpu.workloads.base import Model
+
+PADDING = UNK
+"""Texts are filled up with the unknown word, as document 003 does."""
+HELD_OUT = 0.1
+"""Share of the rows that are never trained on, and whose reviews stand in no text. (Document 003 holds out all rows of 0.5% of
+the users and drops their items from training; the paper, as here, single reviews.)"""
+LAYOUT_VERSION = 1
+"""Enters every fingerprint: raise it when the same reviews or law come to give other batches."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Texts:
+    """One tower's text of every row: what its owner (a user or an item) is told of in training, this row's own review left out.
+
+    ids: (all words,) int32, owner by owner. starts, lengths: (rows,) where the owner's words begin and how many there are without
+    the row's own. own_at, own: (rows,) after how many words of the owner the row's own review begins, and its words (0 if held out).
+    """
+
+    ids: np.ndarray
+    starts: np.ndarray
+    lengths: np.ndarray
+    own_at: np.ndarray
+    own: np.ndarray
+
+    @classmethod
+    def grouped(cls, owners: np.ndarray, lengths: np.ndarray, ids: np.ndarray) -> Texts:
+        """From each row's owner (rows,), the words of its review (rows,), 0 of what is held out, and all these words in order."""
+        order = np.argsort(owners, kind="stable")
+        ends = np.cumsum(lengths[order])
+        begins = np.empty_like(lengths)
+        begins[order] = ends - lengths[order]  # of each review, once they stand owner by owner
+        words = np.bincount(owners, weights=lengths).astype(np.int64)
+        first = (np.cumsum(words) - words)[owners]
+        sources = np.repeat((np.cumsum(lengths) - lengths)[order], lengths[order])
+        within = np.arange(len(ids)) - np.repeat(ends - lengths[order], lengths[order])
+        return cls(ids[sources + within], first, words[owners] - lengths, begins - first, lengths)
+
+    def padded(self, chosen: np.ndarray, width: int) -> np.ndarray:
+        """The first `width` words of the chosen rows' texts, filled up with PADDING: (len(chosen), width), int64."""
+        columns = np.arange(width)
+        real = columns < self.lengths[chosen][:, None]
+        skipped = np.where(columns >= self.own_at[chosen][:, None], self.own[chosen][:, None], 0)
+        found = np.full(real.shape, PADDING, dtype=np.int64)
+        found[real] = self.ids[(self.starts[chosen][:, None] + columns + skipped)[real]]
+        return found
+
+
+@dataclass(frozen=True)
+class EncodedReviews:
+    """Reviews as numbers. training, held_out: rows (their places in the file); ratings: (rows,) float32.
+
+    repeated: later reviews of one item by one user, left out. silent: training rows without any word in the user's or item's text.
+    """
+
+    user: Texts
+    item: Texts
+    ratings: np.ndarray
+    training: np.ndarray
+    held_out: np.ndarray
+    fingerprint: str
+    repeated: int
+    silent: int
+
+
+def count_words(texts: list[list[str]], limit: int) -> Vocabulary:
+    """The most frequent words (ties in alphabetical order) behind the special entries, `limit` entries at most."""
+    counts = Counter(word for text in texts for word in text)
+    ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    known = [word for word, _ in ranked if word not in SPECIAL]
+    return Vocabulary((*SPECIAL, *known[: limit - len(SPECIAL)]))
+
+
+def encode_reviews(reviews: Reviews, limit: int) -> EncodedReviews:
+    """Split the rows, count a vocabulary of at most `limit` entries in the training rows' reviews, and group these by user and item.
+
+    The split depends on nothing but the number of rows, so that every Run trains and tests on the same.
+
+    Raises:
+        ValueError: a line cannot be used (the sentence names it), or there are too few rows to train on.
+    """
+    rows: list[tuple[int, int, float]] = []
+    texts: list[list[str]] = []
+    numbers: tuple[dict[str, int], dict[str, int]] = ({}, {})
+    seen: set[tuple[int, int]] = set()
+    repeated = 0
+    for review in reviews:
+        user, item = (known.setdefault(name, len(known)) for known, name in zip(numbers, (review.user, review.item), strict=True))
+        if (user, item) in seen:
+            repeated += 1
+            continue
+        seen.add((user, item))
+        rows.append((user, item, review.rating))
+        texts.append(review_words(review.text))
+    if len(rows) < 2:
+        raise ValueError(f"{reviews.label} has {len(rows)} rows: at least 2 are needed, one to train on and one to hold out")
+    shuffled = np.random.default_rng([len(rows), LAYOUT_VERSION]).permutation(len(rows))
+    held = max(1, round(HELD_OUT * len(rows)))
+    held_out, training = np.sort(shuffled[:held]), np.sort(shuffled[held:])
+    for row in held_out:
+        texts[row] = []
+    vocabulary = count_words(texts, limit)
+    ids = np.array([vocabulary.numbers.get(word, UNK) for text in texts for word in text], dtype=np.int32)
+    lengths = np.array([len(text) for text in texts], dtype=np.int64)
+    users, items = (Texts.grouped(np.array([row[side] for row in rows]), lengths, ids) for side in (0, 1))
+    silent = int(((users.lengths[training] == 0) | (items.lengths[training] == 0)).sum())
+    if repeated or silent:
+        _log.warning(
+            "%s: %d later reviews of one item by one user left out, %d training rows whose user or item nobody else tells of",
+            *(reviews.label, repeated, silent),
+        )
+    mark = fingerprint(LAYOUT_VERSION, reviews.fingerprint, vocabulary.fingerprint, HELD_OUT)
+    ratings = np.array([row[2] for row in rows], dtype=np.float32)
+    return EncodedReviews(users, items, ratings, training, held_out, mark, repeated, silent)
+
+
+@lru_cache(maxsize=2)
+def _encode_once(reviews: ReviewFile | PlantedReviews, content: str, limit: int) -> EncodedReviews:
+    """`encode_reviews`, once for all Runs of a process; `content` is the fingerprint, so a changed file is read again."""
+    return encode_reviews(reviews, limit)
+
+
+def review_batch(rank: int, shard_sizes: list[int], words: np.ndarray, ratings: np.ndarray) -> Batch:
+    """One shard; a row is one unit and one term of the loss, and looks up both its texts, padding included.
+
+    Args:
+        words: (rows, 2 x length) int64. ratings: (rows,) float32.
+    """
+    count = shard_sizes[rank]
+    lookups = tuple({TABLE: size * words.shape[1]} for size in shard_sizes)
+    arrays: dict[str, np.ndarray | Draw] = {"words": words, "ratings": ratings}
+    return Batch(arrays, rank, units=count, padded_units=count, loss_terms=tuple(shard_sizes), lookups=lookups)
+
+
+def _vocabulary_size(model: Model) -> int:
+    size = int(model.config.vocabulary)
+    if size <= len(SPECIAL):
+        raise ValueError(f"model {model.name!r} has a vocabulary of {size} entries: it needs more than {len(SPECIAL)}")
+    return size
+
+
+class DrawnReviews:
+    """Words drawn evenly from all but the special entries, every text full, ratings from 1 to 5; one batch a shard."""
+
+    label = "synthetic"
+    period = 1
+
+    def __init__(self, run: Run, model: Model) -> None:
+        self._sizes, self._seed = run.shard_sizes, run.seed
+        self._entries, self._width = _vocabulary_size(model), 2 * int(model.config.length)
+        self.capacity = {TABLE: max(self._sizes) * self._width}
+        self.fingerprint = fingerprint(LAYOUT_VERSION, "even", self._entries, self._width, run.seed)
+
+    def batch(self, step: int, rank: int) -> Batch:
+        """The shard of `rank`, the same in every step."""
+        rng, count = np.random.default_rng([self._seed, rank]), self._sizes[rank]
+        words = rng.integers(len(SPECIAL), self._entries, (count, self._width))
+        return review_batch(rank, self._sizes, words, rng.integers(1, 6, count).astype(np.float32))
+
+
+class StoredReviews:
+    """A Source over encoded reviews: in every epoch all training rows, in an order drawn from the Run's seed (`ShuffledEpochs`)."""
+
+    period = None
+
+    def __init__(self, run: Run, model: Model, reviews: ReviewFile | PlantedReviews) -> None:
+        self.label = reviews.label
+        self._rows = _encode_once(reviews, reviews.fingerprint, _vocabulary_size(model))
+        self.fingerprint, self.repeated, self.silent = self._rows.fingerprint, self._rows.repeated, self._rows.silent
+        self._sizes, self._length = run.shard_sizes, int(model.config.length)
+        self._plan = ShuffledEpochs(len(self._rows.training), self._sizes, run.seed, "rows")
+        self.steps_per_epoch = self._plan.steps_per_epoch
+        self.capacity = {TABLE: max(self._sizes) * 2 * self._length}
+
+    def _arrays(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        texts = [side.padded(rows, self._length) for side in (self._rows.user, self._rows.item)]
+        return np.concatenate(texts, axis=1), self._rows.ratings[rows]
+
+    def batch(self, step: int, rank: int) -> Batch:
+        """The shard of `rank` in step `step`."""
+        return review_batch(rank, self._sizes, *self._arrays(self._rows.training[self._plan.chosen(step, rank)]))
+
+    def held_out(self) -> tuple[np.ndarray, np.ndarray]:
+        """All held-out rows: words (rows, 2 x length) int64 and ratings (rows,) float32."""
+        return self._arrays(self._rows.held_out)
+
+
+def _no_files(run: Run) -> None:
+    if run.data is not None:
+        raise ValueError(f"inputs {run.inputs!r} reads no files: leave out data, which names {', '.join(run.data)}")
+
+
+def synthetic_reviews(run: Run, model: Model) -> DrawnReviews:
+    """Random words and ratings of the model's size.
+
+    Raises:
+        ValueError: the Run names files.
+    """
+    _no_files(run)
+    return DrawnReviews(run, model)
+
+
+def review_file(run: Run, model: Model) -> StoredReviews:
+    """Your own reviews: `run.data` names one file of JSON lines with reviewerID, asin, reviewText and overall.
+
+    Raises:
+        ValueError: `run.data` does not name one file, the file or one of its lines cannot be used (the sentence says why), or the
+            Run's joined batch has more rows than there are to train on.
+    """
+    if run.data is None or len(run.data) != 1:
+        raise ValueError(f"inputs {run.inputs!r} needs data to name one file of reviews: it names {len(run.data or ())}")
+    return StoredReviews(run, model, read_reviews(Path(run.data[0])))
+
+
+def planted_reviews(run: Run, model: Model) -> StoredReviews:
+    """4,000 reviews whose words tell the ratings, drawn from the Run's seed.
+
+    Raises:
+        ValueError: the Run names files, or its joined batch has more rows than there are to train on.
+    """
+    _no_files(run)
+    return StoredReviews(run, model, PlantedReviews(run.seed))

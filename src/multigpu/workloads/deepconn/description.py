@@ -1,0 +1,147 @@
+"""Document 003's recommender, framework-free: two towers over one table of words, and what joins them.
+
+A row is a user, an item and the rating that the one gave the other. One tower reads what the user wrote about other items, the
+other one what other users wrote about the item. The towers have variables of their own and share the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import sqrt
+from types import MappingProxyType
+
+from multigpu.workloads.base import Init, Model, Optimizer, Variable
+
+TABLE = "word_embeddings"
+"""The variable that both towers look words up in."""
+
+TOWERS = ("user", "item")
+"""What the names of each tower's variables begin with, in the order in which their texts stand in a row."""
+
+EPOCH_ROWS = 26_352
+"""Rows of document 003's training set: Amazon Instant Video's reviews but for those of held-out users and their items."""
+
+
+@dataclass(frozen=True)
+class DeepconnConfig:
+    """Sizes of one two-tower model.
+
+    vocabulary: rows of the table, the special ones included.
+    length: words of each of a row's two texts, cut off or padded.
+    embedding: width of the table. filters, width: of the convolution over words; its windows lie inside the text.
+    pool: words of a window of the maximum, which moves by one. dense: width of a tower's output.
+    factors: of each of the factorisation machine's pairwise weights; None: the rating is the dot product of the towers.
+    """
+
+    vocabulary: int
+    length: int = 800
+    embedding: int = 50
+    filters: int = 10
+    width: int = 3
+    pool: int = 2
+    dense: int = 64
+    factors: int | None = None
+
+    @property
+    def positions(self) -> int:
+        """Windows of the convolution in one text."""
+        return self.length - self.width + 1
+
+    @property
+    def flat(self) -> int:
+        """Features of a tower after pooling, position by position: 7,970 at the document's sizes."""
+        return (self.positions - self.pool + 1) * self.filters
+
+
+def variables(config: DeepconnConfig) -> tuple[Variable, ...]:
+    """The table; of each tower a convolution and a dense layer with their biases; the factorisation machine's, where there is one.
+
+    A convolution is [filters, embedding, width], a dense kernel [outputs, inputs]. Starts: the document names no initialiser, so
+    TensorFlow's default, Glorot's uniform law; biases at 0. The machine's pairwise weights start normal with deviation 0.01, as libFM's.
+    """
+
+    def glorot(fan_in: int, fan_out: int) -> Init:
+        return Init("uniform", sqrt(6 / (fan_in + fan_out)))
+
+    zero = Init("constant", 0.0)
+    n, filters, width = config.embedding, config.filters, config.width
+    found = [Variable(TABLE, (config.vocabulary, n), "embedding", glorot(config.vocabulary, n))]
+    for tower in TOWERS:
+        found += [
+            Variable(f"{tower}_conv_kernel", (filters, n, width), "convolution", glorot(width * n, width * filters)),
+            Variable(f"{tower}_conv_bias", (filters,), "bias", zero),
+            Variable(f"{tower}_dense_kernel", (config.dense, config.flat), "dense", glorot(config.flat, config.dense)),
+            Variable(f"{tower}_dense_bias", (config.dense,), "bias", zero),
+        ]
+    if config.factors is not None:
+        joined = 2 * config.dense
+        found += [
+            Variable("machine_bias", (1,), "bias", zero),
+            Variable("machine_weights", (joined, 1), "dense", glorot(joined, 1)),
+            Variable("machine_factors", (joined, config.factors), "dense", Init("normal", 0.01)),
+        ]
+    return tuple(found)
+
+
+def forward_flops_per_review(config: DeepconnConfig) -> float:
+    """Floating-point operations of the forward pass for one row, a multiply-add counted as two.
+
+    Two convolutions and two dense layers; of a factorisation machine its products of the joined towers with the weights and, plain
+    and squared, with the factors. Look-ups, tanh, pooling and the towers' dot product are left out: they are bound by memory.
+    At the document's size 2 x (2,394,000 + 1,020,160) = 6.83 million, so training takes 20.5 million a row.
+    """
+    convolution = 2 * config.positions * config.width * config.embedding * config.filters
+    dense = 2 * config.flat * config.dense
+    machine = 0 if config.factors is None else 2 * 2 * config.dense * (1 + 2 * config.factors)
+    return float(2 * (convolution + dense) + machine)
+
+
+def epoch_steps(joined_batch: int) -> int:
+    """Steps of one pass over the document's rows, the last one smaller: 824 at its batch of 32."""
+    return -(-EPOCH_ROWS // joined_batch)
+
+
+def describe(name: str, config: DeepconnConfig, optimizer: Optimizer) -> Model:
+    """The description of one two-tower model.
+
+    Raises:
+        ValueError: its texts are too short for a window of the maximum.
+    """
+    if config.flat < 1:
+        raise ValueError(f"{name} reads {config.length} words: its convolution and maximum need at least {config.width + config.pool - 1}")
+    return Model(
+        name=name,
+        workload="deepconn",
+        unit="reviews",
+        variables=variables(config),
+        optimizer=optimizer,
+        forward_flops_per_unit=forward_flops_per_review(config),
+        config=config,
+    )
+
+
+DOCUMENT = Optimizer("adam", rate=1e-4)
+QUICK = Optimizer("adam", rate=3e-3)
+"""For models that are to have learnt something after a few hundred steps."""
+
+VOCABULARY = 80_000
+"""Neither the document nor its code says how many words its table holds (all different ones, lower case). Its single-GPU profile
+does, roughly: Adam's passes over the whole table take 187 us (one array read, one written) and 279 us (two read, one written), so
+93 us an array, at the 170 GB/s that a K80 reaches about 16 MB or 80,000 rows."""
+
+SMALL = DeepconnConfig(vocabulary=500, length=60, embedding=16, filters=8, dense=16)
+TINY = DeepconnConfig(vocabulary=50, length=12, embedding=6, filters=3, dense=5)
+
+MODELS: Mapping[str, Model] = MappingProxyType(
+    {
+        # document 003: 5,023,308 parameters, 4,000,000 of them in the table
+        "deepconn": describe("deepconn", DeepconnConfig(VOCABULARY), DOCUMENT),
+        # the same towers joined as in the paper (Zheng, Noroozi and Yu, arXiv:1701.04783, equation 8); it names no number of factors
+        "deepconn_fm": describe("deepconn_fm", DeepconnConfig(VOCABULARY, factors=8), DOCUMENT),
+        # the same topology for CPUs and for tests
+        "deepconn_small": describe("deepconn_small", SMALL, QUICK),
+        "deepconn_tiny": describe("deepconn_tiny", TINY, QUICK),
+        "deepconn_fm_tiny": describe("deepconn_fm_tiny", DeepconnConfig(50, 12, 6, 3, dense=5, factors=4), QUICK),
+    }
+)
