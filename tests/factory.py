@@ -17,8 +17,9 @@ from multigpu.run import Run, build_run
 DEFAULTS: dict[str, dict[str, Any]] = {
     "nmt": {"model": "nmt000", "batch_size": 128, "sequence_length": 100, "precision": "bf16"},
     "cnn": {"model": "resnet50_v1.5", "batch_size": 64, "layout": "channels_last", "precision": "bf16"},
+    "deepconn": {"model": "deepconn", "batch_size": 32},
 }
-UNITS_PER_SAMPLE = {"words": 100, "images": 1}
+UNITS_PER_SAMPLE = {"words": 100, "images": 1, "reviews": 1}
 
 
 def make_machine(gpus: int = 8, name: str | None = None, gpu: str = "NVIDIA H200") -> Machine:

@@ -9,7 +9,9 @@ import pandas as pd
 import pytest
 
 from multigpu.cli import main
+from multigpu.collectives.record import CollectiveStore
 from multigpu.record import RecordStore
+from tests.claims.test_collective_claims import planted as planted_all_reduces
 from tests.factory import make_record, plant
 
 TINY = ["workload=nmt", "model=nmt_tiny", "placement=ddp", "device_type=cpu", "devices=1", "batch_size=4", "sequence_length=5"]
@@ -129,6 +131,29 @@ def test_claims_as_json(capsys, tmp_path) -> None:
     code, out, _ = run(capsys, "--records", str(tmp_path), "claims", "--format", "json")
     verdicts = json.loads(out)
     assert code == 0 and len(verdicts) == 51
+
+
+def test_claims_read_all_reduces_from_their_own_folder(capsys, tmp_path) -> None:
+    times = {(method, devices): 1.0 for method in ("ring", "central_server") for devices in (2, 4)}
+    for record in planted_all_reduces(times, (1.0,)):
+        CollectiveStore(tmp_path / "alone").write(record)
+    words = ("--records", str(tmp_path / "none"), "claims", "--format", "json", "--collectives")
+    counts = {}
+    for folder in ("alone", "nothing"):
+        code, out, _ = run(capsys, *words, str(tmp_path / folder))
+        assert code == 0
+        counts[folder] = next(len(verdict["record_keys"]) for verdict in json.loads(out) if verdict["claim"]["number"] == "C25")
+    assert counts == {"alone": 4, "nothing": 0}
+
+
+def test_collectives_forwards_its_words(capsys) -> None:
+    code, out, _ = run(capsys, "collectives", "--devices", "3", "--device-type", "cpu", "--sizes", "4", "--methods", "ring", "--dry-run")
+    assert (code, out) == (0, "ring 4 B x3 fp32 eager\n")
+    code, _, err = run(capsys, "collectives", "--sizes", "4Q")
+    assert code == 2 and err == "multigpu: '4Q' is no size: use bytes with K, M or G, such as 4,64K,1M,1G\n"
+    with pytest.raises(SystemExit) as stopped:
+        run(capsys, "doctor", "--devices", "3")
+    assert stopped.value.code == 2 and "unrecognized arguments: --devices 3" in capsys.readouterr().err
 
 
 def test_doctor_says_what_is_there(capsys, tmp_path) -> None:

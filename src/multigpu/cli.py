@@ -1,4 +1,4 @@
-"""The command line: `python -m multigpu doctor | ceilings | measure | records | claims | report | study`.
+"""The command line: `python -m multigpu doctor | ceilings | measure | collectives | synchrony | records | claims | report | study`.
 
 Bad input ends with exit code 2 and one sentence; a sweep whose launcher died with 1, everything measured kept.
 """
@@ -138,11 +138,22 @@ def _records(arguments: argparse.Namespace) -> int:
 
 def _claims(arguments: argparse.Namespace) -> int:
     from multigpu import claims
+    from multigpu.analysis.collectives import collectives_frame
     from multigpu.analysis.frame import load_frame
+    from multigpu.analysis.synchrony import synchrony_frame
 
-    results = claims.evaluate_all(load_frame(_store(arguments)))
+    results = claims.evaluate_all(
+        load_frame(_store(arguments)), collectives_frame(arguments.collectives), synchrony_frame(arguments.synchrony)
+    )
     print(claims.to_json(results) if arguments.format == "json" else claims.claims_frame(results).to_string(index=False))
     return 0
+
+
+def _collectives(arguments: argparse.Namespace) -> int:
+    """Forwards its words to `multigpu.collectives.measure`."""
+    from multigpu.collectives.measure import main as measure_collectives
+
+    return measure_collectives(arguments.words)
 
 
 def _report(arguments: argparse.Namespace) -> int:
@@ -168,6 +179,13 @@ def _doctor(arguments: argparse.Namespace) -> int:
     for line in diagnose(_store(arguments)):
         print(line)
     return 0
+
+
+def _synchrony(arguments: argparse.Namespace) -> int:
+    """Forwards its words to `multigpu.synchrony.measure`."""
+    from multigpu.synchrony.measure import main as measure_synchrony
+
+    return measure_synchrony(arguments.words)
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -206,7 +224,15 @@ def build_parser() -> argparse.ArgumentParser:
 
     claims = commands.add_parser("claims", help="figure and verdict of each claim")
     claims.add_argument("--format", choices=("text", "json"), default="text")
+    claims.add_argument("--collectives", default=str(paths.COLLECTIVES), help="folder of the all-reduces' Records")
+    claims.add_argument("--synchrony", default=str(paths.SYNCHRONY), help="folder of the protocols' Records")
     claims.set_defaults(function=_claims)
+
+    collectives = commands.add_parser("collectives", add_help=False, help="time all-reduces of this machine (`collectives --help`)")
+    collectives.set_defaults(function=_collectives)
+
+    synchrony = commands.add_parser("synchrony", add_help=False, help="run a parameter server's protocols (`synchrony --help`)")
+    synchrony.set_defaults(function=_synchrony)
 
     commands.add_parser("report", help="execute the notebooks on committed Records and build the HTML report").set_defaults(
         function=_report
@@ -221,7 +247,11 @@ def build_parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code."""
-    parsed = build_parser().parse_args(arguments)
+    parser = build_parser()
+    parsed, words = parser.parse_known_args(arguments)
+    if words and parsed.function not in (_collectives, _synchrony):  # whose own parsers read them
+        parser.error(f"unrecognized arguments: {' '.join(words)}")
+    parsed.words = words
     try:
         return parsed.function(parsed)
     except ValueError as error:

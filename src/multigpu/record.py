@@ -25,7 +25,7 @@ class Measurement(BaseModel):
     """What the clocks and counters said of one Run. Lists by rank have one entry a replica.
 
     wall_s: barrier to barrier on the host over the timed steps, the maximum over ranks: the clock of every throughput.
-    units: words or images of all replicas over the timed steps, padding left out; padded_units: padding included.
+    units: words, images or rows of reviews of all replicas over the timed steps, padding left out; padded_units: padding included.
     step_time_s: [rank][step] from device events, warm-up steps first, in seconds.
     event_time_s: by rank, device events around the whole timed window.
     step_clock: whose marks these two are. "host": TensorFlow offers no events between steps, so a step lasts until the host has

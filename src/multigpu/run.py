@@ -15,6 +15,15 @@ Precision = Literal["fp64", "fp32", "tf32", "bf16"]
 Execution = Literal["eager", "compiled", "captured", "compiled_captured", "graph", "xla"]
 """PyTorch runs the first four, TensorFlow eager, graph (one `tf.function`) and xla."""
 
+ONLY_FOR = {
+    "sequence_length": ("words",),
+    "layout": ("images",),
+    "recurrence": ("words",),
+    "embedding_gradients": ("words", "reviews"),
+    "cross_entropy": ("words",),
+}
+"""Fields that mean something for some units only."""
+
 
 class Run(BaseModel):
     """Workload x placement x framework x devices x batch x precision x execution x seed.
@@ -22,12 +31,12 @@ class Run(BaseModel):
     processes: one a device, or one that dispatches for all devices.
     batch_size: of each device under weak scaling, of all devices together under strong scaling (shards then differ by
         at most one; the first take the remainder).
-    data: paths that the input reads (two text files, one folder), for inputs that take paths.
+    data: paths that the input reads (two text files, one folder, one file of reviews), for inputs that take paths.
     sequence_length: words of every source and every target sentence (NMT, input `synthetic` only).
     layout: memory layout of images (CNN only).
     recurrence: all cells in one call of the library ("fused", also None) or a loop of cells, as "dynamic rnn" ("stepwise"); NMT only.
     embedding_gradients: of tables, added up in an array of the table's size ("dense", also None) or sent as deduplicated rows
-        with their ids ("sparse"); NMT in TensorFlow only.
+        with their ids ("sparse"); NMT and DeepCoNN in TensorFlow only.
     cross_entropy: projection and loss operation by operation ("library", also None) or in one piece that leaves the gradient
         where the logits were ("fused"); NMT in PyTorch only.
     bucket_mib: where a bucket of gradients ends (None: 25, the library's choice); placements that merge during backward only.
@@ -76,13 +85,9 @@ class Run(BaseModel):
                 f"a joined batch of {self.batch_size} cannot be split over {self.devices} devices:"
                 f" batch_size must be at least {self.devices}"
             )
-        if model.unit == "images" and self.sequence_length is not None:
-            raise ValueError(f"sequence_length {self.sequence_length} has no meaning for images: leave it out")
-        if model.unit == "words" and self.layout is not None:
-            raise ValueError(f"layout {self.layout!r} has no meaning for words: leave it out")
-        for name in ("recurrence", "embedding_gradients", "cross_entropy"):
-            if model.unit == "images" and getattr(self, name) is not None:
-                raise ValueError(f"{name} {getattr(self, name)!r} has no meaning for images: leave it out")
+        for name, units in ONLY_FOR.items():
+            if model.unit not in units and getattr(self, name) is not None:
+                raise ValueError(f"{name} {getattr(self, name)!r} has no meaning for {model.unit}: leave it out")
         if self.embedding_gradients == "sparse" and self.framework != "tensorflow":
             raise ValueError("embedding_gradients 'sparse' exists in 'tensorflow' only: leave it out or choose framework 'tensorflow'")
         if self.cross_entropy == "fused" and self.framework != "torch":
@@ -115,7 +120,7 @@ class Run(BaseModel):
 
     @property
     def shard_sizes(self) -> list[int]:
-        """Sentences or images of each replica's shard of one step."""
+        """Sentences, images or rows of reviews of each replica's shard of one step."""
         if self.scaling == "weak":
             return [self.batch_size] * self.devices
         share, rest = divmod(self.batch_size, self.devices)

@@ -10,12 +10,16 @@ from collections.abc import Sequence
 import pandas as pd
 
 from multigpu import paths
+from multigpu.analysis.collectives import collectives_frame
 from multigpu.analysis.frame import load_frame
 from multigpu.analysis.front import NO_FINDING, findings_of, front_frame
 from multigpu.analysis.tables import Shown
+from multigpu.collectives.measure import measure as measure_collectives
+from multigpu.collectives.record import CollectiveStore
+from multigpu.collectives.run import DeviceType, runs_in_order
 from multigpu.grid import Planned, default_grid, devices_here, find_grid, points
 from multigpu.measure.launch import measure as run_points
-from multigpu.measure.machine import this_machine
+from multigpu.measure.machine import gpu_count, this_machine
 from multigpu.parameters import Measure
 from multigpu.record import RecordStore
 
@@ -43,6 +47,27 @@ def observe(measure: Measure, grid: str = "auto", workload: str | None = None) -
     if measure != "none":
         print(run_points(points(planned_here(grid, workload)), store, retry=EVERY_STATUS if measure == "all" else ()))
     return load_frame(store)
+
+
+def observe_collectives(measure: Measure, budget_s: float = 60.0) -> pd.DataFrame:
+    """Measure all-reduces of this machine as asked, for at most about `budget_s` seconds, and return every CollectiveRecord there is.
+
+    Raises:
+        ValueError: Records cannot be read or written.
+    """
+    store = CollectiveStore(paths.COLLECTIVES)
+    if measure != "none":
+        kind: DeviceType = "cuda" if gpu_count() else "cpu"
+        runs = [run for devices in devices_here() if devices > 1 for run in runs_in_order(devices, kind)]
+        print(measure_collectives(runs, store, budget_s, retry=EVERY_STATUS if measure == "all" else ()))
+    return collectives_frame(store)
+
+
+def published_collectives(frame: pd.DataFrame) -> pd.DataFrame:
+    """The CollectiveRecords that the report speaks of: of the machine with GPUs and most of them; without GPUs, of the one with most."""
+    gpus = frame[frame["device_type"] == "cuda"]
+    chosen = gpus if len(gpus) else frame
+    return chosen[chosen["machine"] == chosen["machine"].mode().iloc[0]] if len(chosen) else chosen
 
 
 def published(frame: pd.DataFrame, workload: str | None = None) -> pd.DataFrame:

@@ -69,7 +69,11 @@ EXPECTED: dict[str, tuple[str, tuple[str, ...]]] = {
     "C51": ("003", ("17.54%", "UnsortedSegment")),
 }
 CLAIMS = all_claims()
-PREDICATES = [pytest.param(claim.predicate, id=claim.number) for claim in CLAIMS if claim.predicate]
+PREDICATES = [
+    pytest.param(claim.predicate, id=claim.number)
+    for claim in CLAIMS
+    if type(claim.predicate) is Predicate  # other kinds of Records have test files of their own
+]
 UNTESTABLE = {"C19", "C20", "C49", "C50"}
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import pandas as pd
 
 from multigpu.analysis.findings import line_name, panels
@@ -66,25 +69,35 @@ def advice_table(frame: pd.DataFrame) -> Shown:
     return table_html(pd.DataFrame(rows), right=["GPUs", "rate"])
 
 
+def point_bound(limits: pd.DataFrame, row: Any) -> tuple[float, str, float]:
+    """(bound in units/s, what sets it, share of it that was reached) of one point: the means over its own Records alone.
+
+    Args:
+        limits: of `limits.bounds`.
+        row: of `summary` or `scaling_table`; its `keys` name the Records, so points that differ in any field never mix.
+    """
+    own = limits[limits["key"].isin(str(row["keys"]).split(", "))]
+    if own.empty:
+        return math.nan, "", math.nan
+    return float(own["bound"].mean()), str(own["binding"].iloc[0]), float(own["share_of_bound"].mean())
+
+
 def bound_table(frame: pd.DataFrame) -> Shown:
     """Each headline point on the most devices, with its bound, what sets the bound, and the share of it that was reached."""
-    table = scaling_table(frame)
-    limits = bounds(frame).merge(frame[["key", "placement", "framework", "model", "batch_size", "devices", "precision"]], on="key")
-    by = ["model", "batch_size", "precision", "framework", "placement", "devices"]
-    pooled = limits.groupby(by, sort=False)[["bound", "share_of_bound"]].mean().join(limits.groupby(by)["binding"].first())
+    table, limits = scaling_table(frame), bounds(frame)
     rows = []
     for name, panel in panels(table[table["tier"] == "headline"]):
         for _, row in panel[panel["devices"] == panel["devices"].max()].sort_values("rate", ascending=False).iterrows():
-            limit = pooled.loc[tuple(row[column] for column in by)]
+            limit, binding, share = point_bound(limits, row)
             rows.append(
                 {
                     "job": name,
                     "GPUs": str(row["devices"]),
                     "placement": line_name(row, panel),
                     "rate": rate_text(row["rate"], unit=row["unit"]),
-                    "bound": rate_text(limit["bound"], unit=row["unit"]),
-                    "set by": BINDINGS.get(str(limit["binding"]), "unknown"),
-                    "reached": percent_text(limit["share_of_bound"]),
+                    "bound": rate_text(limit, unit=row["unit"]),
+                    "set by": BINDINGS.get(binding, "unknown"),
+                    "reached": percent_text(share),
                 }
             )
     return table_html(pd.DataFrame(rows), right=["GPUs", "rate", "bound", "reached"], note="" if rows else "No headline point yet.")

@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import pandas as pd
+from scipy import stats
 
 from multigpu.collectives import algorithms
 from multigpu.collectives.record import CollectiveRecord, CollectiveStore, bus_factor
 
 COLUMNS: dict[str, str] = {
     **dict.fromkeys(("key", "machine", "gpu", "status", "reason", "method", "kind", "device_type", "dtype", "execution"), "string"),
-    **dict.fromkeys(("devices", "bytes", "repeat", "samples", "calls"), "int64"),
-    **dict.fromkeys(("time_s", "time_low_s", "time_high_s", "algorithm_bytes_per_s", "bus_bytes_per_s"), "float64"),
+    **dict.fromkeys(("attempt", "devices", "bytes", "repeat", "samples", "calls", "warmup_calls"), "int64"),
+    **dict.fromkeys(
+        ("time_s", "time_low_s", "time_high_s", "median_low_s", "median_high_s", "algorithm_bytes_per_s", "bus_bytes_per_s"), "float64"
+    ),
     **dict.fromkeys(("latency_terms", "busiest_link_bytes", "busiest_way_bytes", "busiest_port_bytes", "total_bytes"), "float64"),
     **dict.fromkeys(("flags", "framework_version", "launch_id", "measured_at", "commit"), "string"),
     "clean_tree": "bool",
     "timing_version": "int64",
 }
-"""A row a Record. time_s is the median sample, low and high its fastest and slowest; counted bytes are of one call."""
+"""A row a Record. time_s is the median sample, time_low_s and time_high_s the fastest and the slowest, median_low_s and
+median_high_s the bounds between which the median lies with at least 95% (`median_bounds`); counted bytes are of one call."""
 
 POINT = ("machine", "gpu", "device_type", "devices", "dtype", "execution", "method", "kind", "bytes")
 """What tells points apart."""
@@ -38,10 +43,21 @@ def collectives_frame(records: Iterable[CollectiveRecord] | CollectiveStore | Pa
     return pd.DataFrame({name: pd.Series([row.get(name) for row in rows], dtype=dtype) for name, dtype in COLUMNS.items()})
 
 
+def median_bounds(samples: Sequence[float], level: float = 0.95) -> tuple[float, float]:
+    """The k-th smallest and the k-th largest sample, k as large as the level allows: the median lies between them, whatever the law.
+
+    Each sample is below the median with 1/2, so of n samples fewer than k are with probability P(Binomial(n, 1/2) < k), and fewer
+    than k above it with the same. Of 10 samples these are the 2nd and the 9th (97.9%); of fewer than 6 none reach the level: nan.
+    """
+    ordered, n = sorted(samples), len(samples)
+    k = int(stats.binom.ppf((1 - level) / 2, n, 0.5))
+    return (ordered[k - 1], ordered[n - k]) if k else (math.nan, math.nan)
+
+
 def _row(record: CollectiveRecord) -> dict[str, Any]:
     run, measured = record.run, record.measurement
     row: dict[str, Any] = {name: getattr(run, name) for name in ("method", "device_type", "dtype", "execution", "devices", "bytes")}
-    row |= {name: getattr(record, name) for name in ("key", "status", "reason", "repeat", "launch_id", "measured_at", "commit")}
+    row |= {name: getattr(record, name) for name in ("key", "attempt", "status", "reason", "repeat", "launch_id", "measured_at", "commit")}
     row |= {
         "clean_tree": record.clean_tree,
         "timing_version": record.timing_version,
@@ -50,6 +66,7 @@ def _row(record: CollectiveRecord) -> dict[str, Any]:
         "kind": "algorithm" if run.method in algorithms() else "library",
         "framework_version": record.versions.get("torch", "none"),
         "calls": run.calls,
+        "warmup_calls": run.warmup_calls,
         "samples": len(measured.time_s) if measured else 0,
     }
     if measured:
@@ -57,6 +74,7 @@ def _row(record: CollectiveRecord) -> dict[str, Any]:
             "time_s": record.time_s,
             "time_low_s": min(measured.time_s),
             "time_high_s": max(measured.time_s),
+            **dict(zip(("median_low_s", "median_high_s"), median_bounds(measured.time_s), strict=True)),
             "algorithm_bytes_per_s": record.algorithm_bandwidth,
             "bus_bytes_per_s": record.bus_bandwidth,
             "flags": ", ".join(measured.flags),

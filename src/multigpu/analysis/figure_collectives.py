@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import matplotlib as mpl
@@ -14,7 +15,7 @@ from multigpu.analysis.layout import grid_of_axes, label_lines, margin_for, name
 from multigpu.analysis.limits import CEILINGS, Ceiling, ceilings
 from multigpu.analysis.picture import Picture, message
 from multigpu.analysis.style import CEILING, INK, RC, Look
-from multigpu.analysis.wording import devices_text, percent_text, ratio_text
+from multigpu.analysis.wording import devices_text, joined, percent_text, ratio_text
 from multigpu.collectives.run import size_text
 
 WIDTH, HEIGHT = 3.6, 2.9
@@ -55,7 +56,12 @@ def seconds_text(seconds: float) -> str:
 
 
 def figure_collectives(
-    frame: pd.DataFrame, devices: int | None = None, execution: str | None = None, dtype: str = "fp32", machine: str | None = None
+    frame: pd.DataFrame,
+    devices: int | None = None,
+    execution: str | None = None,
+    dtype: str = "fp32",
+    machine: str | None = None,
+    marks: Mapping[str, int] | None = None,
 ) -> Picture:
     """Time a call and bus bandwidth against bytes, a line a method, for one machine, number of devices and form of execution.
 
@@ -64,6 +70,7 @@ def figure_collectives(
         devices: how many; the most measured unless given.
         execution: captured where it was measured, unless given.
         machine: the one with the most points unless given.
+        marks: sizes in bytes to mark, by a short name each.
     """
     table = collectives_summary(frame)
     table = table[table["dtype"] == dtype]
@@ -86,10 +93,25 @@ def figure_collectives(
         _panel(axes[0], panels[0], table, "time_s", 1.0, None)
         _panel(axes[1], panels[1], table, "bus_bytes_per_s", 1e-9, link)
         axes[1].set_ylabel("GB/s")
+        for ax in axes:
+            _mark(ax, marks or {}, named=ax is axes[0])
     picture.caption = _caption(table, frame, link)
+    if marks:
+        sizes = joined([f"{name} ({size / 1e6:.0f} MB)" for name, size in marks.items()])
+        picture.caption += f" Dashed: the gradients of {sizes}."
     picture.data = table.reset_index(drop=True)
     picture.alt = _alt(table, link)
     return picture
+
+
+def _mark(ax: Axes, marks: Mapping[str, int], named: bool) -> None:
+    """A dashed line at each size; if `named`, its name along its foot, of the largest to the right of it."""
+    for name, size in marks.items():
+        ax.axvline(size, color=CEILING, linewidth=1.0, linestyle=(0, (3, 2)), zorder=0)
+        if named:
+            last = size == max(marks.values())
+            foot: Any = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points", "rotation": 90, "fontsize": 7}
+            ax.annotate(name, (size, 0.04), (2 if last else -2, 0), ha="left" if last else "right", va="bottom", color=CEILING, **foot)
 
 
 def _panel(ax: Axes, name: str, table: pd.DataFrame, column: str, factor: float, link: Ceiling | None) -> None:
@@ -168,7 +190,20 @@ def _caption(table: pd.DataFrame, frame: pd.DataFrame, link: Ceiling | None) -> 
         + (f"The link is one way of one device ({link.how}: {link.source}). " if link else "")
         + f"{first['machine']}."
         + (f" Missing: {gaps}." if gaps else "")
+        + _never_measured(table, missing)
     )
+
+
+def _never_measured(table: pd.DataFrame, failed: pd.DataFrame) -> str:
+    """Which sizes lie within a line's reach and have no point, so that the line passes over them."""
+    tried = {(row["method"], row["bytes"]) for part in (table, failed) for _, row in part.iterrows()}
+    lacking: dict[int, list[str]] = {}
+    for method, line in table.groupby("method", sort=False):
+        for size in sorted(set(table["bytes"])):
+            if line["bytes"].min() < size < line["bytes"].max() and (method, size) not in tried:
+                lacking.setdefault(size, []).append(method_look(str(method)).label)
+    parts = [f"{size_text(size)} of {joined(names)}" for size, names in lacking.items()]
+    return f" Not measured, and passed over by the lines: {'; '.join(parts)}." if parts else ""
 
 
 def _alt(table: pd.DataFrame, link: Ceiling | None) -> str:

@@ -19,7 +19,7 @@ from multigpu.analysis.wording import MODEL_NAMES, device_word, devices_text, fi
 from multigpu.measure.trace import PHASES, Phase, StepTrace, TraceSummary
 from multigpu.record import Record
 
-WIDTH, LANE = 5.2, 0.22
+WIDTH, LANE = 5.6, 0.22
 
 LOOKS: dict[Phase, tuple[str, str, str]] = {
     "pull": ("#b07a00", "///", "pull"),
@@ -83,7 +83,7 @@ def _chosen(trace: TraceSummary, step: int | None) -> tuple[int, list[StepTrace]
 def _name(record: Record, records: Sequence[Record]) -> str:
     """The placement, the devices, and what else tells this Run from the others of the picture."""
     run = record.run
-    row = {**run.model_dump(), "processes": "one process" if run.processes == "one" else "a process a device"}
+    row = run.model_dump()
     fields = ("model", "batch_size", "precision", "execution", "processes", "framework")
     differ = [name for name in fields if len({getattr(other.run, name) for other in records}) > 1 or name == "model"]
     parts = [look(run.placement).label, devices_text(run.devices, run.device_type), *(field_text(row, name) for name in differ)]

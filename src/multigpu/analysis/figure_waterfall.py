@@ -135,7 +135,8 @@ def figure_waterfall(records: Sequence[Record], columns: int = 1) -> Picture:
 def _name(record: Record) -> str:
     run = record.run
     model, on = MODEL_NAMES.get(run.model, run.model), devices_text(run.devices, run.device_type)
-    return f"{look(run.placement).label}, {model}, {on}, {run.execution}"
+    shape = ", one process" if run.processes == "one" else ""
+    return f"{look(run.placement).label}, {model}, {on}, {run.execution}{shape}"
 
 
 def _panel(ax: Axes, record: Record, fall: Waterfall) -> None:
@@ -176,7 +177,8 @@ def _finding(drawn: Sequence[tuple[Record, Record, Waterfall]]) -> str | None:
     if lost < 0.1 * fall.ideal or not 0.5 * lost <= fall.losses[cause] <= lost or cause == "rest":
         return None
     on = devices_text(record.run.devices, record.run.device_type)
+    who = look(record.run.placement).label + (" in one process" if record.run.processes == "one" else "")
     return (
-        f"{look(record.run.placement).label} on {on} loses {percent_text(lost / fall.ideal)} of perfect scaling,"
+        f"{who} on {on} loses {percent_text(lost / fall.ideal)} of perfect scaling,"
         f" {percent_text(fall.losses[cause] / fall.ideal)} to {CAUSES[cause][0]}"
     )

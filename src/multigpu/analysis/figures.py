@@ -5,6 +5,7 @@ Titles are findings computed from the frame, or absent. `save(picture, name)` wr
 
 from multigpu.analysis.figure_bytes import figure_bytes
 from multigpu.analysis.figure_collectives import figure_collectives
+from multigpu.analysis.figure_frameworks import figure_frameworks
 from multigpu.analysis.figure_scaling import figure_scaling
 from multigpu.analysis.figure_step import figure_step
 from multigpu.analysis.figure_steps import figure_steps
@@ -17,6 +18,7 @@ __all__ = [
     "Shown",
     "figure_bytes",
     "figure_collectives",
+    "figure_frameworks",
     "figure_scaling",
     "figure_step",
     "figure_steps",

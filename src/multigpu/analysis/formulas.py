@@ -44,7 +44,7 @@ def _array(values: Numbers) -> np.ndarray:
 
 
 def throughput(units: float, wall_s: float) -> float:
-    """R = U / T: units a second, of U units (words or images of all devices) in T seconds of wall-clock time.
+    """R = U / T: units a second, of U units (words, images or rows of reviews of all devices) in T seconds of wall-clock time.
 
     Raises:
         ValueError: T is not positive.

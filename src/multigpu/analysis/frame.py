@@ -88,7 +88,7 @@ def _rate_is_units_over_time(frame: pd.DataFrame) -> Any:
 _VALUES = {
     "status": pa.Check.isin(STATUSES, error=f"status is one of {', '.join(STATUSES)}"),
     "devices": pa.Check.ge(1, error="devices are at least 1"),
-    "unit": pa.Check.isin(["words", "images"], error="the unit is words or images"),
+    "unit": pa.Check.isin(["words", "images", "reviews"], error="the unit is words, images or reviews"),
 }
 
 SCHEMA = pa.DataFrameSchema(

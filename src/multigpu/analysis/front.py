@@ -13,6 +13,7 @@ from pathlib import Path
 import pandas as pd
 
 from multigpu import paths
+from multigpu.analysis.collectives import collectives_frame
 from multigpu.analysis.figure_scaling import figure_scaling
 from multigpu.analysis.findings import line_name, panels, widest
 from multigpu.analysis.frame import frame_of
@@ -20,6 +21,7 @@ from multigpu.analysis.machines import machine_line, machines
 from multigpu.analysis.metrics import POINT, scaling_table
 from multigpu.analysis.picture import Picture, shown
 from multigpu.analysis.style import title
+from multigpu.analysis.synchrony import synchrony_frame
 from multigpu.analysis.wording import (
     MODEL_NAMES,
     describe,
@@ -93,7 +95,7 @@ def batch(table: pd.DataFrame) -> str | None:
     ]
     rows = rows[rows["devices"] == rows["devices"].max()]
     found = []
-    same = ["machine", "model", "placement", "framework", "inputs", "sequence_length", "precision", "execution", "layout", "timing_version"]
+    same = [column for column in POINT if column not in ("batch_size", "warmup_steps", "timed_steps")]
     for _, group in rows.groupby(same, dropna=False, sort=False):
         small, large = (group.sort_values("batch_size").iloc[index] for index in (0, -1))
         if large["efficiency_low"] > small["efficiency_high"]:
@@ -212,8 +214,9 @@ Stamp = tuple[tuple[str, int], ...]
 
 
 def _stamp() -> Stamp:
-    """What tells one state of the store from another: its files and when they were written."""
-    return tuple((str(path), path.stat().st_mtime_ns) for path in sorted(paths.RUNS.glob("*/*.json.gz")))
+    """What tells one state of the stores from another: its files and when they were written."""
+    files = [*paths.RUNS.glob("*/*.json.gz"), *paths.COLLECTIVES.glob("*/*.json.gz"), *paths.SYNCHRONY.glob("*/*.json.gz")]
+    return tuple((str(path), path.stat().st_mtime_ns) for path in sorted(files))
 
 
 @lru_cache(maxsize=1)
@@ -254,7 +257,7 @@ def headline() -> str | None:
 
 @lru_cache(maxsize=1)
 def _results(root: Path, stamp: Stamp) -> list[Result]:
-    return evaluate_all(_read(root, stamp)[0])
+    return evaluate_all(_read(root, stamp)[0], collectives_frame(paths.COLLECTIVES), synchrony_frame(paths.SYNCHRONY))
 
 
 def scoreboard() -> str | None:

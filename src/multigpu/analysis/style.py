@@ -23,7 +23,7 @@ PALETTE = (
     *("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#aa3377", "#b07a00", "#3a92cc", "#6a5acd", "#0f8f9f", "#5c9b1e"),
     *("#9a6340", "#d1497a", "#4f7fb8", "#7d8a2e", "#b8653a", "#8f5fb0", "#c2567f", "#3f8f6b"),
 )
-MARKERS = ("o", "^", "s", "v", "P", "X", "<", ">", "p", "h", "d", "*", "H", "8", "$\u25d0$", "$\u25d1$")
+MARKERS = ("o", "^", "s", "v", "P", "X", "<", ">", "p", "h", "d", "*", "H", "8", "$\u25d0$", "$\u25d1$", "$\u25d2$", "$\u25d3$")
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,8 @@ _KNOWN: dict[str, tuple[str, str, str]] = {
     "ddp": ("#0072b2", "o", "ddp"),
     "replicated_allreduce": ("#6a5acd", "X", "all-reduce, no overlap"),
     "replicated_copy": ("#3a92cc", ">", "replicated, copies"),
+    "replicated_ring": ("#7d8a2e", "$\u25d2$", "replicated, ring"),
+    "replicated_server": ("#d1497a", "$\u25d3$", "replicated, server"),
     "mirrored_nccl": ("#4f7fb8", "d", "mirrored, NCCL"),
     "mirrored_hierarchical": ("#9a6340", "H", "mirrored, hierarchical"),
     "mirrored_one_device": ("#8f5fb0", "8", "mirrored, one device"),

@@ -51,9 +51,14 @@ MODEL_NAMES = {
     "inception3_tiny": "tiny Inception-v3",
     "inception4_tiny": "tiny Inception-v4",
     "densenet_tiny": "tiny DenseNet",
+    "deepconn": "DeepCoNN",
+    "deepconn_fm": "DeepCoNN (factorisation machine)",
+    "deepconn_small": "small DeepCoNN",
+    "deepconn_tiny": "tiny DeepCoNN",
+    "deepconn_fm_tiny": "tiny DeepCoNN (factorisation machine)",
 }
 FRAMEWORK_NAMES = {"torch": "PyTorch", "tensorflow": "TensorFlow"}
-UNIT_NAMES = {"words": "words/s", "images": "images/s"}
+UNIT_NAMES = {"words": "words/s", "images": "images/s", "reviews": "reviews/s"}
 STATUS_NAMES = {
     "out_of_memory": "out of memory",
     "timeout": "took too long",

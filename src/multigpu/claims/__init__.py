@@ -8,20 +8,36 @@ from functools import cache
 
 import pandas as pd
 
-from multigpu.claims.core import VERDICTS, Answer, Claim, Contrast, Predicate, Result, Setting, Term, Verdict, where
+from multigpu.claims.core import (
+    VERDICTS,
+    Answer,
+    Claim,
+    CollectivePredicate,
+    Contrast,
+    Predicate,
+    Result,
+    Setting,
+    Term,
+    Verdict,
+    where,
+    where_collective,
+)
 from multigpu.claims.records import rows
 from multigpu.claims.scoreboard import scoreboard_svg
+from multigpu.claims.synchrony import SynchronyPredicate, where_synchrony
 from multigpu.claims.tables import claims_frame, settings_frame, to_html_table, to_json, to_markdown_table
-from multigpu.claims.verdicts import evaluate, evaluate_rows
+from multigpu.claims.verdicts import READERS, evaluate, evaluate_rows
 
 __all__ = [
     "VERDICTS",
     "Answer",
     "Claim",
+    "CollectivePredicate",
     "Contrast",
     "Predicate",
     "Result",
     "Setting",
+    "SynchronyPredicate",
     "Term",
     "Verdict",
     "all_claims",
@@ -35,6 +51,8 @@ __all__ = [
     "to_json",
     "to_markdown_table",
     "where",
+    "where_collective",
+    "where_synchrony",
 ]
 
 
@@ -66,7 +84,15 @@ def find_claim(number: str) -> Claim:
     raise ValueError(f"unknown claim {number!r}: choose one of C1 to C{len(all_claims())}")
 
 
-def evaluate_all(frame: pd.DataFrame) -> list[Result]:
-    """What the Records in the tidy table say of every claim, by number."""
-    table = rows(frame)
-    return [evaluate_rows(claim, table) for claim in all_claims()]
+def evaluate_all(frame: pd.DataFrame, collectives: pd.DataFrame | None = None, synchrony: pd.DataFrame | None = None) -> list[Result]:
+    """What the Records say of every claim, by number.
+
+    Args:
+        frame: the tidy table of Runs.
+        collectives: of `collectives_frame`; without it, claims about all-reduces alone are not yet measured.
+        synchrony: of `synchrony_frame`; without it, claims about the protocols of a parameter server are not yet measured.
+    """
+    tables: dict[type, pd.DataFrame | None] = {CollectivePredicate: collectives, SynchronyPredicate: synchrony}
+    read = {kind: [] if table is None else READERS[kind](table) for kind, table in tables.items()}
+    runs = rows(frame)
+    return [evaluate_rows(claim, read.get(type(claim.predicate), runs)) for claim in all_claims()]

@@ -7,10 +7,11 @@ effect counts as real, and the least data that may decide. `verdicts.evaluate` r
 from __future__ import annotations
 
 import hashlib
-from typing import Literal, Self
+from typing import ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from multigpu.collectives.run import CollectiveRun
 from multigpu.run import Run
 
 Verdict = Literal["holds", "does not hold", "inconclusive", "not yet measured", "cannot be tested here"]
@@ -38,9 +39,22 @@ def where(**fields: Value | tuple[Value, ...]) -> Selection:
     Raises:
         ValueError: a Run has no such field.
     """
-    unknown = sorted(set(fields) - set(Run.model_fields))
+    return _selection(Run, fields)
+
+
+def where_collective(**fields: Value | tuple[Value, ...]) -> Selection:
+    """As `where`, of the fields of a CollectiveRun.
+
+    Raises:
+        ValueError: a CollectiveRun has no such field.
+    """
+    return _selection(CollectiveRun, fields)
+
+
+def _selection(kind: type[BaseModel], fields: dict[str, Value | tuple[Value, ...]]) -> Selection:
+    unknown = sorted(set(fields) - set(kind.model_fields))
     if unknown:
-        raise ValueError(f"a Run has no field {', '.join(unknown)}: choose among {', '.join(Run.model_fields)}")
+        raise ValueError(f"a {kind.__name__} has no field {', '.join(unknown)}: choose among {', '.join(kind.model_fields)}")
     return tuple((name, value if isinstance(value, tuple) else (value,)) for name, value in sorted(fields.items()))
 
 
@@ -118,9 +132,12 @@ class Predicate(_Data):
     protocol, scope: the same in words, and what the test does not cover.
     """
 
+    counted: ClassVar[str] = "GPU"
+    """What `devices` counts, for sentences that say what is missing."""
+
     contrasts: tuple[Contrast, ...] = Field(min_length=1)
     where: Selection = ()
-    frameworks: tuple[Literal["torch", "tensorflow"], ...] = ("torch", "tensorflow")
+    frameworks: tuple[Literal["torch", "tensorflow", "numpy"], ...] = ("torch", "tensorflow")
     machines: Literal["gpu", "any"] = "gpu"
     min_n: int = Field(default=5, ge=2)
     min_launches: int = Field(default=2, ge=1)
@@ -138,6 +155,19 @@ class Predicate(_Data):
     def joins_frameworks(self) -> bool:
         """Whether frameworks are compared with each other, so that none can be decided alone."""
         return any("framework" in contrast.varied for contrast in self.contrasts)
+
+
+class CollectivePredicate(Predicate):
+    """As a Predicate, over CollectiveRecords: what decides a claim about all-reduces alone, without a training step.
+
+    Selections name fields of a CollectiveRun, quantities columns of `collectives_frame`; a call counts as a step. Libraries' and
+    written-out all-reduces are all started from PyTorch.
+    """
+
+    frameworks: tuple[Literal["torch", "tensorflow"], ...] = ("torch",)
+    warmup_steps: int = Field(default=2, ge=0)
+    timed_steps: int = Field(default=40, ge=1)
+    protocol: str = "Time of one call of the slowest process, by events on each GPU; a Record's figure is the median of its samples."
 
 
 class Claim(_Data):

@@ -33,7 +33,8 @@ CLAIMS = (
         sentence="The 90 ms that a second GPU adds to the step are the transfer of the gradients.",
         documents=("004",),
         figure="450 - 360 ms for 717 MB over a 150 GB/s link (which needs 5 to 10 ms)",
-        needs="the step on 1 and 2 GPUs with and without communication, and an all-reduce of 717.67 MB alone on the same GPUs",
+        needs="the step of nmt004 on 1 and 2 GPUs, with and without communication; the all-reduce of its gradients alone stands under "
+        "all-reduce algorithms and is no step",
     ),
     Claim(
         number="C40",

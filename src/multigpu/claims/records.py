@@ -10,22 +10,29 @@ from typing import Any
 import pandas as pd
 
 from multigpu.claims.core import Contrast, Predicate, Selection
+from multigpu.collectives.run import CollectiveRun
 from multigpu.run import Run
 
 Row = Mapping[str, Any]
 Fields = tuple[tuple[str, Any], ...]
 
 # How long a Run was measured may differ between the sides of a contrast (each has the least number of steps).
-UNMATCHED = frozenset({"warmup_steps", "timed_steps"})
+UNMATCHED = frozenset({"warmup_steps", "timed_steps", "warmup_calls", "calls", "samples"})
+SYNCHRONY_FIELDS = ("clock", "protocol", "gradients", "start", "law", "problem", "rate_rule", "rate", "budget_s", "trained")
+"""What must be equal between rows of `synchrony_frame`; trained: gradients applied, where that was the budget."""
 CONTEXT = (
-    *(name for name in Run.model_fields if name not in UNMATCHED),
+    *(name for name in dict.fromkeys((*Run.model_fields, *CollectiveRun.model_fields)) if name not in UNMATCHED),
     "input_label",
     "machine",
     "gpu",
     "framework_version",
     "timing_version",
+    *SYNCHRONY_FIELDS,
 )
-"""What must be equal on both sides of a contrast unless a term names it; new fields of a Run join by themselves."""
+"""What must be equal on both sides of a contrast unless a term names it; new fields of a Run or a CollectiveRun join by themselves.
+
+A Record of the one has none of the other's own fields, which are equal therefore.
+"""
 
 
 def plain(value: Any) -> Any:
@@ -62,6 +69,14 @@ def rows(frame: pd.DataFrame) -> list[Row]:
         if held is None or (held.get("attempt") or 0) <= (row.get("attempt") or 0):
             latest[name] = row
     return list(latest.values())
+
+
+def collective_rows(frame: pd.DataFrame) -> list[Row]:
+    """The frame of CollectiveRecords as rows of the same kind: calls stand for steps, and PyTorch starts them all."""
+    if frame.empty:
+        return []
+    steps = {"warmup_steps": frame["warmup_calls"], "timed_steps": frame["calls"] * frame["samples"]}
+    return rows(frame.assign(framework="torch", **steps))
 
 
 def matches(row: Row, selection: Selection) -> bool:

@@ -31,7 +31,12 @@ def css_class(verdict: Verdict) -> str:
 
 
 def ours(result: Result, framework: str) -> str:
-    """Our figure in one framework, with its verdict where it is not the overall one; a dash where there is none."""
+    """Our figure in one framework, with its verdict where it is not the overall one; a dash where there is none.
+
+    What was computed in NumPy, without a framework, stands in the first column and says so.
+    """
+    if framework == FRAMEWORKS[0] and "numpy" in result.by_framework and result.by_framework["numpy"].figure:
+        return f"NumPy: {result.by_framework['numpy'].figure}"
     for name, answer in result.by_framework.items():
         if framework in name.split(" / ") and answer.figure:
             return answer.figure if answer.verdict == result.verdict else f"{answer.figure} ({answer.verdict})"

@@ -9,17 +9,23 @@ decided one by one and the overall verdict is theirs if those that are decided a
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pandas as pd
 
-from multigpu.claims.core import Answer, Claim, Contrast, Predicate, Result, Selection, Setting, Verdict
-from multigpu.claims.records import Comparison, Row, admitted, comparisons, matches, quantity, rows, unmet
+from multigpu.claims.core import Answer, Claim, CollectivePredicate, Contrast, Predicate, Result, Selection, Setting, Verdict
+from multigpu.claims.records import Comparison, Row, admitted, collective_rows, comparisons, matches, quantity, rows, unmet
 from multigpu.claims.statistics import interval, sample
+from multigpu.claims.synchrony import SynchronyPredicate, synchrony_rows
 from multigpu.claims.wording import figure, figure_of, number, plural, stated, wanted
 
 UNMATCHED_SIDES = "no Records of both sides in one setting (same machine, versions and Run but for what is compared)"
 DECIDED: tuple[Verdict, ...] = ("holds", "does not hold")
+READERS: dict[type, Callable[[pd.DataFrame], list[Row]]] = {
+    CollectivePredicate: collective_rows,
+    SynchronyPredicate: synchrony_rows,
+}
+"""What reads the table of a kind of predicate; of all others, `rows`."""
 
 
 def judge(contrast: Contrast, low: float, high: float) -> Verdict:
@@ -146,15 +152,17 @@ def answer(predicate: Predicate, table: Sequence[Row]) -> tuple[Answer, list[Set
         reasons = [reason or (f"not so: {stated(contrast)}" if len(verdicts) > 1 else "") for contrast, reason in failed]
     else:
         overall = next((v for v in ("not yet measured", "inconclusive") if v in verdicts), "holds")
-        reasons += [wanted(predicate.where, lacking)] if lacking else []
+        reasons += [wanted(predicate.where, lacking, predicate.counted)] if lacking else []
     flagged = sum(bool(row.get("flags")) for row in table if row["key"] in keys)
     notes = [*filter(None, reasons), *([f"{plural(flagged, 'Record is', 'Records are')} flagged"] if flagged else [])]
-    return Answer(verdict=overall, figure="; ".join(texts), why="; ".join(notes), record_keys=tuple(sorted(keys))), everything
+    return Answer(
+        verdict=overall, figure="; ".join(dict.fromkeys(texts)), why="; ".join(notes), record_keys=tuple(sorted(keys))
+    ), everything
 
 
 def evaluate(claim: Claim, frame: pd.DataFrame) -> Result:
-    """What the Records in the tidy table say of `claim`."""
-    return evaluate_rows(claim, rows(frame))
+    """What the Records in the tidy table say of `claim`: of Runs, or of the other kind of Records where its predicate is over these."""
+    return evaluate_rows(claim, READERS.get(type(claim.predicate), rows)(frame))
 
 
 def evaluate_rows(claim: Claim, table: Sequence[Row]) -> Result:

@@ -39,10 +39,13 @@ def figure_of(setting: Setting, contrast: Contrast) -> str:
     decimals = min(max(math.ceil(-math.log10(width)), 2), 3) if width > 0 else 2
     low, high = (number(bound, contrast, bare=True, decimals=decimals) for bound in (setting.low, setting.high))
     estimate = number(setting.estimate, contrast, decimals=decimals)
-    return f"{estimate}{at} (95% {low}-{high}), n = {setting.n} over {plural(setting.launches, 'launch', 'launches')}"
+    repeats = f"{setting.n} seeds" if "clock" in setting.fields else f"{setting.n} over {plural(setting.launches, 'launch', 'launches')}"
+    return f"{estimate}{at} (95% {low}-{high}), n = {repeats}"
 
 
 def _devices(setting: Setting) -> str:
+    if setting.fields.get("device_type") == "worker":
+        return plural(setting.devices, "worker", "workers")
     if setting.fields.get("device_type") == "cpu":
         return plural(setting.devices, "CPU process", "CPU processes")
     return plural(setting.devices, "GPU", "GPUs")
@@ -60,7 +63,8 @@ def figure(settings: Sequence[Setting], contrast: Contrast) -> str:
     low, high = min(s.estimate for s in settings), max(s.estimate for s in settings)
     counts = sorted({setting.devices for setting in settings})
     repeats = min(s.n for s in settings)
-    on = _devices(settings[0]) if len(counts) == 1 else f"{', '.join(map(str, counts))} GPUs"
+    noun = "workers" if settings[0].fields.get("device_type") == "worker" else "GPUs"
+    on = _devices(settings[0]) if len(counts) == 1 else f"{', '.join(map(str, counts))} {noun}"
     bounds = [bound for s in settings for bound in (s.low, s.high) if bound is not None]
     outer = (
         f" (95% intervals from {number(min(bounds), contrast, bare=True)} to {number(max(bounds), contrast, bare=True)})" if bounds else ""
@@ -102,10 +106,10 @@ def described(selection: Selection) -> str:
     return ", ".join(" or ".join(_value(name, value) for value in values) for name, values in selection)
 
 
-def wanted(scope: Selection, lacking: Mapping[Selection, set[str]]) -> str:
-    """The Runs that are missing, in words: what all have in common first."""
+def wanted(scope: Selection, lacking: Mapping[Selection, set[str]], counted: str = "GPU") -> str:
+    """The Runs that are missing, in words: what all have in common first. counted: what a count is of."""
     parts = []
     for select, counts in lacking.items():
         on = " and ".join(sorted(counts, key=lambda text: (len(text), text)))
-        parts.append(f"{described(select)} on {on} GPU{'' if on == '1' else 's'}")
+        parts.append(f"{described(select)} on {on} {counted}{'' if on == '1' else 's'}")
     return f"no Records of {described(scope)}" + (":" if lacking.keys() - {()} else "") + " " + "; ".join(part.strip() for part in parts)

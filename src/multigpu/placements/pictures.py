@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from html import escape
 
+from multigpu.collectives import find_algorithm
 from multigpu.placements import placements
+from multigpu.placements.formula import formula_lines
 from multigpu.placements.row import Home, Placement
 
 PARTS = {"variables": "V", "embeddings": "E", "update": "U"}
@@ -43,6 +45,8 @@ def movement(placement: Placement) -> tuple[str, str]:
     """Between what a step moves data (none, gpus, host, both) and in which words."""
     if placement.merge == "none":
         return "none", "nothing"
+    if placement.algorithm is not None:
+        return "gpus", f"gradients, by all-reduce ({find_algorithm(placement.algorithm).title.lower()})"
     if placement.merge == "all_reduce":
         return "gpus", "gradients, by all-reduce"
     if placement.merge == "copy":
@@ -100,7 +104,7 @@ def picture(placement: Placement) -> str:
 
 
 def placements_page() -> str:
-    """Every placement as a section: summary, picture, settings row, meaning. Markdown."""
+    """Every placement as a section: summary, picture, settings row, cost formula, meaning. Markdown."""
     sections = []
     for placement in placements().values():
         head = "".join(f"<th>{field}</th>" for field in FIELDS)
@@ -109,9 +113,15 @@ def placements_page() -> str:
             f"(placement-{placement.name})=\n### {placement.title} (`{placement.name}`)\n\n{placement.summary}\n\n"
             f'<figure class="placement">{picture(placement)}<figcaption>A step moves: {movement(placement)[1]}.</figcaption></figure>\n\n'
             f'<div class="wide"><table class="plain settings"><thead><tr>{head}</tr></thead><tbody><tr>{row}</tr></tbody></table></div>\n\n'
+            f"{cost(placement)}\n\n"
             f"{meaning(placement)} {runs_as(placement)} Source: {placement.source}."
         )
     return "\n\n".join(sections)
+
+
+def cost(placement: Placement) -> str:
+    """The bytes that a step moves over all replicas, as formulas in the page's Markdown."""
+    return f"Bytes a step: {'; '.join(formula_lines(placement))}."
 
 
 def meaning(placement: Placement) -> str:

@@ -6,6 +6,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
+from multigpu.collectives import find_algorithm
+
 Home = Literal["replica", "host", "gpu0", "sharded"]
 """Where something lives: a copy on every replica's device, host memory, the first device, or spread over the devices by
 greedy least load (each variable, in order of declaration, goes whole to the device that holds the fewest elements)."""
@@ -59,6 +61,7 @@ class Placement(BaseModel):
     lookup: where rows are gathered: on the replica (then whole tables travel to it) or at the table's home (rows do).
     merge, slots, update: where gradients are summed, optimiser state lives and the update runs.
     travels: what an embedding sends to a replica each step.
+    algorithm: of `collectives.algorithms`: the all-reduce after backward written out from sends and receives; None: the library's.
     overlap: whether merging starts before backward has ended.
     engines: who carries the placement out, and how; `refusals` says why a form of execution is not among theirs.
     """
@@ -77,6 +80,7 @@ class Placement(BaseModel):
     slots: Home
     update: Home
     travels: Literal["nothing", "rows", "tables"]
+    algorithm: str | None = None
     overlap: bool = False
     semantics: Semantics = Semantics()
     engines: tuple[Engine, ...] = (Engine(),)
@@ -114,4 +118,20 @@ class Placement(BaseModel):
         at_home = ("all_reduce", "copy", "halves", "gpu0", "none") if self.update == "replica" else (self.update,)
         if self.merge not in at_home:
             raise ValueError(f"{self.name}: with the update at {self.update!r}, gradients merge at one of {at_home}, not at {self.merge!r}")
+        return self
+
+    @model_validator(mode="after")
+    def _algorithm_possible(self) -> Placement:
+        if self.algorithm is None:
+            return self
+        if self.merge != "all_reduce" or self.overlap:
+            how = f"with merge {self.merge!r}" + (" and overlap" if self.overlap else "")
+            raise ValueError(f"{self.name}: algorithm {self.algorithm!r} is one of an all-reduce after backward, and cannot be used {how}")
+        if any((engine.framework, engine.processes) != ("torch", "per_device") for engine in self.engines):
+            raise ValueError(f"{self.name}: algorithm {self.algorithm!r} is carried out in 'torch' with one process a device only")
+        wire = find_algorithm(self.algorithm).wire
+        if wire and self.semantics.kind != "lossy":
+            raise ValueError(
+                f"{self.name}: algorithm {self.algorithm!r} sends {wire}, so its semantics are 'lossy', not {self.semantics.kind!r}"
+            )
         return self

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from multigpu.collectives.merge import merged_bytes
 from multigpu.placements.row import Home, Placement
 from multigpu.workloads.base import Variable
 
@@ -84,8 +85,8 @@ def predicted_bytes(
     Dense variable of S bytes at one place, P replicas: down P S from the host, (P-1) S from a device (its own copy is
     not copied); gradients the same way back. An embedding looked up at home: rows instead of S, and ids to the device that
     gathers rows or adds up their gradients. Copies whose gradients are summed on one device: (P-1) S there and (P-1) S back, by
-    halves too. An update elsewhere than at home also brings the table there and the new value
-    back.
+    halves too; by an algorithm written out, what its formula says of all links together. An update elsewhere than at home also
+    brings the table there and the new value back.
     """
     replicas = len(lookups)
     moved = dict.fromkeys(KINDS, 0)
@@ -103,6 +104,8 @@ def predicted_bytes(
         if a.home == REPLICA:
             if sparse is not None and placement.merge != "none":
                 moved["device_to_device"] += (replicas - 1) * sum(sparse)
+            elif placement.algorithm is not None:
+                moved["device_to_device"] += merged_bytes(placement.algorithm, a.variable.elements, item_bytes, replicas)
             elif placement.merge == "all_reduce" and replicas > 1:
                 moved["all_reduce"] += replicas * size
             elif placement.merge == "copy":

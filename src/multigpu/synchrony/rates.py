@@ -48,7 +48,7 @@ class StalenessRate(_Rule):
 class BoundedRate(_Rule):
     """min(c / ||w_j - w_tau||^2, maximum): w_j are the server's parameters before the update, w_tau those of the gradient.
 
-    Sources: 002; Dutta et al. 2018, section 5.
+    Sources: 002; Dutta et al. 2018.
     """
 
     kind: Literal["bounded"] = "bounded"

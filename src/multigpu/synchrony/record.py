@@ -14,17 +14,19 @@ from typing import Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from multigpu import paths
 from multigpu.measure.machine import Machine, source_state, this_machine, versions
-from multigpu.paths import REPOSITORY
 from multigpu.synchrony.experiment import Experiment
 from multigpu.synchrony.server import Accounts, Outcome, Point
 
 SCHEMA_VERSION = 1
 SYNCHRONY_VERSION = 1
 """Raised when what a figure means changes, so that old and new never share a table."""
-RECORDS = REPOSITORY / "data" / "synchrony"
+RECORDS = paths.SYNCHRONY
 VIRTUAL = "virtual"
 """Folder of the virtual clock's Records: its seconds do not depend on the machine."""
+AVERAGING = "averaging"
+"""Folder of AveragingRecords (`averaging_record`), which are not of this kind."""
 PARAMETER_BYTES = 8
 MOST_BINS = 200
 
@@ -215,28 +217,36 @@ class SynchronyStore:
             FileExistsError: this attempt is written already (Records are never edited).
         """
         path = self.path(record.place, record.key, record.attempt)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        data = gzip.compress(record.model_dump_json().encode(), mtime=0)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".writing-")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            os.chmod(temporary, 0o644)
-            os.link(temporary, path)  # unlike rename, fails if the Record exists
-        finally:
-            os.unlink(temporary)
+        write_once(path, record.model_dump_json())
         return path
 
     def __iter__(self) -> Iterator[SynchronyRecord]:
         """Every Record, the latest attempt of each key only, in order of path."""
         latest: dict[tuple[str, str], Path] = {}
         for path in sorted(self.root.glob("*/*.json.gz"), key=lambda path: (path.parent.name, path.name.split(".")[0], _attempt(path))):
-            if not path.name.startswith("."):
+            if not path.name.startswith(".") and path.parent.name != AVERAGING:
                 latest[path.parent.name, path.name.split(".")[0]] = path
         for path in latest.values():
             yield read_record(path)
+
+
+def write_once(path: Path, text: str) -> None:
+    """Write `text`, compressed, atomically: readers see the whole file or none.
+
+    Raises:
+        FileExistsError: the file exists (Records are never edited).
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".writing-")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(gzip.compress(text.encode(), mtime=0))
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o644)
+        os.link(temporary, path)  # unlike rename, fails if the Record exists
+    finally:
+        os.unlink(temporary)
 
 
 def _attempt(path: Path) -> int:

@@ -1,7 +1,7 @@
 """What theory says of runtime and staleness. P workers, K gradients an update, X the time of one batch.
 
 Runtime theory covers equal workers, no time at the server and none on the way; where no closed form is known, the answer is
-None. Source: Dutta et al. (see `protocol`), section 3; the derivations are repeated where they are short.
+None. Source: Dutta et al. (see `protocol`); the derivations are repeated where they are short.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def async_staleness_probability(workers: int, staleness: int) -> float:
 def softsync_gradients(workers: int, n: int) -> int:
     """K of n-softsync: the server updates after floor(P/n) gradients, whoever computed them; n is then about the mean staleness.
 
-    As k_batch_async: its exact mean is (P-1)/K. Source: Zhang et al. 2016, section 3; 002 shows P = 30.
+    As k_batch_async: its exact mean is (P-1)/K. Source: Zhang et al. 2016; 002 shows P = 30.
 
     Raises:
         ValueError: n is not between 1 and P.

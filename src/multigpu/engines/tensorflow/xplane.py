@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from multigpu.measure.trace import Activity, Host, Kind, Missing, Phase, replica_trace
+from multigpu.measure.trace import COPIES, Activity, Host, Kind, Missing, Phase, replica_trace
 from multigpu.placements.traffic import HOST
 
 STEP = "multigpu_step"
@@ -29,6 +29,11 @@ NO_WORK = {
 """Operations that compute nothing, move nothing, or only contain others."""
 STRAY = 0.02
 """Of a phase's work on one device, the share at either end that may be out of order."""
+NUMBERS = "strided_slice"
+"""What cuts an update's rate and epsilon out of the step's numbers: done as soon as these are there, long before any gradient."""
+PASSES = ("forward", "backward", "forward_backward")
+SMALLEST_GRADIENT = 1024
+"""Bytes; smaller copies out of a tower's passes are conditions of loops and single numbers, and are in no phase."""
 KEPT = "kept"
 """The name scope of what a step does beside its phases: statistics, losses, ids."""
 
@@ -72,6 +77,8 @@ class Names:
             return "backward" if len(pieces) > 2 and pieces[2] == "backward" else "forward"
         if pieces[0] in ("read", "lookup"):
             return "pull" if self.pulls else "forward"
+        if pieces[0] == "update" and pieces[-1].startswith(NUMBERS):
+            return None
         return {"merge": "merge", "update": "update"}.get(pieces[0])  # type: ignore[return-value]
 
     def place(self, node: str) -> int | None:
@@ -182,6 +189,9 @@ def _device_activity(event: Event, rank: int, step: int | None, names: Names, la
     kind: Kind = COPY_KINDS.get(event.name, "collective" if "nccl" in event.name.lower() else "compute")
     if event.name == "MemcpyD2D" and target and int(target[1]) != rank:
         kind = "device_to_device"
+    if kind in COPIES and phase in PASSES:
+        # a copy has the name of what it copies: a gradient that leaves its tower is on its way to the merge
+        phase = "merge" if size and int(size[1]) >= SMALLEST_GRADIENT else None
     kernel = not event.name.startswith(("Memcpy", "Memset"))
     return Activity(event.name, kind, event.start_ns, event.end_ns, step, phase, launch, int(size[1]) if size else 0, kernel)
 

@@ -31,8 +31,8 @@ class Device:
             allowed = run.precision in ("tf32", "bf16")
             torch.backends.cuda.matmul.allow_tf32 = allowed
             torch.backends.cudnn.allow_tf32 = allowed
-            # let cuDNN time its algorithms in the warm-up steps, as every published CNN benchmark does
-            torch.backends.cudnn.benchmark = run.description.unit == "images"
+            # let cuDNN time its algorithms in the warm-up steps, as every published CNN benchmark does (sentences change their shapes)
+            torch.backends.cudnn.benchmark = run.description.unit != "words"
             torch.cuda.reset_peak_memory_stats(self.torch)
 
     def autocast(self) -> contextlib.AbstractContextManager[Any]:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.nn.parallel import DistributedDataParallel
 
+from multigpu.collectives.merge import merge
 from multigpu.engines.torch.buckets import BUCKET_MIB, BucketReducer
 from multigpu.engines.torch.feed import Shard
 from multigpu.engines.torch.tracing import phase
@@ -22,7 +23,8 @@ class ReplicatedTrainer(Trainer):
 
     merge = "all_reduce" with overlap: the library's DistributedDataParallel (buckets of 25 MB reduced during backward), or
     the same schedule written out where the step is to be captured; without overlap: one all-reduce of all gradients after
-    backward; "copy": every replica receives every other's gradients and adds them up itself; "none": nothing travels.
+    backward, the library's or an algorithm written out; "copy": every replica receives every other's gradients and adds them
+    up itself; "none": nothing travels.
     """
 
     def __init__(self, context: Context) -> None:
@@ -35,7 +37,7 @@ class ReplicatedTrainer(Trainer):
             memory[variable.name] = torch.empty_strided(like.shape, like.stride(), device=device, dtype=dtype).copy_(value)
         self.parameters = materialise(self.module, memory, device, dtype)
         placement = context.placement
-        self.merge = placement.merge
+        self.merge, self.algorithm = placement.merge, placement.algorithm
         self.wrapped: DistributedDataParallel | None = None
         self.reducer: BucketReducer | None = None
         self.gradients: Tensor | None = None
@@ -121,7 +123,9 @@ class ReplicatedTrainer(Trainer):
     def _merge_after_backward(self) -> None:
         if self.gradients is None:
             return
-        if self.merge == "all_reduce":
+        if self.algorithm is not None and self.replicas > 1:
+            merge(self.gradients, self.algorithm, self.wire)
+        elif self.merge == "all_reduce":
             self.wire.all_reduce(self.gradients)
         else:
             peers = [rank for rank in range(self.replicas) if rank != self.rank]

@@ -1,0 +1,159 @@
+"""Of what one replica's step consists, from traces: what its device did, and what it waited for when it did nothing.
+
+A traced step of D seconds is taken apart on the replica that waited least for the others (least exposed communication: what
+the other ones waited for is in this one's own time). Its device was busy for B of them, so idle for D - B:
+
+    D = compute + communication + host_copies + host_work + skew + launching
+
+compute: it computed. communication, host_copies: it did nothing but collectives and copies between devices, or copies to or
+from the host. host_work: idle while the host gathers rows, merges or updates and no replica computes. skew: idle for the
+step's launch skew. launching: idle otherwise, while the host launches kernels one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import median
+from typing import Any
+
+import pandas as pd
+
+from multigpu.analysis.frame import IDENTITY, RUN_FIELDS
+from multigpu.analysis.phases import PASSES, intersection, launch_skew, step_time, steps_of, uncovered
+from multigpu.analysis.traces import traced
+from multigpu.analysis.wording import missing
+from multigpu.measure.trace import CopyTotals, StepTrace
+from multigpu.placements import find_placement
+from multigpu.placements.row import Placement
+from multigpu.record import Record
+
+PARTS = {
+    "compute": ("the device computes", "#009e73", ""),
+    "communication": ("exposed communication", "#0072b2", ""),
+    "host_copies": ("copies to and from host", "#b07a00", "///"),
+    "host_work": ("host merges and updates", "#cc79a7", "\\\\\\"),
+    "skew": ("launch skew", "#d55e00", ""),
+    "launching": ("host launches", "#8c8c8c", "..."),
+}
+"""Of each part: label, colour, hatch."""
+
+DEVICE_PARTS = ("compute", "communication", "host_copies")
+"""Work of the device, which a profiler does not slow."""
+
+CAUSES = tuple(name for name in PARTS if name != "compute")
+
+SAME_POINT = ("machine", *(name for name in RUN_FIELDS if name not in ("seed", "warmup_steps", "timed_steps")))
+"""What a traced Run and a timed one must have in common to speak of one point."""
+
+
+def host_phases(placement: Placement) -> tuple[str, ...]:
+    """The phases in which the host itself works under this placement, instead of launching what a device does."""
+    pulls = ("pull",) if "host" in (placement.variables, placement.embeddings) else ()
+    return pulls + (("merge", "update") if placement.update == "host" else ())
+
+
+def step_parts(replicas: Sequence[StepTrace], phases: Sequence[str] = (), host_share: float = 0.0) -> dict[str, float]:
+    """The parts of one traced step, s; they add up to the step's time (or the device's busy time, if that is longer).
+
+    Args:
+        replicas: what each did in the step.
+        phases: those in which the host works itself (`host_phases`). Only while no replica is in forward or backward: one
+            process that dispatches for all devices launches the passes of one in between the pulls of others.
+        host_share: of the time of exposed copies, the share that goes to or comes from the host.
+    """
+    mine = min(replicas, key=lambda step: step.exposed_s)
+    copies = mine.exposed_copies_s * host_share
+    idle = max(0.0, step_time(replicas) - mine.busy_s)
+    skew = min(idle, max(0.0, launch_skew(replicas) or 0.0))
+    passes = [step.phases[phase] for step in replicas for phase in PASSES if phase in step.phases]
+    working = [span for phase, span in mine.phases.items() if phase in phases]
+    elsewhere = [*passes, *intersection(working, mine.communication)]
+    work = min(idle - skew, uncovered(working, elsewhere))
+    parts = {
+        "compute": mine.busy_s - mine.exposed_s,
+        "communication": mine.exposed_s - copies,
+        "host_copies": copies,
+        "host_work": work,
+        "skew": skew,
+        "launching": idle - skew - work,
+    }
+    return {name: max(0.0, value) for name, value in parts.items()}
+
+
+def timed_parts(parts: Mapping[str, float], timed_s: float) -> dict[str, float]:
+    """The parts of a step that took `timed_s` without the profiler, s; they add up to it.
+
+    The profiler slows the host and not the device: the device's parts stay as they are, and the others share what is left of the
+    step as they did in the traced one. Where the device's parts alone are longer than the step, they shrink to it.
+    """
+    device = sum(parts[name] for name in DEVICE_PARTS)
+    idle = sum(value for name, value in parts.items() if name not in DEVICE_PARTS)
+    left = timed_s - device
+    if left <= 0:
+        return {name: parts[name] * timed_s / device if name in DEVICE_PARTS else 0.0 for name in PARTS}
+    if idle == 0:
+        return {**parts, "launching": left}
+    return {name: parts[name] * (1.0 if name in DEVICE_PARTS else left / idle) for name in PARTS}
+
+
+def host_share_of(copies: Iterable[CopyTotals]) -> float:
+    """Of the time of these copies, the share of those to or from the host; 0 without any."""
+    times = {copy.kind: copy.total_s for copy in copies}
+    whole = sum(times.values())
+    return (whole - times.get("device_to_device", 0.0)) / whole if whole else 0.0
+
+
+def largest_cause(parts: Mapping[str, float]) -> str:
+    """Which part that is no computing is the largest; "" where there is none."""
+    name = max(CAUSES, key=lambda cause: parts[cause])
+    return name if parts[name] > 0 else ""
+
+
+COLUMNS: dict[str, str] = {
+    "key": "string",
+    **{name: IDENTITY[name] for name in SAME_POINT},
+    **dict.fromkeys(("timed_step_s", "traced_step_s", *(f"{name}_s" for name in PARTS), "skew_ms", "kernels", "launches"), "float64"),
+    "largest": "string",
+}
+
+
+def causes_frame(records: Iterable[Record]) -> pd.DataFrame:
+    """A row a traced Run: its point (`SAME_POINT`), timed_step_s, traced_step_s, each of `PARTS` as `<part>_s` of the timed step,
+    skew_ms (as traced), kernels and launches a replica and step, and the largest cause. Medians over traced steps.
+    """
+    rows: list[dict[str, Any]] = []
+    for record, trace in traced(records):
+        run = record.run
+        assert record.measurement
+        timed_s = record.measurement.wall_s / run.timed_steps
+        placement = find_placement(run.placement)
+        share = host_share_of(copy for replica in trace.replicas for copy in replica.copies)
+        steps = steps_of(trace)
+        each = [timed_parts(step_parts(replicas, host_phases(placement), share), timed_s) for replicas in steps]
+        whole = {name: median(parts[name] for parts in each) for name in PARTS}
+        scale = timed_s / sum(whole.values())  # medians of parts need not add up
+        whole = {name: value * scale for name, value in whole.items()}
+        rows.append(
+            {name: getattr(run, name) for name in SAME_POINT if name != "machine"}
+            | {"key": record.key, "machine": record.machine.name, "timed_step_s": timed_s}
+            | {"traced_step_s": median(step_time(replicas) for replicas in steps), "largest": largest_cause(whole)}
+            | {"skew_ms": 1e3 * median(max(0.0, launch_skew(replicas) or 0.0) for replicas in steps)}
+            | {f"{name}_s": value for name, value in whole.items()}
+            | {name: median(getattr(mine, name) for replicas in steps for mine in replicas) for name in ("kernels", "launches")}
+        )
+    return pd.DataFrame({name: pd.Series([row[name] for row in rows], dtype=dtype) for name, dtype in COLUMNS.items()})
+
+
+def first_like(table: pd.DataFrame, wanted: Mapping[str, Any]) -> pd.Series | None:
+    """The first row whose fields equal those `wanted`, an empty one an empty one; None without any."""
+    names, values = list(wanted), [None if missing(value) else value for value in wanted.values()]
+    part = table[names].astype(object)
+    for index, row in enumerate(part.where(part.notna(), None).to_numpy().tolist()):
+        if row == values:
+            return table.iloc[index]
+    return None
+
+
+def match(causes: pd.DataFrame, row: Any) -> pd.Series | None:
+    """The traced Run of the same point as `row` (by `SAME_POINT`), or None."""
+    return first_like(causes, {name: row[name] for name in SAME_POINT})

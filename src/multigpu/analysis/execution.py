@@ -1,0 +1,123 @@
+"""What the host costs: one job under one placement, launched kernel by kernel, compiled, as one captured graph, and both."""
+
+from __future__ import annotations
+
+import math
+from html import escape
+from statistics import median
+from typing import Any
+
+import pandas as pd
+
+from multigpu.analysis.causes import match
+from multigpu.analysis.metrics import summary
+from multigpu.analysis.picture import Shown
+from multigpu.analysis.tables import table_html
+from multigpu.analysis.ways import find_point, rate_cells, ratio_of
+from multigpu.analysis.wording import describe, devices_text, missing, percent_text, plural, ratio_text
+
+FORMS = ("eager", "compiled", "captured", "compiled_captured")
+DEFAULT_BUCKET_MIB = 25
+
+
+def execution_points(frame: pd.DataFrame, causes: pd.DataFrame) -> pd.DataFrame:
+    """A row a point of `frame`, with times_eager (and bounds): its rate over that of the same point launched kernel by kernel;
+    kernels and launches a replica and step, of the traced Run of the same point (NaN where there is none).
+    """
+    points = summary(frame)
+    rows = []
+    for _, row in points.iterrows():
+        base = find_point(points, row, execution="eager", bucket_mib=None)
+        times, (low, high) = ratio_of(frame, row, base)
+        trace = match(causes, row)
+        counted = {name: math.nan if trace is None else trace[name] for name in ("kernels", "launches")}
+        rows.append({**row, "times_eager": times, "times_eager_low": low, "times_eager_high": high, **counted})
+    table = pd.DataFrame(rows)
+    if table.empty:
+        return table
+    order = {form: index for index, form in enumerate(FORMS)}
+    keyed = table.assign(_form=table["execution"].map(order), _loss=table["cross_entropy"].fillna(""))
+    keys = ["model", "batch_size", "devices", "_loss", "_form"]
+    return keyed.sort_values(keys).drop(columns=["_form", "_loss"]).reset_index(drop=True)
+
+
+def execution_table(frame: pd.DataFrame, causes: pd.DataFrame) -> Shown:
+    """`execution_points` in words, a table a job; sizes of buckets other than the library's are left to `bucket_table`."""
+    table = execution_points(frame[frame["bucket_mib"].isna()], causes)
+    if table.empty:
+        return table_html(table, note="No Record to show.")
+    parts = []
+    for _, group in table.groupby(["model", "batch_size"], sort=False):
+        first, most = group.iloc[0], float(group["rate"].max())
+        rows = [_row(row, most) for _, row in group.iterrows()]
+        lacking = [form for form in FORMS if form not in set(group["execution"])]
+        note = (
+            "Against eager: the same loss on as many GPUs. Kernels and launches: a replica and step, from traces (a dash: not traced); a "
+            "captured step counts the kernels in its graph. Between launches: (fastest - slowest) / mean (a dash: one launch)."
+            + (f" Not measured: {', '.join(form.replace('_', ' and ') for form in lacking)}." if lacking else "")
+        )
+        figures = [str(column) for column in rows[0] if column != "execution"]
+        parts.append(table_html(pd.DataFrame(rows), describe(first, ["model", "batch_size", "precision"]), right=figures).html)
+        parts.append(f'<p class="muted">{escape(note)}</p>\n')
+    return Shown("".join(parts))
+
+
+def _row(row: Any, most: float) -> dict[str, str]:
+    return {
+        "execution": describe(row, ["execution", "cross_entropy"]),
+        "GPUs": str(row["devices"]),
+        **rate_cells(row, most),
+        "step (ms)": "–" if not row["n"] else f"{1e3 * row['step_time_s']:.2f}",
+        "against eager": "–" if missing(row["times_eager"]) else f"{row['times_eager']:.2f}",
+        "kernels / launches": "–" if missing(row["kernels"]) else f"{row['kernels']:,.0f} / {row['launches']:,.0f}",
+        "between launches": "–" if missing(row["launch_gap"]) else f"{100 * row['launch_gap']:.1f}%",
+    }
+
+
+def bucket_table(frame: pd.DataFrame) -> Shown:
+    """The points of `frame` that differ by the size of their buckets alone: rate and step time, and the rate over the library's size."""
+    points = summary(frame)
+    sized = points[points["bucket_mib"].notna()]
+    parts = []
+    for _, group in sized.groupby(["model", "batch_size", "devices", "execution"], sort=False):
+        base = find_point(points, group.iloc[0], bucket_mib=None)
+        chosen = [row for _, row in group.iterrows()] + ([] if base is None else [base])
+        most = max(float(row["rate"]) for row in chosen)
+        rows = []
+        for row in sorted(chosen, key=lambda row: DEFAULT_BUCKET_MIB if missing(row["bucket_mib"]) else int(row["bucket_mib"])):
+            size = f"{DEFAULT_BUCKET_MIB} (the library's)" if missing(row["bucket_mib"]) else str(row["bucket_mib"])
+            step = "–" if not row["n"] else f"{1e3 * row['step_time_s']:.2f}"
+            ratio = ratio_of(frame, row, base)[0]
+            against = {"against the library's": "–" if missing(ratio) else f"{ratio:.3f}"}
+            rows.append({"buckets (MiB)": size, **rate_cells(row, most), "step (ms)": step, **against})
+        first = group.iloc[0]
+        job = describe(first, ["model", "batch_size", "execution", "cross_entropy"])
+        name = f"{job}, {devices_text(first['devices'], first['device_type'])}"
+        parts.append(table_html(pd.DataFrame(rows), name, right=[str(column) for column in rows[0]]).html)
+    return Shown("".join(parts)) if parts else table_html(pd.DataFrame(), note="No other size of buckets was measured.")
+
+
+def execution_finding(frame: pd.DataFrame, causes: pd.DataFrame) -> str:
+    """What capturing gives on the most devices, against the same loss launched kernel by kernel."""
+    table = execution_points(frame[frame["bucket_mib"].isna()], causes)
+    parts = []
+    for _, group in table.groupby(["model", "batch_size"], sort=False) if len(table) else []:
+        group = group[group["devices"] == group["devices"].max()]
+        captured = group[(group["execution"] == "captured") & group["times_eager"].notna()]
+        for _, row in captured.iterrows():
+            once = "" if row["n"] > 1 and not missing(row["times_eager_low"]) else ", one side measured once (screening)"
+            how = describe(row, ["model", "batch_size", "cross_entropy"])
+            gain = ratio_text(row["times_eager"], row["times_eager_low"], row["times_eager_high"])
+            parts.append(f"{how} on {devices_text(row['devices'], row['device_type'])}: captured trains {gain} what eager does{once}.")
+    return " ".join(parts)
+
+
+def steadiness(frame: pd.DataFrame) -> str:
+    """The median difference between launches of all points measured in several, by form of execution."""
+    points = summary(frame)
+    points = points[points["launch_gap"].notna()]
+    parts = [
+        f"{str(form).replace('_', ' and ')} {percent_text(median(group['launch_gap']))} ({plural(len(group), 'point')})"
+        for form, group in points.groupby("execution")
+    ]
+    return f"Between its fastest and slowest launch a point differs by, in the median: {', '.join(parts)}." if parts else ""

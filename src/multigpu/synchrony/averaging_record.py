@@ -1,0 +1,127 @@
+"""AveragingRecord: what averaging models that were trained apart gave; written once, atomically, and never edited."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from multigpu.measure.machine import Machine, source_state, this_machine, versions
+from multigpu.synchrony.averaging import Score, train_apart
+from multigpu.synchrony.problems import ProblemDescription
+from multigpu.synchrony.record import AVERAGING, RECORDS, SYNCHRONY_VERSION, write_once
+
+
+class AveragingExperiment(BaseModel):
+    """Models trained apart, one a worker and shard, for `steps` steps at `rate`; see `averaging.train_apart`.
+
+    same_start: all models start from the same parameters, or each from its own.
+    average_every: steps between two averages that replace all models; None: averaged at the end alone.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    problem: ProblemDescription
+    workers: Annotated[int, Field(ge=1)]
+    steps: Annotated[int, Field(ge=1)]
+    rate: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    same_start: bool
+    average_every: Annotated[int, Field(ge=1)] | None = None
+    seed: Annotated[int, Field(ge=0)] = 0
+
+    @model_validator(mode="after")
+    def _disjoint(self) -> AveragingExperiment:
+        if self.problem.shards != self.workers:
+            raise ValueError(f"{self.workers} workers need as many shards to be disjoint, not {self.problem.shards}")
+        return self
+
+    @property
+    def key(self) -> str:
+        """The name of its result, which does not depend on the machine: what has a Record under it is not run again."""
+        text = json.dumps(self.model_dump(mode="json"), sort_keys=True)
+        return hashlib.sha256(f"{AVERAGING}|{text}|{SYNCHRONY_VERSION}".encode()).hexdigest()[:20]
+
+
+class AveragingRecord(BaseModel):
+    """One experiment's scores (see `averaging.Averaging`)."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
+
+    key: str
+    experiment: AveragingExperiment
+    machine: Machine
+    versions: dict[str, str]
+    synchrony_version: int = SYNCHRONY_VERSION
+    measured_at: str
+    commit: str
+    clean_tree: bool
+    initial: list[Score]
+    apart: list[Score]
+    averaged: Score
+    joint: Score
+
+
+def measure_averaging(experiment: AveragingExperiment) -> AveragingRecord:
+    """Train, average and score; the same experiment gives the same bits."""
+    e = experiment
+    found = train_apart(e.problem, e.workers, e.steps, e.rate, same_start=e.same_start, average_every=e.average_every, seed=e.seed)
+    commit, clean = source_state()
+    scores: dict[str, Any] = asdict(found)
+    return AveragingRecord(
+        key=e.key,
+        experiment=e,
+        machine=this_machine(),
+        versions=versions(),
+        measured_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        commit=commit,
+        clean_tree=clean,
+        **scores,
+    )
+
+
+class AveragingStore:
+    """Records as `<root>/averaging/<key>.0.json.gz`, one file each, beside a SynchronyStore's.
+
+    Raises:
+        ValueError: a file in it is no AveragingRecord; the sentence names the path.
+    """
+
+    def __init__(self, root: Path = RECORDS) -> None:
+        self.root = root
+
+    def path(self, key: str) -> Path:
+        return self.root / AVERAGING / f"{key}.0.json.gz"
+
+    def find(self, experiment: AveragingExperiment) -> AveragingRecord | None:
+        path = self.path(experiment.key)
+        return _read(path) if path.exists() else None
+
+    def write(self, record: AveragingRecord) -> Path:
+        """Write `record` atomically.
+
+        Raises:
+            FileExistsError: it is written already (Records are never edited).
+        """
+        path = self.path(record.key)
+        write_once(path, record.model_dump_json())
+        return path
+
+    def __iter__(self) -> Iterator[AveragingRecord]:
+        """Every Record, in order of key."""
+        for path in sorted((self.root / AVERAGING).glob("*.json.gz")):
+            if not path.name.startswith("."):
+                yield _read(path)
+
+
+def _read(path: Path) -> AveragingRecord:
+    try:
+        return AveragingRecord.model_validate_json(gzip.decompress(path.read_bytes()))
+    except (OSError, EOFError, ValidationError) as error:
+        raise ValueError(f"{path} is not an AveragingRecord of this version: {str(error).splitlines()[0]}") from None

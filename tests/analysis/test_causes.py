@@ -1,0 +1,128 @@
+"""Steps taken apart, on traces worked out by hand."""
+
+import pytest
+
+from multigpu.analysis.causes import PARTS, causes_frame, host_phases, host_share_of, largest_cause, match, step_parts, timed_parts
+from multigpu.analysis.figure_causes import figure_causes
+from multigpu.analysis.frame import frame_of
+from multigpu.analysis.metrics import summary
+from multigpu.analysis.phase_tables import phase_ranges, phase_table, range_text
+from multigpu.analysis.traces import phases_frame
+from multigpu.measure.trace import CopyTotals, ReplicaTrace, StepTrace, TraceSummary
+from multigpu.placements import find_placement
+from tests.analysis.traced import traced_record
+from tests.factory import make_record
+
+
+def step(start=0.0, end=0.1, busy=0.06, exposed=0.02, copies=0.01, communication=(), **phases) -> StepTrace:
+    return StepTrace(
+        start_s=start,
+        end_s=end,
+        host_s=0.1,
+        phases=phases,
+        kernels=10,
+        launches=12,
+        busy_s=busy,
+        communication_s=exposed,
+        exposed_s=exposed,
+        exposed_copies_s=copies,
+        communication=list(communication),
+    )
+
+
+def test_parts_of_a_step_add_up_to_it():
+    # forward 0 to 40 ms and backward 40 to 60 on one replica: no skew; the host merges from 60 to 90, copies run from 60 to 70
+    one = step(forward=(0, 0.04), backward=(0.04, 0.06), merge=(0.06, 0.09), communication=[(0.06, 0.07)])
+    parts = step_parts([one], ("merge", "update"), host_share=1.0)
+    assert parts == pytest.approx(
+        {"compute": 0.04, "communication": 0.01, "host_copies": 0.01, "host_work": 0.02, "skew": 0, "launching": 0.02}
+    )
+    assert sum(parts.values()) == pytest.approx(0.1)
+    assert step_parts([one], ())["launching"] == pytest.approx(0.04), "a merge that the device does is no work of the host's"
+
+
+def test_the_replica_that_waited_least_speaks():
+    waiting = step(busy=0.09, exposed=0.05, copies=0.0, forward=(0, 0.02), backward=(0.02, 0.04))
+    late = step(busy=0.05, exposed=0.01, copies=0.0, forward=(0, 0.05), backward=(0.05, 0.09))
+    parts = step_parts([waiting, late])
+    assert parts["compute"] == pytest.approx(0.04) and parts["communication"] == pytest.approx(0.01)
+    assert parts["launching"] == pytest.approx(0.05)
+
+
+def test_a_planted_delay_is_launch_skew():
+    first = step(end=0.1, busy=0.04, exposed=0, copies=0, forward=(0, 0.02), backward=(0.02, 0.04))
+    later = step(end=0.1, busy=0.04, exposed=0, copies=0, forward=(0.05, 0.07), backward=(0.07, 0.09))
+    parts = step_parts([first, later])
+    assert parts["skew"] == pytest.approx(0.05), "begun 50 ms apart with equal work"
+    assert parts["launching"] == pytest.approx(0.01)
+
+
+def test_one_replicas_pull_during_anothers_passes_is_no_work_of_the_hosts():
+    first = step(busy=0.04, exposed=0, copies=0, pull=(0, 0.01), forward=(0.01, 0.03), backward=(0.03, 0.05))
+    second = step(busy=0.04, exposed=0, copies=0, pull=(0, 0.05), forward=(0.05, 0.07), backward=(0.07, 0.09))
+    assert step_parts([second, first], ("pull",))["host_work"] == pytest.approx(0.01)
+
+
+def test_the_profilers_slowness_falls_on_the_host_alone():
+    parts = dict.fromkeys(PARTS, 0.0) | {"compute": 0.04, "communication": 0.01, "skew": 0.02, "launching": 0.06}
+    timed = timed_parts(parts, 0.09)
+    assert timed["compute"] == 0.04 and timed["communication"] == 0.01
+    assert timed["skew"] == pytest.approx(0.01) and timed["launching"] == pytest.approx(0.03)
+    shorter = timed_parts(parts, 0.025)
+    assert shorter["compute"] == pytest.approx(0.02) and shorter["launching"] == 0 and sum(shorter.values()) == pytest.approx(0.025)
+    busy = dict.fromkeys(PARTS, 0.0) | {"compute": 0.04}
+    assert timed_parts(busy, 0.05)["launching"] == pytest.approx(0.01), "a traced step without idle time leaves the rest to launching"
+
+
+def test_copies_and_phases_of_the_host():
+    def copies(kind, total_s):
+        return CopyTotals(kind=kind, calls=1, bytes=1, total_s=total_s, min_s=total_s, max_s=total_s)
+
+    assert host_share_of([copies("host_to_device", 3.0), copies("device_to_device", 1.0)]) == 0.75
+    assert host_share_of([]) == 0
+    assert host_phases(find_placement("exp2")) == ("pull", "merge", "update")
+    assert host_phases(find_placement("exp3")) == ("pull",) and host_phases(find_placement("exp4")) == ()
+
+
+def test_the_largest_cause_is_never_computing():
+    assert largest_cause(dict.fromkeys(PARTS, 0.0) | {"compute": 1.0, "skew": 0.2}) == "skew"
+    assert largest_cause(dict.fromkeys(PARTS, 0.0) | {"compute": 1.0}) == ""
+
+
+def planted_trace(steps: list[list[StepTrace]]) -> TraceSummary:
+    replicas = [ReplicaTrace(rank=rank, steps=mine, copies=[]) for rank, mine in enumerate(steps)]
+    return TraceSummary(source="kineto", replicas=replicas, kernels=[])
+
+
+def test_a_row_a_traced_run_in_its_own_timed_step():
+    passes = {"forward": (0.0, 0.02), "backward": (0.02, 0.04)}
+    trace = planted_trace([[step(busy=0.04, exposed=0.01, copies=0, **passes)] * 3] * 2)
+    record = make_record("exp4", 2, traced_steps=3, processes="one", units_per_s=2 * 128 * 200 / 0.08, measurement={"trace": trace})
+    causes = causes_frame([record, make_record("ddp", 2)])
+    row = causes.iloc[0]
+    assert len(causes) == 1 and row["timed_step_s"] == pytest.approx(record.measurement.wall_s / record.run.timed_steps)
+    assert sum(row[f"{name}_s"] for name in PARTS) == pytest.approx(row["timed_step_s"])
+    assert (row["kernels"], row["launches"], row["largest"]) == (10, 12, "launching")
+
+
+def test_a_trace_explains_its_own_point_alone():
+    causes = causes_frame([traced_record(2, placement="exp4", processes="one")])
+    points = summary(frame_of([make_record("exp4", 2, processes="one"), make_record("exp4", 2), make_record("exp4", 4, processes="one")]))
+    found = {(row["processes"], row["devices"]): match(causes, row) is not None for _, row in points.iterrows()}
+    assert found == {("one", 2): True, ("per_device", 2): False, ("one", 4): False}
+
+
+def test_phases_from_the_least_to_the_most_over_replicas():
+    phases = phases_frame([traced_record(2)])
+    row = phase_ranges(phases).iloc[0]
+    assert (row["forward_low"], row["forward_high"]) == pytest.approx((3, 3))
+    assert (row["merge_low"], row["merge_high"]) == pytest.approx((1, 3)), "the first replica waits 2 ms for the other"
+    assert row["launch_skew_ms"] == pytest.approx(2)
+    assert "1.0–3.0" in phase_table(phases).html and range_text(2.04, 2.0) == "2.0" and range_text(float("nan"), 1) == "–"
+    assert "No Record holds a trace." in phase_table(phases.iloc[:0]).html
+
+
+def test_the_figure_holds_a_bar_a_traced_run():
+    picture = figure_causes(causes_frame([traced_record(2), traced_record(2, placement="exp4", processes="one")]))
+    assert len(picture.data) == 2 and "Exp4, one process" in picture.alt and "n = 1 (screening)" in picture.caption
+    assert "no Record holds a trace" in figure_causes(causes_frame([])).alt

@@ -1,0 +1,183 @@
+"""The page on synchrony: its frame, figures and tables on planted Records, and what they say where there are none."""
+
+from __future__ import annotations
+
+import math
+
+import pandas as pd
+import pytest
+
+from multigpu.analysis import synchrony_page as page
+from multigpu.analysis.figure_synchrony import figure_k, figure_ratio, figure_real, figure_runtime, real_frame
+from multigpu.analysis.figure_synchrony_error import figure_error, figure_rates, figure_staleness
+from multigpu.analysis.picture import Picture, svg_text
+from multigpu.analysis.synchrony import curves_frame, interval, ratio_frame, staleness_frame, synchrony_frame
+from multigpu.synchrony.problems import LinearRegression
+from multigpu.synchrony.record import SynchronyRecord
+from tests.synchrony.planted import averaged, record, records
+
+RATE = {"kind": "constant", "rate": 0.1}
+LINEAR, DIGITS = {"kind": "linear_regression"}, {"kind": "digits"}
+SIX = (("sync", None), ("async", None), *((name, 4) for name in ("k_sync", "k_batch_sync", "k_async", "k_batch_async")))
+LEAST = LinearRegression().build().best_loss
+
+
+def runtimes() -> list[SynchronyRecord]:
+    """Every protocol at P = 8 and 16 with K = P/2, sync 3 and async 0.125 an update; every K at 16."""
+    made = []
+    for p in (8, 16):
+        for name, k in SIX:
+            time_s = {"sync": 3.0, "async": 1 / p}.get(name, 0.5)
+            made += (
+                records(name, p, update_time_s=time_s)
+                if k is None
+                else [record(name, p, half, update_time_s=time_s) for half in {p // 2, *((1, 16) if p == 16 else ())}]
+            )
+    return made
+
+
+def trained() -> list[SynchronyRecord]:
+    """Curves on two problems: async ends at 10 times sync's loss above the least."""
+    made = []
+    for name, k in SIX:
+        tail = 0.1 if name == "async" else 0.01
+        for seed in range(2):
+            common = {"rate": RATE, "time_s": 40.0, "seed": seed}
+            made.append(record(name, 8, k, problem=LINEAR, losses=(LEAST + 3, *(LEAST + tail,) * 8), **common))
+            made.append(record(name, 8, k, problem=DIGITS, losses=(2.0,) * 9, errors=(0.9, *(0.1,) * 8), **common))
+    return made
+
+
+def test_the_frame_has_units_theory_and_errors_above_the_least() -> None:
+    row = synchrony_frame([record("k_async", 10, 5, update_time_s=0.7, staleness=1.0)]).iloc[0]
+    assert (row["workers"], row["gradients"], row["gradients_per_update"], row["mean_s"]) == (10, 5, 5, 1.0)
+    assert row["gradient_time_s"] == pytest.approx(0.14) and row["staleness_of_n_k"] == pytest.approx(0.5)
+    assert row["theory_s"] == pytest.approx(sum(1 / i for i in range(6, 11))) and row["staleness_theory"] == 1.0
+    low, high = interval([0.99, 1.01] * 10)
+    assert low == pytest.approx(1 - 2.093 * 0.010260 / math.sqrt(20), abs=1e-6) and high == pytest.approx(2 - low)
+    # of 9 points the last quarter is 2; 5% of 40 s is past the first point
+    curve = synchrony_frame(
+        [record("sync", 8, problem=LINEAR, rate=RATE, time_s=40.0, losses=(9.0, *(LEAST + 1,) * 6, *(LEAST + 0.5,) * 2))]
+    )
+    assert curve["excess_last"].iloc[0] == pytest.approx(0.5) and curve["excess_early"].iloc[0] == pytest.approx(1.0)
+
+
+def test_a_diverged_or_failed_run_has_no_figure_that_could_decide() -> None:
+    diverged = record("async", 8, problem=LINEAR, rate=RATE, time_s=40.0, losses=(1.0, math.inf, math.nan))
+    failed = diverged.model_copy(update={"result": None, "status": "failed"})
+    frame = synchrony_frame([diverged, failed])
+    assert not math.isfinite(frame["loss_last"].iloc[0]) and pd.isna(frame["loss_last"].iloc[1])
+
+
+def test_runtimes_and_their_findings() -> None:
+    frame = synchrony_frame(runtimes())
+    picture = figure_runtime(frame)
+    assert picture.finding == "At P = 16 and exponential times, an update of sync takes 48 times as long as one of async"
+    assert "K = P/2" in picture.caption and set(picture.data["protocol"]) == {name for name, _ in SIX}
+    assert set(picture.data["workers"]) == {8, 16} and len(picture.data) == 12
+    samples = figure_runtime(frame, "gradient_time_s")
+    assert "a gradient of sync takes 3 times as long" in samples.finding
+    values = samples.data.set_index(["protocol", "workers"])["over_mean"]
+    assert values["sync", 16] == pytest.approx(3.0) and values["async", 16] == pytest.approx(1.0)
+    ratios = ratio_frame(frame).set_index(["workers", "unit"])
+    assert ratios.loc[(16, "update"), "ratio"] == pytest.approx(48) and ratios.loc[(16, "sample"), "ratio"] == pytest.approx(3)
+    assert (ratios["low"] < ratios["ratio"]).all() and (ratios["n"] == 5).all()
+    assert figure_ratio(frame).finding == ""
+    assert set(figure_k(frame).data["gradients_per_update"]) == {1, 8, 16}
+    assert "2.72" in page.ratio_table(frame).html
+
+
+def test_the_answer_needs_intervals_that_part() -> None:
+    at_20 = [*records("sync", 20, update_time_s=3.6), *records("async", 20, update_time_s=0.05)]
+    text = page.answer(synchrony_frame([*at_20, *trained()])).html
+    assert "<strong>3.60</strong>" in text and "72 times of 002" in text
+    assert "<strong>10</strong> times as far above" in text
+    alike = [r for r in trained() if r.experiment.protocol != "async"]
+    assert "floor" not in page.answer(synchrony_frame(alike)).html
+    assert "No Record supports an answer" in page.answer(synchrony_frame([])).html
+
+
+def test_staleness_marks_the_mean_and_n_over_k() -> None:
+    made = [*records("k_batch_async", 30, 15, staleness=1.94), *records("k_async", 30, 15, staleness=1.0)]
+    picture = figure_staleness(staleness_frame(made))
+    assert picture.finding == "With 30 learners the mean staleness of n-softsync is 0.966 to 0.974 of N/K"
+    shares = picture.data[picture.data["protocol"] == "k_async"]["share"]
+    assert list(shares) == pytest.approx([0.25, 0.5, 0.25])
+    assert "N/K = 2" in svg_text(picture, "x") and "exact 1.93" in svg_text(picture, "x")
+
+
+def test_error_against_time_is_a_line_a_protocol() -> None:
+    curves = curves_frame(trained())
+    problem = curves["problem"].iloc[0]
+    picture = figure_error(curves, {problem: LEAST})
+    assert picture.finding == "Async falls first, and on linear regression ends 10 times as far above the least loss as sync"
+    assert picture.data.groupby("problem")["protocol"].nunique().tolist() == [6, 6]
+    assert "Median of 2 seeds" in picture.caption
+    overlapping = curves[curves["protocol"] != "async"]
+    assert figure_error(overlapping, {problem: LEAST}).finding == ""
+
+
+def test_rates_are_compared_at_one_learner_an_update() -> None:
+    made = []
+    for protocol, k, rule, error in (
+        ("sync", None, RATE, 0.05),
+        ("k_batch_async", 1, RATE, 0.9),
+        ("k_batch_async", 1, {"kind": "staleness", "rate": 0.1}, 0.05),
+        ("k_batch_async", 1, {"kind": "bounded", "c": 0.01, "maximum": 0.1}, 0.06),
+    ):
+        made += records(
+            protocol, 30, k, problem=DIGITS, rate=rule, updates=10 if k is None else 300, losses=(1.0,) * 5, errors=(error,) * 5
+        )
+    picture = figure_rates(curves_frame(made))
+    assert picture.finding == "30-softsync ends at a test error of 90% with the constant rate and 5.0% with the rate divided"
+    assert set(picture.data["rule"]) == {"constant", "staleness", "bounded"}
+
+
+def test_real_runs_stand_beside_the_simulator() -> None:
+    made = [
+        record("async", 2, update_time_s=t, staleness=1.0, clock=c, problem=LINEAR, rate=RATE, losses=(1.0,))
+        for c, t in (("real", 1.05), ("virtual", 1.0))
+    ]
+    frame = synchrony_frame(made)
+    assert real_frame(frame)["ratio"].tolist() == pytest.approx([1.05])
+    assert figure_real(frame).finding == "Real processes and the simulator agree within 5% on the time an update"
+    assert "1.050" in page.real_table(frame).html
+
+
+def test_tables_of_twins_and_averages() -> None:
+    twins = [
+        *records("k_sync", 8, 2, update_time_s=1.0, problem=DIGITS, rate=RATE, losses=(1.0,) * 4, errors=(0.1,) * 4),
+        *records("k_batch_sync", 8, 2, update_time_s=0.8, problem=DIGITS, rate=RATE, losses=(1.1,) * 4, errors=(0.1,) * 4),
+    ]
+    html = page.twins_table(synchrony_frame(twins)).html
+    assert "K-batch-sync over K-sync" in html and "0.800" in html and "1.100" in html
+    html = page.averaging_table(synchrony_frame([*averaged(0.8, 0.1), *averaged(0.2, 0.2, hidden=(), same_start=True)])).html
+    assert "each on its own" in html and "equal" in html and "logistic regression" in html and "0.8 (0.797 to 0.803)" in html
+
+
+def test_without_records_every_part_says_so() -> None:
+    nothing, curves, shares = synchrony_frame([]), curves_frame([]), staleness_frame([])
+    pictures = [figure_runtime(nothing), figure_ratio(nothing), figure_k(nothing), figure_staleness(shares)]
+    pictures += [figure_error(curves, {}), figure_rates(curves), figure_real(nothing)]
+    for picture in pictures:
+        assert "Record" in picture.alt or "No real run" in picture.alt
+    for table in (page.ratio_table(nothing), page.twins_table(nothing), page.averaging_table(nothing), page.real_table(nothing)):
+        assert "muted" in table.html
+    assert "No Record" in page.record_keys(nothing).html
+
+
+def test_by_hand_there_are_sliders_and_in_the_report_a_figure() -> None:
+    frame = synchrony_frame(runtimes())
+    assert isinstance(page.explore(frame, by_hand=False), Picture)
+    widgets = pytest.importorskip("ipywidgets")
+    assert isinstance(page.explore(frame, by_hand=True), widgets.interactive)
+    picture = page.predicted("constant", workers=4, gradients=2, updates=20)
+    assert picture.data.set_index("protocol")["time_over_mean"]["async"] == pytest.approx(1.0, rel=0.2)
+    with pytest.raises(ValueError, match="unknown law 'normal': choose one of constant, exponential"):
+        page.predicted("normal")
+
+
+def test_keys_say_whether_the_tree_was_clean() -> None:
+    made = [record("sync", 8), record("async", 8).model_copy(update={"clean_tree": False})]
+    html = page.record_keys(synchrony_frame(made)).html
+    assert "2 Records, measured at commit planted (1 from a changed tree)" in html and all(r.key in html for r in made)

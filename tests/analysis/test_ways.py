@@ -1,0 +1,153 @@
+"""Ways of carrying a placement out never mix: planted points whose ratios are known."""
+
+import pytest
+
+from multigpu.analysis import dispatch, economy, execution, ways
+from multigpu.analysis.causes import causes_frame
+from multigpu.analysis.choose import bound_table, point_bound
+from multigpu.analysis.frame import frame_of
+from multigpu.analysis.front import batch, headline_table
+from multigpu.analysis.limits import bounds
+from multigpu.analysis.metrics import summary
+from tests.analysis.traced import traced_record
+from tests.factory import make_point, make_record
+
+NEAR = (0.999, 1.0, 1.001, 1.0, 1.0)
+
+
+def point(rate: float, placement: str = "ddp", devices: int = 4, **fields: object) -> list:
+    return make_point([rate * x for x in NEAR], placement=placement, devices=devices, **fields)
+
+
+@pytest.fixture(scope="module")
+def frame():
+    """Four GPUs: ddp eager 2 M, captured 4 M (fused loss: eager 2.2 M), independent 2.5 M and 4.4 M, Exp4 2 M and in one process 1 M."""
+    fused = {"cross_entropy": "fused"}
+    records = point(2e6) + point(2.5e6, "independent") + point(2e6, "exp4")
+    records += (
+        point(2.2e6, **fused) + point(4e6, execution="captured", **fused) + point(4.4e6, "independent", execution="captured", **fused)
+    )
+    records += [make_record("exp4", 4, 1e6, processes="one"), make_record("exp4", 1, 0.8e6, processes="one"), make_record("exp4", 1, 0.6e6)]
+    records += [make_record("ddp", 4, 3.6e6, execution="captured", bucket_mib=400, **fused)]
+    return frame_of(records)
+
+
+@pytest.fixture(scope="module")
+def causes():
+    return causes_frame([traced_record(4, placement="exp4", processes="one")])
+
+
+def test_every_way_is_a_row_beside_its_own_ceiling(frame, causes):
+    table = ways.placement_costs(frame, causes)
+    shares = {(row["placement"], ways.way_text(row)): row["of_independent"] for _, row in table.iterrows()}
+    assert len(shares) == len(table) == 8 and set(table["devices"]) == {4}
+    assert shares["ddp", "eager"] == pytest.approx(0.8, rel=1e-3)
+    assert shares["ddp", "captured, loss in one piece"] == pytest.approx(4 / 4.4, rel=1e-3)
+    assert shares["ddp", "captured, loss in one piece, buckets of 400 MiB"] == pytest.approx(3.6 / 4.4, rel=1e-3)
+    assert shares["exp4", "eager, one process"] == pytest.approx(0.4, rel=1e-3), "against replicas with a process each"
+    assert shares["ddp", "eager, loss in one piece"] != shares["ddp", "eager, loss in one piece"], "no ceiling with this loss: NaN"
+    assert shares["independent", "eager"] == 1
+
+
+def test_the_reason_comes_from_the_trace_of_the_same_way(frame, causes):
+    table = ways.placement_costs(frame, causes)
+    known = table[table["step_ms"].notna()]
+    assert [(row["placement"], row["processes"]) for _, row in known.iterrows()] == [("exp4", "one")]
+    html = ways.cost_table(frame, causes).html
+    assert html.count(ways.NOT_TRACED) == 7 and "screening" in html and "Absent: ddp (one process)" in html
+    assert "Absent: Exp4 (captured), independent (one process): not measured." in html and "M words/s" in html
+    (sentence,) = ways.cost_findings(frame, causes)
+    assert "Exp4 (eager, one process)" in sentence
+    assert ways.cost_findings(frame, causes.iloc[:0]) == ["No placement was traced yet."]
+
+
+def test_a_bound_is_of_its_own_records_alone(frame):
+    limits = bounds(frame)
+    shares = {}
+    for _, row in summary(frame).iterrows():
+        bound, binding, share = point_bound(limits, row)
+        shares[row["placement"], row["processes"], row["execution"], row["devices"]] = (share * bound, row["rate"])
+        assert binding
+    for reached, rate in shares.values():
+        assert reached == pytest.approx(rate, rel=1e-3), "eager and captured, one process and several were pooled before"
+
+
+def test_the_bound_table_has_a_row_a_way(frame):
+    html = bound_table(frame).html
+    for rate in ("2.00 M", "2.20 M", "4.00 M", "4.40 M", "2.50 M"):
+        assert rate in html
+
+
+def test_a_larger_batch_is_compared_in_the_same_way_only():
+    """Batch 360 in one process scales far better than 128 with a process a device: no finding, since both differ."""
+    records = []
+    for size, processes, share in ((128, "per_device", 0.5), (360, "one", 1.0)):
+        fields = {"batch_size": size, "processes": processes}
+        records += point(1e6, "exp4", 1, **fields) + point(4e6 * share, "exp4", 4, **fields)
+    assert batch(headline_table(frame_of(records))) is None
+    same = [
+        record
+        for size, share in ((128, 0.5), (360, 1.0))
+        for n, rate in ((1, 1e6), (4, 4e6 * share))
+        for record in point(rate, "exp4", n, batch_size=size)
+    ]
+    assert "at batch 128 a GPU and 100%" in (batch(headline_table(frame_of(same))) or "")
+
+
+def test_captured_against_eager_with_the_same_loss(frame, causes):
+    table = execution.execution_points(frame[frame["placement"] == "ddp"], causes)
+    fused = table[table["cross_entropy"].notna()].fillna({"bucket_mib": "25"})
+    times = {(row["execution"], row["bucket_mib"]): row["times_eager"] for _, row in fused.iterrows()}
+    assert times == pytest.approx({("eager", "25"): 1, ("captured", "25"): 4 / 2.2, ("captured", "400"): 3.6 / 2.2}, rel=1e-3)
+    ddp = frame[frame["placement"] == "ddp"]
+    assert "captured trains 1.82 times (1.8" in execution.execution_finding(ddp, causes)
+    assert "Not measured: compiled, compiled and captured." in execution.execution_table(ddp, causes).html
+    buckets = execution.bucket_table(ddp).html
+    assert "0.900" in buckets and "25 (the library&#x27;s)" in buckets.replace("'", "&#x27;")
+    assert "No other size" in execution.bucket_table(ddp[ddp["bucket_mib"].isna()]).html
+
+
+def test_launches_that_differ_are_told():
+    apart = make_point([1e6, 1e6, 1.1e6, 1.1e6], launches="aabb")
+    alike = make_point([1e6] * 4, launches="aabb", execution="captured")
+    text = execution.steadiness(frame_of(apart + alike))
+    assert "captured 0% (1 point)" in text and "eager 9.5% (1 point)" in text
+    assert execution.steadiness(frame_of(make_point([1e6]))) == ""
+
+
+def test_one_process_beside_one_a_device(frame, causes):
+    table = dispatch.dispatch_points(frame, causes)
+    row = table[table["devices"] == 4].iloc[0]
+    assert row["one_over_per_device"] == pytest.approx(0.5, rel=1e-3)
+    assert row["one_speedup"] == pytest.approx(1.25) and row["per_device_speedup"] == pytest.approx(2 / 0.6, rel=1e-3)
+    # 128 x 200 words a GPU: 32 ms alone, 102.4 ms on four
+    assert row["one_further_ms"] == pytest.approx((102.4 - 32) / 3, rel=1e-3)
+    assert row["one_skew_ms"] == pytest.approx(6), "three replicas begin 2 ms after each other"
+    said = dispatch.dispatch_finding(frame, causes)
+    assert "4 GPUs give 1.25 to 1.25 times" in said and "than 1.4 to 1.4 times one" in said
+    assert "not measured on several" in dispatch.dispatch_finding(frame[frame["processes"] != "one"], causes)
+
+
+def test_overhead_leaves_out_the_runs_own_steps():
+    cheap = make_record(units_per_s=1e6)
+    own = cheap.measurement
+    slow = make_record(units_per_s=1e6, repeat=1, measurement={"total_s": own.warmup_s + own.wall_s + 5.0})
+    frame = frame_of([cheap, slow, make_record(status="failed", repeat=2)])
+    row = economy.economy(frame).iloc[0]
+    assert row["n"] == 2 and row["overhead_s"] == pytest.approx(3.5) and row["largest_s"] == pytest.approx(5.0)
+    assert row["within_goal"] == 0.5 and row["build_s"] == 1.0 and row["rest_s"] == pytest.approx(2.5)
+    # the planted first step takes 30 timed ones and the next two 3 each: 33 more than their number
+    assert row["first_steps_s"] == pytest.approx(33 * own.wall_s / cheap.run.timed_steps, rel=1e-6)
+    assert "1 Record took longer" in economy.economy_finding(frame) and "shared out, adds 1.25 s a Run" in economy.economy_finding(frame)
+
+
+def test_minutes_of_a_grid_are_its_records_own():
+    run = economy.find_grid("dispatch", [1])[0].run
+    record = make_record(**{name: value for name, value in run.model_dump().items() if value is not None})
+    assert record.run == run
+    rows = economy.grid_minutes([record, make_record("ddp", 2)], ["dispatch"], [1, 2])
+    assert list(rows["runs"]) == [1, 0] and rows["minutes"].isna().tolist() == [False, True]
+    assert rows["minutes"][0] == pytest.approx((record.measurement.total_s + 2.5) / 60)
+    assert "--grid dispatch --devices 1,2" in economy.rebuild_table([record], ["dispatch"], [1, 2]).html
+    with pytest.raises(ValueError, match="unknown grid"):
+        economy.grid_minutes([], ["nothing"], [1])

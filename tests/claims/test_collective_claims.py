@@ -1,0 +1,129 @@
+"""Claims about all-reduces alone: planted CollectiveRecords decide C25 in every direction, and nothing else does."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+import pytest
+from pydantic import ValidationError
+
+from multigpu.analysis.collectives import collectives_frame
+from multigpu.claims import CollectivePredicate, Predicate, all_claims, evaluate, evaluate_all, find_claim, where_collective
+from multigpu.collectives.record import CollectiveRecord
+from multigpu.collectives.run import CollectiveRun
+from tests.claims.cases import CASES
+from tests.claims.planted import table
+from tests.collectives.planted import make_record
+
+N = 2**30
+QUIET = (1.0, 1.004, 0.996, 1.003, 0.997)
+SO = {
+    ("ring", 2): 3.4,
+    ("ring", 4): 5.1,
+    ("ring", 8): 5.95,
+    ("central_server", 2): 6.6,
+    ("central_server", 4): 19.5,
+    ("central_server", 8): 46.0,
+}
+"""Milliseconds by which the claim holds: 2N(P-1)/P and 2N(P-1), nearly."""
+CLAIM = find_claim("C25")
+
+
+def planted(
+    times: dict[tuple[str, int], float], noise: Sequence[float] = QUIET, launches: str = "aaabb", **more: object
+) -> list[CollectiveRecord]:
+    """Repeats of each method on each number of GPUs, in milliseconds."""
+    fields = {"size": N, "gpus": 8} | more
+    records = []
+    for (method, devices), time_ms in times.items():
+        for repeat, (factor, launch) in enumerate(zip(noise, launches, strict=False)):
+            record = make_record(method, devices=devices, repeat=repeat, time_s=time_ms * factor / 1e3, **fields)  # type: ignore[arg-type]
+            assert record.measurement is not None or record.status != "ok"
+            if record.measurement:
+                samples = [time_ms * factor / 1e3] * 20
+                record = record.model_copy(update={"measurement": record.measurement.model_copy(update={"time_s": samples})})
+            records.append(record.model_copy(update={"launch_id": launch}))
+    return records
+
+
+def verdict(records: list[CollectiveRecord]) -> str:
+    return evaluate(CLAIM, collectives_frame(records)).verdict
+
+
+def test_it_holds_and_names_its_records() -> None:
+    records = planted(SO)
+    result = evaluate(CLAIM, collectives_frame(records))
+    assert result.verdict == "holds", result.why
+    assert set(result.record_keys) == {record.key for record in records} and set(result.by_framework) == {"torch"}
+    assert "time of the ring on 8 GPUs over 2: 1.75x (95% 1.74-1.76), n = 5 over 2 launches" in result.figure
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {("ring", 8): 3.4 * 2.2},
+        {("ring", 4): 3.4 * 2.2},
+        {("central_server", 8): 6.6 * 3},
+        {("central_server", 4): 6.6 * 1.3, ("central_server", 8): 6.6 * 1.3},
+    ],
+)
+def test_a_ring_that_grows_or_a_server_that_does_not_refute_it(other: dict[tuple[str, int], float]) -> None:
+    assert verdict(planted(SO | other)) == "does not hold"
+
+
+def test_noise_is_inconclusive() -> None:
+    assert verdict(planted(SO, (1.0, 6.0, 1 / 6, 4.0, 1 / 4))) == "inconclusive"
+
+
+def test_without_eight_gpus_it_is_not_yet_measured_and_says_so() -> None:
+    result = evaluate(CLAIM, collectives_frame(planted({key: time for key, time in SO.items() if key[1] < 8})))
+    assert result.verdict == "not yet measured"
+    assert "ring on 8 GPUs; central_server on 8 GPUs" in result.why
+
+
+def test_one_repeat_or_one_launch_never_decides() -> None:
+    for records in (planted(SO, (1.0,)), planted(SO, launches="aaaaa"), planted(SO, QUIET[:4])):
+        assert verdict(records) == "inconclusive"
+
+
+@pytest.mark.parametrize("more", [{"size": 2**20}, {"execution": "eager"}, {"status": "out_of_memory"}, {"gpus": 0, "execution": "eager"}])
+def test_other_messages_failures_and_cpus_never_decide(more: dict[str, object]) -> None:
+    assert verdict(planted(SO, **more)) == "not yet measured"
+
+
+def test_sides_of_different_machines_are_never_compared() -> None:
+    few = planted({key: time for key, time in SO.items() if key[1] == 2}, gpus=4)
+    assert verdict(few + planted({key: time for key, time in SO.items() if key[1] > 2})) == "not yet measured"
+
+
+def test_runs_and_all_reduces_decide_their_own_claims() -> None:
+    runs, alone = table(CASES["C2"].rows("holds")), collectives_frame(planted(SO))
+    both = {result.claim.number: result.verdict for result in evaluate_all(runs, alone)}
+    assert (both["C2"], both["C25"]) == ("holds", "holds")
+    assert {number for number, told in both.items() if told == "holds"} == {"C2", "C25"}
+    without = {result.claim.number: result.verdict for result in evaluate_all(runs)}
+    assert (without["C2"], without["C25"]) == ("holds", "not yet measured")
+
+
+@pytest.mark.parametrize("claim", [c for c in all_claims() if isinstance(c.predicate, CollectivePredicate)], ids=lambda claim: claim.number)
+def test_predicates_are_data_with_scope_and_least_data(claim) -> None:  # type: ignore[no-untyped-def]
+    predicate = claim.predicate
+    assert CollectivePredicate.model_validate_json(predicate.model_dump_json()) == predicate
+    json.dumps(predicate.model_dump(mode="json"), allow_nan=False)
+    assert predicate.scope and predicate.min_n >= 5 and predicate.min_launches >= 2 and predicate.frameworks == ("torch",)
+    for contrast in predicate.contrasts:
+        for selection in (predicate.where, contrast.where, *(term.select for term in contrast.terms)):
+            assert {field for field, _ in selection} <= set(CollectiveRun.model_fields)
+    with pytest.raises(ValidationError):
+        predicate.min_n = 1
+
+
+def test_fields_of_a_run_are_refused() -> None:
+    with pytest.raises(ValueError, match="a CollectiveRun has no field placement: choose among method, bytes"):
+        where_collective(placement="ddp")
+
+
+def test_predicates_over_runs_kept_their_digests() -> None:
+    """A field more in Predicate would change the digest of each: those over CollectiveRecords have a class of their own instead."""
+    assert set(CollectivePredicate.model_fields) == set(Predicate.model_fields)

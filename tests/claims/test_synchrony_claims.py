@@ -1,0 +1,138 @@
+"""Claims about a parameter server's protocols: planted SynchronyRecords decide each in both directions, and nothing else does."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import pandas as pd
+import pytest
+
+from multigpu.analysis.synchrony import synchrony_frame
+from multigpu.claims import SynchronyPredicate, all_claims, claims_frame, evaluate, evaluate_all, find_claim, where_synchrony
+from multigpu.synchrony.averaging_record import AveragingRecord
+from multigpu.synchrony.problems import LinearRegression
+from multigpu.synchrony.record import SynchronyRecord
+from tests.synchrony.planted import averaged, record, records
+
+Records = list[SynchronyRecord | AveragingRecord]
+RATE = {"kind": "constant", "rate": 0.1}
+LINEAR = {"kind": "linear_regression", "batch_size": 8}
+DIGITS = {"kind": "digits", "batch_size": 32}
+LEARNERS = {"kind": "digits", "hidden": (64,), "batch_size": 128}
+
+
+def ratio(per_p_log_p: float, at_20: float = 72.0) -> Records:
+    """Sync and async whose updates differ by so many times P log P (at 20 and 8, the document's figures times at_20 / 72)."""
+    made: Records = []
+    for p, times in (
+        (8, 8 * 2.72 * at_20 / 72),
+        (20, at_20),
+        (64, 64 * math.log(64) * per_p_log_p),
+        (256, 256 * math.log(256) * per_p_log_p),
+    ):
+        made += [*records("sync", p, update_time_s=times), *records("async", p, update_time_s=1.0)]
+    return made
+
+
+def floors(early: float, late: float) -> Records:
+    """Async with these parts of sync's loss above the least, soon and in the end."""
+    least = synchrony_least()
+    common = {"problem": LINEAR, "rate": RATE, "time_s": 100.0}
+    sync = tuple(least + x for x in (3.0, 1.0, 0.1, 0.1, 0.1))
+    other = tuple(least + x for x in (3.0, early, 0.1 * late, 0.1 * late, 0.1 * late))
+    # no noise: a part of the whole loss would drown what lies above the least
+    return [record(name, 8, losses=losses, seed=seed, **common) for name, losses in (("sync", sync), ("async", other)) for seed in range(5)]
+
+
+def synchrony_least() -> float:
+    """The least loss of LINEAR."""
+    return LinearRegression(batch_size=8).build().best_loss
+
+
+def ages(of_n_k: float) -> Records:
+    """n-softsync at 30 learners with this mean staleness over N/K."""
+    return [r for k in (1, 5, 30) for r in records("k_batch_async", 30, k, staleness=of_n_k * 30 / k)]
+
+
+def divided(error: float, constant: float, sync: float) -> Records:
+    """Test errors of 30-softsync with the rate divided and constant, and of sync."""
+    common = {"problem": LEARNERS, "losses": (1.0,) * 4}
+    return [
+        *records("sync", 30, rate=RATE, errors=(sync,) * 4, updates=10, **common),
+        *records("k_batch_async", 30, 1, rate=RATE, errors=(constant,) * 4, updates=300, **common),
+        *records("k_batch_async", 30, 1, rate={"kind": "staleness", "rate": 0.1}, errors=(error,) * 4, updates=300, **common),
+    ]
+
+
+def twins(loss: float, time: float) -> Records:
+    """K-batch protocols with these parts of their twins' loss and time an update."""
+    made: Records = []
+    for batch, twin in (("k_batch_sync", "k_sync"), ("k_batch_async", "k_async")):
+        for name, part_loss, part_time in ((twin, 1.0, 1.0), (batch, loss, time)):
+            made += records(name, 8, 2, update_time_s=part_time)
+            made += records(name, 8, 2, update_time_s=part_time, problem=DIGITS, rate=RATE, losses=(part_loss,) * 4, errors=(0.1,) * 4)
+    return made
+
+
+CASES: dict[str, tuple[Callable[[], Records], tuple[Callable[[], Records], ...]]] = {
+    "C26": (lambda: ratio(1.1), (lambda: ratio(1.6), lambda: ratio(1.1, at_20=60.0), lambda: ratio(0.5))),
+    "C27": (lambda: floors(0.1, 5.0), (lambda: floors(1.0, 5.0), lambda: floors(0.1, 1.0))),
+    "C28": (lambda: ages(0.97), (lambda: ages(0.9), lambda: ages(1.2))),
+    "C33": (lambda: divided(0.02, 0.9, 0.02), (lambda: divided(0.02, 0.02, 0.02), lambda: divided(0.1, 0.9, 0.02))),
+    "C45": (lambda: twins(1.0, 0.8), (lambda: twins(1.2, 0.8), lambda: twins(1.0, 1.0))),
+    "C48": (lambda: [*averaged(0.8, 0.1)], (lambda: [*averaged(0.1, 0.1)],)),
+}
+
+
+def test_every_claim_over_synchrony_has_a_case() -> None:
+    assert {claim.number for claim in all_claims() if isinstance(claim.predicate, SynchronyPredicate)} == set(CASES)
+
+
+@pytest.mark.parametrize("number", CASES)
+def test_it_holds_and_names_its_records(number: str) -> None:
+    planted = CASES[number][0]()
+    result = evaluate(find_claim(number), synchrony_frame(planted))
+    assert result.verdict == "holds", result.why
+    assert set(result.record_keys) <= {r.key for r in planted} and len(result.record_keys) >= 5
+    assert "n = 5 seeds" in result.figure
+    assert claims_frame([result])["torch"].iloc[0] == f"NumPy: {result.figure}"
+
+
+@pytest.mark.parametrize(("number", "index"), [(number, i) for number, case in CASES.items() for i in range(len(case[1]))])
+def test_it_does_not_hold(number: str, index: int) -> None:
+    assert evaluate(find_claim(number), synchrony_frame(CASES[number][1][index]())).verdict == "does not hold"
+
+
+@pytest.mark.parametrize("number", CASES)
+def test_one_seed_decides_nothing_and_none_is_not_yet_measured(number: str) -> None:
+    planted = CASES[number][0]()
+    one = [r for r in planted if r.experiment.seed == 0]
+    assert evaluate(find_claim(number), synchrony_frame(one)).verdict == "inconclusive"
+    empty = evaluate(find_claim(number), pd.DataFrame())
+    assert empty.verdict == "not yet measured" and "worker" in empty.why
+
+
+def test_real_seconds_and_other_laws_decide_nothing_about_exponential_times() -> None:
+    real = [r for p in (8, 20, 64, 256) for name in ("sync", "async") for r in records(name, p, clock="real")]
+    constant = [r for r in ratio(1.1) if isinstance(r, SynchronyRecord)]
+    law = {"kind": "constant", "time_s": 1.0}
+    constant = [r.model_copy(update={"experiment": type(r.experiment)(**{**dict(r.experiment), "law": law})}) for r in constant]
+    for planted in (real, constant):
+        assert evaluate(find_claim("C26"), synchrony_frame(planted)).verdict == "not yet measured"
+
+
+def test_models_that_start_equal_do_not_decide_the_averaging_of_others() -> None:
+    equal = [*averaged(0.8, 0.1, same_start=True), *averaged(0.8, 0.1, hidden=())]
+    assert evaluate(find_claim("C48"), synchrony_frame(equal)).verdict == "not yet measured"
+
+
+def test_all_claims_read_their_own_tables() -> None:
+    results = {r.claim.number: r for r in evaluate_all(pd.DataFrame(), None, synchrony_frame(CASES["C28"][0]()))}
+    assert results["C28"].verdict == "holds" and results["C25"].verdict == "not yet measured"
+    assert evaluate_all(pd.DataFrame())[27].verdict == "not yet measured"
+
+
+def test_unknown_fields_are_refused() -> None:
+    with pytest.raises(ValueError, match="a row of synchrony has no field placement: choose among clock, protocol"):
+        where_synchrony(placement="ddp")

@@ -1,0 +1,101 @@
+"""A placement's row may name the algorithm of its merge: what is refused, what moves, and that a replica calls it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+import torch
+from pydantic import ValidationError
+
+from multigpu.collectives.memory import MemoryTransport, run_ranks
+from multigpu.engines.torch.replicated import ReplicatedTrainer
+from multigpu.placements import find_placement, placements, unsupported_reason
+from multigpu.placements.pictures import movement
+from multigpu.placements.row import Engine, Placement
+from multigpu.placements.traffic import predicted_bytes
+from multigpu.workloads.base import Init, Variable
+
+ZEROS = Init("constant", 0.0)
+
+WRITTEN_OUT = [row.name for row in placements().values() if row.algorithm]
+
+
+def row(**changed: Any) -> Placement:
+    """The ring's row with other settings."""
+    return Placement(**find_placement("replicated_ring").model_dump() | changed)
+
+
+def test_the_documents_two_algorithms_are_placements() -> None:
+    assert {find_placement(name).algorithm for name in WRITTEN_OUT} >= {"ring", "central_server"}
+    for name in WRITTEN_OUT:
+        reason = unsupported_reason(find_placement(name), "torch", "per_device", "captured")
+        assert reason is not None and "kernel by kernel only" in reason
+    assert movement(find_placement("replicated_server")) == ("gpus", "gradients, by all-reduce (central server)")
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"algorithm": "star"}, "unknown all-reduce algorithm 'star': choose one of central_server"),
+        (
+            {"overlap": True},
+            "algorithm 'ring' is one of an all-reduce after backward, and cannot be used with merge 'all_reduce' and overlap",
+        ),
+        ({"merge": "copy"}, "cannot be used with merge 'copy'"),
+        ({"engines": (Engine(processes="one"),)}, "is carried out in 'torch' with one process a device only"),
+        ({"engines": (Engine(), Engine(framework="tensorflow"))}, "is carried out in 'torch' with one process a device only"),
+        ({"algorithm": "everyone_bf16"}, "sends bf16, so its semantics are 'lossy', not 'joined'"),
+    ],
+)
+def test_what_cannot_work_is_refused_in_one_sentence(changed: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValidationError) as refused:
+        row(**changed)
+    assert words in str(refused.value)
+
+
+def test_an_algorithm_that_rounds_is_lossy() -> None:
+    assert row(algorithm="everyone_fp16", semantics={"kind": "lossy", "tolerance": 1e-3}).algorithm == "everyone_fp16"
+
+
+def test_bytes_are_those_of_all_links() -> None:
+    variables = [Variable("a", (10,), "bias", ZEROS), Variable("b", (7, 3), "dense", ZEROS)]  # 31 elements of 4 bytes
+    for name in ("replicated_ring", "replicated_server"):
+        assert predicted_bytes(find_placement(name), variables, [{}] * 4) == {"device_to_device": 2 * 3 * 31 * 4}
+        assert predicted_bytes(find_placement(name), variables, [{}]) == {}
+    assert predicted_bytes(row(algorithm="everyone"), variables, [{}] * 4) == {"device_to_device": 4 * 3 * 31 * 4}
+
+
+class Wire:
+    """An engine's wire between threads; the library's collective must not be called."""
+
+    def __init__(self, transport: MemoryTransport) -> None:
+        self.rank, self.replicas, self.transport = transport.rank, transport.size, transport
+        self.counts: Counter[str] = Counter()
+
+    def exchange(self, sends: Any, receives: Any) -> None:
+        self.counts["device_to_device"] += sum(tensor.nbytes for _, tensor in sends)
+        self.transport.exchange(sends, receives)
+
+    def all_reduce(self, tensor: torch.Tensor) -> None:
+        self.counts["all_reduce"] += 1
+
+
+def merged(transport: MemoryTransport, name: str) -> tuple[torch.Tensor, Counter[str]]:
+    """A replica's merge after backward, without its model."""
+    trainer = object.__new__(ReplicatedTrainer)
+    wire = Wire(transport)
+    trainer.__dict__ |= {"merge": "all_reduce", "algorithm": find_placement(name).algorithm, "wire": wire}
+    trainer.__dict__ |= {"replicas": transport.size, "rank": transport.rank, "gradients": torch.arange(7.0) + transport.rank}
+    trainer._merge_after_backward()
+    assert trainer.gradients is not None
+    return trainer.gradients, wire.counts
+
+
+@pytest.mark.parametrize("name", WRITTEN_OUT)
+def test_a_replica_merges_by_the_named_algorithm(name: str) -> None:
+    results, _ = run_ranks(3, lambda transport: merged(transport, name))
+    assert all(torch.equal(gradients, 3 * torch.arange(7.0) + 3) for gradients, _ in results)
+    assert sum(counts["device_to_device"] for _, counts in results) == 2 * 2 * 7 * 4
+    assert all(not counts["all_reduce"] for _, counts in results)
