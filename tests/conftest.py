@@ -1,11 +1,37 @@
 import importlib.util
+import os
 import shutil
 
 import pytest
 
+# two workers of pytest-xdist share two cores, and most tests' arrays are too small for a second thread; set before torch is imported
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+SLOWEST = (
+    "equivalence/test_tensorflow_placements.py",
+    "equivalence/test_placements.py",
+    "measure/test_recovery.py",
+    "measure/test_tensorflow_processes.py",
+    "test_notebooks.py",
+    "measure/test_solo.py",
+    "engines/test_tensorboard.py",
+    "engines/test_twins.py",
+    "workloads/test_cnn_torch.py",
+    "workloads/test_cnn_tensorflow.py",
+    "analysis/test_figures.py",
+)
+"""Files of more than ten seconds, the longest first: they are begun first, so that two workers end together. Others keep their order."""
+
+
+def rank(item: pytest.Item) -> int:
+    """A file's place among the slowest."""
+    return next((place for place, name in enumerate(SLOWEST) if item.path.as_posix().endswith(f"tests/{name}")), len(SLOWEST))
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip what needs a GPU where there is none."""
+    """Begin with the slowest files; skip what needs a GPU where there is none."""
+    items.sort(key=rank)
     if shutil.which("nvidia-smi") is None:
         for item in items:
             if "gpu" in item.keywords:

@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import importlib.util
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 
+if TYPE_CHECKING:
+    from multigpu.callbacks import ThroughputCallback
+
 if importlib.util.find_spec("tensorflow") is None:
     pytest.skip("TensorFlow is not installed", allow_module_level=True)
 
-keras = pytest.importorskip("keras")
 
-from multigpu.callbacks import ThroughputCallback  # noqa: E402
+@pytest.fixture(scope="module")
+def callbacks() -> ModuleType:
+    """Imported by the one process that runs these tests, not by all that collect them: Keras takes seconds."""
+    from multigpu import callbacks
+
+    return callbacks
 
 
 class Clock:
@@ -33,38 +42,40 @@ def play(callback: ThroughputCallback, clock: Clock, seconds: list[float]) -> No
         clock.now += 100.0  # between batches: nobody's time
 
 
-def test_warmup_is_left_out_and_a_short_batch_counts_what_it_holds() -> None:
+def test_warmup_is_left_out_and_a_short_batch_counts_what_it_holds(callbacks) -> None:
     clock = Clock()
-    callback = ThroughputCallback(32, samples=100, warmup_batches=2, clock=clock)
+    callback = callbacks.ThroughputCallback(32, samples=100, warmup_batches=2, clock=clock)
     play(callback, clock, [10.0, 5.0, 2.0, 1.0])
     assert [samples for samples, _, _ in callback.batches] == [32, 32, 32, 4]
     assert callback.samples_per_s == pytest.approx(36 / 3.0), "not the mean of 16/s and 4/s"
     assert callback.batch_samples_per_s == pytest.approx([3.2, 6.4, 16.0, 4.0])
 
 
-def test_warmup_belongs_to_the_first_epoch_alone() -> None:
+def test_warmup_belongs_to_the_first_epoch_alone(callbacks) -> None:
     clock = Clock()
-    callback = ThroughputCallback(10, warmup_batches=1, clock=clock)
+    callback = callbacks.ThroughputCallback(10, warmup_batches=1, clock=clock)
     for _ in range(2):
         play(callback, clock, [4.0, 1.0])
     assert callback.samples_per_s == pytest.approx(30 / 6.0)
 
 
-def test_before_the_warmup_has_ended_there_is_no_figure() -> None:
-    assert np.isnan(ThroughputCallback(8).samples_per_s)
+def test_before_the_warmup_has_ended_there_is_no_figure(callbacks) -> None:
+    assert np.isnan(callbacks.ThroughputCallback(8).samples_per_s)
 
 
 @pytest.mark.parametrize("fields", [{"batch_size": 0}, {"batch_size": 4, "samples": 0}, {"batch_size": 4, "warmup_batches": -1}])
-def test_impossible_numbers_are_refused(fields) -> None:
+def test_impossible_numbers_are_refused(fields, callbacks) -> None:
     with pytest.raises(ValueError, match="must be positive"):
-        ThroughputCallback(**fields)
+        callbacks.ThroughputCallback(**fields)
 
 
-def test_in_a_real_fit() -> None:
+def test_in_a_real_fit(callbacks) -> None:
     """21 samples in batches of 8, two epochs: 8, 8, 5, 8, 8, 5."""
+    import keras
+
     model = keras.Sequential([keras.layers.Dense(1)])
     model.compile("sgd", "mse")
-    callback = ThroughputCallback(8, samples=21, warmup_batches=1)
+    callback = callbacks.ThroughputCallback(8, samples=21, warmup_batches=1)
     history = model.fit(np.ones((21, 3)), np.ones(21), batch_size=8, epochs=2, verbose=0, callbacks=[callback])
     assert [samples for samples, _, _ in callback.batches] == [8, 8, 5, 8, 8, 5]
     assert [warming for _, _, warming in callback.batches] == [True] + [False] * 5

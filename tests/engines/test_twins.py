@@ -16,7 +16,7 @@ import torch
 
 from multigpu.run import Run
 from multigpu.workloads import find_model
-from tests.workloads.helpers import filled, gradients, sentences
+from tests.workloads.helpers import filled, gradients, rated, sentences
 
 pytestmark = [
     pytest.mark.skipif(importlib.util.find_spec("tensorflow") is None, reason="TensorFlow is not installed"),
@@ -39,17 +39,20 @@ CASES: dict[str, dict[str, Any]] = {
     "resnet for CIFAR": {"model": "resnet_small", "precision": "fp64"},
     # one of every other family; dropout, which no twin can share, is left out of the tiny models
     **{model: {"model": model, "precision": "fp64"} for model in FAMILIES},
+    **{model: {"model": model, "precision": "fp64"} for model in ("deepconn_tiny", "deepconn_fm_tiny")},
 }
 TOLERANCE = {"fp64": 1e-6, "fp32": 1e-4}
 
 
 def make(fields: dict[str, Any]) -> tuple[dict[str, Any], float, dict[str, np.ndarray]]:
     """What TensorFlow is asked, and PyTorch's loss and gradients, float64."""
-    words = fields["model"].startswith("nmt")
-    model = find_model("nmt" if words else "cnn", fields["model"])
+    words, rows = fields["model"].startswith("nmt"), fields["model"].startswith("deepconn")
+    model = find_model("nmt" if words else "deepconn" if rows else "cnn", fields["model"])
     module = filled(model)
     if words:
         batch = sentences(model, *fields["lengths"])
+    elif rows:
+        batch = rated(model, 5)
     else:
         generator = torch.Generator().manual_seed(1)
         images = torch.randn(5, *model.config.image_shape, generator=generator, dtype=torch.float64)

@@ -33,7 +33,10 @@ POINTS = [
     # (workload, model, inputs, joined batch): 7 and 13 do not divide by 2 and 3; sentences have lengths of their own
     ("nmt", "nmt_tiny", "lengths_000", 7),
     ("cnn", "resnet_small", "synthetic", 13),
+    ("deepconn", "deepconn_tiny", "synthetic", 13),
 ]
+SEEDS = {"nmt": 35}
+"""Where the first seed will not do: it draws a sentence of 95 words, this one 7 to 20, and shards still differ in length."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +77,7 @@ def all_cases() -> list[Case]:
                         layout="channels_last" if workload == "cnn" and devices == 3 else None,
                         optimizer=optimizer,  # type: ignore[arg-type]
                         precision=precision,  # type: ignore[arg-type]
+                        seed=SEEDS.get(workload, 0),
                     )
                     if "per_device" in shapes:
                         cases.append(Case(run))
@@ -155,9 +159,16 @@ def reference_of(case: Case) -> dict[str, Any]:
     return {"values": [p[0] for p in parts], "losses": [p[1] for p in parts]}
 
 
-def worker(rank: int, world: int, folder: str) -> None:
-    """One process of one world size: every case of that size, results saved by rank."""
+def worker(rank: int, folder: str) -> None:
+    """One process of every world size that has this rank, largest first, so that none waits for the others; results saved by rank."""
     torch.set_num_threads(1)
+    for world in sorted(WORLDS, reverse=True):
+        if rank < world:
+            train_world(rank, world, folder)
+
+
+def train_world(rank: int, world: int, folder: str) -> None:
+    """Every case of one world size."""
     store = dist.FileStore(f"{folder}/store{world}", world)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=world, timeout=timedelta(seconds=60))
     results = {}
@@ -177,27 +188,25 @@ def worker(rank: int, world: int, folder: str) -> None:
 
 
 def run_all() -> dict[str, list[dict[str, Any]]]:
-    """Results of every case, by name, a list by rank."""
+    """Results of every case, by name, a list by rank; of a case that failed or was never reached, what went wrong."""
     import torch.multiprocessing as mp
 
     found: dict[str, list[dict[str, Any]]] = {}
+    stopped = ""
     with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:
+        try:
+            mp.spawn(worker, args=(folder,), nprocs=max(WORLDS))
+        except (mp.ProcessRaisedException, mp.ProcessExitedException) as error:
+            stopped = f"not reached, since another case stopped all processes: {error}"
         for world in WORLDS:
-            context = mp.spawn(worker, args=(world, folder), nprocs=world, join=False)
-            assert context is not None
-            try:
-                while not context.join():
-                    pass
-            finally:
-                for rank in range(world):
-                    file = Path(folder) / f"result{world}-{rank}.pt"
-                    if file.exists():
-                        for name, result in torch.load(file).items():
-                            found.setdefault(name, []).append(result)
+            for rank in range(world):
+                file = Path(folder) / f"result{world}-{rank}.pt"
+                for name, result in torch.load(file).items() if file.exists() else ():
+                    found.setdefault(name, []).append(result)
         for case in all_cases():
             if case.run.processes == "one":
                 found[case.name] = train_dispatched(case, Path(folder))
-    return found
+    return {case.name: found.get(case.name, [{"error": stopped}]) for case in all_cases()}
 
 
 def predicted_of(case: Case, result: dict[str, Any]) -> dict[str, int]:

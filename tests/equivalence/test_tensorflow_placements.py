@@ -74,7 +74,7 @@ def test_every_part_ran_where_its_row_says(case: Case, results) -> None:
     run, ran = case.run, result_of(case, results)["ran"]
     found: dict[tuple[str, str], set[int]] = {}
     for part, name, op, place in ran:
-        sparse = run.embedding_gradients == "sparse" and name.endswith("_embedding")
+        sparse = run.embedding_gradients == "sparse" and name.endswith(("_embedding", "_embeddings"))
         if part != "update" or op == UPDATES[run.optimizer] or sparse:
             found.setdefault((part, name), set()).add(place)
     everywhere = set(range(run.devices))

@@ -11,6 +11,7 @@ from multigpu.record import RecordStore
 from multigpu.run import Run
 
 
+@pytest.mark.alone
 @pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_a_against_a(tmp_path) -> None:

@@ -22,6 +22,8 @@ from multigpu.record import Record, RecordStore
 from multigpu.run import Run, build_run
 from tests.measure.test_solo import PATHS
 
+pytestmark = pytest.mark.alone
+
 DELAYED, SERVER, OVERLAPPED = range(3)
 DELAY_S = 0.005
 REPEATS = 8
@@ -320,6 +322,32 @@ def test_a_gpus_plane_is_read() -> None:
         "device_to_device": 40,
     }
     assert trace.replicas[0].launch_lead_s == pytest.approx(5e-6)
+
+
+def test_copies_out_of_a_tower_are_no_part_of_its_passes() -> None:
+    """A copy bears the name of its source: rows of gradients stand in the tower's scope, and travel when backward has ended."""
+    host, gpu = Plane("/host:CPU"), Plane("/device:GPU:0")
+    host.add("python", STEP, 0, 100)
+    stream = "Stream #13(Compute,MemcpyD2H)"
+
+    def copy(start: int, node: str, size: int) -> None:
+        gpu.add(stream, "MemcpyD2H", start, 5, memcpy_details=f"kind_src:device kind_dst:pinned size:{size} dest:0", tf_op=node)
+
+    gpu.add(stream, "MemcpyD2D", 1, 1, tf_op="update/w/strided_slice_1:StridedSlice")
+    gpu.add(stream, "gemm", 10, 20, tf_op="compute/0/MatMul:MatMul")
+    copy(12, "compute/0/while/Less/_5:_Send", 1)
+    gpu.add(stream, "gemm", 30, 20, tf_op="gradient_tape/compute/0/MatMul:MatMul")
+    copy(50, "gradient_tape/compute/0/concat_3/_51:_Send", 4096)
+    copy(60, "compute/0/Reshape_15/_57:_Send", 8192)
+    gpu.add(stream, "adam", 70, 10, tf_op="update/w/ResourceApplyAdam:ResourceApplyAdam")
+    trace = joined(read_space(SimpleNamespace(planes=[host, gpu]), Names(1), True, {}))
+    (step,) = trace.replicas[0].steps
+    assert {name: (round(a * 1e6), round(b * 1e6)) for name, (a, b) in step.phases.items()} == {
+        "forward": (9, 29),
+        "backward": (29, 49),
+        "merge": (49, 64),
+        "update": (69, 79),
+    }
 
 
 def test_strays_belong_to_no_phase() -> None:

@@ -22,17 +22,19 @@ from multigpu.synchrony.server import LEFT, Outcome
 from multigpu.synchrony.simulate import replay, simulate
 from tests.synchrony.cases import trained
 
+pytestmark = pytest.mark.alone
+
 TWO = (("sync", None), ("k_sync", 1), ("k_batch_sync", 3), ("async", None), ("k_async", 2), ("k_batch_async", 3))
 SLOW_LAW = {"kind": "shifted_exponential", "shift_s": 0.042, "scale_s": 0.006}
 FAST_LAW = {"kind": "constant", "time_s": 0.004}
 
 
 def experiment(protocol: str, gradients: int | None = None, **fields: Any) -> Experiment:
-    return trained(protocol, gradients, **{"workers": 2, "clock": "real", "law": SLOW_LAW, "updates": 30, **fields})
+    return trained(protocol, gradients, **{"workers": 2, "clock": "real", "law": SLOW_LAW, "updates": 20, **fields})
 
 
 def disagreement(run: Outcome) -> float:
-    """Of the median runtime per update, over parts of three updates, from the simulator's on the same draws."""
+    """Of the median runtime per update, over parts of two updates, from the simulator's on the same draws."""
     simulated = np.median(simulate(run.experiment).block_times_s(10))
     return abs(float(np.median(run.block_times_s(10)) / simulated) - 1)
 
@@ -43,9 +45,9 @@ def test_real_runs_agree_with_the_simulator_and_are_replayed(protocol: str, grad
     np.testing.assert_array_equal(replay(run.experiment, run.events), run.parameters)
     a, k = run.accounts, run.experiment.gradients_per_update
     assert a.started == a.applied + a.waiting + a.running + a.cancelled + a.lost
-    assert (a.applied, len(run.update_times_s), a.lost) == (30 * k, 30, 0)
+    assert (a.applied, len(run.update_times_s), a.lost) == (20 * k, 20, 0)
     assert (a.cancelled > 0) == (protocol in ("k_sync", "k_batch_sync"))
-    assert run.curve[-1].loss < 0.7 * run.curve[0].loss
+    assert run.curve[-1].loss < 0.8 * run.curve[0].loss
     if disagreement(run) > 0.1:  # another process may have had the machine: once more
         run = run_real(experiment(protocol, gradients), tmp_path / "second")
     assert disagreement(run) <= 0.1

@@ -1,0 +1,65 @@
+"""Cost formulas against the prediction that every Record asserts, and against arithmetic by hand."""
+
+import re
+
+import pytest
+
+from multigpu.placements import find_placement, placements
+from multigpu.placements.formula import evaluated, formula, formula_lines, latex, quantities
+from multigpu.placements.pictures import placements_page
+from multigpu.placements.row import Placement
+from multigpu.placements.traffic import predicted_bytes
+from multigpu.workloads import find_model
+
+JOBS = (("nmt", "nmt000"), ("cnn", "resnet50_v1.5"))
+
+
+@pytest.mark.parametrize("job", JOBS, ids=[name for _, name in JOBS])
+@pytest.mark.parametrize("name", sorted(placements()))
+def test_the_formula_gives_the_predicted_bytes_with_unequal_replicas(name, job):
+    placement, model = find_placement(name), find_model(*job)
+    tables = [v.name for v in model.variables if v.kind == "embedding"]
+    for replicas in range(1, 9):
+        lookups = [{table: 1000 + 37 * rank + 11 * index for index, table in enumerate(tables)} for rank in range(replicas)]
+        values = quantities(placement, model.variables, lookups)
+        assert evaluated(formula(placement), values) == predicted_bytes(placement, model.variables, lookups)
+
+
+def test_formulas_by_hand():
+    assert {kind: latex(terms) for kind, terms in formula(find_placement("exp2")).items()} == {
+        "host_to_device": "P V + E",
+        "device_to_host": "P V + E",
+    }
+    assert {kind: latex(terms) for kind, terms in formula(find_placement("exp4")).items()} == {
+        "device_to_device": r"2 (P - 1) V + 2 (E - E_{\mathrm{own}}) + (I - I_{\mathrm{own}})"
+    }
+    assert {kind: latex(terms) for kind, terms in formula(find_placement("exp1")).items()} == {
+        "host_to_device": "P V + T + E",
+        "device_to_host": "S",
+        "device_to_device": r"(P - 1) V + (E - E_{\mathrm{own}}) + (I - I_{\mathrm{own}})",
+    }
+    assert latex(formula(find_placement("replicated_copy"))["device_to_device"]) == "P (P - 1) S"
+    assert formula(find_placement("independent")) == {} and formula_lines(find_placement("independent")) == ["nothing: $0$"]
+
+
+def test_whole_tables_that_travel_are_variables_like_others():
+    row = find_placement("exp2").model_dump() | {"name": "tables", "lookup": "replica", "travels": "tables"}
+    placement, model = Placement(**row), find_model("nmt", "nmt000")
+    assert {kind: latex(terms) for kind, terms in formula(placement).items()} == {"host_to_device": "P S", "device_to_host": "P S"}
+    assert evaluated(formula(placement), quantities(placement, model.variables, [{}] * 3)) == predicted_bytes(
+        placement, model.variables, [{}] * 3
+    )
+
+
+def test_a_row_without_a_formula_says_so():
+    row = find_placement("exp4").model_dump() | {"name": "apart", "update": "gpu0", "slots": "gpu0", "merge": "gpu0"}
+    with pytest.raises(ValueError, match="apart: no formula follows from variables at 'sharded' and update at 'gpu0'"):
+        formula(Placement(**row))
+
+
+def test_every_section_of_the_page_has_its_formula():
+    sections = placements_page().split("(placement-")[1:]
+    assert len(sections) == len(placements())
+    for section in sections:
+        found = re.search(r"^Bytes a step: (.+)\.$", section, re.MULTILINE)
+        assert found and found.group(1).count("$") in (2, 4, 6), section[:80]

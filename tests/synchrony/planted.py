@@ -1,0 +1,97 @@
+"""Planted SynchronyRecords and AveragingRecords: figures chosen by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from multigpu.measure.machine import this_machine
+from multigpu.synchrony.averaging import Score
+from multigpu.synchrony.averaging_record import AveragingExperiment, AveragingRecord
+from multigpu.synchrony.experiment import build_experiment
+from multigpu.synchrony.problems import Digits
+from multigpu.synchrony.record import Histogram, Result, SynchronyRecord, record_key
+from multigpu.synchrony.server import Accounts, Point
+from tests.synchrony.cases import EXPONENTIAL
+
+NOISE = (1.0, 1.004, 0.996, 1.003, 0.997)
+"""By seed, a factor on every figure."""
+ACCOUNTS = Accounts(*(0 for _ in range(7)), *(0.0 for _ in range(4)), *(0 for _ in range(3)))
+WHAT: dict[str, Any] = {"measured_at": "2030-01-01T00:00:00+00:00", "commit": "planted", "clean_tree": True, "versions": {}}
+
+
+def record(
+    protocol: str,
+    workers: int,
+    gradients: int | None = None,
+    *,
+    update_time_s: float = 1.0,
+    staleness: float = 0.0,
+    losses: tuple[float, ...] = (),
+    errors: tuple[float, ...] = (),
+    noise: float = 1.0,
+    seed: int = 0,
+    **fields: Any,
+) -> SynchronyRecord:
+    """A Record of an experiment (exponential times, 100 updates unless fields say otherwise) with these figures.
+
+    losses, errors: the curve, evenly over the budget; losses belong to a problem, with errors if it has classes.
+    """
+    fields = {"law": EXPONENTIAL, "clock": "virtual", **fields}
+    if "time_s" not in fields:
+        fields.setdefault("updates", 100)
+    experiment = build_experiment(protocol=protocol, workers=workers, gradients=gradients, seed=seed, **fields)
+    updates = experiment.updates or 100
+    applied = updates * experiment.gradients_per_update
+    end_s = experiment.time_s or updates * update_time_s
+    steps = max(len(losses) - 1, 1)
+    curve = [
+        Point(end_s * i / steps, updates * i // steps, applied * i // steps, loss * noise, errors[i] * noise if errors else None)
+        for i, loss in enumerate(losses)
+    ]
+    time_s = update_time_s * noise
+    result = Result(
+        end_s=end_s,
+        updates=updates,
+        gradients=applied,
+        samples=None,
+        measured_updates=updates,
+        update_time_s=time_s,
+        block_times_s=[0.99 * time_s, 1.01 * time_s] * 10,
+        interval_quantiles_s=[time_s] * 5,
+        staleness=Histogram(mean=staleness * noise, width=1, counts=[1, 2, 1]),
+        accounts=ACCOUNTS,
+        parameters=0,
+        curve=curve,
+        fingerprint="",
+    )
+    machine = this_machine()
+    return SynchronyRecord(
+        key=record_key(experiment, 0, machine.name), experiment=experiment, repeat=0, status="ok", machine=machine, result=result, **WHAT
+    )
+
+
+def records(protocol: str, workers: int, gradients: int | None = None, **figures: Any) -> list[SynchronyRecord]:
+    """The same with five seeds, each a little off."""
+    return [record(protocol, workers, gradients, seed=seed, noise=noise, **figures) for seed, noise in enumerate(NOISE)]
+
+
+def averaged(loss: float, joint: float, *, hidden: tuple[int, ...] = (64,), same_start: bool = False) -> list[AveragingRecord]:
+    """Five AveragingRecords of digits with these losses of the average and the joint model; errors are a tenth of them."""
+    made = []
+    for seed, noise in enumerate(NOISE):
+        experiment = AveragingExperiment(
+            problem=Digits(hidden=hidden, shards=4), workers=4, steps=10, rate=0.3, same_start=same_start, seed=seed
+        )
+        made.append(
+            AveragingRecord(
+                key=experiment.key,
+                experiment=experiment,
+                machine=this_machine(),
+                initial=[],
+                apart=[],
+                averaged=Score(loss * noise, loss * noise / 10),
+                joint=Score(joint, joint / 10),
+                **WHAT,
+            )
+        )
+    return made

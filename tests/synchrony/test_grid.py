@@ -1,0 +1,125 @@
+"""The study's grid is what its Records need; measuring goes on where it stopped; averages have Records of their own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from multigpu import paths
+from multigpu.cli import main as command_line
+from multigpu.record import RecordStore
+from multigpu.synchrony import measure as module
+from multigpu.synchrony.averaging_record import AveragingExperiment, AveragingStore, measure_averaging
+from multigpu.synchrony.experiment import Experiment
+from multigpu.synchrony.grid import EMPIRICAL_KEY, EMPIRICAL_TIMES_S, GRIDS, SEEDS, Planned, find_grid, laws
+from multigpu.synchrony.measure import main, measure
+from multigpu.synchrony.problems import Digits
+from multigpu.synchrony.protocol import PROTOCOLS
+from multigpu.synchrony.record import SynchronyRecord, SynchronyStore
+from tests.synchrony.cases import timed
+
+AVERAGING = AveragingExperiment(problem=Digits(shards=2), workers=2, steps=3, rate=0.1, same_start=False)
+
+
+def small() -> list[Planned]:
+    return [
+        Planned("a", timed("async", updates=20), 1.0),
+        Planned("a", AVERAGING, 1.0),
+        Planned("a", timed("sync", updates=20), 1.0),
+    ]
+
+
+def test_the_grid_is_affordable_and_names_every_experiment_once() -> None:
+    planned = find_grid("study")
+    keys = [e.key if isinstance(e, AveragingExperiment) else f"{e.digest} {e.clock}" for e in (entry.experiment for entry in planned)]
+    assert len(set(keys)) == len(keys)
+    assert sum(entry.cost_s for entry in planned) < 360
+    assert sorted(
+        entry.experiment.digest for grid in GRIDS[1:] for entry in find_grid(grid) if isinstance(entry.experiment, Experiment)
+    ) == sorted(entry.experiment.digest for entry in planned if isinstance(entry.experiment, Experiment))
+    with pytest.raises(ValueError, match="unknown grid 'all': choose one of study, runtime"):
+        find_grid("all")
+
+
+def test_every_law_protocol_and_number_of_workers_is_there() -> None:
+    runtime = [entry.experiment for entry in find_grid("runtime") if isinstance(entry.experiment, Experiment)]
+    assert {(e.law.kind, e.protocol, e.workers) for e in runtime} >= {
+        (law.kind, protocol, workers) for law in laws() for protocol in PROTOCOLS for workers in (2, 64, 1024)
+    }
+    for grid in ("curves", "rates", "twins"):
+        seeds: dict[str, set[int]] = {}
+        for entry in find_grid(grid):
+            assert isinstance(entry.experiment, Experiment)
+            same = entry.experiment.model_copy(update={"seed": 0})
+            seeds.setdefault(same.digest, set()).add(entry.experiment.seed)
+        assert {len(found) for found in seeds.values()} == {len(SEEDS)}, grid
+
+
+def test_twins_and_rules_are_compared_after_equal_work() -> None:
+    for grid in ("twins", "rates"):
+        trained = [e for e in (entry.experiment for entry in find_grid(grid)) if isinstance(e, Experiment) and e.problem]
+        work = {(e.gradients if grid == "twins" else None, (e.updates or 0) * e.gradients_per_update) for e in trained}
+        assert len(work) == (2 if grid == "twins" else 1)
+
+
+def test_the_empirical_law_is_a_records_steps() -> None:
+    record = RecordStore(paths.RUNS)
+    (found,) = [r for r in record if r.key == EMPIRICAL_KEY]
+    assert found.measurement is not None
+    times = found.measurement.step_time_s[0][-30:]
+    assert sorted(round(time, 7) for time in times) == list(EMPIRICAL_TIMES_S)
+
+
+def test_measuring_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    first = measure(small(), tmp_path, budget_s=2.5, progress=False)
+    assert (first.known, first.left) == (0, 3 - first.run) and first.run >= 1
+    rest = measure(small(), tmp_path, progress=False)
+    assert (rest.known, rest.run, rest.left) == (first.run, first.left, 0)
+    again = measure(small(), tmp_path, progress=False)
+    assert (again.known, again.run) == (3, 0) and str(again) == "0 experiments run in 0 s, 3 had a Record"
+    assert len(list(SynchronyStore(tmp_path))) == 2 and len(list(AveragingStore(tmp_path))) == 1
+
+
+def test_a_budget_too_small_runs_nothing(tmp_path: Path) -> None:
+    assert str(measure(small(), tmp_path, budget_s=0.5, progress=False)).endswith("3 left for the same command with more time")
+
+
+def test_a_real_run_that_fails_leaves_a_record_and_is_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("the server ended (exit code 1)")
+
+    monkeypatch.setattr(module, "run_real", fail)
+    planned = [Planned("real", timed("async", workers=2, clock="real", updates=3), 1.0)]
+    for attempt in (0, 1):
+        assert measure(planned, tmp_path, progress=False).failed == 1
+        (record,) = SynchronyStore(tmp_path)
+        assert isinstance(record, SynchronyRecord)
+        assert (record.attempt, record.status, record.reason) == (attempt, "failed", "the server ended (exit code 1)")
+
+
+def test_averages_come_back_as_written_and_are_never_rewritten(tmp_path: Path) -> None:
+    record, store = measure_averaging(AVERAGING), AveragingStore(tmp_path)
+    path = store.write(record)
+    assert store.find(AVERAGING) == record and list(store) == [record]
+    assert path.stat().st_size < 2000 and len(record.apart) == 2
+    with pytest.raises(FileExistsError):
+        store.write(record)
+    other = AVERAGING.model_copy(update={"same_start": True})
+    assert store.find(other) is None and other.key != AVERAGING.key
+    path.write_bytes(b"x")
+    with pytest.raises(ValueError, match="is not an AveragingRecord of this version"):
+        list(store)
+    with pytest.raises(ValueError, match="2 workers need as many shards to be disjoint, not 1"):
+        AveragingExperiment(problem=Digits(), workers=2, steps=3, rate=0.1, same_start=False)
+
+
+def test_the_command_refuses_in_a_sentence(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert main(["--grid", "all", "--folder", str(tmp_path)]) == 2
+    assert "unknown grid 'all'" in capsys.readouterr().err
+    assert command_line(["synchrony", "--grid", "all"]) == 2
+    assert "unknown grid 'all'" in capsys.readouterr().err
+    assert main(["--budget-s", "0", "--folder", str(tmp_path)]) == 2
+    assert "budget-s must be positive, not 0.0" in capsys.readouterr().err
+    assert main(["--grid", "averaging", "--budget-s", "0.01", "--folder", str(tmp_path), "--quiet"]) == 0
+    assert "20 left for the same command with more time" in capsys.readouterr().out
