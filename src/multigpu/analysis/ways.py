@@ -215,6 +215,11 @@ def said(*sentences: str) -> Shown:
     return Shown(f'<div class="answer">{"".join(f"<p>{escape(sentence)}</p>" for sentence in sentences if sentence)}</div>')
 
 
+def in_order(records: Iterable[Record]) -> list[Record]:
+    """By placement, shape of processes and form of execution: a figure that shows the first few then never depends on files' names."""
+    return sorted(records, key=lambda record: (record.run.placement, record.run.processes, record.run.execution))
+
+
 def traced_keys(records: Iterable[Record]) -> Shown:
     """The keys of the Records that hold a trace, folded."""
     keys = [record.key for record, _ in traced(records)]
