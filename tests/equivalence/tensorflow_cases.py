@@ -60,39 +60,46 @@ def _run(workload: str, placement: str, devices: int, **more: Any) -> Run:
     )
 
 
+EVEN = {"mirrored_hierarchical": 4}
+"""Replicas of those that refuse three."""
+
+
 def all_cases() -> list[Case]:
-    """Every TensorFlow placement that is found: text with Adam on two devices. Of each kind of store and merge: three devices,
+    """Every TensorFlow placement that is found: two towers of tables, convolutions and matrices in float64, with momentum on one
+    device and with Adam on two and three. Of each kind of store and merge: translation, whose loops cost ten times as much to trace,
     images, and each other form of execution, length and gradient once. Joined batches of 7 and 13 do not divide by 2 or 3.
     """
     cases = []
     for placement in placements().values():
         if any(engine.framework == "tensorflow" and engine.processes == "one" for engine in placement.engines):
-            cases.append(_run("nmt", placement.name, 2, optimizer="adam", precision="fp64"))
-    cases += [_run("nmt", name, 3, optimizer="adam", precision="fp64") for name in ("exp1", "replicated_copy")]
-    cases.append(_run("nmt", "exp4", 1, optimizer="adam", precision="fp64"))
+            for devices, rule in ((1, "momentum"), (2, "adam"), (EVEN.get(placement.name, 3), "adam")):
+                cases.append(_run("deepconn", placement.name, devices, optimizer=rule, precision="fp64"))
+    stores = ("exp1", "exp2", "exp3", "exp4", "replicated_copy", "mirrored_nccl")
+    cases += [_run("nmt", name, 2, optimizer="adam", precision="fp64") for name in stores]
     cases.append(_run("nmt", "exp3", 2, inputs="lengths_000", optimizer="momentum", precision="fp64", seed=SHORT))
-    cases.append(_run("nmt", "mirrored_hierarchical", 4, optimizer="momentum", precision="fp32"))
     cases += [_run("cnn", name, 2, optimizer="momentum", precision="fp32") for name in ("exp2", "mirrored_one_device")]
     cases.append(_run("cnn", "replicated_allreduce", 3, optimizer="momentum", precision="fp64"))
-    cases.append(_run("nmt", "replicated_copy", 2, optimizer="adam", precision="fp64", execution="eager"))
+    cases.append(_run("deepconn", "replicated_copy", 2, optimizer="adam", precision="fp64", execution="eager"))
     cases.append(_run("cnn", "exp4", 2, optimizer="momentum", precision="fp32", execution="xla"))
-    cases.append(_run("deepconn", "exp4", 2, optimizer="adam", precision="fp64"))
-    cases.append(_run("deepconn", "exp2", 2, optimizer="adam", precision="fp64", embedding_gradients="sparse"))
     cases += [
-        _run("nmt", name, 2, optimizer=rule, precision="fp64", embedding_gradients="sparse")
-        for name, rule in (("exp1", "adam"), ("replicated_allreduce", "momentum"))
+        _run(workload, name, 2, optimizer=rule, precision="fp64", embedding_gradients="sparse")
+        for workload, name, rule in (
+            ("nmt", "exp1", "adam"),
+            ("deepconn", "exp2", "adam"),
+            ("deepconn", "replicated_allreduce", "momentum"),
+        )
     ]
     return [Case(run) for run in cases]
 
 
-REFUSED = Case(_run("nmt", "mirrored_hierarchical", 3, optimizer="adam", precision="fp64"))
+REFUSED = Case(_run("deepconn", "mirrored_hierarchical", 3, optimizer="adam", precision="fp64"))
 """What the library would compute without the last device's gradients."""
 
 
 def process_cases() -> list[Case]:
     """Runs over several processes: training on the joined batch, and what must equal it when it is alone."""
     form = {"processes": "per_device", "timed_steps": STEPS - 1, "optimizer": "adam", "precision": "fp64"}
-    return [Case(_run("nmt", "multi_worker", 2, **form)), Case(_run("nmt", "parameter_server_async", 1, **form))]
+    return [Case(_run("nmt", "multi_worker", 2, **form)), Case(_run("deepconn", "parameter_server_async", 1, **form))]
 
 
 REFERENCES: dict[tuple[Any, ...], Any] = {}
