@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from multigpu.record import RecordStore, read_record, record_key
+from multigpu.record import RecordStore, record_key
 from multigpu.run import Run, build_run
 from tests.factory import make_record
 
@@ -18,7 +18,7 @@ from tests.factory import make_record
 def test_a_record_survives_its_file(tmp_path) -> None:
     store, record = RecordStore(tmp_path), make_record()
     path = store.write(record)
-    assert read_record(path) == record
+    assert store.read(path) == record
     assert store.find(record.machine.name, record.key) == record
     assert list(store) == [record]
 
@@ -53,7 +53,8 @@ def test_a_figure_that_is_no_number_is_read_back(tmp_path) -> None:
     record = make_record()
     assert record.measurement
     odd = record.model_copy(update={"measurement": record.measurement.model_copy(update={"loss": [1.0, float("nan"), float("inf")]})})
-    read = read_record(RecordStore(tmp_path).write(odd))
+    store = RecordStore(tmp_path)
+    read = store.read(store.write(odd))
     assert read.measurement and read.measurement.loss[1] != read.measurement.loss[1] and read.measurement.loss[2] == float("inf")
 
 

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
-import os
-import tempfile
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
 from multigpu.measure.machine import DeviceState, Machine
 from multigpu.measure.trace import TraceSummary
 from multigpu.run import Run
+from multigpu.store import Store
 
 SCHEMA_VERSION = 1
 
@@ -98,85 +94,11 @@ def record_key(run: Run, repeat: int, machine: str, framework_version: str, timi
     return hashlib.sha256(text.encode()).hexdigest()[:20]
 
 
-def write_once(path: Path, model: BaseModel) -> None:
-    """Write `model` as compressed JSON, atomically: readers see the whole file or none.
+class RecordStore(Store[Record]):
+    """Records as `<root>/<machine>/<key>.<attempt>.json.gz`, one file each."""
 
-    Raises:
-        FileExistsError: the file is there already.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # mtime 0: equal models are equal bytes
-    data = gzip.compress(model.model_dump_json().encode(), mtime=0)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".writing-")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)
-        os.link(temporary, path)  # unlike rename, fails if the file exists
-    finally:
-        os.unlink(temporary)
-
-
-class RecordStore:
-    """Records as `<root>/<machine>/<key>.<attempt>.json.gz`, one file each.
-
-    Raises:
-        ValueError: the folder cannot be written, or a file in it is no Record; the sentence names the path.
-    """
-
-    def __init__(self, root: Path) -> None:
-        self.root = root
-
-    def path(self, machine: str, key: str, attempt: int = 0) -> Path:
-        return self.root / machine / f"{key}.{attempt}.json.gz"
+    kind = Record
 
     def find(self, machine: str, key: str) -> Record | None:
         """The latest attempt under this key, or None."""
-        attempts = sorted((self.root / machine).glob(f"{key}.*.json.gz"), key=lambda p: int(p.name.split(".")[1]))
-        return read_record(attempts[-1]) if attempts else None
-
-    def check_writable(self) -> None:
-        """Fail now rather than after an hour of measuring."""
-        try:
-            self.root.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryFile(dir=self.root):
-                pass
-        except OSError as error:
-            raise ValueError(f"records cannot be written to {self.root}: {error.strerror}; choose a folder with write permission") from None
-
-    def write(self, record: Record) -> Path:
-        """Write `record` atomically: readers see the whole file or none.
-
-        Raises:
-            FileExistsError: this attempt is written already (Records are never edited).
-        """
-        path = self.path(record.machine.name, record.key, record.attempt)
-        write_once(path, record)
-        return path
-
-    def __iter__(self) -> Iterator[Record]:
-        """Every Record, the latest attempt of each key only, in order of path."""
-        latest: dict[tuple[str, str], Path] = {}
-        for path in sorted(self.root.glob("*/*.json.gz")):
-            if path.name.startswith("."):
-                continue
-            key, attempt = path.name.split(".")[:2]
-            held = latest.get((path.parent.name, key))
-            if held is None or int(held.name.split(".")[1]) < int(attempt):
-                latest[path.parent.name, key] = path
-        for path in latest.values():
-            yield read_record(path)
-
-
-def read_record(path: Path) -> Record:
-    """The Record in `path`.
-
-    Raises:
-        ValueError: the file is no Record; the sentence names it.
-    """
-    try:
-        return Record.model_validate_json(gzip.decompress(path.read_bytes()))
-    except (OSError, EOFError, ValidationError) as error:
-        raise ValueError(f"{path} is not a Record of this version: {str(error).splitlines()[0]}") from None
+        return self.latest(machine, key)

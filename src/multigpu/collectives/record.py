@@ -5,18 +5,16 @@ These Records lie in `data/collectives/<machine>/`, outside `data/runs/`, where 
 
 from __future__ import annotations
 
-import gzip
 import hashlib
-from collections.abc import Iterator
-from pathlib import Path
 from statistics import median
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
 from multigpu.collectives.algorithm import Cost
 from multigpu.collectives.run import CollectiveRun
 from multigpu.measure.machine import Machine
-from multigpu.record import RecordStore, Status, write_once
+from multigpu.record import Status
+from multigpu.store import Store
 
 SCHEMA_VERSION = 1
 
@@ -91,54 +89,11 @@ def collective_key(run: CollectiveRun, repeat: int, machine: str, framework_vers
     return hashlib.sha256(text.encode()).hexdigest()[:20]
 
 
-class CollectiveStore:
-    """CollectiveRecords as `<root>/<machine>/<key>.<attempt>.json.gz`, one file each.
+class CollectiveStore(Store[CollectiveRecord]):
+    """CollectiveRecords as `<root>/<machine>/<key>.<attempt>.json.gz`, one file each."""
 
-    Raises:
-        ValueError: the folder cannot be written, or a file in it is no CollectiveRecord; the sentence names the path.
-    """
-
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        self.files = RecordStore(root)
-
-    def attempts(self, machine: str, key: str) -> list[Path]:
-        """The files under this key, the oldest first."""
-        return sorted((self.root / machine).glob(f"{key}.*.json.gz"), key=lambda p: int(p.name.split(".")[1]))
+    kind = CollectiveRecord
 
     def find(self, machine: str, key: str) -> CollectiveRecord | None:
         """The latest attempt under this key, or None."""
-        attempts = self.attempts(machine, key)
-        return read_collective_record(attempts[-1]) if attempts else None
-
-    def check_writable(self) -> None:
-        """Fail now rather than after measuring."""
-        self.files.check_writable()
-
-    def write(self, record: CollectiveRecord) -> Path:
-        """Write `record` atomically: readers see the whole file or none.
-
-        Raises:
-            FileExistsError: this attempt is written already (Records are never edited).
-        """
-        path = self.files.path(record.machine.name, record.key, record.attempt)
-        write_once(path, record)
-        return path
-
-    def __iter__(self) -> Iterator[CollectiveRecord]:
-        """Every Record, the latest attempt of each key only, in order of path."""
-        keys = {(path.parent.name, path.name.split(".")[0]) for path in self.root.glob("*/[!.]*.json.gz")}
-        for machine, key in sorted(keys):
-            yield read_collective_record(self.attempts(machine, key)[-1])
-
-
-def read_collective_record(path: Path) -> CollectiveRecord:
-    """The CollectiveRecord in `path`.
-
-    Raises:
-        ValueError: the file is none; the sentence names it.
-    """
-    try:
-        return CollectiveRecord.model_validate_json(gzip.decompress(path.read_bytes()))
-    except (OSError, EOFError, ValidationError) as error:
-        raise ValueError(f"{path} is not a CollectiveRecord of this version: {str(error).splitlines()[0]}") from None
+        return self.latest(machine, key)

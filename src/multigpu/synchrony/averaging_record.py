@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import json
 from collections.abc import Iterator
@@ -11,12 +10,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from multigpu.measure.machine import Machine, source_state, this_machine, versions
+from multigpu.store import Store
 from multigpu.synchrony.averaging import Score, train_apart
 from multigpu.synchrony.problems import ProblemDescription
-from multigpu.synchrony.record import AVERAGING, RECORDS, SYNCHRONY_VERSION, write_once
+from multigpu.synchrony.record import AVERAGING, RECORDS, SYNCHRONY_VERSION
 
 
 class AveragingExperiment(BaseModel):
@@ -55,6 +55,7 @@ class AveragingRecord(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
 
     key: str
+    attempt: int = 0
     experiment: AveragingExperiment
     machine: Machine
     versions: dict[str, str]
@@ -86,42 +87,22 @@ def measure_averaging(experiment: AveragingExperiment) -> AveragingRecord:
     )
 
 
-class AveragingStore:
-    """Records as `<root>/averaging/<key>.0.json.gz`, one file each, beside a SynchronyStore's.
+class AveragingStore(Store[AveragingRecord]):
+    """Records as `<root>/averaging/<key>.0.json.gz`, one file each, beside a SynchronyStore's."""
 
-    Raises:
-        ValueError: a file in it is no AveragingRecord; the sentence names the path.
-    """
+    kind = AveragingRecord
 
     def __init__(self, root: Path = RECORDS) -> None:
-        self.root = root
+        super().__init__(root)
 
-    def path(self, key: str) -> Path:
-        return self.root / AVERAGING / f"{key}.0.json.gz"
+    def place(self, record: AveragingRecord) -> str:
+        return AVERAGING
 
     def find(self, experiment: AveragingExperiment) -> AveragingRecord | None:
-        path = self.path(experiment.key)
-        return _read(path) if path.exists() else None
-
-    def write(self, record: AveragingRecord) -> Path:
-        """Write `record` atomically.
-
-        Raises:
-            FileExistsError: it is written already (Records are never edited).
-        """
-        path = self.path(record.key)
-        write_once(path, record.model_dump_json())
-        return path
+        """Its Record, or None."""
+        return self.latest(AVERAGING, experiment.key)
 
     def __iter__(self) -> Iterator[AveragingRecord]:
         """Every Record, in order of key."""
-        for path in sorted((self.root / AVERAGING).glob("*.json.gz")):
-            if not path.name.startswith("."):
-                yield _read(path)
-
-
-def _read(path: Path) -> AveragingRecord:
-    try:
-        return AveragingRecord.model_validate_json(gzip.decompress(path.read_bytes()))
-    except (OSError, EOFError, ValidationError) as error:
-        raise ValueError(f"{path} is not an AveragingRecord of this version: {str(error).splitlines()[0]}") from None
+        keys = sorted(path.name.split(".")[0] for path in (self.root / AVERAGING).glob("[!.]*.json.gz"))
+        return (record for key in keys if (record := self.latest(AVERAGING, key)) is not None)

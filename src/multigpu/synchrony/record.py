@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
-import os
-import tempfile
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
 from multigpu import paths
 from multigpu.measure.machine import Machine, source_state, this_machine, versions
+from multigpu.store import Store
 from multigpu.synchrony.experiment import Experiment
 from multigpu.synchrony.server import Accounts, Outcome, Point
 
@@ -190,77 +187,19 @@ def histogram(staleness: dict[int, int]) -> Histogram:
     return Histogram(mean=sum(age * number for age, number in staleness.items()) / total, width=width, counts=counts)
 
 
-class SynchronyStore:
-    """Records as `<root>/<"virtual" or machine>/<key>.<attempt>.json.gz`, one file each.
+class SynchronyStore(Store[SynchronyRecord]):
+    """Records as `<root>/<"virtual" or machine>/<key>.<attempt>.json.gz`, one file each."""
 
-    Raises:
-        ValueError: a file in it is no SynchronyRecord; the sentence names the path.
-    """
+    kind = SynchronyRecord
+    foreign = frozenset({AVERAGING})
 
     def __init__(self, root: Path = RECORDS) -> None:
-        self.root = root
+        super().__init__(root)
 
-    def path(self, place: str, key: str, attempt: int = 0) -> Path:
-        return self.root / place / f"{key}.{attempt}.json.gz"
+    def place(self, record: SynchronyRecord) -> str:
+        return record.place
 
     def find(self, experiment: Experiment, repeat: int = 0, machine: str | None = None) -> SynchronyRecord | None:
         """The latest attempt of this experiment (on this machine, unless another is named), or None."""
         machine = machine or this_machine().name
-        key = record_key(experiment, repeat, machine)
-        attempts = sorted((self.root / _place(experiment, machine)).glob(f"{key}.*.json.gz"), key=_attempt)
-        return read_record(attempts[-1]) if attempts else None
-
-    def write(self, record: SynchronyRecord) -> Path:
-        """Write `record` atomically: readers see the whole file or none.
-
-        Raises:
-            FileExistsError: this attempt is written already (Records are never edited).
-        """
-        path = self.path(record.place, record.key, record.attempt)
-        write_once(path, record.model_dump_json())
-        return path
-
-    def __iter__(self) -> Iterator[SynchronyRecord]:
-        """Every Record, the latest attempt of each key only, in order of path."""
-        latest: dict[tuple[str, str], Path] = {}
-        for path in sorted(self.root.glob("*/*.json.gz"), key=lambda path: (path.parent.name, path.name.split(".")[0], _attempt(path))):
-            if not path.name.startswith(".") and path.parent.name != AVERAGING:
-                latest[path.parent.name, path.name.split(".")[0]] = path
-        for path in latest.values():
-            yield read_record(path)
-
-
-def write_once(path: Path, text: str) -> None:
-    """Write `text`, compressed, atomically: readers see the whole file or none.
-
-    Raises:
-        FileExistsError: the file exists (Records are never edited).
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".writing-")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(gzip.compress(text.encode(), mtime=0))
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)
-        os.link(temporary, path)  # unlike rename, fails if the Record exists
-    finally:
-        os.unlink(temporary)
-
-
-def _attempt(path: Path) -> int:
-    part = path.name.split(".")[1]
-    return int(part) if part.isdigit() else -1
-
-
-def read_record(path: Path) -> SynchronyRecord:
-    """The Record in `path`.
-
-    Raises:
-        ValueError: the file is none; the sentence names it.
-    """
-    try:
-        return SynchronyRecord.model_validate_json(gzip.decompress(path.read_bytes()))
-    except (OSError, EOFError, ValidationError) as error:
-        raise ValueError(f"{path} is not a SynchronyRecord of this version: {str(error).splitlines()[0]}") from None
+        return self.latest(_place(experiment, machine), record_key(experiment, repeat, machine))
