@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from multigpu.engines.context import RunContext
 from multigpu.engines.errors import Unsupported
 from multigpu.engines.tensorflow import rules
 from multigpu.engines.tensorflow.devices import Devices
@@ -20,25 +21,20 @@ from multigpu.engines.tensorflow.feed import Shard
 from multigpu.engines.tensorflow.graphs import Graphs, collected, moved_bytes
 from multigpu.engines.tensorflow.module import StepModule, Tensors, build_module, form_of
 from multigpu.engines.tensorflow.variables import from_stored, initial_values, make_variable, to_stored, zeros_variable
-from multigpu.placements import find_placement
-from multigpu.placements.row import Placement
-from multigpu.placements.traffic import Assigned, assign
-from multigpu.run import Run
-from multigpu.workloads.base import Model, Optimizer, Variable
+from multigpu.workloads.base import Variable
 
 TRACES = itertools.count()
 """A number for each program that this process traces, by which its graph is found again."""
 
 
 @dataclass(frozen=True)
-class Context:
+class Context(RunContext):
     """All that a trainer may know of its Run.
 
     even: all sentences of every batch have one length. dynamic: batches of different steps have different shapes.
     strategy: of tf.distribute, where it had to stand before anything else in this process.
     """
 
-    run: Run
     devices: Devices
     even: bool
     dynamic: bool
@@ -48,23 +44,6 @@ class Context:
     def replicas(self) -> int:
         """Of this process."""
         return self.devices.count
-
-    @property
-    def model(self) -> Model:
-        return self.run.description
-
-    @property
-    def placement(self) -> Placement:
-        return find_placement(self.run.placement)
-
-    @property
-    def assigned(self) -> list[Assigned]:
-        return assign(self.placement, self.model.variables, self.replicas)
-
-    @property
-    def rule(self) -> Optimizer:
-        """The Run's update rule: the workload's own, or a plain one by name."""
-        return self.run.rule
 
     @property
     def sparse(self) -> bool:

@@ -12,18 +12,15 @@ from typing import Protocol, cast
 import torch
 from torch import Tensor, nn
 
+from multigpu.engines.context import RunContext
 from multigpu.engines.torch.devices import Device
 from multigpu.engines.torch.feed import Shard
 from multigpu.engines.torch.wire import Wire
-from multigpu.placements import find_placement
-from multigpu.placements.row import Placement
-from multigpu.placements.traffic import Assigned, assign
 from multigpu.run import Run
-from multigpu.workloads.base import Model, Optimizer
 
 
 @dataclass(frozen=True)
-class Context:
+class Context(RunContext):
     """All that a trainer may know of its Run.
 
     capacity: embedding variable -> the most rows that one shard looks up.
@@ -31,7 +28,6 @@ class Context:
     timeout_s: how long one replica waits for another on the host.
     """
 
-    run: Run
     rank: int
     device: Device
     wire: Wire
@@ -40,30 +36,9 @@ class Context:
     timeout_s: float
 
     @property
-    def replicas(self) -> int:
-        return self.run.devices
-
-    @property
-    def model(self) -> Model:
-        return self.run.description
-
-    @property
-    def placement(self) -> Placement:
-        return find_placement(self.run.placement)
-
-    @property
-    def assigned(self) -> list[Assigned]:
-        return assign(self.placement, self.model.variables, self.replicas)
-
-    @property
     def captured(self) -> bool:
         """Whether the step will be one CUDA graph."""
         return "captured" in self.run.execution
-
-    @property
-    def rule(self) -> Optimizer:
-        """The Run's update rule: the workload's own, or a plain one by name."""
-        return self.run.rule
 
 
 class StepModule(Protocol):

@@ -12,20 +12,16 @@ from typing import cast
 import torch
 from torch import Tensor
 
+from multigpu.engines.context import RunContext
 from multigpu.engines.torch.dispatch.devices import Devices
 from multigpu.engines.torch.dispatch.wire import Wire
 from multigpu.engines.torch.feed import Shard
 from multigpu.engines.torch.tracing import phase
 from multigpu.engines.torch.trainer import StepModule, build_module
-from multigpu.placements import find_placement
-from multigpu.placements.row import Placement
-from multigpu.placements.traffic import Assigned, assign
-from multigpu.run import Run
-from multigpu.workloads.base import Model, Optimizer
 
 
 @dataclass(frozen=True)
-class Context:
+class Context(RunContext):
     """All that a trainer may know of its Run.
 
     capacity: embedding variable -> the most rows that one shard looks up.
@@ -33,33 +29,11 @@ class Context:
     closing: what must be given back when the Run ends, however far its building came.
     """
 
-    run: Run
     devices: Devices
     wire: Wire
     capacity: dict[str, int]
     shared: Path
     closing: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
-
-    @property
-    def replicas(self) -> int:
-        return self.run.devices
-
-    @property
-    def model(self) -> Model:
-        return self.run.description
-
-    @property
-    def placement(self) -> Placement:
-        return find_placement(self.run.placement)
-
-    @property
-    def assigned(self) -> list[Assigned]:
-        return assign(self.placement, self.model.variables, self.replicas)
-
-    @property
-    def rule(self) -> Optimizer:
-        """The Run's update rule: the workload's own, or a plain one by name."""
-        return self.run.rule
 
 
 Rows = dict[str, Tensor]
