@@ -13,7 +13,7 @@ from multigpu import paths
 from multigpu.analysis.collectives import collectives_frame
 from multigpu.analysis.frame import load_frame
 from multigpu.analysis.front import NO_FINDING, findings_of, front_frame
-from multigpu.analysis.tables import Shown
+from multigpu.analysis.picture import Shown, paragraphs
 from multigpu.collectives.measure import measure as measure_collectives
 from multigpu.collectives.record import CollectiveStore
 from multigpu.collectives.run import DeviceType, runs_in_order
@@ -93,15 +93,7 @@ def measured_here(frame: pd.DataFrame, workload: str | None = None) -> pd.DataFr
 
 def answer(frame: pd.DataFrame) -> Shown:
     """The findings that these Records support, one sentence each; without any, why there is none."""
-    sentences = findings_of(frame) or [NO_FINDING]
-    items = "".join(f"<p>{_bold(sentence)}</p>" for sentence in sentences)
-    return Shown(f'<div class="answer">{items}</div>')
-
-
-def _bold(sentence: str) -> str:
-    """Markdown's ** as HTML."""
-    parts = sentence.split("**")
-    return "".join(f"<strong>{part}</strong>" if index % 2 else part for index, part in enumerate(parts))
+    return paragraphs(*(findings_of(frame) or [NO_FINDING]))
 
 
 def record_keys(frame: pd.DataFrame) -> Shown:

@@ -14,7 +14,6 @@ from multigpu.analysis.formulas import Interval
 from multigpu.analysis.frame import frame_of
 from multigpu.analysis.framework_traces import eager_or_graph, sound, top_kernels, trace_summary
 from multigpu.analysis.frameworks import (
-    EARLIER,
     WAYS,
     Longer,
     document_experiments,
@@ -22,7 +21,6 @@ from multigpu.analysis.frameworks import (
     forms,
     images,
     longer,
-    nearness,
     step_times_by_devices,
 )
 from multigpu.measure.trace import CopyTotals, KernelTotals, ReplicaTrace, StepTrace, TraceSummary
@@ -131,13 +129,6 @@ def test_images_are_divided_in_one_precision_alone() -> None:
     assert "50% of PyTorch's rate" in said and "75% of that with one process" in said
 
 
-def test_an_earlier_rate_is_judged_on_as_many_gpus_only() -> None:
-    four = nearness(frame_of([tf(2e6), tf(3e5, recurrence="stepwise")]))
-    assert set(four["within"]) == {None} and four["most_rate"].iloc[0] == pytest.approx(2e6)
-    eight = nearness(frame_of([tf(0.86 * EARLIER[0].low, devices=8), tf(0.84 * EARLIER[2].low, "exp2", devices=8)])).set_index("what")
-    assert eight["within"]["variables on the GPUs"] is True and eight["within"]["all variables on the CPU"] is False
-
-
 def test_tables_say_why_a_cell_is_empty() -> None:
     html = framework_tables.documents_gt(frame_of([tf(5e5, devices=1), tf(1.5e6), torch(3e6)])).html
     assert (
@@ -148,7 +139,6 @@ def test_tables_say_why_a_cell_is_empty() -> None:
         and "beyond the 4 GPUs" in html
     )
     assert "no Record of this model yet" in framework_tables.documents_gt(frame_of([torch(1.0, workload="cnn")])).html
-    assert "cannot be said yet" in framework_tables.nearness_gt(frame_of([tf(2e6)])).html
     assert "no trace" in framework_tables.anomaly_gt(anomaly([1e5, 2e5], [1e5]), []).html
     rebuild = framework_tables.rebuild_gt([1, 4]).html
     assert "python -m multigpu measure --grid tensorflow_nmt --devices 1,4" in rebuild
@@ -297,7 +287,6 @@ def test_rates_name_what_was_measured_once() -> None:
         and "PyTorch, bf16 3.00 M words/s (" in said
     )
     assert framework_words.rates_sentence(frame_of([torch(1e6)])) == framework_words.NOTHING
-    assert "<p>a &lt; b</p>" in framework_words.said("a < b").html and 'class="answer"' in framework_words.said("x", answer=True).html
 
 
 def test_a_ratio_without_interval_decides_nothing() -> None:

@@ -8,6 +8,7 @@ import pytest
 from multigpu.analysis import wording as w
 from multigpu.analysis.frame import frame_of
 from multigpu.analysis.metrics import summary
+from multigpu.analysis.picture import paragraphs
 from tests.factory import make_point, make_record
 
 
@@ -60,3 +61,9 @@ def test_captions_state_repeats_and_screening():
     mixed = summary(frame_of([*make_point([1e6] * 5), make_record(devices=4)]))
     assert w.repeats_text(mixed) == "n = 1 to 5 over 1 to 2 launches; intervals 95%; points without one were measured once (screening)"
     assert w.joined(["a", "b", "c"]) == "a, b and c" and w.joined(["a"]) == "a" and w.joined([]) == ""
+
+
+def test_paragraphs_escape_what_they_are_told_and_leave_nothing_empty() -> None:
+    html = paragraphs("a **bold** <b>", "", None).html
+    assert html == '<div class="answer"><p>a <strong>bold</strong> &lt;b&gt;</p></div>'
+    assert paragraphs("a", "b", kind="said").html == '<div class="said"><p>a</p><p>b</p></div>'

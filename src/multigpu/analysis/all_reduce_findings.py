@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from html import escape
 from typing import Any
 
 import pandas as pd
@@ -11,7 +10,7 @@ import pandas as pd
 from multigpu.analysis.all_reduce import at, find_point, gradient_bytes, points, stretches, transfer, winners
 from multigpu.analysis.figure_collectives import link_limit, method_look
 from multigpu.analysis.limits import ceilings
-from multigpu.analysis.picture import Shown
+from multigpu.analysis.picture import Shown, paragraphs
 from multigpu.analysis.wording import decimals, devices_text, joined, percent_text, plural, ratio_text
 from multigpu.collectives.record import bus_factor
 from multigpu.collectives.run import size_text
@@ -178,4 +177,4 @@ def gradients_finding(frame: pd.DataFrame, devices: int = 2, method: str = "nccl
 def answer(sentences: Sequence[str | None]) -> Shown:
     """The sentences that the Records support, a paragraph each; without any, why there is none."""
     told = [f"{text[:1].upper()}{text[1:]}." for text in sentences if text] or ["No all-reduce has been measured yet."]
-    return Shown('<div class="answer">' + "".join(f"<p>{escape(text)}</p>" for text in told) + "</div>")
+    return paragraphs(*told)

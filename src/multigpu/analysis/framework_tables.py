@@ -15,12 +15,10 @@ from multigpu.analysis.frameworks import (
     DOCUMENT_STEPS,
     STRATEGIES,
     WAYS,
-    WITHIN,
     document_experiments,
     experiments,
     forms,
     images,
-    nearness,
     step_times_by_devices,
 )
 from multigpu.analysis.picture import Shown
@@ -166,29 +164,6 @@ def images_gt(frame: pd.DataFrame, devices: int) -> Shown:
 
 
 IMAGE_WAYS = {"tensorflow": "TensorFlow, one process", "torch": "PyTorch, a process a GPU", "torch_one": "PyTorch, one process"}
-
-
-def nearness_gt(frame: pd.DataFrame) -> Shown:
-    """The rates that an earlier script reached on 8 GPUs, beside ours there (if measured) and on the most GPUs measured."""
-    rows = []
-    for _, row in nearness(frame).iterrows():
-        low, high = (f"{1e-6 * row[end]:.2f}" for end in ("low", "high"))
-        ours, within = row["ours"], row["within"]
-        rows.append(
-            {
-                "what": row["what"],
-                f"earlier, on {row['earlier_devices']} (M words/s)": low if low == high else f"{low} to {high}",
-                f"ours, on {row['earlier_devices']} (M words/s)": NOT_YET if missing(ours) else f"{1e-6 * ours:.2f}",
-                f"within {100 * WITHIN:.0f}%": "cannot be said yet" if within is None else "yes" if within else "no",
-                "most GPUs measured": str(row["most"]),
-                "ours, on these (M words/s)": _number(row["most_rate"], ".2f", 1e-6),
-            }
-        )
-    note = (
-        "The earlier script's rates were measured once each, before this study, and no Record holds them. Rates on fewer GPUs stand here "
-        "to be seen, not to be compared."
-    )
-    return table_html(pd.DataFrame(rows), "", note, [name for name in rows[0] if name != "what"])
 
 
 ROWS: tuple[tuple[str, str, str, float], ...] = (

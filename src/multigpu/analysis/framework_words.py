@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from html import escape
 from typing import Any
 
 import pandas as pd
 
 from multigpu.analysis.framework_traces import eager_or_graph, sound, trace_summary
-from multigpu.analysis.frameworks import EARLIER_STEPS_S, IN_GRAPH, LOOP, WAYS, Longer, experiments, forms, images, longer
-from multigpu.analysis.picture import Shown
+from multigpu.analysis.frameworks import IN_GRAPH, LOOP, WAYS, Longer, experiments, forms, images, longer
 from multigpu.analysis.style import look
 from multigpu.analysis.wording import joined, missing, percent_text, plural, rate_text, ratio_text
 from multigpu.published import published_value
@@ -18,13 +16,6 @@ from multigpu.record import Record
 
 TENSORFLOW, PYTORCH = WAYS[0].name, WAYS[3].name
 NOTHING = "No Record of both frameworks yet."
-
-
-def said(*sentences: str, answer: bool = False) -> Shown:
-    """Sentences as paragraphs; `answer` sets them as a page's answer is set."""
-    return Shown(
-        f'<div class="{"answer" if answer else "said"}">{"".join(f"<p>{escape(one, quote=False)}</p>" for one in sentences)}</div>'
-    )
 
 
 def rates_sentence(frame: pd.DataFrame, placement: str = "exp4") -> str:
@@ -120,13 +111,6 @@ def anomaly_sentences(frame: pd.DataFrame, records: Sequence[Record]) -> list[st
     found = longer(frame, "exp2", 3, 4)
     if found is not None:
         sentences.append(_longer_sentence(found))
-    found = longer(frame, "exp2", 2, 4)
-    if found is not None:
-        two, four = (EARLIER_STEPS_S[count] for count in (2, 4))
-        sentences.append(
-            f"A script that was here before took {1e3 * two:.0f} ms on 2 GPUs and {1e3 * four:.0f} ms on 4 (once each), {two / four:.2f} "
-            f"times as long; here it is {found.ratio:.2f} times."
-        )
     sentences.append(_tail_sentence(records))
     return sentences
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import matplotlib as mpl
 import pandas as pd
@@ -107,6 +107,16 @@ class Shown:
 
     def __str__(self) -> str:
         return self.html
+
+
+def paragraphs(*sentences: str | None, kind: Literal["answer", "said"] = "answer") -> Shown:
+    """Computed sentences, a paragraph each, Markdown's ** as bold; those that are None or empty are left out.
+
+    Args:
+        kind: whether they are set as a page's answer or as plain text.
+    """
+    told = (re.sub(r"\*\*(.+?)\*\*", r"<strong>\1</strong>", escape(text, quote=False)) for text in sentences if text)
+    return Shown(f'<div class="{kind}">{"".join(f"<p>{text}</p>" for text in told)}</div>')
 
 
 def shown(figure: Figure, name: str, data: pd.DataFrame | None = None) -> Shown:

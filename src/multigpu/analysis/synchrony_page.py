@@ -13,7 +13,7 @@ import pandas as pd
 
 from multigpu.analysis.figure_synchrony import figure_k, protocol_look, real_frame
 from multigpu.analysis.layout import grid_of_axes, name_panel, rows_from_top
-from multigpu.analysis.picture import Picture, Shown
+from multigpu.analysis.picture import Picture, Shown, paragraphs
 from multigpu.analysis.style import RC
 from multigpu.analysis.synchrony import curves_frame, problem_name, ratio_frame, staleness_frame, synchrony_frame
 from multigpu.analysis.tables import table_html
@@ -69,18 +69,18 @@ def answer(frame: pd.DataFrame) -> Shown:
     if (20, "update") in at and (20, "sample") in at:
         update, sample = at[20, "update"], at[20, "sample"]
         sentences.append(
-            f"Waiting for the slowest of 20 workers costs <strong>{sample['ratio']:.2f}</strong> times the time of async for the same "
+            f"Waiting for the slowest of 20 workers costs **{sample['ratio']:.2f}** times the time of async for the same "
             f"samples ({sample['low']:.2f} to {sample['high']:.2f}, exponential times); the {update['ratio']:.0f} times of 002 compare one "
             "update of 20 gradients with one of a single gradient."
         )
     ends = _ends(frame)
     if ends is not None:
         sentences.append(
-            f"Not waiting costs a floor: at the same constant rate async ends <strong>{ends[0]:.0f}</strong> times as far above the least "
+            f"Not waiting costs a floor: at the same constant rate async ends **{ends[0]:.0f}** times as far above the least "
             f"loss of linear regression as sync ({ends[1]:.0f} to {ends[2]:.0f}), though it is there sooner."
         )
-    text = sentences or ["No Record supports an answer yet: <code>python -m multigpu synchrony</code> runs the experiments."]
-    return Shown('<div class="answer">' + "".join(f"<p>{sentence}</p>" for sentence in text) + "</div>")
+    text = sentences or ["No Record supports an answer yet: `python -m multigpu synchrony` runs the experiments."]
+    return paragraphs(*text)
 
 
 def _ends(frame: pd.DataFrame) -> tuple[float, float, float] | None:
@@ -249,7 +249,7 @@ def explore(frame: pd.DataFrame, by_hand: bool) -> Any:
     if not by_hand:
         return figure_k(frame)
     try:
-        import ipywidgets  # type: ignore[import-untyped]
+        import ipywidgets
     except ImportError:
         return figure_k(frame)
     chosen = ipywidgets.Dropdown(options=[law.kind for law in laws()], value="exponential", description="law")

@@ -210,11 +210,6 @@ def distance_finding(frame: pd.DataFrame, causes: pd.DataFrame) -> str:
     return " ".join(parts) or "No placement was traced yet."
 
 
-def said(*sentences: str) -> Shown:
-    """Computed sentences as the page shows an answer."""
-    return Shown(f'<div class="answer">{"".join(f"<p>{escape(sentence)}</p>" for sentence in sentences if sentence)}</div>')
-
-
 def in_order(records: Iterable[Record]) -> list[Record]:
     """By placement, shape of processes and form of execution: a figure that shows the first few then never depends on files' names."""
     return sorted(records, key=lambda record: (record.run.placement, record.run.processes, record.run.execution))
