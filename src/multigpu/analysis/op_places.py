@@ -16,6 +16,7 @@ from multigpu.analysis.picture import Shown
 from multigpu.analysis.style import look
 from multigpu.analysis.tables import table_html
 from multigpu.analysis.wording import MODEL_NAMES, bytes_text, describe, joined, missing, plural
+from multigpu.measure.process import NO_KERAS
 from multigpu.placements import find_placement
 from multigpu.placements.traffic import HOST, KINDS
 
@@ -48,6 +49,7 @@ def ask_tensorflow(placements: Sequence[str] = ("exp1", "exp2"), timeout_s: floa
         **os.environ,
         "CUDA_VISIBLE_DEVICES": "-1",
         "TF_CPP_MIN_LOG_LEVEL": "3",
+        **NO_KERAS,
         "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
     }
     result = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, env=environment)

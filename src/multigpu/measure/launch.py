@@ -22,6 +22,7 @@ from tqdm.auto import tqdm
 from multigpu.inputs.check import check_inputs
 from multigpu.measure.machine import framework_version, gpu_count, source_state, this_machine, versions
 from multigpu.measure.plan import Item, Journal, Plan, find_record
+from multigpu.measure.process import NO_KERAS
 from multigpu.measure.timing import TIMING_VERSION
 from multigpu.record import RecordStore
 from multigpu.run import Run
@@ -200,6 +201,7 @@ def _environment() -> dict[str, str]:
         "PYTHONPATH": os.pathsep.join(paths),
         "MULTIGPU_COMMIT": commit,
         "MULTIGPU_CLEAN": "1" if clean else "0",
+        **NO_KERAS,
     } | ({} if "OMP_NUM_THREADS" in os.environ else {"OMP_NUM_THREADS": str(this_machine().cores)})
 
 

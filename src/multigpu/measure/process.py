@@ -1,4 +1,4 @@
-"""Ties between processes: children that end with their parent."""
+"""Ties between processes: children that end with their parent, and what they find in their environment."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import signal
 import sys
 
 PR_SET_PDEATHSIG = 1
+NO_KERAS = {"TF_USE_LEGACY_KERAS": "1"}
+"""Environment of processes that use TensorFlow without Keras: it would import Keras 3, scikit-learn and matplotlib, half its start."""
 
 
 def end_with_parent() -> None:
