@@ -78,16 +78,11 @@ def test_a_kernel_that_dies_is_one_sentence(tmp_path: Path) -> None:
 
 
 def test_papermill_by_hand_stops_at_the_check_cell(tmp_path: Path) -> None:
-    """As a reader calls it: parameters from a YAML file, a wrong type, and a name that papermill would only warn of."""
+    """As a reader calls it, with parameters from a YAML file: one that suits, and a name that papermill would only warn of."""
     path = write(tmp_path / "01-a.ipynb", "print(measure, grid)")
     (tmp_path / "good.yaml").write_text("measure: all\ngrid: small\n")
-    (tmp_path / "wrong.yaml").write_text("measure: all\ngrid: 7\n")
     (tmp_path / "unknown.yaml").write_text("measure: all\nmesure: none\n")
-    expected = {
-        "good": None,
-        "wrong": "ParameterError: parameter grid = 7: input should be a valid string",
-        "unknown": "ParameterError: unknown parameter 'mesure' of this notebook: did you mean 'measure'?",
-    }
+    expected = {"good": None, "unknown": "ParameterError: unknown parameter 'mesure' of this notebook: did you mean 'measure'?"}
     with this_interpreter():
         for name, sentence in expected.items():
             command = [sys.executable, "-m", "papermill", str(path), str(tmp_path / "out.ipynb"), "-f", str(tmp_path / f"{name}.yaml")]
@@ -144,17 +139,31 @@ def test_parameters_are_read_from_yaml(tmp_path: Path) -> None:
 OURS = sorted((Path(__file__).parents[1] / "notebooks").glob("[0-9]*.ipynb"))
 
 
-@pytest.mark.slow
+MOST = 40
+"""Records that a notebook finds here of each place: a page has to stand on any of them. `make report` executes all pages on all."""
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home with some of the committed Records of each kind and place, and all else that `data/` holds; figures go to it, too."""
+    root, data = tmp_path_factory.mktemp("home"), OURS[0].parents[1] / "data"
+    for folder in (path for path in data.rglob("*") if path.is_dir()):
+        mine = root / "data" / folder.relative_to(data)
+        mine.mkdir(parents=True)
+        files = sorted(path for path in folder.iterdir() if path.is_file())
+        for path in files[:: len(files) // MOST + 1] if files and files[0].name.endswith(".json.gz") else files:
+            (mine / path.name).symlink_to(path)
+    return root
+
+
 @pytest.mark.parametrize("notebook", OURS, ids=lambda path: path.stem)
-def test_each_of_ours_runs_under_papermill_from_a_yaml_file(notebook: Path, tmp_path: Path) -> None:
-    """On the committed Records, measuring nothing; figures go to a scratch folder."""
+def test_each_of_ours_runs_under_papermill_from_a_yaml_file(notebook: Path, home: Path, tmp_path: Path) -> None:
+    """Measuring nothing."""
     (tmp_path / "parameters.yaml").write_text("measure: none\ngrid: cpu_study\n")
     import papermill
 
     with this_interpreter() as kernel, pytest.MonkeyPatch.context() as patch:
-        (tmp_path / "home").mkdir()
-        (tmp_path / "home" / "data").symlink_to(OURS[0].parents[1] / "data")
-        patch.setenv("MULTIGPU_HOME", str(tmp_path / "home"))
+        patch.setenv("MULTIGPU_HOME", str(home))
         papermill.execute_notebook(
             str(notebook),
             str(tmp_path / notebook.name),
@@ -166,7 +175,6 @@ def test_each_of_ours_runs_under_papermill_from_a_yaml_file(notebook: Path, tmp_
     assert nbformat.read(tmp_path / notebook.name, 4).metadata.papermill.exception is None
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("parameters", "words"), [({"measure": 7}, "measure"), ({"mesure": "none"}, "did you mean 'measure'")])
 def test_ours_stop_at_the_check(parameters: dict[str, object], words: str, tmp_path: Path) -> None:
     import papermill
