@@ -1,0 +1,110 @@
+"""Loss curves of every placement, and how far apart they lie."""
+
+from __future__ import annotations
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+from multigpu.analysis.layout import grid_of_axes, margin_for, name_panel, rows_from_top
+from multigpu.analysis.picture import Picture, message
+from multigpu.analysis.style import INK, RC, in_order, look
+from multigpu.analysis.training import ALLOWED, windowed
+
+NOTHING = "No TrainingRecord to draw: `python -m multigpu train` trains the default grid."
+
+
+def figure_curves(table: pd.DataFrame, curves: pd.DataFrame) -> Picture:
+    """Training loss against epochs, a panel a job, a line a placement; `table`: of `same_curve_table`."""
+    if table.empty:
+        return message(NOTHING)
+    panels = list(dict.fromkeys(table["panel"]))
+    judged = table[table["same"].notna()]
+    same = int(judged["same"].sum())
+    finding = f"{same} of {len(judged)} joined runs follow their reference to the end within what rounding does"
+    drawn = []
+    with mpl.rc_context(RC):
+        picture, axes = grid_of_axes(len(panels), finding, 3.4, 2.1, 2, legend=False, names=panels)
+        for ax, name in zip(axes, panels, strict=True):
+            name_panel(ax, name)
+            panel = table[table["panel"] == name]
+            for placement in in_order(panel["placement"]):
+                style = look(placement)
+                for _, row in panel[panel["placement"] == placement].iterrows():
+                    line = curves[curves["key"] == row["key"]]
+                    loss = windowed(line["loss"].to_numpy())
+                    epochs = line["epoch"].to_numpy()[np.minimum(np.arange(1, len(loss) + 1) * 10, len(line)) - 1]
+                    apart = row["semantics"] != "joined"
+                    ax.plot(epochs, loss, color=style.colour, linewidth=1.4 if apart else 1.0, linestyle=":" if apart else "-")
+                    drawn.append(
+                        pd.DataFrame({"panel": name, "placement": placement, "precision": row["precision"], "epoch": epochs, "loss": loss})
+                    )
+            ax.set_yscale("log")
+            ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+            ax.yaxis.set_minor_locator(NullLocator())
+            ax.set_xlabel("epochs")
+        axes[0].set_ylabel("training loss, mean of 10 points")
+    placements = ", ".join(look(name).label for name in in_order(table["placement"]))
+    picture.caption = (
+        f"A line a run, {len(table)} of them, one seed: {placements}. Lines of joined placements lie on each other; independent replicas "
+        f"(dotted, mean of all) see one shard each and go their own way. {', '.join(dict.fromkeys(table['machine']))}."
+    )
+    picture.data = pd.concat(drawn, ignore_index=True)
+    picture.alt = f"Training loss against epochs for {placements}. {finding}."
+    return picture
+
+
+def figure_distance(table: pd.DataFrame) -> Picture:
+    """How far each joined placement's curve lies from the reference, beside the tolerance."""
+    table = table[table["same"].notna()]
+    if table.empty:
+        return message(NOTHING)
+    panels = list(dict.fromkeys(table["panel"]))
+    sizes = {name: len(table[table["panel"] == name]) for name in panels}
+    marks = pd.concat([table["distance"], table["tolerance"]])
+    ends = (marks[marks > 0].min() / 30, marks.max() * 3) if (marks > 0).any() else (1e-12, 1e-6)
+    labels = {key: f"{look(row['placement']).label}{_form(row)}" for key, row in table.set_index("key").iterrows()}
+    beyond = table[~table["same"].astype(bool)]
+    finding = (
+        "no joined placement lies further from its reference than the tolerance"
+        if beyond.empty
+        else f"{len(beyond)} of {len(table)} joined runs lie further from their reference than the tolerance"
+    )
+    with mpl.rc_context(RC):
+        most = max(sizes.values())
+        picture, axes = grid_of_axes(len(panels), finding, 2.6, 0.21 * most + 0.2, 2, left=margin_for(labels.values()), names=panels)
+        for ax, name in zip(axes, panels, strict=True):
+            panel = table[table["panel"] == name].sort_values("distance")
+            name_panel(ax, name)
+            rows_from_top(ax, len(panel), most)
+            for place, (_, row) in enumerate(panel.iterrows()):
+                style = look(row["placement"])
+                at = max(row["distance"], ends[0])
+                ax.plot(at, len(panel) - 1 - place, marker=style.marker, color=style.colour, clip_on=False)
+                if row["tolerance"] > 0:
+                    ax.plot(row["tolerance"], len(panel) - 1 - place, marker="|", markersize=9, color=INK, clip_on=False)
+            ax.set_xscale("log")
+            ax.set_xlim(*ends)
+            ax.tick_params(axis="y", pad=7)
+            ax.set_yticks(range(len(panel) - 1, -1, -1), [labels[key] for key in panel["key"]])
+            ax.set_xlabel("largest relative distance of the loss")
+    picture.caption = (
+        "Means over 10 points at a time, the largest relative difference to the end of the budget. The reference is ddp in fp64, or in "
+        f"fp32 where no fp64 was run. Bars: the tolerance, {ALLOWED:g} times the drift, which is how far rounding alone led ddp in fp32 "
+        "from fp64 (or, without fp64, the median distance of all); in fp64, 2^-29 of that. A run that is equal in all seven digits that "
+        "a Record keeps stands at the left edge."
+    )
+    picture.data = table
+    picture.alt = f"Distance of every joined run's loss curve from its reference. {finding}."
+    return picture
+
+
+def _form(row: pd.Series) -> str:
+    extra = [
+        text
+        for text in (row["precision"] if row["precision"] != "fp32" else "", row["execution"] if row["execution"] != "eager" else "")
+        if text
+    ]
+    return f", {', '.join(extra)}" if extra else ""

@@ -1,0 +1,252 @@
+"""What the page on training says and shows beside its figures: Records, the answer, tables."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import pandas as pd
+
+from multigpu import paths
+from multigpu.analysis.figure_training_rates import rule_points
+from multigpu.analysis.picture import Shown, paragraphs
+from multigpu.analysis.style import in_order, look
+from multigpu.analysis.tables import table_html
+from multigpu.analysis.training import (
+    ALLOWED,
+    curves_frame,
+    reach_frame,
+    same_curve_table,
+    scores_frame,
+    training_frame,
+    training_records,
+)
+from multigpu.claims import TrainingPredicate, all_claims, evaluate
+from multigpu.parameters import Measure
+from multigpu.training.grid import default_grid, find_grid
+from multigpu.training.measure import EVERY_STATUS, points, train
+from multigpu.training.record import TrainingRecord, TrainingStore
+
+NOT_MEASURED = "not measured"
+LEVEL_SHARE = 0.95
+"""The level of "time to accuracy" is this share of the best accuracy that any run of the job reached, so that no figure is typed."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """Every Record of the machine with GPUs and most Records (without GPUs, of the one with most), as `analysis.training` has them.
+
+    same: of `same_curve_table`. reach: of `reach_frame`, each run at its job's level.
+    """
+
+    records: list[TrainingRecord]
+    frame: pd.DataFrame
+    curves: pd.DataFrame
+    scores: pd.DataFrame
+    same: pd.DataFrame
+    reach: pd.DataFrame
+
+
+def observe(measure: Measure, grid: str = "auto") -> Seen:
+    """Train as asked, and read the Records.
+
+    Raises:
+        ValueError: no such grid, or a file is no Record.
+    """
+    store = TrainingStore(paths.TRAINING)
+    if measure != "none":
+        chosen = points(find_grid(default_grid() if grid == "auto" else grid))
+        print(train(chosen, store, retry=("ok", *EVERY_STATUS) if measure == "all" else ()))
+    return see(training_records(store))
+
+
+def see(records: list[TrainingRecord]) -> Seen:
+    """These Records' frames, of every machine."""
+    frame, curves = training_frame(records), curves_frame(records)
+    return Seen(records, frame, curves, scores_frame(records), same_curve_table(frame, curves), levelled(records, frame))
+
+
+def levelled(records: list[TrainingRecord], frame: pd.DataFrame) -> pd.DataFrame:
+    """`reach_frame` of every run at LEVEL_SHARE of the best accuracy of its machine, model and input, in whole percent."""
+    best = frame.groupby(["machine", "model", "inputs"])["best_accuracy"].max()
+    parts = []
+    for job, top in best.items():
+        if math.isnan(top):
+            continue
+        own = [r for r in records if (r.machine.name, r.training.run.model, r.training.run.inputs) == job]
+        parts.append(reach_frame(own, [math.floor(100 * LEVEL_SHARE * top) / 100]))
+    return pd.concat(parts, ignore_index=True) if parts else reach_frame([], [])
+
+
+def answer(seen: Seen) -> Shown:
+    """Two or three sentences, each only where Records support it."""
+    sentences = []
+    judged = seen.same[seen.same["same"].notna()]
+    if len(judged):
+        same = int(judged["same"].sum())
+        whole = "Every one" if same == len(judged) else f"{same} of {len(judged)}"
+        sentences.append(
+            f"{whole} of the joined runs compared ({judged['placement'].nunique()} placements) follows its reference's loss curve to the "
+            f"end of the budget, within {ALLOWED:g} times what rounding alone does{_in_fp64(judged)}: where parts live changes the time "
+            "and not the result."
+        )
+    rules = rule_points(seen.frame)
+    if len(rules):
+        at = rules.groupby(["multiple", "rate_scaling", "schedule"])["accuracy"].mean()
+        named = {
+            "small": (1, "none", "constant"),
+            "warm": (8, "linear", "warmup"),
+            "bare": (8, "linear", "constant"),
+            "plain": (8, "none", "constant"),
+        }
+        if all(key in at.index for key in named.values()):
+            values = {name: f"{at[key]:.1%}" for name, key in named.items()}
+            sentences.append(
+                f"At 8 times the batch and equal epochs, a rate scaled with the batch reaches {values['warm']} after a warm-up and "
+                f"{values['bare']} without one, an unscaled rate {values['plain']}; the small batch itself {values['small']}."
+            )
+    text = sentences or ["No Record supports an answer yet: `python -m multigpu train` trains the default grid."]
+    return paragraphs(*text)
+
+
+def _in_fp64(judged: pd.DataFrame) -> str:
+    double = judged[judged["precision"] == "fp64"]
+    if double["placement"].nunique() < 2:
+        return ""
+    most = double["distance"].max()
+    return f" (in fp64 {f'no further than {most:.1e}' if most else 'equal in every digit that a Record keeps'})"
+
+
+def curve_table(seen: Seen) -> Shown:
+    """Every run that is compared: distance, tolerance, last loss, accuracy."""
+    rows = []
+    for panel in dict.fromkeys(seen.same["panel"]):
+        table = seen.same[seen.same["panel"] == panel]
+        for placement in in_order(table["placement"]):
+            for _, row in table[table["placement"] == placement].iterrows():
+                same = "need not" if row["same"] is None or pd.isna(row["same"]) else "yes" if row["same"] else "no"
+                rows.append(
+                    {
+                        "Job": panel,
+                        "Placement": look(placement).label,
+                        "Precision": row["precision"],
+                        "Execution": row["execution"],
+                        "Distance": f"{row['distance']:.1e}",
+                        "Tolerance": f"{row['tolerance']:.1e}",
+                        "Same curve": same,
+                        "Last loss": f"{row['last_loss']:.4f}",
+                        "Accuracy": percent(row["accuracy"]),
+                    }
+                )
+    note = (
+        f"Tolerance: {ALLOWED:g} times the drift of fp32, and 2^-29 of that in fp64 (see the figure). Accuracy: held-out images. "
+        "Last loss: mean of the last tenth."
+    )
+    return table_html(pd.DataFrame(rows), note=note, right=["Distance", "Tolerance", "Last loss", "Accuracy"])
+
+
+def percent(value: float) -> str:
+    """A share in percent, or nothing."""
+    return "" if pd.isna(value) else f"{value:.1%}"
+
+
+def system_table(seen: Seen) -> Shown:
+    """What 002 asks of any system: accuracy, time to it, efficiency, overhead, power and cost; a row a placement and number of devices.
+
+    Efficiency is T_1 / (N T_N) of a training step on one joined batch, with T_1 of ddp on one device; overhead is the share of T_N
+    that is not T_1 / N, 1 - efficiency. Power is energy over training time, as NVML counted it.
+    """
+    ok = seen.frame[(seen.frame["status"] == "ok") & (seen.frame["scaling"] == "strong") & (seen.frame["precision"] == "fp32")]
+    merged = ok.merge(seen.reach, on="key", how="left", suffixes=("", "_to"))
+    rows = []
+    for (machine, model, inputs), job in merged.groupby(["machine", "model", "inputs"], sort=False):
+        alone = job[(job["devices"] == 1) & (job["placement"] == "ddp")].set_index("execution")["step_time_s"]
+        for placement in in_order(job["placement"]):
+            own = job[job["placement"] == placement].sort_values(["devices", "execution"])
+            for _, row in own.iterrows():
+                gpu = row["device_type"] == "cuda"
+                single = float(alone.get(row["execution"], math.nan)) / row["devices"]
+                efficiency = single / row["step_time_s"]
+                seconds = f"{row['seconds']:.1f}" if not pd.isna(row["seconds"]) else "never"
+                power = row["energy_j"] / row["train_s"] if not pd.isna(row["energy_j"]) else math.nan
+                rows.append(
+                    {
+                        "Machine": machine,
+                        "Job": f"{model} on {inputs}",
+                        "Placement": look(placement).label,
+                        "N": f"{row['devices']}",
+                        "Execution": row["execution"],
+                        "Accuracy": percent(row["accuracy"]),
+                        "Level": percent(row["level"]),
+                        "Time to it, s": seconds if gpu else "a shared CPU's",
+                        "Steps to it": "never" if pd.isna(row["steps_to"]) else f"{row['steps_to']:.0f}",
+                        "Efficiency": f"{efficiency:.2f}" if gpu and not math.isnan(efficiency) else NOT_MEASURED,
+                        "Overhead": f"{1 - efficiency:.0%}" if gpu and not math.isnan(efficiency) else NOT_MEASURED,
+                        "Power, W": f"{power:,.0f}" if not math.isnan(power) else NOT_MEASURED,
+                        "Energy, kJ": f"{row['energy_j'] / 1e3:.1f}" if not pd.isna(row["energy_j"]) else NOT_MEASURED,
+                        "Cost": NOT_MEASURED,
+                    }
+                )
+    note = (
+        "One joined batch, whatever the number of devices (strong scaling); one run each (screening). Level: 95% of the best accuracy of "
+        "the job. Cost: no Record holds a price. Times of CPU processes that share their cores with others are not compared."
+    )
+    figures = ["N", "Accuracy", "Level", "Time to it, s", "Steps to it", "Efficiency", "Overhead", "Power, W", "Energy, kJ"]
+    return table_html(pd.DataFrame(rows), note=note, right=figures)
+
+
+def duties_table(seen: Seen) -> Shown:
+    """What Records say of the five duties: how many runs, and what was checked in them."""
+    done = [r for r in seen.records if r.measurement and r.training.run.devices > 1]
+    several = [r.measurement for r in done if r.measurement]
+    replicated = [m for m in several if m.replicas_agree is not None]
+    audited = [audit for m in several for audit in m.epochs if audit.complete]
+    covered = sum(audit.distinct == audit.items and audit.shared <= audit.allowed for audit in audited)
+    alone = sum(not any(m.files_by_rank[1:]) and not any(m.evaluations_by_rank[1:]) for m in several)
+    rows = [
+        (
+            "Identical initial weights",
+            f"{sum(len(set(m.start_hashes)) == 1 for m in several)} of {len(several)} runs: one hash on all replicas",
+        ),
+        (
+            "Synchronised gradients",
+            f"{sum(bool(m.replicas_agree) for m in replicated)} of {len(replicated)} runs with copies: equal bits at every stop",
+        ),
+        (
+            "Disjoint shards that cover the data",
+            f"{covered} of {len(audited)} whole epochs: every item, none twice but what fills the last step",
+        ),
+        (
+            "Rate and steps adjusted to N",
+            f"{len(several)} of {len(several)} runs: the optimizers held the rate of the schedule in every step",
+        ),
+        ("One rank evaluates, checkpoints, logs", f"{alone} of {len(several)} runs: no other rank scored or opened a file for writing"),
+    ]
+    data = pd.DataFrame([{"Duty": name, "Checked in Records": text} for name, text in rows] if several else [])
+    return table_html(data, note="A run in which a duty is not done has no measurement: it is refused, in a sentence that names the duty.")
+
+
+def failures_table(seen: Seen) -> Shown:
+    """Runs without a measurement, and why."""
+    bad = seen.frame[seen.frame["status"] != "ok"]
+    rows = [
+        {"Run": f"{row['model']} {row['placement']} x{row['devices']} {row['execution']}", "Status": row["status"], "Why": row["reason"]}
+        for _, row in bad.iterrows()
+    ]
+    return table_html(pd.DataFrame(rows, columns=["Run", "Status", "Why"]), note="" if rows else "No run failed.", wide=["Why"])
+
+
+def claims_table(seen: Seen) -> Shown:
+    """The claims that these Records decide: verdict, figure and scope."""
+    results = [evaluate(claim, seen.frame) for claim in all_claims() if isinstance(claim.predicate, TrainingPredicate)]
+    rows = [
+        {
+            "Claim": result.claim.number,
+            "Sentence": result.claim.sentence,
+            "Verdict": result.verdict + (f": {result.why}" if result.why else ""),
+            "Figure": result.figure,
+            "Scope": result.claim.predicate.scope if result.claim.predicate else "",
+        }
+        for result in results
+    ]
+    return table_html(pd.DataFrame(rows), note="Tests and Record keys stand under Claims.", wide=["Sentence", "Verdict", "Figure", "Scope"])

@@ -1,0 +1,92 @@
+"""Tables beside the figures of rates, schedules and batches."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from multigpu.analysis.figure_training_rates import batch_points, rule_points, schedule_points
+from multigpu.analysis.picture import Shown
+from multigpu.analysis.tables import table_html
+from multigpu.analysis.training_page import Seen, percent
+
+
+def _range(values: pd.Series, form: str) -> str:
+    """Mean (least to most)."""
+    return f"{values.mean():{form}} ({values.min():{form}} to {values.max():{form}})"
+
+
+def rules_table(seen: Seen) -> Shown:
+    """Accuracy under each rule for the rate: mean and range over seeds, and runs that diverged."""
+    table = rule_points(seen.frame)
+    rows = []
+    names = {("none", "constant"): "not scaled", ("linear", "constant"): "scaled, no warm-up", ("linear", "warmup"): "scaled, warmed up"}
+    for (machine, model, inputs, devices, multiple, scaling, schedule), group in table.groupby(
+        ["machine", "model", "inputs", "devices", "multiple", "rate_scaling", "schedule"], sort=True
+    ):
+        rows.append(
+            {
+                "Machine": machine,
+                "Job": f"{model} on {inputs}",
+                "Devices": str(devices),
+                "Joined batch": f"{group['joined_batch'].iloc[0]:,}",
+                "Rate": "of the small batch" if multiple == 1 else names[str(scaling), str(schedule)],
+                "Peak rate": f"{group['peak_rate'].iloc[0]:g}",
+                "Seeds": str(group["seed"].nunique()),
+                "Accuracy": _range(group["accuracy"], ".1%"),
+                "Diverged": str(int(group["diverged"].sum())),
+            }
+        )
+    return table_html(
+        pd.DataFrame(rows), note="Mean and range over seeds.", right=["Devices", "Joined batch", "Peak rate", "Seeds", "Diverged"]
+    )
+
+
+def schedule_table(seen: Seen) -> Shown:
+    """luong10 on one device and on N, adjusted and not: where the rate ended, loss, accuracy."""
+    table = schedule_points(seen.frame)
+    ends = seen.curves.sort_values("step").groupby("key").tail(1).set_index("key")["rate"]
+    rows = []
+    for (model, inputs, devices, adjusted), group in table.groupby(["model", "inputs", "devices", "adjusted"], sort=True):
+        if devices == 1 and not adjusted:
+            continue
+        rates = ends.reindex(group["key"])
+        rows.append(
+            {
+                "Job": f"{model} on {inputs}",
+                "Devices": str(devices),
+                "Schedule": "one device" if devices == 1 else "adjusted" if adjusted else "not adjusted",
+                "Rate at the end": f"{rates.mean():.2e}",
+                "Steps": f"{group['steps'].mean():,.0f}",
+                "Training loss at the end": _range(group["last_loss"], ".4f"),
+                "Accuracy": _range(group["accuracy"], ".1%"),
+                "Seeds": str(group["seed"].nunique()),
+            }
+        )
+    note = "Mean and range over seeds; equal epochs, weak scaling."
+    return table_html(pd.DataFrame(rows), note=note, right=["Devices", "Rate at the end", "Steps", "Seeds"])
+
+
+def batch_table(seen: Seen) -> Shown:
+    """Every batch: steps, accuracy, and steps and epochs to the level."""
+    table = (
+        batch_points(seen.frame)
+        .merge(seen.reach, on="key", how="left", suffixes=("", "_to"))
+        .sort_values(["model", "inputs", "joined_batch"])
+    )
+    rows = [
+        {
+            "Job": f"{row['model']} on {row['inputs']}",
+            "Joined batch": f"{row['joined_batch']:,}",
+            "Peak rate": f"{row['peak_rate']:g}",
+            "Steps": f"{row['steps']:,.0f}",
+            "Accuracy": percent(row["accuracy"]) + (" (diverged)" if row["diverged"] else ""),
+            "Level": percent(row["level"]),
+            "Steps to it": "never" if pd.isna(row["steps_to"]) else f"{row['steps_to']:,.0f}",
+            "Epochs to it": "never" if pd.isna(row["epochs_to"]) else f"{row['epochs_to']:.0f}",
+        }
+        for _, row in table.iterrows()
+    ]
+    note = "One seed (screening). A larger batch needs fewer steps up to a point, and then more epochs, until the budget does not suffice."
+    return table_html(
+        pd.DataFrame(rows), note=note, right=["Joined batch", "Peak rate", "Steps", "Accuracy", "Level", "Steps to it", "Epochs to it"]
+    )

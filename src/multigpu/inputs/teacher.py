@@ -1,0 +1,121 @@
+"""Images labelled by a planted teacher: made from a seed, as many as asked for, with a task that a small network can learn.
+
+An image is a sum of coloured waves of random direction, frequency and phase, and noise: textures. The teacher is a fixed random
+network of one convolution (3x3, stride 2), ReLU, the mean over all places, and one dense layer; the class of an image is the largest
+of its ten outputs. Outputs are standardised over the first images, so that no class is empty.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+
+from multigpu.inputs.hashing import fingerprint
+
+TEACHER_VERSION = 1
+"""Enters the fingerprint: raise it when the same seed comes to give other images or labels."""
+
+SEED = 20_177
+CLASSES = 10
+WAVES = 4
+FILTERS = 24
+CHUNK = 2000
+NOISE = 0.15
+LEAST_MARGIN = 0.25
+"""Images whose two largest outputs are closer than this (standard deviations) are left out: their label would be a coin's."""
+
+
+class Teacher:
+    """The planted network for images of `channels` colours; its weights are a function of the seed."""
+
+    def __init__(self, channels: int) -> None:
+        draw = np.random.default_rng([SEED, channels])
+        self.filters = draw.normal(size=(9 * channels, FILTERS)).astype(np.float32)
+        self.filters /= np.linalg.norm(self.filters, axis=0)
+        self.dense = draw.normal(size=(FILTERS, CLASSES)).astype(np.float32)
+        self.mean = np.zeros(CLASSES, dtype=np.float32)
+        self.deviation = np.ones(CLASSES, dtype=np.float32)
+        self.feature_mean = np.zeros(FILTERS, dtype=np.float32)
+        self.feature_deviation = np.ones(FILTERS, dtype=np.float32)
+
+    def features(self, images: np.ndarray) -> np.ndarray:
+        """(B, C, s, s) -> (B, FILTERS): how strongly each filter answers, over all places."""
+        windows = np.lib.stride_tricks.sliding_window_view(images, (3, 3), axis=(2, 3))[:, :, ::2, ::2]  # (B, C, h, w, 3, 3)
+        flat = windows.transpose(0, 2, 3, 1, 4, 5).reshape(len(images), -1, self.filters.shape[0])
+        return np.maximum(flat @ self.filters, 0).mean(axis=1)
+
+    def fit(self, images: np.ndarray) -> None:
+        """Take these images' features and outputs as the scale of all others."""
+        features = self.features(images)
+        self.feature_mean, self.feature_deviation = features.mean(axis=0), features.std(axis=0)
+        outputs = ((features - self.feature_mean) / self.feature_deviation) @ self.dense
+        self.mean, self.deviation = outputs.mean(axis=0), outputs.std(axis=0)
+
+    def outputs(self, images: np.ndarray) -> np.ndarray:
+        """(B, C, s, s) -> (B, CLASSES)."""
+        features = (self.features(images) - self.feature_mean) / self.feature_deviation
+        return (features @ self.dense - self.mean) / self.deviation
+
+
+def draw_images(number: int, size: int, channels: int, chunk: int) -> np.ndarray:
+    """Textures (number, channels, size, size), float32, mean 0 and deviation about 1; `chunk` names the draw."""
+    draw = np.random.default_rng([SEED, size, channels, chunk])
+    angle = draw.uniform(0, np.pi, (number, WAVES, 1, 1))
+    turns = draw.uniform(1, 6, (number, WAVES, 1, 1))  # waves across the image
+    phase = draw.uniform(0, 2 * np.pi, (number, WAVES, 1, 1))
+    place = np.linspace(0, 2 * np.pi, size, dtype=np.float32)
+    rows, columns = np.meshgrid(place, place, indexing="ij")
+    waves = np.sin(turns * (np.cos(angle) * rows + np.sin(angle) * columns) + phase).astype(np.float32)  # (n, WAVES, s, s)
+    colours = draw.normal(size=(number, channels, WAVES)).astype(np.float32)
+    images = np.einsum("ncw,nwhv->nchv", colours, waves, optimize=True)
+    images /= images.std(axis=(1, 2, 3), keepdims=True)
+    return images + NOISE * draw.standard_normal(images.shape, dtype=np.float32)
+
+
+@lru_cache(maxsize=2)
+def _draw(count: int, size: int, channels: int) -> tuple[np.ndarray, np.ndarray, str]:
+    """Images (count, C, size, size) as bytes, labels (count,), and a hash of both."""
+    teacher = Teacher(channels)
+    images = np.empty((count, channels, size, size), dtype=np.uint8)
+    labels = np.empty(count, dtype=np.int64)
+    filled = chunk = 0
+    while filled < count:
+        drawn = to_bytes(draw_images(CHUNK, size, channels, chunk))
+        if chunk == 0:
+            teacher.fit(from_bytes(drawn))
+        outputs = teacher.outputs(from_bytes(drawn))  # of what a network will see, rounding included
+        ordered = np.sort(outputs, axis=1)
+        clear = np.flatnonzero(ordered[:, -1] - ordered[:, -2] >= LEAST_MARGIN)[: count - filled]
+        images[filled : filled + len(clear)] = drawn[clear]
+        labels[filled : filled + len(clear)] = outputs[clear].argmax(axis=1)
+        filled, chunk = filled + len(clear), chunk + 1
+    mark = fingerprint(TEACHER_VERSION, SEED, count, size, channels)
+    return images, labels, mark
+
+
+def to_bytes(images: np.ndarray) -> np.ndarray:
+    """Three standard deviations either side, in 255 steps."""
+    return np.clip(np.round(images * (127.5 / 3) + 127.5), 0, 255).astype(np.uint8)
+
+
+def from_bytes(images: np.ndarray) -> np.ndarray:
+    """Float32 of mean 0 and deviation about 1, as a model takes them."""
+    return (images.astype(np.float32) - 127.5) * np.float32(3 / 127.5)
+
+
+class TaughtImages:
+    """`count` labelled textures of one size (see the module); kept as bytes, 3 kB a CIFAR-sized one."""
+
+    classes = CLASSES
+
+    def __init__(self, count: int, size: int, channels: int) -> None:
+        self.label = f"teacher, {count} images of {size} px"
+        self._images, self._labels, self.fingerprint = _draw(count, size, channels)
+
+    def __len__(self) -> int:
+        return len(self._labels)
+
+    def read(self, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Images (B, C, size, size), float32, and labels (B,), int64."""
+        return from_bytes(self._images[chosen]), self._labels[chosen]

@@ -1,0 +1,86 @@
+"""Checkpoints: one file with a header of its own and torch's bytes, replaced atomically, read without running anybody's code."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from multigpu.training.run import TrainingRun
+
+FORMAT = "multigpu checkpoint 1"
+
+
+def checkpoint_path(folder: Path) -> Path:
+    """The latest checkpoint of the run in `folder`."""
+    return folder / "checkpoint.pt"
+
+
+def write_checkpoint(folder: Path, training: TrainingRun, step: int, state: dict[str, Any]) -> Path:
+    """Replace the folder's checkpoint; a reader, or a process killed here, finds the old one or the new one.
+
+    Raises:
+        OSError: the folder cannot be written.
+    """
+    import torch
+
+    folder.mkdir(parents=True, exist_ok=True)
+    buffer = io.BytesIO()
+    torch.save(state, buffer)
+    content = buffer.getbuffer()
+    header = {"format": FORMAT, "digest": training.digest, "label": training.label(), "step": step, "bytes": len(content)}
+    header["sha256"] = hashlib.sha256(content).hexdigest()
+    handle, temporary = tempfile.mkstemp(dir=folder, prefix=".writing-")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(json.dumps(header).encode() + b"\n")
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, checkpoint_path(folder))
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+    return checkpoint_path(folder)
+
+
+def open_checkpoint(path: Path, training: TrainingRun | None = None) -> tuple[int, bytes]:
+    """Step and content of a checkpoint, checked byte by byte; needs no framework.
+
+    Args:
+        training: the run that wants to go on from it; None: any.
+
+    Raises:
+        ValueError: it cannot be read, is damaged, or belongs to another run; one sentence.
+    """
+    try:
+        with open(path, "rb") as file:
+            first, content = file.readline(), file.read()
+        header = json.loads(first)
+        known = header["format"] == FORMAT
+        expected, size, digest, step = header["sha256"], header["bytes"], header["digest"], int(header["step"])
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read: {error.strerror}") from None
+    except (ValueError, KeyError, TypeError):
+        raise ValueError(f"{path} is no checkpoint of this program: delete it to start anew") from None
+    if not known:
+        raise ValueError(f"{path} has the format {header['format']!r}, and this version reads {FORMAT!r}: delete it to start anew")
+    if len(content) != size or hashlib.sha256(content).hexdigest() != expected:
+        raise ValueError(f"{path} is damaged ({len(content)} of {size} bytes, or other ones than were written): delete it to start anew")
+    if training is not None and digest != training.digest:
+        raise ValueError(
+            f"{path} belongs to another training run ({header.get('label', digest)}): resume with the same fields, or use another folder"
+        )
+    return step, content
+
+
+def read_checkpoint(path: Path, training: TrainingRun | None = None) -> tuple[int, dict[str, Any]]:
+    """Step and state of a checkpoint; raises as `open_checkpoint`."""
+    import torch
+
+    step, content = open_checkpoint(path, training)
+    return step, torch.load(io.BytesIO(content), weights_only=True)

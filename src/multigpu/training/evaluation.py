@@ -1,0 +1,83 @@
+"""How a workload is scored on held-out data: the protocol of `workloads/<name>/evaluate.py`, and the model that is scored.
+
+A workload that can be scored has a module `multigpu.workloads.<name>.evaluate` with one function:
+
+    def scores(module: nn.Module, run: Run, source: Source, device: torch.device) -> dict[str, float]
+
+It is called on one rank only, before the first step, every `evaluate_every` steps and after the last, and never takes part in a
+collective.
+
+module: the workload's own module (`engines.torch.trainer.build_module(run)`) in eval mode on `device`, holding the current weights and
+    rank 0's running statistics, in the precision's type of variables; nothing that happens to it reaches training.
+run: the Run that trains (`run.inputs`, `run.data`, `run.description`, `run.precision`, `run.seed`).
+source: what this rank trains from; a source with a held-out part offers it in a way that its workload knows (images: `held_out()`).
+Returns scores by name, floats (not finite only where the model is not). Names that the analysis knows, with their direction: `loss`
+    (mean over the held-out terms, less is better), `accuracy` (0 to 1, more is better), `bleu` (0 to 100, more is better). Others are
+    kept and listed.
+Called under `torch.inference_mode()` and the Run's autocast. What is costly to prepare (held-out batches, a reference translation)
+    belongs into a cache of the module: one process calls it many times.
+Raises ValueError, one sentence, where the Run's inputs hold nothing out; such a Run is then refused before its first step.
+
+What a source offers so that a Run can train on it (all optional; `training.data` reads them):
+    count: int, items of the data set; steps_per_epoch: int;
+    items(step, rank) -> int64 (n,), numbers 0 .. count - 1 of the items that `batch(step, rank)` holds.
+With them every epoch is audited (shards disjoint, all items covered) and a budget can be given in epochs.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor, nn
+
+from multigpu.engines.torch.devices import Device
+from multigpu.engines.torch.trainer import build_module
+from multigpu.engines.torch.variables import materialise
+from multigpu.inputs.batch import Source
+from multigpu.run import Run
+from multigpu.training.run import can_score
+
+Scores = Callable[[nn.Module, Run, Source, torch.device], dict[str, float]]
+
+
+def scores_of(workload: str) -> Scores | None:
+    """The workload's `scores`, or None where it has no `evaluate.py`."""
+    if not can_score(workload):
+        return None
+    found: Scores = importlib.import_module(f"multigpu.workloads.{workload}.evaluate").scores
+    return found
+
+
+class Scorer:
+    """A copy of the model that is scored, on one replica; training never sees it.
+
+    Raises:
+        ValueError: the workload cannot be scored, or its inputs hold nothing out.
+    """
+
+    def __init__(self, run: Run, source: Source, device: Device) -> None:
+        found = scores_of(run.workload)
+        if found is None:
+            raise ValueError(f"workload {run.workload!r} has no evaluate.py to score it")
+        self.scores, self.run, self.source, self.device = found, run, source, device
+        # always plain: a captured or compiled form serves speed, and here would only add shapes
+        self.module = build_module(run.model_copy(update={"execution": "eager"}))
+        shapes = dict(self.module.named_parameters())
+        memory = {}
+        for variable in run.description.variables:
+            like = shapes[variable.name]
+            memory[variable.name] = torch.empty_strided(like.shape, like.stride(), device=device.torch, dtype=device.dtype)
+        self.parameters = materialise(self.module, memory, device.torch, device.dtype)
+        self.module.eval()
+
+    def score(self, values: Mapping[str, Tensor], buffers: Mapping[str, Tensor]) -> dict[str, float]:
+        """Scores of a model with these variables and running statistics."""
+        with torch.no_grad():
+            for name, parameter in self.parameters.items():
+                parameter.copy_(values[name])
+            for name, buffer in self.module.named_buffers():
+                buffer.copy_(buffers[name])
+        with torch.inference_mode(), self.device.autocast():
+            return {name: float(value) for name, value in self.scores(self.module, self.run, self.source, self.device.torch).items()}

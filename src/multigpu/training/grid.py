@@ -1,0 +1,231 @@
+"""The grids of training: what is trained for which question, what matters most first, with its cost. Imports no framework."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from multigpu.measure.machine import gpu_count
+from multigpu.placements import placements
+from multigpu.training.run import TRAINABLE, TrainingRun, build_training_run
+
+
+@dataclass(frozen=True)
+class PlannedTraining:
+    """One entry. question: what it is for. cost_s: seconds, start-up shared. repeats: with equal fields (seeds are fields)."""
+
+    training: TrainingRun
+    question: str
+    cost_s: float
+    repeats: int = 1
+    launch: int = 0
+
+
+CURVE, SCALING, ADJUSTING, BATCH, PRECISION = "same curve", "rate scaling", "schedule", "batch", "precision"
+BATCHING, TRANSLATION = "batching", "translation"
+QUESTIONS = (CURVE, SCALING, ADJUSTING, BATCH, PRECISION, BATCHING, TRANSLATION)
+
+SEEDS = range(5)
+
+
+def once(planned: list[PlannedTraining]) -> list[PlannedTraining]:
+    """Without later entries that train what an earlier one trains already, for another question."""
+    return list({entry.training.digest: entry for entry in reversed(planned)}.values())[::-1]
+
+
+def joined_placements(execution: str = "eager") -> list[str]:
+    """Every placement that trains one model with one process a device in PyTorch and allows this form of execution, `ddp` first."""
+    found = [
+        name
+        for name, row in placements().items()
+        if row.semantics.kind in TRAINABLE
+        and row.compute == "replica"
+        and any(e.framework == "torch" and e.processes == "per_device" and execution in e.executions for e in row.engines)
+    ]
+    return sorted(found, key=lambda name: (name != "ddp", name == "independent", name))
+
+
+# --- CPUs -----------------------------------------------------------------------------------------------------------------------
+
+SMALL: dict[str, Any] = {"workload": "cnn", "model": "resnet_small", "device_type": "cpu"}
+DIGITS: dict[str, Any] = {**SMALL, "inputs": "digits_split"}
+DIGITS_ITEMS = 1500
+SMALL_BATCH = 16
+BASE_RATE = 0.02
+"""Of a joined batch of 16."""
+
+
+def cpu() -> list[PlannedTraining]:
+    """A small residual network on 1,500 digits (297 held out): every question, a few minutes of one core.
+
+    Only questions about placements take two devices: for the others it is the joined batch that counts.
+    """
+    found = rate_scaling(DIGITS, DIGITS_ITEMS, SMALL_BATCH, 1, BASE_RATE, epochs=6, warmup_epochs=2, seeds=SEEDS, cost_s=4)
+    curve = {**DIGITS, "devices": 2, "batch_size": 64, "scaling": "strong", "epochs": 4, "base_rate": 0.05, "evaluate_every": 24}
+    for placement in joined_placements():
+        found.append(PlannedTraining(build_training_run(placement=placement, **curve), CURVE, 4))
+    for placement in joined_placements():
+        if placement == "independent":
+            continue
+        found.append(PlannedTraining(build_training_run(placement=placement, precision="fp64", **curve), CURVE, 5))
+    # 564 steps of one device are the six epochs of 94 steps that every entry is given
+    for seed in range(2):
+        decayed: dict[str, Any] = {**DIGITS, "placement": "ddp", "seed": seed, "batch_size": SMALL_BATCH, "epochs": 6}
+        decayed |= {"base_rate": BASE_RATE, "schedule": "luong10", "schedule_steps": 564}
+        found.append(PlannedTraining(build_training_run(**decayed, devices=1, evaluate_every=94), ADJUSTING, 4))
+        for adjusted in (True, False):
+            training = build_training_run(**decayed, devices=2, evaluate_every=47, adjust_to_devices=adjusted)
+            found.append(PlannedTraining(training, ADJUSTING, 4))
+    for batch in (16, 32, 64, 128, 256, 512, 1500):
+        found.append(PlannedTraining(batch_point({**DIGITS, "devices": 1}, batch, DIGITS_ITEMS, 6, SMALL_BATCH, BASE_RATE), BATCH, 4))
+    taught = {**SMALL, "inputs": "teacher_small", "devices": 2, "batch_size": 64, "scaling": "strong", "epochs": 2, "base_rate": 0.05}
+    for placement in ("ddp", "exp2", "replicated_ring"):
+        found.append(PlannedTraining(build_training_run(placement=placement, evaluate_every=63, **taught), CURVE, 5))
+    return once(found)
+
+
+def rate_scaling(
+    common: dict[str, Any],
+    items: int,
+    batch: int,
+    devices: int,
+    base: float,
+    epochs: int,
+    warmup_epochs: int,
+    seeds: range,
+    cost_s: float,
+) -> list[PlannedTraining]:
+    """Eight times the batch: with the rate of the small one, with eight times the rate, and with that after a warm-up.
+
+    The small batch is one device's; the joined one is spread over `devices`.
+    """
+    found = []
+    large = 8 * batch // devices
+    for seed in seeds:
+        same = {**common, "placement": "ddp", "seed": seed, "epochs": epochs, "base_rate": base, "reference_batch": batch}
+        small = build_training_run(**same, devices=1, batch_size=batch, evaluate_every=-(-items // batch))
+        found.append(PlannedTraining(small, SCALING, cost_s))
+        for scaling, schedule in (("linear", "warmup"), ("linear", "constant"), ("none", "constant")):
+            more = {"warmup_epochs": warmup_epochs} if schedule == "warmup" else {}
+            training = build_training_run(
+                **same,
+                devices=devices,
+                batch_size=large,
+                rate_scaling=scaling,
+                schedule=schedule,
+                evaluate_every=-(-items // (8 * batch)),
+                **more,
+            )
+            found.append(PlannedTraining(training, SCALING, cost_s))
+    return found
+
+
+def batch_point(common: dict[str, Any], joined: int, items: int, epochs: int, reference: int, base: float) -> TrainingRun:
+    """One joined batch under 002's linear scaling with two epochs of warm-up, scored after every epoch."""
+    per_epoch = -(-items // joined)
+    shared = joined // int(common["devices"])
+    return build_training_run(
+        **common,
+        placement="ddp",
+        batch_size=shared,
+        epochs=epochs,
+        base_rate=base,
+        reference_batch=reference,
+        rate_scaling="linear",
+        schedule="warmup",
+        warmup_epochs=2,
+        evaluate_every=per_epoch,
+    )
+
+
+# --- GPUs -----------------------------------------------------------------------------------------------------------------------
+
+TAUGHT: dict[str, Any] = {"workload": "cnn", "model": "resnet20", "inputs": "teacher", "layout": "channels_last"}
+IMAGES = 50_000
+
+
+def steps_per_epoch(joined: int) -> int:
+    """Of the planted teacher's 50,000 images."""
+    return -(-IMAGES // joined)
+
+
+def gpu() -> list[PlannedTraining]:
+    """resnet20 on 50,000 taught images of CIFAR's size; 1, 2, 4 and 8 GPUs. Start-up, 25 s a number of devices, comes on top."""
+    found: list[PlannedTraining] = []
+    # the same joined batch everywhere, so that every placement and every number of GPUs has 391 steps an epoch
+    strong: dict[str, Any] = {**TAUGHT, "batch_size": 128, "scaling": "strong", "epochs": 6, "base_rate": 0.1, "log_every": 10}
+    strong["evaluate_every"] = steps_per_epoch(128)
+    for devices in (4, 8, 2, 1):
+        captured = build_training_run(placement="ddp", devices=devices, execution="captured", **strong)
+        found.append(PlannedTraining(captured, CURVE, 15))
+        for placement in joined_placements():
+            if devices > 1 or placement == "ddp":
+                found.append(PlannedTraining(build_training_run(placement=placement, devices=devices, **strong), CURVE, 45))
+    weak: dict[str, Any] = {**TAUGHT, "execution": "captured"}
+    # on 4 GPUs, which more machines have than 8: it is the joined batch that counts
+    found += rate_scaling(weak, IMAGES, 128, 4, 0.1, epochs=15, warmup_epochs=5, seeds=SEEDS, cost_s=15)
+    for seed in SEEDS:
+        for precision in ("fp32", "tf32", "bf16"):
+            kept: dict[str, Any] = {**weak, "placement": "ddp", "devices": 1, "batch_size": 128, "seed": seed, "precision": precision}
+            kept |= {"epochs": 15, "base_rate": 0.1, "log_every": 10, "evaluate_every": 3 * steps_per_epoch(128)}
+            found.append(PlannedTraining(build_training_run(**kept), PRECISION, 20))
+    for seed in range(3):
+        decayed: dict[str, Any] = {**weak, "placement": "ddp", "seed": seed, "batch_size": 128, "epochs": 15, "base_rate": 0.1}
+        decayed |= {"schedule": "luong10", "schedule_steps": 15 * steps_per_epoch(128)}
+        for devices in (1, 4, 8):
+            for adjusted in (True, False) if devices > 1 else (True,):
+                every = 3 * steps_per_epoch(128 * devices)
+                training = build_training_run(**decayed, devices=devices, evaluate_every=every, adjust_to_devices=adjusted)
+                found.append(PlannedTraining(training, ADJUSTING, 15))
+    for joined in (128, 512, 1024, 2048, 4096, 8192, 16384):
+        found.append(PlannedTraining(batch_point({**weak, "devices": 4}, joined, IMAGES, 15, 128, 0.1), BATCH, 15))
+    return once(found)
+
+
+def small_gpu() -> list[PlannedTraining]:
+    """The headline of `gpu`: what claims need (rules for the rate, every seed), one run of all else, every placement on 4 GPUs."""
+    kept = [entry for entry in gpu() if entry.training.run.seed == 0 or entry.question == SCALING]
+    return [e for e in kept if e.question != CURVE or e.training.run.execution == "captured" or e.training.run.devices == 4]
+
+
+def batching_cpu() -> list[PlannedTraining]:
+    """Translation on the committed corpus: the preset of one process, then every mode of batching on 4, about 16 minutes of two cores."""
+    from multigpu.training import batching_grid
+
+    modes = [PlannedTraining(training, BATCHING, 90) for training in batching_grid.small()]
+    return [PlannedTraining(batching_grid.preset(), TRANSLATION, 180), *modes]
+
+
+def batching_gpu() -> list[PlannedTraining]:
+    """000's cells on the whole corpus in pieces, every mode of batching on 4 GPUs: about 10 minutes, a seed of all modes in 3."""
+    from multigpu.training import batching_grid
+
+    return [PlannedTraining(training, BATCHING, 65) for training in batching_grid.full()]
+
+
+GRIDS: dict[str, Callable[[], list[PlannedTraining]]] = {
+    "training_cpu": cpu,
+    "training": gpu,
+    "training_headline": small_gpu,
+    "batching_cpu": batching_cpu,
+    "batching_gpu": batching_gpu,
+}
+
+
+def default_grid() -> str:
+    """The grid that fits this machine."""
+    return "training" if gpu_count() else "training_cpu"
+
+
+def find_grid(name: str) -> list[PlannedTraining]:
+    """The entries of a grid, those that need more GPUs than are here left out.
+
+    Raises:
+        ValueError: no such grid; the sentence names those that exist.
+    """
+    if name not in GRIDS:
+        raise ValueError(f"unknown grid {name!r}: choose one of {', '.join(GRIDS)}")
+    here = gpu_count()
+    planned = GRIDS[name]()
+    return [entry for entry in planned if entry.training.run.device_type == "cpu" or not here or entry.training.run.devices <= here]

@@ -1,0 +1,143 @@
+"""What a training run has to show so far: kept on every rank, saved with each checkpoint, and made into a Record at the end."""
+
+from __future__ import annotations
+
+import json
+import math
+from itertools import accumulate
+from typing import Any
+
+from multigpu.engines.errors import DidNotTrain
+from multigpu.measure.timing import training_fault
+from multigpu.placements import find_placement
+from multigpu.training.record import EpochAudit, Evaluation, TrainingMeasurement
+from multigpu.training.run import TrainingRun
+
+SAVED = ("loss", "seconds", "rate", "train_s", "evaluation_s", "checkpoint_s", "units", "start_hashes", "resumed_at", "scored")
+
+
+class History:
+    """Per step: joined loss, seconds since the first step, rate. diverged: why it cannot go on, or ""."""
+
+    def __init__(self, training: TrainingRun, replicas: int) -> None:
+        self.training, self.replicas = training, replicas
+        apart = find_placement(training.run.placement).semantics.kind == "independent"
+        self.scale = 1 / replicas if apart else 1.0
+        self.loss: list[float] = []
+        self.seconds: list[float] = []
+        self.rate: list[float] = []
+        self.train_s = self.evaluation_s = self.checkpoint_s = 0.0
+        self.units = 0
+        self.start_hashes: list[str] = []
+        self.resumed_at: list[int] = []
+        self.scored: list[dict[str, Any]] = []
+        self.audits: list[EpochAudit] = []
+        self.diverged = ""
+
+    def saved(self) -> str:
+        """As text, for a checkpoint."""
+        plain = {name: getattr(self, name) for name in SAVED} | {"audits": [audit.model_dump() for audit in self.audits]}
+        return json.dumps(plain | {"diverged": self.diverged})
+
+    @classmethod
+    def restored(cls, training: TrainingRun, replicas: int, text: str, step: int | None) -> History:
+        """From `saved`, taken up at `step` (None: only to be read)."""
+        history, held = cls(training, replicas), json.loads(text)
+        history.audits = [EpochAudit(**audit) for audit in held.pop("audits")]
+        for name, value in held.items():
+            setattr(history, name, value)
+        if step is not None:
+            history.resumed_at.append(step)
+        return history
+
+    @property
+    def last_loss(self) -> float | None:
+        return self.loss[-1] if self.loss else None
+
+    def add(self, parts: list[dict[str, Any]], stop: int) -> None:
+        """What every replica knows of the latest steps."""
+        losses = [self.scale * sum(shares) for shares in zip(*(part["losses"] for part in parts), strict=True)]
+        slowest = max(parts, key=lambda part: part["wall_s"])
+        self.loss += losses
+        self.seconds += [self.train_s + passed for passed in accumulate(slowest["steps"])]
+        self.train_s += slowest["wall_s"]
+        self.rate += next((part["rates"] for part in parts if part["rates"]), [math.nan] * len(losses))
+        self.units += sum(part["units"] for part in parts)
+        bad = next((index for index, loss in enumerate(losses) if not math.isfinite(loss)), None)
+        if bad is not None:
+            self.diverged = f"diverged: the loss of step {stop - len(losses) + bad} is {losses[bad]}"
+
+    def note_scores(self, step: int, scores: dict[str, float]) -> None:
+        self.scored.append({"step": step, "samples": step * self.training.joined_batch, "seconds": self.train_s, "scores": scores})
+
+    def points(self) -> tuple[list[float], list[float], list[float]]:
+        """Loss, seconds and rate of each `log_every` steps."""
+        every, count = self.training.log_every, len(self.loss)
+        ends = [min(start + every, count) for start in range(0, count, every)]
+        starts = [0, *ends[:-1]]
+        loss = [sum(self.loss[a:b]) / (b - a) for a, b in zip(starts, ends, strict=True)]
+        return loss, [self.seconds[b - 1] for b in ends], [self.rate[b - 1] for b in ends]
+
+
+def figures(value: float, digits: int = 7) -> float:
+    """The value with so many significant digits, as Records keep it."""
+    return float(f"{value:.{digits}g}")
+
+
+def measurement(training: TrainingRun, parts: list[dict[str, Any]], total_s: float) -> TrainingMeasurement:
+    """The Record's measurement from every replica's numbers.
+
+    Raises:
+        DidNotTrain: a duty was not done, or the steps were no training; the message says why.
+    """
+    fault = next((part["fault"] for part in parts if part["fault"]), None)
+    if fault:
+        raise DidNotTrain(fault)
+    history = History.restored(training, len(parts), parts[0]["history"], None)
+    moved = {name: distance for part in parts for name, distance in part["distance"].items()}
+    agree = parts[0]["agree"]
+    if not history.diverged and (fault := training_fault(history.loss, moved, agree)):
+        raise DidNotTrain(fault)
+    one = find_placement(training.run.placement).variables == "replica"
+    masters = parts[:1] if one else parts
+    start = sum(part["start_square"] for part in masters) ** 0.5
+    change = sum(distance**2 for part in masters for distance in part["distance"].values()) ** 0.5
+    loss, seconds, rate = history.points()
+    independent = find_placement(training.run.placement).semantics.kind == "independent"
+    return TrainingMeasurement(
+        steps=parts[0]["steps"],
+        samples=parts[0]["steps"] * training.joined_batch,
+        units=history.units,
+        steps_per_epoch=parts[0]["per_epoch"],
+        loss=[figures(value) for value in loss],
+        seconds=[figures(value, 6) for value in seconds],
+        rate=[figures(value) for value in rate],
+        evaluations=[
+            Evaluation(
+                step=e["step"],
+                samples=e["samples"],
+                seconds=figures(e["seconds"], 6),
+                scores={name: figures(value) for name, value in e["scores"].items()},
+            )
+            for e in history.scored
+        ],
+        start_hashes=history.start_hashes,
+        end_hashes=[part["end_hash"] for part in (parts if one or independent else parts[:1])],
+        replicas_agree=agree,
+        parameter_change=figures(change / start),
+        epochs=history.audits,
+        evaluations_by_rank=[part["evaluations"] for part in parts],
+        files_by_rank=[sorted(part["files"]) for part in parts],
+        resumed_at=history.resumed_at,
+        train_s=figures(history.train_s, 6),
+        evaluation_s=figures(history.evaluation_s, 6),
+        checkpoint_s=figures(history.checkpoint_s, 6),
+        startup_s=round(max(part["startup_s"] for part in parts), 3),
+        build_s=figures(max(part["build_s"] for part in parts), 5),
+        total_s=figures(total_s, 6),
+        host_threads=parts[0]["threads"],
+        peak_memory_gib=[round(part["peak_memory_gib"], 4) for part in parts],
+        energy_j=[round(part["energy_j"], 1) for part in parts if part["energy_j"] is not None],
+        device_states=[part["state"] for part in parts if part["state"]],
+        flags=[history.diverged] if history.diverged else [],
+    )

@@ -1,0 +1,257 @@
+"""Train what has no Record yet: `python -m multigpu train --grid training_cpu`, or one run by its fields.
+
+What was interrupted goes on from its checkpoint, what is finished is not trained again. Imports no framework.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_args
+
+from tqdm.auto import tqdm
+
+from multigpu import paths
+from multigpu.hosts.arguments import add_arguments
+from multigpu.hosts.arguments import company as company_of
+from multigpu.hosts.launching import Company, check_run, follow
+from multigpu.inputs.check import check_inputs
+from multigpu.measure.launch import Summary, check_devices, launch_environment, launch_plan, memory_folder
+from multigpu.measure.machine import framework_version, gpu_count, this_machine, versions
+from multigpu.run import Run
+from multigpu.training.checkpoint import checkpoint_path, open_checkpoint
+from multigpu.training.grid import GRIDS, PlannedTraining, default_grid, find_grid
+from multigpu.training.plan import TrainingItem, TrainingPlan, find_training_record, folder_of
+from multigpu.training.record import TRAINING_VERSION, TrainingStore, training_key
+from multigpu.training.run import TrainingRun, build_training_run
+
+EVERY_STATUS = ("out_of_memory", "timeout", "unsupported", "failed")
+
+
+@dataclass(frozen=True)
+class Point:
+    """A TrainingRun to be trained. launch: those with different numbers are trained by different launches."""
+
+    training: TrainingRun
+    repeat: int = 0
+    launch: int = 0
+    timeout_s: float = 1800.0
+    duties: str = ""
+
+
+def points(planned: Sequence[PlannedTraining]) -> list[Point]:
+    """Every repeat of every entry, in order."""
+    return [
+        Point(entry.training, repeat, entry.launch, max(600.0, 20 * entry.cost_s)) for entry in planned for repeat in range(entry.repeats)
+    ]
+
+
+def train(
+    chosen: Sequence[Point],
+    store: TrainingStore,
+    checkpoints: Path = paths.CHECKPOINTS,
+    retry: Sequence[str] = (),
+    keep: bool = False,
+    progress: bool = True,
+    hook: str | None = None,
+    company: Company | None = None,
+) -> Summary:
+    """Train every point that has no Record yet; whatever happens on the way, Records and checkpoints stay.
+
+    Args:
+        checkpoints: root of the folders of runs that checkpoint; one that is there is gone on from.
+        retry: statuses whose runs are trained again, as a new attempt beside the old Record.
+        keep: leave the last checkpoint and the log of finished runs.
+        company: the hosts of this launch, of which this one is the first; checkpoints are its own.
+
+    Raises:
+        ValueError: a point cannot run on this machine, its input or its checkpoint cannot be used, or Records cannot be written;
+            nothing was started.
+        RuntimeError: the launcher itself died; the same call goes on from there.
+    """
+    for point in chosen:
+        if company:
+            check_run(point.training.run, company.cluster)
+        else:
+            check_devices(point.training.run)
+        found = checkpoint_path(folder_of(checkpoints, point.training, point.repeat))
+        if found.exists():
+            open_checkpoint(found, point.training)
+    check_inputs(point.training.run for point in chosen)
+    store.check_writable()
+    summary, began = Summary(), time.monotonic()
+    bar = tqdm(total=len(chosen), unit="run", disable=not progress, smoothing=0.1)
+    try:
+        for launch in sorted({point.launch for point in chosen}):
+            scratch, memory = Path(tempfile.mkdtemp(prefix="multigpu-training-")), memory_folder()
+            try:
+                plan, reused = make_plan(
+                    [point for point in chosen if point.launch == launch],
+                    store.root.resolve(),
+                    scratch,
+                    memory,
+                    checkpoints,
+                    retry,
+                    keep,
+                    hook,
+                )
+                summary.reused += reused
+                bar.update(reused)
+                if plan.items:
+                    launch_plan(plan, bar, summary, company)
+            finally:
+                shutil.rmtree(scratch, ignore_errors=True)
+                shutil.rmtree(memory, ignore_errors=True)
+    finally:
+        bar.close()
+        summary.wall_s = time.monotonic() - began
+    return summary
+
+
+def make_plan(
+    chosen: Sequence[Point],
+    records: Path,
+    scratch: Path,
+    memory: Path,
+    checkpoints: Path,
+    retry: Sequence[str],
+    keep: bool,
+    hook: str | None,
+) -> tuple[TrainingPlan, int]:
+    """The plan of one launch without what has a Record already, and how many were left out."""
+    plan = TrainingPlan(
+        items=[],
+        workers=1,
+        machine=this_machine().name,
+        versions=versions(),
+        framework_version=framework_version("torch"),
+        timing_version=TRAINING_VERSION,
+        records=records,
+        scratch=scratch,
+        memory=memory,
+        launch_id=uuid.uuid4().hex[:12],
+        hook=hook,
+        checkpoints=checkpoints.resolve(),
+        keep=keep,
+    )
+    items: list[TrainingItem] = []
+    for point in chosen:
+        more: dict[str, Any] = {"duties": point.duties} if point.duties else {}
+        item = TrainingItem(run=point.training.run, training=point.training, repeat=point.repeat, timeout_s=point.timeout_s, **more)
+        known = find_training_record(plan, item)
+        if known is None or known.status in retry:
+            items.append(item.model_copy(update={"attempt": known.attempt + 1 if known else 0}))
+    # grouped by device count, since a new group costs as much as a short run; in the order of the grid within
+    counts = list(dict.fromkeys(item.run.devices for item in items))
+    items.sort(key=lambda item: counts.index(item.run.devices))
+    workers = max((item.run.devices for item in items), default=1)
+    return plan.model_copy(update={"items": items, "workers": workers}), len(chosen) - len(items)
+
+
+def affordable(planned: Sequence[PlannedTraining], store: TrainingStore, budget_s: float) -> list[Point]:
+    """The points that have no Record yet and whose estimates fit the budget, in the grid's order."""
+    machine, version, left, found = this_machine().name, framework_version("torch"), budget_s, []
+    for entry in planned:
+        for point in points([entry]):
+            if store.find(machine, training_key(point.training, point.repeat, machine, version)):
+                continue
+            if entry.cost_s <= left:
+                left -= entry.cost_s
+                found.append(point)
+    return found
+
+
+def parse_training_fields(texts: Sequence[str]) -> dict[str, Any]:
+    """`name=value` words as fields of a TrainingRun or of its Run, each in its own type.
+
+    Raises:
+        ValueError: a word without "=", an unknown name, or a value that is not of the field's type.
+    """
+    own = {name: field for name, field in TrainingRun.model_fields.items() if name != "run"}
+    fields = {**Run.model_fields, **own}
+    found: dict[str, Any] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise ValueError(f"{text!r} is not of the form field=value")
+        if name not in fields:
+            raise ValueError(f"unknown field {name!r}: choose among {', '.join(fields)}")
+        kinds = {fields[name].annotation, *get_args(fields[name].annotation)}
+        try:
+            if bool in kinds:
+                found[name] = {"true": True, "false": False}[value.lower()]
+            elif int in kinds:
+                found[name] = int(value)
+            elif float in kinds:
+                found[name] = float(value)
+            else:
+                found[name] = tuple(value.split(",")) if name == "data" else value
+        except (ValueError, KeyError):
+            needed = "true or false is" if bool in kinds else "an integer is" if int in kinds else "a number is"
+            raise ValueError(f"{name} = {value!r}: {needed} needed") from None
+    return found
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """The command; returns the exit code: 1 if something did not end well, 2 for bad input."""
+    parser = argparse.ArgumentParser(prog="multigpu train", description="Train runs to the end of a budget and keep their Records.")
+    parser.add_argument(
+        "fields", nargs="*", metavar="field=value", help="fields of one TrainingRun and its Run, e.g. workload=cnn epochs=5"
+    )
+    parser.add_argument("--grid", help=f"one of {', '.join(GRIDS)}")
+    parser.add_argument("--budget-s", type=float, metavar="S", help="train only what the grid's estimates allow, what matters most first")
+    parser.add_argument("--folder", type=Path, default=paths.TRAINING, help="folder of the Records (default: data/training)")
+    parser.add_argument("--checkpoints", type=Path, default=paths.CHECKPOINTS, help="folder of checkpoints (default: build/checkpoints)")
+    parser.add_argument("--keep", action="store_true", help="leave the last checkpoint and the log of finished runs")
+    parser.add_argument("--retry", action="append", default=[], metavar="STATUS", help="train again what ended with this status")
+    parser.add_argument("--dry-run", action="store_true", help="list what would be trained")
+    parser.add_argument("--quiet", action="store_true", help="no progress bar")
+    add_arguments(parser)
+    arguments = parser.parse_args(words)
+    try:
+        chosen = _chosen(arguments)
+        if arguments.dry_run:
+            check_inputs(point.training.run for point in chosen)
+            for point in chosen:
+                check_devices(point.training.run)
+                print(f"launch {point.launch} repeat {point.repeat}  {point.training.label()}")
+            return 0
+        with company_of(arguments) as company:
+            if company and arguments.node_rank:
+                print(f"{follow(company, launch_environment)} launches on host {arguments.node_rank}; Records are on host 0")
+                return 0
+            store, quiet = TrainingStore(arguments.folder), arguments.quiet
+            summary = train(chosen, store, arguments.checkpoints, arguments.retry, arguments.keep, not quiet, company=company)
+    except ValueError as error:
+        print(f"multigpu: {error}", file=sys.stderr)
+        return 2
+    print(summary)
+    return 1 if summary.troubles else 0
+
+
+def _chosen(arguments: argparse.Namespace) -> list[Point]:
+    if arguments.fields and arguments.grid:
+        raise ValueError(f"give either a grid ({arguments.grid!r}) or one run's fields, not both")
+    if arguments.fields:
+        fields = {"device_type": "cuda" if gpu_count() else "cpu", **parse_training_fields(arguments.fields)}
+        return [Point(build_training_run(**fields))]
+    planned = find_grid(arguments.grid or default_grid())
+    if arguments.budget_s is not None:
+        chosen = affordable(planned, TrainingStore(arguments.folder), arguments.budget_s)
+    else:
+        chosen = points(planned)
+    print(
+        f"{len(chosen)} runs to train; at most about {sum(entry.cost_s * entry.repeats for entry in planned) / 60:.0f} minutes", flush=True
+    )
+    return chosen
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,158 @@
+"""A TrainingRecord: what one TrainingRun reached, and the evidence that its replicas did their duties; written once, never edited.
+
+These Records lie in `data/training/<machine>/`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+from pydantic import BaseModel, ConfigDict
+
+from multigpu.measure.machine import DeviceState, Machine
+from multigpu.record import Status
+from multigpu.store import Store
+from multigpu.training.evaluation_names import MORE_IS_BETTER
+from multigpu.training.run import TrainingRun
+
+SCHEMA_VERSION = 1
+
+TRAINING_VERSION = 1
+"""Enters every key. Raise it whenever what a figure means changes, so that old and new never share a table."""
+
+
+class Evaluation(BaseModel):
+    """The model after `step` steps, on held-out data.
+
+    samples: items that all replicas had trained on. seconds: of training until then, without evaluations and checkpoints.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    step: int
+    samples: int
+    seconds: float
+    scores: dict[str, float]
+
+
+class EpochAudit(BaseModel):
+    """What replicas read in one epoch, by item.
+
+    steps: of the epoch that ran. distinct: items read by any replica. shared: items read by more than one, and `allowed`: how many
+    the filling up of the last step explains. complete: whether the whole epoch ran (only then must all `items` have been read).
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    epoch: int
+    steps: int
+    items: int
+    distinct: int
+    shared: int
+    allowed: int
+    complete: bool
+
+
+class TrainingMeasurement(BaseModel):
+    """How far the budget brought the model.
+
+    loss: a point for each `log_every` steps: the mean of the joined batches' mean losses (independent replicas: over all of them).
+    seconds: at each point, since the first step, barriers included, evaluations and checkpoints left out; the slowest replica's.
+        Time of an interrupted run's lost steps is not in it. rate: at each point's last step, as the optimizers held it.
+    samples, units: items, and words, images or reviews, of all replicas.
+    start_hashes: sha256 of the weights each replica began to train with, after the broadcast. end_hashes: those at the end (of one
+        replica where variables have one master).
+    replicas_agree: whether all replicas held the same bits at every stop (None where they need not).
+    epochs: audits; empty where the input has no items.
+    evaluations_by_rank: how often each rank scored the model. files_by_rank: names of the files that each rank opened for writing.
+    resumed_at: steps at which a checkpoint was taken up.
+    train_s, evaluation_s, checkpoint_s: of the process that ended the run and its predecessors' checkpointed part. energy_j: by GPU,
+        over the process that ended the run.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
+
+    steps: int
+    samples: int
+    units: int
+    steps_per_epoch: int | None
+    loss: list[float]
+    seconds: list[float]
+    rate: list[float]
+    evaluations: list[Evaluation]
+    start_hashes: list[str]
+    end_hashes: list[str]
+    replicas_agree: bool | None
+    parameter_change: float
+    epochs: list[EpochAudit] = []
+    evaluations_by_rank: list[int]
+    files_by_rank: list[list[str]]
+    resumed_at: list[int] = []
+    train_s: float
+    evaluation_s: float
+    checkpoint_s: float
+    startup_s: float
+    build_s: float
+    total_s: float
+    host_threads: int
+    peak_memory_gib: list[float]
+    energy_j: list[float] = []
+    device_states: list[DeviceState] = []
+    flags: list[str] = []
+
+    def final(self, score: str) -> float | None:
+        """The last evaluation's score, or None."""
+        return self.evaluations[-1].scores.get(score) if self.evaluations else None
+
+    def best(self, score: str) -> float | None:
+        """The best evaluation's score, or None."""
+        values = [e.scores[score] for e in self.evaluations if score in e.scores]
+        return (max if MORE_IS_BETTER.get(score, True) else min)(values) if values else None
+
+    def reached(self, score: str, value: float) -> Evaluation | None:
+        """The first evaluation whose score is as good as `value`, or None: time to accuracy."""
+        for evaluation in self.evaluations:
+            found = evaluation.scores.get(score)
+            if found is not None and (found >= value if MORE_IS_BETTER.get(score, True) else found <= value):
+                return evaluation
+        return None
+
+
+class TrainingRecord(BaseModel):
+    """One TrainingRun's measurement, or the reason why there is none."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    schema_version: int = SCHEMA_VERSION
+    key: str
+    attempt: int = 0
+    training: TrainingRun
+    repeat: int = 0
+    status: Status
+    reason: str = ""
+    machine: Machine
+    versions: dict[str, str]
+    training_version: int
+    launch_id: str
+    measured_at: str
+    commit: str
+    clean_tree: bool
+    input_label: str = ""
+    input_fingerprint: str = ""
+    measurement: TrainingMeasurement | None = None
+
+
+def training_key(training: TrainingRun, repeat: int, machine: str, framework_version: str) -> str:
+    """The name of a measurement: what has a Record under this key is not trained again."""
+    text = "|".join(["training", training.digest, str(repeat), machine, framework_version, str(TRAINING_VERSION)])
+    return hashlib.sha256(text.encode()).hexdigest()[:20]
+
+
+class TrainingStore(Store[TrainingRecord]):
+    """TrainingRecords as `<root>/<machine>/<key>.<attempt>.json.gz`, one file each."""
+
+    kind = TrainingRecord
+
+    def find(self, machine: str, key: str) -> TrainingRecord | None:
+        """The latest attempt under this key, or None."""
+        return self.latest(machine, key)

@@ -1,0 +1,154 @@
+"""A TrainingRun: a Run that is trained to the end of a budget, frozen and validated when it is built. Imports no framework."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+from dataclasses import replace
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from multigpu.placements import find_placement
+from multigpu.run import Run
+from multigpu.training.schedule import Law, Schedule, linear_rate
+from multigpu.workloads.base import Optimizer
+
+TRAINABLE = ("joined", "lossy", "independent")
+"""Semantics whose placements are trained here; the protocols with stale gradients are `multigpu.synchrony`'s."""
+
+DRAWN_ANEW = ("synthetic", "lengths_000", "bucket_means_000", "planted_reviews")
+"""Inputs without a data set: nothing to cover in an epoch, nothing held out."""
+
+
+class TrainingRun(BaseModel):
+    """A Run, its budget, its schedule, and when to evaluate and to checkpoint.
+
+    run: the point to train; one process a device in PyTorch. Its warmup_steps and timed_steps have no meaning here.
+    steps, epochs: the budget; one of them. An epoch is the source's own: every item once (the last step filled up).
+    base_rate: None: the rule's own. scaling of it: "linear": base k n / reference_batch (document 002), "none".
+    schedule: see `training.schedule`. warmup_epochs: of "warmup", whose start is the base rate. schedule_steps: of "luong10", 004's
+        10,000, in steps of one device.
+    adjust_to_devices: whether the schedule advances by the devices' joined progress (with N devices under weak scaling, N steps of one
+        device at once), or is unaware of them (as 004 warns of).
+    evaluate_every, checkpoint_every: steps; None: at the end only, and never.
+    log_every: steps whose mean loss is one point of the curve.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    run: Run
+    steps: int | None = Field(default=None, ge=1)
+    epochs: int | None = Field(default=None, ge=1)
+    base_rate: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    rate_scaling: Literal["none", "linear"] = "none"
+    reference_batch: int = Field(default=256, ge=1)
+    schedule: Law = "constant"
+    warmup_epochs: int = Field(default=5, ge=1)
+    schedule_steps: int = Field(default=10_000, ge=1)
+    adjust_to_devices: bool = True
+    evaluate_every: int | None = Field(default=None, ge=1)
+    checkpoint_every: int | None = Field(default=None, ge=1)
+    log_every: int = Field(default=1, ge=1)
+
+    @model_validator(mode="after")
+    def _possible(self) -> TrainingRun:
+        run, plain = self.run, Run.model_fields
+        if run.framework != "torch" or run.processes != "per_device":
+            raise ValueError(
+                f"training runs in 'torch' with one process a device, not in {run.framework!r} with processes {run.processes!r}:"
+                " leave out framework and processes"
+            )
+        kind = run.semantics.kind
+        if kind not in TRAINABLE:
+            raise ValueError(f"placement {run.placement!r} is {kind}: training takes one whose semantics are {', '.join(TRAINABLE)}")
+        if find_placement(run.placement).compute != "replica":
+            raise ValueError(
+                f"placement {run.placement!r} splits one model over devices: training takes one that gives every device a replica"
+            )
+        for name in ("warmup_steps", "timed_steps", "traced_steps", "traced_from", "energy_window_s"):
+            if getattr(run, name) != plain[name].default:
+                raise ValueError(f"{name} {getattr(run, name)} has no meaning in training, which counts steps or epochs: leave it out")
+        if (self.steps is None) == (self.epochs is None):
+            raise ValueError("a budget is needed: give either steps or epochs" + (", not both" if self.steps else ""))
+        if run.inputs in DRAWN_ANEW:
+            counted = "epochs" if self.epochs else "warmup_epochs" if self.schedule == "warmup" else ""
+            if counted:
+                raise ValueError(f"inputs {run.inputs!r} has no epochs to count: give steps and no {counted}, or choose a data set")
+        if self.evaluate_every and not can_score(run.workload):
+            raise ValueError(f"workload {run.workload!r} has no evaluate.py to score it: leave out evaluate_every")
+        return self
+
+    @property
+    def digest(self) -> str:
+        """A hash of every field that differs from its default, as a Run's."""
+        return hashlib.sha256(self.model_dump_json(exclude_defaults=True).encode()).hexdigest()[:16]
+
+    @property
+    def joined_batch(self) -> int:
+        """Items of all replicas in one step."""
+        return sum(self.run.shard_sizes)
+
+    @property
+    def pace(self) -> int:
+        """Steps of one device that a step stands for in samples: N under weak scaling, 1 under strong."""
+        return self.run.devices if self.run.scaling == "weak" else 1
+
+    @property
+    def base(self) -> float:
+        """The rate before any scaling."""
+        return self.base_rate or self.run.rule.rate
+
+    def schedule_of(self, steps_per_epoch: int | None) -> Schedule:
+        """The rate of every step.
+
+        Args:
+            steps_per_epoch: of all replicas together; None where the input has no epochs.
+        """
+        peak = linear_rate(self.base, self.joined_batch, self.reference_batch) if self.rate_scaling == "linear" else self.base
+        pace = self.pace if self.adjust_to_devices else 1
+        if self.schedule == "warmup":
+            assert steps_per_epoch
+            # in one-device steps: an epoch of one device has `self.pace` times as many
+            return Schedule("warmup", peak, self.base, self.warmup_epochs * steps_per_epoch * self.pace, pace)
+        return Schedule(self.schedule, peak, length=self.schedule_steps, pace=pace)
+
+    def budget(self, steps_per_epoch: int | None) -> int:
+        """Steps of all replicas."""
+        if self.steps:
+            return self.steps
+        assert self.epochs and steps_per_epoch
+        return self.epochs * steps_per_epoch
+
+    def rule(self, rate: float) -> Optimizer:
+        """The update rule at this rate."""
+        return replace(self.run.rule, rate=rate)
+
+    def label(self) -> str:
+        """A short name for progress bars and messages."""
+        budget = f"{self.steps} steps" if self.steps else f"{self.epochs} epochs"
+        rate = "" if self.schedule == "constant" and self.rate_scaling == "none" else f" {self.rate_scaling}-{self.schedule}"
+        return f"{self.run.label()} {self.run.inputs} seed {self.run.seed} {budget}{rate}"
+
+
+def can_score(workload: str) -> bool:
+    """Whether the workload has an `evaluate.py` (looked for, not imported: it needs the framework)."""
+    return importlib.util.find_spec(f"multigpu.workloads.{workload}.evaluate") is not None
+
+
+def build_training_run(**fields: Any) -> TrainingRun:
+    """A TrainingRun from its own fields and those of its Run, or one clear sentence.
+
+    Raises:
+        ValueError: a field is unknown, has a wrong type or a value that cannot work; the sentence names it.
+    """
+    from multigpu.run import build_run
+
+    own = {name: fields.pop(name) for name in list(fields) if name in TrainingRun.model_fields and name != "run"}
+    try:
+        return TrainingRun(run=build_run(**fields), **own)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        message = first["msg"].removeprefix("Value error, ")
+        raise ValueError(f"{where} = {first['input']!r}: {message[0].lower() + message[1:]}" if where else message) from None

@@ -1,0 +1,149 @@
+"""What a trainer holds between two steps, whatever its placement: variables, slots, rates, running statistics, random numbers."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from multigpu.engines.torch.captured import CapturedTrainer
+from multigpu.engines.torch.replicated import ReplicatedTrainer
+from multigpu.engines.torch.server import ServerTrainer
+from multigpu.engines.torch.stores import Store
+from multigpu.engines.torch.trainer import Trainer
+
+SCALE = ("scale", "tracker", "left_out")
+"""What a `LossScale` keeps between steps."""
+
+
+def inner(trainer: Trainer) -> Trainer:
+    """The trainer itself, not what captures its steps."""
+    return trainer.trainer if isinstance(trainer, CapturedTrainer) else trainer
+
+
+def is_replicated(trainer: Trainer) -> bool:
+    """Whether every replica keeps copies of all variables that must be equal."""
+    plain = inner(trainer)
+    return isinstance(plain, ReplicatedTrainer) and plain.merge != "none" and plain.replicas > 1
+
+
+def copies_of(trainer: Trainer) -> list[Tensor]:
+    """Variables and floating-point buffers that must be equal on all replicas, in one order; none where they need not."""
+    if not is_replicated(trainer):
+        return []
+    buffers = [buffer for buffer in trainer.module.buffers() if buffer.is_floating_point()]
+    return [value for _, value in trainer.owned()] + buffers
+
+
+def optimizers_of(trainer: Trainer) -> list[torch.optim.Optimizer]:
+    """Every optimizer of this replica, in one order."""
+    plain = inner(trainer)
+    if isinstance(plain, ReplicatedTrainer):
+        return [bucket.optimizer for bucket in plain.reducer.buckets] if plain.reducer else [plain.optimizer]
+    assert isinstance(plain, ServerTrainer)
+    stores: list[Any] = list[Store](plain.stores)
+    return [store.optimizer for store in stores if store.optimizer is not None]
+
+
+def make_rates_tensors(trainer: Trainer) -> None:
+    """Keep rates on the device, where a captured step reads them at every replay. Before the first capture."""
+    for optimizer in optimizers_of(trainer):
+        for group in optimizer.param_groups:
+            group["lr"] = torch.tensor(float(group["lr"]), device=trainer.device.torch, dtype=torch.float32)
+
+
+def set_rate(trainer: Trainer, rate: float) -> None:
+    """The rate of the next step, for every optimizer of this replica."""
+    for optimizer in optimizers_of(trainer):
+        for group in optimizer.param_groups:
+            if isinstance(group["lr"], Tensor):
+                group["lr"].fill_(rate)
+            else:
+                group["lr"] = rate
+
+
+def rate_mark(trainer: Trainer) -> float | Tensor | None:
+    """The rate that this replica's optimizers hold now (to be read later, where it is on the device); None where it updates nothing."""
+    for optimizer in optimizers_of(trainer):
+        rate = optimizer.param_groups[0]["lr"]
+        return rate.clone() if isinstance(rate, Tensor) else float(rate)
+    return None
+
+
+def weights_of(trainer: Trainer) -> list[Tensor]:
+    """Variables that must be equal on all replicas; running statistics are each replica's own once it trains."""
+    return [value for _, value in trainer.owned()] if is_replicated(trainer) else []
+
+
+def checksum(tensors: list[Tensor]) -> list[int]:
+    """The sum of each tensor's bits as integers: two replicas with equal bits agree, computed where the tensors are."""
+    found = []
+    for tensor in tensors:
+        plain = tensor.detach().contiguous()
+        bits = plain.view({8: torch.int64, 4: torch.int32, 2: torch.int16}[plain.element_size()])
+        found.append(bits.sum(dtype=torch.int64))
+    return torch.stack(found).tolist() if found else []
+
+
+def weights_hash(values: Mapping[str, Tensor]) -> str:
+    """sha256 over names and bits of variables, in order of name."""
+    digest = hashlib.sha256()
+    for name in sorted(values):
+        digest.update(name.encode() + b"\0")
+        digest.update(values[name].detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+def take(trainer: Trainer, rank: int) -> dict[str, Any]:
+    """All that this replica must get back to go on as if nothing had happened; tensors on the CPU.
+
+    Of copies that are equal on all replicas, rank 0's are enough; running statistics and random numbers are each replica's own.
+    """
+    cuda = trainer.device.cuda
+    held: dict[str, Any] = {
+        "buffers": {name: buffer.detach().cpu().clone() for name, buffer in trainer.module.named_buffers()},
+        "random": torch.get_rng_state(),
+        "device_random": torch.cuda.get_rng_state(trainer.device.torch) if cuda else None,
+    }
+    scale = getattr(inner(trainer), "scale", None)
+    if scale is not None:  # fp16: what the loss is multiplied by is found while training
+        held["loss_scale"] = {name: getattr(scale, name).cpu().clone() for name in SCALE}
+    if rank == 0 or not is_replicated(trainer):
+        held["variables"] = {name: value.detach().cpu().contiguous().clone() for name, value in trainer.owned()}
+        held["optimizers"] = [_on_cpu(optimizer.state_dict()) for optimizer in optimizers_of(trainer)]
+    return held
+
+
+def put_back(trainer: Trainer, rank: int, replicas: list[dict[str, Any]]) -> None:
+    """Undo whatever happened since `take`.
+
+    Args:
+        replicas: what every replica took, by rank.
+    """
+    mine = replicas[rank]
+    source = replicas[0] if is_replicated(trainer) else mine
+    with torch.no_grad():
+        for name, value in trainer.owned():
+            value.copy_(source["variables"][name])
+        for name, buffer in trainer.module.named_buffers():
+            buffer.copy_(mine["buffers"][name])
+    for optimizer, state in zip(optimizers_of(trainer), source["optimizers"], strict=True):
+        optimizer.load_state_dict(state)
+    scale = getattr(inner(trainer), "scale", None)
+    if scale is not None:
+        for name in SCALE:
+            getattr(scale, name).copy_(mine["loss_scale"][name])
+    torch.set_rng_state(mine["random"])
+    if mine["device_random"] is not None:
+        torch.cuda.set_rng_state(mine["device_random"], trainer.device.torch)
+
+
+def _on_cpu(state: Any) -> Any:
+    if isinstance(state, Tensor):
+        return state.detach().cpu().clone()
+    if isinstance(state, dict):
+        return {name: _on_cpu(value) for name, value in state.items()}
+    return [_on_cpu(value) for value in state] if isinstance(state, list) else state

@@ -1,0 +1,61 @@
+"""Scores of an image model on the images that its input holds out (`training.evaluation` says what is asked of this)."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from multigpu.engines.torch.devices import DTYPES
+from multigpu.inputs.batch import Source
+from multigpu.inputs.pictures import Pictures
+from multigpu.run import Run
+
+BATCH = 500
+
+
+def scores(module: nn.Module, run: Run, source: Source, device: torch.device) -> dict[str, float]:
+    """loss: mean cross entropy over the held-out images; accuracy: share of them whose largest logit is their label's.
+
+    Raises:
+        ValueError: the Run's inputs hold nothing out.
+    """
+    pictures = getattr(source, "held_out", lambda: None)()
+    if pictures is None:
+        raise ValueError(f"inputs {run.inputs!r} holds no images out to score on: choose digits_split, teacher or teacher_small")
+    loss, right, count = torch.zeros((), dtype=torch.float64), 0, 0
+    for images, labels in _held_out(pictures.fingerprint, run.precision, run.layout, str(device), _Hidden(pictures)):
+        logits = module.logits(images).float() if run.precision != "fp64" else module.logits(images)  # type: ignore[operator]
+        loss += F.cross_entropy(logits, labels, reduction="sum").double().cpu()
+        right += int((logits.argmax(dim=1) == labels).sum())
+        count += len(labels)
+    return {"loss": float(loss) / count, "accuracy": right / count}
+
+
+class _Hidden:
+    """What a cache must not tell apart."""
+
+    def __init__(self, pictures: Pictures) -> None:
+        self.pictures = pictures
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Hidden)
+
+    def __hash__(self) -> int:
+        return 0
+
+
+@lru_cache(maxsize=2)
+def _held_out(mark: str, precision: str, layout: str | None, device: str, hidden: _Hidden) -> list[tuple[Tensor, Tensor]]:
+    """All held-out images on the device, in batches."""
+    pictures, batches = hidden.pictures, []
+    for start in range(0, len(pictures), BATCH):
+        images, labels = pictures.read(np.arange(start, min(start + BATCH, len(pictures))))
+        placed = torch.from_numpy(images).to(device=device, dtype=DTYPES[precision])
+        if layout == "channels_last":
+            placed = placed.contiguous(memory_format=torch.channels_last)
+        batches.append((placed, torch.from_numpy(labels).to(device)))
+    return batches

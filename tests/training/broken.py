@@ -1,0 +1,78 @@
+"""Duties of which one is not done, and one that makes the first necessary."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from multigpu.engines.torch.trainer import Context, Trainer
+from multigpu.training.duties import Duties
+from multigpu.training.run import TrainingRun
+
+
+class OwnStart(Duties):
+    """Every process draws its own initial weights, as programs do that seed nothing; the broadcast must make them one."""
+
+    def build(self, context: Context) -> Trainer:
+        trainer = super().build(context)
+        if context.rank:
+            with torch.no_grad():
+                for _, value in trainer.owned():
+                    value.add_(0.01 * context.rank)
+        return trainer
+
+
+class NotBroadcast(OwnStart):
+    """1 is not done."""
+
+    def start(self, trainer: Trainer) -> None:
+        pass
+
+
+class NotSynchronised(Duties):
+    """2 is not done: the all-reduce does nothing."""
+
+    def build(self, context: Context) -> Trainer:
+        trainer = super().build(context)
+        trainer.wire.all_reduce = lambda tensor: None  # type: ignore[method-assign]
+        return trainer
+
+
+class SameShard(Duties):
+    """3 is not done: all replicas read the first shard."""
+
+    def shard(self, rank: int) -> int:
+        return 0
+
+
+class UnawareOfReplicas(Duties):
+    """4 is not done: the schedule of one device, although the run asks for that of N."""
+
+    def rates(self, training: TrainingRun, steps_per_epoch: int | None) -> Callable[[int], float]:
+        return training.model_copy(update={"adjust_to_devices": False}).schedule_of(steps_per_epoch).rate
+
+
+class RateNotApplied(Duties):
+    """4 is not done: the optimizer keeps the rate that it was made with."""
+
+    def apply_rate(self, trainer: Trainer, rate: float) -> None:
+        pass
+
+
+class EveryoneLeads(Duties):
+    """5 is not done: every rank evaluates, checkpoints and logs."""
+
+    def leads(self, rank: int) -> bool:
+        return True
+
+
+class Counting(Duties):
+    """Counts how often initial weights are broadcast."""
+
+    broadcasts = 0
+
+    def start(self, trainer: Any) -> None:
+        type(self).broadcasts += 1
+        super().start(trainer)

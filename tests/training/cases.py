@@ -1,0 +1,126 @@
+"""Training on two processes of one machine without a launcher: a server that has the framework imported forks them."""
+
+from __future__ import annotations
+
+import dataclasses
+import multiprocessing as mp
+import multiprocessing.connection
+import os
+import pickle
+import signal
+import tempfile
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from multigpu.engines.errors import DidNotTrain
+from multigpu.training.duties import Duties
+from multigpu.training.history import measurement
+from multigpu.training.record import TrainingMeasurement
+from multigpu.training.run import TrainingRun, build_training_run
+from multigpu.training.session import TrainingSession
+
+FIELDS: dict[str, Any] = {
+    "workload": "cnn",
+    "model": "resnet_tiny",
+    "device_type": "cpu",
+    "devices": 2,
+    "batch_size": 100,
+    "scaling": "strong",
+    "inputs": "digits_split",
+    "steps": 6,
+    "base_rate": 0.05,
+}
+"""Fifteen steps an epoch."""
+
+
+def training(placement: str = "ddp", **more: Any) -> TrainingRun:
+    """A run of a second."""
+    return build_training_run(**{**FIELDS, "placement": placement, **more})
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """One run. kill: (rank, step) at which a process is killed with -9. folder: of the checkpoints, by name."""
+
+    name: str
+    training: TrainingRun
+    duties: Callable[[], Duties] = Duties
+    kill: tuple[int, int] | None = None
+    folder: str = ""
+
+
+def session_of(case: Case, rank: int, root: Path) -> TrainingSession:
+    """One replica of the case."""
+    steps = 0
+
+    def stage(name: str) -> None:
+        nonlocal steps
+        steps += name == "step"
+        if case.kill == (rank, steps - 1) and name == "step":
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    shared = root / f"shared-{case.name}"
+    shared.mkdir(exist_ok=True)
+    return TrainingSession(case.training, rank, 1, shared, 60.0, 0.0, stage, case.duties(), root / (case.folder or f"run-{case.name}"))
+
+
+def train_one(case: Case, rank: int, root: Path) -> dict[str, Any]:
+    """What a replica knows at the end: its part of the Record and its variables; or the sentence with which it was refused."""
+    session = session_of(case, rank, root)
+    try:
+        session.warm_up()
+        (part,) = session.time()
+        return {"part": part, "values": session.trainer.full_values(), "at": session.history.resumed_at}
+    except (DidNotTrain, ValueError) as error:
+        return {"refused": str(error)}
+    finally:
+        session.close()
+
+
+def worker(rank: int, cases: list[Case], root: Path) -> None:
+    """One process: every case, one after the other."""
+    torch.set_num_threads(1)
+    replicas = cases[0].training.run.devices
+    store = dist.FileStore(str(root / f"store-{cases[0].name}"), replicas)
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=replicas, timeout=timedelta(seconds=30))
+    for case in cases:
+        found = train_one(case, rank, root)
+        (root / f"{case.name}.{rank}").write_bytes(pickle.dumps(found))
+    dist.destroy_process_group()
+
+
+def run_cases(cases: list[Case], root: Path) -> dict[str, list[dict[str, Any]]]:
+    """What every replica of every case knows, by name and rank; cases that were killed have no entry."""
+    context = mp.get_context("forkserver")
+    context.set_forkserver_preload(["tests.training.cases", "sklearn.datasets", "torch._dynamo"])
+    replicas = cases[0].training.run.devices
+    processes = [context.Process(target=worker, args=(rank, cases, root)) for rank in range(replicas)]
+    for process in processes:
+        process.start()
+    while any(process.is_alive() for process in processes):
+        multiprocessing.connection.wait([process.sentinel for process in processes if process.is_alive()])
+        if any(process.exitcode for process in processes):  # the others wait for one that is gone
+            for process in processes:
+                process.kill()
+    found = {}
+    for case in cases:
+        files = [root / f"{case.name}.{rank}" for rank in range(replicas)]
+        if all(file.exists() for file in files):
+            found[case.name] = [pickle.loads(file.read_bytes()) for file in files]
+    return found
+
+
+def measured(case: Case, found: list[dict[str, Any]]) -> TrainingMeasurement:
+    """The Record's measurement."""
+    return measurement(case.training, [each["part"] for each in found], 1.0)
+
+
+def in_this_process(case: Case, root: Path | None = None) -> dict[str, Any]:
+    """A run on one device, here."""
+    with tempfile.TemporaryDirectory() as folder:
+        return train_one(case, 0, root or Path(folder))

@@ -1,0 +1,87 @@
+"""Planted TrainingRecords, so that analysis can be tested on numbers worked out by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from multigpu.placements import find_placement
+from multigpu.record import Status
+from multigpu.training.record import TRAINING_VERSION, Evaluation, TrainingMeasurement, TrainingRecord, training_key
+from multigpu.training.run import build_training_run
+from tests.factory import make_machine
+
+ITEMS = 1500
+
+
+def trained(
+    losses: Sequence[float] = (2.0, 1.0, 0.5, 0.25),
+    accuracies: Sequence[float] = (0.9,),
+    step_s: float = 0.1,
+    gpus: int = 0,
+    status: Status = "ok",
+    reason: str = "",
+    energy_j: Sequence[float] = (),
+    flags: Sequence[str] = (),
+    **fields: Any,
+) -> TrainingRecord:
+    """A Record with these losses a step; accuracies are of evaluations after equal parts of the steps."""
+    plain = {"workload": "cnn", "model": "resnet_small", "inputs": "digits_split", "placement": "ddp"}
+    plain |= {"device_type": "cuda" if gpus else "cpu", "batch_size": 16}
+    given = {**plain, **fields}
+    if "steps" not in given and "epochs" not in given:
+        given["steps"] = len(losses)
+    training = build_training_run(**given)
+    machine, run = make_machine(gpus), training.run
+    steps = len(losses)
+    every = max(1, steps // max(1, len(accuracies)))
+    scored = [
+        Evaluation(
+            step=(index + 1) * every,
+            samples=(index + 1) * every * training.joined_batch,
+            seconds=(index + 1) * every * step_s,
+            scores={"accuracy": accuracy, "loss": 1 - accuracy + 0.01},
+        )
+        for index, accuracy in enumerate(accuracies)
+    ]
+    measurement = TrainingMeasurement(
+        steps=steps,
+        samples=steps * training.joined_batch,
+        units=steps * training.joined_batch,
+        steps_per_epoch=-(-ITEMS // training.joined_batch),
+        loss=list(losses),
+        seconds=[step_s * (index + 1) for index in range(steps)],
+        rate=[training.base] * steps,
+        evaluations=scored,
+        start_hashes=["a" * 64] * run.devices,
+        end_hashes=["b" * 64] * run.devices,
+        replicas_agree=None if find_placement(run.placement).semantics.kind == "independent" else True,
+        parameter_change=0.5,
+        evaluations_by_rank=[len(accuracies)] + [0] * (run.devices - 1),
+        files_by_rank=[["log.jsonl"]] + [[]] * (run.devices - 1),
+        train_s=step_s * steps,
+        evaluation_s=0.1,
+        checkpoint_s=0.0,
+        startup_s=3.0,
+        build_s=0.5,
+        total_s=step_s * steps + 1,
+        host_threads=1,
+        peak_memory_gib=[0.5] * run.devices,
+        energy_j=list(energy_j),
+        flags=list(flags),
+    )
+    return TrainingRecord(
+        key=training_key(training, 0, machine.name, "2.13.0"),
+        training=training,
+        status=status,
+        reason=reason,
+        machine=machine,
+        versions={"torch": "2.13.0"},
+        training_version=TRAINING_VERSION,
+        launch_id="a.0",
+        measured_at="2026-01-01T00:00:00+00:00",
+        commit="0" * 40,
+        clean_tree=True,
+        input_label="digits",
+        measurement=measurement if status == "ok" else None,
+    )

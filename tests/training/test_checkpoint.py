@@ -1,0 +1,119 @@
+"""Checkpoints: what is damaged, foreign or half written; and that on one device, slots and random numbers come back too."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+from multigpu.training import state
+from multigpu.training.checkpoint import checkpoint_path, open_checkpoint, read_checkpoint, write_checkpoint
+from multigpu.training.measure import Point, train
+from multigpu.training.plan import folder_of
+from multigpu.training.record import TrainingStore
+from tests.training.cases import Case, in_this_process, session_of, training
+
+STATE = {"replicas": [{"variables": {"w": torch.arange(5.0)}}], "history": "{}"}
+
+
+def test_read_back_as_written(tmp_path: Path):
+    path = write_checkpoint(tmp_path, training(), 3, STATE)
+    step, state = read_checkpoint(path, training())
+    assert step == 3 and torch.equal(state["replicas"][0]["variables"]["w"], torch.arange(5.0))
+    assert [file.name for file in tmp_path.iterdir()] == ["checkpoint.pt"]
+
+
+def test_one_that_is_not_finished_leaves_the_old_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    write_checkpoint(tmp_path, training(), 3, STATE)
+
+    def full(handle: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        write_checkpoint(tmp_path, training(), 4, STATE)
+    assert open_checkpoint(checkpoint_path(tmp_path), training())[0] == 3
+    assert [file.name for file in tmp_path.iterdir()] == ["checkpoint.pt"]
+
+
+@pytest.mark.parametrize(
+    ("damage", "sentence"),
+    [
+        (lambda data: data[:-7], "is damaged"),
+        (lambda data: data[:-7] + b"x" + data[-6:], "is damaged"),
+        (lambda data: b"", "is no checkpoint of this program"),
+        (lambda data: os.urandom(300), "is no checkpoint of this program"),
+        (lambda data: data.replace(b"checkpoint 1", b"checkpoint 9", 1), "this version reads"),
+    ],
+    ids=["short", "flipped", "empty", "noise", "newer"],
+)
+def test_broken_ones_are_one_sentence(tmp_path: Path, damage, sentence: str):
+    path = write_checkpoint(tmp_path, training(), 3, STATE)
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(ValueError, match=sentence) as caught:
+        read_checkpoint(path, training())
+    assert str(path) in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_a_foreign_one_is_one_sentence_before_anything_starts(tmp_path: Path):
+    path = write_checkpoint(folder_of(tmp_path, training(), 0), training(seed=5), 3, STATE)
+    with pytest.raises(ValueError, match="belongs to another training run") as caught:
+        train([Point(training())], TrainingStore(tmp_path / "records"), tmp_path)
+    assert str(path) in str(caught.value) and "seed 5" in str(caught.value) and not (tmp_path / "records").exists()
+
+
+def test_a_session_refuses_it_too(tmp_path: Path):
+    case = Case("one", training("replicated_allreduce", devices=1))
+    write_checkpoint(tmp_path / "run-one", training(seed=5), 3, STATE)
+    assert "belongs to another training run" in in_this_process(case, tmp_path)["refused"]
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp64"])
+def test_slots_schedule_data_and_random_numbers_come_back(tmp_path: Path, precision: str):
+    """Adam's slots and step count, a rate that changes every step, the order of images, and dropout's random numbers."""
+    fields = {"optimizer": "adam", "base_rate": 1e-3, "schedule": "luong10", "schedule_steps": 8, "precision": precision}
+    run = training("replicated_allreduce", devices=1, steps=6, checkpoint_every=3, batch_size=20, **fields)
+
+    def with_dropout(case: Case):
+        session = session_of(case, 0, tmp_path)
+
+        # every step draws from the process's random numbers, as dropout does
+        def noise(module: torch.nn.Module, inputs: tuple[dict[str, torch.Tensor], None]) -> None:
+            inputs[0]["images"].mul_(1 + 0.1 * torch.rand(1).item())
+
+        session.trainer.module.register_forward_pre_hook(noise)
+        session.warm_up()
+        return session
+
+    whole = with_dropout(Case("whole", run))
+    whole.time()
+    expected = whole.trainer.full_values()
+    half = with_dropout(Case("half", run))
+    half.total = 4  # as if it ended one step after its checkpoint
+    half.time()
+    again = with_dropout(Case("again", run, folder="run-half"))
+    assert again.at == 3
+    again.time()
+    assert all(torch.equal(value, again.trainer.full_values()[name]) for name, value in expected.items())
+    assert whole.history.loss == again.history.loss
+    for session in (whole, half, again):
+        session.close()
+
+
+def test_rates_kept_on_the_device_train_as_plain_ones(tmp_path: Path):
+    """What a captured step needs: the optimizers read the rate from a tensor. Here on the CPU, uncaptured."""
+    run = training("replicated_allreduce", devices=1, steps=4, schedule="luong10", schedule_steps=4, batch_size=20)
+    found = []
+    for name in ("plain", "tensors"):
+        session = session_of(Case(name, run), 0, tmp_path)
+        session.warm_up()
+        if name == "tensors":
+            state.make_rates_tensors(session.trainer)
+        (part,) = session.time()
+        assert part["fault"] is None
+        found.append((session.history.rate, session.trainer.full_values()))
+        session.close()
+    assert found[0][0] == pytest.approx(found[1][0], rel=1e-6) and len(set(found[0][0])) > 1
+    assert all(torch.allclose(value, found[1][1][name], rtol=1e-5, atol=1e-7) for name, value in found[0][1].items())

@@ -1,0 +1,143 @@
+"""The five duties of document 004: done, they make replicas one model; each one not done is found out. Killed runs go on bit by bit."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from multigpu.engines.errors import DidNotTrain
+from multigpu.training.grid import joined_placements
+from multigpu.training.record import TrainingMeasurement
+from tests.training import broken
+from tests.training.cases import Case, in_this_process, measured, run_cases, training
+
+pytestmark = pytest.mark.timeout(300)
+
+EVALUATED = {"evaluate_every": 3}
+CHECKPOINTED = {"checkpoint_every": 2}
+ADJUSTED = {"schedule": "luong10", "schedule_steps": 12, "scaling": "weak", "batch_size": 50}
+RESUMED = ("ddp", "exp1", "exp2")
+"""Copies of all variables; masters in host memory updated on devices; masters in host memory updated there."""
+
+CASES = [
+    *(Case(f"curve-{name}", training(name, **CHECKPOINTED if name in RESUMED else {})) for name in joined_placements()),
+    Case("done", training("replicated_allreduce", epochs=1, steps=None, checkpoint_every=7, evaluate_every=15)),
+    Case("own-start", training("replicated_allreduce"), broken.OwnStart),
+    Case("not-broadcast", training("replicated_allreduce"), broken.NotBroadcast),
+    Case("not-synchronised", training("replicated_allreduce"), broken.NotSynchronised),
+    Case("same-shard", training("replicated_allreduce"), broken.SameShard),
+    Case("adjusted", training("replicated_allreduce", **ADJUSTED)),
+    Case("not-adjusted", training("replicated_allreduce", **ADJUSTED, adjust_to_devices=False)),
+    Case("unaware", training("replicated_allreduce", **ADJUSTED), broken.UnawareOfReplicas),
+    Case("rate-not-applied", training("replicated_allreduce", rate_scaling="linear", reference_batch=25), broken.RateNotApplied),
+    Case("everyone-leads", training("replicated_allreduce", **EVALUATED), broken.EveryoneLeads),
+]
+KILLED = [Case(f"killed-{name}", training(name, **CHECKPOINTED), kill=(1, 3), folder=f"folder-{name}") for name in RESUMED]
+RESUMING = [Case(f"resumed-{name}", training(name, **CHECKPOINTED), folder=f"folder-{name}") for name in RESUMED]
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory):
+    """What every replica of every case knows; killed cases were each killed in processes of their own and then resumed together."""
+    root = tmp_path_factory.mktemp("training")
+    found = run_cases(CASES, root)
+    for case in KILLED:
+        assert not run_cases([case], root), "nobody was killed"
+        assert (root / case.folder / "checkpoint.pt").exists()
+    return found | run_cases(RESUMING, root)
+
+
+def of(results, name: str) -> TrainingMeasurement:
+    """The measurement of a case."""
+    case = next(case for case in (*CASES, *RESUMING) if case.name == name)
+    return measured(case, results[name])
+
+
+def fault_of(results, name: str) -> str:
+    """The sentence with which a case failed, the same on every rank."""
+    texts = {part.get("refused") or part["part"]["fault"] for part in results[name]}
+    assert len(texts) == 1 and None not in texts, texts
+    return texts.pop()
+
+
+def test_all_duties_done(results):
+    m = of(results, "done")
+    assert m.replicas_agree is True and len(m.start_hashes) == len(m.end_hashes) == 2
+    assert len(set(m.start_hashes)) == len(set(m.end_hashes)) == 1 and m.start_hashes[0] != m.end_hashes[0]
+    (audit,) = m.epochs
+    assert (audit.complete, audit.items, audit.distinct, audit.shared) == (True, 1500, 1500, 0)
+    assert m.evaluations_by_rank == [2, 0] and m.files_by_rank[1] == [] and "log.jsonl" in m.files_by_rank[0]
+    assert [e.step for e in m.evaluations] == [0, 15] and m.evaluations[1].samples == 1500 == m.samples
+    assert m.loss[-1] < m.loss[0] and m.evaluations[1].scores["accuracy"] > m.evaluations[0].scores["accuracy"]
+
+
+def test_the_broadcast_makes_different_starts_one(results):
+    m = of(results, "own-start")
+    assert len(set(m.start_hashes)) == 1
+    assert m.loss == of(results, "curve-replicated_allreduce").loss
+
+
+def test_without_the_broadcast_training_is_refused(results):
+    assert "replicas [1] start from other weights than replica 0" in fault_of(results, "not-broadcast")
+
+
+def test_weights_are_broadcast_before_training_only():
+    broken.Counting.broadcasts = 0
+    found = in_this_process(Case("scored", training("replicated_allreduce", devices=1, steps=2, evaluate_every=1), broken.Counting))
+    assert found["part"]["evaluations"] == 3 and broken.Counting.broadcasts == 0
+
+
+def test_gradients_that_are_not_synchronised_are_found(results):
+    assert "their gradients were not synchronised" in fault_of(results, "not-synchronised")
+    with pytest.raises(DidNotTrain, match="not synchronised"):
+        of(results, "not-synchronised")
+
+
+def test_shards_that_overlap_are_found(results):
+    assert "shards are not disjoint: 300 of 1500 items of epoch 0" in fault_of(results, "same-shard")
+
+
+def test_a_schedule_unaware_of_replicas_is_found(results):
+    # 12 steps of one device are 6 of two: halvings begin after 3
+    assert of(results, "adjusted").rate == pytest.approx([0.05] * 3 + [0.05 / 2**k for k in (0, 2, 4)])
+    assert "schedule of this run asks for" in fault_of(results, "unaware")
+    assert "took step 0 at the rate 0.1, and the schedule of this run asks for 0.2" in fault_of(results, "rate-not-applied")
+
+
+def test_what_not_adjusting_does(results):
+    """Asked for by name, the unaware schedule runs, and has not even begun to decay when the adjusted one has ended."""
+    assert of(results, "not-adjusted").rate == [0.05] * 6
+
+
+def test_more_than_one_leading_rank_is_found(results):
+    fault = fault_of(results, "everyone-leads")
+    assert "ranks [0, 1] evaluated or wrote files (log.jsonl)" in fault
+
+
+@pytest.mark.parametrize("placement", RESUMED)
+def test_killed_and_resumed_is_bitwise_the_unbroken_run(results, placement: str):
+    unbroken, resumed = results[f"curve-{placement}"], results[f"resumed-{placement}"]
+    assert [part["at"] for part in resumed] == [[2], [2]], "it did not begin at the checkpoint before the kill"
+    for a, b in zip(unbroken, resumed, strict=True):
+        assert a["values"].keys() == b["values"].keys()
+        assert all(torch.equal(value, b["values"][name]) for name, value in a["values"].items())
+    one, two = of(results, f"curve-{placement}"), of(results, f"resumed-{placement}")
+    assert one.loss == two.loss and one.rate == two.rate and one.end_hashes == two.end_hashes
+    assert two.resumed_at == [2] and two.start_hashes == one.start_hashes
+
+
+@pytest.mark.parametrize("placement", [name for name in joined_placements() if name not in ("ddp", "independent")])
+def test_every_joined_placement_follows_the_same_curve(results, placement: str):
+    """Six steps: rounding alone tells them apart, 1e-5 of the loss at most."""
+    assert of(results, f"curve-{placement}").loss == pytest.approx(of(results, "curve-ddp").loss, rel=1e-5)
+
+
+def test_independent_replicas_do_not(results):
+    apart = of(results, "curve-independent")
+    assert apart.replicas_agree is None and len(set(apart.end_hashes)) == 2
+    assert apart.loss[-1] != pytest.approx(of(results, "curve-ddp").loss[-1], rel=1e-3)
+
+
+def test_only_the_leading_rank_writes(results):
+    m = of(results, "curve-ddp")
+    assert m.files_by_rank == [[".writing", "log.jsonl"], []]

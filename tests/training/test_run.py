@@ -1,0 +1,82 @@
+"""What a TrainingRun refuses, in one sentence; digests; fields on the command line; grids."""
+
+from __future__ import annotations
+
+import pytest
+
+from multigpu.training.grid import GRIDS, QUESTIONS, find_grid, joined_placements
+from multigpu.training.measure import main, parse_training_fields
+from multigpu.training.run import TrainingRun
+from tests.training.cases import training
+
+REFUSED = [
+    ({"steps": None}, "a budget is needed: give either steps or epochs"),
+    ({"epochs": 2}, "a budget is needed: give either steps or epochs, not both"),
+    ({"inputs": "synthetic", "steps": None, "epochs": 2}, "inputs 'synthetic' has no epochs to count"),
+    ({"inputs": "synthetic", "schedule": "warmup"}, "has no epochs to count: give steps and no warmup_epochs"),
+    ({"placement": "replicated_copy", "processes": "one"}, "with one process a device, not in 'torch' with processes 'one'"),
+    ({"warmup_steps": 3}, "warmup_steps 3 has no meaning in training"),
+    ({"placement": "staged_cpu"}, "placement 'staged_cpu' is stale"),
+    ({"workload": "deepconn", "model": "deepconn_tiny", "inputs": "synthetic", "evaluate_every": 2}, "'deepconn' has no evaluate.py"),
+    ({"base_rate": -1.0}, "base_rate = -1.0"),
+    ({"batch_size": 1}, "a joined batch of 1 cannot be split over 2 devices"),
+]
+
+
+@pytest.mark.parametrize(("fields", "sentence"), REFUSED, ids=lambda value: value if isinstance(value, str) else "")
+def test_refuses_what_cannot_work(fields, sentence):
+    with pytest.raises(ValueError) as caught:
+        training(**fields)
+    assert sentence in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_unknown_fields_are_named():
+    with pytest.raises(ValueError, match="epoch"):
+        training(epoch=2)
+
+
+def test_digest_leaves_out_defaults_and_tells_runs_apart():
+    assert training().digest == training(adjust_to_devices=True, log_every=1).digest
+    assert len({training().digest, training(seed=1).digest, training(steps=7).digest, training(base_rate=0.1).digest}) == 4
+    assert TrainingRun.model_validate_json(training(epochs=2, steps=None).model_dump_json()) == training(epochs=2, steps=None)
+
+
+def test_fields_on_the_command_line():
+    assert parse_training_fields(["epochs=2", "base_rate=0.5", "adjust_to_devices=false", "model=resnet_tiny"]) == {
+        "epochs": 2,
+        "base_rate": 0.5,
+        "adjust_to_devices": False,
+        "model": "resnet_tiny",
+    }
+    for text, sentence in (
+        ("epochs=two", "an integer is needed"),
+        ("base_rate=x", "a number is needed"),
+        ("what=1", "unknown field 'what'"),
+    ):
+        with pytest.raises(ValueError, match=sentence):
+            parse_training_fields([text])
+
+
+def test_bad_commands_end_with_two_and_a_sentence(capsys):
+    assert main(["--grid", "nothing"]) == 2
+    assert main(["workload=cnn", "--grid", "training_cpu"]) == 2
+    assert main(["workload=cnn", "model=resnet_tiny", "placement=ddp", "device_type=cpu", "batch_size=8"]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 3 and all(line.startswith("multigpu: ") for line in lines)
+
+
+@pytest.mark.parametrize("name", sorted(GRIDS))
+def test_grids_hold_every_question_once(name):
+    planned = find_grid(name)
+    assert len({entry.training.digest for entry in planned}) == len(planned)
+    assert {entry.question for entry in planned} <= set(QUESTIONS) and all(entry.cost_s > 0 for entry in planned)
+    if name.startswith("batching"):
+        return
+    curves = {entry.training.run.placement for entry in planned if entry.question == "same curve"}
+    assert set(joined_placements()) <= curves, "a joined placement is not trained"
+
+
+def test_grids_fit_their_budgets():
+    """A few minutes of one core; half an hour of 8 GPUs is the headline's bound."""
+    assert sum(entry.cost_s for entry in GRIDS["training_cpu"]()) < 400
+    assert sum(entry.cost_s for entry in GRIDS["training_headline"]()) < 1200
