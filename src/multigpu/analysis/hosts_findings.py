@@ -1,0 +1,97 @@
+"""What hosts' Records say, as sentences, or None where they do not support one."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from multigpu.analysis.all_reduce_findings import name_of
+from multigpu.analysis.hosts import document_steps, growth, latency
+from multigpu.analysis.wording import joined, percent_text, plural, ratio_text
+from multigpu.collectives.run import size_text
+from multigpu.hosts.grid import COMPUTE_MS, SCALE
+
+
+def _ends(table: pd.DataFrame, method: str) -> tuple[pd.Series, pd.Series] | None:
+    """The rows of the fewest and of the most hosts."""
+    own = table[table["method"] == method].sort_values("devices")
+    return (own.iloc[0], own.iloc[-1]) if len(own) > 1 else None
+
+
+def growth_finding(frame: pd.DataFrame) -> str | None:
+    """C25 between hosts: by how much the server's and the ring's time grow from the fewest to the most hosts."""
+    table = growth(frame)
+    server, ring = (_ends(table, method) for method in ("central_server", "ring"))
+    if not server or not ring or server[1]["devices"] != ring[1]["devices"]:
+        return None
+    few, most = int(ring[0]["devices"]), int(ring[1]["devices"])
+    grown = [end[1]["time_s"] / end[0]["time_s"] for end in (server, ring)]
+    predicted = [end[1]["link_s"] / end[0]["link_s"] for end in (server, ring)]
+    apart = server[1]["low_s"] > ring[1]["high_s"]
+    how = f", and at {most} hosts the server takes {ratio_text(server[1]['time_s'] / ring[1]['time_s'])} the ring's time" if apart else ""
+    return (
+        f"From {few} to {most} hosts an all-reduce of {size_text(int(ring[0]['bytes']))} through a central server takes "
+        f"**{ratio_text(grown[0])}** as long (its formula: {ratio_text(predicted[0])}) and a ring **{ratio_text(grown[1])}** "
+        f"({ratio_text(predicted[1])}){how}"
+    )
+
+
+def interface_finding(frame: pd.DataFrame) -> str | None:
+    """How far what the busiest interface carried lies above the formula's bytes."""
+    table = growth(frame)
+    own = table[table["way_bytes"].notna()]
+    if own.empty:
+        return None
+    over = own["sent_bytes"] / own["way_bytes"] - 1
+    return (
+        f"In {plural(len(own), 'measurement')} of algorithms written out here the busiest host's interface carried "
+        f"{percent_text(over.min())} to {percent_text(over.max())} more bytes than the formula has, headers and acknowledgements included"
+    )
+
+
+def latency_finding(frame: pd.DataFrame) -> str | None:
+    """Which algorithms win where messages are small and late."""
+    table = latency(frame)
+    if table.empty:
+        return None
+    most = table[table["devices"] == table["devices"].max()].sort_values("time_s")
+    first, last = most.iloc[0], most.iloc[-1]
+    if len(most) < 2 or first["high_s"] >= last["low_s"]:
+        return None
+    return (
+        f"With small messages, each late, on {int(first['devices'])} hosts {name_of(str(first['method']))} "
+        f"({plural(int(first['terms']), 'message')} in a row) is fastest and {name_of(str(last['method']))} ({int(last['terms'])}) takes "
+        f"**{ratio_text(last['time_s'] / first['time_s'])}** its time"
+    )
+
+
+def document_finding(frame: pd.DataFrame, per_host: int) -> str | None:
+    """Document 004's curve in miniature: the step on the most processes, by method, beside the document's."""
+    table = document_steps(frame, per_host)
+    several = table[table["devices"] > 1]
+    if several.empty:
+        return None
+    most = int(several["devices"].max())
+    rows = several[several["devices"] == most].sort_values("time_s")
+    parts = [f"{name_of(str(row['method']))} {1000 * row['time_s']:,.0f} ms ({row['speedup']:.1f}x)" for _, row in rows.iterrows()]
+    document = rows["document_s"].iloc[0]
+    beside = "" if pd.isna(document) else f"; the document's was {1000 * document:.0f} ms ({most * COMPUTE_MS / (1000 * document):.1f}x)"
+    return (
+        f"With compute stood in for by {COMPUTE_MS} ms of sleep, and bytes and bandwidth divided by {SCALE:g}, a step of {most} processes, "
+        f"{per_host} a host, takes {joined(parts)}{beside}"
+    )
+
+
+def transfer_finding(frame: pd.DataFrame, per_host: int) -> str | None:
+    """Whether the transfer alone accounts for what document 004's step grew by between one machine and several."""
+    table = document_steps(frame, per_host)
+    several = table[table["devices"] > per_host].dropna(subset=["document_s"])
+    if several.empty:
+        return None
+    most = several[several["devices"] == several["devices"].max()]
+    on_one = float(table["document_s"][table["devices"] == per_host].min())
+    row = most.loc[most["time_s"].idxmin()]
+    ours, theirs = 1000 * row["communication_s"], 1000 * (row["document_s"] - on_one)
+    return (
+        f"Between machines the document's step grew by {theirs:.0f} ms from {per_host} to {int(row['devices'])} GPUs; the fastest of ours "
+        f"({name_of(str(row['method']))}), begun after the whole backward pass, needs {ours:.0f} ms for the same bytes at the same rate"
+    )

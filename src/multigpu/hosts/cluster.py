@@ -1,0 +1,52 @@
+"""Several hosts as one machine: what a Record says of where it was measured."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from multigpu.measure.machine import Machine
+
+CLUSTER_VARIABLE = "MULTIGPU_CLUSTER"
+"""Tells a process that it runs on one of several hosts that are one machine, and which."""
+
+
+class Cluster(BaseModel):
+    """The hosts of a launch.
+
+    hosts: how many. per_host: processes on each; ranks are dealt out host after host.
+    network: the links between hosts in words. link: the same as a short word for names of folders.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    hosts: int = Field(ge=1)
+    per_host: int = Field(ge=1)
+    network: str = Field(min_length=1)
+    link: str = Field(min_length=1)
+
+    def host_of(self, rank: int) -> int:
+        return rank // self.per_host
+
+
+def slug(text: str) -> str:
+    """Lower-case letters, digits and hyphens only."""
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
+
+
+def as_machine(host: Machine, cluster: Cluster) -> Machine:
+    """The hosts as one machine, each like `host`.
+
+    The name holds what determines speed, the processes a host and the links, but not how many hosts there are: that follows from a
+    Run's devices, so that 1 to 16 devices of a cluster are points of one machine.
+    """
+    name = f"{cluster.per_host}-a-host-{slug(cluster.link)}-{host.name}"
+    update: dict[str, Any] = {
+        "name": name,
+        "hosts": cluster.hosts,
+        "processes_per_host": cluster.per_host,
+        "network": cluster.network,
+    }
+    return host.model_copy(update=update)

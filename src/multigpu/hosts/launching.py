@@ -1,0 +1,241 @@
+"""One launch on several hosts: one command on each, host 0 decides and writes, the others start workers and watch them.
+
+`launch_plan` calls a `Company` on host 0; `follow` is all that the other hosts do. Host 0 sends each plan over the meeting; every host
+starts its agent on it, with this host's number and scratch; ranks are dealt out host after host. A worker that fails ends the agents of
+all hosts, and host 0 starts the plan again without what failed; a host that is lost ends the run on all others, in one sentence.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import psutil
+
+from multigpu.hosts.cluster import CLUSTER_VARIABLE, Cluster, slug
+from multigpu.hosts.meeting import Meeting
+from multigpu.measure.machine import framework_version, gpu_count, source_state, this_host, this_machine
+from multigpu.measure.plan import MAX_STARTS, Journal, Plan
+from multigpu.placements import find_placement
+from multigpu.run import Run
+
+PORT = 29400
+"""Where host 0 listens unless a command says otherwise."""
+
+AnyPlan = TypeVar("AnyPlan", bound=Plan)
+
+
+def check_run(run: Run, cluster: Cluster) -> None:
+    """Refuse what several hosts cannot run.
+
+    Raises:
+        ValueError: naming what was asked for and what there is.
+    """
+    there = cluster.hosts * cluster.per_host
+    if run.devices > there:
+        raise ValueError(f"{run.devices} devices were asked for and {cluster.hosts} hosts of {cluster.per_host} have {there}: choose fewer")
+    if run.device_type == "cuda" and cluster.per_host > gpu_count():
+        raise ValueError(f"{cluster.per_host} processes a host were asked for and this one has {gpu_count()} GPUs")
+    if (run.framework, run.processes) != ("torch", "per_device"):
+        raise ValueError(f"several hosts run PyTorch with a process a device, not {run.label()}")
+    row = find_placement(run.placement)
+    if "host" in (row.variables, row.embeddings, row.lookup, row.merge, row.slots, row.update):
+        raise ValueError(f"placement {run.placement!r} uses memory that one host's processes share: choose another on several hosts")
+
+
+def about_this_host(cluster: Cluster) -> dict[str, str]:
+    """What must be equal on all hosts of a launch."""
+    return {
+        "machine": this_host().name,
+        "PyTorch": framework_version("torch"),
+        "commit": source_state()[0],
+        "processes a host": str(cluster.per_host),
+    }
+
+
+def interface_of(address: str) -> str | None:
+    """The network interface that has this address."""
+    for name, found in psutil.net_if_addrs().items():
+        if any(one.address == address for one in found):
+            return name
+    return None
+
+
+def link_speed(address: str) -> str:
+    """The link behind an address, as the kernel knows it: "100 Gbit/s", or "link of unknown speed"."""
+    interface = interface_of(address)
+    speed = psutil.net_if_stats()[interface].speed if interface and interface in psutil.net_if_stats() else 0
+    return "link of unknown speed" if not 0 < speed < 2**16 * 16 else f"{speed / 1000:g} Gbit/s" if speed >= 1000 else f"{speed} Mbit/s"
+
+
+def libraries_environment(address: str) -> dict[str, str]:
+    """The interface that libraries are to use, where the user has not said it: the one over which host 0 is reached."""
+    interface = interface_of(address)
+    names = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
+    return {name: interface for name in names if interface and name not in os.environ}
+
+
+def declare(cluster: Cluster) -> None:
+    """From now on this process and those it starts are one of several hosts: `this_machine` says so, and so do Records."""
+    os.environ[CLUSTER_VARIABLE] = cluster.model_dump_json()
+    this_machine.cache_clear()
+
+
+def meet(hosts: int, host: int, rendezvous: str, per_host: int | None, network: str | None) -> Company:
+    """Meet the other hosts of a launch.
+
+    Args:
+        rendezvous: "address" or "address:port" of host 0.
+        per_host: processes on every host (None: its GPUs, or one on CPUs).
+        network: the links in words (None: what the kernel says of the one to host 0).
+
+    Raises:
+        ValueError: an argument means nothing, or the hosts differ.
+        HostLost: not all came.
+    """
+    address, colon, port = rendezvous.rpartition(":")
+    address, port = (address, port) if colon else (rendezvous, str(PORT))
+    if not port.isdigit() or not 0 < int(port) < 2**16 or not address:
+        raise ValueError(f"rendezvous {rendezvous!r} is no address: give host 0's name or address, with a port if not {PORT}: node0:29500")
+    if per_host is not None and per_host < 1:
+        raise ValueError(f"{per_host} processes a host cannot be: choose at least 1")
+    network_words = network or link_speed(socket.gethostbyname(address))
+    cluster = Cluster(hosts=hosts, per_host=per_host or gpu_count() or 1, network=network_words, link=slug(network_words))
+    meeting = Meeting(hosts, host, address, int(port), about_this_host(cluster))
+    return Company(meeting, cluster)
+
+
+class Company:
+    """The hosts of a launch, as one of them sees it; leave it as a context."""
+
+    def __init__(self, meeting: Meeting, cluster: Cluster) -> None:
+        self.meeting, self.cluster = meeting, cluster
+        declare(cluster)
+
+    def __enter__(self) -> Company:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        if error[1] is None and self.meeting.host == 0:
+            self.meeting.tell("end")
+        self.meeting.__exit__(*error)
+
+    def offer(self, plan: AnyPlan) -> AnyPlan:
+        """The plan for all hosts, sent to the others: with as many workers on each, and where their agents meet."""
+        with socket.create_server((self.meeting.address, 0)) as free:
+            port = free.getsockname()[1]
+        plan = plan.model_copy(
+            update={
+                "workers": self.cluster.per_host,
+                "hosts": self.cluster.hosts,
+                "rendezvous": f"{socket.gethostbyname(self.meeting.address)}:{port}",
+                "environment": plan.environment | libraries_environment(socket.gethostbyname(self.meeting.address)),
+            }
+        )
+        self.meeting.tell("plan", plan=plan.model_dump(mode="json"))
+        self.missing = self.cluster.hosts - 1
+        self.faults: dict[str, list[str]] = {}
+        self.failed = False
+        return plan
+
+    def _note(self, message: Mapping[str, Any]) -> None:
+        self.missing -= 1
+        self.faults |= message["faults"]
+        self.failed |= bool(message["code"])
+
+    def in_trouble(self) -> bool:
+        """Whether another host's agent failed. Called often.
+
+        Raises:
+            HostLost: a host is gone.
+        """
+        self.meeting.check()
+        while (message := self.meeting.take("ended")) is not None:
+            self._note(message)
+        return self.failed
+
+    def settle(self, journal: Journal) -> None:
+        """End the launch on all hosts, and keep what theirs knew of failures."""
+        self.meeting.tell("stop")
+        while self.missing:
+            self._note(self.meeting.hear("ended"))
+        for key, (status, reason) in self.faults.items():
+            journal.note_fault(key, status, reason)  # type: ignore[arg-type]
+
+    def most_starts(self, plan: Plan) -> int:
+        """Launches after which a plan is given up: every Run may end some."""
+        return MAX_STARTS * len(plan.items) + 1
+
+
+def end(process: subprocess.Popen[Any]) -> None:
+    """End an agent at once; its workers end with it."""
+    if process.poll() is None:
+        process.kill()
+    process.wait()
+
+
+def follow(company: Company, environment: Callable[[], dict[str, str]]) -> int:
+    """What every host but the first does: start workers for each plan until host 0 says that it was the last. Returns how many.
+
+    Args:
+        environment: what agents find in theirs.
+
+    Raises:
+        HostLost: another host is gone.
+    """
+    done = 0
+    while True:
+        message = company.meeting.hear("plan", "end", "stop")
+        if message["word"] == "end":
+            return done
+        if message["word"] == "plan":
+            _carry_out(company, message["plan"], environment())
+            done += 1
+
+
+def _carry_out(company: Company, plan: dict[str, Any], environment: dict[str, str]) -> None:
+    """This host's part of one launch."""
+    scratch = Path(tempfile.mkdtemp(prefix="multigpu-host-"))
+    address = socket.gethostbyname(company.meeting.address)
+    plan |= {"host": company.meeting.host, "scratch": str(scratch), "memory": str(scratch)}
+    plan["environment"] = {name: value for name, value in plan["environment"].items() if not name.endswith("_SOCKET_IFNAME")}
+    environment |= plan["environment"] | libraries_environment(address)
+    path = scratch / "plan.json"
+    path.write_text(json.dumps(plan))
+    agent = subprocess.Popen(
+        [sys.executable, "-m", "multigpu.measure.agent", str(path)], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    try:
+        while agent.poll() is None:
+            company.meeting.check()
+            if company.meeting.take("stop"):
+                end(agent)
+            time.sleep(0.1)
+        code = agent.returncode
+        # of host 0 again: it may hear this only after it said "stop", whose answer this is
+        company.meeting.tell("ended", code=code, faults=_faults(scratch))
+    finally:
+        end(agent)
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _faults(scratch: Path) -> dict[str, list[str]]:
+    """What this host's workers noted of Runs that cannot be measured: key -> status and reason."""
+    found = {}
+    for file in scratch.glob("*.fault"):
+        status, _, reason = file.read_text().partition("\n")
+        found[file.stem] = [status, reason]
+    for file in scratch.glob("*.stacks"):
+        key, rank = file.name.split(".")[:2]
+        if key not in found and "Timeout" in file.read_text():
+            found[key] = ["timeout", f"replica {rank} did not finish in time on its host"]
+    return found

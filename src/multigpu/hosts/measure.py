@@ -1,0 +1,91 @@
+"""Measure between hosts in one command; Records that exist are not measured again.
+
+    python -m multigpu hosts --parts growth,latency --budget-s 600
+
+The hosts are network namespaces of this machine with links of limited bandwidth (`hosts.namespaces`), which needs root and iproute2.
+Bad input ends with exit code 2 and one sentence.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import get_args
+
+from multigpu import paths
+from multigpu.collectives.measure import measure
+from multigpu.collectives.record import CollectiveStore
+from multigpu.hosts.grid import PARTS, STUDY, Part, find_parts
+from multigpu.hosts.namespaces import Hosts, why_not
+from multigpu.hosts.spread import Spread
+from multigpu.measure.machine import framework_version
+from multigpu.record import Status
+
+
+def measure_parts(
+    parts: Sequence[Part],
+    store: CollectiveStore,
+    budget_s: float,
+    repeats: int = 1,
+    retry: Sequence[str] = (),
+    progress: bool = True,
+) -> dict[str, str]:
+    """What became of each part, in words. A part may use what those before it left of the budget.
+
+    Raises:
+        ValueError: hosts cannot be made here, PyTorch is missing, or the folder cannot be written.
+    """
+    if why_not():
+        raise ValueError(f"several hosts cannot be made here: {why_not()}")
+    if framework_version("torch") == "none":
+        raise ValueError("PyTorch is not installed here: see `python -m multigpu doctor`")
+    until, found = time.monotonic() + budget_s, {}
+    for part in parts:
+        left = until - time.monotonic()
+        if left <= 0:
+            found[part.name] = "left for a longer budget"
+            continue
+        with Hosts(part.hosts, part.rate_mbit) as hosts:
+            found[part.name] = str(measure(part.runs, store, left, repeats, retry, progress, Spread(hosts, part.per_host)))
+    return found
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="multigpu hosts", description="Time all-reduces between hosts made on this machine.")
+    parser.add_argument("--parts", help=f"among {', '.join(PARTS)} (default: {','.join(STUDY)})")
+    parser.add_argument("--budget-s", type=float, default=900.0, help="seconds after which nothing more is started (default: 900)")
+    parser.add_argument("--repeats", type=int, default=1, help="measurements of every Run")
+    parser.add_argument("--retry", action="append", default=[], choices=get_args(Status), help="measure again what ended so")
+    parser.add_argument("--out", default=str(paths.HOSTS), help="folder of the Records (default: data/hosts)")
+    parser.add_argument("--dry-run", action="store_true", help="list what would be measured, in order")
+    parser.add_argument("--quiet", action="store_true", help="no progress bar")
+    return parser
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Run the command; returns the exit code."""
+    arguments = _parser().parse_args(words)
+    try:
+        parts = find_parts(arguments.parts.split(",") if arguments.parts else ())
+        if arguments.dry_run:
+            for part in parts:
+                print(f"{part.name}: {part.hosts} hosts of {part.per_host}, {part.rate_mbit:g} Mbit/s, about {part.cost_s:.0f} s")
+                print("\n".join(f"  {run.label()}" for run in part.runs))
+            return 0
+        store = CollectiveStore(Path(arguments.out))
+        found = measure_parts(parts, store, arguments.budget_s, arguments.repeats, arguments.retry, not arguments.quiet)
+        print("\n".join(f"{name}: {text}" for name, text in found.items()))
+        return 0
+    except ValueError as error:
+        print(f"multigpu: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("multigpu: stopped; what was measured is kept, and the same command goes on from there", file=sys.stderr)
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,222 @@
+"""Hosts on one machine: network namespaces with their own addresses, joined by a switch over links of limited bandwidth.
+
+    with Hosts(4, rate_mbit=200) as hosts:
+        subprocess.Popen([*hosts.prefix(2), "program"], env=os.environ | hosts.environment)
+
+What a process in a namespace sends to another host really crosses both hosts' links, which the kernel limits (token bucket,
+`tc-tbf(8)`) and counts. Memory, disk, processors and clock are the machine's own and shared. Needs root and iproute2.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from types import TracebackType
+
+import psutil
+
+PREFIX = "multigpu"
+INTERFACE = "eth0"
+MOST_HOSTS = 64
+NETWORK = "10.77.0"
+"""Of every host's address; namespaces are apart from each other, so several sets of hosts may use it at once."""
+
+BURST_BYTES = 2**17
+QUEUE_BYTES = 2**23
+"""What waits before a link at most: enough that senders slow each other down by waiting and not by lost packets."""
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """Bytes that a host's interface has sent and received since it was made, headers included."""
+
+    sent: int
+    received: int
+
+
+@cache
+def why_not() -> str | None:
+    """Why hosts cannot be made here, or None."""
+    if not sys.platform.startswith("linux"):
+        return "network namespaces exist on Linux only"
+    missing = [tool for tool in ("ip", "tc", "nsenter") if shutil.which(tool) is None]
+    if missing:
+        return f"no command {' and no '.join(missing)} here: install iproute2 and util-linux"
+    if os.geteuid() != 0:
+        return "network namespaces need root"
+    try:
+        with Hosts(2, rate_mbit=100):
+            return None
+    except OSError as error:
+        return f"network namespaces cannot be made here: {error}"
+
+
+def _owner() -> str:
+    """This process, so that a later one with its number is not taken for it."""
+    return f"{PREFIX}-{os.getpid()}-{int(psutil.Process().create_time())}"
+
+
+def _alive(name: str) -> bool:
+    """Whether the process that made this namespace is still there."""
+    found = re.match(rf"{PREFIX}-(\d+)-(\d+)-", name)
+    if not found:
+        return True  # not ours
+    try:
+        return abs(psutil.Process(int(found[1])).create_time() - int(found[2])) < 2
+    except psutil.NoSuchProcess:
+        return False
+
+
+def _names() -> list[str]:
+    folder = Path("/run/netns")
+    return sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+
+
+def _call(*words: str, text: str = "") -> str:
+    """Run a tool. Raises OSError with what it says."""
+    done = subprocess.run(words, input=text, capture_output=True, text=True)
+    if done.returncode:
+        said = (done.stderr.strip() or f"{words[0]} ended with {done.returncode}").splitlines()[0]
+        raise OSError(said)
+    return done.stdout
+
+
+def processes_in(name: str) -> list[int]:
+    """Processes whose network is this namespace."""
+    return [int(pid) for pid in _call("ip", "netns", "pids", name).split()]
+
+
+def remove(name: str) -> None:
+    """End what runs in a namespace and remove it, and with it its end of every link."""
+    with contextlib.suppress(OSError):
+        for pid in processes_in(name):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+    with contextlib.suppress(OSError):
+        _call("ip", "netns", "delete", name)
+
+
+def remove_left() -> list[str]:
+    """Remove the hosts of processes that ended without doing so (kill -9); their names."""
+    left = [name for name in _names() if name.startswith(f"{PREFIX}-") and not _alive(name)]
+    for name in left:
+        remove(name)
+    return left
+
+
+class Hosts:
+    """A number of hosts, each with one interface on one switch; made on entering and removed on leaving.
+
+    What a process that is killed leaves is removed when the next one makes hosts.
+
+    Args:
+        count: of hosts.
+        rate_mbit: of each host's link, each way, in 10^6 bits/s on the wire, headers included; None: not limited.
+
+    Raises:
+        ValueError: a count or a rate that cannot be.
+        OSError: on entering: namespaces cannot be made here (see `why_not`).
+    """
+
+    def __init__(self, count: int, rate_mbit: float | None = None) -> None:
+        if not 1 <= count <= MOST_HOSTS:
+            raise ValueError(f"{count} hosts cannot be made: choose 1 to {MOST_HOSTS}")
+        if rate_mbit is not None and not 0 < rate_mbit < float("inf"):
+            raise ValueError(f"a link of {rate_mbit} Mbit/s cannot be made: choose a rate above 0")
+        self.count, self.rate_mbit = count, rate_mbit
+        self.made: list[str] = []
+
+    def __enter__(self) -> Hosts:
+        remove_left()
+        self.base = f"{_owner()}-{id(self):x}"
+        self.names = [f"{self.base}-host{index}" for index in range(self.count)]
+        self.switch = f"{self.base}-switch"
+        try:
+            self._make()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def _make(self) -> None:
+        for name in (self.switch, *self.names):
+            self.made.append(name)
+            _call("ip", "netns", "add", name)
+        links = [
+            f"link add name port{index} netns {self.switch} type veth peer name {INTERFACE} netns {name}"
+            for index, name in enumerate(self.names)
+        ]
+        _call("ip", "-batch", "-", text="\n".join(links))
+        ports = "".join(f"link set port{index} master bridge0 up\n" for index in range(self.count))
+        _call("ip", "-n", self.switch, "-batch", "-", text=f"link add bridge0 type bridge\nlink set bridge0 up\n{ports}")
+        self._limit(self.switch, [f"port{index}" for index in range(self.count)])
+        for index, name in enumerate(self.names):
+            up = f"addr add {self.address(index)}/24 dev {INTERFACE}\nlink set lo up\nlink set {INTERFACE} up\n"
+            _call("ip", "-n", name, "-batch", "-", text=up)
+            self._limit(name, [INTERFACE])
+
+    def _limit(self, name: str, interfaces: list[str]) -> None:
+        """What leaves these interfaces leaves at the links' rate."""
+        if self.rate_mbit is not None:
+            rule = f"root tbf rate {round(self.rate_mbit * 1e6)}bit burst {BURST_BYTES} limit {QUEUE_BYTES}"
+            _call("tc", "-n", name, "-batch", "-", text="".join(f"qdisc add dev {one} {rule}\n" for one in interfaces))
+
+    def close(self) -> None:
+        """End what still runs on the hosts, and remove them."""
+        for name in reversed(self.made):
+            remove(name)
+        self.made = []
+
+    @property
+    def description(self) -> str:
+        """The links in words, for a Record."""
+        rate = "links not limited" if self.rate_mbit is None else f"{self.rate_mbit:g} Mbit/s each way"
+        return f"{rate}, network namespaces of one machine"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What programs on the hosts find in their environment: the interface that libraries are to use."""
+        return {"GLOO_SOCKET_IFNAME": INTERFACE, "NCCL_SOCKET_IFNAME": INTERFACE, "TP_SOCKET_IFNAME": INTERFACE}
+
+    def address(self, host: int) -> str:
+        """The address of host 0, 1, ..."""
+        return f"{NETWORK}.{host + 1}"
+
+    def prefix(self, host: int) -> list[str]:
+        """The words before a command that is to run on this host; the process that they start becomes the command."""
+        return ["nsenter", f"--net=/run/netns/{self.names[host]}", "--"]
+
+    def traffic(self, host: int) -> Traffic:
+        """What the host's interface has carried so far."""
+        (found,) = json.loads(_call("ip", "-n", self.names[host], "-s", "-j", "link", "show", INTERFACE))
+        return Traffic(found["stats64"]["tx"]["bytes"], found["stats64"]["rx"]["bytes"])
+
+    def unplug(self, host: int) -> None:
+        """Pull the host's cable: nothing arrives any more, and no connection is told."""
+        _call("ip", "-n", self.switch, "link", "set", f"port{host}", "down")
+
+    def plug(self, host: int) -> None:
+        """Put the cable back."""
+        _call("ip", "-n", self.switch, "link", "set", f"port{host}", "up")
+
+    def kill(self, host: int) -> None:
+        """End every process of the host at once, as a fallen machine would, except that its connections are closed."""
+        until = time.monotonic() + 5
+        while (left := processes_in(self.names[host])) and time.monotonic() < until:
+            for pid in left:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(0.02)

@@ -1,0 +1,132 @@
+"""Hosts hear of each other's end: killed, unplugged, differing or absent, in one sentence each."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from multigpu.hosts.meeting import BEAT_S, SILENCE_S, HostLost, Meeting
+from multigpu.hosts.namespaces import Hosts, why_not
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return server.getsockname()[1]
+
+
+def meetings(count: int, abouts: list[dict[str, str]] | None = None, entry_s: float = 10) -> list[Meeting | Exception]:
+    """One meeting of `count` hosts, all in this process; what each got or what it raised."""
+    port = free_port()
+
+    def enter(host: int) -> Meeting | Exception:
+        try:
+            return Meeting(count, host, "127.0.0.1", port, (abouts or [{}] * count)[host], entry_s, silence_s=5)
+        except (HostLost, ValueError) as error:
+            return error
+
+    with ThreadPoolExecutor(count) as pool:
+        return list(pool.map(enter, range(count)))
+
+
+def met(count: int) -> list[Meeting]:
+    found = meetings(count)
+    assert all(isinstance(one, Meeting) for one in found), found
+    return found  # type: ignore[return-value]
+
+
+def test_words_travel_and_an_orderly_end_is_no_loss() -> None:
+    first, second, third = met(3)
+    first.tell("plan", number=7)
+    assert second.hear("plan")["number"] == third.hear("plan")["number"] == 7
+    third.tell("ended", code=1)
+    assert first.hear("ended")["code"] == 1 and first.take("ended") is None
+    second.__exit__(None, None, None)
+    time.sleep(0.1)
+    first.check()
+    third.check()
+    first.__exit__(None, None, None)
+    with pytest.raises(HostLost, match="host 0 has left"):
+        third.hear("plan")
+    third.__exit__(None, None, None)
+
+
+def test_a_host_that_fails_says_why() -> None:
+    first, second, third = met(3)
+    error = ValueError("its disk is full")
+    second.__exit__(ValueError, error, None)
+    for host in (first, third):
+        with pytest.raises(HostLost, match="its disk is full"):
+            host.hear("plan")
+        host.__exit__(None, None, None)
+
+
+def test_hosts_that_differ_are_refused_on_all() -> None:
+    found = meetings(2, [{"PyTorch": "2.13"}, {"PyTorch": "2.11"}])
+    assert all(isinstance(one, ValueError) and "host 1 (127.0.0.1) has PyTorch '2.11' and not '2.13'" in str(one) for one in found)
+
+
+def test_a_host_that_does_not_come_is_named() -> None:
+    with pytest.raises(HostLost, match=r"host 0 waited 0 s for hosts \[1, 2\], which did not come"):
+        Meeting(3, 0, "127.0.0.1", free_port(), entry_s=0.2)
+    with pytest.raises(HostLost, match=r"host 0 did not answer at 127\.0\.0\.1:1 within 0 s"):
+        Meeting(2, 1, "127.0.0.1", 1, entry_s=0.2)
+    with pytest.raises(ValueError, match="host 2 does not exist among 2"):
+        Meeting(2, 2, "127.0.0.1", 1)
+
+
+def test_a_loss_is_noticed_well_within_a_minute() -> None:
+    assert SILENCE_S + 2 * BEAT_S < 30  # the rest is for ending workers
+
+
+WAIT = """
+import sys
+from multigpu.hosts.meeting import HostLost, Meeting
+try:
+    with Meeting(3, int(sys.argv[1]), "10.77.0.1", 5000, silence_s=1.5) as meeting:
+        print("met", flush=True)
+        meeting.hear("never")
+except HostLost as error:
+    print(error, flush=True)
+"""
+
+
+@pytest.mark.skipif(why_not() is not None, reason=why_not() or "")
+@pytest.mark.parametrize(
+    ("lost", "how", "heard"),
+    [
+        (2, "kill", {0: "host 2 (10.77.0.3) ended in the middle of the run", 1: "host 2 (10.77.0.3) ended in the middle of the run"}),
+        (0, "kill", {1: "host 0 (10.77.0.1) ended in the middle of the run", 2: "host 0 (10.77.0.1) ended in the middle of the run"}),
+        (
+            1,
+            "unplug",
+            {
+                0: "host 1 (10.77.0.2) has not been heard of for 2 s: it or its link is down",
+                1: "host 0 (10.77.0.1) has not been heard of for 2 s: it or its link is down",
+                2: "host 1 (10.77.0.2) has not been heard of for 2 s: it or its link is down",
+            },
+        ),
+    ],
+)
+def test_all_hosts_hear_of_one_that_is_lost(lost: int, how: str, heard: dict[int, str]) -> None:
+    with Hosts(3) as hosts:
+        programs = [
+            subprocess.Popen([*hosts.prefix(host), sys.executable, "-c", WAIT, str(host)], stdout=subprocess.PIPE, text=True)
+            for host in range(3)
+        ]
+        for program in programs:
+            assert program.stdout and program.stdout.readline() == "met\n"
+        began = time.monotonic()
+        getattr(hosts, how)(lost)
+        for host, sentence in heard.items():
+            said = programs[host].communicate(timeout=20)[0]
+            assert said.startswith(sentence) and said.count("\n") == 1, said
+        assert time.monotonic() - began < 10
+    for program in programs:
+        program.wait()
+    assert threading.active_count() < 50

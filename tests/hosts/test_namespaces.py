@@ -1,0 +1,97 @@
+"""Hosts made as network namespaces: their links limit and count what they carry, and nothing of them is left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+
+from multigpu.hosts import namespaces
+from multigpu.hosts.namespaces import Hosts, remove_left, why_not
+
+needs_hosts = pytest.mark.skipif(why_not() is not None, reason=why_not() or "")
+
+TAKE = """
+import socket
+server = socket.create_server(("10.77.0.1", 5000))
+print("ready", flush=True)
+connection, _ = server.accept()
+count = 0
+while part := connection.recv(1 << 20):
+    count += len(part)
+print(count)
+"""
+GIVE = """
+import socket, sys
+connection = socket.create_connection(("10.77.0.1", 5000))
+connection.sendall(bytes(int(sys.argv[1])))
+connection.shutdown(socket.SHUT_WR)
+connection.recv(1)
+"""
+
+
+@needs_hosts
+def test_a_link_carries_no_more_than_its_rate_and_counts_it() -> None:
+    sent = 2_500_000
+    with Hosts(3, rate_mbit=50) as hosts:
+        assert [hosts.address(host) for host in range(3)] == ["10.77.0.1", "10.77.0.2", "10.77.0.3"]
+        taker = subprocess.Popen([*hosts.prefix(0), sys.executable, "-I", "-S", "-c", TAKE], stdout=subprocess.PIPE, text=True)
+        assert taker.stdout and taker.stdout.readline() == "ready\n"
+        before, began = [hosts.traffic(host) for host in range(3)], time.monotonic()
+        subprocess.run([*hosts.prefix(2), sys.executable, "-I", "-S", "-c", GIVE, str(sent)], check=True)
+        took = time.monotonic() - began
+        assert int(taker.communicate()[0]) == sent
+        after = [hosts.traffic(host) for host in range(3)]
+    assert took > 0.8 * 8 * sent / 50e6, "the link must not be faster than asked"
+    assert sent <= after[2].sent - before[2].sent < 1.1 * sent
+    assert sent <= after[0].received - before[0].received < 1.1 * sent
+    assert after[1].sent - before[1].sent < 10_000, "a switch sends what is for one host to that host alone"
+    assert not [name for name in namespaces._names() if name in hosts.names or name == hosts.switch]
+
+
+@needs_hosts
+def test_hosts_of_a_killed_process_are_removed_by_the_next() -> None:
+    program = (
+        "import subprocess, time\nfrom multigpu.hosts.namespaces import Hosts\n"
+        "with Hosts(2) as hosts:\n"
+        "    sleeper = subprocess.Popen([*hosts.prefix(1), 'sleep', '600'])\n"
+        "    print(sleeper.pid, *hosts.names, flush=True)\n    time.sleep(600)\n"
+    )
+    maker = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+    assert maker.stdout
+    sleeper, *names = maker.stdout.readline().split()
+    assert set(names) <= set(namespaces._names()) and not set(names) & set(remove_left()), "a living process keeps its hosts"
+    os.kill(maker.pid, signal.SIGKILL)
+    maker.wait()
+    with Hosts(1) as hosts:
+        assert not set(names) & set(namespaces._names())
+        psutil.wait_procs([psutil.Process(int(sleeper))] if psutil.pid_exists(int(sleeper)) else [], timeout=5)
+        assert not psutil.pid_exists(int(sleeper)) or psutil.Process(int(sleeper)).status() == psutil.STATUS_ZOMBIE
+        assert hosts.names[0] in namespaces._names()
+
+
+@needs_hosts
+def test_an_error_inside_leaves_nothing() -> None:
+    with pytest.raises(RuntimeError), Hosts(2) as hosts:
+        child = subprocess.Popen([*hosts.prefix(0), "sleep", "600"])
+        raise RuntimeError
+    assert child.wait(5) == -signal.SIGKILL and not set(hosts.names) & set(namespaces._names())
+
+
+@pytest.mark.parametrize(("count", "rate"), [(0, None), (65, None), (2, 0.0), (2, float("inf"))])
+def test_what_cannot_be_made_is_refused(count: int, rate: float | None) -> None:
+    with pytest.raises(ValueError, match="cannot be made"):
+        Hosts(count, rate)
+
+
+def test_why_not_names_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(namespaces.shutil, "which", lambda tool: None)
+    assert why_not.__wrapped__() == "no command ip and no tc and no nsenter here: install iproute2 and util-linux"
+    monkeypatch.setattr(namespaces.shutil, "which", lambda tool: tool)
+    monkeypatch.setattr(namespaces.os, "geteuid", lambda: 1000)
+    assert why_not.__wrapped__() == "network namespaces need root"
