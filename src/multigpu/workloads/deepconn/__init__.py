@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from multigpu.stages.graph import Staged
 from multigpu.workloads.base import Model, Workload
 from multigpu.workloads.deepconn.description import MODELS
+from multigpu.workloads.deepconn.stages import stage_arrays, stage_graph
 
 if TYPE_CHECKING:
     from multigpu.inputs.batch import Source
@@ -37,4 +39,5 @@ WORKLOAD = Workload(
     unit="reviews",
     models=MODELS,
     inputs={"synthetic": _synthetic, "reviews": _reviews, "planted_reviews": _planted},
+    stages=Staged(stage_graph, stage_arrays),
 )

@@ -139,6 +139,9 @@ MODELS: Mapping[str, Model] = MappingProxyType(
         "deepconn": describe("deepconn", DeepconnConfig(VOCABULARY), DOCUMENT),
         # the same towers joined as in the paper (Zheng, Noroozi and Yu, arXiv:1701.04783, equation 8); it names no number of factors
         "deepconn_fm": describe("deepconn_fm", DeepconnConfig(VOCABULARY, factors=8), DOCUMENT),
+        # four and sixteen times as many filters and dense units: where a second GPU might begin to pay
+        "deepconn_x4": describe("deepconn_x4", DeepconnConfig(VOCABULARY, filters=40, dense=256), DOCUMENT),
+        "deepconn_x16": describe("deepconn_x16", DeepconnConfig(VOCABULARY, filters=160, dense=1024), DOCUMENT),
         # the same topology for CPUs and for tests
         "deepconn_small": describe("deepconn_small", SMALL, QUICK),
         "deepconn_tiny": describe("deepconn_tiny", TINY, QUICK),

@@ -1,0 +1,176 @@
+"""One model split into stages over the devices of one process: each stage forward, backward and updated where the Run places it.
+
+A tape of its own differentiates each stage on that stage's device. One tape over the whole model would leave its backward pass to
+TensorFlow's placer, which puts all of it on the first device (as document 003's optimizer did, without knowing).
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from multigpu.engines.errors import Unsupported
+from multigpu.engines.tensorflow import rules
+from multigpu.engines.tensorflow.devices import Devices
+from multigpu.engines.tensorflow.feed import Shard
+from multigpu.engines.tensorflow.graphs import Graphs
+from multigpu.engines.tensorflow.module import Tensors
+from multigpu.engines.tensorflow.row_feed import word_strings
+from multigpu.engines.tensorflow.trainer import Context, Trainer, deduplicated
+from multigpu.engines.tensorflow.variables import make_variable
+from multigpu.placements.traffic import HOST
+from multigpu.run import Run
+from multigpu.stages.check import graph_of, places_of
+from multigpu.stages.graph import Stage
+from multigpu.workloads.base import Variable
+
+HOST_OPS = {"LookupTableFindV2": "a table of strings has no GPU kernel"}
+"""Operations of stages that may run on the host, and why. Soft placement is off: any other one without a GPU kernel is an error."""
+
+NO_WORK = ("_", "Const", "Identity", "NoOp", "VarHandleOp", "ReadVariableOp")
+"""How the names of operations begin that compute nothing."""
+
+
+def functions_of(run: Run) -> dict[str, Any]:
+    """Stage -> what it computes, of the Run's model."""
+    return importlib.import_module(f"multigpu.workloads.{run.workload}.tensorflow_stages").stage_functions(run.description)
+
+
+def stray_ops(graphs: Graphs, devices: Devices) -> list[str]:
+    """Operations of stages that the runtime put on the host although they are not among `HOST_OPS`."""
+    return sorted(
+        f"{node.op} {node.name}"
+        for node in graphs.nodes
+        if node.name.split("/")[0] in ("compute", "gradient_tape", "update")
+        and devices.place(node.device) == HOST
+        and node.op not in HOST_OPS
+        and not node.op.startswith(NO_WORK)
+    )
+
+
+class StagesTrainer(Trainer):
+    """The model's stages, each on its device; variables, slots and updates live with them."""
+
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
+        run = context.run
+        self.graph, self.places, self.functions = graph_of(run), places_of(run), functions_of(run)
+        self.homes = {name: self.places[stage] for name, stage in self.graph.variables.items()}
+        self.tables = {variable.name for variable in context.model.variables if variable.kind == "embedding"}
+        self.values: dict[str, tf.Variable] = {}
+        self.slots: dict[str, list[tf.Variable]] = {}
+        for variable, value in self.initial():
+            name, home = variable.name, self.homes[variable.name]
+            self.values[name] = make_variable(value, self.devices.dtype, self.devices.name(home), name)
+            self.slots[name] = [self._zeros(value.shape, home, f"{name}_{slot}") for slot in rules.slot_names(context.rule)]
+        self.words = self._word_table() if any(stage.host for stage in self.graph.stages) else None
+
+    def _word_table(self) -> tf.lookup.StaticHashTable:
+        """Word -> id, on the host."""
+        with self.devices.at(HOST):
+            ids = np.arange(self.context.model.config.vocabulary, dtype=np.int64)
+            pairs = tf.lookup.KeyValueTensorInitializer(word_strings(ids), ids, tf.string, tf.int64)
+            return tf.lookup.StaticHashTable(pairs, 0)
+
+    def _program(self, batches: list[Tensors], hyper: tf.Tensor) -> None:
+        """One step: every stage forward, then backward in the opposite order, then the updates."""
+        (batch,) = batches
+        outputs: Tensors = {}
+        tapes: dict[str, tuple[tf.GradientTape, Tensors, list[tf.Tensor]]] = {}
+        for stage in self.graph.stages:
+            outputs[stage.name], tapes[stage.name] = self._forward(stage, [outputs[name] for name in stage.inputs], batch)
+        gradients = self._backward(outputs, tapes, hyper)
+        for device in sorted(set(self.homes.values())):
+            with self.devices.at(device):
+                numbers = tf.identity(hyper)
+                for name, home in self.homes.items():
+                    if home == device:
+                        self._update(name, gradients[name], numbers)
+
+    def _forward(self, stage: Stage, inputs: list[tf.Tensor], batch: Tensors) -> Any:
+        place = self.places[stage.name]
+        with self.devices.at(place), tf.name_scope(f"compute/{place}/{stage.name}/"):
+            arrays = [batch[name] for name in stage.arrays]
+            if stage.host:
+                assert self.words is not None
+                return self.words.lookup(arrays[0]), (None, {}, [])
+            here = [tf.identity(one) for one in inputs]
+            values: Tensors = {}
+            for name in stage.variables:  # rows are gathered from a table itself, without a copy of it
+                values[name] = self.values[name] if name in self.tables else self.values[name].read_value()
+            with tf.GradientTape(watch_accessed_variables=False) as tape:
+                tape.watch([*values.values(), *(one for one in here if one.dtype.is_floating)])
+                output = self.functions[stage.name](values, here, arrays)
+            return output, (tape, values, here)
+
+    def _backward(self, outputs: Tensors, tapes: dict[str, Any], hyper: tf.Tensor) -> dict[str, list[Any]]:
+        """Variable -> its gradients, one of each stage that uses it. Keeps the step's loss."""
+        last = self.graph.stages[-1].name
+        home = self.places[last]
+        with self.devices.at(home), tf.name_scope(f"compute/{home}/{last}/"):
+            numbers = tf.identity(hyper)
+            arriving: dict[str, list[tf.Tensor]] = {last: [1 / numbers[rules.TERMS]]}
+            with tf.name_scope("kept"):
+                step, loss = tf.cast(numbers[rules.STEP], tf.int64), outputs[last] / numbers[rules.TERMS]
+                tf.raw_ops.ResourceScatterUpdate(resource=self.losses[home].handle, indices=step, updates=loss)
+        gradients: dict[str, list[Any]] = {name: [] for name in self.homes}
+        for stage in reversed(self.graph.stages):
+            tape, values, here = tapes[stage.name]
+            if tape is None:
+                continue
+            place = self.places[stage.name]
+            with self.devices.at(place), tf.name_scope(f"compute/{place}/{stage.name}/backward/"):
+                given = [tf.identity(one) for one in arriving[stage.name]]
+                whole = given[0] if len(given) == 1 else tf.add_n(given)
+                flowing = [(name, one) for name, one in zip(stage.inputs, here, strict=True) if one.dtype.is_floating]
+                found, back = tape.gradient(outputs[stage.name], (values, [one for _, one in flowing]), output_gradients=whole)
+            for name, gradient in found.items():
+                gradients[name].append(gradient)
+            for (name, _), gradient in zip(flowing, back, strict=True):
+                arriving.setdefault(name, []).append(gradient)
+        return gradients
+
+    def _update(self, name: str, gradients: list[Any], numbers: tf.Tensor) -> None:
+        variable, slots, rule = self.values[name], self.slots[name], self.context.rule
+        if name not in self.tables:
+            with tf.name_scope(f"update/{name}/"):
+                rules.apply(rule, variable, slots, gradients[0] if len(gradients) == 1 else tf.add_n(gradients), numbers)
+            return
+        with tf.name_scope(f"merge/{name}/"):
+            ids = tf.concat([gradient.indices for gradient in gradients], 0)
+            rows = tf.concat([gradient.values for gradient in gradients], 0)
+            if self.context.sparse:
+                ids, rows = deduplicated(tf.cast(ids, tf.int64), rows)
+            else:
+                dense = tf.math.unsorted_segment_sum(rows, ids, variable.shape[0])
+        with tf.name_scope(f"update/{name}/"):
+            if self.context.sparse:
+                rules.apply_rows(rule, variable, slots, ids, rows, numbers)
+            else:
+                rules.apply(rule, variable, slots, dense, numbers)
+
+    def counted_step(self, shards: list[Shard]) -> dict[str, int]:
+        """As of other placements; the runtime may have left nothing on the host but what has no GPU kernel.
+
+        Raises:
+            Unsupported: an operation ran on the host that is not among `HOST_OPS`.
+        """
+        moved = super().counted_step(shards)
+        assert self.graphs
+        if strays := stray_ops(self.graphs, self.devices):
+            raise Unsupported(f"{len(strays)} operations of stages ran on the host, {strays[0]} among them: only {', '.join(HOST_OPS)} may")
+        return moved
+
+    def masters(self) -> Iterator[tuple[int, Variable, tf.Variable]]:
+        for variable in self.context.model.variables:
+            yield self.homes[variable.name], variable, self.values[variable.name]
+
+    def full_values(self, rank: int = 0) -> dict[str, np.ndarray]:
+        """All variables in the description's layout."""
+        return {
+            name: value for place in range(self.context.replicas) for name, value in super(StagesTrainer, self).full_values(place).items()
+        }

@@ -1,0 +1,104 @@
+"""What each stage of a model costs on one device, and a copy between two, measured in PyTorch."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.profiler import ProfilerActivity, profile
+
+from multigpu.engines.torch.dispatch.devices import Devices
+from multigpu.engines.torch.dispatch.trainer import Context
+from multigpu.engines.torch.dispatch.wire import Wire
+from multigpu.engines.torch.stages import StageFeed, StagesTrainer
+from multigpu.engines.torch.variables import make_optimizer
+from multigpu.run import Run
+from multigpu.stages.cost import CopyCost, Costs, Part, StageCost
+from multigpu.workloads import workloads
+
+
+def measure_costs(run: Run, sizes: Sequence[int], repeats: int) -> Costs:
+    """Costs of the stages of a Run under placement "single", and of copies of `sizes` bytes.
+
+    On a GPU the device's time is that of its kernels, from the profiler, and the host's that of starting them; on a CPU the host
+    does the work, and devices that stand in for GPUs do not work side by side.
+    """
+    devices = Devices(run, torch.get_num_threads())
+    source = workloads()[run.workload].inputs[run.inputs](run, run.description)
+    context = Context(run, devices, Wire(devices), source.capacity, Path(tempfile.gettempdir()))
+    trainer = StagesTrainer(context)
+    feed = StageFeed(source, run, devices)
+    shard = feed.shard(0)
+    feed.close()
+    cuda = devices.cuda
+    outputs: dict[str, Tensor] = {}
+    stages = []
+    for stage in trainer.graph.stages:
+        inputs = [outputs[name].detach().requires_grad_() for name in stage.inputs]
+        values = {name: trainer.values[name] for name in stage.variables}
+        arrays = [shard.device[name] for name in stage.arrays]
+        function = trainer.functions[stage.name]
+        wanted = [*inputs, *values.values()]
+
+        def forward(function: Any = function, values: Any = values, inputs: Any = inputs, arrays: Any = arrays) -> Tensor:
+            return function(values, inputs, arrays)
+
+        output = outputs[stage.name] = forward()
+        gradient = torch.ones_like(output)
+
+        def backward(output: Any = output, wanted: Any = wanted, gradient: Any = gradient) -> Any:
+            return torch.autograd.grad(output, wanted, gradient, retain_graph=True)
+
+        update = Part(device_s=0.0, host_s=0.0)
+        own = [name for name, home in trainer.graph.variables.items() if home == stage.name]
+        if own:
+            for value, found in zip(values.values(), backward()[len(inputs) :], strict=True):
+                value.grad = found.clone()
+            optimizer = make_optimizer(run.rule, [trainer.values[name] for name in own])  # type: ignore[misc]
+            update = _timed(optimizer.step, repeats, cuda)
+        cost = StageCost(name=stage.name, forward=_timed(forward, repeats, cuda), backward=_timed(backward, repeats, cuda), update=update)
+        stages.append(cost)
+    copies = tuple(_copy(size, repeats, cuda) for size in sorted(set(sizes)))
+    return Costs(stages=tuple(stages), copies=copies, threads="forward" if cuda else "one")
+
+
+def _timed(action: Callable[[], Any], repeats: int, cuda: bool) -> Part:
+    """One call's time on the device and on the host."""
+    for _ in range(3):
+        action()
+    if not cuda:
+        return Part(device_s=0.0, host_s=_wall(action, repeats))
+    torch.cuda.synchronize()
+    host_s = _wall(action, repeats)
+    torch.cuda.synchronize()
+    with profile(activities=[ProfilerActivity.CUDA, ProfilerActivity.CPU]) as profiler:
+        for _ in range(repeats):
+            action()
+        torch.cuda.synchronize()
+    kernels = [event for event in profiler.events() or [] if event.device_type == torch.autograd.DeviceType.CUDA]
+    return Part(device_s=1e-6 * sum(event.time_range.elapsed_us() for event in kernels) / repeats, host_s=host_s)
+
+
+def _wall(action: Callable[[], Any], repeats: int) -> float:
+    began = time.perf_counter()
+    for _ in range(repeats):
+        action()
+    return (time.perf_counter() - began) / repeats
+
+
+def _copy(size: int, repeats: int, cuda: bool) -> CopyCost:
+    """A copy from the first device to the second."""
+    start, end = (torch.device("cuda", 0), torch.device("cuda", 1)) if cuda else (torch.device("cpu"),) * 2
+    source = torch.ones(max(1, size // 4), device=start)
+    target = torch.empty_like(source, device=end)
+
+    def copy() -> None:
+        target.copy_(source, non_blocking=True)
+
+    cost = _timed(copy, repeats, cuda)
+    return CopyCost(bytes=size, device_s=cost.device_s, host_s=cost.host_s)

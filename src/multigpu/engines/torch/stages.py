@@ -1,0 +1,144 @@
+"""One model split into stages over the devices of one process: each stage forward, backward and updated where the Run places it."""
+
+from __future__ import annotations
+
+import importlib
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from multigpu.engines.torch.dispatch.devices import Devices
+from multigpu.engines.torch.dispatch.trainer import Context, Trainer
+from multigpu.engines.torch.feed import Shard
+from multigpu.engines.torch.row_feed import RowFeed, plain_arrays
+from multigpu.engines.torch.tracing import phase
+from multigpu.engines.torch.variables import initial_value, make_optimizer
+from multigpu.inputs.batch import Batch, Source
+from multigpu.placements.traffic import HOST
+from multigpu.run import Run
+from multigpu.stages.check import graph_of, places_of
+from multigpu.workloads import workloads
+
+
+def functions_of(run: Run) -> dict[str, Any]:
+    """Stage -> what it computes, of the Run's model."""
+    return importlib.import_module(f"multigpu.workloads.{run.workload}.torch_stages").stage_functions(run.description)
+
+
+class Counted:
+    """Bytes that cross between devices, by kind. Backward passes of several devices run in threads of their own."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self.lock = threading.Lock()
+
+    def add(self, tensor: Tensor) -> None:
+        with self.lock:
+            self.counts["device_to_device"] += tensor.nbytes
+
+
+class Crossing(torch.autograd.Function):
+    """A tensor copied to another device, and its gradient copied back; both are counted. Stand-ins on a CPU copy too."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: Tensor, end: torch.device, counted: Counted) -> Tensor:
+        ctx.start, ctx.counted = tensor.device, counted
+        counted.add(tensor)
+        return copied(tensor, end)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        (gradient,) = gradients
+        ctx.counted.add(gradient)
+        return copied(gradient, ctx.start), None, None
+
+
+def copied(tensor: Tensor, end: torch.device) -> Tensor:
+    """The library's copy runs on the source's stream and orders both ends' streams; the host goes on at once."""
+    return tensor.clone() if tensor.device == end else tensor.to(end, non_blocking=True)
+
+
+class StageFeed(RowFeed):
+    """One shard a step, its arrays on the devices of the stages that read them."""
+
+    def __init__(self, source: Source, run: Run, devices: Devices) -> None:
+        super().__init__(source, 0, devices.each[0], run.feed)
+        self.run, self.devices = run, devices
+        staged = workloads()[run.workload].stages
+        assert staged
+        self.arrays, graph, places = staged.arrays, graph_of(run), places_of(run)
+        self.readers = {array: places[stage.name] for stage in graph.stages for array in stage.arrays}
+
+    def put(self, batch: Batch) -> Shard:
+        arrays = self.arrays(self.run.description, plain_arrays(batch))
+        host = {name: self.tensor(array) for name, array in arrays.items()}
+        device = {name: self.to_device(tensor, self.devices.each[self.readers[name]].torch) for name, tensor in host.items()}
+        return Shard(batch, device, host)
+
+
+class StagesTrainer(Trainer):
+    """The model's stages, each on its device; variables, slots and updates live with them. One optimizer a device."""
+
+    def __init__(self, context: Context) -> None:
+        # its parts are stages, not whole modules: nothing of the other trainers is built
+        self.context, self.devices, self.wire, self.replicas = context, context.devices, context.wire, context.replicas
+        run = context.run
+        self.graph, self.places, self.functions = graph_of(run), places_of(run), functions_of(run)
+        assert HOST not in self.places.values()
+        self.counted = Counted()
+        self.values: dict[str, Tensor] = {}
+        homes = {name: self.places[stage] for name, stage in self.graph.variables.items()}
+        for index, variable in enumerate(context.model.variables):
+            device = self.devices.each[homes[variable.name]].torch
+            value = initial_value(variable, index, run.seed, device, self.devices.dtype)
+            self.values[variable.name] = torch.nn.Parameter(value)
+        self.homes = homes
+        self.optimizers = {
+            device: make_optimizer(context.rule, [self.values[name] for name, home in homes.items() if home == device])  # type: ignore[misc]
+            for device in sorted(set(homes.values()))
+        }
+        self.zeros = [torch.zeros((), device=device.torch, dtype=self.devices.dtype) for device in self.devices.each]
+
+    def forward_stages(self, shard: Shard) -> Tensor:
+        """The last stage's output: the sum of the shard's loss."""
+        outputs: dict[tuple[str, int], Tensor] = {}
+        for stage in self.graph.stages:
+            place = self.places[stage.name]
+            inputs = []
+            for name in stage.inputs:
+                if (name, place) not in outputs:
+                    source = outputs[name, self.places[name]]
+                    outputs[name, place] = Crossing.apply(source, self.devices.each[place].torch, self.counted)
+                inputs.append(outputs[name, place])
+            with self.devices.at(place):
+                values = {name: self.values[name] for name in stage.variables}
+                arrays = [shard.device[name] for name in stage.arrays]
+                outputs[stage.name, place] = self.functions[stage.name](values, inputs, arrays)
+        last = self.graph.stages[-1].name
+        return outputs[last, self.places[last]]
+
+    def step(self, shards: list[Shard]) -> list[Tensor]:
+        (shard,) = shards
+        for optimizer in self.optimizers.values():
+            optimizer.zero_grad(set_to_none=True)
+        with phase("forward"):
+            loss = self.forward_stages(shard) / shard.batch.joined_loss_terms
+        self.backward([loss])
+        with phase("update"):
+            for device, optimizer in self.optimizers.items():
+                with self.devices.at(device):
+                    optimizer.step()
+        home = self.places[self.graph.stages[-1].name]
+        return [loss.detach() if rank == home else zero for rank, zero in enumerate(self.zeros)]
+
+    def counted_step(self, shards: list[Shard]) -> tuple[list[Tensor], dict[str, int]]:
+        self.counted.counts.clear()
+        losses = self.step(shards)
+        return losses, dict(self.counted.counts)
+
+    def owned(self, rank: int) -> Iterator[tuple[str, Tensor]]:
+        yield from ((name, value) for name, value in self.values.items() if self.homes[name] == rank)

@@ -1,0 +1,178 @@
+"""What a step costs under any placement of a model's stages, from the measured cost of each stage and of copies.
+
+The model. Devices work side by side. A device runs what it is asked in order; so does the link from one device to another, beside
+what both compute. A host's thread starts work in order and goes on at once, so nothing begins before it has been started: with
+slow starting (small stages, one thread) a second device cannot help, which is what document 003's own times look like. A stage's
+backward pass waits for the gradient of what it handed on; updates come after the whole backward pass.
+
+threads: "one" starts everything from one thread (TensorFlow op by op; any CPU, whose host does the work itself). "forward": so are
+forward passes and updates, while backward passes are started from a thread for each device (PyTorch). "per_device": each device's
+work is started from a thread of its own (a TensorFlow graph's executors).
+overlap: False leaves out side by side: the step is the sum of all its parts (the model of Stone, IEEE Transactions on Software
+Engineering SE-3, 1977), whose best placement is a minimum cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from multigpu.placements.traffic import HOST
+from multigpu.stages.graph import Places, StageGraph
+
+
+class _Data(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Part(_Data):
+    """One stage's pass: seconds that the device works, and seconds that the host takes to start it."""
+
+    device_s: float
+    host_s: float
+
+
+class StageCost(_Data):
+    """Measured costs of one stage. update: of all variables that live with it."""
+
+    name: str
+    forward: Part
+    backward: Part
+    update: Part
+
+
+class CopyCost(_Data):
+    """A copy of `bytes` from one device to another: seconds on the link, and seconds of the host to start it."""
+
+    bytes: int
+    device_s: float
+    host_s: float
+
+
+class Costs(_Data):
+    """Costs of every stage, and of copies at several sizes (between which time is interpolated, and beyond which it follows bandwidth)."""
+
+    stages: tuple[StageCost, ...]
+    copies: tuple[CopyCost, ...]
+    threads: Literal["one", "forward", "per_device"] = "one"
+
+    def copy_cost(self, size: int) -> Part:
+        """What copying `size` bytes costs."""
+        known = sorted(self.copies, key=lambda one: one.bytes)
+        host_s = sum(one.host_s for one in known) / len(known)
+        if size <= known[0].bytes or len(known) == 1:
+            first = known[0].device_s
+            return Part(device_s=first if size <= known[0].bytes else first * size / known[0].bytes, host_s=host_s)
+        low, high = next(((a, b) for a, b in pairwise(known) if size <= b.bytes), (known[-2], known[-1]))
+        slope = max(0.0, (high.device_s - low.device_s) / (high.bytes - low.bytes))
+        return Part(device_s=max(low.device_s, low.device_s + slope * (size - low.bytes)), host_s=host_s)
+
+
+class Timed(_Data):
+    """One task of a simulated step, in seconds from its begin. what: "forward", "backward", "update" or "copy"."""
+
+    what: str
+    name: str
+    device: int
+    start_s: float
+    end_s: float
+
+
+class _Clock:
+    """Who is busy until when."""
+
+    def __init__(self, threads: str) -> None:
+        self.threads = threads
+        self.host: dict[object, float] = {}
+        self.busy: dict[object, float] = {}
+        self.tasks: list[Timed] = []
+
+    def run(
+        self, what: str, name: str, place: int, cost: Part, ready: float, asked: float, link: tuple[int, int] | None = None
+    ) -> tuple[float, float]:
+        """Start a task once the host may ask for it; returns when it was asked for and when it is done."""
+        own = self.threads == "per_device" or (self.threads == "forward" and what in ("backward", "gradient"))
+        thread: object = ("device", place) if own else "one"
+        begin = max(self.host.get(thread, 0.0), asked)
+        issued = self.host[thread] = begin + cost.host_s
+        where: object = link if link else place
+        start = max(self.busy.get(where, 0.0), ready, begin)
+        end = self.busy[where] = max(start + cost.device_s, issued)
+        self.tasks.append(Timed(what="copy" if link else what, name=name, device=place, start_s=start, end_s=end))
+        return issued, end
+
+
+def simulate(graph: StageGraph, costs: Costs, places: Places, rows: int, item_bytes: int = 4) -> list[Timed]:
+    """Every task of one step under `places` (of all stages, the host's too), in the order in which they are asked for."""
+    price = {one.name: one for one in costs.stages}
+    clock = _Clock(costs.threads)
+    nothing = Part(device_s=0.0, host_s=0.0)
+    done: dict[tuple[str, int], float] = {}  # of an output at a place
+    for stage in graph.stages:
+        place, ready = places[stage.name], 0.0
+        for name in stage.inputs:
+            if (name, place) not in done:
+                copy = costs.copy_cost(graph.bytes_of(name, rows, item_bytes))
+                start = places[name]
+                _, done[name, place] = clock.run("forward", name, start, copy, done[name, start], 0.0, (start, place))
+            ready = max(ready, done[name, place])
+        cost = price[stage.name].forward if stage.name in price else nothing
+        _, done[stage.name, place] = clock.run("forward", stage.name, place, cost, ready, 0.0)
+    began = clock.host.get("one", 0.0)
+    arriving: dict[str, list[tuple[float, float]]] = {
+        graph.stages[-1].name: [(began, done[graph.stages[-1].name, places[graph.stages[-1].name]])]
+    }
+    issued = began
+    for stage in reversed(graph.stages):
+        if stage.integers or stage.name not in arriving:
+            continue
+        place = places[stage.name]
+        asked = max(one for one, _ in arriving[stage.name])
+        ready = max(end for _, end in arriving[stage.name])
+        cost = price[stage.name].backward if stage.name in price else nothing
+        said, end = clock.run("backward", stage.name, place, cost, ready, asked)
+        issued = max(issued, said)
+        for name in stage.inputs:
+            if graph.by_name[name].integers:
+                continue
+            target, asked_at, there = places[name], said, end
+            if target != place:
+                copy = costs.copy_cost(graph.bytes_of(name, rows, item_bytes))
+                asked_at, there = clock.run("gradient", name, place, copy, end, said, (place, target))
+            arriving.setdefault(name, []).append((asked_at, there))
+    for stage in graph.placed:
+        update = price[stage.name].update if stage.name in price else nothing
+        if update.device_s or update.host_s:
+            clock.run("update", stage.name, places[stage.name], update, 0.0, issued)
+    return clock.tasks
+
+
+def step_time_s(graph: StageGraph, costs: Costs, places: Places, rows: int, item_bytes: int = 4, overlap: bool = True) -> float:
+    """Seconds of one step under `places`, with or without work side by side."""
+    tasks = simulate(graph, costs, places, rows, item_bytes)
+    if overlap:
+        return max(task.end_s for task in tasks)
+    return sum(serial_parts(graph, costs, places, rows, item_bytes))
+
+
+def serial_parts(graph: StageGraph, costs: Costs, places: Places, rows: int, item_bytes: int = 4) -> tuple[float, float]:
+    """Seconds of all stages, and of all copies, one after another: each takes what the slower of device and host needs."""
+    stages = sum(max(part.device_s, part.host_s) for one in costs.stages for part in (one.forward, one.backward, one.update))
+    copies = 0.0
+    for crossing in graph.crossings(places, rows, item_bytes):
+        if HOST not in (crossing.start, crossing.end):
+            cost = costs.copy_cost(crossing.bytes)
+            copies += max(cost.device_s, cost.host_s) * (1 + crossing.gradient)
+    return stages, copies
+
+
+def busy_s(tasks: Sequence[Timed]) -> dict[int, float]:
+    """Device -> seconds in which it computes."""
+    found: dict[int, float] = {}
+    for task in tasks:
+        if task.what != "copy":
+            found[task.device] = found.get(task.device, 0.0) + task.end_s - task.start_s
+    return found

@@ -1,0 +1,123 @@
+"""Placements inside one model: document 003's three, written by hand, and any other by one digit a stage."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from types import MappingProxyType
+from typing import Literal
+
+from multigpu.placements.row import Engine, Placement
+from multigpu.stages.graph import StageGraph
+
+Rule = Callable[[StageGraph], dict[str, int]]
+
+
+class SplitPlacement(Placement):
+    """A row that splits one model instead of its batch: variables, slots and updates live with the stages that use them.
+
+    split: by which rule the stages are placed ("digits": the Run's `stage_devices` says). at_most: devices it can use.
+    """
+
+    compute: Literal["replica", "stage"] = "stage"
+    split: Literal["one", "towers", "alternating", "digits"]
+    at_most: int
+
+
+def on_one(graph: StageGraph) -> dict[str, int]:
+    """Everything on the first device."""
+    return {stage.name: 0 for stage in graph.placed}
+
+
+def by_tower(graph: StageGraph) -> dict[str, int]:
+    """One tower a device, in the order in which they appear; what joins them, and look-ups in a shared table, on the first."""
+    towers = list(dict.fromkeys(stage.tower for stage in graph.placed if stage.tower))
+    return _as_colocated(graph, {stage.name: towers.index(stage.tower) if stage.tower else 0 for stage in graph.placed})
+
+
+def alternating(graph: StageGraph) -> dict[str, int]:
+    """Devices change from each stage of a tower to the next; every other tower begins on the second device.
+
+    What joins the towers stays on the first. Document 003 asks for its second look-up on the second GPU, but a look-up runs where
+    its table lives.
+    """
+    towers = list(dict.fromkeys(stage.tower for stage in graph.placed if stage.tower))
+    places: dict[str, int] = {}
+    for number, tower in enumerate(towers):
+        own = [stage.name for stage in graph.placed if stage.tower == tower]
+        places |= {name: (number + index) % 2 for index, name in enumerate(own)}
+    return _as_colocated(graph, {stage.name: places.get(stage.name, 0) for stage in graph.placed})
+
+
+def _as_colocated(graph: StageGraph, places: dict[str, int]) -> dict[str, int]:
+    """`places`, with stages that share a variable on the device of the first of them."""
+    return {name: places[group[0]] for group in graph.together for name in group}
+
+
+RULES: dict[str, Rule] = {"one": on_one, "towers": by_tower, "alternating": alternating}
+
+_ENGINES = (
+    Engine(framework="torch", processes="one", executions=("eager",)),
+    Engine(framework="tensorflow", processes="one", executions=("graph", "eager")),
+)
+_WHY_NOT = (
+    "a CUDA graph of one process holds one device's memory, and a compiled program runs on one device: on one GPU take placement 'ddp'"
+)
+
+
+def _row(
+    name: str, title: str, source: str, summary: str, split: Literal["one", "towers", "alternating", "digits"], at_most: int
+) -> SplitPlacement:
+    return SplitPlacement(
+        name=name,
+        title=title,
+        source=source,
+        summary=summary,
+        variables="stage",
+        embeddings="stage",
+        lookup="stage",
+        merge="stage",
+        slots="stage",
+        update="stage",
+        travels="rows",
+        split=split,
+        at_most=at_most,
+        engines=_ENGINES,
+        refusals=dict.fromkeys(("captured", "compiled", "compiled_captured", "xla"), _WHY_NOT),
+    )
+
+
+SPLIT = MappingProxyType(
+    {
+        row.name: row
+        for row in (
+            _row("single", "The whole model on one GPU", "003: single GPU", "All stages run on the first GPU.", "one", 1),
+            _row(
+                "tower_per_gpu",
+                "One tower a GPU",
+                '003: "reasonable" placement',
+                "Each tower runs on a GPU of its own; the table both look words up in, and what joins the towers, live on the first.",
+                "towers",
+                2,
+            ),
+            _row(
+                "alternating",
+                "Devices alternate from stage to stage",
+                '003: "exaggerated" placement',
+                "Each stage of a tower runs on the other GPU than the stage before it, so that everything it computes is copied.",
+                "alternating",
+                2,
+            ),
+            _row(
+                "searched",
+                "Stages where a search put them",
+                "002: keep densely connected parts on one machine",
+                "Each stage runs where the Run's stage_devices says, one digit a stage; `stages.search` finds them from measured costs.",
+                "digits",
+                8,
+            ),
+        )
+    }
+)
+"""By name. They are no files of `placements/`: a row alone does not say how to draw or to predict them, a model's graph does."""
+
+HAND_WRITTEN: Sequence[str] = ("single", "tower_per_gpu", "alternating")

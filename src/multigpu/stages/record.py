@@ -1,0 +1,77 @@
+"""A StageRecord: what each stage of a model was measured to cost, and the best placement by that; written once, never edited.
+
+These Records lie in `data/stages/<machine>/`. What a placement really takes is a Record of a Run, with `stage_devices` as found here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+from pydantic import BaseModel, ConfigDict
+
+from multigpu.measure.machine import Machine
+from multigpu.run import Run
+from multigpu.stages.cost import Costs
+from multigpu.store import Store
+
+SCHEMA_VERSION = 1
+
+STAGE_TIMING_VERSION = 1
+"""Enters every key. Raise it whenever what a figure means changes, so that old and new never share a table."""
+
+
+class Predicted(BaseModel):
+    """A placement priced by measured costs. stage_devices: one digit a stage. serial_s: if nothing ran side by side."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    stage_devices: str
+    devices: int
+    step_time_s: float
+    serial_s: float
+    cut_bytes: int
+
+
+class StageRecord(BaseModel):
+    """Measured costs of one model's stages and what a search made of them.
+
+    run: of the whole model on one device. repeats: calls behind every cost.
+    predictions: of the placements written by hand, then of the one found. tried, complete: placements priced, and whether all were.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    schema_version: int = SCHEMA_VERSION
+    key: str
+    attempt: int = 0
+    run: Run
+    devices: int
+    repeats: int
+    costs: Costs
+    predictions: list[Predicted]
+    tried: int
+    complete: bool
+    machine: Machine
+    versions: dict[str, str]
+    timing_version: int = STAGE_TIMING_VERSION
+    measured_at: str
+    commit: str
+    clean_tree: bool
+
+    @property
+    def found(self) -> Predicted:
+        """The best placement."""
+        return self.predictions[-1]
+
+
+def stage_key(run: Run, devices: int, machine: str, framework_version: str) -> str:
+    """The name of a measurement of this model's stages for so many devices."""
+    text = "|".join(["stages", run.digest, str(devices), machine, framework_version, str(STAGE_TIMING_VERSION)])
+    return hashlib.sha256(text.encode()).hexdigest()[:20]
+
+
+class StageStore(Store[StageRecord]):
+    """StageRecords as `<root>/<machine>/<key>.<attempt>.json.gz`, one file each."""
+
+    kind = StageRecord

@@ -1,0 +1,148 @@
+"""The best placement of a model's stages on some devices, by what `cost` says of each.
+
+Small graphs are searched completely. Larger ones start from the placements written by hand and from minimum cuts (document 002's
+criterion: keep densely connected parts on one machine, cut the fewest edges) and move one group of stages, or swap two, as long as
+that helps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations, product
+
+import numpy as np
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import breadth_first_order, maximum_flow
+
+from multigpu.placements.traffic import HOST
+from multigpu.stages.cost import Costs, step_time_s
+from multigpu.stages.graph import StageGraph
+
+MOST_COMPLETE = 1 << 15
+"""Placements up to which all are tried."""
+
+Group = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Found:
+    """The best placement. tried: how many were priced; complete: whether these were all there are."""
+
+    places: dict[str, int]
+    step_time_s: float
+    tried: int
+    complete: bool
+
+
+class Search:
+    """A search over placements of one graph on `devices` equal devices, for a batch of `rows`.
+
+    starts: placements of the placed stages, written by hand; what is found is never dearer than any of them.
+    overlap: see `cost`.
+    """
+
+    def __init__(
+        self,
+        graph: StageGraph,
+        costs: Costs,
+        rows: int,
+        devices: int = 2,
+        item_bytes: int = 4,
+        starts: Iterable[Mapping[str, int]] = (),
+        overlap: bool = True,
+    ) -> None:
+        self.graph, self.costs, self.rows, self.devices = graph, costs, rows, devices
+        self.item_bytes, self.overlap = item_bytes, overlap
+        self.groups = graph.together
+        self.starts = [self._of_groups(start) for start in starts]
+        self.known: dict[tuple[int, ...], float] = {}
+
+    def run(self) -> Found:
+        """The cheapest placement; of equally cheap ones the one on fewest devices, then with the fewest copies."""
+        complete = self.devices ** (len(self.groups) - 1) <= MOST_COMPLETE
+        if complete:
+            for rest in product(range(self.devices), repeat=len(self.groups) - 1):
+                self.price((0, *rest))  # devices are equal: the first group may stay on the first
+            for start in self.starts:
+                self.price(start)
+        else:
+            for start in [*self.starts, (0,) * len(self.groups), *self._cuts()]:
+                self._improve(start)
+        best = min(self.known, key=self._order)
+        return Found(self._named(best), self.known[best], len(self.known), complete)
+
+    def price(self, places: tuple[int, ...]) -> float:
+        """Seconds of a step with group i on device places[i]."""
+        if places not in self.known:
+            named = self.graph.check(self._named(places), self.devices)
+            self.known[places] = step_time_s(self.graph, self.costs, named, self.rows, self.item_bytes, self.overlap)
+        return self.known[places]
+
+    def _order(self, places: tuple[int, ...]) -> tuple[float, int, int, tuple[int, ...]]:
+        named = self.graph.check(self._named(places), self.devices)
+        # times that agree to a millionth are equal
+        return float(f"{self.known[places]:.6g}"), len(set(places)), len(self.graph.crossings(named, self.rows)), places
+
+    def _improve(self, places: tuple[int, ...]) -> None:
+        """Take the best single move or swap until none helps."""
+        while True:
+            best = min(self._neighbours(places), key=self.price, default=places)
+            if self.price(best) >= self.price(places):
+                return
+            places = best
+
+    def _neighbours(self, places: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+        for index, device in product(range(len(places)), range(self.devices)):
+            if device != places[index]:
+                yield (*places[:index], device, *places[index + 1 :])
+        for a, b in combinations(range(len(places)), 2):
+            if places[a] != places[b]:
+                moved = list(places)
+                moved[a], moved[b] = moved[b], moved[a]
+                yield tuple(moved)
+
+    def _cuts(self) -> Iterator[tuple[int, ...]]:
+        """Minimum cuts by bytes that part the first group from each other one."""
+        for other in range(1, len(self.groups)):
+            side = min_cut(self.graph, self.groups[0][0], self.groups[other][0], self.rows, self.item_bytes)
+            yield tuple(0 if group[0] in side else 1 for group in self.groups)
+
+    def _of_groups(self, start: Mapping[str, int]) -> tuple[int, ...]:
+        return tuple(start[group[0]] for group in self.groups)
+
+    def _named(self, places: Sequence[int]) -> dict[str, int]:
+        return {name: device for group, device in zip(self.groups, places, strict=True) for name in group}
+
+
+def min_cut(graph: StageGraph, source: str, sink: str, rows: int, item_bytes: int = 4) -> set[str]:
+    """The placed stages on the side of `source` when `sink` is on the other one and the fewest bytes cross, forward and back.
+
+    Raises:
+        ValueError: the two must share a device.
+    """
+    number = {name: index for index, group in enumerate(graph.together) for name in group}
+    if number[source] == number[sink]:
+        raise ValueError(f"stages {source!r} and {sink!r} use one variable and cannot be parted")
+    count = len(graph.together)
+    capacity = np.zeros((count, count), dtype=np.int64)
+    for stage in graph.placed:
+        for name in stage.inputs:
+            if name in number and number[name] != number[stage.name]:
+                size = graph.bytes_of(name, rows, item_bytes) * (1 if graph.by_name[name].integers else 2)
+                capacity[number[name], number[stage.name]] += size
+                capacity[number[stage.name], number[name]] += size
+    scale = max(1, int(capacity.max()) // (2**31 // max(count, 1) // 2) + 1)  # flows are 32-bit integers
+    weights = csr_array(((capacity + scale - 1) // scale).astype(np.int32))
+    flow = maximum_flow(weights, number[source], number[sink]).flow
+    left = (weights - flow).tocsr()
+    left.data = (left.data > 0).astype(np.int32)
+    left.eliminate_zeros()
+    reached = set(breadth_first_order(left, number[source], return_predecessors=False).tolist())
+    return {name for index, group in enumerate(graph.together) if index in reached for name in group}
+
+
+def cut_bytes(graph: StageGraph, places: Mapping[str, int], rows: int, item_bytes: int = 4) -> int:
+    """Bytes that cross between devices in one step."""
+    full = {**dict.fromkeys((s.name for s in graph.stages if s.host), HOST), **places}
+    return graph.moved(full, rows, item_bytes).get("device_to_device", 0)

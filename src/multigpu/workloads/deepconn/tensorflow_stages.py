@@ -1,0 +1,55 @@
+"""What each stage of the two-tower model computes, in TensorFlow; variables are stored as `tensorflow.py` says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import tensorflow as tf
+
+from multigpu.engines.tensorflow.module import Tensors
+from multigpu.workloads.base import Model
+from multigpu.workloads.deepconn.description import TABLE, TOWERS, DeepconnConfig
+
+Compute = Callable[[Tensors, Sequence[tf.Tensor], Sequence[tf.Tensor]], tf.Tensor]
+"""From the stage's variables, the outputs that it reads and the arrays that it reads to its own output."""
+
+
+def stage_functions(model: Model) -> dict[str, Compute]:
+    """Stage -> what it computes. The last one returns the sum of the squared errors."""
+    config: DeepconnConfig = model.config
+    found: dict[str, Compute] = {}
+    for tower in TOWERS:
+
+        def embed(values: Tensors, inputs: Sequence[tf.Tensor], arrays: Sequence[tf.Tensor]) -> tf.Tensor:
+            # ids arrive with the batch, or from the stage that looks strings up; the table's value is its handle here
+            return tf.gather(values[TABLE], (arrays or inputs)[0])  # (B, length, embedding)
+
+        def conv(values: Tensors, inputs: Sequence[tf.Tensor], arrays: Sequence[tf.Tensor], tower: str = tower) -> tf.Tensor:
+            x = tf.nn.conv1d(inputs[0], values[f"{tower}_conv_kernel"], 1, "VALID") + values[f"{tower}_conv_bias"]
+            return tf.tanh(x)  # (B, positions, filters)
+
+        def pool(values: Tensors, inputs: Sequence[tf.Tensor], arrays: Sequence[tf.Tensor]) -> tf.Tensor:
+            return tf.squeeze(tf.nn.max_pool2d(inputs[0][:, None], (1, config.pool), 1, "VALID"), 1)
+
+        def flatten(values: Tensors, inputs: Sequence[tf.Tensor], arrays: Sequence[tf.Tensor]) -> tf.Tensor:
+            return tf.reshape(inputs[0], [-1, config.flat])
+
+        def dense(values: Tensors, inputs: Sequence[tf.Tensor], arrays: Sequence[tf.Tensor], tower: str = tower) -> tf.Tensor:
+            kernel, bias = values[f"{tower}_dense_kernel"], values[f"{tower}_dense_bias"]
+            return tf.nn.relu(tf.matmul(inputs[0], kernel, transpose_b=True) + bias)
+
+        found |= {f"{tower}_{name}": f for name, f in (("embed", embed), ("conv", conv), ("pool", pool), ("flatten", flatten))}
+        found[f"{tower}_dense"] = dense
+
+    def rating(values: Tensors, inputs: Sequence[tf.Tensor], arrays: Sequence[tf.Tensor]) -> tf.Tensor:
+        user, item = inputs
+        if config.factors is None:
+            ratings = tf.reduce_sum(user * item, 1)
+        else:
+            z, factors = tf.concat([user, item], 1), values["machine_factors"]
+            pairs = tf.square(tf.matmul(z, factors)) - tf.matmul(tf.square(z), tf.square(factors))
+            ratings = values["machine_bias"] + tf.squeeze(tf.matmul(z, values["machine_weights"]), 1) + tf.reduce_sum(pairs, 1) / 2
+        return tf.reduce_sum(tf.square(ratings - arrays[0]))
+
+    found["rating"] = rating
+    return found

@@ -1,0 +1,198 @@
+"""Graphs of stages, what a step of them costs, and the search for the best placement."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+
+from multigpu.run import Run, build_run
+from multigpu.stages.check import graph_of, places_of, predicted_moves
+from multigpu.stages.cost import CopyCost, Costs, Part, StageCost, busy_s, serial_parts, simulate, step_time_s
+from multigpu.stages.graph import Stage, StageGraph, parse_places, places_text
+from multigpu.stages.placements import HAND_WRITTEN, RULES, SPLIT
+from multigpu.stages.search import Search, cut_bytes, min_cut
+from multigpu.workloads import find_model
+from multigpu.workloads.deepconn.stages import stage_graph
+
+FIELDS: dict[str, Any] = {"workload": "deepconn", "model": "deepconn", "processes": "one", "batch_size": 32, "scaling": "strong"}
+DOCUMENT = stage_graph(find_model("deepconn", "deepconn"))
+
+
+def priced(graph: StageGraph, device_s: dict[str, float], copy_s: float, host_s: float = 0.0, threads: str = "one") -> Costs:
+    """Costs whose backward passes take twice their forward ones, and whose copies all take `copy_s`."""
+    stages = tuple(
+        StageCost(
+            name=stage.name,
+            forward=Part(device_s=device_s[stage.name], host_s=host_s),
+            backward=Part(device_s=2 * device_s[stage.name], host_s=host_s),
+            update=Part(device_s=0.0, host_s=0.0),
+        )
+        for stage in graph.placed
+    )
+    return Costs(
+        stages=stages,
+        copies=(CopyCost(bytes=1, device_s=copy_s, host_s=host_s), CopyCost(bytes=10**9, device_s=copy_s, host_s=host_s)),
+        threads=threads,
+    )  # type: ignore[arg-type]
+
+
+def two_towers() -> StageGraph:
+    return StageGraph((Stage("a", output=(4,), tower="a"), Stage("b", output=(4,), tower="b"), Stage("join", ("a", "b"))))
+
+
+def random_graph(seed: int, count: int) -> tuple[StageGraph, Costs]:
+    rng = np.random.default_rng(seed)
+    stages = [Stage("s0", output=(int(rng.integers(1, 50)),))]
+    for index in range(1, count):
+        reads = sorted(set(rng.integers(0, index, 2).tolist()))
+        shared = ("v",) if index in (1, count - 1) else ()
+        stages.append(Stage(f"s{index}", tuple(f"s{n}" for n in reads), output=(int(rng.integers(1, 50)),), variables=shared))
+    last = [stage.name for stage in stages if not any(stage.name in other.inputs for other in stages)]
+    stages.append(Stage("loss", tuple(last)))
+    graph = StageGraph(tuple(stages))
+    costs = priced(graph, {stage.name: float(rng.uniform(1, 10)) for stage in stages}, float(rng.uniform(0.1, 3)), float(rng.uniform(0, 2)))
+    return graph, costs
+
+
+def test_the_documents_placements_and_what_they_move() -> None:
+    """By hand: rows (800 x 50) to the item tower's convolution and back, and its 64 features; the alternating ones add maps."""
+    items = 32 * 4
+    rows, maps, pooled, dense = 800 * 50, 798 * 10, 797 * 10, 64
+    assert predicted_moves(Run(placement="single", devices=1, **FIELDS)) == {}
+    assert predicted_moves(Run(placement="tower_per_gpu", devices=2, **FIELDS)) == {"device_to_device": 2 * items * (rows + dense)}
+    # user: rows, maps, pooled, flat cross, item: maps, pooled, flat, and its features
+    alternating = 2 * items * (rows + maps + pooled + pooled + maps + pooled + pooled + dense)
+    assert predicted_moves(Run(placement="alternating", devices=2, **FIELDS)) == {"device_to_device": alternating}
+    text = places_text(DOCUMENT, RULES["alternating"](DOCUMENT))
+    assert text == "01010001010"
+    searched = Run(placement="searched", devices=2, stage_devices=text, **FIELDS)
+    assert places_of(searched) == places_of(Run(placement="alternating", devices=2, **FIELDS))
+    assert predicted_moves(searched) == {"device_to_device": alternating}
+    strings = Run(placement="single", devices=1, framework="tensorflow", execution="graph", feed="strings", **FIELDS)
+    assert predicted_moves(strings) == {"host_to_device": 2 * 32 * 800 * 8} and len(graph_of(strings).stages) == 13
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"placement": "tower_per_gpu", "devices": 2, "scaling": "weak"}, "choose scaling 'strong'"),
+        ({"placement": "tower_per_gpu"}, "puts stages on 2 devices, not 1"),
+        ({"placement": "single", "devices": 2}, "uses at most 1 devices, not 2"),
+        ({"placement": "searched"}, "needs stage_devices"),
+        ({"placement": "single", "stage_devices": "00000000000"}, "takes no stage_devices"),
+        ({"placement": "searched", "devices": 2, "stage_devices": "01"}, "must be 11 digits"),
+        ({"placement": "searched", "devices": 2, "stage_devices": "00000111111"}, "must stand on one device"),
+        ({"placement": "searched", "devices": 2, "stage_devices": "02000000000"}, "there are 2, from 0"),
+        ({"placement": "ddp", "processes": "per_device", "stage_devices": "0"}, "has no meaning for placement 'ddp'"),
+        ({"placement": "single", "precision": "bf16"}, "is not kept from stage to stage"),
+        ({"placement": "single", "execution": "captured"}, "a CUDA graph of one process holds one device's memory"),
+        ({"placement": "single", "feed": "strings"}, "TensorFlow's table of strings"),
+        ({"placement": "single", "workload": "nmt", "model": "nmt_tiny"}, "workload 'nmt' has none: choose deepconn"),
+        ({"placement": "single", "traced_from": 50}, "choose traced_steps"),
+        ({"placement": "single", "traced_from": 40, "traced_steps": 2}, "choose at least 41"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_sentence(more: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        build_run(**FIELDS | more)
+
+
+def test_keys_of_older_runs_stay() -> None:
+    known = Run(workload="deepconn", model="deepconn", placement="ddp", batch_size=32)
+    assert not {"feed", "stage_devices", "traced_from"} & set(known.model_dump(exclude_defaults=True))
+    assert {"single", "tower_per_gpu", "alternating", "searched"} == set(SPLIT)
+
+
+def test_a_graph_says_what_is_wrong_with_it() -> None:
+    with pytest.raises(ValueError, match="reads 'b', which does not stand before it"):
+        StageGraph((Stage("a", ("b",)),))
+    with pytest.raises(ValueError, match="two stages are called 'a'"):
+        StageGraph((Stage("a"), Stage("a")))
+    with pytest.raises(ValueError, match="stage 'b' has no place"):
+        two_towers().check({"a": 0}, 2)
+    assert parse_places(two_towers(), "010") == {"a": 0, "b": 1, "join": 0}
+
+
+def test_a_tensor_read_twice_on_one_device_travels_once() -> None:
+    graph = StageGraph((Stage("a", output=(5,)), Stage("b", ("a",)), Stage("c", ("a",)), Stage("d", ("b", "c"))))
+    (crossing,) = graph.crossings({"a": 0, "b": 1, "c": 1, "d": 1}, 3)
+    assert (crossing.source, crossing.bytes) == ("a", 60)
+
+
+def test_two_equal_towers_overlap_unless_the_host_is_slow() -> None:
+    """Forward 1, backward 2, join free. Side by side 3 s and two copies of 0.1; one after another 6; a host of 1 s a start: no gain."""
+    graph, one, two = two_towers(), {"a": 0, "b": 0, "join": 0}, {"a": 0, "b": 1, "join": 0}
+    costs = priced(graph, {"a": 1.0, "b": 1.0, "join": 0.0}, 0.1)
+    assert step_time_s(graph, costs, one, 1) == pytest.approx(6)
+    assert step_time_s(graph, costs, two, 1) == pytest.approx(3.2)
+    assert serial_parts(graph, costs, two, 1) == (pytest.approx(6), pytest.approx(0.2))
+    assert step_time_s(graph, costs, two, 1, overlap=False) == pytest.approx(6.2)
+    assert busy_s(simulate(graph, costs, two, 1)) == pytest.approx({0: 3.0, 1: 3.0})
+    slow = priced(graph, {"a": 0.01, "b": 0.01, "join": 0.01}, 0.01, host_s=1.0)
+    assert step_time_s(graph, slow, two, 1) > step_time_s(graph, slow, one, 1)
+    # a thread a device starts both towers at once
+    own = slow.model_copy(update={"threads": "per_device"})
+    assert step_time_s(graph, own, two, 1) < step_time_s(graph, slow, two, 1)
+
+
+def test_copies_cost_what_was_measured_and_follow_bandwidth_beyond() -> None:
+    copies = (CopyCost(bytes=0, device_s=1.0, host_s=0.5), CopyCost(bytes=100, device_s=2.0, host_s=0.5))
+    costs = Costs(stages=(), copies=copies)
+    assert [costs.copy_cost(size).device_s for size in (0, 50, 100, 300)] == pytest.approx([1.0, 1.5, 2.0, 4.0])
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_search_finds_what_trying_everything_finds(seed: int) -> None:
+    graph, costs = random_graph(seed, 7)
+    found = Search(graph, costs, rows=4).run()
+    groups = graph.together
+    prices = []
+    for devices in product(range(2), repeat=len(groups)):
+        places = {name: device for group, device in zip(groups, devices, strict=True) for name in group}
+        prices.append(step_time_s(graph, costs, places, 4))
+    assert found.complete and found.step_time_s == pytest.approx(min(prices), rel=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_search_too_large_to_try_everything_is_never_worse_than_by_hand(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph, costs = random_graph(seed, 8)
+    best = Search(graph, costs, rows=4).run().step_time_s
+    monkeypatch.setattr("multigpu.stages.search.MOST_COMPLETE", 1)
+    by_hand = {stage.name: index % 2 if not stage.variables else 0 for index, stage in enumerate(graph.placed)}
+    found = Search(graph, costs, rows=4, starts=[by_hand]).run()
+    assert not found.complete and best <= found.step_time_s <= step_time_s(graph, costs, by_hand, 4)
+    assert found.step_time_s < 1.15 * best
+
+
+@pytest.mark.parametrize("copy_s", [0.001, 30.0])
+def test_the_search_is_at_least_as_good_as_each_placement_of_the_document(copy_s: float) -> None:
+    """Where copies are cheap two devices win; where they are dear one does, and that is what is found."""
+    costs = priced(DOCUMENT, {stage.name: 1.0 for stage in DOCUMENT.placed}, copy_s)
+    starts = {name: RULES[SPLIT[name].split](DOCUMENT) for name in HAND_WRITTEN}
+    found = Search(DOCUMENT, costs, rows=32, starts=starts.values()).run()
+    by_hand = {name: step_time_s(DOCUMENT, costs, places, 32) for name, places in starts.items()}
+    assert found.complete and found.step_time_s <= min(by_hand.values()) * (1 + 1e-6)
+    assert (len(set(found.places.values())) == 1) == (copy_s > 1)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_minimum_cut_is_minimal(seed: int) -> None:
+    graph, _ = random_graph(seed, 6)
+    side = min_cut(graph, "s0", "loss", rows=4)
+    groups = graph.together
+
+    def size(devices: tuple[int, ...]) -> int:
+        places = {name: device for group, device in zip(groups, devices, strict=True) for name in group}
+        if places["s0"] == places["loss"]:
+            return 10**12
+        # a cut counts each edge, a step each tensor once
+        return sum(2 * graph.bytes_of(name, 4) for stage in graph.placed for name in stage.inputs if places[name] != places[stage.name])
+
+    def devices_of(side: set[str]) -> tuple[int, ...]:
+        return tuple(0 if group[0] in side else 1 for group in groups)
+
+    assert size(devices_of(side)) == min(size(devices) for devices in product(range(2), repeat=len(groups)))
+    assert cut_bytes(graph, dict.fromkeys(graph.by_name, 0), 4) == 0

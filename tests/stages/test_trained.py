@@ -1,0 +1,153 @@
+"""Every placement of a model's stages trains as the whole model on one device does, and moves the bytes that its graph predicts."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from multigpu.engines.torch.reference import train_reference
+from multigpu.measure.session import measurement, open_session
+from multigpu.measure.window import most_steps
+from multigpu.stages.check import graph_of, predicted_moves
+from multigpu.stages.cost import Costs
+from multigpu.stages.measure import describe, find_placement_of, found_run, measure_stages, profile_run
+from multigpu.stages.record import StageRecord, StageStore, stage_key
+from tests.equivalence.cases import make_context
+from tests.factory import make_machine
+from tests.stages.trained import CASES, STEPS, TENSORFLOW_ALONE, measured_costs, run_of, tensorflow_cases, train
+
+ROOT = Path(__file__).parents[2]
+TOLERANCE = 1e-9
+MODELS = ("deepconn_tiny", "deepconn_fm_tiny")
+
+
+def distance(ours: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> float:
+    """The largest difference of any element of any variable, over the largest element."""
+    assert ours.keys() == other.keys()
+    return max(float(np.abs(ours[name] - value).max()) / max(1.0, float(np.abs(value).max())) for name, value in other.items())
+
+
+@pytest.fixture(scope="module")
+def references() -> dict[str, Any]:
+    """The library's own module on the same joined batch."""
+    found = {}
+    for model in MODELS:
+        run = run_of(model, "torch", placement="single", devices=1)
+        context, source = make_context(run.model_copy(update={"placement": "independent", "processes": "per_device"}), 0, Path())
+        values, losses = train_reference(context, source, STEPS, [0])
+        found[model] = ({name: value.numpy() for name, value in values.items()}, losses)
+    return found
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("name", CASES)
+def test_torch_trains_as_one_device_does(name: str, model: str, references: dict[str, Any]) -> None:
+    run = run_of(model, "torch", **CASES[name])
+    torch.set_num_threads(1)
+    found = train(run)
+    values, losses = references[model]
+    assert distance(found["values"], values) < TOLERANCE
+    assert found["losses"] == pytest.approx(losses, rel=1e-10)
+    if name != "replicated_allreduce":
+        assert found["moved"] == predicted_moves(run)
+        assert found["units"] == [11 * (STEPS - 1), *([0] * (run.devices - 1))]
+
+
+@pytest.fixture(scope="module")
+def tensorflow(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], dict[str, Any]]:
+    if importlib.util.find_spec("tensorflow") is None:
+        pytest.skip("TensorFlow is not installed")
+    file = tmp_path_factory.mktemp("stages") / "found.pickle"
+    paths = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
+    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONPATH": paths, "CUDA_VISIBLE_DEVICES": "-1"}
+    done = subprocess.run([sys.executable, "-m", "tests.stages.trained", str(file)], env=environment, capture_output=True, text=True)
+    assert not done.returncode, done.stderr[-2000:]
+    return pickle.loads(file.read_bytes())
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize(("model", "name", "fields"), tensorflow_cases(), ids=lambda part: part if isinstance(part, str) else "")
+def test_tensorflow_trains_as_one_device_does(
+    model: str, name: str, fields: dict[str, Any], tensorflow: dict[tuple[str, str], Any]
+) -> None:
+    """What moved is read from the partitioned graphs, so a stage that ran elsewhere would show."""
+    found, alone = tensorflow[model, name], tensorflow[model, "single"]
+    assert distance(found["values"], alone["values"]) < TOLERANCE
+    assert found["losses"] == pytest.approx(alone["losses"], rel=1e-10)
+    if name != "replicated_allreduce":
+        assert found["moved"] == predicted_moves(run_of(model, "tensorflow", **fields))
+
+
+def test_words_as_strings_are_looked_up_on_the_host(tensorflow: dict[tuple[str, str], Any]) -> None:
+    """Ids of both texts (12 words of 8 bytes, 11 rows) leave the host; nothing else of the step does."""
+    assert tensorflow["deepconn_tiny", "strings"]["moved"]["host_to_device"] == 2 * 11 * 12 * 8
+    assert TENSORFLOW_ALONE["strings"]["feed"] == "strings"
+
+
+def test_an_operation_that_strays_to_the_host_is_found(tensorflow: dict[Any, Any]) -> None:
+    assert tensorflow["strays"] == ["Conv2D compute/0/user_conv/Conv2D"]
+
+
+@pytest.mark.parametrize("framework", ["torch", "tensorflow"])
+def test_measured_costs_make_a_record_with_the_best_placement(framework: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    """On a CPU nothing runs side by side, so the whole model on one device is what is found."""
+    run = run_of("deepconn_tiny", framework, placement="single", devices=1)
+    costs = measured_costs("torch") if framework == "torch" else Costs(**request.getfixturevalue("tensorflow")["costs"])
+    graph = graph_of(run)
+    assert [one.name for one in costs.stages] == [stage.name for stage in graph.placed]
+    # what calling an empty function takes may exceed a tiny stage of TensorFlow's
+    assert sum(one.forward.host_s + one.backward.host_s for one in costs.stages) > 0
+    assert all(one.update.host_s == 0 or one.name in graph.variables.values() for one in costs.stages)
+    predictions, tried, complete = find_placement_of(run, 2, costs)
+    assert [one.name for one in predictions] == ["single", "tower_per_gpu", "alternating", "searched"] and complete and tried >= 512
+    assert predictions[-1].step_time_s <= min(one.step_time_s for one in predictions) * (1 + 1e-6)
+    record = StageRecord(
+        key=stage_key(run, 2, "m", "1"),
+        run=run,
+        devices=2,
+        repeats=2,
+        costs=costs,
+        predictions=predictions,
+        tried=tried,
+        complete=complete,
+        machine=make_machine(0),
+        versions={},
+        measured_at="",
+        commit="",
+        clean_tree=True,
+    )
+    store = StageStore(tmp_path)
+    store.write(record)
+    assert next(iter(store)) == record and "placements priced, all there are" in describe(record)
+    assert found_run(record).stage_devices == record.found.stage_devices
+
+
+def test_the_command_refuses_what_is_its_own() -> None:
+    with pytest.raises(ValueError, match="placement is chosen by this command"):
+        profile_run({"placement": "single"})
+    with pytest.raises(ValueError, match="at least 2 devices, not 1"):
+        measure_stages(run_of("deepconn_tiny", "torch", placement="single", devices=1), 1, StageStore(Path("nowhere")))
+
+
+def test_a_window_of_steps_is_traced_where_the_run_asks_for_it(tmp_path: Path) -> None:
+    """Steps 0 to 2 are warm-up and timed, 3 and 4 neither; 5 warms the profiler up, 6 and 7 are the window."""
+    run = run_of("deepconn_tiny", "torch", placement="single", devices=1, traced_steps=2, traced_from=6)
+    session: Any = open_session(run, 0, 1, tmp_path, 60.0, 0.0, lambda stage: None)
+    taken: list[int] = []
+    step = session.step
+    session.step = lambda index: (taken.append(index), step(index))[1]
+    session.warm_up()
+    found = measurement(run, session.time(), 1.0)
+    session.close()
+    assert taken == [1, 2, 3, 4, 5, 6, 7]  # the first one is counted
+    assert found.trace is not None and found.trace.first_step == 6 and len(found.trace.replicas[0].steps) == 2
+    assert most_steps(run) == 8 and most_steps(run.model_copy(update={"traced_from": None})) == 6
