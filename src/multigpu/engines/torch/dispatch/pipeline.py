@@ -1,0 +1,178 @@
+"""Layers over devices, dispatched by one thread: each device runs its stage, micro-batch after micro-batch; activations are copied on."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+from multigpu.engines.torch.dispatch.trainer import Context, Trainer
+from multigpu.engines.torch.dispatch.wire import Copy
+from multigpu.engines.torch.feed import Shard
+from multigpu.engines.torch.tracing import phase
+from multigpu.engines.torch.variables import initial_values, make_optimizer, materialise, strided_view
+from multigpu.placements.partition import Crossing, bounds, crossings, section_places
+
+Values = dict[str, Tensor]
+
+
+@dataclass
+class Pass:
+    """One micro-batch of one copy of the model on its way through the stages.
+
+    arrays: [stage] of the batch, on that stage's device. received: [stage] leaves that earlier stages sent, which collect gradients.
+    given: tensors that cross, as their own stage holds them. returned: their gradients from each stage that took them.
+    """
+
+    arrays: list[Values]
+    received: list[Values]
+    given: Values = field(default_factory=dict)
+    returned: dict[str, list[Tensor]] = field(default_factory=dict)
+    loss: Tensor | None = None
+
+
+class PipelineTrainer(Trainer):
+    """Copies of a model whose sections are spread over `degree` devices each.
+
+    All micro-batches pass forward, then all pass backward (GPipe's schedule, without recomputing): a device that has handed one on takes
+    the next, and gradients add up in place. Devices are dispatched stage by stage within a micro-batch; a GPU's queue runs on by itself.
+    """
+
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
+        run, model = context.run, context.model
+        self.degree, self.copies, self.micro_batches = run.degree, run.copies, run.micro_batches or 1
+        places = section_places(model, self.degree)
+        self.sections = [[s for s, place in zip(model.sections, places, strict=True) if place == stage] for stage in range(self.degree)]
+        self.crossings = crossings(model.sections, places)
+        functions = importlib.import_module(f"multigpu.workloads.{run.workload}.torch_sections").section_functions
+        self.compute: list[dict[str, Callable[[Values], Values]]] = [functions(module) for module in self.modules]
+        self.parameters: list[dict[str, nn.Parameter]] = []
+        self.gradients: list[Tensor] = []
+        self.optimizers: list[torch.optim.Optimizer | None] = []
+        for rank, module in enumerate(self.modules):
+            self._fill(rank, module)
+        self.kind = torch.bfloat16 if run.precision == "bf16" else self.devices.dtype
+        self.zeros = [torch.zeros((), device=d.torch, dtype=d.dtype) for d in self.devices.each]
+
+    def _fill(self, rank: int, module: nn.Module) -> None:
+        """Real memory for the variables of one device's stage, and one stretch for their gradients."""
+        device, dtype = self.devices.each[rank].torch, self.devices.dtype
+        own = {name for section in self.sections[rank % self.degree] for name in section.variables}
+        shapes = dict(module.named_parameters())
+        memory = {}
+        for variable, value in initial_values(self.context.model, self.context.run.seed, device, dtype):
+            if variable.name in own:
+                like = shapes[variable.name]
+                memory[variable.name] = torch.empty_strided(like.shape, like.stride(), device=device, dtype=dtype).copy_(value)
+        parameters = materialise(module, memory, device, dtype)
+        flat = torch.zeros(sum(p.numel() for p in parameters.values()), device=device, dtype=dtype)
+        start = 0
+        for parameter in parameters.values():
+            parameter.grad = strided_view(flat[start : start + parameter.numel()], parameter)
+            start += parameter.numel()
+        self.parameters.append(parameters)
+        self.gradients.append(flat)
+        self.optimizers.append(make_optimizer(self.context.rule, list(parameters.values())) if parameters else None)
+
+    def step(self, shards: list[Shard]) -> list[Tensor]:
+        for flat in self.gradients:
+            flat.zero_()
+        terms = shards[0].batch.joined_loss_terms
+        passes = [[self._pass(copy, micro, shards) for copy in range(self.copies)] for micro in range(self.micro_batches)]
+        with phase("forward"):
+            for together in passes:
+                for stage in range(self.degree):
+                    for copy, one in enumerate(together):
+                        self._forward(copy, stage, one, terms)
+        with phase("backward"):
+            for together in reversed(passes):
+                for stage in reversed(range(self.degree)):
+                    for copy, one in enumerate(together):
+                        self._backward(copy, stage, one)
+        if self.copies > 1:
+            with phase("merge"):
+                for stage in range(self.degree):
+                    self.wire.all_reduce(self.gradients[stage :: self.degree])
+        with phase("update"):
+            for rank, optimizer in enumerate(self.optimizers):
+                if optimizer is not None:
+                    with self.devices.at(rank):
+                        optimizer.step()
+        losses = list(self.zeros)
+        for copy in range(self.copies):
+            found = [together[copy].loss for together in passes]
+            losses[(copy + 1) * self.degree - 1] = torch.stack([loss.detach() for loss in found if loss is not None]).sum()
+        return losses
+
+    def _pass(self, copy: int, micro: int, shards: list[Shard]) -> Pass:
+        """One micro-batch's arrays: a stretch of rows, on every device of the copy (feeding is not placement)."""
+        own = shards[copy * self.degree : (copy + 1) * self.degree]
+        rows = self.context.run.shard_sizes[copy]
+        begin, end = bounds(rows, self.micro_batches, micro)
+        arrays = [{name: array[begin:end] for name, array in shard.device.items()} for shard in own]
+        return Pass(arrays, [{} for _ in own])
+
+    def _forward(self, copy: int, stage: int, one: Pass, terms: int) -> None:
+        rank = copy * self.degree + stage
+        values = one.arrays[stage] | one.received[stage]
+        with self.devices.at(rank), self.devices.each[rank].autocast():
+            for section in self.sections[stage]:
+                values |= self.compute[rank][section.name](values)
+        if stage == self.degree - 1:
+            one.loss = values["loss"] / terms
+        copies = []
+        for crossing in self._leaving(stage):
+            source = one.given[crossing.name] = values[crossing.name].to(self.kind)
+            for end in crossing.ends:
+                copy_out = self._sent(rank, source.detach(), copy * self.degree + end)
+                one.received[end][crossing.name] = copy_out.target
+                copies.append(copy_out)
+        self.wire.copy_all(copies)
+        for crossing in self._leaving(stage):
+            for end in crossing.ends:
+                one.received[end][crossing.name].requires_grad_()
+
+    def _sent(self, start: int, source: Tensor, end: int) -> Copy:
+        """A copy into new memory of one layout with the source (channels-last activations stay so), without holes in either."""
+        target = torch.empty_like(source, device=self.devices.each[end].torch)
+        return Copy(start, source if source.stride() == target.stride() else source.contiguous(), end, target)
+
+    def _leaving(self, stage: int) -> list[Crossing]:
+        return [crossing for crossing in self.crossings if crossing.start == stage]
+
+    def _backward(self, copy: int, stage: int, one: Pass) -> None:
+        rank = copy * self.degree + stage
+        roots: list[Tensor] = []
+        gradients: list[Tensor | None] = []
+        if one.loss is not None and stage == self.degree - 1:
+            roots.append(one.loss)
+            gradients.append(None)
+        for crossing in self._leaving(stage):
+            first, *others = one.returned.pop(crossing.name)
+            for other in others:
+                first = first + other
+            roots.append(one.given.pop(crossing.name))
+            gradients.append(first)
+        with self.devices.at(rank):
+            torch.autograd.backward(roots, gradients)  # None: of the loss by itself
+        copies = []
+        for crossing in self.crossings:
+            if stage in crossing.ends:
+                leaf = one.received[stage].pop(crossing.name)
+                assert leaf.grad is not None
+                copies.append(self._sent(rank, leaf.grad, copy * self.degree + crossing.start))
+                one.returned.setdefault(crossing.name, []).append(copies[-1].target)
+        self.wire.copy_all(copies)
+
+    def owned(self, rank: int) -> Iterator[tuple[str, Tensor]]:
+        yield from self.parameters[rank].items()
+
+    def full_values(self, rank: int = 0) -> dict[str, Tensor]:
+        """All variables on the CPU, of the copy of the model that device `rank` belongs to."""
+        first = rank - rank % self.degree
+        every = {name: value for own in self.parameters[first : first + self.degree] for name, value in own.items()}
+        return {v.name: every[v.name].detach().cpu().contiguous().clone() for v in self.context.model.variables}

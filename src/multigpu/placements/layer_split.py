@@ -1,0 +1,20 @@
+"""Layers over devices."""
+
+from multigpu.placements.row import Engine, Placement
+
+PLACEMENT = Placement(
+    name="layer_split",
+    title="Layers over devices",
+    source="004: tensorflow/nmt's num_gpus; 002: model parallelism; micro-batches as in GPipe (Huang and others, arXiv:1811.06965)",
+    summary="Consecutive layers form a stage a device; activations travel from stage to stage and their gradients back, micro-batch by "
+    "micro-batch. Further devices hold further copies of the model.",
+    variables="sections",
+    embeddings="sections",
+    lookup="sections",
+    compute="sections",
+    merge="sections",
+    slots="sections",
+    update="sections",
+    travels="activations",
+    engines=(Engine(processes="one"),),
+)

@@ -1,0 +1,182 @@
+"""A model that is parallel in itself: which device has which part, and the bytes one step then moves. Framework-free arithmetic."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import TYPE_CHECKING
+
+from multigpu.placements import find_placement
+from multigpu.workloads.base import Model, Section, Variable
+
+if TYPE_CHECKING:
+    from multigpu.run import Run
+
+ACTIVATION_BYTES = {"fp64": 8, "fp32": 4, "tf32": 4, "bf16": 2}
+"""Of one element of what parts of a model send each other, by precision: the type that products run in."""
+
+EXACT_BYTES = {"fp64": 8}
+"""Of one element of a loss's statistics; 4 in other precisions."""
+
+
+def bounds(size: int, parts: int, index: int) -> tuple[int, int]:
+    """Begin and end of part `index` of `size` elements in `parts` parts that differ by at most one; the first take the remainder."""
+    share, rest = divmod(size, parts)
+    begin = index * share + min(index, rest)
+    return begin, begin + share + (index < rest)
+
+
+# --- stages -------------------------------------------------------------------------------------------------------------------
+
+
+def stages_of(work: Sequence[float], devices: int) -> list[int]:
+    """The device of each section: consecutive ones together, at least one a device, so that the largest sum of work is as small as it
+    can be, and among such cuts the sums as even as they can be (least sum of squares).
+
+    Raises:
+        ValueError: there are fewer sections than devices; the sentence names both numbers.
+    """
+    if len(work) < devices:
+        raise ValueError(f"{len(work)} sections cannot be spread over {devices} devices: choose at most {len(work)}")
+    sums = [0.0]
+    for each in work:
+        sums.append(sums[-1] + each)
+    largest, _ = _cut(sums, devices, lambda load, rest: max(load, rest), inf)
+    _, ends = _cut(sums, devices, lambda load, rest: load * load + rest, largest * (1 + 1e-12))
+    places: list[int] = []
+    for device, (begin, end) in enumerate(zip([0, *ends], ends, strict=False)):
+        places += [device] * (end - begin)
+    return places
+
+
+def _cut(sums: Sequence[float], parts: int, join, limit: float) -> tuple[float, list[int]]:  # type: ignore[no-untyped-def]
+    """The least `join` of the loads of `parts` stretches, none above `limit`, and where each ends (dynamic programming)."""
+    count = len(sums) - 1
+    best: list[list[tuple[float, list[int]]]] = [[(0.0 if n == 0 else inf, []) for n in range(count + 1)]]
+    for part in range(1, parts + 1):
+        row: list[tuple[float, list[int]]] = []
+        for end in range(count + 1):
+            found: tuple[float, list[int]] = (inf, [])
+            for begin in range(part - 1, end):
+                load, (rest, ends) = sums[end] - sums[begin], best[-1][begin]
+                value = join(load, rest) if load <= limit and rest < inf else inf
+                if value < found[0]:
+                    found = (value, [*ends, end])
+            row.append(found)
+        best.append(row)
+    return best[-1][count]
+
+
+@dataclass(frozen=True)
+class Crossing:
+    """A tensor that one section gives and sections on other devices take: from device `start` to each of `ends`, and gradients back."""
+
+    name: str
+    start: int
+    ends: tuple[int, ...]
+    size: Mapping[str, int]
+
+
+def crossings(sections: Sequence[Section], places: Sequence[int]) -> list[Crossing]:
+    """What travels between devices when section i runs on device `places[i]`; once to each device, however many sections take it there."""
+    found = []
+    for section, start in zip(sections, places, strict=True):
+        for name, size in section.gives.items():
+            takers = dict.fromkeys(p for s, p in zip(sections, places, strict=True) if name in s.takes and p != start)
+            if takers:
+                found.append(Crossing(name, start, tuple(takers), size))
+    return found
+
+
+def crossing_elements(crossing: Crossing, extents: Mapping[str, int]) -> int:
+    """Elements of the tensor for a batch of these extents (rows, and look-ups by table)."""
+    return sum(count * extents.get(extent, 0) for extent, count in crossing.size.items())
+
+
+def share_of_work(section: Section, extents: Mapping[str, int]) -> float:
+    """Forward operations of a section for a batch of these extents."""
+    return sum(count * extents.get(extent, 0) for extent, count in section.work.items())
+
+
+def typical_extents(model: Model) -> dict[str, int]:
+    """One row, and one look-up in each table: what cuts are balanced for (sentences of equal lengths on both sides)."""
+    return {"rows": 1} | {variable.name: 1 for variable in model.variables if variable.kind == "embedding"}
+
+
+def section_places(model: Model, devices: int) -> list[int]:
+    """The device of each of the model's sections.
+
+    Raises:
+        ValueError: the model declares fewer sections than there are devices.
+    """
+    extents = typical_extents(model)
+    return stages_of([share_of_work(section, extents) for section in model.sections], devices)
+
+
+def bubble(stage_s: Sequence[float], micro_batches: int) -> float:
+    """The share of all devices' time in which they have nothing to do, of a pass of `micro_batches` equal parts of a batch.
+
+    stage_s: what each stage takes for the whole batch (any unit). The first micro-batch passes all stages, the others follow at the
+    pace of the slowest: sum + (m - 1) max, each divided by m. With equal stages this is GPipe's (G - 1) / (m + G - 1).
+    """
+    total, slowest = sum(stage_s), max(stage_s)
+    span = (total + (micro_batches - 1) * slowest) / micro_batches
+    return 1 - total / (len(stage_s) * span)
+
+
+# --- bytes --------------------------------------------------------------------------------------------------------------------
+
+
+def part_shape(variable: Variable, axis: int | None, parts: int, index: int) -> tuple[int, ...]:
+    """The shape of one device's part of a variable; the whole one's without an axis."""
+    if axis is None:
+        return variable.shape
+    begin, end = bounds(variable.shape[axis], parts, index)
+    return (*variable.shape[:axis], end - begin, *variable.shape[axis + 1 :])
+
+
+def uncuttable(model: Model, devices: int) -> str | None:
+    """Why the model's matrices cannot be cut over so many devices, or None if they can."""
+    splitting = model.splitting
+    if splitting is None:
+        return f"{model.name!r} does not say how its matrices are cut"
+    smallest = min(v.shape[splitting.axes[v.name]] for v in model.variables if v.name in splitting.axes)
+    if smallest < devices:
+        return f"{model.name!r} has a matrix of {smallest} rows to cut, too few for {devices} devices: choose at most {smallest}"
+    if splitting.equal is not None and splitting.equal % devices:
+        return f"{splitting.equal} hidden units of {model.name!r} cannot be cut into {devices} equal parts"
+    return None
+
+
+def extents_of(run: Run, lookups: Sequence[Mapping[str, int]]) -> list[dict[str, int]]:
+    """Of each copy of the model, its rows and the rows it looks up by table."""
+    return [{"rows": rows, **found} for rows, found in zip(run.shard_sizes, lookups, strict=True)]
+
+
+def partition_bytes(run: Run, lookups: Sequence[Mapping[str, int]]) -> dict[str, int]:
+    """Bytes one step of a Run of a model that is parallel in itself moves, over all devices, by kind.
+
+    Stages: every tensor that crosses goes once to each device that takes it, and as large a gradient comes back (how many micro-batches
+    carry them does not matter). Parts: every device of a copy hands each exchange's elements to its collective. With several copies,
+    each device hands the gradients of all that it holds to an all-reduce with its like.
+    """
+    extents, item = extents_of(run, lookups), ACTIVATION_BYTES[run.precision]
+    moved: dict[str, int] = {}
+    model, degree, copies = run.description, run.degree, run.copies
+    held = model.parameters
+    if find_placement(run.placement).compute == "sections":
+        for crossing in crossings(model.sections, section_places(model, degree)):
+            elements = sum(crossing_elements(crossing, own) for own in extents)
+            moved["device_to_device"] = moved.get("device_to_device", 0) + 2 * len(crossing.ends) * elements * item
+    elif degree > 1:
+        assert model.splitting
+        for exchange in model.splitting.exchanges:
+            size = EXACT_BYTES.get(run.precision, 4) if exchange.exact else item
+            devices = 1 if exchange.kind == "all_gather" else degree  # each hands over its own part of what is gathered
+            count = devices * exchange.elements * sum(own["rows"] for own in extents) * size
+            moved[exchange.kind] = moved.get(exchange.kind, 0) + count
+        held = sum(v.elements * (1 if v.name in model.splitting.axes else degree) for v in model.variables)
+    if copies > 1:
+        moved["all_reduce"] = moved.get("all_reduce", 0) + copies * held * (8 if run.precision == "fp64" else 4)
+    return {kind: count for kind, count in moved.items() if count}

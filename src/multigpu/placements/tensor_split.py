@@ -1,0 +1,20 @@
+"""Matrices over devices."""
+
+from multigpu.placements.row import Engine, Placement
+
+PLACEMENT = Placement(
+    name="tensor_split",
+    title="Matrices over devices",
+    source="002: model parallelism; the pairs of Megatron-LM (Shoeybi and others, arXiv:1909.08053)",
+    summary="Every device holds a part of each layer's matrix and computes with the whole batch; partial sums are joined within the "
+    "layers. Further devices hold further copies of the model.",
+    variables="split",
+    embeddings="split",
+    lookup="split",
+    compute="split",
+    merge="split",
+    slots="split",
+    update="split",
+    travels="activations",
+    engines=(Engine(),),
+)

@@ -1,0 +1,96 @@
+"""What each section of a translation model computes, in PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from multigpu.workloads.nmt.recurrence import Packing, arithmetic_type, pack
+from multigpu.workloads.nmt.sections import STATES, cell_below, starts_from
+from multigpu.workloads.nmt.torch import Nmt, host_lengths, unsorted
+
+Values = dict[str, Tensor]
+Compute = Callable[[Values], Values]
+"""From arrays of the batch and tensors that earlier sections gave to what the section gives ("loss": the last one)."""
+
+
+def section_functions(module: nn.Module) -> dict[str, Compute]:
+    """Section -> what it computes. A section touches no variables but its own, so all others may stay on the meta device."""
+    assert isinstance(module, Nmt)
+    config = module.config
+    found: dict[str, Compute] = {}
+    for name, rows, ids in (("source_embedding", "source_rows", "source"), ("target_embedding", "target_rows", "target_input")):
+        found[name] = _look_up(module, name, rows, ids)
+    for layer in range(config.encoder_layers):
+        for stack in ("encoder_forward", "encoder_backward"):
+            found[f"{stack}_{layer}"] = _encoder_cell(module, stack, layer, layer + 1 < config.encoder_layers)
+    for layer in range(config.decoder_cells):
+        found[f"decoder_{layer}"] = _decoder_cell(module, layer)
+    last = f"decoder_{config.decoder_cells - 1}"
+
+    def projection(values: Values) -> Values:
+        targets = module._targets(values["target_output"], host_lengths(values, "target_length"))
+        return {"loss": module.loss(values[last].flatten(0, 1), module.projection, targets.flatten())}
+
+    return found | {"projection": projection}
+
+
+def _look_up(module: Nmt, table: str, rows: str, ids: str) -> Compute:
+    def run(values: Values) -> Values:
+        found = F.embedding(values[ids].t(), module.get_parameter(table))  # (T, B, D)
+        return {rows: found.to(arithmetic_type(found))}
+
+    return run
+
+
+def _cell(
+    module: Nmt, name: str, x: Tensor, state: tuple[Tensor, Tensor], batch_sizes: Tensor | None = None
+) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+    """One cell over all positions; states (1, B, D)."""
+    kernel, bias = module.get_parameter(f"{name}_kernel"), module.get_parameter(f"{name}_bias")
+    output, after = module.recurrence(x, state, [kernel], [bias], module.forget_bias, batch_sizes, module.dropout)
+    return output, after
+
+
+def _encoder_cell(module: Nmt, stack: str, layer: int, hands_up: bool) -> Compute:
+    """Outputs travel as the batch is: (S, B, D) in the order of reading, which for the second direction is from the last word on."""
+    name = f"{stack}_{layer}"
+
+    def run(values: Values) -> Values:
+        x, lengths = values[f"{stack}_{layer - 1}" if layer else "source_rows"], host_lengths(values, "source_length")
+        shortest, longest = (int(end) for end in lengths.aminmax())
+        if shortest < 1:
+            raise ValueError("source_length has a 0: an empty sentence leaves the decoder no state to start from")
+        zero = x.new_zeros(1, x.shape[1], x.shape[2])
+        turned = stack == "encoder_backward" and layer == 0
+        if shortest == longest == x.shape[0]:
+            output, (hidden, cell) = _cell(module, name, x.flip(0) if turned else x, (zero, zero))
+        else:
+            packing = pack(lengths, x.device)
+            words = x.flatten(0, 1).index_select(0, packing.backwards if turned else packing.forwards)
+            output, state = _cell(module, name, words, (zero, zero), packing.batch_sizes)
+            hidden, cell = unsorted(state, packing.unsort)
+            output = _padded(output, packing, x.shape) if hands_up else output
+        given = {f"{name}_{state}": value[0] for state, value in zip(STATES, (hidden, cell), strict=True)}
+        return given | ({name: output} if hands_up else {})
+
+    return run
+
+
+def _padded(words: Tensor, packing: Packing, shape: torch.Size) -> Tensor:
+    """Packed words back in a batch (S, B, D), in the order of reading, zeros behind each sentence's last."""
+    return words.new_zeros(shape).flatten(0, 1).index_copy(0, packing.forwards, words).view(shape)
+
+
+def _decoder_cell(module: Nmt, layer: int) -> Compute:
+    name, start = f"decoder_{layer}", starts_from(layer)
+
+    def run(values: Values) -> Values:
+        hidden, cell = (values[f"{start}_{state}"][None] for state in STATES)
+        output, _ = _cell(module, name, values[cell_below(layer)], (hidden, cell))
+        return {name: output}
+
+    return run

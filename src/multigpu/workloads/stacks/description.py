@@ -1,0 +1,191 @@
+"""Stacks of one kind of layer, framework-free: document 002's fully connected model, and a made-up family of dense, convolutional and
+recurrent models of like size, by which data and model parallelism are compared layer type by layer type.
+
+A stack is its body, layers of one kind and one width, and a dense head to `classes` logits with softmax cross entropy. Cut over
+devices, layers of a dense or convolutional body go in pairs: the first is cut by its outputs, the second by its inputs, so that only
+the second one's sums are joined, once forward and once backward a pair. A recurrent layer is cut by its hidden units (all four gates of
+one unit stay together): every position needs the whole hidden state, so it is gathered position by position. The head is cut by its
+classes, and its loss needs three numbers a row from every device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod, sqrt
+from types import MappingProxyType
+from typing import Literal
+
+from multigpu.workloads.base import Exchange, Init, Model, Optimizer, Section, Splitting, Variable
+
+Kind = Literal["dense", "convolution", "recurrent"]
+WINDOW = 3
+"""Side of a convolution's window, whose stride is one and whose padding keeps the image's size."""
+
+
+@dataclass(frozen=True)
+class StackConfig:
+    """Sizes of one stack.
+
+    inputs: features, channels or inputs a position. width: units or filters of each of `layers` layers.
+    positions: pixels a side of an image, positions of a sequence, 1 of a dense stack.
+    activation: of dense layers and convolutions; a recurrent layer is an LSTM.
+    """
+
+    kind: Kind
+    inputs: int
+    width: int
+    layers: int
+    classes: int
+    positions: int = 1
+    activation: Literal["sigmoid", "relu"] = "relu"
+
+    @property
+    def row_shape(self) -> tuple[int, ...]:
+        """Of one input: (features,), (channels, height, width) or (positions, features)."""
+        if self.kind == "convolution":
+            return self.inputs, self.positions, self.positions
+        return (self.inputs,) if self.kind == "dense" else (self.positions, self.inputs)
+
+    @property
+    def places(self) -> int:
+        """At how many places of a row each layer computes: pixels, positions, or one."""
+        return self.positions**2 if self.kind == "convolution" else self.positions
+
+    def inputs_of(self, layer: int) -> int:
+        """Features or channels that a layer of the body reads."""
+        return self.width if layer else self.inputs
+
+
+def layer_variables(config: StackConfig, layer: int) -> tuple[Variable, ...]:
+    """Of one layer of the body: dense [outputs, inputs], convolution [filters, channels, 3, 3], LSTM [4, units, inputs] and [4, units,
+    units] in the order i, f, g, o; and a bias. Glorot's uniform law; ReLU layers start sqrt(2) as wide (He); biases at 0.
+    """
+    before, after = config.inputs_of(layer), config.width
+    gain = sqrt(2) if config.activation == "relu" and config.kind != "recurrent" else 1.0
+
+    def uniform(fan_in: int, fan_out: int) -> Init:
+        return Init("uniform", gain * sqrt(6 / (fan_in + fan_out)))
+
+    name, zero = f"{config.kind}_{layer}", Init("constant", 0.0)
+    if config.kind == "recurrent":
+        return (
+            Variable(f"{name}_input", (4, after, before), "kernel", uniform(before, 4 * after)),
+            Variable(f"{name}_hidden", (4, after, after), "kernel", uniform(after, 4 * after)),
+            Variable(f"{name}_bias", (4, after), "bias", zero),
+        )
+    if config.kind == "convolution":
+        area = WINDOW * WINDOW
+        kernel = Variable(f"{name}_kernel", (after, before, WINDOW, WINDOW), "convolution", uniform(area * before, area * after))
+        return kernel, Variable(f"{name}_bias", (after,), "bias", zero)
+    return Variable(f"{name}_kernel", (after, before), "dense", uniform(before, after)), Variable(f"{name}_bias", (after,), "bias", zero)
+
+
+def head_variables(config: StackConfig) -> tuple[Variable, ...]:
+    """The dense head, [classes, width], and its bias."""
+    start = Init("uniform", sqrt(6 / (config.width + config.classes)))
+    return Variable("head_kernel", (config.classes, config.width), "dense", start), Variable(
+        "head_bias", (config.classes,), "bias", Init("constant", 0.0)
+    )
+
+
+def layer_flops(config: StackConfig, layer: int) -> int:
+    """Operations of one layer of the body for one row, forward, a multiply-add counted as two; activations are left out."""
+    kernels = [v for v in layer_variables(config, layer) if v.kind != "bias"]
+    return 2 * config.places * sum(v.elements for v in kernels)
+
+
+def head_flops(config: StackConfig) -> int:
+    """Operations of the head for one row, forward."""
+    return 2 * config.width * config.classes
+
+
+def splitting(config: StackConfig) -> Splitting:
+    """How the stack is cut, and what one step joins, elements a row (see the module's words).
+
+    A convolutional body's last activations are averaged over pixels before the head, so that their gradient is joined when it is small.
+    """
+    axes = {"head_kernel": 0, "head_bias": 0}
+    for layer in range(config.layers):
+        for variable in layer_variables(config, layer):
+            if config.kind == "recurrent":
+                axes[variable.name] = 1
+            elif layer % 2 == 0:
+                axes[variable.name] = 0
+            elif variable.kind != "bias":  # what is cut by its inputs adds its bias to the joined sum
+                axes[variable.name] = 1
+    size = config.places * config.width
+    statistics = (Exchange("all_reduce", 3, exact=True),)
+    if config.kind == "recurrent":
+        steps = config.layers * size
+        return Splitting(axes, (Exchange("all_gather", steps), Exchange("reduce_scatter", steps), *statistics), equal=config.width)
+    pairs = config.layers // 2
+    return Splitting(axes, (Exchange("all_reduce", pairs * size), Exchange("all_reduce", (pairs - 1) * size + config.width), *statistics))
+
+
+def sections(config: StackConfig) -> tuple[Section, ...]:
+    """A section a layer, each handing its activations to the next; the head with the loss is the last."""
+    found = []
+    for layer in range(config.layers):
+        name = f"{config.kind}_{layer}"
+        found.append(
+            Section(
+                name,
+                tuple(v.name for v in layer_variables(config, layer)),
+                (f"{config.kind}_{layer - 1}",) if layer else (),
+                {name: {"rows": config.places * config.width}},
+                {"rows": layer_flops(config, layer)},
+            )
+        )
+    names = tuple(v.name for v in head_variables(config))
+    return (*found, Section("head", names, (found[-1].name,), {}, {"rows": head_flops(config)}))
+
+
+def describe(name: str, config: StackConfig, optimizer: Optimizer) -> Model:
+    """The description of one stack.
+
+    Raises:
+        ValueError: a dense or convolutional body has an odd number of layers, which cannot be cut in pairs.
+    """
+    if config.kind != "recurrent" and config.layers % 2:
+        raise ValueError(f"{name} has {config.layers} layers of kind {config.kind!r}: they are cut in pairs, so their number must be even")
+    body = [v for layer in range(config.layers) for v in layer_variables(config, layer)]
+    return Model(
+        name=name,
+        workload="stacks",
+        unit="samples",
+        variables=(*body, *head_variables(config)),
+        optimizer=optimizer,
+        forward_flops_per_unit=float(sum(layer_flops(config, layer) for layer in range(config.layers)) + head_flops(config)),
+        config=config,
+        declare_sections=lambda: sections(config),
+        splitting=splitting(config),
+    )
+
+
+def input_elements(config: StackConfig) -> int:
+    """Numbers of one input."""
+    return prod(config.row_shape)
+
+
+SGD = Optimizer("sgd", rate=0.05)
+
+SPEECH = StackConfig("dense", inputs=440, width=2560, layers=4, classes=8192, activation="sigmoid")
+"""Document 002 names "42M parameters" and a fully connected speech model, and no sizes. Its figure comes from DistBelief (Dean and
+others, Large Scale Distributed Deep Networks, 2012, section 5), which names them: 11 frames of 40 energies in, four hidden layers of
+2,560 sigmoids, a softmax over 8,192 states: 41,777,152 parameters."""
+
+MODELS: Mapping[str, Model] = MappingProxyType(
+    {
+        "mlp42m": describe("mlp42m", SPEECH, SGD),
+        # one kind of layer each, 67 to 77 million operations a row forward (4,096 classes would dwarf a small body: 64)
+        "stack_dense": describe("stack_dense", StackConfig("dense", 2048, 2048, 8, 64), SGD),
+        "stack_convolution": describe("stack_convolution", StackConfig("convolution", 128, 128, 4, 64, positions=8), SGD),
+        "stack_recurrent": describe("stack_recurrent", StackConfig("recurrent", 512, 512, 1, 64, positions=16), SGD),
+        # for CPUs and for tests
+        "mlp_small": describe("mlp_small", StackConfig("dense", 40, 96, 4, 120, activation="sigmoid"), Optimizer("sgd", rate=0.5)),
+        "mlp_tiny": describe("mlp_tiny", StackConfig("dense", 7, 10, 4, 11, activation="sigmoid"), Optimizer("sgd", rate=0.5)),
+        "stack_convolution_tiny": describe("stack_convolution_tiny", StackConfig("convolution", 3, 5, 4, 7, positions=4), SGD),
+        "stack_recurrent_tiny": describe("stack_recurrent_tiny", StackConfig("recurrent", 5, 6, 2, 7, positions=3), SGD),
+    }
+)

@@ -1,0 +1,186 @@
+"""Stacks of one kind of layer in PyTorch: whole, by section, or one device's part of every layer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from multigpu.placements.partition import part_shape
+from multigpu.workloads.base import Model
+from multigpu.workloads.nmt.recurrence import arithmetic_type
+from multigpu.workloads.stacks.description import WINDOW, StackConfig
+
+
+class Parts(Protocol):
+    """How one device's part of a stack meets the others'. Parts of a vector or a matrix follow the order of `index`."""
+
+    index: int
+    count: int
+
+    def spread(self, x: Tensor) -> Tensor:
+        """A value that every part reads whole: its gradient is the sum over parts."""
+        ...
+
+    def total(self, x: Tensor) -> Tensor:
+        """The sum of all parts' values, on every device."""
+        ...
+
+    def gather(self, x: Tensor) -> Tensor:
+        """All parts' rows (axis 0), on every device; the gradient of its own rows is the sum over parts."""
+        ...
+
+    def cross_entropy(self, logits: Tensor, labels: Tensor, classes: int) -> Tensor:
+        """The sum over rows of the cross entropy of logits whose classes (axis 1) are cut over parts."""
+        ...
+
+
+class Whole:
+    """The only part."""
+
+    index, count = 0, 1
+
+    def spread(self, x: Tensor) -> Tensor:
+        return x
+
+    def total(self, x: Tensor) -> Tensor:
+        return x
+
+    def gather(self, x: Tensor) -> Tensor:
+        return x
+
+    def cross_entropy(self, logits: Tensor, labels: Tensor, classes: int) -> Tensor:
+        return F.cross_entropy(logits.float() if logits.dtype == torch.bfloat16 else logits, labels, reduction="sum")
+
+
+def build(model: Model, layout: str | None = None, recurrence: str | None = None) -> nn.Module:
+    """The whole stack, its parameters uninitialised (and on the meta device if built under it).
+
+    Args:
+        recurrence: "fused" (also None), the library's LSTM, or "stepwise", the loop over positions that parts run.
+
+    Raises:
+        ValueError: a layout is named; only the image models have one.
+    """
+    if layout is not None:
+        raise ValueError(f"layout {layout!r} has no meaning for samples: leave it out")
+    return Stack(model, Whole(), recurrence != "stepwise")
+
+
+def build_part(model: Model, parts: Parts) -> nn.Module:
+    """One device's part of every layer; positions of a recurrent layer in a loop, since its parts meet at each."""
+    return Stack(model, parts, fused=False)
+
+
+class Stack(nn.Module):
+    """Sum of a shard's cross entropies over its rows; parameters are (parts of) the description's variables, name by name."""
+
+    def __init__(self, model: Model, parts: Parts, fused: bool) -> None:
+        super().__init__()
+        assert model.splitting
+        self.config: StackConfig = model.config
+        self.parts, self.fused = parts, fused
+        for variable in model.variables:
+            shape = part_shape(variable, model.splitting.axes.get(variable.name), parts.count, parts.index)
+            self.register_parameter(variable.name, nn.Parameter(torch.empty(shape)))
+        self.layer: Callable[[int, Tensor], Tensor] = {
+            "dense": self.affine_layer,
+            "convolution": self.affine_layer,
+            "recurrent": self.recurrent_layer,
+        }[self.config.kind]
+
+    def lookups(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Nothing is looked up by row."""
+        return {}
+
+    def compile_parts(self) -> None:
+        """Compile every layer and the head, each by itself (a recurrent body stays the library's call)."""
+        if self.config.kind != "recurrent":
+            self.layer = torch.compile(self.layer, dynamic=False)
+
+    def forward(self, batch: dict[str, Tensor], rows: dict[str, Tensor] | None = None) -> Tensor:
+        """The sum of the loss over the shard's rows, a float32 (or float64) scalar.
+
+        Args:
+            batch: samples, (B, *row_shape) floating-point; labels (B,) int64.
+            rows: ignored; nothing is looked up.
+        """
+        x = self.enter(batch["samples"])
+        for index in range(self.config.layers):
+            x = self.layer(index, x)
+        return self.loss(x, batch["labels"])
+
+    def enter(self, samples: Tensor) -> Tensor:
+        """Samples as the first layer reads them: sequences become (T, features, B), units before rows, so that parts are stretches."""
+        return samples.permute(1, 2, 0) if self.config.kind == "recurrent" else samples
+
+    def loss(self, x: Tensor, labels: Tensor) -> Tensor:
+        """The head and its loss, over what the last layer gives."""
+        if self.config.kind == "convolution":
+            x = x.flatten(2).mean(2)  # (B, C)
+        if self.config.kind == "recurrent":
+            x = x[-1].t()  # (B, units); gathered before, which joins its gradient
+        else:
+            x = self.parts.spread(x)
+        logits = F.linear(x, self.get_parameter("head_kernel"), self.get_parameter("head_bias"))
+        return self.parts.cross_entropy(logits, labels, self.config.classes)
+
+    def affine_layer(self, index: int, x: Tensor) -> Tensor:
+        """A dense layer, (B, features) -> (B, width), or a convolution, (B, C, H, W) -> (B, width, H, W).
+
+        Even layers are cut by their outputs, which the next one, cut by its inputs, takes as they are.
+        """
+        kernel, bias = (self.get_parameter(f"{self.config.kind}_{index}_{name}") for name in ("kernel", "bias"))
+        by_outputs = index % 2 == 0
+        if self.config.kind == "dense":
+            product = F.linear(self.parts.spread(x), kernel) if by_outputs else self.parts.total(F.linear(x, kernel))
+        else:
+            pad = WINDOW // 2
+            product = (
+                F.conv2d(self.parts.spread(x), kernel, padding=pad) if by_outputs else self.parts.total(F.conv2d(x, kernel, padding=pad))
+            )
+        shift = bias[:, None, None] if self.config.kind == "convolution" else bias
+        product = product + shift.to(product.dtype)
+        return torch.sigmoid(product) if self.config.activation == "sigmoid" else torch.relu(product)
+
+    def recurrent_layer(self, index: int, x: Tensor) -> Tensor:
+        """An LSTM from a zero state, (T, features, B) -> (T, width, B)."""
+        weights = [self.get_parameter(f"recurrent_{index}_{name}") for name in ("input", "hidden", "bias")]
+        kind = arithmetic_type(x)
+        with torch.autocast(x.device.type, enabled=False):
+            into, hidden, bias = (weight.flatten(0, 1).to(kind) for weight in weights)  # (4 units, features), (4 units, width), (4 units,)
+            if self.fused:
+                return fused_lstm(x.to(kind), into, hidden, bias)
+            return stepwise_lstm(x.to(kind), into, hidden, bias, self.parts)
+
+
+def fused_lstm(x: Tensor, into: Tensor, hidden: Tensor, bias: Tensor) -> Tensor:
+    """The library's call, units before rows: x (T, features, B), weights as the layer's; its second bias is zero."""
+    start = x.new_zeros(1, x.shape[2], hidden.shape[1])  # (1, B, units)
+    weights = [into, hidden, bias, torch.zeros_like(bias)]
+    y, _, _ = torch._VF.lstm(x.transpose(1, 2).contiguous(), (start, start), weights, True, 1, 0.0, True, False, False)
+    return y.transpose(1, 2)
+
+
+def stepwise_lstm(x: Tensor, into: Tensor, hidden: Tensor, bias: Tensor, parts: Parts) -> Tensor:
+    """A loop over positions; each part computes all gates of its own units and then gathers the hidden state.
+
+    Args:
+        x: (T, features, B). into, hidden, bias: this part's (4 units, features), (4 units, width) and (4 units,).
+    """
+    ahead = torch.matmul(into, x) + bias[:, None]  # (T, 4 units, B)
+    state: Tensor | None = None  # (width, B)
+    cell: Tensor | None = None  # (units, B)
+    outputs = []
+    for gates in ahead.unbind(0):
+        if state is not None:
+            gates = torch.addmm(gates, hidden, state)
+        i, f, g, o = gates.chunk(4, 0)
+        new = torch.sigmoid(i) * torch.tanh(g)
+        cell = new if cell is None else torch.sigmoid(f) * cell + new
+        state = parts.gather(torch.sigmoid(o) * torch.tanh(cell))
+        outputs.append(state)
+    return torch.stack(outputs)

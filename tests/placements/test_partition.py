@@ -1,0 +1,164 @@
+"""Models that are parallel in themselves: cuts, bytes and bubbles worked out by hand, and what a Run refuses."""
+
+from __future__ import annotations
+
+from itertools import combinations, pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+
+from multigpu.analysis.limits import communication_time_s
+from multigpu.placements.partition import bounds, bubble, crossings, part_shape, section_places, stages_of
+from multigpu.placements.step_bytes import step_bytes
+from multigpu.run import Run, build_run
+from multigpu.workloads import find_model
+
+
+def make_run(**more: Any) -> Run:
+    fields = {
+        "workload": "stacks",
+        "model": "mlp_tiny",
+        "placement": "tensor_split",
+        "device_type": "cpu",
+        "batch_size": 12,
+        "scaling": "strong",
+    }
+    return build_run(**fields | more)
+
+
+def make_nmt(**more: Any) -> Run:
+    return make_run(**{"workload": "nmt", "model": "nmt_tiny", "placement": "layer_split", "processes": "one", "sequence_length": 5} | more)
+
+
+def test_parts_differ_by_at_most_one_and_leave_nothing_out():
+    for size in (4, 7, 11):
+        for parts in (1, 2, 3, 4):
+            ends = [bounds(size, parts, index) for index in range(parts)]
+            lengths = [end - begin for begin, end in ends]
+            assert ends[0][0] == 0 and ends[-1][1] == size and all(a[1] == b[0] for a, b in pairwise(ends))
+            assert max(lengths) - min(lengths) <= 1
+
+
+def test_stages_are_the_best_contiguous_cut():
+    rng = np.random.default_rng(3)
+    for _ in range(20):
+        work = rng.integers(0, 9, 7).astype(float).tolist()
+        for devices in (1, 2, 3, 4):
+            places = stages_of(work, devices)
+            assert places == sorted(places) and set(places) == set(range(devices))
+            ours = max(sum(w for w, p in zip(work, places, strict=True) if p == d) for d in range(devices))
+            cuts = [(0, *cut, 7) for cut in combinations(range(1, 7), devices - 1)]
+            assert ours == min(max(sum(work[a:b]) for a, b in pairwise(cut)) for cut in cuts)
+    with pytest.raises(ValueError, match="2 sections cannot be spread over 3 devices"):
+        stages_of([1.0, 1.0], 3)
+
+
+def test_the_projection_is_a_stage_of_its_own():
+    places = section_places(find_model("nmt", "nmt000"), 4)
+    assert places[-1] == 3 and places[-2] == 2 and places[0] == 0
+
+
+def test_bubbles_of_equal_stages_are_those_of_gpipe():
+    for stages in (1, 2, 4, 8):
+        for parts in (1, 2, 4, 8):
+            assert bubble([1.0] * stages, parts) == pytest.approx((stages - 1) / (parts + stages - 1))
+    assert bubble([1.0, 3.0], 1) == pytest.approx(0.5)
+    assert bubble([1.0, 3.0], 2) == pytest.approx(1 - 4 / (2 * 3.5))
+
+
+def test_bytes_of_stages_by_hand():
+    """A dense stack of 10 units over two devices: 12 rows of 10 numbers cross once and come back."""
+    run = make_run(placement="layer_split", processes="one", devices=2)
+    assert len(crossings(run.description.sections, section_places(run.description, 2))) == 1
+    assert step_bytes(run, [{}]) == {"device_to_device": 2 * 12 * 10 * 4}
+    halves = make_run(placement="layer_split", processes="one", devices=2, micro_batches=3)
+    assert step_bytes(halves, [{}]) == step_bytes(run, [{}])
+    # two copies of two: six rows each, and every gradient to an all-reduce of two
+    hybrid = make_run(placement="layer_split", processes="one", devices=4, model_parallel=2)
+    assert step_bytes(hybrid, [{}, {}]) == {"device_to_device": 2 * 12 * 10 * 4, "all_reduce": 2 * 531 * 4}
+
+
+def test_bytes_of_cut_matrices_by_hand():
+    """Four layers of 10 units: two pairs forward, one and the head's input backward, and three numbers a row of the loss."""
+    run = make_run(devices=2)
+    assert step_bytes(run, [{}]) == {"all_reduce": 2 * 12 * (2 * 10 + 10 + 10 + 3) * 4}
+    assert step_bytes(make_run(devices=2, precision="bf16"), [{}]) == {"all_reduce": 2 * 12 * (40 * 2 + 3 * 4)}
+    assert step_bytes(make_run(devices=1), [{}]) == {}
+    recurrent = make_run(model="stack_recurrent_tiny", devices=2)
+    gathered = 12 * 2 * 3 * 6 * 4  # rows, layers, positions, units, bytes
+    assert step_bytes(recurrent, [{}]) == {"all_gather": gathered, "reduce_scatter": 2 * gathered, "all_reduce": 2 * 12 * 3 * 4}
+
+
+def test_copies_share_the_batch_and_parts_do_not():
+    run = make_run(devices=4, model_parallel=2, batch_size=13)
+    assert (run.degree, run.copies, run.shard_sizes) == (2, 2, [7, 6])
+    assert [run.copy_of(rank) for rank in range(4)] == [0, 0, 1, 1] and [run.leads(rank) for rank in range(4)] == [True, False] * 2
+    assert make_run(devices=4, scaling="weak").shard_sizes == [48]  # 12 rows a device, all of them through each
+    assert make_run(devices=4, placement="ddp").shard_sizes == [3] * 4
+
+
+def test_a_new_field_leaves_older_keys_alone():
+    assert "model_parallel" not in make_run(placement="ddp", devices=2).model_dump_json(exclude_defaults=True)
+    assert make_run(devices=2).digest != make_run(devices=2, model_parallel=1).digest
+
+
+def test_parts_of_a_variable():
+    model = find_model("stacks", "mlp_tiny")
+    kernel = next(v for v in model.variables if v.name == "dense_0_kernel")
+    assert [part_shape(kernel, 0, 3, index) for index in range(3)] == [(4, 7), (3, 7), (3, 7)]
+    assert part_shape(kernel, None, 3, 1) == (10, 7)
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"devices": 4, "model_parallel": 3}, "model_parallel 3 does not divide 4 devices"),
+        ({"placement": "ddp", "devices": 2, "model_parallel": 2}, "has no meaning for placement 'ddp'"),
+        ({"devices": 2, "micro_batches": 2}, "micro_batches 2 has no meaning for placement 'tensor_split'"),
+        ({"devices": 12}, "a matrix of 10 rows to cut, too few for 12 devices"),
+        ({"model": "stack_recurrent_tiny", "devices": 4}, "6 hidden units of 'stack_recurrent_tiny' cannot be cut into 4 equal parts"),
+        ({"model": "stack_recurrent_tiny", "devices": 2, "recurrence": "fused"}, "one call for whole layers"),
+        ({"placement": "layer_split", "processes": "one", "devices": 6}, "has 5 sections, which cannot be spread over 6 devices"),
+        ({"placement": "layer_split", "processes": "one", "devices": 2, "micro_batches": 13}, "gets 12 rows, which cannot be cut into 13"),
+        (
+            {"workload": "cnn", "model": "resnet_tiny", "devices": 2},
+            "'resnet_tiny' does not say how its matrices are cut",
+        ),
+        ({"workload": "deepconn", "model": "deepconn_tiny", "placement": "layer_split", "processes": "one"}, "declares its sections"),
+        ({"framework": "tensorflow", "placement": "exp4", "processes": "one", "execution": "graph"}, "is not built in 'tensorflow'"),
+    ],
+)
+def test_what_cannot_be_had_is_refused_in_one_sentence(fields: dict[str, Any], words: str):
+    with pytest.raises(ValueError, match=words) as caught:
+        make_run(**fields)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_least_time_of_a_hybrids_collectives_is_that_of_its_smallest_group():
+    handed = {"all_reduce": 8e9}
+    assert communication_time_s(handed, 4, 1e9, 1e9) == pytest.approx(2 * 3 / 4 * 2)
+    assert communication_time_s(handed, 4, 1e9, 1e9, group=2) == pytest.approx(2.0)
+    assert communication_time_s({"all_gather": 8e9}, 4, 1e9, 1e9) == pytest.approx(6.0)
+    assert communication_time_s({"reduce_scatter": 8e9}, 4, 1e9, 1e9) == pytest.approx(1.5)
+
+
+def test_sections_name_every_variable_once():
+    for workload, name in (
+        ("nmt", "nmt000"),
+        ("cnn", "resnet50_v1.5"),
+        ("cnn", "densenet40_k12"),
+        ("stacks", "mlp42m"),
+        ("stacks", "stack_recurrent"),
+    ):
+        model = find_model(workload, name)
+        named = [variable for section in model.sections for variable in section.variables]
+        assert sorted(named) == sorted(v.name for v in model.variables)
+        given = {tensor for section in model.sections for tensor in section.gives}
+        assert {tensor for section in model.sections for tensor in section.takes} == given
+
+
+def test_layers_of_the_translation_model_add_up():
+    model = find_model("nmt", "nmt000")
+    work = sum(sum(section.work.values()) for section in model.sections)
+    assert work == 2 * model.forward_flops_per_unit  # a source and a target word
