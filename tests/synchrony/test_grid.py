@@ -11,9 +11,12 @@ from multigpu.cli import main as command_line
 from multigpu.record import RecordStore
 from multigpu.synchrony import measure as module
 from multigpu.synchrony.averaging_record import AveragingExperiment, AveragingStore, measure_averaging
+from multigpu.synchrony.downpour import Downpour
+from multigpu.synchrony.downpour_record import DownpourStore, downpour_key, measure_downpour
 from multigpu.synchrony.experiment import Experiment
-from multigpu.synchrony.grid import EMPIRICAL_KEY, EMPIRICAL_TIMES_S, GRIDS, SEEDS, Planned, find_grid, laws
-from multigpu.synchrony.measure import main, measure
+from multigpu.synchrony.grid import APART, EMPIRICAL_KEY, EMPIRICAL_TIMES_S, PARTS, SEEDS, find_grid, laws
+from multigpu.synchrony.measure import main, measure, possible_here
+from multigpu.synchrony.planned import Planned
 from multigpu.synchrony.problems import Digits
 from multigpu.synchrony.protocol import PROTOCOLS
 from multigpu.synchrony.record import SynchronyRecord, SynchronyStore
@@ -22,22 +25,32 @@ from tests.synchrony.cases import timed
 AVERAGING = AveragingExperiment(problem=Digits(shards=2), workers=2, steps=3, rate=0.1, same_start=False)
 
 
+DOWNPOUR = Downpour(
+    replicas=2, shards=2, law={"kind": "exponential", "scale_s": 1.0}, problem=Digits(), rate=0.1, latency=None, batches=30, evaluations=3
+)
+
+
 def small() -> list[Planned]:
     return [
         Planned("a", timed("async", updates=20), 1.0),
         Planned("a", AVERAGING, 1.0),
+        Planned("a", DOWNPOUR, 1.0),
         Planned("a", timed("sync", updates=20), 1.0),
     ]
 
 
+def key(entry: Planned) -> str:
+    e = entry.experiment
+    return e.key if isinstance(e, AveragingExperiment) else downpour_key(e) if isinstance(e, Downpour) else f"{e.digest} {e.clock}"
+
+
 def test_the_grid_is_affordable_and_names_every_experiment_once() -> None:
     planned = find_grid("study")
-    keys = [e.key if isinstance(e, AveragingExperiment) else f"{e.digest} {e.clock}" for e in (entry.experiment for entry in planned)]
+    keys = [key(entry) for entry in planned]
     assert len(set(keys)) == len(keys)
-    assert sum(entry.cost_s for entry in planned) < 360
-    assert sorted(
-        entry.experiment.digest for grid in GRIDS[1:] for entry in find_grid(grid) if isinstance(entry.experiment, Experiment)
-    ) == sorted(entry.experiment.digest for entry in planned if isinstance(entry.experiment, Experiment))
+    assert sum(entry.cost_s for entry in planned) < 480
+    assert sorted(key(entry) for part in PARTS for entry in find_grid(part)) == sorted(keys)
+    assert not set(keys) & {key(entry) for part in APART for entry in find_grid(part)}
     with pytest.raises(ValueError, match="unknown grid 'all': choose one of study, runtime"):
         find_grid("all")
 
@@ -73,20 +86,24 @@ def test_the_empirical_law_is_a_records_steps() -> None:
 
 def test_measuring_goes_on_where_it_stopped(tmp_path: Path) -> None:
     first = measure(small(), tmp_path, budget_s=2.5, progress=False)
-    assert (first.known, first.left) == (0, 3 - first.run) and first.run >= 1
+    assert (first.known, first.left) == (0, 4 - first.run) and first.run >= 1
     rest = measure(small(), tmp_path, progress=False)
     assert (rest.known, rest.run, rest.left) == (first.run, first.left, 0)
     again = measure(small(), tmp_path, progress=False)
-    assert (again.known, again.run) == (3, 0) and str(again) == "0 experiments run in 0 s, 3 had a Record"
+    assert (again.known, again.run) == (4, 0) and str(again) == "0 experiments run in 0 s, 4 had a Record"
     assert len(list(SynchronyStore(tmp_path))) == 2 and len(list(AveragingStore(tmp_path))) == 1
+    (record,) = DownpourStore(tmp_path)
+    again_measured = measure_downpour(DOWNPOUR)
+    assert record.curve == again_measured.curve and record.key == downpour_key(DOWNPOUR) and record.batches == 30
+    assert sum(sum(shard.counts) for shard in record.staleness) == sum(record.shard_updates)
 
 
 def test_a_budget_too_small_runs_nothing(tmp_path: Path) -> None:
-    assert str(measure(small(), tmp_path, budget_s=0.5, progress=False)).endswith("3 left for the same command with more time")
+    assert str(measure(small(), tmp_path, budget_s=0.5, progress=False)).endswith("4 left for the same command with more time")
 
 
 def test_a_real_run_that_fails_leaves_a_record_and_is_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise RuntimeError("the server ended (exit code 1)")
 
     monkeypatch.setattr(module, "run_real", fail)
@@ -123,3 +140,18 @@ def test_the_command_refuses_in_a_sentence(capsys: pytest.CaptureFixture[str], t
     assert "budget-s must be positive, not 0.0" in capsys.readouterr().err
     assert main(["--grid", "averaging", "--budget-s", "0.01", "--folder", str(tmp_path), "--quiet"]) == 0
     assert "20 left for the same command with more time" in capsys.readouterr().out
+
+
+def test_real_runs_on_gpus_need_as_many_gpus_as_workers(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    planned = find_grid("gpus")
+    assert {e.experiment.workers for e in planned} == {2, 4, 8} and planned[0].experiment.workers == 8
+    assert sum(entry.cost_s for entry in planned) < 1200
+    four = possible_here(planned, 4)
+    assert {e.experiment.workers for e in four} == {2, 4}
+    assert len(possible_here(find_grid("real"), 0)) == 12
+    monkeypatch.setattr(module, "gpu_count", lambda: 1)
+    assert main(["--grid", "gpus"]) == 2
+    assert "these experiments need 2 GPUs or more, and this machine has 1" in capsys.readouterr().err
+    assert main(["--grid", "devices_cpu", "--dry-run"]) == 0
+    out = capsys.readouterr().out
+    assert "sync P=2 K=2 computed resnet_tiny real straggler 0.05 s seed 0" in out and len(out.splitlines()) == 7

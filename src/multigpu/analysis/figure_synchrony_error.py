@@ -80,27 +80,29 @@ def figure_error(curves: pd.DataFrame, least: dict[str, float]) -> Picture:
     """
     if curves.empty:
         return message(NOTHING)
-    table = curves[curves["budget_s"].notna() & (curves["rate_rule"] == "constant")]
+    table = curves[curves["budget_s"].notna() & (curves["rate_rule"] == "constant") & (curves["clock"] == "virtual")]
     # sync, async and the largest K that every other protocol has
     several = table[~table["protocol"].isin(["sync", "async"])]
     if several.empty:
         return message(NOTHING)
     k = int(several["gradients_per_update"].max())
     table = table[table["protocol"].isin(["sync", "async"]) | (table["gradients_per_update"] == k)]
-    kinds = ("linear", "digits", "planted")
+    kinds = ("linear", "digits", "planted", "translation")
     problems = sorted(set(table["problem"]), key=lambda name: (kinds.index(name.split()[0].rstrip(",")), name))
     workers = int(table["workers"].iloc[0])
     lines = pd.concat([_lines(table[table["problem"] == name], least.get(name)) for name in problems])
     with mpl.rc_context(RC):
-        picture, axes = grid_of_axes(len(problems), _error_finding(lines), 2.0, 2.2, 3, left=0.72, legend=True, names=problems)
+        columns, width = (2, 3.2) if len(problems) == 4 else (3, 2.0)
+        picture, axes = grid_of_axes(len(problems), _error_finding(lines), width, 2.2, columns, left=0.72, legend=True, names=problems)
         for ax, name in zip(axes, problems, strict=True):
             panel = lines[lines["problem"] == name]
             quantity = panel["quantity"].iloc[0]
             name_panel(ax, name)
             _draw(ax, panel)
-            ax.set_yscale("log")
-            ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-            ax.yaxis.set_minor_formatter(FuncFormatter(lambda value, _: ""))
+            if panel["value"].max() > 3 * panel["value"].min():
+                ax.set_yscale("log")
+                ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+                ax.yaxis.set_minor_formatter(FuncFormatter(lambda value, _: ""))
             ax.set_ylabel(QUANTITIES[quantity], labelpad=2)
             ax.set_xlabel("virtual time over E[X]")
         legend(picture, list(PROTOCOLS))

@@ -17,6 +17,7 @@ from multigpu.synchrony.rates import BoundedRate, RateRule
 from multigpu.synchrony.record import RECORDS, SynchronyRecord, SynchronyStore
 from multigpu.synchrony.server import Point
 from multigpu.synchrony.theory import mean_staleness, update_time_s
+from multigpu.synchrony.trained_models import TrainedModel
 
 COLUMNS: dict[str, str] = {
     **dict.fromkeys(("key", "machine", "status", "reason", "clock", "protocol", "start", "law", "problem", "rate_rule"), "string"),
@@ -60,8 +61,14 @@ def law_name(law: Law) -> str:
     return law.kind.replace("_", " ")
 
 
+NAMES = {"cnn": "images", "nmt": "translation"}
+
+
 def problem_name(problem: ProblemDescription) -> str:
     """What tells problems apart, in words: "digits, hidden 64, batch 128"."""
+    if isinstance(problem, TrainedModel):
+        told = "" if problem.precision == "fp32" and problem.device == "cpu" else f", {problem.precision}"
+        return f"{NAMES[problem.workload]} {problem.model}, batch {problem.batch_size}{told}"
     parts = [problem.kind.replace("_", " ")]
     hidden = getattr(problem, "hidden", ())
     parts += [f"hidden {' and '.join(map(str, hidden))}"] if hidden else []
@@ -104,7 +111,7 @@ def _row(record: SynchronyRecord, least: dict[LinearRegression, float]) -> dict[
         "repeat": e.seed,
         "budget_s": e.time_s,
         "mean_s": e.law.mean_s,
-        "theory_s": update_time_s(e.protocol, p, e.law, e.gradients),
+        "theory_s": None if e.slowdown or e.delays_s or e.server_s else update_time_s(e.protocol, p, e.law, e.gradients),
         "staleness_theory": mean_staleness(e.protocol, p, e.gradients),
     }
     if e.problem is not None and e.rate is not None:
@@ -184,13 +191,14 @@ def _averaged(record: AveragingRecord) -> list[dict[str, Any]]:
 
 
 def curves_frame(records: Iterable[SynchronyRecord]) -> pd.DataFrame:
-    """A row a point of a curve: key, protocol, gradients_per_update, workers, problem, rate_rule, repeat, time_s, updates, applied,
+    """A row a point of a curve: key, protocol, clock, gradients_per_update, workers, problem, rate_rule, repeat, time_s, updates, applied,
     loss, error.
     """
     rows = [
         {
             "key": record.key,
             "protocol": record.experiment.protocol,
+            "clock": record.experiment.clock,
             "workers": record.experiment.workers,
             "gradients_per_update": record.experiment.gradients_per_update,
             "budget_s": record.experiment.time_s,

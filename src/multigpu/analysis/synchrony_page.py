@@ -11,6 +11,7 @@ import matplotlib as mpl
 import numpy as np
 import pandas as pd
 
+from multigpu.analysis.figure_downpour import downpour_frame
 from multigpu.analysis.figure_synchrony import figure_k, protocol_look, real_frame
 from multigpu.analysis.layout import grid_of_axes, name_panel, rows_from_top
 from multigpu.analysis.picture import Picture, Shown, paragraphs
@@ -18,45 +19,56 @@ from multigpu.analysis.style import RC
 from multigpu.analysis.synchrony import curves_frame, problem_name, ratio_frame, staleness_frame, synchrony_frame
 from multigpu.analysis.tables import table_html
 from multigpu.claims import SynchronyPredicate, all_claims, evaluate
+from multigpu.measure.machine import gpu_count
 from multigpu.parameters import Measure
+from multigpu.published import published_value
+from multigpu.synchrony import grid
 from multigpu.synchrony.averaging_record import AveragingStore
+from multigpu.synchrony.downpour_record import DownpourStore
 from multigpu.synchrony.experiment import build_experiment
 from multigpu.synchrony.grid import find_grid, laws
 from multigpu.synchrony.laws import harmonic_difference
 from multigpu.synchrony.measure import measure as run_grid
+from multigpu.synchrony.measure import possible_here
 from multigpu.synchrony.problems import LinearRegression
 from multigpu.synchrony.protocol import PROTOCOLS
-from multigpu.synchrony.record import RECORDS, SynchronyStore
+from multigpu.synchrony.record import RECORDS, SynchronyRecord, SynchronyStore
 from multigpu.synchrony.simulate import simulate
-
-DOCUMENT_RATIO = {(20, "update"): 72.0, (8, "sample"): 2.72}
-"""What 002 gives of the time of sync over async, by P and unit."""
 
 
 @dataclass(frozen=True)
 class Seen:
-    """Every Record, as `synchrony_frame`, `curves_frame` and `staleness_frame` have them; the least loss by problem where known."""
+    """Every Record, and as `synchrony_frame`, `curves_frame`, `staleness_frame` and `downpour_frame` have them; the least loss by problem
+    where it is known.
+    """
+
+    records: list[SynchronyRecord]
 
     frame: pd.DataFrame
     curves: pd.DataFrame
     shares: pd.DataFrame
+    downpours: pd.DataFrame
     least: dict[str, float]
 
 
-def observe(measure: Measure, grid: str = "study", root: Path = RECORDS) -> Seen:
-    """Run the grid as asked, and read every Record there is. Experiments on a virtual clock repeat to the bit: "all" runs what is missing.
+def observe(measure: Measure, experiments: str = "study", root: Path = RECORDS) -> Seen:
+    """Run these experiments (the name of a grid of them) as asked, and read every Record there is.
+
+    Experiments on a virtual clock repeat to the bit: "all" runs what is missing.
 
     Raises:
         ValueError: no such grid, or a file is no Record.
     """
     if measure != "none":
-        print(run_grid(find_grid(grid), root))
+        print(run_grid(possible_here(find_grid(experiments), gpu_count()), root))
     records = list(SynchronyStore(root))
     known = {r.experiment.problem for r in records if isinstance(r.experiment.problem, LinearRegression)}
     return Seen(
+        records,
         synchrony_frame([*records, *AveragingStore(root)]),
         curves_frame(records),
         staleness_frame(records),
+        downpour_frame(DownpourStore(root)),
         {problem_name(problem): problem.build().best_loss for problem in known},
     )
 
@@ -70,8 +82,8 @@ def answer(frame: pd.DataFrame) -> Shown:
         update, sample = at[20, "update"], at[20, "sample"]
         sentences.append(
             f"Waiting for the slowest of 20 workers costs **{sample['ratio']:.2f}** times the time of async for the same "
-            f"samples ({sample['low']:.2f} to {sample['high']:.2f}, exponential times); the {update['ratio']:.0f} times of 002 compare one "
-            "update of 20 gradients with one of a single gradient."
+            f"samples ({sample['low']:.2f} to {sample['high']:.2f}, exponential times); counted by updates, as 002 does, it is "
+            f"{update['ratio']:.0f} times, but that compares an update of 20 gradients with one of a single gradient."
         )
     ends = _ends(frame)
     if ends is not None:
@@ -97,11 +109,13 @@ def _ends(frame: pd.DataFrame) -> tuple[float, float, float] | None:
 
 
 def ratio_table(frame: pd.DataFrame) -> Shown:
-    """Time of sync over async beside P log P, the exact value and the document's figure."""
+    """Time of sync over async beside P log P, the exact value and the document's figure (read off its plot)."""
+    said = {name: published_value("002_statements", f"async_updates_{name}") for name in ("workers", "ratio")}
+    published = {(int(said["workers"]), "update"): said["ratio"]}
     rows = []
     for _, row in ratio_frame(frame).sort_values(["unit", "workers"], ascending=[False, True]).iterrows():
         p, scale = int(row["workers"]), row["workers"] if row["unit"] == "update" else 1
-        document = DOCUMENT_RATIO.get((p, row["unit"]))
+        document = published.get((p, row["unit"]))
         rows.append(
             {
                 "Per": row["unit"],
@@ -110,7 +124,7 @@ def ratio_table(frame: pd.DataFrame) -> Shown:
                 "95%": f"{row['low']:.2f} to {row['high']:.2f}",
                 "Exact": f"{scale * harmonic_difference(p, p):.2f}",
                 "P log P or log P": f"{scale * np.log(p):.2f}",
-                "Document 002": f"{document:g}" if document else "not given",
+                "Document 002": f"about {document:g}" if document else "not given",
             }
         )
     note = "Time of sync over that of async, exponential times, five seeds. Exact: P H(P) an update and H(P) a sample."
@@ -161,7 +175,8 @@ def _spread(values: pd.Series, scale: float) -> str:
 
 def twins_table(frame: pd.DataFrame) -> Shown:
     """The K-batch protocols over their K twins: time an update and loss after equally many updates."""
-    table = frame[(frame["status"] == "ok") & (frame["clock"] == "virtual") & frame["problem"].notna() & frame["budget_s"].isna()]
+    table = frame[(frame["status"] == "ok") & (frame["clock"] == "virtual") & frame["budget_s"].isna()]
+    table = table[table["problem"] == problem_name(grid.DIGITS)]
     rows = []
     for (law, k), group in table[table["workers"] == 8].groupby(["law", "gradients_per_update"]):
         for batch, twin in (("k_batch_sync", "k_sync"), ("k_batch_async", "k_async")):

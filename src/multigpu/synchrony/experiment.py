@@ -47,6 +47,10 @@ class Experiment(BaseModel):
     law: of the time of one batch of one worker. On the real clock a worker waits until that time has passed.
     problem, rate: both or neither; neither for studies of runtime and staleness alone.
     slowdown: by worker, a factor on its times (a straggler has more than 1).
+    delays_s: by worker, seconds added to every one of its batches, whatever the law and the computation take.
+    server_s: seconds that the server is busy with one gradient (virtual clock; a real server takes what it takes).
+    preemptive: whether a cancelled batch ends at once; else its worker first finishes computing it (virtual clock; on the real one an
+        injected wait ends at once and a computation does not).
     outages: workers that end and return (virtual clock; on the real one, kill them).
     updates, time_s: the budget; what is reached first ends the run.
     evaluations: points of the curve of loss against time, spread evenly over the budget (the start comes in addition).
@@ -62,6 +66,9 @@ class Experiment(BaseModel):
     problem: ProblemDescription | None = None
     rate: RateRule | None = None
     slowdown: tuple[Annotated[float, Field(gt=0, allow_inf_nan=False)], ...] | None = None
+    delays_s: tuple[Annotated[float, Field(ge=0, allow_inf_nan=False)], ...] | None = None
+    server_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+    preemptive: bool = True
     outages: tuple[Outage, ...] = ()
     updates: Annotated[int, Field(ge=1)] | None = None
     time_s: Seconds | None = None
@@ -78,6 +85,12 @@ class Experiment(BaseModel):
             raise ValueError("an experiment needs a budget: give updates, time_s or both")
         if self.slowdown is not None and len(self.slowdown) != self.workers:
             raise ValueError(f"slowdown names {len(self.slowdown)} workers, not {self.workers}: give one factor a worker")
+        if self.delays_s is not None and len(self.delays_s) != self.workers:
+            raise ValueError(f"delays_s names {len(self.delays_s)} workers, not {self.workers}: give one a worker, 0 for none")
+        if self.law.kind == "computed" and (self.clock != "real" or self.problem is None):
+            raise ValueError("law 'computed' is the time that a gradient takes: it needs clock 'real' and a problem")
+        if (self.server_s or not self.preemptive) and self.clock == "real":
+            raise ValueError("server_s and preemptive belong to the virtual clock: real servers and computations take what they take")
         if self.outages and self.clock == "real":
             raise ValueError("outages belong to the virtual clock: on the real one a worker ends by being killed")
         check_outages(self.outages, self.workers)
@@ -98,6 +111,9 @@ class Experiment(BaseModel):
 
     def slowdown_of(self, worker: int) -> float:
         return self.slowdown[worker] if self.slowdown else 1.0
+
+    def delay_of_s(self, worker: int) -> float:
+        return self.delays_s[worker] if self.delays_s else 0.0
 
 
 def _told(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The study's experiments by part, each with the seconds that it takes one core: about five minutes for all.
+"""The study's experiments by part, each with the seconds that it takes one core: about eight minutes for all.
 
 Times are in units of the law's mean (1 s) except those of real runs and of the empirical law.
 """
@@ -6,12 +6,14 @@ Times are in units of the law's mean (1 s) except those of real runs and of the 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from multigpu.synchrony.averaging_record import AveragingExperiment
-from multigpu.synchrony.experiment import Experiment, build_experiment
+from multigpu.synchrony.experiment import build_experiment
+from multigpu.synchrony.grid_devices import devices_cpu, gpus
+from multigpu.synchrony.grid_training import downpour, large_batch, memory, translation
 from multigpu.synchrony.laws import Constant, Empirical, Exponential, Law, Pareto, ShiftedExponential
+from multigpu.synchrony.planned import Planned
 from multigpu.synchrony.problems import Digits, LinearRegression, PlantedTeacher, ProblemDescription
 from multigpu.synchrony.protocol import BATCHES, CANCELS, PROTOCOLS, ProtocolName
 from multigpu.synchrony.rates import BoundedRate, ConstantRate, RateRule, StalenessRate
@@ -56,15 +58,6 @@ REAL_K: tuple[tuple[ProtocolName, int | None], ...] = (
     ("k_async", 2),
     ("k_batch_async", 3),
 )
-
-
-@dataclass(frozen=True)
-class Planned:
-    """An experiment, the part of the study it belongs to, and the seconds it is expected to take."""
-
-    part: str
-    experiment: Experiment | AveragingExperiment
-    cost_s: float
 
 
 def laws() -> tuple[Law, ...]:
@@ -219,9 +212,15 @@ PARTS: dict[str, Callable[[], Iterator[Planned]]] = {
     "real": real,
     "rates": rates,
     "curves": curves,
+    "memory": memory,
+    "large_batch": large_batch,
+    "downpour": downpour,
+    "translation": translation,
 }
-GRIDS = ("study", *PARTS)
-"""Names of grids: the whole study, or one part of it."""
+APART: dict[str, Callable[[], Iterator[Planned]]] = {"gpus": gpus, "devices_cpu": devices_cpu}
+"""Real runs of a model on devices, which the study of one core leaves out."""
+GRIDS = ("study", *PARTS, *APART)
+"""Names of grids: the whole study, one part of it, or one of those apart."""
 
 
 def find_grid(name: str) -> list[Planned]:
@@ -232,4 +231,5 @@ def find_grid(name: str) -> list[Planned]:
     """
     if name not in GRIDS:
         raise ValueError(f"unknown grid {name!r}: choose one of {', '.join(GRIDS)}")
-    return [planned for part in (PARTS if name == "study" else (name,)) for planned in PARTS[part]()]
+    known = PARTS | APART
+    return [planned for part in (PARTS if name == "study" else (name,)) for planned in known[part]()]

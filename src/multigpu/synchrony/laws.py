@@ -149,7 +149,25 @@ class Empirical(_Law):
         return np.asarray(self.times_s)[generator.integers(len(self.times_s), size=count)]
 
 
-Law = Annotated[Constant | Exponential | ShiftedExponential | Pareto | Empirical, Field(discriminator="kind")]
+class Computed(_Law):
+    """As long as computing the gradient takes, and no longer: for the real clock, which measures it. It has no mean to give."""
+
+    kind: Literal["computed"] = "computed"
+
+    @property
+    def mean_s(self) -> float:
+        return math.nan
+
+    def order_mean_s(self, k: int, p: int) -> float:
+        """Not known before it is measured: nan."""
+        _check_order(k, p)
+        return math.nan
+
+    def sample(self, generator: np.random.Generator, count: int) -> np.ndarray:
+        return np.zeros(count)
+
+
+Law = Annotated[Constant | Exponential | ShiftedExponential | Pareto | Empirical | Computed, Field(discriminator="kind")]
 
 
 class StepTimes:

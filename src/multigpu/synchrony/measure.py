@@ -1,4 +1,4 @@
-"""Run a grid of experiments and write their Records: `python -m multigpu.synchrony.measure --grid study --budget-s 400`.
+"""Run a grid of experiments and write their Records: `python -m multigpu synchrony --grid study --budget-s 400`.
 
 What has a Record is not run again, so the same command goes on where it stopped.
 """
@@ -15,9 +15,13 @@ from pathlib import Path
 
 from tqdm.auto import tqdm
 
+from multigpu.measure.machine import gpu_count
 from multigpu.synchrony.averaging_record import AveragingExperiment, AveragingStore, measure_averaging
+from multigpu.synchrony.downpour import Downpour
+from multigpu.synchrony.downpour_record import DownpourStore, measure_downpour
 from multigpu.synchrony.experiment import Experiment
-from multigpu.synchrony.grid import GRIDS, Planned, find_grid
+from multigpu.synchrony.grid import GRIDS, find_grid
+from multigpu.synchrony.planned import Planned
 from multigpu.synchrony.problems import Problem
 from multigpu.synchrony.real import run_real
 from multigpu.synchrony.record import RECORDS, SynchronyStore, make_record
@@ -46,8 +50,9 @@ def measure(planned: Sequence[Planned], root: Path = RECORDS, budget_s: float | 
 
     A real run that fails leaves a Record that says why; it is run again by the next call.
     """
-    store, averages = SynchronyStore(root), AveragingStore(root)
-    missing = [entry for entry in planned if not _known(entry, store, averages)]
+    store, averages, downpours = SynchronyStore(root), AveragingStore(root), DownpourStore(root)
+    store.check_writable()
+    missing = [entry for entry in planned if not _known(entry, store, averages, downpours)]
     start_s = time.monotonic()
     run = failed = 0
     built: tuple[object, Problem | None] = (None, None)  # the latest problem: neighbours share it
@@ -59,16 +64,21 @@ def measure(planned: Sequence[Planned], root: Path = RECORDS, budget_s: float | 
         if isinstance(experiment, AveragingExperiment):
             averages.write(measure_averaging(experiment))
             continue
-        if experiment.clock == "real":
+        if isinstance(experiment, Experiment) and experiment.clock == "real":
             failed += not _run_real(experiment, store)
             continue
         if built[0] != experiment.problem:
-            built = (experiment.problem, experiment.build_problem())
+            built = (experiment.problem, experiment.problem.build() if experiment.problem else None)
+        if isinstance(experiment, Downpour):
+            downpours.write(measure_downpour(experiment, built[1]))
+            continue
         store.write(make_record(experiment, simulate(experiment, built[1])))
     return Summary(len(planned) - len(missing), run, failed, len(missing) - run, time.monotonic() - start_s)
 
 
-def _known(entry: Planned, store: SynchronyStore, averages: AveragingStore) -> bool:
+def _known(entry: Planned, store: SynchronyStore, averages: AveragingStore, downpours: DownpourStore) -> bool:
+    if isinstance(entry.experiment, Downpour):
+        return downpours.find(entry.experiment) is not None
     if isinstance(entry.experiment, AveragingExperiment):
         return averages.find(entry.experiment) is not None
     record = store.find(entry.experiment)
@@ -81,29 +91,68 @@ def _run_real(experiment: Experiment, store: SynchronyStore) -> bool:
     attempt = before.attempt + 1 if before else 0
     with tempfile.TemporaryDirectory(prefix="multigpu-synchrony-") as folder:
         try:
-            record = make_record(experiment, run_real(experiment, Path(folder)), attempt=attempt)
+            # a checkpoint now and then would show in the times of a model on a device
+            rarely = 100 if experiment.law.kind != "computed" else 1_000_000
+            outcome = run_real(experiment, Path(folder), checkpoint_updates=rarely, stall_s=120.0)
+            record = make_record(experiment, outcome, attempt=attempt)
         except RuntimeError as error:
             record = make_record(experiment, None, attempt=attempt, reason=str(error))
     store.write(record)
     return record.status == "ok"
 
 
+def possible_here(planned: Sequence[Planned], gpus: int) -> list[Planned]:
+    """Without the entries that need more GPUs than there are: one for every worker.
+
+    Raises:
+        ValueError: none is left; the sentence names both numbers.
+    """
+    needs = [_gpus_of(entry) for entry in planned]
+    chosen = [entry for entry, need in zip(planned, needs, strict=True) if need <= gpus]
+    if not chosen:
+        raise ValueError(f"these experiments need {min(needs)} GPUs or more, and this machine has {gpus}")
+    return chosen
+
+
+def label(entry: Planned) -> str:
+    """What tells an entry from its neighbours, in one line."""
+    e = entry.experiment
+    if isinstance(e, Downpour):
+        return f"downpour N={e.replicas} {e.rule} every {e.push_every} seed {e.seed}"
+    if isinstance(e, AveragingExperiment):
+        return f"averaging P={e.workers} {e.problem.kind} seed {e.seed}"
+    problem = getattr(e.problem, "model", e.problem.kind) if e.problem else "no gradients"
+    late = f" straggler {max(e.delays_s):g} s" if e.delays_s else ""
+    return f"{e.protocol} P={e.workers} K={e.gradients_per_update} {e.law.kind} {problem} {e.clock}{late} seed {e.seed}"
+
+
+def _gpus_of(entry: Planned) -> int:
+    experiment = entry.experiment
+    on_gpus = isinstance(experiment, Experiment) and getattr(experiment.problem, "device", "cpu") == "cuda"
+    return experiment.workers if on_gpus and isinstance(experiment, Experiment) else 0
+
+
 def main(words: Sequence[str] | None = None) -> int:
     """The command; returns the exit code, 1 if a real run failed and 2 for bad input."""
     parser = argparse.ArgumentParser(prog="multigpu.synchrony.measure", description="Run synchrony experiments and keep their Records.")
-    parser.add_argument("--grid", default="study", help=f"one of {', '.join(GRIDS)} (default: study, about five minutes)")
+    parser.add_argument("--grid", default="study", help=f"one of {', '.join(GRIDS)} (default: study, about eight minutes)")
     parser.add_argument("--budget-s", type=float, metavar="S", help="run only what the estimates allow in so many seconds")
     parser.add_argument("--folder", type=Path, default=RECORDS, help="folder of the Records (default: data/synchrony)")
+    parser.add_argument("--dry-run", action="store_true", help="list what would be run, and the seconds it is expected to take")
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
     arguments = parser.parse_args(words)
     try:
-        planned = find_grid(arguments.grid)
+        planned = possible_here(find_grid(arguments.grid), gpu_count())
         if arguments.budget_s is not None and arguments.budget_s <= 0:
             raise ValueError(f"budget-s must be positive, not {arguments.budget_s}")
     except ValueError as error:
         print(f"multigpu: {error}", file=sys.stderr)
         return 2
     print(f"{len(planned)} experiments; about {sum(entry.cost_s for entry in planned):.0f} s if none has a Record", flush=True)
+    if arguments.dry_run:
+        for entry in planned:
+            print(f"{entry.cost_s:6.1f} s  {entry.part}  {label(entry)}")
+        return 0
     summary = measure(planned, arguments.folder, arguments.budget_s, progress=not arguments.quiet)
     print(summary)
     return 1 if summary.failed else 0

@@ -9,17 +9,18 @@ from __future__ import annotations
 from typing import Annotated, Literal, Protocol
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from multigpu.synchrony.networks import Network
-
-Count = Annotated[int, Field(ge=1)]
+from multigpu.synchrony.problem_description import Batches, Count, Description
+from multigpu.synchrony.trained_models import TrainedModel
 
 
 class Problem(Protocol):
-    """What the server and the workers need of a problem. `size` is the number of parameters."""
+    """What the server and the workers need of a problem. `size` is the number of parameters, `dtype` their type."""
 
     size: int
+    dtype: np.dtype
 
     def initial(self, seed: int = 0) -> np.ndarray:
         """Parameters to start from, [size]."""
@@ -34,51 +35,7 @@ class Problem(Protocol):
         """Share of test rows that are classified wrong; None without classes."""
 
 
-class _Description(BaseModel):
-    """Common to all problems.
-
-    batch_size: rows of one gradient, drawn with replacement from the worker's shard; as many as the shard has: all of it, in order.
-    shards: worker w draws from the rows whose index is w modulo `shards`; 1: every worker draws from all rows.
-    seed: of the generated data and of the draws.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
-    batch_size: Count = 32
-    shards: Count = 1
-    seed: Annotated[int, Field(ge=0)] = 0
-
-    def _check_shards(self, rows: int) -> None:
-        if self.shards > rows:
-            raise ValueError(f"{rows} rows cannot be split into {self.shards} shards")
-
-
-class Batches:
-    """The rows of every batch, from the description alone. Draws are made by the block: making a generator takes longer than a draw."""
-
-    BLOCK = 32
-
-    def __init__(self, description: _Description, rows: int) -> None:
-        self.description, self.rows = description, rows
-        self._held: dict[int, tuple[int, np.ndarray]] = {}  # by worker, its latest block
-
-    def rows_of(self, worker: int, draw: int) -> np.ndarray:
-        """Indices of rows, [batch_size]."""
-        shards, size = self.description.shards, self.description.batch_size
-        shard = worker % shards
-        count = len(range(shard, self.rows, shards))
-        if size == count:
-            return np.arange(shard, self.rows, shards)
-        number, place = divmod(draw, self.BLOCK)
-        held, block = self._held.get(worker, (-1, np.empty(0)))
-        if held != number:
-            generator = np.random.default_rng((self.description.seed, 3, worker, number))
-            block = shard + shards * generator.integers(count, size=(self.BLOCK, size))
-            self._held[worker] = number, block
-        return block[place]
-
-
-class LinearRegression(_Description):
+class LinearRegression(Description):
     """y = X w* + noise with standard normal X and w*; loss: half the mean squared error. Its minimum is known."""
 
     kind: Literal["linear_regression"] = "linear_regression"
@@ -95,7 +52,7 @@ class LinearRegression(_Description):
         return LinearProblem(self)
 
 
-class Digits(_Description):
+class Digits(Description):
     """scikit-learn's handwritten digits: 8 x 8 pixels, 10 classes, 1,437 rows to train and 360 to test.
 
     hidden: widths of the hidden layers; none: multinomial logistic regression (650 parameters, convex).
@@ -114,7 +71,7 @@ class Digits(_Description):
         return Classification(self, Network(64, self.hidden, 10), inputs[train], labels[train], inputs[test], labels[test])
 
 
-class PlantedTeacher(_Description):
+class PlantedTeacher(Description):
     """Images of noise, labelled by a fixed random network with one hidden layer; the default has CIFAR's sizes (32 x 32 x 3, 10 classes).
 
     label_noise: share of training rows with a random label. The test rows have none.
@@ -144,11 +101,13 @@ class PlantedTeacher(_Description):
         return Classification(self, Network(self.features, self.hidden, 10), inputs[train], labels[train], inputs[test], labels[test])
 
 
-ProblemDescription = Annotated[LinearRegression | Digits | PlantedTeacher, Field(discriminator="kind")]
+ProblemDescription = Annotated[LinearRegression | Digits | PlantedTeacher | TrainedModel, Field(discriminator="kind")]
 
 
 class LinearProblem:
     """See `LinearRegression`. `best` is the minimiser and `best_loss` the loss there, both from least squares."""
+
+    dtype = np.dtype(np.float64)
 
     def __init__(self, description: LinearRegression) -> None:
         self.description = description
@@ -179,6 +138,8 @@ class LinearProblem:
 
 class Classification:
     """Rows with labels, a network, and cross entropy."""
+
+    dtype = np.dtype(np.float64)
 
     def __init__(
         self,

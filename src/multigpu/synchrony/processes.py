@@ -13,6 +13,7 @@ import os
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from multiprocessing.connection import Connection, wait
 from multiprocessing.shared_memory import SharedMemory
 from pathlib import Path
@@ -24,16 +25,23 @@ from multigpu.measure.process import end_with_parent
 from multigpu.synchrony.checkpoint import checkpoint_path, read_checkpoint, write_checkpoint
 from multigpu.synchrony.experiment import Experiment
 from multigpu.synchrony.laws import StepTimes
+from multigpu.synchrony.problems import Problem
 from multigpu.synchrony.protocol import CannotContinue, Decision
 from multigpu.synchrony.server import Server
 
 READY = "ready"
 NUMBER_BYTES = 8
+"""Of the widest number that vectors may hold."""
+WARM_UP = 2
+"""Gradients that a worker computes and throws away before it is ready."""
+MOST_TIMES = 64
+"""Batches of a worker whose time is kept, spread evenly over the run."""
 
 
-def vectors(memory: SharedMemory, workers: int, size: int) -> np.ndarray:
+def vectors(memory: SharedMemory, workers: int, problem: Problem | None) -> np.ndarray:
     """Views of the shared memory: [0] parameters and [1] gradients, of every worker."""
-    return np.ndarray((2, workers, size), dtype=np.float64, buffer=memory.buf)
+    size, kind = (problem.size, problem.dtype) if problem else (0, np.dtype(np.float64))
+    return np.ndarray((2, workers, size), dtype=kind, buffer=memory.buf)
 
 
 def last_words_path(folder: Path, worker: int) -> Path:
@@ -48,19 +56,26 @@ def worker_main(connection: Connection, memory_name: str, text: str, worker: int
     problem = experiment.build_problem()
     memory = SharedMemory(memory_name)
     try:
-        shared = vectors(memory, experiment.workers, problem.size if problem else 0)
+        shared = vectors(memory, experiment.workers, problem)
         times = StepTimes(experiment.law, experiment.seed, worker, experiment.slowdown_of(worker))
+        delay_s = experiment.delay_of_s(worker)
         with threadpool_limits(1), np.errstate(over="ignore", invalid="ignore"):
+            if problem is not None:  # what a first batch costs, of a GPU above all, belongs to no run
+                for ticket in range(WARM_UP):
+                    problem.gradient(problem.initial(experiment.seed), worker, ticket)
             connection.send(READY)
             ticket = connection.recv()
             while ticket is not None:
-                until_s = time.perf_counter() + times.time_s(ticket)
+                begun_s = time.perf_counter()
                 gradient = problem.gradient(shared[0, worker].copy(), worker, ticket) if problem else None
+                computed_s = time.perf_counter() - begun_s
+                until_s = begun_s + max(times.time_s(ticket), computed_s) + delay_s
                 # the injected delay is a wait for the next message, which only a cancelled worker gets before it answers
                 if not connection.poll(max(0.0, until_s - time.perf_counter())):
                     if gradient is not None:
                         shared[1, worker] = gradient
-                    connection.send((ticket, time.perf_counter() - until_s))
+                    now_s = time.perf_counter()
+                    connection.send((ticket, now_s - begun_s - times.time_s(ticket) - delay_s, now_s - begun_s - delay_s))
                 ticket = connection.recv()
                 while connection.poll():
                     ticket = connection.recv()
@@ -81,6 +96,9 @@ class _Pipes:
         self.open = dict(enumerate(connections))
         self.shared = shared
         self.over_s: list[float] = []
+        self.times_s: list[list[float]] = [[] for _ in connections]
+        """By worker, seconds of every batch that arrived, without the delay injected."""
+        self.busy_s = 0.0
 
     def send(self, decision: Decision, parameters: np.ndarray | None) -> list[int]:
         """Give out the jobs started; the workers found gone."""
@@ -101,12 +119,13 @@ class _Pipes:
         for worker, connection in self.open.items():
             if connection in ready:
                 try:
-                    ticket, over_s = connection.recv()
+                    ticket, over_s, batch_s = connection.recv()
                 except (EOFError, ConnectionResetError):
                     gone.append(worker)
                 else:
                     came.append((worker, ticket))
                     self.over_s.append(over_s)
+                    self.times_s[worker].append(batch_s)
         return came, gone
 
     def close(self, worker: int) -> None:
@@ -135,7 +154,7 @@ def server_main(
     memory = SharedMemory(memory_name)
     experiment = Experiment.model_validate_json(text)
     problem = experiment.build_problem()
-    shared = vectors(memory, experiment.workers, problem.size if problem else 0)
+    shared = vectors(memory, experiment.workers, problem)
     server = Server(experiment, problem, read_checkpoint(folder, experiment) if resume else None)
     pipes = _Pipes(connections, shared)
     try:
@@ -145,7 +164,10 @@ def server_main(
         with threadpool_limits(1), np.errstate(over="ignore", invalid="ignore"):
             end_s = _serve(server, pipes, folder, checkpoint_updates, stall_s)
         pipes.stop()
-        result.send((server.outcome(end_s, _notes(pipes)), ""))
+        outcome = server.outcome(end_s, _notes(pipes))
+        arrived = sum(map(len, pipes.times_s))
+        times_s = tuple(thinned(times, MOST_TIMES) for times in pipes.times_s)
+        result.send((replace(outcome, batch_times_s=times_s, server_time_s=pipes.busy_s / arrived if arrived else None), ""))
     except (CannotContinue, EOFError) as error:
         result.send((None, str(error) or "a worker ended before the run began"))
     finally:
@@ -185,9 +207,17 @@ def _serve(server: Server, pipes: _Pipes, folder: Path, checkpoint_updates: int,
             gradient = pipes.shared[1, worker].copy() if server.problem else None
             decision = server.arrived(worker, ticket, gradient, time.perf_counter() - begun)
             gone += [w for w in pipes.send(decision, server.parameters) if w not in gone]
+        pipes.busy_s += time.perf_counter() - begun - now_s
         if server.version >= saved + checkpoint_updates:
             saved = server.version
             write_checkpoint(folder, server.experiment, server.checkpoint(time.perf_counter() - begun))
+
+
+def thinned(values: Sequence[float], most: int) -> tuple[float, ...]:
+    """At most so many of the values, evenly spread."""
+    if len(values) <= most:
+        return tuple(values)
+    return tuple(values[int(index)] for index in np.linspace(0, len(values) - 1, most))
 
 
 def _notes(pipes: _Pipes) -> list[str]:

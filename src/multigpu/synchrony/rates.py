@@ -13,6 +13,10 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 class _Rule(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
+    def factor(self, update: int) -> float:
+        """What the rates of update number `update` (from 0) are multiplied by."""
+        return 1.0
+
 
 class ConstantRate(_Rule):
     """The same rate for every gradient, however old."""
@@ -21,6 +25,27 @@ class ConstantRate(_Rule):
     rate: Positive
 
     needs_distance: ClassVar[bool] = False
+
+    def rates(self, staleness: Sequence[int], squared_distance: Sequence[float]) -> list[float]:
+        return [self.rate] * len(staleness)
+
+
+class WarmUpRate(_Rule):
+    """The rate rises evenly over the first `updates` updates, from `start` to `rate`, and stays there; the age of gradients is ignored.
+
+    Source: P. Goyal et al., "Accurate, Large Minibatch SGD: Training ImageNet in 1 Hour" (2017), section 2.2, gradual warm-up.
+    """
+
+    kind: Literal["warm_up"] = "warm_up"
+    rate: Positive
+    start: Positive
+    updates: Annotated[int, Field(ge=1)]
+
+    needs_distance: ClassVar[bool] = False
+
+    def factor(self, update: int) -> float:
+        part = min(1.0, update / self.updates)
+        return (self.start + (self.rate - self.start) * part) / self.rate
 
     def rates(self, staleness: Sequence[int], squared_distance: Sequence[float]) -> list[float]:
         return [self.rate] * len(staleness)
@@ -61,4 +86,4 @@ class BoundedRate(_Rule):
         return [self.maximum if self.c >= self.maximum * square else self.c / square for square in squared_distance]
 
 
-RateRule = Annotated[ConstantRate | StalenessRate | BoundedRate, Field(discriminator="kind")]
+RateRule = Annotated[ConstantRate | StalenessRate | BoundedRate | WarmUpRate, Field(discriminator="kind")]

@@ -24,7 +24,8 @@ VIRTUAL = "virtual"
 """Folder of the virtual clock's Records: its seconds do not depend on the machine."""
 AVERAGING = "averaging"
 """Folder of AveragingRecords (`averaging_record`), which are not of this kind."""
-PARAMETER_BYTES = 8
+DOWNPOUR = "downpour"
+"""Folder of DownpourRecords (`downpour_record`), which are not of this kind either."""
 MOST_BINS = 200
 
 
@@ -47,6 +48,7 @@ class Result(BaseModel):
     accounts: see `server.Accounts`; parameters: their number, to turn its vectors into bytes (`received_bytes`, ...).
     curve: loss and error against time, thinned to the experiment's evaluations.
     fingerprint: of the parameters' bytes at the end; equal runs have equal fingerprints.
+    batch_times_s, server_time_s: of a real run, see `server.Outcome`.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
@@ -65,21 +67,24 @@ class Result(BaseModel):
     curve: list[Point]
     fingerprint: str
     notes: list[str] = []
+    parameter_bytes: int = 8
+    batch_times_s: list[list[float]] = []
+    server_time_s: float | None = None
 
     @property
     def received_bytes(self) -> int:
         """That reached the server."""
-        return self.accounts.received * self.parameters * PARAMETER_BYTES
+        return self.accounts.received * self.parameters * self.parameter_bytes
 
     @property
     def sent_bytes(self) -> int:
         """That left the server."""
-        return self.accounts.sent * self.parameters * PARAMETER_BYTES
+        return self.accounts.sent * self.parameters * self.parameter_bytes
 
     @property
     def held_bytes(self) -> int:
         """Most that parameters took in the server's memory, if it keeps those of every batch under way."""
-        return self.accounts.versions_held * self.parameters * PARAMETER_BYTES
+        return self.accounts.versions_held * self.parameters * self.parameter_bytes
 
     @property
     def diverged(self) -> bool:
@@ -172,6 +177,9 @@ def summarise(outcome: Outcome) -> Result:
         curve=list(outcome.curve),
         fingerprint="" if vector is None else hashlib.sha256(vector.tobytes()).hexdigest()[:16],
         notes=list(outcome.notes),
+        parameter_bytes=8 if vector is None else vector.itemsize,
+        batch_times_s=[[float(f"{value:.6g}") for value in times] for times in outcome.batch_times_s],
+        server_time_s=outcome.server_time_s,
     )
 
 
@@ -191,7 +199,7 @@ class SynchronyStore(Store[SynchronyRecord]):
     """Records as `<root>/<"virtual" or machine>/<key>.<attempt>.json.gz`, one file each."""
 
     kind = SynchronyRecord
-    foreign = frozenset({AVERAGING})
+    foreign = frozenset({AVERAGING, DOWNPOUR})
 
     def __init__(self, root: Path = RECORDS) -> None:
         super().__init__(root)

@@ -90,6 +90,8 @@ class Outcome:
     update_times_s: [updates] of this run; first_version: updates before it; staleness: gradients by staleness, own update not counted.
     events: the log that `replay` needs. parameters: at the end. start_s, end_s: when the run started (0, or its checkpoint's
     time) and ended.
+    Of a real run: batch_times_s, by worker, seconds of up to 64 of its batches, from the parameters' arrival to the gradient's leaving,
+    without the delay injected; server_time_s, the mean seconds that the server was busy with one gradient.
     """
 
     experiment: Experiment
@@ -103,6 +105,8 @@ class Outcome:
     start_s: float
     end_s: float
     notes: tuple[str, ...] = ()
+    batch_times_s: tuple[tuple[float, ...], ...] = ()
+    server_time_s: float | None = None
 
     @property
     def intervals_s(self) -> np.ndarray:
@@ -301,9 +305,10 @@ class Server:
         with np.errstate(over="ignore", invalid="ignore"):
             if rule.needs_distance:
                 squares = [float(np.sum((now - self._versions[job.version][0]) ** 2)) for job in jobs]
+            factor = rule.factor(self.version - 1)
             total = np.zeros_like(now)
             for job, rate in zip(jobs, rule.rates(ages, squares), strict=True):
-                total += rate * self._gradients.pop(job)
+                total += factor * rate * self._gradients.pop(job)
             self.parameters = now - total / len(jobs)
         for job in jobs:
             self._release(job)

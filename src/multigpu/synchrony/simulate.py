@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import random
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -16,10 +17,22 @@ from multigpu.synchrony.protocol import CannotContinue, Job
 from multigpu.synchrony.server import ARRIVED, JOINED, LEFT, Checkpoint, Event, Outcome, Server
 
 
+class _Span(NamedTuple):
+    """A worker's latest computation."""
+
+    begin_s: float
+    end_s: float
+
+    def free_s(self, now_s: float) -> float:
+        """When another can begin: after this one, or in its place if it has not begun."""
+        return self.begin_s if self.begin_s > now_s else max(now_s, self.end_s)
+
+
 def simulate(experiment: Experiment, problem: Problem | None = None) -> Outcome:
     """Run `experiment` on a virtual clock; the same experiment gives the same bits.
 
-    A worker takes the law's time for a batch; the server and the network take none. Gradients are computed when they arrive, on
+    A worker takes the law's time for a batch, and its delay; the network takes none, and the server, if it takes any, handles one
+    gradient after the other in the order of their arrival. Gradients are computed when they arrive, on
     the version that the worker was given, so cancelled ones cost nothing here. Arrivals at one instant come in random order.
     A run that cannot go on, for want of workers, ends there with a note. One that diverges runs on: its loss says so.
 
@@ -39,8 +52,12 @@ def simulate(experiment: Experiment, problem: Problem | None = None) -> Outcome:
 
     def plan(jobs: Iterable[Job], now_s: float) -> None:
         for worker, ticket, _ in jobs:
-            heapq.heappush(heap, (now_s + times[worker].time_s(ticket), ties.random(), ARRIVED, worker, ticket))
+            begin_s = now_s if experiment.preemptive else computing[worker].free_s(now_s)
+            computing[worker] = _Span(begin_s, begin_s + times[worker].time_s(ticket))
+            arrival_s = computing[worker].end_s + experiment.delay_of_s(worker)
+            heapq.heappush(heap, (arrival_s, ties.random(), ARRIVED, worker, ticket))
 
+    computing = [_Span(0.0, 0.0)] * experiment.workers
     notes: list[str] = []
     now_s = 0.0
     running = server.coordinator.running
@@ -60,7 +77,8 @@ def simulate(experiment: Experiment, problem: Problem | None = None) -> Outcome:
             if experiment.time_s is not None and time_s > experiment.time_s:
                 now_s = experiment.time_s
                 break
-            now_s = time_s
+            # what arrived while the server was busy waits
+            now_s = max(now_s, time_s) + (experiment.server_s if kind == ARRIVED else 0.0)
             if kind == LEFT:
                 server.left(worker, now_s)
             elif kind == JOINED:

@@ -1,0 +1,159 @@
+"""Real runs of a model on devices: what they did, what the simulator predicted from sync's step times, and loss against time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import matplotlib as mpl
+import pandas as pd
+
+from multigpu.analysis.figure_synchrony import legend, protocol_look
+from multigpu.analysis.layout import grid_of_axes, name_panel
+from multigpu.analysis.picture import Picture, Shown, message
+from multigpu.analysis.style import RC
+from multigpu.analysis.synchrony import problem_name
+from multigpu.analysis.tables import table_html
+from multigpu.synchrony.predict import predict
+from multigpu.synchrony.protocol import PROTOCOLS
+from multigpu.synchrony.record import SynchronyRecord
+
+HOW = "`python -m multigpu synchrony --grid gpus` makes them on a machine with 2 to 8 GPUs"
+NOTHING = f"No real run on devices to draw: {HOW}."
+COLUMNS = [
+    *("key", "machine", "problem", "workers", "protocol", "gradients_per_update", "straggler_s", "update_time_s", "predicted_s"),
+    *("gradients_per_s", "predicted_per_s", "ratio", "predicted_ratio", "staleness", "predicted_staleness", "server_busy", "base"),
+]
+
+
+def on_devices(records: Iterable[SynchronyRecord]) -> list[SynchronyRecord]:
+    """Real runs whose step times were measured, not injected; those on GPUs alone, where there are any."""
+    found = [r for r in records if r.experiment.law.kind == "computed" and r.status == "ok" and r.result is not None]
+    gpus = [r for r in found if getattr(r.experiment.problem, "device", "cpu") == "cuda"]
+    return gpus or found
+
+
+def devices_frame(records: Iterable[SynchronyRecord]) -> pd.DataFrame:
+    """A row a run, beside the simulator's prediction from the step times of sync with nothing injected (Record `base`).
+
+    straggler_s: seconds added to every batch of the last worker. gradients_per_s: applied. ratio: of that to sync's with nothing
+    injected. server_busy: part of the time that the server was handling gradients. Runs without such a base have no prediction.
+    """
+    rows: list[dict[str, Any]] = []
+    found = on_devices(records)
+    bases = {_same(r): r for r in found if r.experiment.protocol == "sync" and not r.experiment.delays_s}
+    for record in found:
+        e, result, base = record.experiment, record.result, bases.get(_same(record))
+        assert result is not None
+        each = e.gradients_per_update
+        row: dict[str, Any] = {
+            "key": record.key,
+            "machine": record.machine.name,
+            "problem": problem_name(e.problem) if e.problem else "",
+            "workers": e.workers,
+            "protocol": e.protocol,
+            "gradients_per_update": each,
+            "straggler_s": max(e.delays_s or (0.0,)),
+            "update_time_s": result.update_time_s,
+            "gradients_per_s": each / result.update_time_s,
+            "staleness": result.staleness.mean,
+            "server_busy": (result.server_time_s or 0.0) * result.accounts.received / result.end_s,
+        }
+        if base is not None and base.result is not None and any(base.result.batch_times_s):
+            expected, first = predict(e, base), predict(base.experiment, base)
+            of_base = base.experiment.workers / base.result.update_time_s
+            row |= {
+                "predicted_s": expected.update_time_s,
+                "predicted_per_s": each / expected.update_time_s,
+                "ratio": row["gradients_per_s"] / of_base,
+                "predicted_ratio": each / expected.update_time_s / (base.experiment.workers / first.update_time_s),
+                "predicted_staleness": expected.staleness,
+                "base": base.key,
+            }
+        rows.append(row)
+    table = pd.DataFrame(rows, columns=COLUMNS)
+    order = table["protocol"].map(lambda name: PROTOCOLS.index(name))
+    return table.assign(order=order).sort_values(["machine", "problem", "workers", "straggler_s", "order"]).reset_index(drop=True)
+
+
+def _same(record: SynchronyRecord) -> tuple[str, str, int]:
+    e = record.experiment
+    return record.machine.name, problem_name(e.problem) if e.problem else "", e.workers
+
+
+def devices_table(records: Iterable[SynchronyRecord]) -> Shown:
+    """Throughput, staleness and what was predicted, a row a run."""
+    table = devices_frame(records)
+    rows = [
+        {
+            "Model": row["problem"],
+            "P": f"{row['workers']}",
+            "Protocol": f"{protocol_look(row['protocol']).label}, K = {row['gradients_per_update']}",
+            "Straggler": f"+{1e3 * row['straggler_s']:.0f} ms" if row["straggler_s"] else "none",
+            "Gradients/s": f"{row['gradients_per_s']:,.1f}",
+            "Predicted": _number(row["predicted_per_s"], ",.1f"),
+            "Over sync": _number(row["ratio"], ".2f"),
+            "Predicted ratio": _number(row["predicted_ratio"], ".2f"),
+            "Staleness": f"{row['staleness']:.2f}",
+            "Predicted staleness": _number(row["predicted_staleness"], ".2f"),
+            "Server busy (%)": f"{100 * row['server_busy']:.0f}",
+        }
+        for _, row in table.iterrows()
+    ]
+    note = (
+        "Gradients applied a second, one run each. Predicted: the simulator, from the step times and the server's time of sync with "
+        f"nothing injected and the same P. {', '.join(sorted(set(table['machine'])))}."
+        if rows
+        else NOTHING
+    )
+    figures = ["P", "Gradients/s", "Predicted", "Over sync", "Predicted ratio", "Staleness", "Predicted staleness", "Server busy (%)"]
+    return table_html(pd.DataFrame(rows), note=note.replace("`", ""), right=figures)
+
+
+def _number(value: float, form: str) -> str:
+    return "–" if pd.isna(value) else f"{value:{form}}"
+
+
+def figure_devices(records: Iterable[SynchronyRecord]) -> Picture:
+    """Training loss against seconds, for the most workers there are: with nothing injected, and with a straggler."""
+    found = on_devices(records)
+    if not found:
+        return message(NOTHING.replace("`", ""))
+    workers = max(r.experiment.workers for r in found)
+    problem = problem_name(max(found, key=lambda r: r.experiment.workers).experiment.problem)  # type: ignore[arg-type]
+    chosen = [r for r in found if _same(r)[1:] == (problem, workers)]
+    frame = devices_frame(chosen)
+    delays = sorted(set(frame["straggler_s"]))
+    names = ["nothing injected" if not delay else f"last worker {1e3 * delay:.0f} ms late" for delay in delays]
+    rows = []
+    with mpl.rc_context(RC):
+        picture, axes = grid_of_axes(len(delays), _devices_finding(frame), 3.2, 2.4, 2, legend=True, names=names)
+        for ax, name, delay in zip(axes, names, delays, strict=True):
+            name_panel(ax, name)
+            for record in chosen:
+                e = record.experiment
+                if max(e.delays_s or (0.0,)) != delay or record.result is None:
+                    continue
+                look, points = protocol_look(e.protocol), record.result.curve
+                ax.plot([p.time_s for p in points], [p.loss for p in points], color=look.colour, marker=look.marker, markersize=4)
+                rows += [{"key": record.key, "protocol": e.protocol, "straggler_s": delay, **point._asdict()} for point in points]
+            ax.set_xlabel("seconds")
+            ax.set_ylim(0, None)
+        axes[0].set_ylabel("training loss (nats)")
+        legend(picture, [name for name in PROTOCOLS if name in set(frame["protocol"])])
+    picture.caption = (
+        f"{problem}; {workers} workers and a server on {', '.join(sorted(set(frame['machine'])))}, one run each, one rate for all. "
+        "Images are gratings under noise, made for this study."
+    )
+    picture.data = pd.DataFrame(rows)
+    picture.alt = f"Training loss against seconds for {', '.join(names)}. {picture.finding}"
+    return picture
+
+
+def _devices_finding(frame: pd.DataFrame) -> str | None:
+    """How far async is ahead of sync in gradients a second where one worker is late, and what was predicted."""
+    late = frame[(frame["straggler_s"] > 0) & frame["predicted_per_s"].notna()].set_index("protocol")
+    if not {"sync", "async"} <= set(late.index):
+        return None
+    ratios = [float(late[column]["async"]) / float(late[column]["sync"]) for column in ("gradients_per_s", "predicted_per_s")]
+    return f"With a straggler async applies {ratios[0]:.1f} times as many gradients a second as sync; predicted: {ratios[1]:.1f}"

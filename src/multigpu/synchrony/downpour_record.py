@@ -1,0 +1,106 @@
+"""DownpourRecord: what one run of Downpour SGD gave; written once, atomically, and never edited."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict
+
+from multigpu.measure.machine import Machine, source_state, this_machine, versions
+from multigpu.store import Store
+from multigpu.synchrony.downpour import Downpour, DownpourOutcome, simulate_downpour
+from multigpu.synchrony.problems import Problem
+from multigpu.synchrony.record import DOWNPOUR, RECORDS, SYNCHRONY_VERSION, Histogram, histogram
+from multigpu.synchrony.server import Point
+
+
+def downpour_key(experiment: Downpour) -> str:
+    """The name of its result, which does not depend on the machine: what has a Record under it is not run again."""
+    text = json.dumps(experiment.model_dump(mode="json"), sort_keys=True)
+    return hashlib.sha256(f"{DOWNPOUR}|{text}|{SYNCHRONY_VERSION}".encode()).hexdigest()[:20]
+
+
+class DownpourRecord(BaseModel):
+    """One run's figures (see `downpour.DownpourOutcome`); times in seconds of the virtual clock.
+
+    staleness: by shard, of the parts it applied, its own update not counted. spread: batches by the difference between the most and the
+    least updated shard in the vector they were computed on.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
+
+    key: str
+    attempt: int = 0
+    experiment: Downpour
+    machine: Machine
+    versions: dict[str, str]
+    synchrony_version: int = SYNCHRONY_VERSION
+    measured_at: str
+    commit: str
+    clean_tree: bool
+    curve: list[Point]
+    batches: int
+    applied: float
+    travelling: float
+    accrued: int
+    lost: int
+    shard_updates: list[int]
+    staleness: list[Histogram]
+    spread: Histogram
+    end_s: float
+    notes: list[str]
+
+
+def measure_downpour(experiment: Downpour, problem: Problem | None = None) -> DownpourRecord:
+    """Simulate `experiment` on its built `problem`; the same experiment gives the same bits."""
+    return make_downpour_record(simulate_downpour(experiment, problem))
+
+
+def make_downpour_record(outcome: DownpourOutcome) -> DownpourRecord:
+    """The Record of an outcome."""
+    commit, clean = source_state()
+    return DownpourRecord(
+        key=downpour_key(outcome.experiment),
+        experiment=outcome.experiment,
+        machine=this_machine(),
+        versions=versions(),
+        measured_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        commit=commit,
+        clean_tree=clean,
+        curve=list(outcome.curve),
+        batches=outcome.batches,
+        applied=outcome.applied,
+        travelling=outcome.travelling,
+        accrued=outcome.accrued,
+        lost=outcome.lost,
+        shard_updates=list(outcome.shard_updates),
+        staleness=[histogram(counts) for counts in outcome.staleness],
+        spread=histogram(outcome.spread),
+        end_s=outcome.end_s,
+        notes=list(outcome.notes),
+    )
+
+
+class DownpourStore(Store[DownpourRecord]):
+    """Records as `<root>/downpour/<key>.0.json.gz`, one file each, beside a SynchronyStore's."""
+
+    kind = DownpourRecord
+
+    def __init__(self, root: Path = RECORDS) -> None:
+        super().__init__(root)
+
+    def place(self, record: DownpourRecord) -> str:
+        return DOWNPOUR
+
+    def find(self, experiment: Downpour) -> DownpourRecord | None:
+        """Its Record, or None."""
+        return self.latest(DOWNPOUR, downpour_key(experiment))
+
+    def __iter__(self) -> Iterator[DownpourRecord]:
+        """Every Record, in order of key."""
+        keys = sorted(path.name.split(".")[0] for path in (self.root / DOWNPOUR).glob("[!.]*.json.gz"))
+        return (record for key in keys if (record := self.latest(DOWNPOUR, key)) is not None)

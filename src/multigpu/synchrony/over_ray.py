@@ -1,0 +1,146 @@
+"""The same protocols across machines: workers are Ray actors, the server is the process that calls, `ray.wait` says who has arrived.
+
+`ray.wait(batches, num_returns=K)` is K-sync's whole waiting; here the state machine of `protocol` decides what one arrival means, so
+all six protocols are one loop, and the arrivals of a run replayed by `simulate.replay` give the same weights. Ray is an optional extra:
+`pip install 'multigpu[ray]'`. Gradients travel through Ray's object store, about a millisecond a call, so a law's times should be tens
+of milliseconds or more.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from multigpu.synchrony.experiment import Experiment
+from multigpu.synchrony.laws import StepTimes
+from multigpu.synchrony.protocol import Decision
+from multigpu.synchrony.server import Outcome, Server
+
+
+class RayWorker:
+    """What one actor does. `skip` runs in a thread of its own, so that it can end a wait of `batch`."""
+
+    def __init__(self, text: str, worker: int) -> None:
+        self.experiment = Experiment.model_validate_json(text)
+        self.problem = self.experiment.build_problem()
+        self.worker = worker
+        self.times = StepTimes(self.experiment.law, self.experiment.seed, worker, self.experiment.slowdown_of(worker))
+        self.skipped = -1
+        self.changed = threading.Condition()
+
+    def ready(self) -> bool:
+        """True, once the problem is built."""
+        return True
+
+    def batch(self, parameters: np.ndarray | None, ticket: int) -> np.ndarray | None:
+        """The gradient of one batch, no sooner than the law's time after the call; None for a batch that was skipped (or has none)."""
+        until_s = time.perf_counter() + self.times.time_s(ticket)
+        gradient = None
+        if ticket > self.skipped and self.problem is not None and parameters is not None:
+            with threadpool_limits(1), np.errstate(over="ignore", invalid="ignore"):
+                # a copy, as arrays from the object store cannot be written
+                gradient = self.problem.gradient(parameters.copy(), self.worker, ticket)
+        until_s = max(until_s, time.perf_counter()) + self.experiment.delay_of_s(self.worker)
+        with self.changed:
+            while ticket > self.skipped and (left_s := until_s - time.perf_counter()) > 0:
+                self.changed.wait(left_s)
+            return gradient if ticket > self.skipped else None
+
+    def skip(self, ticket: int) -> None:
+        """Batches up to this ticket are no longer wanted."""
+        with self.changed:
+            self.skipped = max(self.skipped, ticket)
+            self.changed.notify()
+
+
+def run_over_ray(experiment: Experiment, *, stall_s: float = 60.0, **options: Any) -> Outcome:
+    """Run `experiment` with Ray actors as workers, and return what the server saw.
+
+    Uses the cluster that the process is connected to; else `ray.init` starts or finds one. A worker whose actor dies leaves, and
+    the batch it was computing is lost.
+
+    Args:
+        stall_s: seconds without any arrival after which the run ends in a sentence.
+        options: of every actor, as Ray's `options` takes them (`num_gpus=1` places each on a GPU).
+
+    Raises:
+        ValueError: Ray is not installed, or the experiment is not for the real clock.
+        CannotContinue: too few workers are left for another update.
+        RuntimeError: nothing arrived for `stall_s`.
+    """
+    try:
+        import ray
+    except ImportError:
+        raise ValueError("Ray is not installed: pip install 'multigpu[ray]', or run on this machine with real.run_real") from None
+    if experiment.clock != "real":
+        raise ValueError("this experiment has clock 'virtual': simulate it, or choose clock 'real'")
+    mine = not ray.is_initialized()
+    if mine:
+        ray.init(include_dashboard=False, log_to_driver=False)
+    try:
+        remote: Any = ray.remote  # whose annotations do not know concurrency groups
+        kind = remote(concurrency_groups={"control": 1})(RayWorker).options(**options)
+        text = experiment.model_dump_json()
+        actors = [kind.remote(text, worker) for worker in range(experiment.workers)]
+        ray.get([actor.ready.remote() for actor in actors])
+        return _Driver(ray, Server(experiment, experiment.build_problem()), actors, stall_s).run()
+    finally:
+        if mine:
+            ray.shutdown()
+
+
+class _Driver:
+    """The server's side: which reference is whose batch, and one loop over arrivals."""
+
+    def __init__(self, ray: Any, server: Server, actors: list[Any], stall_s: float) -> None:
+        self.ray, self.server, self.actors, self.stall_s = ray, server, actors, stall_s
+        self.pending: dict[Any, tuple[int, int]] = {}  # reference -> worker, ticket
+        self.held: tuple[int, Any] = (-1, None)  # the latest version put into the object store
+
+    def run(self) -> Outcome:
+        server, begun_s = self.server, time.perf_counter()
+        with threadpool_limits(1), np.errstate(over="ignore", invalid="ignore"):
+            self._give(server.begin())
+            while not server.finished(time.perf_counter() - begun_s):
+                server.coordinator.check_possible()
+                left_s = self.stall_s
+                if server.experiment.time_s is not None:
+                    left_s = min(left_s, server.experiment.time_s - (time.perf_counter() - begun_s))
+                ready, _ = self.ray.wait(list(self.pending), num_returns=1, timeout=max(left_s, 0.0))
+                if not ready and left_s == self.stall_s:
+                    raise RuntimeError(f"no gradient arrived for {self.stall_s:g} s: {len(self.pending)} workers are silent")
+                for reference in ready:
+                    self._handle(reference, *self.pending.pop(reference), begun_s)
+            end_s = time.perf_counter() - begun_s
+            self._skip(self.pending.values())
+        return server.outcome(end_s)
+
+    def _handle(self, reference: Any, worker: int, ticket: int, begun_s: float) -> None:
+        running = self.server.coordinator.running.get(worker)
+        if running is None or running.ticket != ticket:
+            return  # cancelled, and skipped by its worker: there is nothing to apply
+        try:
+            gradient = self.ray.get(reference)
+        except self.ray.exceptions.RayActorError:
+            self.server.left(worker, time.perf_counter() - begun_s)
+            return
+        # a copy, as the object store's array goes with its reference
+        decision = self.server.arrived(worker, ticket, None if gradient is None else np.array(gradient), time.perf_counter() - begun_s)
+        self._skip((job.worker, job.ticket) for job in decision.cancelled)
+        self._give(decision)
+
+    def _give(self, decision: Decision) -> None:
+        if self.held[0] != self.server.version:
+            parameters = self.server.parameters
+            self.held = self.server.version, None if parameters is None else self.ray.put(parameters)
+        for job in decision.started:
+            self.pending[self.actors[job.worker].batch.remote(self.held[1], job.ticket)] = (job.worker, job.ticket)
+
+    def _skip(self, jobs: Iterable[tuple[int, int]]) -> None:
+        for worker, ticket in jobs:
+            self.actors[worker].skip.options(concurrency_group="control").remote(ticket)

@@ -1,0 +1,203 @@
+"""Pages 08 and 20 beyond the protocols' runtime: large batches, 002's questions, Downpour, the server's memory, runs on devices."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+
+from multigpu.analysis import large_batch
+from multigpu.analysis.figure_downpour import downpour_frame, figure_downpour, outages_table
+from multigpu.analysis.figure_large_batch import figure_error, figure_times
+from multigpu.analysis.figure_synchrony_memory import figure_memory, memory_frame
+from multigpu.analysis.synchrony import curves_frame, synchrony_frame
+from multigpu.analysis.synchrony_devices import devices_frame, devices_table, figure_devices
+from multigpu.synchrony.downpour import Downpour
+from multigpu.synchrony.downpour_record import DownpourRecord, measure_downpour
+from multigpu.synchrony.experiment import Experiment
+from multigpu.synchrony.grid import find_grid
+from multigpu.synchrony.grid_training import LARGE, LARGE_LAW
+from multigpu.synchrony.problems import Digits
+from multigpu.synchrony.record import SynchronyRecord, make_record
+from multigpu.synchrony.server import Point
+from multigpu.synchrony.simulate import simulate
+from tests.synchrony.planted import record
+
+PROBLEM, ROWS, BASE = LARGE[0][:3]
+
+
+def batches(errors: dict[tuple[int, str], float]) -> list[SynchronyRecord]:
+    """Two seeds of each (workers, rule)."""
+    rates = {
+        "one": lambda n: {"kind": "constant", "rate": BASE},
+        "scaled": lambda n: {"kind": "constant", "rate": BASE * n},
+        "warm_up": lambda n: {"kind": "warm_up", "rate": BASE * n, "start": BASE, "updates": 4},
+    }
+    return [
+        record(
+            "sync",
+            n,
+            problem=PROBLEM,
+            rate=rates[rule](n),
+            law=LARGE_LAW,
+            update_time_s=1.0 + n / 100,
+            losses=(1.0, 1.0),
+            errors=(0.9, error + seed / 1000),
+            seed=seed,
+        )
+        for (n, rule), error in errors.items()
+        for seed in (0, 1)
+    ]
+
+
+ERRORS = {
+    **{(1, "one"): 0.02, (4, "one"): 0.05, (16, "one"): 0.09},
+    **{(4, "scaled"): 0.025, (16, "scaled"): 0.5, (4, "warm_up"): 0.02, (16, "warm_up"): 0.022},
+}
+
+
+def test_the_grid_of_large_batches_sees_equally_many_rows() -> None:
+    for entry in find_grid("large_batch"):
+        e = entry.experiment
+        assert isinstance(e, Experiment) and e.problem is not None and e.updates is not None
+        rows = next(count for problem, count, *_ in LARGE if problem == e.problem)
+        assert e.updates * e.workers * e.problem.batch_size / rows == pytest.approx(30, rel=0.02)
+
+
+def test_each_rule_keeps_up_to_a_batch() -> None:
+    frame = large_batch.large_batch_frame(batches(ERRORS))
+    assert set(frame["batch"]) == {32, 128, 512} and set(frame["rule"]) == {"one", "scaled", "warm_up"}
+    (name,) = set(frame["problem"])
+    limits = [large_batch.keeps_up_to(frame, rule)[name] for rule in ("one", "scaled", "warm_up")]
+    assert limits == [32, 128, 512]
+    picture = figure_error(frame)
+    assert (
+        picture.finding == "On every problem the error holds up to a batch of 32 at one rate, 128 with the rate scaled, 512 after a warm-up"
+    )
+    html = large_batch.answer(frame, pd.DataFrame()).html
+    assert "<strong>128</strong> with the rate scaled linearly, and <strong>512</strong> after a warm-up" in html
+    # 1,437 rows in batches of 512 take 1.16 s each
+    wide = frame[(frame["batch"] == 512)].iloc[0]
+    assert wide["epoch_s"] == pytest.approx(1.16 * 1437 / 512)
+    worse = large_batch.large_batch_frame(batches({**ERRORS, (4, "scaled"): 0.3, (4, "warm_up"): 0.3}))
+    assert figure_error(worse).finding == ""
+    assert large_batch.large_batch_frame([record("sync", 4, problem=PROBLEM, rate={"kind": "constant", "rate": BASE})]).empty
+
+
+def test_half_a_second_is_half_a_minute() -> None:
+    """90 x 1.28 million images in an hour on 256 GPUs are 125 a second of each; 352 of them take 29 s for an epoch."""
+    p = large_batch.paper()
+    assert p["images_per_s"] == 32_000 and p["of_one"] == 125 and p["epoch_s"] == pytest.approx(1_280_000 / 44_000)
+    html = large_batch.answer(pd.DataFrame(), pd.DataFrame()).html
+    assert "would need 7,273 images/s of every GPU" in html and "<strong>29 s</strong>, 0.5 minutes" in html
+    assert "No Record supports an answer yet" in html
+
+
+def steps() -> pd.DataFrame:
+    common = {
+        **{"model": "resnet50_v1.5", "placement": "ddp", "framework": "torch", "precision": "bf16", "scaling": "weak", "status": "ok"},
+        **{"batch_size": 32, "execution": "captured", "machine": "planted", "gpu": "GPU", "key": "k"},
+    }
+    return pd.DataFrame([{**common, "devices": n, "units_per_s": rate} for n, rate in ((1, 3200.0), (4, 10_240.0))])
+
+
+def test_the_documents_questions_are_answered_from_records() -> None:
+    table = large_batch.resnet_steps(steps())
+    assert table["minibatch_s"].tolist() == pytest.approx([0.01, 0.0125]) and table["epoch_s"].tolist() == pytest.approx([400, 125])
+    assert figure_times(steps()).finding == "4 GPUs take 1.25 times as long for 4 times the minibatch, and an epoch falls to 1/3.2"
+    html = large_batch.questions(steps(), synchrony_frame([])).html
+    assert "only merging is added: 25.0% on 4 GPUs" in html and "3.20 times faster on 4" in html
+    assert "128 images / 12.50 ms = 10,240 images/s" in html and "44,000 images/s" in html and "not yet measured" in html
+
+
+def downpours() -> list[DownpourRecord]:
+    """Runs whose curves are replaced: 400 s to the error with one replica, 100 s with 8, never with 16."""
+    made = []
+    for replicas, reached in ((1, 400.0), (8, 100.0), (16, None)):
+        for seed in (0, 1):
+            e = Downpour(
+                replicas=replicas,
+                shards=2,
+                law={"kind": "exponential", "scale_s": 1.0},
+                problem=Digits(),
+                rate=0.05,
+                time_s=16 / replicas,
+                seed=seed,
+            )
+            curve = [Point(0.0, 0, 0, 2.0, 0.9), Point(reached or 500.0, 1, 1, 1.0, 0.04 if reached else 0.5)]
+            made.append(measure_downpour(e).model_copy(update={"curve": curve}))
+    return made
+
+
+def test_downpour_against_replicas() -> None:
+    frame = downpour_frame(downpours())
+    assert frame["time_to_error_s"].dropna().tolist() == [400.0, 400.0, 100.0, 100.0] and (frame["outages"] == "none").all()
+    picture = figure_downpour(frame)
+    assert picture.finding == "8 replicas reach the error 4.0 times as soon as one, not 8 times"
+    assert "never reached the error: Adagrad, every batch with 16." in picture.caption
+    assert "muted" in outages_table(frame).html
+
+
+def test_replicas_that_die_are_compared_with_those_that_stay() -> None:
+    made = []
+    for outages in ((), ({"worker": 0, "at_s": 1.5},), ({"worker": 0, "at_s": 1.5, "until_s": 2.0},)):
+        law = {"kind": "constant", "time_s": 1.0}
+        made.append(
+            measure_downpour(
+                Downpour(replicas=8, shards=2, law=law, problem=Digits(), rate=0.05, time_s=4.5, outages=outages, evaluations=2)
+            )
+        )
+    frame = downpour_frame(made)
+    # eight replicas compute four batches each; one that dies at 1.5 has one, and two more if it returns at 2
+    assert dict(zip(frame["outages"], frame["batches"], strict=True)) == {"none": 32, "leave": 29, "return": 31}
+    html = outages_table(frame).html
+    assert "all stay" in html and ">29<" in html and ">31<" in html
+
+
+def test_the_server_holds_a_version_a_batch_under_way() -> None:
+    planned = [e.experiment for e in find_grid("memory") if isinstance(e.experiment, Experiment) and e.experiment.workers == 8]
+    records = [make_record(e, simulate(e)) for e in planned]
+    held = memory_frame(records).set_index("protocol")
+    # sync: one version and eight gradients; async: its gradient and at most a version for every worker
+    assert held.loc["sync", "held"] == 9 and 5 <= held.loc["async", "held"] <= 9
+    assert held.loc["sync", "exchanged"] == pytest.approx(2, abs=0.02) and held.loc["k_sync", "exchanged"] > 2.9
+    assert held.loc["sync", "mib_held"] == pytest.approx(9 * 25.6e6 * 4 / 2**20)
+    assert "With 8 workers the server holds up to" in figure_memory(records).finding
+    assert "No Record" in figure_memory([]).alt
+
+
+def on_device(protocol: str, k: int | None, update_time_s: float, delay_s: float = 0.0) -> SynchronyRecord:
+    """A real run of two workers whose batches take 0.1 s."""
+    planted = record(
+        protocol,
+        2,
+        k,
+        law={"kind": "computed"},
+        clock="real",
+        problem={"kind": "model", "workload": "cnn", "model": "resnet_tiny"},
+        rate={"kind": "constant", "rate": 0.1},
+        delays_s=(0.0, delay_s) if delay_s else None,
+        update_time_s=update_time_s,
+        losses=(2.0, 1.0),
+        errors=(0.9, 0.5),
+    )
+    assert planted.result is not None
+    return planted.model_copy(
+        update={"result": planted.result.model_copy(update={"batch_times_s": [[0.1] * 5, [0.1] * 5], "server_time_s": 0.0})}
+    )
+
+
+def test_runs_on_devices_stand_beside_predictions_from_syncs_steps() -> None:
+    made = [on_device("sync", None, 0.1), on_device("sync", None, 0.4, 0.3), on_device("async", None, 0.08, 0.3)]
+    frame = devices_frame(made).set_index(["protocol", "straggler_s"])
+    late = frame.loc[("sync", 0.3)]
+    assert (late["gradients_per_s"], late["ratio"]) == (pytest.approx(5.0), pytest.approx(0.25))
+    assert (late["predicted_per_s"], late["predicted_ratio"]) == (pytest.approx(5.0), pytest.approx(0.25))
+    # one gradient every 0.1 s and one every 0.4 s: 12.5 a second
+    assert frame.loc[("async", 0.3), "predicted_per_s"] == pytest.approx(12.5, rel=0.01)
+    assert set(frame["base"]) == {made[0].key}
+    assert figure_devices(made).finding == "With a straggler async applies 2.5 times as many gradients a second as sync; predicted: 2.5"
+    assert "+300 ms" in devices_table(made).html
+    assert devices_frame(made[2:])["predicted_s"].isna().all()
+    assert "No real run on devices" in figure_devices([]).alt and "muted" in devices_table([]).html
+    # they are no part of the figures on the virtual clock
+    assert (curves_frame(made)["clock"] == "real").all() and synchrony_frame(made)["theory_s"].isna().all()

@@ -1,0 +1,75 @@
+"""The protocols over Ray actors: every gradient accounted for, replayed to the last bit, a killed actor costs its own batch."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from multigpu.synchrony.over_ray import RayWorker, run_over_ray
+from multigpu.synchrony.server import LEFT
+from multigpu.synchrony.simulate import replay
+from tests.synchrony.cases import trained
+
+LAW = {"kind": "constant", "time_s": 0.02}
+
+
+def asked(protocol: str, gradients: int | None = None, **fields: Any) -> Any:
+    return trained(protocol, gradients, **{"workers": 2, "clock": "real", "law": LAW, "updates": 12, **fields})
+
+
+def test_a_worker_computes_waits_and_is_skipped() -> None:
+    """Without Ray: the actor's own methods."""
+    experiment = asked("async")
+    worker, problem = RayWorker(experiment.model_dump_json(), 1), experiment.build_problem()
+    parameters = problem.initial(0)
+    np.testing.assert_array_equal(worker.batch(parameters, 3), problem.gradient(parameters, 1, 3))
+    worker.skip(4)
+    assert worker.batch(parameters, 4) is None and worker.batch(parameters, 5) is not None and worker.ready()
+
+
+def test_what_cannot_run_is_refused_in_a_sentence() -> None:
+    pytest.importorskip("ray")
+    with pytest.raises(ValueError, match="this experiment has clock 'virtual': simulate it, or choose clock 'real'"):
+        run_over_ray(asked("async", clock="virtual"))
+
+
+@pytest.fixture(scope="module")
+def ray() -> Iterator[Any]:
+    found = pytest.importorskip("ray", reason="the extra `ray` is not installed")
+    os.environ["RAY_AUTH_MODE"] = "disabled"
+    try:
+        found.init(num_cpus=2, include_dashboard=False, log_to_driver=False, object_store_memory=80 * 2**20)
+    except Exception as error:  # its own limit of 30 s to start, on a machine with much else to do
+        pytest.skip(f"Ray did not start: {str(error).splitlines()[0][:120]}")
+    yield found
+    found.shutdown()
+
+
+@pytest.mark.slow
+def test_arrivals_over_ray_replayed_give_the_same_weights(ray: Any) -> None:
+    for protocol, gradients in (("k_sync", 1), ("k_batch_async", 3)):
+        run = run_over_ray(asked(protocol, gradients), num_cpus=0)
+        np.testing.assert_array_equal(replay(run.experiment, run.events), run.parameters)
+        a = run.accounts
+        assert a.started == a.applied + a.waiting + a.running + a.cancelled + a.lost
+        assert a.applied == 12 * run.experiment.gradients_per_update and (a.cancelled > 0) == (protocol == "k_sync")
+        assert run.curve[-1].loss < run.curve[0].loss and run.end_s > 0.1
+
+
+@pytest.mark.slow
+def test_an_actor_that_dies_costs_its_own_batch(ray: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Mortal(RayWorker):
+        def batch(self, parameters: Any, ticket: int) -> Any:
+            if self.worker == 1 and ticket == 2:
+                os._exit(1)
+            return super().batch(parameters, ticket)
+
+    monkeypatch.setattr("multigpu.synchrony.over_ray.RayWorker", Mortal)
+    run = run_over_ray(asked("async"), num_cpus=0)
+    assert run.accounts.lost == 1 and run.accounts.applied == 12
+    assert [event.worker for event in run.events if event.kind == LEFT] == [1]
+    np.testing.assert_array_equal(replay(run.experiment, run.events), run.parameters)
