@@ -10,8 +10,17 @@ import numpy as np
 from multigpu.inputs.batch import Batch
 
 
-def make_run(shard_sizes: list[int], inputs: str = "synthetic", seed: int = 0, sequence_length: int | None = None, data: Any = None) -> Any:
-    return SimpleNamespace(shard_sizes=shard_sizes, inputs=inputs, seed=seed, sequence_length=sequence_length, data=data)
+def make_run(
+    shard_sizes: list[int],
+    inputs: str = "synthetic",
+    seed: int = 0,
+    sequence_length: int | None = None,
+    data: Any = None,
+    batching: str = "own",
+    shuffle: bool = False,
+) -> Any:
+    fields = {"inputs": inputs, "seed": seed, "sequence_length": sequence_length, "data": data}
+    return SimpleNamespace(shard_sizes=shard_sizes, batching=batching, shuffle=shuffle, **fields)
 
 
 def make_text_model(source: int = 1000, target: int = 900) -> Any:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from multigpu.inputs.batch import Batch
 from multigpu.inputs.buckets import bucket_of
-from multigpu.inputs.text import CorpusText, catalogs, catalogs_shuffled, lengths_000, synthetic_text, text_files
+from multigpu.inputs.text import CorpusText, bucket_means_000, catalogs, lengths_000, synthetic_text, text_files
 from multigpu.inputs.vocabulary import EOS, SOS, UNK
 from tests.inputs.stand_ins import make_run, make_text_model, same
 
@@ -211,10 +211,10 @@ def test_shuffling_changes_the_order_and_not_the_sentences():
         return [Counter(row[:n].tobytes() for row, n in zip(b.arrays["source"], b.arrays["source_length"], strict=True)) for b in batches]
 
     model = make_text_model(50000, 50000)
-    plain, shuffled = catalogs(make_run([500], "catalogs"), model), catalogs_shuffled(make_run([500], "catalogs_shuffled"), model)
+    plain, shuffled = (catalogs(make_run([500], "catalogs", shuffle=shuffle), model) for shuffle in (False, True))
     assert shuffled.label == "de-en catalogs, shuffled"
     assert plain.fingerprint != shuffled.fingerprint
-    assert shuffled.fingerprint != catalogs_shuffled(make_run([500], "catalogs_shuffled", seed=1), model).fingerprint
+    assert shuffled.fingerprint != catalogs(make_run([500], "catalogs", seed=1, shuffle=True), model).fingerprint
     assert plain.fingerprint == catalogs(make_run([7], "catalogs", seed=1), model).fingerprint
     one, two = pairs(plain), pairs(shuffled)
     assert one[0] != two[0]
@@ -228,8 +228,13 @@ def test_every_error_is_one_sentence(tmp_path: Path):
     cases = [
         (synthetic_text, {"data": files}, "inputs 'x' reads no files: leave out data, which names .*train.en, .*train.de"),
         (catalogs, {"data": files}, "inputs 'x' reads no files: leave out data, which names .*"),
-        (lengths_000, {"sequence_length": 50}, "sequence_length 50 is for inputs 'synthetic': 'x' has lengths of its own, leave it out"),
-        (text_files, {"sequence_length": 50, "data": files}, "sequence_length 50 is for inputs 'synthetic': .*"),
+        (
+            lengths_000,
+            {"sequence_length": 50},
+            "sequence_length 50 is for inputs 'synthetic' and for batching 'fixed': 'x' has lengths of its own, leave it out",
+        ),
+        (text_files, {"sequence_length": 50, "data": files}, "sequence_length 50 is for inputs 'synthetic' and .*"),
+        (bucket_means_000, {"batching": "fixed"}, "batching 'fixed' has no buckets, and inputs 'x' are made of .*: choose own or shared"),
         (text_files, {}, "inputs 'x' needs data to name two files, source and target: it names 0"),
         (text_files, {"data": ("a",)}, "inputs 'x' needs data to name two files, source and target: it names 1"),
         (text_files, {"data": ("a", "b")}, "text file a does not exist"),

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from multigpu.run import Batching
 
 BUCKETS = 6
 WIDTH = 10
@@ -14,6 +18,24 @@ WIDTH = 10
 def bucket_of(target_words: np.ndarray) -> np.ndarray:
     """min(5, target words // 10), for an array of any shape: six buckets, the last one open (document 000)."""
     return np.minimum(BUCKETS - 1, target_words // WIDTH)
+
+
+def plan_batches(buckets: np.ndarray, shard_sizes: Sequence[int], batching: Batching) -> np.ndarray:
+    """The epoch's plan in one of the modes of a Run: shape (steps, joined batch), ranks side by side in each row.
+
+    "own": as `plan_epoch`. "shared": as for one shard of the joined batch's size, so that all shards of a step come from one
+    bucket. "fixed": as the sentences stand, whatever their lengths.
+
+    Args:
+        buckets: shape (sentences,), the bucket of each.
+        shard_sizes: sentences of each rank's shard.
+
+    Raises:
+        ValueError: the corpus is smaller than one joined batch; the sentence names both numbers.
+    """
+    if batching == "fixed":
+        buckets = np.zeros_like(buckets)
+    return plan_epoch(buckets, shard_sizes if batching == "own" else [sum(shard_sizes)])
 
 
 def plan_epoch(buckets: np.ndarray, shard_sizes: Sequence[int]) -> np.ndarray:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from multigpu.run import Run
 from multigpu.workloads import workloads
 
-DRAWN = ("synthetic", "lengths_000", "planted_reviews")
+DRAWN = ("synthetic", "synthetic_host", "lengths_000", "bucket_means_000", "planted_reviews", "teacher", "teacher_small")
 """Inputs that are drawn from a law and read nothing."""
 
 
@@ -19,7 +19,7 @@ def check_inputs(runs: Iterable[Run]) -> None:
     """
     seen = set()
     for run in runs:
-        kind = (run.workload, run.model, run.inputs, run.data, run.batch_size, run.devices)
+        kind = (run.workload, run.model, run.inputs, run.data, run.batch_size, run.devices, run.batching, run.sequence_length)
         if kind in seen or (run.inputs in DRAWN and run.data is None):
             continue
         seen.add(kind)

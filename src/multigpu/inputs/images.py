@@ -62,16 +62,20 @@ class StoredImages:
         self.capacity: dict[str, int] = {}
         self._pictures, self._sizes = pictures, run.shard_sizes
         self._plan = ShuffledEpochs(len(pictures), self._sizes, run.seed)
-        self.steps_per_epoch = self._plan.steps_per_epoch
+        self.count, self.steps_per_epoch = len(pictures), self._plan.steps_per_epoch
 
     @property
     def fingerprint(self) -> str:
         """The data set's; a folder of images is hashed when this is first asked for."""
         return self._pictures.fingerprint
 
+    def items(self, step: int, rank: int) -> np.ndarray:
+        """Which images `batch(step, rank)` holds, numbers 0 .. count - 1, shape (shard size,)."""
+        return self._plan.chosen(step, rank)
+
     def batch(self, step: int, rank: int) -> Batch:
         """The shard of `rank` in step `step`."""
-        images, labels = self._pictures.read(self._plan.chosen(step, rank))
+        images, labels = self._pictures.read(self.items(step, rank))
         return image_batch(rank, self._sizes, images, labels)
 
 

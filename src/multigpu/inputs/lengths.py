@@ -56,9 +56,24 @@ def draw_buckets(rng: np.random.Generator) -> np.ndarray:
     return np.searchsorted(np.cumsum(bucket_shares())[:-1], (strata.ravel() + 0.5) / PERIOD, side="right")
 
 
-def draw_lengths(rng: np.random.Generator, bucket: int, sentences: int) -> tuple[np.ndarray, np.ndarray]:
-    """Source and target words of `sentences` pairs of one bucket, shape (sentences,) each, int64."""
-    within = np.where(bucket_of(np.arange(1, LONGEST + 1)) == bucket, target_probabilities(), 0)
+def _within(bucket: int | None) -> np.ndarray:
+    """`target_probabilities` with 0 outside the bucket (None: as they are)."""
+    return (
+        np.where(bucket_of(np.arange(1, LONGEST + 1)) == bucket, target_probabilities(), 0)
+        if bucket is not None
+        else target_probabilities()
+    )
+
+
+def mean_words(bucket: int) -> int:
+    """The mean length of the bucket's targets, and therefore of its sources, to the nearest whole word."""
+    weights = _within(bucket)
+    return round(float(weights @ np.arange(1, LONGEST + 1) / weights.sum()))
+
+
+def draw_lengths(rng: np.random.Generator, bucket: int | None, sentences: int) -> tuple[np.ndarray, np.ndarray]:
+    """Source and target words of `sentences` pairs of one bucket (None: of all), shape (sentences,) each, int64."""
+    within = _within(bucket)
     cumulative = np.cumsum(within)
     target = np.searchsorted(cumulative / cumulative[-1], rng.random(sentences), side="right") + 1
     slack = target // SPREAD

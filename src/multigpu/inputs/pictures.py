@@ -145,6 +145,10 @@ class ImageFolder:
     def __len__(self) -> int:
         return len(self._files)
 
+    def file(self, item: int) -> tuple[Path, int]:
+        """The file of one image, and its label."""
+        return self._files[item], int(self._labels[item])
+
     def _decode(self, file: Path) -> np.ndarray:
         from PIL import Image, UnidentifiedImageError
 

@@ -68,12 +68,12 @@ class TextShape:
     target_terms: int
 
     @classmethod
-    def of(cls, source_words: np.ndarray, target_words: np.ndarray) -> TextShape:
-        """From each sentence's words, shapes (sentences,)."""
+    def of(cls, source_words: np.ndarray, target_words: np.ndarray, width: int | None = None) -> TextShape:
+        """From each sentence's words, shapes (sentences,); padded to `width` words a side, or to the shard's longest."""
         return cls(
             sentences=len(source_words),
-            source_width=int(source_words.max()),
-            target_width=int(target_words.max()) + 1,
+            source_width=width or int(source_words.max()),
+            target_width=(width or int(target_words.max())) + 1,
             source_words=int(source_words.sum()),
             target_terms=int(target_words.sum()) + len(target_words),
         )

@@ -26,6 +26,18 @@ def _lengths_000(run: Run, model: Model) -> Source:
     return lengths_000(run, model)
 
 
+def _bucket_means_000(run: Run, model: Model) -> Source:
+    from multigpu.inputs.text import bucket_means_000
+
+    return bucket_means_000(run, model)
+
+
+def _pieces(run: Run, model: Model) -> Source:
+    from multigpu.inputs.pieces import pieces
+
+    return pieces(run, model)
+
+
 def _catalogs(run: Run, model: Model) -> Source:
     from multigpu.inputs.text import catalogs
 
@@ -42,5 +54,14 @@ WORKLOAD = Workload(
     name="nmt",
     unit="words",
     models=MODELS,
-    inputs={"synthetic": _synthetic, "lengths_000": _lengths_000, "catalogs": _catalogs, "text_files": _text_files},
+    inputs={
+        "synthetic": _synthetic,
+        "lengths_000": _lengths_000,
+        "bucket_means_000": _bucket_means_000,
+        "pieces": _pieces,
+        "pieces_package": _pieces,
+        "pieces_short": _pieces,
+        "catalogs": _catalogs,
+        "text_files": _text_files,
+    },
 )

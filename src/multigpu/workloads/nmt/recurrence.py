@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 State = tuple[Tensor, Tensor]
 """Hidden and cell state of a stack, each (layers, B, units)."""
@@ -17,8 +18,19 @@ def arithmetic_type(x: Tensor) -> torch.dtype:
     return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
 
 
+def dropped(x: Tensor, dropout: float) -> Tensor:
+    """`x` with that share of its elements at 0 and the others scaled up; `x` itself where nothing is dropped."""
+    return functional.dropout(x, dropout) if dropout else x
+
+
 def fused(
-    x: Tensor, state: State, kernels: list[Tensor], biases: list[Tensor], forget_bias: Tensor, batch_sizes: Tensor | None = None
+    x: Tensor,
+    state: State,
+    kernels: list[Tensor],
+    biases: list[Tensor],
+    forget_bias: Tensor,
+    batch_sizes: Tensor | None = None,
+    dropout: float = 0.0,
 ) -> tuple[Tensor, State]:
     """All cells and all positions in one call of the library's LSTM (cuDNN on GPUs, oneDNN or ATen on CPUs).
 
@@ -30,6 +42,7 @@ def fused(
         forget_bias: [4 units], the library's second bias. It is the constant that TensorFlow adds at run time, so the
             variable `bias` equals TensorFlow's, and the library's second bias is no variable.
         batch_sizes: (T,) int64 on the host, for packed sentences: how many are still running at each position.
+        dropout: share of the elements that every cell's input loses, at every position anew, the others scaled up (document 004).
 
     Returns:
         The top cell's outputs, shaped as `x`, and the state after the last position of each sentence.
@@ -46,16 +59,23 @@ def fused(
         weights += [part.view(4 * units, units) for part in parts[2 * layer : 2 * layer + 2]]
         weights += parts[2 * layers + 2 * layer : 2 * layers + 2 * layer + 2]
     hidden, cell = (s.to(kind) for s in state)
+    x = dropped(x, dropout)  # the library drops between its layers only
     with torch.autocast(x.device.type, enabled=False):
         if batch_sizes is None:
-            y, hidden, cell = torch._VF.lstm(x.to(kind), (hidden, cell), weights, True, layers, 0.0, True, False, False)
+            y, hidden, cell = torch._VF.lstm(x.to(kind), (hidden, cell), weights, True, layers, dropout, True, False, False)
         else:
-            y, hidden, cell = torch._VF.lstm(x.to(kind), batch_sizes, (hidden, cell), weights, True, layers, 0.0, True, False)
+            y, hidden, cell = torch._VF.lstm(x.to(kind), batch_sizes, (hidden, cell), weights, True, layers, dropout, True, False)
     return y, (hidden, cell)
 
 
 def stepwise(
-    x: Tensor, state: State, kernels: list[Tensor], biases: list[Tensor], forget_bias: Tensor, batch_sizes: Tensor | None = None
+    x: Tensor,
+    state: State,
+    kernels: list[Tensor],
+    biases: list[Tensor],
+    forget_bias: Tensor,
+    batch_sizes: Tensor | None = None,
+    dropout: float = 0.0,
 ) -> tuple[Tensor, State]:
     """What `fused` computes, as a loop over positions in which every cell is a product and a handful of small operations.
 
@@ -73,7 +93,7 @@ def stepwise(
             running = len(value)  # packed sentences are sorted: those that have ended stand last
             for layer, (matrix, shift) in enumerate(zip(matrices, shifts, strict=True)):
                 h, c = hidden[layer], cell[layer]
-                gates = torch.addmm(shift, torch.cat((value, h[:running]), 1), matrix)
+                gates = torch.addmm(shift, torch.cat((dropped(value, dropout), h[:running]), 1), matrix)
                 i, f, g, o = gates.chunk(4, 1)
                 new = torch.sigmoid(f) * c[:running] + torch.sigmoid(i) * torch.tanh(g)
                 value = torch.sigmoid(o) * torch.tanh(new)

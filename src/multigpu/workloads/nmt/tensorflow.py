@@ -24,6 +24,8 @@ def build(model: Model, form: Form) -> Nmt:
         raise ValueError(f"layout {form.layout!r} has no meaning for words: leave it out")
     if form.xla and form.recurrence == "fused":
         raise Unsupported("XLA cannot compile a library's LSTM call: choose recurrence 'stepwise' or execution 'graph'")
+    if model.config.dropout:
+        raise Unsupported(f"{model.name} drops {model.config.dropout:.0%} of every cell's input, which exists in PyTorch only here")
     return Nmt(model, form)
 
 

@@ -93,6 +93,11 @@ class Nmt(nn.Module):
         self.forget_bias.zero_()
         self.forget_bias[n : 2 * n] = self.config.forget_bias  # gates i, f, g, o
 
+    @property
+    def dropout(self) -> float:
+        """Share of every cell's input that is dropped now: none where the module is evaluated."""
+        return self.config.dropout if self.training else 0.0
+
     def lookups(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
         """Embedding variable -> the rows that this batch looks up, (B, S) and (B, T)."""
         return {"source_embedding": batch["source"], "target_embedding": batch["target_input"]}
@@ -118,6 +123,19 @@ class Nmt(nn.Module):
         targets = self._targets(batch["target_output"], host_lengths(batch, "target_length"))  # (T, B)
         return self.loss(output.flatten(0, 1), self.projection, targets.flatten())
 
+    def encode(self, source: Tensor, lengths: Tensor) -> State:
+        """The decoder's first state, (cells, B, units): source (B, S) int64 on the module's device, lengths (B,) on the host.
+
+        Raises:
+            ValueError: a sentence is empty.
+        """
+        return self._encode(self._embed("source_embedding", source, {}), lengths)
+
+    def decode_step(self, words: Tensor, state: State) -> tuple[Tensor, State]:
+        """One position of the decoder: the words before it, (B,) int64, to logits (B, vocabulary) and the state after it."""
+        output, state = self._run("decoder", self._embed("target_embedding", words[:, None], {}), state)
+        return output[0] @ self.projection.to(output.dtype), state
+
     def compile_parts(self) -> None:
         """Compile what follows the recurrence; the recurrence stays the library's call."""
         self.loss = torch.compile(self.loss, dynamic=False)
@@ -132,7 +150,7 @@ class Nmt(nn.Module):
         cells = cell_names(self.config, stack)
         kernels = [self._parameters[f"{cell}_kernel"] for cell in cells]
         biases = [self._parameters[f"{cell}_bias"] for cell in cells]
-        return self.recurrence(x, state, kernels, biases, self.forget_bias, batch_sizes)
+        return self.recurrence(x, state, kernels, biases, self.forget_bias, batch_sizes, self.dropout)
 
     def _encode(self, source: Tensor, lengths: Tensor) -> State:
         """The decoder's first state, (cells, B, D): every sentence's encoder states after its own last word.

@@ -1,0 +1,172 @@
+"""What a mode of batching costs: waiting counted from the sentences alone, and rates as they were measured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import matplotlib as mpl
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.ticker import PercentFormatter
+
+from multigpu.analysis.layout import grid_of_axes, label_lines, margin_for, name_panel
+from multigpu.analysis.picture import Picture, message
+from multigpu.analysis.style import CEILING, INK, RC, look
+from multigpu.analysis.wording import BATCHING_NAMES, device_words, percent_text, plural, ratio_text, repeats_text
+
+WIDTH, HEIGHT = 3.0, 2.3
+
+
+@dataclass(frozen=True)
+class ModeLook:
+    """Colour and marker of a mode."""
+
+    colour: str
+    marker: str
+
+
+MODE_LOOKS = {"own": ModeLook("#d55e00", "o"), "shared": ModeLook("#0072b2", "s"), "fixed": ModeLook(CEILING, "D")}
+INPUT_NAMES = {"lengths_000": "lengths of 000", "bucket_means_000": "bucket means of 000", "catalogs": "the committed corpus"}
+
+
+def figure_waiting(counted: pd.DataFrame) -> Picture:
+    """Share of all replicas' time spent waiting for the largest shard, against replicas: a panel an input, a line a mode.
+
+    Args:
+        counted: of `batching_frame`.
+    """
+    if counted.empty:
+        return message("Nothing was counted: no Run on sentences of different lengths.")
+    shown = list(dict.fromkeys(counted["inputs"]))
+    with mpl.rc_context(RC):
+        labels = margin_for(BATCHING_NAMES.values())
+        names = [INPUT_NAMES.get(name, name) for name in shown]
+        picture, axes = grid_of_axes(len(shown), _waiting_finding(counted), WIDTH, HEIGHT, 2, labels, names=names)
+        for ax, name, title in zip(axes, shown, names, strict=True):
+            _waiting_panel(ax, counted[counted["inputs"] == name], title)
+        axes[0].set_ylabel("waiting, share of all replicas' time")
+    batch, steps = counted["batch_size"].iloc[0], sorted(set(counted["steps"]))
+    picture.caption = (
+        f"Counted, not measured: {batch} sentences a replica, weak scaling, {steps[0]} to {steps[-1]} steps (one period of the law, one "
+        "epoch of the corpus). A step is taken to last as long as its largest shard, a shard in proportion to its positions, padding "
+        "included; time that does not grow with positions makes the share smaller. One width pads every shard to 100 words a side."
+    )
+    picture.data = counted
+    picture.alt = "Lines of waiting against replicas. " + "; ".join(
+        f"{INPUT_NAMES.get(row['inputs'], row['inputs'])}, {BATCHING_NAMES[row['batching']]}: {percent_text(row['waiting_share'])} on "
+        f"{row['devices']}"
+        for _, row in counted[counted["devices"] == counted["devices"].max()].iterrows()
+    )
+    return picture
+
+
+def _waiting_finding(counted: pd.DataFrame) -> str | None:
+    most = counted["devices"].max()
+    at = counted[(counted["devices"] == most) & (counted["inputs"] == counted["inputs"].iloc[0])].set_index("batching")["waiting_share"]
+    if not {"own", "shared"} <= set(at.index):
+        return None
+    return (
+        f"By counting alone, {most} replicas that draw their own buckets wait {percent_text(at['own'])} of their time; "
+        f"with a shared bucket {percent_text(at['shared'])}"
+    )
+
+
+def _waiting_panel(ax: Axes, counted: pd.DataFrame, title: str) -> None:
+    name_panel(ax, title)
+    ends = []
+    for mode, style in MODE_LOOKS.items():
+        line = counted[counted["batching"] == mode].sort_values("devices")
+        if len(line):
+            x, y = line["devices"].to_numpy(float), line["waiting_share"].to_numpy(float)
+            ax.plot(x, y, color=style.colour, marker=style.marker, markersize=4, clip_on=False)
+            ends.append((float(x[-1]), float(y[-1]), BATCHING_NAMES[mode], style.colour))
+    ax.set_ylim(0, 0.65)
+    ax.yaxis.set_major_formatter(PercentFormatter(1.0, 0))
+    ax.set_xticks(sorted(counted["devices"].unique()))
+    ax.set_xlabel("replicas, weak scaling")
+    label_lines(ax, ends, HEIGHT)
+
+
+def figure_gain(modes: pd.DataFrame, counted: pd.DataFrame) -> Picture:
+    """Rate with a shared bucket over that with own buckets, against devices: a line a placement, and what counting allows at most.
+
+    Args:
+        modes: of `modes_table`.
+        counted: of `batching_frame`, for the bound.
+    """
+    table = modes[(modes["batching"] == "shared") & modes["gain"].notna() & (modes["inputs"] == "lengths_000")] if len(modes) else modes
+    if table.empty:
+        return message("No Record of a shared bucket beside own buckets yet: `python -m multigpu measure --grid batching` measures both.")
+    with mpl.rc_context(RC):
+        kinds = list(dict.fromkeys(zip(table["framework"], table["device_type"], strict=True)))
+        names = [f"{framework}, {device_words(kind)}" for framework, kind in kinds]
+        labels = margin_for([look(name).label for name in table["placement"]] + ["counted bound"])
+        picture, axes = grid_of_axes(len(kinds), _gain_finding(table), WIDTH, HEIGHT, 2, labels, names=names)
+        for ax, kind, name in zip(axes, kinds, names, strict=True):
+            own = table[(table["framework"] == kind[0]) & (table["device_type"] == kind[1])]
+            _gain_panel(ax, own, _bound(counted, own), name)
+        axes[0].set_ylabel("rate, shared over own (times)")
+    picture.caption = (
+        f"Words/s with one bucket for all replicas of a step over words/s with a bucket each, lengths of 000; {repeats_text(table)}; "
+        f"{', '.join(dict.fromkeys(table['machine']))}. Dashed: what counting allows if a shard's time is in proportion to its positions."
+    )
+    picture.data = table
+    picture.alt = "Lines of the gain of sharing against devices. " + "; ".join(
+        f"{look(row['placement']).label} ({row['framework']}) on {row['devices']}: "
+        f"{ratio_text(row['gain'], row['gain_low'], row['gain_high'])}"
+        for _, row in table.iterrows()
+    )
+    return picture
+
+
+def _bound(counted: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
+    """devices, bound: how much faster steps without waiting for unequal shards could be."""
+    known = counted[(counted["inputs"] == "lengths_000") & counted["devices"].isin(table["devices"])]
+    wide = known.pivot_table(index="devices", columns="batching", values="waiting_share")
+    if not {"own", "shared"} <= set(wide.columns):
+        return pd.DataFrame({"devices": [], "bound": []})
+    return pd.DataFrame({"devices": wide.index, "bound": ((1 - wide["shared"]) / (1 - wide["own"])).to_numpy()})
+
+
+def _gain_finding(table: pd.DataFrame) -> str | None:
+    known = table[table["gain_low"].notna() & (table["gain_low"] > 1)]
+    if known.empty:
+        return None
+    best = known.sort_values("gain").iloc[-1]
+    return (
+        f"Sharing the bucket makes {look(best['placement']).label} on {best['devices']} {device_words(best['device_type'])} "
+        f"{ratio_text(best['gain'], best['gain_low'], best['gain_high'])} as fast"
+    )
+
+
+def _gain_panel(ax: Axes, table: pd.DataFrame, bound: pd.DataFrame, title: str) -> None:
+    name_panel(ax, title)
+    ends = []
+    for placement in sorted(set(table["placement"]), key=lambda name: look(name).order):
+        line, style = table[table["placement"] == placement].sort_values("devices"), look(placement)
+        x, y = line["devices"].to_numpy(float), line["gain"].to_numpy(float)
+        low, high = y - line["gain_low"].to_numpy(float), line["gain_high"].to_numpy(float) - y
+        ax.errorbar(x, y, yerr=[low, high], fmt="none", ecolor=style.colour, elinewidth=1.2, capsize=2)
+        ax.plot(x, y, color=style.colour, marker=style.marker, markersize=4.5)
+        ends.append((float(x[-1]), float(y[-1]), style.label, style.colour))
+    if len(bound):
+        ax.plot(bound["devices"], bound["bound"], color=CEILING, linestyle=(0, (3, 2)), linewidth=1.2)
+        ends.append((float(bound["devices"].iloc[-1]), float(bound["bound"].iloc[-1]), "counted bound", CEILING))
+    ax.axhline(1.0, color=INK, linewidth=0.8)
+    ax.set_ylim(0, None)
+    ax.set_xticks(sorted(table["devices"].unique()))
+    ax.set_xlabel(f"{device_words(table['device_type'].iloc[0])}, weak scaling")
+    label_lines(ax, ends, HEIGHT)
+
+
+def waiting_sentence(counted: pd.DataFrame) -> str:
+    """What counting says of own and shared buckets on the most replicas, input by input."""
+    most = int(counted["devices"].max())
+    parts = []
+    for name in dict.fromkeys(counted["inputs"]):
+        at = counted[(counted["devices"] == most) & (counted["inputs"] == name)].set_index("batching")
+        parts.append(
+            f"{INPUT_NAMES.get(name, name)}: {percent_text(at.loc['own', 'waiting_share'])} with own buckets, "
+            f"{percent_text(at.loc['shared', 'waiting_share'])} with a shared one"
+        )
+    return f"Counted, {plural(most, 'replica')} wait this share of their time for the largest shard of the step ({'; '.join(parts)})."

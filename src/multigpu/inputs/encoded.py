@@ -1,0 +1,170 @@
+"""Encoded images as training reads them: JPEG decoded, a part cropped at random and scaled, flipped, normalised.
+
+What happens to each image is planned from (seed, epoch, item): it is the same whoever decodes, however many workers there are, and in
+both frameworks (their ways to scale differ in the last bits).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from multigpu.inputs.batch import Batch
+from multigpu.inputs.epochs import ShuffledEpochs
+from multigpu.inputs.hashing import fingerprint
+from multigpu.inputs.images import image_batch
+from multigpu.inputs.pictures import IMAGENET_DEVIATION, IMAGENET_MEAN, ImageFolder
+
+if TYPE_CHECKING:
+    from multigpu.run import Run
+    from multigpu.workloads.base import Model
+
+CROP_VERSION = 1
+"""Enters the fingerprint: raise it when the same files come to give other batches."""
+
+AREA = (0.08, 1.0)
+RATIO = (3 / 4, 4 / 3)
+"""Share of the image that a crop covers and its width over height, as Szegedy et al. 2014 and both frameworks' ImageNet examples."""
+
+TRIES = 10
+
+Box = tuple[int, int, int, int]
+"""Left, top, width, height in pixels."""
+
+
+def crop_box(width: int, height: int, rng: np.random.Generator) -> Box:
+    """A part of random area and shape that lies within the image; after ten misses the largest square in its middle."""
+    for _ in range(TRIES):
+        area = width * height * rng.uniform(*AREA)
+        ratio = np.exp(rng.uniform(*np.log(RATIO)))
+        w, h = round(float(np.sqrt(area * ratio))), round(float(np.sqrt(area / ratio)))
+        left, top = rng.uniform(size=2)
+        if 0 < w <= width and 0 < h <= height:
+            return int(left * (width - w + 1)), int(top * (height - h + 1)), w, h
+    side = min(width, height)
+    return (width - side) // 2, (height - side) // 2, side, side
+
+
+@dataclass(frozen=True)
+class Example:
+    """One image of one epoch: its file and label, and what seeds its crop and its flip."""
+
+    file: Path
+    label: int
+    seed: tuple[int, int, int]
+
+    def changes(self, width: int, height: int) -> tuple[Box, bool]:
+        """The crop, and whether it is mirrored, for an image of this size."""
+        rng = np.random.default_rng(self.seed)
+        flipped = bool(rng.integers(2))
+        return crop_box(width, height, rng), flipped
+
+    def size(self) -> tuple[int, int]:
+        """Width and height, from the file's head.
+
+        Raises:
+            ValueError: the file is no image; the sentence names it.
+        """
+        return _size(self.file)
+
+    def pixels(self, size: int) -> np.ndarray:
+        """The image as the model takes it but for its scale: (size, size, 3), uint8.
+
+        Raises:
+            ValueError: the file is no image; the sentence names it.
+        """
+        from PIL import Image, UnidentifiedImageError
+
+        try:
+            with Image.open(self.file) as picture:
+                (left, top, w, h), flipped = self.changes(*picture.size)
+                # cropped first: scaling a box of a larger image would mix in what lies around it
+                part = picture.crop((left, top, left + w, top + h)).convert("RGB").resize((size, size), Image.Resampling.BILINEAR)
+        except (OSError, UnidentifiedImageError):
+            raise ValueError(f"{self.file} cannot be decoded as an image") from None
+        pixels = np.asarray(part)
+        return pixels[:, ::-1] if flipped else pixels
+
+
+@lru_cache(maxsize=1 << 16)
+def _size(file: Path) -> tuple[int, int]:
+    from PIL import Image, UnidentifiedImageError
+
+    try:
+        with Image.open(file) as picture:
+            return picture.size
+    except (OSError, UnidentifiedImageError):
+        raise ValueError(f"{file} cannot be decoded as an image") from None
+
+
+def normalised(pixels: np.ndarray) -> np.ndarray:
+    """(B, h, w, 3) of 0 .. 255 as (B, 3, h, w), float32, less ImageNet's means over its deviations."""
+    scale = np.array([1 / 255 / deviation for deviation in IMAGENET_DEVIATION], dtype=np.float32).reshape(3, 1, 1)
+    shift = np.array([mean / deviation for mean, deviation in zip(IMAGENET_MEAN, IMAGENET_DEVIATION, strict=True)], dtype=np.float32)
+    planes = np.ascontiguousarray(pixels.transpose(0, 3, 1, 2)).astype(np.float32)
+    planes *= scale
+    planes -= shift.reshape(3, 1, 1)
+    return planes
+
+
+class EncodedImages:
+    """A Source over a folder of files, folder/class/*.jpg: every epoch all of them, in an order and with crops of its own."""
+
+    period = None
+
+    def __init__(self, run: Run, model: Model, folder: Path, label: str) -> None:
+        if model.config.channels != 3:
+            raise ValueError(f"JPEG files have 3 channels: model {model.name!r} takes {model.config.channels}")
+        self._found = ImageFolder(folder, model.config.image_size, 3)
+        if self._found.classes > model.config.classes:
+            raise ValueError(f"{folder} has {self._found.classes} classes: model {model.name!r} tells only {model.config.classes} apart")
+        self.label, self.size = label, int(model.config.image_size)
+        self.capacity: dict[str, int] = {}
+        self._sizes, self._seed = run.shard_sizes, run.seed
+        self._plan = ShuffledEpochs(len(self._found), self._sizes, run.seed)
+        self.steps_per_epoch = self._plan.steps_per_epoch
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the files and of what is done to them."""
+        return fingerprint(CROP_VERSION, self._found.fingerprint)
+
+    def examples(self, step: int, rank: int) -> list[Example]:
+        """What the shard of `rank` in step `step` consists of."""
+        epoch = step // self.steps_per_epoch
+        return [self._example(int(item), epoch) for item in self._plan.chosen(step, rank)]
+
+    def _example(self, item: int, epoch: int) -> Example:
+        file, label = self._found.file(item)
+        return Example(file, label, (self._seed, epoch, item))
+
+    def batch(self, step: int, rank: int) -> Batch:
+        """The shard of `rank` in step `step`."""
+        examples = self.examples(step, rank)
+        images = normalised(np.stack([example.pixels(self.size) for example in examples]))
+        return image_batch(rank, self._sizes, images, np.array([example.label for example in examples], dtype=np.int64))
+
+    def empty_batch(self, step: int, rank: int) -> Batch:
+        """The shard's counts, for an engine that decodes by its own means."""
+        return image_batch(rank, self._sizes, np.empty(0, np.float32), np.empty(0, np.int64))
+
+
+def jpeg_folder(run: Run, model: Model) -> EncodedImages:
+    """The folder that `run.data` names, or one made from a seed (`made_jpegs`) in the repository's git-ignored data/cache.
+
+    Raises:
+        ValueError: there is no such folder, it holds no images, or the model does not fit.
+    """
+    from multigpu import paths
+    from multigpu.inputs.made_jpegs import made_folder
+
+    if run.data is None:
+        return EncodedImages(run, model, made_folder(paths.CACHE), "JPEG files, made")
+    if len(run.data) != 1:
+        raise ValueError(f"inputs 'jpeg_folder' needs data to name one folder: it names {len(run.data)}")
+    folder = Path(run.data[0])
+    return EncodedImages(run, model, folder, f"JPEG files of {folder.name}")

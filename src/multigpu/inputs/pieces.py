@@ -1,0 +1,221 @@
+"""The committed corpus in sentencepiece pieces, its held-out catalogs, and the source that trains on the rest."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from multigpu.inputs.corpora import read_parallel
+from multigpu.inputs.hashing import file_digest, fingerprint
+from multigpu.inputs.text import LONGEST, CorpusText, EncodedCorpus, collect_corpus, fixed_width, refuse_fields, vocabulary_sizes
+from multigpu.inputs.vocabulary import EOS, SOS, UNK
+from multigpu.paths import CORPUS
+
+if TYPE_CHECKING:
+    from multigpu.run import Run
+    from multigpu.workloads.base import Model
+
+PIECES = 8_000
+"""The most pieces of a side. Larger tables (000's 50,000 rows) are for timing: this corpus could not fill them."""
+EVERY, FIRST = 8, 4
+"""Held out are the catalogs number 4, 12, 20, ... by name (from 0): a rule, so that none is chosen by its outcome."""
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What an input keeps of the corpus: one package's catalogs or all, and pairs of at most `longest` pieces a side."""
+
+    package: str | None
+    longest: int
+
+
+SELECTIONS = {
+    "pieces": Selection(None, LONGEST),
+    "pieces_package": Selection("postgresql-15", 30),
+    "pieces_short": Selection("postgresql-15", 14),
+}
+"""By the name of the input. The last is what two CPU cores learn in minutes; the one before has four buckets of lengths."""
+
+
+@dataclass(frozen=True)
+class Split:
+    """Lines of the corpus, from 0: to train on and held out.
+
+    leaking: lines of held-out catalogs that were left out of both, because their source or their target is also a training line.
+    """
+
+    training: tuple[int, ...]
+    held_out: tuple[int, ...]
+    leaking: tuple[int, ...]
+    held_out_catalogs: tuple[str, ...]
+
+
+def split_catalogs(rows: Sequence[dict[str, str]], sources: Sequence[str], targets: Sequence[str], package: str | None = None) -> Split:
+    """Whole catalogs are held out, and of these every pair with a sentence that training sees.
+
+    Args:
+        rows: of catalogs.csv, in the corpus's order: catalog, package, first_line and last_line (from 1).
+        sources, targets: all lines.
+        package: keep the catalogs of one package only.
+
+    Raises:
+        ValueError: nothing is left to train on or to hold out.
+    """
+    kept = {place: row for place, row in enumerate(rows) if package in (None, row["package"])}
+    lines = {place: range(int(row["first_line"]) - 1, int(row["last_line"])) for place, row in kept.items()}
+    held_places = [place for place in kept if place % EVERY == FIRST]
+    training = [line for place in kept if place not in held_places for line in lines[place]]
+    candidates = [line for place in held_places for line in lines[place]]
+    known = ({sources[line] for line in training}, {targets[line] for line in training})
+    leaking = [line for line in candidates if sources[line] in known[0] or targets[line] in known[1]]
+    held_out = [line for line in candidates if sources[line] not in known[0] and targets[line] not in known[1]]
+    if not training or not held_out:
+        raise ValueError(f"catalogs of {package or 'the corpus'} give {len(training)} training pairs and {len(held_out)} held-out ones")
+    return Split(tuple(training), tuple(held_out), tuple(leaking), tuple(kept[place]["catalog"] for place in held_places))
+
+
+class Pieces:
+    """One side's pieces: byte-pair encoding by sentencepiece, the three special entries first (`<unk>`, `<s>`, `</s>`).
+
+    Trained on the spot (under a second for the whole corpus, in one thread, so the same sentences give the same pieces) and
+    therefore neither committed nor kept on the disk.
+    fingerprint: over every piece in order.
+    """
+
+    def __init__(self, sentences: Sequence[str], entries: int) -> None:
+        """Learn `entries` pieces, special ones included.
+
+        Raises:
+            ValueError: more than PIECES are asked for, or sentencepiece cannot make so many or so few of these sentences.
+        """
+        import sentencepiece
+
+        if entries > PIECES:
+            raise ValueError(f"{entries} pieces are too many for this corpus: at most {PIECES}; larger tables are for timing")
+        model = io.BytesIO()
+        form: dict[str, Any] = {
+            "model_type": "bpe",
+            "character_coverage": 0.9995,
+            "unk_id": UNK,
+            "bos_id": SOS,
+            "eos_id": EOS,
+            "num_threads": 1,
+        }
+        try:
+            sentencepiece.SentencePieceTrainer.train(
+                sentence_iterator=iter(sentences), model_writer=model, vocab_size=entries, minloglevel=2, **form
+            )
+        except RuntimeError as error:
+            reason = str(error).splitlines()[-1].rpartition("] ")[2]
+            raise ValueError(f"sentencepiece cannot learn {entries} pieces from {len(sentences)} sentences: {reason}") from None
+        self.processor: Any = sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
+        self.fingerprint = fingerprint(*(self.processor.id_to_piece(number) for number in range(len(self))))
+
+    def __len__(self) -> int:
+        return int(self.processor.get_piece_size())
+
+    def encode(self, sentence: str) -> list[int]:
+        """The numbers of a sentence's pieces, without start or end."""
+        numbers: list[int] = self.processor.encode(sentence)
+        return numbers
+
+    def decode(self, numbers: Sequence[int]) -> str:
+        """The text of these pieces."""
+        text: str = self.processor.decode([int(number) for number in numbers])
+        return text
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """Pairs that training never sees: numbers of both sides, and the text of both."""
+
+    sources: tuple[list[int], ...]
+    targets: tuple[list[int], ...]
+    source_texts: tuple[str, ...]
+    references: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class PieceCorpus:
+    """The corpus cut into pieces: what training reads, what is held out, and the training pairs' texts."""
+
+    training: EncodedCorpus
+    training_texts: tuple[tuple[str, str], ...]
+    held_out: HeldOut
+    source_pieces: Pieces
+    target_pieces: Pieces
+    split: Split
+
+
+@lru_cache(maxsize=4)
+def read_pieces(content: str, sizes: tuple[int, int], selection: Selection, longest: int) -> PieceCorpus:
+    """The committed corpus in pieces, once a process.
+
+    Args:
+        content: fingerprint of the corpus's files, so that a changed file is read again.
+        sizes: pieces of source and target, special ones included.
+        selection: what is kept; pieces are learned from its training catalogs whatever the length.
+        longest: pieces to which a training sentence is cut.
+
+    Raises:
+        ValueError: as `Pieces`.
+    """
+    text = read_parallel(CORPUS / "catalogs.en", CORPUS / "catalogs.de")
+    sources, targets = list(text.source.sentences()), list(text.target.sentences())
+    with (CORPUS / "catalogs.csv").open(encoding="utf-8", newline="") as file:
+        split = split_catalogs(list(csv.DictReader(file)), sources, targets, selection.package)
+    learned = [Pieces([side[line] for line in split.training], size) for side, size in zip((sources, targets), sizes, strict=True)]
+
+    def cut(lines: Sequence[int]) -> list[tuple[int, list[int], list[int]]]:
+        found = [(line, learned[0].encode(sources[line]), learned[1].encode(targets[line])) for line in lines]
+        return [each for each in found if min(map(len, each[1:])) > 0 and max(map(len, each[1:])) <= selection.longest]
+
+    training, held = cut(split.training), cut(split.held_out)
+    marks = (content, *(pieces.fingerprint for pieces in learned), f"held out {', '.join(split.held_out_catalogs)}", repr(selection))
+    return PieceCorpus(
+        training=collect_corpus((pair[1:] for pair in training), "the training catalogs", marks, longest),
+        training_texts=tuple((sources[line], targets[line]) for line, _, _ in training),
+        held_out=HeldOut(
+            sources=tuple(source for _, source, _ in held),
+            targets=tuple(target for _, _, target in held),
+            source_texts=tuple(sources[line] for line, _, _ in held),
+            references=tuple(targets[line] for line, _, _ in held),
+        ),
+        source_pieces=learned[0],
+        target_pieces=learned[1],
+        split=split,
+    )
+
+
+class PieceText(CorpusText):
+    """The training catalogs in pieces, in batches as every corpus's; what is held out lies beside them."""
+
+    def __init__(self, run: Run, label: str, corpus: PieceCorpus) -> None:
+        super().__init__(run, label, corpus.training)
+        self.corpus = corpus
+
+    def held_out(self) -> HeldOut:
+        """The held-out pairs, in the corpus's order."""
+        return self.corpus.held_out
+
+
+def pieces(run: Run, model: Model) -> PieceText:
+    """The committed corpus without its held-out catalogs, in as many pieces a side as the model has rows (at most 8,000).
+
+    `run.inputs` names what is kept (SELECTIONS); longer pairs are left out, in training and held out. An epoch takes every other
+    pair once, in batches as `CorpusText` makes them.
+
+    Raises:
+        ValueError: the Run names files, or a sequence length without batching "fixed", its joined batch is larger than the corpus,
+            or the model's vocabularies are no numbers of pieces that this corpus can give.
+    """
+    refuse_fields(run)
+    content = fingerprint(*(file_digest(CORPUS / name) for name in ("catalogs.en", "catalogs.de", "catalogs.csv")))
+    selection = SELECTIONS[run.inputs]
+    corpus = read_pieces(content, vocabulary_sizes(model), selection, fixed_width(run) or LONGEST)
+    kept = f" of {selection.package} up to {selection.longest}" if selection.package else ""
+    return PieceText(run, f"de-en catalogs in pieces{kept}" + (", shuffled" if run.shuffle else ""), corpus)

@@ -1,0 +1,110 @@
+"""How well a translation model does on sentences that it was not trained on (protocol: `multigpu.training.evaluation`)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from multigpu.inputs.batch import Source
+from multigpu.inputs.pieces import SELECTIONS, PieceCorpus, PieceText
+from multigpu.inputs.text import LONGEST
+from multigpu.inputs.vocabulary import EOS, SOS
+from multigpu.run import Run
+from multigpu.workloads.nmt.bleu import corpus_bleu, floors
+from multigpu.workloads.nmt.decode import greedy
+from multigpu.workloads.nmt.torch import Nmt
+
+TOGETHER = 128
+"""Sentences scored at a time."""
+REMEMBERED = 300
+"""Training pairs, evenly spaced, that are translated too: how far a model learned by heart what it was shown."""
+
+
+def scores(module: nn.Module, run: Run, source: Source, device: torch.device) -> dict[str, float]:
+    """Scores of a model by the source's held-out pairs.
+
+    Returns:
+        loss: mean cross entropy of a held-out target piece (every sentence's EOS included), in nats; perplexity: its exponential.
+        bleu: of the held-out pairs, translated greedily. bleu_training: of REMEMBERED training pairs.
+
+    Raises:
+        ValueError: the source holds nothing out; the sentence names those that do.
+    """
+    corpus = held_out_of(run, source)
+    assert isinstance(module, Nmt)
+    held = corpus.held_out
+    loss = held_out_loss(module, held.sources, held.targets, device)
+    remembered = np.linspace(0, len(corpus.training_texts) - 1, min(REMEMBERED, len(corpus.training_texts))).astype(int)
+    texts = [corpus.training_texts[place] for place in remembered]
+    return {
+        "loss": loss,
+        "perplexity": math.exp(min(loss, 700.0)),
+        "bleu": corpus_bleu(translate(module, corpus, held.sources), held.references),
+        "bleu_training": corpus_bleu(
+            translate(module, corpus, [corpus.source_pieces.encode(english) for english, _ in texts]), [german for _, german in texts]
+        ),
+    }
+
+
+def held_out_of(run: Run, source: Source) -> PieceCorpus:
+    """The corpus of a source that holds catalogs out.
+
+    Raises:
+        ValueError: this one does not.
+    """
+    if not isinstance(source, PieceText):
+        raise ValueError(f"inputs {run.inputs!r} hold nothing out to score with: choose one of {', '.join(SELECTIONS)}")
+    return source.corpus
+
+
+def translate(module: Nmt, corpus: PieceCorpus, sources: Sequence[Sequence[int]]) -> list[str]:
+    """Greedy translations as text; broken off after twice the source's longest sentence, at most 100 pieces."""
+    longest = min(LONGEST, 2 * max(map(len, sources)))
+    return [corpus.target_pieces.decode(answer) for answer in greedy(module, sources, longest, TOGETHER)]
+
+
+@torch.no_grad()
+def held_out_loss(module: Nmt, sources: Sequence[list[int]], targets: Sequence[list[int]], device: torch.device) -> float:
+    """Mean cross entropy over all target pieces and ends of sentences, in nats."""
+    order = sorted(range(len(targets)), key=lambda place: len(targets[place]))
+    total, terms = 0.0, 0
+    for start in range(0, len(order), TOGETHER):
+        places = order[start : start + TOGETHER]
+        total += float(module(_batch([sources[place] for place in places], [targets[place] for place in places], device)))
+        terms += sum(len(targets[place]) + 1 for place in places)
+    return total / terms
+
+
+def _batch(sources: list[list[int]], targets: list[list[int]], device: torch.device) -> dict[str, Tensor]:
+    """What the module takes: ids on the device, lengths on the host."""
+    started = [[SOS, *sentence] for sentence in targets]
+    ended = [[*sentence, EOS] for sentence in targets]
+    ids = {"source": _padded(sources), "target_input": _padded(started), "target_output": _padded(ended)}
+    lengths = {"source_length": sources, "target_length": ended}
+    on_device = {name: tensor.to(device) for name, tensor in ids.items()}
+    return on_device | {name: torch.tensor([len(sentence) for sentence in side]) for name, side in lengths.items()}
+
+
+def _padded(sentences: list[list[int]]) -> Tensor:
+    """Sentences filled up with EOS, (sentences, longest) int64."""
+    found = torch.full((len(sentences), max(map(len, sentences))), EOS)
+    for row, sentence in enumerate(sentences):
+        found[row, : len(sentence)] = torch.tensor(sentence)
+    return found
+
+
+def floors_of(source: Source, run: Run) -> dict[str, float]:
+    """BLEU of the answers that need no training, on the held-out pairs ("copy", "most_frequent") and, of a copy, on those that were
+    trained on ("copy_training").
+
+    Raises:
+        ValueError: the source holds nothing out.
+    """
+    corpus = held_out_of(run, source)
+    english, german = zip(*corpus.training_texts, strict=True)
+    found = floors(corpus.held_out.source_texts, corpus.held_out.references, german)
+    return found | {"copy_training": corpus_bleu(english, german)}

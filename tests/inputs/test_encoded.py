@@ -1,0 +1,150 @@
+"""JPEG files as training reads them: the same whoever decodes, disjoint between shards, and honest about files that are none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from multigpu.inputs.encoded import AREA, EncodedImages, crop_box, jpeg_folder, normalised
+from multigpu.inputs.host_images import SPARE, synthetic_host
+from multigpu.inputs.made_jpegs import SIZES, made_folder
+from multigpu.inputs.pictures import IMAGENET_DEVIATION, IMAGENET_MEAN
+from tests.inputs.stand_ins import make_image_model, make_run, same
+
+COUNT = 16
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return made_folder(tmp_path_factory.mktemp("cache"), COUNT)
+
+
+def opened(folder: Path, sizes: list[int], seed: int = 0, size: int = 16) -> EncodedImages:
+    run = make_run(sizes, "jpeg_folder", seed=seed, data=(str(folder),))
+    return jpeg_folder(run, make_image_model(size, 3, 11))
+
+
+def test_made_files_are_jpegs_of_imagenets_sizes_with_digits_as_classes(folder: Path) -> None:
+    files = sorted(folder.glob("*/*.jpg"))
+    assert len(files) == COUNT and {entry.name for entry in folder.iterdir()} == {str(digit) for digit in range(10)}
+    for file in files:
+        with Image.open(file) as picture:
+            assert picture.format == "JPEG" and picture.size in SIZES and picture.mode == "RGB"
+    mean_bytes = sum(file.stat().st_size for file in files) / COUNT
+    assert 40e3 < mean_bytes < 200e3  # ImageNet's are about 110 kB
+
+
+def test_a_folder_is_made_once_and_a_picture_depends_on_seed_and_number_alone(folder: Path, tmp_path: Path) -> None:
+    before = {file: file.stat().st_mtime_ns for file in folder.rglob("*.jpg")}
+    assert made_folder(folder.parent, COUNT) == folder
+    assert before == {file: file.stat().st_mtime_ns for file in folder.rglob("*.jpg")}
+    fewer, other = made_folder(tmp_path, 4), made_folder(tmp_path, 4, seed=1)
+    for file in fewer.rglob("*.jpg"):
+        assert file.read_bytes() == (folder / file.relative_to(fewer)).read_bytes()
+    assert {file.read_bytes() for file in other.rglob("*.jpg")}.isdisjoint(file.read_bytes() for file in fewer.rglob("*.jpg"))
+    assert not list(tmp_path.glob(".making-*"))
+
+
+def test_a_cache_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ValueError, match=r"JPEG files cannot be written to .*file/cache: .*name your own folder of images in data"):
+        made_folder(tmp_path / "file" / "cache", 4)
+
+
+@settings(max_examples=30)
+@given(st.integers(1, 800), st.integers(1, 800), st.integers(0, 2**32))
+def test_crops_lie_within_the_image(width: int, height: int, seed: int) -> None:
+    left, top, w, h = crop_box(width, height, np.random.default_rng(seed))
+    assert 0 <= left <= left + w <= width and 0 <= top <= top + h <= height and w > 0 and h > 0
+
+
+def test_crops_cover_all_areas_and_both_shapes() -> None:
+    boxes = [crop_box(500, 375, np.random.default_rng(seed)) for seed in range(300)]
+    shares = [w * h / (500 * 375) for _, _, w, h in boxes]
+    assert AREA[0] - 0.01 < min(shares) < 0.15 and max(shares) > 0.85
+    assert {w > h for _, _, w, h in boxes} == {True, False}
+    assert crop_box(1000, 1, np.random.default_rng(0)) == (499, 0, 1, 1)  # no shape fits: the square in the middle
+
+
+def test_a_batch_is_decoded_cropped_flipped_and_normalised(folder: Path) -> None:
+    source = opened(folder, [6, 5])
+    batch = source.batch(1, 1)
+    images, labels = batch.arrays["images"], batch.arrays["labels"]
+    assert images.shape == (5, 3, 16, 16) and images.dtype == np.float32 and images.flags.c_contiguous and labels.dtype == np.int64
+    assert (batch.rank, batch.units, batch.loss_terms, source.label) == (1, 5, (6, 5), f"JPEG files of {folder.name}")
+    flips = set()
+    for example, image, label in zip(source.examples(1, 1), images, labels, strict=True):
+        assert int(example.file.parent.name) == example.label == label
+        with Image.open(example.file) as picture:
+            (left, top, w, h), flipped = example.changes(*picture.size)
+            part = picture.crop((left, top, left + w, top + h)).resize((16, 16), Image.Resampling.BILINEAR)
+        expected = np.asarray(part, dtype=np.float64)[:, ::-1] if flipped else np.asarray(part, dtype=np.float64)
+        expected = (expected / 255 - IMAGENET_MEAN) / IMAGENET_DEVIATION
+        assert image.transpose(1, 2, 0) == pytest.approx(expected, abs=1e-5)
+        flips.add(flipped)
+    assert flips == {True, False}
+
+
+def test_normalised_by_hand() -> None:
+    found = normalised(np.full((1, 1, 1, 3), 255, dtype=np.uint8))
+    assert found[0, :, 0, 0] == pytest.approx([(1 - m) / d for m, d in zip(IMAGENET_MEAN, IMAGENET_DEVIATION, strict=True)], rel=1e-6)
+
+
+def test_shards_are_disjoint_and_the_same_whoever_asks_and_in_whatever_order(folder: Path) -> None:
+    source, twin, other = opened(folder, [5, 3]), opened(folder, [5, 3]), opened(folder, [5, 3], seed=1)
+    seen = [[example.file for example in source.examples(step, rank)] for step in range(2) for rank in range(2)]
+    assert sum(map(len, seen)) == COUNT == len({file for shard in seen for file in shard})  # an epoch: each file once
+    assert source.steps_per_epoch == 2
+    assert same(twin.batch(1, 1), source.batch(1, 1)) and same(twin.batch(0, 0), source.batch(0, 0))
+    assert not same(other.batch(0, 0), source.batch(0, 0))
+
+
+def test_every_epoch_crops_anew(folder: Path) -> None:
+    source = opened(folder, [COUNT])
+    epochs = [{example.file: example.changes(500, 375) for example in source.examples(step, 0)} for step in range(2)]
+    assert epochs[0].keys() == epochs[1].keys()
+    assert sum(epochs[0][file] == epochs[1][file] for file in epochs[0]) <= 1
+
+
+def test_fingerprints_tell_files_apart(folder: Path, tmp_path: Path) -> None:
+    assert opened(folder, [4]).fingerprint == opened(folder, [2, 2], seed=5).fingerprint
+    assert opened(made_folder(tmp_path, COUNT, seed=2), [4]).fingerprint != opened(folder, [4]).fingerprint
+
+
+def test_a_file_that_is_no_image_is_named(folder: Path, tmp_path: Path) -> None:
+    own = tmp_path / "own" / "a"
+    own.mkdir(parents=True)
+    (own / "broken.jpg").write_bytes(b"\xff\xd8 no picture")
+    source = opened(own.parent, [1])
+    for ask in (lambda: source.batch(0, 0), lambda: source.examples(0, 0)[0].size()):
+        with pytest.raises(ValueError, match=r"^\S*broken.jpg cannot be decoded as an image$"):
+            ask()
+
+
+def test_models_that_do_not_fit_are_refused(folder: Path) -> None:
+    with pytest.raises(ValueError, match="JPEG files have 3 channels: model 'm' takes 1"):
+        jpeg_folder(make_run([1], "jpeg_folder", data=(str(folder),)), make_image_model(8, 1))
+    with pytest.raises(ValueError, match="has 10 classes: model 'm' tells only 3 apart"):
+        jpeg_folder(make_run([1], "jpeg_folder", data=(str(folder),)), make_image_model(8, 3, 3))
+    with pytest.raises(ValueError, match="a joined batch of 30 images needs at least as many: the data set has 16"):
+        opened(folder, [30])
+    with pytest.raises(ValueError, match="needs data to name one folder: it names 2"):
+        jpeg_folder(make_run([1], "jpeg_folder", data=("a", "b")), make_image_model())
+
+
+def test_images_of_the_host_are_fresh_in_every_step_and_never_copied() -> None:
+    run = make_run([4, 3], "synthetic_host", seed=7)
+    source, twin = (synthetic_host(run, make_image_model(8)) for _ in range(2))
+    batches = [source.batch(step, 1) for step in range(3)]
+    assert same(batches[2], twin.batch(2, 1)) and source.period is None
+    assert batches[0].arrays["images"].shape == (3, 3, 8, 8) and batches[0].arrays["images"].dtype == np.float32
+    assert not np.array_equal(batches[0].arrays["images"], batches[1].arrays["images"])
+    assert np.shares_memory(batches[0].arrays["images"], source.batch(SPARE + 1, 1).arrays["images"])
+    assert not np.array_equal(source.batch(0, 0).arrays["images"][:3], batches[0].arrays["images"])
+    with pytest.raises(ValueError, match="reads no files: leave out data, which names x"):
+        synthetic_host(make_run([1], "synthetic_host", data=("x",)), make_image_model())
