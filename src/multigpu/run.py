@@ -7,22 +7,40 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from multigpu.placements import find_placement, unsupported_reason
+from multigpu.conditions import check_conditions
+from multigpu.placements import find_placement, placements, unsupported_reason
+from multigpu.placements.partition_check import PARTITIONED, check_partition
+from multigpu.placements.row import Semantics
+from multigpu.placements.travel_check import check_travel
+from multigpu.stages.check import check_stages
+from multigpu.stages.placements import SPLIT
 from multigpu.workloads import find_model, workloads
 from multigpu.workloads.base import Model, Optimizer
 
-Precision = Literal["fp64", "fp32", "tf32", "bf16"]
+Precision = Literal["fp64", "fp32", "tf32", "bf16", "fp16"]
+Batching = Literal["own", "shared", "fixed"]
 Execution = Literal["eager", "compiled", "captured", "compiled_captured", "graph", "xla"]
 """PyTorch runs the first four, TensorFlow eager, graph (one `tf.function`) and xla."""
 
 ONLY_FOR = {
     "sequence_length": ("words",),
     "layout": ("images",),
-    "recurrence": ("words",),
+    "recurrence": ("words", "samples"),
     "embedding_gradients": ("words", "reviews"),
     "cross_entropy": ("words",),
+    "feed": ("reviews",),
+    "batching": ("words",),
+    "shuffle": ("words",),
 }
 """Fields that mean something for some units only."""
+
+WIRE_TOLERANCE = {"bf16": 5e-2, "fp16": 5e-3}
+"""How far gradients that travel in 16 bits may lead from the joined batch in three steps (norm of the difference over norm of the
+update): a sum of P gradients makes up to P roundings of 2^-9 (bf16) or 2^-12 (fp16), and steps of a nonlinear model make more of them.
+"""
+
+ORDERLESS = ("synthetic", "lengths_000", "bucket_means_000")
+"""Inputs of words that are drawn from a law, whose batches have no order of their own."""
 
 
 class Run(BaseModel):
@@ -30,9 +48,13 @@ class Run(BaseModel):
 
     processes: one a device, or one that dispatches for all devices.
     batch_size: of each device under weak scaling, of all devices together under strong scaling (shards then differ by
-        at most one; the first take the remainder).
+        at most one; the first take the remainder, or the last all of it where the placement slices a joined batch).
     data: paths that the input reads (two text files, one folder, one file of reviews), for inputs that take paths.
-    sequence_length: words of every source and every target sentence (NMT, input `synthetic` only).
+    sequence_length: words of every source and every target sentence (NMT: input `synthetic`), or positions to which batching
+        "fixed" pads both sides, longer sentences cut off there (100 where none is named).
+    batching: which sentences share a step (NMT): every replica's shard from a length bucket of its own ("own", document 000), all
+        replicas' shards from one bucket ("shared", the practice that it proposes), or no buckets and one width ("fixed").
+    shuffle: take the sentences of a corpus in an order drawn from the seed, and not in the corpus's own (NMT, corpora only).
     layout: memory layout of images (CNN only).
     recurrence: all cells in one call of the library ("fused", also None) or a loop of cells, as "dynamic rnn" ("stepwise"); NMT only.
     embedding_gradients: of tables, added up in an array of the table's size ("dense", also None) or sent as deduplicated rows
@@ -40,10 +62,29 @@ class Run(BaseModel):
     cross_entropy: projection and loss operation by operation ("library", also None) or in one piece that leaves the gradient
         where the logits were ("fused"); NMT in PyTorch only.
     bucket_mib: where a bucket of gradients ends (None: 25, the library's choice); placements that merge during backward only.
+    all_reduce_spec: which all-reduce takes which gradients, by their bytes (grammar: `collectives.spec`), for the placement
+        `replicated_allreduce`; None: the library's takes all of them as one message.
+    wire_dtype: the type in which gradients travel through the all-reduce (None: their own); PyTorch only.
+    loss_scale: what the loss is multiplied by under fp16, fixed; None: found while training (`engines.torch.loss_scale`).
+    model_parallel: devices that share one copy of the model, where a placement spreads or cuts it (None: all of them); the others hold
+        further copies, and batches are shared out among copies.
+    micro_batches: into how many parts, one after another, each copy's batch passes the stages (None: one); layers over devices only.
     execution: "captured" is the whole step as one CUDA graph; "compiled" leaves the model to torch.compile.
     optimizer: "default" is the workload's own rule.
     timed_steps follow warmup_steps, which are measured too but never enter a throughput.
+    input_workers: processes of each replica that make batches (PyTorch's loader), or parallel calls of all replicas (tf.data); 0: the
+        training process itself, in the step; None: one thread of it, one batch ahead.
+    prefetch: batches that are on the device ahead of their step; 0: copied when the step asks.
+    staging: "own_stream": what is copied ahead is copied on a stream of its own, beside what computes.
+    device_ids: which GPUs, "0,3", by rank (None: the first ones); on CPUs names of stand-ins alone.
+    peer_access: "off": NCCL goes through host memory (NCCL_P2P_DISABLE=1), a stand-in for GPUs on either side of a switch.
+    energy_window_s: so many further seconds are trained between two readings of each GPU's counter of energy.
+    feed: where a step's reviews come from: kept on the device if they repeat, else fetched one ahead (None); handed over by the
+        step's own thread from Python's arrays ("arrays", as a feed_dict), of words as strings that the host looks up ("strings",
+        TensorFlow's placements of stages only, as document 003), or one ahead by another thread ("pipeline"); DeepCoNN only.
+    stage_devices: the device of each stage of the model, one digit each in the graph's order, for placement "searched".
     traced_steps: that many further steps run under the framework's profiler; what is timed is never profiled.
+    traced_from: the first step of that window, counted from the Run's first one (None: soon after the last timed one).
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -60,11 +101,24 @@ class Run(BaseModel):
     inputs: str = "synthetic"
     data: tuple[str, ...] | None = None
     sequence_length: int | None = Field(default=None, ge=2)
+    batching: Batching = "own"
+    shuffle: bool = False
     layout: Literal["channels_first", "channels_last"] | None = None
     recurrence: Literal["fused", "stepwise"] | None = None
     embedding_gradients: Literal["dense", "sparse"] | None = None
     cross_entropy: Literal["library", "fused"] | None = None
     bucket_mib: int | None = Field(default=None, ge=1, le=4096)
+    all_reduce_spec: str | None = None
+    wire_dtype: Literal["bf16", "fp16"] | None = None
+    loss_scale: int | None = Field(default=None, ge=1, le=2**24)
+    input_workers: int | None = Field(default=None, ge=0, le=64)
+    prefetch: int = Field(default=0, ge=0, le=2)
+    staging: Literal["own_stream"] | None = None
+    device_ids: str | None = None
+    peer_access: Literal["off"] | None = None
+    energy_window_s: int | None = Field(default=None, ge=1)
+    model_parallel: int | None = Field(default=None, ge=1)
+    micro_batches: int | None = Field(default=None, ge=2, le=64)
     precision: Precision = "fp32"
     execution: Execution = "eager"
     optimizer: Literal["default", "sgd", "momentum", "adam"] = "default"
@@ -72,11 +126,16 @@ class Run(BaseModel):
     warmup_steps: int = Field(default=10, ge=1)
     timed_steps: int = Field(default=30, ge=1)
     traced_steps: int = Field(default=0, ge=0, le=20)
+    feed: Literal["arrays", "strings", "pipeline"] | None = None
+    stage_devices: str | None = None
+    traced_from: int | None = Field(default=None, ge=1)
 
     @model_validator(mode="after")
     def _possible(self) -> Run:
         model = find_model(self.workload, self.model)
         placement = find_placement(self.placement)
+        if self.framework not in (built := workloads()[self.workload].frameworks):
+            raise ValueError(f"workload {self.workload!r} is not built in {self.framework!r}: choose {', '.join(built)}")
         known = workloads()[self.workload].inputs
         if self.inputs not in known:
             raise ValueError(f"unknown inputs {self.inputs!r} of workload {self.workload!r}: choose one of {', '.join(known)}")
@@ -86,8 +145,14 @@ class Run(BaseModel):
                 f" batch_size must be at least {self.devices}"
             )
         for name, units in ONLY_FOR.items():
-            if model.unit not in units and getattr(self, name) is not None:
+            if model.unit not in units and getattr(self, name) != type(self).model_fields[name].default:
                 raise ValueError(f"{name} {getattr(self, name)!r} has no meaning for {model.unit}: leave it out")
+        if self.batching != "own" and self.inputs == "synthetic":
+            raise ValueError(
+                f"batching {self.batching!r} has no meaning for inputs 'synthetic', whose sentences all have one length: leave it out"
+            )
+        if self.shuffle and self.inputs in ORDERLESS:
+            raise ValueError(f"shuffle has no meaning for inputs {self.inputs!r}, which are drawn and have no order: leave it out")
         if self.embedding_gradients == "sparse" and self.framework != "tensorflow":
             raise ValueError("embedding_gradients 'sparse' exists in 'tensorflow' only: leave it out or choose framework 'tensorflow'")
         if self.cross_entropy == "fused" and self.framework != "torch":
@@ -102,11 +167,33 @@ class Run(BaseModel):
         if self.device_type == "cpu" and self.precision == "tf32":
             raise ValueError("precision 'tf32' exists on GPUs only: choose fp64, fp32 or bf16 on device_type 'cpu'")
         if self.device_type == "cuda" and self.precision == "fp64":
-            raise ValueError("precision 'fp64' serves the equivalence tests on CPUs only: choose fp32, tf32 or bf16 on device_type 'cuda'")
+            raise ValueError(
+                "precision 'fp64' serves the equivalence tests on CPUs only: choose fp32, tf32, bf16 or fp16 on device_type 'cuda'"
+            )
+        check_travel(self, placement)
         reason = unsupported_reason(placement, self.framework, self.processes, self.execution)
         if reason:
             raise ValueError(reason)
+        check_conditions(self, placement)
+        check_stages(self, placement)
+        check_partition(self, placement)
         return self
+
+    @property
+    def chosen_devices(self) -> tuple[int, ...]:
+        """Which device each rank uses."""
+        return tuple(range(self.devices)) if self.device_ids is None else tuple(int(part) for part in self.device_ids.split(","))
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What the processes of this Run must find in their environment before they start."""
+        return {"NCCL_P2P_DISABLE": "1"} if self.peer_access == "off" else {}
+
+    @property
+    def semantics(self) -> Semantics:
+        """What this Run's result equals: its placement's, or within a tolerance of that where gradients travel in 16 bits."""
+        own = find_placement(self.placement).semantics
+        return Semantics(kind="lossy", tolerance=WIRE_TOLERANCE[self.wire_dtype]) if self.wire_dtype and own.kind == "joined" else own
 
     @property
     def description(self) -> Model:
@@ -119,12 +206,37 @@ class Run(BaseModel):
         return plain.get(self.optimizer, self.description.optimizer)
 
     @property
+    def degree(self) -> int:
+        """Devices that share one copy of the model: neighbours by rank."""
+        placement = placements().get(self.placement)
+        shared = self.model_parallel is not None or (placement is not None and placement.compute in PARTITIONED)
+        return (self.model_parallel or self.devices) if shared else 1
+
+    @property
+    def copies(self) -> int:
+        """Copies of the model that get a shard of the batch each."""
+        return self.devices // self.degree
+
+    def copy_of(self, rank: int) -> int:
+        """The copy of the model, and so the shard, that device `rank` works on."""
+        return rank // self.degree
+
+    def leads(self, rank: int) -> bool:
+        """Whether `rank` is the first device of its copy of the model, which answers for the shard's counts."""
+        return rank % self.degree == 0
+
+    @property
     def shard_sizes(self) -> list[int]:
-        """Sentences, images or rows of reviews of each replica's shard of one step."""
+        """Rows of each replica's shard of one step (sentences, images, ...); a replica is a copy of the model, on however many devices."""
+        placement = placements().get(self.placement)
+        if self.placement in SPLIT:  # one model on all devices
+            return [self.batch_size]
         if self.scaling == "weak":
-            return [self.batch_size] * self.devices
-        share, rest = divmod(self.batch_size, self.devices)
-        return [share + (rank < rest) for rank in range(self.devices)]
+            return [self.batch_size * self.degree] * self.copies
+        share, rest = divmod(self.batch_size, self.copies)
+        if placement is not None and placement.loss == "gpu0":
+            return [share] * (self.devices - 1) + [share + rest]
+        return [share + (rank < rest) for rank in range(self.copies)]
 
     @property
     def digest(self) -> str:

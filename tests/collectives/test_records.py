@@ -17,7 +17,10 @@ from tests.collectives.planted import make_record
     [
         ({"method": "star"}, "unknown method 'star': choose one of nccl, gloo, two_shot, central_server"),
         ({"bytes": 6}, "6 bytes are no whole number of fp32 elements: choose a multiple of 4"),
-        ({"devices": 1}, "devices = 1: input should be greater than or equal to 2"),
+        ({"devices": 0}, "devices = 0: input should be greater than or equal to 1"),
+        ({"devices": 1}, "one process has nothing to reduce: choose at least 2 devices, or compute_ms for a step without messages"),
+        ({"delay_us": 5}, "delay_us and compute_ms are slept by the host, which a GPU does not wait for"),
+        ({"delay_us": 5, "device_type": "cpu", "method": "gloo"}, "delay_us 5 is slept between our own messages"),
         ({"devices": 17}, "devices = 17: input should be less than or equal to 16"),
         ({"method": "nccl", "device_type": "cpu"}, "method 'nccl' exists on GPUs only"),
         ({"method": "gloo"}, "method 'gloo' is measured on CPUs only"),

@@ -51,7 +51,7 @@ def test_a_graph_belongs_to_shapes_lengths_and_counts_but_not_to_the_words() -> 
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("placement", ["independent", "replicated_allreduce", "exp4", "ps_gpu0"])
+@pytest.mark.parametrize("placement", ["independent", "replicated_allreduce", "exp4", "ps_gpu0", "staged_gpu0"])
 @pytest.mark.parametrize(
     ("workload", "model", "more"),
     [("nmt", "nmt_tiny", {"sequence_length": 6, "cross_entropy": "fused"}), ("cnn", "resnet_tiny", {"sequence_length": None})],
@@ -66,6 +66,23 @@ def test_captured_steps_train_as_eager_ones(placement: str, workload: str, model
         losses.append([float(trainer.step(feed.shard(step))) for step in range(8)])
         trainer.close()
     assert losses[1] == pytest.approx(losses[0], rel=1e-4)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("loss_scale", [None, 128])
+@pytest.mark.parametrize("placement", ["ddp", "replicated_allreduce"])
+def test_captured_steps_scale_their_loss_as_eager_ones(placement: str, loss_scale: int | None) -> None:
+    """`ddp` written out in buckets in both forms; what overflows is left out in the same steps."""
+    ends = []
+    for execution in ("eager", "captured"):
+        images = {"workload": "cnn", "model": "resnet_tiny", "sequence_length": None, "precision": "fp16", "loss_scale": loss_scale}
+        run = tiny(placement=placement, execution="captured", **images)
+        context, feed = prepared(run)
+        trainer = build_trainer(context)
+        trainer = CapturedTrainer(trainer) if execution == "captured" else trainer
+        ends.append(([float(trainer.step(feed.shard(step))) for step in range(8)], trainer.skipped_steps()))
+        trainer.close()
+    assert ends[1][0] == pytest.approx(ends[0][0], rel=1e-2) and ends[1][1] == ends[0][1]
 
 
 def test_committed_records_of_captured_steps_lose_what_eager_ones_lose() -> None:

@@ -23,9 +23,11 @@ from multigpu.engines.torch.reference import train_reference
 from multigpu.engines.torch.trainer import Context
 from multigpu.engines.torch.wire import Wire
 from multigpu.placements import placements
-from multigpu.placements.traffic import predicted_bytes
+from multigpu.placements.partition_check import PARTITIONED
+from multigpu.placements.step_bytes import step_bytes
 from multigpu.run import Run
 from multigpu.workloads import workloads
+from tests.equivalence.partitions import partitioned_runs
 
 STEPS = 3
 WORLDS = (1, 2, 3)
@@ -39,6 +41,25 @@ SEEDS = {"nmt": 35}
 """Where the first seed will not do: it draws a sentence of 95 words, this one 7 to 20, and shards still differ in length."""
 
 
+TRAVELLING: dict[tuple[str, str], list[dict[str, str]]] = {
+    ("replicated_allreduce", "momentum"): [
+        {"all_reduce_spec": "central_server:100:everyone:2k:ring"},
+        {"all_reduce_spec": "ring:1k:library", "wire_dtype": "bf16"},
+        {"wire_dtype": "fp16"},
+    ],
+    ("replicated_allreduce", "adam"): [{"all_reduce_spec": "library"}],
+    ("ddp", "momentum"): [{"wire_dtype": "bf16"}, {"wire_dtype": "bf16", "execution": "captured"}],
+    ("ddp", "adam"): [{"wire_dtype": "bf16", "execution": "captured"}],
+}
+"""Ways in which gradients may travel: what a Run says beside its placement and rule."""
+
+FEW = [
+    *(("cnn", devices, "momentum", "fp64") for devices in WORLDS),
+    *(("cnn", 3, "adam", "fp64"), ("nmt", 2, "adam", "fp64"), ("deepconn", 3, "momentum", "fp64")),
+]
+"""(workload, devices, rule, precision) for placements that share their stores with others: these must differ in order only."""
+
+
 @dataclass(frozen=True)
 class Case:
     """One placement on one workload with one rule and one number of replicas."""
@@ -50,6 +71,8 @@ class Case:
         run = self.run
         form = "" if run.execution == "eager" else f"-{run.execution}"
         form += "-one" if run.processes == "one" else ""
+        form += "".join(f"-{value}" for value in (run.all_reduce_spec, run.wire_dtype) if value)
+        form += f"-by{run.model_parallel}" if run.model_parallel else ""
         return f"{run.placement}-{run.model}-{run.devices}-{run.optimizer}-{run.precision}{form}"
 
 
@@ -60,15 +83,26 @@ def all_cases() -> list[Case]:
         shapes = {engine.processes for engine in placement.engines if engine.framework == "torch"}
         if not shapes:
             continue
+        if placement.compute in PARTITIONED:
+            cases += [Case(run) for run in partitioned_runs(placement)]
+            continue
         for workload, model, inputs, batch in POINTS:
+            if placement.loss == "gpu0" and workload != "cnn":
+                continue  # no workload but this one gives predictions
             for devices in WORLDS:
                 for optimizer, precision in (("momentum", "fp64"), ("adam", "fp64"), ("momentum", "fp32"), ("adam", "fp32")):
                     if precision == "fp32" and devices != 2:
                         continue
+                    if (placement.staged or placement.loss == "gpu0") and (workload, devices, optimizer, precision) not in FEW:
+                        continue
+                    # long sentences of different lengths on two devices alone: they take four times as long as five words
+                    short = workload == "nmt" and devices != 2
                     run = Run(
+                        processes="per_device" if "per_device" in shapes else "one",
                         workload=workload,
                         model=model,
-                        inputs=inputs,
+                        inputs="synthetic" if short else inputs,
+                        sequence_length=5 if short else None,
                         placement=placement.name,
                         device_type="cpu",
                         devices=devices,
@@ -79,12 +113,12 @@ def all_cases() -> list[Case]:
                         precision=precision,  # type: ignore[arg-type]
                         seed=SEEDS.get(workload, 0),
                     )
-                    if "per_device" in shapes:
+                    if "per_device" in shapes or precision == "fp64":
                         cases.append(Case(run))
-                    if "one" in shapes and precision == "fp64":
-                        # sentences of five words but on three devices: what a replica does with lengths is the same in both shapes
-                        short = {"inputs": "synthetic", "sequence_length": 5} if workload == "nmt" and devices < 3 else {}
-                        cases.append(Case(run.model_copy(update={"processes": "one"} | short)))
+                    if shapes == {"one", "per_device"} and precision == "fp64":
+                        cases.append(Case(run.model_copy(update={"processes": "one"})))
+                    if placement.name in ("ddp", "replicated_allreduce") and workload == "cnn" and precision == "fp64" and devices > 1:
+                        cases += [Case(run.model_copy(update=more)) for more in TRAVELLING[placement.name, optimizer]]
                     if placement.overlap:
                         # the step that a GPU captures, here run as it is; `Run` refuses to be built so for a CPU
                         fused = {"cross_entropy": "fused"} if workload == "nmt" else {}
@@ -103,7 +137,7 @@ def train_case(case: Case, rank: int, shared: Path) -> dict[str, Any]:
     """Three steps of one replica: variables, losses, the first step's counted bytes."""
     context, source = make_context(case.run, rank, shared)
     trainer = build_trainer(context)
-    feed = Feed(source, rank, context.device)
+    feed = Feed(source, case.run.copy_of(rank), context.device)
     losses, counted = [], {}
     for step in range(STEPS):
         shard = feed.shard(step)
@@ -115,7 +149,7 @@ def train_case(case: Case, rank: int, shared: Path) -> dict[str, Any]:
     values = trainer.full_values()
     feed.close()
     trainer.close()
-    return {"values": values, "losses": losses, "counted": counted, "lookups": source.batch(0, rank).lookups}
+    return {"values": values, "losses": losses, "counted": counted, "lookups": source.batch(0, case.run.copy_of(rank)).lookups}
 
 
 def train_dispatched(case: Case, shared: Path) -> list[dict[str, Any]]:
@@ -125,7 +159,8 @@ def train_dispatched(case: Case, shared: Path) -> list[dict[str, Any]]:
     devices = Devices(run, threads=1)
     context = dispatch_trainer.Context(run, devices, dispatch_wire.Wire(devices), source.capacity, shared)
     trainer = dispatch_build.build_trainer(context)
-    feeds = [Feed(source, rank, device) for rank, device in enumerate(devices.each)]
+    sliced = placements()[run.placement].loss == "gpu0"  # a joined batch that is sliced lies on the first device
+    feeds = [Feed(source, run.copy_of(rank), devices.each[0] if sliced else device) for rank, device in enumerate(devices.each)]
     losses, counted = [], {}
     for step in range(STEPS):
         shards = [feed.shard(step) for feed in feeds]
@@ -138,31 +173,40 @@ def train_dispatched(case: Case, shared: Path) -> list[dict[str, Any]]:
     for rank, feed in enumerate(feeds):
         feed.close()
         mine = {"losses": [shares[rank] for shares in losses], "counted": counted if rank == 0 else {}}
-        found.append({**mine, "values": trainer.full_values(rank), "lookups": source.batch(0, rank).lookups})
+        found.append({**mine, "values": trainer.full_values(rank), "lookups": source.batch(0, run.copy_of(rank)).lookups})
     context.closing.close()
     return found
 
 
 @cache
-def train_once(run: Run, ranks: tuple[int, ...]) -> tuple[dict[str, torch.Tensor], list[float]]:
-    """The reference on these shards; how the Run places its parts does not matter to it."""
+def train_once(run: Run, ranks: tuple[int, ...], stale: int = 0) -> tuple[dict[str, torch.Tensor], list[float]]:
+    """The reference on these shards; how the Run places its parts does not matter to it, beyond who takes a remainder."""
     context, source = make_context(run, 0, Path())
-    return train_reference(context, source, STEPS, list(ranks))
+    return train_reference(context, source, STEPS, list(ranks), stale)
 
 
 def reference_of(case: Case) -> dict[str, Any]:
     """What the case must equal: the joined batch in one process, or each shard by itself."""
     run = case.run
-    alone = placements()[run.placement].semantics.kind == "independent"
-    groups = [(rank,) for rank in range(run.devices)] if alone else [tuple(range(run.devices))]
-    parts = [train_once(run.model_copy(update={"placement": "", "processes": "per_device"}), ranks) for ranks in groups]
+    row = placements()[run.placement]
+    groups = [(rank,) for rank in range(run.devices)] if row.semantics.kind == "independent" else [tuple(range(run.copies))]
+    plain = {"placement": "" if row.loss == "replica" else run.placement, "processes": "per_device"}
+    # who shares a copy of the model decides how batches are shared out
+    plain |= {"model_parallel": run.degree if row.compute in PARTITIONED else None, "micro_batches": None}
+    plain |= {"all_reduce_spec": None, "wire_dtype": None, "execution": "eager"}
+    parts = [train_once(run.model_copy(update=plain), ranks, row.semantics.steps) for ranks in groups]
     return {"values": [p[0] for p in parts], "losses": [p[1] for p in parts]}
+
+
+def worlds() -> set[int]:
+    """How many processes the cases want."""
+    return {case.run.devices for case in all_cases() if case.run.processes == "per_device"}
 
 
 def worker(rank: int, folder: str) -> None:
     """One process of every world size that has this rank, largest first, so that none waits for the others; results saved by rank."""
     torch.set_num_threads(1)
-    for world in sorted(WORLDS, reverse=True):
+    for world in sorted(worlds(), reverse=True):
         if rank < world:
             train_world(rank, world, folder)
 
@@ -195,10 +239,10 @@ def run_all() -> dict[str, list[dict[str, Any]]]:
     stopped = ""
     with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:
         try:
-            mp.spawn(worker, args=(folder,), nprocs=max(WORLDS))
+            mp.spawn(worker, args=(folder,), nprocs=max(worlds()))
         except (mp.ProcessRaisedException, mp.ProcessExitedException) as error:
             stopped = f"not reached, since another case stopped all processes: {error}"
-        for world in WORLDS:
+        for world in worlds():
             for rank in range(world):
                 file = Path(folder) / f"result{world}-{rank}.pt"
                 for name, result in torch.load(file).items() if file.exists() else ():
@@ -211,5 +255,4 @@ def run_all() -> dict[str, list[dict[str, Any]]]:
 
 def predicted_of(case: Case, result: dict[str, Any]) -> dict[str, int]:
     """The placement's own prediction for the first step of this case."""
-    item = 8 if case.run.precision == "fp64" else 4
-    return predicted_bytes(placements()[case.run.placement], case.run.description.variables, result["lookups"], item)
+    return step_bytes(case.run, result["lookups"])

@@ -74,13 +74,13 @@ def all_cases() -> list[Case]:
         if any(engine.framework == "tensorflow" and engine.processes == "one" for engine in placement.engines):
             for devices, rule in ((1, "momentum"), (2, "adam"), (EVEN.get(placement.name, 3), "adam")):
                 cases.append(_run("deepconn", placement.name, devices, optimizer=rule, precision="fp64"))
-    stores = ("exp1", "exp2", "exp3", "exp4", "replicated_copy", "mirrored_nccl")
+    stores = ("exp2", "replicated_copy", "mirrored_nccl")
     cases += [_run("nmt", name, 2, optimizer="adam", precision="fp64") for name in stores]
     cases.append(_run("nmt", "exp3", 2, inputs="lengths_000", optimizer="momentum", precision="fp64", seed=SHORT))
     cases += [_run("cnn", name, 2, optimizer="momentum", precision="fp32") for name in ("exp2", "mirrored_one_device")]
-    cases.append(_run("cnn", "replicated_allreduce", 3, optimizer="momentum", precision="fp64"))
+    cases.append(_run("cnn", "replicated_allreduce", 2, optimizer="momentum", precision="fp64"))
     cases.append(_run("deepconn", "replicated_copy", 2, optimizer="adam", precision="fp64", execution="eager"))
-    cases.append(_run("cnn", "exp4", 2, optimizer="momentum", precision="fp32", execution="xla"))
+    cases.append(_run("deepconn", "exp4", 2, optimizer="momentum", precision="fp32", execution="xla"))
     cases += [
         _run(workload, name, 2, optimizer=rule, precision="fp64", embedding_gradients="sparse")
         for workload, name, rule in (

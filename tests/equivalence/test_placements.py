@@ -43,18 +43,18 @@ def distance(case: Case, ours: dict[str, torch.Tensor], reference: dict[str, tor
 def test_equals_its_reference(case: Case, results) -> None:
     parts = parts_of(case, results)
     reference = reference_of(case)
-    tolerance = TOLERANCE[case.run.precision, case.run.optimizer]
-    semantics = placements()[case.run.placement].semantics
+    semantics = case.run.semantics
+    tolerance = semantics.tolerance or TOLERANCE[case.run.precision, case.run.optimizer]
     if semantics.kind == "independent":
         for part, values, losses in zip(parts, reference["values"], reference["losses"], strict=True):
             assert distance(case, part["values"], values) < tolerance
             assert part["losses"] == pytest.approx(losses, rel=1e-5)
         return
-    assert semantics.kind == "joined", f"write the comparison for {semantics}"
+    assert semantics.kind in ("joined", "stale", "lossy"), f"write the comparison for {semantics}"
     assert distance(case, parts[0]["values"], reference["values"][0]) < tolerance
     joined = [sum(losses) for losses in zip(*(part["losses"] for part in parts), strict=True)]
-    assert joined == pytest.approx(reference["losses"][0], rel=1e-5)
-    if placements()[case.run.placement].variables == "replica":
+    assert joined == pytest.approx(reference["losses"][0], rel=max(1e-5, semantics.tolerance))
+    if placements()[case.run.placement].variables == "replica" or case.run.copies < case.run.devices:
         for part in parts[1:]:
             assert all(torch.equal(part["values"][name], value) for name, value in parts[0]["values"].items())
 

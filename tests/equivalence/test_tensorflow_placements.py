@@ -98,7 +98,7 @@ def test_every_part_ran_where_its_row_says(case: Case, results) -> None:
 
 def test_exp1_and_exp2_update_on_different_devices(results) -> None:
     places = {
-        name: {place for part, _, op, place in results[f"{name}-nmt_tiny-2-adam-fp64"]["ran"] if op == "ResourceApplyAdam"}
+        name: {place for part, _, op, place in results[f"{name}-deepconn_tiny-2-adam-fp64"]["ran"] if op == "ResourceApplyAdam"}
         for name in ("exp1", "exp2")
     }
     assert places == {"exp1": {0, 1}, "exp2": {-1}}

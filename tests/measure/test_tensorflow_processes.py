@@ -22,8 +22,8 @@ KILLED_ONCE, RAISES, ASYNCHRONOUS = range(3)
 def tiny(seed: int, placement: str = "multi_worker", devices: int = 2, **more: object) -> Run:
     """A Run over two small processes; its seed names it."""
     return Run(
-        workload="cnn",
-        model="resnet_tiny",
+        workload="deepconn",
+        model="deepconn_tiny",
         placement=placement,
         framework="tensorflow",
         processes="per_device",
@@ -31,7 +31,7 @@ def tiny(seed: int, placement: str = "multi_worker", devices: int = 2, **more: o
         devices=devices,
         batch_size=4,
         device_type="cpu",
-        optimizer="momentum",
+        optimizer="adam",
         seed=seed,
         warmup_steps=2,
         timed_steps=8,

@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -89,7 +90,7 @@ class Bench:
         )
         self.expected = expected_sum(self.size, run.elements, dtype, self.device)
         self.one = torch.zeros(1, device=self.device)
-        self.transport = DistributedTransport()
+        self.transport = DistributedTransport(delay_s=run.delay_us * 1e-6)
         self.call = self._call()
         self.once: Callable[[], Any] = self.call
         self.sample: Callable[[], Any] = self._repeated
@@ -115,6 +116,8 @@ class Bench:
 
     def _repeated(self) -> None:
         for _ in range(self.run.calls):
+            if self.run.compute_ms:
+                time.sleep(self.run.compute_ms * 1e-3)
             self.call()
 
     def _captured(self, work: Callable[[], Any]) -> Callable[[], Any]:
@@ -163,6 +166,16 @@ class Bench:
         self.synchronise()
         return {str(target): count for (_, target), count in self.transport.sent_bytes.items()}
 
+    def interface(self, name: str) -> tuple[int, int]:
+        """Bytes that this host's interface sent and received during one call, headers and one barrier included."""
+        self._refill()
+        dist.barrier()
+        before = interface_bytes(name)
+        self.call()
+        dist.barrier()
+        after = interface_bytes(name)
+        return after[0] - before[0], after[1] - before[1]
+
     def time_sample(self) -> float:
         """Seconds that this rank takes for one sample of calls, all ranks having started together.
 
@@ -200,8 +213,25 @@ class Bench:
         return None if error <= allowed else f"after {self.run.calls} calls values are off by {error:.2g} of themselves"
 
 
-def measure_here(run: CollectiveRun, symmetric: SymmetricMemory, most_bytes: int) -> dict[str, Any]:
+def interface_bytes(name: str) -> tuple[int, int]:
+    """Bytes sent and received so far by a network interface of this process's host, as the kernel counts them.
+
+    Raises:
+        ValueError: there is no such interface.
+    """
+    for line in Path("/proc/self/net/dev").read_text().splitlines():
+        found, colon, counts = line.partition(":")
+        if colon and found.strip() == name:
+            fields = counts.split()
+            return int(fields[8]), int(fields[0])
+    raise ValueError(f"this host has no network interface {name!r}")
+
+
+def measure_here(run: CollectiveRun, symmetric: SymmetricMemory, most_bytes: int, interface: str | None = None) -> dict[str, Any]:
     """This rank's part of one Run's measurement.
+
+    Args:
+        interface: whose bytes are read before and after one call.
 
     Raises:
         ArithmeticError: the sum is wrong.
@@ -210,12 +240,13 @@ def measure_here(run: CollectiveRun, symmetric: SymmetricMemory, most_bytes: int
     try:
         error, exact = bench.check()
         counted = bench.counted() if run.method in algorithms() else None
+        carried = bench.interface(interface) if interface else None
         times = [bench.time_sample() for _ in range(run.samples)]
         fault = bench.last_sample_fault()
         again, exact_again = bench.check()
         if fault or not (exact and exact_again):
             raise ArithmeticError(f"the sum is wrong: {fault or f'an element is off by {max(error, again):g}'}")
-        return {"times": times, "counted": counted}
+        return {"times": times, "counted": counted, "interface": carried}
     finally:
         bench.close()
 
@@ -227,6 +258,7 @@ def joined(run: CollectiveRun, parts: list[dict[str, Any]], total_s: float) -> d
         "time_s": [float(f"{seconds:.6g}") for seconds in samples],
         "total_s": round(total_s, 3),
         "flags": [],
+        "interface_bytes": [part["interface"] for part in parts] if all(part.get("interface") for part in parts) else None,
     }
     if run.method in algorithms():
         links = Counter({(rank, int(target)): count for rank, part in enumerate(parts) for target, count in part["counted"].items()})

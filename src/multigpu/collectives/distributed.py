@@ -27,7 +27,8 @@ class DistributedTransport(Transport):
     def _exchange(self, sends: Messages, receives: Messages) -> None:
         if self.delay_s:
             time.sleep(self.delay_s)
-        operations = [dist.P2POp(dist.isend, tensor, peer) for peer, tensor in sends]
-        operations += [dist.P2POp(dist.irecv, tensor, peer) for peer, tensor in receives]
+        # gloo tells the peer that it may send over the same connection: after a send begun first it would wait until that is over
+        operations = [dist.P2POp(dist.irecv, tensor, peer) for peer, tensor in receives]
+        operations += [dist.P2POp(dist.isend, tensor, peer) for peer, tensor in sends]
         for work in dist.batch_isend_irecv(operations):
             work.wait()

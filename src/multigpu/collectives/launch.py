@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,18 +21,24 @@ START_S = 120.0
 
 
 class Launch:
-    """The processes of one plan, started at once; they wait for their turn with the framework imported."""
+    """The processes of one plan, started at once; they wait for their turn with the framework imported.
 
-    def __init__(self, plan: CollectivePlan) -> None:
-        self.plan = plan
+    prefix: words before the command of a rank, which put it on its host; by rank.
+    extra: environment of all processes besides.
+    """
+
+    def __init__(
+        self, plan: CollectivePlan, prefix: Callable[[int], list[str]] | None = None, extra: Mapping[str, str] | None = None
+    ) -> None:
+        self.plan, self.prefix, self.extra = plan, prefix, extra
         plan.scratch.mkdir(parents=True)
         path = plan.scratch / "plan.json"
         path.write_text(plan.model_dump_json())
         self.logs = [(plan.scratch / f"{rank}.log").open("w") for rank in range(plan.devices)]
         self.processes = [
             subprocess.Popen(
-                [sys.executable, "-m", "multigpu.collectives.worker", str(path), str(rank)],
-                env=environment(),
+                [*(prefix(rank) if prefix else []), sys.executable, "-m", "multigpu.collectives.worker", str(path), str(rank)],
+                env=environment() | dict(extra or {}),
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,

@@ -2,13 +2,15 @@
 
     python -m multigpu.collectives.measure --devices 2,4 --budget-s 120 --out data/collectives
 
-Starts one process a device, all on this machine, which end with this one. The most informative points come first, so whatever the
-budget, what was measured tells most. Bad input ends with exit code 2 and one sentence.
+Starts one process a device, all on this machine, which end with this one. With `--link-mbit` each runs on a host of its own, or
+`--per-host` of them: network namespaces whose links carry so much (`hosts.namespaces`). The most informative points come first, so
+whatever the budget, what was measured tells most. Bad input ends with exit code 2 and one sentence.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import shutil
 import sys
@@ -16,32 +18,37 @@ import tempfile
 import time
 import uuid
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
 from tqdm.auto import tqdm
 
 from multigpu import paths
+from multigpu.collectives import algorithms
 from multigpu.collectives.launch import Launch
 from multigpu.collectives.plan import CollectivePlan, Item, make_record
 from multigpu.collectives.record import CollectiveStore, collective_key
-from multigpu.collectives.run import CollectiveRun, DeviceType, parse_size, runs_in_order
+from multigpu.collectives.run import CollectiveRun, DeviceType, build_collective_run, parse_size, runs_in_order
+from multigpu.hosts.namespaces import Hosts, why_not
+from multigpu.hosts.spread import Spread
 from multigpu.measure.launch import Summary
-from multigpu.measure.machine import framework_version, gpu_count, this_machine
+from multigpu.measure.machine import Machine, framework_version, gpu_count, this_machine
 from multigpu.record import Status
 
 MAX_STARTS = 12
 """Launches of one number of devices: after a failure that may have left ranks out of step, fresh processes take over."""
 
 
-def missing_items(runs: Sequence[CollectiveRun], repeats: int, store: CollectiveStore, retry: Sequence[str]) -> list[Item]:
+def missing_items(
+    runs: Sequence[CollectiveRun], repeats: int, store: CollectiveStore, retry: Sequence[str], machine: Machine | None = None
+) -> list[Item]:
     """What has no Record yet, in order, every Run once before any is repeated."""
-    items = []
+    items, name = [], (machine or this_machine()).name
     for repeat in range(repeats):
         for run in runs:
-            key = collective_key(run, repeat, this_machine().name, framework_version("torch"))
-            known = store.find(this_machine().name, key)
+            key = collective_key(run, repeat, name, framework_version("torch"))
+            known = store.find(name, key)
             if known is None or known.status in retry:
                 items.append(Item(run=run, repeat=repeat, attempt=known.attempt + 1 if known else 0))
     return items
@@ -54,10 +61,14 @@ def measure(
     repeats: int = 1,
     retry: Sequence[str] = (),
     progress: bool = True,
+    spread: Spread | None = None,
 ) -> Summary:
     """Measure in order what has no Record, for at most about `budget_s` seconds; the largest number of devices comes first.
 
     A launch may use an equal share of what is left; what it leaves over passes on.
+
+    Args:
+        spread: hosts over which the processes are dealt out (None: all on this one).
 
     Raises:
         ValueError: more GPUs or processes are asked for than there are, PyTorch is missing, or the folder cannot be written.
@@ -74,7 +85,8 @@ def measure(
         plans = []
         for devices in sorted({run.devices for run in runs}, reverse=True):
             chosen = [run for run in runs if run.devices == devices]
-            items = missing_items(chosen, repeats, store, retry)
+            machine = spread.machine(devices) if spread else None
+            items = missing_items(chosen, repeats, store, retry, machine)
             summary.reused += len(chosen) * repeats - len(items)
             if items:
                 plans.append(
@@ -85,10 +97,11 @@ def measure(
                         records=store.root.resolve(),
                         scratch=scratch / f"{devices}.0",
                         launch_id=uuid.uuid4().hex[:12],
+                        **_where(spread, machine),
                     )
                 )
         bar.update(summary.reused)
-        launches += [Launch(plan) for plan in plans]
+        launches += [_launched(plan, spread) for plan in plans]
         for launch in launches:
             launch.wait_until_ready()
         for index in range(len(plans)):
@@ -101,6 +114,15 @@ def measure(
         shutil.rmtree(scratch, ignore_errors=True)
         summary.wall_s = time.time() - began
     return summary
+
+
+def _where(spread: Spread | None, machine: Machine | None) -> dict[str, Any]:
+    """What a plan says of several hosts."""
+    return {"address": spread.address, "machine": machine, "interface": spread.interface} if spread else {}
+
+
+def _launched(plan: CollectivePlan, spread: Spread | None) -> Launch:
+    return Launch(plan, spread.prefix, spread.hosts.environment) if spread else Launch(plan)
 
 
 def _finish(launches: list[Launch], index: int, deadline: float, store: CollectiveStore, summary: Summary, bar: tqdm) -> None:
@@ -126,7 +148,7 @@ def _finish(launches: list[Launch], index: int, deadline: float, store: Collecti
         if not rest or start + 1 == MAX_STARTS:
             return
         plan = launch.plan.model_copy(update={"items": rest, "scratch": launch.plan.scratch.with_suffix(f".{start + 1}")})
-        launches[index] = Launch(plan)
+        launches[index] = Launch(plan, launch.prefix, launch.extra)
 
 
 def _after_failure(launch: Launch, store: CollectiveStore, summary: Summary, bar: tqdm) -> list[Item]:
@@ -139,15 +161,15 @@ def _after_failure(launch: Launch, store: CollectiveStore, summary: Summary, bar
         return []
     index = int(current.read_text())
     item = launch.plan.items[index]
-    key = collective_key(item.run, item.repeat, this_machine().name, framework_version("torch"))
-    known = store.find(this_machine().name, key)
+    name = (launch.plan.machine or this_machine()).name
+    known = store.find(name, collective_key(item.run, item.repeat, name, framework_version("torch")))
     if known is None or known.attempt < item.attempt:
         fault = launch.plan.scratch / f"{index}.fault"
         status: Status = "failed"
         reason = killed or launch.last_words()
         if not killed and fault.exists() and (text := fault.read_text()):
             status, reason = json.loads(text)
-        store.write(make_record(item, launch.plan.launch_id, status, reason, None))
+        store.write(make_record(item, launch.plan.launch_id, status, reason, None, launch.plan.machine))
         _show({"event": "done", "label": item.run.label(), "status": status, "reason": reason}, summary, bar)
     failed = (item.run.method, item.run.execution)
     return [left for left in launch.plan.items[index + 1 :] if (left.run.method, left.run.execution) != failed]
@@ -188,8 +210,14 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--device-type", choices=("cuda", "cpu"), help="default: cuda where there is a GPU")
     parser.add_argument("--repeats", type=int, default=1, help="measurements of every Run")
     parser.add_argument("--budget-s", type=float, default=120.0, help="seconds after which nothing more is started")
+    parser.add_argument(
+        "--link-mbit", type=float, metavar="R", help="put the processes on hosts joined by links of so many Mbit/s (needs root)"
+    )
+    parser.add_argument("--per-host", type=int, default=1, help="processes on each of these hosts (default: 1)")
+    parser.add_argument("--delay-us", type=int, default=0, help="slept before every exchange of messages, as a distant host's latency")
+    parser.add_argument("--compute-ms", type=int, default=0, help="slept before every timed call, where a training step would compute")
     parser.add_argument("--retry", action="append", default=[], choices=get_args(Status), help="measure again what ended so")
-    parser.add_argument("--out", default=str(paths.COLLECTIVES), help="folder of the Records (default: data/collectives)")
+    parser.add_argument("--out", help="folder of the Records (default: data/collectives, with --link-mbit data/hosts)")
     parser.add_argument("--dry-run", action="store_true", help="list what would be measured, in order")
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
     return parser
@@ -210,8 +238,34 @@ def chosen_runs(arguments: argparse.Namespace) -> list[CollectiveRun]:
         lists = {
             name: (getattr(arguments, name) or "").split(",") if getattr(arguments, name) else [] for name in ("methods", "executions")
         }
-        runs += runs_in_order(int(text), device_type, sizes, dtype=arguments.dtype, **lists)
+        chosen = runs_in_order(int(text), device_type, sizes, dtype=arguments.dtype, **lists)
+        runs += [build_collective_run(**run.model_dump() | slept(arguments, run.method)) for run in chosen]
     return list(dict.fromkeys(runs))
+
+
+def slept(arguments: argparse.Namespace, method: str) -> dict[str, int]:
+    """The fields of a Run of this method that say what is slept; a library's messages cannot be delayed."""
+    return {"delay_us": arguments.delay_us if method in algorithms() else 0, "compute_ms": arguments.compute_ms}
+
+
+@contextlib.contextmanager
+def spread_for(runs: Sequence[CollectiveRun], link_mbit: float | None, per_host: int) -> Iterator[Spread | None]:
+    """The hosts that a command line asks for, for as long as they are needed.
+
+    Raises:
+        ValueError: hosts cannot be made here, or a Run is for GPUs.
+    """
+    if link_mbit is None:
+        yield None
+        return
+    if why_not():
+        raise ValueError(f"no hosts for --link-mbit {link_mbit:g}: {why_not()}")
+    if per_host < 1:
+        raise ValueError(f"--per-host {per_host} is not a positive integer")
+    if any(run.device_type == "cuda" for run in runs):
+        raise ValueError(f"--link-mbit {link_mbit:g} puts CPU processes on hosts of their own: add --device-type cpu")
+    with Hosts(max(-(-run.devices // per_host) for run in runs), link_mbit) as hosts:
+        yield Spread(hosts, per_host)
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -223,9 +277,11 @@ def main(words: Sequence[str] | None = None) -> int:
             print("\n".join(run.label() for run in runs))
             return 0
         print(f"{len(runs) * arguments.repeats} measurements on {this_machine().name}, for at most {arguments.budget_s:.0f} s", flush=True)
-        summary = measure(
-            runs, CollectiveStore(Path(arguments.out)), arguments.budget_s, arguments.repeats, arguments.retry, not arguments.quiet
-        )
+        out = Path(arguments.out or (paths.COLLECTIVES if arguments.link_mbit is None else paths.HOSTS))
+        with spread_for(runs, arguments.link_mbit, arguments.per_host) as spread:
+            summary = measure(
+                runs, CollectiveStore(out), arguments.budget_s, arguments.repeats, arguments.retry, not arguments.quiet, spread
+            )
         left = len(runs) * arguments.repeats - summary.reused - sum(Counter(summary.statuses).values())
         print(f"{summary}{f'{chr(10)}{left} not reached: the same command goes on from there' if left > 0 else ''}")
         return 0

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict
 
 from multigpu.collectives.record import COLLECTIVE_TIMING_VERSION, CollectiveMeasurement, CollectiveRecord, collective_key
 from multigpu.collectives.run import CollectiveRun
-from multigpu.measure.machine import framework_version, source_state, this_machine, versions
+from multigpu.measure.machine import Machine, framework_version, source_state, this_machine, versions
 from multigpu.record import Status
 
 
@@ -23,7 +23,11 @@ class Item(BaseModel):
 
 
 class CollectivePlan(BaseModel):
-    """One launch: Runs of one number of devices, in order. timeout_s: for one Run, after which a hang is taken for granted."""
+    """One launch: Runs of one number of devices, in order.
+
+    timeout_s: for one Run, after which a hang is taken for granted. address: where process 0 offers its store.
+    machine: several hosts (None: this machine alone). interface: of each host, whose bytes are read.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     items: list[Item]
@@ -33,6 +37,9 @@ class CollectivePlan(BaseModel):
     scratch: Path
     launch_id: str
     timeout_s: float = 60.0
+    address: str = "127.0.0.1"
+    machine: Machine | None = None
+    interface: str | None = None
 
     @property
     def most_symmetric_bytes(self) -> int:
@@ -40,17 +47,25 @@ class CollectivePlan(BaseModel):
         return max((item.run.bytes for item in self.items if item.run.method == "two_shot"), default=0)
 
 
-def make_record(item: Item, launch_id: str, status: Status, reason: str, measurement: CollectiveMeasurement | None) -> CollectiveRecord:
-    """A Record of this machine, now."""
+def make_record(
+    item: Item,
+    launch_id: str,
+    status: Status,
+    reason: str,
+    measurement: CollectiveMeasurement | None,
+    machine: Machine | None = None,
+) -> CollectiveRecord:
+    """A Record of this machine, or of the several hosts that `machine` is, now."""
+    machine = machine or this_machine()
     commit, clean = source_state()
     return CollectiveRecord(
-        key=collective_key(item.run, item.repeat, this_machine().name, framework_version("torch")),
+        key=collective_key(item.run, item.repeat, machine.name, framework_version("torch")),
         attempt=item.attempt,
         run=item.run,
         repeat=item.repeat,
         status=status,
         reason=reason,
-        machine=this_machine(),
+        machine=machine,
         versions={name: version for name, version in versions().items() if "tensorflow" not in name},
         timing_version=COLLECTIVE_TIMING_VERSION,
         launch_id=launch_id,

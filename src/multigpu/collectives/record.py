@@ -35,6 +35,7 @@ class CollectiveMeasurement(BaseModel):
 
     time_s: seconds a call, of each sample: the slowest process's time for all calls of the sample, over their number.
     counted, predicted: of one call, of algorithms written out here (None of a library's).
+    interface_bytes: by process, what its host's network interface sent and received during one call, headers included (None: not read).
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -42,6 +43,7 @@ class CollectiveMeasurement(BaseModel):
     time_s: list[float]
     counted: Cost | None = None
     predicted: Cost | None = None
+    interface_bytes: list[tuple[int, int]] | None = None
     total_s: float
     flags: list[str] = []
 

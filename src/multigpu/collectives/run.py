@@ -30,24 +30,30 @@ class CollectiveRun(BaseModel):
     bytes: N, of the tensor on each process.
     execution: captured: the calls of a sample are one CUDA graph, so that no time of the host enters.
     warmup_calls are not timed. calls: back to back in one sample. samples: timed one after the other.
+    delay_us: slept before every exchange of messages, as a distant host's latency (algorithms written out here only).
+    compute_ms: slept before every timed call, where a training step would compute.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     method: str
     bytes: int = Field(ge=1)
-    devices: int = Field(ge=2, le=MOST_DEVICES)
+    devices: int = Field(ge=1, le=MOST_DEVICES)
     device_type: DeviceType = "cuda"
     dtype: Literal["fp32", "bf16"] = "fp32"
     execution: Literal["eager", "captured"] = "eager"
     warmup_calls: int = Field(default=5, ge=1)
     calls: int = Field(default=MOST_CALLS, ge=1, le=MOST_CALLS)
     samples: int = Field(default=10, ge=1)
+    delay_us: int = Field(default=0, ge=0, le=10**6)
+    compute_ms: int = Field(default=0, ge=0, le=10**4)
 
     @model_validator(mode="after")
     def _possible(self) -> CollectiveRun:
         if self.method not in (*LIBRARIES, *algorithms()):
             raise ValueError(f"unknown method {self.method!r}: choose one of {', '.join((*LIBRARIES, *algorithms()))}")
+        if self.devices == 1 and not self.compute_ms:
+            raise ValueError("one process has nothing to reduce: choose at least 2 devices, or compute_ms for a step without messages")
         item = ITEM_BYTES[self.dtype]
         if self.bytes % item:
             raise ValueError(f"{self.bytes} bytes are no whole number of {self.dtype} elements: choose a multiple of {item}")
@@ -57,6 +63,12 @@ class CollectiveRun(BaseModel):
             raise ValueError(f"method {self.method!r} exists on GPUs only: choose 'gloo' or an algorithm on device_type 'cpu'")
         if self.method == "gloo" and self.device_type == "cuda":
             raise ValueError("method 'gloo' is measured on CPUs only: choose 'nccl' on device_type 'cuda'")
+        if (self.delay_us or self.compute_ms) and self.device_type == "cuda":
+            raise ValueError("delay_us and compute_ms are slept by the host, which a GPU does not wait for: leave them out or choose 'cpu'")
+        if self.delay_us and self.method in LIBRARIES:
+            raise ValueError(
+                f"delay_us {self.delay_us} is slept between our own messages, and those of {self.method!r} are not: leave it out"
+            )
         if self.execution == "captured" and self.device_type == "cpu":
             raise ValueError("execution 'captured' exists on GPUs only: choose 'eager' on device_type 'cpu'")
         return self
@@ -72,7 +84,9 @@ class CollectiveRun(BaseModel):
 
     def label(self) -> str:
         """A short name for progress bars and messages."""
-        return f"{self.method} {size_text(self.bytes)} x{self.devices} {self.dtype} {self.execution}"
+        slept = ((self.compute_ms, " after {} ms"), (self.delay_us, " delayed by {} us"))
+        extra = "".join(text.format(amount) for amount, text in slept if amount)
+        return f"{self.method} {size_text(self.bytes)} x{self.devices} {self.dtype} {self.execution}{extra}"
 
 
 def build_collective_run(**fields: object) -> CollectiveRun:

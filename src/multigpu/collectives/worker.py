@@ -75,7 +75,7 @@ class CollectiveWorker:
         """Rank 0 offers a store on a free port and says which in a file."""
         offer = self.plan.scratch / "port"
         if self.rank == 0:
-            store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+            store = dist.TCPStore(self.plan.address, 0, is_master=True, wait_for_workers=False)
             draft = offer.with_suffix(".draft")
             draft.write_text(str(store.port))
             draft.rename(offer)
@@ -85,7 +85,7 @@ class CollectiveWorker:
             if time.monotonic() > until:
                 raise TimeoutError(f"process 0 offered no store within {self.plan.timeout_s:.0f} s")
             time.sleep(0.02)
-        return dist.TCPStore("127.0.0.1", int(offer.read_text()), is_master=False)
+        return dist.TCPStore(self.plan.address, int(offer.read_text()), is_master=False)
 
     def _join(self) -> None:
         plan = self.plan
@@ -112,7 +112,7 @@ class CollectiveWorker:
             self._report(event="start", label=item.run.label())
         faulthandler.dump_traceback_later(plan.timeout_s + PATIENCE_S, exit=True)
         try:
-            part, fault = guarded(lambda: measure_here(item.run, self.symmetric, plan.most_symmetric_bytes))
+            part, fault = guarded(lambda: measure_here(item.run, self.symmetric, plan.most_symmetric_bytes, plan.interface))
             if fault:
                 self._note_fault(index, fault)
                 gc.collect()
@@ -142,10 +142,10 @@ class CollectiveWorker:
     def _write(self, item: Item, parts: list[Any], faults: list[Fault], seconds: float) -> None:
         if faults:
             causes = [fault for fault in faults if not is_echo(fault[1])] or faults
-            record = make_record(item, self.plan.launch_id, causes[0][0], causes[0][1], None)
+            record = make_record(item, self.plan.launch_id, causes[0][0], causes[0][1], None, self.plan.machine)
         else:
             measurement = CollectiveMeasurement.model_validate(joined(item.run, parts, seconds))
-            record = make_record(item, self.plan.launch_id, "ok", "", measurement)
+            record = make_record(item, self.plan.launch_id, "ok", "", measurement, self.plan.machine)
         self.results.write(record)
         self._report(event="done", label=item.run.label(), status=record.status, reason=record.reason, time_s=record.time_s)
 

@@ -9,9 +9,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from multigpu.grid.batching import batching, batching_captured, batching_small, batching_tensorflow, shuffling
+from multigpu.grid.cnn_study import cnn_formats, cnn_ladders, cnn_pairs, cnn_small, cnn_updates
 from multigpu.grid.cnns import cnn_batches, cnn_models
 from multigpu.grid.deepconn import deepconn
+from multigpu.grid.document_004 import document_004, document_004_small
 from multigpu.grid.entries import EXPERIMENTS, OTHER_PLACEMENTS, SPINE_PLACEMENTS, Planned, affordable, cost_s, points
+from multigpu.grid.family import equal_batches, family, family_small
+from multigpu.grid.hardware import hardware, hardware_small
+from multigpu.grid.inputs import inputs, inputs_small
+from multigpu.grid.inside_model import (
+    inside_model,
+    inside_model_crossing,
+    inside_model_host,
+    inside_model_small,
+    inside_model_traces,
+)
+from multigpu.grid.parallelism import parallelism, parallelism_small
 from multigpu.grid.pytorch import (
     captured,
     compiled,
@@ -59,15 +73,41 @@ GRIDS: dict[str, Callable[[Sequence[int]], list[Planned]]] = {
     "compiled": compiled,
     "dispatch": dispatch,
     "traces": traces,
+    "parallelism": parallelism,
+    "parallelism_small": parallelism_small,
+    "batching": batching,
+    "batching_small": batching_small,
+    "shuffling": shuffling,
+    "batching_captured": batching_captured,
+    "batching_tensorflow": batching_tensorflow,
     "cnn_models": cnn_models,
     "cnn_batches": cnn_batches,
+    "cnn_pairs": cnn_pairs,
+    "cnn_updates": cnn_updates,
+    "cnn_formats": cnn_formats,
+    "cnn_ladders": cnn_ladders,
+    "cnn_small": cnn_small,
     "deepconn": deepconn,
+    "document_004": document_004,
+    "document_004_small": document_004_small,
+    "inside_model": inside_model,
+    "inside_model_traces": inside_model_traces,
+    "inside_model_host": inside_model_host,
+    "inside_model_crossing": inside_model_crossing,
+    "inside_model_small": inside_model_small,
     "tensorflow_nmt": tensorflow_nmt,
     "tensorflow_anomaly": tensorflow_anomaly,
     "tensorflow_forms": tensorflow_forms,
     "tensorflow_traces": tensorflow_traces,
     "tensorflow_cnn": tensorflow_cnn,
     "tensorflow_distribute": tensorflow_distribute,
+    "inputs": inputs,
+    "inputs_small": inputs_small,
+    "family": family,
+    "family_small": family_small,
+    "equal_batches": equal_batches,
+    "hardware": hardware,
+    "hardware_small": hardware_small,
 }
 """By name, a function of the device counts to measure."""
 

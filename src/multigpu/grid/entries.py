@@ -21,6 +21,12 @@ FEWEST = LAUNCH_OF_REPEAT[:5]
 ENDS = (1, 4, 8)
 """Device counts whose points are repeated: one, a whole host of eight, and half of it. Others are screening."""
 
+
+def ends_of(devices: Sequence[int]) -> list[int]:
+    """One device and the most, where points are repeated if there is no time for more; the most first."""
+    return sorted({1, max(devices, default=1)} & {*devices}, reverse=True)
+
+
 SPINE_PLACEMENTS = ("ddp", "independent", "exp2", "exp4")
 OTHER_PLACEMENTS = ("exp1", "exp3", "ps_gpu0", "replicated_copy", "replicated_allreduce")
 """The rest of documents 000 and 001."""

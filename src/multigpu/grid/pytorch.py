@@ -158,9 +158,10 @@ def traces(devices: Sequence[int]) -> list[Planned]:
 
 
 def with_a_process_a_device() -> list[str]:
-    """Placements that PyTorch runs eagerly with one process a device."""
+    """Placements of any model that PyTorch runs eagerly with one process a device."""
     return [
         name
         for name, row in placements().items()
-        if any((e.framework, e.processes) == ("torch", "per_device") and "eager" in e.executions for e in row.engines)
+        if row.compute == "replica"
+        and any((e.framework, e.processes) == ("torch", "per_device") and "eager" in e.executions for e in row.engines)
     ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
+from multigpu.grid.batching import modes_small
 from multigpu.grid.entries import EXPERIMENTS, SPINE_PLACEMENTS, Planned, Tier
 from multigpu.grid.tensorflow import TENSORFLOW
 from multigpu.measure.machine import framework_version
@@ -40,7 +41,7 @@ def cpu_study(devices: Sequence[int]) -> list[Planned]:
         common = {"devices": 2, "device_type": "cpu", "placement": "exp4", "processes": "one", "warmup_steps": 5, "timed_steps": 20}
         one = Run(workload="nmt", model="nmt_small", batch_size=16, sequence_length=20, **common)  # type: ignore[arg-type]
         planned.append(Planned(one, "screening", 2.0))
-    return planned + _tensorflow_small(devices)
+    return planned + modes_small([count for count in devices if count > 1], ("shared", "fixed")) + _tensorflow_small(devices)
 
 
 def _tensorflow_small(devices: Sequence[int]) -> list[Planned]:

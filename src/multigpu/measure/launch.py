@@ -19,7 +19,9 @@ from pathlib import Path
 import psutil
 from tqdm.auto import tqdm
 
+from multigpu.hosts.launching import Company, check_run, end
 from multigpu.inputs.check import check_inputs
+from multigpu.measure.ladder import ascending, with_smaller
 from multigpu.measure.machine import framework_version, gpu_count, source_state, this_machine, versions
 from multigpu.measure.plan import Item, Journal, Plan, find_record
 from multigpu.measure.process import NO_KERAS
@@ -63,6 +65,8 @@ def check_devices(run: Run) -> None:
     """
     if run.device_type == "cuda":
         available = gpu_count()
+        if run.devices <= available <= max(run.chosen_devices):
+            raise ValueError(f"device_ids {run.device_ids!r} names GPUs that are not here: this machine has 0 to {available - 1}")
         if run.devices > available:
             allowed = f"choose at most {available} or device_type 'cpu'" if available else "choose device_type 'cpu'"
             raise ValueError(f"{run.devices} GPUs were asked for and this machine has {available}: {allowed}")
@@ -111,35 +115,37 @@ def make_plan(
         memory=memory,
         launch_id=uuid.uuid4().hex[:12],
         hook=hook,
-        environment={name: str(value) for name, value in (("MULTIGPU_HOOK", hook), ("MULTIGPU_TENSORBOARD", tensorboard)) if value},
+        environment={name: str(value) for name, value in (("MULTIGPU_HOOK", hook), ("MULTIGPU_TENSORBOARD", tensorboard)) if value}
+        | points[0].run.environment,
     )
     items = []
-    for point in points:
-        item = Item(run=point.run, repeat=point.repeat, timeout_s=point.timeout_s)
+    for item in with_smaller([Item(run=point.run, repeat=point.repeat, timeout_s=point.timeout_s) for point in points]):
         known = find_record(plan, item)
         if known is None or known.status in retry:
             items.append(item.model_copy(update={"attempt": known.attempt + 1 if known else 0}))
     # interleaved at random, so that a drift of the machine does not look like a placement; grouped by
-    # device count within a shuffled order of counts, since a new group costs as much as a short Run
+    # the devices used within a shuffled order of them, since a new group costs as much as a short Run
     order = random.Random(plan.launch_id)
     order.shuffle(items)
-    counts = sorted({item.run.devices for item in items})
-    order.shuffle(counts)
-    items.sort(key=lambda item: counts.index(item.run.devices))
+    groups = sorted({item.run.chosen_devices for item in items})
+    order.shuffle(groups)
+    items.sort(key=lambda item: groups.index(item.run.chosen_devices))
+    items = ascending(items)
     workers = 1 if alone else max((item.run.devices for item in items), default=1)
     return plan.model_copy(update={"items": items, "workers": workers}), len(points) - len(items)
 
 
-def launch_of(point: Point) -> tuple[int, str, str, str, int, bool]:
+def launch_of(point: Point) -> tuple[int, str, str, str, int, bool, tuple[tuple[str, str], ...]]:
     """What points must share to be measured by one launch.
 
     A launch has one framework and one shape of processes. A TensorFlow process fixes its devices when it starts, and a
     second collective group of another size aborts it: its Runs also share the kind and the number of devices. Traced Runs
-    are by themselves: a process that a profiler has been in may go on more slowly.
+    are by themselves: a process that a profiler has been in may go on more slowly. What a Run wants in its environment must be there
+    when a process starts.
     """
     run = point.run
     fixed = (run.device_type, run.devices) if run.framework == "tensorflow" else ("", 0)
-    return (point.launch, run.framework, run.processes, *fixed, run.traced_steps > 0)
+    return (point.launch, run.framework, run.processes, *fixed, run.traced_steps > 0, tuple(sorted(run.environment.items())))
 
 
 def measure(
@@ -149,9 +155,11 @@ def measure(
     progress: bool = True,
     hook: str | None = None,
     tensorboard: Path | None = None,
+    company: Company | None = None,
 ) -> Summary:
     """Measure every point that has no Record yet; whatever happens on the way, what was measured stays.
 
+    company: the hosts of this launch, of which this one is the first.
     tensorboard: a folder for TensorBoard's logs of what is measured, one folder a Run in it; TensorFlow in one process only.
 
     Raises:
@@ -159,7 +167,10 @@ def measure(
         RuntimeError: the launcher itself died; what it had measured is kept and the same call goes on from there.
     """
     for point in points:
-        check_devices(point.run)
+        if company:
+            check_run(point.run, company.cluster)
+        else:
+            check_devices(point.run)
         if tensorboard and (point.run.framework, point.run.processes) != ("tensorflow", "one"):
             raise ValueError(f"TensorBoard logs need framework=tensorflow and processes=one, which {point.run.label()} has not")
     check_inputs(point.run for point in points)
@@ -180,7 +191,7 @@ def measure(
                 summary.reused += reused
                 bar.update(reused)
                 if plan.items:
-                    _launch(plan, bar, summary)
+                    launch_plan(plan, bar, summary, company)
             finally:
                 shutil.rmtree(scratch, ignore_errors=True)
                 shutil.rmtree(memory, ignore_errors=True)
@@ -190,7 +201,8 @@ def measure(
     return summary
 
 
-def _environment() -> dict[str, str]:
+def launch_environment() -> dict[str, str]:
+    """What every process of a launch finds in its environment."""
     commit, clean = source_state()
     source = str(Path(__file__).resolve().parents[2])
     paths = [source, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
@@ -205,16 +217,38 @@ def _environment() -> dict[str, str]:
     } | ({} if "OMP_NUM_THREADS" in os.environ else {"OMP_NUM_THREADS": str(this_machine().cores)})
 
 
-def _launch(plan: Plan, bar: tqdm, summary: Summary) -> None:
-    """Run one plan to its end, following its journal."""
+def launch_plan(plan: Plan, bar: tqdm, summary: Summary, company: Company | None = None) -> None:
+    """Run one plan to its end, following its journal; on several hosts, again until they get through it.
+
+    Raises:
+        RuntimeError: the launcher died, or a host was lost (`HostLost`); what was measured is kept.
+    """
+    finished: set[int] = set()
+    most = company.most_starts(plan) if company else 1
+    code = 0
+    for start in range(most):
+        code = _launch_once(plan, bar, summary, company, finished)
+        if code == 0:
+            return
+        if company and start + 1 < most:
+            company.settle(Journal(plan))
+    done = sum(summary.statuses.values())
+    raise RuntimeError(
+        f"the launcher ended with {code} after {done} Runs, all kept ({_last_words(plan)}); the same command goes on from there"
+    )
+
+
+def _launch_once(plan: Plan, bar: tqdm, summary: Summary, company: Company | None, finished: set[int]) -> int:
+    """One start of the plan's workers; the agent's exit code. finished: what was reported as done, of earlier starts too."""
+    if company:
+        plan = company.offer(plan)
     path = plan.scratch / "plan.json"
     path.write_text(plan.model_dump_json())
     journal = Journal(plan)
-    seen = 0
-    finished: set[int] = set()
+    seen = len(journal.progress.read_text().splitlines()) if journal.progress.exists() else 0
     with open(plan.scratch / "agent.log", "w") as log:
         agent = subprocess.Popen(
-            [sys.executable, "-m", "multigpu.measure.agent", str(path)], env=_environment() | plan.environment, stdout=log, stderr=log
+            [sys.executable, "-m", "multigpu.measure.agent", str(path)], env=launch_environment() | plan.environment, stdout=log, stderr=log
         )
         try:
             while True:
@@ -228,22 +262,19 @@ def _launch(plan: Plan, bar: tqdm, summary: Summary) -> None:
                     if event["event"] == "done":
                         finished.add(event["index"])
                 seen = len(lines)
-                if ended:
+                if ended or (company and company.in_trouble()):
                     break
                 time.sleep(0.1)
         finally:
+            if agent.poll() is None and company:
+                end(agent)
             if agent.poll() is None:
                 agent.terminate()
                 try:
                     agent.wait(20)
                 except subprocess.TimeoutExpired:
                     agent.kill()
-    if agent.returncode:
-        done = sum(summary.statuses.values())
-        raise RuntimeError(
-            f"the launcher ended with {agent.returncode} after {done} Runs, all kept ({_last_words(plan)});"
-            " the same command goes on from there"
-        )
+    return agent.returncode
 
 
 def _show(event: dict[str, object], plan: Plan, bar: tqdm, summary: Summary) -> None:

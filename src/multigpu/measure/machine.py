@@ -21,7 +21,10 @@ PACKAGES = ("torch", "tensorflow", "tensorflow-cpu", "numpy", "nvidia-nccl-cu13"
 
 
 class Machine(BaseModel):
-    """What does not change while a sweep runs. Memory in GiB; `links` is the driver's own picture of them."""
+    """What does not change while a sweep runs. Memory in GiB; `links` is the driver's own picture of them.
+
+    hosts, processes_per_host, network: of several hosts that are one machine (`hosts.cluster`); all else is of one of them.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -36,6 +39,9 @@ class Machine(BaseModel):
     kernel: str
     python: str
     environment: dict[str, str]
+    hosts: int = 1
+    processes_per_host: int | None = None
+    network: str = ""
 
 
 class DeviceState(BaseModel):
@@ -48,6 +54,20 @@ class DeviceState(BaseModel):
     power_w: float
     temperature_c: int
     energy_j: float | None = None
+
+
+class EnergyWindow(BaseModel):
+    """One GPU between two readings of its counter of energy, in joules since the driver was loaded; `units` and `steps` are this
+    replica's within the window.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    window_s: float
+    start_j: float
+    end_j: float
+    steps: int
+    units: int
 
 
 @cache
@@ -115,7 +135,22 @@ def _slug(text: str) -> str:
 
 @cache
 def this_machine() -> Machine:
-    """What this machine is. Its name is made of what determines speed, so that equal machines share one folder of Records."""
+    """What this machine is: this host, or the hosts that are one machine if the launcher has said so (`hosts.launching`)."""
+    from multigpu.hosts.cluster import CLUSTER_VARIABLE, Cluster, as_machine
+
+    text = os.environ.get(CLUSTER_VARIABLE)
+    return as_machine(this_host(), Cluster.model_validate_json(text)) if text else this_host()
+
+
+def threads_for(devices: int) -> int:
+    """Threads of each of so many processes: they share a host's cores evenly."""
+    machine = this_machine()
+    return max(1, machine.cores // min(devices, machine.processes_per_host or devices))
+
+
+@cache
+def this_host() -> Machine:
+    """What this host is. Its name is made of what determines speed, so that equal machines share one folder of Records."""
     nvml, count = _nvml(), gpu_count()
     names = [_text(nvml.nvmlDeviceGetName(_handle(i))) for i in range(count)]
     cores = len(os.sched_getaffinity(0))

@@ -17,13 +17,16 @@ MAX_STARTS = 2
 
 
 class Item(BaseModel):
-    """One Run to measure. timeout_s: for the whole Run, building included."""
+    """One Run to measure. timeout_s: for the whole Run, building included. smaller: batches of the plan's Runs that differ in nothing
+    else: where one of them did not fit, this one is passed over.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     run: Run
     repeat: int = 0
     attempt: int = 0
     timeout_s: float = 300.0
+    smaller: tuple[int, ...] = ()
 
 
 class Plan(BaseModel):
@@ -37,6 +40,8 @@ class Plan(BaseModel):
     hook: "module:function" called as f(stage, run, rank) in every process at the stages "build", "warm-up", "step" and
         "timed"; a way to plant delays and faults. A process that dispatches for all replicas calls it with rank 0.
     environment: what else the processes of the launch find in theirs.
+    hosts: on which the launch runs, with `workers` on each (`hosts.launching`); host: the number of this one; rendezvous: "address:port"
+        at which their agents meet.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -53,6 +58,9 @@ class Plan(BaseModel):
     launch_id: str
     hook: str | None = None
     environment: dict[str, str] = {}
+    hosts: int = 1
+    host: int = 0
+    rendezvous: str = ""
 
     def key(self, item: Item) -> str:
         return record_key(item.run, item.repeat, self.machine, self.framework_version, self.timing_version)

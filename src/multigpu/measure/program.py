@@ -15,6 +15,7 @@ from typing import Any
 import psutil
 
 from multigpu.engines.errors import DidNotTrain, Unsupported
+from multigpu.measure.ladder import PASSED_OVER, full_at
 from multigpu.measure.machine import source_state, this_machine
 from multigpu.measure.plan import Item, Journal, Plan, find_record
 from multigpu.measure.session import load_hook, measurement
@@ -74,13 +75,21 @@ class Program:
         self.hook = load_hook(plan.hook)
         self.startup_s = time.time() - psutil.Process().create_time()
 
+    def known(self, item: Item) -> Any:
+        """The Record that makes this item unnecessary, or None."""
+        return find_record(self.plan, item)
+
     def decide(self, index: int, item: Item, key: str) -> str:
         """Whether to "run" or "skip" this item, from what is on the disk."""
-        known = find_record(self.plan, item)
+        known = self.known(item)
         if known is None and (fault := self.journal.fault(key)):
             known = self.write(item, key, fault[0], fault[1])
         if known is not None:
             self.journal.report(index=index, event="done", status=known.status, reason=known.reason)
+            return "skip"
+        if item.smaller and (batch := full_at(self.plan, item)):
+            reason = f"a batch of {batch} was out of memory"
+            self.journal.report(index=index, event="done", status=PASSED_OVER, reason=reason)
             return "skip"
         self.journal.note_start(key)
         self.journal.report(index=index, event="start", label=item.run.label())

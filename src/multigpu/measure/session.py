@@ -11,7 +11,8 @@ from multigpu.engines.errors import DidNotTrain
 from multigpu.measure.timing import clock_flags, training_fault
 from multigpu.measure.trace import joined
 from multigpu.placements import find_placement
-from multigpu.placements.traffic import predicted_bytes
+from multigpu.placements.partition_check import PARTITIONED
+from multigpu.placements.step_bytes import step_bytes
 from multigpu.record import Measurement
 from multigpu.run import Run
 
@@ -47,6 +48,8 @@ def open_session(run: Run, rank: int, threads: int, shared: Path, timeout_s: flo
     module = {("torch", "one"): "dispatch.session", ("tensorflow", "per_device"): "processes"}.get(
         (run.framework, run.processes), "session"
     )
+    if find_placement(run.placement).compute == "stage":
+        module = "stages_session"
     engine = importlib.import_module(f"multigpu.engines.{run.framework}.{module}")
     return engine.Session(run, rank, threads, shared, timeout_s, startup_s, stage)
 
@@ -74,19 +77,25 @@ def measurement(run: Run, parts: list[dict[str, Any]], total_s: float) -> Measur
     """
     placement = find_placement(run.placement)
     losses = joined_losses(run, parts)
-    moved = {name: distance for part in parts for name, distance in part["distance"].items()}
+    partitioned = placement.compute in PARTITIONED
+    where = [f" (device {rank})" if partitioned else "" for rank in range(len(parts))]
+    moved = {name + at: distance for part, at in zip(parts, where, strict=True) for name, distance in part["distance"].items()}
     agree = None
     if placement.variables == "replica" and placement.semantics.kind != "independent":
         agree = all(part["prints"] == parts[0]["prints"] for part in parts)
-    fault = training_fault(losses, moved, agree)
+    if partitioned and run.copies > 1:
+        agree = all(part["prints"] == parts[rank % run.degree]["prints"] for rank, part in enumerate(parts))
+    skipped = parts[0].get("skipped")  # until the timed steps and until their end; the same on all replicas that merge
+    left_out = max((part["skipped"][1] for part in parts if part.get("skipped")), default=0)
+    # stale variables are the first ones more than once
+    fault = training_fault(losses[placement.semantics.steps :], moved, agree, left_out)
     if fault:
         raise DidNotTrain(fault)
     counted: dict[str, int] = {}
     for part in parts:
         for kind, count in part["moved"].items():
             counted[kind] = counted.get(kind, 0) + count
-    item = 8 if run.precision == "fp64" else 4
-    predicted = predicted_bytes(placement, run.description.variables, parts[0]["lookups"], item, parts[0].get("gradient_rows"))
+    predicted = step_bytes(run, parts[0]["lookups"], parts[0].get("gradient_rows"))
     counted = {kind: count for kind, count in counted.items() if count}
     wall_s = max(part["wall_s"] for part in parts)
     events = [part["event_s"] for part in parts]
@@ -95,7 +104,9 @@ def measurement(run: Run, parts: list[dict[str, Any]], total_s: float) -> Measur
         flags.append(f"moved bytes were not counted: {uncounted}")
     elif counted != predicted:
         flags.append(f"moved bytes {counted} differ from the prediction {predicted}")
-    masters = parts[:1] if placement.variables == "replica" else parts
+    if left_out:
+        flags.append(f"{left_out} of {len(losses)} steps left out: a gradient overflowed")
+    masters = parts[:1] if placement.variables == "replica" else parts[: run.degree] if partitioned else parts
     start = sum(part["start_square"] for part in masters) ** 0.5
     change = sum(d**2 for part in masters for d in part["distance"].values()) ** 0.5
     return Measurement(
@@ -117,6 +128,9 @@ def measurement(run: Run, parts: list[dict[str, Any]], total_s: float) -> Measur
         total_s=total_s,
         device_states=[part["state"] for part in parts if part["state"]],
         step_clock=parts[0].get("clock", "device"),
+        skipped_steps=(skipped[0], skipped[1] - skipped[0]) if skipped else None,
         flags=flags,
-        trace=joined([part["trace"] for part in parts]) if run.traced_steps else None,
+        input_wait_s=[part["input_wait"] for part in parts if part.get("input_wait")],
+        energy=[part["energy"] for part in parts if part.get("energy")],
+        trace=joined([part["trace"] for part in parts], run.traced_from) if run.traced_steps else None,
     )

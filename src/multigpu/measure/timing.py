@@ -79,13 +79,14 @@ def clock_flags(wall_s: float, event_time_s: Sequence[float]) -> list[str]:
     return [f"clocks disagree by {100 * difference:.1f}%"] if difference > DISAGREEMENT else []
 
 
-def training_fault(losses: Sequence[float], moved: dict[str, float], replicas_agree: bool | None) -> str | None:
+def training_fault(losses: Sequence[float], moved: dict[str, float], replicas_agree: bool | None, left_out: int = 0) -> str | None:
     """Why these steps were no training, or None.
 
     Args:
         losses: of every step, warm-up first, joined over replicas.
         moved: by variable, the norm of how far it moved from its start.
         replicas_agree: whether replicas that must hold equal variables do.
+        left_out: steps whose update was left out because a gradient overflowed: they leave the loss as it was.
 
     Training moves every variable, and no two consecutive steps on a moving model give the same loss to the last bit.
     """
@@ -96,7 +97,7 @@ def training_fault(losses: Sequence[float], moved: dict[str, float], replicas_ag
     if still:
         return f"{len(still)} of {len(moved)} variables did not move, {still[0]!r} among them"
     repeated = sum(a == b for a, b in pairwise(losses))
-    if repeated > len(losses) // 10:
+    if repeated > len(losses) // 10 + left_out:
         return f"{repeated} of {len(losses)} steps left the loss exactly as it was"
     if replicas_agree is False:
         return "replicas that must hold equal variables ended with different ones"

@@ -82,11 +82,13 @@ class CopyTotals(_Compact):
 
 
 class KernelTotals(_Compact):
-    """A kernel by its shortened name, over all replicas and traced steps."""
+    """A kernel by its shortened name, over all replicas and traced steps. min_s, max_s: of single calls; None in older Records."""
 
     name: str
     calls: int
     total_s: float
+    min_s: float | None = None
+    max_s: float | None = None
 
 
 class ReplicaTrace(_Compact):
@@ -94,6 +96,8 @@ class ReplicaTrace(_Compact):
 
     launch_lead_s: the shortest time from a launch's begin on the host to its kernel's start on the device. Nothing starts
         before it is launched: a negative value is by how much the two clocks are apart at least. None on CPUs.
+    device_time_s: sum over everything that its device did in the traced steps, as nvprof's "GPU activities": shares are of it.
+        None in older Records.
     """
 
     rank: int
@@ -101,15 +105,20 @@ class ReplicaTrace(_Compact):
     copies: list[CopyTotals]
     unlinked: int = 0
     launch_lead_s: float | None = None
+    device_time_s: float | None = None
 
 
 class TraceSummary(_Compact):
-    """What the profiler saw of the traced steps. missing: phases that are not known, and why."""
+    """What the profiler saw of the traced steps. missing: phases that are not known, and why.
+
+    first_step: number of the first of them among all steps of the Run; None in older Records, and where the Run asks for no window.
+    """
 
     source: Literal["kineto", "xplane"]
     replicas: list[ReplicaTrace]
     kernels: list[KernelTotals]
     missing: dict[Phase, str] = {}
+    first_step: int | None = None
 
 
 @dataclass(frozen=True)
@@ -240,6 +249,7 @@ def replica_trace(
         copies=[totals for kind in COPIES if (totals := _copies(kind, [a for a in inside if a.kind == kind]))],
         unlinked=sum(a.launch is None for a in inside),
         launch_lead_s=None if lead_ns is None else lead_ns * 1e-9,
+        device_time_s=round(sum(a.end_ns - a.start_ns for a in inside) * 1e-9, 9),
     )
     return {"origin_ns": origin, "replica": replica.model_dump(), "kernels": _top(inside), "source": source, "missing": missing}
 
@@ -258,16 +268,14 @@ def _copies(kind: Kind, copies: Sequence[Activity]) -> CopyTotals | None:
     )
 
 
-def _top(activities: Iterable[Activity]) -> list[tuple[str, int, float]]:
-    """The replica's dearest kernels: name, calls, seconds. More than the Record keeps, since replicas may differ."""
-    totals: dict[str, list[float]] = defaultdict(lambda: [0, 0.0])
+def _top(activities: Iterable[Activity]) -> list[tuple[str, int, float, float, float]]:
+    """The replica's dearest kernels: name, calls, seconds, shortest, longest. More than the Record keeps, since replicas may differ."""
+    times: dict[str, list[float]] = defaultdict(list)
     for a in activities:
         if a.kernel:
-            entry = totals[short_name(a.name)]
-            entry[0] += 1
-            entry[1] += (a.end_ns - a.start_ns) * 1e-9
-    ranked = sorted(totals.items(), key=lambda item: (-item[1][1], item[0]))
-    return [(name, int(calls), total) for name, (calls, total) in ranked[: 4 * TOP_KERNELS]]
+            times[short_name(a.name)].append((a.end_ns - a.start_ns) * 1e-9)
+    ranked = sorted(times.items(), key=lambda item: (-sum(item[1]), item[0]))
+    return [(name, len(each), sum(each), min(each), max(each)) for name, each in ranked[: 4 * TOP_KERNELS]]
 
 
 def short_name(name: str, most: int = 72) -> str:
@@ -283,7 +291,7 @@ def short_name(name: str, most: int = 72) -> str:
     return short if len(short) <= most else short[: most - 3] + "..."
 
 
-def joined(parts: Sequence[dict[str, Any]]) -> TraceSummary:
+def joined(parts: Sequence[dict[str, Any]], first_step: int | None = None) -> TraceSummary:
     """All replicas' parts on one clock, whose zero is the first start of a traced step over them."""
     replicas = [(ReplicaTrace(**part["replica"]), part["origin_ns"]) for part in parts]
     first = min(part["origin_ns"] for part in parts)
@@ -303,12 +311,20 @@ def joined(parts: Sequence[dict[str, Any]]) -> TraceSummary:
             spans = [moved(span, by) for span in step.communication]
             steps.append(step.model_copy(update={"start_s": start_s, "end_s": end_s, "phases": phases, "communication": spans}))
         shifted.append(replica.model_copy(update={"steps": steps}))
-    totals: dict[str, list[float]] = defaultdict(lambda: [0, 0.0])
+    found: dict[str, list[tuple[int, float, float, float]]] = defaultdict(list)
     for part in parts:
-        for name, calls, total in part["kernels"]:
-            totals[name][0] += calls
-            totals[name][1] += total
-    ranked = sorted(totals.items(), key=lambda item: (-item[1][1], item[0]))[:TOP_KERNELS]
-    kernels = [KernelTotals(name=name, calls=int(calls), total_s=round(total, 7)) for name, (calls, total) in ranked]
+        for name, calls, total, least, most in part["kernels"]:
+            found[name].append((calls, total, least, most))
+    totals = [
+        KernelTotals(
+            name=name,
+            calls=sum(one[0] for one in each),
+            total_s=round(sum(one[1] for one in each), 7),
+            min_s=round(min(one[2] for one in each), 9),
+            max_s=round(max(one[3] for one in each), 9),
+        )
+        for name, each in found.items()
+    ]
+    kernels = sorted(totals, key=lambda one: (-one.total_s, one.name))[:TOP_KERNELS]
     missing = {phase: why for part in parts for phase, why in part["missing"].items()}
-    return TraceSummary(source=parts[0]["source"], replicas=shifted, kernels=kernels, missing=missing)
+    return TraceSummary(source=parts[0]["source"], replicas=shifted, kernels=kernels, missing=missing, first_step=first_step)

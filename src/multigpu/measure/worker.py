@@ -21,12 +21,14 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
+from multigpu.engines.torch.devices import local_device
 from multigpu.measure.agree import Votes, await_word, publish
-from multigpu.measure.machine import this_machine
+from multigpu.measure.machine import threads_for
 from multigpu.measure.plan import Item, Plan
 from multigpu.measure.process import end_with_parent
 from multigpu.measure.program import Fault, Program, Stuck, guarded, is_echo
 from multigpu.measure.session import Session, open_session
+from multigpu.run import Run
 
 LONG = timedelta(days=7)
 PATIENCE_S = 10.0
@@ -42,7 +44,7 @@ class Worker(Program):
         store = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False, timeout=LONG)
         # the launcher's store outlives a restart, and with it the addresses of processes that are gone
         self.store = dist.PrefixStore(f"attempt{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
-        self.group_size = 0
+        self.group_devices: tuple[int, ...] = ()
         self.groups_made = 0
 
     def run_plan(self) -> None:
@@ -52,7 +54,7 @@ class Worker(Program):
                 publish(self.store, f"{index}/decision", self.decide(index, item, key))
             if await_word(self.store, f"{index}/decision") != "run":
                 continue
-            self._join_group(item.run.devices, item.run.device_type)
+            self._join_group(item.run)
             if self.rank < item.run.devices:
                 with self.watched(item, key, self.rank):
                     healthy = self._attempt(index, item, key)
@@ -62,28 +64,29 @@ class Worker(Program):
                 self._leave_group()  # collectives may be out of step after a refusal
         self._leave_group()
 
-    def _join_group(self, size: int, device_type: str) -> None:
-        """Make the first `size` workers the default group. Every worker keeps the same account, members or not."""
-        if size == self.group_size:
+    def _join_group(self, run: Run) -> None:
+        """Make the first workers the default group, on the Run's devices. Every worker keeps the same account, members or not."""
+        if run.chosen_devices == self.group_devices:
             return
         self._leave_group()
-        self.group_size, self.groups_made = size, self.groups_made + 1
-        if self.rank >= size:
+        self.group_devices, self.groups_made = run.chosen_devices, self.groups_made + 1
+        if self.rank >= run.devices:
             return
-        cuda = device_type == "cuda"
+        cuda = run.device_type == "cuda"
+        mine = local_device(run, self.rank)
         if cuda:
-            torch.cuda.set_device(self.rank)
+            torch.cuda.set_device(mine)
         dist.init_process_group(
             "cpu:gloo,cuda:nccl" if cuda else "gloo",
             store=dist.PrefixStore(f"group{self.groups_made}", self.store),
             rank=self.rank,
-            world_size=size,
+            world_size=run.devices,
             timeout=timedelta(seconds=600),
-            device_id=torch.device("cuda", self.rank) if cuda else None,
+            device_id=torch.device("cuda", mine) if cuda else None,
         )
 
     def _leave_group(self) -> None:
-        self.group_size = 0
+        self.group_devices = ()
         if dist.is_initialized():
             dist.destroy_process_group()
 
@@ -135,7 +138,7 @@ class Worker(Program):
         return Path(votes.gather("shared", name, 60.0)[0])
 
     def _session(self, item: Item, shared: Path) -> Session:
-        threads = max(1, this_machine().cores // item.run.devices)
+        threads = threads_for(item.run.devices)
 
         def stage(name: str) -> None:
             self.hook(name, item.run, self.rank)

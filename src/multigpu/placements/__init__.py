@@ -21,14 +21,17 @@ def placements() -> dict[str, Placement]:
 
 
 def find_placement(name: str) -> Placement:
-    """The row called `name`.
+    """The row called `name`: of a file here, or of a placement inside one model (`stages.placements`).
 
     Raises:
         ValueError: no such placement; the sentence names the known ones.
     """
-    if name not in placements():
-        raise ValueError(f"unknown placement {name!r}: choose one of {', '.join(placements())}")
-    return placements()[name]
+    from multigpu.stages.placements import SPLIT  # whose rows are made of this package's parts
+
+    known: dict[str, Placement] = {**placements(), **SPLIT}
+    if name not in known:
+        raise ValueError(f"unknown placement {name!r}: choose one of {', '.join(known)}")
+    return known[name]
 
 
 def unsupported_reason(placement: Placement, framework: str, processes: str, execution: str) -> str | None:

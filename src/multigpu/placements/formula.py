@@ -71,6 +71,8 @@ def formula(placement: Placement) -> Formula:
             what then travels depends on which device each variable falls to, and no row of the study is so.
     """
     row = placement
+    if row.travels == "activations":
+        raise ValueError(f"{row.name}: what it moves depends on where a model is cut, which `partition.partition_bytes` works out")
     found: Formula = {kind: {} for kind in KINDS}
     copies = {row.variables == "replica", row.embeddings == "replica"}
     if copies == {True} and row.algorithm is not None:
@@ -175,8 +177,23 @@ def latex(terms: Mapping[str, Powers]) -> str:
     return " + ".join(f"{COEFFICIENTS[coefficient]} {QUANTITIES[name]}".strip() for name, coefficient in terms.items())
 
 
+PARTITIONED_LINES = {
+    "sections": [
+        "between devices $2 A$ (A: activations that cross from stage to stage; as much comes back in gradients)",
+        "handed to the all-reduce $P S$ (P copies of the model, where there is more than one)",
+    ],
+    "split": [
+        "handed to collectives $M X$ (X: what each of a copy's M devices brings to all places where parts are joined)",
+        "handed to the all-reduce $P S$ (P copies of the model, where there is more than one; what all devices hold counts M times)",
+    ],
+}
+"""What placements move whose bytes depend on where a model is cut, by their `compute`."""
+
+
 def formula_lines(placement: Placement) -> list[str]:
     """The cost formula as Markdown with mathematics, a line a kind of traffic."""
+    if placement.travels == "activations":
+        return PARTITIONED_LINES[placement.compute]
     names = {
         "host_to_device": "host to devices",
         "device_to_host": "devices to host",

@@ -28,21 +28,26 @@ def held(placement: Placement, place: int | None) -> list[tuple[str, str, bool]]
         if place is None:
             if home == "host":
                 parts.append((letter, part, False))
-        elif home in ("replica", "sharded") or (home == "gpu0" and place == 0):
-            parts.append((letter, part, home == "sharded"))
+        elif home in ("replica", "sharded", "sections", "split") or (home == "gpu0" and place == 0):
+            parts.append((letter, part, home in ("sharded", "sections", "split")))
     if place is not None:
-        parts.append(("C", "compute", False))
+        parts.append(("C", "compute", placement.travels == "activations"))
     return sorted(parts, key=lambda item: "VECU".index(item[0]))
 
 
 def in_words(placement: Placement) -> str:
     """What the picture shows, for those who cannot see it."""
     homes = {"replica": "on every GPU", "host": "in host memory", "gpu0": "on the first GPU", "sharded": "spread over the GPUs"}
-    return "; ".join(f"{part} {homes[getattr(placement, part)]}" for part in PARTS) + "; compute on every GPU"
+    homes |= {"sections": "with their layers, spread over the GPUs", "split": "cut over the GPUs"}
+    compute = {"sections": "each GPU its layers", "split": "each GPU its part of every layer"}.get(placement.compute, "on every GPU")
+    return "; ".join(f"{part} {homes[getattr(placement, part)]}" for part in PARTS) + f"; compute {compute}"
 
 
 def movement(placement: Placement) -> tuple[str, str]:
     """Between what a step moves data (none, gpus, host, both) and in which words."""
+    if placement.travels == "activations":
+        how = "from stage to stage" if placement.compute == "sections" else "by collectives within the layers"
+        return "gpus", f"activations and their gradients {how}; gradients of variables by all-reduce between copies of the model"
     if placement.merge == "none":
         return "none", "nothing"
     if placement.algorithm is not None:

@@ -8,11 +8,12 @@ from pydantic import BaseModel, ConfigDict, model_validator
 
 from multigpu.collectives import find_algorithm
 
-Home = Literal["replica", "host", "gpu0", "sharded"]
-"""Where something lives: a copy on every replica's device, host memory, the first device, or spread over the devices by
-greedy least load (each variable, in order of declaration, goes whole to the device that holds the fewest elements)."""
+Home = Literal["replica", "host", "gpu0", "sharded", "stage", "sections", "split"]
+"""Where something lives: a copy on every replica's device, host memory, the first device, spread over the devices by
+greedy least load (each variable, in order of declaration, goes whole to the device that holds the fewest elements), or the
+device of the model's stage that uses it (placements inside one model: `stages.placements`)."""
 
-Merge = Literal["all_reduce", "copy", "halves", "host", "gpu0", "sharded", "none"]
+Merge = Literal["all_reduce", "copy", "halves", "host", "gpu0", "sharded", "stage", "sections", "split", "none"]
 """Where gradients are summed: in a collective, on every replica after plain copies, on the first device of each half of the
 devices and then on the first of all, at one place, or nowhere."""
 
@@ -60,9 +61,15 @@ class Placement(BaseModel):
     variables, embeddings: homes of the dense variables and of the tables that are looked up by row.
     lookup: where rows are gathered: on the replica (then whole tables travel to it) or at the table's home (rows do).
     merge, slots, update: where gradients are summed, optimiser state lives and the update runs.
-    travels: what an embedding sends to a replica each step.
+    compute: "sections": stretches of layers, each on its own device, which all shards pass; "split": every layer, cut over the devices
+        of one copy of the model. Then everything else is "sections" or "split" too, further devices hold further copies of the model,
+        and gradients of one part are joined with those of the same part of other copies (`partition.py`).
+    travels: what an embedding sends to a replica each step; "activations": what parts of one model send each other.
     algorithm: of `collectives.algorithms`: the all-reduce after backward written out from sends and receives; None: the library's.
     overlap: whether merging starts before backward has ended.
+    staged: whether a replica computes with what it fetched during the step before, while the next values are on their way.
+    loss: where the loss is computed: on each replica over its shard, or on the first device over all replicas' predictions, which
+        travel there (their gradients back); the joined batch is then sliced there too, and the last replica takes the remainder.
     engines: who carries the placement out, and how; `refusals` says why a form of execution is not among theirs.
     """
 
@@ -75,13 +82,15 @@ class Placement(BaseModel):
     variables: Home
     embeddings: Home
     lookup: Home
-    compute: Literal["replica"] = "replica"
+    compute: Literal["replica", "stage", "sections", "split"] = "replica"
     merge: Merge
     slots: Home
     update: Home
-    travels: Literal["nothing", "rows", "tables"]
+    travels: Literal["nothing", "rows", "tables", "activations"]
     algorithm: str | None = None
     overlap: bool = False
+    staged: bool = False
+    loss: Literal["replica", "gpu0"] = "replica"
     semantics: Semantics = Semantics()
     engines: tuple[Engine, ...] = (Engine(),)
     refusals: dict[str, str] = {}
@@ -98,6 +107,11 @@ class Placement(BaseModel):
 
     @model_validator(mode="after")
     def _consistent(self) -> Placement:
+        if {"sections", "split"} & {self.compute, self.variables, self.embeddings, self.update}:
+            homes = {self.compute, self.variables, self.embeddings, self.lookup, self.merge, self.slots, self.update}
+            if len(homes) > 1 or self.travels != "activations":
+                raise ValueError(f"{self.name}: the parts of one model are all at 'sections' or all at 'split', not at {sorted(homes)}")
+            return self
         if self.lookup not in ("replica", self.embeddings):
             raise ValueError(
                 f"{self.name}: rows can be gathered on the replica or at the table's home {self.embeddings!r}, not at {self.lookup!r}"
@@ -118,6 +132,29 @@ class Placement(BaseModel):
         at_home = ("all_reduce", "copy", "halves", "gpu0", "none") if self.update == "replica" else (self.update,)
         if self.merge not in at_home:
             raise ValueError(f"{self.name}: with the update at {self.update!r}, gradients merge at one of {at_home}, not at {self.merge!r}")
+        return self
+
+    @model_validator(mode="after")
+    def _staging_possible(self) -> Placement:
+        if self.staged != (self.semantics.kind == "stale"):
+            raise ValueError(f"{self.name}: staged variables are one step old, so staged {self.staged} cannot be {self.semantics.kind!r}")
+        if self.staged and (self.semantics.steps != 1 or "replica" in (self.variables, self.embeddings) or self.lookup != "replica"):
+            raise ValueError(
+                f"{self.name}: staging fetches whole variables one step ahead: they live elsewhere than on the replica, tables travel"
+                " whole, and semantics are stale by 1 step"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _joined_loss_possible(self) -> Placement:
+        if self.loss == "gpu0" and (
+            "replica" in (self.variables, self.embeddings)
+            or any((engine.framework, engine.processes) != ("torch", "one") for engine in self.engines)
+        ):
+            raise ValueError(
+                f"{self.name}: a loss over all replicas' predictions has one master of each variable, and exists in 'torch' with one"
+                " process for all devices only"
+            )
         return self
 
     @model_validator(mode="after")

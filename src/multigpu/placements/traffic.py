@@ -16,9 +16,10 @@ HOST = -1
 """The place of what lives in host memory; a device's place is its index, REPLICA means a copy on each."""
 REPLICA = -2
 
-KINDS = ("host_to_device", "device_to_host", "device_to_device", "all_reduce")
-"""Kinds of traffic. Copies count the bytes that travel; `all_reduce` counts the bytes every replica hands to the
-collective (what then travels depends on the library's algorithm: a ring sends 2 (P-1)/P times as much)."""
+KINDS = ("host_to_device", "device_to_host", "device_to_device", "all_reduce", "all_gather", "reduce_scatter")
+"""Kinds of traffic. Copies count the bytes that travel; collectives count the bytes every replica hands to them (what then travels
+depends on the library's algorithm: a ring sends 2 (P-1)/P times as much as an all_reduce is handed, P-1 times what each device brings to
+an all_gather, (P-1)/P of what each brings to a reduce_scatter)."""
 
 ID_BYTES = 8
 

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from multigpu.inputs.batch import Source
     from multigpu.run import Run
+    from multigpu.stages.graph import Staged
 
 
-Unit = Literal["words", "images", "reviews"]
-"""What throughput counts. A review is a row: a user, an item and the rating that the one gave the other, with both their texts."""
+Unit = Literal["words", "images", "reviews", "samples"]
+"""What throughput counts. A review is a row: a user, an item and the rating that the one gave the other, with both their texts. A
+sample is one row of a made-up input, whatever its shape."""
 
 
 @dataclass(frozen=True)
@@ -60,11 +63,56 @@ class Optimizer:
 
 
 @dataclass(frozen=True)
+class Section:
+    """A stretch of a model that one device runs as a whole, forward and backward; sections stand in an order in which they can run.
+
+    variables: that it uses, which no other section does.
+    takes: names of tensors that earlier sections give (what it reads of the batch is fed to where it runs).
+    gives: tensor -> its elements, as multiples of a batch's extents ("rows", and rows looked up by table, padding included).
+    work: forward operations, as such multiples too.
+    """
+
+    name: str
+    variables: tuple[str, ...]
+    takes: tuple[str, ...]
+    gives: Mapping[str, Mapping[str, int]]
+    work: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """A collective among the devices that share one copy of a model.
+
+    elements: for each row of the batch and in one step, of what each device hands over (of an all_gather: all devices together).
+    exact: statistics of the loss, in float32 or better whatever the precision.
+    """
+
+    kind: Literal["all_reduce", "all_gather", "reduce_scatter"]
+    elements: int
+    exact: bool = False
+
+
+@dataclass(frozen=True)
+class Splitting:
+    """How a model's matrices are cut over devices.
+
+    axes: variable -> the axis along which it is cut; others are whole on every device.
+    exchanges: what one step then joins. equal: a size that must divide by the number of devices; None: parts may differ by one.
+    """
+
+    axes: Mapping[str, int]
+    exchanges: tuple[Exchange, ...]
+    equal: int | None = None
+
+
+@dataclass(frozen=True)
 class Model:
     """One model of a workload, described once; the frameworks' builders read `config`, everything else reads the rest.
 
     forward_flops_per_unit: multiply-adds counted as two, forward pass, for one word, image or row of reviews at the model's own size
         (training costs about three times that).
+    declare_sections: for placements that spread layers over devices; worked out when one asks.
+    splitting: for placements that cut matrices; None where the model declares none.
     """
 
     name: str
@@ -74,6 +122,13 @@ class Model:
     optimizer: Optimizer
     forward_flops_per_unit: float
     config: Any
+    declare_sections: Callable[[], tuple[Section, ...]] | None = None
+    splitting: Splitting | None = None
+
+    @cached_property
+    def sections(self) -> tuple[Section, ...]:
+        """In an order in which they can run; () where the model declares none."""
+        return self.declare_sections() if self.declare_sections else ()
 
     @property
     def parameters(self) -> int:
@@ -88,9 +143,14 @@ class Model:
 
 @dataclass(frozen=True)
 class Workload:
-    """A family of models with one kind of input. Each framework's builder lives beside it in `<framework>.py`."""
+    """A family of models with one kind of input. Each framework's builder lives beside it in `<framework>.py`.
+
+    stages: how it offers itself to placements inside one model, whose functions lie in `<framework>_stages.py`; None: it does not.
+    """
 
     name: str
     unit: Unit
     models: Mapping[str, Model]
     inputs: Mapping[str, Callable[[Run, Model], Source]]
+    stages: Staged | None = None
+    frameworks: tuple[str, ...] = ("torch", "tensorflow")

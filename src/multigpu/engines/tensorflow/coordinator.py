@@ -60,6 +60,7 @@ class ShardFeed:
     def __init__(self, source: Source, replicas: int) -> None:
         self.source, self.replicas = source, replicas
         self.kept: dict[int, list[Shard]] = {}
+        self.waits: dict[int, float] = {}
 
     def shards(self, step: int) -> list[Shard]:
         """The shard of every replica in step `step`, by rank."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -49,11 +50,15 @@ def drawn(law: Draw, seed: list[int] | tf.Tensor, dtype: tf.DType) -> tf.Tensor:
 
 
 class Feed:
-    """Shards of all replicas, step after step. Batches that repeat are kept on the devices; others are fetched one ahead."""
+    """Shards of all replicas, step after step. Batches that repeat are kept on the devices; others are fetched one ahead.
+
+    waits: step -> seconds that the host waited until it had them; empty for batches that are kept.
+    """
 
     def __init__(self, source: Source, devices: Devices) -> None:
         self.source, self.devices = source, devices
         self.kept: dict[int, list[Shard]] = {}
+        self.waits: dict[int, float] = {}
         self.pool = None if source.period else ThreadPoolExecutor(max_workers=1)
         self.ahead: tuple[int, Future[list[Shard]]] | None = None
 
@@ -65,7 +70,9 @@ class Feed:
                 self.kept[index] = self._make(index)
             return self.kept[index]
         assert self.pool
+        began = time.perf_counter()
         shards = self.ahead[1].result() if self.ahead and self.ahead[0] == step else self._make(step)
+        self.waits[step] = time.perf_counter() - began
         self.ahead = (step + 1, self.pool.submit(self._make, step + 1))
         return shards
 

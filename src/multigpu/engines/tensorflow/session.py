@@ -10,11 +10,14 @@ from typing import Any
 
 import numpy as np
 
+from multigpu.engines.tensorflow.data import DataFeed
 from multigpu.engines.tensorflow.devices import Devices
 from multigpu.engines.tensorflow.feed import Feed, Shard, is_even
+from multigpu.engines.tensorflow.row_feed import make_feed
 from multigpu.engines.tensorflow.tracing import trace
 from multigpu.engines.tensorflow.trainer import Context, Trainer, build_trainer
 from multigpu.inputs.batch import Batch, Source
+from multigpu.inputs.encoded import EncodedImages
 from multigpu.measure.session import Stage
 from multigpu.measure.timing import run_window
 from multigpu.run import Run
@@ -32,8 +35,8 @@ class Session:
         self.run, self.stage, self.threads, self.startup_s = run, stage, threads, startup_s
         self.source: Source = workloads()[run.workload].inputs[run.inputs](run, run.description)
         self.strategy, self.devices = self._set_up(rank)
-        dynamic = run.description.unit == "words" and self.source.period != 1
-        self.context = Context(run, self.devices, is_even(self.source, run.devices), dynamic, self.strategy)
+        dynamic = run.description.unit == "words" and self.source.period != 1 and run.batching != "fixed"
+        self.context = Context(run, self.devices, is_even(self.source, len(run.shard_sizes)), dynamic, self.strategy)
         self.feed = self._feed()
         self.batches: dict[int, list[Batch]] = {}
         stage("build")
@@ -45,8 +48,11 @@ class Session:
         """The strategy that must stand before all else in this process, or None, and the devices of this process."""
         return None, Devices(self.run)
 
-    def _feed(self) -> Feed:
-        return Feed(self.source, self.devices)
+    def _feed(self) -> Feed | DataFeed:
+        if self.run.input_workers is None:
+            return make_feed(self.source, self.devices)
+        assert isinstance(self.source, EncodedImages)
+        return DataFeed(self.source, self.devices)
 
     def _trainer(self) -> Trainer:
         return build_trainer(self.context)
@@ -110,6 +116,7 @@ class Session:
                 "state": state.model_dump() if state else None,
                 "threads": self.threads,
                 "startup_s": self.startup_s,
+                "input_wait": [round(wait, 7) for _, wait in sorted(self.feed.waits.items())],
                 "build_s": self.build_s,
                 "warmup_s": self.warmup_s,
                 **self._distances(place),
@@ -129,6 +136,8 @@ class Session:
         owned = self.trainer.owned(place)
         moved, start_square, prints = {}, 0.0, {}
         for variable, initial in self.trainer.initial() if owned else ():
+            if variable.name not in owned:  # another device answers for it
+                continue
             value = owned[variable.name].numpy()
             moved[variable.name] = float(np.linalg.norm((value - initial).ravel().astype(np.float64)))
             start_square += float(np.linalg.norm(initial.ravel().astype(np.float64))) ** 2

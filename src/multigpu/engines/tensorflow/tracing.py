@@ -16,6 +16,7 @@ from tensorflow.tsl.profiler.protobuf import xplane_pb2
 from multigpu.engines.tensorflow.trainer import Trainer
 from multigpu.engines.tensorflow.xplane import STEP, Names, read_space
 from multigpu.measure.trace import Missing
+from multigpu.measure.window import advance
 from multigpu.run import Run
 
 TRACES = "MULTIGPU_TRACES"
@@ -26,6 +27,7 @@ def trace(trainer: Trainer, step: Callable[[int], Any], first: int) -> list[dict
     """Trace the Run's `traced_steps` steps after one more that warms the profiler up; every replica's part, by rank."""
     context = trainer.context
     run, devices = context.run, trainer.devices
+    first = advance(run, step, first)
     with tempfile.TemporaryDirectory() as folder:
         tf.profiler.experimental.start(folder)
         try:

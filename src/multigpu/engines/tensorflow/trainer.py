@@ -21,6 +21,7 @@ from multigpu.engines.tensorflow.feed import Shard
 from multigpu.engines.tensorflow.graphs import Graphs, collected, moved_bytes
 from multigpu.engines.tensorflow.module import StepModule, Tensors, build_module, form_of
 from multigpu.engines.tensorflow.variables import from_stored, initial_values, make_variable, to_stored, zeros_variable
+from multigpu.measure.window import most_steps
 from multigpu.workloads.base import Variable
 
 TRACES = itertools.count()
@@ -78,7 +79,7 @@ class Trainer:
         self.form = form_of(run, self.devices, context.even)
         self.module: StepModule = build_module(run, self.form)
         self.steps_done = 0
-        steps = run.warmup_steps + run.timed_steps + run.traced_steps + 1  # one more warms a profiler up
+        steps = most_steps(run)
         # losses stay on their devices until the end: what a function returns passes through the first device
         self.losses = [
             zeros_variable((steps,), self.devices.dtype, self.kept_at(rank), f"losses_{rank}") for rank in range(context.replicas)

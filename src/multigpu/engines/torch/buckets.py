@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from multigpu.engines.torch.loss_scale import LossScale
 from multigpu.engines.torch.variables import strided_view
 from multigpu.engines.torch.wire import Wire
 
@@ -33,6 +34,8 @@ class Bucket:
         self.missing = len(parameters)
         self.events: list[torch.cuda.Event] = []
         self.work: Any = None
+        self.packed: Tensor | None = None
+        self.travelling: Tensor | None = None
         self.flat: Tensor | None = None
         self.views: list[Tensor] = []
         if len(parameters) == 1:
@@ -81,6 +84,8 @@ class BucketReducer:
         make_optimizer: the update rule over some parameters; each bucket has its own, so that early buckets are updated
             while the last ones still travel.
         bucket_mib: where a bucket ends (megabytes of 2^20 bytes); the first ends at 1 MiB at most.
+        wire_type: in which gradients travel; None: in their own.
+        scale: of the loss, to be taken off; an update then waits for all buckets, since any may have overflowed.
     """
 
     def __init__(
@@ -89,8 +94,10 @@ class BucketReducer:
         make_optimizer: Callable[[list[nn.Parameter]], torch.optim.Optimizer],
         wire: Wire,
         bucket_mib: float = BUCKET_MIB,
+        wire_type: torch.dtype | None = None,
+        scale: LossScale | None = None,
     ) -> None:
-        self.wire, self.cuda = wire, parameters[0].is_cuda
+        self.wire, self.cuda, self.wire_type, self.scale = wire, parameters[0].is_cuda, wire_type, scale
         groups = group_by_size(parameters[::-1], bucket_mib, min(FIRST_BUCKET_MIB, bucket_mib))
         self.buckets = [Bucket(group, make_optimizer(group)) for group in groups]
         for bucket in self.buckets:
@@ -113,21 +120,36 @@ class BucketReducer:
         return arrived
 
     def _send(self, bucket: Bucket) -> None:
-        message = bucket.message()
+        bucket.packed = bucket.message()
         if self.wire.replicas > 1:
-            self.wire.count_all_reduce(message.nbytes)
-            bucket.work = dist.all_reduce(message, async_op=True)
+            bucket.travelling = bucket.packed if self.wire_type is None else bucket.packed.to(self.wire_type)
+            self.wire.count_all_reduce(bucket.travelling.nbytes)
+            bucket.work = dist.all_reduce(bucket.travelling, async_op=True)
 
     def start(self) -> None:
         """Before a backward: no gradients yet."""
         for bucket in self.buckets:
             bucket.missing, bucket.events, bucket.work = len(bucket.parameters), [], None
+            bucket.packed = bucket.travelling = None
             for parameter in bucket.parameters:
                 parameter.grad = None
 
     def update(self) -> None:
         """After a backward: as each bucket returns, apply the rule to its parameters."""
         for bucket in self.buckets:
-            if bucket.work is not None:
-                bucket.work.wait()  # on a GPU the stream waits, not the host
-            bucket.optimizer.step()
+            self._arrive(bucket)
+            if self.scale is None:
+                bucket.optimizer.step()
+        if self.scale is not None:
+            self.scale.take_off([bucket.packed for bucket in self.buckets if bucket.packed is not None])
+            for bucket in self.buckets:
+                bucket.optimizer.step()
+
+    def _arrive(self, bucket: Bucket) -> None:
+        """Wait for a bucket's sum (on a GPU the stream waits, not the host), and bring it back to the gradients' own type."""
+        if bucket.work is None:
+            return
+        bucket.work.wait()
+        assert bucket.packed is not None and bucket.travelling is not None
+        if bucket.travelling is not bucket.packed:
+            bucket.packed.copy_(bucket.travelling)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from multigpu.engines.errors import Unsupported
 from multigpu.engines.torch.replicated import ReplicatedTrainer
 from multigpu.engines.torch.server import ServerTrainer
+from multigpu.engines.torch.split import SplitTrainer
 from multigpu.engines.torch.trainer import Context, Trainer
 
 
@@ -17,6 +18,8 @@ def build_trainer(context: Context) -> Trainer:
     placement = context.placement
     if context.run.processes == "one":
         raise Unsupported(f"placement {placement.name!r} is asked to dispatch from one process, which this engine does not do")
+    if placement.compute == "split":
+        return SplitTrainer(context)
     if placement.variables == "replica" and placement.embeddings == "replica":
         return ReplicatedTrainer(context)
     if "replica" in (placement.variables, placement.embeddings):

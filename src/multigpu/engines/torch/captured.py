@@ -98,6 +98,9 @@ class CapturedTrainer(Trainer):
         loss = self.step(shard)
         return loss, self.counted[shape_of(shard)]
 
+    def skipped_steps(self) -> int | None:
+        return self.trainer.skipped_steps()
+
     def owned(self) -> Iterator[tuple[str, Tensor]]:
         yield from self.trainer.owned()
 

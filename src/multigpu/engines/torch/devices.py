@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import resource
 import time
 from typing import Any
@@ -12,8 +13,26 @@ import torch
 from multigpu.measure.machine import DeviceState, device_state
 from multigpu.run import Run
 
-DTYPES = {"fp64": torch.float64, "fp32": torch.float32, "tf32": torch.float32, "bf16": torch.float32}
-"""The type of variables: under bf16 they stay float32 and autocast computes in bfloat16."""
+DTYPES = {"fp64": torch.float64, "fp32": torch.float32, "tf32": torch.float32, "bf16": torch.float32, "fp16": torch.float32}
+"""The type of variables: under bf16 and fp16 they stay float32 and autocast computes in 16 bits."""
+
+AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
+"""Precision -> the type that autocast computes in."""
+
+
+def random_seed(seed: int, rank: int) -> int:
+    """Of a replica's own random numbers (dropout): equal ones on all replicas would be one mask used N times.
+
+    Variables and inputs have generators of their own (`variables.initial_value`), which are the same on all replicas.
+    """
+    return seed * 1_000_003 + 7919 * rank + 1
+
+
+def local_device(run: Run, rank: int) -> int:
+    """The number of replica `rank`'s device on the host that it runs on: where hosts share a Run, each counts its own from 0."""
+    if run.processes == "one":
+        return run.chosen_devices[rank]
+    return run.chosen_devices[rank % int(os.environ.get("LOCAL_WORLD_SIZE", run.devices))]
 
 
 class Device:
@@ -22,13 +41,16 @@ class Device:
     def __init__(self, run: Run, rank: int, threads: int) -> None:
         self.run, self.rank = run, rank
         self.cuda = run.device_type == "cuda"
-        self.torch = torch.device("cuda", rank) if self.cuda else torch.device("cpu")
+        self.index = local_device(run, rank)
+        self.torch = torch.device("cuda", self.index) if self.cuda else torch.device("cpu")
         self.dtype = DTYPES[run.precision]
         torch.set_num_threads(threads)
-        torch.manual_seed(run.seed)
+        # of the host and of this device alone: one process may have several
+        torch.default_generator.manual_seed(random_seed(run.seed, rank))
         if self.cuda:
             torch.cuda.set_device(self.torch)
-            allowed = run.precision in ("tf32", "bf16")
+            torch.cuda.manual_seed(random_seed(run.seed, rank))
+            allowed = run.precision in ("tf32", *AUTOCAST)
             torch.backends.cuda.matmul.allow_tf32 = allowed
             torch.backends.cudnn.allow_tf32 = allowed
             # let cuDNN time its algorithms in the warm-up steps, as every published CNN benchmark does (sentences change their shapes)
@@ -36,10 +58,10 @@ class Device:
             torch.cuda.reset_peak_memory_stats(self.torch)
 
     def autocast(self) -> contextlib.AbstractContextManager[Any]:
-        """bfloat16 arithmetic inside, where the Run asks for it."""
-        if self.run.precision != "bf16":
+        """Arithmetic in 16 bits inside, where the Run asks for it."""
+        if self.run.precision not in AUTOCAST:
             return contextlib.nullcontext()
-        return torch.autocast(self.torch.type, dtype=torch.bfloat16)
+        return torch.autocast(self.torch.type, dtype=AUTOCAST[self.run.precision])
 
     def mark(self) -> Any:
         """A point on the device's own time line (an event on its current stream; on a CPU, the host's clock)."""
@@ -66,4 +88,4 @@ class Device:
 
     def state(self) -> DeviceState | None:
         """Clocks, power and temperature now."""
-        return device_state(self.rank) if self.cuda else None
+        return device_state(self.index) if self.cuda else None

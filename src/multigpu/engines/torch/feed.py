@@ -1,15 +1,22 @@
-"""From a framework-free Source to tensors where the step wants them."""
+"""From a framework-free Source to tensors where the step wants them, and how long the step waited for them."""
 
 from __future__ import annotations
 
+import contextlib
+import queue
+import threading
+import time
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from multigpu.engines.torch.devices import Device
+from multigpu.engines.torch.loader import Loader, Ready, tensors_of
 from multigpu.inputs.batch import Batch, Draw, Source
+from multigpu.run import Run
 
 
 @dataclass(frozen=True)
@@ -24,29 +31,140 @@ class Shard:
     host: dict[str, Tensor]
 
 
+class Thread:
+    """Batches made by a thread of this process, one ahead of the step that asks."""
+
+    def __init__(self, source: Source, rank: int) -> None:
+        self.source, self.rank = source, rank
+        self.pool = ThreadPoolExecutor(max_workers=1)
+        self.ahead: tuple[int, Future[Batch]] | None = None
+
+    def get(self, step: int) -> Ready:
+        """The batch of this step, whatever the order."""
+        batch = self.ahead[1].result() if self.ahead and self.ahead[0] == step else self.source.batch(step, self.rank)
+        self.ahead = (step + 1, self.pool.submit(self.source.batch, step + 1, self.rank))
+        return tensors_of(batch), replace(batch, arrays={})
+
+    def close(self) -> None:
+        """Stop fetching ahead."""
+        self.pool.shutdown(cancel_futures=True)
+
+
+class Workers:
+    """Batches made by processes of PyTorch's loader, in the order of the steps."""
+
+    def __init__(self, run: Run, rank: int) -> None:
+        self.run, self.rank, self.step = run, rank, 0
+        self.loader: Loader | None = None  # from the first step on: nothing is made ahead while the model is built
+
+    def get(self, step: int) -> Ready:
+        """The batch of this step; one that is not the next starts the workers anew."""
+        if self.loader is None or step != self.step:
+            self.close()
+            self.loader, self.step = Loader(self.run, self.rank, step), step
+        self.step += 1
+        return self.loader.next()
+
+    def close(self) -> None:
+        """End the workers."""
+        if self.loader:
+            self.loader.close()
+
+
+class Ahead:
+    """A thread that places batches on the device, up to `run.prefetch` of them before their step asks.
+
+    Their copies are queued behind what computes, or run beside it on a stream of their own (`run.staging`).
+    """
+
+    def __init__(self, feed: Feed, first: int) -> None:
+        self.feed, self.first = feed, first
+        run = feed.device.run
+        self.placed: queue.Queue[Any] = queue.Queue()
+        self.room = threading.Semaphore(run.prefetch)  # for batches that are placed, or being placed, and not asked for
+        self.ended = threading.Event()
+        self.computing = torch.cuda.current_stream(feed.device.torch) if feed.device.cuda else None
+        self.stream = torch.cuda.Stream(feed.device.torch) if run.staging else self.computing
+        self.thread = threading.Thread(target=self._work, name="input", daemon=True)
+        self.thread.start()
+
+    def _work(self) -> None:
+        step = self.first
+        try:
+            while True:
+                self.room.acquire()
+                if self.ended.is_set():
+                    return
+                with torch.cuda.stream(self.stream) if self.stream else contextlib.nullcontext():
+                    shard = self.feed.place(self.feed.host.get(step))
+                    event = self.stream.record_event() if self.stream else None
+                self.placed.put((step, shard, event))
+                step += 1
+        except Exception as error:
+            self.placed.put((step, error, None))
+
+    def get(self, step: int) -> Shard:
+        """The shard of this step, which must be the next."""
+        found, shard, event = self.placed.get()
+        if isinstance(shard, Exception):
+            raise shard
+        assert found == step
+        if event is not None and self.stream is not self.computing:
+            stream = torch.cuda.current_stream(self.feed.device.torch)
+            stream.wait_event(event)
+            for tensor in shard.device.values():
+                if tensor.is_cuda:
+                    tensor.record_stream(stream)  # its memory is not given back while the step reads it
+        self.first = step + 1
+        self.room.release()
+        return shard
+
+    def close(self) -> None:
+        """End the thread, which may still have to finish a batch."""
+        self.ended.set()
+        self.room.release()
+        while self.thread.is_alive():
+            with contextlib.suppress(queue.Empty):
+                self.placed.get(timeout=0.05)
+
+
 class Feed:
-    """Shards of one replica, step after step. Batches that repeat are kept on the device; others are fetched one ahead."""
+    """Shards of one replica, step after step. Batches that repeat are kept on the device; others are made ahead and fed.
+
+    waits: step -> seconds that the host waited until it had the step's tensors (their copies may still be under way); empty for
+        batches that are kept.
+    """
 
     def __init__(self, source: Source, rank: int, device: Device) -> None:
         self.source, self.rank, self.device = source, rank, device
         self.kept: dict[int, Shard] = {}
-        self.pool = None if source.period else ThreadPoolExecutor(max_workers=1)
-        self.ahead: tuple[int, Future[Batch]] | None = None
+        self.waits: dict[int, float] = {}
+        self.ahead: Ahead | None = None
+        if not source.period:
+            self.host: Thread | Workers = Thread(source, rank) if device.run.input_workers is None else Workers(device.run, rank)
 
     def shard(self, step: int) -> Shard:
         """The shard of this replica in step `step`."""
         if self.source.period:
             index = step % self.source.period
             if index not in self.kept:
-                self.kept[index] = self._place(self.source.batch(index, self.rank))
+                self.kept[index] = self._kept(self.source.batch(index, self.rank))
             return self.kept[index]
-        assert self.pool
-        if self.ahead and self.ahead[0] == step:
-            batch = self.ahead[1].result()
-        else:
-            batch = self.source.batch(step, self.rank)
-        self.ahead = (step + 1, self.pool.submit(self.source.batch, step + 1, self.rank))
-        return self._place(batch)
+        began = time.perf_counter()
+        shard = self._staged(step) if self.device.run.prefetch else self.place(self.host.get(step))
+        self.waits[step] = time.perf_counter() - began
+        return shard
+
+    def wait_s(self, steps: int) -> list[float]:
+        """Seconds that each of the first `steps` steps waited; empty for batches that are kept."""
+        return [round(self.waits[step], 7) for step in range(steps)] if self.waits else []
+
+    def _staged(self, step: int) -> Shard:
+        if self.ahead is None or self.ahead.first != step:
+            if self.ahead:
+                self.ahead.close()
+            self.ahead = Ahead(self, step)
+        return self.ahead.get(step)
 
     def _draw(self, law: Draw) -> Tensor:
         generator = torch.Generator(device=self.device.torch).manual_seed(law.seed)
@@ -54,28 +172,36 @@ class Feed:
             return torch.randint(law.classes, law.shape, generator=generator, device=self.device.torch)
         return torch.randn(law.shape, generator=generator, device=self.device.torch, dtype=torch.float32).to(self.device.dtype)
 
-    def _place(self, batch: Batch) -> Shard:
+    def _kept(self, batch: Batch) -> Shard:
+        drawn = {name: self._draw(array) for name, array in batch.arrays.items() if isinstance(array, Draw)}
+        stored = {name: array for name, array in batch.arrays.items() if name not in drawn}
+        placed = self.place((tensors_of(replace(batch, arrays=stored)), batch))
+        return Shard(batch, self._laid_out(placed.device | drawn), placed.host)
+
+    def place(self, ready: Ready) -> Shard:
+        """The tensors on the device; copies to a GPU may still be under way on the current stream."""
+        tensors, batch = ready
         device: dict[str, Tensor] = {}
         host: dict[str, Tensor] = {}
-        for name, array in batch.arrays.items():
-            if isinstance(array, Draw):
-                device[name] = self._draw(array)
-                continue
-            tensor = torch.from_numpy(array)
+        for name, tensor in tensors.items():
             if tensor.is_floating_point():
                 tensor = tensor.to(self.device.dtype)
             host[name] = tensor
-            if name.endswith("_length"):
-                device[name] = tensor
-            elif self.device.cuda:
-                device[name] = tensor.pin_memory().to(self.device.torch, non_blocking=True)
+            if self.device.cuda and not name.endswith("_length"):
+                locked = tensor if tensor.is_pinned() else tensor.pin_memory()
+                device[name] = locked.to(self.device.torch, non_blocking=True)
             else:
                 device[name] = tensor
+        return Shard(batch, self._laid_out(device), host)
+
+    def _laid_out(self, device: dict[str, Tensor]) -> dict[str, Tensor]:
         if self.device.run.layout == "channels_last" and "images" in device:
             device["images"] = device["images"].contiguous(memory_format=torch.channels_last)
-        return Shard(batch, device, host)
+        return device
 
     def close(self) -> None:
-        """Stop fetching ahead."""
-        if self.pool:
-            self.pool.shutdown(cancel_futures=True)
+        """End whatever makes or places batches."""
+        if self.ahead:
+            self.ahead.close()
+        if not self.source.period:
+            self.host.close()

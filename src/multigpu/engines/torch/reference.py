@@ -33,18 +33,29 @@ def _plain_optimizer(context: Context, module: nn.Module) -> torch.optim.Optimiz
     return make(list(module.parameters()), **options)
 
 
-def train_reference(context: Context, source: Source, steps: int, shards: list[int]) -> tuple[dict[str, Tensor], list[float]]:
+def train_reference(
+    context: Context, source: Source, steps: int, shards: list[int], stale: int = 0
+) -> tuple[dict[str, Tensor], list[float]]:
     """Variables after `steps` steps of one process that accumulates the gradients of `shards`, and the loss of each step.
 
     With all shards this is training on the joined batch (batch norm sees each shard by itself, as on replicas); with
-    one shard, what an independent replica does.
+    one shard, what an independent replica does. With `stale`, step t computes its gradients and its loss at the variables
+    that step t - stale began with (before the first, those of the first), and its rule changes the newest variables.
     """
     module = _module(context)
-    optimizer = _plain_optimizer(context, module)
+    newest = _module(context) if stale else module
+    optimizer = _plain_optimizer(context, newest)
+    history = [[parameter.detach().clone() for parameter in newest.parameters()]] * (stale + 1)
     feeds = {rank: Feed(source, rank, context.device) for rank in shards}
     losses = []
     for step in range(steps):
         optimizer.zero_grad()
+        if stale:
+            module.zero_grad()
+            history = [*history[1:], [parameter.detach().clone() for parameter in newest.parameters()]]
+            with torch.no_grad():
+                for parameter, old in zip(module.parameters(), history[0], strict=True):
+                    parameter.copy_(old)
         batches = [feeds[rank].shard(step) for rank in shards]
         terms = sum(shard.batch.loss_terms[shard.batch.rank] for shard in batches)
         total = 0.0
@@ -53,8 +64,11 @@ def train_reference(context: Context, source: Source, steps: int, shards: list[i
                 loss = module(shard.device, None)
             (loss / terms).backward()
             total += float(loss.detach()) / terms
+        if stale:
+            for parameter, computed in zip(newest.parameters(), module.parameters(), strict=True):
+                parameter.grad = computed.grad
         optimizer.step()
         losses.append(total)
     for feed in feeds.values():
         feed.close()
-    return {name: value.detach().cpu().contiguous() for name, value in module.named_parameters()}, losses
+    return {name: value.detach().cpu().contiguous() for name, value in newest.named_parameters()}, losses

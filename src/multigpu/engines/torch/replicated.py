@@ -6,13 +6,17 @@ import warnings
 from collections.abc import Iterator
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.nn.parallel import DistributedDataParallel
 
 from multigpu.collectives.merge import merge
+from multigpu.collectives.spec import LIBRARY
 from multigpu.engines.torch.buckets import BUCKET_MIB, BucketReducer
 from multigpu.engines.torch.feed import Shard
+from multigpu.engines.torch.loss_scale import LossScale
+from multigpu.engines.torch.messages import WIRE_TYPES, Messages
 from multigpu.engines.torch.tracing import phase
 from multigpu.engines.torch.trainer import Context, Trainer
 from multigpu.engines.torch.variables import initial_values, make_optimizer, materialise, strided_view
@@ -24,8 +28,11 @@ class ReplicatedTrainer(Trainer):
     merge = "all_reduce" with overlap: the library's DistributedDataParallel (buckets of 25 MB reduced during backward), or
     the same schedule written out where the step is to be captured; without overlap: one all-reduce of all gradients after
     backward, the library's or an algorithm written out; "copy": every replica receives every other's gradients and adds them
-    up itself; "none": nothing travels.
+    up itself; "none": nothing travels. The Run may divide an all-reduce after backward into messages (`messages`), name the type
+    in which gradients travel, and compute in fp16 with a scaled loss (`loss_scale`).
     """
+
+    messages: Messages | None = None
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
@@ -41,8 +48,12 @@ class ReplicatedTrainer(Trainer):
         self.wrapped: DistributedDataParallel | None = None
         self.reducer: BucketReducer | None = None
         self.gradients: Tensor | None = None
+        run = context.run
+        self.scale = LossScale(device, run.loss_scale) if run.precision == "fp16" else None
         if placement.merge == "all_reduce" and placement.overlap and context.captured:
-            self.reducer = BucketReducer(list(self.parameters.values()), self._optimizer, self.wire, context.run.bucket_mib or BUCKET_MIB)
+            wire_type = WIRE_TYPES[run.wire_dtype] if run.wire_dtype else None
+            parameters = list(self.parameters.values())
+            self.reducer = BucketReducer(parameters, self._optimizer, self.wire, run.bucket_mib or BUCKET_MIB, wire_type, self.scale)
             return
         self.optimizer = self._optimizer(list(self.parameters.values()))
         if placement.merge == "all_reduce" and placement.overlap:
@@ -51,7 +62,10 @@ class ReplicatedTrainer(Trainer):
             self._flatten_gradients()
 
     def _optimizer(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
-        return make_optimizer(self.context.rule, parameters, self.context.captured)
+        optimizer = make_optimizer(self.context.rule, parameters, self.context.captured)
+        if self.scale is not None:
+            self.scale.watch(optimizer)
+        return optimizer
 
     def _wrap(self, counting: bool) -> None:
         """(Re)build the library's reducer; with `counting`, its collectives pass through a hook that counts their bytes.
@@ -66,16 +80,30 @@ class ReplicatedTrainer(Trainer):
             self.wrapped = DistributedDataParallel(
                 self.module, broadcast_buffers=False, gradient_as_bucket_view=True, bucket_cap_mb=self.context.run.bucket_mib
             )
+        wire_dtype = self.context.run.wire_dtype if self.replicas > 1 else None
+        wire_type = WIRE_TYPES[wire_dtype] if wire_dtype else self.device.dtype
+
+        def compressed(state, bucket):  # type: ignore[no-untyped-def]  # the library reads annotations, and not as text
+            # as the library's own, which refuses gloo
+            small = bucket.buffer().to(wire_type).div_(self.replicas)
+            arrived = dist.all_reduce(small, async_op=True).get_future()
+            return arrived.then(lambda future: bucket.buffer().copy_(future.value()[0]))
+
+        def counted(state, bucket):  # type: ignore[no-untyped-def]
+            self.wire.count_all_reduce(bucket.buffer().numel() * wire_type.itemsize)
+            return compressed(None, bucket) if wire_dtype else allreduce_hook(None, bucket)  # type: ignore[arg-type]  # the default group
+
         if counting:
-
-            def counted(state, bucket):  # type: ignore[no-untyped-def]  # the library reads annotations, and not as text
-                self.wire.count_all_reduce(bucket.buffer().nbytes)
-                return allreduce_hook(None, bucket)  # type: ignore[arg-type]  # None: the default group
-
             self.wrapped.register_comm_hook(None, counted)
+        elif wire_dtype:
+            self.wrapped.register_comm_hook(None, compressed)
 
     def _flatten_gradients(self) -> None:
-        """One stretch of memory under all gradients, so that they travel as one message."""
+        """One stretch of memory under all gradients, so that they travel as one message, or in the messages that the Run asks for."""
+        if self.context.run.all_reduce_spec or self.context.run.wire_dtype:
+            self.messages = Messages(self.context.run, list(self.parameters.values()), self.wire, self.algorithm or LIBRARY)
+            self.gradients = self.messages.flat
+            return
         total = sum(p.numel() for p in self.parameters.values())
         self.gradients = torch.zeros(total, device=self.device.torch, dtype=self.device.dtype)
         copies = self.replicas - 1 if self.merge == "copy" else 0
@@ -88,15 +116,34 @@ class ReplicatedTrainer(Trainer):
     def step(self, shard: Shard) -> Tensor:
         batch = shard.batch
         terms = batch.loss_terms[self.rank] if self.merge == "none" else batch.joined_loss_terms
+        if self.scale is not None:
+            self.scale.start()
+        loss = self._computed_and_merged(shard, terms)
+        with phase("update"):
+            if self.reducer is not None:
+                self.reducer.update()
+            else:
+                if self.scale is not None:
+                    flat = self.gradients
+                    self.scale.take_off([flat] if flat is not None else [p.grad for p in self.parameters.values() if p.grad is not None])
+                self.optimizer.step()
+            if self.scale is not None:
+                self.scale.end()
+        return loss.detach()
+
+    def _scaled(self, loss: Tensor) -> Tensor:
+        """The loss to be differentiated."""
+        return loss if self.scale is None else loss * self.scale.scale
+
+    def _computed_and_merged(self, shard: Shard, terms: int) -> Tensor:
+        """Forward, backward and merge; buckets may still be on their way. The loss over `terms`."""
         if self.reducer is not None:
             self.reducer.start()
             with phase("forward"):
                 loss = self.loss(shard, terms)
             with phase("backward"):
-                loss.backward()
-            with phase("update"):
-                self.reducer.update()
-            return loss.detach()
+                self._scaled(loss).backward()
+            return loss
         if self.wrapped is not None:
             self.optimizer.zero_grad(set_to_none=True)
             with phase("forward"), self.device.autocast():
@@ -104,26 +151,26 @@ class ReplicatedTrainer(Trainer):
                 loss = total / terms
             with phase("backward"):
                 # the library averages over replicas; shards may be unequal, so the mean over terms needs the sum
-                (loss * self.replicas).backward()
+                self._scaled(loss * self.replicas).backward()
+            return loss
+        if self.gradients is None:
+            self.optimizer.zero_grad(set_to_none=True)
         else:
-            if self.gradients is None:
-                self.optimizer.zero_grad(set_to_none=True)
-            else:
-                self.gradients.zero_()
-            with phase("forward"):
-                loss = self.loss(shard, terms)
-            with phase("backward"):
-                loss.backward()
-            with phase("merge"):
-                self._merge_after_backward()
-        with phase("update"):
-            self.optimizer.step()
-        return loss.detach()
+            self.gradients.zero_()
+        with phase("forward"):
+            loss = self.loss(shard, terms)
+        with phase("backward"):
+            self._scaled(loss).backward()
+        with phase("merge"):
+            self._merge_after_backward()
+        return loss
 
     def _merge_after_backward(self) -> None:
         if self.gradients is None:
             return
-        if self.algorithm is not None and self.replicas > 1:
+        if self.messages is not None:
+            self.messages.merge()
+        elif self.algorithm is not None and self.replicas > 1:
             merge(self.gradients, self.algorithm, self.wire)
         elif self.merge == "all_reduce":
             self.wire.all_reduce(self.gradients)
@@ -137,6 +184,9 @@ class ReplicatedTrainer(Trainer):
                 total += part
             if total is not self.gradients:
                 self.gradients.copy_(total)
+
+    def skipped_steps(self) -> int | None:
+        return None if self.scale is None else int(self.scale.left_out)
 
     def counted_step(self, shard: Shard) -> tuple[Tensor, dict[str, int]]:
         if self.wrapped is None:

@@ -10,6 +10,7 @@ from torch import Tensor
 from multigpu.engines.errors import Unsupported
 from multigpu.engines.torch import device_store, host_store  # noqa: F401  (they register their stores)
 from multigpu.engines.torch.feed import Shard
+from multigpu.engines.torch.staged import STAGED
 from multigpu.engines.torch.stores import STORES, Ids, Store
 from multigpu.engines.torch.tracing import phase
 from multigpu.engines.torch.trainer import Context, Trainer
@@ -27,10 +28,11 @@ class ServerTrainer(Trainer):
         for member in context.assigned:
             groups.setdefault((member.home == HOST, member.update == HOST), []).append(member)
         self.stores: list[Store] = []
+        known = STAGED if context.placement.staged else STORES
         for kind, members in groups.items():
-            if kind not in STORES:
+            if kind not in known:
                 raise Unsupported(f"no store keeps variables on the {'host' if kind[0] else 'devices'} and updates them elsewhere")
-            self.stores.append(STORES[kind](context, members, shapes))
+            self.stores.append(known[kind](context, members, shapes))
         memory = {name: view for store in self.stores for name, view in store.views.items()}
         parameters = materialise(self.module, memory, self.device.torch, self.device.dtype)
         for store in self.stores:

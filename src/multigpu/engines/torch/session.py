@@ -12,11 +12,13 @@ import torch
 from multigpu.engines.torch.build import build_trainer
 from multigpu.engines.torch.captured import CapturedTrainer
 from multigpu.engines.torch.devices import Device
-from multigpu.engines.torch.feed import Feed, Shard
+from multigpu.engines.torch.energy import measure_energy
+from multigpu.engines.torch.feed import Shard
+from multigpu.engines.torch.row_feed import make_feed
 from multigpu.engines.torch.tracing import Tracer
 from multigpu.engines.torch.trainer import Context, Trainer
 from multigpu.engines.torch.variables import distances
-from multigpu.engines.torch.wire import Wire, barrier
+from multigpu.engines.torch.wire import Wire, barrier, largest
 from multigpu.inputs.batch import Batch, Source
 from multigpu.measure.session import Stage
 from multigpu.measure.timing import run_window
@@ -34,7 +36,7 @@ class Session:
         self.device = Device(run, rank, threads)
         self.wire = Wire(rank, run.devices)
         self.context = Context(run, rank, self.device, self.wire, self.source.capacity, shared, timeout_s)
-        self.feed = Feed(self.source, rank, self.device)
+        self.feed = make_feed(self.source, run.copy_of(rank), self.device)
         self.batches: dict[int, Batch] = {}
         stage("build")
         self.trainer: Trainer = build_trainer(self.context)
@@ -69,9 +71,11 @@ class Session:
     def time(self) -> list[dict[str, Any]]:
         """The timed steps, and all that this replica knows about them, as plain numbers (a list of one part)."""
         self.stage("timed")
+        skipped = [self.trainer.skipped_steps()]
         first = self.run.warmup_steps
         window = run_window(self.step, first, self.run.timed_steps, self.device, barrier)
         state = self.device.state()
+        skipped.append(self.trainer.skipped_steps())
         losses = torch.stack([*self.first.results, *self.warm.results, *window.results]).double().cpu().tolist()
         batches = [self.batches[index] for index in range(first, first + self.run.timed_steps)]
         part = {
@@ -79,21 +83,27 @@ class Session:
             "event_s": window.event_s,
             "steps": [round(t, 7) for t in [*self.first.step_time_s, *self.warm.step_time_s, *window.step_time_s]],
             "losses": losses,
-            "units": sum(b.units for b in batches),
-            "padded_units": sum(b.padded_units for b in batches),
+            "units": sum(b.units for b in batches) * self.run.leads(self.rank),
+            "padded_units": sum(b.padded_units for b in batches) * self.run.leads(self.rank),
             "lookups": self.batches[0].lookups,
             "moved": self.moved,
             "peak_memory_gib": self.device.peak_memory_gib(),
             "state": state.model_dump() if state else None,
             "threads": self.threads,
+            "skipped": None if skipped[1] is None else skipped,
             "startup_s": self.startup_s,
             "build_s": self.build_s,
             "warmup_s": self.warmup_s,
-            **distances(self.run, dict(self.trainer.owned()), self.device.torch, self.device.dtype),
+            **distances(self.run, dict(self.trainer.owned()), self.device.torch, self.device.dtype, self.trainer.piece),
         }
+        last = first + self.run.timed_steps
+        part["input_wait"] = self.feed.wait_s(last)
+        if self.run.energy_window_s:
+            energy = measure_energy(self, last, largest(window.wall_s) / self.run.timed_steps)
+            part["energy"], last = energy.model_dump(), last + energy.steps
         if self.run.traced_steps:
             tracer = Tracer(self.run, [self.rank])
-            (part["trace"],) = tracer.trace(self.step, first + self.run.timed_steps, self.device, barrier)
+            (part["trace"],) = tracer.trace(self.step, last, self.device, barrier)
         return [part]
 
     def close(self) -> None:

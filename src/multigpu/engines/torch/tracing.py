@@ -26,6 +26,7 @@ from torch.profiler import ProfilerActivity, profile, record_function
 
 from multigpu.measure.timing import TimedDevice
 from multigpu.measure.trace import Activity, Host, Kind, Missing, Phase, named_phases, replica_trace
+from multigpu.measure.window import advance
 from multigpu.run import Run
 
 TRACES = "MULTIGPU_TRACES"
@@ -69,6 +70,7 @@ class Tracer:
         As in a timed window, replicas meet before the first step and after the last, and nowhere between.
         """
         global _tracing
+        first = advance(self.run, step, first)
         if "captured" in self.run.execution:
             # a profiler that leaves and comes back breaks graphs (torch.profiler does the same for inductor's)
             os.environ.update(DISABLE_CUPTI_LAZY_REINIT="1", TEARDOWN_CUPTI="0")

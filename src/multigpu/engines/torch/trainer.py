@@ -60,6 +60,8 @@ def build_module(run: Run) -> nn.Module:
     """
     builder = importlib.import_module(f"multigpu.workloads.{run.workload}.torch")
     more: dict[str, object] = {}
+    if run.description.unit == "samples":
+        more = {"recurrence": run.recurrence}
     if run.description.unit == "words":
         more = {"recurrence": run.recurrence, "cross_entropy": run.cross_entropy, "captured": "captured" in run.execution}
     with torch.device("meta"):
@@ -94,6 +96,10 @@ class Trainer(ABC):
     def step(self, shard: Shard) -> Tensor:
         """Forward, backward, merge and update on this replica's shard."""
 
+    def skipped_steps(self) -> int | None:
+        """Steps so far whose update was left out because a gradient overflowed; None: none can be."""
+        return None
+
     def counted_step(self, shard: Shard) -> tuple[Tensor, dict[str, int]]:
         """A step, and the bytes whose movement this replica started in it, by kind."""
         self.wire.counts.clear()
@@ -103,6 +109,10 @@ class Trainer(ABC):
     @abstractmethod
     def owned(self) -> Iterator[tuple[str, Tensor]]:
         """The current values of which this replica holds the master copy, by variable (every replica: of its own copies)."""
+
+    def piece(self, name: str, value: Tensor) -> Tensor:
+        """What of a whole variable `owned` tells: all of it, unless the placement cuts variables."""
+        return value
 
     def full_values(self) -> dict[str, Tensor]:
         """All variables on the CPU, contiguous: for checkpoints and comparisons. Called on every replica.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -83,13 +83,22 @@ def make_optimizer(rule: Optimizer, parameters: list[nn.Parameter], capturable: 
     return torch.optim.SGD(parameters, lr=rule.rate, momentum=rule.momentum, weight_decay=rule.weight_decay, fused=True)
 
 
-def distances(run: Run, owned: Mapping[str, Tensor], device: torch.device, dtype: torch.dtype) -> dict[str, Any]:
-    """How far each of these variables is from its start, and a fingerprint of where it is: a Record's evidence of training."""
+def distances(
+    run: Run,
+    owned: Mapping[str, Tensor],
+    device: torch.device,
+    dtype: torch.dtype,
+    piece: Callable[[str, Tensor], Tensor] = lambda name, value: value,
+) -> dict[str, Any]:
+    """How far each of these variables is from its start, and a fingerprint of where it is: a Record's evidence of training.
+
+    piece: which part of a whole variable's first value stands in `owned`.
+    """
     moved, start_square, prints = {}, 0.0, {}
     for variable, initial in initial_values(run.description, run.seed, device, dtype):
         if variable.name not in owned:
             continue
-        value = owned[variable.name].detach().to(device)
+        value, initial = owned[variable.name].detach().to(device), piece(variable.name, initial)
         moved[variable.name] = float(torch.linalg.vector_norm(value - initial, dtype=torch.float64))
         start_square += float(torch.linalg.vector_norm(initial, dtype=torch.float64)) ** 2
         prints[variable.name] = float(value.sum(dtype=torch.float64))

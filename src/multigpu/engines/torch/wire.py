@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -36,12 +37,15 @@ class Wire:
 
         Both ends must list what passes between them in the same order. Empty tensors are left out on both ends.
         """
+        for work in self.start_exchange(sends, receives):
+            work.wait()
+
+    def start_exchange(self, sends: Sequence[tuple[int, Tensor]], receives: Sequence[tuple[int, Tensor]]) -> list[Any]:
+        """As `exchange`, but returns at once: wait for what it returns before changing what is sent or reading what is received."""
         operations = [dist.P2POp(dist.isend, tensor, peer) for peer, tensor in sends if tensor.numel()]
         operations += [dist.P2POp(dist.irecv, tensor, peer) for peer, tensor in receives if tensor.numel()]
         self.counts["device_to_device"] += sum(tensor.nbytes for _, tensor in sends)
-        if operations:
-            for work in dist.batch_isend_irecv(operations):
-                work.wait()
+        return dist.batch_isend_irecv(operations) if operations else []
 
     def all_reduce(self, tensor: Tensor) -> None:
         """Sum over replicas, in place."""
@@ -53,6 +57,15 @@ class Wire:
         """Count a collective that a library starts by itself."""
         if self.replicas > 1:
             self.counts["all_reduce"] += count
+
+
+def largest(value: float) -> float:
+    """The largest of all replicas' values, on the host."""
+    if not dist.is_initialized() or dist.get_world_size() == 1:
+        return value
+    found = torch.tensor([value], dtype=torch.float64)
+    dist.all_reduce(found, dist.ReduceOp.MAX)
+    return float(found)
 
 
 def barrier() -> None:

@@ -38,9 +38,49 @@ def _image_folder(run: Run, model: Model) -> Source:
     return image_folder(run, model)
 
 
+def _synthetic_host(run: Run, model: Model) -> Source:
+    from multigpu.inputs.host_images import synthetic_host
+
+    return synthetic_host(run, model)
+
+
+def _jpeg_folder(run: Run, model: Model) -> Source:
+    from multigpu.inputs.encoded import jpeg_folder
+
+    return jpeg_folder(run, model)
+
+
+def _digits_split(run: Run, model: Model) -> Source:
+    from multigpu.inputs.held_out import digits_split
+
+    return digits_split(run, model)
+
+
+def _teacher(run: Run, model: Model) -> Source:
+    from multigpu.inputs.held_out import teacher
+
+    return teacher(run, model)
+
+
+def _teacher_small(run: Run, model: Model) -> Source:
+    from multigpu.inputs.held_out import teacher_small
+
+    return teacher_small(run, model)
+
+
 WORKLOAD = Workload(
     name="cnn",
     unit="images",
     models=MODELS,
-    inputs={"synthetic": _synthetic, "digits": _digits, "cifar10": _cifar10, "image_folder": _image_folder},
+    inputs={
+        "synthetic": _synthetic,
+        "synthetic_host": _synthetic_host,
+        "digits": _digits,
+        "digits_split": _digits_split,
+        "teacher": _teacher,
+        "teacher_small": _teacher_small,
+        "cifar10": _cifar10,
+        "image_folder": _image_folder,
+        "jpeg_folder": _jpeg_folder,
+    },
 )

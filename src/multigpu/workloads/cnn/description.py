@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from multigpu.workloads.base import Model, Optimizer
-from multigpu.workloads.cnn import alexnet, densenet, inception, plain, resnet
+from multigpu.workloads.cnn import alexnet, densenet, family, inception, plain, resnet
 from multigpu.workloads.cnn.layers import Network, trace
+from multigpu.workloads.cnn.sections import sections
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,7 @@ def describe(name: str, config: CnnConfig, optimizer: Optimizer) -> Model:
         optimizer=optimizer,
         forward_flops_per_unit=float(whole.flops),
         config=config,
+        declare_sections=lambda: sections(config.network, config.image_shape),
     )
 
 
@@ -117,4 +119,10 @@ SMALL: tuple[Model, ...] = (
     cifar("densenet_tiny", densenet.cifar(2, 3, first=4), image_size=12),
 )
 
-MODELS: Mapping[str, Model] = MappingProxyType({model.name: model for model in (*FOR_IMAGENET, *FOR_CIFAR, *SMALL)})
+FAMILY: tuple[Model, ...] = tuple(
+    describe(member.name, CnnConfig(member.image_size, family.CLASSES, member.network(), default_batch=64), momentum_sgd(UNNORMALISED))
+    for member in family.MEMBERS
+)
+"""Made-up models: one formula, four numbers."""
+
+MODELS: Mapping[str, Model] = MappingProxyType({model.name: model for model in (*FOR_IMAGENET, *FOR_CIFAR, *SMALL, *FAMILY)})

@@ -70,10 +70,13 @@ class Cnn(nn.Sequential):
             batch: images (B, channels, height, width), floating-point; labels (B,) int64.
             rows: ignored; image models look nothing up.
         """
-        logits = self.logits(batch["images"])  # (B, classes)
+        return self.loss_of(self.logits(batch["images"]), batch["labels"])
+
+    def loss_of(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """(B, classes), (B,) -> the sum of the loss, a float32 (or float64) scalar."""
         if logits.dtype in (torch.bfloat16, torch.float16):
             logits = logits.float()
-        return F.cross_entropy(logits, batch["labels"], reduction="sum")
+        return F.cross_entropy(logits, labels, reduction="sum")
 
     def logits(self, images: Tensor) -> Tensor:
         """(B, channels, height, width) -> (B, classes)."""

@@ -17,6 +17,7 @@ from multigpu.engines.torch.dispatch.devices import Devices
 from multigpu.engines.torch.dispatch.trainer import Context, Trainer
 from multigpu.engines.torch.dispatch.wire import Wire
 from multigpu.engines.torch.feed import Feed, Shard
+from multigpu.engines.torch.row_feed import make_feed
 from multigpu.engines.torch.tracing import Tracer
 from multigpu.engines.torch.variables import distances
 from multigpu.inputs.batch import Batch, Source
@@ -35,17 +36,26 @@ class Session:
         self.source: Source = workloads()[run.workload].inputs[run.inputs](run, run.description)
         self.devices = Devices(run, threads)
         self.context = Context(run, self.devices, Wire(self.devices), self.source.capacity, shared)
-        self.feeds = [Feed(self.source, device.rank, device) for device in self.devices.each]
+        self.feeds = self._feeds()
         self.batches: dict[int, list[Batch]] = {}
         try:
             stage("build")
-            self.trainer: Trainer = build_trainer(self.context)
+            self.trainer: Trainer = self._trainer()
             self.devices.synchronise()
         except BaseException:
             with contextlib.suppress(Exception):  # the first error is the cause
                 self.close()  # nobody else can: whoever asked for this session never got it
             raise
         self.build_s = time.perf_counter() - self.began
+
+    def _feeds(self) -> list[Feed]:
+        # a joined batch that is sliced lies on the first device
+        sliced = self.context.placement.loss == "gpu0"
+        copy_of = self.run.copy_of
+        return [make_feed(self.source, copy_of(device.rank), self.devices.each[0] if sliced else device) for device in self.devices.each]
+
+    def _trainer(self) -> Trainer:
+        return build_trainer(self.context)
 
     def shards(self, index: int) -> list[Shard]:
         """The shard of every replica in step `index`; their counts are kept for the Record."""
@@ -89,8 +99,8 @@ class Session:
                 "event_s": events[rank],
                 "steps": [round(step[rank], 7) for step in steps],
                 "losses": torch.stack([losses[rank] for losses in results]).double().cpu().tolist(),
-                "units": sum(b.units for b in batches),
-                "padded_units": sum(b.padded_units for b in batches),
+                "units": sum(b.units for b in batches) * self.run.leads(rank),
+                "padded_units": sum(b.padded_units for b in batches) * self.run.leads(rank),
                 "lookups": self.batches[0][rank].lookups,
                 "moved": self.moved if rank == 0 else {},
                 "peak_memory_gib": device.peak_memory_gib(),

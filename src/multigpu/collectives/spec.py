@@ -1,0 +1,88 @@
+"""An all-reduce for each range of sizes, in one line of text (tf_cnn_benchmarks' `all_reduce_spec`).
+
+Grammar: `ALGORITHM (":" LIMIT ":" ALGORITHM)*`. ALGORITHM is `library` (NCCL between GPUs, gloo between CPU processes) or one of
+`collectives.algorithms`. LIMIT is a number of bytes, with `k` for 2^10 or `M` for 2^20; limits grow from left to right. A gradient
+goes to the first algorithm whose limit is not below the bytes in which it travels; the last has no limit.
+
+Gradients under a limit are packed: all of one range travel as one message. Those of the last range travel each by itself. So
+`central_server:32k:library` sends what is 32 KiB or smaller in one message by way of a server, and each larger gradient through the
+library; `library` alone sends one message a variable.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from multigpu.collectives import algorithms, find_algorithm
+from multigpu.collectives.merge import merged_bytes
+
+LIBRARY = "library"
+FACTORS = {"": 1, "k": 2**10, "M": 2**20}
+
+
+@dataclass(frozen=True)
+class Part:
+    """One range: gradients of at most `limit_bytes` (None: of any size) that no earlier range took."""
+
+    algorithm: str
+    limit_bytes: int | None
+
+
+def parse_spec(text: str) -> tuple[Part, ...]:
+    """The ranges of a spec, from the smallest gradients up.
+
+    Raises:
+        ValueError: the text does not follow the grammar, names an unknown algorithm, or one that rounds (the type on the wire is
+            the Run's `wire_dtype`).
+    """
+    words = text.split(":")
+    if len(words) % 2 == 0:
+        raise ValueError(f"all_reduce_spec {text!r} ends with a limit: write ALGORITHM, or ALGORITHM:LIMIT:ALGORITHM and so on")
+    limits: list[int | None] = []
+    for word in words[1::2]:
+        found = re.fullmatch(r"([1-9]\d*)([kM]?)", word)
+        if not found:
+            raise ValueError(f"all_reduce_spec {text!r} has the limit {word!r}: write bytes such as 512, 32k or 4M")
+        limits.append(int(found[1]) * FACTORS[found[2]])
+    for word in words[::2]:
+        exact = [name for name, algorithm in algorithms().items() if algorithm.wire is None]
+        if word not in (LIBRARY, *exact):
+            raise ValueError(f"all_reduce_spec {text!r} names {word!r}: choose {LIBRARY} or one of {', '.join(exact)}")
+    if any(low >= high for low, high in itertools.pairwise(limits)):  # type: ignore[operator]
+        raise ValueError(f"all_reduce_spec {text!r} has limits that do not grow from left to right")
+    return tuple(Part(name, limit) for name, limit in zip(words[::2], [*limits, None], strict=True))
+
+
+def part_of(parts: Sequence[Part], size_bytes: int) -> int:
+    """Which range takes a gradient of `size_bytes`."""
+    return next(index for index, part in enumerate(parts) if part.limit_bytes is None or size_bytes <= part.limit_bytes)
+
+
+def messages(parts: Sequence[Part], elements: Sequence[int], item_bytes: int) -> list[tuple[str, list[int]]]:
+    """How gradients of these numbers of elements travel: (algorithm, indices of the gradients of one message), in order of sending."""
+    chosen = [part_of(parts, count * item_bytes) for count in elements]
+    found: list[tuple[str, list[int]]] = []
+    for number, part in enumerate(parts):
+        own = [index for index, mine in enumerate(chosen) if mine == number]
+        if part.limit_bytes is not None and own:
+            found.append((part.algorithm, own))
+        elif part.limit_bytes is None:
+            found += [(part.algorithm, [index]) for index in own]
+    return found
+
+
+def spec_bytes(parts: Sequence[Part], elements: Sequence[int], item_bytes: int, replicas: int) -> dict[str, int]:
+    """Bytes of one merge over all replicas, by kind of `placements.traffic`; kinds that move nothing are left out."""
+    moved = {"device_to_device": 0, "all_reduce": 0}
+    if replicas > 1:
+        for algorithm, members in messages(parts, elements, item_bytes):
+            count = sum(elements[index] for index in members)
+            if algorithm == LIBRARY:
+                moved["all_reduce"] += replicas * count * item_bytes
+            else:
+                find_algorithm(algorithm)
+                moved["device_to_device"] += merged_bytes(algorithm, count, item_bytes, replicas)
+    return {kind: count for kind, count in moved.items() if count}

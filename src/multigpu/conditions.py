@@ -1,0 +1,83 @@
+"""What a Run asks of its input, of single devices and of the machine, and what of it cannot be had. Imports no framework."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from multigpu.placements.row import Placement
+    from multigpu.run import Run
+
+ON_DEVICE = ("synthetic", "lengths_000", "planted_reviews")
+"""Inputs that devices keep or that are drawn from a law: nothing is fed while a model trains."""
+
+LEAST_ENERGY_S = 10
+"""Seconds below which NVML's counter of energy, which moves every 20 to 100 ms, says too little."""
+
+
+def check_conditions(run: Run, placement: Placement) -> None:
+    """Refuse what cannot be had.
+
+    Raises:
+        ValueError: one sentence that names the field, its value and what is allowed.
+    """
+    _check_feeding(run)
+    _check_devices(run, placement)
+    _check_energy(run)
+
+
+def _check_feeding(run: Run) -> None:
+    named = {name: getattr(run, name) for name in ("input_workers", "prefetch", "staging") if getattr(run, name) not in (None, 0)}
+    if run.input_workers == 0:
+        named["input_workers"] = 0
+    if not named:
+        return
+    name, value = next(iter(named.items()))
+    if run.description.unit != "images":
+        raise ValueError(f"{name} {value!r} has no meaning for {run.description.unit}: leave it out")
+    if run.inputs in ON_DEVICE:
+        raise ValueError(f"{name} {value!r} has no meaning for inputs {run.inputs!r}, which stay on the device: leave it out")
+    if run.staging and not run.prefetch:
+        raise ValueError(f"staging {run.staging!r} copies batches ahead of their step: choose prefetch 1 or 2")
+    if run.staging and run.device_type == "cpu":
+        raise ValueError(f"staging {run.staging!r} is a stream of a GPU: leave it out on device_type 'cpu'")
+    if run.processes == "one" and run.framework == "torch":
+        raise ValueError(f"{name} {value!r} feeds one replica a process in 'torch': choose processes 'per_device'")
+    if run.framework == "tensorflow":
+        if run.inputs != "jpeg_folder" or run.input_workers is None:
+            raise ValueError(f"{name} {value!r} is tf.data's in 'tensorflow': choose inputs 'jpeg_folder' and input_workers")
+        if run.processes != "one":
+            raise ValueError(f"{name} {value!r} feeds all replicas from one process in 'tensorflow': choose processes 'one'")
+
+
+def _check_devices(run: Run, placement: Placement) -> None:
+    if run.device_ids is not None:
+        if not re.fullmatch(r"\d+(,\d+)*", run.device_ids):
+            raise ValueError(f"device_ids {run.device_ids!r} is no list of devices: give numbers such as '0,3'")
+        ids = run.chosen_devices
+        if len(set(ids)) != len(ids) or len(ids) != run.devices:
+            raise ValueError(f"device_ids {run.device_ids!r} must name {run.devices} different devices, as many as devices says")
+        if run.framework != "torch" or run.processes != "per_device":
+            raise ValueError(f"device_ids {run.device_ids!r} needs framework 'torch' with processes 'per_device'")
+    if run.peer_access == "off":
+        if run.device_type == "cpu" or run.devices < 2:
+            raise ValueError("peer_access 'off' is about copies between GPUs: choose device_type 'cuda' and at least 2 devices")
+        if run.framework != "torch" or run.processes != "per_device" or placement.merge != "all_reduce" or placement.algorithm:
+            raise ValueError(
+                f"peer_access 'off' is NCCL's setting and placement {run.placement!r} does not merge by NCCL's all-reduce in PyTorch"
+                " with a process a device: choose ddp or replicated_allreduce"
+            )
+
+
+def _check_energy(run: Run) -> None:
+    if run.energy_window_s is None:
+        return
+    if run.energy_window_s < LEAST_ENERGY_S:
+        raise ValueError(
+            f"energy_window_s {run.energy_window_s} is too short for NVML's counter of energy: at least {LEAST_ENERGY_S} s are needed"
+        )
+    if run.device_type == "cpu":
+        raise ValueError(f"energy_window_s {run.energy_window_s} reads GPUs' counters: leave it out on device_type 'cpu'")
+    if run.framework != "torch" or run.processes != "per_device":
+        raise ValueError(f"energy_window_s {run.energy_window_s} needs framework 'torch' with processes 'per_device'")

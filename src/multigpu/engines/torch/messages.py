@@ -1,0 +1,63 @@
+"""What gradients travel as after backward: in which messages, by which all-reduce, in which type."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from multigpu.collectives.merge import merge
+from multigpu.collectives.spec import LIBRARY, messages, parse_spec
+from multigpu.engines.torch.variables import strided_view
+from multigpu.engines.torch.wire import Wire
+from multigpu.run import Run
+
+WIRE_TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+@dataclass(frozen=True)
+class Message:
+    """A stretch of the flat gradient and the all-reduce that sums it."""
+
+    stretch: slice
+    algorithm: str
+
+
+class Messages:
+    """All gradients of one replica in one stretch of memory, ordered so that each message is a part of it: nothing is packed or unpacked.
+
+    Args:
+        whole: the algorithm that takes all gradients as one message where the Run has no `all_reduce_spec`.
+    """
+
+    def __init__(self, run: Run, parameters: list[nn.Parameter], wire: Wire, whole: str = LIBRARY) -> None:
+        self.wire = wire
+        self.type = WIRE_TYPES[run.wire_dtype] if run.wire_dtype else parameters[0].dtype
+        sizes = [parameter.numel() for parameter in parameters]
+        everything = [(whole, list(range(len(sizes))))]
+        found = messages(parse_spec(run.all_reduce_spec), sizes, self.type.itemsize) if run.all_reduce_spec else everything
+        self.flat = parameters[0].new_zeros(sum(sizes))
+        self.messages: list[Message] = []
+        start = 0
+        for algorithm, members in found:
+            first = start
+            for index in members:
+                parameter = parameters[index]
+                parameter.grad = strided_view(self.flat[start : start + sizes[index]], parameter)
+                start += sizes[index]
+            self.messages.append(Message(slice(first, start), algorithm))
+
+    def merge(self) -> None:
+        """Sum every message over the replicas, in place."""
+        if self.wire.replicas == 1:
+            return
+        for message in self.messages:
+            own = self.flat[message.stretch]
+            travelling = own if self.type is own.dtype else own.to(self.type)
+            if message.algorithm == LIBRARY:
+                self.wire.all_reduce(travelling)
+            else:
+                merge(travelling, message.algorithm, self.wire)
+            if travelling is not own:
+                own.copy_(travelling)

@@ -1,0 +1,20 @@
+"""make_parallel: predictions concatenated on the first GPU."""
+
+from multigpu.placements.row import Engine, Placement
+
+PLACEMENT = Placement(
+    name="make_parallel",
+    title="make_parallel, variables on the first GPU",
+    source="001: make_parallel of kuza55 and avolkov1, Keras' multi_gpu_model",
+    summary="GPU 0 slices the joined batch over all, concatenates their predictions and computes one loss; its one model is trained. "
+    "Images and predictions travel too.",
+    variables="gpu0",
+    embeddings="gpu0",
+    lookup="gpu0",
+    merge="gpu0",
+    slots="gpu0",
+    update="gpu0",
+    travels="rows",
+    loss="gpu0",
+    engines=(Engine(processes="one"),),
+)

@@ -1,0 +1,19 @@
+"""make_parallel with its variables on the CPU."""
+
+from multigpu.placements.row import Engine, Placement
+
+PLACEMENT = Placement(
+    name="make_parallel_cpu",
+    title="make_parallel, variables on the CPU",
+    source="001: make_parallel; Keras' multi_gpu_model with its model under /cpu:0",
+    summary="As make_parallel, but its one model lives and is updated in host memory. Images and predictions travel too.",
+    variables="host",
+    embeddings="host",
+    lookup="host",
+    merge="host",
+    slots="host",
+    update="host",
+    travels="rows",
+    loss="gpu0",
+    engines=(Engine(processes="one"),),
+)

@@ -1,0 +1,21 @@
+"""Parameter server on the CPU with staged variables."""
+
+from multigpu.placements.row import HOST_IN_THE_MIDDLE, Engine, Placement, Semantics
+
+PLACEMENT = Placement(
+    name="staged_cpu",
+    title="Parameter server on the CPU, variables staged",
+    source="001: parameter_server on the CPU with staged_vars",
+    summary="As Exp2, but a device computes with what it fetched during the step before, while the next values are on their way.",
+    variables="host",
+    embeddings="host",
+    lookup="replica",
+    merge="host",
+    slots="host",
+    update="host",
+    travels="tables",
+    staged=True,
+    semantics=Semantics(kind="stale", steps=1),
+    engines=(Engine(executions=("eager", "compiled")),),
+    refusals={"captured": HOST_IN_THE_MIDDLE, "compiled_captured": HOST_IN_THE_MIDDLE},
+)

@@ -1,0 +1,20 @@
+"""Parameter server on the first GPU with staged variables."""
+
+from multigpu.placements.row import ONE_GRAPH, Engine, Placement, Semantics
+
+PLACEMENT = Placement(
+    name="staged_gpu0",
+    title="Parameter server on the first GPU, variables staged",
+    source="001: parameter_server on the GPU with staged_vars",
+    summary="GPU 0 holds all variables, sums and updates; devices compute with what it sent during the step before.",
+    variables="gpu0",
+    embeddings="gpu0",
+    lookup="replica",
+    merge="gpu0",
+    slots="gpu0",
+    update="gpu0",
+    travels="tables",
+    staged=True,
+    semantics=Semantics(kind="stale", steps=1),
+    engines=(Engine(executions=ONE_GRAPH),),
+)

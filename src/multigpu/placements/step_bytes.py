@@ -1,0 +1,57 @@
+"""The bytes of one step of a Run: its placement's, with what the Run itself says of how gradients, inputs and predictions travel."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from multigpu.collectives.spec import LIBRARY, Part, parse_spec, spec_bytes
+from multigpu.placements import find_placement
+from multigpu.placements.partition import partition_bytes
+from multigpu.placements.partition_check import PARTITIONED
+from multigpu.placements.traffic import predicted_bytes
+from multigpu.stages.check import predicted_moves
+
+if TYPE_CHECKING:
+    from multigpu.run import Run
+
+WIRE_BYTES = {"bf16": 2, "fp16": 2}
+COMPUTED_BYTES = {"fp64": 8, "bf16": 2, "fp16": 2}
+"""Of one element of a prediction; 4 in other precisions."""
+
+
+def item_bytes(run: Run) -> int:
+    """Of one element of a variable, a gradient or an image."""
+    return 8 if run.precision == "fp64" else 4
+
+
+def sliced_bytes(run: Run) -> int:
+    """What slicing a joined batch on the first device and gathering predictions there moves: images out, predictions in, and their
+    gradients out again, of all replicas but the first.
+    """
+    config = run.description.config
+    image = config.channels * config.image_size**2 * item_bytes(run)
+    prediction = config.classes * COMPUTED_BYTES.get(run.precision, 4)
+    return sum(run.shard_sizes[1:]) * (image + 2 * prediction)
+
+
+def step_bytes(run: Run, lookups: Sequence[dict[str, int]], gradient_rows: Sequence[dict[str, int]] | None = None) -> dict[str, int]:
+    """Bytes one step of `run` moves, over all replicas, by kind (kinds that move nothing are left out).
+
+    Args:
+        lookups, gradient_rows: as `predicted_bytes` takes them.
+    """
+    placement, variables = find_placement(run.placement), run.description.variables
+    if placement.compute in PARTITIONED:
+        return partition_bytes(run, lookups)
+    if placement.compute == "stage":
+        return predicted_moves(run)
+    if run.all_reduce_spec or run.wire_dtype:
+        item = WIRE_BYTES[run.wire_dtype] if run.wire_dtype else item_bytes(run)
+        whole = (Part(placement.algorithm or LIBRARY, None),)
+        parts = parse_spec(run.all_reduce_spec) if run.all_reduce_spec else whole
+        return spec_bytes(parts, [variable.elements for variable in variables], item, len(lookups))
+    moved = predicted_bytes(placement, variables, lookups, item_bytes(run), gradient_rows)
+    if placement.loss == "gpu0" and (extra := sliced_bytes(run)):
+        moved["device_to_device"] = moved.get("device_to_device", 0) + extra
+    return moved

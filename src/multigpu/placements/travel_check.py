@@ -1,0 +1,58 @@
+"""What a Run may ask of the way in which gradients, predictions and 16-bit numbers travel. Imports no framework."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from multigpu.collectives.spec import LIBRARY, parse_spec
+
+if TYPE_CHECKING:
+    from multigpu.placements.row import Placement
+    from multigpu.run import Run
+
+
+def check_travel(run: Run, placement: Placement) -> None:
+    """Refuse what cannot be had.
+
+    Raises:
+        ValueError: one sentence that names the field, its value and what is allowed.
+    """
+    _check_messages(run, placement)
+    _check_half_precision(run, placement)
+    if placement.loss == "gpu0" and run.description.unit != "images":
+        raise ValueError(f"placement {run.placement!r} gathers one prediction an image, and {run.model!r} has none: choose an image model")
+
+
+def _check_messages(run: Run, placement: Placement) -> None:
+    """What gradients may travel as."""
+    torch_processes = run.framework == "torch" and run.processes == "per_device"
+    if run.wire_dtype is not None and not (placement.merge == "all_reduce" and torch_processes):
+        raise ValueError(
+            f"wire_dtype {run.wire_dtype!r} is the type of gradients in PyTorch's all-reduce with a process a device: leave it out"
+            f" with placement {run.placement!r} in {run.framework!r} with processes {run.processes!r}"
+        )
+    if run.all_reduce_spec is None:
+        return
+    if placement.merge != "all_reduce" or placement.overlap or placement.algorithm is not None or not torch_processes:
+        raise ValueError(
+            f"all_reduce_spec {run.all_reduce_spec!r} divides one all-reduce after backward, in 'torch' with a process a device:"
+            f" leave it out with placement {run.placement!r}, or choose 'replicated_allreduce'"
+        )
+    written_out = [part.algorithm for part in parse_spec(run.all_reduce_spec) if part.algorithm != LIBRARY]
+    if written_out and run.execution != "eager":
+        raise ValueError(f"all_reduce_spec names {written_out[0]!r}, which runs kernel by kernel only: choose execution 'eager'")
+
+
+def _check_half_precision(run: Run, placement: Placement) -> None:
+    """What fp16 needs."""
+    if run.loss_scale is not None and run.precision != "fp16":
+        raise ValueError(f"loss_scale {run.loss_scale} has no meaning for precision {run.precision!r}: leave it out or choose 'fp16'")
+    if run.precision != "fp16":
+        return
+    if run.description.unit != "images" or run.framework != "torch" or run.processes != "per_device":
+        raise ValueError("precision 'fp16' exists for image models in 'torch' with a process a device: choose bf16 elsewhere")
+    if placement.variables != "replica":
+        raise ValueError(
+            f"precision 'fp16' leaves out a step when any gradient overflows, which every replica must see: choose a placement with"
+            f" variables on every replica, not {run.placement!r}, or precision 'bf16'"
+        )

@@ -1,0 +1,83 @@
+"""An all-reduce for each range of sizes: the grammar, what travels together, and the bytes of that."""
+
+from __future__ import annotations
+
+import pytest
+
+from multigpu.collectives.spec import Part, messages, parse_spec, spec_bytes
+from multigpu.run import build_run
+
+CNN = {"workload": "cnn", "model": "resnet_tiny", "device_type": "cpu", "devices": 4, "batch_size": 4}
+
+
+def test_ranges_grow_and_the_last_has_no_limit() -> None:
+    assert parse_spec("central_server:512:ring:32k:tree:2M:library") == (
+        Part("central_server", 512),
+        Part("ring", 32 * 1024),
+        Part("tree", 2 * 2**20),
+        Part("library", None),
+    )
+    assert parse_spec("library") == (Part("library", None),)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("ring:32k", "ends with a limit"),
+        ("", "names ''"),
+        ("ring:many:library", "has the limit 'many'"),
+        ("ring:0:library", "has the limit '0'"),
+        ("nccl", "names 'nccl': choose library or one of central_server"),
+        ("everyone_bf16", "names 'everyone_bf16'"),
+        ("ring:4k:tree:4k:library", "do not grow"),
+    ],
+)
+def test_what_is_no_spec_is_refused(text: str, words: str) -> None:
+    with pytest.raises(ValueError, match="all_reduce_spec") as refused:
+        parse_spec(text)
+    assert words in str(refused.value)
+
+
+def test_small_gradients_travel_together_and_large_ones_alone() -> None:
+    parts = parse_spec("central_server:16:ring:64:library")
+    sizes = [4, 100, 1, 16, 5, 17]  # of 4 bytes: 16, 400, 4, 64, 20, 68
+    assert messages(parts, sizes, 4) == [("central_server", [0, 2]), ("ring", [3, 4]), ("library", [1]), ("library", [5])]
+    # of 2 bytes each gradient is half as long: what is packed is counted as it travels
+    assert messages(parts, sizes, 2) == [("central_server", [0, 2, 4]), ("ring", [3, 5]), ("library", [1])]
+
+
+def test_bytes_by_hand() -> None:
+    parts, sizes = parse_spec("central_server:16:ring:64:library"), [4, 100, 1, 16, 5, 17]
+    # on 3 replicas: a server moves 2N(P-1), a ring as much, the library is handed P N
+    assert spec_bytes(parts, sizes, 4, 3) == {"device_to_device": 4 * 5 * 4 + 4 * 21 * 4, "all_reduce": 3 * 117 * 4}
+    assert spec_bytes(parts, sizes, 4, 1) == {}
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"placement": "replicated_ring", "all_reduce_spec": "library"}, "or choose 'replicated_allreduce'"),
+        ({"placement": "ddp", "all_reduce_spec": "library"}, "leave it out with placement 'ddp'"),
+        ({"placement": "replicated_allreduce", "all_reduce_spec": "library", "processes": "one"}, "with a process a device"),
+        (
+            {"placement": "replicated_allreduce", "all_reduce_spec": "ring", "execution": "captured", "device_type": "cuda"},
+            "names 'ring', which runs kernel by kernel only",
+        ),
+        ({"placement": "replicated_copy", "wire_dtype": "bf16"}, "leave it out with placement 'replicated_copy'"),
+        ({"placement": "exp2", "wire_dtype": "fp16"}, "leave it out with placement 'exp2'"),
+        ({"placement": "ddp", "loss_scale": 128}, "loss_scale 128 has no meaning for precision 'fp32'"),
+        ({"placement": "exp2", "precision": "fp16"}, "not 'exp2'"),
+        ({"placement": "make_parallel", "workload": "deepconn", "model": "deepconn_tiny", "processes": "one"}, "choose an image model"),
+    ],
+)
+def test_runs_that_cannot_be_are_refused_in_one_sentence(fields: dict[str, object], words: str) -> None:
+    with pytest.raises(ValueError, match=r"\w") as refused:
+        build_run(**CNN | fields)
+    assert words in str(refused.value)
+
+
+def test_what_is_left_out_leaves_the_key_as_it_was() -> None:
+    plain = build_run(**CNN, placement="ddp")
+    assert plain.digest == build_run(**CNN, placement="ddp", all_reduce_spec=None, wire_dtype=None, loss_scale=None).digest
+    assert plain.digest != build_run(**CNN, placement="ddp", wire_dtype="bf16").digest
+    assert build_run(**CNN, placement="ddp", wire_dtype="bf16").semantics.kind == "lossy" and plain.semantics.kind == "joined"

@@ -1,0 +1,156 @@
+"""Feeding in PyTorch: whoever makes batches and however far ahead, the step gets the same ones, and is told in a sentence why not."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+import torch
+
+from multigpu.engines.torch.devices import Device
+from multigpu.engines.torch.feed import Feed
+from multigpu.engines.torch.loader import Loader
+from multigpu.inputs.encoded import jpeg_folder
+from multigpu.inputs.made_jpegs import made_folder
+from multigpu.run import Run, build_run
+
+STEPS = 5
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return made_folder(tmp_path_factory.mktemp("cache"), 24)
+
+
+def make(folder: Path, **more: object) -> Run:
+    common: dict[str, object] = {"workload": "cnn", "model": "resnet_tiny", "placement": "ddp", "device_type": "cpu", "devices": 2}
+    return build_run(**(common | {"batch_size": 4, "inputs": "jpeg_folder", "data": (str(folder),)} | more))
+
+
+def feed_of(run: Run, rank: int = 1) -> Feed:
+    return Feed(jpeg_folder(run, run.description), rank, Device(run, rank, 1))
+
+
+def workers_of_this_process() -> list[psutil.Process]:
+    """Processes below this one that make batches: not the server they come from, nor what watches over shared memory."""
+    found = []
+    for child in psutil.Process().children(recursive=True):
+        parent = child.parent()
+        if parent and parent.pid != os.getpid() and child.status() != psutil.STATUS_ZOMBIE:
+            found.append(child)
+    return found
+
+
+def ended(processes: list[psutil.Process], timeout_s: float = 10.0) -> bool:
+    return not psutil.wait_procs(processes, timeout=timeout_s)[1]
+
+
+@pytest.mark.parametrize(
+    "way",
+    [
+        {},
+        {"prefetch": 1},
+        {"prefetch": 2},
+        {"input_workers": 0},
+        {"input_workers": 0, "prefetch": 2},
+        {"input_workers": 2, "prefetch": 1},
+    ],
+)
+def test_every_way_of_feeding_gives_the_sources_batches(folder: Path, way: dict[str, object]) -> None:
+    run = make(folder, **way)
+    source, feed = jpeg_folder(run, run.description), feed_of(run)
+    try:
+        for step in [*range(STEPS), 1, 2]:  # and from an earlier step once more
+            shard, expected = feed.shard(step), source.batch(step, 1)
+            for name, array in expected.arrays.items():
+                assert torch.equal(shard.device[name], torch.from_numpy(array)), (name, step)
+            assert (shard.batch.units, shard.batch.loss_terms, shard.batch.rank) == (4, (4, 4), 1)
+        waits = feed.wait_s(STEPS)
+        assert len(waits) == STEPS and all(wait >= 0 for wait in waits)
+        workers = workers_of_this_process()
+        assert len(workers) >= (run.input_workers or 0)
+    finally:
+        feed.close()
+    gc.collect()
+    assert ended(workers)
+    assert "input" not in {thread.name for thread in threading.enumerate()}
+
+
+@pytest.mark.parametrize("prefetch", [1, 2])
+def test_so_many_batches_are_placed_ahead_and_no_more(folder: Path, prefetch: int) -> None:
+    feed, asked = feed_of(make(folder, prefetch=prefetch)), []
+    make_batch, place, placed = feed.source.batch, feed.place, []
+
+    def noted(step: int, rank: int):
+        asked.append(step)
+        return make_batch(step, rank)
+
+    def counted(ready):
+        placed.append(len(placed))
+        return place(ready)
+
+    feed.source.batch, feed.place = noted, counted  # type: ignore[method-assign]
+    try:
+        feed.shard(0)
+        until(lambda: len(placed) == 1 + prefetch and len(asked) == 2 + prefetch)  # one more waits on the host, as it always does
+        time.sleep(0.2)
+        assert placed == list(range(1 + prefetch)) and sorted(asked) == list(range(2 + prefetch))
+        feed.shard(1)
+        until(lambda: len(placed) == 2 + prefetch)
+    finally:
+        feed.close()
+    assert feed.wait_s(2)[1] < feed.wait_s(2)[0]  # it was ready, and the first had to be made
+
+
+def until(true: Callable[[], bool], timeout_s: float = 20.0) -> None:
+    """Wait for what another thread does."""
+    last = time.monotonic() + timeout_s
+    while not true():
+        assert time.monotonic() < last
+        time.sleep(0.01)
+
+
+def test_batches_that_stay_on_the_device_are_not_waited_for() -> None:
+    run = build_run(workload="cnn", model="resnet_tiny", placement="ddp", device_type="cpu", batch_size=2)
+    from multigpu.inputs.images import synthetic_images
+
+    feed = Feed(synthetic_images(run, run.description), 0, Device(run, 0, 1))
+    assert feed.shard(0) is feed.shard(1) and feed.wait_s(2) == []
+    feed.close()
+
+
+@pytest.mark.parametrize("way", [{"input_workers": 1}, {"input_workers": 0}, {"input_workers": 0, "prefetch": 1}, {}])
+def test_a_file_that_is_no_image_is_one_sentence_from_wherever_it_is_read(tmp_path: Path, way: dict[str, object]) -> None:
+    (tmp_path / "a").mkdir()
+    for number in range(8):
+        (tmp_path / "a" / f"{number}.jpg").write_bytes(b"nothing")
+    feed = feed_of(make(tmp_path, **way))
+    try:
+        with pytest.raises(ValueError, match=r"^\S+\.jpg cannot be decoded as an image$"):
+            feed.shard(0)
+    finally:
+        feed.close()
+    gc.collect()
+    assert ended(workers_of_this_process())
+
+
+def test_a_worker_that_is_killed_is_one_sentence(folder: Path) -> None:
+    loader = Loader(make(folder, input_workers=1), 0)
+    try:
+        loader.next()
+        for worker in workers_of_this_process():
+            os.kill(worker.pid, signal.SIGKILL)
+        sentence = r"^an input worker of replica 0 ended before its batch was ready: DataLoader worker \(pid"
+        with pytest.raises(RuntimeError, match=sentence) as caught:
+            for _ in range(3):
+                loader.next()
+        assert "\n" not in str(caught.value)
+    finally:
+        loader.close()

@@ -1,0 +1,84 @@
+"""make_parallel: one model behind several towers. That it trains as the joined batch is tested with all placements."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from multigpu.engines.torch.dispatch.build import build_trainer
+from multigpu.engines.torch.dispatch.devices import Devices
+from multigpu.engines.torch.dispatch.parallel import ParallelTrainer
+from multigpu.engines.torch.dispatch.trainer import Context
+from multigpu.engines.torch.dispatch.wire import Wire
+from multigpu.engines.torch.feed import Feed
+from multigpu.run import Run
+from multigpu.workloads import workloads
+from tests.equivalence.cases import Case, train_dispatched
+
+
+def make_run(placement: str = "make_parallel", **more: Any) -> Run:
+    common = {"workload": "cnn", "model": "resnet_tiny", "device_type": "cpu", "devices": 3, "batch_size": 8, "scaling": "strong"}
+    return Run(placement=placement, processes="one", **common | {"precision": "fp64", "optimizer": "sgd"} | more)  # type: ignore[arg-type]
+
+
+def make_trainer(run: Run, folder: Path) -> tuple[ParallelTrainer, list[Feed]]:
+    source = workloads()[run.workload].inputs[run.inputs](run, run.description)
+    devices = Devices(run, threads=1)
+    trainer = build_trainer(Context(run, devices, Wire(devices), source.capacity, folder))
+    assert isinstance(trainer, ParallelTrainer)
+    return trainer, [Feed(source, device.rank, devices.each[0]) for device in devices.each]
+
+
+def test_the_last_tower_takes_the_remainder() -> None:
+    assert make_run().shard_sizes == [2, 2, 4]
+    assert make_run("ps_gpu0").shard_sizes == [3, 3, 2]
+    assert make_run(scaling="weak").shard_sizes == [8, 8, 8]
+
+
+def test_concatenating_predictions_equals_averaging_gradients(tmp_path: Path) -> None:
+    """Document 001's question (C23), in float64: the same batch by one loss over all predictions and by a loss on each tower."""
+    concatenated, averaged = (train_dispatched(Case(make_run(name, batch_size=9)), tmp_path) for name in ("make_parallel", "ps_gpu0"))
+    joined = [[sum(losses) for losses in zip(*(part["losses"] for part in parts), strict=True)] for parts in (concatenated, averaged)]
+    assert joined[0] == pytest.approx(joined[1], rel=1e-12) and len(set(joined[0])) == 3
+    for name, value in concatenated[0]["values"].items():
+        assert torch.allclose(value, averaged[0]["values"][name], rtol=0, atol=1e-13), name
+
+
+def test_only_the_first_device_has_a_loss_and_images_travel_to_the_others(tmp_path: Path) -> None:
+    run = make_run(precision="fp32")
+    trainer, feeds = make_trainer(run, tmp_path)
+    losses, counted = trainer.counted_step([feed.shard(0) for feed in feeds])
+    assert float(losses[0]) > 0 and [float(loss) for loss in losses[1:]] == [0.0, 0.0]
+    config, parameters = run.description.config, run.description.parameters
+    images, predictions = 6 * config.channels * config.image_size**2 * 4, 6 * config.classes * 4
+    assert counted == {"device_to_device": 2 * 2 * parameters * 4 + images + 2 * predictions}
+
+
+@pytest.mark.parametrize("placement", ["make_parallel", "make_parallel_cpu"])
+def test_the_single_model_is_saved_predicts_and_is_loaded(placement: str, tmp_path: Path) -> None:
+    trainer, feeds = make_trainer(make_run(placement), tmp_path)
+    shards = [feed.shard(0) for feed in feeds]
+    for _ in range(2):
+        trainer.step(shards)
+    single = trainer.single()
+    torch.save(single.state_dict(), tmp_path / "single.pt")
+    saved = torch.load(tmp_path / "single.pt")
+    later = [float(trainer.step(shards)[0]) for _ in range(2)]
+
+    other, _ = make_trainer(make_run(placement, seed=7), tmp_path)
+    values = {name: saved[name] for name, _ in single.named_parameters()}
+    other.load(values, {name: saved[name] for name, _ in single.named_buffers()})
+    assert [float(other.step(shards)[0]) for _ in range(2)] == pytest.approx(later, rel=1e-12)
+
+    images = torch.cat([shard.device["images"] for shard in shards])
+    labels = torch.cat([shard.device["labels"] for shard in shards])
+    fresh, _ = make_trainer(make_run(placement, devices=1, seed=7), tmp_path)
+    fresh.load(values)
+    alone = fresh.single()
+    with torch.no_grad():
+        assert float(alone.loss_of(alone.logits(images), labels)) > 0  # type: ignore[operator]
+    with pytest.raises(ValueError, match="load the same model's variables"):
+        other.load({name: value[:1] for name, value in values.items()})

@@ -1,0 +1,48 @@
+"""Runs of the placements under which devices share copies of a model: every one that is found, on every workload that can be cut so."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from multigpu.placements.row import Placement
+from multigpu.run import Run
+from multigpu.workloads import find_model
+
+POINTS: list[tuple[str, str, int, dict[str, Any]]] = [
+    # (workload, model, joined batch, more): nothing divides evenly but hidden units of the recurrent model, by 2 and 3
+    ("nmt", "nmt_tiny", 7, {"inputs": "lengths_000", "seed": 35}),
+    ("cnn", "resnet_small", 13, {}),
+    ("stacks", "mlp_tiny", 9, {}),
+    ("stacks", "stack_convolution_tiny", 9, {}),
+    ("stacks", "stack_recurrent_tiny", 9, {}),
+]
+
+SHAPES: dict[str, list[dict[str, Any]]] = {
+    # 4 devices are two copies of two
+    "sections": [
+        {"devices": 1},
+        {"devices": 2},
+        {"devices": 3, "micro_batches": 4},
+        {"devices": 4, "model_parallel": 2, "micro_batches": 2},
+    ],
+    "split": [{"devices": 1}, {"devices": 2}, {"devices": 3}, {"devices": 4, "model_parallel": 2}],
+}
+RULES = (("momentum", "fp64"), ("adam", "fp64"), ("momentum", "fp32"))
+
+
+def partitioned_runs(placement: Placement) -> list[Run]:
+    """All Runs of one placement that its models allow; the first rule in all shapes, the others in the last one."""
+    engine = next(engine for engine in placement.engines if engine.framework == "torch")
+    runs = []
+    for workload, model, batch, more in POINTS:
+        described = find_model(workload, model)
+        if not (described.sections if placement.compute == "sections" else described.splitting):
+            continue
+        for shape in SHAPES[placement.compute]:
+            normalised = workload == "cnn"  # batch norm would see each micro-batch by itself
+            shape = {name: value for name, value in shape.items() if not (normalised and name == "micro_batches")}
+            for optimizer, precision in RULES if shape["devices"] == 4 else RULES[:1]:
+                fields: dict[str, Any] = {"workload": workload, "model": model, "batch_size": batch, **more, **shape}
+                fields |= {"optimizer": optimizer, "precision": precision, "processes": engine.processes}
+                runs.append(Run(placement=placement.name, device_type="cpu", scaling="strong", **fields))
+    return runs

@@ -1,0 +1,102 @@
+"""What a Run may ask of its input, its devices and the machine."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from multigpu.engines.errors import Unsupported
+from multigpu.engines.torch.energy import SPARE, measure_energy
+from multigpu.measure.launch import Point, check_devices, launch_of
+from multigpu.paths import RUNS
+from multigpu.record import RecordStore, record_key
+from multigpu.run import Run, build_run
+
+
+def make(**more: Any) -> Run:
+    common: dict[str, Any] = {"workload": "cnn", "model": "resnet_tiny", "placement": "ddp", "batch_size": 4, "devices": 2}
+    return build_run(**(common | more))
+
+
+WORDS = {"workload": "nmt", "model": "nmt_tiny"}
+FED = {"inputs": "jpeg_folder", "input_workers": 2}
+TENSORFLOW = {"framework": "tensorflow", "placement": "exp2", "processes": "one", "execution": "graph"}
+REFUSED = [
+    ({"input_workers": 2}, "input_workers 2 has no meaning for inputs 'synthetic', which stay on the device"),
+    ({"prefetch": 1}, "prefetch 1 has no meaning for inputs 'synthetic'"),
+    (WORDS | {"input_workers": 0}, "input_workers 0 has no meaning for words"),
+    ({"inputs": "digits", "staging": "own_stream"}, "choose prefetch 1 or 2"),
+    (FED | {"prefetch": 1, "staging": "own_stream", "device_type": "cpu"}, "is a stream of a GPU"),
+    (FED | {"prefetch": 3}, "prefetch = 3: input should be less than or equal to 2"),
+    (FED | {"placement": "exp4", "processes": "one"}, "feeds one replica a process in 'torch'"),
+    (TENSORFLOW | {"inputs": "digits", "prefetch": 1}, "is tf.data's in 'tensorflow': choose inputs 'jpeg_folder'"),
+    ({"device_ids": "0;1"}, "device_ids '0;1' is no list of devices"),
+    ({"device_ids": "1,1"}, "must name 2 different devices"),
+    ({"device_ids": "0,1,2"}, "must name 2 different devices"),
+    ({"device_ids": "0,1", "placement": "exp4", "processes": "one"}, "needs framework 'torch' with processes 'per_device'"),
+    ({"peer_access": "off", "device_type": "cpu"}, "choose device_type 'cuda' and at least 2 devices"),
+    ({"peer_access": "off", "placement": "exp2"}, "placement 'exp2' does not merge by NCCL's all-reduce"),
+    ({"energy_window_s": 9}, "energy_window_s 9 is too short for NVML's counter of energy: at least 10 s are needed"),
+    ({"energy_window_s": 10, "device_type": "cpu"}, "reads GPUs' counters"),
+]
+
+
+@pytest.mark.parametrize(("fields", "sentence"), REFUSED)
+def test_what_cannot_be_had_is_refused_in_one_sentence(fields: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ValueError) as caught:
+        make(**fields)
+    assert sentence in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_defaults_keep_keys_and_other_values_make_new_ones() -> None:
+    plain = make()
+    unset = dict.fromkeys(("input_workers", "staging", "device_ids", "peer_access", "energy_window_s"))
+    assert make(**unset, prefetch=0).digest == plain.digest
+    others = [make(device_ids="1,0"), make(peer_access="off"), make(energy_window_s=10), make(inputs="jpeg_folder")]
+    others += [make(**FED), make(**FED, prefetch=1), make(**FED, prefetch=1, staging="own_stream")]
+    assert len({run.digest for run in [plain, *others]}) == 1 + len(others)
+    record = next(iter(RecordStore(RUNS)))
+    framework = record.versions[record.run.framework]
+    assert record.key == record_key(record.run, record.repeat, record.machine.name, framework, record.timing_version)
+
+
+def test_runs_of_one_environment_share_a_launch() -> None:
+    on, off, pair = make(), make(peer_access="off"), make(device_ids="1,0")
+    assert (on.environment, off.environment) == ({}, {"NCCL_P2P_DISABLE": "1"})
+    assert launch_of(Point(on)) == launch_of(Point(pair)) != launch_of(Point(off))
+    assert (on.chosen_devices, pair.chosen_devices) == ((0, 1), (1, 0))
+
+
+def test_gpus_that_are_not_here_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("multigpu.measure.launch.gpu_count", lambda: 4)
+    check_devices(make(device_ids="3,0"))
+    with pytest.raises(ValueError, match="device_ids '4,0' names GPUs that are not here: this machine has 0 to 3"):
+        check_devices(make(device_ids="4,0"))
+
+
+class Planted:
+    """A replica whose steps take 2 s of a clock of its own and 600 J of a counter."""
+
+    def __init__(self, window_s: int) -> None:
+        self.now = 0.0
+        self.run = SimpleNamespace(energy_window_s=window_s)
+        self.batches: dict[int, Any] = {}
+        self.device = SimpleNamespace(index=3, synchronise=lambda: None, mark=lambda: self.now, seconds_between=lambda a, b: b - a)
+
+    def step(self, index: int) -> None:
+        self.batches[index] = SimpleNamespace(units=64)
+        self.now += 2.0
+
+
+def test_energy_is_what_the_counter_moved_while_the_window_was_trained() -> None:
+    session = Planted(20)
+    window = measure_energy(session, 7, 2.0, counter=lambda gpu: 1e6 + gpu + 300 * session.now, clock=lambda: session.now)  # type: ignore[arg-type]
+    assert window.steps == round(SPARE * 20 / 2.0) == 11 and set(session.batches) == set(range(7, 18))
+    assert window.window_s == 22.0 >= 20 and window.end_j - window.start_j == 300 * 22.0 and window.units == 11 * 64
+
+
+def test_a_gpu_without_a_counter_is_refused() -> None:
+    with pytest.raises(Unsupported, match="GPU 3 has no counter of energy"):
+        measure_energy(Planted(10), 0, 1.0, counter=lambda gpu: None)  # type: ignore[arg-type]

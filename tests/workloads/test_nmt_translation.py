@@ -1,0 +1,166 @@
+"""Greedy translation, BLEU with its floors, and the scores of a model on held-out pairs."""
+
+from __future__ import annotations
+
+import csv
+import math
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from multigpu.engines.torch.variables import initial_values
+from multigpu.inputs import pieces as pieces_module
+from multigpu.inputs.vocabulary import EOS, SOS
+from multigpu.training.evaluation_names import MORE_IS_BETTER
+from multigpu.workloads.base import Optimizer
+from multigpu.workloads.nmt.bleu import corpus_bleu, floors
+from multigpu.workloads.nmt.decode import greedy
+from multigpu.workloads.nmt.description import NmtConfig, describe
+from multigpu.workloads.nmt.evaluate import floors_of, held_out_loss, scores
+from multigpu.workloads.nmt.torch import Nmt, build
+from tests.inputs.stand_ins import make_run
+
+CPU = torch.device("cpu")
+
+
+def make_module(units: int = 12, entries: int = 30, seed: int = 0, scale: float | None = None) -> Nmt:
+    """A model of one cell a stack, in real memory."""
+    model = describe("planted", NmtConfig(units, entries, entries, encoder_layers=1, initial_scale=scale), Optimizer("adam", 1e-3))
+    with torch.device("meta"):
+        module = build(model)
+    module = module.to_empty(device="cpu")
+    assert isinstance(module, Nmt)
+    module.reset_buffers()
+    with torch.no_grad():
+        for variable, value in initial_values(model, seed, CPU, torch.float32):
+            module.get_parameter(variable.name).copy_(value)
+    return module
+
+
+@torch.no_grad()
+def by_hand(module: Nmt, source: list[int], longest: int) -> list[int]:
+    """One sentence, the whole prefix run again for every word."""
+    first = module.encode(torch.tensor([source]), torch.tensor([len(source)]))
+    answer: list[int] = []
+    while len(answer) < longest:
+        state, scores_ = first, torch.empty(0)
+        for word in [SOS, *answer]:
+            scores_, state = module.decode_step(torch.tensor([word]), state)
+        scores_[:, SOS] = -torch.inf
+        word = int(scores_.argmax())
+        if word == EOS:
+            break
+        answer.append(word)
+    return answer
+
+
+def test_sentences_translated_together_are_translated_as_each_alone():
+    module = make_module(scale=1.0)
+    generator = torch.Generator().manual_seed(3)
+    lengths = torch.randint(1, 9, (23,), generator=generator).tolist()
+    sources = [torch.randint(3, 30, (length,), generator=generator).tolist() for length in lengths]
+    expected = [by_hand(module, source, 12) for source in sources]
+    assert greedy(module, sources, longest=12, batch_size=5) == expected
+    assert greedy(module, sources, longest=12, batch_size=64) == expected
+    ended, broken_off = ({len(answer) < 12 for answer in expected} >= {end} for end in (True, False))
+    assert ended and broken_off  # some end by themselves, others after the most words
+    assert greedy(module, sources, longest=4) == [answer[:4] for answer in expected]
+
+
+@pytest.mark.parametrize(
+    ("sources", "more", "sentence"),
+    [
+        ([[3], []], {}, "sentence 1 is empty: there is nothing to translate"),
+        ([[3]], {"longest": 0}, "longest 0 is too few: at least 1 is needed"),
+        ([[3]], {"batch_size": 0}, "batch_size 0 is too few: at least 1 is needed"),
+    ],
+)
+def test_what_cannot_be_translated_is_refused(sources: list[list[int]], more: dict[str, int], sentence: str):
+    with pytest.raises(ValueError, match=sentence):
+        greedy(make_module(), sources, **more)
+
+
+def test_bleu_and_its_floors():
+    german = ["das ist ein kleines Haus", "die Datei ist nicht offen"]
+    assert corpus_bleu(german, german) == pytest.approx(100)
+    assert corpus_bleu(["x y z w v"] * 2, german) < 5
+    found = floors(["open file %s now please", "b"], ["%s now please open file", "c"], ["c", "a", "c"])
+    assert found["copy"] == corpus_bleu(["open file %s now please", "b"], ["%s now please open file", "c"])
+    assert found["most_frequent"] == corpus_bleu(["c", "c"], ["%s now please open file", "c"])
+    with pytest.raises(ValueError, match="as many translations as references, at least one: 1 and 2"):
+        corpus_bleu(["a"], german)
+    with pytest.raises(ValueError, match="at least one training target"):
+        floors(["a"], ["b"], [])
+
+
+NOUNS = {"file": "Datei", "table": "Tabelle", "key": "Schlüssel", "server": "Server", "user": "Benutzer", "index": "Index"}
+VERBS = {"open": "öffnen", "read": "lesen", "find": "finden", "write": "schreiben", "lock": "sperren"}
+
+
+@pytest.fixture
+def planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A corpus of 30 regular sentences in 5 catalogs, the last one held out, and its source."""
+    combined = [(list(VERBS)[place % 5], list(NOUNS)[place % 6]) for place in range(30)]  # every pair once, and each word in every catalog
+    pairs = [(f"could not {verb} the {noun}", f"konnte {NOUNS[noun]} nicht {VERBS[verb]}") for verb, noun in combined]
+    for side, name in enumerate(("catalogs.en", "catalogs.de")):
+        (tmp_path / name).write_text("".join(f"{pair[side]}\n" for pair in pairs), encoding="utf-8")
+    with (tmp_path / "catalogs.csv").open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(("catalog", "package", "first_line", "last_line"))
+        writer.writerows((f"c{place}", "p", 6 * place + 1, 6 * place + 6) for place in range(5))
+    monkeypatch.setattr(pieces_module, "CORPUS", tmp_path)
+    run = make_run([8], "pieces", shuffle=True)
+    run.description = SimpleNamespace(name="planted", config=SimpleNamespace(source_vocabulary=60, target_vocabulary=60))
+    return run, pieces_module.pieces(run, run.description)
+
+
+def test_scores_of_a_model_that_knows_nothing_are_those_of_chance(planted: Any):
+    run, source = planted
+    module = make_module(entries=60)
+    with torch.no_grad():
+        module.projection.zero_()
+    with torch.inference_mode():
+        found = scores(module, run, source, CPU)
+    # every piece is as likely as any other of 60
+    assert found["loss"] == pytest.approx(math.log(60)) and found["perplexity"] == pytest.approx(60)
+    assert found["bleu"] < 1 and found["bleu_training"] < 1
+    assert MORE_IS_BETTER["bleu"] and not MORE_IS_BETTER["loss"] and not MORE_IS_BETTER["perplexity"]
+    assert set(floors_of(source, run)) == {"copy", "most_frequent", "copy_training"}
+
+
+def test_held_out_loss_does_not_depend_on_how_sentences_are_batched(monkeypatch: pytest.MonkeyPatch):
+    module = make_module(scale=0.5)
+    sources, targets = [[3, 4], [5], [6, 7, 8], [9]], [[3], [4, 5, 6], [7, 8], [9, 10, 11, 12]]
+    together = held_out_loss(module, sources, targets, CPU)
+    monkeypatch.setattr("multigpu.workloads.nmt.evaluate.TOGETHER", 1)
+    assert held_out_loss(module, sources, targets, CPU) == pytest.approx(together, rel=1e-5)
+
+
+def test_a_trained_model_beats_the_floors_and_its_loss_falls(planted: Any):
+    run, source = planted
+    module = make_module(units=48, entries=60)
+    optimizer = torch.optim.Adam(module.parameters(), lr=1e-2)
+    before = held_out_loss(module, source.held_out().sources, source.held_out().targets, CPU)
+    for step in range(300):
+        batch = source.batch(step, 0)
+        tensors = {name: torch.from_numpy(array) for name, array in batch.arrays.items()}
+        optimizer.zero_grad()
+        (module(tensors) / batch.joined_loss_terms).backward()
+        optimizer.step()
+    with torch.inference_mode():
+        found = scores(module, run, source, CPU)
+    floor = floors_of(source, run)
+    assert found["bleu_training"] > 90 > floor["copy_training"]
+    assert found["bleu"] > 10 + max(floor["copy"], floor["most_frequent"])
+    assert found["loss"] < before
+
+
+def test_an_input_without_held_out_pairs_is_refused():
+    run = make_run([2], "lengths_000")
+    with pytest.raises(
+        ValueError, match="inputs 'lengths_000' hold nothing out to score with: choose one of pieces, pieces_package, pieces_short"
+    ):
+        scores(make_module(), run, SimpleNamespace(), CPU)  # type: ignore[arg-type]
