@@ -14,6 +14,7 @@ os.environ |= NO_KERAS  # for every TensorFlow process that a test starts
 SLOWEST = (
     "equivalence/test_tensorflow_placements.py",
     "equivalence/test_placements.py",
+    "training/test_duties.py",
     "measure/test_recovery.py",
     "measure/test_tensorflow_processes.py",
     "test_notebooks.py",

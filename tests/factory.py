@@ -9,6 +9,8 @@ import numpy as np
 
 from multigpu.measure.machine import DeviceState, Machine
 from multigpu.placements import find_placement
+from multigpu.placements.partition_check import PARTITIONED
+from multigpu.placements.step_bytes import step_bytes
 from multigpu.placements.traffic import predicted_bytes
 from multigpu.record import Measurement, Record, RecordStore, Status, record_key
 from multigpu.run import Run, build_run
@@ -18,8 +20,9 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "nmt": {"model": "nmt000", "batch_size": 128, "sequence_length": 100, "precision": "bf16"},
     "cnn": {"model": "resnet50_v1.5", "batch_size": 64, "layout": "channels_last", "precision": "bf16"},
     "deepconn": {"model": "deepconn", "batch_size": 32},
+    "stacks": {"model": "mlp42m", "batch_size": 1024, "precision": "bf16"},
 }
-UNITS_PER_SAMPLE = {"words": 100, "images": 1, "reviews": 1}
+UNITS_PER_SAMPLE = {"words": 100, "images": 1, "reviews": 1, "samples": 1}
 
 
 def make_machine(gpus: int = 8, name: str | None = None, gpu: str = "NVIDIA H200") -> Machine:
@@ -100,7 +103,8 @@ def _measurement(run: Run, units_per_s: float, planted: dict[str, Any]) -> Measu
     steps = [30 * step_s, 3 * step_s, 3 * step_s][: run.warmup_steps] + [step_s] * (max(0, run.warmup_steps - 3) + run.timed_steps)
     tables = [v.name for v in run.description.variables if v.kind == "embedding"]
     lookups = [dict.fromkeys(tables, size * (run.sequence_length or 50)) for size in run.shard_sizes]
-    moved = predicted_bytes(find_placement(run.placement), run.description.variables, lookups)
+    partitioned = find_placement(run.placement).compute in (*PARTITIONED, "stage")
+    moved = step_bytes(run, lookups) if partitioned else predicted_bytes(find_placement(run.placement), run.description.variables, lookups)
     values: dict[str, Any] = {
         "wall_s": wall_s,
         "units": units,

@@ -67,8 +67,8 @@ def test_every_dependency_has_one_exact_version_that_it_allows() -> None:
 
 def test_what_is_imported_is_declared() -> None:
     declared = {canonical(text)[0] for text in PROJECT["dependencies"]}
-    # triton: a part of PyTorch's builds for GPUs, imported there alone; ipywidgets: of the extra `lab`, with a figure in its place
-    optional = {"tensorflow", "keras", "triton", "ipywidgets"}
+    # triton: a part of PyTorch's builds for GPUs, imported there alone; ipywidgets, ray: of extras, with something in their place
+    optional = {"tensorflow", "keras", "triton", "ipywidgets", "ray"}
     imported: dict[str, Path] = {}
     for path in [*(ROOT / "src").rglob("*.py"), *(ROOT / "report").glob("*.py")]:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

@@ -162,12 +162,14 @@ def test_each_of_ours_runs_under_papermill_from_a_yaml_file(notebook: Path, home
     (tmp_path / "parameters.yaml").write_text("measure: none\ngrid: cpu_study\n")
     import papermill
 
+    takes = papermill.inspect_notebook(str(notebook))
+    given = {name: value for name, value in load_parameters(tmp_path / "parameters.yaml").items() if name in takes}
     with this_interpreter() as kernel, pytest.MonkeyPatch.context() as patch:
         patch.setenv("MULTIGPU_HOME", str(home))
         papermill.execute_notebook(
             str(notebook),
             str(tmp_path / notebook.name),
-            parameters=load_parameters(tmp_path / "parameters.yaml"),
+            parameters=given,
             kernel_name=kernel,
             progress_bar=False,
             cwd=str(tmp_path),

@@ -1,4 +1,5 @@
-"""The command line: `python -m multigpu doctor | ceilings | measure | collectives | synchrony | records | claims | report | study`.
+"""The command line: `python -m multigpu doctor | ceilings | measure | collectives | synchrony | hosts | stages | train | records | claims |
+report | study`.
 
 Bad input ends with exit code 2 and one sentence; a sweep whose launcher died with 1, everything measured kept.
 """
@@ -15,9 +16,11 @@ from typing import Any, get_args
 from multigpu import paths
 from multigpu.doctor import diagnose
 from multigpu.grid import GRIDS, affordable, cost_s, default_grid, devices_here, find_grid, points
+from multigpu.hosts.arguments import add_arguments, company
+from multigpu.hosts.launching import follow
 from multigpu.inputs.check import check_inputs
 from multigpu.measure.ceilings import measure_ceilings
-from multigpu.measure.launch import Point, check_devices, measure
+from multigpu.measure.launch import Point, check_devices, launch_environment, measure
 from multigpu.measure.machine import gpu_count, this_machine
 from multigpu.record import RecordStore
 from multigpu.run import Run, build_run
@@ -42,6 +45,10 @@ def parse_fields(texts: Sequence[str]) -> dict[str, Any]:
                 fields[name] = int(value)
             except ValueError:
                 raise ValueError(f"{name} = {value!r}: an integer is needed") from None
+        elif annotation is bool:
+            if value not in ("true", "false"):
+                raise ValueError(f"{name} = {value!r}: true or false is needed")
+            fields[name] = value == "true"
         elif name == "data":
             fields[name] = tuple(value.split(","))
         else:
@@ -94,7 +101,12 @@ def _measure(arguments: argparse.Namespace) -> int:
         return 0
     if arguments.traces:
         os.environ["MULTIGPU_TRACES"] = str(Path(arguments.traces).resolve())
-    print(measure(chosen, _store(arguments), retry=arguments.retry, progress=not arguments.quiet, tensorboard=arguments.tensorboard))
+    with company(arguments) as hosts:
+        if hosts and arguments.node_rank:
+            print(f"{follow(hosts, launch_environment)} launches on host {arguments.node_rank}; Records are on host 0")
+        else:
+            done = measure(chosen, _store(arguments), arguments.retry, not arguments.quiet, None, arguments.tensorboard, hosts)
+            print(done)
     return 0
 
 
@@ -108,6 +120,14 @@ def _ceilings(arguments: argparse.Namespace) -> int:
 def _records(arguments: argparse.Namespace) -> int:
     from multigpu.analysis.frame import export, load_frame
 
+    if arguments.trace_summary:
+        return _trace_summary(arguments)
+    if arguments.traced:
+        from multigpu.analysis.inside_traces import trace_table
+
+        table = trace_table(_store(arguments))
+        print(table[["key", "model", "placement", "framework", "devices", "batch_size", "traced_steps", "machine"]].to_string(index=False))
+        return 0
     frame = load_frame(_store(arguments))
     for text in arguments.where:
         name, equals, value = text.partition("=")
@@ -136,14 +156,35 @@ def _records(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _trace_summary(arguments: argparse.Namespace) -> int:
+    """Copies and kernels of one traced Run, as nvprof prints them; to a file if one is named."""
+    from multigpu.analysis.inside_traces import trace_summary, write_trace_summary
+
+    key = arguments.trace_summary
+    record = next((record for record in _store(arguments) if record.key == key), None)
+    if record is None:
+        raise ValueError(f"no Record is called {key!r}: `records` lists them, traced ones by `--traced`")
+    if arguments.export:
+        print(f"written to {write_trace_summary(record, arguments.export)}")
+    else:
+        print(trace_summary(record).to_string(index=False))
+    return 0
+
+
 def _claims(arguments: argparse.Namespace) -> int:
     from multigpu import claims
     from multigpu.analysis.collectives import collectives_frame
     from multigpu.analysis.frame import load_frame
+    from multigpu.analysis.inside_traces import trace_table
     from multigpu.analysis.synchrony import synchrony_frame
+    from multigpu.analysis.training import training_frame, training_records
 
     results = claims.evaluate_all(
-        load_frame(_store(arguments)), collectives_frame(arguments.collectives), synchrony_frame(arguments.synchrony)
+        load_frame(_store(arguments)),
+        collectives_frame(arguments.collectives),
+        synchrony_frame(arguments.synchrony),
+        trace_table(_store(arguments)),
+        training_frame(training_records(arguments.training)),
     )
     print(claims.to_json(results) if arguments.format == "json" else claims.claims_frame(results).to_string(index=False))
     return 0
@@ -188,6 +229,27 @@ def _synchrony(arguments: argparse.Namespace) -> int:
     return measure_synchrony(arguments.words)
 
 
+def _train(arguments: argparse.Namespace) -> int:
+    """Forwards its words to `multigpu.training.measure`."""
+    from multigpu.training.measure import main as measure_training
+
+    return measure_training(arguments.words)
+
+
+def _hosts(arguments: argparse.Namespace) -> int:
+    """Forwards its words to `multigpu.hosts.measure`."""
+    from multigpu.hosts.measure import main as measure_hosts
+
+    return measure_hosts(arguments.words)
+
+
+def _stages(arguments: argparse.Namespace) -> int:
+    """Forwards its words to `multigpu.stages.measure`."""
+    from multigpu.stages.measure import main as measure_stages
+
+    return measure_stages(arguments.words)
+
+
 def build_parser() -> argparse.ArgumentParser:
     """The parser of all commands."""
     parser = argparse.ArgumentParser(prog="multigpu", description="A reproducible study of multi-GPU training.")
@@ -215,17 +277,21 @@ def build_parser() -> argparse.ArgumentParser:
     )
     one.add_argument("--dry-run", action="store_true", help="list what would be measured")
     one.add_argument("--quiet", action="store_true", help="no progress bar")
+    add_arguments(one)
     one.set_defaults(function=_measure)
 
     listing = commands.add_parser("records", help="list, filter and export Records")
     listing.add_argument("where", nargs="*", metavar="column=value")
     listing.add_argument("--export", metavar="FILE", help="write to a .csv, .json or .parquet file")
+    listing.add_argument("--traced", action="store_true", help="list traced Runs, which no other listing holds")
+    listing.add_argument("--trace-summary", metavar="KEY", help="copies and kernels of one traced Run, as CSV with --export FILE.csv")
     listing.set_defaults(function=_records)
 
     claims = commands.add_parser("claims", help="figure and verdict of each claim")
     claims.add_argument("--format", choices=("text", "json"), default="text")
     claims.add_argument("--collectives", default=str(paths.COLLECTIVES), help="folder of the all-reduces' Records")
     claims.add_argument("--synchrony", default=str(paths.SYNCHRONY), help="folder of the protocols' Records")
+    claims.add_argument("--training", default=str(paths.TRAINING), help="folder of the Records of training")
     claims.set_defaults(function=_claims)
 
     collectives = commands.add_parser("collectives", add_help=False, help="time all-reduces of this machine (`collectives --help`)")
@@ -233,6 +299,15 @@ def build_parser() -> argparse.ArgumentParser:
 
     synchrony = commands.add_parser("synchrony", add_help=False, help="run a parameter server's protocols (`synchrony --help`)")
     synchrony.set_defaults(function=_synchrony)
+
+    hosts = commands.add_parser("hosts", add_help=False, help="time all-reduces between hosts made on this machine (`hosts --help`)")
+    hosts.set_defaults(function=_hosts)
+
+    stages = commands.add_parser("stages", add_help=False, help="find the best placement of a model's stages (`stages --help`)")
+    stages.set_defaults(function=_stages)
+
+    train = commands.add_parser("train", add_help=False, help="train runs to the end of a budget and keep their Records (`train --help`)")
+    train.set_defaults(function=_train)
 
     commands.add_parser("report", help="execute the notebooks on committed Records and build the HTML report").set_defaults(
         function=_report
@@ -249,7 +324,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code."""
     parser = build_parser()
     parsed, words = parser.parse_known_args(arguments)
-    if words and parsed.function not in (_collectives, _synchrony):  # whose own parsers read them
+    if words and parsed.function not in (_collectives, _synchrony, _hosts, _stages, _train):  # whose own parsers read them
         parser.error(f"unrecognized arguments: {' '.join(words)}")
     parsed.words = words
     try:

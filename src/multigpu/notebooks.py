@@ -20,6 +20,14 @@ from tqdm.auto import tqdm
 
 from multigpu.parameters import ParameterError, assigned_names, unknown_name
 
+KERNEL = """
+from multigpu.measure.process import end_with_parent
+end_with_parent()
+from ipykernel.kernelapp import launch_new_instance
+launch_new_instance()
+"""
+"""How a kernel starts: it ends with whoever executes the notebook, also if that is killed."""
+
 
 class _Engine(NBClientEngine):
     """Papermill's own engine, which also moves one bar over the cells of all notebooks."""
@@ -105,7 +113,7 @@ def this_interpreter() -> Iterator[str]:
     with tempfile.TemporaryDirectory(prefix="multigpu-kernel-") as folder:
         spec = Path(folder, "kernels", "python3", "kernel.json")
         spec.parent.mkdir(parents=True)
-        argv = [sys.executable, "-m", "ipykernel_launcher", "--log-level=ERROR", "-f", "{connection_file}"]
+        argv = [sys.executable, "-c", KERNEL, "--log-level=ERROR", "-f", "{connection_file}"]
         # absolute, since a relative PYTHONPATH means something else in the notebook's folder
         path = os.pathsep.join(filter(None, [str(Path(__file__).resolve().parents[1]), os.environ.get("PYTHONPATH")]))
         content = {"argv": argv, "display_name": "Python 3", "language": "python", "env": {"PYTHONPATH": path}}
@@ -155,23 +163,50 @@ def execute_notebooks(folder: Path, output: Path, parameters: Mapping[str, Any] 
         for path in notebooks:
             bar.set_description(path.stem)
             copy, unfinished = output / path.name, output / f"{path.stem}.failed.ipynb"
-            try:
-                execute_notebook(
-                    path,
-                    unfinished,
-                    {name: value for name, value in given.items() if name in names[path]},
-                    engine_name="multigpu",
-                    kernel_name=kernel,
-                    language="python",
-                    progress_bar=False,
-                    cwd=folder,
-                )
-            except PapermillExecutionError as error:
-                reason = " ".join(str(error.evalue).split())
-                raise NotebookError(f"{path.name} stopped in cell {error.exec_count} with {error.ename}: {reason}") from None
-            except (PapermillException, RuntimeError, TimeoutError, OSError) as error:
-                reason = " ".join(str(error).split()) or "no reason was given"
-                raise NotebookError(f"{path.name} could not be executed: {type(error).__name__}: {reason}") from None
+            _execute(path, unfinished, {name: value for name, value in given.items() if name in names[path]}, kernel)
             unfinished.replace(copy)
             done.append(copy)
     return done
+
+
+def execute_one(notebook: Path, output: Path, parameters: Mapping[str, Any] | None = None) -> None:
+    """Execute one notebook; its executed copy appears at `output` only when it ran to its end (else `NAME.failed.ipynb` beside it).
+
+    Raises:
+        ParameterError: the notebook has no parameter of this name.
+        NotebookError: it stopped; the sentence names its cell and the exception.
+    """
+    names = parameter_names(notebook)
+    for name in parameters or {}:
+        if name not in names:
+            raise unknown_name(name, names, notebook.name)
+    unfinished = output.with_name(f"{output.stem}.failed.ipynb")
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise NotebookError(f"an executed notebook cannot be written to {output.parent}: {error.strerror}.") from None
+    with this_interpreter() as kernel, tqdm(total=len(read_notebook(notebook).cells), unit="cell", desc=notebook.stem) as bar:
+        _Engine.bar = bar
+        _execute(notebook.resolve(), unfinished, parameters or {}, kernel)
+    unfinished.replace(output)
+
+
+def _execute(path: Path, unfinished: Path, parameters: Mapping[str, Any], kernel: str) -> None:
+    """Run a notebook to its end or raise NotebookError."""
+    try:
+        execute_notebook(
+            path,
+            unfinished,
+            dict(parameters),
+            engine_name="multigpu",
+            kernel_name=kernel,
+            language="python",
+            progress_bar=False,
+            cwd=path.parent,
+        )
+    except PapermillExecutionError as error:
+        reason = " ".join(str(error.evalue).split())
+        raise NotebookError(f"{path.name} stopped in cell {error.exec_count} with {error.ename}: {reason}") from None
+    except (PapermillException, RuntimeError, TimeoutError, OSError) as error:
+        reason = " ".join(str(error).split()) or "no reason was given"
+        raise NotebookError(f"{path.name} could not be executed: {type(error).__name__}: {reason}") from None

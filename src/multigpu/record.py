@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from multigpu.measure.machine import DeviceState, Machine
+from multigpu.measure.machine import DeviceState, EnergyWindow, Machine
 from multigpu.measure.trace import TraceSummary
 from multigpu.run import Run
 from multigpu.store import Store
@@ -33,6 +33,9 @@ class Measurement(BaseModel):
     replicas_agree: whether all replicas held the same variables at the end (None where they need not).
     host_threads: that each replica may use; startup_s: from the start of the slowest worker's process to its first Run.
     build_s, warmup_s, total_s: of this Run: until the model stands, all warm-up steps, everything.
+    skipped_steps: warm-up steps and timed steps whose update was left out because a gradient overflowed (None: none could be).
+    input_wait_s: [rank][step], warm-up steps first: host time until the step had its batch; empty where batches stay on the device.
+    energy: by rank, of a window of further steps; empty unless the Run asks for one.
     trace: of the traced steps, which follow the timed ones.
     """
 
@@ -57,7 +60,10 @@ class Measurement(BaseModel):
     total_s: float
     device_states: list[DeviceState]
     step_clock: Literal["device", "host"] = "device"
+    skipped_steps: tuple[int, int] | None = None
     flags: list[str] = []
+    input_wait_s: list[list[float]] = []
+    energy: list[EnergyWindow] = []
     trace: TraceSummary | None = None
 
 

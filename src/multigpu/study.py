@@ -12,7 +12,8 @@ import pandas as pd
 from multigpu import paths
 from multigpu.analysis.collectives import collectives_frame
 from multigpu.analysis.frame import load_frame
-from multigpu.analysis.front import NO_FINDING, findings_of, front_frame
+from multigpu.analysis.front import NO_FINDING, findings_of, front_frame, front_machine
+from multigpu.analysis.inside_traces import trace_table
 from multigpu.analysis.picture import Shown, paragraphs
 from multigpu.collectives.measure import measure as measure_collectives
 from multigpu.collectives.record import CollectiveStore
@@ -63,11 +64,42 @@ def observe_collectives(measure: Measure, budget_s: float = 60.0) -> pd.DataFram
     return collectives_frame(store)
 
 
+def observe_traces() -> pd.DataFrame:
+    """Every traced Run there is, a row each (`inside_traces.trace_table`).
+
+    Raises:
+        ValueError: Records cannot be read.
+    """
+    return trace_table(RecordStore(paths.RUNS))
+
+
+def observe_hosts(measure: Measure, budget_s: float = 900.0) -> pd.DataFrame:
+    """Measure all-reduces between hosts made on this computer as asked, and return every Record of several hosts there is.
+
+    Raises:
+        ValueError: hosts cannot be made here, or Records cannot be read or written.
+    """
+    from multigpu.analysis.hosts import hosts_frame
+    from multigpu.hosts.grid import find_parts
+    from multigpu.hosts.measure import measure_parts
+
+    store = CollectiveStore(paths.HOSTS)
+    if measure != "none":
+        done = measure_parts(find_parts(), store, budget_s, retry=EVERY_STATUS if measure == "all" else ())
+        print("\n".join(f"{name}: {text}" for name, text in done.items()))
+    return hosts_frame(store)
+
+
 def published_collectives(frame: pd.DataFrame) -> pd.DataFrame:
     """The CollectiveRecords that the report speaks of: of the machine with GPUs and most of them; without GPUs, of the one with most."""
     gpus = frame[frame["device_type"] == "cuda"]
     chosen = gpus if len(gpus) else frame
     return chosen[chosen["machine"] == chosen["machine"].mode().iloc[0]] if len(chosen) else chosen
+
+
+def of_one_machine(frame: pd.DataFrame) -> pd.DataFrame:
+    """As `published`, with the Records that have a page of their own: fed, pinned, counted, and of the made-up family."""
+    return front_machine(frame)
 
 
 def published(frame: pd.DataFrame, workload: str | None = None) -> pd.DataFrame:
@@ -80,7 +112,8 @@ def plain(frame: pd.DataFrame) -> pd.DataFrame:
     """The plainest way only: PyTorch, one process a device, kernels launched one by one, nothing but the library's own parts."""
     usual = {"framework": "torch", "processes": "per_device", "execution": "eager"}
     chosen = pd.concat([frame[name] == value for name, value in usual.items()], axis=1).all(axis=1)
-    return frame[chosen & frame[["cross_entropy", "bucket_mib", "recurrence"]].isna().all(axis=1)]
+    usual_parts = ["cross_entropy", "bucket_mib", "recurrence", "all_reduce_spec", "wire_dtype", "loss_scale"]
+    return frame[chosen & frame[usual_parts].isna().all(axis=1)]
 
 
 def measured_here(frame: pd.DataFrame, workload: str | None = None) -> pd.DataFrame:
@@ -94,6 +127,24 @@ def measured_here(frame: pd.DataFrame, workload: str | None = None) -> pd.DataFr
 def answer(frame: pd.DataFrame) -> Shown:
     """The findings that these Records support, one sentence each; without any, why there is none."""
     return paragraphs(*(findings_of(frame) or [NO_FINDING]))
+
+
+def own_grid(grid: str, name: str) -> str:
+    """The grid of a page with questions of its own: as asked; for "auto", without GPUs, its small one, which takes a minute or two."""
+    return grid if grid != "auto" or gpu_count() else f"{name}_small"
+
+
+def verdict_table(frame: pd.DataFrame, numbers: Sequence[str]) -> Shown:
+    """What the Records say of these claims: the sentence with the document's figure, the verdict with ours and its reason."""
+    from multigpu import claims
+    from multigpu.analysis.tables import table_html
+
+    rows = []
+    for result in (claims.evaluate(claims.find_claim(number), frame) for number in numbers):
+        said = "; ".join(text for text in (result.figure, result.why) if text)
+        sentence = f"{result.claim.sentence} ({result.claim.figure})"
+        rows.append({"claim": result.claim.number, "the document": sentence, "verdict": result.verdict, "because": said})
+    return table_html(pd.DataFrame(rows), wide=["the document", "because"])
 
 
 def record_keys(frame: pd.DataFrame) -> Shown:

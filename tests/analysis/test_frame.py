@@ -80,7 +80,7 @@ def test_an_empty_store_gives_an_empty_frame_with_all_columns(tmp_path):
         ({"padded_units": 1}, "padded units"),
         ({"units_per_s": 5.0}, "units / wall_s"),
         ({"status": "failed"}, "no measured value"),
-        ({"unit": "tokens"}, "words, images or reviews"),
+        ({"unit": "tokens"}, "words, images, reviews or samples"),
         ({"throughput": 1.0}, "also has throughput"),
     ],
 )

@@ -41,6 +41,16 @@ CIFAR: Fields = CNN | {"model": "resnet20", "batch_size": 128}
 DDL: Fields = {"model": "nmt004", "batch_size": 64, "sequence_length": None}
 DEEPCONN: Fields = {"workload": "deepconn", "model": "deepconn", "batch_size": 32, "sequence_length": None}
 
+STACKS: Fields = {
+    "workload": "stacks",
+    "model": "mlp42m",
+    "placement": "tensor_split",
+    "scaling": "strong",
+    "batch_size": 8192,
+    "sequence_length": None,
+    "unit": "samples",
+}
+
 
 def at(devices: int, **fields: Any) -> Fields:
     return {"devices": devices, **fields}
@@ -112,6 +122,7 @@ CASES: dict[str, Case] = {
         ),
     ),
     "C22": Case(CNN, ((on("replicated_allreduce"), 130, 99), (on("replicated_copy"), 100, 100))),
+    "C23": Case(CNN | {"processes": "one"}, ((on("make_parallel"), 100.5, 110), (on("ps_gpu0"), 100, 100))),
     "C24": Case(CNN, ((at(2), 100, 100),), holds={"slowdown": 1.5}, fails={"slowdown": 1.01}),
     "C29": Case(CNN, (*scaling({"placement": "ddp"}, 8, 7.6, 6.8), *scaling({"placement": "replicated_allreduce"}, 8, 6.7, 6.7))),
     "C30": Case(
@@ -130,9 +141,18 @@ CASES: dict[str, Case] = {
         ),
     ),
     "C35": Case(DEEPCONN, ((on("single", 1), 110, 100), (on("tower_per_gpu", 2), 200, 220), (on("alternating", 2), 196, 190))),
+    "C31": Case(STACKS, ((at(1), 100, 100), (at(2), 150, 95), (at(8), 220, 90))),
     "C37": Case({}, (*scaling({}, 2, 1.0, 1.8), *scaling(CNN, 2, 0.9, 1.9))),
     "C38": Case(DDL, scaling({}, 8, 4.24, 2.1)),
+    "C39": Case(
+        DDL,
+        (*scaling({"placement": "replicated_allreduce"}, 2, 1.6, 1.99), *scaling({"placement": "independent"}, 2, 2.0, 2.0)),
+    ),
     "C40": Case({"placement": "layer_split", "scaling": "strong"}, scaling({}, 4, 1.2, 3.2)),
+    "C41": Case(
+        {"batch_size": 64, "inputs": "catalogs", "sequence_length": None, "input_label": "catalogs", "timed_steps": 383, "batching": "own"},
+        (({"shuffle": False}, 400.0, 120.0), ({"shuffle": True}, 100.0, 100.0)),
+    ),
     "C42": Case(
         CNN,
         tuple(

@@ -50,7 +50,8 @@ LOUD = (1.0, 6.0, 1 / 6, 4.0, 1 / 4)
 def repeats(rate: float, noise: Sequence[float] = QUIET, launches: Sequence[str] = "aaabb", **fields: Any) -> list[dict[str, Any]]:
     """Rows of one Run, a repeat each, of `rate` units a second over all devices (1,000 units a device and step).
 
-    `slowdown` is that of warm-up steps, `loss_last` the final loss; other fields are a Run's or a Record's.
+    `slowdown` is that of warm-up steps, `loss_last` the final loss; other fields are a Run's or a Record's. The memory of the step
+    time is a hundredth of the rate, the change of the variables a thousandth.
     """
     extra = {name: fields.pop(name) for name in ("slowdown", "loss_last") if name in fields}
     base = RUN | CONTEXT | fields
@@ -68,6 +69,8 @@ def repeats(rate: float, noise: Sequence[float] = QUIET, launches: Sequence[str]
             "units": 1000 * row["devices"] * row["timed_steps"],
             "warmup_s": step * row["warmup_steps"] * extra.get("slowdown", 1.0),
             "loss_last": extra.get("loss_last", 1.0) * factor,
+            "step_memory": rate * factor / 100,
+            "parameter_change": rate * factor / 1000,
         }
         made.append(row)
     return made

@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
+from typing import Any
 
 import pandas as pd
 
@@ -35,16 +36,20 @@ def points(frame: pd.DataFrame, dtype: str = "fp32") -> pd.DataFrame:
     """
     rows = []
     usable = frame[(frame["status"] == "ok") & (frame["dtype"] == dtype)]
-    for values, group in usable.groupby(list(POINT), sort=False):
-        point = dict(zip(POINT, values, strict=True))
+    # plain dicts: hundreds of groups of one row each take a second as frames
+    groups: dict[tuple[object, ...], list[dict[Any, Any]]] = {}
+    for row in usable.to_dict("records"):
+        groups.setdefault(tuple(row[name] for name in POINT), []).append(row)
+    for values, group in groups.items():
+        launches = [row["launch_id"] for row in group]
         if len(group) == 1:
-            time_s, low, high = (float(group[name].iloc[0]) for name in ("time_s", "median_low_s", "median_high_s"))
+            time_s, low, high = (float(group[0][name]) for name in ("time_s", "median_low_s", "median_high_s"))
         else:
-            part = sample(group["time_s"].tolist(), group["launch_id"].tolist())
+            part = sample([row["time_s"] for row in group], launches)
             half = interval([part])
             time_s, low, high = math.exp(part.mean), math.exp(part.mean - half), math.exp(part.mean + half)
-        found = {"time_s": time_s, "low_s": low, "high_s": high, "n": len(group), "launches": group["launch_id"].nunique()}
-        rows.append(point | found | {"keys": ", ".join(sorted(group["key"]))})
+        found = {"time_s": time_s, "low_s": low, "high_s": high, "n": len(group), "launches": len(set(launches))}
+        rows.append(dict(zip(POINT, values, strict=True)) | found | {"keys": ", ".join(sorted(row["key"] for row in group))})
     table = pd.DataFrame(rows, columns=[*POINT, "time_s", "low_s", "high_s", "n", "launches", "keys"])
     return table.sort_values(list(POINT), kind="stable").reset_index(drop=True)
 

@@ -6,6 +6,8 @@ Titles are findings computed from the frame, or absent. `save(picture, name)` wr
 from multigpu.analysis.figure_bytes import figure_bytes
 from multigpu.analysis.figure_collectives import figure_collectives
 from multigpu.analysis.figure_frameworks import figure_frameworks
+from multigpu.analysis.figure_ladder import figure_ladder
+from multigpu.analysis.figure_ratios import figure_ratios
 from multigpu.analysis.figure_scaling import figure_scaling
 from multigpu.analysis.figure_step import figure_step
 from multigpu.analysis.figure_steps import figure_steps
@@ -19,6 +21,8 @@ __all__ = [
     "figure_bytes",
     "figure_collectives",
     "figure_frameworks",
+    "figure_ladder",
+    "figure_ratios",
     "figure_scaling",
     "figure_step",
     "figure_steps",

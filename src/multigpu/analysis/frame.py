@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 import pandera.pandas as pa
 
+from multigpu.analysis.autocorrelation import memory
 from multigpu.analysis.formulas import jitter, throughput
 from multigpu.placements.traffic import KINDS
 from multigpu.record import Measurement, Record, RecordStore
@@ -18,8 +19,8 @@ from multigpu.run import Run
 FRAMEWORK_PACKAGES = {"torch": ("torch",), "tensorflow": ("tensorflow", "tensorflow-cpu")}
 
 # Run fields but `data` (paths differ between machines; `input_label` and `input_fingerprint` say what was read) and
-# `traced_steps`, which is 0 in every row
-RUN_FIELDS = tuple(name for name in Run.model_fields if name not in ("data", "traced_steps"))
+# `traced_steps` and `traced_from`, since no row is of a traced Run
+RUN_FIELDS = tuple(name for name in Run.model_fields if name not in ("data", "traced_steps", "traced_from"))
 
 _RUN_TYPES = {
     "devices": "int64",
@@ -28,6 +29,12 @@ _RUN_TYPES = {
     "warmup_steps": "int64",
     "timed_steps": "int64",
     "sequence_length": "Int64",
+    "shuffle": "bool",
+    "input_workers": "Int64",
+    "prefetch": "int64",
+    "model_parallel": "Int64",
+    "micro_batches": "Int64",
+    "energy_window_s": "Int64",
 }
 
 IDENTITY: dict[str, str] = {
@@ -46,7 +53,9 @@ IDENTITY: dict[str, str] = {
 
 MEASURED: dict[str, str] = {
     **dict.fromkeys(("units", "padded_units"), "Int64"),
-    **dict.fromkeys(("wall_s", "step_time_s", "units_per_s", "padded_units_per_s", "event_step_time_s", "jitter_s"), "float64"),
+    **dict.fromkeys(
+        ("wall_s", "step_time_s", "units_per_s", "padded_units_per_s", "event_step_time_s", "jitter_s", "step_memory"), "float64"
+    ),
     "peak_memory_gib": "float64",
     **{f"moved_bytes_{kind}": "Int64" for kind in KINDS},
     **{f"predicted_bytes_{kind}": "Int64" for kind in KINDS},
@@ -88,7 +97,7 @@ def _rate_is_units_over_time(frame: pd.DataFrame) -> Any:
 _VALUES = {
     "status": pa.Check.isin(STATUSES, error=f"status is one of {', '.join(STATUSES)}"),
     "devices": pa.Check.ge(1, error="devices are at least 1"),
-    "unit": pa.Check.isin(["words", "images", "reviews"], error="the unit is words, images or reviews"),
+    "unit": pa.Check.isin(["words", "images", "reviews", "samples"], error="the unit is words, images, reviews or samples"),
 }
 
 SCHEMA = pa.DataFrameSchema(
@@ -188,6 +197,7 @@ def _measured(run: Run, m: Measurement) -> dict[str, Any]:
         "padded_units_per_s": throughput(m.padded_units, m.wall_s) if m.wall_s > 0 else None,
         "event_step_time_s": fmean(m.event_time_s) / run.timed_steps if m.event_time_s else None,
         "jitter_s": jitter(slowest),
+        "step_memory": memory(slowest),
         "peak_memory_gib": max(m.peak_memory_gib, default=None),
         **{f"moved_bytes_{kind}": None if m.moved_bytes is None else m.moved_bytes.get(kind, 0) for kind in KINDS},
         **{f"predicted_bytes_{kind}": m.predicted_bytes.get(kind, 0) for kind in KINDS},

@@ -17,11 +17,14 @@ from multigpu.analysis.collectives import collectives_frame
 from multigpu.analysis.figure_scaling import figure_scaling
 from multigpu.analysis.findings import line_name, panels, widest
 from multigpu.analysis.frame import frame_of
+from multigpu.analysis.inside_traces import trace_table
 from multigpu.analysis.machines import machine_line, machines
 from multigpu.analysis.metrics import POINT, scaling_table
+from multigpu.analysis.ordinary import ordinary
 from multigpu.analysis.picture import Picture, shown
 from multigpu.analysis.style import title
 from multigpu.analysis.synchrony import synchrony_frame
+from multigpu.analysis.training import training_frame, training_records
 from multigpu.analysis.wording import (
     MODEL_NAMES,
     describe,
@@ -42,7 +45,12 @@ NO_FINDING = "No finding yet: a finding needs five repeats over two launches, an
 
 
 def front_frame(frame: pd.DataFrame) -> pd.DataFrame:
-    """The rows of the machine that the front page speaks of: GPUs before CPUs, then the one with most measured rows."""
+    """The ordinary rows (`ordinary.ordinary`) of the machine that the front page speaks of."""
+    return ordinary(front_machine(frame))
+
+
+def front_machine(frame: pd.DataFrame) -> pd.DataFrame:
+    """Every row of the machine that the front page speaks of: GPUs before CPUs, then the one with most measured rows."""
     if frame.empty:
         return frame
     ok = frame["status"].eq("ok").groupby([frame["device_type"], frame["machine"]]).sum()
@@ -257,7 +265,13 @@ def headline() -> str | None:
 
 @lru_cache(maxsize=1)
 def _results(root: Path, stamp: Stamp) -> list[Result]:
-    return evaluate_all(_read(root, stamp)[0], collectives_frame(paths.COLLECTIVES), synchrony_frame(paths.SYNCHRONY))
+    return evaluate_all(
+        _read(root, stamp)[0],
+        collectives_frame(paths.COLLECTIVES),
+        synchrony_frame(paths.SYNCHRONY),
+        trace_table(RecordStore(root)),
+        training_frame(training_records(paths.TRAINING)),
+    )
 
 
 def scoreboard() -> str | None:

@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 
 from multigpu import paths
 from multigpu.measure.ceilings import read_ceilings
+from multigpu.placements.traffic import KINDS
 from multigpu.workloads import find_model
 from multigpu.workloads.base import Model
 
@@ -101,16 +102,22 @@ class Bound:
         return name if np.isfinite(bounds[name]) else ""
 
 
-def communication_time_s(moved_bytes: Mapping[str, float], devices: int, device_link: float, host_link: float) -> float:
+def communication_time_s(
+    moved_bytes: Mapping[str, float], devices: int, device_link: float, host_link: float, group: int | None = None
+) -> float:
     """The least seconds that one step's traffic can take, links of all devices busy both ways at once.
 
     all_reduce: B bytes handed in by P replicas together, S = B / P each. Every device must send at least 2 (P-1)/P S
     (Patarasu and Yuan 2009), so t = 2 (P-1)/P S / L. Copies between devices: D bytes, spread evenly at best, t = D / (P L).
     To and from the host the two directions overlap: t = max(down, up) / (P H). L, H: one-way bytes/s of one device.
+    A reduce-scatter of as much: half of an all-reduce; an all-gather, to which a device brings its part: that part to each of the others.
+    group: devices of the smallest group that a collective joins, where not all take part in each: the least that any must send.
     Devices' and host's links differ, so the slower of the two decides.
     """
-    b = {kind: float(moved_bytes.get(kind, 0)) for kind in ("all_reduce", "device_to_device", "host_to_device", "device_to_host")}
-    between = 2 * (devices - 1) / devices * b["all_reduce"] / devices + b["device_to_device"] / devices
+    b = {kind: float(moved_bytes.get(kind, 0)) for kind in KINDS}
+    group = group or devices
+    between = 2 * (group - 1) / group * b["all_reduce"] / devices + b["device_to_device"] / devices
+    between += (group - 1) / group * b["reduce_scatter"] / devices + (group - 1) * b["all_gather"] / devices
     host = max(b["host_to_device"], b["device_to_host"]) / devices
     return max(between / device_link, host / host_link)
 
@@ -123,12 +130,13 @@ def bound_units_per_s(
     units_per_step: float,
     moved_bytes: Mapping[str, float] | None = None,
     memory_bytes_per_unit: float = 0.0,
+    group: int | None = None,
 ) -> Bound:
     """The most units/s that `devices` devices called `gpu` can train.
 
     compute: N C / (3 F), C the device's FLOP/s in `precision`, F the model's forward FLOPs a unit.
     memory: N M / m, m the bytes a unit must pass through memory (given by the caller; 0 leaves the bound out).
-    communication: U / t, U the units of one step over all devices, t of `communication_time_s`.
+    communication: U / t, U the units of one step over all devices, t of `communication_time_s` (`group` too).
     """
     known = ceilings(gpu)
     missing = []
@@ -143,9 +151,17 @@ def bound_units_per_s(
     memory = devices * value("memory") / memory_bytes_per_unit if memory_bytes_per_unit else float("inf")
     communication = float("inf")
     if moved_bytes and any(moved_bytes.values()):
-        seconds = communication_time_s(moved_bytes, devices, value("device_link"), value("host_link"))
+        seconds = communication_time_s(moved_bytes, devices, value("device_link"), value("host_link"), group)
         communication = units_per_step / seconds if seconds else float("inf")
     return Bound(compute, memory, communication, tuple(missing))
+
+
+def smallest_group(row: Any) -> int | None:
+    """The devices of a Run's smallest collective where some share a copy of the model and some hold others; None: all take part."""
+    if "model_parallel" not in row or pd.isna(row["model_parallel"]):
+        return None
+    shared = int(row["model_parallel"])
+    return min((count for count in (shared, int(row["devices"]) // shared) if count > 1), default=None)
 
 
 def bounds(frame: pd.DataFrame) -> pd.DataFrame:
@@ -158,7 +174,8 @@ def bounds(frame: pd.DataFrame) -> pd.DataFrame:
         counted = [name for name in frame.columns if name.startswith("moved_bytes_") and pd.notna(row[name])]
         moved = {name.removeprefix("moved_bytes_"): float(row[name]) for name in counted}
         model = find_model(row["workload"], row["model"])
-        found = bound_units_per_s(model, row["gpu"], row["precision"], row["devices"], row["units"] / row["timed_steps"], moved)
+        units = row["units"] / row["timed_steps"]
+        found = bound_units_per_s(model, row["gpu"], row["precision"], row["devices"], units, moved, group=smallest_group(row))
         limit = found.units_per_s if np.isfinite(found.units_per_s) else float("nan")
         rows.append((row["key"], found.compute, found.communication, limit, found.binding, row["units_per_s"] / limit))
     return pd.DataFrame(rows, columns=list(columns)).replace({np.inf: np.nan}).astype(columns)

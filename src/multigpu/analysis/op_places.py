@@ -27,6 +27,8 @@ SENT = {
     "device_to_host": "device to host",
     "device_to_device": "device to device",
     "all_reduce": "all-reduce",
+    "all_gather": "all-gather",
+    "reduce_scatter": "reduce-scatter",
 }
 
 Proof = Mapping[str, Any]

@@ -50,12 +50,22 @@ _KNOWN: dict[str, tuple[str, str, str]] = {
     "multi_worker": ("#3f8f6b", "*", "multi-worker"),
     "fsdp": ("#0f8f9f", "p", "fsdp"),
     "zero1": ("#5c9b1e", "h", "zero1"),
+    "tensor_split": ("#7a4fb5", "p", "matrices over devices"),
+    "layer_split": ("#a0522d", "h", "layers over devices"),
     "exp4": ("#009e73", "s", "Exp4"),
     "exp3": ("#cc79a7", "<", "Exp3"),
     "ps_gpu0": ("#b07a00", "P", "server on GPU 0"),
+    "staged_gpu0": ("#96703a", "$\u25e8$", "server on GPU 0, staged"),
+    "make_parallel": ("#b65fa0", "$\u25a4$", "make_parallel"),
     "exp2": ("#d55e00", "^", "Exp2"),
+    "staged_cpu": ("#e0691a", "$\u25e7$", "Exp2, staged"),
+    "make_parallel_cpu": ("#b0506a", "$\u25a5$", "make_parallel, CPU"),
     "exp1": ("#aa3377", "v", "Exp1"),
     "central_storage": ("#b8653a", "$\u25d0$", "central storage"),
+    "single": ("#0072b2", "o", "one GPU"),
+    "tower_per_gpu": ("#d55e00", "^", "one tower a GPU"),
+    "alternating": ("#aa3377", "v", "alternating GPUs"),
+    "searched": ("#009e73", "s", "found by search"),
     "parameter_server_async": ("#c2567f", "$\u25d1$", "server, asynchronous"),
 }
 
@@ -66,6 +76,8 @@ KINDS = {
     "device_to_host": ("#b07a00", "///", "device to host"),
     "device_to_device": ("#009e73", "...", "device to device"),
     "all_reduce": ("#0072b2", "\\\\\\", "handed to all-reduce"),
+    "all_gather": ("#56708c", "xx", "handed to all-gather"),
+    "reduce_scatter": ("#8a5a83", "--", "handed to reduce-scatter"),
 }
 """Of each kind of traffic: colour, hatch, label."""
 

@@ -14,7 +14,9 @@ Row = Any
 MODEL_NAMES = {
     "nmt000": "NMT of 000",
     "nmt004": "NMT of 004",
+    "nmt000_pieces": "NMT of 000 (pieces)",
     "nmt_catalogs": "NMT (catalogs)",
+    "nmt_short": "NMT (short sentences)",
     "nmt_small": "small NMT",
     "nmt_tiny": "tiny NMT",
     "resnet50_v1": "ResNet-50 v1",
@@ -51,14 +53,25 @@ MODEL_NAMES = {
     "inception3_tiny": "tiny Inception-v3",
     "inception4_tiny": "tiny Inception-v4",
     "densenet_tiny": "tiny DenseNet",
+    "mlp42m": "fully connected, 42 M",
+    "mlp_small": "small fully connected",
+    "mlp_tiny": "tiny fully connected",
+    "stack_dense": "dense layers",
+    "stack_convolution": "convolutions",
+    "stack_recurrent": "a recurrent layer",
+    "stack_convolution_tiny": "tiny convolutions",
+    "stack_recurrent_tiny": "tiny recurrent layers",
     "deepconn": "DeepCoNN",
     "deepconn_fm": "DeepCoNN (factorisation machine)",
+    "deepconn_x4": "DeepCoNN, 4 x as wide",
+    "deepconn_x16": "DeepCoNN, 16 x as wide",
     "deepconn_small": "small DeepCoNN",
     "deepconn_tiny": "tiny DeepCoNN",
     "deepconn_fm_tiny": "tiny DeepCoNN (factorisation machine)",
 }
+BATCHING_NAMES = {"own": "own buckets", "shared": "a shared bucket", "fixed": "one width"}
 FRAMEWORK_NAMES = {"torch": "PyTorch", "tensorflow": "TensorFlow"}
-UNIT_NAMES = {"words": "words/s", "images": "images/s", "reviews": "reviews/s"}
+UNIT_NAMES = {"words": "words/s", "images": "images/s", "reviews": "reviews/s", "samples": "samples/s"}
 STATUS_NAMES = {
     "out_of_memory": "out of memory",
     "timeout": "took too long",
@@ -69,8 +82,22 @@ STATUS_NAMES = {
 
 # Fields that tell panels apart, in the order in which a reader wants them. The model always stands first.
 TELLING = (
-    *("model", "batch_size", "scaling", "input_label", "sequence_length", "precision", "execution", "layout", "optimizer"),
-    *("processes", "cross_entropy", "bucket_mib", "recurrence", "embedding_gradients"),
+    *(
+        "model",
+        "batch_size",
+        "scaling",
+        "input_label",
+        "batching",
+        "shuffle",
+        "sequence_length",
+        "precision",
+        "execution",
+        "layout",
+        "optimizer",
+    ),
+    *("processes", "model_parallel", "micro_batches"),
+    *("cross_entropy", "bucket_mib", "all_reduce_spec", "wire_dtype", "loss_scale", "recurrence", "embedding_gradients"),
+    *("feed", "stage_devices"),
     *("framework", "framework_version", "warmup_steps", "timed_steps", "timing_version", "machine"),
 )
 
@@ -182,16 +209,34 @@ def field_text(row: Row, field: str) -> str:
             return "synthetic input" if value == "synthetic" else str(value)
         case "sequence_length":
             return f"{value} words a sentence"
+        case "batching":
+            return BATCHING_NAMES.get(value, str(value))
+        case "shuffle":
+            return "shuffled" if value else "in corpus order"
         case "layout":
             return str(value).replace("_", " ")
         case "execution":
             return str(value).replace("_", " and ")
         case "processes":
             return "one process" if value == "one" else "a process a device"
+        case "feed":
+            return {"arrays": "fed from arrays", "strings": "fed with strings", "pipeline": "fed one step ahead"}[str(value)]
+        case "stage_devices":
+            return f"stages on {value}"
         case "cross_entropy":
             return "loss in one piece" if value == "fused" else "the library's loss"
         case "bucket_mib":
             return f"buckets of {value} MiB"
+        case "all_reduce_spec":
+            return f"all-reduce {value}"
+        case "model_parallel":
+            return f"{value} {device_word(row['device_type'])}s a copy of the model".replace("processs", "processes")
+        case "micro_batches":
+            return f"{value} micro-batches"
+        case "wire_dtype":
+            return f"gradients in {value}"
+        case "loss_scale":
+            return f"loss scale {value}"
         case "optimizer":
             return "" if value == "default" else str(value)
         case "framework":
@@ -245,6 +290,11 @@ def repeats_text(table: pd.DataFrame) -> str:
     launches = (int(measured["launches"].min()), int(measured["launches"].max()))
     over = plural(launches[0], "launch", "launches") if launches[0] == launches[1] else f"{launches[0]} to {launches[1]} launches"
     return f"{text} over {over}; intervals 95%" + ("; points without one were measured once (screening)" if low == 1 else "")
+
+
+def unbroken(*parts: str) -> str:
+    """The parts side by side, for a cell of a narrow table: lines may end between parts and nowhere within one."""
+    return ", ".join(part.replace(" ", "\u00a0") for part in parts)
 
 
 def joined(parts: Sequence[str]) -> str:

@@ -26,6 +26,8 @@ from multigpu.claims.records import rows
 from multigpu.claims.scoreboard import scoreboard_svg
 from multigpu.claims.synchrony import SynchronyPredicate, where_synchrony
 from multigpu.claims.tables import claims_frame, settings_frame, to_html_table, to_json, to_markdown_table
+from multigpu.claims.traces import TracePredicate
+from multigpu.claims.training import TrainingPredicate, where_training
 from multigpu.claims.verdicts import READERS, evaluate, evaluate_rows
 
 __all__ = [
@@ -39,6 +41,8 @@ __all__ = [
     "Setting",
     "SynchronyPredicate",
     "Term",
+    "TracePredicate",
+    "TrainingPredicate",
     "Verdict",
     "all_claims",
     "claims_frame",
@@ -53,6 +57,7 @@ __all__ = [
     "where",
     "where_collective",
     "where_synchrony",
+    "where_training",
 ]
 
 
@@ -84,15 +89,24 @@ def find_claim(number: str) -> Claim:
     raise ValueError(f"unknown claim {number!r}: choose one of C1 to C{len(all_claims())}")
 
 
-def evaluate_all(frame: pd.DataFrame, collectives: pd.DataFrame | None = None, synchrony: pd.DataFrame | None = None) -> list[Result]:
+def evaluate_all(
+    frame: pd.DataFrame,
+    collectives: pd.DataFrame | None = None,
+    synchrony: pd.DataFrame | None = None,
+    traces: pd.DataFrame | None = None,
+    training: pd.DataFrame | None = None,
+) -> list[Result]:
     """What the Records say of every claim, by number.
 
     Args:
         frame: the tidy table of Runs.
         collectives: of `collectives_frame`; without it, claims about all-reduces alone are not yet measured.
         synchrony: of `synchrony_frame`; without it, claims about the protocols of a parameter server are not yet measured.
+        traces: of `trace_table`; without it, claims that need a profiler are not yet measured.
+        training: of `training_frame`; without it, claims about what training reaches are not yet measured.
     """
-    tables: dict[type, pd.DataFrame | None] = {CollectivePredicate: collectives, SynchronyPredicate: synchrony}
+    tables: dict[type, pd.DataFrame | None] = {CollectivePredicate: collectives, SynchronyPredicate: synchrony, TracePredicate: traces}
+    tables[TrainingPredicate] = training
     read = {kind: [] if table is None else READERS[kind](table) for kind, table in tables.items()}
     runs = rows(frame)
     return [evaluate_rows(claim, read.get(type(claim.predicate), runs)) for claim in all_claims()]

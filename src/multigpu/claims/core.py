@@ -17,13 +17,13 @@ from multigpu.run import Run
 Verdict = Literal["holds", "does not hold", "inconclusive", "not yet measured", "cannot be tested here"]
 VERDICTS: tuple[Verdict, ...] = ("holds", "does not hold", "inconclusive", "not yet measured", "cannot be tested here")
 
-Value = str | int | None
+Value = str | bool | int | None
 Selection = tuple[tuple[str, tuple[Value, ...]], ...]
 """Fields of a Run with the values each may take, in alphabetical order of the field."""
 
 FOLLOWS: dict[str, tuple[str, ...]] = {
     "framework": ("framework_version",),
-    "inputs": ("input_label", "data"),
+    "inputs": ("input_label", "data", "input_workers", "prefetch", "staging"),
     "sequence_length": ("input_label",),
     "model": ("input_label",),
 }
@@ -211,7 +211,7 @@ class Setting(_Data):
 
     framework: str
     contrast: str
-    fields: dict[str, str | int | None]
+    fields: dict[str, str | int | bool | None]
     devices: int
     estimate: float
     low: float | None

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from multigpu.claims.core import Claim, Contrast, Predicate, where
-from multigpu.claims.names import LENGTHS, NMT, SERVER_CPU, scaling_ratio, term
+from multigpu.claims.names import LENGTHS, NMT, OWN, SERVER_CPU, scaling_ratio, term
 
-MODEL = where(model=NMT, batch_size=128, scaling="weak", execution="eager")
+MODEL = where(model=NMT, batch_size=128, scaling="weak", execution="eager", batching=OWN)
 FIXED = where(model=NMT, batch_size=128, scaling="weak", execution="eager", inputs="synthetic", sequence_length=100)
 PHASES = "the time of forward, backward, merge and update on every GPU of a step, from profiler traces of Exp4 on 1 to 8 GPUs"
 EXP1_RATIO = "speedup of Exp1 over that of {}"

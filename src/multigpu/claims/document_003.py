@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from multigpu.claims.core import Claim, Contrast, Predicate, Term, where
 from multigpu.claims.names import ALTERNATING, DEEPCONN, EAGER_OR_CAPTURED, ONE_GPU, OVERLAPPED, TOWERS, term
+from multigpu.claims.traces import TracePredicate
 
 CLAIMS = (
     Claim(
@@ -36,7 +37,25 @@ CLAIMS = (
         sentence="What slows the two GPUs down is peer-to-peer copies.",
         documents=("003",),
         figure="copies take 20.08% (towers) and 24.53% (alternating) of GPU time",
-        needs="time of every kind of copy and busy share of the GPUs from profiler traces of the two-tower model",
+        predicate=TracePredicate(
+            where=where(model=DEEPCONN, batch_size=32),
+            contrasts=(
+                Contrast(
+                    label="step of one tower a GPU over one GPU",
+                    over=(term(2, placement=TOWERS),),
+                    under=(term(1, placement=ONE_GPU),),
+                    quantity="timed_step_s",
+                ),
+                Contrast(
+                    label="step of one tower a GPU without its copies over one GPU",
+                    over=(term(2, placement=TOWERS),),
+                    under=(term(1, placement=ONE_GPU),),
+                    quantity="step_without_copies_s",
+                    direction="below",
+                ),
+            ),
+            scope="The towers are slower by 5%, and would be at most 5% slower if every copy that nothing hides took no time.",
+        ),
     ),
     Claim(
         number="C37",
@@ -65,6 +84,17 @@ CLAIMS = (
         sentence="The kernel of sparse gradients takes the most time of a single GPU.",
         documents=("003",),
         figure="UnsortedSegment, 17.54% of GPU time",
-        needs="time by kernel from a profiler trace of the two-tower model on one GPU",
+        predicate=TracePredicate(
+            where=where(model=DEEPCONN, batch_size=32, devices=1, placement=ONE_GPU),
+            contrasts=(
+                Contrast(
+                    label="sparse gradients' kernels over the dearest other one",
+                    over=(Term(),),
+                    quantity="sparse_over_next",
+                    bound=1.0,
+                ),
+            ),
+            scope="Kernels that add up the gradients of the table's rows, together, against the kernel that takes most time beside them.",
+        ),
     ),
 )

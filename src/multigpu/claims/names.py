@@ -25,11 +25,17 @@ CIFAR_DENSENETS = ("densenet40_k12", "densenet100_k12")
 SERVER_CPU = "exp2"
 """Parameter server on the CPU: 000's Exp2 and 001's parameter_server with the CPU as its device."""
 SERVER_GPU = "ps_gpu0"
+CONCATENATED = "make_parallel"
+"""One loss on GPU 0 over all towers' predictions: 001's make_parallel."""
 COPIES = "replicated_copy"
 ALL_REDUCE = "replicated_allreduce"
 """Replicated variables, all-reduce after backward."""
 OVERLAPPED = "ddp"
 """Replicated variables, all-reduce while backward runs."""
+MATRICES = "tensor_split"
+"""Every layer's matrix cut over devices."""
+MLP = "mlp42m"
+"""Document 002's fully connected model of 42 million parameters."""
 LAYERS = "layer_split"
 """LSTM layers spread over devices, as tensorflow/nmt does with `num_gpus`."""
 ONE_GPU, TOWERS, ALTERNATING = "single", "tower_per_gpu", "alternating"
@@ -37,7 +43,11 @@ ONE_GPU, TOWERS, ALTERNATING = "single", "tower_per_gpu", "alternating"
 
 LENGTHS = "lengths_000"
 """NMT input with 000's own law of sentence lengths."""
-REAL_IMAGES = ("image_folder", "cifar10", "digits")
+OWN: tuple[Value, ...] = ("own", None)
+"""Every replica draws its own bucket, as in document 000; a table without the field knows nothing else."""
+CORPUS = "catalogs"
+"""NMT input of real sentences: the committed corpus."""
+REAL_IMAGES = ("jpeg_folder", "image_folder", "cifar10", "digits")
 
 EAGER_OR_CAPTURED: tuple[Value, ...] = ("eager", "captured")
 

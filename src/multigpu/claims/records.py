@@ -20,6 +20,8 @@ Fields = tuple[tuple[str, Any], ...]
 UNMATCHED = frozenset({"warmup_steps", "timed_steps", "warmup_calls", "calls", "samples"})
 SYNCHRONY_FIELDS = ("clock", "protocol", "gradients", "start", "law", "problem", "rate_rule", "rate", "budget_s", "trained")
 """What must be equal between rows of `synchrony_frame`; trained: gradients applied, where that was the budget."""
+TRAINING_FIELDS = ("rate_scaling", "schedule", "adjusted", "base_rate", "epochs")
+"""What must be equal between rows of `training_frame`, beside a Run's fields."""
 CONTEXT = (
     *(name for name in dict.fromkeys((*Run.model_fields, *CollectiveRun.model_fields)) if name not in UNMATCHED),
     "input_label",
@@ -28,6 +30,7 @@ CONTEXT = (
     "framework_version",
     "timing_version",
     *SYNCHRONY_FIELDS,
+    *TRAINING_FIELDS,
 )
 """What must be equal on both sides of a contrast unless a term names it; new fields of a Run or a CollectiveRun join by themselves.
 

@@ -17,6 +17,8 @@ from multigpu.claims.core import Answer, Claim, CollectivePredicate, Contrast, P
 from multigpu.claims.records import Comparison, Row, admitted, collective_rows, comparisons, matches, quantity, rows, unmet
 from multigpu.claims.statistics import interval, sample
 from multigpu.claims.synchrony import SynchronyPredicate, synchrony_rows
+from multigpu.claims.traces import TracePredicate, trace_rows
+from multigpu.claims.training import TrainingPredicate, training_rows
 from multigpu.claims.wording import figure, figure_of, number, plural, stated, wanted
 
 UNMATCHED_SIDES = "no Records of both sides in one setting (same machine, versions and Run but for what is compared)"
@@ -24,6 +26,8 @@ DECIDED: tuple[Verdict, ...] = ("holds", "does not hold")
 READERS: dict[type, Callable[[pd.DataFrame], list[Row]]] = {
     CollectivePredicate: collective_rows,
     SynchronyPredicate: synchrony_rows,
+    TrainingPredicate: training_rows,
+    TracePredicate: trace_rows,
 }
 """What reads the table of a kind of predicate; of all others, `rows`."""
 

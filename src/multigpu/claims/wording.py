@@ -39,11 +39,17 @@ def figure_of(setting: Setting, contrast: Contrast) -> str:
     decimals = min(max(math.ceil(-math.log10(width)), 2), 3) if width > 0 else 2
     low, high = (number(bound, contrast, bare=True, decimals=decimals) for bound in (setting.low, setting.high))
     estimate = number(setting.estimate, contrast, decimals=decimals)
-    repeats = f"{setting.n} seeds" if "clock" in setting.fields else f"{setting.n} over {plural(setting.launches, 'launch', 'launches')}"
+    repeats = (
+        f"{setting.n} seeds"
+        if {"clock", "epochs"} & set(setting.fields)
+        else f"{setting.n} over {plural(setting.launches, 'launch', 'launches')}"
+    )
     return f"{estimate}{at} (95% {low}-{high}), n = {repeats}"
 
 
 def _devices(setting: Setting) -> str:
+    if "epochs" in setting.fields:  # of a TrainingPredicate, which counts batches
+        return f"{setting.devices} times the batch"
     if setting.fields.get("device_type") == "worker":
         return plural(setting.devices, "worker", "workers")
     if setting.fields.get("device_type") == "cpu":
@@ -98,6 +104,10 @@ def _value(name: str, value: object) -> str:
         return f"no {name.replace('_', ' ')}"
     if name == "scaling":
         return f"{value} scaling"
+    if name == "shuffle":
+        return "shuffled" if value else "in the corpus's order"
+    if name == "batching":
+        return f"{value} buckets"
     return f"{name.replace('_', ' ')} {value}" if str(value)[0].isdigit() else str(value)
 
 

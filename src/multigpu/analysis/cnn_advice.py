@@ -1,0 +1,124 @@
+"""Which variable update for which image model (document 001's question; C42, C43): advice computed from Records.
+
+An update is preferred where its interval lies above all others'; where it does not, "no difference" is the answer and names those
+among which there is none.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+from multigpu.analysis.metrics import summary
+from multigpu.analysis.pairs import ONCE
+from multigpu.analysis.picture import Shown
+from multigpu.analysis.style import look
+from multigpu.analysis.tables import table_html
+from multigpu.analysis.wording import MODEL_NAMES, describe, devices_text, joined, missing, percent_text, plural
+
+UPDATES = ("exp2", "staged_cpu", "ps_gpu0", "staged_gpu0", "exp4", "replicated_copy", "replicated_allreduce", "ddp")
+"""Document 001's kinds of variable update, with variables spread over GPUs and with all-reduce during backward."""
+
+SAYS = {
+    **dict.fromkeys(("resnet50_v1", "resnet50_v1.5", "inception3"), ("exp2",)),
+    **dict.fromkeys(("alexnet", "vgg11", "vgg16", "vgg19"), ("replicated_allreduce", "ddp")),
+}
+"""What the document advises: variables on the CPU for Inception and ResNet, replicas with NCCL for AlexNet and VGG."""
+
+JOB = ("model", "batch_size", "scaling", "precision", "execution", "layout", "inputs", "optimizer", "devices", "framework", "processes")
+
+
+def advice(frame: pd.DataFrame) -> pd.DataFrame:
+    """A row a model, batch, form of execution and number of devices (two or more) on which two updates or more were measured.
+
+    Returns:
+        the job's fields; best: the fastest placement; equals: those whose interval overlaps the best one's (with those measured once, as
+        long as any was); single: whether the best or any rival that could beat it was measured once; slowest and times: the slowest, and
+        how many times as fast the best is; says: what the document advises ("" if nothing); agrees: whether that is the best or its equal.
+    """
+    points = summary(frame)
+    usual = points[["bucket_mib", "all_reduce_spec", "wire_dtype", "loss_scale"]].isna().all(axis=1)
+    points = points[usual & points["placement"].isin(UPDATES) & (points["devices"] > 1) & (points["n"] > 0)]
+    rows = []
+    for _, group in points.groupby(list(JOB), dropna=False, sort=False):
+        if len(group) < 2:
+            continue
+        known = group[group["rate_low"].notna()]
+        ordered = (known if len(known) > 1 else group).sort_values("rate", ascending=False)
+        best, worst = ordered.iloc[0], group.sort_values("rate").iloc[0]
+        equals = [row["placement"] for _, row in ordered.iloc[1:].iterrows() if _overlaps(best, row)]
+        says = SAYS.get(str(best["model"]), ())
+        measured = set(ordered["placement"]) & set(says)
+        rows.append(
+            {name: best[name] for name in (*JOB, "device_type", "unit")}
+            | {"best": best["placement"], "equals": equals, "once": list(group.loc[group["rate_low"].isna(), "placement"])}
+            | {"rate": best["rate"], "candidates": len(group), "slowest": worst["placement"], "times": best["rate"] / worst["rate"]}
+            | {"says": says, "agrees": bool({best["placement"], *equals} & measured) if measured else None}
+        )
+    table = pd.DataFrame(rows)
+    if table.empty:
+        return table
+    order = {name: index for index, name in enumerate(MODEL_NAMES)}
+    keyed = table.assign(_model=table["model"].map(order))
+    return keyed.sort_values(["_model", "batch_size", "execution", "devices"]).drop(columns="_model").reset_index(drop=True)
+
+
+def _overlaps(best: Any, row: Any) -> bool:
+    """Whether the two cannot be told apart by intervals; one measured once is a point."""
+    low = best["rate"] if missing(best["rate_low"]) else best["rate_low"]
+    high = row["rate"] if missing(row["rate_high"]) else row["rate_high"]
+    return bool(high >= low)
+
+
+def advice_table(frame: pd.DataFrame) -> Shown:
+    """`advice` in words, beside what the document advises."""
+    table = advice(frame)
+    if table.empty:
+        return table_html(table, note="No model has two updates measured on several GPUs.")
+    rows = [
+        {
+            "model": describe(
+                row, ["model", "batch_size", "precision", "execution"] + (["framework"] if row["processes"] == "one" else [])
+            ),
+            "GPUs": str(row["devices"]),
+            "advice": _advised(row),
+            "of": str(row["candidates"]),
+            "slowest": f"{look(row['slowest']).label} ({percent_text(1 / row['times'])} of the rate)",
+            "the document": look(row["says"][0]).label if row["says"] else "–",
+            "agrees": {None: "–", True: "yes", False: "no"}[row["agrees"]],
+            ONCE: "; ".join(look(name).label for name in row["once"]),
+        }
+        for _, row in table.iterrows()
+    ]
+    note = "Advice: the update whose interval lies above all others', or those that intervals do not tell apart. Of: updates measured."
+    return table_html(pd.DataFrame(rows), note=note, right=["GPUs", "of"], wide=["model", "advice", "slowest", ONCE])
+
+
+def _advised(row: Any) -> str:
+    names = [look(name).label for name in (row["best"], *row["equals"])]
+    if len(names) > 1:
+        return f"no difference between {len(names)}: {'; '.join(names)}"
+    return names[0] + (f" ({ONCE})" if row["best"] in row["once"] else "")
+
+
+def advice_sentence(frame: pd.DataFrame) -> str:
+    """A clause a model, on its most devices in each form of execution; models without enough Records are counted."""
+    table = advice(frame)
+    if table.empty:
+        return "Which update suits which model cannot be said: no model has two of them measured on several GPUs."
+    parts = []
+    for _, group in table.groupby(["model", "execution"], sort=False):
+        row = group[group["devices"] == group["devices"].max()].sort_values("candidates").iloc[-1]
+        batches = sorted(set(group.loc[group["devices"] == row["devices"], "batch_size"]))
+        which = describe(row, ["model", "batch_size", "execution"]) if len(batches) > 1 else describe(row, ["model", "execution"])
+        parts.append(f"{which} on {devices_text(row['devices'], row['device_type'])}: {_advised(row)}.")
+    return f"Variable update, by model. {' '.join(parts)}"
+
+
+def lacking_sentence(frame: pd.DataFrame, models: tuple[str, ...]) -> str | None:
+    """Which of these models have no advice yet, or None."""
+    table = advice(frame)
+    known = set(table["model"]) if len(table) else set()
+    lacking = [MODEL_NAMES.get(name, name) for name in models if name not in known]
+    return f"Not measured yet: {plural(len(lacking), 'model')} ({joined(lacking)})." if lacking else None

@@ -1,0 +1,50 @@
+"""What the pages on document 001 show beside figures: claims with their verdicts, and the commands that measure what is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pandas as pd
+
+from multigpu.analysis.picture import Shown
+from multigpu.analysis.tables import table_html
+from multigpu.claims import claims_frame, evaluate, find_claim
+from multigpu.grid import cost_s, find_grid, points
+
+SCALING_GRIDS = ("cnn_pairs", "cnn_updates", "cnn_models", "cnn_batches")
+FORMAT_GRIDS = ("cnn_formats", "cnn_ladders")
+
+
+def claims_table(frame: pd.DataFrame, numbers: Sequence[str]) -> Shown:
+    """Claims of the document with their verdicts, ours beside its figure, and why."""
+    results = claims_frame([evaluate(find_claim(number), frame) for number in numbers])
+    rows = [
+        {
+            "claim": row["claim"],
+            "sentence": row["sentence"],
+            "the document": row["document_figure"],
+            "PyTorch": row["torch"],
+            "verdict": row["verdict"],
+            "why": row["why"],
+        }
+        for _, row in results.iterrows()
+    ]
+    return table_html(pd.DataFrame(rows), wide=["sentence", "the document", "PyTorch", "why"])
+
+
+def rebuild_table(grids: Sequence[str], devices: Sequence[int]) -> Shown:
+    """The commands that measure what a page shows, with points, measurements and the seconds that each may take."""
+    counts = ",".join(map(str, devices))
+    rows = []
+    for name in grids:
+        planned = find_grid(name, devices)
+        rows.append(
+            {
+                "command": f"python -m multigpu measure --grid {name} --devices {counts}",
+                "points": f"{len(planned):,}",
+                "measurements": f"{len(points(planned)):,}",
+                "seconds": f"{cost_s(planned):,.0f}",
+            }
+        )
+    note = "Seconds: at most, from the grids' own estimates; a budget measures the first ones first, and nothing is measured twice."
+    return table_html(pd.DataFrame(rows), "", note, ["points", "measurements", "seconds"])

@@ -1,0 +1,91 @@
+"""What document 001's further kinds of variable update cost or gain: staging, ranges of sizes, 16 bits on the wire, make_parallel."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import median
+from typing import Any
+
+import pandas as pd
+
+from multigpu.analysis.pairs import EQUAL, FASTER, ONCE, SLOWER, Change, paired, ratio_cell
+from multigpu.analysis.picture import Shown
+from multigpu.analysis.style import look
+from multigpu.analysis.tables import table_html
+from multigpu.analysis.wording import MODEL_NAMES, bytes_text, describe, field_text, joined, missing, plural, ratio_text
+
+STAGED = (
+    Change("staged, server on the CPU", {"placement": ("staged_cpu",)}, {"placement": "exp2"}),
+    Change("staged, server on GPU 0", {"placement": ("staged_gpu0",)}, {"placement": "ps_gpu0"}),
+)
+"""Variables one step old against fresh ones, in the same place."""
+SPECS = (Change("an all-reduce a range of sizes", {"all_reduce_spec": "*"}, {"all_reduce_spec": None}),)
+"""Against one message that holds all gradients."""
+WIRES = (Change("gradients in 16 bits", {"wire_dtype": "*"}, {"wire_dtype": None}),)
+"""Against gradients in their own type."""
+PARALLEL = (
+    Change("make_parallel, variables on GPU 0", {"placement": ("make_parallel",)}, {"placement": "ps_gpu0"}),
+    Change("make_parallel, variables on the CPU", {"placement": ("make_parallel_cpu",)}, {"placement": "exp2"}),
+)
+"""Predictions concatenated against gradients averaged, one process each."""
+GRID = "cnn_updates"
+
+
+def changes(frame: pd.DataFrame, kinds: Sequence[Change]) -> pd.DataFrame:
+    """`pairs.paired` of every change, in order of models and devices."""
+    found = [table for change in kinds if len(table := paired(frame, change))]
+    if not found:
+        return pd.DataFrame()
+    table = pd.concat(found, ignore_index=True)
+    order = {name: index for index, name in enumerate(MODEL_NAMES)}
+    return table.sort_values(["change", "model", "devices"], key=lambda own: own.map(order) if own.name == "model" else own, kind="stable")
+
+
+def change_table(frame: pd.DataFrame, kinds: Sequence[Change]) -> Shown:
+    """Each changed point beside its counterpart: what it was, its step and the counterpart's, the ratio of rates, what each moves."""
+    table = changes(frame, kinds)
+    if table.empty:
+        names = joined([change.name for change in kinds])
+        return table_html(table, note=f"Not measured yet: {names}. The grid {GRID} measures it.")
+    rows = [
+        {
+            "model": describe(row, ["model", "batch_size"]),
+            "GPUs": str(row["devices"]),
+            "placement": look(row["placement"]).label,
+            "how": describe(row, ["precision", "execution", "processes", "all_reduce_spec", "wire_dtype"]),
+            "step (ms)": f"{1e3 * row['step_time_s']:.2f}",
+            "without (ms)": f"{1e3 * row['base_step_time_s']:.2f}",
+            "rate over without": ratio_cell(row),
+            "so": row["verdict"],
+            "moves": _bytes(row["moved_bytes"]),
+            "without, moves": _bytes(row["base_moved_bytes"]),
+        }
+        for _, row in table.iterrows()
+    ]
+    figures = ["GPUs", "step (ms)", "without (ms)", "rate over without", "moves", "without, moves"]
+    note = "Rates of the same Run with and without; 95% intervals, none where either side was measured once. Bytes a step, all GPUs."
+    return table_html(pd.DataFrame(rows), note=note, right=figures)
+
+
+def _bytes(count: Any) -> str:
+    return "–" if missing(count) else bytes_text(float(count)) if count else "0"
+
+
+def change_sentence(frame: pd.DataFrame, change: Change) -> str:
+    """How often the change helped on several GPUs, with its widest effect; that it was not measured, if so."""
+    table = paired(frame, change)
+    table = table[table["devices"] > 1] if len(table) else table
+    if table.empty:
+        return f"{_capital(change.name)}: not measured yet."
+    counts = table["verdict"].value_counts()
+    said = [f"{word} in {counts[word]}" for word in (FASTER, SLOWER, EQUAL) if counts.get(word)]
+    if counts.get(ONCE):
+        said.append(f"measured once in {counts[ONCE]} (median ratio {median(table.loc[table['verdict'] == ONCE, 'ratio']):.2f})")
+    most = table.iloc[int((table["ratio"] - 1).abs().to_numpy().argmax())]
+    extent = ratio_text(most["ratio"], most["ratio_low"], most["ratio_high"])
+    where = f"{field_text(most, 'model')} on {plural(int(most['devices']), 'GPU')}"
+    return f"{_capital(change.name)}, in {plural(len(table), 'point')}: {joined(said)}; at most {extent} the rate without it ({where})."
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]

@@ -1,0 +1,57 @@
+"""Rate against the workers that decode: where the line bends, the host has caught up with the devices."""
+
+from __future__ import annotations
+
+import math
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+
+from multigpu.analysis.feeding import JOB, job_text, knee, sweeps
+from multigpu.analysis.layout import grid_of_axes, name_panel
+from multigpu.analysis.picture import Picture, message
+from multigpu.analysis.style import CEILING, RC, look
+
+WIDTH, HEIGHT = 2.9, 2.0
+NONE = "No sweep of workers to draw: `python -m multigpu measure --grid inputs` measures one on GPUs."
+
+
+def figure_workers(points: pd.DataFrame) -> Picture:
+    """A panel a job: sustained rate with JPEG files over workers a device, the fitted knee, and the rate with synthetic images."""
+    shown = sweeps(points)
+    if not shown:
+        return message(NONE)
+    synthetic = points[points["inputs"] == "synthetic"].set_index(list(JOB))["sustained_per_s"]
+    colour, parts, bends = look("ddp").colour, [], []
+    with mpl.rc_context(RC):
+        names = [job_text(row) for row, _ in shown]
+        picture, axes = grid_of_axes(len(shown), "Images/s against the workers that decode", WIDTH, HEIGHT, names=names)
+        for ax, name, (row, rows) in zip(axes, names, shown, strict=True):
+            name_panel(ax, name)
+            workers, rates = rows["input_workers"].astype(int).to_numpy(), rows["sustained_per_s"].to_numpy()
+            found = knee(list(workers), list(rates))
+            line = np.geomspace(workers.min(), workers.max(), 60)
+            ax.plot(line, np.minimum(found.per_worker * line, found.ceiling), color=colour, linewidth=1.0)
+            ax.plot(workers, rates, "o", color=colour)
+            own = synthetic.get(tuple(row[field] for field in JOB), math.nan)
+            own = float(np.max(own)) if np.ndim(own) else float(own)
+            if not math.isnan(own):
+                ax.axhline(own, color=CEILING, linestyle=(0, (4, 2)), linewidth=1.2)
+                ax.annotate("synthetic", (workers.min(), own), xytext=(0, 3), textcoords="offset points", color=CEILING, fontsize=8)
+            ax.set_xscale("log", base=2)
+            ax.set_xticks(workers, [str(count) for count in workers])
+            ax.minorticks_off()
+            ax.set_ylim(0, 1.15 * max([*rates, 0 if math.isnan(own) else own]))
+            ax.set_xlabel("workers a device")
+            bends.append("no bend" if math.isinf(found.workers) else f"a bend at {found.workers:.1f} workers")
+            parts.append(rows.assign(panel=name, synthetic_per_s=own))
+        axes[0].set_ylabel("images/s")
+    picture.caption = (
+        "Points: JPEG files of about 500 x 375 pixels decoded, cropped, flipped and normalised by workers of PyTorch's loader, second half "
+        "of the timed steps. Line: min(rate of a worker x workers, ceiling), fitted. Dashed: images that stay on the device. "
+        f"{', '.join(dict.fromkeys(points['machine']))}; measured once where not said otherwise (screening)."
+    )
+    picture.data = pd.concat(parts, ignore_index=True)
+    picture.alt = "; ".join(f"{name}: images/s over workers, {bend}" for name, bend in zip(names, bends, strict=True)) + "."
+    return picture

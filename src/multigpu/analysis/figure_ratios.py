@@ -1,0 +1,75 @@
+"""Ratios of two points that differ in one thing, a row each, with their intervals and the line of no difference."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import matplotlib as mpl
+import pandas as pd
+
+from multigpu.analysis.layout import common, grid_of_axes, margin_for, name_panel, rows_from_top
+from multigpu.analysis.pairs import EQUAL, FASTER, ONCE, SLOWER
+from multigpu.analysis.picture import Picture, message
+from multigpu.analysis.style import INK, RC, look
+from multigpu.analysis.wording import describe, devices_text, joined, missing, plural, ratio_text
+
+WIDTH, ROW = 4.4, 0.26
+COLOURS = {FASTER: "#0072b2", SLOWER: "#d55e00", EQUAL: "#808080", ONCE: "#808080"}
+MARKERS = {FASTER: ">", SLOWER: "<", EQUAL: "o", ONCE: "$\u25d0$"}
+
+
+def row_name(row: Any) -> str:
+    """A row's model, devices and what else tells it from others."""
+    how = describe(row, ["precision", "execution", "all_reduce_spec", "wire_dtype"])
+    return f"{describe(row, ['model'])}, {devices_text(row['devices'], row['device_type'])}, {look(row['placement']).label}, {how}"
+
+
+def figure_ratios(
+    table: pd.DataFrame, what: str, nothing: str, published: Callable[[Any], float] | None = None, name: Callable[[Any], str] = row_name
+) -> Picture:
+    """Every row of `pairs.paired` as a dot.
+
+    Args:
+        what: what the ratio is, for the axis.
+        nothing: the sentence where there is no row.
+        published: a row -> the document's ratio, drawn hollow.
+    """
+    if table.empty:
+        return message(nothing)
+    rows = table.iloc[::-1].reset_index(drop=True)
+    with mpl.rc_context(RC):
+        left = margin_for([name(row) for _, row in rows.iterrows()])
+        picture, (ax,) = grid_of_axes(1, _finding(table, what), WIDTH, ROW * len(rows) + 0.2, 1, left=left, names=[what])
+        name_panel(ax, what)
+        for y, (_, row) in enumerate(rows.iterrows()):
+            colour = COLOURS[row["verdict"]]
+            ax.plot([row["ratio"]], [y], marker=MARKERS[row["verdict"]], color=colour, linestyle="none", zorder=3)
+            if not missing(row["ratio_low"]):
+                ax.plot([row["ratio_low"], row["ratio_high"]], [y, y], color=colour, linewidth=3, alpha=0.45, solid_capstyle="butt")
+            if published is not None:
+                ax.plot([published(row)], [y], marker="D", mfc="none", mec=INK, markersize=4.5, linestyle="none")
+        ax.axvline(1, color=INK, linewidth=1)
+        ax.set_yticks(range(len(rows)), [name(row) for _, row in rows.iterrows()])
+        rows_from_top(ax, len(rows), len(rows))
+        ax.spines["left"].set_visible(False)
+        ax.set_xlabel("ratio of images/s, weak scaling")
+    hollow = " Hollow: the document's typical figure, another machine." if published is not None else ""
+    picture.caption = f"{what}. The line: no difference. Half circles: measured once, no interval.{hollow} {common(table)}"
+    columns = ["model", "placement", "devices", "precision", "execution", "ratio", "ratio_low", "ratio_high", "verdict", "n"]
+    picture.data = table[columns]
+    picture.alt = f"Dots of ratios, {what}. " + "; ".join(f"{name(row)}: {_ratio(row)}" for _, row in table.iterrows())
+    return picture
+
+
+def _ratio(row: Any) -> str:
+    return ratio_text(row["ratio"], row["ratio_low"], row["ratio_high"])
+
+
+def _finding(table: pd.DataFrame, what: str) -> str | None:
+    """How many points lie on which side, of those with an interval."""
+    counts = table.loc[table["verdict"] != ONCE, "verdict"].value_counts()
+    if counts.empty:
+        return None
+    parts = [f"{word} in {counts[word]}" for word in (FASTER, SLOWER, EQUAL) if counts.get(word)]
+    return f"{what}: {joined(parts)} of {plural(int(counts.sum()), 'point')}"

@@ -1,0 +1,132 @@
+"""Efficiency against bytes of gradients an operation, with the bounds that links and arithmetic set."""
+
+from __future__ import annotations
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+
+from multigpu.analysis.layout import grid_of_axes, label_lines, name_panel
+from multigpu.analysis.limits import ceilings
+from multigpu.analysis.picture import Picture, message
+from multigpu.analysis.scales import AXES, bound_exposed, bound_hidden, exchange_ratio, family_name, model_text, sweep_rows
+from multigpu.analysis.style import CEILING, PALETTE, RC
+from multigpu.analysis.wording import devices_text
+from multigpu.workloads.cnn.family import CENTRE
+
+WIDTH, HEIGHT = 2.9, 2.1
+EXECUTIONS = {"eager": ("#d55e00", "^"), "captured": ("#0072b2", "o"), "compiled": ("#009e73", "s"), "compiled_captured": ("#cc79a7", "v")}
+
+
+def figure_ratio(points: pd.DataFrame) -> Picture:
+    """A panel a precision and number of devices: every model's efficiency over its bytes an operation, log scale, below its bounds."""
+    known = points[points["ratio"].notna()] if len(points) else points
+    if known.empty:
+        return message(
+            "Nothing to draw: no model on several devices of a machine whose ceilings are known (`python -m multigpu ceilings`)."
+        )
+    most = known.groupby("precision")["devices"].transform("max")
+    known = known[known["devices"] == most]
+    panels = list(known.groupby(["precision", "devices"], sort=True))
+    with mpl.rc_context(RC):
+        names = [f"{precision}, {devices_text(int(str(devices)), 'cuda')}" for (precision, devices), _ in panels]
+        picture, axes = grid_of_axes(
+            len(panels),
+            "Efficiency against bytes of gradients a million operations",
+            WIDTH,
+            HEIGHT,
+            names=names,
+            label_width=0.95,
+            legend=True,
+        )
+        handles = {}
+        for ax, name, ((precision, devices), rows) in zip(axes, names, panels, strict=True):
+            name_panel(ax, name)
+            limits = ceilings(rows["gpu"].iloc[0])
+            x = np.geomspace(rows["bytes_per_flop"].min() / 3, max(rows["bytes_per_flop"].max() * 3, 1e-3), 120)
+            ratios = [
+                exchange_ratio(value, 1.0, int(str(devices)), limits[str(precision)].value, limits["device_link"].value) for value in x
+            ]
+            hidden, exposed = [bound_hidden(r) for r in ratios], [bound_exposed(r) for r in ratios]
+            ax.plot(1e6 * x, hidden, color=CEILING, linewidth=1.2)
+            ax.plot(1e6 * x, exposed, color=CEILING, linewidth=1.2, linestyle=(0, (4, 2)))
+            for execution, group in rows.groupby("execution", sort=True):
+                colour, marker = EXECUTIONS.get(str(execution), (PALETTE[5], "P"))
+                (handles[execution],) = ax.plot(
+                    1e6 * group["bytes_per_flop"], group["efficiency"], marker, color=colour, label=str(execution), linestyle="none"
+                )
+            ax.set_xscale("log")
+            ax.set_ylim(0, 1.12)
+            ax.set_xlabel("bytes of gradients / MFLOP")
+            ends = [(1e6 * x[-1], hidden[-1], "all hidden", CEILING), (1e6 * x[-1], exposed[-1], "all exposed", CEILING)]
+            label_lines(ax, ends, HEIGHT)
+        axes[0].set_ylabel("efficiency")
+        picture.legend_line(list(handles.values()))
+    picture.caption = (
+        "Points: models under all-reduce during backward, weak scaling against the same placement on one device. Lines: the most that "
+        "links allow a model that computes at the rate of large matrix products, its gradients summed beside computing (solid) or after it "
+        "(dashed), both from measured ceilings. Models compute more slowly than that, which hides more: what lies below has another cause. "
+        f"{', '.join(dict.fromkeys(known['machine']))}."
+    )
+    picture.data = known[
+        [
+            "machine",
+            "model",
+            "batch_size",
+            "precision",
+            "execution",
+            "devices",
+            "n",
+            "bytes_per_flop",
+            "ratio",
+            "hidden",
+            "exposed",
+            "efficiency",
+        ]
+    ].reset_index(drop=True)
+    picture.alt = "; ".join(
+        f"{model_text(row['model'])}, batch {row['batch_size']}, {row['execution']}, {row['devices']} devices: {row['efficiency']:.0%}"
+        for _, row in picture.data.iterrows()
+    )
+    return picture
+
+
+def figure_family(points: pd.DataFrame) -> Picture:
+    """Efficiency along each axis of the family, a line an execution and number of devices."""
+    shown = [(axis, rows) for axis in AXES if len(rows := sweep_rows(points, axis)) and rows["at"].nunique() > 1] if len(points) else []
+    if not shown:
+        return message("The made-up family has no Record yet: `python -m multigpu measure --grid family` measures it on GPUs.")
+    parts = []
+    with mpl.rc_context(RC):
+        names = [f"by {AXES[axis]}" for axis, _ in shown]
+        picture, axes = grid_of_axes(
+            len(shown), "Which number of a model decides whether it scales", WIDTH, HEIGHT, names=names, label_width=1.15
+        )
+        for number, (ax, name, (axis, rows)) in enumerate(zip(axes, names, shown, strict=True)):
+            name_panel(ax, name)
+            ends = []
+            for (execution, devices), line in rows.groupby(["execution", "devices"], sort=True):
+                colour, marker = EXECUTIONS.get(str(execution), (PALETTE[5], "P"))
+                style = "-" if devices == rows["devices"].max() else (0, (1, 1)) if devices == 2 else (0, (4, 2))
+                ax.plot(line["at"], line["efficiency"], color=colour, marker=marker, linestyle=style)
+                ends.append((float(line["at"].iloc[-1]), float(line["efficiency"].iloc[-1]), f"{execution}, {devices}", colour))
+            if axis != "dense_percent":
+                ax.set_xscale("log", base=2)
+                ax.set_xticks(sorted(set(rows["at"])), [str(value) for value in sorted(set(rows["at"]))])
+                ax.minorticks_off()
+            ax.set_ylim(0, 1.12)
+            ax.set_xlabel(AXES[axis])
+            label_lines(ax, ends, HEIGHT)
+            if number % 2 == 0:
+                ax.set_ylabel("efficiency")
+            parts.append(rows.assign(axis=axis)[["axis", "at", "model", "execution", "devices", "n", "efficiency", "bytes_per_flop"]])
+    picture.caption = (
+        "Members of the family at 64 images a device, bf16, all-reduce during backward; the other three numbers stay at "
+        f"{family_name(CENTRE)}. "
+        f"Labels: execution and devices. {', '.join(dict.fromkeys(points['machine']))}."
+    )
+    picture.data = pd.concat(parts, ignore_index=True)
+    picture.alt = "; ".join(
+        f"{row.axis} {row.at}, {row.execution}, {row.devices} devices: {row.efficiency:.0%}" for _, row in picture.data.iterrows()
+    )
+    return picture

@@ -1,0 +1,276 @@
+"""Effects of hardware: every GPU beside its clocks, every pair beside its link, pairs through the host, and energy."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from statistics import fmean, stdev
+
+import numpy as np
+import pandas as pd
+
+from multigpu.analysis.picture import Shown
+from multigpu.analysis.tables import table_html
+from multigpu.analysis.wording import MODEL_NAMES, missing, plural, unbroken
+from multigpu.conditions import LEAST_ENERGY_S
+from multigpu.measure.ceilings import Ceilings
+from multigpu.record import Record
+
+NO_GPUS = "No Record tells two GPUs of one machine apart."
+
+COUNTER_STEP_S = 0.1
+"""The longest time between two movements of NVML's counter of energy; over a window, what one reading may miss at either end."""
+
+
+def _plain(record: Record, *allowed: str) -> bool:
+    """Whether nothing but these fields sets this Run apart from the ordinary ones."""
+    usual = {
+        "workload",
+        "model",
+        "placement",
+        "devices",
+        "batch_size",
+        "precision",
+        "execution",
+        "layout",
+        "sequence_length",
+        "cross_entropy",
+    }
+    usual |= {"warmup_steps", "timed_steps", "seed"}
+    return (
+        record.status == "ok"
+        and record.measurement is not None
+        and not set(record.run.model_dump(exclude_defaults=True)) - usual - {*allowed}
+    )
+
+
+GPU_COLUMNS = {
+    **dict.fromkeys(("key", "machine", "model", "execution", "precision", "how"), "string"),
+    **dict.fromkeys(("batch_size", "devices", "gpu"), "int64"),
+    **dict.fromkeys(("units_per_s", "sm_clock_mhz", "memory_clock_mhz", "power_w", "temperature_c"), "float64"),
+}
+
+
+def gpu_frame(records: Iterable[Record]) -> pd.DataFrame:
+    """A row a GPU and Record that tells one GPU's own rate, with clocks, power and temperature as found after the timed steps.
+
+    how: "alone" (a Run on that GPU alone, which `device_ids` names), or "beside others" (independent replicas, each by its own events:
+    they share the host).
+    """
+    rows = []
+    for record in records:
+        run, m = record.run, record.measurement
+        if not _plain(record, "device_ids") or m is None or run.device_type != "cuda" or len(m.device_states) != run.devices:
+            continue
+        if run.placement != "independent" if run.devices > 1 else run.device_ids is None:
+            continue
+        units = np.array(run.shard_sizes) / sum(run.shard_sizes) * m.units
+        for rank, state in enumerate(m.device_states):
+            rows.append(
+                {"key": record.key, "machine": record.machine.name, "model": run.model, "execution": run.execution}
+                | {"precision": run.precision, "how": "alone" if run.devices == 1 else "beside others", "batch_size": run.batch_size}
+                | {"devices": run.devices, "gpu": run.chosen_devices[rank], "units_per_s": float(units[rank]) / m.event_time_s[rank]}
+                | state.model_dump(exclude={"energy_j"})
+            )
+    return pd.DataFrame({name: pd.Series([row[name] for row in rows], dtype=dtype) for name, dtype in GPU_COLUMNS.items()})
+
+
+def gpu_points(frame: pd.DataFrame) -> pd.DataFrame:
+    """Repeats pooled, a row a GPU, job and `how`: means, n, and `share` of the first GPU's rate with `half` of its 95% interval (NaN for
+    one repeat). GPUs beside others are compared within each Record, so that what slows all of them falls out.
+
+    Of GPUs beside others the Runs on most of them only; jobs that were measured on one GPU only are left out.
+    """
+    job = ["machine", "model", "batch_size", "precision", "execution", "how"]
+    if frame.empty:
+        return frame.assign(n=[], half=[], share=[])
+    points = []
+    for _, group in frame.groupby(job, sort=False):
+        if group["gpu"].nunique() < 2:
+            continue
+        group = group[group["devices"] == group["devices"].max()]
+        first = group[group["gpu"] == group["gpu"].min()]
+        base = first.set_index("key")["units_per_s"] if group["how"].iloc[0] == "beside others" else first["units_per_s"].mean()
+        for gpu, own in group.groupby("gpu"):
+            shares = (own.set_index("key")["units_per_s"] / base).tolist()
+            half = 2.0 * stdev(shares) / math.sqrt(len(shares)) if len(shares) > 1 else math.nan
+            means = own[["units_per_s", "sm_clock_mhz", "memory_clock_mhz", "power_w", "temperature_c"]].mean()
+            row = {field: group[field].iloc[0] for field in job} | {"gpu": gpu, "n": len(own), "half": half, "share": fmean(shares)}
+            points.append(row | means.to_dict())
+    return pd.DataFrame(points)
+
+
+def _job(row: pd.Series) -> str:
+    return f"{MODEL_NAMES.get(row['model'], row['model'])}, batch {row['batch_size']}, {row['precision']}, {row['execution']}"
+
+
+def gpu_table(points: pd.DataFrame) -> Shown:
+    """Document 001's table for this machine: every GPU's rate and memory clock, and what else NVML says."""
+    rows = [
+        {
+            "job": unbroken(*_job(row).split(", ", 1), row["how"]),
+            "GPU": str(row["gpu"]),
+            "units/s": f"{row['units_per_s']:,.0f}",
+            "of the first GPU": f"{100 * row['share']:.2f}%" + ("" if missing(row["half"]) else f" ± {100 * row['half']:.2f}"),
+            "memory clock (MHz)": f"{row['memory_clock_mhz']:,.0f}",
+            "SM clock (MHz)": f"{row['sm_clock_mhz']:,.0f}",
+            "power (W)": f"{row['power_w']:.0f}",
+            "temperature (°C)": f"{row['temperature_c']:.0f}",
+            "n": str(row["n"]),
+        }
+        for _, row in points.iterrows()
+    ]
+    right = ["units/s", "of the first GPU", "memory clock (MHz)", "SM clock (MHz)", "power (W)", "temperature (°C)", "n"]
+    note = (
+        "Clocks, power and temperature as found just after the timed steps, never set. ±: twice the standard error over n repeats. "
+        "Beside others: shares within each Record."
+    )
+    return table_html(pd.DataFrame(rows), right=right, note=note if rows else NO_GPUS, wide=["job"])
+
+
+def gpu_finding(points: pd.DataFrame) -> str:
+    """How far GPUs are apart, and whether their clocks differ."""
+    if points.empty:
+        return NO_GPUS
+    said = []
+    for (how, execution), group in points.groupby(["how", "execution"], sort=True):
+        spread = group.groupby(["model", "batch_size", "precision"])["share"].agg(lambda shares: shares.max() / shares.min() - 1)
+        worst = spread.reset_index(name="apart").sort_values("apart").iloc[-1]
+        gpus = group.groupby(["model", "batch_size", "precision"])["gpu"].nunique().max()
+        said.append(
+            f"{plural(int(gpus), 'GPU')} {how}, {execution}, are at most {100 * spread.max():.1f}% apart "
+            f"({MODEL_NAMES.get(worst['model'], worst['model'])}, batch {worst['batch_size']})"
+        )
+    clocks = sorted(set(points["memory_clock_mhz"].round().astype(int)))
+    told = f"all at a memory clock of {clocks[0]:,} MHz" if len(clocks) == 1 else f"at memory clocks of {clocks[0]:,} to {clocks[-1]:,} MHz"
+    return f"{'; '.join(said)}: {told}."
+
+
+PAIR_COLUMNS = {
+    **dict.fromkeys(("machine", "model", "placement", "execution", "precision", "pair", "peer"), "string"),
+    **dict.fromkeys(("batch_size", "n"), "int64"),
+    **dict.fromkeys(("units_per_s", "low", "high"), "float64"),
+}
+
+
+def pair_points(records: Iterable[Record]) -> pd.DataFrame:
+    """Runs on a named pair of GPUs, repeats pooled; peer: "on", or "off" where NCCL went through the host's memory."""
+    known: dict[tuple[object, ...], list[float]] = {}
+    for record in records:
+        run, m = record.run, record.measurement
+        if run.device_ids is None or run.devices != 2 or not _plain(record, "device_ids", "peer_access") or m is None:
+            continue
+        name = (record.machine.name, run.model, run.placement, run.execution, run.precision, run.device_ids, run.peer_access or "on")
+        known.setdefault((*name, run.batch_size), []).append(m.units / m.wall_s)
+    rows = [
+        (*name, len(rates), len(rates) / sum(1 / r for r in rates), min(rates), max(rates))
+        for name, rates in sorted(known.items(), key=str)
+    ]
+    return pd.DataFrame(rows, columns=list(PAIR_COLUMNS)).astype(PAIR_COLUMNS)
+
+
+def peer_table(points: pd.DataFrame) -> Shown:
+    """Pairs with peer access and without, a row a placement: a stand-in for pairs on one and on two sides of a switch."""
+    rows = []
+    for (model, placement, execution, batch), group in points.groupby(["model", "placement", "execution", "batch_size"], sort=False):
+        direct, around = (group[group["peer"] == peer] for peer in ("on", "off"))
+        pairs = sorted(set(around["pair"])) or sorted(set(direct["pair"]))[:3]
+        cells = {f"GPUs {pair}": _rate(direct, pair) for pair in pairs}
+        both = [pair for pair in pairs if pair in set(direct["pair"]) and pair in set(around["pair"])]
+        times = [_value(direct, pair) / _value(around, pair) for pair in both]
+        rows.append(
+            {"model": f"{MODEL_NAMES.get(str(model), str(model))}, batch {batch}", "placement": placement, "execution": execution, **cells}
+            | {f"{pair} through the host": _rate(around, pair) for pair in pairs}
+            | {"direct over through the host": f"{fmean(times):.2f}x" if times else "–"}
+        )
+    note = "images/s on two GPUs. Through the host: NCCL_P2P_DISABLE=1, which NCCL alone heeds; a stand-in, not a switch."
+    missing_note = "No Run on a named pair of GPUs yet: `python -m multigpu measure --grid hardware` measures them."
+    return table_html(pd.DataFrame(rows).fillna("") if rows else pd.DataFrame(), note=note if rows else missing_note)
+
+
+def _value(rows: pd.DataFrame, pair: str) -> float:
+    found = rows[rows["pair"] == pair]["units_per_s"]
+    return float(found.iloc[0]) if len(found) else math.nan
+
+
+def _rate(rows: pd.DataFrame, pair: str) -> str:
+    value = _value(rows, pair)
+    return "–" if math.isnan(value) else f"{value:,.0f}"
+
+
+def pair_finding(points: pd.DataFrame, ceilings: Ceilings | None) -> str:
+    """How far pairs are apart, in bandwidth and in training."""
+    said = []
+    if ceilings and len(ceilings.links) > 1:
+        values = [value for i, row in enumerate(ceilings.links) for j, value in enumerate(row) if i != j]
+        said.append(f"one-way bandwidth between pairs is {min(values) / 1e9:,.0f} to {max(values) / 1e9:,.0f} GB/s")
+    direct = points[points["peer"] == "on"]
+    for (model, placement), group in direct.groupby(["model", "placement"], sort=False):
+        if group["pair"].nunique() > 1:
+            apart = group["units_per_s"].max() / group["units_per_s"].min() - 1
+            said.append(f"{MODEL_NAMES.get(str(model), str(model))} under {placement} is at most {100 * apart:.1f}% apart between pairs")
+    if direct.empty:
+        said.append("training on named pairs has not been measured yet")
+    return (said[0][:1].upper() + "; ".join(said)[1:]) + "."
+
+
+ENERGY_COLUMNS = {
+    **dict.fromkeys(("key", "machine", "model", "placement", "execution", "precision", "unit"), "string"),
+    **dict.fromkeys(("devices", "batch_size"), "int64"),
+    **dict.fromkeys(("window_s", "joules", "joules_per_unit", "power_w", "units_per_s", "uncertain"), "float64"),
+}
+
+
+def energy_frame(records: Iterable[Record]) -> pd.DataFrame:
+    """A row a Record with a window of energy, over all its GPUs.
+
+    joules: what the counters moved; joules_per_unit: over the units trained within the window; power_w: mean of all GPUs together;
+    uncertain: the share of a window that the counters' steps leave open at its two ends.
+
+    Raises:
+        ValueError: a window shorter than 10 s, which no figure may rest on; the sentence names the Record.
+    """
+    rows = []
+    for record in records:
+        run, m = record.run, record.measurement
+        if m is None or not m.energy:
+            continue
+        window_s = min(window.window_s for window in m.energy)
+        if window_s < LEAST_ENERGY_S:
+            raise ValueError(f"Record {record.key} has a window of energy of {window_s:.1f} s: at least {LEAST_ENERGY_S} s are needed")
+        joules, units = sum(w.end_j - w.start_j for w in m.energy), sum(w.units for w in m.energy)
+        fields = {name: getattr(run, name) for name in ("model", "placement", "execution", "precision", "devices", "batch_size")}
+        rows.append(
+            {
+                "key": record.key,
+                "machine": record.machine.name,
+                "unit": run.description.unit,
+                **fields,
+                "window_s": window_s,
+                "joules": joules,
+            }
+            | {"joules_per_unit": joules / units, "power_w": sum((w.end_j - w.start_j) / w.window_s for w in m.energy)}
+            | {"units_per_s": units / window_s, "uncertain": 2 * COUNTER_STEP_S / window_s}
+        )
+    return pd.DataFrame({name: pd.Series([row[name] for row in rows], dtype=dtype) for name, dtype in ENERGY_COLUMNS.items()})
+
+
+def energy_table(frame: pd.DataFrame) -> Shown:
+    """Joules a unit and power, most GPUs first."""
+    rows = [
+        {
+            "job": unbroken(*_job(row).split(", ", 1)),
+            "GPUs": str(row["devices"]),
+            "joules a unit": f"{row['joules_per_unit']:.3g} J a{'n image' if row['unit'] == 'images' else ' ' + row['unit'][:-1]}",
+            "units/s": f"{row['units_per_s']:,.0f}",
+            "power a GPU (W)": f"{row['power_w'] / row['devices']:.0f}",
+            "window (s)": f"{row['window_s']:.1f}",
+            "counter's step": f"± {100 * row['uncertain']:.1f}%",
+        }
+        for _, row in frame.sort_values(["model", "batch_size", "execution", "devices"]).iterrows()
+    ]
+    note = "Energy of the GPUs alone, by NVML's counters at both ends of a window of training; the host's is not in it. n = 1 (screening)."
+    why = "No window of energy yet: `python -m multigpu measure --grid hardware` measures windows of 20 s on GPUs."
+    return table_html(
+        pd.DataFrame(rows), right=["joules a unit", "units/s", "power a GPU (W)", "window (s)"], note=note if rows else why, wide=["job"]
+    )

@@ -1,0 +1,128 @@
+"""Ladders of batches: throughput and memory from a small batch to the largest that fits, by model and way."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from multigpu.analysis.metrics import POINT, summary
+from multigpu.analysis.picture import Shown
+from multigpu.analysis.tables import table_html
+from multigpu.analysis.wording import MODEL_NAMES, describe, devices_text, joined, missing, rate_text
+
+LEAST_RUNGS = 3
+"""Batches that make a ladder."""
+
+FULL = 0.95
+"""Share of its best rate from which a batch counts as large enough."""
+
+STRAIGHT = 0.98
+"""Least r^2 of a line through memory."""
+
+
+def ladders(frame: pd.DataFrame) -> list[pd.DataFrame]:
+    """The points of `summary` that differ in their batch alone, smallest first, a table each; at least three batches, measured or not.
+
+    Weak scaling; independent replicas, which are no placement to choose, are left out.
+    """
+    points = summary(frame[frame["scaling"].eq("weak") & frame["placement"].ne("independent")])
+    if points.empty:
+        return []
+    by = [name for name in POINT if name != "batch_size"]
+    order = list(MODEL_NAMES)
+    found = [group.sort_values("batch_size").reset_index(drop=True) for _, group in points.groupby(by, dropna=False, sort=False)]
+    found = [group for group in found if len(group) >= LEAST_RUNGS and (group["n"] > 0).any()]
+    return sorted(found, key=lambda g: (order.index(g["model"][0]) if g["model"][0] in order else 99, int(g["devices"][0])))
+
+
+def memory_law(ladder: pd.DataFrame) -> tuple[float, float]:
+    """(fixed GiB, GiB an image) of the straight line through peak memory against batch, by least squares.
+
+    NaN where memory does not follow a line (r^2 below 0.98, or less memory for more images): while cuDNN tries its algorithms, one
+    that is not chosen in the end may need the most.
+    """
+    known = ladder[ladder["peak_memory_gib"].notna()]
+    batch, memory = known["batch_size"].to_numpy(float), known["peak_memory_gib"].to_numpy(float)
+    if len(set(batch)) < LEAST_RUNGS or np.ptp(memory) == 0:
+        return float("nan"), float("nan")
+    slope, fixed = np.polyfit(batch, memory, 1)
+    straight = np.corrcoef(batch, memory)[0, 1] ** 2 >= STRAIGHT and (np.diff(memory) > 0).all()
+    return (float(fixed), float(slope)) if straight else (float("nan"), float("nan"))
+
+
+def ladder_rows(frame: pd.DataFrame) -> pd.DataFrame:
+    """A row a ladder: model, how, devices, smallest and largest measured batch with their rates, the best rate, enough (the smallest
+    batch with 95% of it), first_full (the batch that was out of memory, or NaN), memory at the largest, fixed_gib and image_gib.
+    """
+    rows = []
+    for ladder in ladders(frame):
+        ok = ladder[ladder["n"] > 0]
+        best = float(ok["rate"].max())
+        full = ladder[ladder["status"].eq("out_of_memory")]["batch_size"]
+        fixed, image = memory_law(ok)
+        rows.append(
+            {
+                "ladder": ladder.iloc[0],
+                "model": ladder["model"][0],
+                "devices": int(ladder["devices"][0]),
+                "smallest": int(ok["batch_size"].iloc[0]),
+                "smallest_rate": float(ok["rate"].iloc[0]),
+                "largest": int(ok["batch_size"].iloc[-1]),
+                "best": best,
+                "best_batch": int(ok["batch_size"].iloc[int(ok["rate"].to_numpy().argmax())]),
+                "enough": int(ok[ok["rate"] >= FULL * best]["batch_size"].iloc[0]),
+                "first_full": float(full.min()) if len(full) else float("nan"),
+                "memory_gib": float(ok["peak_memory_gib"].iloc[-1]),
+                "fixed_gib": fixed,
+                "image_gib": image,
+                "unit": ladder["unit"][0],
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def ladder_table(frame: pd.DataFrame) -> Shown:
+    """`ladder_rows` in words."""
+    table = ladder_rows(frame)
+    if table.empty:
+        return table_html(table, note="No model has three batches yet: the grid cnn_ladders measures them.")
+    rows = [_row(row) for _, row in table.iterrows()]
+    note = (
+        "Rates a ladder, most measured once a batch (screening). Enough: the smallest batch with 95% of the best rate. Memory: the most"
+        " allocated on a GPU; fixed and an image: a straight line through it where it is one."
+    )
+    return table_html(pd.DataFrame(rows), note=note, right=[name for name in rows[0] if name != "model"])
+
+
+def _row(row: Any) -> dict[str, str]:
+    form = row["ladder"]
+    ends = f"{row['first_full']:,.0f}: out of memory" if not missing(row["first_full"]) else "not reached"
+    return {
+        "model": describe(form, ["model", "placement", "precision", "execution", "layout"]),
+        "GPUs": str(row["devices"]),
+        "batches": f"{row['smallest']:,} to {row['largest']:,}",
+        "rate at the smallest": f"{row['smallest_rate']:,.0f}",
+        "best rate (batch)": f"{row['best']:,.0f} ({row['best_batch']:,})",
+        "enough": f"{row['enough']:,}",
+        "memory at the largest (GiB)": "–" if missing(row["memory_gib"]) else f"{row['memory_gib']:.1f}",
+        "fixed (GiB) + an image (MiB)": "–" if missing(row["image_gib"]) else f"{row['fixed_gib']:.1f} + {1024 * row['image_gib']:.1f}",
+        "does not fit": ends,
+    }
+
+
+def ladder_sentence(frame: pd.DataFrame) -> str:
+    """From which batch on a larger one gives little, a clause a model, on the fewest devices measured."""
+    table = ladder_rows(frame)
+    if table.empty:
+        return "No model has been measured at three batches yet."
+    parts = []
+    for _, group in table.groupby("model", sort=False):
+        row = group.sort_values(["devices", "best"], ascending=[True, False]).iloc[0]
+        own = row["ladder"]
+        parts.append(
+            f"{describe(own, ['model', 'execution'])} on {devices_text(row['devices'], own['device_type'])} reaches 95% of its best "
+            f"({rate_text(row['best'], unit=row['unit'])}) from batch {row['enough']:,} on"
+        )
+    return f"{joined(parts)}."

@@ -1,0 +1,27 @@
+"""Which Records are of the study's ordinary Runs, and which answer a question that has a page of its own."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+SPECIAL = ("input_workers", "staging", "device_ids", "peer_access", "energy_window_s")
+"""Fields of a Run that ask for something besides training: how it is fed, on which GPUs, with which counters."""
+
+BATCHED = ("bucket_means_000",)
+"""Inputs that are compared with other ways of batching."""
+
+FED = ("synthetic_host", "jpeg_folder")
+"""Inputs that are compared with what stays on the device."""
+
+
+def ordinary(frame: pd.DataFrame) -> pd.DataFrame:
+    """The rows that pages about placements, models and batches speak of: a Run that was fed, pinned to GPUs or watched by a counter is
+    another one of the same name, so is one whose sentences share a step otherwise than the document's, and members of the made-up
+    family are no model of the documents.
+    """
+    special = frame[[name for name in SPECIAL if name in frame]].notna().any(axis=1)
+    fed = frame["inputs"].isin(FED) if "inputs" in frame else False
+    made_up = frame["model"].str.startswith("family_").fillna(False) if "model" in frame else False
+    batched = frame["batching"].isin(("shared", "fixed")) | frame["shuffle"] if {"batching", "shuffle"} <= set(frame) else False
+    drawn = frame["inputs"].isin(BATCHED) if "inputs" in frame else False
+    return frame[~(special | fed | made_up | batched | drawn)]

@@ -1,0 +1,144 @@
+"""From the start of a process to steady steps: start-up, building, the first step, warm-up; and epochs beside throughput."""
+
+from __future__ import annotations
+
+import matplotlib as mpl
+import pandas as pd
+
+from multigpu.analysis.layout import grid_of_axes, margin_for, rows_from_top
+from multigpu.analysis.metrics import summary
+from multigpu.analysis.picture import Picture, Shown, message
+from multigpu.analysis.style import PALETTE, RC
+from multigpu.analysis.tables import table_html
+from multigpu.analysis.wording import FRAMEWORK_NAMES, MODEL_NAMES, devices_text, percent_text, plural, unbroken
+
+EPOCHS = {32: ("CIFAR-10", 50_000), 224: ("ImageNet", 1_281_167)}
+"""Training images of the data set that a model of at least so many pixels a side is for."""
+
+GROUP = ["model", "framework", "execution"]
+NO_CLOCK = "No Record holds step times by a device's clock."
+
+
+def warmup_rows(frame: pd.DataFrame, changes: pd.DataFrame) -> pd.DataFrame:
+    """The changes of `warmup.warmup_frame` with their Runs' fields."""
+    return changes.merge(frame[["key", *GROUP, "devices", "batch_size", "placement", "warmup_steps"]], on="key")
+
+
+def _name(values: tuple[str, str, str]) -> str:
+    model, framework, execution = values
+    return f"{MODEL_NAMES.get(model, model)}, {FRAMEWORK_NAMES[framework]}, {execution.replace('_', ' and ')}"
+
+
+def warmup_table(rows: pd.DataFrame) -> Shown:
+    """Medians by model, framework and execution: what passes before steps are steady."""
+    cells = []
+    for name, group in rows.groupby(GROUP, sort=True):
+        settled = group["settled_step_s"].median()
+        cells.append(
+            {
+                "Runs": unbroken(*_name(name).split(", ")),  # type: ignore[arg-type]
+                "Records": str(len(group)),
+                "process starts (s)": f"{group['startup_s'].median():.1f}",
+                "model is built (s)": f"{group['build_s'].median():.2f}",
+                "first step (s)": f"{group['first_step_s'].median():.3f}",
+                "of a steady one": f"{group['first_step_s'].median() / settled:,.1f}x",
+                "slow steps": f"{group['steps'].median():.0f} ({group['steps'].quantile(0.05):.0f} to {group['steps'].quantile(0.95):.0f})",
+                "they take (s)": f"{group['seconds'].median():.3f}",
+                "steady from the first": percent_text(float(group["steps"].eq(0).mean())),
+                "may reach into timed steps": percent_text(float(group["beyond"].mean())),
+            }
+        )
+    note = (
+        "Medians over Records whose steps were timed by the devices' clocks; slow steps with the range of 90% of the Records. A launch's "
+        "start is shared by its Runs. May reach into timed steps: the change point's interval ends after the warm-up that was left out."
+    )
+    right = [name for name in (cells[0] if cells else {}) if name != "Runs"]
+    return table_html(pd.DataFrame(cells), right=right, note=note if cells else NO_CLOCK, wide=["Runs"])
+
+
+def warmup_finding(rows: pd.DataFrame) -> str:
+    """Warm-up in steps and seconds over all Records, and where it outlasts what was left out."""
+    if rows.empty:
+        return NO_CLOCK
+    slow = rows[rows["steps"] > 0]
+    late = rows[rows["beyond"]]
+    where = ", ".join(
+        f"{str(execution).replace('_', ' and ')} {plural(len(group), 'Record')}" for execution, group in late.groupby("execution")
+    )
+    return (
+        f"{percent_text(len(slow) / len(rows))} of {plural(len(rows), 'Record')} begin slower than they go on: for "
+        f"{slow['steps'].median():.0f} steps and {slow['seconds'].median():.2f} s in the median, at most {slow['steps'].max()} steps or "
+        f"{slow['seconds'].max():.1f} s. "
+        f"In {percent_text(len(late) / len(rows))} the end may lie beyond the warm-up that was left out"
+        + (f" ({where}), where later steps are {100 * (late['slower'].median() - 1):.0f}% faster in the median." if len(late) else ".")
+    )
+
+
+def figure_warmup(rows: pd.DataFrame) -> Picture:
+    """Seconds until steps are steady, a row a kind of Run, a point a Record."""
+    slow = rows[rows["steps"] > 0]
+    if slow.empty:
+        return message("No warm-up to draw: no Record begins slower than it goes on.")
+    groups = [(_name(name), group) for name, group in slow.groupby(GROUP, sort=True)]  # type: ignore[arg-type]
+    medians = {name: float(group["seconds"].median()) for name, group in groups}
+    least, most = min(medians, key=lambda name: medians[name]), max(medians, key=lambda name: medians[name])
+    finding = f"Warm-up takes {medians[least]:.2f} s ({least}) to {medians[most]:.1f} s ({most}) in the median"
+    with mpl.rc_context(RC):
+        height = 0.3 * len(groups) + 0.3
+        picture, (ax,) = grid_of_axes(1, finding, 3.6, height, left=margin_for(name for name, _ in groups), columns=1)
+        for place, (_, group) in enumerate(reversed(groups)):
+            ax.plot(group["seconds"], [place] * len(group), "|", color=PALETTE[0], markersize=9, alpha=0.5)
+            ax.plot([group["seconds"].median()], [place], "D", color=PALETTE[1], markersize=5)
+        ax.set_yticks(range(len(groups)), [name for name, _ in reversed(groups)])
+        rows_from_top(ax, len(groups), len(groups))
+        ax.set_xscale("log")
+        ax.set_xlabel("seconds until steps are steady (log scale)")
+    picture.caption = (
+        "The sum of the steps before the change point of each Record that has one; diamond: median. Starting processes and building the "
+        "model come before. Change point: two levels of logarithmic step times, believed if 95% of random orders fit worse."
+    )
+    picture.data = slow[["key", *GROUP, "devices", "batch_size", "steps", "low", "high", "seconds", "slower"]].reset_index(drop=True)
+    picture.alt = "; ".join(f"{name}: median {group['seconds'].median():.3f} s over {len(group)} Records" for name, group in groups)
+    return picture
+
+
+def epoch_images(image_size: int) -> tuple[str, int]:
+    """The data set that a model with images of this size is for, and how many training images it has."""
+    return EPOCHS[224] if image_size >= 224 else EPOCHS[32]
+
+
+def epoch_table(frame: pd.DataFrame) -> Shown:
+    """Throughput beside the time of an epoch: the same figure, and what the first epoch takes longer."""
+    from multigpu.workloads import find_model
+
+    images = frame[(frame["unit"] == "images") & (frame["framework"] == "torch") & (frame["placement"] == "ddp")]
+    table = summary(images) if len(images) else pd.DataFrame()
+    if len(table):
+        table = table.sort_values(["model", "precision", "execution", "batch_size", "devices"])
+    cells = []
+    for _, row in table[table["n"] > 0].iterrows() if len(table) else ():
+        own = images[images["key"].isin(row["keys"].split(", "))]
+        before = (own["startup_s"] + own["build_s"] + own["warmup_s"] - own["warmup_steps"] * own["step_time_s"]).median()
+        name, count = epoch_images(find_model(row["workload"], row["model"]).config.image_size)
+        cells.append(
+            {
+                "job": unbroken(
+                    MODEL_NAMES.get(row["model"], row["model"]),
+                    f"batch {row['batch_size']}",
+                    f"{row['precision']}, {row['execution'].replace('_', ' and ')}",
+                ),
+                "on": devices_text(row["devices"], row["device_type"]),
+                "images/s": f"{row['rate']:,.0f}",
+                "data set": name,
+                "an epoch (s)": f"{count / row['rate']:,.1f}",
+                "before the first one (s)": f"{before:,.1f}",
+                "that is": f"{100 * before / (count / row['rate']):,.1f}% of an epoch",
+                "n": str(row["n"]),
+            }
+        )
+    note = (
+        "An epoch: training images of the data set over images/s; nothing but steps. Before: starting processes, building, and what the "
+        "first steps take beyond steady ones. The time of an epoch depends on the data set, throughput does not."
+    )
+    right = ["images/s", "an epoch (s)", "before the first one (s)", "that is", "n"]
+    return table_html(pd.DataFrame(cells), right=right, note=note if cells else "No Record of an image model.", wide=["job"])

@@ -1,0 +1,99 @@
+"""Speedups above the number of devices (document 001: "probably due to noise in the 1-GPU measurement"): each, and what explains it."""
+
+from __future__ import annotations
+
+from statistics import median
+from typing import Any
+
+import pandas as pd
+
+from multigpu.analysis.metrics import scaling_table
+from multigpu.analysis.pairs import ratio_cell
+from multigpu.analysis.picture import Shown
+from multigpu.analysis.style import look
+from multigpu.analysis.tables import table_html
+from multigpu.analysis.wording import describe, joined, missing, percent_text, plural
+
+WITHIN = "its own interval holds N: not above N"
+SPREAD = "the baseline's spread is larger than the excess"
+BEYOND = "more than the baseline's spread"
+ONCE = "measured once: no interval to tell it from N"
+SAID = {
+    BEYOND: "by more than the baseline's spread",
+    SPREAD: "by less than the baseline's spread",
+    WITHIN: "with an interval that holds N",
+    ONCE: "measured once, which no interval tells from N",
+}
+
+
+def superlinear(frame: pd.DataFrame) -> pd.DataFrame:
+    """Every point whose speedup over the same placement on one device exceeds its number of devices.
+
+    Returns:
+        the columns of `scaling_table`; excess: speedup / N - 1; baseline_spread: (fastest - slowest) / mean of the one-device point's
+        repeats, or, where it was measured once, the median of that over the model's other one-device points (NaN without any);
+        borrowed: whether it is the latter; why: one of this module's four sentences.
+    """
+    table = scaling_table(frame)
+    above = table[(table["devices"] > 1) & (table["speedup"] > table["devices"]) & (table["placement"] != "independent")]
+    rows = []
+    for _, row in above.iterrows():
+        spread, borrowed = _baseline_spread(table, row)
+        excess = row["speedup"] / row["devices"] - 1
+        if missing(row["speedup_low"]):
+            why = SPREAD if not missing(spread) and spread >= excess else ONCE
+        elif row["speedup_low"] <= row["devices"]:
+            why = WITHIN
+        else:
+            why = SPREAD if spread >= excess else BEYOND
+        rows.append({**row, "excess": excess, "baseline_spread": spread, "borrowed": borrowed, "why": why})
+    return pd.DataFrame(rows)
+
+
+def _baseline_spread(table: pd.DataFrame, row: Any) -> tuple[float, bool]:
+    ones = table[(table["devices"] == 1) & (table["model"] == row["model"]) & (table["n"] > 1)]
+    same = ["placement", "framework", "execution", "processes", "batch_size", "precision", "layout", "bucket_mib", "wire_dtype"]
+    own = ones
+    for name in same:
+        own = own[own[name].isna() if missing(row[name]) else own[name] == row[name]]
+    if len(own):
+        return float(own.iloc[0]["spread"]), False
+    known = [float(value) for value in ones["spread"] if not missing(value)]
+    return (median(known), True) if known else (float("nan"), False)
+
+
+def superlinear_table(frame: pd.DataFrame) -> Shown:
+    """`superlinear` in words."""
+    table = superlinear(frame)
+    rows = [
+        {
+            "Run": describe(row, ["model", "batch_size", "precision", "execution", "processes", "framework"]),
+            "placement": look(row["placement"]).label,
+            "N": str(row["devices"]),
+            "speedup": ratio_cell(row, "speedup"),
+            "above N by": percent_text(row["excess"]),
+            "spread of the baseline": "–"
+            if missing(row["baseline_spread"])
+            else percent_text(row["baseline_spread"]) + (" (of others)" if row["borrowed"] else ""),
+            "explained": row["why"],
+        }
+        for _, row in table.iterrows()
+    ]
+    note = (
+        "Speedup over the same placement on one GPU. Spread: (fastest - slowest) / mean of the baseline's repeats; of others: the baseline"
+        " was measured once, and this is the median of the model's other one-GPU points."
+    )
+    return table_html(
+        pd.DataFrame(rows), note=note if rows else "No speedup exceeds the number of devices.", right=["N", "speedup", "above N by"]
+    )
+
+
+def superlinear_sentence(frame: pd.DataFrame) -> str:
+    """How many speedups exceed N, and how many of them noise does not explain."""
+    table, every = superlinear(frame), scaling_table(frame)
+    several = every[(every["devices"] > 1) & every["speedup"].notna() & (every["placement"] != "independent")]
+    if table.empty:
+        return f"Of {plural(len(several), 'speedup')}, none exceeds the number of GPUs."
+    counts = table["why"].value_counts()
+    parts = [f"{counts[why]} {words}" for why, words in SAID.items() if counts.get(why)]
+    return f"Of {plural(len(several), 'speedup')}, {len(table)} exceed the number of GPUs: {joined(parts)}."

@@ -1,0 +1,134 @@
+"""What the pages on document 001 say, on planted Records whose ratios are known by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from multigpu.analysis import cnn_advice, cnn_document, cnn_page, cnn_updates, formats, ladders, superlinear
+from multigpu.analysis.figures import figure_ladder, figure_ratios
+from multigpu.analysis.frame import frame_of
+from multigpu.analysis.pairs import EQUAL, FASTER, ONCE, SLOWER, paired, verdict
+from tests.factory import make_point, make_record
+
+QUIET = (1.0, 1.002, 0.998, 1.001, 0.999)
+NOTHING = frame_of([])
+
+
+def point(rate: float, placement: str = "ddp", devices: int = 2, n: int = 5, **more: Any) -> list[Any]:
+    """The repeats of one point of an image model."""
+    return make_point([rate * factor for factor in QUIET[:n]], placement=placement, devices=devices, workload="cnn", **more)
+
+
+def test_an_interval_decides_and_one_measurement_does_not() -> None:
+    assert [verdict(1.2, 1.1, 1.3), verdict(0.8, 0.7, 0.9), verdict(1.01, 0.99, 1.03)] == [FASTER, SLOWER, EQUAL]
+    assert verdict(1.2, float("nan"), float("nan")) == ONCE and verdict(float("nan"), 1, 1) == ""
+
+
+def test_each_change_stands_beside_the_same_run_without_it() -> None:
+    records = point(200, "exp2") + point(300, "staged_cpu") + point(150, "exp2", batch_size=256)
+    records += point(400, execution="captured") + point(440, execution="captured", wire_dtype="bf16") + point(390, wire_dtype="fp16", n=1)
+    frame = frame_of(records)
+    staged = paired(frame, cnn_updates.STAGED[0])
+    assert len(staged) == 1 and staged["ratio"][0] == pytest.approx(1.5) and staged["verdict"][0] == FASTER
+    wires = cnn_updates.changes(frame, cnn_updates.WIRES)
+    assert list(wires["ratio"]) == [pytest.approx(1.1)], "fp16 has no eager counterpart"
+    assert "faster in 1; at most 1.10 times" in cnn_updates.change_sentence(frame, cnn_updates.WIRES[0])
+    assert "gradients in bf16" in cnn_updates.change_table(frame, cnn_updates.WIRES).html
+    drawn = figure_ratios(wires, "Gradients in 16 bits over 32", "none")
+    assert drawn.finding == "Gradients in 16 bits over 32: faster in 1 of 1 point" and len(drawn.data) == 1
+    for kinds in (cnn_updates.SPECS, cnn_updates.PARALLEL):
+        assert "Not measured yet" in cnn_updates.change_table(frame, kinds).html
+        assert cnn_updates.change_sentence(frame, kinds[0]).endswith("not measured yet.")
+
+
+def test_speedups_above_n_are_listed_with_what_explains_them() -> None:
+    records = point(100, devices=1) + point(230)  # far above 2 x 100, whose repeats spread by 0.4%
+    records += point(100, "exp4", devices=1) + point(200.1, "exp4")  # the interval holds 2
+    records += point(100, "exp2", devices=1, n=1) + point(209, "exp2", n=1)
+    records += point(100, "ps_gpu0", devices=1) + point(190, "ps_gpu0")
+    records += point(100, "independent", devices=1) + point(250, "independent")
+    found = superlinear.superlinear(frame_of(records)).set_index("placement")
+    assert dict(found["why"]) == {"ddp": superlinear.BEYOND, "exp4": superlinear.WITHIN, "exp2": superlinear.ONCE}
+    assert found.loc["ddp", "excess"] == pytest.approx(0.15) and not found.loc["ddp", "borrowed"] and found.loc["exp2", "borrowed"]
+    said = superlinear.superlinear_sentence(frame_of(records))
+    assert said.startswith("Of 4 speedups, 3 exceed the number of GPUs: 1 by more than the baseline's spread, 1 with an interval")
+    assert "No speedup exceeds" in superlinear.superlinear_table(frame_of(point(100, devices=1) + point(190))).html
+
+
+def test_advice_knows_no_difference_and_what_was_measured_once() -> None:
+    records = point(300) + point(300.2, "exp4") + point(200, "exp2") + point(900, "ps_gpu0", n=1)
+    records += point(90, "exp2", model="vgg16") + point(100, "replicated_allreduce", model="vgg16")
+    table = cnn_advice.advice(frame_of(records)).set_index("model")
+    resnet, vgg = table.loc["resnet50_v1.5"], table.loc["vgg16"]
+    assert {resnet["best"], *resnet["equals"]} == {"ddp", "exp4"} and resnet["once"] == ["ps_gpu0"] and not resnet["agrees"]
+    assert (vgg["best"], vgg["equals"], bool(vgg["agrees"]), vgg["slowest"]) == ("replicated_allreduce", [], True, "exp2")
+    said = cnn_advice.advice_sentence(frame_of(records))
+    assert "no difference between 2:" in said and "VGG-16, eager on 2 GPUs: all-reduce, no overlap." in said
+    lacking = cnn_advice.lacking_sentence(frame_of(records), ("vgg16", "alexnet"))
+    assert lacking == "Not measured yet: 1 model (AlexNet)."
+
+
+def ladder(memory: dict[int, float], rates: dict[int, float], full: int) -> pd.DataFrame:
+    records = [
+        make_record("ddp", 1, rates[batch], workload="cnn", batch_size=batch, measurement={"peak_memory_gib": [memory[batch]]})
+        for batch in rates
+    ]
+    return frame_of([*records, make_record("ddp", 1, workload="cnn", batch_size=full, status="out_of_memory")])
+
+
+def test_a_ladder_ends_at_the_batch_that_does_not_fit() -> None:
+    rates = {16: 1000.0, 32: 1800.0, 64: 2800.0, 128: 2900.0}
+    frame = ladder({batch: 2 + batch / 16 for batch in rates}, rates, 256)
+    (row,) = [row for _, row in ladders.ladder_rows(frame).iterrows()]
+    assert (row["smallest"], row["largest"], row["enough"], row["first_full"]) == (16, 128, 64, 256)
+    assert (row["fixed_gib"], row["image_gib"]) == (pytest.approx(2), pytest.approx(1 / 16))
+    table = ladders.ladder_table(frame).html
+    assert "256: out of memory" in table and "2.0 + 64.0" in table
+    picture = figure_ladder(frame)
+    assert picture.finding.endswith("eager reaches 95% of its best rate from batch 64 on") and "256 out of memory" in picture.alt
+    crooked = ladder({16: 30.0, 32: 3.0, 64: 5.0, 128: 9.0}, rates, 256)
+    assert ladders.ladder_rows(crooked)["image_gib"].isna().all(), "memory that falls with the batch follows no line"
+
+
+def test_layout_and_precision_stand_beside_their_twins() -> None:
+    records = point(80, precision="fp32", layout="channels_first") + point(100, precision="fp32") + point(400)
+    records += point(390, precision="fp16", measurement={"flags": ["2 of 40 steps left out: a gradient overflowed"]})
+    frame = frame_of(records)
+    assert list(formats.layouts(frame)["ratio"]) == [pytest.approx(0.8)]
+    assert "faster than NHWC in 0 of 1 points" in formats.layout_sentence(frame)
+    assert dict(formats.precisions(frame).set_index("precision")["ratio"]) == {"bf16": pytest.approx(4), "fp16": pytest.approx(3.9)}
+    table = formats.precision_table(frame).html
+    assert "2 of 40 steps left out" in table and "fp16 (scale found)" in table
+    assert "bf16 4.00 times" in formats.precision_sentence(frame)
+    assert (formats.published_gain(), formats.published_gain("cifar10")) == (1.25, 1.5)
+
+
+def test_every_table_of_the_document_has_its_twin() -> None:
+    records = point(100, devices=1) + point(190) + point(3000, "exp2", model="resnet20", devices=1) + point(4500, "exp2", model="resnet20")
+    records += point(7000, "ps_gpu0", model="alexnet", batch_size=512)
+    frame = frame_of(records)
+    assert "95%" in cnn_document.scaling_twin(frame).html and "not measured" in cnn_document.scaling_twin(frame).html
+    assert ">1.50 (" in cnn_document.cifar_twin(frame).html
+    assert "7,000 images/s" in cnn_document.pairs_twin(frame).html
+    assert "1,980 MHz" in cnn_document.clocks_twin(frame).html
+    assert "at least 95%" in cnn_document.statements_twin(frame).html
+
+
+def test_without_records_every_part_says_so() -> None:
+    said = [
+        *(twin(NOTHING).html for twin in (cnn_document.scaling_twin, cnn_document.cifar_twin, cnn_document.statements_twin)),
+        formats.layout_sentence(NOTHING),
+        cnn_page.claims_table(NOTHING, ["C23", "C42"]).html,
+    ]
+    assert "not measured" in said[0] and "–" in said[1] and "not measured" in said[2]
+    assert "not been measured" in said[3] and said[4].count("not yet measured") == 2
+    assert figure_ladder(NOTHING).alt.startswith("No ladder") and "No model" in ladders.ladder_table(NOTHING).html
+    assert "cannot be said" in cnn_advice.advice_sentence(NOTHING) and "none exceeds" in superlinear.superlinear_sentence(NOTHING)
+
+
+def test_the_commands_that_measure_a_page_have_a_price() -> None:
+    html = cnn_page.rebuild_table([*cnn_page.SCALING_GRIDS, *cnn_page.FORMAT_GRIDS], [1, 2]).html
+    assert all(f"--grid {name} --devices 1,2" in html for name in (*cnn_page.SCALING_GRIDS, *cnn_page.FORMAT_GRIDS))

@@ -1,0 +1,79 @@
+"""GPUs, pairs and energy from planted Records."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from multigpu.analysis import hardware
+from multigpu.analysis.figure_pairs import figure_pairs
+from multigpu.measure.ceilings import Ceilings
+from multigpu.record import Record
+from tests.factory import make_record
+
+ALEXNET: dict[str, Any] = {"workload": "cnn", "model": "alexnet", "batch_size": 512}
+
+
+def state(memory_clock_mhz: int = 3201) -> dict[str, float | int]:
+    return {"sm_clock_mhz": 1980, "memory_clock_mhz": memory_clock_mhz, "power_w": 400.0, "temperature_c": 50}
+
+
+def alone(gpu: int, rate: float, clock: int = 3201, repeat: int = 0) -> Record:
+    seconds = 512 * 30 / rate
+    planted = {"device_states": [state(clock)], "event_time_s": [seconds]}
+    return make_record("ddp", 1, rate, repeat=repeat, device_ids=str(gpu), measurement=planted, **ALEXNET)
+
+
+def test_a_slower_gpu_stands_beside_its_clock() -> None:
+    gpus = ((0, 1000, 3201), (1, 850, 3041))
+    records = [alone(gpu, rate * (1 + 0.001 * repeat), clock, repeat) for gpu, rate, clock in gpus for repeat in (0, 1)]
+    points = hardware.gpu_points(hardware.gpu_frame(records))
+    assert list(points["gpu"]) == [0, 1] and list(points["n"]) == [2, 2]
+    assert points["share"].tolist() == pytest.approx([1.0, 0.85]) and points["memory_clock_mhz"].tolist() == [3201, 3041]
+    said = hardware.gpu_finding(points)
+    assert "2 GPUs alone, eager, are at most 17.6% apart (AlexNet, batch 512)" in said and "memory clocks of 3,041 to 3,201 MHz" in said
+    assert "85.00%" in hardware.gpu_table(points).html
+
+
+def test_gpus_beside_others_are_compared_within_a_record() -> None:
+    records = []
+    for repeat, host in enumerate((1.0, 2.0)):  # the host halves everybody's rate in the second
+        planted = {"device_states": [state()] * 4, "event_time_s": [host, host, host * 1.25, host]}
+        records.append(make_record("independent", 4, 1000.0, repeat=repeat, measurement=planted, **ALEXNET))
+    points = hardware.gpu_points(hardware.gpu_frame(records))
+    assert points["share"].tolist() == pytest.approx([1, 1, 0.8, 1]) and points["half"].max() == pytest.approx(0, abs=1e-12)
+    assert set(points["how"]) == {"beside others"}
+    assert hardware.gpu_frame([make_record("ddp", 4, 1000.0, measurement={"device_states": [state()] * 4}, **ALEXNET)]).empty
+    assert "No Record" in hardware.gpu_finding(hardware.gpu_points(hardware.gpu_frame([])))
+
+
+def test_pairs_with_and_without_peer_access() -> None:
+    records = [make_record("ddp", 2, rate, device_ids=ids, **ALEXNET) for ids, rate in (("0,1", 2000.0), ("0,3", 1900.0))]
+    records += [make_record("ddp", 2, 1600.0, device_ids="0,1", peer_access="off", repeat=n, **ALEXNET) for n in range(2)]
+    points = hardware.pair_points([*records, make_record("ddp", 2, 5.0, **ALEXNET)])
+    assert len(points) == 3 and points[points["peer"] == "off"]["n"].tolist() == [2]
+    assert "1.25x" in hardware.peer_table(points).html and "through the host" in hardware.peer_table(points).html
+    links = [[0.0, 4e11, 3e11, 4e11]] + [[4e11] * 4] * 3
+    nothing: dict[str, Any] = {"matmul": {}, "memory": [], "host_to_device": [], "device_to_host": [], "versions": {}}
+    ceilings = Ceilings(machine="4x", gpu="g", measured_at="", commit="", links=links, **nothing)
+    said = hardware.pair_finding(points, ceilings)
+    assert said.startswith("One-way bandwidth between pairs is 300 to 400 GB/s") and "5.3% apart between pairs" in said
+    picture = figure_pairs(ceilings, points)
+    assert len(picture.data) == 12 + 4 and "33.3%" in picture.finding
+    assert "no pair" in figure_pairs(None, points.iloc[:0]).alt.lower()
+
+
+def energy(window_s: float, **more: Any) -> Record:
+    windows = [{"window_s": window_s, "start_j": 1e6, "end_j": 1e6 + 500 * window_s, "steps": 100, "units": 6400} for _ in range(2)]
+    return make_record(workload="cnn", energy_window_s=20, devices=2, measurement={"energy": windows}, **more)
+
+
+def test_joules_an_image_and_windows_that_are_too_short() -> None:
+    row = hardware.energy_frame([energy(20.0), make_record()]).iloc[0]
+    assert (row["joules"], row["power_w"], row["uncertain"]) == pytest.approx((20000.0, 1000.0, 0.01))
+    assert row["joules_per_unit"] == pytest.approx(20000 / 12800)
+    assert "1.56 J an image" in hardware.energy_table(hardware.energy_frame([energy(20.0)])).html
+    with pytest.raises(ValueError, match=r"has a window of energy of 9\.9 s: at least 10 s are needed"):
+        hardware.energy_frame([energy(9.9)])
+    assert "--grid hardware" in hardware.energy_table(hardware.energy_frame([])).html
