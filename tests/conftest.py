@@ -12,18 +12,25 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ |= NO_KERAS  # for every TensorFlow process that a test starts
 
 SLOWEST = (
+    "test_notebooks.py",
     "equivalence/test_tensorflow_placements.py",
     "equivalence/test_placements.py",
-    "training/test_duties.py",
     "measure/test_recovery.py",
     "measure/test_tensorflow_processes.py",
-    "test_notebooks.py",
     "measure/test_solo.py",
-    "engines/test_tensorboard.py",
+    "stages/test_trained.py",
+    "collectives/test_measure.py",
+    "training/test_duties.py",
+    "measure/test_feeding.py",
+    "hosts/test_several_hosts.py",
     "engines/test_twins.py",
+    "collectives/test_transport.py",
+    "engines/test_feed.py",
+    "analysis/test_figures.py",
+    "synchrony/test_devices.py",
+    "engines/test_tensorboard.py",
     "workloads/test_cnn_torch.py",
     "workloads/test_cnn_tensorflow.py",
-    "analysis/test_figures.py",
 )
 """Files of more than ten seconds, the longest first: they are begun first, so that two workers end together. Others keep their order."""
 
