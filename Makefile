@@ -44,7 +44,7 @@ format: $(READY) ## format code and notebooks, drop the notebooks' outputs
 	$(if $(NOTEBOOKS),$(STRIP) $(NOTEBOOKS))
 
 report: $(READY) ## build the report from the Records there are; measure nothing
-	@$(BIN)/python -m multigpu report
+	@$(BIN)/python -m multigpu report $(if $(PARAMETERS),--parameters $(PARAMETERS))
 
 lab: $(LAB) ## open the notebooks in JupyterLab
 	@$(BIN)/python -m jupyter lab --notebook-dir=.

@@ -25,6 +25,8 @@ SLOWEST = (
     "hosts/test_several_hosts.py",
     "engines/test_twins.py",
     "collectives/test_transport.py",
+    "measure/test_tensorflow_traces.py",
+    "synchrony/test_real.py",
     "engines/test_feed.py",
     "analysis/test_figures.py",
     "synchrony/test_devices.py",

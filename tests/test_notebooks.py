@@ -139,8 +139,10 @@ def test_parameters_are_read_from_yaml(tmp_path: Path) -> None:
 OURS = sorted((Path(__file__).parents[1] / "notebooks").glob("[0-9]*.ipynb"))
 
 
+SAMPLE = [path for path in OURS if path.stem[:2] in ("02", "07", "08", "12", "18")]
+"""One page of each kind of Records. `.ci/run` executes every page on all Records, with the parameters of a YAML file."""
 MOST = 40
-"""Records that a notebook finds here of each place: a page has to stand on any of them. `make report` executes all pages on all."""
+"""Records that a notebook finds here of each place: a page has to stand on any of them."""
 
 
 @pytest.fixture(scope="module")
@@ -156,7 +158,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-@pytest.mark.parametrize("notebook", OURS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("notebook", SAMPLE, ids=lambda path: path.stem)
 def test_each_of_ours_runs_under_papermill_from_a_yaml_file(notebook: Path, home: Path, tmp_path: Path) -> None:
     """Measuring nothing."""
     (tmp_path / "parameters.yaml").write_text("measure: none\ngrid: cpu_study\n")

@@ -198,12 +198,13 @@ def _collectives(arguments: argparse.Namespace) -> int:
 
 
 def _report(arguments: argparse.Namespace) -> int:
-    from multigpu.notebooks import execute_notebooks
+    from multigpu.notebooks import execute_notebooks, load_parameters
     from multigpu.report import build_report
 
     home = paths.REPOSITORY
     executed = home / "build" / "notebooks"
-    execute_notebooks(home / "notebooks", executed, {"measure": "none"})
+    given = load_parameters(arguments.parameters) if arguments.parameters else {}
+    execute_notebooks(home / "notebooks", executed, {"measure": "none"} | given)
     print(f"the report is at {build_report(home / 'build' / 'html', executed)}")
     return 0
 
@@ -309,9 +310,11 @@ def build_parser() -> argparse.ArgumentParser:
     train = commands.add_parser("train", add_help=False, help="train runs to the end of a budget and keep their Records (`train --help`)")
     train.set_defaults(function=_train)
 
-    commands.add_parser("report", help="execute the notebooks on committed Records and build the HTML report").set_defaults(
-        function=_report
+    report = commands.add_parser("report", help="execute the notebooks on committed Records and build the HTML report")
+    report.add_argument(
+        "--parameters", type=Path, metavar="FILE", help="a YAML file of `name: value` lines for every notebook that has the name"
     )
+    report.set_defaults(function=_report)
 
     study = commands.add_parser("study", help="measure the default grid, execute every notebook, build the report")
     study.add_argument("--grid", help=f"one of {', '.join(GRIDS)} (default: by machine)")

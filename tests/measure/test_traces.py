@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import gzip
-import importlib.util
 import json
-import os
 import time
 from pathlib import Path
 from statistics import median, quantiles
-from types import SimpleNamespace
 
 import pytest
 
 from multigpu.analysis.phases import launch_skew, steps_of
-from multigpu.engines.tensorflow.xplane import STEP, Names, read_space, without_strays
 from multigpu.engines.torch.tracing import read_events
 from multigpu.measure.launch import Point, launch_of, measure
-from multigpu.measure.trace import Activity, joined
+from multigpu.measure.trace import joined
 from multigpu.record import Record, RecordStore
 from multigpu.run import Run, build_run
 from tests.measure.test_solo import PATHS
@@ -235,123 +231,3 @@ def test_traced_runs_are_other_points_in_launches_of_their_own() -> None:
     assert timed.digest != traced.digest and launch_of(Point(timed)) != launch_of(Point(traced))
     with pytest.raises(ValueError, match="traced_steps"):
         build_run(**traced.model_dump(exclude_defaults=True) | {"traced_steps": 21})
-
-
-# --- TensorFlow ---------------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def towers(tmp_path_factory: pytest.TempPathFactory):
-    """One traced Run of two towers in one process."""
-    if importlib.util.find_spec("tensorflow") is None:
-        pytest.skip("TensorFlow is not installed")
-    run = traced_run(0, "exp2", framework="tensorflow", processes="one", execution="graph", warmup_steps=2)
-    store = RecordStore(tmp_path_factory.mktemp("towers"))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("CUDA_VISIBLE_DEVICES", os.environ.get("CUDA_VISIBLE_DEVICES", "-1"))
-        measure([Point(run, timeout_s=100.0)], store, progress=False)
-    (record,) = store
-    assert record.status == "ok", record.reason
-    return record.measurement.trace
-
-
-def test_tensorflow_phases_come_from_name_scopes(towers) -> None:
-    assert towers.source == "xplane" and not towers.missing and len(towers.replicas) == 2
-    for replicas in steps_of(towers):
-        assert launch_skew(replicas) is not None
-        for step in replicas:
-            assert list(step.phases) == ["pull", "forward", "backward", "merge", "update"]
-            starts = {name: start for name, (start, _) in step.phases.items()}
-            ends = {name: end for name, (_, end) in step.phases.items()}
-            assert starts["forward"] < starts["backward"] < ends["backward"] and ends["forward"] < ends["backward"]
-            assert step.kernels > 100 and 0 < step.busy_s <= step.end_s - step.start_s
-    apart = [replica.steps[0].phases["forward"] for replica in towers.replicas]
-    assert apart[0] != apart[1], "each tower has its own passes"
-    assert towers.replicas[0].steps[0].phases["update"] == towers.replicas[1].steps[0].phases["update"], "one host updates for all"
-
-
-class Plane(SimpleNamespace):
-    """Stands in for XSpace's plane, whose names are in tables of metadata; times here in µs."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(name=name, lines=[], event_metadata={}, stat_metadata={}, stats=[])
-
-    def add(self, line: str, name: str, start_us: int, length_us: int, **stats: object) -> None:
-        found = next((made for made in self.lines if made.name == line), None)
-        if found is None:
-            found = SimpleNamespace(name=line, timestamp_ns=0, events=[])
-            self.lines.append(found)
-        values = [self._stat(stat, value) for stat, value in stats.items()]
-        metadata_id = self._known(self.event_metadata, name)
-        found.events.append(
-            SimpleNamespace(metadata_id=metadata_id, offset_ps=start_us * 10**6, duration_ps=length_us * 10**6, stats=values)
-        )
-
-    def _known(self, table: dict[int, SimpleNamespace], name: str) -> int:
-        key = next((key for key, metadata in table.items() if metadata.name == name), len(table) + 1)
-        table[key] = SimpleNamespace(name=name)
-        return key
-
-    def _stat(self, name: str, value: object) -> SimpleNamespace:
-        kind, value = ("ref_value", self._known(self.stat_metadata, value)) if isinstance(value, str) else ("uint64_value", value)
-        return SimpleNamespace(metadata_id=self._known(self.stat_metadata, name), WhichOneof=lambda _: kind, **{kind: value})
-
-
-def test_a_gpus_plane_is_read() -> None:
-    host, gpu = Plane("/host:CPU"), Plane("/device:GPU:0")
-    host.add("python", STEP, 0, 50)
-    host.add("python", "cuLaunchKernel", 5, 1, correlation_id=1)
-    host.add("python", "compute/0/MatMul:MatMul", 5, 2)  # its dispatch, no work of the host
-    host.add("python", "update/w/ResourceApplyAdam:ResourceApplyAdam", 100, 20)
-    stream = "Stream #13(Compute,MemcpyH2D)"
-    gpu.add(stream, "MemcpyH2D", 8, 2, memcpy_details="kind_src:pinned kind_dst:device size:400 dest:0 async:1")
-    gpu.add(stream, "gemm", 10, 30, tf_op="compute/0/MatMul:MatMul", correlation_id=1)
-    gpu.add(stream, "gemm", 40, 40, tf_op="gradient_tape/compute/0/MatMul/MatMul:MatMul")
-    gpu.add(stream, "MemcpyD2D", 80, 5, memcpy_details="kind_src:device kind_dst:device size:40 dest:1 async:1")
-    gpu.add("TensorFlow Ops", "MatMul", 10, 70)  # derived
-    names = Names(1, places={"update/w/ResourceApplyAdam": -1, "compute/0/MatMul": 0})
-    trace = joined(read_space(SimpleNamespace(planes=[host, gpu]), names, True, {}))
-    (step,) = trace.replicas[0].steps
-    assert {name: (round(a * 1e6), round(b * 1e6)) for name, (a, b) in step.phases.items()} == {
-        "forward": (2, 32),
-        "backward": (32, 72),
-        "update": (92, 112),
-    }
-    assert step.kernels == 2 and {copies.kind: copies.bytes for copies in trace.replicas[0].copies} == {
-        "host_to_device": 400,
-        "device_to_device": 40,
-    }
-    assert trace.replicas[0].launch_lead_s == pytest.approx(5e-6)
-
-
-def test_copies_out_of_a_tower_are_no_part_of_its_passes() -> None:
-    """A copy bears the name of its source: rows of gradients stand in the tower's scope, and travel when backward has ended."""
-    host, gpu = Plane("/host:CPU"), Plane("/device:GPU:0")
-    host.add("python", STEP, 0, 100)
-    stream = "Stream #13(Compute,MemcpyD2H)"
-
-    def copy(start: int, node: str, size: int) -> None:
-        gpu.add(stream, "MemcpyD2H", start, 5, memcpy_details=f"kind_src:device kind_dst:pinned size:{size} dest:0", tf_op=node)
-
-    gpu.add(stream, "MemcpyD2D", 1, 1, tf_op="update/w/strided_slice_1:StridedSlice")
-    gpu.add(stream, "gemm", 10, 20, tf_op="compute/0/MatMul:MatMul")
-    copy(12, "compute/0/while/Less/_5:_Send", 1)
-    gpu.add(stream, "gemm", 30, 20, tf_op="gradient_tape/compute/0/MatMul:MatMul")
-    copy(50, "gradient_tape/compute/0/concat_3/_51:_Send", 4096)
-    copy(60, "compute/0/Reshape_15/_57:_Send", 8192)
-    gpu.add(stream, "adam", 70, 10, tf_op="update/w/ResourceApplyAdam:ResourceApplyAdam")
-    trace = joined(read_space(SimpleNamespace(planes=[host, gpu]), Names(1), True, {}))
-    (step,) = trace.replicas[0].steps
-    assert {name: (round(a * 1e6), round(b * 1e6)) for name, (a, b) in step.phases.items()} == {
-        "forward": (9, 29),
-        "backward": (29, 49),
-        "merge": (49, 64),
-        "update": (69, 79),
-    }
-
-
-def test_strays_belong_to_no_phase() -> None:
-    """Of 102 ns of forward, the 1 ns before and the 1 ns after the rest are within 2% of the work."""
-    work = [Activity("op", "compute", start, end, 0, "forward") for start, end in ((0, 1), (500, 560), (560, 600), (900, 901))]
-    assert [a.phase for a in without_strays(work)] == [None, "forward", "forward", None]
-    assert [a.phase for a in without_strays(work[1:3])] == ["forward", "forward"]

@@ -22,8 +22,6 @@ from multigpu.synchrony.server import LEFT, Outcome
 from multigpu.synchrony.simulate import replay, simulate
 from tests.synchrony.cases import trained
 
-pytestmark = pytest.mark.alone
-
 TWO = (("sync", None), ("k_sync", 1), ("k_batch_sync", 3), ("async", None), ("k_async", 2), ("k_batch_async", 3))
 SLOW_LAW = {"kind": "shifted_exponential", "shift_s": 0.042, "scale_s": 0.006}
 FAST_LAW = {"kind": "constant", "time_s": 0.004}
@@ -39,6 +37,7 @@ def disagreement(run: Outcome) -> float:
     return abs(float(np.median(run.block_times_s(10)) / simulated) - 1)
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize(("protocol", "gradients"), TWO)
 def test_real_runs_agree_with_the_simulator_and_are_replayed(protocol: str, gradients: int | None, tmp_path: Path) -> None:
     run = run_real(experiment(protocol, gradients), tmp_path / "first")
