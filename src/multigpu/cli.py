@@ -319,7 +319,7 @@ def build_parser() -> argparse.ArgumentParser:
     study = commands.add_parser("study", help="measure the default grid, execute every notebook, build the report")
     study.add_argument("--grid", help=f"one of {', '.join(GRIDS)} (default: by machine)")
     study.add_argument("--devices", help="device counts, e.g. 1,2,4 (default: what is here)")
-    study.set_defaults(function=_study)
+    study.set_defaults(function=_study, parameters=None)
     return parser
 
 
