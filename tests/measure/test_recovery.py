@@ -78,7 +78,7 @@ def record_of(sweep, seed: int) -> Record:
     return next(record for record in sweep[0] if record.run.seed == seed)
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 def test_every_run_has_one_record_and_no_process_is_left(sweep) -> None:
     assert not memory_of(os.getpid())
     store, summary, points, left, _ = sweep
@@ -125,7 +125,7 @@ def test_the_same_call_again_measures_nothing(sweep) -> None:
     assert again.reused == len(points) and not again.statuses
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 def test_failures_are_measured_again_when_asked_and_kept(sweep) -> None:
     store, _, points, _, _ = sweep
     chosen = [point for point in points if point.run.seed in (RAISES, HEALTHY)]
@@ -135,7 +135,7 @@ def test_failures_are_measured_again_when_asked_and_kept(sweep) -> None:
     assert len(list(store.root.glob("*/*.json.gz"))) == len(points) + 1, "the failed attempt is kept"
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 def test_a_killed_launcher_leaves_its_records_and_nothing_else(tmp_path, monkeypatch) -> None:
     """The sweep's parent is killed with -9 in the middle: its children end by themselves, the next call finishes."""
     store = RecordStore(tmp_path / "runs")
