@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +18,22 @@ from multigpu.engines.torch.dispatch.trainer import Context
 from multigpu.engines.torch.dispatch.wire import Copy, Wire
 from multigpu.engines.torch.feed import Feed
 from multigpu.engines.torch.variables import initial_values
+from multigpu.measure.launch import memory_folder
 from multigpu.placements import placements
 from multigpu.run import Run
 from multigpu.workloads import workloads
-from tests.equivalence.cases import Case, predicted_of, train_dispatched, train_once
+from tests.equivalence.cases import Case, predicted_of, reference_of, train_dispatched
 
 gpu = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two NVIDIA GPUs")
 ONE = [p.name for p in placements().values() if any((e.framework, e.processes) == ("torch", "one") for e in p.engines)]
+
+
+@pytest.fixture
+def memory() -> Iterator[Path]:
+    """Memory-backed, as a launcher's: CUDA page-locks no file of a disk."""
+    folder = memory_folder()
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def make_run(placement: str, workload: str = "nmt", **more: Any) -> Run:
@@ -78,20 +89,18 @@ def test_masters_on_the_host_are_what_the_next_step_pulls(placement: str, tmp_pa
 @pytest.mark.gpu
 @pytest.mark.parametrize("workload", ["nmt", "cnn"])
 @pytest.mark.parametrize("placement", ONE)
-def test_equals_one_gpu_and_moves_what_is_predicted(placement: str, workload: str, tmp_path: Path) -> None:
+def test_equals_one_gpu_and_moves_what_is_predicted(placement: str, workload: str, memory: Path) -> None:
     """The order between streams is what a CPU cannot show: fp32 on up to four GPUs against one GPU on the joined batch."""
     if workload != "cnn" and placements()[placement].loss == "gpu0":
         pytest.skip("predictions are gathered of images only")
     devices = min(4, torch.cuda.device_count())
     run = make_run(placement, workload, devices=devices, device_type="cuda", batch_size=4 * devices + 1, optimizer="momentum")
-    parts = train_dispatched(Case(run), tmp_path)
+    parts = train_dispatched(Case(run), memory)
     assert {kind: count for kind, count in parts[0]["counted"].items() if count} == predicted_of(Case(run), parts[0])
     alone = placements()[placement].semantics.kind == "independent"
-    # who takes the remainder follows from the placement where it slices a joined batch
-    plain = run.model_copy(update={"placement": "" if placements()[placement].loss == "replica" else placement, "processes": "per_device"})
+    reference = reference_of(Case(run))
     start = {v.name: x.cpu() for v, x in initial_values(run.description, run.seed, torch.device("cuda", 0), torch.float32)}
-    for rank in range(devices if alone else 1):
-        values, losses = train_once(plain, (rank,) if alone else tuple(range(devices)))
+    for rank, (values, losses) in enumerate(zip(reference["values"], reference["losses"], strict=True)):
         difference = sum(float((parts[rank]["values"][name].double() - values[name].double()).square().sum()) for name in start)
         update = sum(float((values[name].double() - start[name].double()).square().sum()) for name in start)
         assert (difference / update) ** 0.5 < 1e-3
@@ -101,10 +110,10 @@ def test_equals_one_gpu_and_moves_what_is_predicted(placement: str, workload: st
 
 @gpu
 @pytest.mark.gpu
-def test_exp1_updates_on_gpus_and_exp2_on_the_host(tmp_path: Path) -> None:
+def test_exp1_updates_on_gpus_and_exp2_on_the_host(memory: Path) -> None:
     places = {}
     for placement in ("exp1", "exp2"):
-        trainer, feeds = make_trainer(make_run(placement, device_type="cuda", optimizer="adam"), tmp_path)
+        trainer, feeds = make_trainer(make_run(placement, device_type="cuda", optimizer="adam"), memory)
         trainer.step([feed.shard(0) for feed in feeds])
         (store,) = trainer.stores
         optimizers = store.optimizers.values() if placement == "exp1" else [store.optimizer]

@@ -90,3 +90,9 @@ def test_what_does_not_train_is_a_fault(losses, moved, agree, words) -> None:
 def test_training_is_no_fault() -> None:
     assert training_fault([3.0, 2.5, 2.6, 2.1], {"w": 1e-9}, True) is None
     assert training_fault([3.0, 2.5, 2.6, 2.1], {"w": 0.1}, None) is None
+
+
+def test_a_batch_that_was_learned_by_heart_may_stay_so() -> None:
+    learned = [3.0, 0.1, 1e-12, *[0.0] * 20]
+    assert training_fault(learned, {"w": 0.1}, None) is None
+    assert "exactly as it was" in (training_fault([3.0, 0.1, *[1e-5] * 20], {"w": 0.1}, None) or "")

@@ -79,6 +79,10 @@ def clock_flags(wall_s: float, event_time_s: Sequence[float]) -> list[str]:
     return [f"clocks disagree by {100 * difference:.1f}%"] if difference > DISAGREEMENT else []
 
 
+LEARNED = 1e-9
+"""Below this share of the first loss a batch counts as learned by heart."""
+
+
 def training_fault(losses: Sequence[float], moved: dict[str, float], replicas_agree: bool | None, left_out: int = 0) -> str | None:
     """Why these steps were no training, or None.
 
@@ -88,7 +92,8 @@ def training_fault(losses: Sequence[float], moved: dict[str, float], replicas_ag
         replicas_agree: whether replicas that must hold equal variables do.
         left_out: steps whose update was left out because a gradient overflowed: they leave the loss as it was.
 
-    Training moves every variable, and no two consecutive steps on a moving model give the same loss to the last bit.
+    Training moves every variable, and no two consecutive steps on a moving model give the same loss to the last bit, as long as there is
+    something to learn (`LEARNED`).
     """
     bad = [index for index, loss in enumerate(losses) if not abs(loss) < float("inf")]
     if bad:
@@ -96,7 +101,8 @@ def training_fault(losses: Sequence[float], moved: dict[str, float], replicas_ag
     still = [name for name, distance in moved.items() if not 0 < distance < float("inf")]
     if still:
         return f"{len(still)} of {len(moved)} variables did not move, {still[0]!r} among them"
-    repeated = sum(a == b for a, b in pairwise(losses))
+    # a small batch that is repeated can be learned to the last bit, after which there is nothing left to change
+    repeated = sum(a == b for a, b in pairwise(losses) if abs(a) > LEARNED * abs(losses[0]))
     if repeated > len(losses) // 10 + left_out:
         return f"{repeated} of {len(losses)} steps left the loss exactly as it was"
     if replicas_agree is False:

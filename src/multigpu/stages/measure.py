@@ -19,6 +19,7 @@ from typing import Any
 
 from multigpu import paths
 from multigpu.grid.entries import FEWEST
+from multigpu.grid.inside_model import BATCH
 from multigpu.measure.launch import Point, check_devices
 from multigpu.measure.launch import measure as measure_points
 from multigpu.measure.machine import framework_version, gpu_count, source_state, this_machine, versions
@@ -46,7 +47,7 @@ def profile_run(fields: dict[str, Any]) -> Run:
     own = sorted({"placement", "devices", "processes", "scaling", "stage_devices", "traced_steps", "traced_from"} & set(fields))
     if own:
         raise ValueError(f"{own[0]} is chosen by this command: leave it out")
-    common = {"workload": "deepconn", "model": "deepconn", "device_type": "cuda" if gpu_count() else "cpu"}
+    common = {"workload": "deepconn", "model": "deepconn", "batch_size": BATCH, "device_type": "cuda" if gpu_count() else "cpu"}
     if fields.get("framework") == "tensorflow":
         common["execution"] = "graph"
     return build_run(**(common | fields), placement="single", devices=1, processes="one", scaling="strong")
@@ -142,7 +143,9 @@ def main(words: Sequence[str] | None = None) -> int:
     from multigpu.cli import parse_fields
 
     parser = argparse.ArgumentParser(prog="multigpu stages", description="Find the best placement of a model's stages and measure it.")
-    parser.add_argument("fields", nargs="*", metavar="field=value", help="fields of a Run (default: workload=deepconn model=deepconn)")
+    parser.add_argument(
+        "fields", nargs="*", metavar="field=value", help="fields of a Run (default: workload=deepconn model=deepconn batch_size=32)"
+    )
     parser.add_argument("--devices", type=int, default=2, help="devices to spread the stages over (default: 2)")
     parser.add_argument("--repeats", type=int, default=len(FEWEST), help="measurements of the placement found (default: 5); 0: only search")
     parser.add_argument("--again", action="store_true", help="measure the stages anew although there is a Record of them")
