@@ -17,6 +17,10 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --no-compile --c
 STRIP := $(BIN)/nbstripout --keep-id --extra-keys "metadata.papermill metadata.language_info cell.metadata.papermill cell.metadata.execution"
 NOTEBOOKS := $(sort $(wildcard notebooks/*.ipynb))
 
+# A launch starts many processes that import a framework. Where the caller forbids byte code, as many container images do, each of them
+# would compile the whole framework again: installing leaves that to the first import.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help study test lint format report lab clean
 
