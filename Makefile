@@ -33,7 +33,7 @@ study: $(READY) ## measure the default grid on this machine, execute the noteboo
 	@$(BIN)/python -m multigpu study
 
 test: $(READY) ## run every test
-	@$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder -m "not alone"; others=$$?; \
+	@$(BIN)/python -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder -m "not alone"; others=$$?; \
 		$(BIN)/python -m pytest -q -m alone $$(grep -rl --include='test_*.py' 'mark\.alone' tests) && exit $$others
 
 lint: $(READY) ## check format, style and types, and that notebooks carry no outputs

@@ -12,29 +12,34 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ |= NO_KERAS  # for every TensorFlow process that a test starts
 
 SLOWEST = (
-    "test_notebooks.py",
     "equivalence/test_tensorflow_placements.py",
-    "equivalence/test_placements.py",
     "measure/test_recovery.py",
+    "equivalence/test_placements.py",
+    "test_notebooks.py",
     "measure/test_tensorflow_processes.py",
     "measure/test_solo.py",
-    "stages/test_trained.py",
-    "collectives/test_measure.py",
-    "training/test_duties.py",
-    "measure/test_feeding.py",
-    "hosts/test_several_hosts.py",
     "engines/test_twins.py",
-    "collectives/test_transport.py",
+    "training/test_duties.py",
     "measure/test_tensorflow_traces.py",
+    "measure/test_feeding.py",
+    "engines/test_tensorboard.py",
+    "collectives/test_measure.py",
+    "stages/test_trained.py",
+    "workloads/test_cnn_tensorflow.py",
+    "collectives/test_transport.py",
+    "hosts/test_collectives_on_hosts.py",
+    "hosts/test_several_hosts.py",
     "synchrony/test_real.py",
+    "analysis/test_op_places.py",
+    "engines/test_tensorflow_data.py",
     "engines/test_feed.py",
     "analysis/test_figures.py",
     "synchrony/test_devices.py",
-    "engines/test_tensorboard.py",
+    "claims/test_claims.py",
+    "engines/test_buckets.py",
     "workloads/test_cnn_torch.py",
-    "workloads/test_cnn_tensorflow.py",
 )
-"""Files of more than ten seconds, the longest first: they are begun first, so that two workers end together. Others keep their order."""
+"""Files of more than ten seconds, the longest first: they are begun first, so that all workers end together. Others keep their order."""
 
 
 def rank(item: pytest.Item) -> int:

@@ -74,7 +74,7 @@ def all_cases() -> list[Case]:
         if any(engine.framework == "tensorflow" and engine.processes == "one" for engine in placement.engines):
             for devices, rule in ((1, "momentum"), (2, "adam"), (EVEN.get(placement.name, 3), "adam")):
                 cases.append(_run("deepconn", placement.name, devices, optimizer=rule, precision="fp64"))
-    stores = ("exp2", "replicated_copy", "mirrored_nccl")
+    stores = ("exp2", "mirrored_nccl")
     cases += [_run("nmt", name, 2, optimizer="adam", precision="fp64") for name in stores]
     cases.append(_run("nmt", "exp3", 2, inputs="lengths_000", optimizer="momentum", precision="fp64", seed=SHORT))
     cases += [_run("cnn", name, 2, optimizer="momentum", precision="fp32") for name in ("exp2", "mirrored_one_device")]

@@ -48,7 +48,7 @@ def memory_of(pid: int) -> list[Path]:
     return list(root.glob(f"multigpu-memory-{pid}-*"))
 
 
-HEALTHY, KILLED_ONCE, ALWAYS_DIES, MEMORY_BUILD, MEMORY_WARM, MEMORY_TIMED, HANGS, RAISES, LAST = range(9)
+HEALTHY, KILLED_ONCE, ALWAYS_DIES, MEMORY_BUILD, MEMORY_TIMED, HANGS, RAISES, LAST = SEEDS = range(8)
 
 
 @pytest.fixture(scope="module")
@@ -60,13 +60,12 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> tuple[RecordStore, Summar
         {"seed": KILLED_ONCE, "stage": "timed", "rank": 1, "fault": "kill", "once": str(struck)},
         {"seed": ALWAYS_DIES, "stage": "warm-up", "rank": 0, "fault": "kill"},
         {"seed": MEMORY_BUILD, "stage": "build", "rank": 1, "fault": "memory"},
-        {"seed": MEMORY_WARM, "stage": "warm-up", "rank": 1, "fault": "memory"},
         {"seed": MEMORY_TIMED, "stage": "timed", "rank": 1, "fault": "memory"},
         {"seed": HANGS, "stage": "timed", "rank": 1, "fault": "hang"},
         {"seed": RAISES, "stage": "build", "rank": 0, "fault": "raise"},
     ]
     store, before = RecordStore(folder / "runs"), set(descendants())  # other tests may have left helpers of their own
-    points = [Point(tiny(seed), timeout_s=6.0 if seed == HANGS else 60.0) for seed in range(9)]
+    points = [Point(tiny(seed), timeout_s=6.0 if seed == HANGS else 60.0) for seed in SEEDS]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FAULTS", json.dumps(faults))
         patch.setenv("PYTHONPATH", PATHS)
@@ -82,7 +81,7 @@ def record_of(sweep, seed: int) -> Record:
 def test_every_run_has_one_record_and_no_process_is_left(sweep) -> None:
     assert not memory_of(os.getpid())
     store, summary, points, left, _ = sweep
-    assert sorted(record.run.seed for record in store) == list(range(9))
+    assert sorted(record.run.seed for record in store) == list(SEEDS)
     assert sum(summary.statuses.values()) == len(points)
     assert not left
 
@@ -102,7 +101,7 @@ def test_a_worker_that_always_dies_is_given_up(sweep) -> None:
     assert record.status == "failed" and "died 2 times" in record.reason
 
 
-@pytest.mark.parametrize("seed", [MEMORY_BUILD, MEMORY_WARM, MEMORY_TIMED])
+@pytest.mark.parametrize("seed", [MEMORY_BUILD, MEMORY_TIMED])
 def test_one_rank_out_of_memory_is_a_status(sweep, seed) -> None:
     record = record_of(sweep, seed)
     assert record.status == "out_of_memory" and "planted" in record.reason
