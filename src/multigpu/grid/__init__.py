@@ -33,6 +33,7 @@ from multigpu.grid.pytorch import (
     documents_precision,
     documents_tf32,
     headline,
+    placements_repeated,
     placements_screening,
     traces,
 )
@@ -69,6 +70,7 @@ GRIDS: dict[str, Callable[[Sequence[int]], list[Planned]]] = {
     "documents_precision": documents_precision,
     "documents_tf32": documents_tf32,
     "placements_screening": placements_screening,
+    "placements_repeated": placements_repeated,
     "captured": captured,
     "compiled": compiled,
     "dispatch": dispatch,

@@ -78,6 +78,22 @@ def placements_screening(devices: Sequence[int]) -> list[Planned]:
     return planned
 
 
+def placements_repeated(devices: Sequence[int]) -> list[Planned]:
+    """What claims need of them with repeats: Exp1 and Exp3 on the NMT at 128 x 100 on 1, 4 and 8 (C3, C10), and on the most GPUs
+    ResNet-50 merged after backward, by the library and by copies (C22, C29). bf16, eager; about 3 minutes for 1 and 4.
+    """
+    ends = [count for count in sorted(devices, reverse=True) if count in ENDS]
+    planned = [
+        Planned(resnet50(placement, count, batch, precision="bf16"), "headline", 3.5, FEWEST)
+        for count in ends[:1]
+        for placement in ("replicated_allreduce", "replicated_copy")
+        for batch in (64, 256)
+    ]
+    return planned + [
+        Planned(nmt(placement, count, 128, precision="bf16"), "headline", 8.0, FEWEST) for count in ends for placement in ("exp3", "exp1")
+    ]
+
+
 def captured(devices: Sequence[int]) -> list[Planned]:
     """The whole step as one CUDA graph: the headline's jobs with the host taken out. bf16.
 
