@@ -67,7 +67,8 @@ EVEN = {"mirrored_hierarchical": 4}
 def all_cases() -> list[Case]:
     """Every TensorFlow placement that is found: two towers of tables, convolutions and matrices in float64, with momentum on one
     device and with Adam on two and three. Translation, whose loops cost ten times as much to trace, with variables on the host, on the
-    devices and as the library mirrors them; images; and each other form of execution, length and gradient once. Joined batches of 7 and 13 do not divide by 2 or 3.
+    devices and as the library mirrors them; images; and each other form of execution, length and gradient once. Joined batches of 7
+    and 13 do not divide by 2 or 3.
     """
     cases = []
     for placement in placements().values():
