@@ -6,7 +6,7 @@ import pytest
 
 from multigpu.measure.process import NO_KERAS
 
-# two workers of pytest-xdist share two cores, and most tests' arrays are too small for a second thread; set before torch is imported
+# three workers of pytest-xdist share two cores, and most tests' arrays are too small for a second thread; set before torch is imported
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ |= NO_KERAS  # for every TensorFlow process that a test starts
