@@ -38,6 +38,7 @@ html_theme_options = {
     "back_to_top_button": False,
     "article_header_end": ["article-header-buttons.html"],
     "footer_content_items": [],
+    "secondary_sidebar_items": {"**": ["page-toc"], "claims": []},
     "navbar_persistent": [],
     "pygments_light_style": "tango",
     "pygments_dark_style": "github-dark",

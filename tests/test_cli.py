@@ -137,7 +137,7 @@ def test_claims_read_all_reduces_from_their_own_folder(capsys, tmp_path) -> None
     times = {(method, devices): 1.0 for method in ("ring", "central_server") for devices in (2, 4)}
     for record in planted_all_reduces(times, (1.0,)):
         CollectiveStore(tmp_path / "alone").write(record)
-    words = ("--records", str(tmp_path / "none"), "claims", "--format", "json", "--collectives")
+    words = ("--records", str(tmp_path / "none"), "claims", "--format", "json", "--hosts")
     counts = {}
     for folder in ("alone", "nothing"):
         code, out, _ = run(capsys, *words, str(tmp_path / folder))

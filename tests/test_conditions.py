@@ -40,6 +40,7 @@ REFUSED = [
     ({"peer_access": "off", "placement": "exp2"}, "placement 'exp2' does not merge by NCCL's all-reduce"),
     ({"energy_window_s": 9}, "energy_window_s 9 is too short for NVML's counter of energy: at least 10 s are needed"),
     ({"energy_window_s": 10, "device_type": "cpu"}, "reads GPUs' counters"),
+    ({"host_cores": 0}, "host_cores = 0: input should be greater than or equal to 1"),
 ]
 
 
@@ -52,14 +53,15 @@ def test_what_cannot_be_had_is_refused_in_one_sentence(fields: dict[str, Any], s
 
 def test_defaults_keep_keys_and_other_values_make_new_ones() -> None:
     plain = make()
-    unset = dict.fromkeys(("input_workers", "staging", "device_ids", "peer_access", "energy_window_s"))
+    unset = dict.fromkeys(("input_workers", "staging", "device_ids", "peer_access", "energy_window_s", "host_cores"))
     assert make(**unset, prefetch=0).digest == plain.digest
-    others = [make(device_ids="1,0"), make(peer_access="off"), make(energy_window_s=10), make(inputs="jpeg_folder")]
+    others = [make(device_ids="1,0"), make(peer_access="off"), make(energy_window_s=10), make(host_cores=2)]
+    others.append(make(inputs="jpeg_folder"))
     others += [make(**FED), make(**FED, prefetch=1), make(**FED, prefetch=1, staging="own_stream")]
     assert len({run.digest for run in [plain, *others]}) == 1 + len(others)
-    record = next(iter(RecordStore(RUNS)))
-    framework = record.versions[record.run.framework]
-    assert record.key == record_key(record.run, record.repeat, record.machine.name, framework, record.timing_version)
+    for record in RecordStore(RUNS):
+        framework = record.versions.get(record.run.framework) or record.versions["tensorflow-cpu"]
+        assert record.key == record_key(record.run, record.repeat, record.machine.name, framework, record.timing_version)
 
 
 def test_runs_of_one_environment_share_a_launch() -> None:
@@ -67,11 +69,15 @@ def test_runs_of_one_environment_share_a_launch() -> None:
     assert (on.environment, off.environment) == ({}, {"NCCL_P2P_DISABLE": "1"})
     assert launch_of(Point(on)) == launch_of(Point(pair)) != launch_of(Point(off))
     assert (on.chosen_devices, pair.chosen_devices) == ((0, 1), (1, 0))
+    few, fewer = make(host_cores=2), make(host_cores=1)
+    assert len({launch_of(Point(run)) for run in (on, few, fewer)}) == 3
 
 
 def test_gpus_that_are_not_here_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("multigpu.measure.launch.gpu_count", lambda: 4)
     check_devices(make(device_ids="3,0"))
+    with pytest.raises(ValueError, match="host_cores 100000 were asked for and this machine has"):
+        check_devices(make(host_cores=100_000))
     with pytest.raises(ValueError, match="device_ids '4,0' names GPUs that are not here: this machine has 0 to 3"):
         check_devices(make(device_ids="4,0"))
 

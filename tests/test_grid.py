@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from multigpu.grid import GRIDS, Planned, affordable, cost_s, find_grid, points
-from multigpu.grid.entries import ENDS, FEWEST, LAUNCH_OF_REPEAT
+from multigpu.grid import GRIDS, Planned, affordable, cost_s, find_grid, pace, points
+from multigpu.grid.entries import ENDS, FEWEST, LAUNCH_OF_REPEAT, START_S
 from multigpu.run import Run
 
 COUNTS = [1, 2, 3, 4, 8]
@@ -49,6 +49,18 @@ def test_what_is_measured_already_costs_nothing() -> None:
     known = [(planned[0].run, 0), (planned[0].run, 1)]
     assert [(point.run.seed, point.repeat) for point in affordable(planned, known, 5.0)] == [(1, 0), (1, 1)]
     assert not affordable(planned, [(each.run, n) for each in planned for n in range(3)], 100.0)
+
+
+def test_a_budget_learns_from_what_was_measured() -> None:
+    """Points that took a third of the estimate: three times as many fit, less one start of a launch."""
+    planned = [entry(seed, 3.0, "screening") for seed in range(40)]
+    spent = {(each.run, 0): 1.0 for each in planned[:6]}
+    assert pace(planned, dict(list(spent.items())[:4])) is None
+    learned = pace(planned, spent)
+    assert learned == pytest.approx(1 / 3)
+    assert len(affordable(planned, spent, 30.0)) == 10
+    assert len(affordable(planned, spent, START_S + 12.5, learned)) == 12
+    assert not affordable(planned, spent, START_S, learned)
 
 
 def test_an_unknown_grid_is_refused_in_one_sentence() -> None:

@@ -19,7 +19,8 @@ def test_models_at_their_batches_repeat_at_both_ends_only() -> None:
 
 
 def test_batches_are_swept_under_every_placement() -> None:
-    planned = cnn_batches((1, 4))
+    repeated = [entry for entry in cnn_batches((1, 2, 4)) if entry.tier == "headline"]
+    assert {(e.run.devices, e.run.batch_size, e.run.execution) for e in repeated} == {(n, b, "captured") for n in (1, 4) for b in (16, 512)}
+    planned = [entry for entry in cnn_batches((1, 4)) if entry.tier == "screening"]
     assert len({entry.run.digest for entry in planned}) == len(planned) == 2 * (3 * 3 + 1) * len(SPINE_PLACEMENTS + OTHER_PLACEMENTS)
-    assert {entry.tier for entry in planned} == {"screening"}
     assert {entry.run.batch_size for entry in planned if entry.run.model == "alexnet"} == {512}

@@ -9,14 +9,15 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
 from multigpu import paths
+from multigpu.arguments import OWN_PARSERS, build_parser
 from multigpu.doctor import diagnose
-from multigpu.grid import GRIDS, affordable, cost_s, default_grid, devices_here, find_grid, points
-from multigpu.hosts.arguments import add_arguments, company
+from multigpu.grid import affordable, cost_s, default_grid, devices_here, find_grid, pace, points
+from multigpu.hosts.arguments import company
 from multigpu.hosts.launching import follow
 from multigpu.inputs.check import check_inputs
 from multigpu.measure.ceilings import measure_ceilings
@@ -88,9 +89,14 @@ def _measure(arguments: argparse.Namespace) -> int:
         chosen = points(planned)
         if arguments.budget_s is not None:
             here = this_machine().name
-            known = [(record.run, record.repeat) for record in _store(arguments) if record.machine.name == here]
-            every, chosen = len(chosen), affordable(planned, known, arguments.budget_s)
-            print(f"{arguments.budget_s} s allow {len(chosen)} of {every} measurements ({len(known)} Records are here already)", flush=True)
+            known = {(one.run, one.repeat): one.measurement for one in _store(arguments) if one.machine.name == here}
+            learned = pace(planned, {point: measured.total_s for point, measured in known.items() if measured})
+            every, chosen = len(chosen), affordable(planned, known, arguments.budget_s, learned)
+            as_told = "" if learned is None else f"; they take {learned:.2f} of what the grid says"
+            print(
+                f"{arguments.budget_s} s allow {len(chosen)} of {every} measurements ({len(known)} Records are here already{as_told})",
+                flush=True,
+            )
         else:
             print(f"{len(chosen)} measurements of {len(planned)} Runs; at most about {cost_s(planned) / 60:.0f} minutes", flush=True)
     if arguments.dry_run:
@@ -173,15 +179,15 @@ def _trace_summary(arguments: argparse.Namespace) -> int:
 
 def _claims(arguments: argparse.Namespace) -> int:
     from multigpu import claims
-    from multigpu.analysis.collectives import collectives_frame
     from multigpu.analysis.frame import load_frame
+    from multigpu.analysis.hosts import hosts_frame
     from multigpu.analysis.inside_traces import trace_table
     from multigpu.analysis.synchrony import synchrony_frame
     from multigpu.analysis.training import training_frame, training_records
 
     results = claims.evaluate_all(
         load_frame(_store(arguments)),
-        collectives_frame(arguments.collectives),
+        hosts_frame(arguments.hosts),
         synchrony_frame(arguments.synchrony),
         trace_table(_store(arguments)),
         training_frame(training_records(arguments.training)),
@@ -251,87 +257,31 @@ def _stages(arguments: argparse.Namespace) -> int:
     return measure_stages(arguments.words)
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """The parser of all commands."""
-    parser = argparse.ArgumentParser(prog="multigpu", description="A reproducible study of multi-GPU training.")
-    parser.add_argument("--records", default=str(paths.RUNS), help="folder of the Records (default: data/runs)")
-    commands = parser.add_subparsers(dest="command", required=True)
-
-    commands.add_parser("doctor", help="what this machine can run and what is missing").set_defaults(function=_doctor)
-
-    ceilings = commands.add_parser("ceilings", help="measure what this machine's GPUs, memory and links can do at best")
-    ceilings.set_defaults(function=_ceilings)
-
-    one = commands.add_parser("measure", help="measure a grid by name, or one Run by its fields")
-    one.add_argument(
-        "fields", nargs="*", metavar="field=value", help="fields of one Run, e.g. workload=nmt model=nmt_small placement=ddp batch_size=16"
-    )
-    one.add_argument("--grid", help=f"one of {', '.join(GRIDS)}")
-    one.add_argument("--devices", help="device counts of the grid, e.g. 1,2,4 (default: what is here)")
-    one.add_argument("--budget-s", type=float, metavar="S", help="measure only what the grid's estimates allow, what matters most first")
-    one.add_argument("--repeats", type=int, default=1, help="repeats of the one Run")
-    one.add_argument("--timeout", type=float, default=300.0, help="seconds one Run may take")
-    one.add_argument("--retry", action="append", default=[], metavar="STATUS", help="measure again what ended with this status")
-    one.add_argument("--traces", metavar="DIR", help="also keep the full profiles of traced Runs (traced_steps above 0) in this folder")
-    one.add_argument(
-        "--tensorboard", type=Path, metavar="DIR", help="write TensorBoard's logs of what is measured now (TensorFlow in one process)"
-    )
-    one.add_argument("--dry-run", action="store_true", help="list what would be measured")
-    one.add_argument("--quiet", action="store_true", help="no progress bar")
-    add_arguments(one)
-    one.set_defaults(function=_measure)
-
-    listing = commands.add_parser("records", help="list, filter and export Records")
-    listing.add_argument("where", nargs="*", metavar="column=value")
-    listing.add_argument("--export", metavar="FILE", help="write to a .csv, .json or .parquet file")
-    listing.add_argument("--traced", action="store_true", help="list traced Runs, which no other listing holds")
-    listing.add_argument("--trace-summary", metavar="KEY", help="copies and kernels of one traced Run, as CSV with --export FILE.csv")
-    listing.set_defaults(function=_records)
-
-    claims = commands.add_parser("claims", help="figure and verdict of each claim")
-    claims.add_argument("--format", choices=("text", "json"), default="text")
-    claims.add_argument("--collectives", default=str(paths.COLLECTIVES), help="folder of the all-reduces' Records")
-    claims.add_argument("--synchrony", default=str(paths.SYNCHRONY), help="folder of the protocols' Records")
-    claims.add_argument("--training", default=str(paths.TRAINING), help="folder of the Records of training")
-    claims.set_defaults(function=_claims)
-
-    collectives = commands.add_parser("collectives", add_help=False, help="time all-reduces of this machine (`collectives --help`)")
-    collectives.set_defaults(function=_collectives)
-
-    synchrony = commands.add_parser("synchrony", add_help=False, help="run a parameter server's protocols (`synchrony --help`)")
-    synchrony.set_defaults(function=_synchrony)
-
-    hosts = commands.add_parser("hosts", add_help=False, help="time all-reduces between hosts made on this machine (`hosts --help`)")
-    hosts.set_defaults(function=_hosts)
-
-    stages = commands.add_parser("stages", add_help=False, help="find the best placement of a model's stages (`stages --help`)")
-    stages.set_defaults(function=_stages)
-
-    train = commands.add_parser("train", add_help=False, help="train runs to the end of a budget and keep their Records (`train --help`)")
-    train.set_defaults(function=_train)
-
-    report = commands.add_parser("report", help="execute the notebooks on committed Records and build the HTML report")
-    report.add_argument(
-        "--parameters", type=Path, metavar="FILE", help="a YAML file of `name: value` lines for every notebook that has the name"
-    )
-    report.set_defaults(function=_report)
-
-    study = commands.add_parser("study", help="measure the default grid, execute every notebook, build the report")
-    study.add_argument("--grid", help=f"one of {', '.join(GRIDS)} (default: by machine)")
-    study.add_argument("--devices", help="device counts, e.g. 1,2,4 (default: what is here)")
-    study.set_defaults(function=_study, parameters=None)
-    return parser
+COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
+    "doctor": _doctor,
+    "ceilings": _ceilings,
+    "measure": _measure,
+    "records": _records,
+    "claims": _claims,
+    "collectives": _collectives,
+    "synchrony": _synchrony,
+    "hosts": _hosts,
+    "stages": _stages,
+    "train": _train,
+    "report": _report,
+    "study": _study,
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code."""
     parser = build_parser()
     parsed, words = parser.parse_known_args(arguments)
-    if words and parsed.function not in (_collectives, _synchrony, _hosts, _stages, _train):  # whose own parsers read them
+    if words and parsed.command not in OWN_PARSERS:
         parser.error(f"unrecognized arguments: {' '.join(words)}")
     parsed.words = words
     try:
-        return parsed.function(parsed)
+        return COMMANDS[parsed.command](parsed)
     except ValueError as error:
         print(f"multigpu: {error}", file=sys.stderr)
         return 2

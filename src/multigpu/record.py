@@ -31,7 +31,8 @@ class Measurement(BaseModel):
         not be counted, and a flag says why.
     parameter_change: norm of (variables after the last step - variables at the start) over the norm at the start.
     replicas_agree: whether all replicas held the same variables at the end (None where they need not).
-    host_threads: that each replica may use; startup_s: from the start of the slowest worker's process to its first Run.
+    host_threads: that each replica may use; startup_s: from the start of the slowest worker's process to its first Run,
+        with what was imported before it was forked, but for a restart, which imports nothing.
     build_s, warmup_s, total_s: of this Run: until the model stands, all warm-up steps, everything.
     skipped_steps: warm-up steps and timed steps whose update was left out because a gradient overflowed (None: none could be).
     input_wait_s: [rank][step], warm-up steps first: host time until the step had its batch; empty where batches stay on the device.

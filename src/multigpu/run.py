@@ -78,6 +78,8 @@ class Run(BaseModel):
     staging: "own_stream": what is copied ahead is copied on a stream of its own, beside what computes.
     device_ids: which GPUs, "0,3", by rank (None: the first ones); on CPUs names of stand-ins alone.
     peer_access: "off": NCCL goes through host memory (NCCL_P2P_DISABLE=1), a stand-in for GPUs on either side of a switch.
+    host_cores: of the host's cores, how many all processes of the Run may use together (each host's, on several; None: all). They are
+        kept to the first ones by affinity, before any framework starts, and get no more threads than that.
     energy_window_s: so many further seconds are trained between two readings of each GPU's counter of energy.
     feed: where a step's reviews come from: kept on the device if they repeat, else fetched one ahead (None); handed over by the
         step's own thread from Python's arrays ("arrays", as a feed_dict), of words as strings that the host looks up ("strings",
@@ -129,6 +131,7 @@ class Run(BaseModel):
     feed: Literal["arrays", "strings", "pipeline"] | None = None
     stage_devices: str | None = None
     traced_from: int | None = Field(default=None, ge=1)
+    host_cores: int | None = Field(default=None, ge=1)
 
     @model_validator(mode="after")
     def _possible(self) -> Run:

@@ -15,6 +15,7 @@ from multigpu.analysis.frame import load_frame
 from multigpu.analysis.front import NO_FINDING, findings_of, front_frame, front_machine
 from multigpu.analysis.inside_traces import trace_table
 from multigpu.analysis.picture import Shown, paragraphs
+from multigpu.analysis.training import training_frame, training_records
 from multigpu.collectives.measure import measure as measure_collectives
 from multigpu.collectives.record import CollectiveStore
 from multigpu.collectives.run import DeviceType, runs_in_order
@@ -73,6 +74,15 @@ def observe_traces() -> pd.DataFrame:
     return trace_table(RecordStore(paths.RUNS))
 
 
+def observe_training() -> pd.DataFrame:
+    """Every run trained to the end of a budget there is, a row each.
+
+    Raises:
+        ValueError: Records cannot be read.
+    """
+    return training_frame(training_records(paths.TRAINING))
+
+
 def observe_hosts(measure: Measure, budget_s: float = 900.0) -> pd.DataFrame:
     """Measure all-reduces between hosts made on this computer as asked, and return every Record of several hosts there is.
 
@@ -102,10 +112,18 @@ def of_one_machine(frame: pd.DataFrame) -> pd.DataFrame:
     return front_machine(frame)
 
 
-def published(frame: pd.DataFrame, workload: str | None = None) -> pd.DataFrame:
-    """The Records that the report speaks of (of the machine with GPUs and most Records), of one workload or of all."""
-    own = front_frame(frame)
-    return own if workload is None else own[own["workload"] == workload]
+def published(
+    frame: pd.DataFrame, workload: str | None = None, models: Sequence[str] = (), most_devices: int | None = None
+) -> pd.DataFrame:
+    """The Records that the report speaks of: of the machine with GPUs and most Records of these.
+
+    Args:
+        workload: of one workload or of all. models, most_devices: of a part of a page, which may have been measured elsewhere than the
+            rest: of these models only, and on so many devices at most.
+    """
+    chosen = frame if workload is None else frame[frame["workload"] == workload]
+    chosen = chosen[chosen["model"].isin(models)] if models else chosen
+    return front_frame(chosen if most_devices is None else chosen[chosen["devices"] <= most_devices])
 
 
 def plain(frame: pd.DataFrame) -> pd.DataFrame:
@@ -118,10 +136,9 @@ def plain(frame: pd.DataFrame) -> pd.DataFrame:
 
 def measured_here(frame: pd.DataFrame, workload: str | None = None) -> pd.DataFrame:
     """This computer's own Records where they are not the published ones."""
-    own = frame[frame["machine"] == this_machine().name]
-    if len(own) and own["machine"].iloc[0] in set(published(frame)["machine"]):
-        own = own.iloc[:0]
-    return own if workload is None else own[own["workload"] == workload]
+    rows = frame if workload is None else frame[frame["workload"] == workload]
+    own = rows[rows["machine"] == this_machine().name]
+    return own.iloc[:0] if set(own["machine"]) & set(published(rows)["machine"]) else own
 
 
 def answer(frame: pd.DataFrame) -> Shown:
@@ -135,16 +152,11 @@ def own_grid(grid: str, name: str) -> str:
 
 
 def verdict_table(frame: pd.DataFrame, numbers: Sequence[str]) -> Shown:
-    """What the Records say of these claims: the sentence with the document's figure, the verdict with ours and its reason."""
+    """What these Records say of these claims."""
     from multigpu import claims
-    from multigpu.analysis.tables import table_html
+    from multigpu.analysis.verdicts import verdicts
 
-    rows = []
-    for result in (claims.evaluate(claims.find_claim(number), frame) for number in numbers):
-        said = "; ".join(text for text in (result.figure, result.why) if text)
-        sentence = f"{result.claim.sentence} ({result.claim.figure})"
-        rows.append({"claim": result.claim.number, "the document": sentence, "verdict": result.verdict, "because": said})
-    return table_html(pd.DataFrame(rows), wide=["the document", "because"])
+    return verdicts([claims.evaluate(claims.find_claim(number), frame) for number in numbers])
 
 
 def record_keys(frame: pd.DataFrame) -> Shown:

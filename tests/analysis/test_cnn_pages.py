@@ -11,6 +11,7 @@ from multigpu.analysis import cnn_advice, cnn_document, cnn_page, cnn_updates, f
 from multigpu.analysis.figures import figure_ladder, figure_ratios
 from multigpu.analysis.frame import frame_of
 from multigpu.analysis.pairs import EQUAL, FASTER, ONCE, SLOWER, paired, verdict
+from multigpu.study import verdict_table
 from tests.factory import make_point, make_record
 
 QUIET = (1.0, 1.002, 0.998, 1.001, 0.999)
@@ -98,7 +99,11 @@ def test_layout_and_precision_stand_beside_their_twins() -> None:
     records += point(390, precision="fp16", measurement={"flags": ["2 of 40 steps left out: a gradient overflowed"]})
     frame = frame_of(records)
     assert list(formats.layouts(frame)["ratio"]) == [pytest.approx(0.8)]
-    assert "faster than NHWC in 0 of 1 points" in formats.layout_sentence(frame)
+    assert "measured at one point: 0.800 times (" in formats.layout_sentence(frame)
+    more = point(240, layout="channels_first") + point(120, precision="fp32", model="vgg16")
+    two = frame_of([*records, *more, *point(150, precision="fp32", model="vgg16", layout="channels_first")])
+    said = formats.layout_sentence(two)
+    assert "faster than NHWC in 1 of 2 points" in said and said.endswith("; in bf16 0.60 times.")
     assert dict(formats.precisions(frame).set_index("precision")["ratio"]) == {"bf16": pytest.approx(4), "fp16": pytest.approx(3.9)}
     table = formats.precision_table(frame).html
     assert "2 of 40 steps left out" in table and "fp16 (scale found)" in table
@@ -121,7 +126,7 @@ def test_without_records_every_part_says_so() -> None:
     said = [
         *(twin(NOTHING).html for twin in (cnn_document.scaling_twin, cnn_document.cifar_twin, cnn_document.statements_twin)),
         formats.layout_sentence(NOTHING),
-        cnn_page.claims_table(NOTHING, ["C23", "C42"]).html,
+        verdict_table(NOTHING, ["C23", "C42"]).html,
     ]
     assert "not measured" in said[0] and "–" in said[1] and "not measured" in said[2]
     assert "not been measured" in said[3] and said[4].count("not yet measured") == 2

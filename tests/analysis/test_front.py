@@ -7,9 +7,9 @@ from multigpu import paths
 from multigpu.analysis import front
 from multigpu.analysis.frame import frame_of
 from multigpu.record import RecordStore
-from multigpu.study import plain
+from multigpu.study import plain, published
 from tests.analysis.planted import SHARES, screening, study
-from tests.factory import make_record, plant
+from tests.factory import make_machine, make_record, plant
 
 
 @pytest.fixture(scope="module")
@@ -79,6 +79,20 @@ def test_fragments(frame):
 def test_gpus_come_before_cpus(frame):
     assert set(front.front_frame(frame)["device_type"]) == {"cuda"}
     assert set(front.front_frame(frame_of(screening()))["device_type"]) == {"cpu"}
+
+
+def test_a_page_speaks_of_the_machine_with_most_records_of_its_own():
+    two, eight = make_machine(2), make_machine(8)
+    nmt = [make_record(machine=eight, repeat=repeat) for repeat in range(3)]
+    stages = {"workload": "deepconn", "processes": "one", "scaling": "strong"}
+    deepconn = [make_record("single", 1, machine=two, repeat=repeat, **stages) for repeat in range(2)]
+    frame = frame_of([*nmt, *deepconn, make_record("single", 1, machine=eight, **stages)])
+    assert set(published(frame)["machine"]) == {eight.name}
+    assert set(published(frame, "nmt")["machine"]) == {eight.name}
+    assert set(published(frame, "deepconn")["machine"]) == {two.name}
+    pair = frame_of([*nmt, make_record(devices=2, machine=two, workload="cnn"), make_record(devices=8, machine=eight, workload="cnn")])
+    assert set(published(pair, "cnn", ["resnet50_v1.5"], most_devices=2)["machine"]) == {two.name}
+    assert published(pair, "cnn", ["vgg16"]).empty
 
 
 def test_what_the_report_asks_for(tmp_path, monkeypatch):

@@ -14,6 +14,7 @@ from multigpu.analysis.picture import Picture, svg_text
 from multigpu.analysis.synchrony import curves_frame, interval, ratio_frame, staleness_frame, synchrony_frame
 from multigpu.synchrony.problems import LinearRegression
 from multigpu.synchrony.record import SynchronyRecord
+from multigpu.synchrony.trained_models import TrainedModel
 from tests.synchrony.planted import averaged, record, records
 
 RATE = {"kind": "constant", "rate": 0.1}
@@ -153,6 +154,17 @@ def test_real_runs_stand_beside_the_simulator() -> None:
     assert real_frame(frame)["ratio"].tolist() == pytest.approx([1.05])
     assert figure_real(frame).finding == "Real processes and the simulator agree within 5% on the time an update"
     assert "1.050" in page.real_table(frame).html
+
+
+def test_a_model_on_devices_stands_beside_the_same_draws_without_gradients() -> None:
+    model = TrainedModel(workload="cnn", model="resnet_tiny", batch_size=4, rows=16, test_rows=16)
+    real = [record("async", workers, update_time_s=1.1, clock="real", problem=model, rate=RATE, losses=(1.0,)) for workers in (2, 4)]
+    bare = [record("async", workers, update_time_s=workers / 2) for workers in (2, 4)]
+    twins = [record("async", 2, update_time_s=1.0, clock=clock, problem=LINEAR, rate=RATE, losses=(1.0,)) for clock in ("real", "virtual")]
+    found = real_frame(synchrony_frame([*real, *bare, *twins]))
+    assert found["ratio"].tolist() == pytest.approx([1.0, 1.1, 0.55]) or found["ratio"].tolist() == pytest.approx([1.1, 1.0, 0.55])
+    assert set(found["workers"]) == {2, 4} and "P = 4, images resnet_tiny, batch 4" in page.real_table(synchrony_frame(real + bare)).html
+    assert real_frame(synchrony_frame(real)).empty
 
 
 def test_tables_of_twins_and_averages() -> None:

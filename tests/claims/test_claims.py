@@ -119,11 +119,11 @@ def test_predicates_state_scope_margin_and_least_data(predicate):
 
 
 def test_digests_are_the_same_in_every_process():
-    code = "from multigpu.claims import all_claims; print(*(c.predicate.digest for c in all_claims() if c.predicate))"
+    code = "from multigpu.claims import all_claims; print(*(c.digest for c in all_claims() if c.predicate))"
     for seed in ("1", "2"):
         environment = os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)}
         told = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True).stdout
-        assert told.split() == [claim.predicate.digest for claim in CLAIMS if claim.predicate]
+        assert told.split() == [claim.digest for claim in CLAIMS if claim.predicate]
 
 
 def test_a_changed_margin_changes_the_digest():
@@ -161,6 +161,11 @@ def test_what_cannot_work_is_refused():
         Claim(number="C1", sentence="A.", documents=("000",), figure="1")
     with pytest.raises(ValidationError, match="must have a predicate"):
         Claim(number="C1", sentence="A.", documents=("000",), figure="1", needs="Runs", untestable="old cards")
+    predicate = find_claim("C5").predicate
+    with pytest.raises(ValidationError, match="each must be of another kind"):
+        Claim(number="C1", sentence="A.", documents=("000",), figure="1", predicate=predicate, further=(predicate,))
+    with pytest.raises(ValidationError, match="each must be of another kind"):
+        Claim(number="C1", sentence="A.", documents=("000",), figure="1", needs="Runs", further=(predicate,))
     with pytest.raises(ValidationError, match="needs a bound above 1"):
         Contrast(label="equal", over=(Term(),), direction="within", bound=0.95)
     with pytest.raises(ValidationError):

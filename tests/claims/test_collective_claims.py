@@ -1,4 +1,4 @@
-"""Claims about all-reduces alone: planted CollectiveRecords decide C25 in every direction, and nothing else does."""
+"""Claims about all-reduces between hosts: planted CollectiveRecords decide C25 in every direction, and nothing else does."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from collections.abc import Sequence
 import pytest
 from pydantic import ValidationError
 
-from multigpu.analysis.collectives import collectives_frame
+from multigpu.analysis.hosts import hosts_frame
 from multigpu.claims import CollectivePredicate, Predicate, all_claims, evaluate, evaluate_all, find_claim, where_collective
 from multigpu.collectives.record import CollectiveRecord
 from multigpu.collectives.run import CollectiveRun
+from multigpu.hosts.cluster import Cluster, as_machine
+from multigpu.hosts.grid import SLOW_BYTES
 from tests.claims.cases import CASES
 from tests.claims.planted import table
 from tests.collectives.planted import make_record
 
-N = 2**30
 QUIET = (1.0, 1.004, 0.996, 1.003, 0.997)
 SO = {
     ("ring", 2): 3.4,
@@ -33,8 +34,9 @@ CLAIM = find_claim("C25")
 def planted(
     times: dict[tuple[str, int], float], noise: Sequence[float] = QUIET, launches: str = "aaabb", **more: object
 ) -> list[CollectiveRecord]:
-    """Repeats of each method on each number of GPUs, in milliseconds."""
-    fields = {"size": N, "gpus": 8} | more
+    """Repeats of each method on each number of hosts, in milliseconds. mbit: of their links; slept: fields of the Runs."""
+    mbit, slept = more.pop("mbit", 50), more.pop("slept", {})
+    fields = {"size": SLOW_BYTES, "gpus": 0, "execution": "eager"} | more
     records = []
     for (method, devices), time_ms in times.items():
         for repeat, (factor, launch) in enumerate(zip(noise, launches, strict=False)):
@@ -43,20 +45,22 @@ def planted(
             if record.measurement:
                 samples = [time_ms * factor / 1e3] * 20
                 record = record.model_copy(update={"measurement": record.measurement.model_copy(update={"time_s": samples})})
-            records.append(record.model_copy(update={"launch_id": launch}))
+            where = Cluster(hosts=devices, per_host=1, network=f"{mbit} Mbit/s each way", link=f"{mbit} mbit")
+            run = record.run.model_copy(update=slept)
+            records.append(record.model_copy(update={"launch_id": launch, "machine": as_machine(record.machine, where), "run": run}))
     return records
 
 
 def verdict(records: list[CollectiveRecord]) -> str:
-    return evaluate(CLAIM, collectives_frame(records)).verdict
+    return evaluate(CLAIM, hosts_frame(records)).verdict
 
 
 def test_it_holds_and_names_its_records() -> None:
     records = planted(SO)
-    result = evaluate(CLAIM, collectives_frame(records))
+    result = evaluate(CLAIM, hosts_frame(records))
     assert result.verdict == "holds", result.why
     assert set(result.record_keys) == {record.key for record in records} and set(result.by_framework) == {"torch"}
-    assert "time of the ring on 8 GPUs over 2: 1.75x (95% 1.74-1.76), n = 5 over 2 launches" in result.figure
+    assert "time of the ring on 8 hosts over 2: 1.75x (95% 1.74-1.76), n = 5 over 2 launches" in result.figure
 
 
 @pytest.mark.parametrize(
@@ -76,10 +80,10 @@ def test_noise_is_inconclusive() -> None:
     assert verdict(planted(SO, (1.0, 6.0, 1 / 6, 4.0, 1 / 4))) == "inconclusive"
 
 
-def test_without_eight_gpus_it_is_not_yet_measured_and_says_so() -> None:
-    result = evaluate(CLAIM, collectives_frame(planted({key: time for key, time in SO.items() if key[1] < 8})))
+def test_without_eight_hosts_it_is_not_yet_measured_and_says_so() -> None:
+    result = evaluate(CLAIM, hosts_frame(planted({key: time for key, time in SO.items() if key[1] < 8})))
     assert result.verdict == "not yet measured"
-    assert "ring on 8 GPUs; central_server on 8 GPUs" in result.why
+    assert "ring on 8 hosts; central_server on 8 hosts" in result.why
 
 
 def test_one_repeat_or_one_launch_never_decides() -> None:
@@ -87,18 +91,25 @@ def test_one_repeat_or_one_launch_never_decides() -> None:
         assert verdict(records) == "inconclusive"
 
 
-@pytest.mark.parametrize("more", [{"size": 2**20}, {"execution": "eager"}, {"status": "out_of_memory"}, {"gpus": 0, "execution": "eager"}])
-def test_other_messages_failures_and_cpus_never_decide(more: dict[str, object]) -> None:
+@pytest.mark.parametrize(
+    "more", [{"size": 2**20}, {"status": "out_of_memory"}, {"gpus": 8}, {"slept": {"delay_us": 5}}, {"slept": {"compute_ms": 360}}]
+)
+def test_other_messages_failures_gpus_and_what_slept_never_decide(more: dict[str, object]) -> None:
     assert verdict(planted(SO, **more)) == "not yet measured"
 
 
-def test_sides_of_different_machines_are_never_compared() -> None:
-    few = planted({key: time for key, time in SO.items() if key[1] == 2}, gpus=4)
+def test_processes_of_one_host_never_decide() -> None:
+    alone = [make_record(method, SLOW_BYTES, devices, "eager", gpus=0, repeat=i) for method, devices in SO for i in range(5)]
+    assert verdict(alone) == "not yet measured"
+
+
+def test_sides_over_different_links_are_never_compared() -> None:
+    few = planted({key: time for key, time in SO.items() if key[1] == 2}, mbit=200)
     assert verdict(few + planted({key: time for key, time in SO.items() if key[1] > 2})) == "not yet measured"
 
 
 def test_runs_and_all_reduces_decide_their_own_claims() -> None:
-    runs, alone = table(CASES["C2"].rows("holds")), collectives_frame(planted(SO))
+    runs, alone = table(CASES["C2"].rows("holds")), hosts_frame(planted(SO))
     both = {result.claim.number: result.verdict for result in evaluate_all(runs, alone)}
     assert (both["C2"], both["C25"]) == ("holds", "holds")
     assert {number for number, told in both.items() if told == "holds"} == {"C2", "C25"}

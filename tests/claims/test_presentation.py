@@ -9,8 +9,10 @@ from xml.etree import ElementTree
 import pandas as pd
 import pytest
 
+from multigpu import paths
 from multigpu.claims import (
     VERDICTS,
+    all_claims,
     claims_frame,
     evaluate_all,
     find_claim,
@@ -20,9 +22,11 @@ from multigpu.claims import (
     to_json,
     to_markdown_table,
 )
+from multigpu.claims.core import Setting
+from multigpu.claims.pages import PAGE_OF, PAGES, page_title
 from multigpu.claims.scoreboard import LOOKS
-from multigpu.claims.tables import SYMBOLS
-from multigpu.claims.wording import stated
+from multigpu.claims.tables import SYMBOLS, ours
+from multigpu.claims.wording import figure, figure_of, stated
 from tests.claims.cases import CASES
 from tests.claims.planted import table
 
@@ -59,6 +63,33 @@ def test_claims_frame(results):
     assert len(frame.loc["C2", "predicate"]) == 16
 
 
+def test_an_interval_that_says_nothing_is_not_shown():
+    """Bounds more than a hundredfold apart come of two launches that differ."""
+    contrast = find_claim("C2").predicate.contrasts[0]
+    setting = Setting(
+        framework="torch",
+        contrast=contrast.label,
+        fields={"device_type": "cuda"},
+        devices=8,
+        estimate=1.5,
+        low=0.9,
+        high=2.5,
+        n=5,
+        launches=2,
+        enough=True,
+        verdict="inconclusive",
+        text="",
+        record_keys=(),
+    )
+    wide = setting.model_copy(update={"low": 0.01, "high": 300.0})
+    assert figure_of(setting, contrast) == "1.50x at 8 GPUs (95% 0.90-2.50), n = 5 over 2 launches"
+    assert figure_of(wide, contrast) == "1.50x at 8 GPUs (launches differ too much for an interval), n = 5 over 2 launches"
+    many = [setting.model_copy(update={"fields": {"device_type": "cuda", "batch_size": batch}}) for batch in range(9)]
+    assert "(95% intervals from 0.90 to 2.50) in 9 settings" in figure(many, contrast)
+    said = figure([*many, wide], contrast)
+    assert "from 0.90 to 2.50, in 1 setting launches differ too much for one) in 10 settings" in said
+
+
 def test_settings_frame(results):
     frame = settings_frame(results)
     (row,) = frame[frame.claim == "C2"].to_dict("records")
@@ -83,16 +114,38 @@ def test_markdown(results):
     assert "✓ holds" in lines[3]
 
 
+def told(cell: ElementTree.Element) -> str:
+    """A cell's text without blanks and without the words that open what is folded."""
+    for parent in list(cell.iter()):
+        for summary in parent.findall("summary"):
+            summary.text = ""
+    return "".join(cell.itertext()).replace(" ", "")
+
+
 def test_html(results):
     root = ElementTree.fromstring(to_html_table(results))
     rows = root.findall("tbody/tr")
     assert [row.get("id") for row in rows] == [f"C{n}" for n in range(1, 52)]
-    assert {len(row) for row in rows} == {8}
+    assert {len(row) for row in rows} == {5}
     for row, result in zip(rows, results, strict=True):
-        cell = row[6]
+        cell = row[3]
         assert cell.get("class") == "verdict-" + result.verdict.replace(" ", "-")
         assert SYMBOLS[result.verdict] in cell[0].text
+        assert result.claim.figure in "".join(row[1].itertext())
+        figures = [text for name in ("torch", "tensorflow") if (text := ours(result, name)) != "–"]
+        assert all(text.replace(" ", "") in told(row[2]) for text in figures) and result.why.replace(" ", "") in told(cell), (
+            "nothing is lost"
+        )
     assert len(rows[1].findall("td/details/code")) == 10
+
+
+def test_every_claim_has_the_page_that_shows_it():
+    assert sorted(PAGE_OF) == sorted(claim.number for claim in all_claims())
+    assert sum(map(len, PAGES.values())) == 51
+    for page in PAGES:
+        assert (paths.REPOSITORY / "notebooks" / f"{page}.ipynb").exists() and page_title(page) != page
+    (row,) = re.findall('<tr id="C13">.*', to_html_table(evaluate_all(pd.DataFrame()), "notebooks/"))
+    assert '<a href="notebooks/15-input.html">Can the host feed the GPUs?</a>' in row
 
 
 def test_text_is_escaped(results):

@@ -12,6 +12,7 @@ import pickle
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,8 @@ from typing import Any
 import pytest
 
 from multigpu.placements import placements
-from multigpu.placements.traffic import predicted_bytes
+from multigpu.placements.row import Placement
+from multigpu.placements.step_bytes import step_bytes
 from multigpu.run import Run
 from multigpu.workloads import workloads
 
@@ -46,6 +48,7 @@ class Case:
 
 def _run(workload: str, placement: str, devices: int, **more: Any) -> Run:
     model, batch = {"nmt": ("nmt_tiny", 7), "cnn": ("resnet_tiny", 13), "deepconn": ("deepconn_tiny", 7)}[workload]
+    model = more.pop("model", model)
     common = {"framework": "tensorflow", "processes": "one", "device_type": "cpu", "execution": "graph", "warmup_steps": 1}
     if workload == "nmt" and "inputs" not in more:
         common["sequence_length"] = 5
@@ -54,10 +57,13 @@ def _run(workload: str, placement: str, devices: int, **more: Any) -> Run:
         model=model,
         placement=placement,
         devices=devices,
-        batch_size=batch,
-        scaling="strong",
-        **(common | {"timed_steps": STEPS} | more),
+        **({"batch_size": batch, "scaling": "strong"} | common | {"timed_steps": STEPS} | more),
     )
+
+
+def in_graph() -> list[Placement]:
+    """Every placement that TensorFlow carries out in one process."""
+    return [p for p in placements().values() if any((e.framework, e.processes) == ("tensorflow", "one") for e in p.engines)]
 
 
 EVEN = {"mirrored_hierarchical": 4}
@@ -65,21 +71,28 @@ EVEN = {"mirrored_hierarchical": 4}
 
 
 def all_cases() -> list[Case]:
-    """Every TensorFlow placement that is found: two towers of tables, convolutions and matrices in float64, with momentum on one
-    device and with Adam on two and three. Translation, whose loops cost ten times as much to trace, with variables on the host, on the
-    devices and as the library mirrors them; images; and each other form of execution, length and gradient once. Joined batches of 7
-    and 13 do not divide by 2 or 3.
+    """Every TensorFlow placement that is found: two towers of tables, convolutions and matrices (plain images where only these have
+    predictions) in float64, with momentum on one device and with Adam on two and three; the same in bfloat16 on two; translation on two
+    and residual images on three in float32. Each other form of execution, length and gradient once; translation in float64, whose loops
+    cost ten times as much to trace, with variables on the host only. Joined batches of 7 and 13 do not divide by 2 or 3.
     """
     cases = []
-    for placement in placements().values():
-        if any(engine.framework == "tensorflow" and engine.processes == "one" for engine in placement.engines):
-            for devices, rule in ((1, "momentum"), (2, "adam"), (EVEN.get(placement.name, 3), "adam")):
-                cases.append(_run("deepconn", placement.name, devices, optimizer=rule, precision="fp64"))
-    cases.append(_run("nmt", "mirrored_nccl", 2, optimizer="adam", precision="fp64"))
-    cases.append(_run("nmt", "exp3", 2, inputs="lengths_000", optimizer="momentum", precision="fp64", seed=SHORT))
-    cases.append(_run("cnn", "exp2", 2, optimizer="momentum", precision="fp32"))
+    for placement in in_graph():
+        name, three = placement.name, EVEN.get(placement.name, 3)
+        images = placement.loss == "gpu0"
+        workload, small = ("cnn", {"model": "alexnet_cifar_tiny"}) if images else ("deepconn", {})
+        for devices, rule in ((1, "momentum"), (2, "adam"), (three, "adam")):
+            cases.append(_run(workload, name, devices, optimizer=rule, precision="fp64", **small))
+        # in bfloat16 optimisers let casts and reshapes change places, so that what travels has names that the trace has not
+        cases.append(_run(workload, name, 2, optimizer="sgd", precision="bf16", **small))
+        cases.append(_run("cnn", name, three, optimizer="momentum", precision="fp32", model="resnet_small"))
+        if not images:
+            cases.append(_run("nmt", name, 2, optimizer="adam", precision="fp32"))
+    cases.append(_run("nmt", "exp3", 2, inputs="lengths_000", optimizer="momentum", precision="fp32", seed=SHORT))
+    cases.append(_run("nmt", "exp4", 2, optimizer="sgd", precision="bf16"))
     cases.append(_run("cnn", "replicated_allreduce", 2, optimizer="momentum", precision="fp64"))
     cases.append(_run("deepconn", "replicated_copy", 2, optimizer="adam", precision="fp64", execution="eager"))
+    cases.append(_run("cnn", "make_parallel", 2, optimizer="adam", precision="fp64", execution="eager", model="alexnet_cifar_tiny"))
     cases.append(_run("deepconn", "exp4", 2, optimizer="momentum", precision="fp32", execution="xla"))
     cases += [
         _run(workload, name, 2, optimizer=rule, precision="fp64", embedding_gradients="sparse")
@@ -89,6 +102,18 @@ def all_cases() -> list[Case]:
             ("deepconn", "replicated_allreduce", "momentum"),
         )
     ]
+    return [Case(run) for run in cases]
+
+
+def device_cases(device_type: str, devices: int) -> list[Case]:
+    """Every placement on these devices, whose joined batches do not divide: translation, also in bfloat16, and images, in float32."""
+    cases = []
+    for placement in in_graph():
+        count = devices - devices % 2 if placement.name in EVEN else devices
+        common = {"device_type": device_type, "batch_size": 4 * count + 1, "optimizer": "momentum"}
+        cases.append(_run("cnn", placement.name, count, precision="fp32", **common))
+        if placement.loss != "gpu0":
+            cases += [_run("nmt", placement.name, count, precision=precision, **common) for precision in ("fp32", "bf16")]
     return [Case(run) for run in cases]
 
 
@@ -111,7 +136,7 @@ def reference(context: Any, source: Any, ranks: list[int]) -> Any:
     from multigpu.engines.tensorflow.reference import train_reference
 
     run = context.run
-    key = (run.model, run.inputs, run.devices, run.optimizer, run.precision, tuple(ranks))
+    key = (run.model, run.inputs, run.optimizer, run.precision, tuple(run.shard_sizes), tuple(ranks))
     if key not in REFERENCES:
         REFERENCES[key] = train_reference(context, source, STEPS, ranks)
     return REFERENCES[key]
@@ -120,8 +145,9 @@ def reference(context: Any, source: Any, ranks: list[int]) -> Any:
 def train_case(case: Case) -> dict[str, Any]:
     """Three steps: variables of every part, losses, counted and predicted bytes, where operations ran, and the reference."""
     from multigpu.engines.tensorflow.devices import Devices
-    from multigpu.engines.tensorflow.feed import Feed, is_even
+    from multigpu.engines.tensorflow.feed import is_even
     from multigpu.engines.tensorflow.graphs import where_ops_ran
+    from multigpu.engines.tensorflow.row_feed import make_feed
     from multigpu.engines.tensorflow.trainer import Context, build_trainer
     from multigpu.engines.tensorflow.variables import initial_values
 
@@ -129,7 +155,7 @@ def train_case(case: Case) -> dict[str, Any]:
     source = workloads()[run.workload].inputs[run.inputs](run, run.description)
     devices = Devices(run)
     context = Context(run, devices, is_even(source, run.devices), dynamic=source.period != 1)
-    trainer, feed = build_trainer(context), Feed(source, devices)
+    trainer, feed = build_trainer(context), make_feed(source, devices)
     first = feed.shards(0)
     counted = trainer.counted_step(first)
     for step in range(1, STEPS):
@@ -137,7 +163,6 @@ def train_case(case: Case) -> dict[str, Any]:
     replicated = placements()[run.placement].variables == "replica"
     values = [trainer.full_values(rank) for rank in range(run.devices if replicated else 1)]
     distinct = trainer.distinct_rows(first) if context.sparse else None
-    item = 8 if run.precision == "fp64" else 4
     alone = placements()[run.placement].semantics.kind == "independent"
     groups = [[rank] for rank in range(run.devices)] if alone else [list(range(run.devices))]
     assert trainer.graphs
@@ -145,11 +170,87 @@ def train_case(case: Case) -> dict[str, Any]:
         "values": values,
         "losses": trainer.loss_shares(),
         "counted": counted,
-        "predicted": predicted_bytes(placements()[run.placement], run.description.variables, first[0].batch.lookups, item, distinct),
+        "predicted": step_bytes(run, first[0].batch.lookups, distinct),
         "ran": [(ran.part, ran.name, ran.op, ran.place) for ran in where_ops_ran(trainer.graphs, devices)],
         "references": [reference(context, source, ranks) for ranks in groups],
         "start": {variable.name: value for variable, value in initial_values(run.description, run.seed)},
     }
+
+
+UNSIZED = Case(_run("deepconn", "exp2", 2, optimizer="sgd", precision="fp32"))
+
+
+def unsized_case(case: Case) -> dict[str, Any]:
+    """A counted step one of whose gradients nobody can size: what is counted, and what is said of it."""
+    from multigpu.engines.tensorflow import trainer as engine
+    from multigpu.engines.tensorflow.devices import Devices
+    from multigpu.engines.tensorflow.feed import Feed
+    from multigpu.engines.tensorflow.graphs import Graphs, collected
+
+    def forgotten(*arguments: Any) -> Graphs:
+        graphs = collected(*arguments)
+        sent = next(node.input[0] for node in graphs.nodes if node.op == "_Send" and node.input[0].startswith("gradient_tape/"))
+        next(node for node in graphs.nodes if node.name == sent).op = "MadeByAnOptimiser"
+        return Graphs(graphs.nodes, {name: outputs for name, outputs in graphs.outputs.items() if name != sent})
+
+    source = workloads()[case.run.workload].inputs[case.run.inputs](case.run, case.run.description)
+    devices = Devices(case.run)
+    trainer = engine.build_trainer(engine.Context(case.run, devices, even=True, dynamic=False))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine, "collected", forgotten)
+        counted = trainer.counted_step(Feed(source, devices).shards(0))
+    return {"counted": counted, "uncounted": trainer.uncounted, "steps": trainer.steps_done}
+
+
+def saved_cases() -> list[Case]:
+    """One model behind three towers, on a device and on the host."""
+    form = {"model": "alexnet_cifar_tiny", "optimizer": "sgd", "precision": "fp64", "timed_steps": 2}
+    return [Case(_run("cnn", name, 3, **form)) for name in ("make_parallel", "make_parallel_cpu")]
+
+
+def saved_case(case: Case) -> dict[str, Any]:
+    """What two steps more come to after two, in the same trainer and in one that loaded the single model from its checkpoint; and
+    losses of the joined batch by the towers and by the single model.
+    """
+    import tensorflow as tf
+
+    from multigpu.engines.tensorflow.devices import Devices
+    from multigpu.engines.tensorflow.parallel import ParallelTrainer, Single
+    from multigpu.engines.tensorflow.row_feed import make_feed
+    from multigpu.engines.tensorflow.trainer import Context, build_trainer
+
+    def made(run: Run) -> ParallelTrainer:
+        trainer = build_trainer(Context(run, devices, even=False, dynamic=False))
+        assert isinstance(trainer, ParallelTrainer)
+        return trainer
+
+    def losses(trainer: ParallelTrainer) -> list[float]:
+        return [sum(shares) for shares in zip(*trainer.loss_shares(), strict=True)]
+
+    run = case.run
+    source, devices = workloads()[run.workload].inputs[run.inputs](run, run.description), Devices(run)
+    shards, trainer, other = make_feed(source, devices).shards(0), made(run), made(run.model_copy(update={"seed": 7}))
+    for _ in range(2):
+        trainer.step(shards)
+    single = trainer.single()
+    joined = shards[0].tensors
+    with devices.at(0):
+        alone = trainer.model.loss_of(single.logits(joined["images"]), joined["labels"]) / shards[0].batch.joined_loss_terms
+    with tempfile.TemporaryDirectory() as folder:
+        path = tf.train.Checkpoint(model=single).write(f"{folder}/single")
+        again: Single = other.single()
+        tf.train.Checkpoint(model=again).read(path).assert_consumed()
+    other.load(again)
+    for one in (trainer, other):
+        for _ in range(2):
+            one.step(shards)
+    again.weights.popitem()
+    try:
+        other.load(again)
+        said = ""
+    except ValueError as error:
+        said = str(error)
+    return {"trained": losses(trainer), "loaded": losses(other), "alone": float(alone), "said": said}
 
 
 def expect_case(case: Case) -> dict[str, Any]:
@@ -182,21 +283,44 @@ def measured_case(case: Case, folder: Path) -> list[dict[str, Any]]:
         session.close()
 
 
+def results_of(work: list[tuple[Case, Callable[[Case], dict[str, Any]]]]) -> dict[str, dict[str, Any]]:
+    """What each action says of its case, by the case's name; an error is told as a sentence."""
+    results = {}
+    for case, action in work:
+        try:
+            results[case.name] = action(case)
+        except Exception as error:
+            results[case.name] = {"error": f"{type(error).__name__}: {error}"}
+    return results
+
+
 def main() -> None:
-    """Every case of one group of numbers of replicas."""
+    """Every case of one group of numbers of replicas, or ("cuda:4") `device_cases` on so many devices of a kind."""
     from multigpu.engines.tensorflow.devices import prepare
 
-    group, file = GROUPS[int(sys.argv[1])], Path(sys.argv[2])
-    prepare("cpu", max(group))
-    results = {}
-    work = [(case, train_case) for case in [*all_cases(), REFUSED]] + [(case, expect_case) for case in process_cases()]
-    for case, action in work:
-        if case.run.devices in group:
-            try:
-                results[case.name] = action(case)
-            except Exception as error:
-                results[case.name] = {"error": f"{type(error).__name__}: {error}"}
-    file.write_bytes(pickle.dumps(results))
+    file = Path(sys.argv[2])
+    if ":" in sys.argv[1]:
+        kind, count = sys.argv[1].split(":")
+        prepare(kind, int(count))
+        work = [(case, train_case) for case in device_cases(kind, int(count))]
+    else:
+        group = GROUPS[int(sys.argv[1])]
+        prepare("cpu", max(group))
+        work = [(case, train_case) for case in [*all_cases(), REFUSED]] + [(case, expect_case) for case in process_cases()]
+        work += [(UNSIZED, unsized_case), *((case, saved_case) for case in saved_cases())]
+        work = [(case, action) for case, action in work if case.run.devices in group]
+    file.write_bytes(pickle.dumps(results_of(work)))
+
+
+def run_devices(device_type: str, devices: int) -> dict[str, dict[str, Any]]:
+    """Results of `device_cases`, by name, from a process of their own."""
+    paths = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "devices.pickle"
+        command = [sys.executable, "-m", "tests.equivalence.tensorflow_cases", f"{device_type}:{devices}", str(file)]
+        done = subprocess.run(command, env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONPATH": paths}, stderr=subprocess.PIPE)
+        assert done.returncode == 0, done.stderr.decode(errors="replace")[-2000:]
+        return pickle.loads(file.read_bytes())
 
 
 def run_all() -> dict[str, dict[str, Any]]:

@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
-from multigpu.analysis import document_004, document_004_page, hosts, hosts_findings, hosts_tables
+from multigpu.analysis import document_004, document_004_page, hosts, hosts_findings, hosts_steps, hosts_tables
 from multigpu.analysis.figure_hosts import figure_document, figure_growth
 from multigpu.analysis.frame import load_frame
 from multigpu.claims import evaluate, find_claim
+from multigpu.cli import parse_fields
 from multigpu.collectives import algorithms
 from multigpu.collectives.record import CollectiveMeasurement, CollectiveRecord
 from multigpu.collectives.run import CollectiveRun
 from multigpu.grid import cost_s, find_grid
+from multigpu.hosts import steps
 from multigpu.hosts.cluster import Cluster, as_machine
-from multigpu.hosts.grid import COMPUTE_MS, PARTS, find_parts
+from multigpu.hosts.grid import COMPUTE_MS, PARTS, Part, find_parts
 from multigpu.hosts.launching import check_run
 from multigpu.hosts.measure import main
-from multigpu.record import RecordStore
+from multigpu.hosts.namespaces import Hosts
+from multigpu.record import Record, RecordStore
 from multigpu.run import Run
 from tests.collectives.planted import machine, make_record
+from tests.factory import make_machine
+from tests.factory import make_record as make_run_record
 
 
 def record_of(run: CollectiveRun, per_host: int, rate_mbit: float) -> CollectiveRecord:
@@ -46,7 +53,7 @@ def record_of(run: CollectiveRun, per_host: int, rate_mbit: float) -> Collective
 
 @pytest.fixture(scope="module")
 def frame():
-    records = [record_of(run, part.per_host, part.rate_mbit) for part in find_parts() for run in part.runs]
+    records = [record_of(run, part.per_host, part.rate_mbit) for part in find_parts() if isinstance(part, Part) for run in part.runs]
     return hosts.hosts_frame(records)
 
 
@@ -81,6 +88,55 @@ def test_figures_and_tables_say_what_was_drawn(frame) -> None:
     assert "delays 70" in str(hosts_tables.latency_table(frame)), "a ring of 8: 14 messages of 5 ms"
 
 
+def late(frame, method: str, slowest: float):
+    """The frame with one method's slowest sample so many times the median."""
+    own = frame.copy()
+    own.loc[own["method"] == method, "time_high_s"] = slowest * own["time_s"]
+    return own
+
+
+def test_how_steady_it_was_is_computed(frame) -> None:
+    total = len(frame)
+    said = hosts_findings.steadiness_finding(frame)
+    assert said and said.startswith(f"In 0 of {total} measurements") and f"Of {total} points {total} were measured once" in said
+    torus = late(frame[frame["bytes"] == 2**20], "torus", 3.0)
+    said = hosts_findings.steadiness_finding(torus)
+    assert said and said.startswith("In 3 of 30 measurements") and "the most, 3.00 times, with 2-D torus on" in said
+    twice = pd.concat([torus, torus.assign(key=torus["key"] + "again", repeat=1)])
+    assert "Of 30 points 0 were measured once" in (hosts_findings.steadiness_finding(twice) or "")
+
+
+def step_record(framework: str, hosts: int, step_s: float, repeat: int = 0, rate_mbit: float = 200.0) -> Record:
+    """A training step of 20 timed ones that took so long."""
+    run = next(run for run in PARTS["steps"]().runs if (run.framework, run.devices) == (framework, hosts))  # type: ignore[union-attr]
+    cluster = Cluster(hosts=hosts, per_host=1, network=f"{rate_mbit:g} Mbit/s each way", link="wire")
+    rate = hosts * run.batch_size * 2 * (run.sequence_length or 0) / step_s
+    return make_run_record(units_per_s=rate, repeat=repeat, machine=as_machine(make_machine(0), cluster), **run.model_dump())
+
+
+def test_training_steps_between_hosts() -> None:
+    times = {("torch", 1): 0.1, ("torch", 2): 0.3, ("torch", 4): 0.4, ("tensorflow", 1): 0.2, ("tensorflow", 4): 0.5}
+    records = [
+        step_record(*point, step_s=seconds * factor, repeat=i)
+        for point, seconds in times.items()
+        for i, factor in enumerate((1.1, 1.0, 0.8))
+    ]
+    frame = hosts_steps.steps_frame([*records, make_run_record()])
+    assert len(frame) == 15, "a Record of one host alone is none of these"
+    table = hosts_steps.steps_summary(frame).set_index(["framework", "hosts"])
+    ratio = table.loc[("torch", 4), "time_s"] / table.loc[("torch", 1), "time_s"]
+    assert ratio == pytest.approx(4) and table.loc[("torch", 4), "n"] == 3
+    assert table.loc[("torch", 4), "high_s"] / table.loc[("torch", 4), "low_s"] == pytest.approx(1.1 / 0.8)
+    # 2N(P-1)/P of 1,102,336 parameters in fp32 at 25 MB/s, less headers
+    assert table.loc[("torch", 4), "link_s"] == pytest.approx(2 * 4 * 1_102_336 * 3 / 4 / 25e6 / hosts.WIRE_SHARE, rel=1e-3)
+    assert table.loc[("torch", 1), "link_s"] == 0
+    said = hosts_steps.steps_finding(frame) or ""
+    assert "with PyTorch's ddp (4.00 times that on one host" in said and "TensorFlow's multi-worker (2.50 times" in said
+    picture = hosts_steps.figure_steps(frame)
+    assert "the median of 3 Records" in picture.caption and set(picture.data["hosts"]) == {1, 2, 4}
+    assert "not measured" in str(hosts_steps.steps_table(frame)), "TensorFlow's step on 2 hosts"
+
+
 def test_without_records_pages_say_so(tmp_path: Path) -> None:
     none = hosts.hosts_frame([])
     findings = (hosts_findings.growth_finding, hosts_findings.interface_finding, hosts_findings.latency_finding)
@@ -88,6 +144,10 @@ def test_without_records_pages_say_so(tmp_path: Path) -> None:
     assert hosts_findings.document_finding(none, 4) is None and hosts_findings.transfer_finding(none, 4) is None
     assert "has not been measured" in figure_document(none, 4).alt and "has been measured" in figure_growth(none).alt
     frame = load_frame(RecordStore(tmp_path))
+    assert hosts_findings.steadiness_finding(none) is None
+    nothing = hosts_steps.steps_frame([])
+    assert hosts_steps.steps_finding(nothing) is None and "has been measured" in hosts_steps.figure_steps(nothing).alt
+    assert "has been measured" in str(hosts_steps.steps_table(nothing))
     assert "not been measured" in document_004_page.step_finding(frame) and document_004_page.communication_finding(frame) is None
     assert "not been measured" in document_004_page.figure_steps(frame).alt
     assert "80 of the 90 ms" in document_004_page.transfer_finding()
@@ -109,8 +169,8 @@ def test_grids_state_their_cost() -> None:
         ({"devices": 5}, "5 devices were asked for and 2 hosts of 2 have 4"),
         ({"placement": "exp1"}, "uses memory that one host's processes share"),
         (
-            {"framework": "tensorflow", "placement": "multi_worker", "execution": "graph"},
-            "several hosts run PyTorch with a process a device",
+            {"framework": "tensorflow", "placement": "parameter_server_async", "execution": "graph"},
+            "several hosts run PyTorch with a process a device, or TensorFlow's placement 'multi_worker', not nmt_tiny param",
         ),
     ],
 )
@@ -118,6 +178,37 @@ def test_what_several_hosts_cannot_run(fields: dict, sentence: str) -> None:
     common = {"workload": "nmt", "model": "nmt_tiny", "placement": "ddp", "device_type": "cpu", "devices": 2, "batch_size": 4}
     with pytest.raises(ValueError, match=sentence):
         check_run(Run(**(common | fields)), Cluster(hosts=2, per_host=2, network="a wire", link="wire"))
+
+
+def test_tensorflows_workers_may_be_on_several_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
+    fields = {"workload": "nmt", "model": "nmt_tiny", "device_type": "cpu", "devices": 2, "batch_size": 4, "execution": "graph"}
+    run = Run(**fields, framework="tensorflow", placement="multi_worker")
+    cluster = Cluster(hosts=2, per_host=1, network="a wire", link="wire")
+    monkeypatch.setattr("multigpu.hosts.launching.framework_version", lambda framework: "2.21")
+    check_run(run, cluster)
+    monkeypatch.setattr("multigpu.hosts.launching.framework_version", lambda framework: "none")
+    with pytest.raises(ValueError, match="framework 'tensorflow' is not installed here"):
+        check_run(run, cluster)
+
+
+def test_each_host_gets_the_command_of_its_run() -> None:
+    hosts = Hosts(2, 200)
+    hosts.names = ["one", "two"]
+    run = next(run for run in PARTS["steps"]().runs if run.framework == "tensorflow" and run.devices == 2)
+    words = steps.command(run, RecordStore(Path("somewhere")), hosts, 1, 3, ["failed"], 120)  # type: ignore[arg-type]
+    assert words[:3] == ["nsenter", "--net=/run/netns/two", "--"]
+    options = dict(itertools.pairwise(words))
+    assert (options["--nnodes"], options["--node-rank"], options["--rendezvous"], options["--per-host"]) == ("2", "1", "10.77.0.1", "1")
+    assert options["--network"] == "200 Mbit/s each way, network namespaces of one machine"
+    assert (options["--repeats"], options["--retry"]) == ("3", "failed")
+    fields = words[words.index("measure") + 1 : words.index("--nnodes")]
+    assert Run(**parse_fields(fields)) == run
+
+
+def test_a_framework_that_is_missing_is_left_out_with_a_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(steps, "framework_version", lambda framework: "none")
+    summary = steps.measure_steps(PARTS["steps"](), RecordStore(tmp_path), 10)  # type: ignore[arg-type]
+    assert len(summary.troubles) == 6 and all("is not installed here" in text for text in summary.troubles) and not summary.statuses
 
 
 def test_bad_parts_end_with_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:

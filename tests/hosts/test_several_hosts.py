@@ -1,10 +1,11 @@
 """The measuring program on two hosts: one command on each, a Record on the first, and a lost host ends it in one sentence.
 
-Each launch imports PyTorch four times, a minute of two cores in all: run these with MULTIGPU_TEST_HOSTS=1.
+Each launch imports a framework four times, a minute of two cores in all: run these with MULTIGPU_TEST_HOSTS=1.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import subprocess
@@ -46,6 +47,16 @@ def start(hosts: Hosts, records: Path, **fields: object) -> list[subprocess.Pope
     ]
 
 
+FRAMEWORKS = [
+    pytest.param({}, id="torch"),
+    pytest.param(
+        {"framework": "tensorflow", "placement": "multi_worker", "execution": "graph"},
+        id="tensorflow",
+        marks=pytest.mark.skipif(importlib.util.find_spec("tensorflow") is None, reason="TensorFlow is not installed"),
+    ),
+]
+
+
 def wait_until_training(records: Path, programs: list[subprocess.Popen[str]]) -> None:
     """Until one of the two measurements is done and the other is under way."""
     until = time.monotonic() + 200
@@ -56,9 +67,10 @@ def wait_until_training(records: Path, programs: list[subprocess.Popen[str]]) ->
 
 
 @pytest.mark.parametrize("how", ["kill", "unplug"])
-def test_a_lost_host_ends_the_run_and_the_same_command_goes_on(tmp_path: Path, how: str) -> None:
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_a_lost_host_ends_the_run_and_the_same_command_goes_on(tmp_path: Path, how: str, framework: dict[str, str]) -> None:
     with Hosts(2, rate_mbit=1000) as hosts:
-        programs = start(hosts, tmp_path, devices=2, warmup_steps=5, timed_steps=400)
+        programs = start(hosts, tmp_path, devices=2, warmup_steps=5, timed_steps=400, **framework)
         wait_until_training(tmp_path, programs)
         getattr(hosts, how)(1)
         began = time.monotonic()
@@ -72,7 +84,7 @@ def test_a_lost_host_ends_the_run_and_the_same_command_goes_on(tmp_path: Path, h
             hosts.plug(1)
         else:
             programs[1].communicate(timeout=10)
-        programs = start(hosts, tmp_path, devices=2, warmup_steps=5, timed_steps=400)
+        programs = start(hosts, tmp_path, devices=2, warmup_steps=5, timed_steps=400, **framework)
         ends = [program.communicate(timeout=200) for program in programs]
         assert [program.returncode for program in programs] == [0, 0], ends
         assert ends[0][0].splitlines()[-1].startswith("1 ok; 1 measured before")
@@ -82,6 +94,7 @@ def test_a_lost_host_ends_the_run_and_the_same_command_goes_on(tmp_path: Path, h
         assert (record.machine.hosts, record.machine.processes_per_host, record.machine.network) == (2, 1, "1 Gbit/s")
         assert record.machine.name.startswith("1-a-host-1-gbit-s-")
         assert record.measurement and record.measurement.replicas_agree
+        assert record.measurement.moved_bytes == record.measurement.predicted_bytes and record.measurement.flags == []
 
 
 def test_what_several_hosts_cannot_run_is_refused_on_all(tmp_path: Path) -> None:

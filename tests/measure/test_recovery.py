@@ -97,6 +97,16 @@ def test_a_killed_worker_costs_one_restart_and_no_run(sweep) -> None:
     assert record_of(sweep, KILLED_ONCE).status == "ok"
 
 
+def test_a_restart_imports_nothing_again(sweep) -> None:
+    """Workers are forked: what a start costs, a restart does not. The first launch dies with its second Run, whatever their order."""
+    restarted = [r.measurement.startup_s for r in sweep[0] if r.measurement and not r.launch_id.endswith(".0")]
+    with tempfile.TemporaryDirectory() as folder:
+        other = RecordStore(Path(folder))
+        measure([Point(tiny(HEALTHY))], other, progress=False)
+        (first,) = (record.measurement.startup_s for record in other if record.measurement)
+    assert restarted and min(restarted) < first / 2
+
+
 def test_a_worker_that_always_dies_is_given_up(sweep) -> None:
     record = record_of(sweep, ALWAYS_DIES)
     assert record.status == "failed" and "died 2 times" in record.reason

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from multigpu.engines.errors import Unsupported
-from multigpu.engines.tensorflow.processes import device_environment, free_ports
+from multigpu.engines.tensorflow.members import device_environment, free_ports
 from multigpu.measure.launch import Point, Summary, launch_of, measure
 from multigpu.record import Record, RecordStore
 from multigpu.run import Run

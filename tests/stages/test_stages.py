@@ -10,7 +10,18 @@ import pytest
 
 from multigpu.run import Run, build_run
 from multigpu.stages.check import graph_of, places_of, predicted_moves
-from multigpu.stages.cost import CopyCost, Costs, Part, StageCost, busy_s, serial_parts, simulate, step_time_s
+from multigpu.stages.cost import (
+    HOST_MODELS,
+    CopyCost,
+    Costs,
+    Part,
+    StageCost,
+    busy_s,
+    host_model_errors,
+    serial_parts,
+    simulate,
+    step_time_s,
+)
 from multigpu.stages.graph import Stage, StageGraph, parse_places, places_text
 from multigpu.stages.placements import HAND_WRITTEN, RULES, SPLIT
 from multigpu.stages.search import Search, cut_bytes, min_cut
@@ -136,6 +147,37 @@ def test_two_equal_towers_overlap_unless_the_host_is_slow() -> None:
     # a thread a device starts both towers at once
     own = slow.model_copy(update={"threads": "per_device"})
     assert step_time_s(graph, own, two, 1) < step_time_s(graph, slow, two, 1)
+
+
+def test_backward_passes_of_two_towers_start_side_by_side_whatever_the_order_of_stages() -> None:
+    """A host of 1 s a start, devices that take no time: towers started by a thread each save one start, whichever tower comes first."""
+    costs = priced(two_towers(), {"a": 0.0, "b": 0.0, "join": 0.0}, 0.0, host_s=1.0)
+    for places in ({"a": 0, "b": 1, "join": 0}, {"a": 1, "b": 0, "join": 0}):
+        steps = {}
+        for model in HOST_MODELS:
+            priced_so = costs.model_copy(update={"threads": model})
+            steps[model] = step_time_s(two_towers(), priced_so, places, 1)
+        assert steps["forward"] + 1 == pytest.approx(steps["one"]) and steps["per_device"] <= steps["forward"]
+
+
+def test_handing_a_gradient_on_costs_the_host() -> None:
+    graph, two = two_towers(), {"a": 0, "b": 1, "join": 0}
+    costs = priced(graph, {"a": 0.0, "b": 0.0, "join": 0.0}, 0.0, host_s=1.0)
+    slower = costs.model_copy(update={"hand_over_s": 0.5})
+    assert step_time_s(graph, slower, two, 1) - step_time_s(graph, costs, two, 1) == pytest.approx(0.5)
+    assert serial_parts(graph, slower, two, 1)[1] - serial_parts(graph, costs, two, 1)[1] == pytest.approx(0.5)
+    one = dict.fromkeys(two, 0)
+    assert step_time_s(graph, slower, one, 1) == step_time_s(graph, costs, one, 1)
+
+
+@pytest.mark.parametrize("true", HOST_MODELS)
+def test_measured_steps_tell_which_model_of_the_host_holds(true: Any) -> None:
+    graph, costs = random_graph(3, 7)
+    costs = costs.model_copy(update={"threads": true})
+    split = [{stage.name: (index // width) % 2 for index, stage in enumerate(graph.stages)} for width in (1, 2, 3)]
+    errors = host_model_errors(graph, costs, [(places, step_time_s(graph, costs, places, 4)) for places in split], 4)
+    assert errors[true] == pytest.approx(0) and min(errors, key=lambda model: errors[model]) == true
+    assert host_model_errors(graph, costs, [], 4) == {}
 
 
 def test_copies_cost_what_was_measured_and_follow_bandwidth_beyond() -> None:

@@ -15,14 +15,17 @@ import pytest
 import torch
 
 from multigpu.engines.torch.reference import train_reference
+from multigpu.measure.machine import Machine
 from multigpu.measure.session import measurement, open_session
 from multigpu.measure.window import most_steps
+from multigpu.record import RecordStore
+from multigpu.run import Run
 from multigpu.stages.check import graph_of, predicted_moves
-from multigpu.stages.cost import Costs
-from multigpu.stages.measure import describe, find_placement_of, found_run, measure_stages, profile_run
+from multigpu.stages.cost import CopyCost, Costs, Part, StageCost
+from multigpu.stages.measure import describe, found_run, hand_written, measure_stages, plan_again, planned, profile_run
 from multigpu.stages.record import StageRecord, StageStore, stage_key
 from tests.equivalence.cases import make_context
-from tests.factory import make_machine
+from tests.factory import make_machine, make_record
 from tests.stages.trained import CASES, STEPS, TENSORFLOW_ALONE, measured_costs, run_of, tensorflow_cases, train
 
 ROOT = Path(__file__).parents[2]
@@ -97,6 +100,25 @@ def test_an_operation_that_strays_to_the_host_is_found(tensorflow: dict[Any, Any
     assert tensorflow["strays"] == ["Conv2D compute/0/user_conv/Conv2D"]
 
 
+def record_of(run: Run, costs: Costs, machine: Machine) -> StageRecord:
+    """Measured costs for two devices, nothing planned yet."""
+    return StageRecord(
+        key=stage_key(run, 2, machine.name, "1"),
+        run=run,
+        devices=2,
+        repeats=2,
+        costs=costs,
+        predictions=[],
+        tried=0,
+        complete=False,
+        machine=machine,
+        versions={},
+        measured_at="",
+        commit="",
+        clean_tree=True,
+    )
+
+
 @pytest.mark.parametrize("framework", ["torch", "tensorflow"])
 def test_measured_costs_make_a_record_with_the_best_placement(framework: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     """On a CPU nothing runs side by side, so the whole model on one device is what is found."""
@@ -107,28 +129,38 @@ def test_measured_costs_make_a_record_with_the_best_placement(framework: str, re
     # what calling an empty function takes may exceed a tiny stage of TensorFlow's
     assert sum(one.forward.host_s + one.backward.host_s for one in costs.stages) > 0
     assert all(one.update.host_s == 0 or one.name in graph.variables.values() for one in costs.stages)
-    predictions, tried, complete = find_placement_of(run, 2, costs)
-    assert [one.name for one in predictions] == ["single", "tower_per_gpu", "alternating", "searched"] and complete and tried >= 512
-    assert predictions[-1].step_time_s <= min(one.step_time_s for one in predictions) * (1 + 1e-6)
-    record = StageRecord(
-        key=stage_key(run, 2, "m", "1"),
-        run=run,
-        devices=2,
-        repeats=2,
-        costs=costs,
-        predictions=predictions,
-        tried=tried,
-        complete=complete,
-        machine=make_machine(0),
-        versions={},
-        measured_at="",
-        commit="",
-        clean_tree=True,
-    )
-    store = StageStore(tmp_path)
+    costed = record_of(run, costs, make_machine(2))
+    record = planned(costed, {})
+    assert [one.name for one in record.predictions] == ["single", "tower_per_gpu", "alternating", "searched"]
+    assert record.complete and record.tried >= 512 and record.costs == costs
+    assert record.found.step_time_s <= min(one.step_time_s for one in record.predictions) * (1 + 1e-6)
+    store = StageStore(tmp_path / "stages")
     store.write(record)
     assert next(iter(store)) == record and "placements priced, all there are" in describe(record)
     assert found_run(record).stage_devices == record.found.stage_devices
+
+
+def test_steps_measured_since_lead_to_a_new_search(tmp_path: Path) -> None:
+    """Costs of the host that two threads would halve; measured steps say that they do not, so one device is found in the end."""
+    run = run_of("deepconn_tiny", "torch", placement="single", devices=1)
+    start, nothing = Part(device_s=1e-6, host_s=1e-3), Part(device_s=0.0, host_s=0.0)
+    stages = tuple(StageCost(name=stage.name, forward=start, backward=start, update=nothing) for stage in graph_of(run).placed)
+    costs = Costs(stages=stages, copies=(CopyCost(bytes=4, device_s=1e-6, host_s=1e-4),), threads="forward")
+    machine = make_machine(2)
+    costed = record_of(run, costs, machine)
+    store, records = StageStore(tmp_path / "stages"), RecordStore(tmp_path / "runs")
+    store.write(planned(costed, {}))
+    assert next(iter(store)).found.devices == 2
+    with pytest.raises(ValueError, match="were measured for 3 devices"):
+        plan_again(run, 3, store, records)
+    slow = {"single": 0.020, "tower_per_gpu": 0.023, "alternating": 0.028}
+    for name, planted in hand_written(run, 2).items():
+        more = planted.model_dump()
+        records.write(make_record(units_per_s=planted.batch_size / slow[name], machine=machine, **more))
+    (found,) = plan_again(run, 2, store, records)
+    assert found.costs.threads == "one" and found.found.devices == 1 and found.attempt == 1
+    assert found.measured_s == pytest.approx(slow) and "threads that start work: one" in describe(found)
+    assert plan_again(run, 2, store, records) == []
 
 
 def test_the_command_refuses_what_is_its_own() -> None:

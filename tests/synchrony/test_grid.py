@@ -154,4 +154,9 @@ def test_real_runs_on_gpus_need_as_many_gpus_as_workers(capsys: pytest.CaptureFi
     assert "these experiments need 2 GPUs or more, and this machine has 1" in capsys.readouterr().err
     assert main(["--grid", "devices_cpu", "--dry-run"]) == 0
     out = capsys.readouterr().out
-    assert "sync P=2 K=2 computed resnet_tiny real straggler 0.05 s seed 0" in out and len(out.splitlines()) == 7
+    assert "sync P=2 K=2 computed resnet_tiny real straggler 0.05 s seed 0" in out and len(out.splitlines()) == 13
+    injected = [entry.experiment for entry in find_grid("gpus_injected")]
+    # every real run has its twin on the virtual clock, which draws the same times, and those take longer than a batch on a GPU
+    of = {(e.clock, e.protocol, e.workers, e.gradients, e.updates, e.law) for e in injected}
+    assert len(of) == len(injected) == 18
+    assert {("virtual", *rest) for clock, *rest in of if clock == "real"} == {key for key in of if key[0] == "virtual"}

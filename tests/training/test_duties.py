@@ -16,10 +16,13 @@ pytestmark = pytest.mark.timeout(300)
 EVALUATED = {"evaluate_every": 3}
 CHECKPOINTED = {"checkpoint_every": 2}
 ADJUSTED = {"schedule": "luong10", "schedule_steps": 12, "scaling": "weak", "batch_size": 50}
+CLIP = 0.1
+"""Far below the norm of the first step's gradients."""
 RESUMED = ("ddp", "exp1", "exp2")
 """Copies of all variables; masters in host memory updated on devices; masters in host memory updated there."""
 
 CASES = [
+    *(Case(f"clipped-{name}", training(name, steps=1, clip_norm=CLIP, optimizer="sgd")) for name in ("ddp", "replicated_allreduce")),
     *(Case(f"curve-{name}", training(name, **CHECKPOINTED if name in RESUMED else {})) for name in joined_placements()),
     Case("done", training("replicated_allreduce", epochs=1, steps=None, checkpoint_every=7, evaluate_every=15)),
     Case("own-start", training("replicated_allreduce"), broken.OwnStart),
@@ -141,3 +144,13 @@ def test_independent_replicas_do_not(results):
 def test_only_the_leading_rank_writes(results):
     m = of(results, "curve-ddp")
     assert m.files_by_rank == [[".writing", "log.jsonl"], []]
+
+
+@pytest.mark.parametrize("placement", ["ddp", "replicated_allreduce"])
+def test_the_norm_of_all_merged_gradients_is_clipped(results, placement: str):
+    """Document 004 clips at 5. The first step of plain SGD moves all variables together by the rate times the norm that was let through."""
+    parts = results[f"clipped-{placement}"]
+    assert all(torch.equal(value, parts[1]["values"][name]) for name, value in parts[0]["values"].items())
+    run = of(results, f"clipped-{placement}")
+    moved = sum(distance**2 for distance in parts[0]["part"]["distance"].values()) ** 0.5
+    assert run.start_hashes and moved == pytest.approx(0.05 * CLIP, rel=1e-3)

@@ -3,6 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -83,3 +90,39 @@ def test_replicas_share_weights_and_not_masks(seed: int) -> None:
     assert not any(torch.equal(masks[a], masks[b]) for a, b in ((0, 1), (0, 2), (1, 2)))
     for variable, value in weights[0].items():
         assert torch.equal(value, weights[1][variable]) and torch.equal(value, weights[2][variable])
+
+
+@pytest.fixture(scope="module")
+def in_tensorflow() -> dict[str, Any]:
+    """What TensorFlow's model does, from a process of its own."""
+    if importlib.util.find_spec("tensorflow") is None:
+        pytest.skip("TensorFlow is not installed")
+    root = Path(__file__).parents[2]
+    environment = os.environ | {
+        "PYTHONPATH": f"{root / 'src'}{os.pathsep}{root}",
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+        "CUDA_VISIBLE_DEVICES": "-1",
+    }
+    command = [sys.executable, "-m", "tests.workloads.nmt_dropout_tensorflow"]
+    return json.loads(subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout)
+
+
+def test_tensorflow_drops_the_documents_share(in_tensorflow: dict[str, Any]) -> None:
+    assert abs(in_tensorflow["share"] - 0.2) < 0.005 and in_tensorflow["kept"] == [0, 1.25] and in_tensorflow["nothing"]
+    assert not in_tensorflow["two_operations_agree"], "replicas would share their masks"
+    without, with_dropout = in_tensorflow["losses"]
+    assert without[0] == without[1] and len({without[0], *with_dropout}) == 3
+
+
+@pytest.mark.parametrize("way", ["fused", "stepwise"])
+def test_tensorflow_drops_every_cells_input_at_every_position_anew(in_tensorflow: dict[str, Any], way: str) -> None:
+    found = in_tensorflow["masks"][way]
+    # 1 - 0.8^2 of 40,000 elements, five standard deviations
+    assert abs(found["zeros"] - 0.36) < 0.012 and found["positions"] == 40
+    assert in_tensorflow["only_inputs"][way] < 1e-6, "of its state nothing is dropped"
+
+
+def test_the_documents_model_exists_in_tensorflow(in_tensorflow: dict[str, Any]) -> None:
+    model = find_model("nmt", "nmt004")
+    cells = sum(variable.name.endswith("_kernel") for variable in model.variables)
+    assert cells == 8 and in_tensorflow["full_size"] == {"drawn": cells, "gradients": len(model.variables)}

@@ -15,10 +15,12 @@ from multigpu.analysis.tables import table_html
 from multigpu.analysis.wording import missing, percent_text, plural, rate_text, ratio_text
 from multigpu.published import load_published
 from multigpu.workloads import find_model
+from multigpu.workloads.cnn.description import FOR_CIFAR
 
 NOT_YET = "not measured"
 LARGE = ("resnet50_v1", "resnet50_v1.5", "inception3", "inception4", "vgg16", "alexnet", "resnet152_v1", "resnet152_v1.5")
 CIFAR = {"alexnet": "alexnet_cifar"}
+CIFAR_NAMES = tuple(model.name for model in FOR_CIFAR)
 """The document's name of a model -> ours, where they differ."""
 
 
@@ -73,9 +75,14 @@ def cifar_twin(frame: pd.DataFrame) -> Shown:
     nccl = float(str(statements.loc["resnet20_nccl_speedup", "value"]))
     note = (
         f"Document: two Tesla M60, variables on the CPU; ResNet-20 with NCCL {nccl:.3f}. Its DenseNet counts come from a miscounting"
-        " script: ours are those of the papers' models. Ours on 2 GPUs; a dash: not measured."
+        f" script: ours are those of the papers' models. Ours on 2 GPUs{_of(frame)}; a dash: not measured."
     )
     return table_html(pd.DataFrame(rows), "001: CIFAR-10 models on two GPUs", note, right=[name for name in rows[0] if name != "model"])
+
+
+def _of(frame: pd.DataFrame) -> str:
+    """The machines of the frame: " of 2x-nvidia-h200"."""
+    return f" of {' and '.join(sorted(set(frame['machine'])))}" if len(frame) else ""
 
 
 def _speedup(table: pd.DataFrame, model: str, placement: str, devices: int = 2) -> str:
@@ -104,6 +111,7 @@ def pairs_twin(frame: pd.DataFrame) -> Shown:
             | {"PHB (images/s)": f"{row['phb_0_5_images_per_s']:,.0f}", "PIX over PHB": f"{row['speedup_pix_over_phb']:.2f}", "ours": rate}
         )
     note = "Document: AlexNet, two GTX 1070. All pairs here are joined by NVLink: there is no pair across a switch to compare with (C20)."
+    note += f" Ours{_of(frame)}." if len(ours) else ""
     return table_html(pd.DataFrame(rows), "001: AlexNet on two GPUs", note, right=[name for name in rows[0] if name != "update"])
 
 

@@ -8,28 +8,10 @@ import pandas as pd
 
 from multigpu.analysis.picture import Shown
 from multigpu.analysis.tables import table_html
-from multigpu.claims import claims_frame, evaluate, find_claim
 from multigpu.grid import cost_s, find_grid, points
 
 SCALING_GRIDS = ("cnn_pairs", "cnn_updates", "cnn_models", "cnn_batches")
 FORMAT_GRIDS = ("cnn_formats", "cnn_ladders")
-
-
-def claims_table(frame: pd.DataFrame, numbers: Sequence[str]) -> Shown:
-    """Claims of the document with their verdicts, ours beside its figure, and why."""
-    results = claims_frame([evaluate(find_claim(number), frame) for number in numbers])
-    rows = [
-        {
-            "claim": row["claim"],
-            "sentence": row["sentence"],
-            "the document": row["document_figure"],
-            "PyTorch": row["torch"],
-            "verdict": row["verdict"],
-            "why": row["why"],
-        }
-        for _, row in results.iterrows()
-    ]
-    return table_html(pd.DataFrame(rows), wide=["sentence", "the document", "PyTorch", "why"])
 
 
 def rebuild_table(grids: Sequence[str], devices: Sequence[int]) -> Shown:

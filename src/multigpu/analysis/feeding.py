@@ -139,6 +139,15 @@ def job_text(row: pd.Series) -> str:
     return own if row["framework"] == "torch" else f"{own}, {FRAMEWORK_NAMES[row['framework']]}"
 
 
+def _late(best: pd.Series, rows: pd.DataFrame) -> str:
+    """Where steps are longer and yet hardly wait, batches are not what is late: "" otherwise."""
+    own_s = rows.loc[rows["inputs"] == "synthetic", "step_s"].min()
+    lost_s = best["step_s"] - own_s
+    if best["share"] >= EQUAL or missing(best["wait_s"]) or not lost_s > 0 or best["wait_s"] > 0.1 * lost_s:
+        return ""
+    return f" The batches are there in time: the step itself takes {1e3 * lost_s:.1f} ms longer beside the workers that decode."
+
+
 def feeding_findings(points: pd.DataFrame) -> list[str]:
     """Does synthetic equal real, and where does the host give out? A sentence for each job that was measured both ways."""
     if points.empty or not points["inputs"].eq("jpeg_folder").any():
@@ -154,7 +163,7 @@ def feeding_findings(points: pd.DataFrame) -> list[str]:
         by = "a thread" if missing(best["input_workers"]) else plural(int(best["input_workers"]), "worker")
         said.append(
             f"{job_text(best)}: JPEG files by {by} a device at best are {judged}{once}: {percent_text(best['share'])} of their rate, "
-            f"{1e3 * best['wait_s']:.1f} ms of a step of {1e3 * best['step_s']:.1f} ms spent waiting."
+            f"{1e3 * best['wait_s']:.1f} ms of a step of {1e3 * best['step_s']:.1f} ms spent waiting.{_late(best, rows)}"
         )
     for row, rows in sweeps(points):
         found = knee([int(count) for count in rows["input_workers"]], rows["sustained_per_s"].tolist())

@@ -12,7 +12,7 @@ from multigpu.analysis.causes import PARTS
 from multigpu.analysis.layout import grid_of_axes, margin_for, name_panel, rows_from_top
 from multigpu.analysis.picture import Picture, head_height, message
 from multigpu.analysis.style import INK, RC, look
-from multigpu.analysis.wording import MODEL_NAMES, describe, devices_text, percent_text
+from multigpu.analysis.wording import MODEL_NAMES, describe, devices_text, missing, percent_text
 
 WIDTH, ROW, LINE = 5.0, 0.24, 0.2
 
@@ -21,6 +21,7 @@ def bar_name(row: Any) -> str:
     """The placement, and how it was carried out where that is not eager with a process a device."""
     how = [] if row["execution"] == "eager" else [str(row["execution"]).replace("_", " and ")]
     how += ["one process"] if row["processes"] == "one" else []
+    how += [f"{row['micro_batches']} micro-batches"] if not missing(row["micro_batches"]) and row["micro_batches"] > 1 else []
     return ", ".join([look(row["placement"]).label, *how])
 
 
@@ -33,11 +34,11 @@ def figure_causes(causes: pd.DataFrame) -> Picture:
     groups.sort(key=lambda group: models.index(group["model"].iloc[0]) if group["model"].iloc[0] in models else len(models))
     names = [describe(group.iloc[0], ["model", "batch_size", "precision"]) for group in groups]
     names = [f"{name}, {devices_text(g.iloc[0]['devices'], g.iloc[0]['device_type'])}" for name, g in zip(names, groups, strict=True)]
-    most = max(map(len, groups))
+    heights = [ROW * len(group) + 0.1 for group in groups]
     with mpl.rc_context(RC):
         left = margin_for([bar_name(row) for group in groups for _, row in group.iterrows()])
         finding = _finding(groups)
-        picture, axes = grid_of_axes(len(groups), finding, WIDTH, ROW * most + 0.1, 1, left=left, legend=True, names=names, row_gap=0.95)
+        picture, axes = grid_of_axes(len(groups), finding, WIDTH, heights, 1, left=left, legend=True, names=names, row_gap=0.95)
         for ax, name, group in zip(axes, names, groups, strict=True):
             name_panel(ax, name)
             for index, (_, row) in enumerate(group.iterrows()):
@@ -47,7 +48,7 @@ def figure_causes(causes: pd.DataFrame) -> Picture:
                     ax.barh(len(group) - 1 - index, width, 0.7, left=start, color=colour, hatch=hatch, edgecolor=INK, linewidth=0.3)
                     start += width
             ax.set_yticks(range(len(group)), [bar_name(row) for _, row in group.iloc[::-1].iterrows()])
-            rows_from_top(ax, len(group), most)
+            rows_from_top(ax, len(group), len(group))
             ax.grid(axis="y", visible=False)
             ax.set_xlim(0, None)
             ax.set_xlabel("ms a step, weak scaling")

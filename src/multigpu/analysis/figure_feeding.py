@@ -26,7 +26,7 @@ def figure_workers(points: pd.DataFrame) -> Picture:
     colour, parts, bends = look("ddp").colour, [], []
     with mpl.rc_context(RC):
         names = [job_text(row) for row, _ in shown]
-        picture, axes = grid_of_axes(len(shown), "Images/s against the workers that decode", WIDTH, HEIGHT, names=names)
+        picture, axes = grid_of_axes(len(shown), "Images/s against the workers that decode", WIDTH, HEIGHT, names=names, left=0.85)
         for ax, name, (row, rows) in zip(axes, names, shown, strict=True):
             name_panel(ax, name)
             workers, rates = rows["input_workers"].astype(int).to_numpy(), rows["sustained_per_s"].to_numpy()
@@ -46,6 +46,7 @@ def figure_workers(points: pd.DataFrame) -> Picture:
             ax.set_xlabel("workers a device")
             bends.append("no bend" if math.isinf(found.workers) else f"a bend at {found.workers:.1f} workers")
             parts.append(rows.assign(panel=name, synthetic_per_s=own))
+            ax.yaxis.set_major_formatter("{x:,.0f}")
         axes[0].set_ylabel("images/s")
     picture.caption = (
         "Points: JPEG files of about 500 x 375 pixels decoded, cropped, flipped and normalised by workers of PyTorch's loader, second half "

@@ -26,7 +26,8 @@ def _plain(finding: str | None) -> str | None:
     return finding.replace("**", "").rstrip(".") if finding else None
 
 
-def _counts_axis(ax: Axes, counts: list[int], label: str) -> None:
+def counts_axis(ax: Axes, counts: list[int], label: str) -> None:
+    """An axis of these numbers, by powers of two."""
     ax.set_xscale("log", base=2)
     ax.xaxis.set_major_locator(FixedLocator(counts))
     ax.xaxis.set_minor_locator(NullLocator())
@@ -58,7 +59,7 @@ def figure_growth(frame: pd.DataFrame) -> Picture:
             ax.set_yscale("log", base=2)
             unit = seconds_text if column == "time_s" else lambda value: size_text(round(value))
             ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _, unit=unit: unit(value)))
-            _counts_axis(ax, counts, "hosts")
+            counts_axis(ax, counts, "hosts")
             label_lines(ax, ends, HEIGHT)
     size = size_text(int(table["bytes"].iloc[0]))
     picture.caption = (
@@ -126,5 +127,5 @@ def _steps_panel(ax: Axes, name: str, table: pd.DataFrame, top: float) -> None:
     ax.axhline(COMPUTE_MS, color=CEILING, linewidth=1.0)
     ax.set_ylim(0, 1.08 * max(top, float(y.max())))
     ax.set_ylabel("step (ms)")
-    _counts_axis(ax, sorted({1, *(int(count) for count in table["devices"])}), "processes")
+    counts_axis(ax, sorted({1, *(int(count) for count in table["devices"])}), "processes")
     label_lines(ax, ends, HEIGHT)

@@ -109,4 +109,12 @@ def _draw(ax: Axes, graph: StageGraph, spots: Mapping[str, tuple[float, float]],
             if crosses:
                 size = graph.bytes_of(name, rows) / 2**20
                 text = f"{size:.1f}" if size >= 0.05 else "<0.1"
-                ax.text((x0 + x) / 2, (y0 + y) / 2 + 0.33, text, ha="center", va="bottom", fontsize=7.5)
+                rises = y > y0  # its size stands below it then: above is the other tower's arrow
+                ax.text(
+                    (x0 + x) / 2 + 0.1 * rises,
+                    (y0 + y) / 2 + (-0.3 if rises else 0.33),
+                    text,
+                    ha="left" if rises else "center",
+                    va="top" if rises else "bottom",
+                    fontsize=7.5,
+                )

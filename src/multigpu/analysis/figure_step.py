@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
 from multigpu.analysis.layout import grid_of_axes, name_panel
-from multigpu.analysis.phases import SkewParts, phase_times, skew_parts, step_time, steps_of
+from multigpu.analysis.phases import PASSES, SkewParts, phase_times, skew_parts, step_time, steps_of
 from multigpu.analysis.picture import Picture, message
 from multigpu.analysis.style import INK, RC, look
 from multigpu.analysis.traces import traced
@@ -96,12 +96,13 @@ def _lanes(ax: Axes, replicas: Sequence[StepTrace], record: Record, most: int, l
         y = len(replicas) - 1 - lane
         for phase, (start, end) in mine.phases.items():
             colour, hatch, _ = LOOKS[phase]
-            # the merge may run while backward does: it takes the lane's lower half there
-            half = phase == "merge" and any(start < b and a < end for name, (a, b) in mine.phases.items() if name != "merge")
-            height, centre = (0.34, y - 0.2) if half else (0.74, y)
+            # merge and update may run while backward does: the merge takes the lane's lower half there, the update a strip along the top
+            others = {name: span for name, span in mine.phases.items() if name != phase and (phase == "merge" or name in PASSES)}
+            apart = phase in ("merge", "update") and any(start < b and a < end for a, b in others.values())
+            height, centre = ((0.34, y - 0.2) if phase == "merge" else (0.2, y + 0.27)) if apart else (0.74, y)
             ax.barh(
                 centre, 1e3 * (end - start), height, left=1e3 * (start - zero), color=colour, hatch=hatch, edgecolor=INK, linewidth=0.3,
-                zorder=3 if half else 2,
+                zorder=3 if apart else 2,
             )  # fmt: skip
     word = device_word(record.run.device_type).replace("CPU process", "process")
     ax.set_yticks(range(len(replicas)), [f"{word} {len(replicas) - 1 - y}" for y in range(len(replicas))])

@@ -9,10 +9,11 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from multigpu.analysis.layout import grid_of_axes, name_panel, rows_from_top
+from multigpu.analysis.layout import grid_of_axes, margin_for, name_panel, rows_from_top
 from multigpu.analysis.picture import Picture, message
 from multigpu.analysis.style import CEILING, INK, RC, Look
 from multigpu.analysis.synchrony import ratio_frame
+from multigpu.analysis.wording import missing
 from multigpu.synchrony.laws import harmonic_difference
 from multigpu.synchrony.protocol import PROTOCOLS
 
@@ -211,8 +212,13 @@ def figure_real(frame: pd.DataFrame) -> Picture:
         return message("No real run to draw: `python -m multigpu synchrony --grid real` makes them.")
     worst = table["ratio"].sub(1).abs().max()
     finding = f"Real processes and the simulator agree within {100 * worst:.0f}% on the time an update" if worst < 0.2 else None
+    several = len(table[["machine", "workers", "problem"]].drop_duplicates()) > 1
+    labels = [
+        f"{protocol_look(row['protocol']).label}, K = {row['gradients_per_update']}" + (f", {real_who(row, short=True)}" if several else "")
+        for _, row in table.iterrows()
+    ]
     with mpl.rc_context(RC):
-        picture, (ax,) = grid_of_axes(1, finding, 5.2, 0.32 * len(table) + 0.3, 1, 1.3, left=1.55)
+        picture, (ax,) = grid_of_axes(1, finding, 4.4, 0.32 * len(table) + 0.3, 1, 1.3, left=margin_for(labels, 1.55))
         for index, (_, row) in enumerate(table.iterrows()):
             y, style = len(table) - 1 - index, protocol_look(row["protocol"])
             ax.plot([1e3 * row["simulated_s"], 1e3 * row["real_s"]], [y, y], color=style.colour, linewidth=1)
@@ -222,31 +228,40 @@ def figure_real(frame: pd.DataFrame) -> Picture:
                 1.02, y, f"{row['ratio']:.3f} of it", transform=ax.get_yaxis_transform(), va="center", color=style.colour, fontweight="bold"
             )
         rows_from_top(ax, len(table), len(table))
-        labels = [f"{protocol_look(name).label}, K = {k}" for name, k in zip(table["protocol"], table["gradients_per_update"], strict=True)]
         ax.set_yticks(range(len(table))[::-1], labels)
         ax.set_xlim(0, 1.05e3 * max(table["real_s"].max(), table["simulated_s"].max()))
         ax.set_xlabel("ms an update")
     picture.caption = (
-        f"Coloured: {int(table['workers'].iloc[0])} worker processes and a server on {', '.join(sorted(set(table['machine'])))}, with "
-        f"injected {table['law'].iloc[0]} times; bar: the simulator on the same draws. Medians over 20 parts of 100 updates."
+        f"Coloured: worker processes and a server on {', '.join(sorted(set(table['machine'])))}, with injected "
+        f"{' and '.join(dict.fromkeys(table['law']))} times; bar: the simulator on the same draws. Medians over parts of a run."
     )
     picture.data = table
     picture.alt = f"Milliseconds an update of six protocols, real and simulated. {finding or ''}"
     return picture
 
 
+def real_who(row: pd.Series, short: bool = False) -> str:
+    """On how many workers and what they train; in short without the problem's size."""
+    problem = "" if missing(row["problem"]) else str(row["problem"]).split(",")[0] if short else str(row["problem"])
+    return f"P = {row['workers']}" + (f", {problem}" if problem else "")
+
+
 def real_frame(frame: pd.DataFrame) -> pd.DataFrame:
-    """A row a protocol that ran for real and on the virtual clock: protocol, gradients_per_update, workers, law, machine, real_s,
+    """A row a protocol that ran for real and on the virtual clock: protocol, gradients_per_update, workers, law, problem, machine, real_s,
     simulated_s (medians), ratio, staleness, simulated_staleness, keys.
     """
     ok = frame[(frame["status"] == "ok") & frame["protocol"].isin(list(PROTOCOLS))]
     real, virtual = ok[ok["clock"] == "real"], ok[ok["clock"] == "virtual"]
-    same = ["protocol", "gradients_per_update", "workers", "law", "problem", "rate", "repeat", "mean_s"]
-    both = real.merge(virtual, on=same, suffixes=("", "_virtual"))
-    both = both.assign(order=both["protocol"].map(lambda name: protocol_look(name).order)).sort_values(["machine", "order"])
+    draws = ["protocol", "gradients_per_update", "workers", "law", "repeat", "mean_s"]
+    both = real.merge(virtual, on=[*draws, "problem", "rate"], suffixes=("", "_virtual"))
+    # the time an update does not depend on the gradients: those of a model on devices are left out on the virtual clock
+    bare = virtual[virtual["problem"].isna()].drop(columns=["problem", "rate"])
+    others = real[~real["key"].isin(both["key"])].merge(bare, on=draws, suffixes=("", "_virtual"))
+    both = pd.concat([both, others], ignore_index=True) if len(others) else both
+    both = both.assign(order=both["protocol"].map(lambda name: protocol_look(name).order)).sort_values(["machine", "workers", "order"])
     return pd.DataFrame(
         {
-            **{name: both[name] for name in ("protocol", "gradients_per_update", "workers", "law", "machine")},
+            **{name: both[name] for name in ("protocol", "gradients_per_update", "workers", "law", "problem", "machine")},
             "real_s": both["block_median_s"],
             "simulated_s": both["block_median_s_virtual"],
             "ratio": both["block_median_s"] / both["block_median_s_virtual"],

@@ -16,7 +16,7 @@ from multigpu.analysis.phases import exposed_parts, launch_skew, step_time, step
 from multigpu.analysis.picture import Picture, message
 from multigpu.analysis.style import CEILING, INK, RC, look
 from multigpu.analysis.traces import traced
-from multigpu.analysis.wording import MODEL_NAMES, UNIT_NAMES, devices_text, percent_text, scaled
+from multigpu.analysis.wording import MODEL_NAMES, UNIT_NAMES, devices_text, percent_text, plural, scaled
 from multigpu.record import Record
 
 WIDTH, ROW = 3.4, 0.3
@@ -103,11 +103,16 @@ def waterfalls(records: Sequence[Record]) -> list[tuple[Record, Record, Waterfal
     return found
 
 
-def figure_waterfall(records: Sequence[Record], columns: int = 1) -> Picture:
-    """A panel a traced Run: N times one device, what each cause takes off, what was measured."""
-    drawn = waterfalls(records)
-    if not drawn:
+def figure_waterfall(records: Sequence[Record], columns: int = 2) -> Picture:
+    """A panel a traced Run on the most devices of its model: N times one device, what each cause takes off, what was measured.
+
+    The picture's data hold the Runs on fewer devices too.
+    """
+    every = waterfalls(records)
+    if not every:
         return message("No waterfall to draw: no traced Record on several devices has one on a single device beside it.")
+    most = {record.run.model: max(r.run.devices for r, _, _ in every if r.run.model == record.run.model) for record, _, _ in every}
+    drawn = [fall for fall in every if fall[0].run.devices == most[fall[0].run.model]]
     names = [_name(record) for record, _, _ in drawn]
     with mpl.rc_context(RC):
         labels = [label for label, _, _ in CAUSES.values()]
@@ -118,12 +123,13 @@ def figure_waterfall(records: Sequence[Record], columns: int = 1) -> Picture:
         for ax, name, (record, _, fall) in zip(axes, names, drawn, strict=True):
             name_panel(ax, name)
             _panel(ax, record, fall)
-    picture.data = pd.DataFrame([_row(name, record, one, fall) for name, (record, one, fall) in zip(names, drawn, strict=True)])
+    picture.data = pd.DataFrame([_row(_name(record), record, one, fall) for record, one, fall in every])
     machines = ", ".join(dict.fromkeys(record.machine.name for record, _, _ in drawn))
     picture.caption = (
         "Devices times the rate of one device at its best, and what launch skew, exposed collectives (of the replica that waited "
         "least) and exposed copies take off it, each by its share of a traced step; the rest is what no cause explains: the host, "
         f"the input, slower kernels. Weak scaling; n = 1 (screening). {machines}."
+        + (f" {plural(len(every) - len(drawn), 'Run')} on fewer devices: in the data." if len(every) > len(drawn) else "")
     )
     picture.alt = "Waterfalls of throughput. " + "; ".join(
         f"{name}: {percent_text(fall.measured / fall.ideal)} of the devices times one"

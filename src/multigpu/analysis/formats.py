@@ -116,9 +116,20 @@ def layout_sentence(frame: pd.DataFrame) -> str:
         return "NCHW against NHWC has not been measured yet: all points are channels last."
     faster = int((fp32["ratio"] > 1).sum())
     most, least = (fp32.iloc[int((sign * fp32["ratio"]).to_numpy().argmax())] for sign in (1, -1))
-    parts = [f"{describe(row, ['model'])} {ratio_text(row['ratio'], row['ratio_low'], row['ratio_high'])}" for row in (most, least)]
+    parts = [f"{ratio_text(row['ratio'], row['ratio_low'], row['ratio_high'])} of {describe(row, ['model'])}" for row in (most, least)]
+    if len(fp32) == 1:
+        return f"In fp32 NCHW was measured at one point: {parts[0]}'s rate with NHWC{_in_bf16(table)}."
     said = f"In fp32 NCHW is faster than NHWC in {faster} of {len(fp32)} points"
-    return f"{said}; its rate is at most {parts[0]} and at least {parts[1]} NHWC's."
+    return f"{said}: from {parts[1]}'s rate with NHWC to {parts[0]}'s{_in_bf16(table)}."
+
+
+def _in_bf16(table: pd.DataFrame) -> str:
+    """What NCHW costs or gains where tensor cores work in bf16, which prefer NHWC; the document could not know."""
+    own = table[table["precision"] == "bf16"]
+    if own.empty:
+        return ""
+    most, least = (f"{own['ratio'].agg(which):.2f}" for which in ("max", "min"))
+    return f"; in bf16 {most if most == least else f'{least} to {most}'} times"
 
 
 def precision_sentence(frame: pd.DataFrame) -> str:
@@ -127,7 +138,7 @@ def precision_sentence(frame: pd.DataFrame) -> str:
     if table.empty:
         return "No precision has been measured beside fp32 yet."
     group = max(
-        (own for _, own in table.groupby(["model", "batch_size", "placement", "devices"])),
+        (own for _, own in table.groupby(["model", "batch_size", "placement", "devices", "layout", "execution"])),
         key=lambda own: (len(own), own["devices"].iloc[0]),
     )
     row = group.iloc[0]

@@ -35,6 +35,7 @@ _RUN_TYPES = {
     "model_parallel": "Int64",
     "micro_batches": "Int64",
     "energy_window_s": "Int64",
+    "host_cores": "Int64",
 }
 
 IDENTITY: dict[str, str] = {

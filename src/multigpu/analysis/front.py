@@ -13,10 +13,10 @@ from pathlib import Path
 import pandas as pd
 
 from multigpu import paths
-from multigpu.analysis.collectives import collectives_frame
 from multigpu.analysis.figure_scaling import figure_scaling
 from multigpu.analysis.findings import line_name, panels, widest
 from multigpu.analysis.frame import frame_of
+from multigpu.analysis.hosts import hosts_frame
 from multigpu.analysis.inside_traces import trace_table
 from multigpu.analysis.machines import machine_line, machines
 from multigpu.analysis.metrics import POINT, scaling_table
@@ -223,7 +223,7 @@ Stamp = tuple[tuple[str, int], ...]
 
 def _stamp() -> Stamp:
     """What tells one state of the stores from another: its files and when they were written."""
-    files = [*paths.RUNS.glob("*/*.json.gz"), *paths.COLLECTIVES.glob("*/*.json.gz"), *paths.SYNCHRONY.glob("*/*.json.gz")]
+    files = [*paths.RUNS.glob("*/*.json.gz"), *paths.HOSTS.glob("*/*.json.gz"), *paths.SYNCHRONY.glob("*/*.json.gz")]
     return tuple((str(path), path.stat().st_mtime_ns) for path in sorted(files))
 
 
@@ -267,7 +267,7 @@ def headline() -> str | None:
 def _results(root: Path, stamp: Stamp) -> list[Result]:
     return evaluate_all(
         _read(root, stamp)[0],
-        collectives_frame(paths.COLLECTIVES),
+        hosts_frame(paths.HOSTS),
         synchrony_frame(paths.SYNCHRONY),
         trace_table(RecordStore(root)),
         training_frame(training_records(paths.TRAINING)),
@@ -281,4 +281,4 @@ def scoreboard() -> str | None:
 
 def claims() -> str | None:
     """The table of all claims."""
-    return f'<div class="wide">\n{to_html_table(_results(paths.RUNS, _stamp()))}</div>\n'
+    return f'<div class="wide">\n{to_html_table(_results(paths.RUNS, _stamp()), "notebooks/")}</div>\n'

@@ -13,7 +13,7 @@ from multigpu.analysis.all_reduce import serial_bytes
 from multigpu.analysis.collectives import collectives_frame
 from multigpu.collectives import algorithms
 from multigpu.collectives.record import CollectiveRecord, CollectiveStore
-from multigpu.hosts.grid import COMPUTE_MS, DELAY_US, LATENCY_BYTES
+from multigpu.hosts.grid import BYTES, COMPUTE_MS, DELAY_US, LATENCY_BYTES
 from multigpu.published import load_published
 
 EXTRA = ("hosts", "per_host", "network", "rate_bytes_per_s", "delay_us", "compute_ms", "host_sent_bytes", "host_received_bytes")
@@ -72,15 +72,14 @@ def link_time_s(method: str, size: int, devices: int, rate_bytes_per_s: float) -
 
 
 def growth(frame: pd.DataFrame) -> pd.DataFrame:
-    """All-reduces of one process a host, nothing slept: a row a method and number of hosts, in order.
+    """All-reduces of 1 MiB by one process a host, nothing slept: a row a method and number of hosts, in order.
 
     Columns: method, devices, bytes, time_s, low_s, high_s (the median sample's bounds at 95%), link_s (the formula's), ratio (time over
     the formula's), sent_bytes (of the busiest host's interface, the larger of both ways), way_bytes (the same by formula), key.
     """
     ok = latest(frame)
     ok = ok[(ok["per_host"] == 1) & (ok["delay_us"] == 0) & (ok["compute_ms"] == 0)]
-    if len(ok):
-        ok = ok[ok["bytes"] == ok["bytes"].mode().iloc[0]]
+    ok = ok[ok["bytes"] == BYTES]
     rows = [_growth_row(row) for _, row in ok.iterrows()]
     columns = ["method", "devices", "bytes", "time_s", "low_s", "high_s", "link_s", "ratio", "sent_bytes", "way_bytes", "machine", "key"]
     return pd.DataFrame(rows, columns=columns).sort_values(["method", "devices"], kind="stable").reset_index(drop=True)

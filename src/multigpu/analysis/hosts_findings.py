@@ -5,10 +5,13 @@ from __future__ import annotations
 import pandas as pd
 
 from multigpu.analysis.all_reduce_findings import name_of
-from multigpu.analysis.hosts import document_steps, growth, latency
+from multigpu.analysis.hosts import document_steps, growth, latency, latest
 from multigpu.analysis.wording import joined, percent_text, plural, ratio_text
 from multigpu.collectives.run import size_text
 from multigpu.hosts.grid import COMPUTE_MS, SCALE
+
+LATE = 1.5
+"""A sample that took so many times the median waited for a processor."""
 
 
 def _ends(table: pd.DataFrame, method: str) -> tuple[pd.Series, pd.Series] | None:
@@ -45,6 +48,22 @@ def interface_finding(frame: pd.DataFrame) -> str | None:
     return (
         f"In {plural(len(own), 'measurement')} of algorithms written out here the busiest host's interface carried "
         f"{percent_text(over.min())} to {percent_text(over.max())} more bytes than the formula has, headers and acknowledgements included"
+    )
+
+
+def steadiness_finding(frame: pd.DataFrame) -> str | None:
+    """How steady the samples are, and how many points were measured once: processes share processors, with other programs too."""
+    ok = latest(frame)
+    if ok.empty:
+        return None
+    spread = ok["time_high_s"] / ok["time_s"]
+    worst = ok.iloc[int(spread.argmax())]
+    points = ok.groupby(["machine", "method", "bytes", "devices", "delay_us", "compute_ms"]).size()
+    where = f"{name_of(str(worst['method']))} on {plural(int(worst['devices']), 'process', 'processes')}"
+    return (
+        f"In {(spread > LATE).sum()} of {plural(len(ok), 'measurement')} the slowest sample took more than {LATE:g} times the median; "
+        f"the most, {ratio_text(spread.max())}, with {where}. "
+        f"Of {plural(len(points), 'point')} {(points == 1).sum()} were measured once: screening"
     )
 
 

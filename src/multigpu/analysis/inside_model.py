@@ -130,7 +130,10 @@ def epochs_table(frame: pd.DataFrame, model: str = "deepconn", batch: int = 32) 
         single = document_epoch("single")
         rows.append(
             {
-                "placement": NAMES[one.row["placement"]],
+                # what a search found then need not be what one finds now
+                "placement": f"a search's, {digits}"
+                if isinstance(digits := one.row["stage_devices"], str)
+                else NAMES[one.row["placement"]],
                 "devices": str(one.row["devices"]),
                 "how": way_text(one.row),
                 "rows come from": FEEDS[one.row["feed"]],

@@ -13,6 +13,7 @@ from multigpu.analysis.inside_traces import trace_summary
 from multigpu.analysis.picture import Shown
 from multigpu.analysis.tables import table_html
 from multigpu.analysis.traces import traced
+from multigpu.analysis.wording import FRAMEWORK_NAMES
 from multigpu.claims import Result, evaluate, find_claim
 from multigpu.claims.traces import TracePredicate
 from multigpu.published import load_published
@@ -99,7 +100,8 @@ def profile_table(frame: pd.DataFrame, framework: str, model: str = "deepconn", 
                 }
             )
     right = ["Time(%)", "calls", "calls a step", "avg (us)", "min (us)", "max (us)", "MiB"]
-    return table_html(pd.DataFrame(rows, columns=list(rows[0]) if rows else ["placement"]), note="" if rows else NO_RECORD, right=right)
+    missing = f"No traced Record of document 003's model in {FRAMEWORK_NAMES[framework]} on a GPU yet."
+    return table_html(pd.DataFrame(rows, columns=list(rows[0]) if rows else ["placement"]), note="" if rows else missing, right=right)
 
 
 def _figure(value: float, decimals: int) -> str:

@@ -72,6 +72,25 @@ def search_sentences(records: Sequence[StageRecord]) -> list[str]:
         share = found.step_time_s / by_hand.step_time_s
         said.append(
             f"{which}: of {record.tried} placements priced ({of} there are) the cheapest uses {where} and is predicted to take {share:.3f} "
-            f"of the fastest hand-written one's time."
+            f"of the fastest hand-written one's time.{host_sentence(record)}"
         )
     return said
+
+
+HOST_WORDS = {
+    "one": "one thread starts everything",
+    "forward": "backward passes are started by a thread for each GPU",
+    "per_device": "every GPU's work is started by a thread of its own",
+}
+
+
+def host_sentence(record: StageRecord) -> str:
+    """Which model of the host the measured steps bear out, and by how much they tell it from the others; "" without measured steps."""
+    if not record.host_model_errors:
+        return ""
+    kept = record.costs.threads
+    others = [f"{miss:.0%} if {HOST_WORDS[name]}" for name, miss in record.host_model_errors.items() if name != kept]
+    return (
+        f" It reckons as if {HOST_WORDS[kept]}: so the {len(record.measured_s)} hand-written placements' measured steps are missed by "
+        f"{record.host_model_errors[kept]:.0%} (root mean square of the logarithm), against {' and '.join(others)}."
+    )

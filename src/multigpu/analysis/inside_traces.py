@@ -10,6 +10,7 @@ from typing import Any
 
 import pandas as pd
 
+from multigpu.analysis.document_phases import PROFILE_QUANTITIES, profile_quantities
 from multigpu.analysis.frame import FRAMEWORK_PACKAGES, RUN_FIELDS
 from multigpu.analysis.phases import steps_of
 from multigpu.analysis.traces import traced
@@ -28,6 +29,7 @@ TRACE_QUANTITIES = (
     "step_without_copies_s",
     "sparse_share",
     "sparse_over_next",
+    *PROFILE_QUANTITIES,
 )
 """Columns of `trace_table` that a claim may compare.
 
@@ -35,6 +37,7 @@ timed_step_s: of the steps before, without a profiler. busy_share, busiest_share
 the GPUs, and of the busiest. copy_share: of copies between GPUs in all that GPUs did (nvprof's Time(%)). step_without_copies_s:
 timed_step_s less the copies during which the GPU they ran on computed nothing (the GPU with most): at most what copies cost.
 sparse_share: of the sparse gradients' kernels in all that GPUs did; sparse_over_next: these over the dearest other kernel.
+The rest is what document 000's profile says (`document_phases.PROFILE_QUANTITIES`).
 """
 
 
@@ -80,6 +83,7 @@ def trace_row(record: Record, trace: TraceSummary) -> dict[str, Any]:
         "step_without_copies_s": step_s - exposed,
         "sparse_share": sparse / device_s if device_s else None,
         "sparse_over_next": sparse / max(others) if others and sparse else None,
+        **profile_quantities(trace),
     }
 
 

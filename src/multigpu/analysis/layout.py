@@ -21,7 +21,7 @@ def grid_of_axes(
     count: int,
     finding: str | None,
     width: float,
-    height: float,
+    height: float | Sequence[float],
     columns: int = 2,
     label_width: float = 0.0,
     row_gap: float = 0.75,
@@ -31,6 +31,7 @@ def grid_of_axes(
 ) -> tuple[Picture, list[Axes]]:
     """A picture with `count` axes of `width` x `height` inches in rows of `columns`, each with room for labels right and left of it.
 
+    height: of all panels, or of each; a row is as high as its highest.
     names: of the panels, to leave room for.
     legend: whether to leave a line for `Picture.legend_line` under the finding.
     """
@@ -38,18 +39,20 @@ def grid_of_axes(
     lines = max((len(textwrap.wrap(name, int(width * 12.5))) for name in names), default=1)
     title_height = 0.13 + 0.17 * lines
     row_gap += title_height - 0.3
-    rows = -(-count // columns)
+    heights = list(height) if isinstance(height, Sequence) else [height] * count
+    of_rows = [max(heights[first : first + columns]) for first in range(0, count, columns)]
     cell = left + width + label_width + RIGHT
     total = max(columns * cell, 5.2)
     top = head_height(finding, total) + title_height + (0.25 if legend else 0.0)
-    full = top + rows * height + (rows - 1) * row_gap + BOTTOM
+    full = top + sum(of_rows) + (len(of_rows) - 1) * row_gap + BOTTOM
     picture = Picture(total, full)
     picture.head(finding)
     axes = []
     for index in range(count):
         row, column = divmod(index, columns)
-        x, y = column * cell + left, full - top - row * (height + row_gap) - height
-        axes.append(picture.add_axes((x / total, y / full, width / total, height / full)))
+        own, above = heights[index], sum(of_rows[:row]) + row * row_gap
+        x, y = column * cell + left, full - top - above - own
+        axes.append(picture.add_axes((x / total, y / full, width / total, own / full)))
     return picture, axes
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pandas as pd
 
-SPECIAL = ("input_workers", "staging", "device_ids", "peer_access", "energy_window_s")
-"""Fields of a Run that ask for something besides training: how it is fed, on which GPUs, with which counters."""
+SPECIAL = ("input_workers", "staging", "device_ids", "peer_access", "energy_window_s", "host_cores")
+"""Fields of a Run that ask for something besides training: how it is fed, on which GPUs and how many cores, with which counters."""
 
 BATCHED = ("bucket_means_000",)
 """Inputs that are compared with other ways of batching."""
@@ -17,11 +19,14 @@ FED = ("synthetic_host", "jpeg_folder")
 def ordinary(frame: pd.DataFrame) -> pd.DataFrame:
     """The rows that pages about placements, models and batches speak of: a Run that was fed, pinned to GPUs or watched by a counter is
     another one of the same name, so is one whose sentences share a step otherwise than the document's, and members of the made-up
-    family are no model of the documents.
+    family are no model of the documents. PyTorch's loop of cells is there to be slow, on the page about 2018's lost speed.
     """
     special = frame[[name for name in SPECIAL if name in frame]].notna().any(axis=1)
     fed = frame["inputs"].isin(FED) if "inputs" in frame else False
     made_up = frame["model"].str.startswith("family_").fillna(False) if "model" in frame else False
     batched = frame["batching"].isin(("shared", "fixed")) | frame["shuffle"] if {"batching", "shuffle"} <= set(frame) else False
     drawn = frame["inputs"].isin(BATCHED) if "inputs" in frame else False
-    return frame[~(special | fed | made_up | batched | drawn)]
+    looped: Any = False
+    if {"recurrence", "framework", "workload"} <= set(frame):
+        looped = frame["recurrence"].eq("stepwise").fillna(False) & frame["framework"].eq("torch") & frame["workload"].eq("nmt")
+    return frame[~(special | fed | made_up | batched | drawn | looped)]

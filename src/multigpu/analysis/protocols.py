@@ -19,7 +19,7 @@ BATCHES = 50
 NONE = "No Record to time in two ways: all sentences of one length, step times by a device's clock."
 
 
-def as_published(frame: pd.DataFrame, steps: pd.DataFrame, batches: int = BATCHES) -> pd.DataFrame:
+def as_published(frame: pd.DataFrame, steps: pd.DataFrame, batches: int = BATCHES, whole: bool = False) -> pd.DataFrame:
     """The rows of `frame` with the units, wall time (s) and rate of their first `batches` steps, warm-up included.
 
     Args:
@@ -27,6 +27,7 @@ def as_published(frame: pd.DataFrame, steps: pd.DataFrame, batches: int = BATCHE
             units of the timed steps alone.
         steps: of `frame.step_times`. A step lasts until its slowest replica has ended it.
         batches: at most so many steps; a Record of fewer counts with all it has.
+        whole: or as if it had gone on to `batches` steps at the pace of its timed ones, so that Records of few steps compare with others.
 
     Returns:
         A copy of the rows; `published_steps` is the number of steps that enter.
@@ -35,6 +36,9 @@ def as_published(frame: pd.DataFrame, steps: pd.DataFrame, batches: int = BATCHE
     first = steps[steps["step"] < batches]
     slowest = first.groupby(["key", "step"])["step_time_s"].max().groupby(level="key")
     wall, count = (even["key"].map(found).astype(float) for found in (slowest.sum(), slowest.size()))
+    if whole:
+        wall += (batches - count) * even["wall_s"] / even["timed_steps"]
+        count = count * 0 + batches
     units = even["units"] / even["timed_steps"] * count
     return even.assign(units=units, wall_s=wall, units_per_s=units / wall, published_steps=count)
 

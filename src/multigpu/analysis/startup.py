@@ -67,7 +67,8 @@ def warmup_finding(rows: pd.DataFrame) -> str:
     )
     return (
         f"{percent_text(len(slow) / len(rows))} of {plural(len(rows), 'Record')} begin slower than they go on: for "
-        f"{slow['steps'].median():.0f} steps and {slow['seconds'].median():.2f} s in the median, at most {slow['steps'].max()} steps or "
+        f"{plural(round(slow['steps'].median()), 'step')} and {slow['seconds'].median():.2f} s in the median, at most "
+        f"{plural(int(slow['steps'].max()), 'step')} or "
         f"{slow['seconds'].max():.1f} s. "
         f"In {percent_text(len(late) / len(rows))} the end may lie beyond the warm-up that was left out"
         + (f" ({where}), where later steps are {100 * (late['slower'].median() - 1):.0f}% faster in the median." if len(late) else ".")

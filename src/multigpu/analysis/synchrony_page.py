@@ -12,12 +12,13 @@ import numpy as np
 import pandas as pd
 
 from multigpu.analysis.figure_downpour import downpour_frame
-from multigpu.analysis.figure_synchrony import figure_k, protocol_look, real_frame
+from multigpu.analysis.figure_synchrony import figure_k, protocol_look, real_frame, real_who
 from multigpu.analysis.layout import grid_of_axes, name_panel, rows_from_top
 from multigpu.analysis.picture import Picture, Shown, paragraphs
 from multigpu.analysis.style import RC
 from multigpu.analysis.synchrony import curves_frame, problem_name, ratio_frame, staleness_frame, synchrony_frame
 from multigpu.analysis.tables import table_html
+from multigpu.analysis.verdicts import verdicts
 from multigpu.claims import SynchronyPredicate, all_claims, evaluate
 from multigpu.measure.machine import gpu_count
 from multigpu.parameters import Measure
@@ -155,18 +156,8 @@ def averaging_table(frame: pd.DataFrame) -> Shown:
 
 
 def claims_table(frame: pd.DataFrame) -> Shown:
-    """The claims of 002 that these Records decide: verdict, test and scope."""
-    results = [evaluate(claim, frame) for claim in all_claims() if isinstance(claim.predicate, SynchronyPredicate)]
-    rows = [
-        {
-            "Claim": result.claim.number,
-            "Sentence": result.claim.sentence,
-            "Verdict": result.verdict + (f": {result.why}" if result.why else ""),
-            "Scope": result.claim.predicate.scope if result.claim.predicate else "",
-        }
-        for result in results
-    ]
-    return table_html(pd.DataFrame(rows), note="Figures, tests and Record keys stand under Claims.", wide=["Sentence", "Verdict", "Scope"])
+    """The claims of 002 that these Records decide."""
+    return verdicts([evaluate(claim, frame) for claim in all_claims() if isinstance(claim.predicate, SynchronyPredicate)])
 
 
 def _spread(values: pd.Series, scale: float) -> str:
@@ -201,6 +192,8 @@ def real_table(frame: pd.DataFrame) -> Shown:
     rows = [
         {
             "Protocol": f"{protocol_look(row['protocol']).label}, K = {row['gradients_per_update']}",
+            "Workers": real_who(row),
+            "Machine": row["machine"],
             "Real, ms": f"{1e3 * row['real_s']:.2f}",
             "Simulator, ms": f"{1e3 * row['simulated_s']:.2f}",
             "Ratio": f"{row['ratio']:.3f}",
@@ -208,7 +201,7 @@ def real_table(frame: pd.DataFrame) -> Shown:
         }
         for _, row in real_frame(frame).iterrows()
     ]
-    return table_html(pd.DataFrame(rows), note="Medians an update, two workers.", right=["Real, ms", "Simulator, ms", "Ratio"])
+    return table_html(pd.DataFrame(rows), note="Medians an update; P: workers.", right=["Real, ms", "Simulator, ms", "Ratio"])
 
 
 def record_keys(frame: pd.DataFrame) -> Shown:

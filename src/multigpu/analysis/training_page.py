@@ -21,6 +21,7 @@ from multigpu.analysis.training import (
     training_frame,
     training_records,
 )
+from multigpu.analysis.verdicts import verdicts
 from multigpu.claims import TrainingPredicate, all_claims, evaluate
 from multigpu.parameters import Measure
 from multigpu.training.grid import default_grid, find_grid
@@ -237,16 +238,5 @@ def failures_table(seen: Seen) -> Shown:
 
 
 def claims_table(seen: Seen) -> Shown:
-    """The claims that these Records decide: verdict, figure and scope."""
-    results = [evaluate(claim, seen.frame) for claim in all_claims() if isinstance(claim.predicate, TrainingPredicate)]
-    rows = [
-        {
-            "Claim": result.claim.number,
-            "Sentence": result.claim.sentence,
-            "Verdict": result.verdict + (f": {result.why}" if result.why else ""),
-            "Figure": result.figure,
-            "Scope": result.claim.predicate.scope if result.claim.predicate else "",
-        }
-        for result in results
-    ]
-    return table_html(pd.DataFrame(rows), note="Tests and Record keys stand under Claims.", wide=["Sentence", "Verdict", "Figure", "Scope"])
+    """The claims that these Records decide."""
+    return verdicts([evaluate(claim, seen.frame) for claim in all_claims() if isinstance(claim.predicate, TrainingPredicate)])

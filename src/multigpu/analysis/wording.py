@@ -97,7 +97,7 @@ TELLING = (
     ),
     *("processes", "model_parallel", "micro_batches"),
     *("cross_entropy", "bucket_mib", "all_reduce_spec", "wire_dtype", "loss_scale", "recurrence", "embedding_gradients"),
-    *("feed", "stage_devices"),
+    *("feed", "stage_devices", "host_cores"),
     *("framework", "framework_version", "warmup_steps", "timed_steps", "timing_version", "machine"),
 )
 
@@ -221,6 +221,8 @@ def field_text(row: Row, field: str) -> str:
             return "one process" if value == "one" else "a process a device"
         case "feed":
             return {"arrays": "fed from arrays", "strings": "fed with strings", "pipeline": "fed one step ahead"}[str(value)]
+        case "host_cores":
+            return plural(int(value), "host core")
         case "stage_devices":
             return f"stages on {value}"
         case "cross_entropy":

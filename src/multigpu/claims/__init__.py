@@ -100,13 +100,17 @@ def evaluate_all(
 
     Args:
         frame: the tidy table of Runs.
-        collectives: of `collectives_frame`; without it, claims about all-reduces alone are not yet measured.
+        collectives: of `hosts_frame`; without it, claims about all-reduces between hosts are not yet measured.
         synchrony: of `synchrony_frame`; without it, claims about the protocols of a parameter server are not yet measured.
         traces: of `trace_table`; without it, claims that need a profiler are not yet measured.
         training: of `training_frame`; without it, claims about what training reaches are not yet measured.
     """
-    tables: dict[type, pd.DataFrame | None] = {CollectivePredicate: collectives, SynchronyPredicate: synchrony, TracePredicate: traces}
-    tables[TrainingPredicate] = training
+    tables: dict[type, pd.DataFrame | None] = {
+        CollectivePredicate: collectives,
+        SynchronyPredicate: synchrony,
+        TracePredicate: traces,
+        TrainingPredicate: training,
+    }
     read = {kind: [] if table is None else READERS[kind](table) for kind, table in tables.items()}
     runs = rows(frame)
-    return [evaluate_rows(claim, read.get(type(claim.predicate), runs)) for claim in all_claims()]
+    return [evaluate_rows(claim, read.get(type(claim.predicate), runs), read) for claim in all_claims()]

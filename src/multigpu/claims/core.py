@@ -132,8 +132,8 @@ class Predicate(_Data):
     protocol, scope: the same in words, and what the test does not cover.
     """
 
-    counted: ClassVar[str] = "GPU"
-    """What `devices` counts, for sentences that say what is missing."""
+    counted: ClassVar[tuple[str, str]] = ("GPU", "GPUs")
+    """What `devices` counts, one and many, for sentences that say what is missing."""
 
     contrasts: tuple[Contrast, ...] = Field(min_length=1)
     where: Selection = ()
@@ -158,22 +158,26 @@ class Predicate(_Data):
 
 
 class CollectivePredicate(Predicate):
-    """As a Predicate, over CollectiveRecords: what decides a claim about all-reduces alone, without a training step.
+    """As a Predicate, over all-reduces between hosts, one process on each: rows of `analysis.hosts.hosts_frame`.
 
-    Selections name fields of a CollectiveRun, quantities columns of `collectives_frame`; a call counts as a step. Libraries' and
-    written-out all-reduces are all started from PyTorch.
+    Selections name fields of a CollectiveRun, quantities columns of that frame; a call counts as a step. Libraries' and written-out
+    all-reduces are all started from PyTorch. What a document says of computers on a network is decided by hosts with a link each,
+    whatever processors they have.
     """
 
+    counted: ClassVar[tuple[str, str]] = ("host", "hosts")
     frameworks: tuple[Literal["torch", "tensorflow"], ...] = ("torch",)
-    warmup_steps: int = Field(default=2, ge=0)
-    timed_steps: int = Field(default=40, ge=1)
-    protocol: str = "Time of one call of the slowest process, by events on each GPU; a Record's figure is the median of its samples."
+    machines: Literal["gpu", "any"] = "any"
+    warmup_steps: int = Field(default=1, ge=0)
+    timed_steps: int = Field(default=3, ge=1)
+    protocol: str = "Time of one call of the slowest process by the host's clock; a Record's figure is the median of its samples."
 
 
 class Claim(_Data):
     """A sentence of the documents in plain words, and what can be said of it.
 
     figure: the document's own figure.
+    further: what else must hold, over other kinds of Records: each predicate is decided alone, and one that does not hold refutes all.
     needs: what is missing where no predicate over Records can be written yet.
     untestable: why it cannot be tested here.
     """
@@ -183,6 +187,7 @@ class Claim(_Data):
     documents: tuple[str, ...] = Field(min_length=1)
     figure: str
     predicate: Predicate | None = None
+    further: tuple[Predicate, ...] = ()
     needs: str = ""
     untestable: str = ""
 
@@ -190,7 +195,21 @@ class Claim(_Data):
     def _one_way(self) -> Self:
         if sum(map(bool, (self.predicate, self.needs, self.untestable))) != 1:
             raise ValueError(f"{self.number} must have a predicate, or say what one needs, or say why it cannot be tested here")
+        kinds = [type(predicate) for predicate in self.predicates]
+        if len(set(kinds)) < len(kinds) or (self.further and not self.predicate):
+            raise ValueError(f"{self.number} has several predicates: each must be of another kind of Records, the first one `predicate`")
         return self
+
+    @property
+    def predicates(self) -> tuple[Predicate, ...]:
+        """All that decide it, the first one first; none where none can be written."""
+        return ((self.predicate,) if self.predicate else ()) + self.further
+
+    @property
+    def digest(self) -> str:
+        """A hash of all that decides it: of the one predicate, or of all of them; empty without any."""
+        digests = [predicate.digest for predicate in self.predicates]
+        return "".join(digests) if len(digests) < 2 else hashlib.sha256(" ".join(digests).encode()).hexdigest()[:16]
 
     @property
     def document(self) -> str:

@@ -13,6 +13,7 @@ from multigpu.claims.names import (
     INCEPTION,
     LARGE_CNNS,
     OVERLAPPED,
+    PLAIN,
     REAL_IMAGES,
     RESNET50,
     SERVER_CPU,
@@ -24,7 +25,7 @@ from multigpu.claims.names import (
 
 CNN = where(workload="cnn", scaling="weak")
 IMAGENET = CNN + where(model=LARGE_CNNS, inputs="synthetic")
-CIFAR = CNN + where(inputs="synthetic", execution="eager")
+CIFAR = CNN + where(inputs="synthetic", execution=PLAIN)
 
 CLAIMS = (
     Claim(

@@ -12,20 +12,21 @@ from multigpu.claims.names import (
     MLP,
     NMT,
     OVERLAPPED,
-    REAL_IMAGES,
+    PLAIN,
     RESNET50,
     efficiency,
     scaling_ratio,
     term,
 )
 from multigpu.claims.training import TrainingPredicate, where_training
+from multigpu.hosts.grid import SLOW_BYTES
 
 
-def _growth(method: str, name: str, devices: int, direction: Literal["above", "below"], bound: float) -> Contrast:
-    """The time of one all-reduce on `devices` GPUs over that of the same on 2."""
-    over, under = (Term(select=where_collective(method=method), devices=count) for count in (devices, 2))
+def _growth(method: str, name: str, hosts: int, direction: Literal["above", "below"], bound: float) -> Contrast:
+    """The time of one all-reduce on so many hosts over that of the same on 2."""
+    over, under = (Term(select=where_collective(method=method), devices=count) for count in (hosts, 2))
     return Contrast(
-        label=f"time of the {name} on {devices} GPUs over 2",
+        label=f"time of the {name} on {hosts} hosts over 2",
         over=(over,),
         under=(under,),
         quantity="time_s",
@@ -42,7 +43,7 @@ CLAIMS = (
         documents=("002",),
         figure="2N(P-1)/P against 2N(P-1) for N parameters",
         predicate=CollectivePredicate(
-            where=where_collective(device_type="cuda", dtype="fp32", execution="captured", bytes=2**30),
+            where=where_collective(device_type="cpu", dtype="fp32", bytes=SLOW_BYTES, delay_us=0, compute_ms=0),
             contrasts=(
                 # 2N(P-1)/P is N at P = 2 and below 2N at every P
                 _growth("ring", "ring", 4, "below", 2.0),
@@ -51,8 +52,9 @@ CLAIMS = (
                 _growth("central_server", "central server", 4, "above", 1.5),
                 _growth("central_server", "central server", 8, "above", 3.5),
             ),
-            scope="One host, GPUs joined by NVLink, 1 GiB on each of 2, 4 and 8, both written out from sends and receives; the document "
-            "means computers on a network, where a server has one link and no GPU can reach several others at once.",
+            scope="What the document means, computers on a network with one link each: hosts made as network namespaces of one computer, "
+            "4 MiB on each of 2, 4 and 8 over links of 50 Mbit/s, one process a host, both written out from sends and receives over "
+            "gloo. GPUs joined by NVLink reach several others at once; the all-reduce page shows both algorithms there.",
         ),
     ),
     Claim(
@@ -79,7 +81,7 @@ CLAIMS = (
         documents=("002",),
         figure='"an unfair uplift", without a figure; P100 about 3x a K40',
         predicate=Predicate(
-            where=where(model=(*RESNET50, NMT), placement=OVERLAPPED, scaling="weak", inputs="synthetic", execution="eager"),
+            where=where(model=(*RESNET50, NMT), placement=OVERLAPPED, scaling="weak", inputs="synthetic", execution=PLAIN),
             contrasts=(
                 Contrast(
                     label="rate on one GPU in fp32 over bf16",
@@ -154,20 +156,26 @@ CLAIMS = (
                     where=where(model=(*RESNET50, NMT), placement=OVERLAPPED, inputs="synthetic"),
                     models_at_least=2,
                 ),
-                Contrast(
-                    label="final loss in bf16 over fp32",
-                    over=(term(precision="bf16"),),
-                    under=(term(precision="fp32"),),
-                    quantity="loss_last",
-                    direction="below",
-                    bound=1.02,
-                    counts="each",
-                    across="all",
-                    steps_at_least=500,
-                    where=where(workload="cnn", inputs=REAL_IMAGES),
-                ),
             ),
-            scope="Throughput on one GPU; the loss after at least 500 steps on real images may be 2% higher at most.",
+            scope="Throughput: on one GPU.",
+        ),
+        further=(
+            TrainingPredicate(
+                where=where_training(workload="cnn", placement=OVERLAPPED, rate_scaling="none", schedule="constant"),
+                machines="gpu",
+                contrasts=(
+                    Contrast(
+                        label="accuracy trained in bf16 over fp32",
+                        over=(Term(select=where_training(precision="bf16"), devices=1),),
+                        under=(Term(select=where_training(precision="fp32"), devices=1),),
+                        quantity="accuracy",
+                        bound=0.98,
+                        across="all",
+                    ),
+                ),
+                scope="Accuracy: of a residual network of CIFAR's kind on held-out images that a planted teacher labelled, equal epochs, "
+                "batch and rate; at most 2% of it may be lost.",
+            ),
         ),
     ),
     Claim(
@@ -180,7 +188,7 @@ CLAIMS = (
             contrasts=(
                 Contrast(
                     label="step time in TensorFlow over PyTorch, in every setting",
-                    over=(term(1, framework="tensorflow", execution=("eager", "graph")),),
+                    over=(term(1, framework="tensorflow", execution=PLAIN),),
                     under=(term(1, framework="torch", execution="eager"),),
                     quantity="step_time_s",
                     direction="within",
@@ -189,7 +197,7 @@ CLAIMS = (
                 ),
                 Contrast(
                     label="step time in TensorFlow over PyTorch, in one setting",
-                    over=(term(1, framework="tensorflow", execution=("eager", "graph")),),
+                    over=(term(1, framework="tensorflow", execution=PLAIN),),
                     under=(term(1, framework="torch", execution="eager"),),
                     quantity="step_time_s",
                     direction="outside",
@@ -204,6 +212,49 @@ CLAIMS = (
         sentence="A bigger batch gives any scaling efficiency one wants, until training no longer converges.",
         documents=("002",),
         figure="no figure",
-        needs="efficiency against batch up to the largest that fits, and the accuracy reached at each after equal work",
+        predicate=Predicate(
+            where=where(model=RESNET50, placement=OVERLAPPED, scaling="weak", inputs="synthetic", execution="captured", precision="bf16"),
+            frameworks=("torch",),
+            contrasts=(
+                scaling_ratio(
+                    "efficiency at 512 images a GPU over that at 16",
+                    term(batch_size=512),
+                    term(batch_size=16),
+                    count_at_least=4,
+                ),
+                efficiency("efficiency at 512 images a GPU", 0.95, where=where(batch_size=512), count_at_least=4),
+            ),
+            scope="Efficiency: ResNet-50, whole steps as one CUDA graph, on at least 4 GPUs of one host; 95% stands for any one wants.",
+        ),
+        further=(
+            TrainingPredicate(
+                where=where_training(workload="cnn", placement=OVERLAPPED, precision="fp32", rate_scaling="linear", schedule="warmup"),
+                machines="gpu",
+                contrasts=(
+                    Contrast(
+                        label="accuracy at 8 times the batch over that at the batch itself",
+                        over=(Term(),),
+                        under=(Term(devices=1),),
+                        quantity="accuracy",
+                        bound=0.98,
+                        counts=(8,),
+                        across="all",
+                    ),
+                    Contrast(
+                        label="accuracy at 128 times the batch over that at the batch itself",
+                        over=(Term(),),
+                        under=(Term(devices=1),),
+                        quantity="accuracy",
+                        direction="below",
+                        bound=0.8,
+                        counts=(128,),
+                        across="all",
+                    ),
+                ),
+                scope="Accuracy: a residual network of CIFAR's kind on held-out images that a planted teacher labelled, the rate scaled "
+                "with the batch and warmed up, equal epochs (equal work): kept within 2% at 8 times the batch of 128, at least a fifth of "
+                "it lost at 128 times. The two parts are of two models, since the accuracy of ResNet-50 is out of reach.",
+            ),
+        ),
     ),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from multigpu.claims.core import Claim, Contrast, Predicate, where
-from multigpu.claims.names import ALL_REDUCE, CORPUS, LAYERS, NMT, NMT_DDL, OVERLAPPED, OWN, efficiency, term
+from multigpu.claims.names import ALL_REDUCE, CORPUS, LAYERS, NMT, NMT_DDL, OVERLAPPED, OWN, PLAIN, efficiency, term
 
 MEMORY = 1.57
 """The 0.95 quantile of chi^2 with 20 degrees of freedom, over 20."""
@@ -40,7 +40,7 @@ CLAIMS = (
         documents=("004",),
         figure="450 - 360 ms for 717 MB over a 150 GB/s link (which needs 5 to 10 ms)",
         predicate=Predicate(
-            where=where(model=NMT_DDL, scaling="weak", batch_size=64, execution="eager"),
+            where=where(model=NMT_DDL, scaling="weak", batch_size=64, execution=PLAIN),
             contrasts=(
                 Contrast(
                     label="step on 2 GPUs with all-reduce after backward over one",
@@ -84,7 +84,7 @@ CLAIMS = (
         documents=("004",),
         figure="no figure",
         predicate=Predicate(
-            where=where(model=NMT, placement=OVERLAPPED, inputs=CORPUS, batching=OWN, batch_size=64, execution="eager"),
+            where=where(model=NMT, placement=OVERLAPPED, inputs=CORPUS, batching=OWN, batch_size=64, execution=PLAIN),
             contrasts=(
                 Contrast(label="memory of the step time in corpus order", over=(term(1, shuffle=False),), bound=MEMORY, **STEP_MEMORY),
                 Contrast(

@@ -49,6 +49,8 @@ CORPUS = "catalogs"
 """NMT input of real sentences: the committed corpus."""
 REAL_IMAGES = ("jpeg_folder", "image_folder", "cifar10", "digits")
 
+PLAIN = ("eager", "graph")
+"""What a framework does unasked: PyTorch op by op, TensorFlow one graph for all towers (as the documents' did)."""
 EAGER_OR_CAPTURED: tuple[Value, ...] = ("eager", "captured")
 
 

@@ -17,7 +17,7 @@ class SynchronyPredicate(Predicate):
     A seed is a repeat. Launches and warm-up have no meaning on a virtual clock.
     """
 
-    counted: ClassVar[str] = "worker"
+    counted: ClassVar[tuple[str, str]] = ("worker", "workers")
 
     frameworks: tuple[Literal["torch", "tensorflow", "numpy"], ...] = ("numpy",)
     machines: Literal["gpu", "any"] = "any"

@@ -10,7 +10,8 @@ from typing import Any
 import pandas as pd
 
 from multigpu.claims.core import Result, Verdict
-from multigpu.claims.wording import stated
+from multigpu.claims.pages import PAGE_OF, page_title
+from multigpu.claims.wording import plural, stated
 
 SYMBOLS: dict[Verdict, str] = {
     "holds": "✓",
@@ -44,9 +45,12 @@ def ours(result: Result, framework: str) -> str:
 
 
 def tested(result: Result) -> str:
-    """The predicate in words: what must be so, and within which scope; empty where there is none."""
-    predicate = result.claim.predicate
-    return f"Test: {'; '.join(map(stated, predicate.contrasts))}. {predicate.scope}".strip() if predicate else ""
+    """The predicates in words: what must be so, and within which scope; empty where there is none."""
+    predicates = result.claim.predicates
+    if not predicates:
+        return ""
+    contrasts = "; ".join(stated(contrast) for predicate in predicates for contrast in predicate.contrasts)
+    return f"Test: {contrasts}. {' '.join(predicate.scope for predicate in predicates)}".strip()
 
 
 def claims_frame(results: Sequence[Result]) -> pd.DataFrame:
@@ -61,7 +65,7 @@ def claims_frame(results: Sequence[Result]) -> pd.DataFrame:
             "verdict": result.verdict,
             "why": result.why,
             "test": tested(result),
-            "predicate": result.claim.predicate.digest if result.claim.predicate else "",
+            "predicate": result.claim.digest,
             "record_keys": " ".join(result.record_keys),
         }
         for result in results
@@ -87,7 +91,7 @@ def to_json(results: Sequence[Result]) -> str:
     items = []
     for result in results:
         item = result.model_dump(mode="json")
-        item["predicate_digest"] = result.claim.predicate.digest if result.claim.predicate else None
+        item["predicate_digest"] = result.claim.digest or None
         items.append(item)
     return json.dumps(items, indent=1, ensure_ascii=False, allow_nan=False)
 
@@ -104,9 +108,17 @@ def to_markdown_table(results: Sequence[Result]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def to_html_table(results: Sequence[Result]) -> str:
-    """The table of the claims page: `<table class="claims">`, a row a claim with its number as id, Record keys folded away."""
-    head = ["Claim", "Sentence", "Document", "Its figure", "PyTorch", "TensorFlow", "Verdict", "Records"]
+LONG = 150
+"""Letters of a cell beyond which the rest is folded away."""
+FRAMEWORK_TITLES = {"torch": "PyTorch", "tensorflow": "TensorFlow"}
+
+
+def to_html_table(results: Sequence[Result], folder: str | None = None) -> str:
+    """Claims with their verdicts: `<table class="claims">`, a row a claim with its number as id; what is long is folded away.
+
+    folder: of the pages that show the claims, as seen from the page that holds the table; None: the table is on such a page itself.
+    """
+    head = ["Claim", "The document", "Ours", "Verdict", "Records" if folder is None else "Shown on"]
     lines = [
         '<table class="claims">',
         "<thead><tr>" + "".join(f'<th scope="col">{name}</th>' for name in head) + "</tr></thead>",
@@ -114,18 +126,35 @@ def to_html_table(results: Sequence[Result]) -> str:
     ]
     for result in results:
         claim = result.claim
-        test = f'<div class="claim-test">{escape(tested(result))}</div>' if claim.predicate else ""
-        why = f'<div class="claim-why">{escape(result.why)}</div>' if result.why else ""
-        cells = [f"<td>{escape(claim.sentence)}{test}</td>", f"<td>{escape(claim.document)}</td>", f"<td>{escape(claim.figure)}</td>"]
-        cells += [f"<td>{escape(ours(result, framework))}</td>" for framework in FRAMEWORKS]
+        test = f'<details class="claim-test"><summary>test</summary>{escape(tested(result))}</details>' if claim.predicate else ""
+        said = f'<div class="claim-figure">{escape(claim.document)}: {escape(claim.figure)}</div>'
+        figures = [(name, ours(result, name)) for name in FRAMEWORKS]
+        shown = [_folded(f"{FRAMEWORK_TITLES[name]}: {text}") for name, text in figures if text != DASH]
         sign = f'<span class="verdict-sign" aria-hidden="true">{SYMBOLS[result.verdict]}</span> {result.verdict}'
-        cells += [f'<td class="{css_class(result.verdict)}">{sign}{why}</td>', f"<td>{_keys(result)}</td>"]
+        why = f'<div class="claim-why">{_folded(result.why)}</div>' if result.why else ""
+        page = PAGE_OF[claim.number]
+        link = "" if folder is None else f'<a href="{escape(folder)}{page}.html">{escape(page_title(page))}</a>'
+        cells = [
+            f"<td>{escape(claim.sentence)}{said}{test}</td>",
+            f"<td>{''.join(shown) or DASH}</td>",
+            f'<td class="{css_class(result.verdict)}">{sign}{why}</td>',
+            f"<td>{link}{_keys(result) or ('' if link else DASH)}</td>",
+        ]
         lines.append(f'<tr id="{claim.number}"><th scope="row">{claim.number}</th>{"".join(cells)}</tr>')
     return "\n".join([*lines, "</tbody>", "</table>"]) + "\n"
 
 
+def _folded(text: str) -> str:
+    """A text, whose part after the first sentence or figure that makes it long opens on request."""
+    ends = [at + 1 for at, letter in enumerate(text) if letter == ";" and at < LONG]
+    cut = max(ends, default=0) if len(text) > LONG else 0
+    if not cut:
+        return f"<div>{escape(text)}</div>"
+    return f"<div>{escape(text[:cut])}<details><summary>more</summary>{escape(text[cut:].strip())}</details></div>"
+
+
 def _keys(result: Result) -> str:
     if not result.record_keys:
-        return DASH
+        return ""
     keys = " ".join(f"<code>{escape(key)}</code>" for key in result.record_keys)
-    return f"<details><summary>{len(result.record_keys)}</summary>{keys}</details>"
+    return f'<details class="keys"><summary>{plural(len(result.record_keys), "Record", "Records")}</summary>{keys}</details>'

@@ -21,7 +21,7 @@ class TrainingPredicate(Predicate):
     is a repeat and, since it starts anew, a launch.
     """
 
-    counted: ClassVar[str] = "batch"
+    counted: ClassVar[tuple[str, str]] = ("times the batch", "times the batch")
 
     frameworks: tuple[Any, ...] = ("torch",)
     machines: Any = "any"

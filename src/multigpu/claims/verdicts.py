@@ -9,7 +9,7 @@ decided one by one and the overall verdict is theirs if those that are decided a
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import pandas as pd
 
@@ -119,8 +119,18 @@ def join(contrast: Contrast, settings: Sequence[tuple[Comparison, Setting]], pre
     return verdict, tally
 
 
-def answer(predicate: Predicate, table: Sequence[Row]) -> tuple[Answer, list[Setting]]:
-    """What these rows, of one framework or of those that a predicate joins, say of a predicate."""
+def all_of(verdicts: Sequence[Verdict]) -> Verdict:
+    """The verdict of what must hold together: one that does not refutes all."""
+    undecided: tuple[Verdict, ...] = ("does not hold", "not yet measured", "inconclusive")
+    return next((verdict for verdict in undecided if verdict in verdicts), "holds")
+
+
+def answer(predicate: Predicate, table: Sequence[Row], several: bool = False) -> tuple[Answer, list[Setting]]:
+    """What these rows, of one framework or of those that a predicate joins, say of a predicate.
+
+    several: whether it must be said which contrast a figure is of, though there is one only.
+    """
+    several = several or len(predicate.contrasts) > 1
     verdicts: list[Verdict] = []
     reasons: list[str] = []
     texts: list[str] = []
@@ -146,16 +156,14 @@ def answer(predicate: Predicate, table: Sequence[Row]) -> tuple[Answer, list[Set
         verdicts.append(verdict)
         reasons.append(reason)
         if settings:
-            several = len(predicate.contrasts) > 1
             texts.append((f"{contrast.label}: " if several else "") + figure(shown, contrast))
         keys |= {key for setting in shown for key in setting.record_keys}
         everything += settings
-    if "does not hold" in verdicts:
-        overall: Verdict = "does not hold"
+    overall = all_of(verdicts)
+    if overall == "does not hold":
         failed = [(c, r) for c, r, v in zip(predicate.contrasts, reasons, verdicts, strict=True) if v == "does not hold"]
-        reasons = [reason or (f"not so: {stated(contrast)}" if len(verdicts) > 1 else "") for contrast, reason in failed]
+        reasons = [reason or (f"not so: {stated(contrast)}" if several else "") for contrast, reason in failed]
     else:
-        overall = next((v for v in ("not yet measured", "inconclusive") if v in verdicts), "holds")
         reasons += [wanted(predicate.where, lacking, predicate.counted)] if lacking else []
     flagged = sum(bool(row.get("flags")) for row in table if row["key"] in keys)
     notes = [*filter(None, reasons), *([f"{plural(flagged, 'Record is', 'Records are')} flagged"] if flagged else [])]
@@ -164,25 +172,60 @@ def answer(predicate: Predicate, table: Sequence[Row]) -> tuple[Answer, list[Set
     ), everything
 
 
-def evaluate(claim: Claim, frame: pd.DataFrame) -> Result:
-    """What the Records in the tidy table say of `claim`: of Runs, or of the other kind of Records where its predicate is over these."""
-    return evaluate_rows(claim, READERS.get(type(claim.predicate), rows)(frame))
+def evaluate(claim: Claim, frame: pd.DataFrame, more: Mapping[type, pd.DataFrame] | None = None) -> Result:
+    """What Records say of `claim`.
+
+    Args:
+        frame: the tidy table of Runs, or of the other kind of Records where its predicate is over these.
+        more: the tables of its further predicates, by their kind; what is left out is not yet measured.
+    """
+    read = {kind: READERS.get(kind, rows)(table) for kind, table in (more or {}).items()}
+    return evaluate_rows(claim, READERS.get(type(claim.predicate), rows)(frame), read)
 
 
-def evaluate_rows(claim: Claim, table: Sequence[Row]) -> Result:
+def evaluate_rows(claim: Claim, table: Sequence[Row], more: Mapping[type, Sequence[Row]] | None = None) -> Result:
     """As `evaluate`, of rows read once for many claims."""
-    predicate = claim.predicate
-    if predicate is None:
+    if claim.predicate is None:
         verdict: Verdict = "cannot be tested here" if claim.untestable else "not yet measured"
         why = claim.untestable or f"needs {claim.needs}"
         return Result(claim=claim, verdict=verdict, figure="", why=why, record_keys=[], by_framework={})
+    tables = [table, *((more or {}).get(type(predicate), ()) for predicate in claim.further)]
+    several = bool(claim.further)
+    parts = [_part(claim, predicate, own, several) for predicate, own in zip(claim.predicates, tables, strict=True)]
+    overall = all_of([part.verdict for part in parts])
+    # of a claim that does not hold, only what refutes it is said
+    told = [part for part in parts if overall != "does not hold" or part.verdict == overall]
+    names = dict.fromkeys(name for part in parts for name in part.by_framework)
+    return Result(
+        claim=claim,
+        verdict=overall,
+        figure="; ".join(part.figure for part in parts if part.figure),
+        why="; ".join(dict.fromkeys(part.why for part in told if part.why)),
+        record_keys=sorted({key for part in parts for key in part.record_keys}),
+        by_framework={name: _together([part.by_framework[name] for part in parts if name in part.by_framework]) for name in names},
+        settings=tuple(setting for part in parts for setting in part.settings),
+    )
+
+
+def _together(answers: Sequence[Answer]) -> Answer:
+    """One framework's answers to all predicates of a claim."""
+    return Answer(
+        verdict=all_of([answer.verdict for answer in answers]),
+        figure="; ".join(answer.figure for answer in answers if answer.figure),
+        why="; ".join(answer.why for answer in answers if answer.why),
+        record_keys=tuple(sorted({key for answer in answers for key in answer.record_keys})),
+    )
+
+
+def _part(claim: Claim, predicate: Predicate, table: Sequence[Row], several: bool) -> Result:
+    """What the rows of one kind of Records say of one of a claim's predicates."""
     scope = [row for row in table if admitted(row, predicate)]
     groups = [predicate.frameworks] if predicate.joins_frameworks else [(name,) for name in predicate.frameworks]
     answers: dict[str, Answer] = {}
     settings: list[Setting] = []
     for group in groups:
         name = " / ".join(group)
-        answers[name], found = answer(predicate, [row for row in scope if row["framework"] in group])
+        answers[name], found = answer(predicate, [row for row in scope if row["framework"] in group], several)
         settings += found
     overall, why = combine(answers)
     named = {name: a.figure for name, a in answers.items() if a.figure}

@@ -25,7 +25,16 @@ def number(value: float, contrast: Contrast, bare: bool = False, decimals: int =
         text = f"{value:.{decimals}f}" if value >= 0.1 else f"{value:.2g}"
         return text + ("" if bare else "x")
     text = f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
-    return text if bare else f"{text} {contrast.unit}"
+    return text if bare else f"{text} {contrast.unit}".rstrip()
+
+
+WIDEST = 100.0
+"""An interval whose bounds lie further apart than this factor says nothing: its launches differ and are two or three."""
+
+
+def _tells(setting: Setting) -> bool:
+    """Whether there is an interval worth showing."""
+    return setting.low is not None and setting.high is not None and setting.low > 0 and setting.high <= WIDEST * setting.low
 
 
 def figure_of(setting: Setting, contrast: Contrast) -> str:
@@ -44,7 +53,8 @@ def figure_of(setting: Setting, contrast: Contrast) -> str:
         if {"clock", "epochs"} & set(setting.fields)
         else f"{setting.n} over {plural(setting.launches, 'launch', 'launches')}"
     )
-    return f"{estimate}{at} (95% {low}-{high}), n = {repeats}"
+    between = f"95% {low}-{high}" if _tells(setting) else "launches differ too much for an interval"
+    return f"{estimate}{at} ({between}), n = {repeats}"
 
 
 def _devices(setting: Setting) -> str:
@@ -71,10 +81,14 @@ def figure(settings: Sequence[Setting], contrast: Contrast) -> str:
     repeats = min(s.n for s in settings)
     noun = "workers" if settings[0].fields.get("device_type") == "worker" else "GPUs"
     on = _devices(settings[0]) if len(counts) == 1 else f"{', '.join(map(str, counts))} {noun}"
-    bounds = [bound for s in settings for bound in (s.low, s.high) if bound is not None]
-    outer = (
-        f" (95% intervals from {number(min(bounds), contrast, bare=True)} to {number(max(bounds), contrast, bare=True)})" if bounds else ""
-    )
+    bounds = [bound for s in settings if _tells(s) for bound in (s.low, s.high) if bound is not None]
+    wide = sum(s.low is not None and not _tells(s) for s in settings)
+    said = []
+    if bounds:
+        said.append(f"95% intervals from {number(min(bounds), contrast, bare=True)} to {number(max(bounds), contrast, bare=True)}")
+    if wide:
+        said.append(f"in {plural(wide, 'setting', 'settings')} launches differ too much for one")
+    outer = f" ({', '.join(said)})" if said else ""
     return f"{number(low, contrast)} to {number(high, contrast)}{outer} in {len(settings)} settings at {on}, n >= {repeats} each"
 
 
@@ -116,10 +130,10 @@ def described(selection: Selection) -> str:
     return ", ".join(" or ".join(_value(name, value) for value in values) for name, values in selection)
 
 
-def wanted(scope: Selection, lacking: Mapping[Selection, set[str]], counted: str = "GPU") -> str:
-    """The Runs that are missing, in words: what all have in common first. counted: what a count is of."""
+def wanted(scope: Selection, lacking: Mapping[Selection, set[str]], counted: tuple[str, str] = ("GPU", "GPUs")) -> str:
+    """The Runs that are missing, in words: what all have in common first. counted: what a count is of, one and many."""
     parts = []
     for select, counts in lacking.items():
         on = " and ".join(sorted(counts, key=lambda text: (len(text), text)))
-        parts.append(f"{described(select)} on {on} {counted}{'' if on == '1' else 's'}")
+        parts.append(f"{described(select)} on {on} {counted[on != '1']}")
     return f"no Records of {described(scope)}" + (":" if lacking.keys() - {()} else "") + " " + "; ".join(part.strip() for part in parts)

@@ -62,6 +62,7 @@ def measure(
     retry: Sequence[str] = (),
     progress: bool = True,
     spread: Spread | None = None,
+    timeout_s: float = 60.0,
 ) -> Summary:
     """Measure in order what has no Record, for at most about `budget_s` seconds; the largest number of devices comes first.
 
@@ -69,6 +70,7 @@ def measure(
 
     Args:
         spread: hosts over which the processes are dealt out (None: all on this one).
+        timeout_s: for one Run, its checks included, after which a hang is taken for granted.
 
     Raises:
         ValueError: more GPUs or processes are asked for than there are, PyTorch is missing, or the folder cannot be written.
@@ -97,6 +99,7 @@ def measure(
                         records=store.root.resolve(),
                         scratch=scratch / f"{devices}.0",
                         launch_id=uuid.uuid4().hex[:12],
+                        timeout_s=timeout_s,
                         **_where(spread, machine),
                     )
                 )

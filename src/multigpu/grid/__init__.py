@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from multigpu.grid.batching import batching, batching_captured, batching_small, batching_tensorflow, shuffling
+from multigpu.grid.causes import causes, causes_small
 from multigpu.grid.cnn_study import cnn_formats, cnn_ladders, cnn_pairs, cnn_small, cnn_updates
 from multigpu.grid.cnns import cnn_batches, cnn_models
 from multigpu.grid.deepconn import deepconn
 from multigpu.grid.document_004 import document_004, document_004_small
-from multigpu.grid.entries import EXPERIMENTS, OTHER_PLACEMENTS, SPINE_PLACEMENTS, Planned, affordable, cost_s, points
+from multigpu.grid.entries import EXPERIMENTS, OTHER_PLACEMENTS, SPINE_PLACEMENTS, Planned, affordable, cost_s, pace, points
 from multigpu.grid.family import equal_batches, family, family_small
 from multigpu.grid.hardware import hardware, hardware_small
 from multigpu.grid.inputs import inputs, inputs_small
@@ -26,6 +27,7 @@ from multigpu.grid.inside_model import (
     inside_model_traces,
 )
 from multigpu.grid.parallelism import parallelism, parallelism_small
+from multigpu.grid.phases import phases, phases_small
 from multigpu.grid.pytorch import (
     captured,
     compiled,
@@ -60,6 +62,7 @@ __all__ = [
     "device_counts",
     "devices_here",
     "find_grid",
+    "pace",
     "points",
 ]
 
@@ -75,6 +78,8 @@ GRIDS: dict[str, Callable[[Sequence[int]], list[Planned]]] = {
     "compiled": compiled,
     "dispatch": dispatch,
     "traces": traces,
+    "phases": phases,
+    "phases_small": phases_small,
     "parallelism": parallelism,
     "parallelism_small": parallelism_small,
     "batching": batching,
@@ -82,6 +87,8 @@ GRIDS: dict[str, Callable[[Sequence[int]], list[Planned]]] = {
     "shuffling": shuffling,
     "batching_captured": batching_captured,
     "batching_tensorflow": batching_tensorflow,
+    "causes": causes,
+    "causes_small": causes_small,
     "cnn_models": cnn_models,
     "cnn_batches": cnn_batches,
     "cnn_pairs": cnn_pairs,

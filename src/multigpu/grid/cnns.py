@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from multigpu.grid.entries import FEWEST, OTHER_PLACEMENTS, SPINE_PLACEMENTS, Planned
+from multigpu.grid.entries import FEWEST, OTHER_PLACEMENTS, SPINE_PLACEMENTS, Planned, resnet50
 from multigpu.run import Run
 from multigpu.workloads import find_model
 from multigpu.workloads.base import Model
@@ -50,9 +50,14 @@ def cnn_models(devices: Sequence[int]) -> list[Planned]:
 
 
 def cnn_batches(devices: Sequence[int]) -> list[Planned]:
-    """ResNet-50, Inception-v3 and VGG-16 at 32, 64 and 256 images a GPU, AlexNet at 512, under every placement. Screening."""
+    """ResNet-50, Inception-v3 and VGG-16 at 32, 64 and 256 images a GPU, AlexNet at 512, under every placement. Screening. Repeated, on
+    one GPU and on the most: ResNet-50 at 16 and at 512, whole steps as one CUDA graph, all-reduced during backward (C46).
+    """
+    ends = sorted({1, max(devices, default=1)} & set(devices), reverse=True)
+    form = {"precision": "bf16", "execution": "captured"}
+    repeated = [Planned(resnet50("ddp", count, batch, **form), "headline", 4.0, FEWEST) for count in ends for batch in (16, 512)]
     batches = dict.fromkeys(("resnet50_v1.5", "inception3", "vgg16"), (32, 64, 256)) | {"alexnet": (512,)}
-    return [
+    return repeated + [
         _cnn(find_model("cnn", name), placement, count, batch)
         for count in sorted(devices, reverse=True)
         for name, sizes in batches.items()

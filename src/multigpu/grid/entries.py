@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from multigpu.measure.launch import Point
+from multigpu.measure.launch import Point, launch_of
 from multigpu.run import Run
 
 Tier = Literal["headline", "screening"]
@@ -15,8 +15,9 @@ LAUNCH_OF_REPEAT = (0, 0, 0, 1, 1, 2, 3, 4)
 """Which launch measures which repeat of a headline point. Eager steps differ more between launches than within one (the host),
 so the later repeats get launches of their own; the first five alone are what the tier needs at least."""
 
-FEWEST = LAUNCH_OF_REPEAT[:5]
-"""For steps that hardly differ between launches (captured), and for those that cost most (TensorFlow, many models)."""
+FEWEST = (0, 0, 1, 2, 3)
+"""Where eight repeats cost too much. Four launches, since where launches differ an interval has a degree of freedom less than launches:
+with two it is 12.7 standard errors to each side, with four 3.2; and a start costs seconds."""
 
 ENDS = (1, 4, 8)
 """Device counts whose points are repeated: one, a whole host of eight, and half of it. Others are screening."""
@@ -61,23 +62,47 @@ def cost_s(planned: Sequence[Planned]) -> float:
     return sum(entry.cost_s * len(entry.points()) for entry in planned)
 
 
-def affordable(planned: Sequence[Planned], known: Iterable[tuple[Run, int]], budget_s: float) -> list[Point]:
+START_S = 10.0
+"""What starting a launch takes on a host of GPUs: its processes, CUDA and NCCL."""
+KNOWN_AT_LEAST = 5
+
+
+def pace(planned: Sequence[Planned], spent_s: Mapping[tuple[Run, int], float]) -> float | None:
+    """Seconds that the grid's measured points took over what it says of them; None where fewer than five are known.
+
+    Args:
+        spent_s: (Run, repeat) -> seconds of every measurement on this machine, its launch's start left out.
+    """
+    known = [
+        (spent_s[point.run, point.repeat], entry.cost_s)
+        for entry in planned
+        for point in entry.points()
+        if (point.run, point.repeat) in spent_s
+    ]
+    return sum(took for took, _ in known) / sum(said for _, said in known) if len(known) >= KNOWN_AT_LEAST else None
+
+
+def affordable(planned: Sequence[Planned], known: Iterable[tuple[Run, int]], budget_s: float, pace: float | None = None) -> list[Point]:
     """The measurements that a budget allows: first repeats in the grid's order, then second ones, and so on.
 
     Args:
         known: (Run, repeat) of what has been measured before, which costs nothing.
         budget_s: the seconds that may be spent.
+        pace: of `pace`: estimates are scaled by it and every launch costs its start; None: the grid's estimates, which include starts.
     """
     done = {(run.digest, repeat) for run, repeat in known}
     rounds = max((len(entry.points()) for entry in planned), default=0)
-    chosen, left = [], budget_s
+    chosen, left, launches = [], budget_s, set()
     for number in range(rounds):
         for entry in planned:
             own = entry.points()
             if number >= len(own) or (entry.run.digest, number) in done:
                 continue
-            if entry.cost_s <= left:
-                left -= entry.cost_s
+            launch = launch_of(own[number])
+            cost = entry.cost_s if pace is None else entry.cost_s * pace + (START_S if launch not in launches else 0.0)
+            if cost <= left:
+                left -= cost
+                launches.add(launch)
                 chosen.append(own[number])
     return chosen
 

@@ -8,6 +8,8 @@ from multigpu.grid.entries import ENDS, EXPERIMENTS, FEWEST, Planned, nmt, resne
 from multigpu.run import Run
 
 IN_GRAPH = (*EXPERIMENTS, "ps_gpu0", "replicated_copy", "replicated_allreduce", "independent")
+CONCATENATED = ("make_parallel", "make_parallel_cpu")
+"""One loss over all towers' predictions; of images only."""
 TENSORFLOW = {"framework": "tensorflow", "processes": "one", "execution": "graph"}
 HOST_S = {"exp1": 3.0, "exp2": 4.0, "exp3": 1.0}
 """What a Run with variables or tables on the host costs beyond others."""
@@ -71,7 +73,7 @@ def tensorflow_cnn(devices: Sequence[int]) -> list[Planned]:
     planned = []
     for count in sorted(devices, reverse=True):
         form = TENSORFLOW | {"precision": "bf16"}
-        planned += [Planned(resnet50(placement, count, 64, **form), "screening", 14.0 + count) for placement in IN_GRAPH]
+        planned += [Planned(resnet50(placement, count, 64, **form), "screening", 14.0 + count) for placement in (*IN_GRAPH, *CONCATENATED)]
         if count in ENDS:
             planned.append(Planned(resnet50("exp4", count, 64, **form | {"execution": "xla"}), "screening", 30.0 + 4 * count))
             nchw = resnet50("exp4", count, 64, **TENSORFLOW, precision="tf32")

@@ -28,7 +28,7 @@ def company(arguments: argparse.Namespace) -> Iterator[Company | None]:
         ValueError: an argument is missing or means nothing, or the hosts differ.
         HostLost: a host did not come or is lost; the sentence says what to do.
     """
-    if arguments.nnodes == 1:
+    if arguments.nnodes == 1 and not arguments.rendezvous:  # with one, it is a point of the same machine as more of its kind
         yield None
         return
     if arguments.nnodes < 1:

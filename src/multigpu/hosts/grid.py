@@ -1,19 +1,23 @@
-"""What is measured between hosts: how cost grows with their number, what latency does, and document 004's curve in miniature.
+"""What is measured between hosts: how cost grows with their number, what latency does, document 004's curve in miniature, and a step.
 
 Each part has its own hosts (links and processes on each); within a part the most informative Runs come first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from multigpu.collectives import algorithms
 from multigpu.collectives.run import CollectiveRun, build_collective_run
+from multigpu.run import Run
 from multigpu.workloads import find_model
 
 RATE_MBIT = 200.0
 """Of every host's link, each way: slow enough that two cores keep sixteen links busy."""
+
+SLOW_MBIT, SLOW_BYTES = 50.0, 2**22
+"""Of the repeated part, which decides C25: so slow and so much that what the links take hides what a shared processor adds."""
 
 BYTES = 2**20
 LATENCY_BYTES = 4096
@@ -33,7 +37,7 @@ DOCUMENT_METHODS = ("ring", "central_server", "hierarchical", "halving_doubling"
 
 @dataclass(frozen=True)
 class Part:
-    """Runs that are measured on the same hosts. cost_s: what one repeat of all may take."""
+    """Runs that are measured on the same hosts. cost_s: what one repeat of all may take; timeout_s: one Run, at most."""
 
     name: str
     title: str
@@ -41,11 +45,30 @@ class Part:
     runs: tuple[CollectiveRun, ...]
     cost_s: float
     rate_mbit: float = RATE_MBIT
+    timeout_s: float = 60.0
 
     @property
     def hosts(self) -> int:
         """How many hosts it needs."""
         return max(-(-run.devices // self.per_host) for run in self.runs)
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Training steps on as many hosts as a Run has devices, one process on each. cost_s, timeout_s: as of a Part."""
+
+    name: str
+    title: str
+    runs: tuple[Run, ...]
+    cost_s: float
+    rate_mbit: float = RATE_MBIT
+    timeout_s: float = 120.0
+    per_host: int = 1
+
+    @property
+    def hosts(self) -> int:
+        """How many hosts it needs."""
+        return max(run.devices for run in self.runs)
 
 
 def _run(method: str, size: int, devices: int, **more: int) -> CollectiveRun:
@@ -67,6 +90,12 @@ def growth() -> Part:
     """Every algorithm on 2, 4 and 8 hosts of one process: 1 MiB."""
     runs = [_run(method, BYTES, devices) for method in _methods() for devices in COUNTS]
     return Part("growth", "cost against the number of hosts", 1, tuple(runs), 260)
+
+
+def growth_repeated() -> Part:
+    """The server and the ring that C25 speaks of, 4 MiB on 2, 4 and 8 hosts with slower links; meant to be repeated in several launches."""
+    runs = [_run(method, SLOW_BYTES, devices, warmup_calls=1, samples=3) for method in ("ring", "central_server") for devices in COUNTS]
+    return Part("growth_repeated", "the central server and the ring, to be repeated", 1, tuple(runs), 190, SLOW_MBIT, timeout_s=240)
 
 
 def latency() -> Part:
@@ -99,19 +128,39 @@ def document_004_apart() -> Part:
     return Part("document_004_apart", "document 004's step, one process a host", 1, tuple(runs), 180)
 
 
+STEP_HOSTS = (4, 2, 1)
+STEP_WAYS: tuple[dict[str, object], ...] = (
+    {"framework": "torch", "placement": "ddp"},
+    {"framework": "tensorflow", "placement": "multi_worker", "execution": "graph"},
+)
+"""PyTorch's all-reduce over gloo, and TensorFlow's MultiWorkerMirroredStrategy with its ring."""
+
+
+def steps() -> Steps:
+    """A training step on 4, 2 and 1 hosts, by both frameworks' own data parallelism: a translation model of 1.1 million parameters, so
+    that its gradients (4.4 MB) take the links longer than the processors need for so few words.
+    """
+    common: dict[str, object] = {"workload": "nmt", "model": "nmt_short", "device_type": "cpu", "batch_size": 8, "sequence_length": 8}
+    common |= {"warmup_steps": 10, "timed_steps": 20}
+    runs = [Run(**(common | way | {"devices": count})) for count in STEP_HOSTS for way in STEP_WAYS]  # type: ignore[arg-type]
+    return Steps("steps", "a training step of PyTorch and of TensorFlow", tuple(runs), 150)
+
+
 def small() -> Part:
     """For a look, and for tests: two hosts, a few small messages."""
     runs = [_run(method, 4096, 2, samples=3, warmup_calls=1) for method in ("ring", "central_server")]
     return Part("small", "two hosts, a look", 1, tuple(runs), 10)
 
 
-PARTS = {part().name: part for part in (growth, document_004, latency, document_004_apart, small)}
+PARTS: dict[str, Callable[[], Part | Steps]] = {
+    part().name: part for part in (growth, document_004, latency, document_004_apart, steps, growth_repeated, small)
+}
 """By name, in the order in which they tell most."""
 
-STUDY = ("growth", "document_004", "latency", "document_004_apart")
+STUDY = ("growth", "document_004", "latency", "document_004_apart", "steps")
 
 
-def find_parts(names: Sequence[str] = ()) -> list[Part]:
+def find_parts(names: Sequence[str] = ()) -> list[Part | Steps]:
     """The parts of these names; the whole study without any.
 
     Raises:

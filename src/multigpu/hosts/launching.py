@@ -45,9 +45,12 @@ def check_run(run: Run, cluster: Cluster) -> None:
         raise ValueError(f"{run.devices} devices were asked for and {cluster.hosts} hosts of {cluster.per_host} have {there}: choose fewer")
     if run.device_type == "cuda" and cluster.per_host > gpu_count():
         raise ValueError(f"{cluster.per_host} processes a host were asked for and this one has {gpu_count()} GPUs")
-    if (run.framework, run.processes) != ("torch", "per_device"):
-        raise ValueError(f"several hosts run PyTorch with a process a device, not {run.label()}")
     row = find_placement(run.placement)
+    joined = any(engine.framework == "tensorflow" and engine.strategy == "multi_worker" for engine in row.engines)
+    if run.processes != "per_device" or (run.framework == "tensorflow" and not joined):
+        raise ValueError(f"several hosts run PyTorch with a process a device, or TensorFlow's placement 'multi_worker', not {run.label()}")
+    if framework_version(run.framework) == "none":
+        raise ValueError(f"framework {run.framework!r} is not installed here: see `python -m multigpu doctor`")
     if "host" in (row.variables, row.embeddings, row.lookup, row.merge, row.slots, row.update):
         raise ValueError(f"placement {run.placement!r} uses memory that one host's processes share: choose another on several hosts")
 
@@ -57,6 +60,7 @@ def about_this_host(cluster: Cluster) -> dict[str, str]:
     return {
         "machine": this_host().name,
         "PyTorch": framework_version("torch"),
+        "TensorFlow": framework_version("tensorflow"),
         "commit": source_state()[0],
         "processes a host": str(cluster.per_host),
     }
@@ -109,7 +113,7 @@ def meet(hosts: int, host: int, rendezvous: str, per_host: int | None, network: 
     if per_host is not None and per_host < 1:
         raise ValueError(f"{per_host} processes a host cannot be: choose at least 1")
     network_words = network or link_speed(socket.gethostbyname(address))
-    cluster = Cluster(hosts=hosts, per_host=per_host or gpu_count() or 1, network=network_words, link=slug(network_words))
+    cluster = Cluster(hosts=hosts, per_host=per_host or gpu_count() or 1, network=network_words, link=slug(network_words.partition(",")[0]))
     meeting = Meeting(hosts, host, address, int(port), about_this_host(cluster))
     return Company(meeting, cluster)
 
@@ -131,14 +135,18 @@ class Company:
 
     def offer(self, plan: AnyPlan) -> AnyPlan:
         """The plan for all hosts, sent to the others: with as many workers on each, and where their agents meet."""
-        with socket.create_server((self.meeting.address, 0)) as free:
-            port = free.getsockname()[1]
+        address = socket.gethostbyname(self.meeting.address)
+        with socket.create_server((address, 0)) as one, socket.create_server((address, 0)) as other:
+            ports = [free.getsockname()[1] for free in (one, other)]
+        alone = plan.program == "solo"  # one program a host, which starts what it needs itself
         plan = plan.model_copy(
             update={
-                "workers": self.cluster.per_host,
+                "workers": 1 if alone else self.cluster.per_host,
                 "hosts": self.cluster.hosts,
-                "rendezvous": f"{socket.gethostbyname(self.meeting.address)}:{port}",
-                "environment": plan.environment | libraries_environment(socket.gethostbyname(self.meeting.address)),
+                "rendezvous": f"{address}:{ports[0]}",
+                "address": address,
+                "gathering": f"{address}:{ports[1]}" if alone else "",
+                "environment": plan.environment | libraries_environment(address),
             }
         )
         self.meeting.tell("plan", plan=plan.model_dump(mode="json"))
@@ -206,7 +214,7 @@ def _carry_out(company: Company, plan: dict[str, Any], environment: dict[str, st
     """This host's part of one launch."""
     scratch = Path(tempfile.mkdtemp(prefix="multigpu-host-"))
     address = socket.gethostbyname(company.meeting.address)
-    plan |= {"host": company.meeting.host, "scratch": str(scratch), "memory": str(scratch)}
+    plan |= {"host": company.meeting.host, "scratch": str(scratch), "memory": str(scratch), "address": address}
     plan["environment"] = {name: value for name, value in plan["environment"].items() if not name.endswith("_SOCKET_IFNAME")}
     environment |= plan["environment"] | libraries_environment(address)
     path = scratch / "plan.json"

@@ -18,15 +18,16 @@ from typing import get_args
 from multigpu import paths
 from multigpu.collectives.measure import measure
 from multigpu.collectives.record import CollectiveStore
-from multigpu.hosts.grid import PARTS, STUDY, Part, find_parts
+from multigpu.hosts.grid import PARTS, STUDY, Part, Steps, find_parts
 from multigpu.hosts.namespaces import Hosts, why_not
 from multigpu.hosts.spread import Spread
+from multigpu.hosts.steps import measure_steps
 from multigpu.measure.machine import framework_version
-from multigpu.record import Status
+from multigpu.record import RecordStore, Status
 
 
 def measure_parts(
-    parts: Sequence[Part],
+    parts: Sequence[Part | Steps],
     store: CollectiveStore,
     budget_s: float,
     repeats: int = 1,
@@ -48,13 +49,18 @@ def measure_parts(
         if left <= 0:
             found[part.name] = "left for a longer budget"
             continue
+        if isinstance(part, Steps):
+            found[part.name] = str(measure_steps(part, RecordStore(store.root / paths.HOSTS_RUNS.name), left, repeats, retry))
+            continue
         with Hosts(part.hosts, part.rate_mbit) as hosts:
-            found[part.name] = str(measure(part.runs, store, left, repeats, retry, progress, Spread(hosts, part.per_host)))
+            found[part.name] = str(measure(part.runs, store, left, repeats, retry, progress, Spread(hosts, part.per_host), part.timeout_s))
     return found
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="multigpu hosts", description="Time all-reduces between hosts made on this machine.")
+    parser = argparse.ArgumentParser(
+        prog="multigpu hosts", description="Time all-reduces and training steps between hosts made on this machine."
+    )
     parser.add_argument("--parts", help=f"among {', '.join(PARTS)} (default: {','.join(STUDY)})")
     parser.add_argument("--budget-s", type=float, default=900.0, help="seconds after which nothing more is started (default: 900)")
     parser.add_argument("--repeats", type=int, default=1, help="measurements of every Run")

@@ -1,25 +1,51 @@
-"""The launcher's own process: torch's elastic agent over `worker.py` or `solo.py`. Kept apart so that a notebook never imports torch."""
+"""The launcher's own process: torch's elastic agent over `worker.py` or `solo.py`. Kept apart so that a notebook never imports torch.
+
+Workers that use PyTorch are forked from it: it has imported what they need once, so a start costs milliseconds instead of an import,
+and so does every restart after a fault. It never touches a GPU. Workers that use TensorFlow are commands of their own, since the two
+frameworks bring different CUDA libraries.
+"""
 
 from __future__ import annotations
 
+import importlib
 import json
 import logging
+import os
+import signal
 import sys
+import time
+import warnings
 from pathlib import Path
 from typing import Any
 
+import psutil
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, Std
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from multigpu.measure.plan import MAX_STARTS
-from multigpu.measure.process import end_with_parent
+from multigpu.measure.process import STARTED_AT, end_with_parent
+
+
+def forked(module: str, path: str) -> None:
+    """What a forked worker does: the same as `python -m module path`."""
+    # the agent's own handlers would only raise in Python, which a worker inside a collective never returns to
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    if os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0":
+        os.environ[STARTED_AT] = str(time.time())
+    sys.argv = [module, path]
+    importlib.import_module(module).main()
 
 
 def main() -> None:
     """Entry point: `python -m multigpu.measure.agent PLAN`."""
     end_with_parent()
     logging.getLogger("torch").setLevel(logging.ERROR)
+    warnings.filterwarnings("ignore", "This process .* is multi-threaded, use of fork", DeprecationWarning)
+    # the agent asks whether there are GPUs: answered by the CUDA runtime, no process forked from this one could use them
+    os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
     path = Path(sys.argv[1])
     plan = json.loads(path.read_text())  # of any kind: what is done with its items is the workers' business
     logs = Path(plan["scratch"]) / "logs"
@@ -45,6 +71,7 @@ def main() -> None:
         max_nodes=hosts,
         nproc_per_node=plan["workers"],
         **(alone if hosts == 1 else several),
+        start_method="fork",
         monitor_interval=0.1,
         logs_specs=DefaultLogsSpecs(log_dir=str(logs), redirects=Std.ALL),
     )
@@ -53,7 +80,12 @@ def main() -> None:
     try:
         program = plan["program"]
         module = program if "." in program else f"multigpu.measure.{program}"
-        elastic_launch(config, sys.executable)("-m", module, str(path))
+        if plan["items"][0]["run"]["framework"] == "tensorflow":
+            elastic_launch(config, sys.executable)("-m", module, str(path))
+        else:
+            importlib.import_module(module)
+            os.environ[STARTED_AT] = str(psutil.Process().create_time())
+            elastic_launch(config, forked)(module, str(path))
     except ChildFailedError as error:
         sys.exit(f"workers failed too often: {str(error).splitlines()[0]}")
 

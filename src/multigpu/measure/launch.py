@@ -72,6 +72,8 @@ def check_devices(run: Run) -> None:
             raise ValueError(f"{run.devices} GPUs were asked for and this machine has {available}: {allowed}")
     elif run.devices > 16:
         raise ValueError(f"{run.devices} CPU processes were asked for and at most 16 are allowed")
+    if run.host_cores and run.host_cores > (cores := this_machine().cores):
+        raise ValueError(f"host_cores {run.host_cores} were asked for and this machine has {cores}: choose at most {cores}")
     if framework_version(run.framework) == "none":
         raise ValueError(f"framework {run.framework!r} is not installed here: see `python -m multigpu doctor`")
 
@@ -135,17 +137,25 @@ def make_plan(
     return plan.model_copy(update={"items": items, "workers": workers}), len(points) - len(items)
 
 
-def launch_of(point: Point) -> tuple[int, str, str, str, int, bool, tuple[tuple[str, str], ...]]:
+def launch_of(point: Point) -> tuple[int, str, str, str, int, int, bool, tuple[tuple[str, str], ...]]:
     """What points must share to be measured by one launch.
 
     A launch has one framework and one shape of processes. A TensorFlow process fixes its devices when it starts, and a
     second collective group of another size aborts it: its Runs also share the kind and the number of devices. Traced Runs
-    are by themselves: a process that a profiler has been in may go on more slowly. What a Run wants in its environment must be there
-    when a process starts.
+    are by themselves: a process that a profiler has been in may go on more slowly. What a Run wants in its environment, and the cores
+    that it may use, must be settled when a process starts.
     """
     run = point.run
     fixed = (run.device_type, run.devices) if run.framework == "tensorflow" else ("", 0)
-    return (point.launch, run.framework, run.processes, *fixed, run.traced_steps > 0, tuple(sorted(run.environment.items())))
+    return (
+        point.launch,
+        run.framework,
+        run.processes,
+        *fixed,
+        run.host_cores or 0,
+        run.traced_steps > 0,
+        tuple(sorted(run.environment.items())),
+    )
 
 
 def measure(

@@ -142,10 +142,24 @@ def this_machine() -> Machine:
     return as_machine(this_host(), Cluster.model_validate_json(text)) if text else this_host()
 
 
-def threads_for(devices: int) -> int:
-    """Threads of each of so many processes: they share a host's cores evenly."""
+def threads_for(processes: int, host_cores: int | None = None) -> int:
+    """Threads of each of so many processes: they share a host's cores evenly, or the `host_cores` of them that they may use."""
     machine = this_machine()
-    return max(1, machine.cores // min(devices, machine.processes_per_host or devices))
+    cores = min(machine.cores, host_cores or machine.cores)
+    return max(1, cores // min(processes, machine.processes_per_host or processes))
+
+
+def confine(host_cores: int | None) -> None:
+    """Keep this process, and all that it starts from now on, to the first `host_cores` of the cores that it may use (None: all of them).
+
+    To be called before a framework makes threads. What this machine is does not change by it.
+    """
+    if host_cores is None:
+        return
+    this_machine()  # known from now on: it counts the cores that a process may use
+    cores = sorted(os.sched_getaffinity(0))[:host_cores]
+    for thread in Path("/proc/self/task").iterdir():  # a library may have made some when it was imported
+        os.sched_setaffinity(int(thread.name), cores)
 
 
 @cache

@@ -41,7 +41,8 @@ class Plan(BaseModel):
         "timed"; a way to plant delays and faults. A process that dispatches for all replicas calls it with rank 0.
     environment: what else the processes of the launch find in theirs.
     hosts: on which the launch runs, with `workers` on each (`hosts.launching`); host: the number of this one; rendezvous: "address:port"
-        at which their agents meet.
+        at which their agents meet. address: of this host, as the others reach it. gathering: "address:port" at which host 0's program
+        hears those of the other hosts, where one program a host starts what it needs itself.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -61,6 +62,8 @@ class Plan(BaseModel):
     hosts: int = 1
     host: int = 0
     rendezvous: str = ""
+    address: str = ""
+    gathering: str = ""
 
     def key(self, item: Item) -> str:
         return record_key(item.run, item.repeat, self.machine, self.framework_version, self.timing_version)

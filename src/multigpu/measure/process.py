@@ -7,9 +7,19 @@ import os
 import signal
 import sys
 
+import psutil
+
 PR_SET_PDEATHSIG = 1
 NO_KERAS = {"TF_USE_LEGACY_KERAS": "1"}
 """Environment of processes that use TensorFlow without Keras: it would import Keras 3, scikit-learn and matplotlib, half its start."""
+
+STARTED_AT = "MULTIGPU_STARTED_AT"
+"""In the environment of a forked worker: when its start began, in seconds of the epoch, with what was imported for it before the fork."""
+
+
+def started_at() -> float:
+    """When the start of this process began, in seconds of the epoch."""
+    return float(os.environ.get(STARTED_AT) or psutil.Process().create_time())
 
 
 def end_with_parent() -> None:

@@ -12,12 +12,11 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-import psutil
-
 from multigpu.engines.errors import DidNotTrain, Unsupported
 from multigpu.measure.ladder import PASSED_OVER, full_at
 from multigpu.measure.machine import source_state, this_machine
 from multigpu.measure.plan import Item, Journal, Plan, find_record
+from multigpu.measure.process import started_at
 from multigpu.measure.session import load_hook, measurement
 from multigpu.record import Record, RecordStore, Status
 from multigpu.workloads import workloads
@@ -73,7 +72,7 @@ class Program:
     def __init__(self, plan: Plan) -> None:
         self.plan, self.journal = plan, Journal(plan)
         self.hook = load_hook(plan.hook)
-        self.startup_s = time.time() - psutil.Process().create_time()
+        self.startup_s = time.time() - started_at()
 
     def known(self, item: Item) -> Any:
         """The Record that makes this item unnecessary, or None."""

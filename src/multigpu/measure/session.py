@@ -34,7 +34,9 @@ class Session(Protocol):
         """Free what this Run holds; the process goes on to the next."""
 
 
-def open_session(run: Run, rank: int, threads: int, shared: Path, timeout_s: float, startup_s: float, stage: Stage) -> Session:
+def open_session(
+    run: Run, rank: int, threads: int, shared: Path, timeout_s: float, startup_s: float, stage: Stage, **hosts: Any
+) -> Session:
     """The session of the Run's framework, which is imported now and not before: two frameworks never meet in one process.
 
     Args:
@@ -43,6 +45,7 @@ def open_session(run: Run, rank: int, threads: int, shared: Path, timeout_s: flo
         shared: a folder of memory-backed files, the same for all replicas of this Run.
         timeout_s: how long one replica waits for another on the host.
         startup_s: what the process took to start, for the Record.
+        hosts: `gathering`, the programs of the other hosts, for a session that starts processes there.
     """
     # a process for each device of a TensorFlow Run is started by its session
     module = {("torch", "one"): "dispatch.session", ("tensorflow", "per_device"): "processes"}.get(
@@ -51,7 +54,7 @@ def open_session(run: Run, rank: int, threads: int, shared: Path, timeout_s: flo
     if find_placement(run.placement).compute == "stage":
         module = "stages_session"
     engine = importlib.import_module(f"multigpu.engines.{run.framework}.{module}")
-    return engine.Session(run, rank, threads, shared, timeout_s, startup_s, stage)
+    return engine.Session(run, rank, threads, shared, timeout_s, startup_s, stage, **hosts)
 
 
 def load_hook(path: str | None) -> Callable[[str, Run, int], None]:

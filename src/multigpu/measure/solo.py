@@ -2,7 +2,7 @@
 other.
 
 Supervised by the same elastic agent as `worker.py`, but alone: no store, no votes, no group, and no framework until the
-first Run names one.
+first Run names one. On several hosts it is alone on each: that of the first decides, the others do what its sessions ask.
 """
 
 from __future__ import annotations
@@ -10,14 +10,16 @@ from __future__ import annotations
 import contextlib
 import faulthandler
 import gc
+import importlib
 import shutil
 import signal
 import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
-from multigpu.measure.machine import this_machine
+from multigpu.measure.machine import confine, threads_for
 from multigpu.measure.plan import Item, Plan
 from multigpu.measure.process import end_with_parent
 from multigpu.measure.program import Program, guarded
@@ -25,10 +27,11 @@ from multigpu.measure.session import Session, open_session
 
 
 class Solo(Program):
-    """The only process of a launch."""
+    """The only process of a launch, or of its first host. hosts: what a session must know of the others."""
 
-    def run_plan(self) -> None:
+    def run_plan(self, **hosts: Any) -> None:
         """Every item that has no Record."""
+        self.hosts = hosts
         for index, item in enumerate(self.plan.items):
             key = self.plan.key(item)
             if self.decide(index, item, key) == "run":
@@ -67,7 +70,8 @@ class Solo(Program):
             self.hook(name, item.run, 0)
 
         # all replicas share the one process's threads
-        return open_session(item.run, 0, this_machine().cores, shared, item.timeout_s, self.startup_s, stage)
+        threads = threads_for(1, item.run.host_cores)
+        return open_session(item.run, 0, threads, shared, item.timeout_s, self.startup_s, stage, **self.hosts)
 
 
 def main() -> None:
@@ -75,7 +79,16 @@ def main() -> None:
     end_with_parent()
     faulthandler.register(signal.SIGTERM, chain=True)
     plan = Plan.model_validate_json(Path(sys.argv[1]).read_text())
-    Solo(plan).run_plan()
+    confine(plan.items[0].run.host_cores)  # the same for all Runs of a launch
+    if plan.hosts == 1:
+        Solo(plan).run_plan()
+        return
+    far = importlib.import_module(f"multigpu.engines.{plan.items[0].run.framework}.far")
+    if plan.host:
+        far.attend(plan)
+        return
+    with far.Gathering(plan) as gathering:
+        Solo(plan).run_plan(gathering=gathering)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ import torch.distributed as dist
 
 from multigpu.engines.torch.devices import local_device
 from multigpu.measure.agree import Votes, await_word, publish
-from multigpu.measure.machine import threads_for
+from multigpu.measure.machine import confine, threads_for
 from multigpu.measure.plan import Item, Plan
 from multigpu.measure.process import end_with_parent
 from multigpu.measure.program import Fault, Program, Stuck, guarded, is_echo
@@ -138,7 +138,7 @@ class Worker(Program):
         return Path(votes.gather("shared", name, 60.0)[0])
 
     def _session(self, item: Item, shared: Path) -> Session:
-        threads = threads_for(item.run.devices)
+        threads = threads_for(item.run.devices, item.run.host_cores)
 
         def stage(name: str) -> None:
             self.hook(name, item.run, self.rank)
@@ -182,6 +182,7 @@ def main() -> None:
     end_with_parent()
     faulthandler.register(signal.SIGTERM, chain=True)
     plan = Plan.model_validate_json(Path(sys.argv[1]).read_text())
+    confine(plan.items[0].run.host_cores)  # the same for all Runs of a launch
     Worker(plan).run_plan()
 
 

@@ -16,5 +16,8 @@ PLACEMENT = Placement(
     update="gpu0",
     travels="rows",
     loss="gpu0",
-    engines=(Engine(processes="one"),),
+    engines=(
+        Engine(processes="one"),
+        Engine(framework="tensorflow", processes="one", executions=("graph", "eager", "xla")),
+    ),
 )

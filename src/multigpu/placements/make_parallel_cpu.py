@@ -15,5 +15,8 @@ PLACEMENT = Placement(
     update="host",
     travels="rows",
     loss="gpu0",
-    engines=(Engine(processes="one"),),
+    engines=(
+        Engine(processes="one"),
+        Engine(framework="tensorflow", processes="one", executions=("graph", "eager", "xla")),
+    ),
 )

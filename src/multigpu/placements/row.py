@@ -148,12 +148,11 @@ class Placement(BaseModel):
     @model_validator(mode="after")
     def _joined_loss_possible(self) -> Placement:
         if self.loss == "gpu0" and (
-            "replica" in (self.variables, self.embeddings)
-            or any((engine.framework, engine.processes) != ("torch", "one") for engine in self.engines)
+            "replica" in (self.variables, self.embeddings) or any(engine.processes != "one" for engine in self.engines)
         ):
             raise ValueError(
-                f"{self.name}: a loss over all replicas' predictions has one master of each variable, and exists in 'torch' with one"
-                " process for all devices only"
+                f"{self.name}: a loss over all replicas' predictions has one master of each variable, and exists with one process for"
+                " all devices only"
             )
         return self
 

@@ -5,6 +5,8 @@ what both compute. A host's thread starts work in order and goes on at once, so 
 slow starting (small stages, one thread) a second device cannot help, which is what document 003's own times look like. A stage's
 backward pass waits for the gradient of what it handed on; updates come after the whole backward pass.
 
+hand_over_s: where a gradient crosses, the next stage's backward pass is another thread's work (PyTorch's engine has one a device), which
+has to be woken: time of the host beyond starting the copy.
 threads: "one" starts everything from one thread (TensorFlow op by op; any CPU, whose host does the work itself). "forward": so are
 forward passes and updates, while backward passes are started from a thread for each device (PyTorch). "per_device": each device's
 work is started from a thread of its own (a TensorFlow graph's executors).
@@ -14,7 +16,8 @@ Engineering SE-3, 1977), whose best placement is a minimum cut.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Literal
 
@@ -22,6 +25,9 @@ from pydantic import BaseModel, ConfigDict
 
 from multigpu.placements.traffic import HOST
 from multigpu.stages.graph import Places, StageGraph
+
+HostModel = Literal["one", "forward", "per_device"]
+HOST_MODELS: tuple[HostModel, ...] = ("one", "forward", "per_device")
 
 
 class _Data(BaseModel):
@@ -57,7 +63,13 @@ class Costs(_Data):
 
     stages: tuple[StageCost, ...]
     copies: tuple[CopyCost, ...]
-    threads: Literal["one", "forward", "per_device"] = "one"
+    threads: HostModel = "one"
+    hand_over_s: float = 0.0
+
+    def gradient_cost(self, size: int) -> Part:
+        """What copying a gradient of `size` bytes costs, handing on included."""
+        copy = self.copy_cost(size)
+        return Part(device_s=copy.device_s, host_s=copy.host_s + self.hand_over_s)
 
     def copy_cost(self, size: int) -> Part:
         """What copying `size` bytes costs."""
@@ -90,12 +102,20 @@ class _Clock:
         self.busy: dict[object, float] = {}
         self.tasks: list[Timed] = []
 
+    def _thread(self, what: str, place: int) -> object:
+        """Who starts such a task."""
+        own = self.threads == "per_device" or (self.threads == "forward" and what in ("backward", "gradient"))
+        return ("device", place) if own else "one"
+
+    def free_s(self, what: str, place: int) -> float:
+        """From when on the thread that starts such a task may start another."""
+        return self.host.get(self._thread(what, place), 0.0)
+
     def run(
         self, what: str, name: str, place: int, cost: Part, ready: float, asked: float, link: tuple[int, int] | None = None
     ) -> tuple[float, float]:
         """Start a task once the host may ask for it; returns when it was asked for and when it is done."""
-        own = self.threads == "per_device" or (self.threads == "forward" and what in ("backward", "gradient"))
-        thread: object = ("device", place) if own else "one"
+        thread = self._thread(what, place)
         begin = max(self.host.get(thread, 0.0), asked)
         issued = self.host[thread] = begin + cost.host_s
         where: object = link if link else place
@@ -121,33 +141,50 @@ def simulate(graph: StageGraph, costs: Costs, places: Places, rows: int, item_by
             ready = max(ready, done[name, place])
         cost = price[stage.name].forward if stage.name in price else nothing
         _, done[stage.name, place] = clock.run("forward", stage.name, place, cost, ready, 0.0)
-    began = clock.host.get("one", 0.0)
-    arriving: dict[str, list[tuple[float, float]]] = {
-        graph.stages[-1].name: [(began, done[graph.stages[-1].name, places[graph.stages[-1].name]])]
-    }
-    issued = began
-    for stage in reversed(graph.stages):
-        if stage.integers or stage.name not in arriving:
-            continue
-        place = places[stage.name]
-        asked = max(one for one, _ in arriving[stage.name])
-        ready = max(end for _, end in arriving[stage.name])
-        cost = price[stage.name].backward if stage.name in price else nothing
-        said, end = clock.run("backward", stage.name, place, cost, ready, asked)
-        issued = max(issued, said)
-        for name in stage.inputs:
-            if graph.by_name[name].integers:
-                continue
-            target, asked_at, there = places[name], said, end
-            if target != place:
-                copy = costs.copy_cost(graph.bytes_of(name, rows, item_bytes))
-                asked_at, there = clock.run("gradient", name, place, copy, end, said, (place, target))
-            arriving.setdefault(name, []).append((asked_at, there))
+    issued = _backward(graph, costs, places, rows, item_bytes, clock, done[graph.stages[-1].name, places[graph.stages[-1].name]])
     for stage in graph.placed:
         update = price[stage.name].update if stage.name in price else nothing
         if update.device_s or update.host_s:
             clock.run("update", stage.name, places[stage.name], update, 0.0, issued)
     return clock.tasks
+
+
+def _backward(graph: StageGraph, costs: Costs, places: Places, rows: int, item_bytes: int, clock: _Clock, lost_s: float) -> float:
+    """Run every backward pass; when the last was asked for. lost_s: when the last stage's output is there.
+
+    A pass may be asked for once all gradients of its output have been handed on. Of those that may, each thread takes the first; of
+    equal ones the latest stage, as PyTorch's engine does.
+    """
+    price = {one.name: one for one in costs.stages}
+    order = {stage.name: index for index, stage in enumerate(graph.stages)}
+    reached = {graph.stages[-1].name}
+    for stage in reversed(graph.stages):
+        reached |= {*stage.inputs} if stage.name in reached else set()
+    trained = {name for name in reached if not graph.by_name[name].integers}
+    readers = {name: sum(name in stage.inputs for stage in graph.stages if stage.name in trained) for name in trained}
+    last = graph.stages[-1].name
+    issued = asked_s = clock.host.get("one", 0.0)
+    arrived: dict[str, list[tuple[float, float]]] = {last: [(asked_s, lost_s)]}
+    waiting = {last}
+    while waiting:
+        begins = {name: max(clock.free_s("backward", places[name]), *(asked for asked, _ in arrived[name])) for name in waiting}
+        chosen = min(waiting, key=lambda name: (begins[name], -order[name]))
+        waiting.remove(chosen)
+        stage, place = graph.by_name[chosen], places[chosen]
+        cost = price[chosen].backward if chosen in price else Part(device_s=0.0, host_s=0.0)
+        said, end = clock.run("backward", chosen, place, cost, max(there for _, there in arrived[chosen]), begins[chosen])
+        issued = max(issued, said)
+        for name in stage.inputs:
+            if name not in trained:
+                continue
+            asked_s, there_s = said, end
+            if places[name] != place:
+                copy = costs.gradient_cost(graph.bytes_of(name, rows, item_bytes))
+                asked_s, there_s = clock.run("gradient", name, place, copy, end, said, (place, places[name]))
+            arrived.setdefault(name, []).append((asked_s, there_s))
+            if len(arrived[name]) == readers[name]:
+                waiting.add(name)
+    return issued
 
 
 def step_time_s(graph: StageGraph, costs: Costs, places: Places, rows: int, item_bytes: int = 4, overlap: bool = True) -> float:
@@ -164,9 +201,28 @@ def serial_parts(graph: StageGraph, costs: Costs, places: Places, rows: int, ite
     copies = 0.0
     for crossing in graph.crossings(places, rows, item_bytes):
         if HOST not in (crossing.start, crossing.end):
-            cost = costs.copy_cost(crossing.bytes)
-            copies += max(cost.device_s, cost.host_s) * (1 + crossing.gradient)
+            copy, back = costs.copy_cost(crossing.bytes), costs.gradient_cost(crossing.bytes)
+            copies += max(copy.device_s, copy.host_s) + crossing.gradient * max(back.device_s, back.host_s)
     return stages, copies
+
+
+def host_model_errors(
+    graph: StageGraph, costs: Costs, measured: Iterable[tuple[Places, float]], rows: int, item_bytes: int = 4
+) -> dict[HostModel, float]:
+    """How far each model of the host misses measured steps: the root mean square of log(predicted / measured), 0.1 being about 10%.
+
+    Args:
+        measured: places of all stages, and seconds of a step there. Without any there is nothing to tell the models apart: {}.
+    """
+    known = list(measured)
+    if not known:
+        return {}
+    found: dict[HostModel, float] = {}
+    for model in HOST_MODELS:
+        priced = costs.model_copy(update={"threads": model})
+        misses = [math.log(step_time_s(graph, priced, places, rows, item_bytes) / seconds) for places, seconds in known]
+        found[model] = math.sqrt(sum(miss**2 for miss in misses) / len(misses))
+    return found
 
 
 def busy_s(tasks: Sequence[Timed]) -> dict[int, float]:

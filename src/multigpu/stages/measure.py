@@ -3,7 +3,8 @@
     python -m multigpu stages workload=deepconn model=deepconn batch_size=32 --devices 2 --repeats 5
 
 Words `field=value` are fields of a Run, as of `measure`; the placement is the command's own. Bad input ends with exit code 2 and
-one sentence. A model's stages are measured once on a machine; `--again` measures them anew.
+one sentence. A model's stages are measured once on a machine; `--again` measures them anew. The placements written by hand are
+measured too: they tell which model of the host holds (see `cost`), before the search relies on it.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ import argparse
 import json
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from multigpu import paths
@@ -23,10 +25,10 @@ from multigpu.grid.inside_model import BATCH
 from multigpu.measure.launch import Point, check_devices
 from multigpu.measure.launch import measure as measure_points
 from multigpu.measure.machine import framework_version, gpu_count, source_state, this_machine, versions
-from multigpu.record import RecordStore
+from multigpu.record import Record, RecordStore
 from multigpu.run import Run, build_run
 from multigpu.stages.check import graph_of
-from multigpu.stages.cost import Costs, serial_parts, step_time_s
+from multigpu.stages.cost import Costs, host_model_errors, serial_parts, step_time_s
 from multigpu.stages.graph import places_text
 from multigpu.stages.placements import HAND_WRITTEN, RULES, SPLIT
 from multigpu.stages.record import Predicted, StageRecord, StageStore, stage_key
@@ -44,7 +46,9 @@ def profile_run(fields: dict[str, Any]) -> Run:
     Raises:
         ValueError: a field is the command's own, or cannot work.
     """
-    own = sorted({"placement", "devices", "processes", "scaling", "stage_devices", "traced_steps", "traced_from"} & set(fields))
+    own = sorted(
+        {"placement", "devices", "processes", "scaling", "stage_devices", "traced_steps", "traced_from", "host_cores"} & set(fields)
+    )
     if own:
         raise ValueError(f"{own[0]} is chosen by this command: leave it out")
     common = {"workload": "deepconn", "model": "deepconn", "batch_size": BATCH, "device_type": "cuda" if gpu_count() else "cpu"}
@@ -53,14 +57,53 @@ def profile_run(fields: dict[str, Any]) -> Run:
     return build_run(**(common | fields), placement="single", devices=1, processes="one", scaling="strong")
 
 
-def find_placement_of(run: Run, devices: int, costs: Costs) -> tuple[list[Predicted], int, bool]:
-    """Predictions for the placements written by hand and for the best one; how many were priced, and whether these were all."""
-    graph, rows, item = graph_of(run), run.batch_size, 8 if run.precision == "fp64" else 4
-    by_hand = {name: RULES[SPLIT[name].split](graph) for name in HAND_WRITTEN if SPLIT[name].at_most <= devices}
-    found = Search(graph, costs, rows, devices, item, by_hand.values()).run()
+def hand_written(run: Run, devices: int) -> dict[str, Run]:
+    """Name -> Run of every placement written by hand that so many devices allow."""
+    fields = run.model_dump()
+    names = [name for name in HAND_WRITTEN if SPLIT[name].at_most <= devices]
+    return {name: build_run(**fields | {"placement": name, "devices": SPLIT[name].at_most}) for name in names}
+
+
+def measured_steps(run: Run, devices: int, machine: str, records: Iterable[Record]) -> dict[str, float]:
+    """Name -> median seconds a step of the placements written by hand, as far as this machine has Records of them."""
+    same = (
+        "workload",
+        "model",
+        "framework",
+        "execution",
+        "processes",
+        "batch_size",
+        "precision",
+        "feed",
+        "embedding_gradients",
+        "traced_steps",
+    )
+    steps: dict[str, list[float]] = {}
+    for record in records:
+        if record.machine.name != machine or record.measurement is None:
+            continue
+        for name, wanted in hand_written(run, devices).items():
+            if record.run.placement == name and all(getattr(record.run, field) == getattr(wanted, field) for field in same):
+                steps.setdefault(name, []).append(record.measurement.wall_s / record.run.timed_steps)
+    return {name: median(found) for name, found in steps.items()}
+
+
+def planned(record: StageRecord, measured_s: dict[str, float]) -> StageRecord:
+    """The Record with the placement that its costs and these measured steps lead to.
+
+    The model of the host is the one that misses the measured steps least; without any, the framework's own. What is found is
+    priced at most as high as each placement written by hand.
+    """
+    run, graph, rows = record.run, graph_of(record.run), record.run.batch_size
+    item = 8 if run.precision == "fp64" else 4
+    by_hand = {name: RULES[SPLIT[name].split](graph) for name in hand_written(run, record.devices)}
+    known = [(graph.check(by_hand[name], record.devices), seconds) for name, seconds in measured_s.items()]
+    errors = host_model_errors(graph, record.costs, known, rows, item)
+    costs = record.costs.model_copy(update={"threads": min(errors, key=lambda model: errors[model])} if errors else {})
+    found = Search(graph, costs, rows, record.devices, item, by_hand.values()).run()
     predictions = []
     for name, places in [*by_hand.items(), ("searched", found.places)]:
-        full = graph.check(places, devices)
+        full = graph.check(places, record.devices)
         predictions.append(
             Predicted(
                 name=name,
@@ -71,11 +114,12 @@ def find_placement_of(run: Run, devices: int, costs: Costs) -> tuple[list[Predic
                 cut_bytes=cut_bytes(graph, places, rows, item),
             )
         )
-    return predictions, found.tried, found.complete
+    more = {"costs": costs, "measured_s": measured_s, "host_model_errors": errors, "predictions": predictions}
+    return record.model_copy(update=more | {"tried": found.tried, "complete": found.complete})
 
 
 def measure_stages(run: Run, devices: int, store: StageStore, again: bool = False, calls: int = CALLS) -> StageRecord:
-    """This machine's StageRecord of the Run's model, measured in a process of its own unless there is one.
+    """This machine's latest StageRecord of the Run's model; unless there is one, written now, its costs measured in a process of its own.
 
     Raises:
         ValueError: there are too few devices. RuntimeError: the process died; the sentence says of what.
@@ -96,8 +140,6 @@ def measure_stages(run: Run, devices: int, store: StageStore, again: bool = Fals
     result = subprocess.run([sys.executable, "-m", "multigpu.stages.profile"], input=words, capture_output=True, text=True)
     if result.returncode:
         raise RuntimeError(f"measuring the stages failed: {(result.stderr.strip().splitlines() or ['no message'])[-1]}")
-    costs = Costs.model_validate_json(result.stdout.strip().splitlines()[-1])
-    predictions, tried, complete = find_placement_of(run, devices, costs)
     commit, clean = source_state()
     record = StageRecord(
         key=key,
@@ -105,18 +147,38 @@ def measure_stages(run: Run, devices: int, store: StageStore, again: bool = Fals
         run=run,
         devices=devices,
         repeats=calls,
-        costs=costs,
-        predictions=predictions,
-        tried=tried,
-        complete=complete,
+        costs=Costs.model_validate_json(result.stdout.strip().splitlines()[-1]),
+        predictions=[],
+        tried=0,
+        complete=False,
         machine=this_machine(),
         versions=versions(),
         measured_at=datetime.now(UTC).isoformat(timespec="seconds"),
         commit=commit,
         clean_tree=clean,
     )
+    record = planned(record, {})
     store.write(record)
     return record
+
+
+def plan_again(run: Run, devices: int, store: StageStore, records: RecordStore) -> list[StageRecord]:
+    """Search anew, for every machine whose costs are known, with the steps measured since; written beside what was found before.
+
+    Raises:
+        ValueError: no stages of this Run were measured for so many devices.
+    """
+    latest = {record.machine.name: record for record in store if (record.run.digest, record.devices) == (run.digest, devices)}
+    if not latest:
+        raise ValueError(f"no stages of {run.label()} were measured for {devices} devices: leave --search-again out to measure them")
+    renewed = []
+    for name, record in latest.items():
+        steps = measured_steps(run, devices, name, records)
+        again = planned(record.model_copy(update={"attempt": len(store.attempts(name, record.key))}), steps)
+        if steps != record.measured_s or again.predictions != record.predictions:
+            renewed.append(again)
+            store.write(again)
+    return renewed
 
 
 def found_run(record: StageRecord, **more: Any) -> Run:
@@ -130,12 +192,22 @@ def describe(record: StageRecord) -> str:
     """What was found, a line a placement."""
     all_of = "all" if record.complete else "not all"
     lines = [f"{record.run.label()}: {record.tried} placements priced, {all_of} there are"]
+    if record.host_model_errors:
+        missed = ", ".join(f"{name} {100 * miss:.0f}%" for name, miss in record.host_model_errors.items())
+        lines.append(f"threads that start work: {record.costs.threads}; measured steps are missed by {missed}")
     for one in record.predictions:
         lines.append(
             f"{one.name:>14}  {one.stage_devices}  {1e3 * one.step_time_s:.3f} ms predicted, {1e3 * one.serial_s:.3f} ms with nothing side"
             f" by side, {one.cut_bytes / 2**20:.2f} MiB a step between devices"
         )
     return "\n".join(lines)
+
+
+def _measure_runs(runs: Iterable[Run], launches: Sequence[int], records: RecordStore, quiet: bool) -> None:
+    """Measure each Run in these launches, unless its Records are there."""
+    points = [Point(run, repeat, launch) for run in runs for repeat, launch in enumerate(launches)]
+    if points:
+        print(measure_points(points, records, progress=not quiet), flush=True)
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -147,20 +219,37 @@ def main(words: Sequence[str] | None = None) -> int:
         "fields", nargs="*", metavar="field=value", help="fields of a Run (default: workload=deepconn model=deepconn batch_size=32)"
     )
     parser.add_argument("--devices", type=int, default=2, help="devices to spread the stages over (default: 2)")
-    parser.add_argument("--repeats", type=int, default=len(FEWEST), help="measurements of the placement found (default: 5); 0: only search")
+    parser.add_argument(
+        "--repeats",
+        type=int,
+        default=len(FEWEST),
+        help="measurements of each placement written by hand and of the one found (default: 5); 0: only search",
+    )
     parser.add_argument("--again", action="store_true", help="measure the stages anew although there is a Record of them")
+    parser.add_argument(
+        "--search-again", action="store_true", help="measure nothing: search with the costs and Records there are, of any machine"
+    )
     parser.add_argument("--records", default=str(paths.RUNS), help="folder of the Runs' Records")
     parser.add_argument("--out", default=str(paths.STAGES), help="folder of the StageRecords (default: data/stages)")
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
     arguments = parser.parse_args(words)
     try:
         run = profile_run(parse_fields(arguments.fields))
-        record = measure_stages(run, arguments.devices, StageStore(Path(arguments.out)), arguments.again)
-        print(describe(record), flush=True)
+        store, records = StageStore(Path(arguments.out)), RecordStore(Path(arguments.records))
+        if arguments.search_again:
+            renewed = plan_again(run, arguments.devices, store, records)
+            print("\n".join(map(describe, renewed)) or "nothing measured since leads elsewhere", flush=True)
+            return 0
+        record = measure_stages(run, arguments.devices, store, arguments.again)
         launches = [FEWEST[repeat % len(FEWEST)] for repeat in range(arguments.repeats)]
-        points = [Point(found_run(record), repeat, launch) for repeat, launch in enumerate(launches)]
-        if points:
-            print(measure_points(points, RecordStore(Path(arguments.records)), progress=not arguments.quiet))
+        _measure_runs(hand_written(run, arguments.devices).values(), launches, records, arguments.quiet)
+        steps = measured_steps(run, arguments.devices, this_machine().name, records)
+        if steps != record.measured_s:
+            attempt = len(store.attempts(record.machine.name, record.key))
+            record = planned(record.model_copy(update={"attempt": attempt}), steps)
+            store.write(record)
+        print(describe(record), flush=True)
+        _measure_runs([found_run(record)], launches, records, arguments.quiet)
         return 0
     except ValueError as error:
         print(f"multigpu: {error}", file=sys.stderr)

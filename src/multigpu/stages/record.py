@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict
 
 from multigpu.measure.machine import Machine
 from multigpu.run import Run
-from multigpu.stages.cost import Costs
+from multigpu.stages.cost import Costs, HostModel
 from multigpu.store import Store
 
 SCHEMA_VERSION = 1
@@ -37,6 +37,8 @@ class StageRecord(BaseModel):
     """Measured costs of one model's stages and what a search made of them.
 
     run: of the whole model on one device. repeats: calls behind every cost.
+    measured_s: seconds a step of the placements written by hand that had Records on this machine, medians. host_model_errors: how far each
+        model of the host missed these (`cost.host_model_errors`); `costs.threads` is the one that missed least.
     predictions: of the placements written by hand, then of the one found. tried, complete: placements priced, and whether all were.
     """
 
@@ -49,6 +51,8 @@ class StageRecord(BaseModel):
     devices: int
     repeats: int
     costs: Costs
+    measured_s: dict[str, float] = {}
+    host_model_errors: dict[HostModel, float] = {}
     predictions: list[Predicted]
     tried: int
     complete: bool

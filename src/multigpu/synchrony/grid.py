@@ -10,7 +10,7 @@ from typing import Any
 
 from multigpu.synchrony.averaging_record import AveragingExperiment
 from multigpu.synchrony.experiment import build_experiment
-from multigpu.synchrony.grid_devices import devices_cpu, gpus
+from multigpu.synchrony.grid_devices import devices_cpu, gpus, gpus_injected
 from multigpu.synchrony.grid_training import downpour, large_batch, memory, translation
 from multigpu.synchrony.laws import Constant, Empirical, Exponential, Law, Pareto, ShiftedExponential
 from multigpu.synchrony.planned import Planned
@@ -217,7 +217,7 @@ PARTS: dict[str, Callable[[], Iterator[Planned]]] = {
     "downpour": downpour,
     "translation": translation,
 }
-APART: dict[str, Callable[[], Iterator[Planned]]] = {"gpus": gpus, "devices_cpu": devices_cpu}
+APART: dict[str, Callable[[], Iterator[Planned]]] = {"gpus": gpus, "gpus_injected": gpus_injected, "devices_cpu": devices_cpu}
 """Real runs of a model on devices, which the study of one core leaves out."""
 GRIDS = ("study", *PARTS, *APART)
 """Names of grids: the whole study, one part of it, or one of those apart."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 from multigpu.synchrony.experiment import Experiment
@@ -10,7 +11,9 @@ from multigpu.synchrony.record import SynchronyRecord, summarise
 from multigpu.synchrony.simulate import simulate
 
 UPDATES = 1500
-"""Simulated for a prediction."""
+"""Simulated for a prediction at least."""
+CYCLES = 50
+"""Gradients of the latest worker that a prediction holds at least: the one under way at its end is left out of the mean staleness."""
 
 
 class Prediction(NamedTuple):
@@ -41,15 +44,17 @@ def predict(experiment: Experiment, measured: SynchronyRecord, *, server: bool =
         ValueError: `measured` holds no batch times.
     """
     time_s = measured.result.server_time_s if server and measured.result else None
+    law = measured_law(measured)
+    latest = 1 + max(experiment.delays_s or (0.0,)) / law.mean_s
     twin = Experiment(
         protocol=experiment.protocol,
         workers=experiment.workers,
         gradients=experiment.gradients,
-        law=measured_law(measured),
+        law=law,
         delays_s=experiment.delays_s,
         server_s=time_s or 0.0,
         preemptive=False,
-        updates=UPDATES,
+        updates=max(UPDATES, math.ceil(CYCLES * latest * experiment.workers)),
         seed=experiment.seed,
     )
     result = summarise(simulate(twin))

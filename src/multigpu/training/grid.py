@@ -78,7 +78,7 @@ def cpu() -> list[PlannedTraining]:
             training = build_training_run(**decayed, devices=2, evaluate_every=47, adjust_to_devices=adjusted)
             found.append(PlannedTraining(training, ADJUSTING, 4))
     for batch in (16, 32, 64, 128, 256, 512, 1500):
-        found.append(PlannedTraining(batch_point({**DIGITS, "devices": 1}, batch, DIGITS_ITEMS, 6, SMALL_BATCH, BASE_RATE), BATCH, 4))
+        found.append(PlannedTraining(batch_point({**DIGITS, "devices": 1}, batch, DIGITS_ITEMS, 6, SMALL_BATCH, BASE_RATE, 2), BATCH, 4))
     taught = {**SMALL, "inputs": "teacher_small", "devices": 2, "batch_size": 64, "scaling": "strong", "epochs": 2, "base_rate": 0.05}
     for placement in ("ddp", "exp2", "replicated_ring"):
         found.append(PlannedTraining(build_training_run(placement=placement, evaluate_every=63, **taught), CURVE, 5))
@@ -121,20 +121,23 @@ def rate_scaling(
     return found
 
 
-def batch_point(common: dict[str, Any], joined: int, items: int, epochs: int, reference: int, base: float) -> TrainingRun:
-    """One joined batch under 002's linear scaling with two epochs of warm-up, scored after every epoch."""
+def batch_point(
+    common: dict[str, Any], joined: int, items: int, epochs: int, reference: int, base: float, warmup_epochs: int, seed: int = 0
+) -> TrainingRun:
+    """One joined batch under 002's linear scaling with a warm-up, scored after every epoch."""
     per_epoch = -(-items // joined)
     shared = joined // int(common["devices"])
     return build_training_run(
         **common,
         placement="ddp",
+        seed=seed,
         batch_size=shared,
         epochs=epochs,
         base_rate=base,
         reference_batch=reference,
         rate_scaling="linear",
         schedule="warmup",
-        warmup_epochs=2,
+        warmup_epochs=warmup_epochs,
         evaluate_every=per_epoch,
     )
 
@@ -143,6 +146,8 @@ def batch_point(common: dict[str, Any], joined: int, items: int, epochs: int, re
 
 TAUGHT: dict[str, Any] = {"workload": "cnn", "model": "resnet20", "inputs": "teacher", "layout": "channels_last"}
 IMAGES = 50_000
+DECIDING = (128, 1024, 16384)
+"""Joined batches that every seed trains: the reference, 8 and 128 times as much (claim C46)."""
 
 
 def steps_per_epoch(joined: int) -> int:
@@ -168,7 +173,8 @@ def gpu() -> list[PlannedTraining]:
     for seed in SEEDS:
         for precision in ("fp32", "tf32", "bf16"):
             kept: dict[str, Any] = {**weak, "placement": "ddp", "devices": 1, "batch_size": 128, "seed": seed, "precision": precision}
-            kept |= {"epochs": 15, "base_rate": 0.1, "log_every": 10, "evaluate_every": 3 * steps_per_epoch(128)}
+            # in fp32 the small batch of the rules for the rate, trained once
+            kept |= {"epochs": 15, "base_rate": 0.1, "reference_batch": 128, "evaluate_every": steps_per_epoch(128)}
             found.append(PlannedTraining(build_training_run(**kept), PRECISION, 20))
     for seed in range(3):
         decayed: dict[str, Any] = {**weak, "placement": "ddp", "seed": seed, "batch_size": 128, "epochs": 15, "base_rate": 0.1}
@@ -178,14 +184,20 @@ def gpu() -> list[PlannedTraining]:
                 every = 3 * steps_per_epoch(128 * devices)
                 training = build_training_run(**decayed, devices=devices, evaluate_every=every, adjust_to_devices=adjusted)
                 found.append(PlannedTraining(training, ADJUSTING, 15))
-    for joined in (128, 512, 1024, 2048, 4096, 8192, 16384):
-        found.append(PlannedTraining(batch_point({**weak, "devices": 4}, joined, IMAGES, 15, 128, 0.1), BATCH, 15))
+    for seed in SEEDS:
+        for joined in (128, 512, 1024, 2048, 4096, 8192, 16384):
+            if seed == 0 or joined in DECIDING:
+                training = batch_point({**weak, "devices": 4}, joined, IMAGES, 15, 128, 0.1, warmup_epochs=5, seed=seed)
+                found.append(PlannedTraining(training, BATCH, 15))
     return once(found)
 
 
 def small_gpu() -> list[PlannedTraining]:
-    """The headline of `gpu`: what claims need (rules for the rate, every seed), one run of all else, every placement on 4 GPUs."""
-    kept = [entry for entry in gpu() if entry.training.run.seed == 0 or entry.question == SCALING]
+    """The headline of `gpu`: what claims need (rules for the rate, precisions and batches, every seed), one run of all else, every
+    placement on 4 GPUs.
+    """
+    claimed = (SCALING, PRECISION, BATCH)
+    kept = [e for e in gpu() if e.training.run.seed == 0 or (e.question in claimed and e.training.run.precision != "tf32")]
     return [e for e in kept if e.question != CURVE or e.training.run.execution == "captured" or e.training.run.devices == 4]
 
 

@@ -29,6 +29,7 @@ class TrainingRun(BaseModel):
     base_rate: None: the rule's own. scaling of it: "linear": base k n / reference_batch (document 002), "none".
     schedule: see `training.schedule`. warmup_epochs: of "warmup", whose start is the base rate. schedule_steps: of "luong10", 004's
         10,000, in steps of one device.
+    clip_norm: the largest norm of all gradients together, merged, that a step applies as it is (004: 5); None: whatever it is.
     adjust_to_devices: whether the schedule advances by the devices' joined progress (with N devices under weak scaling, N steps of one
         device at once), or is unaware of them (as 004 warns of).
     evaluate_every, checkpoint_every: steps; None: at the end only, and never.
@@ -46,6 +47,7 @@ class TrainingRun(BaseModel):
     schedule: Law = "constant"
     warmup_epochs: int = Field(default=5, ge=1)
     schedule_steps: int = Field(default=10_000, ge=1)
+    clip_norm: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     adjust_to_devices: bool = True
     evaluate_every: int | None = Field(default=None, ge=1)
     checkpoint_every: int | None = Field(default=None, ge=1)
@@ -66,9 +68,16 @@ class TrainingRun(BaseModel):
             raise ValueError(
                 f"placement {run.placement!r} splits one model over devices: training takes one that gives every device a replica"
             )
+        if self.clip_norm and (find_placement(run.placement).variables != "replica" or "captured" in run.execution):
+            raise ValueError(
+                f"clip_norm {self.clip_norm:g} needs all merged gradients in one place before the update: choose a placement with variables"
+                f" on every replica, not {run.placement!r}, and no captured steps"
+            )
         for name in ("warmup_steps", "timed_steps", "traced_steps", "traced_from", "energy_window_s"):
             if getattr(run, name) != plain[name].default:
                 raise ValueError(f"{name} {getattr(run, name)} has no meaning in training, which counts steps or epochs: leave it out")
+        if run.host_cores:
+            raise ValueError(f"host_cores {run.host_cores} has no meaning in training, which uses the whole host: leave it out")
         if (self.steps is None) == (self.epochs is None):
             raise ValueError("a budget is needed: give either steps or epochs" + (", not both" if self.steps else ""))
         if run.inputs in DRAWN_ANEW:

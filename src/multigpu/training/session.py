@@ -76,6 +76,8 @@ class TrainingSession:
         self.feed = Feed(self.source, self.shard, self.device)
         stage("build")
         self.trainer: Trainer = duties.build(context)
+        if training.clip_norm:
+            state.clip_updates(self.trainer, training.clip_norm)
         if context.captured:
             self.trainer = CapturedTrainer(self.trainer)
         self.per_epoch = steps_per_epoch(self.source)

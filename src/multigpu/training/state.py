@@ -65,6 +65,20 @@ def set_rate(trainer: Trainer, rate: float) -> None:
                 group["lr"] = rate
 
 
+def clip_updates(trainer: Trainer, most: float) -> None:
+    """From now on every update takes gradients whose joint norm is at most this: larger ones shrink together (004: `max_gradient_norm`).
+
+    Gradients are merged by then, so that every replica shrinks them alike.
+    """
+    for optimizer in optimizers_of(trainer):
+        every = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
+        def clip(*_: Any, every: list[Tensor] = every) -> None:
+            torch.nn.utils.clip_grad_norm_(every, most)
+
+        optimizer.register_step_pre_hook(clip)
+
+
 def rate_mark(trainer: Trainer) -> float | Tensor | None:
     """The rate that this replica's optimizers hold now (to be read later, where it is on the device); None where it updates nothing."""
     for optimizer in optimizers_of(trainer):

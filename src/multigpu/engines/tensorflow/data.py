@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from multigpu.engines.tensorflow.devices import Devices
-from multigpu.engines.tensorflow.feed import Shard
+from multigpu.engines.tensorflow.feed import Shard, join_shards, slices_joined_batch
 from multigpu.engines.tensorflow.module import Tensors
 from multigpu.inputs.encoded import EncodedImages
 from multigpu.inputs.pictures import IMAGENET_DEVIATION, IMAGENET_MEAN
@@ -32,7 +32,7 @@ class DataFeed:
     """Shards of all replicas, step after step, each replica's through a pipeline of its own.
 
     `run.input_workers` parallel calls decode, on as many threads (0: one call after another in the step); `run.prefetch` batches are
-    made ahead, on the device where `run.staging` says so.
+    made ahead, on the device where `run.staging` says so. Batches that are to be joined go to the first device.
 
     waits: step -> seconds that the host waited until it had every replica's batch.
     """
@@ -40,7 +40,9 @@ class DataFeed:
     def __init__(self, source: EncodedImages, devices: Devices) -> None:
         self.source, self.devices, self.run = source, devices, devices.run
         self.waits: dict[int, float] = {}
-        self.iterators = [self._pipeline(place, rank) for place, rank in enumerate(devices.ranks)]
+        self.join = slices_joined_batch(self.run)
+        self.places = [0 if self.join else place for place, _ in enumerate(devices.ranks)]
+        self.iterators = [self._pipeline(place, rank) for place, rank in zip(self.places, devices.ranks, strict=True)]
         self.next = 0
 
     def _rows(self, rank: int) -> Iterator[tuple[str, int, tuple[int, int, int, int], bool]]:
@@ -83,16 +85,18 @@ class DataFeed:
             raise RuntimeError(f"tf.data gives batches in their order: step {self.next} comes next, not {step}")
         self.next += 1
         began = time.perf_counter()
-        shards = [self._shard(step, place, rank) for place, rank in enumerate(self.devices.ranks)]
+        shards = [self._shard(step, index, rank) for index, rank in enumerate(self.devices.ranks)]
+        if self.join:
+            shards = join_shards(shards, self.devices)
         self.waits[step] = time.perf_counter() - began
         return shards
 
-    def _shard(self, step: int, place: int, rank: int) -> Shard:
+    def _shard(self, step: int, index: int, rank: int) -> Shard:
         try:
-            found = next(self.iterators[place])
+            found = next(self.iterators[index])
         except tf.errors.InvalidArgumentError as error:
             raise ValueError(f"an image of step {step} cannot be decoded: {' '.join(str(error.message).split())[:160]}") from None
-        with self.devices.at(place):
+        with self.devices.at(self.places[index]):
             tensors = {name: tf.identity(tensor) for name, tensor in found.items()}
         with self.devices.at(HOST):
             tensors["labels_host"] = tf.identity(found["labels"])

@@ -71,6 +71,9 @@ class Devices:
     """
 
     def __init__(self, run: Run) -> None:
+        if run.host_cores:  # the two kinds of threads of document 000's time; both are this process's for good
+            tf.config.threading.set_intra_op_parallelism_threads(run.host_cores)
+            tf.config.threading.set_inter_op_parallelism_threads(run.host_cores)
         prepare(run.device_type, run.devices)
         self._set_up(run, tuple(range(run.devices)))
         self._forget_peaks()

@@ -12,7 +12,9 @@ import tensorflow as tf
 from multigpu.engines.tensorflow.devices import Devices
 from multigpu.engines.tensorflow.module import Tensors
 from multigpu.inputs.batch import Batch, Draw, Source
+from multigpu.placements import find_placement
 from multigpu.placements.traffic import HOST
+from multigpu.run import Run
 
 
 @dataclass(frozen=True)
@@ -49,14 +51,29 @@ def drawn(law: Draw, seed: list[int] | tf.Tensor, dtype: tf.DType) -> tf.Tensor:
     return tf.cast(tf.random.stateless_normal(law.shape, seed, dtype=tf.float32), dtype)
 
 
+def slices_joined_batch(run: Run) -> bool:
+    """Whether the first device holds the joined batch of every step and slices it over the replicas."""
+    return find_placement(run.placement).loss == "gpu0"
+
+
+def join_shards(shards: list[Shard], devices: Devices) -> list[Shard]:
+    """The same shards, the tensors of all as one joined batch with the first of them."""
+    joined: Tensors = {}
+    for name in shards[0].tensors:
+        with devices.at(HOST if name.endswith("_host") else 0):
+            joined[name] = tf.concat([shard.tensors[name] for shard in shards], 0)
+    return [Shard(shard.batch, {} if index else joined) for index, shard in enumerate(shards)]
+
+
 class Feed:
     """Shards of all replicas, step after step. Batches that repeat are kept on the devices; others are fetched one ahead.
 
+    join: whether each step's are joined on the first device.
     waits: step -> seconds that the host waited until it had them; empty for batches that are kept.
     """
 
-    def __init__(self, source: Source, devices: Devices) -> None:
-        self.source, self.devices = source, devices
+    def __init__(self, source: Source, devices: Devices, join: bool = False) -> None:
+        self.source, self.devices, self.join = source, devices, join
         self.kept: dict[int, list[Shard]] = {}
         self.waits: dict[int, float] = {}
         self.pool = None if source.period else ThreadPoolExecutor(max_workers=1)
@@ -77,7 +94,10 @@ class Feed:
         return shards
 
     def _make(self, step: int) -> list[Shard]:
-        return [self._place(self.source.batch(step, rank), place) for place, rank in enumerate(self.devices.ranks)]
+        batches = [self.source.batch(step, rank) for rank in self.devices.ranks]
+        if self.join:
+            return join_shards([self._place(batch, 0) for batch in batches], self.devices)
+        return [self._place(batch, place) for place, batch in enumerate(batches)]
 
     def _draw(self, law: Draw) -> tf.Tensor:
         return drawn(law, seed_of(law), self.devices.dtype)

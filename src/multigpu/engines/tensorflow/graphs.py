@@ -20,10 +20,10 @@ COLLECTIVES = ("CollectiveReduce", "CollectiveReduceV2", "NcclAllReduce")
 
 @dataclass(frozen=True)
 class Graphs:
-    """The partitioned graphs of one execution, and the shapes that the trace knew: node name -> shape of each output."""
+    """The partitioned graphs of one execution, and what the trace knew of outputs: node name -> shape and type of each."""
 
     nodes: list[Any]
-    shapes: dict[str, list[tf.TensorShape]]
+    outputs: dict[str, list[tf.TensorSpec]]
 
 
 @dataclass(frozen=True)
@@ -51,20 +51,74 @@ def collected(program: Any, execute: Callable[[], Any], marker: str) -> Graphs:
     # other functions may have been started too, or kept from before: ours alone has an argument of this name
     found = next(g for g in metadata.function_graphs if any(node.name == marker for part in g.partition_graphs for node in part.node))
     nodes = [node for part in found.partition_graphs for node in part.node]
-    return Graphs(nodes, {op.name: [output.shape for output in op.outputs] for op in program.graph.get_operations()})
+    known = {op.name: [tf.TensorSpec(one.shape, one.dtype) for one in op.outputs] for op in program.graph.get_operations()}
+    return Graphs(nodes, known)
+
+
+ENDS = ("tensor_name", "send_device", "recv_device")
+"""What a send and its receive have in common."""
+
+
+def _source(of: str, nodes: dict[str, Any]) -> str:
+    """The tensor `of`; of a receive, what was sent."""
+    node = nodes.get(of.partition(":")[0])
+    if node is None or node.op not in ("_Recv", "_HostRecv"):
+        return of
+    ends = [node.attr[end].s for end in ENDS]
+    sends = (one for one in nodes.values() if one.op in ("_Send", "_HostSend"))
+    return next((one.input[0] for one in sends if [one.attr[end].s for end in ENDS] == ends), of)
+
+
+def _inferred(tensor: str, nodes: dict[str, Any], graphs: Graphs) -> list[int | None]:
+    """The shape of a tensor whose node an optimiser made, so that the trace lacks it: a cast that changed places with a reshape
+    (gradients of rows leave their tower through one under bf16), two sums made one, a folded constant.
+
+    TensorFlow infers it from that node and those before it, back to what the trace knows.
+
+    Raises:
+        LookupError: no shape follows; the sentence names the node.
+    """
+    copied = tf.compat.v1.GraphDef()
+    known: dict[str, tf.Tensor] = {}
+    left, done = [tensor.partition(":")[0]], set()
+    with tf.Graph().as_default():
+        while left:
+            if (name := left.pop()) in done:
+                continue
+            done.add(name)
+            if name not in nodes:
+                raise LookupError(f"neither the trace nor its partitions have a node {name!r}: the size of {tensor!r} is unknown")
+            node = copied.node.add()
+            node.CopyFrom(nodes[name])
+            node.device = ""
+            node.attr.pop("_class", None)  # beside which other node it stands
+            node.ClearField("input")
+            for one in [_source(one, nodes) for one in nodes[name].input if not one.startswith("^")]:
+                node.input.append(one)
+                before, _, output = one.partition(":")
+                # a constant's value may be the shape
+                if before in graphs.outputs and (before not in nodes or nodes[before].op != "Const"):
+                    spec = graphs.outputs[before][int(output or 0)]
+                    known[f"{before}:{output or 0}"] = tf.compat.v1.placeholder(spec.dtype, spec.shape)
+                else:
+                    left.append(before)
+        try:
+            wanted = tensor if ":" in tensor else f"{tensor}:0"
+            (found,) = tf.graph_util.import_graph_def(copied, input_map=known, return_elements=[wanted])
+        except (ValueError, tf.errors.OpError) as error:
+            raise LookupError(f"the trace has no node {tensor!r}, and no shape follows for it: {str(error)[:160]}") from None
+        if found.shape.rank is None:
+            raise LookupError(f"the trace has no node {tensor!r}, and no shape follows for it")
+        return found.shape.as_list()
 
 
 def _size(source: str, nodes: dict[str, Any], graphs: Graphs, dtype: tf.DType, unknown: dict[str, int]) -> int:
     """Bytes of the tensor `source` ("node" or "node:output")."""
     name, _, output = source.partition(":")
-    if name in graphs.shapes:
-        shape = graphs.shapes[name][int(output or 0)].as_list()
-    elif nodes[name].op == "Const":
-        shape = [dim.size for dim in nodes[name].attr["value"].tensor.tensor_shape.dim]
-    elif nodes[name].op == "AddN" and (summands := [one for one in nodes[name].input if one.partition(":")[0] in graphs.shapes]):
-        return _size(summands[0], nodes, graphs, dtype, unknown)  # two sums on one device that were made one
+    if name in graphs.outputs:
+        shape = graphs.outputs[name][int(output or 0)].shape.as_list()
     else:
-        raise LookupError(f"the trace has no node {name!r}: its size is unknown")
+        shape = _inferred(source, nodes, graphs)
     if None in shape:  # distinct rows: as many as the batch's ids say
         table = next((key for key in unknown if _belongs(name, key)), None)
         if table is None or shape.count(None) > 1:
@@ -90,6 +144,9 @@ def moved_bytes(graphs: Graphs, devices: Devices, ids: set[str], unknown: dict[s
     Args:
         ids: names of the arguments that hold ids.
         unknown: "<table>_<replica>" -> distinct rows, for what the trace cannot size.
+
+    Raises:
+        LookupError: the size of something that travels cannot be known; the sentence names it.
     """
     nodes = {node.name: node for node in graphs.nodes}
     moved: dict[str, int] = {}

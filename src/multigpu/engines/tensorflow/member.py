@@ -1,4 +1,5 @@
-"""One of the processes of a TensorFlow Run over several: `python -m multigpu.engines.tensorflow.member PIPE`, started by `processes.py`.
+"""One of the processes of a TensorFlow Run over several: `python -m multigpu.engines.tensorflow.member PIPE`, started by `processes.py`;
+on another host than the session's `... ADDRESS:PORT RANK`, started by that host's program (`far.py`).
 
 A worker of MultiWorkerMirroredStrategy is a session with one device. Under ParameterServerStrategy the server and the workers only
 serve; the coordinator is the session, and a worker adds what only it knows of itself.
@@ -20,8 +21,9 @@ import psutil
 import tensorflow as tf
 
 from multigpu.engines.tensorflow.devices import Devices, prepare_member
+from multigpu.engines.tensorflow.far import join
 from multigpu.engines.tensorflow.session import Session
-from multigpu.measure.machine import device_state
+from multigpu.measure.machine import DeviceState, device_state
 from multigpu.measure.process import end_with_parent
 from multigpu.measure.program import status_of
 from multigpu.measure.session import Stage, load_hook
@@ -40,6 +42,9 @@ class OneDevice(Devices):
 
     def place(self, name: str) -> int:
         return super().place(name) if self.cuda else 0
+
+    def state(self, index: int) -> DeviceState | None:
+        return super().state(0)  # the only GPU that this process sees, whatever the replica's rank
 
     def synchronise(self) -> None:
         """A number brought back from the device comes after all that was asked of it (a member of a cluster knows no other way)."""
@@ -89,7 +94,7 @@ class Server:
             return []
         if self.run.device_type == "cpu":
             return [{"rank": rank, "peak_memory_gib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20}]
-        state, peak = device_state(rank), float("nan")
+        state, peak = device_state(0), float("nan")  # of the only GPU that this process sees
         with suppress(ValueError, tf.errors.OpError):  # the allocator is the process's; where it cannot be asked, nothing is known
             peak = tf.config.experimental.get_memory_info("GPU:0")["peak"] / 2**30
         return [{"rank": rank, "peak_memory_gib": peak, "state": state.model_dump() if state else None}]
@@ -140,7 +145,8 @@ def main() -> None:
     end_with_parent()
     faulthandler.register(signal.SIGTERM, chain=True)
     with suppress(BrokenPipeError, ConnectionResetError):
-        serve(Connection(int(sys.argv[1])))
+        where, *rest = sys.argv[1:]
+        serve(join(where, int(rest[0])) if rest else Connection(int(where)))
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)

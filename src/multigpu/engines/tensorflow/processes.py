@@ -6,19 +6,18 @@ one, and this one ends each of them by its process id, whatever happens.
 
 from __future__ import annotations
 
-import json
-import os
-import socket
 import subprocess
-import sys
 import time
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, Pipe, wait
 from pathlib import Path
 from typing import Any
 
 from multigpu.engines.errors import Unsupported
+from multigpu.engines.tensorflow.far import Gathering
+from multigpu.engines.tensorflow.members import end_members, free_ports, start_member
+from multigpu.measure.machine import this_machine
 from multigpu.measure.session import Stage
 from multigpu.placements import find_placement
 from multigpu.run import Run
@@ -28,6 +27,9 @@ SHARE = 0.9
 
 ECHO_S = 2.0
 """After the first failure, members have so long to say theirs: a death is often told by its echoes first."""
+
+LOOK_S = 5.0
+"""While workers on other hosts are awaited, their hosts are asked so often whether one has ended."""
 
 ECHOES = ("UnavailableError", "AbortedError", "CancelledError", "ClosureInputError", "WorkerPreemptionError", "PSUnavailableError")
 """Names of TensorFlow's errors that say that another process has gone."""
@@ -42,31 +44,12 @@ class Lost(SystemExit):
 
 @dataclass
 class Member:
-    """A process of the group. rank: of the replica that it computes, -1 for a server or a coordinator."""
+    """A process of the group. rank: of the replica that it computes, -1 for a server or a coordinator. process: None on another host."""
 
     name: str
     rank: int
-    process: subprocess.Popen[bytes]
+    process: subprocess.Popen[bytes] | None
     pipe: Connection
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports of this machine that nobody listens to now."""
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
-
-
-def device_environment(device_type: str, rank: int) -> dict[str, str]:
-    """What lets a process see the GPU of its rank alone (of those that this process may use), or none (rank -1, or CPUs)."""
-    if device_type == "cpu" or rank < 0:
-        return {"CUDA_VISIBLE_DEVICES": "-1"}
-    visible = [one for one in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if one]
-    if visible and rank >= len(visible):
-        raise Unsupported(f"CUDA_VISIBLE_DEVICES shows {len(visible)} GPUs and replica {rank} needs one of its own")
-    return {"CUDA_VISIBLE_DEVICES": visible[rank] if visible else str(rank)}
 
 
 class Session:
@@ -77,37 +60,82 @@ class Session:
         Lost: one of them was killed.
     """
 
-    def __init__(self, run: Run, rank: int, threads: int, shared: Path, timeout_s: float, startup_s: float, stage: Stage) -> None:
+    def __init__(
+        self,
+        run: Run,
+        rank: int,
+        threads: int,
+        shared: Path,
+        timeout_s: float,
+        startup_s: float,
+        stage: Stage,
+        gathering: Gathering | None = None,
+    ) -> None:
         if run.traced_steps:
             raise Unsupported(f"traced_steps {run.traced_steps}: a Run over several TensorFlow processes is not traced; leave it out")
         self.deadline, self.timeout_s = time.monotonic() + SHARE * timeout_s, timeout_s
-        self.run, self.startup_s = run, startup_s
+        self.run, self.startup_s, self.gathering = run, startup_s, gathering
         self.members: list[Member] = []
+        self.far: set[int] = set()
         strategy = next(engine.strategy for engine in find_placement(run.placement).engines if engine.framework == "tensorflow")
         replicas = [("worker", rank) for rank in range(run.devices)]
         roles = replicas if strategy == "multi_worker" else [("ps", -1), *replicas, ("chief", -1)]
-        ports = free_ports(len(roles))
+        # replicas are dealt out host after host; who computes none is on the first
+        per_host = (this_machine().processes_per_host if gathering else None) or run.devices
+        order = {"strategy": strategy, "threads": max(1, threads // min(run.devices, per_host))}
+        hosts = [max(rank, 0) // per_host for _, rank in roles]
         cluster: dict[str, list[str]] = {}
-        for (role, _), port in zip(roles, ports, strict=True):
-            cluster.setdefault(role, []).append(f"127.0.0.1:{port}")
+        for (role, _), address in zip(roles, self._addresses(hosts), strict=True):
+            cluster.setdefault(role, []).append(address)
         try:
-            for role, at in roles:
-                self._start(role, at, cluster, {"strategy": strategy, "role": role, "rank": at, "threads": max(1, threads // run.devices)})
+            for (role, at), host in zip(roles, hosts, strict=True):
+                self._start(role, at, host, at - host * per_host, cluster)
+            self._receive_far([at for (_, at), host in zip(roles, hosts, strict=True) if host])
+            for member in self.members:
+                role = member.name.split()[0]
+                member.pipe.send(order | {"role": role, "rank": member.rank, "run": run.model_dump_json(exclude_defaults=True)})
             self._all("built", self.members)
         except BaseException:
             self.close()
             raise
 
-    def _start(self, role: str, rank: int, cluster: dict[str, list[str]], order: dict[str, Any]) -> None:
-        ours, theirs = Pipe()
+    def _addresses(self, hosts: list[int]) -> list[str]:
+        """An address for each process, on the host that it is dealt to."""
+        if self.gathering is None:
+            return [f"127.0.0.1:{port}" for port in free_ports(len(hosts))]
+        ports = {host: iter(self.gathering.ports(host, hosts.count(host))) for host in sorted(set(hosts))}
+        return [f"{self.gathering.address_of(host)}:{next(ports[host])}" for host in hosts]
+
+    def _start(self, role: str, rank: int, host: int, place: int, cluster: dict[str, list[str]]) -> None:
+        """Start a process here, or have it started on its host, from where it will connect. place: of its GPU on that host."""
         task = {"cluster": cluster, "task": {"type": role, "index": max(rank, 0)}}
-        environment = os.environ | device_environment(self.run.device_type, rank)
-        environment |= {"TF_CONFIG": json.dumps(task), "TF_FORCE_GPU_ALLOW_GROWTH": "true"}
-        command = [sys.executable, "-m", "multigpu.engines.tensorflow.member", str(theirs.fileno())]
-        process = subprocess.Popen(command, env=environment, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)
+        common: dict[str, Any] = {"task": task, "device_type": self.run.device_type, "place": place if rank >= 0 else -1}
+        if host:
+            assert self.gathering
+            self.far.add(host)
+            self.gathering.outposts[host].ask("start", common | {"words": [self.gathering.place, str(rank)]})
+            return
+        ours, theirs = Pipe()
+        process = start_member(**common, words=[str(theirs.fileno())], files=[theirs.fileno()])
         theirs.close()
         self.members.append(Member(f"{role} {max(rank, 0)}", rank, process, ours))
-        ours.send(order | {"run": self.run.model_dump_json(exclude_defaults=True)})
+
+    def _receive_far(self, ranks: list[int]) -> None:
+        """The connections of the workers on other hosts, in order of their ranks."""
+        found: dict[int, Connection] = {}
+        while len(found) < len(ranks):
+            assert self.gathering
+            try:
+                pipe, (rank,) = self.gathering.accept(min(self.deadline, time.monotonic() + LOOK_S))
+                found[rank] = pipe
+                continue
+            except TimeoutError:
+                if any(self.gathering.outposts[host].ask("ended") for host in sorted(self.far)):
+                    raise Lost(f"a worker of {self.run.label()} ended on its host before it came") from None
+            if time.monotonic() >= self.deadline:
+                missing = sorted(set(ranks) - set(found))
+                raise TimeoutError(f"workers {missing} did not come from their hosts within {SHARE:.0%} of {self.timeout_s:g} s")
+        self.members += [Member(f"worker {rank}", rank, None, found[rank]) for rank in ranks]
 
     # --- what is asked of the members ---------------------------------------------------------------------------------------
 
@@ -182,17 +210,13 @@ class Session:
             return None
 
     def close(self) -> None:
-        """End every member by its process id: politely, which leaves its stacks in the log if it hangs, then surely."""
+        """End every member by its process id, those of other hosts by their hosts' programs."""
         for member in self.members:
             with suppress(OSError):
                 member.pipe.close()  # who waits for the next word ends by itself
-        until = time.monotonic() + 3.0
-        for kind in ("wait", "terminate", "kill"):
-            for member in self.members:
-                if kind != "wait" and member.process.poll() is None:
-                    getattr(member.process, kind)()
-            for member in self.members:
-                with suppress(subprocess.TimeoutExpired):
-                    member.process.wait(max(0.1, until - time.monotonic()))
-            until = time.monotonic() + 5.0
+        end_members([member.process for member in self.members if member.process])
+        for host in self.far:
+            assert self.gathering
+            with suppress(OSError, EOFError):  # a host that is gone has no members left
+                self.gathering.outposts[host].ask("end")
         self.members = []

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from multigpu.engines.tensorflow.devices import Devices
-from multigpu.engines.tensorflow.feed import Feed, Shard
+from multigpu.engines.tensorflow.feed import Feed, Shard, slices_joined_batch
 from multigpu.engines.tensorflow.module import Tensors
 from multigpu.inputs.batch import Batch, Source
 from multigpu.placements.traffic import HOST
@@ -19,7 +19,8 @@ from multigpu.workloads import workloads
 
 def make_feed(source: Source, devices: Devices) -> Feed:
     """The feed that the devices' Run asks for."""
-    return RowFeed(source, devices, devices.run.feed) if devices.run.feed else Feed(source, devices)
+    run = devices.run
+    return RowFeed(source, devices, run.feed) if run.feed else Feed(source, devices, slices_joined_batch(run))
 
 
 def plain_arrays(batch: Batch) -> dict[str, np.ndarray]:

@@ -131,8 +131,11 @@ class Trainer:
 
     def _program(self, batches: list[Tensors], hyper: tf.Tensor) -> None:
         """One step of all replicas."""
-        towers = [self._tower(rank, batch, hyper) for rank, batch in enumerate(batches)]
-        self.finish(towers, batches, hyper)
+        self.finish(self._towers(batches, hyper), batches, hyper)
+
+    def _towers(self, batches: list[Tensors], hyper: tf.Tensor) -> list[Tower]:
+        """Every replica's pass."""
+        return [self._tower(rank, batch, hyper) for rank, batch in enumerate(batches)]
 
     def _tower(self, rank: int, batch: Tensors, hyper: tf.Tensor) -> Tower:
         values = self.pull(rank)
@@ -221,7 +224,11 @@ class Trainer:
             self.program = program
         unknown = {f"{name}_{rank}": count for rank, rows in enumerate(self.distinct_rows(shards)) for name, count in rows.items()}
         ids = {f"{array}_{rank}" for array in self.module.lookup_arrays.values() for rank in range(self.context.replicas)}
-        return moved_bytes(self.graphs, self.devices, ids, unknown)
+        try:
+            return moved_bytes(self.graphs, self.devices, ids, unknown)
+        except LookupError as error:  # the step is what it is, whether or not all of it could be sized
+            self.uncounted = str(error)
+            return {}
 
     def distinct_rows(self, shards: list[Shard]) -> list[dict[str, int]]:
         """Of each replica, embedding variable -> how many different rows it looks up."""
@@ -273,6 +280,7 @@ def build_trainer(context: Context) -> Trainer:
     Raises:
         Unsupported: the row asks for what this engine does not do.
     """
+    from multigpu.engines.tensorflow.parallel import ParallelTrainer
     from multigpu.engines.tensorflow.replicated import ReplicatedTrainer
     from multigpu.engines.tensorflow.server import ServerTrainer
     from multigpu.engines.tensorflow.strategies import StrategyTrainer
@@ -286,4 +294,4 @@ def build_trainer(context: Context) -> Trainer:
         raise Unsupported(
             f"placement {placement.name!r} keeps copies of some variables and one master of others, which this engine does not do"
         )
-    return ServerTrainer(context)
+    return ParallelTrainer(context) if placement.loss == "gpu0" else ServerTrainer(context)

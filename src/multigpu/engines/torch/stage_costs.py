@@ -15,7 +15,7 @@ from torch.profiler import ProfilerActivity, profile
 from multigpu.engines.torch.dispatch.devices import Devices
 from multigpu.engines.torch.dispatch.trainer import Context
 from multigpu.engines.torch.dispatch.wire import Wire
-from multigpu.engines.torch.stages import StageFeed, StagesTrainer
+from multigpu.engines.torch.stages import StageFeed, StagesTrainer, copied
 from multigpu.engines.torch.variables import make_optimizer
 from multigpu.run import Run
 from multigpu.stages.cost import CopyCost, Costs, Part, StageCost
@@ -64,7 +64,8 @@ def measure_costs(run: Run, sizes: Sequence[int], repeats: int) -> Costs:
         cost = StageCost(name=stage.name, forward=_timed(forward, repeats, cuda), backward=_timed(backward, repeats, cuda), update=update)
         stages.append(cost)
     copies = tuple(_copy(size, repeats, cuda) for size in sorted(set(sizes)))
-    return Costs(stages=tuple(stages), copies=copies, threads="forward" if cuda else "one")
+    hand_over_s = max(0.0, _gradient_crossing_s(repeats) - copies[0].host_s) if cuda else 0.0
+    return Costs(stages=tuple(stages), copies=copies, threads="forward" if cuda else "one", hand_over_s=hand_over_s)
 
 
 def _timed(action: Callable[[], Any], repeats: int, cuda: bool) -> Part:
@@ -95,10 +96,21 @@ def _copy(size: int, repeats: int, cuda: bool) -> CopyCost:
     """A copy from the first device to the second."""
     start, end = (torch.device("cuda", 0), torch.device("cuda", 1)) if cuda else (torch.device("cpu"),) * 2
     source = torch.ones(max(1, size // 4), device=start)
-    target = torch.empty_like(source, device=end)
-
-    def copy() -> None:
-        target.copy_(source, non_blocking=True)
-
-    cost = _timed(copy, repeats, cuda)
+    cost = _timed(lambda: copied(source, end), repeats, cuda)
     return CopyCost(bytes=size, device_s=cost.device_s, host_s=cost.host_s)
+
+
+def _gradient_crossing_s(repeats: int, crossings: int = 16) -> float:
+    """The host's seconds for one crossing of a small gradient between two GPUs, of a backward pass that does nothing else."""
+    tensor = root = torch.ones(1, device=torch.device("cuda", 0), requires_grad=True)
+    for index in range(crossings):
+        tensor = copied(tensor, torch.device("cuda", (index + 1) % 2))
+    gradient = torch.ones_like(tensor)
+
+    def backward() -> None:
+        torch.autograd.grad(tensor, root, gradient, retain_graph=True)
+
+    for _ in range(3):
+        backward()
+    torch.cuda.synchronize()
+    return _wall(backward, repeats) / crossings

@@ -51,13 +51,21 @@ class Cnn:
         Args:
             batch: images (B, channels, height, width), floating-point; labels (B,) int64.
         """
-        x = tf.cast(batch["images"], self.form.compute)
+        logits, updated = self.logits(values, batch["images"], statistics)
+        return self.loss_of(logits, batch["labels"]), updated
+
+    def logits(self, values: Tensors, images: tf.Tensor, statistics: Tensors) -> tuple[tf.Tensor, Tensors]:
+        """(B, channels, height, width) -> (B, classes) in the type of products, and the running statistics after it."""
+        x = tf.cast(images, self.form.compute)
         if not self.first:
             x = tf.transpose(x, [0, 2, 3, 1])
         pass_ = Pass(self, values, statistics)
-        logits = tf.cast(pass_.network(self.config.network, self.config.image_shape, x, ""), self.form.dtype)
-        terms = tf.nn.sparse_softmax_cross_entropy_with_logits(batch["labels"], logits)
-        return tf.reduce_sum(terms), pass_.updated
+        return pass_.network(self.config.network, self.config.image_shape, x, ""), pass_.updated
+
+    def loss_of(self, logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+        """(B, classes), (B,) int64 -> the sum of the loss."""
+        terms = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, tf.cast(logits, self.form.dtype))
+        return tf.reduce_sum(terms)
 
 
 class Pass:

@@ -24,8 +24,6 @@ def build(model: Model, form: Form) -> Nmt:
         raise ValueError(f"layout {form.layout!r} has no meaning for words: leave it out")
     if form.xla and form.recurrence == "fused":
         raise Unsupported("XLA cannot compile a library's LSTM call: choose recurrence 'stepwise' or execution 'graph'")
-    if model.config.dropout:
-        raise Unsupported(f"{model.name} drops {model.config.dropout:.0%} of every cell's input, which exists in PyTorch only here")
     return Nmt(model, form)
 
 
@@ -89,24 +87,47 @@ class Nmt:
         kind = self.form.dtype if on_cudnn else self.form.compute
         kernels = [tf.cast(values[f"{cell}_kernel"], kind) for cell in cells]
         biases = [tf.cast(values[f"{cell}_bias"], kind) for cell in cells]
-        lengths = None if self.form.even else ragged
+        rest = self.config.forget_bias, None if self.form.even else ragged, self.config.dropout
         if on_cudnn:
             state = (tf.cast(state[0], kind), tf.cast(state[1], kind))
-            y, after = cudnn(tf.cast(x, kind), state, kernels, biases, self.config.forget_bias, lengths)
+            y, after = cudnn(tf.cast(x, kind), state, kernels, biases, *rest)
             return tf.cast(y, x.dtype), after
         if self.form.recurrence == "fused" and x.dtype == tf.float32:
-            return block_lstm(x, state, kernels, biases, self.config.forget_bias, lengths)
+            return block_lstm(x, state, kernels, biases, *rest)
         # TensorFlow's CPU kernel knows neither float64 nor bfloat16
-        return stepwise(x, state, kernels, biases, self.config.forget_bias, lengths)
+        return stepwise(x, state, kernels, biases, *rest)
+
+
+def dropped(x: tf.Tensor, dropout: float) -> tf.Tensor:
+    """`x` with that share of its elements at 0 and the others scaled up; `x` itself where nothing is dropped.
+
+    Every replica's operation has a generator of its own: they share no mask.
+    """
+    return tf.nn.dropout(x, dropout) if dropout else x
 
 
 def cudnn(
-    x: tf.Tensor, state: State, kernels: list[tf.Tensor], biases: list[tf.Tensor], forget_bias: float, ragged: Tensors | None
+    x: tf.Tensor,
+    state: State,
+    kernels: list[tf.Tensor],
+    biases: list[tf.Tensor],
+    forget_bias: float,
+    ragged: Tensors | None,
+    dropout: float = 0.0,
 ) -> tuple[tf.Tensor, State]:
     """All cells and all positions in one call of cuDNN, whose parameters are all matrices, then two biases a cell.
 
-    The second bias is the constant that TensorFlow's cell adds at run time: forget_bias at the gate f.
+    The second bias is the constant that TensorFlow's cell adds at run time: forget_bias at the gate f. With dropout it is a call a cell:
+    the library drops between cells only, by a generator of its own.
     """
+    if dropout and len(kernels) > 1:
+        ends = []
+        for cell, (kernel, bias) in enumerate(zip(kernels, biases, strict=True)):
+            own = (state[0][cell : cell + 1], state[1][cell : cell + 1])
+            x, end = cudnn(x, own, [kernel], [bias], forget_bias, ragged, dropout)
+            ends.append(end)
+        return x, (tf.concat([hidden for hidden, _ in ends], 0), tf.concat([cell for _, cell in ends], 0))
+    x = dropped(x, dropout)
     units = int(x.shape[-1])
     zero, one = tf.zeros([units], x.dtype), tf.fill([units], tf.cast(forget_bias, x.dtype))
     second = tf.concat([zero, one, zero, zero], 0)
@@ -139,15 +160,24 @@ def last_of(x: tf.Tensor, ragged: Tensors | None) -> tf.Tensor:
 
 
 def block_lstm(
-    x: tf.Tensor, state: State, kernels: list[tf.Tensor], biases: list[tf.Tensor], forget_bias: float, ragged: Tensors | None
+    x: tf.Tensor,
+    state: State,
+    kernels: list[tf.Tensor],
+    biases: list[tf.Tensor],
+    forget_bias: float,
+    ragged: Tensors | None,
+    dropout: float = 0.0,
 ) -> tuple[tf.Tensor, State]:
-    """All positions of a cell in one call of TensorFlow's CPU kernel, cell after cell. float32."""
+    """All positions of a cell in one call of TensorFlow's CPU kernel, cell after cell. float32.
+
+    dropout: share of the elements that every cell's input loses, at every position anew, the others scaled up (document 004).
+    """
     hidden, cell = [], []
     for layer, (kernel, bias) in enumerate(zip(kernels, biases, strict=True)):
         unused = tf.zeros([kernel.shape[2]], x.dtype)
         _, cs, _, _, _, _, h = tf.raw_ops.BlockLSTM(
             seq_len_max=tf.shape(x, tf.int64)[0],
-            x=x,
+            x=dropped(x, dropout),
             cs_prev=state[1][layer],
             h_prev=state[0][layer],
             w=swapped(matrix(kernel)),
@@ -166,7 +196,13 @@ def block_lstm(
 
 
 def stepwise(
-    x: tf.Tensor, state: State, kernels: list[tf.Tensor], biases: list[tf.Tensor], forget_bias: float, ragged: Tensors | None
+    x: tf.Tensor,
+    state: State,
+    kernels: list[tf.Tensor],
+    biases: list[tf.Tensor],
+    forget_bias: float,
+    ragged: Tensors | None,
+    dropout: float = 0.0,
 ) -> tuple[tf.Tensor, State]:
     """A loop over positions, in which every cell is a product and a handful of small operations ("dynamic rnn")."""
     length, layers = tf.shape(x)[0], len(kernels)
@@ -180,7 +216,7 @@ def stepwise(
         value = inputs.read(time)  # (B, D)
         hiddens, cells = [], []
         for layer in range(layers):
-            gates = tf.matmul(tf.concat([value, hidden[layer]], 1), matrices[layer]) + biases[layer]
+            gates = tf.matmul(tf.concat([dropped(value, dropout), hidden[layer]], 1), matrices[layer]) + biases[layer]
             i, f, g, o = tf.split(gates, 4, 1)
             c = tf.sigmoid(f + tf.cast(forget_bias, f.dtype)) * cell[layer] + tf.sigmoid(i) * tf.tanh(g)
             value = tf.sigmoid(o) * tf.tanh(c)

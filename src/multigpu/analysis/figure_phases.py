@@ -1,0 +1,139 @@
+"""Phases of a step by number of GPUs: each replica's shares, and launch skew, the document's beside ours."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+from matplotlib.patches import Patch
+
+from multigpu.analysis.document_phases import REPLICA_PHASES, document_replicas, document_whole, replicas_frame
+from multigpu.analysis.document_phases_page import COUNTS, pooled, skew_text, ways, wholes
+from multigpu.analysis.document_phases_words import skew_finding
+from multigpu.analysis.figure_step import LOOKS
+from multigpu.analysis.layout import grid_of_axes, label_lines, margin_for, name_panel
+from multigpu.analysis.picture import Picture
+from multigpu.analysis.style import INK, RC
+from multigpu.analysis.wording import percent_text
+from multigpu.record import Record
+
+WIDTH, HEIGHT = 6.2, 1.25
+SKEW_WIDTH, SKEW_HEIGHT = 4.2, 2.8
+COLOURS = (("#d55e00", "^"), ("#0072b2", "o"), ("#009e73", "s"), ("#aa3377", "v"), ("#b07a00", "P"), ("#6a5acd", "X"))
+"""Of the ways in their order; further ones begin again."""
+
+
+def replica_shares(replicas: pd.DataFrame) -> pd.DataFrame:
+    """Each phase's share in the sum of a replica's phases (of `REPLICA_PHASES`), as the document takes shares; NaN counts as 0."""
+    times = replicas.reindex(columns=[f"{phase}_s" for phase in REPLICA_PHASES]).astype(float).fillna(0.0)
+    shares = times.div(times.sum(axis=1), axis=0).rename(columns=lambda name: name.removesuffix("_s"))
+    return pd.concat([replicas[["devices", "rank"]], shares], axis=1)
+
+
+def document_shares() -> pd.DataFrame:
+    """The document's, of forward and backward on each GPU and of merge and update, which it gives for all of them together."""
+    whole = document_whole()[["devices", "merge_s", "update_s"]]
+    return replica_shares(document_replicas().merge(whole, on="devices"))
+
+
+def figure_shares(records: Sequence[Record]) -> Picture:
+    """A bar a replica, grouped by number of GPUs, a panel a way; the document's on top. Places of counts without a Record stay empty."""
+    panels = {"Document 000 (P100)": document_shares()}
+    panels |= {name: replica_shares(pooled(replicas_frame(mine), ["devices", "rank"])) for name, mine in ways(records).items()}
+    begins = {count: sum(COUNTS[: count - 1]) + 1.2 * (count - 1) for count in COUNTS}
+    with mpl.rc_context(RC):
+        picture, axes = grid_of_axes(
+            len(panels), shares_finding(panels), WIDTH, HEIGHT, 1, left=0.7, legend=True, names=list(panels), row_gap=0.55
+        )
+        for ax, (name, table) in zip(axes, panels.items(), strict=True):
+            name_panel(ax, name)
+            drawn = table[table["devices"].isin(COUNTS)]
+            at = np.array([begins[count] + rank for count, rank in zip(drawn["devices"], drawn["rank"], strict=True)], float)
+            bottom = np.zeros(len(drawn))
+            for phase in REPLICA_PHASES:
+                share = 100 * drawn[phase].to_numpy(float)
+                colour, hatch, _ = LOOKS[phase]
+                ax.bar(at, share, 0.86, bottom=bottom, color=colour, hatch=hatch, edgecolor=INK, linewidth=0.3)
+                bottom = bottom + share
+            for count in sorted({*COUNTS} - {*drawn["devices"]}):
+                ax.text(begins[count] + (count - 1) / 2, 50, "not measured", ha="center", va="center", rotation=90, fontsize=8)
+            ax.set_xlim(-0.8, begins[COUNTS[-1]] + COUNTS[-1] - 0.2)
+            ax.set_ylim(0, 100)
+            ax.set_yticks([0, 50, 100])
+            ax.set_ylabel("% of sum")
+            ax.set_xticks([begins[count] + (count - 1) / 2 for count in COUNTS], [str(count) for count in COUNTS])
+            ax.tick_params(axis="x", length=0)
+            ax.grid(axis="x", visible=False)
+        axes[-1].set_xlabel("GPUs; a bar for each of them, GPU 0 first")
+        used = [phase for phase in REPLICA_PHASES if any((table[phase] > 0).any() for table in panels.values())]
+        looks = [(LOOKS[phase][0], LOOKS[phase][1], LOOKS[phase][2]) for phase in used]
+        picture.legend_line([Patch(facecolor=c, hatch=h, edgecolor=INK, linewidth=0.4, label=label) for c, h, label in looks])
+    picture.data = pd.concat([table.assign(panel=name) for name, table in panels.items()], ignore_index=True)
+    picture.caption = (
+        "Shares of the sum of a replica's phases, which overlap where the sum is longer than the step. The document gives merge and update "
+        f"for all GPUs together and no pull. {_repeats(records)}"
+    )
+    picture.alt = "Stacked bars of phases, a bar a replica. " + "; ".join(
+        f"{name}: forward {percent_text(mine['forward'].min())} to {percent_text(mine['forward'].max())} on {mine['devices'].max()}"
+        for name, table in panels.items()
+        if len(mine := table[table["devices"] == table["devices"].max()])
+    )
+    return picture
+
+
+def shares_finding(panels: dict[str, pd.DataFrame]) -> str | None:
+    """The share of forward and backward, mean over the most GPUs: the document's, and the least and the most of ours. None without ours."""
+
+    def passes(table: pd.DataFrame) -> tuple[float, int]:
+        most = int(table["devices"].max())
+        last = table[table["devices"] == most]
+        return 100 * float((last["forward"] + last["backward"]).mean()), most
+
+    (_, document), *ours = panels.items()
+    known = {name: passes(table) for name, table in ours if (table["devices"] > 1).any()}
+    if not known:
+        return None
+    theirs, many = passes(document)
+    ends = dict.fromkeys((min(known, key=lambda name: known[name]), max(known, key=lambda name: known[name])))
+    mine = ", ".join(f"{known[name][0]:.0f}% on {known[name][1]} in {name}" for name in ends)
+    return f"Forward and backward are {theirs:.0f}% of the phases on the document's {many} GPUs, {mine}"
+
+
+def figure_skew(records: Sequence[Record]) -> Picture:
+    """Launch skew over the computation's span against the number of GPUs, a line a way, the document's dashed."""
+    lines = {"document 000": document_whole()} | wholes(records)
+    with mpl.rc_context(RC):
+        picture, (ax,) = grid_of_axes(1, skew_finding(records), SKEW_WIDTH, SKEW_HEIGHT, 1, margin_for(list(lines)))
+        ends = []
+        for index, (name, table) in enumerate(lines.items()):
+            colour, marker = (INK, "D") if index == 0 else COLOURS[(index - 1) % len(COLOURS)]
+            x, y = table["devices"].to_numpy(float), 100 * table["skew_share"].to_numpy(float)
+            ax.plot(x, y, marker=marker, color=colour, linestyle=(0, (3, 2)) if index == 0 else "-", markersize=5, clip_on=False)
+            ends.append((x[-1], y[-1], name, colour))
+        ax.set_xlim(1, COUNTS[-1])
+        ax.set_ylim(0, None)
+        ax.set_xticks(list(COUNTS))
+        ax.set_xlabel("GPUs, weak scaling")
+        ax.set_ylabel("launch skew (% of the computation's span)")
+        label_lines(ax, ends, SKEW_HEIGHT)
+    picture.data = pd.concat([table.assign(line=name) for name, table in lines.items()], ignore_index=True)
+    picture.caption = (
+        "Launch skew: span of forward and backward over all GPUs less the longest of one GPU, over that span; the document's (dashed) "
+        f"follows from its tables. {_repeats(records)}"
+    )
+    picture.alt = "Lines of launch skew against GPUs. " + "; ".join(
+        f"{name} on {int(row['devices'])}: {skew_text(row)}" for name, table in lines.items() for row in [table.iloc[-1]]
+    )
+    return picture
+
+
+def _repeats(records: Sequence[Record]) -> str:
+    """How often points were measured, for a caption."""
+    counts = [count for mine in ways(records).values() for count in Counter(record.run.devices for record in mine).values()]
+    if not counts:
+        return ""
+    low, high = min(counts), max(counts)
+    return "n = 1 (screening). " if high == 1 else f"n = {low}, means. " if low == high else f"n = {low} to {high}, means. "

@@ -1,0 +1,293 @@
+"""Where 2018's speed went: along a chain of ways to train one model, how much of the lost speedup each change gives back.
+
+N devices that lose nothing give N times one. 2018's way gives S_0 times one, so it loses a factor N / S_0. Where a change
+raises the speedup from S_(k-1) to S_k, its share of what was lost is
+
+    share_k = ln(S_k / S_(k-1)) / ln(N / S_0)
+
+which does not depend on units and adds up to 1 with what the last way leaves. A share may be negative: what makes one device
+faster may make many scale worse. Every speedup is over one device done the same way, as the documents have it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from multigpu.analysis.formulas import pooled_rate
+from multigpu.analysis.frame import RUN_FIELDS
+from multigpu.analysis.protocols import as_published
+from multigpu.analysis.wording import missing
+from multigpu.claims.statistics import Sample, interval, sample
+from multigpu.grid.causes import CHAINS, Chain
+from multigpu.published import load_published, published_value
+from multigpu.run import Run
+
+SAME = tuple(name for name in RUN_FIELDS if name not in ("seed", "warmup_steps", "timed_steps"))
+"""What makes two Runs one point of a chain, however many steps were timed."""
+
+START = "2018's way"
+PROTOCOL = "warm-up left out"
+CEILING = "nothing merged (independent)"
+REST = "left over"
+APART = "not told apart"
+DOCUMENT = "Document 000"
+GROUP = ("machine", "framework_version", "timing_version")
+"""What all points of a chain must share."""
+
+COLUMNS: dict[str, str] = {
+    "chain": "string",
+    "machine": "string",
+    "devices": "int64",
+    "way": "string",
+    "cause": "string",
+    "published": "bool",
+    **dict.fromkeys(("n_one", "n"), "int64"),
+    **dict.fromkeys(("rate", "speedup", "low", "high", "share", "share_low", "share_high"), "float64"),
+    "spans": "string",
+    "why": "string",
+}
+
+
+class Measured(NamedTuple):
+    """The repeats of one point: units and seconds of each, and its launch."""
+
+    units: list[float]
+    wall_s: list[float]
+    launches: list[str]
+
+    @property
+    def rate(self) -> float:
+        return pooled_rate(self.units, self.wall_s)
+
+    @property
+    def sample(self) -> Sample:
+        return sample([unit / wall for unit, wall in zip(self.units, self.wall_s, strict=True)], self.launches)
+
+
+@dataclass(frozen=True)
+class Ground:
+    """The Records that a chain is told from: of one machine and one version, with as many devices as most of its ways have.
+
+    frame: rows with status ok. ways: measured on one device and on `devices`.
+    """
+
+    chain: Chain
+    devices: int
+    small: bool
+    frame: pd.DataFrame
+    ways: int
+
+    @property
+    def device_type(self) -> str:
+        return "cpu" if self.small else "cuda"
+
+
+def _plain(values: Iterable[Any]) -> tuple[Any, ...]:
+    return tuple(None if missing(value) else value for value in values)
+
+
+def _of_run(run: Run) -> tuple[Any, ...]:
+    return tuple(getattr(run, name) for name in SAME)
+
+
+def by_point(frame: pd.DataFrame) -> dict[tuple[Any, ...], pd.DataFrame]:
+    """The rows of `frame` with a measurement, by what makes them one point (`SAME`)."""
+    ok = frame[frame["status"].eq("ok")]
+    places: dict[tuple[Any, ...], list[int]] = {}
+    for place, values in enumerate(ok[list(SAME)].itertuples(index=False, name=None)):
+        places.setdefault(_plain(values), []).append(place)
+    return {key: ok.iloc[own] for key, own in places.items()}
+
+
+def rows_of(points: Mapping[tuple[Any, ...], pd.DataFrame], run: Run) -> pd.DataFrame | None:
+    """The repeats of one Run; None without any."""
+    return points.get(_of_run(run))
+
+
+def grounds(frame: pd.DataFrame, chain: Chain, small: bool = False) -> list[Ground]:
+    """Where this chain can be told: every machine, version and number of devices on which one of its ways was measured, and on one device
+    too. The most devices first, then the most ways.
+    """
+    own = frame[frame["device_type"].eq("cpu" if small else "cuda") & frame["workload"].eq("nmt") & frame["status"].eq("ok")]
+    found = []
+    for _, group in own.groupby(list(GROUP), sort=False):
+        points = by_point(group)
+        for devices in sorted({int(count) for count in group["devices"]} - {1}):
+            both = zip(chain.runs(1, small), chain.runs(devices, small), strict=True)
+            ways = sum(_of_run(one) in points and _of_run(many) in points for one, many in both)
+            if ways:
+                found.append(Ground(chain, devices, small, group, ways))
+    return sorted(found, key=lambda ground: (ground.devices, ground.ways), reverse=True)
+
+
+def best_grounds(frame: pd.DataFrame, small: bool = False) -> list[Ground]:
+    """Of each chain the ground with most devices, of those on which at least half as many ways were measured as on any."""
+    chosen = []
+    for chain in CHAINS:
+        found = grounds(frame, chain, small)
+        most = max((ground.ways for ground in found), default=0)
+        chosen += [ground for ground in found if 2 * ground.ways >= most][:1]
+    return chosen
+
+
+def _measured(rows: pd.DataFrame) -> Measured:
+    return Measured([float(value) for value in rows["units"]], [float(value) for value in rows["wall_s"]], list(rows["launch_id"]))
+
+
+def _ratio(parts: Sequence[Measured], value: float) -> tuple[float, float]:
+    """Bounds (95%) of a product or ratio of these points' rates that is `value`; NaN where one was measured once."""
+    half = interval([part.sample for part in parts])
+    return value * math.exp(-half), value * math.exp(half)
+
+
+class _Step(NamedTuple):
+    name: str
+    cause: str
+    published: bool
+    one: Measured | None
+    many: Measured | None
+    why: str
+
+
+def _steps(ground: Ground, steps: pd.DataFrame) -> list[_Step]:
+    """Every way in order, the protocol beside the first way that was measured, and the ceiling last."""
+    points = by_point(ground.frame)
+    pairs = zip(ground.chain.steps(1, ground.small), ground.chain.steps(ground.devices, ground.small), strict=True)
+    found: list[_Step] = []
+    begun = False
+    for (way, one), (_, many) in pairs:
+        rows = [rows_of(points, run) for run in (one, many)]
+        if rows[0] is None or rows[1] is None:
+            lacking = [str(run.devices) for run, own in zip((one, many), rows, strict=True) if own is None]
+            found.append(_Step(way.name, way.cause, False, None, None, f"not measured on {' and '.join(lacking)}"))
+            continue
+        alone, together = _measured(rows[0]), _measured(rows[1])
+        if not begun:
+            timed = [as_published(own, steps, whole=True) for own in (rows[0], rows[1])]
+            if all(len(own) for own in timed):
+                found.append(_Step(way.name, way.cause, True, _measured(timed[0]), _measured(timed[1]), ""))
+                found.append(_Step(PROTOCOL, "protocol", False, alone, together, ""))
+            else:
+                found.append(_Step(PROTOCOL, "protocol", False, None, None, "no step times"))
+                found.append(_Step(way.name, way.cause, False, alone, together, ""))
+        else:
+            found.append(_Step(way.name, way.cause, False, alone, together, ""))
+        begun = True
+    ceiling = [rows_of(points, ground.chain.ceiling_run(count, ground.small)) for count in (1, ground.devices)]
+    known = [None if rows is None else _measured(rows) for rows in ceiling]
+    both = None not in known
+    why = "" if both else "not measured"
+    return [*found, _Step(CEILING, "links", False, known[0] if both else None, known[1] if both else None, why)]
+
+
+def chain_table(ground: Ground, steps: pd.DataFrame) -> pd.DataFrame:
+    """A row a way in order, then the ceiling and what is left over.
+
+    Args:
+        steps: of `frame.step_times`, for the Records of `ground`: the published protocol counts warm-up steps too.
+
+    Returns:
+        `COLUMNS`: cause ("protocol", "host", "links", "work"; "not told apart" where ways of several causes before it were not measured,
+        which `spans` then names; empty for the first measured way, from which all shares count); rate of all devices (units/s) and
+        speedup with 95% bounds (NaN where either side has n = 1); share with bounds of the gain alone, the loss taken as it is;
+        why: a missing figure's reason. The ceiling's share is what independent replicas add to the last way (only if that was
+        measured), the last row's what neither way nor ceiling reaches.
+    """
+    common = {"chain": ground.chain.name, "machine": str(ground.frame["machine"].iloc[0]), "devices": ground.devices}
+    rows: list[dict[str, Any]] = []
+    last: tuple[float, list[Measured]] | None = None
+    lost = math.nan
+    waiting: list[_Step] = []
+    listed = _steps(ground, steps)
+    for step in listed:
+        row: dict[str, Any] = dict.fromkeys(("rate", "speedup", "low", "high", "share", "share_low", "share_high"), math.nan)
+        row |= common | {"way": step.name, "cause": step.cause, "published": step.published}
+        row |= {"n_one": 0, "n": 0, "spans": "", "why": step.why}
+        ceiling = step is listed[-1]
+        if step.one is None or step.many is None:
+            waiting += [] if ceiling else [step]
+            rows.append(row)
+            continue
+        own = [step.one, step.many]
+        value = step.many.rate / step.one.rate
+        low, high = _ratio(own, value)
+        row |= {"rate": step.many.rate, "speedup": value, "low": low, "high": high, "n_one": len(step.one.units), "n": len(step.many.units)}
+        if last is None:
+            lost = math.log(ground.devices / value)
+            row["cause"] = ""
+        elif ceiling and waiting:  # beside another way than the last, it tells nothing
+            row["cause"] = ""
+        elif lost > 0:
+            gain = value / last[0]
+            bounds = _ratio([*own, *last[1]], gain)
+            if step.cause == "protocol":  # the same Records timed twice: their ratios vary, not their rates
+                bounds = _ratio([_over(a, b) for a, b in zip(own, last[1], strict=True)], gain)
+            row |= {"share": math.log(gain) / lost, "share_low": math.log(bounds[0]) / lost, "share_high": math.log(bounds[1]) / lost}
+            causes = {other.cause for other in waiting} | {step.cause}
+            row |= {"cause": step.cause if len(causes) == 1 else APART, "spans": ", ".join([*(w.name for w in waiting), step.name])}
+            row["spans"] = row["spans"] if waiting else ""
+        if not (ceiling and waiting):
+            last, waiting = (value, own), []
+        rows.append(row)
+    if last is not None and lost > 0:
+        rest: dict[str, Any] = dict.fromkeys(("rate", "speedup", "low", "high", "share_low", "share_high"), math.nan)
+        rest |= common | {"way": REST, "cause": REST, "published": False, "n_one": 0, "n": 0}
+        rows.append(rest | {"share": math.log(ground.devices / last[0]) / lost, "spans": "", "why": ""})
+    return pd.DataFrame({name: pd.Series([row[name] for row in rows], dtype=dtype) for name, dtype in COLUMNS.items()})
+
+
+def _over(own: Measured, base: Measured) -> Measured:
+    """Each repeat's rate over the same repeat's other rate, as a Measured of ratios."""
+    ratios = [a / b * d / c for a, b, c, d in zip(own.units, own.wall_s, base.units, base.wall_s, strict=True)]
+    return Measured(ratios, [1.0] * len(ratios), own.launches)
+
+
+def shares(table: pd.DataFrame) -> dict[str, float]:
+    """Of what 2018's way lost, the share of each cause of one chain; they add up to 1 with "left over". Empty where nothing was lost."""
+    known = table[table["share"].notna()]
+    return {str(cause): float(own["share"].sum()) for cause, own in known.groupby("cause", sort=False)}
+
+
+def chain_keys(found: Iterable[Ground]) -> list[str]:
+    """The keys of the Records that these grounds' chains and ceilings rest on."""
+    keys: dict[str, None] = {}
+    for ground in found:
+        points = by_point(ground.frame)
+        for count in (1, ground.devices):
+            for run in [*ground.chain.runs(count, ground.small), ground.chain.ceiling_run(count, ground.small)]:
+                rows = rows_of(points, run)
+                keys |= dict.fromkeys([] if rows is None else [str(key) for key in rows["key"]])
+    return list(keys)
+
+
+def document_chain() -> pd.DataFrame:
+    """What document 000 and its author's correction say themselves, as `chain_table` does: each of its steps changed several things."""
+    runs = load_published("000_experiments")
+    exp4 = runs[runs["experiment"].eq("Exp4") & runs["gpus"].eq(8)].iloc[0]
+    correction = {name: published_value("000_correction", f"speedup_{name}") for name in ("nccl", "parameter_server_gpu", "independent")}
+    threads = f"{published_value('000_correction', 'host_threads'):.0f} threads"
+    batch = f"batch {published_value('000_correction', 'batch_size'):.0f}"
+    rate = published_value("000_correction", "words_per_s")
+    several = [
+        ("Exp4 as published", "", float(exp4["speedup"]), float(exp4["words_per_s"])),
+        (f"warm-up out, {threads}, {batch}", APART, correction["nccl"], math.nan),
+        ("cuDNN's LSTM, server on GPUs", APART, correction["parameter_server_gpu"], rate),
+        (CEILING, "links", correction["independent"], math.nan),
+    ]
+    devices, rows, before = 8, [], math.nan
+    lost = math.log(devices / several[0][2])
+    for way, cause, value, words in several:
+        row: dict[str, Any] = dict.fromkeys(("low", "high", "share_low", "share_high"), math.nan)
+        row |= {"chain": DOCUMENT, "machine": f"{devices} P100", "devices": devices, "way": way, "cause": cause, "published": cause == ""}
+        row |= {"n_one": 1, "n": 1}
+        share = math.nan if missing(before) else math.log(value / before) / lost
+        rows.append(row | {"rate": words, "speedup": value, "share": share, "spans": "", "why": ""})
+        before = value
+    rest = rows[-1] | {"way": REST, "cause": REST, "rate": math.nan, "speedup": math.nan, "n_one": 0, "n": 0}
+    rows.append(rest | {"share": math.log(devices / before) / lost})
+    return pd.DataFrame({name: pd.Series([row[name] for row in rows], dtype=dtype) for name, dtype in COLUMNS.items()})

@@ -1,0 +1,182 @@
+"""The page on 2018's lost speed in words: chains as tables, shares by cause, and what it takes to pass 7 on 8."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
+
+from multigpu.analysis.lost_speed import APART, CEILING, DOCUMENT, PROTOCOL, REST, START, Ground, shares
+from multigpu.analysis.picture import Shown
+from multigpu.analysis.tables import table_html
+from multigpu.analysis.wording import decimals, devices_text, joined, missing, ratio_text, scaled, with_interval
+
+GOAL, OF = 7, 8
+"""The speedup that the question asks for, and on how many devices."""
+
+CAUSE_NAMES = {
+    "protocol": "the protocol",
+    "host": "the host",
+    "links": "the links",
+    "work": "the work in a step",
+    APART: "causes not told apart",
+    REST: "left over",
+}
+
+NOTHING = "No chain can be told yet: none of its ways was measured on one device and on several of one machine (grid causes)."
+
+
+def measured(table: pd.DataFrame) -> pd.DataFrame:
+    """The measured ways of one chain's table as the corrected protocol has them, without the ceiling."""
+    return table[table["speedup"].notna() & ~table["way"].eq(CEILING) & ~table["published"]]
+
+
+def way_names(table: pd.DataFrame) -> list[str]:
+    """What each row of `measured` is called: the protocol's own row is the first way, done otherwise by nothing else."""
+    first = table[table["published"]]["way"]
+    return [str(first.iloc[0]) if name == PROTOCOL and len(first) else str(name) for name in measured(table)["way"]]
+
+
+def share_text(share: float, low: float = math.nan, high: float = math.nan) -> str:
+    """A share in percent, at most one decimal: "14% (12 to 16%)", "−3.1%"."""
+
+    def text(value: float) -> str:
+        return f"{100 * value:.{min(1, max(0, decimals(100 * value, 2)))}f}".replace("-", "−")
+
+    return f"{text(share)}%" if missing(low) else f"{text(share)}% ({text(low)} to {text(high)}%)"
+
+
+def chain_html(tables: Sequence[pd.DataFrame], device_type: str = "cuda") -> Shown:
+    """Every way of every chain with its speedup, the rate of all devices and its share of what the first way lost."""
+    shown = [_one_chain(table, device_type) for table in tables if len(table)]
+    return Shown("".join(part.html for part in shown)) if shown else table_html(pd.DataFrame(), note=NOTHING)
+
+
+def _one_chain(table: pd.DataFrame, device_type: str) -> Shown:
+    known = table["rate"].dropna()
+    factor, letter = scaled(float(known.max())) if len(known) else (1.0, "")
+    places = decimals(float(known.max()) / factor) if factor > 1 and len(known) else 0
+    unit = f"{letter.strip()} words/s".strip()
+    rows = []
+    for _, row in table.iterrows():
+        left = row["way"] == REST
+        told = with_interval(f"{row['speedup']:.2f}", row["low"], row["high"], ".2f") if not missing(row["speedup"]) else ""
+        cause = CAUSE_NAMES.get(str(row["cause"]), "") if not missing(row["share"]) and not left else ""
+        rows.append(
+            {
+                "way": str(row["way"]) + (", timed as published" if row["published"] and not row["way"].startswith("Exp4") else ""),
+                "speedup": told or ("" if left else str(row["why"])),
+                unit: "" if missing(row["rate"]) else f"{row['rate'] / factor:,.{places}f}",
+                "share of the loss": "" if missing(row["share"]) else share_text(row["share"], row["share_low"], row["share_high"]),
+                "cause": f"{cause}: {row['spans']}" if row["spans"] else cause,
+                "n (1; all)": f"{row['n_one']}; {row['n']}" if row["n"] and row["chain"] != DOCUMENT else "",
+            }
+        )
+    devices = int(table["devices"].iloc[0])
+    where = str(table["machine"].iloc[0]) if table["chain"].iloc[0] == DOCUMENT else devices_text(devices, device_type)
+    note = "" if table["chain"].iloc[0] != DOCUMENT else (
+        "Its table of experiments, then its author's correction; every step changed several things at once, and lengths differ."
+    )  # fmt: skip
+    return table_html(pd.DataFrame(rows), f"{table['chain'].iloc[0]}, {where}", note, right=["speedup", unit, "share of the loss"])
+
+
+def share_table(tables: Sequence[pd.DataFrame]) -> Shown:
+    """A row a cause, a column a chain: its share of what that chain's first measured way lost."""
+    each = {f"{table['chain'].iloc[0]} ({table['devices'].iloc[0]})": shares(table) for table in tables if len(table)}
+    causes = [cause for cause in CAUSE_NAMES if any(cause in found for found in each.values())]
+    rows = [
+        {"cause": CAUSE_NAMES[cause]} | {name: share_text(found[cause]) if cause in found else "–" for name, found in each.items()}
+        for cause in causes
+    ]
+    note = "In brackets: devices. A dash: no step of this cause could be told. Each column adds up to 100%."
+    return table_html(pd.DataFrame(rows), note=note if rows else NOTHING, right=list(each))
+
+
+def chain_finding(table: pd.DataFrame, device_type: str = "cuda") -> str:
+    """Of one chain: from which speedup to which, the share of each cause, and which ways are missing."""
+    told = table[table["speedup"].notna()]
+    if told.empty:
+        return NOTHING
+    first, ways = told.iloc[0], measured(table)
+    last, on = ways.iloc[-1], devices_text(int(first["devices"]), device_type)
+    name = str(first["chain"])
+    head = (
+        f"**{name}**, {on}: “{first['way']}”{' timed as published' if first['published'] else ''} gives {ratio_text(first['speedup'])} one"
+    )
+    found = shares(table)
+    lacking = [str(way) for way in table.loc[table["why"].ne("") & ~table["way"].eq(CEILING), "way"]]
+    tail = f" Not measured, and so not told: {joined(lacking)}." if lacking else ""
+    if not found:
+        return f"{head}, which loses nothing that could be shared out.{tail}"
+    parts = sorted(((share, CAUSE_NAMES[cause]) for cause, share in found.items() if cause != REST), reverse=True)
+    told_parts = ", ".join([*(f"{who} {share_text(share)}" for share, who in parts), f"and {share_text(found[REST])} is left over"])
+    end = f"; “{way_names(table)[-1]}” at the chain's end {ratio_text(last['speedup'])}" if len(ways) > 1 else ""
+    faster = f"All {on} together train {ratio_text(last['rate'] / first['rate'])} as many words a second there. " if len(ways) > 1 else ""
+    lost = int(first["devices"]) / first["speedup"]
+    late = "" if first["way"] == START else " The chain begins late, so these are shares of what its first measured way loses."
+    return f"{head}{end}. {faster}Of what the first one loses (a factor of {lost:.2f}) took: {told_parts}.{late}{tail}"
+
+
+def passing(table: pd.DataFrame) -> tuple[pd.Series | None, list[str]]:
+    """The first measured way of a chain that surely gives 7/8 of perfect scaling (its lower bound, where it has one), and the names of
+    those before it that reach it within their interval only.
+    """
+    ways = measured(table)
+    unsure: list[str] = []
+    for name, (_, row) in zip(way_names(table), ways.iterrows(), strict=True):
+        goal = GOAL / OF * int(row["devices"])
+        if (row["speedup"] if missing(row["low"]) else row["low"]) >= goal:
+            return row, unsure
+        if row["speedup"] >= goal or (not missing(row["high"]) and row["high"] >= goal):
+            unsure.append(name)
+    return None, unsure
+
+
+def seven_finding(tables: Sequence[pd.DataFrame], device_type: str = "cuda") -> str:
+    """What it takes to pass 7 times one on 8, or the same share of perfect scaling on as many devices as were measured."""
+    parts = []
+    for table in tables:
+        ways = measured(table)
+        if ways.empty:
+            continue
+        devices, chain = int(table["devices"].iloc[0]), str(table["chain"].iloc[0])
+        goal, on = GOAL / OF * devices, devices_text(devices, device_type)
+        row, unsure = passing(table)
+        names = way_names(table)
+        near = f" ({joined([f'“{name}”' for name in unsure])} may: {goal:g} lies within the interval)" if unsure else ""
+        if row is None:
+            best = int(ways["speedup"].to_numpy().argmax())
+            parts.append(
+                f"{chain} on {on}: no measured way surely passes {goal:g}{near}; “{names[best]}” comes nearest with "
+                f"{ratio_text(ways['speedup'].iloc[best], ways['low'].iloc[best], ways['high'].iloc[best])} one."
+            )
+            continue
+        at = list(ways.index).index(row.name)
+        before = f", after {joined([f'“{name}”' for name in names[:at]])}" if at else ", the first that was measured"
+        once = ", measured once" if missing(row["low"]) else ""
+        after = [name for name, below in zip(names[at + 1 :], ways["speedup"].iloc[at + 1 :].lt(goal), strict=True) if below]
+        but = f" {joined([f'“{name}”' for name in after])} after it falls below." if after else ""
+        parts.append(
+            f"{chain} on {on} passes {goal:g} with “{names[at]}”, {ratio_text(row['speedup'], row['low'], row['high'])} one{once}{before}"
+            f"{near}.{but}"
+        )
+    if not parts:
+        return NOTHING
+    most = max(int(table["devices"].iloc[0]) for table in tables if len(table))
+    if most >= OF:
+        return f"**What passing {GOAL} on {OF} takes.** {' '.join(parts)}"
+    many = devices_text(OF, device_type)
+    return (
+        f"**What passing {GOAL} on {OF} takes** is not known yet: no chain was measured on {many}. The same share of perfect scaling, "
+        f"{100 * GOAL / OF:g}%, on the most devices that were: {' '.join(parts)}"
+    )
+
+
+def findings(found: Sequence[Ground], tables: Sequence[pd.DataFrame]) -> list[str]:
+    """The page's answer: what passing 7 on 8 takes, and a paragraph a chain."""
+    kinds: list[Any] = [ground.device_type for ground in found]
+    if not kinds:
+        return [NOTHING]
+    return [*(chain_finding(table, kind) for table, kind in zip(tables, kinds, strict=True)), seven_finding(tables, kinds[0])]

@@ -1,0 +1,221 @@
+"""One cause at a time: document 000's model on fewer host cores, as a loop of cells, as one graph, in one process, at other batches.
+
+A sweep is a list of ways and of values that one field takes; a row of its table is one of them, with the rate of one device
+and the speedup over it on more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from multigpu.analysis.lost_speed import SAME, Ground, by_point, rows_of
+from multigpu.analysis.metrics import summary
+from multigpu.analysis.picture import Shown
+from multigpu.analysis.tables import table_html
+from multigpu.analysis.ways import ratio_of
+from multigpu.analysis.wording import (
+    STATUS_NAMES,
+    device_words,
+    devices_text,
+    joined,
+    missing,
+    rate_text,
+    ratio_text,
+)
+from multigpu.grid.causes import CORES, DISPATCHED, LADDER, job_run
+from multigpu.run import Run
+
+Fields = dict[str, Any]
+GRAPH: Fields = {"placement": "ddp", "precision": "bf16", "execution": "captured"}
+LOOP: Fields = {"recurrence": "stepwise"}
+ONE_PIECE: Fields = {"cross_entropy": "fused"}
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What one cause is asked. ways: what they are called and their fields; values: what the field that varies is called and takes."""
+
+    name: str
+    ways: tuple[tuple[str, Fields], ...]
+    values: tuple[tuple[str, Fields], ...]
+
+
+_HOST = tuple(
+    zip(
+        ("PyTorch Exp4, one process", "PyTorch Exp4, a process each", "PyTorch ddp", "TensorFlow Exp4, one process"),
+        DISPATCHED,
+        strict=True,
+    )
+)
+SWEEPS = {
+    "host_cores": Sweep("host cores", _HOST, (*((str(n), {"host_cores": n}) for n in CORES), ("all", {"host_cores": None}))),
+    "recurrence": Sweep("cells", (*_HOST, ("PyTorch ddp, one graph", GRAPH)), (("a loop", LOOP), ("one call", {"recurrence": None}))),
+    "execution": Sweep(
+        "launched",
+        (
+            ("ddp, a loop of cells", {**GRAPH, **LOOP}),
+            ("ddp, cells in one call", GRAPH),
+            ("ddp, and the loss in one piece", GRAPH | ONE_PIECE),
+        ),
+        (("kernel by kernel", {"execution": "eager"}), ("as one graph", {"execution": "captured"})),
+    ),
+    "processes": Sweep(
+        "processes",
+        (("Exp4, a loop of cells", DISPATCHED[1] | LOOP), ("Exp4, cells in one call", DISPATCHED[1])),
+        (("one for all", {"processes": "one"}), ("one a device", {"processes": "per_device"})),
+    ),
+    "batch": Sweep(
+        "batch a device",
+        (("Exp4, one process", DISPATCHED[0]), ("ddp, one graph", GRAPH | ONE_PIECE)),
+        tuple((str(batch), {"batch_size": batch}) for batch in LADDER),
+    ),
+}
+
+
+COUNTED = ("recurrence", "execution")
+"""Sweeps that change how many kernels a step has, or who launches them."""
+
+
+def kernels_by_point(causes: pd.DataFrame) -> dict[tuple[Any, ...], float]:
+    """Kernels a replica and step, by what makes a traced Run's point; `causes` is of `causes.causes_frame`."""
+    rows = causes.to_dict("records")
+    return {tuple(None if missing(row[name]) else row[name] for name in SAME): float(row["kernels"]) for row in rows}
+
+
+def sweep_rows(name: str, found: Sequence[Ground], everything: pd.DataFrame, causes: pd.DataFrame) -> pd.DataFrame:
+    """A row a way, value and number of devices of sweep `name`.
+
+    Args:
+        found: the grounds of `lost_speed.best_grounds`, which say whose Records are read.
+        everything: the frame with rows that are not ok, for a batch that did not fit.
+        causes: traced Runs, for kernels.
+
+    Returns:
+        way, value, devices, status ("ok", why there is none, or ""), rate (units/s), step_ms, speedup and bounds, kernels (a replica and
+        step; NaN where it was not traced), host_threads.
+    """
+    sweep, kernels, rows = SWEEPS[name], kernels_by_point(causes), []
+    by_framework = {str(ground.frame["framework"].mode().iloc[0]): ground for ground in found}
+    counts = sorted({1, *(int(count) for ground in by_framework.values() for count in ground.frame["devices"])})
+    for label, way in sweep.ways:
+        ground = by_framework.get(job_run(way, 1).framework)
+        if ground is None or ground.small:
+            continue
+        frame = ground.frame
+        points, lost = by_point(frame), _refused(everything, frame)
+        for value, fields in sweep.values:
+            alone: Any = None
+            for devices in counts:
+                run = job_run({**way, **fields}, devices)
+                row: dict[str, Any] = {"way": label, "value": value, "devices": devices}
+                own = rows_of(points, run)
+                row["kernels"] = kernels.get(tuple(getattr(run, field) for field in SAME), float("nan"))
+                if own is None:
+                    rows.append(row | {"status": lost.get(tuple(getattr(run, field) for field in SAME), "")})
+                    continue
+                point = summary(own, by=[*SAME, "unit"]).iloc[0]
+                alone = point if devices == 1 else alone
+                ratio, (low, high) = ratio_of(frame, point, alone)
+                row |= {"status": "ok", "rate": point["rate"], "step_ms": 1e3 * point["step_time_s"], "n": int(point["n"])}
+                rows.append(row | {"speedup": ratio, "low": low, "high": high, "host_threads": int(own["host_threads"].max())})
+    names = ["way", "value", "devices", "status", "rate", "step_ms", "speedup", "low", "high", "kernels", "host_threads", "n"]
+    return pd.DataFrame(rows, columns=names)
+
+
+def _refused(everything: pd.DataFrame, frame: pd.DataFrame) -> dict[tuple[Any, ...], str]:
+    """Of every point of this machine without a measurement, its status."""
+    bad = everything[everything["machine"].isin(set(frame["machine"])) & everything["status"].ne("ok")]
+    return {tuple(None if missing(row[name]) else row[name] for name in SAME): str(row["status"]) for row in bad.to_dict("records")}
+
+
+def sweep_table(rows: pd.DataFrame, name: str, device_type: str = "cuda") -> Shown:
+    """`sweep_rows` in words: a row a way and value, columns for numbers of devices; values that no Record has are named below."""
+    sweep, known = SWEEPS[name], rows[rows["status"].ne("")]
+    cells: list[dict[str, str]] = []
+    lacking: dict[str, list[str]] = {}
+    for (way, value), own in rows.groupby(["way", "value"], sort=False):
+        if own["status"].eq("").all():
+            lacking.setdefault(str(way), []).append(str(value))
+            continue
+        cell = {"way": str(way), sweep.name: str(value)}
+        for devices in sorted(set(known["devices"])):
+            row = own[own["devices"] == devices].iloc[0]
+            if devices == 1:
+                cell["one (M words/s)"] = f"{row['rate'] / 1e6:.3f}" if row["status"] == "ok" else _why(row)
+                continue
+            ratio = "no baseline" if missing(row["speedup"]) else f"{row['speedup']:.2f}"
+            bounds = "" if missing(row["low"]) else f" ({row['low']:.2f} to {row['high']:.2f})"
+            cell[f"{devices} {device_words(device_type)}"] = ratio + bounds if row["status"] == "ok" else _why(row)
+        if name in COUNTED and own["kernels"].notna().any():
+            cell["kernels a step"] = f"{own['kernels'].dropna().iloc[0]:,.0f}"
+        cells.append(cell)
+    table = pd.DataFrame(cells).fillna("–") if cells else pd.DataFrame()
+    note = "Speedups over one device done the same way; without bounds, a side was measured once (screening)." if cells else ""
+    note += f" Not measured: {'; '.join(f'{way} ({joined(values)})' for way, values in lacking.items())}." if lacking else ""
+    return table_html(
+        table, note=note.strip() or "No Record to show.", right=[str(column) for column in table if column not in ("way", sweep.name)]
+    )
+
+
+def _why(row: Any) -> str:
+    return STATUS_NAMES.get(str(row["status"]), "–") if row["status"] else "–"
+
+
+def sweep_finding(rows: pd.DataFrame, name: str, device_type: str = "cuda") -> str:
+    """Of each way, the speedups on the most devices from the first measured value to the last, and how one device's rate moved."""
+    parts = []
+    for way, own in rows[rows["speedup"].notna()].groupby("way", sort=False):
+        most = own[own["devices"] == own["devices"].max()]
+        if int(most["devices"].iloc[0]) == 1 or len(most) < 2:
+            continue
+        first, last = most.iloc[0], most.iloc[-1]
+        more = f"{ratio_text(last['rate'] / first['rate'])} the rate"
+        ends = [f"“{end['value']}” {ratio_text(end['speedup'])}" for end in (first, last)]
+        parts.append(f"{way}: {ends[0]} one, {ends[1]} ({more})")
+    words = SWEEPS[name].name
+    if not parts:
+        return f"No way was measured with two values of “{words}” on several devices yet."
+    most = int(rows.loc[rows["speedup"].notna(), "devices"].max())
+    return f"{words[:1].upper() + words[1:]}, on {devices_text(most, device_type)}. {'; '.join(parts)}."
+
+
+def kernels_finding(rows: pd.DataFrame, said: Mapping[str, float]) -> str:
+    """How many kernels a step has as a loop and in one call, beside what the document's author counted."""
+    counted = rows[rows["kernels"].notna()].drop_duplicates(["way", "value"])
+    parts = [f"{row['way']}, {row['value']}: {row['kernels']:,.0f}" for _, row in counted.iterrows()]
+    theirs = joined([f"{value:,.0f} ({name})" for name, value in said.items()])
+    ours = f"A replica's step has, as traced: {'; '.join(parts)} kernels." if parts else "No step was traced yet."
+    return f"{ours} The document's author counted {theirs}."
+
+
+def sweep_keys(found: Iterable[Ground]) -> list[str]:
+    """The keys of every Record that a sweep shows."""
+    keys: dict[str, None] = {}
+    for ground in found:
+        points = by_point(ground.frame)
+        for sweep in SWEEPS.values():
+            runs: list[Run] = [
+                job_run({**way, **fields}, count)
+                for _, way in sweep.ways
+                for _, fields in sweep.values
+                for count in sorted(set(ground.frame["devices"]))
+            ]
+            for run in runs:
+                rows = rows_of(points, run)
+                keys |= dict.fromkeys([] if rows is None else [str(key) for key in rows["key"]])
+    return list(keys)
+
+
+def best_text(rows: pd.DataFrame) -> str:
+    """Of a ladder of batches, the largest that was measured of each way, and whether a larger one did not fit."""
+    parts = []
+    for way, own in rows[rows["devices"].eq(1)].groupby("way", sort=False):
+        ok, full = own[own["status"].eq("ok")], own[own["status"].eq("out_of_memory")]
+        if len(ok):
+            end = f", {full['value'].iloc[0]} did not fit" if len(full) else ", no larger one was measured"
+            parts.append(f"{way}: {ok['value'].iloc[-1]} ({rate_text(ok['rate'].iloc[-1])} on one{end})")
+    return f"Largest batch a device: {'; '.join(parts)}." if parts else "No batch was measured yet."

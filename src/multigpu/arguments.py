@@ -1,0 +1,75 @@
+"""What can be said on the command line: `python -m multigpu COMMAND ...`."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from multigpu import paths
+from multigpu.grid import GRIDS
+from multigpu.hosts.arguments import add_arguments
+
+OWN_PARSERS = ("collectives", "synchrony", "hosts", "stages", "train")
+"""Commands whose own parsers read the rest of the line."""
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser of all commands."""
+    parser = argparse.ArgumentParser(prog="multigpu", description="A reproducible study of multi-GPU training.")
+    parser.add_argument("--records", default=str(paths.RUNS), help="folder of the Records (default: data/runs)")
+    commands = parser.add_subparsers(dest="command", required=True)
+
+    commands.add_parser("doctor", help="what this machine can run and what is missing")
+
+    commands.add_parser("ceilings", help="measure what this machine's GPUs, memory and links can do at best")
+
+    one = commands.add_parser("measure", help="measure a grid by name, or one Run by its fields")
+    one.add_argument(
+        "fields", nargs="*", metavar="field=value", help="fields of one Run, e.g. workload=nmt model=nmt_small placement=ddp batch_size=16"
+    )
+    one.add_argument("--grid", help=f"one of {', '.join(GRIDS)}")
+    one.add_argument("--devices", help="device counts of the grid, e.g. 1,2,4 (default: what is here)")
+    one.add_argument("--budget-s", type=float, metavar="S", help="measure only what the grid's estimates allow, what matters most first")
+    one.add_argument("--repeats", type=int, default=1, help="repeats of the one Run")
+    one.add_argument("--timeout", type=float, default=300.0, help="seconds one Run may take")
+    one.add_argument("--retry", action="append", default=[], metavar="STATUS", help="measure again what ended with this status")
+    one.add_argument("--traces", metavar="DIR", help="also keep the full profiles of traced Runs (traced_steps above 0) in this folder")
+    one.add_argument(
+        "--tensorboard", type=Path, metavar="DIR", help="write TensorBoard's logs of what is measured now (TensorFlow in one process)"
+    )
+    one.add_argument("--dry-run", action="store_true", help="list what would be measured")
+    one.add_argument("--quiet", action="store_true", help="no progress bar")
+    add_arguments(one)
+
+    listing = commands.add_parser("records", help="list, filter and export Records")
+    listing.add_argument("where", nargs="*", metavar="column=value")
+    listing.add_argument("--export", metavar="FILE", help="write to a .csv, .json or .parquet file")
+    listing.add_argument("--traced", action="store_true", help="list traced Runs, which no other listing holds")
+    listing.add_argument("--trace-summary", metavar="KEY", help="copies and kernels of one traced Run, as CSV with --export FILE.csv")
+
+    claims = commands.add_parser("claims", help="figure and verdict of each claim")
+    claims.add_argument("--format", choices=("text", "json"), default="text")
+    claims.add_argument("--hosts", default=str(paths.HOSTS), help="folder of the Records of all-reduces between hosts")
+    claims.add_argument("--synchrony", default=str(paths.SYNCHRONY), help="folder of the protocols' Records")
+    claims.add_argument("--training", default=str(paths.TRAINING), help="folder of the Records of training")
+
+    commands.add_parser("collectives", add_help=False, help="time all-reduces of this machine (`collectives --help`)")
+
+    commands.add_parser("synchrony", add_help=False, help="run a parameter server's protocols (`synchrony --help`)")
+
+    commands.add_parser("hosts", add_help=False, help="time all-reduces between hosts made on this machine (`hosts --help`)")
+
+    commands.add_parser("stages", add_help=False, help="find the best placement of a model's stages (`stages --help`)")
+
+    commands.add_parser("train", add_help=False, help="train runs to the end of a budget and keep their Records (`train --help`)")
+
+    report = commands.add_parser("report", help="execute the notebooks on committed Records and build the HTML report")
+    report.add_argument(
+        "--parameters", type=Path, metavar="FILE", help="a YAML file of `name: value` lines for every notebook that has the name"
+    )
+
+    study = commands.add_parser("study", help="measure the default grid, execute every notebook, build the report")
+    study.add_argument("--grid", help=f"one of {', '.join(GRIDS)} (default: by machine)")
+    study.add_argument("--devices", help="device counts, e.g. 1,2,4 (default: what is here)")
+    study.set_defaults(parameters=None)
+    return parser

@@ -1,0 +1,39 @@
+"""Which page of the report shows what decides a claim."""
+
+from __future__ import annotations
+
+import json
+from functools import lru_cache
+
+from multigpu import paths
+
+PAGES = {
+    "02-nmt-placement": ("C1", "C2", "C3", "C5", "C10"),
+    "06-tensorflow": ("C11", "C44"),
+    "08-synchrony": ("C26", "C27", "C28", "C33", "C45", "C48"),
+    "09-inside-one-model": ("C35", "C36", "C37", "C51"),
+    "10-batching": ("C4", "C41"),
+    "11-parallelism": ("C31", "C40"),
+    "13-cnn-scaling": ("C12", "C14", "C15", "C17", "C18", "C21", "C22", "C23", "C42", "C43"),
+    "14-cnn-formats": ("C16", "C34"),
+    "15-input": ("C13",),
+    "16-what-scales": ("C30",),
+    "17-hardware": ("C19", "C20", "C24", "C49", "C50"),
+    "18-across-hosts": ("C25",),
+    "19-document-004": ("C29", "C38", "C39", "C47"),
+    "20-large-batch": ("C32", "C46"),
+    "21-phases": ("C6", "C7", "C8", "C9"),
+}
+"""A notebook's name -> the claims whose figure and verdict it is about."""
+
+PAGE_OF = {number: page for page, numbers in PAGES.items() for number in numbers}
+
+
+@lru_cache
+def page_title(page: str) -> str:
+    """The first heading of a notebook; its name where there is no such file."""
+    file = paths.REPOSITORY / "notebooks" / f"{page}.ipynb"
+    if not file.exists():
+        return page
+    lines = "".join(json.loads(file.read_text())["cells"][0]["source"]).splitlines()
+    return next((line.removeprefix("# ") for line in lines if line.startswith("# ")), page)

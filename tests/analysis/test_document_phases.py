@@ -1,0 +1,283 @@
+"""Document 000's profile: steps worked out by hand, its own tables as Records, and Records that flip each of its claims."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+import pytest
+
+from multigpu.analysis import document_phases as phases
+from multigpu.analysis import document_phases_page as page
+from multigpu.analysis import document_phases_words as words
+from multigpu.analysis.figure_phases import figure_shares, figure_skew
+from multigpu.analysis.figure_step import figure_step
+from multigpu.analysis.inside_traces import trace_table
+from multigpu.claims import Result, evaluate, find_claim
+from multigpu.claims.document_000 import PROFILED
+from multigpu.claims.records import matches
+from multigpu.grid import find_grid
+from multigpu.grid.phases import REPEATED
+from multigpu.measure.trace import ReplicaTrace, StepTrace, TraceSummary
+from multigpu.published import load_published
+from multigpu.record import Record
+from tests.analysis.traced import ms, step_of
+from tests.factory import make_machine, make_record
+
+LAUNCHES = "aaabb"
+WAYS: dict[str, dict[str, Any]] = {
+    "PyTorch, one process": {"processes": "one"},
+    "PyTorch, a process a GPU": {},
+    "TensorFlow": {"framework": "tensorflow", "processes": "one", "execution": "graph", "precision": "tf32"},
+}
+
+
+def record_of(steps: Sequence[Sequence[StepTrace]], repeat: int = 0, **fields: Any) -> Record:
+    """A traced Record of [step][replica]."""
+    replicas = [ReplicaTrace(rank=rank, steps=list(mine), copies=[]) for rank, mine in enumerate(zip(*steps, strict=True))]
+    trace = TraceSummary(source="kineto", replicas=replicas, kernels=[])
+    usual = {"placement": "exp4", "devices": len(replicas), "warmup_steps": 10, "timed_steps": 10, "traced_steps": len(steps)}
+    return make_record(repeat=repeat, launch_id=LAUNCHES[repeat], measurement={"trace": trace}, **(usual | fields))
+
+
+def profile_step(forward: Sequence[float], backward: Sequence[float], computation: float, merge: float, update: float) -> list[StepTrace]:
+    """A step with these times in ms on each replica, whose passes span `computation`: the slowest one's backward ends last."""
+    slowest = max(range(len(forward)), key=lambda rank: forward[rank] + backward[rank])
+    made = []
+    for rank, (ahead, back) in enumerate(zip(forward, backward, strict=True)):
+        late = computation - ahead - back if rank == slowest else 0.0
+        start = late if len(forward) > 1 else 0.0
+        ends = start + ahead + back if len(forward) > 1 else computation
+        spans = {
+            "forward": (start, start + ahead),
+            "backward": (ends - back, ends),
+            "update": (computation + merge, computation + merge + update),
+        }
+        made.append(step_of(**spans | ({"merge": (computation, computation + merge)} if merge else {})))
+    return made
+
+
+def of_document(**fields: Any) -> list[Record]:
+    """The document's own tables of 1 to 8 GPUs as Records: five repeats over two launches, which differ by up to 0.4%."""
+    replicas, whole = phases.document_replicas(), phases.document_whole().fillna(0.0).set_index("devices")
+    found = []
+    for count, rows in replicas.groupby("devices"):
+        for repeat, factor in enumerate((1.0, 1.004, 0.996, 1.003, 0.997)):
+            forward, backward = ([1000 * factor * time for time in rows[name]] for name in ("forward_s", "backward_s"))
+            rest = (1000 * factor * whole.loc[count, name] for name in ("computation_s", "merge_s", "update_s"))
+            found.append(record_of([profile_step(forward, backward, *rest)], repeat, **fields))
+    return found
+
+
+@cache
+def document(way: str = "PyTorch, a process a GPU") -> tuple[Record, ...]:
+    """`of_document` in this way, made once."""
+    return tuple(of_document(**WAYS[way]))
+
+
+def changed(records: Sequence[Record], change: Callable[[int, list[StepTrace]], list[StepTrace]]) -> list[Record]:
+    """The Records with every step changed by `change(devices, replicas)`."""
+    made = []
+    for record in records:
+        trace = record.measurement.trace  # type: ignore[union-attr]
+        steps = [change(record.run.devices, list(step)) for step in zip(*(replica.steps for replica in trace.replicas), strict=True)]  # type: ignore[union-attr]
+        made.append(record_of(steps, record.repeat))
+    return made
+
+
+def verdict(number: str, records: Sequence[Record]) -> Result:
+    return evaluate(find_claim(number), trace_table(records))
+
+
+def test_forward_ends_at_the_latest_where_backward_begins() -> None:
+    assert phases.forward_time(step_of(forward=(0, 3), backward=(4, 8))) == pytest.approx(ms(3))
+    late = step_of(forward=(1, 9), backward=(3, 8))
+    assert phases.forward_time(late) == pytest.approx(ms(2)) and phases.forward_clipped(late) == pytest.approx(ms(6))
+    assert phases.replica_times(late)["forward"] == pytest.approx(ms(2))
+    assert phases.forward_time(step_of(forward_backward=(0, 8))) is None
+
+
+def test_a_whole_step_by_hand() -> None:
+    """Passes 0 to 10, merge 8 to 11, update 11 to 13: 10 + 3 + 2 ms in a step of 13; the longest of one replica is 8."""
+    first = step_of(forward=(0, 3), backward=(3, 8), merge=(8, 11), update=(11, 12))
+    second = step_of(forward=(2, 3), backward=(5, 10), merge=(10, 11), update=(11, 13))
+    whole = phases.whole_step([first, second])
+    assert whole and (whole.computation_s, whole.merge_s, whole.update_s) == pytest.approx((ms(10), ms(3), ms(2)))
+    assert whole.total_s == pytest.approx(ms(15)) and whole.total_over_step == pytest.approx(15 / 13)
+    assert whole.share("merge_s") == pytest.approx(0.2) and whole.launch_skew_s == pytest.approx(ms(2))
+    assert phases.slowest_over_mean([first, second]) == pytest.approx({"forward": 1.5, "passes": 8 / 7})
+    found = phases.step_quantities([first, second])
+    assert found["forward_s"] == pytest.approx(ms(2)) and found["backward_over_forward"] == pytest.approx(2.5)
+    assert found["computation_share"] == pytest.approx(10 / 15)
+    assert phases.whole_step([first, step_of(forward=(0, 3))]) is None and phases.step_quantities([step_of(forward_backward=(0, 8))]) == {}
+
+
+def test_frames_take_medians_over_steps_and_tables_means_over_repeats() -> None:
+    def step(forward: float) -> list[StepTrace]:
+        return [step_of(forward=(0, forward), backward=(forward, forward + 4)), step_of(forward=(0, 1), backward=(1, 5))]
+
+    records = [record_of([step(2), step(9), step(3)]), record_of([step(5)] * 3, 4)]
+    replicas, whole = phases.replicas_frame(records), phases.whole_frame(records)
+    assert replicas["forward_s"].tolist() == pytest.approx([ms(3), ms(1), ms(5), ms(1)]) and replicas["merge_s"].isna().all()
+    assert whole["forward_imbalance"].tolist() == pytest.approx([1.5, 5 / 3]), "2/1.5, 9/5 and 3/2: the median"
+    pooled = page.pooled(replicas, ["devices", "rank"])
+    assert pooled["forward_s"].tolist() == pytest.approx([ms(4), ms(1)])
+    assert pooled["n"].tolist() == [2, 2] and pooled["launches"].tolist() == [2, 2]
+    assert phases.whole_frame([record_of([[step_of(forward_backward=(0, 8))]])]).empty
+
+
+def test_the_document_read_back_from_records_of_its_own_figures() -> None:
+    """What its tables say and what our functions make of a trace with its times is the same, to the microsecond it prints."""
+    records = [record for record in document() if record.repeat == 0]
+    ours, theirs = phases.whole_frame(records).set_index("devices"), phases.document_whole().set_index("devices")
+    for name in ("computation_s", "total_s", "launch_skew_s", "skew_share", "forward_imbalance", "computation_share"):
+        assert (ours[name] - theirs[name]).abs().max() < 6e-5, name
+    assert theirs["forward_imbalance"].iloc[-1] == pytest.approx(1.80, abs=0.005) and theirs["launch_skew_s"].iloc[-1] == pytest.approx(
+        3.943, abs=1e-3
+    )
+    assert len(phases.document_replicas()) == (load_published("000_phases_per_gpu")["gpu"] != "average").sum() / 2 == 36
+
+
+@pytest.mark.parametrize("number", page.CLAIMS)
+def test_the_documents_own_figures_hold_its_claims(number: str) -> None:
+    result = verdict(number, document())
+    assert result.verdict == "holds", result.why
+    assert {record.key for record in document() if record.run.devices == 8} <= set(result.record_keys)
+    assert verdict(number, document("TensorFlow")).by_framework["tensorflow"].verdict == "holds"
+    few = verdict(number, [record for record in document() if record.repeat == 0])
+    assert few.verdict == "inconclusive" and "screening" in few.why and few.record_keys
+    assert verdict(number, []).verdict == "not yet measured"
+    assert verdict(number, of_document(machine=make_machine(0), device_type="cpu")).verdict == "not yet measured", "CPUs decide nothing"
+
+
+def moved(step: StepTrace, **spans: tuple[float, float]) -> StepTrace:
+    return step.model_copy(update={"phases": step.phases | spans})
+
+
+def even_forward(times: float) -> Callable[[int, list[StepTrace]], list[StepTrace]]:
+    """Every forward 0.75 s long, `times` as long on one GPU."""
+    return lambda count, step: [moved(mine, forward=(0.0, 0.75 * (times if count == 1 else 1))) for mine in step]
+
+
+def backward_of(on_one: float, on_more: float) -> Callable[[int, list[StepTrace]], list[StepTrace]]:
+    """Every backward this long in s, from where forward ends."""
+
+    def change(count: int, step: list[StepTrace]) -> list[StepTrace]:
+        long = on_one if count == 1 else on_more
+        return [moved(mine, backward=(mine.phases["forward"][1], mine.phases["forward"][1] + long)) for mine in step]
+
+    return change
+
+
+def one_even_count(count: int, step: list[StepTrace]) -> list[StepTrace]:
+    """On 5 GPUs all forwards are equally long."""
+    return [moved(mine, forward=(mine.phases["backward"][0] - 1.0, mine.phases["backward"][0])) for mine in step] if count == 5 else step
+
+
+def growing_merge(count: int, step: list[StepTrace]) -> list[StepTrace]:
+    """The merge takes a second a GPU."""
+    ends = max(mine.phases["backward"][1] for mine in step)
+    return [moved(mine, merge=(ends, ends + count)) for mine in step] if count > 1 else step
+
+
+@pytest.mark.parametrize(
+    ("number", "change"),
+    [
+        ("C6", even_forward(1.0)),
+        ("C6", even_forward(1.5)),
+        ("C7", backward_of(1.5, 1.5)),
+        ("C7", backward_of(1.5, 6.0)),
+        ("C8", one_even_count),
+        ("C9", growing_merge),
+    ],
+    ids=["C6 equal", "C6 shorter", "C7 equal", "C7 more than forward", "C8 not always", "C9 merge grows"],
+)
+def test_records_that_say_otherwise_refute_each_claim(number: str, change: Callable[[int, list[StepTrace]], list[StepTrace]]) -> None:
+    result = verdict(number, changed(document(), change))
+    assert result.verdict == "does not hold", (result.figure, result.why)
+
+
+def test_both_shapes_of_pytorch_have_to_agree() -> None:
+    one = changed(document(), even_forward(1.0))
+    mixed = [*document("PyTorch, one process"), *one]
+    assert verdict("C6", mixed).verdict == "inconclusive"
+
+
+def test_the_page_names_what_is_missing_and_shows_8_gpus_as_soon_as_they_are_there() -> None:
+    few = [record for record in document() if record.run.devices in (1, 2) and record.repeat == 0]
+    assert (
+        words.coverage(few)
+        == "GPUs traced: PyTorch, a process a GPU on 1 and 2, not yet on 3, 4, 5, 6, 7 and 8. Not traced yet: TensorFlow."
+    )
+    assert words.answers([])[-1] == words.NOTHING and "3,943.1 ms" in words.answers([])[0]
+    everything = [record for way in WAYS for record in document(way)]
+    assert (
+        set(page.ways(page.profiled(everything))) == set(WAYS)
+        and page.profiled([record_of([[step_of(forward=(0, 1))]], placement="exp2")]) == []
+    )
+    assert "not yet" not in words.coverage(everything) and "inconclusive" not in words.answers(everything)[-1]
+    assert any(
+        "**TensorFlow**, 1 to 8 GPUs: mean forward 2.29 times as long, mean backward 1.50 times" in text
+        for text in words.answers(everything)
+    )
+    for shown in (page.per_gpu_table(everything, "forward"), page.whole_table(everything), page.skew_table(everything)):
+        assert shown.html.count("TensorFlow") >= 8 and shown.html.count(">document<") == 8 and "5 over 2" in shown.html
+    assert page.per_gpu_table([], "forward").html.count(">document<") == 8 and "3,083.4" in page.per_gpu_table([], "forward").html
+    assert all(record.key in page.verdict_table(everything).html for record in everything if record.run.devices in (1, 8))
+    assert "AddN_24" in page.events_table().html and "–" not in page.events_table().html
+
+
+def test_sentences_say_what_the_traces_show() -> None:
+    late = record_of([[step_of(forward=(0, 9), backward=(3, 8), update=(1, 9))]], **WAYS["TensorFlow"])
+    once = step_of(forward=(0, 3), backward=(3, 8), update=(4, 9))
+    assert words.early_update_sentence([record_of([[once]])]) is None, "during backward there are gradients"
+    plain = record_of([[step_of(forward=(0, 3), backward=(3, 8), merge=(4, 8), update=(8, 9))]])
+    assert "In 1 Record of TensorFlow" in str(words.clipped_sentence([late, plain])) and "up to 6.0 ms" in str(
+        words.clipped_sentence([late])
+    )
+    assert words.clipped_sentence([plain]) is None and words.early_update_sentence([plain]) is None
+    assert "On 1 replica of 1 Record" in str(words.early_update_sentence([late, plain]))
+    assert (
+        words.overlap_sentence([plain])
+        == "The sum of computation, merge and update over the traced step is 1.44 on 1 GPU in PyTorch, a process a GPU."
+    )
+    assert words.overlap_sentence([]) is None and words.skew_finding([plain]) is None
+
+
+def test_pictures_show_every_count_and_what_is_not_measured() -> None:
+    everything = [record for way in WAYS for record in document(way)]
+    few = [record for record in everything if record.run.devices in (2, 4)]
+    full, part, none = (figure_shares(records) for records in (everything, few, []))
+    assert len(full.axes) == 4 and len(none.axes) == 1 and none.finding == ""
+    assert [sum(text.get_text() == "not measured" for text in ax.texts) for ax in part.axes] == [0, 6, 6, 6]
+    assert not any(text.get_text() == "not measured" for ax in full.axes for text in ax.texts)
+    assert full.data[["forward", "backward", "pull", "merge", "update"]].sum(axis=1).to_list() == pytest.approx([1.0] * 4 * 36)
+    skew = figure_skew(everything)
+    assert skew.finding.startswith("Launch skew is 44.6% of the computation on the document's 8 GPUs, 44.6% on 8 in")
+    assert len(skew.data) == 4 * 8 and figure_skew([]).finding == ""
+
+
+def test_an_update_that_overlaps_the_passes_does_not_hide_them() -> None:
+    over, after = (step_of(forward=(0, 4), backward=(4, 8), update=span) for span in ((1, 8), (8, 9)))
+    heights = [max(bar.get_height() for bar in figure_step([record_of([[step]])]).axes[0].patches[-1:]) for step in (over, after)]
+    assert heights[0] < heights[1] == pytest.approx(0.74), "a strip along the top of the lane"
+
+
+def test_the_grid_repeats_what_the_claims_compare_and_lists_it_first() -> None:
+    planned = find_grid("phases", range(1, 9))
+    assert {entry.run.devices for entry in planned} == set(range(1, 9)) and {entry.run.framework for entry in planned} == {
+        "torch",
+        "tensorflow",
+    }
+    tiers = [entry.tier for entry in planned]
+    assert tiers == sorted(tiers) and tiers[0] == "headline" and planned[0].run.devices == 8
+    for entry in planned:
+        assert matches(entry.run.model_dump(), PROFILED) and entry.run.traced_steps
+        points = entry.points()
+        assert (len(points) >= 5 and len({point.launch for point in points}) >= 2) == (entry.run.devices in REPEATED)
+    known = {entry.run.digest for name in ("traces", "tensorflow_traces") for entry in find_grid(name, [1, 2, 4, 8])}
+    assert {entry.run.digest for entry in find_grid("phases", [1, 2, 4, 8])} <= known, (
+        "one Run, one Record, in whichever grid it is measured"
+    )
+    assert all(entry.run.device_type == "cpu" and entry.run.traced_steps for entry in find_grid("phases_small", [1, 2]))

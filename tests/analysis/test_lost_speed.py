@@ -1,0 +1,253 @@
+"""Shares of the lost speed, on Records whose rates were chosen by hand."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from multigpu.analysis import lost_speed, lost_speed_page, lost_speed_protocols
+from multigpu.analysis import lost_speed_sweeps as sweeps
+from multigpu.analysis.figure_lost_speed import figure_lost_speed, figure_sweeps
+from multigpu.analysis.frame import STEP_COLUMNS, frame_of
+from multigpu.analysis.lost_speed import APART, CEILING, PROTOCOL, REST
+from multigpu.analysis.ordinary import ordinary
+from multigpu.grid.causes import CHAINS
+from multigpu.record import Record
+from multigpu.run import Run
+from tests.factory import make_record
+
+TORCH = CHAINS[0]
+SPEEDUPS = (1.0, 2.0, 4.0, 5.0, 5.5, 5.6, 6.4, 7.2)
+"""Of PyTorch's eight ways on 8 GPUs."""
+CEILING_SPEEDUP = 7.8
+NO_STEPS = pd.DataFrame({name: pd.Series(dtype=dtype) for name, dtype in STEP_COLUMNS.items()})
+
+
+def plant(run: Run, rate: float, repeats: int = 1, noise: float = 0.0, **more: Any) -> list[Record]:
+    fields = run.model_dump()
+    wobble = [1 + noise * (-1) ** n * (1 + n // 2) for n in range(repeats)]
+    return [make_record(units_per_s=rate * w, repeat=n, launch_id="aab"[n % 3], **more, **fields) for n, w in enumerate(wobble)]
+
+
+def chain_records(speedups: tuple[float | None, ...] = SPEEDUPS, devices: int = 8, ceiling: float | None = CEILING_SPEEDUP, **more: Any):
+    """Every way of PyTorch's chain on one device (a million words a second, twice as many from way to way) and on `devices`."""
+    records = []
+    for place, (one, many, speedup) in enumerate(zip(TORCH.runs(1), TORCH.runs(devices), speedups, strict=True)):
+        if speedup is not None:
+            records += plant(one, 1e6 * 2**place, **more) + plant(many, 1e6 * 2**place * speedup, **more)
+    if ceiling:
+        records += plant(TORCH.ceiling_run(1), 1e9, **more) + plant(TORCH.ceiling_run(devices), 1e9 * ceiling, **more)
+    return records
+
+
+def steps_of(records: list[Record]) -> pd.DataFrame:
+    rows = [
+        (record.key, rank, step, step >= record.run.warmup_steps, time)
+        for record in records
+        if record.measurement
+        for rank, times in enumerate(record.measurement.step_time_s)
+        for step, time in enumerate(times)
+    ]
+    return pd.DataFrame(rows, columns=list(STEP_COLUMNS)).astype(STEP_COLUMNS)
+
+
+def told(records: list[Record], steps: bool = True) -> pd.DataFrame:
+    (ground,) = lost_speed.best_grounds(frame_of(records))
+    return lost_speed.chain_table(ground, steps_of(records) if steps else NO_STEPS)
+
+
+def row(table: pd.DataFrame, way: str) -> pd.Series:
+    return table[table["way"] == way].iloc[0]
+
+
+def test_shares_are_logs_of_what_each_change_gives_and_add_up() -> None:
+    table = told(chain_records())
+    lost = math.log(8 / 1.0)
+    names = [way.name for way in TORCH.ways]
+    for name, before, after in zip(names, SPEEDUPS, SPEEDUPS[1:], strict=False):
+        assert row(table, name)["speedup"] == pytest.approx(after)
+        assert row(table, name)["share"] == pytest.approx(math.log(after / before) / lost)
+    assert row(table, CEILING)["share"] == pytest.approx(math.log(7.8 / 7.2) / lost)
+    assert row(table, REST)["share"] == pytest.approx(math.log(8 / 7.8) / lost)
+    found = lost_speed.shares(table)
+    assert sum(found.values()) == pytest.approx(1.0)
+    assert found["host"] == pytest.approx(math.log(2 * 2 * 5 / 4 * 6.4 / 5.6) / lost)
+    assert found["links"] == pytest.approx(math.log(5.5 / 5 * 7.8 / 7.2) / lost)
+    # equal first steps on one and on eight cost both alike
+    assert row(table, PROTOCOL)["share"] == pytest.approx(0.0, abs=1e-9) and row(table, "2018's way")["published"]
+
+
+def test_the_protocol_is_what_the_same_records_lose_by_their_first_steps() -> None:
+    records = chain_records()
+    slow = records[1]
+    assert slow.run.devices == 8 and slow.run.host_cores == 2 and slow.measurement
+    steady = slow.measurement.wall_s / slow.run.timed_steps
+    # one first step as long as 50: with 49 others, 99 in place of 50; on one device all are alike
+    times = [50 * steady] + [steady] * (slow.run.warmup_steps + slow.run.timed_steps - 1)
+    alone_s = steady / 8
+    planted = [(0, [[alone_s] * len(times)]), (1, [times] * 8)]
+    for place, each in planted:
+        measured = records[place].measurement
+        assert measured
+        records[place] = records[place].model_copy(update={"measurement": measured.model_copy(update={"step_time_s": each})})
+    table = told(records)
+    first = row(table, "2018's way")["speedup"]
+    assert first == pytest.approx(50 / 99)
+    assert row(table, PROTOCOL)["share"] == pytest.approx(math.log(99 / 50) / math.log(8 / first))
+    (ground,) = lost_speed.best_grounds(frame_of(records))
+    rows = lost_speed_protocols.protocol_rows([ground], steps_of(records))
+    own = rows.iloc[0]
+    assert own["published"] == pytest.approx(50 / 99) and own["corrected"] == pytest.approx(1.0)
+    assert own["first_over_rest"] == pytest.approx(99 / 50)
+    # a second of building on either side
+    assert own["building"] == pytest.approx(8 * (50 * alone_s + 1) / (99 * steady + 1))
+    said = lost_speed_protocols.protocol_finding(rows)
+    assert "“2018's way”" in said and "0.51 as published" in said
+    assert "with building" in lost_speed_protocols.protocol_html(rows).html
+
+
+def test_a_way_without_a_record_is_named_and_never_assumed() -> None:
+    # neither "a process a device" (host) nor the rest but the all-reduce (links): not told apart
+    table = told(chain_records((1.0, None, 4.0, None, 5.5, 5.6, 6.4, 7.2)))
+    one_call, merged = row(table, "cells in one call"), row(table, "all-reduce overlapped (ddp)")
+    assert one_call["cause"] == "host" and one_call["spans"] == "all host cores, cells in one call"
+    assert one_call["share"] == pytest.approx(math.log(4) / math.log(8))
+    assert merged["cause"] == APART and merged["spans"] == "a process a device, all-reduce overlapped (ddp)"
+    assert row(table, "a process a device")["why"] == "not measured on 1 and 8"
+    assert sum(lost_speed.shares(table).values()) == pytest.approx(1.0)
+    said = lost_speed_page.chain_finding(table)
+    assert "Not measured, and so not told: all host cores and a process a device" in said and "causes not told apart" in said
+    assert "not measured on 1 and 8" in lost_speed_page.chain_html([table]).html
+
+
+def test_one_side_alone_is_no_speedup() -> None:
+    records = [record for record in chain_records() if record.run.devices == 8 or record.run.host_cores != 2]
+    table = told(records)
+    assert row(table, "2018's way")["why"] == "not measured on 1" and math.isnan(row(table, "2018's way")["speedup"])
+    assert row(table, "all host cores")["published"] and "begins late" in lost_speed_page.chain_finding(table)
+
+
+def test_the_ceiling_of_a_way_that_was_not_measured_tells_nothing() -> None:
+    table = told(chain_records((*SPEEDUPS[:-1], None)))
+    assert math.isnan(row(table, CEILING)["share"]) and row(table, CEILING)["speedup"] == pytest.approx(7.8)
+    assert row(table, REST)["share"] == pytest.approx(math.log(8 / 6.4) / math.log(8))
+
+
+def test_without_step_times_there_is_no_protocol_to_tell() -> None:
+    table = told(chain_records(), steps=False)
+    assert row(table, PROTOCOL)["why"] == "no step times" and not table["published"].any()
+    assert row(table, "all host cores")["share"] == pytest.approx(math.log(2) / math.log(8))
+    assert row(table, "all host cores")["cause"] == "host"
+
+
+def test_intervals_come_with_repeats_and_hold_the_share() -> None:
+    table = told(chain_records(repeats=5, noise=0.004))
+    way = row(table, "cells in one call")
+    assert way["low"] < way["speedup"] < way["high"] and way["share_low"] < way["share"] < way["share_high"]
+    assert way["share_high"] - way["share_low"] < 0.1 and (way["n_one"], way["n"]) == (5, 5)
+    assert math.isnan(row(told(chain_records()), "cells in one call")["share_low"])
+
+
+def test_seven_on_eight() -> None:
+    sure = told(chain_records(repeats=5, noise=0.001))
+    said = lost_speed_page.seven_finding([sure])
+    assert said.startswith("**What passing 7 on 8 takes.** PyTorch on 8 GPUs passes 7 with “a larger batch”, 7.20 times")
+    found, unsure = lost_speed_page.passing(sure)
+    assert found is not None and found["way"] == "a larger batch" and not unsure
+    wide = told(chain_records((1.0, 2.0, 4.0, 5.0, 5.5, 5.6, 7.05, 7.9), repeats=5, noise=0.03, ceiling=None))
+    found, unsure = lost_speed_page.passing(wide)
+    assert unsure == ["step as one graph"] and (found is None or found["way"] == "a larger batch")
+    never = told(chain_records((1.0, 2.0, 4.0, 5.0, 5.5, 5.6, 6.0, 6.4)))
+    assert "no measured way surely passes 7; “a larger batch” comes nearest" in lost_speed_page.seven_finding([never])
+
+
+def test_fewer_than_eight_are_said_to_be_fewer() -> None:
+    table = told(chain_records((1.0, 1.2, 2.0, 3.6, 3.4, 3.7, 3.8, 3.9), devices=4, ceiling=3.95))
+    said = lost_speed_page.seven_finding([table])
+    assert "is not known yet: no chain was measured on 8 GPUs" in said and "87.5%" in said
+    assert "PyTorch on 4 GPUs passes 3.5 with “a process a device”, 3.60 times one, measured once" in said
+    assert "“all-reduce overlapped (ddp)” after it falls below" in said
+    # the most devices that have half of the ways
+    both = [*chain_records((1.0, 1.2, 2.0, 3.6, 3.4, 3.7, 3.8, 3.9), devices=4, ceiling=None), *plant(TORCH.runs(8)[0], 1e6)]
+    assert [ground.devices for ground in lost_speed.best_grounds(frame_of(both))] == [4]
+
+
+def test_nothing_lost_is_nothing_shared_out() -> None:
+    table = told(chain_records((8.5, 8.0, 8.0, 8.0, 8.0, 8.0, 8.0, 8.0)))
+    assert lost_speed.shares(table) == {} and "loses nothing" in lost_speed_page.chain_finding(table)
+
+
+def test_machines_and_versions_never_share_a_chain() -> None:
+    other = chain_records(versions={"torch": "2.11.0"})
+    records = [record for record in chain_records() if record.run.devices == 1] + [r for r in other if r.run.devices == 8]
+    assert lost_speed.best_grounds(frame_of(records)) == []
+    assert lost_speed_page.findings([], []) == [lost_speed_page.NOTHING]
+
+
+def test_the_documents_own_figures() -> None:
+    table = lost_speed.document_chain()
+    assert list(table["speedup"])[:4] == [1.76, 4.89, 6.44, 7.59]
+    assert table["share"].sum() == pytest.approx(1.0)
+    assert table["share"].iloc[1] == pytest.approx(math.log(4.89 / 1.76) / math.log(8 / 1.76))
+    assert "Document 000 (8)" in lost_speed_page.share_table([table]).html
+
+
+def test_figures_name_their_machine_and_show_what_is_missing() -> None:
+    table = told(chain_records((1.0, None, 4.0, 5.0, 5.5, 5.6, 6.4, 7.2)))
+    picture = figure_lost_speed([table, lost_speed.document_chain()])
+    assert "8x-nvidia-h200" in picture.caption and picture.finding.startswith("From 1.00 to 7.20 times one on 8 GPUs")
+    words = [text.get_text() for ax in picture.axes for text in ax.texts]
+    assert "not measured on 1 and 8" in words and "7.59" in words and len(picture.axes) == 2
+    nothing = sweeps.sweep_rows("host_cores", [], frame_of([]), pd.DataFrame())
+    assert "No chain" in figure_lost_speed([]).alt and "No sweep" in figure_sweeps([("host cores", nothing)]).alt
+
+
+def sweep_records() -> list[Record]:
+    records = chain_records()
+    for cores, speedup in ((1, 1.5), (2, 2.5), (8, 5.0)):
+        for count, rate in ((1, 1e6), (8, 1e6 * speedup)):
+            records += plant(TORCH.runs(count)[4].model_copy(update={"host_cores": cores}), rate)
+    big = TORCH.runs(1)[-1].model_copy(update={"batch_size": 512})
+    fields = big.model_dump()
+    return [*records, make_record(status="out_of_memory", reason="no room", **fields)]
+
+
+def test_sweeps_tell_one_cause_and_name_what_is_missing() -> None:
+    frame = frame_of(sweep_records())
+    grounds = lost_speed.best_grounds(frame)
+    traced = frame[frame["execution"].eq("eager") & frame["recurrence"].eq("stepwise") & frame["host_cores"].isna()].assign(
+        kernels=37_000.0
+    )
+    rows = sweeps.sweep_rows("host_cores", grounds, frame, traced)
+    ddp = rows[rows["way"].eq("PyTorch ddp") & rows["devices"].eq(8)].set_index("value")["speedup"]
+    assert ddp["1"] == pytest.approx(1.5) and ddp["8"] == pytest.approx(5.0) and ddp["all"] == pytest.approx(5.5) and math.isnan(ddp["4"])
+    assert "PyTorch ddp: “1” 1.50 times one, “all” 5.50 times" in sweeps.sweep_finding(rows, "host_cores")
+    assert "PyTorch ddp (4)" in sweeps.sweep_table(rows, "host_cores").html
+    batches = sweeps.sweep_rows("batch", grounds, frame, traced)
+    assert "out of memory" in sweeps.sweep_table(batches, "batch").html
+    assert "ddp, one graph: 360" in sweeps.best_text(batches) and "512 did not fit" in sweeps.best_text(batches)
+    cells = sweeps.sweep_rows("recurrence", grounds, frame, traced)
+    assert "PyTorch Exp4, one process, a loop: 37,000" in sweeps.kernels_finding(cells, {"stepwise cells": 37_644})
+    processes = sweeps.sweep_rows("processes", grounds, frame, traced)
+    assert "Exp4, cells in one call: “one for all” 4.00 times one, “one a device” 5.00 times" in sweeps.sweep_finding(
+        processes, "processes"
+    )
+    picture = figure_sweeps([("host cores", rows), ("batch a device", batches)])
+    assert len(picture.axes) == 2 and "1 1.50" in picture.alt
+    assert len(sweeps.sweep_keys(grounds)) > 10
+
+
+def test_other_pages_do_not_speak_of_these_runs() -> None:
+    frame = frame_of(chain_records())
+    kept = ordinary(frame)
+    assert kept["recurrence"].isna().all() and kept["host_cores"].isna().all() and len(kept) == len(frame) - 4
+
+
+def test_the_documents_speedups_stand_beside_ours() -> None:
+    records = chain_records()
+    frame = frame_of(records)
+    html = lost_speed_protocols.beside_document(lost_speed.best_grounds(frame), steps_of(records), frame).html
+    assert "1.76" in html and "7.20" in html and "PyTorch: last way, corrected" in html

@@ -1,0 +1,112 @@
+"""Claims over two kinds of Records, Runs and training: either kind flips the verdict, and neither alone decides that it holds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from multigpu.analysis.training import training_frame
+from multigpu.claims import Result, TrainingPredicate, all_claims, claims_frame, evaluate, evaluate_all, find_claim
+from multigpu.training.record import TrainingRecord
+from tests.claims.cases import CASES
+from tests.claims.planted import table
+from tests.training.planted import trained
+
+REFERENCE: dict[str, Any] = {"devices": 1, "batch_size": 16, "scaling": "weak", "reference_batch": 16, "base_rate": 0.02, "epochs": 6}
+WARMED: dict[str, Any] = REFERENCE | {"rate_scaling": "linear", "schedule": "warmup", "warmup_epochs": 2}
+
+
+def batch(multiple: int) -> dict[str, Any]:
+    return WARMED | {"batch_size": 16 * multiple}
+
+
+@dataclass(frozen=True)
+class Joint:
+    """Trainings as (fields, accuracy if the claim holds), and ways not to: the place of one of them with the accuracy it has then."""
+
+    trainings: tuple[tuple[dict[str, Any], float], ...]
+    fails: tuple[tuple[int, float], ...]
+
+    def frame(self, change: tuple[int, float] | None = None, seeds: int = 5, gpus: int = 4) -> pd.DataFrame:
+        records: list[TrainingRecord] = []
+        for index, (fields, accuracy) in enumerate(self.trainings):
+            if change and change[0] == index:
+                accuracy = change[1]
+            records += [trained(accuracies=(accuracy + 0.002 * (seed - 2),), seed=seed, gpus=gpus, **fields) for seed in range(seeds)]
+        return training_frame(records)
+
+
+JOINT = {
+    "C34": Joint(((REFERENCE | {"precision": "fp32"}, 0.9), (REFERENCE | {"precision": "bf16"}, 0.9)), fails=((1, 0.8),)),
+    # lost at 8 times the batch already; nothing lost at 128 times
+    "C46": Joint(((batch(1), 0.9), (batch(8), 0.9), (batch(32), 0.6), (batch(128), 0.3)), fails=((1, 0.8), (3, 0.88))),
+}
+each = pytest.mark.parametrize("number", sorted(JOINT))
+
+
+def result_of(number: str, rows: list[dict[str, Any]], frame: pd.DataFrame | None) -> Result:
+    return evaluate(find_claim(number), table(rows), {} if frame is None else {TrainingPredicate: frame})
+
+
+def test_every_claim_over_two_kinds_has_a_case() -> None:
+    assert {claim.number for claim in all_claims() if claim.further} == set(JOINT)
+    assert all(type(one) is TrainingPredicate for number in JOINT for one in find_claim(number).further)
+
+
+@each
+def test_it_holds_by_both_and_names_the_records_of_both(number: str) -> None:
+    rows, frame = CASES[number].rows("holds"), JOINT[number].frame()
+    result = result_of(number, rows, frame)
+    assert result.verdict == "holds", result.why
+    compared = frame[frame["multiple"] != 32]["key"]
+    assert set(result.record_keys) == {row["key"] for row in rows} | set(compared)
+    assert "n = 5 over 2 launches" in result.figure and "n = 5 seeds" in result.figure and "accuracy" in result.figure
+    assert result.by_framework["torch"].verdict == "holds"
+    together = {one.claim.number: one for one in evaluate_all(table(rows), training=frame)}[number]
+    assert together == result
+
+
+@each
+def test_runs_alone_refute(number: str) -> None:
+    result = result_of(number, CASES[number].rows("fails"), JOINT[number].frame())
+    assert result.verdict == "does not hold" and "accuracy" not in result.why
+    assert result_of(number, CASES[number].rows("fails"), None).verdict == "does not hold"
+
+
+@pytest.mark.parametrize(("number", "change"), [(number, change) for number, joint in JOINT.items() for change in joint.fails])
+def test_training_alone_refutes(number: str, change: tuple[int, float]) -> None:
+    frame = JOINT[number].frame(change)
+    result = result_of(number, CASES[number].rows("holds"), frame)
+    assert result.verdict == "does not hold" and result.why.startswith("not so: accuracy")
+    assert result_of(number, [], frame).verdict == "does not hold"
+
+
+@each
+def test_one_kind_alone_never_holds(number: str) -> None:
+    runs = result_of(number, CASES[number].rows("holds"), None)
+    assert runs.verdict == "not yet measured" and "batch" in runs.why
+    training = result_of(number, [], JOINT[number].frame())
+    assert training.verdict == "not yet measured" and "GPU" in training.why and "accuracy" in training.figure
+
+
+@each
+def test_one_seed_or_no_gpu_decides_nothing(number: str) -> None:
+    rows = CASES[number].rows("holds")
+    assert result_of(number, rows, JOINT[number].frame(seeds=1)).verdict == "inconclusive"
+    assert result_of(number, rows, JOINT[number].frame(gpus=0)).verdict == "not yet measured"
+
+
+@each
+def test_its_row_shows_both_tests_and_changes_with_either(number: str) -> None:
+    claim = find_claim(number)
+    row = claims_frame([result_of(number, CASES[number].rows("holds"), JOINT[number].frame())]).iloc[0]
+    for predicate in claim.predicates:
+        assert predicate.scope in row["test"] and all(contrast.label in row["test"] for contrast in predicate.contrasts)
+    assert row["predicate"] == claim.digest != claim.model_copy(update={"further": ()}).digest
+    (accuracy,) = claim.further
+    looser = accuracy.contrasts[0].model_copy(update={"bound": 0.5})
+    changed = accuracy.model_copy(update={"contrasts": (looser, *accuracy.contrasts[1:])})
+    assert claim.model_copy(update={"further": (changed,)}).digest != claim.digest

@@ -1,0 +1,173 @@
+"""TensorFlow's members on other hosts: what their hosts' programs are asked, and who is let in. No TensorFlow here."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from multiprocessing import AuthenticationError
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from multigpu.engines.tensorflow import far, processes
+from multigpu.engines.tensorflow.far import KEY_VARIABLE, Gathering, attend, join
+from multigpu.engines.tensorflow.members import free_ports
+from multigpu.hosts.cluster import Cluster, as_machine
+from multigpu.measure.plan import Plan
+from multigpu.run import Run
+from tests.factory import make_machine
+
+JOINS = "import sys, time; from multigpu.engines.tensorflow.far import join; join(sys.argv[1], int(sys.argv[2])).recv()"
+
+
+def plan_of(host: int, port: int, hosts: int = 2) -> Plan:
+    return Plan.model_construct(hosts=hosts, host=host, launch_id="launch", address=f"127.0.0.{host + 1}", gathering=f"127.0.0.1:{port}")
+
+
+@pytest.fixture
+def met(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Host 0's gathering, the thread that is host 1's program, how that ended, and the processes that it started."""
+    monkeypatch.setenv(KEY_VARIABLE, "launch")
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(words: list[str], **rest: Any) -> Any:
+        started.append(subprocess.Popen([sys.executable, "-c", JOINS, *words]))
+        return started[-1]
+
+    monkeypatch.setattr(far, "start_member", start)
+    (port,), ended = free_ports(1), []
+
+    def program() -> None:
+        try:
+            ended.append(attend(plan_of(1, port)))
+        except SystemExit as error:
+            ended.append(error)
+
+    thread = threading.Thread(target=program)
+    thread.start()
+    with Gathering(plan_of(0, port)) as gathering:
+        yield gathering, thread, ended, started
+    thread.join(20)
+
+
+def test_a_host_starts_members_that_come_by_themselves_and_ends_them(met: Any) -> None:
+    gathering, thread, ended, started = met
+    assert gathering.address_of(0) == "127.0.0.1" and gathering.address_of(1) == "127.0.0.2"
+    assert len(set(gathering.ports(1, 3))) == 3
+    outpost = gathering.outposts[1]
+    outpost.ask("start", {"words": [gathering.place, "7"]})
+    # a stranger does not know the launch, and one that leaves at once says nothing
+    stranger = socket.create_connection(("127.0.0.1", int(gathering.place.split(":")[1])))
+    stranger.close()
+    pipe, greeting = gathering.accept(time.monotonic() + 60)
+    assert greeting == (7,)
+    pipe.close()
+    assert started[0].wait(20) == 1 and outpost.ask("ended") == [1], "its pipe closed under it"
+    outpost.ask("end")
+    assert [process.poll() is not None for process in started] == [True]
+    gathering.__exit__(None, None, None)
+    thread.join(20)
+    assert ended == [None], "the launch is over, and no failure"
+
+
+def test_who_does_not_know_the_launch_is_not_let_in(met: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    gathering = met[0]
+
+    def stranger() -> None:
+        with pytest.raises(AuthenticationError, match="rejected") as refused:
+            join(gathering.place, 1)
+        told.append(refused.value)
+
+    told: list[BaseException] = []
+    monkeypatch.setenv(KEY_VARIABLE, "another")
+    thread = threading.Thread(target=stranger)
+    thread.start()
+    with pytest.raises(TimeoutError):
+        gathering.accept(time.monotonic() + 1)
+    thread.join(20)
+    assert len(told) == 1
+
+
+def test_a_host_whose_first_host_has_gone_says_so_and_leaves_no_member(met: Any) -> None:
+    gathering, thread, ended, started = met
+    gathering.outposts[1].ask("start", {"words": [gathering.place, "1"]})
+    pipe, _ = gathering.accept(time.monotonic() + 60)
+    gathering.__exit__(RuntimeError, RuntimeError(), None)
+    pipe.close()
+    thread.join(20)
+    assert "the program of host 0 has ended in the middle" in str(ended[0]) and started[0].poll() is not None
+
+
+class Elsewhere:
+    """A gathering that notes what it is asked; nobody comes."""
+
+    place = "10.0.0.1:5"
+
+    def __init__(self, ended: Sequence[int] = ()) -> None:
+        self.ended = list(ended)
+        self.asked: list[tuple[str, Any]] = []
+        self.outposts = {1: self}
+
+    def ports(self, host: int, count: int) -> list[int]:
+        return [100 * host + index for index in range(count)]
+
+    def address_of(self, host: int) -> str:
+        return f"10.0.0.{host + 1}"
+
+    def ask(self, word: str, content: Any = None) -> Any:
+        self.asked.append((word, content))
+        return self.ended if word == "ended" else None
+
+    def accept(self, until: float) -> Any:
+        raise TimeoutError
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Opens a session of four replicas, two a host, with an `Elsewhere`; and what was started on this host."""
+    run = Run(
+        **{"workload": "nmt", "model": "nmt_tiny", "framework": "tensorflow", "placement": "multi_worker", "execution": "graph"},
+        **{"devices": 4, "device_type": "cpu", "batch_size": 4},
+    )
+    machine = as_machine(make_machine(0), Cluster(hosts=2, per_host=2, network="a wire", link="wire"))
+    here: list[dict[str, Any]] = []
+
+    def start(**how: Any) -> Any:
+        here.append({name: value for name, value in how.items() if name not in ("words", "files")})
+        return subprocess.Popen([sys.executable, "-I", "-S", "-c", "import time; time.sleep(2)"])
+
+    monkeypatch.setattr(processes, "start_member", start)
+    monkeypatch.setattr(processes, "this_machine", lambda: machine)
+
+    def session(gathering: Any) -> Any:
+        return processes.Session(run, 0, 8, Path(os.devnull), 0.5, 0.0, lambda stage: None, gathering=gathering)
+
+    return session, here
+
+
+def test_a_worker_that_ends_before_it_comes_is_noticed(opened: Any) -> None:
+    gathering = Elsewhere(ended=[1])
+    with pytest.raises(processes.Lost, match="ended on its host before it came"):
+        opened[0](gathering)
+    assert gathering.asked[-1] == ("end", None)
+
+
+def test_replicas_are_dealt_out_host_after_host_and_tf_config_names_their_addresses(opened: Any) -> None:
+    session, here = opened
+    gathering = Elsewhere()
+    with pytest.raises(TimeoutError, match=r"workers \[2, 3\] did not come from their hosts within 90% of 0.5 s"):
+        session(gathering)
+    there = [content for word, content in gathering.asked if word == "start"]
+    assert gathering.asked[-1] == ("end", None), "what was started there is ended"
+    tasks = [how["task"] for how in (*here, *there)]
+    addresses = ["10.0.0.1:0", "10.0.0.1:1", "10.0.0.2:100", "10.0.0.2:101"]
+    assert [task["cluster"] for task in tasks] == [{"worker": addresses}] * 4
+    assert [task["task"] for task in tasks] == [{"type": "worker", "index": rank} for rank in range(4)]
+    assert [how["place"] for how in (*here, *there)] == [0, 1, 0, 1], "of a GPU on its own host"
+    assert [how["words"] for how in there] == [["10.0.0.1:5", "2"], ["10.0.0.1:5", "3"]]

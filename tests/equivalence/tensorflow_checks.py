@@ -1,0 +1,47 @@
+"""What must be true of a case that `tensorflow_cases` trained, on CPUs and on GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+from multigpu.placements import placements
+from tests.equivalence.tensorflow_cases import Case
+
+LOSS_TOLERANCE = {"fp64": 1e-10, "fp32": 1e-4, "bf16": 2e-2}
+"""Of each step's joined loss, relative."""
+
+
+def result_of(case: Case, results: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+    """What the case's process wrote of it, which must be no error."""
+    result = results[case.name]
+    assert "error" not in result, result["error"]
+    return result
+
+
+def distance(ours: Mapping[str, np.ndarray], reference: Mapping[str, np.ndarray], start: Mapping[str, np.ndarray]) -> float:
+    """Norm of the difference over norm of the update, over all variables."""
+    difference = sum(float(np.square(ours[name].astype(np.float64) - reference[name]).sum()) for name in reference)
+    update = sum(float(np.square(reference[name].astype(np.float64) - start[name]).sum()) for name in reference)
+    return (difference / update) ** 0.5
+
+
+def check_equality(case: Case, result: Mapping[str, Any], tolerance: float) -> None:
+    """It trained as the joined batch on one device (an independent replica: as its own shard there), and copies are equal.
+
+    tolerance: the largest `distance` after the steps.
+    """
+    close = LOSS_TOLERANCE[case.run.precision]
+    if placements()[case.run.placement].semantics.kind == "independent":
+        for values, losses, (reference, expected) in zip(result["values"], result["losses"], result["references"], strict=True):
+            assert distance(values, reference, result["start"]) < tolerance
+            assert losses == pytest.approx(expected, rel=close)
+        return
+    reference, expected = result["references"][0]
+    assert distance(result["values"][0], reference, result["start"]) < tolerance
+    assert [sum(shares) for shares in zip(*result["losses"], strict=True)] == pytest.approx(expected, rel=close)
+    for values in result["values"][1:]:
+        assert all(np.array_equal(values[name], value) for name, value in result["values"][0].items())
