@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 ON_DEVICE = ("synthetic", "lengths_000", "planted_reviews")
 """Inputs that devices keep or that are drawn from a law: nothing is fed while a model trains."""
 
+CROSSING = ("synthetic_host", "jpeg_folder")
+"""Inputs whose images may cross to the device as bytes."""
+
 LEAST_ENERGY_S = 10
 """Seconds below which NVML's counter of energy, which moves every 20 to 100 ms, says too little."""
 
@@ -28,7 +31,8 @@ def check_conditions(run: Run, placement: Placement) -> None:
 
 
 def _check_feeding(run: Run) -> None:
-    named = {name: getattr(run, name) for name in ("input_workers", "prefetch", "staging") if getattr(run, name) not in (None, 0)}
+    fields = ("input_workers", "prefetch", "staging", "image_dtype")
+    named = {name: getattr(run, name) for name in fields if getattr(run, name) not in (None, 0)}
     if run.input_workers == 0:
         named["input_workers"] = 0
     if not named:
@@ -44,11 +48,20 @@ def _check_feeding(run: Run) -> None:
         raise ValueError(f"staging {run.staging!r} is a stream of a GPU: leave it out on device_type 'cpu'")
     if run.processes == "one" and run.framework == "torch":
         raise ValueError(f"{name} {value!r} feeds one replica a process in 'torch': choose processes 'per_device'")
+    if run.image_dtype:
+        _check_crossing(run)
     if run.framework == "tensorflow":
         if run.inputs != "jpeg_folder" or run.input_workers is None:
             raise ValueError(f"{name} {value!r} is tf.data's in 'tensorflow': choose inputs 'jpeg_folder' and input_workers")
         if run.processes != "one":
             raise ValueError(f"{name} {value!r} feeds all replicas from one process in 'tensorflow': choose processes 'one'")
+
+
+def _check_crossing(run: Run) -> None:
+    if run.inputs not in CROSSING:
+        raise ValueError(f"image_dtype {run.image_dtype!r} has no meaning for inputs {run.inputs!r}: choose {' or '.join(CROSSING)}")
+    if run.framework != "torch":
+        raise ValueError(f"image_dtype {run.image_dtype!r} exists in 'torch' only: leave it out or choose framework 'torch'")
 
 
 def _check_devices(run: Run, placement: Placement) -> None:

@@ -76,6 +76,8 @@ class Run(BaseModel):
         training process itself, in the step; None: one thread of it, one batch ahead.
     prefetch: batches that are on the device ahead of their step; 0: copied when the step asks.
     staging: "own_stream": what is copied ahead is copied on a stream of its own, beside what computes.
+    image_dtype: as what images cross to the device: float32, normalised on the host (None), or "uint8", the pixels themselves, a
+        quarter of the bytes, normalised there (inputs synthetic_host and jpeg_folder, PyTorch only).
     device_ids: which GPUs, "0,3", by rank (None: the first ones); on CPUs names of stand-ins alone.
     peer_access: "off": NCCL goes through host memory (NCCL_P2P_DISABLE=1), a stand-in for GPUs on either side of a switch.
     host_cores: of the host's cores, how many all processes of the Run may use together (each host's, on several; None: all). They are
@@ -116,6 +118,7 @@ class Run(BaseModel):
     input_workers: int | None = Field(default=None, ge=0, le=64)
     prefetch: int = Field(default=0, ge=0, le=2)
     staging: Literal["own_stream"] | None = None
+    image_dtype: Literal["uint8"] | None = None
     device_ids: str | None = None
     peer_access: Literal["off"] | None = None
     energy_window_s: int | None = Field(default=None, ge=1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from multigpu.claims.names import REAL_IMAGES
 from tests.claims.planted import QUIET, repeats
 
 Fields = dict[str, Any]
@@ -66,7 +67,7 @@ def scaling(fields: Fields, devices: int, speedup_if_so: float, speedup_if_not: 
 
 
 LAW: Fields = {"inputs": "lengths_000", "sequence_length": None, "input_label": "lengths"}
-REAL: Fields = {"inputs": "image_folder", "input_label": "folder"}
+REAL: Fields = {**REAL_IMAGES, "input_label": "folder"}
 
 CASES: dict[str, Case] = {
     "C1": Case({"placement": "exp4"}, ((at(3), 100, 100), (at(8), 119, 180))),

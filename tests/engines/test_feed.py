@@ -17,9 +17,10 @@ import torch
 from multigpu.engines.torch.devices import Device
 from multigpu.engines.torch.feed import Feed
 from multigpu.engines.torch.loader import Loader
-from multigpu.inputs.encoded import jpeg_folder
+from multigpu.inputs.encoded import jpeg_folder, normalised
 from multigpu.inputs.made_jpegs import made_folder
 from multigpu.run import Run, build_run
+from multigpu.workloads import workloads
 
 STEPS = 5
 
@@ -154,3 +155,27 @@ def test_a_worker_that_is_killed_is_one_sentence(folder: Path) -> None:
         assert "\n" not in str(caught.value)
     finally:
         loader.close()
+
+
+@pytest.mark.parametrize("inputs", ["jpeg_folder", "synthetic_host"])
+@pytest.mark.parametrize("layout", ["channels_first", "channels_last"])
+def test_bytes_are_normalised_on_the_device_as_on_the_host(folder: Path, inputs: str, layout: str) -> None:
+    """To the last bit: both multiply and subtract in float32."""
+    files = (str(folder),) if inputs == "jpeg_folder" else None
+    images = {}
+    for kind in (None, "uint8"):
+        run = make(folder, image_dtype=kind, inputs=inputs, layout=layout, input_workers=0, data=files)
+        source = workloads()["cnn"].inputs[inputs](run, run.description)
+        feed = Feed(source, 1, Device(run, 1, 1))
+        try:
+            shard = feed.shard(3)
+        finally:
+            feed.close()
+        images[kind] = shard.device["images"]
+        order = torch.channels_last if layout == "channels_last" else torch.contiguous_format
+        assert images[kind].dtype == torch.float32 and images[kind].is_contiguous(memory_format=order)
+        if kind:
+            pixels = source.batch(3, 1).arrays["images"]
+            assert pixels.dtype == "uint8" and shard.host["images"].dtype == torch.uint8
+            assert torch.equal(images[kind], torch.from_numpy(normalised(pixels)))
+    assert torch.equal(images[None], images["uint8"]) == (inputs == "jpeg_folder")  # those of the host are drawn as bytes

@@ -18,8 +18,9 @@ def make_run(
     data: Any = None,
     batching: str = "own",
     shuffle: bool = False,
+    image_dtype: str | None = None,
 ) -> Any:
-    fields = {"inputs": inputs, "seed": seed, "sequence_length": sequence_length, "data": data}
+    fields = {"inputs": inputs, "seed": seed, "sequence_length": sequence_length, "data": data, "image_dtype": image_dtype}
     return SimpleNamespace(shard_sizes=shard_sizes, batching=batching, shuffle=shuffle, **fields)
 
 

@@ -148,3 +148,5 @@ def test_images_of_the_host_are_fresh_in_every_step_and_never_copied() -> None:
     assert not np.array_equal(source.batch(0, 0).arrays["images"][:3], batches[0].arrays["images"])
     with pytest.raises(ValueError, match="reads no files: leave out data, which names x"):
         synthetic_host(make_run([1], "synthetic_host", data=("x",)), make_image_model())
+    with pytest.raises(ValueError, match="'uint8' is for pixels of 3 channels: model 'm' takes 1"):
+        synthetic_host(make_run([1], "synthetic_host", image_dtype="uint8"), make_image_model(channels=1))

@@ -23,7 +23,7 @@ EQUAL = 0.95
 """Of the rate with synthetic images: from here on input counts as no burden (claim C13's margin)."""
 
 JOB = ("machine", "framework", "model", "batch_size", "placement", "execution", "precision", "layout", "devices")
-FED = ("inputs", "input_workers", "prefetch", "staging")
+FED = ("inputs", "input_workers", "prefetch", "staging", "image_dtype")
 ALSO = ("workload", "device_type", "data", "seed", "warmup_steps", "timed_steps", "processes")
 """Fields of a Run that may differ from their defaults without making it another question."""
 
@@ -31,7 +31,20 @@ COLUMNS = {
     "key": "string",
     "launch_id": "string",
     **dict.fromkeys(
-        ("machine", "framework", "model", "placement", "execution", "precision", "layout", "inputs", "staging", "device_type"), "string"
+        (
+            "machine",
+            "framework",
+            "model",
+            "placement",
+            "execution",
+            "precision",
+            "layout",
+            "inputs",
+            "staging",
+            "image_dtype",
+            "device_type",
+        ),
+        "string",
     ),
     **dict.fromkeys(("batch_size", "devices", "prefetch"), "int64"),
     "input_workers": "Int64",
@@ -126,7 +139,7 @@ def sweeps(points: pd.DataFrame) -> list[tuple[pd.Series, pd.DataFrame]]:
     """Jobs that were fed by at least three numbers of workers in one way of staging, most devices first: any row, and all rows."""
     files = points[(points["inputs"] == "jpeg_folder") & points["input_workers"].gt(0)]
     found = []
-    for _, rows in files.groupby([*JOB, "prefetch", "staging"], dropna=False, sort=False):
+    for _, rows in files.groupby([*JOB, "prefetch", "staging", "image_dtype"], dropna=False, sort=False):
         if rows["input_workers"].nunique() >= 3:
             found.append((rows.iloc[0], rows.sort_values("input_workers")))
     return sorted(found, key=lambda item: -item[0]["devices"])
@@ -139,13 +152,21 @@ def job_text(row: pd.Series) -> str:
     return own if row["framework"] == "torch" else f"{own}, {FRAMEWORK_NAMES[row['framework']]}"
 
 
+def swept_text(row: pd.Series) -> str:
+    """A job, and as what its images cross where they are not made on the host, in words."""
+    return job_text(row) + ("" if missing(row["image_dtype"]) else f", images cross as {row['image_dtype']}")
+
+
 def _late(best: pd.Series, rows: pd.DataFrame) -> str:
     """Where steps are longer and yet hardly wait, batches are not what is late: "" otherwise."""
     own_s = rows.loc[rows["inputs"] == "synthetic", "step_s"].min()
     lost_s = best["step_s"] - own_s
     if best["share"] >= EQUAL or missing(best["wait_s"]) or not lost_s > 0 or best["wait_s"] > 0.1 * lost_s:
         return ""
-    return f" The batches are there in time: the step itself takes {1e3 * lost_s:.1f} ms longer beside the workers that decode."
+    return (
+        f" The host has its batches in time: the step itself takes {1e3 * lost_s:.1f} ms longer, of which the wait of the GPU for a copy "
+        "under way is a part."
+    )
 
 
 def feeding_findings(points: pd.DataFrame) -> list[str]:
@@ -167,7 +188,7 @@ def feeding_findings(points: pd.DataFrame) -> list[str]:
         )
     for row, rows in sweeps(points):
         found = knee([int(count) for count in rows["input_workers"]], rows["sustained_per_s"].tolist())
-        each = f"{job_text(row)}: a worker makes {found.per_worker / row['devices']:,.0f} images/s"
+        each = f"{swept_text(row)}: a worker makes {found.per_worker / row['devices']:,.0f} images/s"
         most = int(rows["input_workers"].max())
         beyond = f" and rates still rise at {most} a device: the host does not give out before" if math.isinf(found.ceiling) else ""
         level = f"; beyond {found.workers:.1f} a device more of them bring nothing" if not beyond else ""
@@ -187,9 +208,10 @@ def feeding_table(points: pd.DataFrame) -> Shown:
         {
             "job": unbroken(*job_text(row).split(", ", 1)),
             "images": SOURCES[row["inputs"]],
-            "workers a device": _workers(row),
+            "workers a device": workers_text(row),
             "ahead": "" if row["inputs"] in ON_DEVICE else str(row["prefetch"]),
             "copied on": "" if row["inputs"] in ON_DEVICE else "its own stream" if not missing(row["staging"]) else "the step's stream",
+            "cross as": crossing_text(row),
             "images/s": f"{row['sustained_per_s']:,.0f}",
             "of synthetic": "–" if missing(row["share"]) else percent_text(row["share"]),
             "waiting (ms a step)": "–" if missing(row["wait_s"]) else f"{1e3 * row['wait_s']:.2f}",
@@ -206,7 +228,15 @@ def feeding_table(points: pd.DataFrame) -> Shown:
     )
 
 
-def _workers(row: pd.Series) -> str:
+def crossing_text(row: pd.Series) -> str:
+    """As what a batch's images cross to the device."""
+    if row["inputs"] in ON_DEVICE or row["framework"] != "torch":
+        return ""
+    return "float32" if missing(row["image_dtype"]) else str(row["image_dtype"])
+
+
+def workers_text(row: pd.Series) -> str:
+    """Who makes the batches."""
     if row["inputs"] in ON_DEVICE:
         return ""
     return "a thread" if missing(row["input_workers"]) else "none" if row["input_workers"] == 0 else str(row["input_workers"])

@@ -8,7 +8,7 @@ import matplotlib as mpl
 import numpy as np
 import pandas as pd
 
-from multigpu.analysis.feeding import JOB, job_text, knee, sweeps
+from multigpu.analysis.feeding import JOB, knee, sweeps, swept_text
 from multigpu.analysis.layout import grid_of_axes, name_panel
 from multigpu.analysis.picture import Picture, message
 from multigpu.analysis.style import CEILING, RC, look
@@ -25,7 +25,7 @@ def figure_workers(points: pd.DataFrame) -> Picture:
     synthetic = points[points["inputs"] == "synthetic"].set_index(list(JOB))["sustained_per_s"]
     colour, parts, bends = look("ddp").colour, [], []
     with mpl.rc_context(RC):
-        names = [job_text(row) for row, _ in shown]
+        names = [swept_text(row) for row, _ in shown]
         picture, axes = grid_of_axes(len(shown), "Images/s against the workers that decode", WIDTH, HEIGHT, names=names, left=0.85)
         for ax, name, (row, rows) in zip(axes, names, shown, strict=True):
             name_panel(ax, name)

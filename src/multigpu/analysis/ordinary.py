@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-SPECIAL = ("input_workers", "staging", "device_ids", "peer_access", "energy_window_s", "host_cores")
+SPECIAL = ("input_workers", "staging", "image_dtype", "device_ids", "peer_access", "energy_window_s", "host_cores")
 """Fields of a Run that ask for something besides training: how it is fed, on which GPUs and how many cores, with which counters."""
 
 BATCHED = ("bucket_means_000",)

@@ -97,7 +97,7 @@ TELLING = (
     ),
     *("processes", "model_parallel", "micro_batches"),
     *("cross_entropy", "bucket_mib", "all_reduce_spec", "wire_dtype", "loss_scale", "recurrence", "embedding_gradients"),
-    *("feed", "stage_devices", "host_cores"),
+    *("feed", "image_dtype", "stage_devices", "host_cores"),
     *("framework", "framework_version", "warmup_steps", "timed_steps", "timing_version", "machine"),
 )
 
@@ -235,6 +235,8 @@ def field_text(row: Row, field: str) -> str:
             return f"{value} {device_word(row['device_type'])}s a copy of the model".replace("processs", "processes")
         case "micro_batches":
             return f"{value} micro-batches"
+        case "image_dtype":
+            return f"images cross as {value}"
         case "wire_dtype":
             return f"gradients in {value}"
         case "loss_scale":

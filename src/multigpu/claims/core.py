@@ -23,7 +23,7 @@ Selection = tuple[tuple[str, tuple[Value, ...]], ...]
 
 FOLLOWS: dict[str, tuple[str, ...]] = {
     "framework": ("framework_version",),
-    "inputs": ("input_label", "data", "input_workers", "prefetch", "staging"),
+    "inputs": ("input_label", "data", "input_workers", "prefetch", "staging", "image_dtype"),
     "sequence_length": ("input_label",),
     "model": ("input_label",),
 }

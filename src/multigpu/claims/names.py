@@ -5,6 +5,8 @@ A predicate is written before its Runs can be. Whoever adds one of these keeps t
 
 from __future__ import annotations
 
+from typing import Any
+
 from multigpu.claims.core import Contrast, Term, Value, where
 
 NMT = "nmt000"
@@ -47,7 +49,13 @@ OWN: tuple[Value, ...] = ("own", None)
 """Every replica draws its own bucket, as in document 000; a table without the field knows nothing else."""
 CORPUS = "catalogs"
 """NMT input of real sentences: the committed corpus."""
-REAL_IMAGES = ("jpeg_folder", "image_folder", "cifar10", "digits")
+REAL_IMAGES: dict[str, Any] = {
+    "inputs": "jpeg_folder",
+    "input_workers": 12,
+    "prefetch": 2,
+    "staging": "own_stream",
+    "image_dtype": "uint8",
+}
 
 PLAIN = ("eager", "graph")
 """What a framework does unasked: PyTorch op by op, TensorFlow one graph for all towers (as the documents' did)."""

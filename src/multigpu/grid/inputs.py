@@ -21,7 +21,9 @@ taken, holds none of it unless workers are within 8% of what training asks."""
 DECODE_S = 0.007
 """Seconds in which one core decodes, crops and scales one image; sets prices only."""
 
-BEST: dict[str, object] = {"prefetch": 2, "staging": "own_stream"}
+AHEAD: dict[str, object] = {"prefetch": 2, "staging": "own_stream"}
+BEST = AHEAD | {"image_dtype": "uint8"}
+"""Two batches ahead on a stream of their own; a byte a pixel crosses, and the GPU normalises."""
 
 
 def steps_for(workers: int) -> dict[str, object]:
@@ -47,7 +49,7 @@ def inputs(devices: Sequence[int]) -> list[Planned]:
     """ResNet-50 at 64 images a GPU (about 4,000 images/s) and ResNet-152 at 32 (about a quarter of that). Headline on one and the
     most: synthetic on the device, synthetic from the host, JPEG files by 12 workers a GPU, two batches ahead on a stream of their own.
 
-    Screening: 1 to 16 workers; the same captured; what prefetching and staging give; tf.data.
+    Screening: 1 to 16 workers; the same captured and traced; what prefetching, staging and the type that crosses give; tf.data.
     """
     first: list[Planned] = []
     rest: list[Planned] = []
@@ -70,6 +72,9 @@ def inputs(devices: Sequence[int]) -> list[Planned]:
             other = [fed("resnet152_v1.5", 32, count, FED, **way) for way in ways]
             other += [fed("resnet50_v1.5", 64, count, FED, **host, **way) for way in ways]
             other += [fed("resnet50_v1.5", 64, count, FED, **graph, **way) for way in (BEST, device, host | BEST)]
+            traced: dict[str, object] = {"traced_steps": 3}
+            other += [fed("resnet50_v1.5", 64, count, FED, **traced, **way) for way in (BEST, AHEAD, device, host | BEST, host | AHEAD)]
+            other += [fed("resnet50_v1.5", 64, count, FED, **way) for way in (AHEAD, host | AHEAD)]
             rest += [Planned(run, "screening", _price(run, 0.03)) for run in other]
     return first + rest + _tensorflow(devices)
 

@@ -26,7 +26,8 @@ class Draw:
 class Batch:
     """One replica's shard of one step.
 
-    arrays: name -> array (integers int64, images float32, NCHW) or `Draw`.
+    arrays: name -> array (integers int64, images float32, NCHW) or `Draw`. Images of uint8 are pixels of 0 .. 255, NHWC, which the
+        engine normalises on its device (`Run.image_dtype`).
     rank: the shard's index; `len(loss_terms)` shards make the joined batch.
     units: words, images or rows of reviews as the documents count them (padding left out); padded_units: with padding.
     loss_terms: of every shard of this step, how many terms its loss sums (target words, images, rows).

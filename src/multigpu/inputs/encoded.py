@@ -101,13 +101,17 @@ def _size(file: Path) -> tuple[int, int]:
         raise ValueError(f"{file} cannot be decoded as an image") from None
 
 
+PIXEL_SCALE = tuple(1 / 255 / deviation for deviation in IMAGENET_DEVIATION)
+PIXEL_SHIFT = tuple(mean / deviation for mean, deviation in zip(IMAGENET_MEAN, IMAGENET_DEVIATION, strict=True))
+"""A pixel of 0 .. 255 times its channel's scale, less its shift, is what the model takes: less ImageNet's mean over its deviation."""
+
+
 def normalised(pixels: np.ndarray) -> np.ndarray:
     """(B, h, w, 3) of 0 .. 255 as (B, 3, h, w), float32, less ImageNet's means over its deviations."""
-    scale = np.array([1 / 255 / deviation for deviation in IMAGENET_DEVIATION], dtype=np.float32).reshape(3, 1, 1)
-    shift = np.array([mean / deviation for mean, deviation in zip(IMAGENET_MEAN, IMAGENET_DEVIATION, strict=True)], dtype=np.float32)
+    scale, shift = (np.array(numbers, dtype=np.float32).reshape(3, 1, 1) for numbers in (PIXEL_SCALE, PIXEL_SHIFT))
     planes = np.ascontiguousarray(pixels.transpose(0, 3, 1, 2)).astype(np.float32)
     planes *= scale
-    planes -= shift.reshape(3, 1, 1)
+    planes -= shift
     return planes
 
 
@@ -124,7 +128,7 @@ class EncodedImages:
             raise ValueError(f"{folder} has {self._found.classes} classes: model {model.name!r} tells only {model.config.classes} apart")
         self.label, self.size = label, int(model.config.image_size)
         self.capacity: dict[str, int] = {}
-        self._sizes, self._seed = run.shard_sizes, run.seed
+        self._sizes, self._seed, self._bytes = run.shard_sizes, run.seed, run.image_dtype is not None
         self._plan = ShuffledEpochs(len(self._found), self._sizes, run.seed)
         self.steps_per_epoch = self._plan.steps_per_epoch
 
@@ -145,7 +149,8 @@ class EncodedImages:
     def batch(self, step: int, rank: int) -> Batch:
         """The shard of `rank` in step `step`."""
         examples = self.examples(step, rank)
-        images = normalised(np.stack([example.pixels(self.size) for example in examples]))
+        pixels = np.stack([example.pixels(self.size) for example in examples])
+        images = pixels if self._bytes else normalised(pixels)
         return image_batch(rank, self._sizes, images, np.array([example.label for example in examples], dtype=np.int64))
 
     def empty_batch(self, step: int, rank: int) -> Batch:

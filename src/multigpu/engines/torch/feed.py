@@ -8,6 +8,7 @@ import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -16,7 +17,21 @@ from torch import Tensor
 from multigpu.engines.torch.devices import Device
 from multigpu.engines.torch.loader import Loader, Ready, tensors_of
 from multigpu.inputs.batch import Batch, Draw, Source
+from multigpu.inputs.encoded import PIXEL_SCALE, PIXEL_SHIFT
 from multigpu.run import Run
+
+
+@lru_cache
+def _pixel_constants(device: torch.device) -> tuple[Tensor, Tensor]:
+    """What normalises a pixel, (3, 1, 1) each, kept on its device: making them anew would have the host wait for a copy."""
+    scale, shift = (torch.tensor(numbers, device=device).reshape(3, 1, 1) for numbers in (PIXEL_SCALE, PIXEL_SHIFT))
+    return scale, shift
+
+
+def normalised(pixels: Tensor, dtype: torch.dtype) -> Tensor:
+    """Pixels (B, h, w, 3), uint8, as the model takes them: (B, 3, h, w), in the same order in memory (channels last)."""
+    scale, shift = _pixel_constants(pixels.device)
+    return pixels.permute(0, 3, 1, 2).to(torch.float32).mul_(scale).sub_(shift).to(dtype)
 
 
 @dataclass(frozen=True)
@@ -192,11 +207,15 @@ class Feed:
                 device[name] = locked.to(self.device.torch, non_blocking=True)
             else:
                 device[name] = tensor
+        if self.device.run.image_dtype:
+            device["images"] = normalised(device["images"], self.device.dtype)
         return Shard(batch, self._laid_out(device), host)
 
     def _laid_out(self, device: dict[str, Tensor]) -> dict[str, Tensor]:
         if self.device.run.layout == "channels_last" and "images" in device:
             device["images"] = device["images"].contiguous(memory_format=torch.channels_last)
+        elif self.device.run.image_dtype:  # pixels arrive with their channels together
+            device["images"] = device["images"].contiguous()
         return device
 
     def close(self) -> None:
