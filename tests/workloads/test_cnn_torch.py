@@ -98,7 +98,7 @@ def test_a_trace_by_hand() -> None:
         ("dense1.bias", (5,)),
     ]
     assert whole.flops == 2 * (4 * 36 * 18 + 2 * 36 * 4 + 5 * 216)
-    assert whole.elements == 144 + 144 + (144 + 72 + 216) + 5
+    assert whole.passes == 3 * (72 + 144) + (2 * (144 + 144) + 144) + 3 * (144 + 72) + 3 * (216 + 5)
     out = small(network, (2, 6, 6))(torch.randn(3, 2, 6, 6, dtype=torch.float64))
     assert out.shape == (3, 5)
 

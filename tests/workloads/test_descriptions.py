@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections import Counter
+from math import prod
 
 import pytest
 import torch
@@ -11,11 +12,12 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from multigpu.published import load_published
 from multigpu.workloads import find_model, workloads
-from multigpu.workloads.base import Model
+from multigpu.workloads.base import LSTM_PASSES, Model, Optimizer
 from multigpu.workloads.cnn import densenet
 from multigpu.workloads.cnn import layers as L
 from multigpu.workloads.cnn.description import FOR_CIFAR, FOR_IMAGENET
-from multigpu.workloads.nmt.description import NmtConfig, forward_flops_per_word
+from multigpu.workloads.nmt.description import NmtConfig, forward_flops_per_word, memory_passes_per_word
+from multigpu.workloads.stacks.description import StackConfig, describe
 
 EVERY_MODEL = [model for workload in workloads().values() for model in workload.models.values()]
 
@@ -211,3 +213,29 @@ def test_optimisers_are_the_documents() -> None:
 def test_unknown_models_are_refused_by_name(workload: str) -> None:
     with pytest.raises(ValueError, match="nonesuch"):
         find_model(workload, "nonesuch")
+
+
+def test_memory_passes_by_hand() -> None:
+    """Numbers that a step reads or writes a unit, from the kernels that must run."""
+    config = NmtConfig(units=8, source_vocabulary=50, target_vocabulary=30)
+    # two cells of either encoder stack, four of the decoder; 4 for the look-up, 3 at the projection's foot, logits five times
+    source, target = 8 * (4 + 4 * LSTM_PASSES), 8 * (4 + 4 * LSTM_PASSES + 3) + 5 * 30
+    assert memory_passes_per_word(config, 1.0) == source and memory_passes_per_word(config) == (source + target) / 2
+    block = L.Residual(branch=(L.Convolution(3, 1, "same", 4), L.BatchNorm(), L.Relu(), L.Convolution(3, 1, "same", 2), L.BatchNorm()))
+    size = 5 * 5
+    whole = L.trace((block, L.Relu(), L.AveragePool(5, 1), L.Flatten(), L.Dropout(0.5)), (2, 5, 5))
+    products, norms, pooled = 2 * 3 * (2 + 4) * size, 8 * (4 + 2) * size, 2 * (2 * size + 2)
+    assert whole.passes == products + norms + 2 * 2 * size + pooled + 2 * (2 + 2)
+    # the gradient of the image is nobody's: the first convolution touches both ends twice
+    tiny = find_model("cnn", "alexnet_cifar_tiny")
+    first = next(layer for layer in tiny.config.network if isinstance(layer, L.Convolution))
+    ends = prod(tiny.config.image_shape) + prod(first.trace(tiny.config.image_shape, "").output)
+    assert tiny.memory_passes_per_unit == L.trace(tiny.config.network, tiny.config.image_shape).passes - ends
+    # one layer of 2 features from 3, then 2 of 2, a head of 5 classes
+    stack = describe("s", StackConfig("dense", inputs=3, width=2, layers=2, classes=5), Optimizer("sgd", 0.1))
+    assert stack.memory_passes_per_unit == 2 * (3 + 2) + 3 * (2 + 2) + 3 * (2 + 5)
+
+
+@pytest.mark.parametrize("model", EVERY_MODEL, ids=lambda model: model.name)
+def test_every_model_passes_memory(model: Model) -> None:
+    assert model.memory_passes_per_unit > 0

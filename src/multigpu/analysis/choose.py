@@ -82,6 +82,11 @@ def point_bound(limits: pd.DataFrame, row: Any) -> tuple[float, str, float]:
     return float(own["bound"].mean()), str(own["binding"].iloc[0]), float(own["share_of_bound"].mean())
 
 
+def of_this_gpu(frame: pd.DataFrame, ours: pd.DataFrame) -> pd.DataFrame:
+    """The rows of every machine with the kind of GPU that `ours` has: what one of them reaches does not depend on the others."""
+    return frame[frame["gpu"].isin(set(ours["gpu"]))]
+
+
 def bound_table(frame: pd.DataFrame) -> Shown:
     """Each headline point on the most devices, with its bound, what sets the bound, and the share of it that was reached."""
     table, limits = scaling_table(frame), bounds(frame)

@@ -122,6 +122,11 @@ def communication_time_s(
     return max(between / device_link, host / host_link)
 
 
+def memory_bytes_per_unit(model: Model, precision: str) -> float:
+    """Bytes that one unit passes through a device's memory in training, at least: two a number in 16 bits, else four."""
+    return model.memory_passes_per_unit * (2 if precision in ("bf16", "fp16") else 8 if precision == "fp64" else 4)
+
+
 def bound_units_per_s(
     model: Model,
     gpu: str,
@@ -129,13 +134,12 @@ def bound_units_per_s(
     devices: int,
     units_per_step: float,
     moved_bytes: Mapping[str, float] | None = None,
-    memory_bytes_per_unit: float = 0.0,
     group: int | None = None,
 ) -> Bound:
     """The most units/s that `devices` devices called `gpu` can train.
 
     compute: N C / (3 F), C the device's FLOP/s in `precision`, F the model's forward FLOPs a unit.
-    memory: N M / m, m the bytes a unit must pass through memory (given by the caller; 0 leaves the bound out).
+    memory: N M / m, m the bytes a unit must pass through memory (`memory_bytes_per_unit`).
     communication: U / t, U the units of one step over all devices, t of `communication_time_s` (`group` too).
     """
     known = ceilings(gpu)
@@ -148,7 +152,7 @@ def bound_units_per_s(
         return known[quantity].value
 
     compute = devices * value(precision) / (TRAINING_PASSES * model.forward_flops_per_unit)
-    memory = devices * value("memory") / memory_bytes_per_unit if memory_bytes_per_unit else float("inf")
+    memory = devices * value("memory") / memory_bytes_per_unit(model, precision)
     communication = float("inf")
     if moved_bytes and any(moved_bytes.values()):
         seconds = communication_time_s(moved_bytes, devices, value("device_link"), value("host_link"), group)
@@ -165,8 +169,10 @@ def smallest_group(row: Any) -> int | None:
 
 
 def bounds(frame: pd.DataFrame) -> pd.DataFrame:
-    """Each ok row of the frame with its bounds: key, compute_bound, communication_bound, bound (units/s), binding, share_of_bound."""
-    numbers = ("compute_bound", "communication_bound", "bound")
+    """Each ok row of the frame with its bounds: key, compute_bound, memory_bound, communication_bound, bound (units/s), binding,
+    share_of_bound.
+    """
+    numbers = ("compute_bound", "memory_bound", "communication_bound", "bound")
     columns = {"key": "string", **dict.fromkeys(numbers, "float64"), "binding": "string", "share_of_bound": "float64"}
     rows = []
     for _, row in frame[frame["status"] == "ok"].iterrows():
@@ -177,5 +183,5 @@ def bounds(frame: pd.DataFrame) -> pd.DataFrame:
         units = row["units"] / row["timed_steps"]
         found = bound_units_per_s(model, row["gpu"], row["precision"], row["devices"], units, moved, group=smallest_group(row))
         limit = found.units_per_s if np.isfinite(found.units_per_s) else float("nan")
-        rows.append((row["key"], found.compute, found.communication, limit, found.binding, row["units_per_s"] / limit))
+        rows.append((row["key"], found.compute, found.memory, found.communication, limit, found.binding, row["units_per_s"] / limit))
     return pd.DataFrame(rows, columns=list(columns)).replace({np.inf: np.nan}).astype(columns)

@@ -19,6 +19,13 @@ Unit = Literal["words", "images", "reviews", "samples"]
 sample is one row of a made-up input, whatever its shape."""
 
 
+LSTM_PASSES = 36
+"""Times an LSTM cell's width that one position passes through memory at least. Forward its input (1), the product with it (4 gates, written
+and read: 8), the gates kept for backward (4), cell and hidden state (2): 15. Backward the gates, the cell state and the gradient of what
+went out (6), the gates' gradients, written and read by two products (12), the gradient of the input, and once more input and hidden state
+for the kernel's gradient (3): 21."""
+
+
 @dataclass(frozen=True)
 class Init:
     """How a variable starts: uniform in [-scale, scale], normal with standard deviation `scale`, or a constant."""
@@ -111,6 +118,8 @@ class Model:
 
     forward_flops_per_unit: multiply-adds counted as two, forward pass, for one word, image or row of reviews at the model's own size
         (training costs about three times that).
+    memory_passes_per_unit: numbers of activations and their gradients that a training step must read from or write to memory for one of
+        those at least, layer by layer as libraries compute (nothing of variables, which a batch of any size reads once).
     declare_sections: for placements that spread layers over devices; worked out when one asks.
     splitting: for placements that cut matrices; None where the model declares none.
     """
@@ -121,6 +130,7 @@ class Model:
     variables: tuple[Variable, ...]
     optimizer: Optimizer
     forward_flops_per_unit: float
+    memory_passes_per_unit: float
     config: Any
     declare_sections: Callable[[], tuple[Section, ...]] | None = None
     splitting: Splitting | None = None

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
 from types import MappingProxyType
 
 from multigpu.workloads.base import Model, Optimizer
 from multigpu.workloads.cnn import alexnet, densenet, family, inception, plain, resnet
-from multigpu.workloads.cnn.layers import Network, trace
+from multigpu.workloads.cnn.layers import Convolution, Dense, Network, steps, trace
 from multigpu.workloads.cnn.sections import sections
 
 
@@ -31,6 +32,14 @@ class CnnConfig:
         return self.channels, self.image_size, self.image_size
 
 
+def unneeded_passes(config: CnnConfig) -> int:
+    """What nobody needs of `Trace.passes`: the gradient of the images."""
+    for _, layer, shape in steps(config.network, config.image_shape):
+        if isinstance(layer, (Convolution, Dense)):
+            return prod(shape) + prod(layer.trace(shape, "").output)
+    return 0
+
+
 def describe(name: str, config: CnnConfig, optimizer: Optimizer) -> Model:
     """The description of one image model.
 
@@ -47,6 +56,7 @@ def describe(name: str, config: CnnConfig, optimizer: Optimizer) -> Model:
         variables=whole.variables,
         optimizer=optimizer,
         forward_flops_per_unit=float(whole.flops),
+        memory_passes_per_unit=float(whole.passes - unneeded_passes(config)),
         config=config,
         declare_sections=lambda: sections(config.network, config.image_shape),
     )

@@ -30,13 +30,15 @@ class Trace:
     variables: in the order in which every framework holds them.
     flops: operations of the forward pass for one image, a multiply-add counted as two; of convolutions and dense layers
         only, as is customary (the rest is bound by memory).
-    elements: numbers written by all its layers for one image, one write a layer.
+    passes: numbers of one image that a training step must read from or write to memory at least, where each layer is a kernel forward,
+        and backward a kernel for each gradient, which keep nothing of one another. ReLU is part of what stands before it, the sum of a
+        residual block part of its last normalisation, and branches write where they are concatenated.
     """
 
     output: Shape
     variables: tuple[Variable, ...] = ()
     flops: int = 0
-    elements: int = 0
+    passes: int = 0
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,7 @@ def trace(network: Network, shape: Shape, prefix: str = "") -> Trace:
     total = Trace(shape)
     for name, layer, before in steps(network, shape):
         one = layer.trace(before, prefix + name)
-        total = Trace(one.output, total.variables + one.variables, total.flops + one.flops, total.elements + one.elements)
+        total = Trace(one.output, total.variables + one.variables, total.flops + one.flops, total.passes + one.passes)
     return total
 
 
@@ -113,6 +115,16 @@ class Window(Layer):
         return (height - down) // self.stride + 1, (width - across) // self.stride + 1
 
 
+def product_passes(before: Shape, after: Shape) -> int:
+    """Of a layer that multiplies by weights: the product, the gradient of what it reads and that of its weights each touch both ends."""
+    return 3 * (prod(before) + prod(after))
+
+
+def pooling_passes(before: Shape, after: Shape) -> int:
+    """Of a mean over windows: each end once forward and once backward."""
+    return 2 * (prod(before) + prod(after))
+
+
 @dataclass(frozen=True)
 class Convolution(Window):
     """To `filters` channels, pads being zeros. Weights [filters, channels, height, width] start normal with variance
@@ -129,18 +141,18 @@ class Convolution(Window):
         output = (self.filters, *self.positions(shape))
         weight = Variable(f"{name}.weight", (self.filters, shape[0], *self.sides), "convolution", Init("normal", sqrt(self.gain / fan_in)))
         bias = Variable(f"{name}.bias", (self.filters,), "bias", Init("constant", 0.0))
-        return Trace(output, (weight, bias) if self.bias else (weight,), 2 * fan_in * prod(output), prod(output))
+        return Trace(output, (weight, bias) if self.bias else (weight,), 2 * fan_in * prod(output), product_passes(shape, output))
 
 
 @dataclass(frozen=True)
 class MaxPool(Window):
-    """The largest element of each window; padding never wins."""
+    """The largest element of each window; padding never wins. Backward reads where that was."""
 
     kind: ClassVar[str] = "max_pool"
 
     def trace(self, shape: Shape, name: str) -> Trace:
         output = (shape[0], *self.positions(shape))
-        return Trace(output, elements=prod(output))
+        return Trace(output, passes=pooling_passes(shape, output) + prod(output))
 
 
 @dataclass(frozen=True)
@@ -151,7 +163,7 @@ class AveragePool(Window):
 
     def trace(self, shape: Shape, name: str) -> Trace:
         output = (shape[0], *self.positions(shape))
-        return Trace(output, elements=prod(output))
+        return Trace(output, passes=pooling_passes(shape, output))
 
 
 @dataclass(frozen=True)
@@ -170,7 +182,8 @@ class BatchNorm(Layer):
     def trace(self, shape: Shape, name: str) -> Trace:
         scale = Variable(f"{name}.weight", shape[:1], "norm", Init("constant", 1.0))
         shift = Variable(f"{name}.bias", shape[:1], "norm", Init("constant", 0.0))
-        return Trace(shape, (scale, shift) if self.scale else (shift,), elements=prod(shape))
+        # forward: read for the statistics, read again, write; backward: read twice for two sums, twice again, write
+        return Trace(shape, (scale, shift) if self.scale else (shift,), passes=8 * prod(shape))
 
 
 @dataclass(frozen=True)
@@ -186,7 +199,7 @@ class LocalResponseNorm(Layer):
     beta: float
 
     def trace(self, shape: Shape, name: str) -> Trace:
-        return Trace(shape, elements=prod(shape))
+        return Trace(shape, passes=6 * prod(shape))  # backward reads what came in, what went out and its gradient
 
 
 @dataclass(frozen=True)
@@ -203,7 +216,7 @@ class Dropout(Layer):
     def trace(self, shape: Shape, name: str) -> Trace:
         if not 0 < self.rate < 1:
             raise ValueError(f"{name or self.kind}: a rate of {self.rate} is not between 0 and 1: leave the layer out instead of 0")
-        return Trace(shape, elements=prod(shape))
+        return Trace(shape, passes=pooling_passes(shape, shape))
 
 
 @dataclass(frozen=True)
@@ -213,7 +226,7 @@ class Relu(Layer):
     kind: ClassVar[str] = "relu"
 
     def trace(self, shape: Shape, name: str) -> Trace:
-        return Trace(shape, elements=prod(shape))
+        return Trace(shape)
 
 
 @dataclass(frozen=True)
@@ -223,7 +236,7 @@ class GlobalAveragePool(Layer):
     kind: ClassVar[str] = "mean"
 
     def trace(self, shape: Shape, name: str) -> Trace:
-        return Trace(shape[:1], elements=shape[0])
+        return Trace(shape[:1], passes=pooling_passes(shape, shape[:1]))
 
 
 @dataclass(frozen=True)
@@ -245,7 +258,7 @@ class PadChannels(Layer):
 
     def trace(self, shape: Shape, name: str) -> Trace:
         output = (shape[0] + 2 * self.each_side, *shape[1:])
-        return Trace(output, elements=prod(output))
+        return Trace(output, passes=pooling_passes(shape, output))
 
 
 @dataclass(frozen=True)
@@ -263,7 +276,7 @@ class Dense(Layer):
             raise ValueError(f"{name}: a dense layer takes features, not an image of shape {shape}: flatten it first")
         weight = Variable(f"{name}.weight", (self.units, shape[0]), "dense", Init("normal", sqrt(self.gain / shape[0])))
         bias = Variable(f"{name}.bias", (self.units,), "bias", Init("constant", 0.0))
-        return Trace((self.units,), (weight, bias), 2 * self.units * shape[0], self.units)
+        return Trace((self.units,), (weight, bias), 2 * self.units * shape[0], product_passes(shape, (self.units,)))
 
 
 @dataclass(frozen=True)
@@ -279,8 +292,9 @@ class Residual(Layer):
         shortcut = trace(self.shortcut, shape, f"{name}.shortcut.")
         if branch.output != shortcut.output:
             raise ValueError(f"{name}: a branch of shape {branch.output} cannot be added to a shortcut of shape {shortcut.output}")
-        elements = branch.elements + shortcut.elements + prod(branch.output)
-        return Trace(branch.output, branch.variables + shortcut.variables, branch.flops + shortcut.flops, elements)
+        # forward the sum reads the shortcut, backward the gradients of both ends of the block meet
+        passes = branch.passes + shortcut.passes + prod(branch.output) + prod(shape)
+        return Trace(branch.output, branch.variables + shortcut.variables, branch.flops + shortcut.flops, passes)
 
 
 @dataclass(frozen=True)
@@ -297,4 +311,4 @@ class Concat(Layer):
             raise ValueError(f"{name}: branches of shapes {[one.output for one in traces]} cannot be concatenated")
         output = (sum(one.output[0] for one in traces), *sizes.pop())
         variables = tuple(variable for one in traces for variable in one.variables)
-        return Trace(output, variables, sum(one.flops for one in traces), sum(one.elements for one in traces) + prod(output))
+        return Trace(output, variables, sum(one.flops for one in traces), sum(one.passes for one in traces))

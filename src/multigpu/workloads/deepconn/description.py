@@ -97,6 +97,19 @@ def forward_flops_per_review(config: DeepconnConfig) -> float:
     return float(2 * (convolution + dense) + machine)
 
 
+def memory_passes_per_review(config: DeepconnConfig) -> float:
+    """Numbers that a training step reads or writes for one row at least (`Model.memory_passes_per_unit`), of both towers.
+
+    Of each word a row of the table is read and written, its gradient read and added (4); a convolution and a dense layer touch both their
+    ends three times; tanh is part of the convolution forward and reads its output and a gradient backward and writes one (3); the maximum
+    touches both ends twice, and once more where it was.
+    """
+    words, windows = config.length * config.embedding, config.positions * config.filters
+    return float(
+        2 * (4 * words + 3 * (words + windows) + 3 * windows + 2 * (windows + config.flat) + config.flat + 3 * (config.flat + config.dense))
+    )
+
+
 def epoch_steps(joined_batch: int) -> int:
     """Steps of one pass over the document's rows, the last one smaller: 824 at its batch of 32."""
     return -(-EPOCH_ROWS // joined_batch)
@@ -117,6 +130,7 @@ def describe(name: str, config: DeepconnConfig, optimizer: Optimizer) -> Model:
         variables=variables(config),
         optimizer=optimizer,
         forward_flops_per_unit=forward_flops_per_review(config),
+        memory_passes_per_unit=memory_passes_per_review(config),
         config=config,
     )
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import sqrt
 from types import MappingProxyType
 
-from multigpu.workloads.base import Init, Model, Optimizer, Variable
+from multigpu.workloads.base import LSTM_PASSES, Init, Model, Optimizer, Variable
 
 
 @dataclass(frozen=True)
@@ -90,6 +90,22 @@ def forward_flops_per_word(config: NmtConfig, source_share: float = 0.5) -> floa
     return source_share * source + (1 - source_share) * target
 
 
+LOGIT_PASSES = 5
+"""Logits are written, read by the loss, which leaves their gradients in their place, and read by two products."""
+
+
+def memory_passes_per_word(config: NmtConfig, source_share: float = 0.5) -> float:
+    """Numbers that a training step reads or writes for one word at least (`Model.memory_passes_per_unit`); the share as above.
+
+    A word is looked up (a row read, one written, its gradient read and added to the table's: 4) and passes its cells; a target word also
+    the projection, which reads the decoder's output, writes its gradient and reads the output again (3) beside the logits.
+    """
+    n = config.units
+    source = 4 * n + 2 * config.encoder_layers * LSTM_PASSES * n
+    target = 4 * n + config.decoder_cells * LSTM_PASSES * n + 3 * n + LOGIT_PASSES * config.target_vocabulary
+    return source_share * source + (1 - source_share) * target
+
+
 def describe(name: str, config: NmtConfig, optimizer: Optimizer) -> Model:
     """The description of one translation model."""
     from multigpu.workloads.nmt.sections import sections  # which reads this module's sizes
@@ -101,6 +117,7 @@ def describe(name: str, config: NmtConfig, optimizer: Optimizer) -> Model:
         variables=variables(config),
         optimizer=optimizer,
         forward_flops_per_unit=forward_flops_per_word(config),
+        memory_passes_per_unit=memory_passes_per_word(config),
         config=config,
         declare_sections=lambda: sections(config),
     )

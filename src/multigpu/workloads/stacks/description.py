@@ -16,7 +16,7 @@ from math import prod, sqrt
 from types import MappingProxyType
 from typing import Literal
 
-from multigpu.workloads.base import Exchange, Init, Model, Optimizer, Section, Splitting, Variable
+from multigpu.workloads.base import LSTM_PASSES, Exchange, Init, Model, Optimizer, Section, Splitting, Variable
 
 Kind = Literal["dense", "convolution", "recurrent"]
 WINDOW = 3
@@ -100,6 +100,17 @@ def head_flops(config: StackConfig) -> int:
     return 2 * config.width * config.classes
 
 
+def memory_passes(config: StackConfig) -> float:
+    """Numbers that a training step reads or writes for one row at least (`Model.memory_passes_per_unit`).
+
+    A dense layer or a convolution touches both its ends three times, the first one twice, since nobody needs the gradient of the input;
+    its activation is part of it. The head reads what the last layer left at one place.
+    """
+    ends = [config.places * (config.inputs_of(layer) + config.width) for layer in range(config.layers)]
+    body = LSTM_PASSES * config.layers * config.places * config.width if config.kind == "recurrent" else 3 * sum(ends) - ends[0]
+    return float(body + 3 * (config.width + config.classes))
+
+
 def splitting(config: StackConfig) -> Splitting:
     """How the stack is cut, and what one step joins, elements a row (see the module's words).
 
@@ -157,6 +168,7 @@ def describe(name: str, config: StackConfig, optimizer: Optimizer) -> Model:
         variables=(*body, *head_variables(config)),
         optimizer=optimizer,
         forward_flops_per_unit=float(sum(layer_flops(config, layer) for layer in range(config.layers)) + head_flops(config)),
+        memory_passes_per_unit=memory_passes(config),
         config=config,
         declare_sections=lambda: sections(config),
         splitting=splitting(config),

@@ -1,0 +1,52 @@
+"""Points below a roof, by hand: which of arithmetic and memory limits a model, and how much of it a Run reached."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+
+from multigpu.analysis.frame import frame_of
+from multigpu.analysis.limits import ceilings, memory_bytes_per_unit
+from multigpu.analysis.roofline import figure_roofline, roofline_finding, rooflines
+from multigpu.workloads import find_model
+from tests.analysis.test_limits import machine  # noqa: F401  (a machine of round ceilings, in every test)
+from tests.factory import make_record
+
+IMAGES = {"workload": "cnn", "model": "resnet50_v1.5"}
+
+
+def frame() -> pd.DataFrame:
+    records = [
+        make_record("ddp", 1, 3.1e6),  # 000's model at half of its 788 TFLOP/s: 127.1 MFLOP a word
+        make_record("exp4", 1, 1e6),
+        make_record("ddp", 2, 9e6),
+        make_record("ddp", 1, 4.3e12 / 333.7e6 / 4, **IMAGES),  # a quarter of what memory allows at 4.3 TB/s
+        make_record("ddp", 1, 1e5, device_type="cpu", precision="fp32"),
+    ]
+    return frame_of(records)
+
+
+def test_the_fastest_run_on_one_gpu_stands_below_the_lower_roof() -> None:
+    points = rooflines(frame()).set_index("model")
+    assert list(points.index) == ["resnet50_v1.5", "nmt000"]
+    words, images = points.loc["nmt000"], points.loc["resnet50_v1.5"]
+    assert (words["limit"], words["share"]) == ("arithmetic", pytest.approx(0.5, rel=0.01))
+    assert words["roof"] == ceilings(words["gpu"])["bf16"].value
+    assert (images["limit"], images["share"]) == ("memory", pytest.approx(0.25, rel=0.01))
+    model = find_model("cnn", "resnet50_v1.5")
+    assert images["intensity"] == pytest.approx(3 * model.forward_flops_per_unit / memory_bytes_per_unit(model, "bf16"))
+    assert images["roof"] == pytest.approx(images["intensity"] * 4.3e12)
+
+
+def test_the_title_names_the_nearest_and_the_farthest() -> None:
+    points = rooflines(frame())
+    said = roofline_finding(points)
+    assert said.startswith("One GPU reaches 50% of what arithmetic allows on") and "25% on ResNet-50 v1.5 in bf16" in said
+    picture = figure_roofline(points)
+    assert picture.finding == said and len(picture.data) == 2 and "set by memory" in picture.alt
+    assert roofline_finding(points.iloc[:1]) == ""
+
+
+def test_without_a_gpu_whose_limits_are_known_the_picture_says_so() -> None:
+    points = rooflines(frame().query("device_type == 'cpu'"))
+    assert points.empty and "Nothing to draw" in figure_roofline(points).alt
