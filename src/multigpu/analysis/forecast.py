@@ -1,0 +1,262 @@
+"""A step's time against the number of devices, from parts with a meaning: fitted to few counts, tested on one held out, forecast beyond.
+
+Weak scaling, synchronous steps. On P devices
+
+    t(P) = c n(P) + x I(P) + s B(P)      a process a device: c and x are fitted
+    t(P) = c + h (P - 1) + I(P)          one process that dispatches for all: c and h are fitted
+
+c: computation of one replica (s). n(P): how much longer the slowest of P replicas takes than one, from the measured spread of steps.
+I(P), B(P): what the placement's merge takes over links inside a node and between nodes (`forecast_merge`). x: how often
+the time of a copy at the links' measured speed a merge costs. s: 1, what is assumed of the network counts once, however slow the
+node's links were; but min(1, x) where merging starts before backward ends: what hid inside a node hides between nodes, in share.
+h: what the host adds a device.
+
+Two parameters are fitted (least squares of relative errors, none negative), so two counts leave nothing to test.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.optimize import nnls
+
+from multigpu.analysis.forecast_merge import Demand, Links, merge_seconds
+from multigpu.synchrony.laws import Empirical
+
+PARAMETERS = 2
+LEVEL = 0.95
+DRAWS = 1000
+
+
+@dataclass(frozen=True)
+class Points:
+    """One job under one placement: what was measured at each count, and what its step moves.
+
+    devices: counts in rising order. times_s: of each count, the step of each launch (s). noise: of each Record on one device, its
+    timed steps over their own mean; none: every replica takes as long as the others. one_process: whether one dispatches for all.
+    """
+
+    devices: tuple[int, ...]
+    times_s: tuple[tuple[float, ...], ...]
+    demand: Demand
+    noise: tuple[tuple[float, ...], ...] = ()
+    one_process: bool = False
+
+    def __post_init__(self) -> None:
+        if list(self.devices) != sorted(set(self.devices)) or len(self.devices) != len(self.times_s):
+            raise ValueError(f"counts of devices must rise and each have its times, not {self.devices} with {len(self.times_s)}")
+        if any(not times or min(times) <= 0 for times in self.times_s):
+            raise ValueError("every count needs a positive step time")
+
+    def until(self, counts: int) -> Points:
+        """The first `counts` counts alone."""
+        return Points(self.devices[:counts], self.times_s[:counts], self.demand, self.noise, self.one_process)
+
+    @property
+    def means_s(self) -> np.ndarray:
+        """The geometric mean over launches at each count (s)."""
+        return np.array([np.exp(np.mean(np.log(times))) for times in self.times_s])
+
+
+def slowest_of(noise: Sequence[Sequence[float]], devices: Sequence[int]) -> np.ndarray:
+    """n(P): the expected slowest of P draws over the expected one, a row a Record and a column a count; ones where there is no spread.
+
+    Drawn from the Record's own steps, so no step is ever slower than the slowest that was measured.
+    """
+    if not noise:
+        return np.ones((1, len(devices)))
+    laws = [Empirical(times_s=tuple(times)) for times in noise]
+    return np.array([[law.order_mean_s(count, count) / law.mean_s for count in devices] for law in laws])
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The model's known columns at some counts: noise[Record, count], inside_s and between_s[count], and which law it is.
+
+    overlaps: whether s follows x.
+    """
+
+    devices: np.ndarray
+    noise: np.ndarray
+    inside_s: np.ndarray
+    between_s: np.ndarray
+    one_process: bool
+    overlaps: bool
+
+    def share(self, slope: float) -> float:
+        """s: the share of what passes between nodes that a step waits for."""
+        return min(1.0, slope) if self.overlaps else 1.0
+
+    def parts(self, c: float, slope: float, slowest: np.ndarray | None = None) -> np.ndarray:
+        """Seconds of each part, a row each in the order of PARTS; slowest: n(P), the mean over Records unless given."""
+        n = self.noise.mean(axis=0) if slowest is None else slowest
+        zero = np.zeros(len(self.devices))
+        if self.one_process:
+            return np.array([zero + c, zero, self.inside_s, zero, slope * (self.devices - 1)])
+        return np.array([zero + c, c * (n - 1), slope * self.inside_s, self.share(slope) * self.between_s, zero])
+
+
+PARTS = ("computation", "noise", "links of a node", "links between nodes", "host")
+
+
+def shape(points: Points, devices: Sequence[int], links: Links) -> Shape:
+    """What the model knows before anything is fitted, at these counts."""
+    moved = np.array([merge_seconds(points.demand, count, links) for count in devices]).reshape(-1, 2)
+    noise = slowest_of(() if points.one_process else points.noise, devices)
+    return Shape(np.array(devices, dtype=float), noise, moved[:, 0], moved[:, 1], points.one_process, points.demand.overlaps)
+
+
+def fit(known: Shape, times_s: np.ndarray, weights: np.ndarray, slowest: np.ndarray | None = None) -> tuple[float, float]:
+    """(c, x) or (c, h) that bring the relative errors at the measured counts nearest to zero, none negative.
+
+    Args:
+        times_s: at each count of `known`. weights: of each count, e.g. the root of its launches.
+
+    Raises:
+        ValueError: fewer counts than parameters.
+    """
+    if len(times_s) < PARAMETERS:
+        raise ValueError(f"{len(times_s)} counts of devices cannot fit {PARAMETERS} parameters: at least {PARAMETERS} are needed")
+    n = known.noise.mean(axis=0) if slowest is None else slowest
+    scale = weights / times_s
+    if known.one_process:
+        matrix, offset = np.array([np.ones(len(times_s)), known.devices - 1]).T, known.inside_s
+        found = nnls(matrix * scale[:, None], np.maximum(times_s - offset, 0) * scale)[0]
+        return float(found[0]), float(found[1])
+    share, found = 1.0, np.zeros(2)
+    matrix = np.array([n, known.inside_s]).T * scale[:, None]
+    for _ in range(20):  # s may depend on x; one pass where no measured count lies beyond a node
+        found = nnls(matrix, np.maximum(times_s - share * known.between_s, 0) * scale)[0]
+        if not known.between_s.any() or abs(known.share(found[1]) - share) < 1e-9:
+            break
+        share = known.share(float(found[1]))
+    return float(found[0]), float(found[1])
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """Step times at `devices`, with draws of what else the Records would have allowed.
+
+    parts_s: a row each of PARTS. draws_s[draw, count]; no rows where nothing is known of the spread. c, slope: as fitted.
+    misfit: the largest relative error at a count that was fitted.
+    """
+
+    devices: tuple[int, ...]
+    parts_s: np.ndarray
+    draws_s: np.ndarray
+    one_s: float
+    draws_one_s: np.ndarray
+    slope: float
+    misfit: float
+
+    @property
+    def step_s(self) -> np.ndarray:
+        return np.asarray(self.parts_s.sum(axis=0))
+
+    @property
+    def efficiency(self) -> np.ndarray:
+        """t(1) / t(P)."""
+        return np.asarray(self.one_s / self.step_s)
+
+    def band(self, efficiency: bool = True) -> tuple[np.ndarray, np.ndarray]:
+        """The interval at each count, of the efficiency or of the step (s); NaN without draws."""
+        if not len(self.draws_s):
+            nothing = np.full(len(self.devices), np.nan)
+            return nothing, nothing
+        values = self.draws_one_s[:, None] / self.draws_s if efficiency else self.draws_s
+        low, high = np.quantile(values, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
+        return low, high
+
+    def binding(self, index: int) -> list[tuple[str, float]]:
+        """The parts of the step at a count, longest first, each with its share of the step."""
+        shares = self.parts_s[:, index] / self.parts_s[:, index].sum()
+        return sorted(((name, float(share)) for name, share in zip(PARTS, shares, strict=True)), key=lambda item: -item[1])
+
+
+def launch_residuals(times_s: Sequence[Sequence[float]]) -> list[float]:
+    """Logarithms of each launch over its count's mean, enlarged by sqrt(L / (L - 1)) so that their variance is that of a launch."""
+    found: list[float] = []
+    for times in times_s:
+        if len(times) > 1:
+            logs = np.log(times)
+            found += list((logs - logs.mean()) * np.sqrt(len(times) / (len(times) - 1)))
+    return found
+
+
+def forecast(
+    points: Points, devices: Sequence[int], links: Links, residuals: Sequence[float] = (), draws: int = DRAWS, seed: int = 0
+) -> Forecast:
+    """The model fitted to all of `points`, at `devices`, with a bootstrap over launches and Records.
+
+    Each draw gives every count new launches (its mean moved by as many draws from `residuals` as it had launches), takes Records of
+    the replicas' noise anew, and fits again. Where more counts are fitted than there are parameters, what the model missed
+    counts too: every count is moved by one of the errors of the fit, of either sign, times sqrt(K / (K - 2)).
+
+    Args:
+        residuals: `launch_residuals` of these points, or of others like them; none: no draws, so no band.
+
+    Raises:
+        ValueError: fewer counts than parameters.
+    """
+    known, ahead = shape(points, points.devices, links), shape(points, devices, links)
+    times_s, launches = points.means_s, np.array([len(times) for times in points.times_s])
+    weights = np.sqrt(launches)
+    c, slope = fit(known, times_s, weights)
+    errors = np.log(times_s / known.parts(c, slope).sum(axis=0))
+    generator = np.random.default_rng(seed)
+    draws = draws if len(residuals) else 0
+    pool, spare = np.asarray(residuals, dtype=float), len(times_s) - PARAMETERS
+    moved = np.zeros((draws, len(times_s)))
+    for index, count in enumerate(launches):
+        moved[:, index] = generator.choice(pool, (draws, count)).mean(axis=1) if draws else 0
+    if spare > 0:
+        missed = errors * np.sqrt(len(times_s) / spare)
+        moved += generator.choice(missed, moved.shape) * generator.choice([-1.0, 1.0], moved.shape)
+    records = len(known.noise)
+    taken = generator.multinomial(records, np.full(records, 1 / records), draws) / records
+    found_s, one_s = np.empty((draws, len(devices))), np.empty(draws)
+    for draw in range(draws):
+        slowest = taken[draw] @ known.noise
+        own = fit(known, times_s * np.exp(moved[draw]), weights, slowest)
+        found_s[draw], one_s[draw] = ahead.parts(*own, taken[draw] @ ahead.noise).sum(axis=0), own[0]
+    return Forecast(tuple(devices), ahead.parts(c, slope), found_s, c, one_s, slope, float(np.abs(np.expm1(errors)).max()))
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """What the counts below the largest say of it (s), with the interval in which its measurement should lie, and the measurement."""
+
+    devices: int
+    fitted: tuple[int, ...]
+    predicted_s: float
+    low_s: float
+    high_s: float
+    measured_s: float
+
+    @property
+    def error(self) -> float:
+        """Predicted over measured, less 1."""
+        return self.predicted_s / self.measured_s - 1
+
+    @property
+    def inside(self) -> bool | None:
+        """Whether the measurement lies in the interval; None without one."""
+        return None if np.isnan(self.low_s) else bool(self.low_s <= self.measured_s <= self.high_s)
+
+
+def held_out(points: Points, links: Links, residuals: Sequence[float] = (), draws: int = DRAWS, seed: int = 0) -> HeldOut:
+    """Fit without the largest count and predict it. The interval holds the measurement's own spread as well: that of its launches.
+
+    Raises:
+        ValueError: the counts that remain are fewer than the parameters.
+    """
+    most, launches = points.devices[-1], len(points.times_s[-1])
+    found = forecast(points.until(len(points.devices) - 1), [most], links, residuals, draws, seed)
+    low = high = float("nan")
+    if len(found.draws_s):
+        generator = np.random.default_rng(seed + 1)
+        own = generator.choice(np.asarray(residuals, dtype=float), (len(found.draws_s), launches)).mean(axis=1)
+        low, high = np.quantile(found.draws_s[:, 0] * np.exp(own), [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return HeldOut(most, points.devices[:-1], float(found.step_s[0]), float(low), float(high), float(points.means_s[-1]))

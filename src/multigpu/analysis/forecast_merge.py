@@ -1,0 +1,151 @@
+"""What a placement's merge takes on P devices when links carry what was measured or assumed: formulas, nothing fitted.
+
+S: bytes that a replica hands in. P devices, nodes of g, m = P/g of them. L: bytes/s that a device's link carries one way inside a node,
+W: between nodes, a device; a node's links to others carry g W together. H: bytes/s of a device's link to its host.
+
+| merge | inside a node | between nodes |
+|---|---|---|
+| all-reduce, ring | 2 (P-1)/P S/L | 2 (P-1)/P S/(g W), as many rings as a node has links |
+| all-reduce, hierarchical | 2 (g-1)/g S/L | 2 (m-1)/m S/(g W): each device joins a g-th with its like on other nodes |
+| copies to all | (g-1) S/L | (P-g) S/W |
+| one home, or several | 2 (g-1) S_max/L | 2 (P-g) S_max/W, S_max: what the fullest home holds; all of S with one |
+| the host | (P-1) S_h/H | (P-g) S_h/(g W), S_h: to and from the host |
+
+Messages that follow each other add their latency: 2(P-1) of a ring, of which m in P pass between nodes; 2(g-1) and 2(m-1) of
+a hierarchical one. Nothing overlaps between kinds of link. Inside a node g is P.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from multigpu.placements.row import Placement
+from multigpu.placements.traffic import HOST, REPLICA, assign, least_loaded
+from multigpu.workloads.base import Variable
+
+Between = Literal["ring", "hierarchical"]
+
+
+@dataclass(frozen=True)
+class Links:
+    """Rates in bytes/s one way of one device, latencies in s a message, `node`: devices of one; `between`: how all-reduce joins nodes."""
+
+    inside_bytes_per_s: float
+    host_bytes_per_s: float = float("inf")
+    inside_latency_s: float = 0.0
+    node: int = 8
+    between_bytes_per_s: float = float("inf")
+    between_latency_s: float = 0.0
+    between: Between = "hierarchical"
+
+    def __post_init__(self) -> None:
+        if min(self.inside_bytes_per_s, self.host_bytes_per_s, self.between_bytes_per_s) <= 0:
+            raise ValueError("links must carry something: every rate is above 0 bytes/s")
+        if self.node < 1 or min(self.inside_latency_s, self.between_latency_s) < 0:
+            raise ValueError(f"a node has at least 1 device and no latency is negative, not {self.node} devices")
+        if self.between not in ("ring", "hierarchical"):
+            raise ValueError(f"all-reduce between nodes is 'ring' or 'hierarchical', not {self.between!r}")
+
+
+@dataclass(frozen=True)
+class Demand:
+    """What one replica's step moves, in bytes, whatever the number of devices.
+
+    reduced: handed to an all-reduce. copied: sent to every other replica. host: to and from the host.
+    pulled, pushed: of each variable, from and to the device where it lives. elements: of each variable, by which they are spread over
+    the devices; none: all live on the first. overlaps: whether merging starts before backward has ended.
+    """
+
+    reduced: float = 0.0
+    copied: float = 0.0
+    host: float = 0.0
+    pulled: tuple[float, ...] = ()
+    pushed: tuple[float, ...] = ()
+    elements: tuple[int, ...] = ()
+    overlaps: bool = False
+
+    @property
+    def at_home(self) -> bool:
+        """Whether variables have one home each, on a device or the host, that every replica must reach."""
+        return bool(self.host or sum(self.pulled) or sum(self.pushed))
+
+
+def demand_of(placement: Placement, variables: Sequence[Variable], rows: float = 0.0, item_bytes: int = 4) -> Demand:
+    """The Demand of a placement's row.
+
+    Args:
+        rows: that a replica looks up in each embedding table in a step. item_bytes: of an element of a variable or gradient.
+
+    Raises:
+        ValueError: no formula here says how its merge grows; the sentence names it.
+    """
+    if placement.travels == "activations" or placement.semantics.kind == "asynchronous":
+        why = "its parts are cut from one model" if placement.travels == "activations" else "its replicas do not wait for each other"
+        raise ValueError(f"{placement.name}: {why}, so its step does not follow from what is merged")
+    if placement.merge == "halves" or placement.algorithm not in (None, "ring", "central_server"):
+        raise ValueError(f"{placement.name}: no formula here for how its merge grows with the number of devices")
+    reduced = copied = host = 0.0
+    pulled, pushed = [], []
+    for assigned in assign(placement, variables, 1):
+        size = float(assigned.variable.elements * item_bytes)
+        down = up = 0.0
+        if assigned.home == REPLICA:
+            at_one = placement.merge == "gpu0" or placement.algorithm == "central_server"
+            reduced += size if placement.merge == "all_reduce" and not at_one else 0
+            copied += size if placement.merge == "copy" else 0
+            down = up = size if at_one else 0.0
+        else:
+            count = rows * assigned.variable.shape[1] * item_bytes if assigned.by_row else size
+            source = assigned.lookup if assigned.by_row else assigned.home
+            host += count * ((source == HOST) + (assigned.update == HOST))
+            down, up = (0.0 if place == HOST else count for place in (source, assigned.update))
+        pulled.append(down)
+        pushed.append(up)
+    spread = "sharded" in (placement.variables, placement.embeddings, placement.update)
+    elements = tuple(variable.elements for variable in variables) if spread else ()
+    return Demand(reduced, copied, host, tuple(pulled), tuple(pushed), elements, placement.overlap)
+
+
+def fullest(demand: Demand, devices: int) -> tuple[float, float]:
+    """What every replica fetches from, and sends to, the device that holds most of what travels, in bytes."""
+    if not demand.elements:
+        return sum(demand.pulled), sum(demand.pushed)
+    homes = least_loaded(demand.elements, devices)
+    pulled, pushed = [0.0] * devices, [0.0] * devices
+    for home, down, up in zip(homes, demand.pulled, demand.pushed, strict=True):
+        pulled[home] += down
+        pushed[home] += up
+    return max(pulled), max(pushed)
+
+
+def merge_seconds(demand: Demand, devices: int, links: Links) -> tuple[float, float]:
+    """(seconds over links inside a node, seconds over links between nodes) of one step's merge; see the module.
+
+    Raises:
+        ValueError: there is no device.
+    """
+    if devices < 1:
+        raise ValueError(f"a step needs at least 1 device, not {devices}")
+    p, g = devices, min(devices, links.node)
+    nodes = -(-p // g)
+    others, device, network = p - g, links.inside_bytes_per_s, links.between_bytes_per_s
+    inside = between = 0.0
+    if demand.reduced and p > 1:
+        ring = links.between == "ring" or nodes == 1
+        inner, outer = (2 * (p - 1) / p, 2 * (p - 1) / p) if ring else (2 * (g - 1) / g, 2 * (nodes - 1) / nodes)
+        crossing = 2 * (p - 1) * nodes / p if ring else 2 * (nodes - 1)
+        steps = 2 * (p - 1) - crossing if ring else 2 * (g - 1)
+        if nodes == 1:
+            outer, crossing, steps = 0.0, 0.0, 2 * (p - 1)
+        inside += inner * demand.reduced / device + steps * links.inside_latency_s
+        between += outer * demand.reduced / (g * network) + crossing * links.between_latency_s
+    inside += (g - 1) * demand.copied / device
+    between += others * demand.copied / network
+    home = sum(fullest(demand, p)) if demand.pulled else 0.0
+    inside += (g - 1) * home / device
+    between += others * home / network
+    inside += (p - 1) * demand.host / links.host_bytes_per_s
+    between += others * demand.host / (g * network)
+    return inside, between

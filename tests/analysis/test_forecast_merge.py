@@ -1,0 +1,96 @@
+"""What a merge takes, by hand: its limits, its growth, and the bytes that placements' rows say it moves."""
+
+import pytest
+
+from multigpu.analysis.forecast_merge import Demand, Links, demand_of, fullest, merge_seconds
+from multigpu.placements import find_placement
+from multigpu.placements.traffic import predicted_bytes
+from multigpu.workloads import find_model
+
+ONE_NODE = Links(100.0, host_bytes_per_s=50.0, node=10**6)
+NODES = Links(100.0, host_bytes_per_s=50.0, node=4, between_bytes_per_s=10.0)
+ALL_REDUCE, SERVER = Demand(reduced=1000.0), Demand(pulled=(1000.0,), pushed=(1000.0,))
+
+
+def test_a_ring_tends_to_twice_the_bytes_over_the_link():
+    assert merge_seconds(ALL_REDUCE, 1, ONE_NODE) == (0, 0)
+    assert merge_seconds(ALL_REDUCE, 2, ONE_NODE) == pytest.approx((10, 0)), "2 (1/2) 1000 / 100"
+    assert merge_seconds(ALL_REDUCE, 4, ONE_NODE) == pytest.approx((15, 0))
+    times = [merge_seconds(ALL_REDUCE, 2**k, ONE_NODE)[0] for k in range(18)]
+    assert times == sorted(times) and times[-1] == pytest.approx(20, rel=1e-4) and max(times) < 20
+
+
+def test_a_server_grows_with_every_device_and_copies_half_as_fast():
+    assert [merge_seconds(SERVER, p, ONE_NODE)[0] for p in (1, 2, 3, 5)] == pytest.approx([0, 20, 40, 80]), "2 N (P - 1) / B"
+    assert [merge_seconds(Demand(copied=1000.0), p, ONE_NODE)[0] for p in (1, 2, 3, 5)] == pytest.approx([0, 10, 20, 40])
+    assert [merge_seconds(Demand(host=1000.0), p, ONE_NODE)[0] for p in (1, 2, 3)] == pytest.approx([0, 20, 40])
+
+
+def test_latency_counts_messages_that_follow_each_other():
+    late = Links(float("inf"), inside_latency_s=1.0, node=4, between_latency_s=100.0)
+    assert merge_seconds(ALL_REDUCE, 4, late) == pytest.approx((6, 0)), "2 (P - 1)"
+    assert merge_seconds(ALL_REDUCE, 16, late) == pytest.approx((6, 600)), "2 (4 - 1) inside, 2 (4 - 1) between"
+    ring = Links(float("inf"), inside_latency_s=1.0, node=4, between_latency_s=100.0, between="ring")
+    assert merge_seconds(ALL_REDUCE, 16, ring) == pytest.approx((22.5, 750)), "of 30 messages every fourth passes between nodes"
+
+
+def test_between_nodes_all_links_of_a_node_carry_an_all_reduce_and_one_carries_a_home():
+    # four nodes of four: a node's links carry 40 bytes/s, a device's 10
+    assert merge_seconds(ALL_REDUCE, 16, NODES) == pytest.approx((15, 2 * 3 / 4 * 1000 / 40))
+    assert merge_seconds(SERVER, 16, NODES) == pytest.approx((60, 12 * 2000 / 10)), "3 others inside, 12 beyond"
+    assert merge_seconds(Demand(copied=1000.0), 16, NODES) == pytest.approx((30, 1200))
+    assert merge_seconds(Demand(host=1000.0), 16, NODES) == pytest.approx((300, 12 * 1000 / 40))
+    ring = Links(100.0, node=4, between_bytes_per_s=10.0, between="ring")
+    assert merge_seconds(ALL_REDUCE, 16, ring) == pytest.approx((2 * 15 / 16 * 10, 2 * 15 / 16 * 1000 / 40))
+
+
+def test_variables_that_are_spread_leave_the_fullest_home_the_largest_of_them():
+    spread = Demand(pulled=(60.0, 30.0, 10.0), pushed=(60.0, 30.0, 10.0), elements=(60, 30, 10))
+    assert [fullest(spread, p) for p in (1, 2, 3, 100)] == [(100, 100), (60, 60), (60, 60), (60, 60)]
+    assert merge_seconds(spread, 2, ONE_NODE)[0] == pytest.approx(1.2), "(P - 1) 120 / 100"
+    assert merge_seconds(spread, 101, ONE_NODE)[0] == pytest.approx(120)
+    even = Demand(pulled=(10.0,) * 8, pushed=(10.0,) * 8, elements=(10,) * 8)
+    assert merge_seconds(even, 8, ONE_NODE)[0] == pytest.approx(2 * 7 / 8 * 80 / 100), "as an all-reduce, if spread evenly"
+
+
+@pytest.mark.parametrize(
+    "name", ["ddp", "replicated_copy", "replicated_ring", "replicated_server", "ps_gpu0", "exp1", "exp2", "exp3", "exp4"]
+)
+def test_a_rows_demand_holds_the_bytes_that_the_row_predicts(name):
+    """All devices' bytes by the placements' own arithmetic; what moves once however many devices there are is not a merge's."""
+    placement, variables = find_placement(name), find_model("nmt", "nmt000").variables
+    tables = [variable.name for variable in variables if variable.kind == "embedding"]
+    demand = demand_of(placement, variables, rows=300)
+
+    def predicted(p):
+        moved = predicted_bytes(placement, variables, [dict.fromkeys(tables, 300)] * p)
+        host = moved.get("host_to_device", 0) + moved.get("device_to_host", 0)
+        return host, moved.get("device_to_device", 0), moved.get("all_reduce", 0)
+
+    assert predicted(4)[0] - predicted(2)[0] == pytest.approx(2 * demand.host)
+    if demand.reduced:
+        written_out = placement.algorithm is not None
+        assert predicted(4)[1 if written_out else 2] == pytest.approx((6 if written_out else 4) * demand.reduced)
+    elif demand.copied:
+        assert predicted(4)[1] == pytest.approx(12 * demand.copied)
+    else:
+        # a home's own replica fetches nothing; ids of rows come on top, 8 bytes beside a row of 2048
+        between = 3 * (sum(demand.pulled) + sum(demand.pushed))
+        assert predicted(4)[1] == pytest.approx(between, rel=0.01)
+
+
+def test_what_has_no_formula_is_refused():
+    variables = find_model("nmt", "nmt000").variables
+    for name, words in (
+        ("layer_split", "cut from one model"),
+        ("parameter_server_async", "do not wait"),
+        ("mirrored_hierarchical", "no formula"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            demand_of(find_placement(name), variables)
+    with pytest.raises(ValueError, match="above 0"):
+        Links(0.0)
+    with pytest.raises(ValueError, match="at least 1 device, not 0"):
+        merge_seconds(ALL_REDUCE, 0, ONE_NODE)
+    with pytest.raises(ValueError, match="'tree'"):
+        Links(1.0, between="tree")  # type: ignore[arg-type]
