@@ -112,11 +112,18 @@ def _inferred(tensor: str, nodes: dict[str, Any], graphs: Graphs) -> list[int | 
         return found.shape.as_list()
 
 
+FILTER_WITH_BIAS = "Conv2DBackpropFilterWithBias"
+"""Of a CPU's oneDNN, which makes the bias's gradient together with the filter's [height, width, inputs, outputs], as a second output."""
+
+
 def _size(source: str, nodes: dict[str, Any], graphs: Graphs, dtype: tf.DType, unknown: dict[str, int]) -> int:
     """Bytes of the tensor `source` ("node" or "node:output")."""
     name, _, output = source.partition(":")
-    if name in graphs.outputs:
-        shape = graphs.outputs[name][int(output or 0)].shape.as_list()
+    traced = graphs.outputs.get(name, [])
+    if int(output or 0) < len(traced):
+        shape = traced[int(output or 0)].shape.as_list()
+    elif traced and nodes[name].op.endswith(FILTER_WITH_BIAS):  # by its own shape function the bias has as many elements as inputs
+        shape = traced[0].shape.as_list()[-1:]
     else:
         shape = _inferred(source, nodes, graphs)
     if None in shape:  # distinct rows: as many as the batch's ids say
