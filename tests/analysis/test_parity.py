@@ -35,6 +35,13 @@ def test_other_jobs_independent_replicas_and_short_runs_are_left_out() -> None:
     assert list(parity(records)["key"]) == [PLAIN.key]
 
 
+@pytest.mark.parametrize(("workload", "model", "compared"), [("nmt", "nmt000", 2), ("cnn", "resnet50_v1.5", 1), ("stacks", "mlp42m", 1)])
+def test_what_tensorflow_draws_by_itself_is_left_out(workload: str, model: str, compared: int) -> None:
+    job = {"workload": workload, "model": model, "precision": "fp32", "devices": 1}
+    twin = {"framework": "tensorflow", "placement": "exp4", "processes": "one", "execution": "graph"}
+    assert len(parity([trained([1.0] * 40, **job), trained([1.0] * 40, **job, **twin)])) == compared
+
+
 def test_the_table_says_which_way_trained_otherwise() -> None:
     off = 1 + 2 * TOLERANCE
     ways = [trained([off * (10.0 - step / 10) for step in range(40)], execution="captured"), trained(PLAIN.measurement.loss)]

@@ -47,7 +47,8 @@ class Case:
 
 
 def _run(workload: str, placement: str, devices: int, **more: Any) -> Run:
-    model, batch = {"nmt": ("nmt_tiny", 7), "cnn": ("resnet_tiny", 13), "deepconn": ("deepconn_tiny", 7)}[workload]
+    tiny = {"nmt": ("nmt_tiny", 7), "cnn": ("resnet_tiny", 13), "deepconn": ("deepconn_tiny", 7), "stacks": ("mlp_tiny", 7)}
+    model, batch = tiny[workload]
     model = more.pop("model", model)
     common = {"framework": "tensorflow", "processes": "one", "device_type": "cpu", "execution": "graph", "warmup_steps": 1}
     if workload == "nmt" and "inputs" not in more:
@@ -74,7 +75,8 @@ def all_cases() -> list[Case]:
     """Every TensorFlow placement that is found: two towers of tables, convolutions and matrices (plain images where only these have
     predictions) in float64, with momentum on one device and with Adam on two and three; the same in bfloat16 on two; translation on two
     and residual images on three in float32. Each other form of execution, length and gradient once; translation in float64, whose loops
-    cost ten times as much to trace, with variables on the host only. Joined batches of 7 and 13 do not divide by 2 or 3.
+    cost ten times as much to trace, with variables on the host only; each kind of stack under two placements. Joined batches of 7 and
+    13 do not divide by 2 or 3.
     """
     cases = []
     for placement in in_graph():
@@ -95,6 +97,17 @@ def all_cases() -> list[Case]:
     cases.append(_run("cnn", "make_parallel", 2, optimizer="adam", precision="fp64", execution="eager", model="alexnet_cifar_tiny"))
     cases.append(_run("deepconn", "exp4", 2, optimizer="momentum", precision="fp32", execution="xla"))
     cases += [
+        _run("stacks", name, devices, model=model, optimizer=rule, precision=precision)
+        for name, devices, model, rule, precision in (
+            ("ps_gpu0", 3, "mlp_tiny", "adam", "fp64"),
+            ("independent", 2, "mlp_tiny", "sgd", "bf16"),
+            ("exp4", 2, "stack_convolution_tiny", "momentum", "fp32"),
+            ("mirrored_nccl", 2, "stack_convolution_tiny", "adam", "fp64"),
+            ("exp1", 2, "stack_recurrent_tiny", "momentum", "fp32"),
+            ("replicated_allreduce", 2, "stack_recurrent_tiny", "adam", "fp64"),
+        )
+    ]
+    cases += [
         _run(workload, name, 2, optimizer=rule, precision="fp64", embedding_gradients="sparse")
         for workload, name, rule in (
             ("nmt", "exp1", "adam"),
@@ -106,12 +119,17 @@ def all_cases() -> list[Case]:
 
 
 def device_cases(device_type: str, devices: int) -> list[Case]:
-    """Every placement on these devices, whose joined batches do not divide: translation, also in bfloat16, and images, in float32."""
+    """Every placement on these devices, whose joined batches do not divide: translation, also in bfloat16, and images, in float32; two
+    placements with a stack of each kind.
+    """
     cases = []
     for placement in in_graph():
         count = devices - devices % 2 if placement.name in EVEN else devices
         common = {"device_type": device_type, "batch_size": 4 * count + 1, "optimizer": "momentum"}
         cases.append(_run("cnn", placement.name, count, precision="fp32", **common))
+        if placement.name in ("exp4", "replicated_allreduce"):
+            stacks = ("mlp_tiny", "stack_convolution_tiny", "stack_recurrent_tiny")
+            cases += [_run("stacks", placement.name, count, precision="fp32", model=model, **common) for model in stacks]
         if placement.loss != "gpu0":
             cases += [_run("nmt", placement.name, count, precision=precision, **common) for precision in ("fp32", "bf16")]
     return [Case(run) for run in cases]

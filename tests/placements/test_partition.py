@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations, pairwise
 from typing import Any
 
@@ -12,7 +13,7 @@ from multigpu.analysis.limits import communication_time_s
 from multigpu.placements.partition import bounds, bubble, crossings, part_shape, section_places, stages_of
 from multigpu.placements.step_bytes import step_bytes
 from multigpu.run import Run, build_run
-from multigpu.workloads import find_model
+from multigpu.workloads import find_model, workloads
 
 
 def make_run(**more: Any) -> Run:
@@ -126,13 +127,23 @@ def test_parts_of_a_variable():
             "'resnet_tiny' does not say how its matrices are cut",
         ),
         ({"workload": "deepconn", "model": "deepconn_tiny", "placement": "layer_split", "processes": "one"}, "declares its sections"),
-        ({"framework": "tensorflow", "placement": "exp4", "processes": "one", "execution": "graph"}, "is not built in 'tensorflow'"),
+        ({"framework": "tensorflow", "processes": "one", "execution": "graph"}, "'tensor_split' does not exist in 'tensorflow'"),
+        (
+            {"framework": "tensorflow", "placement": "layer_split", "processes": "one", "execution": "graph"},
+            "'layer_split' does not exist in 'tensorflow': it exists in torch",
+        ),
     ],
 )
 def test_what_cannot_be_had_is_refused_in_one_sentence(fields: dict[str, Any], words: str):
     with pytest.raises(ValueError, match=words) as caught:
         make_run(**fields)
     assert "\n" not in str(caught.value)
+
+
+def test_a_workload_that_a_framework_lacks_is_refused_in_one_sentence(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(workloads(), "stacks", replace(workloads()["stacks"], frameworks=("torch",)))
+    with pytest.raises(ValueError, match="'stacks' is not built in 'tensorflow': choose torch"):
+        make_run(framework="tensorflow", placement="exp4", processes="one", execution="graph")
 
 
 def test_the_least_time_of_a_hybrids_collectives_is_that_of_its_smallest_group():

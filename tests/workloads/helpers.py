@@ -46,6 +46,13 @@ def rated(model: Model, rows: int, seed: int = 0) -> dict[str, Tensor]:
     return {"words": words, "ratings": torch.randint(1, 6, (rows,), generator=generator).double()}
 
 
+def labelled(model: Model, rows: int, seed: int = 0) -> dict[str, Tensor]:
+    """A batch of random samples of a stack with random labels."""
+    generator = torch.Generator().manual_seed(seed)
+    samples = torch.randn(rows, *model.config.row_shape, generator=generator, dtype=torch.float64)
+    return {"samples": samples, "labels": torch.randint(model.config.classes, (rows,), generator=generator)}
+
+
 def gradients(module: nn.Module, loss: Tensor) -> list[Tensor]:
     """Of every parameter, in order."""
     return list(torch.autograd.grad(loss, list(module.parameters())))

@@ -24,7 +24,7 @@ def telling() -> tuple[list[tf.Tensor], list[tf.Tensor]]:
     kernel = np.zeros((2, 4 * UNITS, UNITS), np.float32)
     kernel[0, 2 * UNITS : 3 * UNITS] = np.eye(UNITS)
     bias = np.repeat(np.array([100, -100, 0, 100], np.float32), UNITS)
-    return [tf.constant(kernel)] * CELLS, [tf.constant(bias)] * CELLS
+    return [nmt.matrix(tf.constant(kernel))] * CELLS, [tf.constant(bias)] * CELLS
 
 
 def masks(way: Any) -> dict[str, Any]:
@@ -39,11 +39,11 @@ def only_inputs(way: Any) -> float:
     """Largest difference between the top cell's output with every cell's input dropped, and that of a cell that gets zeros."""
     generator = np.random.default_rng(0)
     x, *state = (tf.constant(generator.normal(size=size), tf.float32) for size in ((T, B, UNITS), *[(CELLS, B, UNITS)] * 2))
-    kernels = [tf.constant(generator.normal(size=(2, 4 * UNITS, UNITS)), tf.float32) for _ in range(CELLS)]
+    matrices = [tf.constant(generator.normal(size=(2 * UNITS, 4 * UNITS)), tf.float32) for _ in range(CELLS)]
     biases = [tf.constant(generator.normal(size=4 * UNITS), tf.float32) for _ in range(CELLS)]
     with patch.object(nmt, "dropped", lambda x, dropout: tf.zeros_like(x) if dropout else x):
-        found, _ = way(x, tuple(state), kernels, biases, 1.0, None, DROPOUT)
-    alone, _ = way(tf.zeros_like(x), (state[0][1:], state[1][1:]), kernels[1:], biases[1:], 1.0, None)
+        found, _ = way(x, tuple(state), matrices, biases, 1.0, None, DROPOUT)
+    alone, _ = way(tf.zeros_like(x), (state[0][1:], state[1][1:]), matrices[1:], biases[1:], 1.0, None)
     return float(tf.reduce_max(tf.abs(found - alone)))
 
 

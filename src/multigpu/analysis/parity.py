@@ -24,6 +24,9 @@ TOLERANCE = 0.01
 JOB = ("model", "batch_size", "devices", "scaling", "inputs", "sequence_length", "optimizer", "seed")
 WAY = ("framework", "precision", "execution", "processes", "cross_entropy", "recurrence", "embedding_gradients")
 
+DRAWN = ("cnn", "stacks")
+"""Workloads whose synthetic batches each framework draws by its own generator."""
+
 
 def reference_of(records: Iterable[Record]) -> dict[tuple[object, ...], float]:
     """Job -> the mean of the first losses of its plain Run: PyTorch, ddp, eager, fp32."""
@@ -40,7 +43,7 @@ def parity(records: Iterable[Record]) -> pd.DataFrame:
     """A row for each measured Record whose job has a fp32 reference: `JOB`, placement, `WAY`, key and difference.
 
     difference: mean loss of the first `STEPS` steps over the reference's, minus 1. Independent replicas on several devices
-    learn other things than the joined batch, and TensorFlow draws other synthetic images, so both are left out.
+    learn other things than the joined batch, and TensorFlow draws other synthetic images and samples, so both are left out.
     """
     records = list(records)
     reference = reference_of(records)
@@ -49,7 +52,7 @@ def parity(records: Iterable[Record]) -> pd.DataFrame:
         run = record.run
         job = tuple(getattr(run, name) for name in JOB)
         apart = run.placement == "independent" and run.devices > 1
-        apart |= run.workload == "cnn" and run.framework != "torch"
+        apart |= run.workload in DRAWN and run.framework != "torch"
         if record.status != "ok" or not record.measurement or job not in reference or apart or len(record.measurement.loss) < STEPS:
             continue
         difference = fmean(record.measurement.loss[:STEPS]) / reference[job] - 1

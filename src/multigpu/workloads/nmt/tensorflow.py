@@ -93,9 +93,9 @@ class Nmt:
             y, after = cudnn(tf.cast(x, kind), state, kernels, biases, *rest)
             return tf.cast(y, x.dtype), after
         if self.form.recurrence == "fused" and x.dtype == tf.float32:
-            return block_lstm(x, state, kernels, biases, *rest)
+            return block_lstm(x, state, [matrix(kernel) for kernel in kernels], biases, *rest)
         # TensorFlow's CPU kernel knows neither float64 nor bfloat16
-        return stepwise(x, state, kernels, biases, *rest)
+        return stepwise(x, state, [matrix(kernel) for kernel in kernels], biases, *rest)
 
 
 def dropped(x: tf.Tensor, dropout: float) -> tf.Tensor:
@@ -117,6 +117,8 @@ def cudnn(
 ) -> tuple[tf.Tensor, State]:
     """All cells and all positions in one call of cuDNN, whose parameters are all matrices, then two biases a cell.
 
+    kernels: of each cell all weights of its input and then all of its hidden state, gates i, f, g, o, in any shape.
+
     The second bias is the constant that TensorFlow's cell adds at run time: forget_bias at the gate f. With dropout it is a call a cell:
     the library drops between cells only, by a generator of its own.
     """
@@ -128,7 +130,7 @@ def cudnn(
             ends.append(end)
         return x, (tf.concat([hidden for hidden, _ in ends], 0), tf.concat([cell for _, cell in ends], 0))
     x = dropped(x, dropout)
-    units = int(x.shape[-1])
+    units = int(biases[0].shape[0]) // 4
     zero, one = tf.zeros([units], x.dtype), tf.fill([units], tf.cast(forget_bias, x.dtype))
     second = tf.concat([zero, one, zero, zero], 0)
     flat = tf.concat([tf.reshape(kernel, [-1]) for kernel in kernels] + [b for bias in biases for b in (bias, second)], 0)
@@ -162,7 +164,7 @@ def last_of(x: tf.Tensor, ragged: Tensors | None) -> tf.Tensor:
 def block_lstm(
     x: tf.Tensor,
     state: State,
-    kernels: list[tf.Tensor],
+    matrices: list[tf.Tensor],
     biases: list[tf.Tensor],
     forget_bias: float,
     ragged: Tensors | None,
@@ -170,17 +172,18 @@ def block_lstm(
 ) -> tuple[tf.Tensor, State]:
     """All positions of a cell in one call of TensorFlow's CPU kernel, cell after cell. float32.
 
+    matrices: [inputs + units, 4 units] of each cell, gates i, f, g, o.
     dropout: share of the elements that every cell's input loses, at every position anew, the others scaled up (document 004).
     """
     hidden, cell = [], []
-    for layer, (kernel, bias) in enumerate(zip(kernels, biases, strict=True)):
-        unused = tf.zeros([kernel.shape[2]], x.dtype)
+    for layer, (weights, bias) in enumerate(zip(matrices, biases, strict=True)):
+        unused = tf.zeros([weights.shape[1] // 4], x.dtype)
         _, cs, _, _, _, _, h = tf.raw_ops.BlockLSTM(
             seq_len_max=tf.shape(x, tf.int64)[0],
             x=dropped(x, dropout),
             cs_prev=state[1][layer],
             h_prev=state[0][layer],
-            w=swapped(matrix(kernel)),
+            w=swapped(weights),
             wci=unused,
             wcf=unused,
             wco=unused,
@@ -198,17 +201,20 @@ def block_lstm(
 def stepwise(
     x: tf.Tensor,
     state: State,
-    kernels: list[tf.Tensor],
+    matrices: list[tf.Tensor],
     biases: list[tf.Tensor],
     forget_bias: float,
     ragged: Tensors | None,
     dropout: float = 0.0,
 ) -> tuple[tf.Tensor, State]:
-    """A loop over positions, in which every cell is a product and a handful of small operations ("dynamic rnn")."""
-    length, layers = tf.shape(x)[0], len(kernels)
-    matrices = [matrix(kernel) for kernel in kernels]
+    """A loop over positions, in which every cell is a product and a handful of small operations ("dynamic rnn").
+
+    Takes what `block_lstm` does, in any type.
+    """
+    length, layers = tf.shape(x)[0], len(matrices)
+    shape = [x.shape[1], matrices[-1].shape[1] // 4]  # of one position's output
     inputs = tf.TensorArray(x.dtype, size=length, element_shape=x.shape[1:]).unstack(x)
-    outputs = tf.TensorArray(x.dtype, size=length, element_shape=x.shape[1:])
+    outputs = tf.TensorArray(x.dtype, size=length, element_shape=shape)
     lengths = None if ragged is None else ragged["source_length"][:, None]  # (B, 1)
     start = tuple(tf.unstack(state[0], layers)), tuple(tf.unstack(state[1], layers))
 
@@ -229,5 +235,5 @@ def stepwise(
         lambda time, *_: time < length, body, (tf.constant(0), *start, outputs), maximum_iterations=x.shape[0]
     )
     y = outputs.stack()
-    y.set_shape(x.shape)
+    y.set_shape([x.shape[0], *shape])
     return y, (tf.stack(hidden), tf.stack(cell))

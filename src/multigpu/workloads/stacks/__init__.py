@@ -20,4 +20,4 @@ def _synthetic(run: Run, model: Model) -> Source:
     return synthetic_samples(run, model)
 
 
-WORKLOAD = Workload(name="stacks", unit="samples", models=MODELS, inputs={"synthetic": _synthetic}, frameworks=("torch",))
+WORKLOAD = Workload(name="stacks", unit="samples", models=MODELS, inputs={"synthetic": _synthetic})

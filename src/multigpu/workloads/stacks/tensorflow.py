@@ -1,0 +1,109 @@
+"""Stacks of one kind of layer in TensorFlow."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from multigpu.engines.errors import Unsupported
+from multigpu.engines.tensorflow.module import Form, Tensors
+from multigpu.workloads.base import Model, Variable
+from multigpu.workloads.nmt.tensorflow import block_lstm, cudnn, stepwise
+from multigpu.workloads.stacks.description import StackConfig
+
+
+def build(model: Model, form: Form) -> Stack:
+    """The functions of a stack.
+
+    Raises:
+        ValueError: a layout is named; only images have one.
+        Unsupported: the form cannot be computed here.
+    """
+    if form.layout is not None:
+        raise ValueError(f"layout {form.layout!r} has no meaning for samples: leave it out")
+    if form.xla and form.recurrence == "fused" and model.config.kind == "recurrent":
+        raise Unsupported("XLA cannot compile a library's LSTM call: choose recurrence 'stepwise' or execution 'graph'")
+    return Stack(model, form)
+
+
+class Stack:
+    """Sum of a shard's cross entropies over its rows, of values named as the description's variables.
+
+    Convolutions are stored [height, width, channels, filters], as TensorFlow wants them. Their images stay channels first on GPUs, as in
+    PyTorch; TensorFlow's CPU kernels know channels last only.
+    """
+
+    lookup_arrays: dict[str, str] = {}
+
+    def __init__(self, model: Model, form: Form) -> None:
+        self.config: StackConfig = model.config
+        self.form = form
+        self.format = "NCHW" if form.cuda else "NHWC"
+        self.statistics: dict[str, tuple[tuple[int, ...], float]] = {}
+
+    def stored(self, variable: Variable) -> tuple[int, ...] | None:
+        """Convolutions [filters, channels, height, width] become [height, width, channels, filters]."""
+        return (2, 3, 1, 0) if variable.kind == "convolution" else None
+
+    def loss(self, values: Tensors, batch: Tensors, rows: Tensors, statistics: Tensors) -> tuple[tf.Tensor, Tensors]:
+        """The sum of the loss over the shard's rows, a float32 (or float64) scalar.
+
+        Args:
+            batch: samples, (B, *row_shape) floating-point; labels (B,) int64.
+        """
+        kind = self.config.kind
+        layer = {"dense": self._dense, "convolution": self._convolution, "recurrent": self._recurrent}[kind]
+        x = self._enter(tf.cast(batch["samples"], self.form.compute))
+        for index in range(self.config.layers):
+            x = layer(values, f"{kind}_{index}", x)
+        if kind == "convolution":
+            x = tf.reduce_mean(x, [2, 3] if self.form.cuda else [1, 2])  # (B, width)
+        if kind == "recurrent":
+            x = x[-1]  # (B, width)
+        logits = self._product(values, "head", x)
+        terms = tf.nn.sparse_softmax_cross_entropy_with_logits(batch["labels"], tf.cast(logits, self.form.dtype))
+        return tf.reduce_sum(terms), {}
+
+    def _enter(self, samples: tf.Tensor) -> tf.Tensor:
+        """Samples as the first layer reads them: sequences become (T, B, features), images what the device's kernels take."""
+        if self.config.kind == "recurrent":
+            return tf.transpose(samples, [1, 0, 2])
+        return tf.transpose(samples, [0, 2, 3, 1]) if self.config.kind == "convolution" and not self.form.cuda else samples
+
+    def _product(self, values: Tensors, name: str, x: tf.Tensor) -> tf.Tensor:
+        """(B, features) -> (B, outputs) with the bias."""
+        kernel, bias = (tf.cast(values[f"{name}_{part}"], x.dtype) for part in ("kernel", "bias"))
+        return tf.matmul(x, kernel, transpose_b=True) + bias
+
+    def _activated(self, x: tf.Tensor) -> tf.Tensor:
+        return tf.sigmoid(x) if self.config.activation == "sigmoid" else tf.nn.relu(x)
+
+    def _dense(self, values: Tensors, name: str, x: tf.Tensor) -> tf.Tensor:
+        """(B, features) -> (B, width)."""
+        return self._activated(self._product(values, name, x))
+
+    def _convolution(self, values: Tensors, name: str, x: tf.Tensor) -> tf.Tensor:
+        """An image batch in the device's layout -> the same with `width` channels; padded, so that its size stays."""
+        kernel, bias = (tf.cast(values[f"{name}_{part}"], x.dtype) for part in ("kernel", "bias"))
+        product = tf.nn.conv2d(x, kernel, 1, "SAME", data_format=self.format)
+        return self._activated(tf.nn.bias_add(product, bias, data_format=self.format))
+
+    def _recurrent(self, values: Tensors, name: str, x: tf.Tensor) -> tf.Tensor:
+        """An LSTM from a zero state, (T, B, features) -> (T, B, width), by the translation model's calls and in its types.
+
+        Where PyTorch's loop multiplies all positions' inputs ahead of it, this one multiplies input and state together at each position.
+        """
+        fused = self.form.recurrence == "fused"
+        on_cudnn = fused and self.form.cuda
+        kind = self.form.dtype if on_cudnn else self.form.compute
+        matrices = [tf.cast(values[f"{name}_{part}"], kind) for part in ("input", "hidden")]  # [4, width, features], [4, width, width]
+        biases = [tf.reshape(tf.cast(values[f"{name}_bias"], kind), [-1])]
+        zero = tf.zeros([1, tf.shape(x)[1], self.config.width], kind)
+        if on_cudnn:
+            flat = tf.concat([tf.reshape(one, [-1]) for one in matrices], 0)
+            y, _ = cudnn(tf.cast(x, kind), (zero, zero), [flat], biases, 0.0, None)
+            return tf.cast(y, x.dtype)
+        together = tf.transpose(tf.concat([tf.reshape(one, [4 * self.config.width, -1]) for one in matrices], 1))
+        # TensorFlow's CPU kernel knows neither float64 nor bfloat16
+        run = block_lstm if fused and kind == tf.float32 else stepwise
+        y, _ = run(x, (zero, zero), [together], biases, 0.0, None)
+        return y
