@@ -56,7 +56,8 @@ class Run(BaseModel):
         replicas' shards from one bucket ("shared", the practice that it proposes), or no buckets and one width ("fixed").
     shuffle: take the sentences of a corpus in an order drawn from the seed, and not in the corpus's own (NMT, corpora only).
     layout: memory layout of images (CNN only).
-    recurrence: all cells in one call of the library ("fused", also None) or a loop of cells, as "dynamic rnn" ("stepwise"); NMT only.
+    recurrence: all cells in one call of the library ("fused", also None) or a loop of cells, as "dynamic rnn" ("stepwise"); NMT and
+        recurrent stacks only.
     embedding_gradients: of tables, added up in an array of the table's size ("dense", also None) or sent as deduplicated rows
         with their ids ("sparse"); NMT and DeepCoNN in TensorFlow only.
     cross_entropy: projection and loss operation by operation ("library", also None) or in one piece that leaves the gradient

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from multigpu.analysis import framework_tables, framework_words
+from multigpu.analysis import framework_layers, framework_tables, framework_words
 from multigpu.analysis.figure_frameworks import figure_frameworks, line_of
 from multigpu.analysis.formulas import Interval
 from multigpu.analysis.frame import frame_of
@@ -23,6 +23,7 @@ from multigpu.analysis.frameworks import (
     longer,
     step_times_by_devices,
 )
+from multigpu.grid.tensorflow import tensorflow_layers
 from multigpu.measure.trace import CopyTotals, KernelTotals, ReplicaTrace, StepTrace, TraceSummary
 from multigpu.record import Record
 from tests.factory import make_point, make_record
@@ -127,6 +128,39 @@ def test_images_are_divided_in_one_precision_alone() -> None:
     assert images(frame_of(records), 4).set_index("placement").loc["exp2"].isna()["torch"]
     said = framework_words.images_sentence(frame_of(records))
     assert "50% of PyTorch's rate" in said and "75% of that with one process" in said
+
+
+def planted_layers(repeats: int, torch_rate: float = 1000.0) -> list[Record]:
+    """What the grid measures: both frameworks alike, but PyTorch twice and 1.25 times as fast on the first two jobs."""
+    records, faster = [], iter((2.0, 1.25))
+    for entry in tensorflow_layers([1]):
+        fields = entry.run.model_dump(exclude={"warmup_steps", "timed_steps"}, exclude_defaults=True)
+        rate = torch_rate * (1.0 if entry.run.framework == "tensorflow" else next(faster, 1.0))
+        records += make_point([rate * (1 + 0.001 * index) for index in range(repeats)], launches="ab", devices=1, **fields)
+    return records
+
+
+def test_stacks_stand_beside_each_other_job_by_job() -> None:
+    frame = frame_of([*planted_layers(1), torch(9e6, "ddp", 1, workload="stacks"), tf(9e6, "independent", 1, workload="stacks")])
+    table = framework_layers.layers(frame)
+    assert list(table["ratio"]) == pytest.approx([2.0, 1.25, 1, 1, 1, 1]) and table["low"].isna().all() and set(table["n"]) == {1}
+    assert list(dict.fromkeys(table["model"])) == ["stack_dense", "stack_convolution", "stack_recurrent"]
+    first = table.iloc[0]
+    assert (first["batch_size"], first["tensorflow_s"], first["torch_s"]) == (128, pytest.approx(0.128), pytest.approx(0.064))
+    said = framework_layers.layers_sentence(frame)
+    assert "2.00 times as long in TensorFlow as in PyTorch with dense layers at 128 rows (TF32)" in said and "decides nothing" in said
+    assert "Of 6 such steps, 5 are within the document's factor of 1.5" in said
+    assert len(framework_layers.stack_records(frame)) == 13 and "2.00 times" in framework_layers.layers_gt(frame).html
+
+
+def test_repeated_stacks_have_intervals_and_missing_ones_a_reason() -> None:
+    records = planted_layers(4)
+    table = framework_layers.layers(frame_of(records))
+    assert ((table["low"] < table["ratio"]) & (table["ratio"] < table["high"])).all() and set(table["n"]) == {4}
+    assert "decides nothing" not in framework_layers.layers_sentence(frame_of(records))
+    alone = frame_of([record for record in records if record.run.framework == "torch"])
+    assert framework_layers.layers(alone).empty and "were not measured in both" in framework_layers.layers_sentence(alone)
+    assert "--grid tensorflow_layers" in framework_layers.layers_gt(frame_of([torch(1.0)])).html
 
 
 def test_tables_say_why_a_cell_is_empty() -> None:

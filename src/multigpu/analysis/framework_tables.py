@@ -226,6 +226,7 @@ def kernels_gt(records: Sequence[Record], placement: str, devices: int, most: in
 
 GRIDS_HERE = (
     *("tensorflow_nmt", "tensorflow_anomaly", "tensorflow_forms", "tensorflow_traces", "tensorflow_distribute", "tensorflow_cnn"),
+    "tensorflow_layers",
     *("documents_tf32", "headline", "documents_precision", "placements_screening", "dispatch", "traces"),
 )
 

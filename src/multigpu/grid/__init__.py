@@ -45,6 +45,7 @@ from multigpu.grid.tensorflow import (
     tensorflow_cnn,
     tensorflow_distribute,
     tensorflow_forms,
+    tensorflow_layers,
     tensorflow_nmt,
     tensorflow_traces,
 )
@@ -109,6 +110,7 @@ GRIDS: dict[str, Callable[[Sequence[int]], list[Planned]]] = {
     "tensorflow_forms": tensorflow_forms,
     "tensorflow_traces": tensorflow_traces,
     "tensorflow_cnn": tensorflow_cnn,
+    "tensorflow_layers": tensorflow_layers,
     "tensorflow_distribute": tensorflow_distribute,
     "inputs": inputs,
     "inputs_small": inputs_small,

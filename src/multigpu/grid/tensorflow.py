@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from multigpu.grid.entries import ENDS, EXPERIMENTS, FEWEST, Planned, nmt, resnet50
+from multigpu.grid.parallelism import LAYER_BATCHES, LAYER_TYPES, stack
 from multigpu.run import Run
 
 IN_GRAPH = (*EXPERIMENTS, "ps_gpu0", "replicated_copy", "replicated_allreduce", "independent")
@@ -80,6 +81,22 @@ def tensorflow_cnn(devices: Sequence[int]) -> list[Planned]:
             for layout in ("channels_first", "channels_last"):
                 run = Run(**nchw.model_dump(exclude_defaults=True) | {"layout": layout})
                 planned.append(Planned(run, "screening", 14.0 + count))
+    return planned
+
+
+def tensorflow_layers(devices: Sequence[int]) -> list[Planned]:
+    """Dense, convolutional and recurrent stacks on one GPU in both frameworks, one process each, nothing merged: what C44 says of one
+    iteration, kind by kind. At 128 rows the GPU may wait for its host, at 8,192 it does not. TF32: under bf16 TensorFlow's recurrence
+    would stay in float32. Screening; about a minute.
+    """
+    if 1 not in devices:
+        return []
+    form = {"scaling": "weak", "precision": "tf32"}
+    planned = []
+    for model in LAYER_TYPES:
+        for batch in LAYER_BATCHES[1::2]:
+            planned.append(Planned(stack(model, "independent", 1, batch, **form, **TENSORFLOW), "screening", 6.0))
+            planned.append(Planned(stack(model, "independent", 1, batch, **form, processes="one"), "screening", 3.0))
     return planned
 
 
