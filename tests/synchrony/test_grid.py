@@ -20,6 +20,7 @@ from multigpu.synchrony.planned import Planned
 from multigpu.synchrony.problems import Digits
 from multigpu.synchrony.protocol import PROTOCOLS
 from multigpu.synchrony.record import SynchronyRecord, SynchronyStore
+from multigpu.synchrony.simulate import simulate
 from tests.synchrony.cases import timed
 
 AVERAGING = AveragingExperiment(problem=Digits(shards=2), workers=2, steps=3, rate=0.1, same_start=False)
@@ -113,6 +114,38 @@ def test_a_real_run_that_fails_leaves_a_record_and_is_run_again(tmp_path: Path, 
         (record,) = SynchronyStore(tmp_path)
         assert isinstance(record, SynchronyRecord)
         assert (record.attempt, record.status, record.reason) == (attempt, "failed", "the server ended (exit code 1)")
+
+
+def test_runs_over_ray_have_twins_and_need_the_extra(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    planned = find_grid("ray")
+    of = [(e.engine, e.clock, e.protocol, e.workers, e.gradients, e.updates, e.seed) for e in (entry.experiment for entry in planned)]
+    over_ray = [rest for engine, clock, *rest in of if (engine, clock) == ("ray", "real")]
+    assert over_ray == [rest for engine, clock, *rest in of if (engine, clock) == ("processes", "virtual")]
+    assert {(name, workers) for name, workers, *_ in over_ray} == {(n, p) for n in ("sync", "k_sync", "async") for p in (2, 3, 4)}
+    # a call of an actor takes milliseconds
+    assert all(entry.experiment.law.mean_s >= 0.4 for entry in planned) and sum(entry.cost_s for entry in planned) < 480
+    monkeypatch.setattr("multigpu.synchrony.over_ray.importlib.util.find_spec", lambda name: None)
+    assert main(["--grid", "ray"]) == 2
+    assert "Ray is not installed: pip install 'multigpu[ray]'" in capsys.readouterr().err
+
+
+def test_a_run_over_ray_is_recorded_apart_from_one_of_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it returns is that of the simulator here: the path to the Record is tried without Ray."""
+    asked = timed("async", workers=2, clock="real", engine="ray", updates=3)
+    options: dict[str, object] = {}
+
+    def run(experiment: Experiment, **given: object) -> object:
+        options.update(given)
+        return simulate(experiment)
+
+    monkeypatch.setattr(module, "run_over_ray", run)
+    assert measure([Planned("ray", asked, 1.0)], tmp_path, progress=False).run == 1
+    assert options["num_cpus"] == 0
+    assert measure([Planned("ray", asked, 1.0)], tmp_path, progress=False).known == 1
+    store = SynchronyStore(tmp_path)
+    (record,) = store
+    assert (record.experiment.engine, record.status) == ("ray", "ok")
+    assert store.find(asked.model_copy(update={"engine": "processes"})) is None
 
 
 def test_averages_come_back_as_written_and_are_never_rewritten(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ LAW = {"kind": "constant", "time_s": 0.02}
 
 
 def asked(protocol: str, gradients: int | None = None, **fields: Any) -> Any:
-    return trained(protocol, gradients, **{"workers": 2, "clock": "real", "law": LAW, "updates": 12, **fields})
+    return trained(protocol, gradients, **{"workers": 2, "clock": "real", "engine": "ray", "law": LAW, "updates": 12, **fields})
 
 
 def test_a_worker_computes_waits_and_is_skipped() -> None:
@@ -34,7 +34,9 @@ def test_a_worker_computes_waits_and_is_skipped() -> None:
 def test_what_cannot_run_is_refused_in_a_sentence() -> None:
     pytest.importorskip("ray")
     with pytest.raises(ValueError, match="this experiment has clock 'virtual': simulate it, or choose clock 'real'"):
-        run_over_ray(asked("async", clock="virtual"))
+        run_over_ray(asked("async", clock="virtual", engine="processes"))
+    with pytest.raises(ValueError, match=r"this experiment has engine 'processes': run it with real\.run_real, or choose engine 'ray'"):
+        run_over_ray(asked("async", engine="processes"))
 
 
 @pytest.fixture(scope="module")

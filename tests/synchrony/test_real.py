@@ -147,6 +147,8 @@ if __name__ == "__main__":
 def test_what_cannot_run_is_refused_in_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="this experiment has clock 'virtual': simulate it, or choose clock 'real'"):
         start(experiment("async", clock="virtual"), tmp_path)
+    with pytest.raises(ValueError, match=r"this experiment has engine 'ray': run it with over_ray\.run_over_ray, or leave engine out"):
+        start(experiment("async", engine="ray"), tmp_path)
     with pytest.raises(ValueError, match="65 workers are too many for one machine's real clock: 64 at most"):
         start(experiment("async", workers=65), tmp_path)
     with pytest.raises(ValueError, match="checkpoint_updates must be at least 1, not 0"):

@@ -27,6 +27,7 @@ from tests.synchrony.cases import EXPONENTIAL, timed, trained
         ({"outages": ({"worker": 3, "at_s": 1.0},)}, "there is no worker 3 of 3: the last is 2"),
         ({"outages": ({"worker": 0, "at_s": 1.0, "until_s": 0.5},)}, "worker 0 cannot be back at 0.5 s, it leaves at 1.0 s"),
         ({"outages": ({"worker": 0, "at_s": 1.0}, {"worker": 0, "at_s": 2.0})}, "worker 0 cannot leave at 2.0 s, it is away then"),
+        ({"engine": "ray"}, "engine 'ray' belongs to the real clock: choose clock 'real', or leave engine out"),
         ({"clock": "real", "outages": ({"worker": 0, "at_s": 1.0},)}, "outages belong to the virtual clock"),
         ({"law": {"kind": "exponential", "scale_s": -1.0}}, "law.exponential.scale_s = -1.0: input should be greater than 0"),
         ({"law": {"kind": "normal"}}, "law: input tag 'normal' found using 'kind' does not match any of the expected tags"),
@@ -50,11 +51,18 @@ def test_digests_tell_experiments_apart_and_ignore_defaults() -> None:
         trained("async", rate={"kind": "staleness", "rate": 0.02}),  # the same numbers under another kind
         trained("async", seed=1),
         trained("async", clock="real"),
+        trained("async", clock="real", engine="ray"),
         trained("async", problem={"kind": "linear_regression"}),
         timed("async"),
         timed("async", law={"kind": "constant", "time_s": 1.0}),
     ]
-    assert len({base.digest, *(other.digest for other in others)}) == 7
+    assert len({base.digest, *(other.digest for other in others)}) == 8
+
+
+def test_a_field_added_later_leaves_the_committed_keys_as_they_are() -> None:
+    committed = list(SynchronyStore())
+    assert len(committed) > 100 and {r.experiment.clock for r in committed} == {"virtual", "real"}
+    assert [r.key for r in committed] == [record_key(r.experiment, r.repeat, r.machine.name) for r in committed]
 
 
 def test_records_come_back_as_written(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict
 # Environment variables that change what is measured; a Record keeps those that are set.
 TELLING = re.compile(r"^(NCCL_|GLOO_|OMP_|MKL_|CUDA_|TORCH_NCCL|TORCH_SYMM|PYTORCH_|TF_GPU|TF_XLA|TF_NUM|TF_ENABLE|XLA_|NVSHMEM_)")
 PATH = re.compile(r"/[^\s:,=]+")
-PACKAGES = ("torch", "tensorflow", "tensorflow-cpu", "numpy", "nvidia-nccl-cu13", "nvidia-cudnn-cu13", "nvidia-nccl-cu12")
+PACKAGES = ("torch", "tensorflow", "tensorflow-cpu", "numpy", "nvidia-nccl-cu13", "nvidia-cudnn-cu13", "nvidia-nccl-cu12", "ray")
 
 
 class Machine(BaseModel):

@@ -15,6 +15,7 @@ from multigpu.synchrony.protocol import ProtocolName, check_gradients
 from multigpu.synchrony.rates import RateRule
 
 Clock = Literal["virtual", "real"]
+Engine = Literal["processes", "ray"]
 
 
 class Outage(BaseModel):
@@ -41,7 +42,7 @@ def check_outages(outages: tuple[Outage, ...], workers: int) -> None:
 
 
 class Experiment(BaseModel):
-    """Protocol x P x K x law x problem x rate rule x seed x clock.
+    """Protocol x P x K x law x problem x rate rule x seed x clock x engine.
 
     gradients: K of one update; left out for sync (P) and async (1).
     law: of the time of one batch of one worker. On the real clock a worker waits until that time has passed.
@@ -55,6 +56,7 @@ class Experiment(BaseModel):
     updates, time_s: the budget; what is reached first ends the run.
     evaluations: points of the curve of loss against time, spread evenly over the budget (the start comes in addition).
     seed: of the step times and of the initial parameters.
+    engine: of the real clock: processes of this machine that share memory (`real`), or Ray actors (`over_ray`).
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -75,6 +77,7 @@ class Experiment(BaseModel):
     evaluations: Annotated[int, Field(ge=1)] = 50
     seed: Annotated[int, Field(ge=0)] = 0
     clock: Clock = "virtual"
+    engine: Engine = "processes"
 
     @model_validator(mode="after")
     def _possible(self) -> Experiment:
@@ -93,6 +96,8 @@ class Experiment(BaseModel):
             raise ValueError("server_s and preemptive belong to the virtual clock: real servers and computations take what they take")
         if self.outages and self.clock == "real":
             raise ValueError("outages belong to the virtual clock: on the real one a worker ends by being killed")
+        if self.engine == "ray" and self.clock != "real":
+            raise ValueError("engine 'ray' belongs to the real clock: choose clock 'real', or leave engine out")
         check_outages(self.outages, self.workers)
         return self
 

@@ -17,7 +17,7 @@ from multigpu.synchrony.planned import Planned
 from multigpu.synchrony.problems import Digits, LinearRegression, PlantedTeacher, ProblemDescription
 from multigpu.synchrony.protocol import BATCHES, CANCELS, PROTOCOLS, ProtocolName
 from multigpu.synchrony.rates import BoundedRate, ConstantRate, RateRule, StalenessRate
-from multigpu.synchrony.theory import softsync_gradients
+from multigpu.synchrony.theory import softsync_gradients, update_time_s
 
 SEEDS = range(5)
 
@@ -58,6 +58,12 @@ REAL_K: tuple[tuple[ProtocolName, int | None], ...] = (
     ("k_async", 2),
     ("k_batch_async", 3),
 )
+
+RAY_WORKERS = (2, 3, 4)
+RAY_LAW = ShiftedExponential(shift_s=0.3, scale_s=0.2)
+"""A mean of 0.5 s: long beside the milliseconds that a call of an actor takes."""
+RAY_UPDATES, RAY_START_S = 40, 15.0
+"""Updates of a run (async has P times as many), and seconds that Ray and its actors take to start and end."""
 
 
 def laws() -> tuple[Law, ...]:
@@ -204,6 +210,23 @@ def real() -> Iterator[Planned]:
             yield Planned("real", experiment, 5.0 if clock == "real" else 0.1)
 
 
+def ray() -> Iterator[Planned]:
+    """sync, K-sync that leaves out the slowest, and async over Ray actors, and the same experiments on the virtual clock."""
+    for workers in RAY_WORKERS:
+        cases: tuple[tuple[ProtocolName, int | None, int], ...] = (
+            ("k_sync", workers - 1, RAY_UPDATES),
+            ("sync", None, RAY_UPDATES),
+            ("async", None, RAY_UPDATES * workers),
+        )
+        for protocol, k, updates in cases:
+            fields: dict[str, Any] = {"protocol": protocol, "gradients": k, "workers": workers, "law": RAY_LAW, "updates": updates}
+            fields |= {"problem": LinearRegression(), "rate": ConstantRate(rate=0.02), "evaluations": 10}
+            over_ray = build_experiment(**fields, clock="real", engine="ray")
+            update_s = update_time_s(protocol, workers, RAY_LAW, k) or RAY_LAW.mean_s
+            yield Planned("ray", over_ray, RAY_START_S + updates * update_s)
+            yield Planned("ray", build_experiment(**fields), 0.1)
+
+
 PARTS: dict[str, Callable[[], Iterator[Planned]]] = {
     "runtime": runtime,
     "staleness": staleness,
@@ -217,8 +240,13 @@ PARTS: dict[str, Callable[[], Iterator[Planned]]] = {
     "downpour": downpour,
     "translation": translation,
 }
-APART: dict[str, Callable[[], Iterator[Planned]]] = {"gpus": gpus, "gpus_injected": gpus_injected, "devices_cpu": devices_cpu}
-"""Real runs of a model on devices, which the study of one core leaves out."""
+APART: dict[str, Callable[[], Iterator[Planned]]] = {
+    "gpus": gpus,
+    "gpus_injected": gpus_injected,
+    "devices_cpu": devices_cpu,
+    "ray": ray,
+}
+"""Real runs of a model on devices, and over Ray actors (an optional extra), which the study of one core leaves out."""
 GRIDS = ("study", *PARTS, *APART)
 """Names of grids: the whole study, one part of it, or one of those apart."""
 

@@ -21,6 +21,7 @@ from multigpu.synchrony.downpour import Downpour
 from multigpu.synchrony.downpour_record import DownpourStore, measure_downpour
 from multigpu.synchrony.experiment import Experiment
 from multigpu.synchrony.grid import GRIDS, find_grid
+from multigpu.synchrony.over_ray import check_ray, run_over_ray
 from multigpu.synchrony.planned import Planned
 from multigpu.synchrony.problems import Problem
 from multigpu.synchrony.real import run_real
@@ -91,9 +92,13 @@ def _run_real(experiment: Experiment, store: SynchronyStore) -> bool:
     attempt = before.attempt + 1 if before else 0
     with tempfile.TemporaryDirectory(prefix="multigpu-synchrony-") as folder:
         try:
-            # a checkpoint now and then would show in the times of a model on a device
-            rarely = 100 if experiment.law.kind != "computed" else 1_000_000
-            outcome = run_real(experiment, Path(folder), checkpoint_updates=rarely, stall_s=120.0)
+            if experiment.engine == "ray":
+                # actors wait more than they compute: none reserves a core
+                outcome = run_over_ray(experiment, stall_s=120.0, num_cpus=0)
+            else:
+                # a checkpoint now and then would show in the times of a model on a device
+                rarely = 100 if experiment.law.kind != "computed" else 1_000_000
+                outcome = run_real(experiment, Path(folder), checkpoint_updates=rarely, stall_s=120.0)
             record = make_record(experiment, outcome, attempt=attempt)
         except RuntimeError as error:
             record = make_record(experiment, None, attempt=attempt, reason=str(error))
@@ -105,8 +110,10 @@ def possible_here(planned: Sequence[Planned], gpus: int) -> list[Planned]:
     """Without the entries that need more GPUs than there are: one for every worker.
 
     Raises:
-        ValueError: none is left; the sentence names both numbers.
+        ValueError: none is left; the sentence names both numbers. Or an entry needs Ray, which is not installed.
     """
+    if any(isinstance(entry.experiment, Experiment) and entry.experiment.engine == "ray" for entry in planned):
+        check_ray()
     needs = [_gpus_of(entry) for entry in planned]
     chosen = [entry for entry, need in zip(planned, needs, strict=True) if need <= gpus]
     if not chosen:
@@ -123,7 +130,11 @@ def label(entry: Planned) -> str:
         return f"averaging P={e.workers} {e.problem.kind} seed {e.seed}"
     problem = getattr(e.problem, "model", e.problem.kind) if e.problem else "no gradients"
     late = f" straggler {max(e.delays_s):g} s" if e.delays_s else ""
-    return f"{e.protocol} P={e.workers} K={e.gradients_per_update} {e.law.kind} {problem} {e.clock}{late} seed {e.seed}"
+    return f"{e.protocol} P={e.workers} K={e.gradients_per_update} {e.law.kind} {problem} {_where(e)}{late} seed {e.seed}"
+
+
+def _where(experiment: Experiment) -> str:
+    return "over Ray" if experiment.engine == "ray" else experiment.clock
 
 
 def _gpus_of(entry: Planned) -> int:

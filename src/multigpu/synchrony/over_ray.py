@@ -8,6 +8,8 @@ of milliseconds or more.
 
 from __future__ import annotations
 
+import importlib.util
+import os
 import threading
 import time
 from collections.abc import Iterable
@@ -58,6 +60,16 @@ class RayWorker:
             self.changed.notify()
 
 
+def check_ray() -> None:
+    """Whether the extra is there, without importing it.
+
+    Raises:
+        ValueError: it is not; the sentence says how to have it.
+    """
+    if importlib.util.find_spec("ray") is None:
+        raise ValueError("Ray is not installed: pip install 'multigpu[ray]', or run on this machine with real.run_real")
+
+
 def run_over_ray(experiment: Experiment, *, stall_s: float = 60.0, **options: Any) -> Outcome:
     """Run `experiment` with Ray actors as workers, and return what the server saw.
 
@@ -69,19 +81,24 @@ def run_over_ray(experiment: Experiment, *, stall_s: float = 60.0, **options: An
         options: of every actor, as Ray's `options` takes them (`num_gpus=1` places each on a GPU).
 
     Raises:
-        ValueError: Ray is not installed, or the experiment is not for the real clock.
+        ValueError: Ray is not installed, or the experiment is not for the real clock and Ray.
         CannotContinue: too few workers are left for another update.
-        RuntimeError: nothing arrived for `stall_s`.
+        RuntimeError: Ray did not start or failed, or nothing arrived for `stall_s`.
     """
-    try:
-        import ray
-    except ImportError:
-        raise ValueError("Ray is not installed: pip install 'multigpu[ray]', or run on this machine with real.run_real") from None
+    check_ray()
     if experiment.clock != "real":
         raise ValueError("this experiment has clock 'virtual': simulate it, or choose clock 'real'")
+    if experiment.engine != "ray":
+        raise ValueError(f"this experiment has engine {experiment.engine!r}: run it with real.run_real, or choose engine 'ray'")
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # a measurement reports to nobody
+    import ray
+
     mine = not ray.is_initialized()
     if mine:
-        ray.init(include_dashboard=False, log_to_driver=False)
+        try:
+            ray.init(include_dashboard=False, log_to_driver=False)
+        except Exception as error:  # of no class of its own; it gives up after 30 s on a machine with much else to do
+            raise RuntimeError(f"Ray did not start: {str(error).splitlines()[0]}") from None
     try:
         remote: Any = ray.remote  # whose annotations do not know concurrency groups
         kind = remote(concurrency_groups={"control": 1})(RayWorker).options(**options)
@@ -89,6 +106,8 @@ def run_over_ray(experiment: Experiment, *, stall_s: float = 60.0, **options: An
         actors = [kind.remote(text, worker) for worker in range(experiment.workers)]
         ray.get([actor.ready.remote() for actor in actors])
         return _Driver(ray, Server(experiment, experiment.build_problem()), actors, stall_s).run()
+    except ray.exceptions.RayError as error:
+        raise RuntimeError(f"Ray could not go on: {str(error).splitlines()[0]}") from None
     finally:
         if mine:
             ray.shutdown()

@@ -79,10 +79,12 @@ def start(
         stall_s: the run ends with a sentence if nothing arrives for so long.
 
     Raises:
-        ValueError: the experiment is not for the real clock or has too many workers; there is no checkpoint to resume from.
+        ValueError: the experiment is not for the real clock and processes, or has too many workers; there is no checkpoint to resume from.
     """
     if experiment.clock != "real":
         raise ValueError("this experiment has clock 'virtual': simulate it, or choose clock 'real'")
+    if experiment.engine != "processes":
+        raise ValueError(f"this experiment has engine {experiment.engine!r}: run it with over_ray.run_over_ray, or leave engine out")
     if experiment.workers > MOST_WORKERS:
         raise ValueError(f"{experiment.workers} workers are too many for one machine's real clock: {MOST_WORKERS} at most, simulate more")
     if checkpoint_updates < 1:
