@@ -11,6 +11,7 @@ from multigpu.analysis.figure_large_batch import figure_error, figure_times
 from multigpu.analysis.figure_synchrony_memory import figure_memory, memory_frame
 from multigpu.analysis.synchrony import curves_frame, synchrony_frame
 from multigpu.analysis.synchrony_devices import devices_frame, devices_table, figure_devices
+from multigpu.synchrony.curve import Point
 from multigpu.synchrony.downpour import Downpour
 from multigpu.synchrony.downpour_record import DownpourRecord, measure_downpour
 from multigpu.synchrony.experiment import Experiment
@@ -18,7 +19,6 @@ from multigpu.synchrony.grid import find_grid
 from multigpu.synchrony.grid_training import LARGE, LARGE_LAW
 from multigpu.synchrony.problems import Digits
 from multigpu.synchrony.record import SynchronyRecord, make_record
-from multigpu.synchrony.server import Point
 from multigpu.synchrony.simulate import simulate
 from tests.synchrony.planted import record
 
@@ -165,7 +165,7 @@ def test_the_server_holds_a_version_a_batch_under_way() -> None:
     assert "No Record" in figure_memory([]).alt
 
 
-def on_device(protocol: str, k: int | None, update_time_s: float, delay_s: float = 0.0) -> SynchronyRecord:
+def on_device(protocol: str, k: int | None, update_time_s: float, delay_s: float = 0.0, server: str = "host") -> SynchronyRecord:
     """A real run of two workers whose batches take 0.1 s."""
     planted = record(
         protocol,
@@ -176,6 +176,7 @@ def on_device(protocol: str, k: int | None, update_time_s: float, delay_s: float
         problem={"kind": "model", "workload": "cnn", "model": "resnet_tiny"},
         rate={"kind": "constant", "rate": 0.1},
         delays_s=(0.0, delay_s) if delay_s else None,
+        server_device=server,
         update_time_s=update_time_s,
         losses=(2.0, 1.0),
         errors=(0.9, 0.5),
@@ -184,6 +185,34 @@ def on_device(protocol: str, k: int | None, update_time_s: float, delay_s: float
     return planted.model_copy(
         update={"result": planted.result.model_copy(update={"batch_times_s": [[0.1] * 5, [0.1] * 5], "server_time_s": 0.0})}
     )
+
+
+def test_a_server_on_a_device_stands_beside_one_on_the_host() -> None:
+    host = [
+        on_device("sync", None, 0.2),
+        on_device("async", None, 0.1),
+        on_device("sync", None, 0.5, 0.3),
+        on_device("async", None, 0.1, 0.3),
+    ]
+    device = [on_device("sync", None, 0.1, server="cpu"), on_device("async", None, 0.05, 0.3, server="cpu")]
+    frame = devices_frame([*device, *host])
+    # each after its twin on the host, and predicted from its own server's sync
+    assert list(zip(frame["protocol"], frame["server_device"], strict=True)) == [
+        *(("sync", "host"), ("sync", "cpu"), ("async", "host")),
+        *(("sync", "host"), ("async", "host"), ("async", "cpu")),
+    ]
+    assert frame["over_host"].dropna().tolist() == pytest.approx([2.0, 2.0])
+    assert set(frame[frame["server_device"] == "cpu"]["base"]) == {device[0].key} and device[0].key != host[0].key
+    html = devices_table([*device, *host]).html
+    assert ">Over host<" in html and "a CPU tensor" in html and ">2.00<" in html
+    alone = devices_table(host).html
+    assert "Over host" not in alone and ">the host<" in alone
+    picture = figure_devices([*device, *host])
+    assert picture.finding == figure_devices(host).finding != ""
+    assert set(zip(picture.data["server_device"], picture.data["straggler_s"], strict=True)) == {
+        (s, d) for s in ("host", "cpu") for d in (0, 0.3)
+    }
+    assert "server on a CPU tensor, last worker 300 ms late" in picture.alt and "server on" not in figure_devices(host).alt
 
 
 def test_runs_on_devices_stand_beside_predictions_from_syncs_steps() -> None:

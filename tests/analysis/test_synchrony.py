@@ -156,6 +156,21 @@ def test_real_runs_stand_beside_the_simulator() -> None:
     assert "1.050" in page.real_table(frame).html
 
 
+def test_runs_over_ray_stand_apart_from_those_of_processes() -> None:
+    fields = {"staleness": 1.0, "problem": LINEAR, "rate": RATE, "losses": (1.0,)}
+    virtual = record("async", 2, update_time_s=1.0, **fields)
+    real = record("async", 2, update_time_s=1.05, clock="real", **fields)
+    ray = record("async", 2, update_time_s=1.2, clock="real", engine="ray", **fields)
+    device = record("async", 2, update_time_s=1.4, clock="real", server_device="cpu", **fields)
+    frame = synchrony_frame([virtual, real, ray, device])
+    assert frame["engine"].tolist()[1:] == ["processes", "ray", "processes"] and pd.isna(frame["engine"].iloc[0])
+    assert real_frame(frame)["ratio"].tolist() == pytest.approx([1.05])
+    assert real_frame(frame, "ray")["ratio"].tolist() == pytest.approx([1.2])
+    assert "1.200" in page.real_table(frame, "ray").html and "1.200" not in page.real_table(frame).html
+    empty = page.real_table(synchrony_frame([virtual, real]), "ray").html
+    assert "No run over Ray actors to show: python -m multigpu synchrony --grid ray makes them, with the extra ray." in empty
+
+
 def test_a_model_on_devices_stands_beside_the_same_draws_without_gradients() -> None:
     model = TrainedModel(workload="cnn", model="resnet_tiny", batch_size=4, rows=16, test_rows=16)
     real = [record("async", workers, update_time_s=1.1, clock="real", problem=model, rate=RATE, losses=(1.0,)) for workers in (2, 4)]

@@ -7,10 +7,11 @@ from typing import Any
 from multigpu.measure.machine import this_machine
 from multigpu.synchrony.averaging import Score
 from multigpu.synchrony.averaging_record import AveragingExperiment, AveragingRecord
+from multigpu.synchrony.curve import Point
 from multigpu.synchrony.experiment import build_experiment
 from multigpu.synchrony.problems import Digits
 from multigpu.synchrony.record import Histogram, Result, SynchronyRecord, record_key
-from multigpu.synchrony.server import Accounts, Point
+from multigpu.synchrony.server import Accounts
 from tests.synchrony.cases import EXPONENTIAL
 
 NOISE = (1.0, 1.004, 0.996, 1.003, 0.997)

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from multigpu.synchrony.curve import Point
 from multigpu.synchrony.downpour import Downpour, _Simulation, first_time_s, simulate_downpour
-from multigpu.synchrony.server import Point
 from multigpu.synchrony.simulate import simulate
 from tests.synchrony.cases import EXPONENTIAL, REGRESSION, trained
 

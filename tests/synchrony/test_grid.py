@@ -21,7 +21,7 @@ from multigpu.synchrony.problems import Digits
 from multigpu.synchrony.protocol import PROTOCOLS
 from multigpu.synchrony.record import SynchronyRecord, SynchronyStore
 from multigpu.synchrony.simulate import simulate
-from tests.synchrony.cases import timed
+from tests.synchrony.cases import timed, trained
 
 AVERAGING = AveragingExperiment(problem=Digits(shards=2), workers=2, steps=3, rate=0.1, same_start=False)
 
@@ -178,7 +178,10 @@ def test_the_command_refuses_in_a_sentence(capsys: pytest.CaptureFixture[str], t
 def test_real_runs_on_gpus_need_as_many_gpus_as_workers(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     planned = find_grid("gpus")
     assert {e.experiment.workers for e in planned} == {2, 4, 8} and planned[0].experiment.workers == 8
-    assert sum(entry.cost_s for entry in planned) < 1200
+    # what has the server on a GPU comes last
+    places = [e.experiment.server_device for e in planned]
+    assert places == ["host"] * 24 + ["cuda"] * 18 and {e.experiment.protocol for e in planned[24:]} == {"sync", "k_sync", "async"}
+    assert sum(entry.cost_s for entry in planned) < 1400
     four = possible_here(planned, 4)
     assert {e.experiment.workers for e in four} == {2, 4}
     assert len(possible_here(find_grid("real"), 0)) == 12
@@ -187,7 +190,9 @@ def test_real_runs_on_gpus_need_as_many_gpus_as_workers(capsys: pytest.CaptureFi
     assert "these experiments need 2 GPUs or more, and this machine has 1" in capsys.readouterr().err
     assert main(["--grid", "devices_cpu", "--dry-run"]) == 0
     out = capsys.readouterr().out
-    assert "sync P=2 K=2 computed resnet_tiny real straggler 0.05 s seed 0" in out and len(out.splitlines()) == 13
+    assert "sync P=2 K=2 computed resnet_tiny real straggler 0.05 s seed 0" in out and len(out.splitlines()) == 19
+    assert "k_sync P=2 K=1 computed resnet_tiny real, server on cpu straggler 0.05 s seed 0" in out
+    assert [len(possible_here([Planned("a", trained("async", workers=1, clock="real", server_device="cuda"), 1.0)], 1))] == [1]
     injected = [entry.experiment for entry in find_grid("gpus_injected")]
     # every real run has its twin on the virtual clock, which draws the same times, and those take longer than a batch on a GPU
     of = {(e.clock, e.protocol, e.workers, e.gradients, e.updates, e.law) for e in injected}

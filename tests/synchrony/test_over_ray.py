@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -37,6 +39,17 @@ def test_what_cannot_run_is_refused_in_a_sentence() -> None:
         run_over_ray(asked("async", clock="virtual", engine="processes"))
     with pytest.raises(ValueError, match=r"this experiment has engine 'processes': run it with real\.run_real, or choose engine 'ray'"):
         run_over_ray(asked("async", engine="processes"))
+
+
+def test_a_cluster_that_does_not_start_is_a_failed_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    def init(**_: object) -> None:
+        raise Exception("the node did not answer within 30 s\nand more")
+
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(is_initialized=lambda: False, init=init))
+    monkeypatch.setattr("multigpu.synchrony.over_ray.check_ray", lambda: None)
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    with pytest.raises(RuntimeError, match=r"^Ray did not start: the node did not answer within 30 s$"):
+        run_over_ray(asked("async"))
 
 
 @pytest.fixture(scope="module")

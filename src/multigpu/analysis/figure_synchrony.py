@@ -17,6 +17,11 @@ from multigpu.analysis.wording import missing
 from multigpu.synchrony.laws import harmonic_difference
 from multigpu.synchrony.protocol import PROTOCOLS
 
+NO_REAL_RUN = {
+    "processes": "No real run to show: `python -m multigpu synchrony --grid real` makes them",
+    "ray": "No run over Ray actors to show: `python -m multigpu synchrony --grid ray` makes them, with the extra `ray`",
+}
+"""By engine."""
 NOTHING = "No SynchronyRecord to draw: `python -m multigpu synchrony` runs the experiments."
 # cancelling protocols in blues, the others in warm colours; markers tell them apart in grey
 _LOOKS: dict[str, tuple[str, str, str]] = {
@@ -209,7 +214,7 @@ def figure_real(frame: pd.DataFrame) -> Picture:
     """Median seconds an update of real processes beside the simulator's on the same draws, a row a protocol."""
     table = real_frame(frame)
     if table.empty:
-        return message("No real run to draw: `python -m multigpu synchrony --grid real` makes them.")
+        return message(f"{NO_REAL_RUN['processes']}.")
     worst = table["ratio"].sub(1).abs().max()
     finding = f"Real processes and the simulator agree within {100 * worst:.0f}% on the time an update" if worst < 0.2 else None
     several = len(table[["machine", "workers", "problem"]].drop_duplicates()) > 1
@@ -246,12 +251,13 @@ def real_who(row: pd.Series, short: bool = False) -> str:
     return f"P = {row['workers']}" + (f", {problem}" if problem else "")
 
 
-def real_frame(frame: pd.DataFrame) -> pd.DataFrame:
-    """A row a protocol that ran for real and on the virtual clock: protocol, gradients_per_update, workers, law, problem, machine, real_s,
-    simulated_s (medians), ratio, staleness, simulated_staleness, keys.
+def real_frame(frame: pd.DataFrame, engine: str = "processes") -> pd.DataFrame:
+    """A row a protocol that ran for real on this engine, its server on the host, and on the virtual clock: protocol,
+    gradients_per_update, workers, law, problem, machine, real_s, simulated_s (medians), ratio, staleness, simulated_staleness, keys.
     """
     ok = frame[(frame["status"] == "ok") & frame["protocol"].isin(list(PROTOCOLS))]
-    real, virtual = ok[ok["clock"] == "real"], ok[ok["clock"] == "virtual"]
+    real = ok[(ok["clock"] == "real") & (ok["engine"] == engine) & (ok["server_device"] == "host")]
+    virtual = ok[ok["clock"] == "virtual"]
     draws = ["protocol", "gradients_per_update", "workers", "law", "repeat", "mean_s"]
     both = real.merge(virtual, on=[*draws, "problem", "rate"], suffixes=("", "_virtual"))
     # the time an update does not depend on the gradients: those of a model on devices are left out on the virtual clock

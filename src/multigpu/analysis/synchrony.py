@@ -11,16 +11,17 @@ import pandas as pd
 from scipy import stats
 
 from multigpu.synchrony.averaging_record import AveragingRecord, AveragingStore
+from multigpu.synchrony.curve import Point
 from multigpu.synchrony.laws import Law
 from multigpu.synchrony.problems import LinearRegression, ProblemDescription
 from multigpu.synchrony.rates import BoundedRate, RateRule
 from multigpu.synchrony.record import RECORDS, SynchronyRecord, SynchronyStore
-from multigpu.synchrony.server import Point
 from multigpu.synchrony.theory import mean_staleness, update_time_s
 from multigpu.synchrony.trained_models import TrainedModel
 
 COLUMNS: dict[str, str] = {
-    **dict.fromkeys(("key", "machine", "status", "reason", "clock", "protocol", "start", "law", "problem", "rate_rule"), "string"),
+    **dict.fromkeys(("key", "machine", "status", "reason", "clock", "engine", "server_device", "protocol", "start"), "string"),
+    **dict.fromkeys(("law", "problem", "rate_rule"), "string"),
     **dict.fromkeys(("workers", "gradients_per_update", "repeat"), "int64"),
     **dict.fromkeys(("gradients", "budget_s", "rate"), "float64"),
     **dict.fromkeys(("mean_s", "update_time_s", "update_time_low_s", "update_time_high_s", "block_median_s", "theory_s"), "float64"),
@@ -32,6 +33,7 @@ COLUMNS: dict[str, str] = {
     "timing_version": "int64",
 }
 """workers is P, gradients K as asked for (missing where the protocol fixes it), gradients_per_update K; budget_s a budget of time.
+engine, server_device: of real runs alone.
 
 mean_s: the law's mean. update_time_s: mean over the run, with a 95% t interval of its successive parts; block_median_s their median;
 theory_s what theory says of it. gradient_time_s: seconds per gradient that was applied. staleness: mean, own update not counted;
@@ -103,6 +105,8 @@ def _row(record: SynchronyRecord, least: dict[LinearRegression, float]) -> dict[
         "reason": record.reason,
         "attempt": record.attempt,
         "clock": e.clock,
+        "engine": e.engine if e.clock == "real" else None,
+        "server_device": e.server_device if e.clock == "real" else None,
         "protocol": e.protocol,
         "law": law_name(e.law),
         "workers": p,

@@ -1,4 +1,6 @@
-"""Real runs of a model on devices: what they did, what the simulator predicted from sync's step times, and loss against time."""
+"""Real runs of a model on devices: what they did, what the simulator predicted from sync's step times, loss against time; the server
+on the host beside the server on a device.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +22,12 @@ from multigpu.synchrony.record import SynchronyRecord
 
 HOW = "`python -m multigpu synchrony --grid gpus` makes them on a machine with 2 to 8 GPUs"
 NOTHING = f"No real run on devices to draw: {HOW}."
+SERVERS = {"host": "the host", "cpu": "a CPU tensor", "cuda": "GPU 0"}
+"""Where a server holds its parameters, in words."""
 COLUMNS = [
-    *("key", "machine", "problem", "workers", "protocol", "gradients_per_update", "straggler_s", "update_time_s", "predicted_s"),
-    *("gradients_per_s", "predicted_per_s", "ratio", "predicted_ratio", "staleness", "predicted_staleness", "server_busy", "base"),
+    *("key", "machine", "problem", "workers", "server_device", "protocol", "gradients_per_update", "straggler_s", "update_time_s"),
+    *("predicted_s", "gradients_per_s", "over_host", "predicted_per_s", "ratio", "predicted_ratio", "staleness", "predicted_staleness"),
+    *("server_busy", "base"),
 ]
 
 
@@ -37,7 +42,8 @@ def devices_frame(records: Iterable[SynchronyRecord]) -> pd.DataFrame:
     """A row a run, beside the simulator's prediction from the step times of sync with nothing injected (Record `base`).
 
     straggler_s: seconds added to every batch of the last worker. gradients_per_s: applied. ratio: of that to sync's with nothing
-    injected. server_busy: part of the time that the server was handling gradients. Runs without such a base have no prediction.
+    injected and the same server. server_busy: part of the time that the server was handling gradients. Runs without such a base have no
+    prediction. over_host: with the server on a device, gradients_per_s over that of the same run with the server on the host.
     """
     rows: list[dict[str, Any]] = []
     found = on_devices(records)
@@ -51,6 +57,7 @@ def devices_frame(records: Iterable[SynchronyRecord]) -> pd.DataFrame:
             "machine": record.machine.name,
             "problem": problem_name(e.problem) if e.problem else "",
             "workers": e.workers,
+            "server_device": e.server_device,
             "protocol": e.protocol,
             "gradients_per_update": each,
             "straggler_s": max(e.delays_s or (0.0,)),
@@ -71,14 +78,26 @@ def devices_frame(records: Iterable[SynchronyRecord]) -> pd.DataFrame:
                 "base": base.key,
             }
         rows.append(row)
-    table = pd.DataFrame(rows, columns=COLUMNS)
+    table = _over_host(pd.DataFrame(rows, columns=COLUMNS))
     order = table["protocol"].map(lambda name: PROTOCOLS.index(name))
-    return table.assign(order=order).sort_values(["machine", "problem", "workers", "straggler_s", "order"]).reset_index(drop=True)
+    place = table["server_device"].map(lambda name: list(SERVERS).index(name))
+    by = ["machine", "problem", "workers", "straggler_s", "order", "place"]
+    return table.assign(order=order, place=place).sort_values(by).reset_index(drop=True)
 
 
-def _same(record: SynchronyRecord) -> tuple[str, str, int]:
+def _over_host(table: pd.DataFrame) -> pd.DataFrame:
+    alike = ["machine", "problem", "workers", "protocol", "gradients_per_update", "straggler_s"]
+    host = table[table["server_device"] == "host"].set_index(alike)["gradients_per_s"].to_dict()
+    over = [
+        row["gradients_per_s"] / host.get(tuple(row[name] for name in alike), float("nan")) if row["server_device"] != "host" else None
+        for _, row in table.iterrows()
+    ]
+    return table.assign(over_host=pd.Series(over, index=table.index, dtype="float64"))
+
+
+def _same(record: SynchronyRecord) -> tuple[str, str, int, str]:
     e = record.experiment
-    return record.machine.name, problem_name(e.problem) if e.problem else "", e.workers
+    return record.machine.name, problem_name(e.problem) if e.problem else "", e.workers, e.server_device
 
 
 def devices_table(records: Iterable[SynchronyRecord]) -> Shown:
@@ -88,9 +107,11 @@ def devices_table(records: Iterable[SynchronyRecord]) -> Shown:
         {
             "Model": row["problem"],
             "P": f"{row['workers']}",
+            "Server": SERVERS[row["server_device"]],
             "Protocol": f"{protocol_look(row['protocol']).label}, K = {row['gradients_per_update']}",
             "Straggler": f"+{1e3 * row['straggler_s']:.0f} ms" if row["straggler_s"] else "none",
             "Gradients/s": f"{row['gradients_per_s']:,.1f}",
+            "Over host": "" if pd.isna(row["over_host"]) else f"{row['over_host']:.2f}",
             "Predicted": _number(row["predicted_per_s"], ",.1f"),
             "Over sync": _number(row["ratio"], ".2f"),
             "Predicted ratio": _number(row["predicted_ratio"], ".2f"),
@@ -100,13 +121,15 @@ def devices_table(records: Iterable[SynchronyRecord]) -> Shown:
         }
         for _, row in table.iterrows()
     ]
+    compared = " Over host: over the same run with the server on the host." if table["over_host"].notna().any() else ""
     note = (
         "Gradients applied a second, one run each. Predicted: the simulator, from the step times and the server's time of sync with "
-        f"nothing injected and the same P. {', '.join(sorted(set(table['machine'])))}."
+        f"nothing injected, the same P and the same server.{compared} {', '.join(sorted(set(table['machine'])))}."
         if rows
         else NOTHING
     )
-    figures = ["P", "Gradients/s", "Predicted", "Over sync", "Predicted ratio", "Staleness", "Predicted staleness", "Server busy (%)"]
+    figures = ["P", "Gradients/s", "Over host", "Predicted", "Over sync", "Predicted ratio", "Staleness", "Predicted staleness"]
+    figures += ["Server busy (%)"]
     return table_html(pd.DataFrame(rows), note=note.replace("`", ""), right=figures)
 
 
@@ -115,31 +138,40 @@ def _number(value: float, form: str) -> str:
 
 
 def figure_devices(records: Iterable[SynchronyRecord]) -> Picture:
-    """Training loss against seconds, for the most workers there are: with nothing injected, and with a straggler."""
+    """Training loss against seconds, for the most workers there are: with nothing injected, and with a straggler, by the server's place."""
     found = on_devices(records)
     if not found:
         return message(NOTHING.replace("`", ""))
     workers = max(r.experiment.workers for r in found)
     problem = problem_name(max(found, key=lambda r: r.experiment.workers).experiment.problem)  # type: ignore[arg-type]
-    chosen = [r for r in found if _same(r)[1:] == (problem, workers)]
+    chosen = [r for r in found if _same(r)[1:3] == (problem, workers)]
     frame = devices_frame(chosen)
-    delays = sorted(set(frame["straggler_s"]))
-    names = ["nothing injected" if not delay else f"last worker {1e3 * delay:.0f} ms late" for delay in delays]
+    servers = [name for name in SERVERS if name in set(frame["server_device"])]
+    panels = [(server, delay) for server in servers for delay in sorted(set(frame[frame["server_device"] == server]["straggler_s"]))]
+    names = [
+        (f"server on {SERVERS[server]}, " if len(servers) > 1 else "")
+        + ("nothing injected" if not delay else f"last worker {1e3 * delay:.0f} ms late")
+        for server, delay in panels
+    ]
     rows = []
     with mpl.rc_context(RC):
-        picture, axes = grid_of_axes(len(delays), _devices_finding(frame), 3.2, 2.4, 2, legend=True, names=names)
-        for ax, name, delay in zip(axes, names, delays, strict=True):
+        picture, axes = grid_of_axes(
+            len(panels), _devices_finding(frame[frame["server_device"] == servers[0]]), 3.2, 2.4, 2, legend=True, names=names
+        )
+        for ax, name, (server, delay) in zip(axes, names, panels, strict=True):
             name_panel(ax, name)
             for record in chosen:
                 e = record.experiment
-                if max(e.delays_s or (0.0,)) != delay or record.result is None:
+                if (e.server_device, max(e.delays_s or (0.0,))) != (server, delay) or record.result is None:
                     continue
                 look, points = protocol_look(e.protocol), record.result.curve
                 ax.plot([p.time_s for p in points], [p.loss for p in points], color=look.colour, marker=look.marker, markersize=4)
-                rows += [{"key": record.key, "protocol": e.protocol, "straggler_s": delay, **point._asdict()} for point in points]
+                common = {"key": record.key, "protocol": e.protocol, "server_device": server, "straggler_s": delay}
+                rows += [{**common, **point._asdict()} for point in points]
             ax.set_xlabel("seconds")
             ax.set_ylim(0, None)
-        axes[0].set_ylabel("training loss (nats)")
+        for ax in axes[::2]:  # two a row
+            ax.set_ylabel("training loss (nats)")
         legend(picture, [name for name in PROTOCOLS if name in set(frame["protocol"])])
     picture.caption = (
         f"{problem}; {workers} workers and a server on {', '.join(sorted(set(frame['machine'])))}, one run each, one rate for all. "

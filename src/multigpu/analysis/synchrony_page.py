@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from multigpu.analysis.figure_downpour import downpour_frame
-from multigpu.analysis.figure_synchrony import figure_k, protocol_look, real_frame, real_who
+from multigpu.analysis.figure_synchrony import NO_REAL_RUN, figure_k, protocol_look, real_frame, real_who
 from multigpu.analysis.layout import grid_of_axes, name_panel, rows_from_top
 from multigpu.analysis.picture import Picture, Shown, paragraphs
 from multigpu.analysis.style import RC
@@ -187,8 +187,8 @@ def twins_table(frame: pd.DataFrame) -> Shown:
     return table_html(pd.DataFrame(rows), note=note, right=["K", "Time an update", "Loss"])
 
 
-def real_table(frame: pd.DataFrame) -> Shown:
-    """Real runs beside the simulator: medians, their ratio and the mean staleness of both."""
+def real_table(frame: pd.DataFrame, engine: str = "processes") -> Shown:
+    """Real runs on this engine beside the simulator: medians, their ratio and the mean staleness of both."""
     rows = [
         {
             "Protocol": f"{protocol_look(row['protocol']).label}, K = {row['gradients_per_update']}",
@@ -199,9 +199,10 @@ def real_table(frame: pd.DataFrame) -> Shown:
             "Ratio": f"{row['ratio']:.3f}",
             "Staleness, real and simulated": f"{row['staleness']:.2f} and {row['simulated_staleness']:.2f}",
         }
-        for _, row in real_frame(frame).iterrows()
+        for _, row in real_frame(frame, engine).iterrows()
     ]
-    return table_html(pd.DataFrame(rows), note="Medians an update; P: workers.", right=["Real, ms", "Simulator, ms", "Ratio"])
+    note = "Medians an update; P: workers. The simulator has the same draws." if rows else f"{NO_REAL_RUN[engine].replace('`', '')}."
+    return table_html(pd.DataFrame(rows), note=note, right=["Real, ms", "Simulator, ms", "Ratio"])
 
 
 def record_keys(frame: pd.DataFrame) -> Shown:

@@ -18,7 +18,9 @@ Fields = tuple[tuple[str, Any], ...]
 
 # How long a Run was measured may differ between the sides of a contrast (each has the least number of steps).
 UNMATCHED = frozenset({"warmup_steps", "timed_steps", "warmup_calls", "calls", "samples"})
-SYNCHRONY_FIELDS = ("clock", "protocol", "gradients", "start", "law", "problem", "rate_rule", "rate", "budget_s", "trained")
+SYNCHRONY_FIELDS = (
+    *("clock", "protocol", "gradients", "start", "law", "problem", "rate_rule", "rate", "budget_s", "trained", "engine", "server_device"),
+)
 """What must be equal between rows of `synchrony_frame`; trained: gradients applied, where that was the budget."""
 TRAINING_FIELDS = ("rate_scaling", "schedule", "adjusted", "base_rate", "epochs")
 """What must be equal between rows of `training_frame`, beside a Run's fields."""

@@ -20,10 +20,10 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from threadpoolctl import threadpool_limits
 
+from multigpu.synchrony.curve import Point
 from multigpu.synchrony.experiment import Outage, check_outages
 from multigpu.synchrony.laws import Law, Seconds, StepTimes
 from multigpu.synchrony.problems import Problem, ProblemDescription
-from multigpu.synchrony.server import Point
 
 Count = Annotated[int, Field(ge=1)]
 

@@ -12,10 +12,10 @@ from pydantic import BaseModel, ConfigDict
 
 from multigpu.measure.machine import Machine, source_state, this_machine, versions
 from multigpu.store import Store
+from multigpu.synchrony.curve import Point
 from multigpu.synchrony.downpour import Downpour, DownpourOutcome, simulate_downpour
 from multigpu.synchrony.problems import Problem
 from multigpu.synchrony.record import DOWNPOUR, RECORDS, SYNCHRONY_VERSION, Histogram, histogram
-from multigpu.synchrony.server import Point
 
 
 def downpour_key(experiment: Downpour) -> str:

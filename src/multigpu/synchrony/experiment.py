@@ -16,6 +16,7 @@ from multigpu.synchrony.rates import RateRule
 
 Clock = Literal["virtual", "real"]
 Engine = Literal["processes", "ray"]
+ServerDevice = Literal["host", "cpu", "cuda"]
 
 
 class Outage(BaseModel):
@@ -57,6 +58,8 @@ class Experiment(BaseModel):
     evaluations: points of the curve of loss against time, spread evenly over the budget (the start comes in addition).
     seed: of the step times and of the initial parameters.
     engine: of the real clock: processes of this machine that share memory (`real`), or Ray actors (`over_ray`).
+    server_device: where a real server holds parameters, merges and updates: "host" in NumPy's arrays, "cuda" in tensors on GPU 0, "cpu" in
+        tensors too, by the same code as "cuda". Workers' devices are the problem's.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -78,6 +81,7 @@ class Experiment(BaseModel):
     seed: Annotated[int, Field(ge=0)] = 0
     clock: Clock = "virtual"
     engine: Engine = "processes"
+    server_device: ServerDevice = "host"
 
     @model_validator(mode="after")
     def _possible(self) -> Experiment:
@@ -98,6 +102,8 @@ class Experiment(BaseModel):
             raise ValueError("outages belong to the virtual clock: on the real one a worker ends by being killed")
         if self.engine == "ray" and self.clock != "real":
             raise ValueError("engine 'ray' belongs to the real clock: choose clock 'real', or leave engine out")
+        if self.server_device != "host" and (self.clock != "real" or self.engine != "processes" or self.problem is None):
+            raise ValueError(f"server_device {self.server_device!r} needs clock 'real', engine 'processes' and a problem: or leave it out")
         check_outages(self.outages, self.workers)
         return self
 

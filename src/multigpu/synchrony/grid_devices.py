@@ -1,4 +1,4 @@
-"""Real runs of the study's image model: a server on the host, a worker on every GPU, nothing injected or one straggler.
+"""Real runs of the study's image model: a server on the host or on GPU 0, a worker on every GPU, nothing injected or one straggler.
 
 `gpus` and `gpus_injected` need GPUs, as many as workers; `devices_cpu` is the same in small, so that every path is tried where there is
 none.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from multigpu.synchrony.experiment import build_experiment
+from multigpu.synchrony.experiment import ServerDevice, build_experiment
 from multigpu.synchrony.laws import Computed, Law, ShiftedExponential
 from multigpu.synchrony.planned import Planned
 from multigpu.synchrony.protocol import ProtocolName
@@ -22,6 +22,8 @@ STRAGGLER_S = 0.02
 """Added to every batch of the last worker: two to three times what a batch takes."""
 TIME_S, START_S = 8.0, 22.0
 """Seconds that a run lasts, and that its processes take to start, warm up and evaluate."""
+SERVER_START_S = 6.0
+"""In addition where the server is on a device: its framework starts, then every worker's second context, on GPU 0."""
 GPU_LAW = ShiftedExponential(shift_s=0.04, scale_s=0.02)
 """Injected times, longer than a batch takes on a GPU: so a real run and the simulator draw the same ones."""
 CPU_LAW = ShiftedExponential(shift_s=0.1, scale_s=0.05)
@@ -30,7 +32,9 @@ RESNET20 = TrainedModel(workload="cnn", model="resnet20", batch_size=128, rows=8
 SMALL = TrainedModel(workload="cnn", model="resnet_tiny", batch_size=16, rows=256, test_rows=128)
 
 
-def _runs(problem: TrainedModel, workers: int, rate: float, time_s: float, straggler_s: float, part: str) -> Iterator[Planned]:
+def _runs(
+    problem: TrainedModel, workers: int, rate: float, time_s: float, straggler_s: float, part: str, server: ServerDevice = "host"
+) -> Iterator[Planned]:
     """sync, async and K-sync with K = P/2, first with nothing injected, then with the last worker delayed."""
     protocols: tuple[tuple[ProtocolName, int | None], ...] = (("sync", None), ("async", None), ("k_sync", workers // 2))
     for delay_s in (0.0, straggler_s):
@@ -46,8 +50,9 @@ def _runs(problem: TrainedModel, workers: int, rate: float, time_s: float, strag
                 time_s=time_s,
                 evaluations=20,
                 clock="real",
+                server_device=server,
             )
-            yield Planned(part, experiment, time_s + START_S)
+            yield Planned(part, experiment, time_s + START_S + (SERVER_START_S if server != "host" else 0.0))
 
 
 def _injected(problem: TrainedModel, workers: int, law: Law, rate: float, updates: int, start_s: float, part: str) -> Iterator[Planned]:
@@ -67,14 +72,21 @@ def gpus_injected() -> Iterator[Planned]:
 
 
 def gpus() -> Iterator[Planned]:
-    """ResNet-20 on images of CIFAR's size, 128 a gradient, bf16, on 8, 4 and 2 GPUs; the first at most GPUs in float32 too."""
+    """ResNet-20 on images of CIFAR's size, 128 a gradient, bf16, on 8, 4 and 2 GPUs; sync and async in float32 too; then the bf16 runs
+    again with the server on GPU 0.
+    """
     for workers in GPU_WORKERS:
         yield from _runs(RESNET20, workers, 0.1, TIME_S, STRAGGLER_S, "gpus")
     for workers in GPU_WORKERS:
         yield from list(_runs(RESNET20.model_copy(update={"precision": "fp32"}), workers, 0.1, TIME_S, STRAGGLER_S, "gpus"))[:2]
+    for workers in GPU_WORKERS:
+        yield from _runs(RESNET20, workers, 0.1, TIME_S, STRAGGLER_S, "gpus", "cuda")
 
 
 def devices_cpu() -> Iterator[Planned]:
-    """A ResNet of 7,560 parameters on two CPU processes: two seconds each, then 40 updates under an injected law and simulated."""
+    """A ResNet of 7,560 parameters on two CPU processes: two seconds each, then 40 updates under an injected law and simulated; at last
+    the runs of two seconds with a server that holds tensors.
+    """
     yield from _runs(SMALL, 2, 0.1, 2.0, 0.05, "devices_cpu")
     yield from _injected(SMALL, 2, CPU_LAW, 0.1, 40, 4.0, "devices_cpu")
+    yield from _runs(SMALL, 2, 0.1, 2.0, 0.05, "devices_cpu", "cpu")

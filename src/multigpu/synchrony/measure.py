@@ -107,7 +107,7 @@ def _run_real(experiment: Experiment, store: SynchronyStore) -> bool:
 
 
 def possible_here(planned: Sequence[Planned], gpus: int) -> list[Planned]:
-    """Without the entries that need more GPUs than there are: one for every worker.
+    """Without the entries that need more GPUs than there are: one for every worker (and one of them for a server on a GPU).
 
     Raises:
         ValueError: none is left; the sentence names both numbers. Or an entry needs Ray, which is not installed.
@@ -134,13 +134,17 @@ def label(entry: Planned) -> str:
 
 
 def _where(experiment: Experiment) -> str:
+    if experiment.server_device != "host":
+        return f"{experiment.clock}, server on {experiment.server_device}"
     return "over Ray" if experiment.engine == "ray" else experiment.clock
 
 
 def _gpus_of(entry: Planned) -> int:
     experiment = entry.experiment
-    on_gpus = isinstance(experiment, Experiment) and getattr(experiment.problem, "device", "cpu") == "cuda"
-    return experiment.workers if on_gpus and isinstance(experiment, Experiment) else 0
+    if not isinstance(experiment, Experiment):
+        return 0
+    on_gpus = getattr(experiment.problem, "device", "cpu") == "cuda"
+    return experiment.workers if on_gpus else int(experiment.server_device == "cuda")
 
 
 def main(words: Sequence[str] | None = None) -> int:

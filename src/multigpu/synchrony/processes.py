@@ -1,8 +1,7 @@
-"""The processes of a real run: one server, P workers. Small messages travel in pipes, vectors lie in shared memory.
+"""The processes of a real run: one server, P workers. Small messages travel in pipes, vectors lie in an `exchange`.
 
-Each worker has two vectors: the server writes parameters into one before it sends a job, the worker its gradient into the other
-before it answers. A message that was read orders what was written before it. A cancelled worker may read parameters that are
-being overwritten, but then it throws its gradient away, or the server does: an answer with an old ticket is never looked at.
+A message that was read orders what was written before it. A cancelled worker may read parameters that are being overwritten, but then
+it throws its gradient away, or the server does: an answer with an old ticket is never looked at.
 
 Cancelling is sending the next job: the worker sees it at its next check, which ends its wait at once but not its computation.
 """
@@ -15,7 +14,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from multiprocessing.connection import Connection, wait
-from multiprocessing.shared_memory import SharedMemory
 from pathlib import Path
 
 import numpy as np
@@ -23,25 +21,21 @@ from threadpoolctl import threadpool_limits
 
 from multigpu.measure.process import end_with_parent
 from multigpu.synchrony.checkpoint import checkpoint_path, read_checkpoint, write_checkpoint
+from multigpu.synchrony.exchange import Exchange, join_exchange, open_exchange
 from multigpu.synchrony.experiment import Experiment
 from multigpu.synchrony.laws import StepTimes
 from multigpu.synchrony.problems import Problem
 from multigpu.synchrony.protocol import CannotContinue, Decision
 from multigpu.synchrony.server import Server
+from multigpu.synchrony.vectors import Vector, arithmetic_of
 
 READY = "ready"
-NUMBER_BYTES = 8
-"""Of the widest number that vectors may hold."""
 WARM_UP = 2
-"""Gradients that a worker computes and throws away before it is ready."""
+"""Gradients that a worker computes and throws away before it is ready; one more goes through the exchange."""
 MOST_TIMES = 64
 """Batches of a worker whose time is kept, spread evenly over the run."""
-
-
-def vectors(memory: SharedMemory, workers: int, problem: Problem | None) -> np.ndarray:
-    """Views of the shared memory: [0] parameters and [1] gradients, of every worker."""
-    size, kind = (problem.size, problem.dtype) if problem else (0, np.dtype(np.float64))
-    return np.ndarray((2, workers, size), dtype=kind, buffer=memory.buf)
+END_S = 8.0
+"""What the server waits for its workers to end; whoever started it gives it a little longer."""
 
 
 def last_words_path(folder: Path, worker: int) -> Path:
@@ -54,58 +48,80 @@ def worker_main(connection: Connection, memory_name: str, text: str, worker: int
     end_with_parent()
     experiment = Experiment.model_validate_json(text)
     problem = experiment.build_problem()
-    memory = SharedMemory(memory_name)
+    exchange: Exchange | None = None
     try:
-        shared = vectors(memory, experiment.workers, problem)
-        times = StepTimes(experiment.law, experiment.seed, worker, experiment.slowdown_of(worker))
-        delay_s = experiment.delay_of_s(worker)
         with threadpool_limits(1), np.errstate(over="ignore", invalid="ignore"):
             if problem is not None:  # what a first batch costs, of a GPU above all, belongs to no run
                 for ticket in range(WARM_UP):
                     problem.gradient(problem.initial(experiment.seed), worker, ticket)
+            exchange = join_exchange(experiment, problem, memory_name, connection)
+            if problem is not None:
+                exchange.give(worker, problem.initial(experiment.seed))
+                exchange.answer(worker, exchange.gradient(problem, worker, 0))
             connection.send(READY)
-            ticket = connection.recv()
-            while ticket is not None:
-                begun_s = time.perf_counter()
-                gradient = problem.gradient(shared[0, worker].copy(), worker, ticket) if problem else None
-                computed_s = time.perf_counter() - begun_s
-                until_s = begun_s + max(times.time_s(ticket), computed_s) + delay_s
-                # the injected delay is a wait for the next message, which only a cancelled worker gets before it answers
-                if not connection.poll(max(0.0, until_s - time.perf_counter())):
-                    if gradient is not None:
-                        shared[1, worker] = gradient
-                    now_s = time.perf_counter()
-                    connection.send((ticket, now_s - begun_s - times.time_s(ticket) - delay_s, now_s - begun_s - delay_s))
-                ticket = connection.recv()
-                while connection.poll():
-                    ticket = connection.recv()
-    except (EOFError, OSError):
+            _work(connection, exchange, experiment, problem, worker)
+    except (EOFError, OSError, RuntimeError) as error:
+        # memory that the server owned on a device may fail before its pipe is read
+        if isinstance(error, RuntimeError) and not has_closed(connection, 1.0):
+            raise
         sentence = f"worker {worker}: the server has ended; resume from {checkpoint_path(folder).name} in the run's folder"
         last_words_path(folder, worker).write_text(sentence + "\n")
         print(sentence, file=sys.stderr)
         os._exit(1)
     finally:
-        shared = np.empty(0)  # views must go before the memory can be closed
-        memory.close()
+        if exchange is not None:
+            exchange.close()
 
 
-class _Pipes:
+def _work(connection: Connection, exchange: Exchange, experiment: Experiment, problem: Problem | None, worker: int) -> None:
+    """One batch after the other, until the job is None."""
+    times = StepTimes(experiment.law, experiment.seed, worker, experiment.slowdown_of(worker))
+    delay_s = experiment.delay_of_s(worker)
+    ticket = connection.recv()
+    while ticket is not None:
+        begun_s = time.perf_counter()
+        gradient = exchange.gradient(problem, worker, ticket) if problem else None
+        computed_s = time.perf_counter() - begun_s
+        until_s = begun_s + max(times.time_s(ticket), computed_s) + delay_s
+        # the injected delay is a wait for the next message, which only a cancelled worker gets before it answers
+        if not connection.poll(max(0.0, until_s - time.perf_counter())):
+            if gradient is not None:
+                exchange.answer(worker, gradient)
+            now_s = time.perf_counter()
+            connection.send((ticket, now_s - begun_s - times.time_s(ticket) - delay_s, now_s - begun_s - delay_s))
+        ticket = connection.recv()
+        while connection.poll():
+            ticket = connection.recv()
+
+
+def has_closed(connection: Connection, timeout_s: float = 0.0) -> bool:
+    """Whether the other end is closed, or will be within so many seconds; what it sent before is thrown away."""
+    until_s = time.monotonic() + timeout_s
+    try:
+        while connection.poll(max(0.0, until_s - time.monotonic())):
+            connection.recv()
+    except (EOFError, OSError):
+        return True
+    return False
+
+
+class Pipes:
     """The server's ends of the workers' pipes; a worker whose pipe breaks is gone."""
 
-    def __init__(self, connections: Sequence[Connection], shared: np.ndarray) -> None:
+    def __init__(self, connections: Sequence[Connection], exchange: Exchange) -> None:
         self.open = dict(enumerate(connections))
-        self.shared = shared
+        self.exchange = exchange
         self.over_s: list[float] = []
         self.times_s: list[list[float]] = [[] for _ in connections]
         """By worker, seconds of every batch that arrived, without the delay injected."""
         self.busy_s = 0.0
 
-    def send(self, decision: Decision, parameters: np.ndarray | None) -> list[int]:
+    def send(self, decision: Decision, parameters: Vector | None) -> list[int]:
         """Give out the jobs started; the workers found gone."""
         gone = []
         for job in decision.started:
             if parameters is not None:
-                self.shared[0, job.worker] = parameters
+                self.exchange.give(job.worker, parameters)
             try:
                 self.open[job.worker].send(job.ticket)
             except (BrokenPipeError, ConnectionResetError):
@@ -138,6 +154,12 @@ class _Pipes:
             except OSError:
                 continue
 
+    def wait_for_end(self, timeout_s: float) -> None:
+        """Until the workers have ended: what they map of this process's memory must outlive them."""
+        until_s = time.monotonic() + timeout_s
+        for connection in self.open.values():
+            has_closed(connection, max(0.0, until_s - time.monotonic()))
+
 
 def server_main(
     connections: Sequence[Connection],
@@ -151,12 +173,12 @@ def server_main(
 ) -> None:
     """Drive the server on the clock; send (Outcome, "") or (None, sentence) to whoever started the run."""
     end_with_parent()
-    memory = SharedMemory(memory_name)
     experiment = Experiment.model_validate_json(text)
     problem = experiment.build_problem()
-    shared = vectors(memory, experiment.workers, problem)
-    server = Server(experiment, problem, read_checkpoint(folder, experiment) if resume else None)
-    pipes = _Pipes(connections, shared)
+    exchange = open_exchange(experiment, problem, memory_name, connections)
+    checkpoint = read_checkpoint(folder, experiment) if resume else None
+    server = Server(experiment, problem, checkpoint, arithmetic_of(experiment.server_device))
+    pipes = Pipes(connections, exchange)
     try:
         for worker, connection in pipes.open.items():
             if not connection.poll(stall_s) or connection.recv() != READY:
@@ -168,14 +190,14 @@ def server_main(
         arrived = sum(map(len, pipes.times_s))
         times_s = tuple(thinned(times, MOST_TIMES) for times in pipes.times_s)
         result.send((replace(outcome, batch_times_s=times_s, server_time_s=pipes.busy_s / arrived if arrived else None), ""))
+        pipes.wait_for_end(END_S)
     except (CannotContinue, EOFError) as error:
         result.send((None, str(error) or "a worker ended before the run began"))
     finally:
-        shared = pipes.shared = np.empty(0)
-        memory.close()
+        exchange.close()
 
 
-def _serve(server: Server, pipes: _Pipes, folder: Path, checkpoint_updates: int, stall_s: float) -> float:
+def _serve(server: Server, pipes: Pipes, folder: Path, checkpoint_updates: int, stall_s: float) -> float:
     """Until the budget is spent; the seconds that took."""
     offset_s = server.first.elapsed_s if server.first else 0.0
     begun = time.perf_counter() - offset_s
@@ -203,8 +225,7 @@ def _serve(server: Server, pipes: _Pipes, folder: Path, checkpoint_updates: int,
         for worker, ticket in came:
             if server.finished(now_s):
                 break
-            # a copy, as the worker writes its next gradient in the same place
-            gradient = pipes.shared[1, worker].copy() if server.problem else None
+            gradient = pipes.exchange.take(worker) if server.problem else None
             decision = server.arrived(worker, ticket, gradient, time.perf_counter() - begun)
             gone += [w for w in pipes.send(decision, server.parameters) if w not in gone]
         pipes.busy_s += time.perf_counter() - begun - now_s
@@ -220,7 +241,7 @@ def thinned(values: Sequence[float], most: int) -> tuple[float, ...]:
     return tuple(values[int(index)] for index in np.linspace(0, len(values) - 1, most))
 
 
-def _notes(pipes: _Pipes) -> list[str]:
+def _notes(pipes: Pipes) -> list[str]:
     """How late workers were: a wait that ends late, or a gradient that took longer than its law's time."""
     if not pipes.over_s:
         return []

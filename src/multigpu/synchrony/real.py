@@ -9,9 +9,11 @@ from multiprocessing.process import BaseProcess
 from multiprocessing.shared_memory import SharedMemory
 from pathlib import Path
 
+from multigpu.measure.machine import gpu_count
 from multigpu.synchrony.checkpoint import checkpoint_path, read_checkpoint
+from multigpu.synchrony.exchange import shared_bytes
 from multigpu.synchrony.experiment import Experiment
-from multigpu.synchrony.processes import NUMBER_BYTES, last_words_path, server_main, worker_main
+from multigpu.synchrony.processes import last_words_path, server_main, worker_main
 from multigpu.synchrony.server import Outcome
 
 MOST_WORKERS = 64
@@ -79,7 +81,8 @@ def start(
         stall_s: the run ends with a sentence if nothing arrives for so long.
 
     Raises:
-        ValueError: the experiment is not for the real clock and processes, or has too many workers; there is no checkpoint to resume from.
+        ValueError: the experiment is not for the real clock and processes, has too many workers or needs a GPU that
+            is not there; there is no checkpoint to resume from.
     """
     if experiment.clock != "real":
         raise ValueError("this experiment has clock 'virtual': simulate it, or choose clock 'real'")
@@ -87,6 +90,8 @@ def start(
         raise ValueError(f"this experiment has engine {experiment.engine!r}: run it with over_ray.run_over_ray, or leave engine out")
     if experiment.workers > MOST_WORKERS:
         raise ValueError(f"{experiment.workers} workers are too many for one machine's real clock: {MOST_WORKERS} at most, simulate more")
+    if experiment.server_device == "cuda" and not gpu_count():
+        raise ValueError("server_device 'cuda' needs a GPU, and this machine has none: choose 'cpu' or 'host'")
     if checkpoint_updates < 1:
         raise ValueError(f"checkpoint_updates must be at least 1, not {checkpoint_updates}")
     folder.mkdir(parents=True, exist_ok=True)
@@ -95,10 +100,9 @@ def start(
     for worker in range(experiment.workers):
         last_words_path(folder, worker).unlink(missing_ok=True)
     problem = experiment.build_problem()
-    size = 2 * experiment.workers * (problem.size if problem else 0) * NUMBER_BYTES
-    # spawned, not forked: the process that starts a run may hold threads and a framework
+    # spawned, not forked: the process that starts a run may hold threads and a framework, and CUDA does not survive a fork
     context = multiprocessing.get_context("spawn")
-    memory = SharedMemory(create=True, size=max(size, NUMBER_BYTES))
+    memory = SharedMemory(create=True, size=shared_bytes(experiment, problem))
     pairs = [context.Pipe() for _ in range(experiment.workers)]
     result, result_end = context.Pipe(duplex=False)
     text = experiment.model_dump_json()

@@ -13,8 +13,9 @@ from pydantic import BaseModel, ConfigDict
 from multigpu import paths
 from multigpu.measure.machine import Machine, source_state, this_machine, versions
 from multigpu.store import Store
+from multigpu.synchrony.curve import Point
 from multigpu.synchrony.experiment import Experiment
-from multigpu.synchrony.server import Accounts, Outcome, Point
+from multigpu.synchrony.server import Accounts, Outcome
 
 SCHEMA_VERSION = 1
 SYNCHRONY_VERSION = 1

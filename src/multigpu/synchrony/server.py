@@ -5,17 +5,18 @@ The simulator, the server process of a real run and the replay of its arrivals a
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
+from multigpu.synchrony.curve import Curve, Point
 from multigpu.synchrony.experiment import Experiment
 from multigpu.synchrony.problems import Problem
 from multigpu.synchrony.protocol import Coordinator, Decision, Job
+from multigpu.synchrony.vectors import ON_HOST, Arithmetic, Vector
 
 ARRIVED, LEFT, JOINED = 0, 1, 2
 """Kinds of events in a log."""
@@ -28,16 +29,6 @@ class Event(NamedTuple):
     worker: int
     ticket: int = -1
     version: int = -1
-
-
-class Point(NamedTuple):
-    """Loss and error (share of test rows wrong; None without classes) after so many updates and gradients, `time_s` into the run."""
-
-    time_s: float
-    updates: int
-    gradients: int
-    loss: float
-    error: float | None
 
 
 @dataclass(frozen=True)
@@ -124,45 +115,33 @@ class Outcome:
         return np.diff(marks) / size
 
 
-@dataclass
-class _Curve:
-    """Parameters at about `evaluations` evenly spread parts of the budget; evaluated only after the run, to cost no time in it."""
-
-    experiment: Experiment
-    taken: list[tuple[float, int, int, np.ndarray]] = field(default_factory=list)
-    mark: float = 0.0
-
-    def offer(self, time_s: float, updates: int, gradients: int, parameters: np.ndarray, last: bool = False) -> None:
-        if last and self.taken and self.taken[-1][1] == updates:
-            return
-        spent = max(updates / (self.experiment.updates or math.inf), time_s / (self.experiment.time_s or math.inf))
-        if spent >= self.mark or last:
-            self.taken.append((time_s, updates, gradients, parameters))
-            # 1e-9: 0.3 of a budget is reached by 3 of 10 updates, whatever the rounding
-            self.mark = (math.floor(spent * self.experiment.evaluations + 1e-9) + 1) / self.experiment.evaluations - 1e-9
-
-    def evaluate(self, problem: Problem) -> tuple[Point, ...]:
-        with np.errstate(over="ignore", invalid="ignore"):
-            return tuple(Point(t, u, g, problem.loss(w), problem.error(w)) for t, u, g, w in self.taken)
-
-
 class Server:
-    """One run's server. Every method that takes an event takes its time, in seconds since the start."""
+    """One run's server. Every method that takes an event takes its time, in seconds since the start.
 
-    def __init__(self, experiment: Experiment, problem: Problem | None, checkpoint: Checkpoint | None = None) -> None:
-        self.experiment, self.problem = experiment, problem
+    Parameters and gradients are vectors of `arithmetic`; those of checkpoints and outcomes are arrays on the host.
+    """
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        problem: Problem | None,
+        checkpoint: Checkpoint | None = None,
+        arithmetic: Arithmetic = ON_HOST,
+    ) -> None:
+        self.experiment, self.problem, self.arithmetic = experiment, problem, arithmetic
         self.coordinator = Coordinator(experiment.protocol, experiment.workers, experiment.gradients)
         self.first = checkpoint
-        self.parameters: np.ndarray | None = None
+        self.parameters: Vector | None = None
         if problem is not None:
-            self.parameters = problem.initial(experiment.seed) if checkpoint is None else checkpoint.parameters
+            first = problem.initial(experiment.seed) if checkpoint is None else checkpoint.parameters
+            self.parameters = None if first is None else arithmetic.place(first)
         self.gradients_before = checkpoint.gradients if checkpoint else 0
         self.update_times_s: list[float] = []
         self.staleness: Counter[int] = Counter()
         self.events: list[Event] = []
-        self._curve = _Curve(experiment)
-        self._gradients: dict[Job, np.ndarray] = {}
-        self._versions: dict[int, tuple[np.ndarray, int]] = {}  # parameters and how many batches need them
+        self._curve = Curve(experiment)
+        self._gradients: dict[Job, Vector] = {}
+        self._versions: dict[int, tuple[Vector, int]] = {}  # parameters and how many batches need them
         self._since = [0.0] * experiment.workers  # by worker, when its batch started or its gradient arrived
         self._seconds = {"busy": 0.0, "cancelled": 0.0, "lost": 0.0, "idle": 0.0}
         self._versions_held = 0
@@ -182,11 +161,11 @@ class Server:
         self._offer(now_s)
         return decision
 
-    def parameters_of(self, worker: int) -> np.ndarray:
+    def parameters_of(self, worker: int) -> Vector:
         """The parameters that the worker's batch is computed on."""
         return self._versions[self.coordinator.running[worker].version][0]
 
-    def arrived(self, worker: int, ticket: int, gradient: np.ndarray | None, now_s: float) -> Decision:
+    def arrived(self, worker: int, ticket: int, gradient: Vector | None, now_s: float) -> Decision:
         """A gradient is there. `gradient` must not change afterwards."""
         decision = self.coordinator.arrived(worker, ticket)
         if decision.late:
@@ -229,7 +208,7 @@ class Server:
 
     def checkpoint(self, now_s: float) -> Checkpoint:
         tickets = tuple(self.coordinator.tickets)
-        return Checkpoint(self.version, tickets, self.parameters, self._applied, now_s)
+        return Checkpoint(self.version, tickets, self._fetched, self._applied, now_s)
 
     def outcome(self, end_s: float, notes: Sequence[str] = ()) -> Outcome:
         """The accounts at the end, and the curve (its evaluation takes time)."""
@@ -258,8 +237,8 @@ class Server:
                 versions_held=self._versions_held,
             ),
             events=tuple(self.events),
-            curve=self._curve.evaluate(self.problem) if self.problem is not None else (),
-            parameters=self.parameters,
+            curve=self._curve.evaluate(self.problem, self.arithmetic) if self.problem is not None else (),
+            parameters=self._fetched,
             start_s=self.first.elapsed_s if self.first else 0.0,
             end_s=end_s,
             notes=tuple(notes),
@@ -268,6 +247,10 @@ class Server:
     @property
     def _applied(self) -> int:
         return self.gradients_before + self.coordinator.applied
+
+    @property
+    def _fetched(self) -> np.ndarray | None:
+        return None if self.parameters is None else self.arithmetic.fetch(self.parameters)
 
     def _offer(self, now_s: float) -> None:
         if self.parameters is not None:
@@ -300,15 +283,15 @@ class Server:
         self.staleness.update(ages)
         if self.parameters is None or self.experiment.rate is None:
             return
-        rule, now = self.experiment.rate, self.parameters
+        rule, now, own = self.experiment.rate, self.parameters, self.arithmetic
         squares: list[float] = []
         with np.errstate(over="ignore", invalid="ignore"):
             if rule.needs_distance:
-                squares = [float(np.sum((now - self._versions[job.version][0]) ** 2)) for job in jobs]
+                squares = [own.squared_distance(now, self._versions[job.version][0]) for job in jobs]
             factor = rule.factor(self.version - 1)
-            total = np.zeros_like(now)
+            total = own.zeros_like(now)
             for job, rate in zip(jobs, rule.rates(ages, squares), strict=True):
                 total += factor * rate * self._gradients.pop(job)
-            self.parameters = now - total / len(jobs)
+            self.parameters = now - own.divided(total, len(jobs))
         for job in jobs:
             self._release(job)

@@ -15,6 +15,7 @@ from multigpu.synchrony.laws import StepTimes
 from multigpu.synchrony.problems import Problem
 from multigpu.synchrony.protocol import CannotContinue, Job
 from multigpu.synchrony.server import ARRIVED, JOINED, LEFT, Checkpoint, Event, Outcome, Server
+from multigpu.synchrony.vectors import ON_HOST, Arithmetic
 
 
 class _Span(NamedTuple):
@@ -94,16 +95,18 @@ def replay(
     events: Sequence[Event],
     checkpoint: Checkpoint | None = None,
     problem: Problem | None = None,
+    arithmetic: Arithmetic = ON_HOST,
 ) -> np.ndarray | None:
     """Parameters after `events`, with every gradient computed again: those of the run that recorded them, to the last bit.
 
-    `checkpoint` is the one that the run resumed from, if it did.
+    `checkpoint` is the one that the run resumed from, if it did. `arithmetic` matters under a bounded rate alone, and then must be that
+    of the run's `server_device`: `on_device` says what is equal.
 
     Raises:
         ValueError: the events do not follow from the protocol (a batch arrives on a version its worker was not given).
     """
     problem = problem or experiment.build_problem()
-    server = Server(experiment, problem, checkpoint)
+    server = Server(experiment, problem, checkpoint, arithmetic)
     with threadpool_limits(1), np.errstate(over="ignore", invalid="ignore"):
         server.begin()
         for number, event in enumerate(events):
@@ -114,13 +117,14 @@ def replay(
             else:
                 job = server.coordinator.running.get(event.worker)
                 if job != (event.worker, event.ticket, event.version):
-                    given = f"ticket {job.ticket} on version {job.version}" if job else "nothing"
+                    told = f"ticket {job.ticket} on version {job.version}" if job else "nothing"
                     raise ValueError(
                         f"event {number}: worker {event.worker} delivers ticket {event.ticket} on version {event.version},"
-                        f" but was given {given}"
+                        f" but was given {told}"
                     )
                 gradient = None
                 if problem is not None:
-                    gradient = problem.gradient(server.parameters_of(event.worker), event.worker, event.ticket)
+                    given = arithmetic.fetch(server.parameters_of(event.worker))
+                    gradient = arithmetic.place(problem.gradient(given, event.worker, event.ticket))
                 server.arrived(event.worker, event.ticket, gradient, 0.0)
-    return server.parameters
+    return None if server.parameters is None else arithmetic.fetch(server.parameters)

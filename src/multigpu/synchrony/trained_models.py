@@ -85,10 +85,10 @@ class _Placed:
             torch.backends.cudnn.benchmark = description.workload == "cnn"
         self.precision = description.precision
 
-    def load(self, parameters: np.ndarray) -> None:
+    def load(self, parameters: np.ndarray | torch.Tensor) -> None:
         import torch
 
-        self.flat.copy_(torch.from_numpy(parameters))
+        self.flat.copy_(torch.as_tensor(parameters))
 
     def autocast(self) -> Any:
         import torch
@@ -119,6 +119,10 @@ class ModelProblem:
         return np.concatenate([value.numpy().ravel() for _, value in values])
 
     def gradient(self, parameters: np.ndarray, worker: int, draw: int) -> np.ndarray:
+        return self.gradient_tensor(parameters, worker, draw).cpu().numpy().copy()
+
+    def gradient_tensor(self, parameters: np.ndarray | torch.Tensor, worker: int, draw: int) -> torch.Tensor:
+        """The same on the worker's device, from parameters on any; the next gradient overwrites it."""
         with self._on(worker) as placed:
             placed.load(parameters)
             placed.gradients.zero_()
@@ -126,7 +130,7 @@ class ModelProblem:
             with placed.autocast():
                 loss = placed.module(batch) / terms
             loss.backward()
-            return placed.gradients.cpu().numpy().copy()
+            return placed.gradients
 
     def loss(self, parameters: np.ndarray) -> float:
         rows = np.arange(self.description.rows)

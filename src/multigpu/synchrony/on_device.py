@@ -1,0 +1,112 @@
+"""A server whose parameters, merge and update live on a device: GPU 0, or the CPU in the same code where there is none.
+
+Vectors travel through one tensor that the server owns and the workers map: CUDA IPC on a GPU, shared memory on a CPU
+(`torch.multiprocessing` does either when a tensor is sent through a pipe). Its rules for CUDA: processes are spawned; the owner keeps
+the tensor until those who map it have ended (`server_main` waits for them); what one process has written another may read only after
+the first has waited for its stream, so every method here that writes waits before it returns.
+
+What is equal: an update is a sum of products, each operation by itself and correctly rounded in IEEE arithmetic, on CPUs and GPUs
+alike. Equal gradients in equal order give equal bits with the server on the host, on a CPU or on a GPU, in float32 and float64, under
+every rule but `bounded`: that adds up squares in an order that depends on the device, and gives equal bits on the same kind of device.
+A GPU's libraries do not promise equal bits of a *gradient* computed twice: a replay of `TrainedModel(device="cuda")` is as near as those.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+from multiprocessing.connection import Connection
+
+import numpy as np
+import torch
+
+from multigpu.synchrony.problems import Problem
+from multigpu.synchrony.trained_models import ModelProblem
+from multigpu.synchrony.vectors import Vector
+
+
+def device_of(server_device: str) -> torch.device:
+    """GPU 0 for "cuda", the CPU for "cpu"."""
+    return torch.device("cuda", 0) if server_device == "cuda" else torch.device("cpu")
+
+
+def finish(device: torch.device) -> None:
+    """Wait until what this process has asked of the device is done; a CPU has done it already."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+class DeviceArithmetic:
+    """Tensors on one device."""
+
+    def __init__(self, server_device: str) -> None:
+        self.device = device_of(server_device)
+        torch.set_num_threads(1)  # elementwise work of a small vector; workers have the other cores
+
+    def place(self, array: np.ndarray) -> Vector:
+        return torch.tensor(array, device=self.device)
+
+    def fetch(self, vector: Vector) -> np.ndarray:
+        return np.asarray(vector.cpu().numpy())
+
+    def zeros_like(self, vector: Vector) -> Vector:
+        return torch.zeros_like(vector)
+
+    def divided(self, vector: Vector, count: int) -> Vector:
+        # by a tensor: by a number of the host, a GPU multiplies with the rounded reciprocal instead
+        return vector / torch.full((), count, dtype=vector.dtype, device=vector.device)
+
+    def squared_distance(self, one: Vector, other: Vector) -> float:
+        return float(((one - other) ** 2).sum())
+
+
+class DeviceExchange:
+    """See `exchange.Exchange`; `tensor` is [2, workers, size] on the server's device: parameters, then gradients."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self.tensor: torch.Tensor | None = tensor
+        torch.set_num_threads(1)
+
+    @classmethod
+    def make(cls, server_device: str, workers: int, problem: Problem, connections: Iterable[Connection]) -> DeviceExchange:
+        """The owner's, which sends the tensor through these pipes to whoever is to map it."""
+        device = device_of(server_device)
+        tensor = torch.from_numpy(np.zeros((2, workers, problem.size), problem.dtype)).to(device)
+        tensor.share_memory_()  # moves a CPU's tensor; a GPU's is shared as it is
+        finish(device)
+        for connection in connections:
+            with suppress(OSError):  # a worker that has ended is noticed when it should be ready
+                connection.send(tensor)
+        return cls(tensor)
+
+    def give(self, worker: int, parameters: Vector) -> None:
+        self._write(0, worker, torch.as_tensor(parameters))
+
+    def gradient(self, problem: Problem, worker: int, ticket: int) -> Vector:
+        parameters = self._held[0, worker]
+        if isinstance(problem, ModelProblem):
+            found = problem.gradient_tensor(parameters, worker, ticket)
+        else:
+            found = torch.from_numpy(problem.gradient(parameters.cpu().numpy().copy(), worker, ticket))
+        finish(found.device)  # its time belongs to the batch
+        return found
+
+    def answer(self, worker: int, gradient: Vector) -> None:
+        self._write(1, worker, gradient)
+
+    def take(self, worker: int) -> Vector:
+        found = self._held[1, worker].clone()
+        finish(found.device)
+        return found
+
+    def close(self) -> None:
+        self.tensor = None
+
+    def _write(self, kind: int, worker: int, vector: torch.Tensor) -> None:
+        self._held[kind, worker].copy_(vector)
+        finish(self._held.device)
+
+    @property
+    def _held(self) -> torch.Tensor:
+        assert self.tensor is not None, "used after close"
+        return self.tensor

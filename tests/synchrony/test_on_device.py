@@ -1,0 +1,235 @@
+"""A server on a device: the same bits as one on the host, processes that are killed, and what the code promises of CUDA's memory.
+
+Every test runs with tensors of the CPU, by the code that a GPU runs; where there is a GPU, with that too.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from multigpu.synchrony.checkpoint import read_checkpoint
+from multigpu.synchrony.exchange import shared_bytes
+from multigpu.synchrony.experiment import Experiment, build_experiment
+from multigpu.synchrony.on_device import DeviceArithmetic, DeviceExchange
+from multigpu.synchrony.problems import LinearRegression, Problem
+from multigpu.synchrony.processes import Pipes, has_closed, last_words_path
+from multigpu.synchrony.real import start
+from multigpu.synchrony.server import LEFT, Outcome, Server
+from multigpu.synchrony.simulate import replay, simulate
+from multigpu.synchrony.trained_models import TrainedModel
+from multigpu.synchrony.vectors import ON_HOST, Arithmetic, arithmetic_of
+from tests.synchrony.cases import REGRESSION, trained
+from tests.synchrony.test_real import EXPERIMENTS, wait_for_version
+
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
+RESNET = TrainedModel(workload="cnn", model="resnet_tiny", batch_size=4, rows=16, test_rows=16)
+RULES: tuple[dict[str, Any], ...] = (
+    {"kind": "constant", "rate": 0.037},
+    {"kind": "warm_up", "rate": 0.05, "start": 0.01, "updates": 9},
+    {"kind": "staleness", "rate": 0.05, "per": "gradient"},
+)
+BOUNDED = {"kind": "bounded", "c": 0.003, "maximum": 0.05}
+
+
+class Single:
+    """A problem in float32: NumPy's gradients of linear regression, rounded."""
+
+    dtype = np.dtype(np.float32)
+
+    def __init__(self) -> None:
+        self.exact = LinearRegression(**REGRESSION).build()
+        self.size = self.exact.size
+
+    def initial(self, seed: int = 0) -> np.ndarray:
+        return np.random.default_rng(seed).standard_normal(self.size).astype(np.float32)
+
+    def gradient(self, parameters: np.ndarray, worker: int, draw: int) -> np.ndarray:
+        return self.exact.gradient(parameters.astype(np.float64), worker, draw).astype(np.float32)
+
+    def loss(self, parameters: np.ndarray) -> float:
+        return self.exact.loss(parameters)
+
+    def error(self, parameters: np.ndarray) -> float | None:
+        return None
+
+
+def replayed(run: Outcome, problem: Problem, arithmetic: Arithmetic) -> np.ndarray:
+    found = replay(run.experiment, run.events, problem=problem, arithmetic=arithmetic)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("single", [False, True], ids=["float64", "float32"])
+def test_updates_on_a_device_give_the_bits_of_the_host(device: str, single: bool) -> None:
+    """Three gradients an update, as a third is no power of two and its reciprocal is rounded; parameters apart from 0."""
+    problem: Problem = Single() if single else LinearRegression(**REGRESSION).build()
+    own = DeviceArithmetic(device)
+    for rule in RULES:
+        run = simulate(trained("k_async", 3, rate=rule, updates=60))
+        one, other = replayed(run, problem, ON_HOST), replayed(run, problem, own)
+        assert one.dtype == other.dtype == problem.dtype and np.abs(one).min() > 0
+        assert one.tobytes() == other.tobytes(), rule
+    # squares are added up in the device's own order: equal to itself, and near the host's
+    run = simulate(trained("k_async", 3, rate=BOUNDED, updates=60))
+    one, other = replayed(run, problem, ON_HOST), replayed(run, problem, own)
+    assert other.tobytes() == replayed(run, problem, own).tobytes()
+    np.testing.assert_allclose(one, other, rtol=1e-4 if single else 1e-12)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_server_on_a_device_tells_the_host_arrays(device: str) -> None:
+    """Checkpoint, outcome and curve; a vector that was taken does not change with later updates."""
+    asked = trained("sync", workers=2, updates=4, evaluations=4)
+    problem = asked.build_problem()
+    server = Server(asked, problem, arithmetic=arithmetic_of(device))
+    server.begin()
+    first = server.checkpoint(0.0)
+    for ticket in range(4):
+        for worker in range(2):
+            gradient = problem.gradient(server.arithmetic.fetch(server.parameters_of(worker)), worker, ticket)
+            server.arrived(worker, ticket, server.arithmetic.place(gradient), float(ticket))
+    assert isinstance(server.parameters, torch.Tensor) and server.parameters.device.type == device
+    outcome, expected = server.outcome(4.0), simulate(asked)
+    np.testing.assert_array_equal(first.parameters, problem.initial(0))
+    np.testing.assert_array_equal(outcome.parameters, server.checkpoint(4.0).parameters)
+    assert [point.loss for point in outcome.curve] == [point.loss for point in expected.curve]
+    resumed = Server(asked, problem, server.checkpoint(4.0), arithmetic_of(device))
+    np.testing.assert_array_equal(resumed.checkpoint(4.0).parameters, expected.parameters)
+
+
+@pytest.fixture
+def ends() -> Iterator[tuple[Connection, Connection]]:
+    pair = Pipe()
+    yield pair
+    for end in pair:
+        end.close()
+
+
+@pytest.mark.parametrize("description", [LinearRegression(**REGRESSION), RESNET], ids=["numpy", "model"])
+def test_a_worker_maps_the_servers_memory(description: Any, ends: tuple[Connection, Connection]) -> None:
+    """Within one process, which CUDA does not allow: gradients of the parameters given, each worker in its own place."""
+    problem = description.build()
+    server = DeviceExchange.make("cpu", 3, problem, [ends[0]])
+    worker = DeviceExchange(ends[1].recv())
+    parameters = problem.initial(5)
+    server.give(1, torch.from_numpy(parameters))
+    gradient = worker.gradient(problem, 1, 7)
+    np.testing.assert_array_equal(gradient, problem.gradient(parameters, 1, 7))
+    worker.answer(1, gradient)
+    taken = server.take(1)
+    worker.answer(1, torch.zeros(problem.size, dtype=taken.dtype))
+    np.testing.assert_array_equal(taken, problem.gradient(parameters, 1, 7))
+    assert not server.take(0).any() and not server.take(2).any() and not server.take(1).any()
+    worker.close()
+    server.close()
+
+
+def test_a_worker_that_has_ended_before_it_maps_the_memory_is_left_to_the_server(ends: tuple[Connection, Connection]) -> None:
+    ends[1].close()
+    DeviceExchange.make("cpu", 1, LinearRegression().build(), [ends[0]]).close()
+    assert has_closed(ends[0])
+
+
+def test_a_closed_pipe_is_told_from_a_silent_one(ends: tuple[Connection, Connection]) -> None:
+    ends[1].send("late")
+    assert not has_closed(ends[0])
+    ends[1].send("later")
+    ends[1].close()
+    assert has_closed(ends[0])
+
+
+def test_a_server_outlives_those_who_map_its_memory(ends: tuple[Connection, Connection]) -> None:
+    """It waits until their pipes close, and no longer than it is told."""
+    pipes = Pipes([ends[0]], DeviceExchange(torch.zeros(2, 1, 1)))
+    begun_s = time.monotonic()
+    pipes.wait_for_end(0.1)
+    assert time.monotonic() - begun_s >= 0.1
+    timer = threading.Timer(0.2, ends[1].close)
+    timer.start()
+    pipes.wait_for_end(30.0)
+    assert 0.3 <= time.monotonic() - begun_s < 20
+    timer.join()
+
+
+def on_device(device: str, **fields: Any) -> Experiment:
+    return trained("async", workers=2, clock="real", law={"kind": "constant", "time_s": 0.004}, server_device=device, **fields)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("device", DEVICES)
+def test_killed_processes_cost_what_they_cost_on_the_host(device: str, tmp_path: Path) -> None:
+    """The server dies: a sentence each, nobody is left. Resumed, a worker dies: its own batch is lost. Arrivals give the same weights."""
+    asked = EXPERIMENTS[tmp_path] = on_device(device, updates=600)
+    run = start(asked, tmp_path, checkpoint_updates=5)
+    wait_for_version(run, 50)
+    os.kill(run.server.pid, signal.SIGKILL)
+    with pytest.raises(RuntimeError, match=r"the server ended \(exit code -9\): resume from .*checkpoint.npz"):
+        run.wait()
+    for worker, process in enumerate(run.workers):
+        assert not process.is_alive()
+        assert last_words_path(tmp_path, worker).read_text().startswith(f"worker {worker}: the server has ended; resume from")
+    checkpoint = read_checkpoint(tmp_path, asked)
+    assert 50 <= checkpoint.version < 600
+    run = start(asked, tmp_path, checkpoint_updates=5, resume=True)
+    wait_for_version(run, checkpoint.version + 50)
+    os.kill(run.workers[1].pid, signal.SIGKILL)
+    outcome = run.wait()
+    assert not any(process.is_alive() for process in (run.server, *run.workers))
+    assert outcome.first_version == checkpoint.version and outcome.accounts.lost == 1
+    (gone,) = [number for number, event in enumerate(outcome.events) if event.kind == LEFT]
+    assert {event.worker for event in outcome.events[gone + 1 :]} == {0}
+    np.testing.assert_array_equal(replay(asked, outcome.events, checkpoint), outcome.parameters)
+
+
+@pytest.mark.gpu
+@pytest.mark.slow
+def test_a_model_on_gpus_trains_with_its_server_on_the_first(tmp_path: Path) -> None:
+    """Every GPU a worker, up to four; a straggler whose batches K-sync cancels. A GPU's gradients repeat to rounding, not to the bit."""
+    workers = min(max(torch.cuda.device_count(), 2), 4)
+    asked = build_experiment(
+        protocol="k_sync",
+        workers=workers,
+        gradients=workers - 1,
+        law={"kind": "computed"},
+        problem=RESNET.model_copy(update={"device": "cuda"}),
+        rate={"kind": "constant", "rate": 0.05},
+        delays_s=(*(0.0,) * (workers - 1), 0.2),
+        updates=20,
+        evaluations=2,
+        clock="real",
+        server_device="cuda",
+    )
+    outcome = start(asked, tmp_path).wait()
+    a = outcome.accounts
+    assert a.started == a.applied + a.waiting + a.running + a.cancelled + a.lost
+    assert a.applied == 20 * (workers - 1) and a.cancelled > 0 and a.lost == 0
+    assert outcome.curve[-1].loss < outcome.curve[0].loss
+    np.testing.assert_allclose(replay(asked, outcome.events), outcome.parameters, rtol=0.05, atol=1e-3)
+
+
+def test_what_cannot_be_is_refused_in_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    needs = "server_device 'cpu' needs clock 'real', engine 'processes' and a problem: or leave it out"
+    for fields in ({"clock": "virtual"}, {"engine": "ray"}, {"problem": None, "rate": None}):
+        with pytest.raises(ValueError, match=needs):
+            trained("async", **{"workers": 2, "clock": "real", "server_device": "cpu", **fields})
+    monkeypatch.setattr("multigpu.synchrony.real.gpu_count", lambda: 0)
+    with pytest.raises(ValueError, match="server_device 'cuda' needs a GPU, and this machine has none: choose 'cpu' or 'host'"):
+        start(on_device("cuda", updates=1), tmp_path)
+    # the host's shared memory holds nothing of such a run
+    host, device = on_device("host", updates=1), on_device("cpu", updates=1)
+    problem = host.build_problem()
+    assert (shared_bytes(host, problem), shared_bytes(device, problem)) == (2 * 2 * 6 * 8, 8)
+    assert len({host.digest, device.digest, on_device("cuda", updates=1).digest}) == 3
