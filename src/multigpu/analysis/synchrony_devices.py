@@ -153,11 +153,12 @@ def figure_devices(records: Iterable[SynchronyRecord]) -> Picture:
         + ("nothing injected" if not delay else f"last worker {1e3 * delay:.0f} ms late")
         for server, delay in panels
     ]
+    finding = _devices_finding(frame[frame["server_device"] == servers[0]])
+    if finding and len(servers) > 1:
+        finding = finding.replace("straggler", f"straggler and the server on {SERVERS[servers[0]]}")
     rows = []
     with mpl.rc_context(RC):
-        picture, axes = grid_of_axes(
-            len(panels), _devices_finding(frame[frame["server_device"] == servers[0]]), 3.2, 2.4, 2, legend=True, names=names
-        )
+        picture, axes = grid_of_axes(len(panels), finding, 3.2, 2.4, 2, legend=True, names=names)
         for ax, name, (server, delay) in zip(axes, names, panels, strict=True):
             name_panel(ax, name)
             for record in chosen:
