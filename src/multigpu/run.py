@@ -199,8 +199,7 @@ class Run(BaseModel):
     @property
     def semantics(self) -> Semantics:
         """What this Run's result equals: its placement's, or within a tolerance of that where gradients travel in 16 bits."""
-        own = find_placement(self.placement).semantics
-        return Semantics(kind="lossy", tolerance=WIRE_TOLERANCE[self.wire_dtype]) if self.wire_dtype and own.kind == "joined" else own
+        return semantics_of(self.placement, self.wire_dtype)
 
     @property
     def description(self) -> Model:
@@ -258,6 +257,12 @@ class Run(BaseModel):
         """A short name for progress bars and messages."""
         how = f"{self.framework}{' (one process)' if self.processes == 'one' else ''} {self.execution}"
         return f"{self.model} {self.placement} {how} x{self.devices} b{self.batch_size} {self.precision}"
+
+
+def semantics_of(placement: str, wire_dtype: str | None) -> Semantics:
+    """What a Run's result equals, from its placement and the type in which gradients travel (None: their own)."""
+    own = find_placement(placement).semantics
+    return Semantics(kind="lossy", tolerance=WIRE_TOLERANCE[wire_dtype]) if wire_dtype and own.kind == "joined" else own
 
 
 def build_run(**fields: Any) -> Run:

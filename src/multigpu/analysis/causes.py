@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from multigpu.analysis.frame import IDENTITY, RUN_FIELDS
@@ -52,6 +53,11 @@ def host_phases(placement: Placement) -> tuple[str, ...]:
     return pulls + (("merge", "update") if placement.update == "host" else ())
 
 
+def waited_least(replicas: Sequence[StepTrace]) -> StepTrace:
+    """The replica with the least exposed communication, which speaks for the step."""
+    return min(replicas, key=lambda step: step.exposed_s)
+
+
 def step_parts(replicas: Sequence[StepTrace], phases: Sequence[str] = (), host_share: float = 0.0) -> dict[str, float]:
     """The parts of one traced step, s; they add up to the step's time (or the device's busy time, if that is longer).
 
@@ -61,7 +67,7 @@ def step_parts(replicas: Sequence[StepTrace], phases: Sequence[str] = (), host_s
             process that dispatches for all devices launches the passes of one in between the pulls of others.
         host_share: of the time of exposed copies, the share that goes to or comes from the host.
     """
-    mine = min(replicas, key=lambda step: step.exposed_s)
+    mine = waited_least(replicas)
     copies = mine.exposed_copies_s * host_share
     idle = max(0.0, step_time(replicas) - mine.busy_s)
     skew = min(idle, max(0.0, launch_skew(replicas) or 0.0))
@@ -113,13 +119,15 @@ COLUMNS: dict[str, str] = {
     "key": "string",
     **{name: IDENTITY[name] for name in SAME_POINT},
     **dict.fromkeys(("timed_step_s", "traced_step_s", *(f"{name}_s" for name in PARTS), "skew_ms", "kernels", "launches"), "float64"),
+    **dict.fromkeys(("peer_copies_s", "others_busy_s"), "float64"),
     "largest": "string",
 }
 
 
 def causes_frame(records: Iterable[Record]) -> pd.DataFrame:
     """A row a traced Run: its point (`SAME_POINT`), timed_step_s, traced_step_s, each of `PARTS` as `<part>_s` of the timed step,
-    skew_ms (as traced), kernels and launches a replica and step, and the largest cause. Medians over traced steps.
+    skew_ms (as traced), kernels and launches a replica and step, and the largest cause. Medians over traced steps. peer_copies_s: what of
+    exposed communication is copies between devices; others_busy_s: how long all other devices together were busy.
     """
     rows: list[dict[str, Any]] = []
     for record, trace in traced(records):
@@ -140,20 +148,25 @@ def causes_frame(records: Iterable[Record]) -> pd.DataFrame:
             | {"skew_ms": 1e3 * median(max(0.0, launch_skew(replicas) or 0.0) for replicas in steps)}
             | {f"{name}_s": value for name, value in whole.items()}
             | {name: median(getattr(mine, name) for replicas in steps for mine in replicas) for name in ("kernels", "launches")}
+            | {"peer_copies_s": median((1 - share) * waited_least(replicas).exposed_copies_s for replicas in steps)}
+            | {"others_busy_s": median(sum(one.busy_s for one in replicas) - waited_least(replicas).busy_s for replicas in steps)}
         )
     return pd.DataFrame({name: pd.Series([row[name] for row in rows], dtype=dtype) for name, dtype in COLUMNS.items()})
 
 
-def first_like(table: pd.DataFrame, wanted: Mapping[str, Any]) -> pd.Series | None:
-    """The first row whose fields equal those `wanted`, an empty one an empty one; None without any."""
+def all_like(table: pd.DataFrame, wanted: Mapping[str, Any]) -> pd.DataFrame:
+    """The rows whose fields equal those `wanted`, an empty one an empty one."""
     names, values = list(wanted), [None if missing(value) else value for value in wanted.values()]
     part = table[names].astype(object)
-    for index, row in enumerate(part.where(part.notna(), None).to_numpy().tolist()):
-        if row == values:
-            return table.iloc[index]
-    return None
+    return table[np.array([row == values for row in part.where(part.notna(), None).to_numpy().tolist()], dtype=bool)]
+
+
+def first_like(table: pd.DataFrame, wanted: Mapping[str, Any]) -> pd.Series | None:
+    """The first row of `all_like`; None without any."""
+    found = all_like(table, wanted)
+    return found.iloc[0] if len(found) else None
 
 
 def match(causes: pd.DataFrame, row: Any) -> pd.Series | None:
-    """The traced Run of the same point as `row` (by `SAME_POINT`), or None."""
+    """The first traced Run of the same point as `row` (by `SAME_POINT`), or None."""
     return first_like(causes, {name: row[name] for name in SAME_POINT})

@@ -12,9 +12,16 @@ from multigpu.analysis.limits import bounds
 from multigpu.analysis.metrics import scaling_table
 from multigpu.analysis.picture import Shown
 from multigpu.analysis.tables import table_html
-from multigpu.analysis.wording import percent_text, rate_text, ratio_text
+from multigpu.analysis.wording import missing, percent_text, rate_text, ratio_text
 
 BINDINGS = {"compute": "arithmetic", "memory": "memory", "communication": "traffic"}
+
+
+def overlaps(best: Any, row: Any) -> bool:
+    """Whether intervals of rates do not tell a point from the best one; one measured once is a point."""
+    low = best["rate"] if missing(best["rate_low"]) else best["rate_low"]
+    high = row["rate"] if missing(row["rate_high"]) else row["rate_high"]
+    return bool(high >= low)
 
 
 def advice(frame: pd.DataFrame) -> pd.DataFrame:
@@ -33,7 +40,7 @@ def advice(frame: pd.DataFrame) -> pd.DataFrame:
                 continue
             ordered = group.sort_values("rate", ascending=False)
             best, worst = ordered.iloc[0], ordered.iloc[-1]
-            equals = [line_name(row, panel) for _, row in ordered.iloc[1:].iterrows() if row["rate_high"] >= best["rate_low"]]
+            equals = [line_name(row, panel) for _, row in ordered.iloc[1:].iterrows() if overlaps(best, row)]
             kept = ["rate", "rate_low", "rate_high", "unit"]
             kept += [f"{ratio}{end}" for ratio in ("speedup_best", "ceiling_ratio") for end in ("", "_low", "_high")]
             rows.append(

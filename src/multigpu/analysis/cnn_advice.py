@@ -10,12 +10,13 @@ from typing import Any
 
 import pandas as pd
 
+from multigpu.analysis.choose import overlaps
 from multigpu.analysis.metrics import summary
 from multigpu.analysis.pairs import ONCE
 from multigpu.analysis.picture import Shown
 from multigpu.analysis.style import look
 from multigpu.analysis.tables import table_html
-from multigpu.analysis.wording import MODEL_NAMES, describe, devices_text, joined, missing, percent_text, plural
+from multigpu.analysis.wording import MODEL_NAMES, describe, devices_text, joined, percent_text, plural
 
 UPDATES = ("exp2", "staged_cpu", "ps_gpu0", "staged_gpu0", "exp4", "replicated_copy", "replicated_allreduce", "ddp")
 """Document 001's kinds of variable update, with variables spread over GPUs and with all-reduce during backward."""
@@ -47,7 +48,7 @@ def advice(frame: pd.DataFrame) -> pd.DataFrame:
         known = group[group["rate_low"].notna()]
         ordered = (known if len(known) > 1 else group).sort_values("rate", ascending=False)
         best, worst = ordered.iloc[0], group.sort_values("rate").iloc[0]
-        equals = [row["placement"] for _, row in ordered.iloc[1:].iterrows() if _overlaps(best, row)]
+        equals = [row["placement"] for _, row in ordered.iloc[1:].iterrows() if overlaps(best, row)]
         says = SAYS.get(str(best["model"]), ())
         measured = set(ordered["placement"]) & set(says)
         rows.append(
@@ -62,13 +63,6 @@ def advice(frame: pd.DataFrame) -> pd.DataFrame:
     order = {name: index for index, name in enumerate(MODEL_NAMES)}
     keyed = table.assign(_model=table["model"].map(order))
     return keyed.sort_values(["_model", "batch_size", "execution", "devices"]).drop(columns="_model").reset_index(drop=True)
-
-
-def _overlaps(best: Any, row: Any) -> bool:
-    """Whether the two cannot be told apart by intervals; one measured once is a point."""
-    low = best["rate"] if missing(best["rate_low"]) else best["rate_low"]
-    high = row["rate"] if missing(row["rate_high"]) else row["rate_high"]
-    return bool(high >= low)
 
 
 def advice_table(frame: pd.DataFrame) -> Shown:

@@ -52,6 +52,19 @@ COLUMNS = {
 }
 
 
+def waited_s(record: Record) -> float:
+    """Host time a step until it had its batch, s: mean over the second half of the timed steps, of the replica that waited most; 0
+    where batches stay on the device, NaN where waits were not recorded.
+    """
+    run, m = record.run, record.measurement
+    if run.inputs in ON_DEVICE:
+        return 0.0
+    if m is None or not m.input_wait_s:
+        return math.nan
+    half, end = run.warmup_steps + run.timed_steps // 2, run.warmup_steps + run.timed_steps
+    return float(np.array(m.input_wait_s)[:, half:end].mean(axis=1).max())
+
+
 def feeding_frame(records: Iterable[Record]) -> pd.DataFrame:
     """A row an ok Record of image models on the inputs that are compared.
 
@@ -66,10 +79,8 @@ def feeding_frame(records: Iterable[Record]) -> pd.DataFrame:
             continue
         if set(run.model_dump(exclude_defaults=True)) - {*JOB, *FED, *ALSO}:
             continue  # another question: traced, other devices, another wire ...
-        half = run.warmup_steps + run.timed_steps // 2
-        steps = np.array(m.step_time_s)[:, half:]
-        waits = np.array(m.input_wait_s)[:, half : run.warmup_steps + run.timed_steps] if m.input_wait_s else None
-        wait_s = 0.0 if run.inputs in ON_DEVICE else math.nan if waits is None else float(waits.mean(axis=1).max())
+        steps = np.array(m.step_time_s)[:, run.warmup_steps + run.timed_steps // 2 :]
+        wait_s = waited_s(record)
         rate = m.units / run.timed_steps / float(steps.mean(axis=1).max())
         # TensorFlow's marks are the host's and may lie before the work: its whole window alone is sure
         sustained = rate if m.step_clock == "device" else m.units / m.wall_s
