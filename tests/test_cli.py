@@ -127,6 +127,19 @@ def test_records_are_listed_filtered_and_exported(capsys, tmp_path, suffix) -> N
     assert code == 2 and "docx" in err
 
 
+@pytest.mark.parametrize(("command", "key"), [("explain", "points"), ("advise", "jobs")])
+def test_explain_and_advise(capsys, tmp_path, command, key) -> None:
+    records = [make_record(placement="ddp"), make_record(placement="exp4", units_per_s=5e5), make_record(devices=1)]
+    folder = ("--records", str(plant(RecordStore(tmp_path / "runs"), records).root), command)
+    code, out, _ = run(capsys, *folder, "workload=nmt", "devices=2", "--format", "json")
+    assert code == 0 and len(json.loads(out)[key]) == (2 if command == "explain" else 1)
+    code, out, _ = run(capsys, *folder, "workload=nmt", "devices=2", "--limit", "1")
+    assert code == 0 and out.splitlines()[0].endswith(".")
+    for words, said in (("workload=tea", "unknown workload 'tea'"), ("execution=fast", "compiled"), ("fast", "'fast'")):
+        code, _, err = run(capsys, *folder, "workload=nmt", words)
+        assert code == 2 and said in err and len(err.strip().splitlines()) == 1
+
+
 def test_claims_as_json(capsys, tmp_path) -> None:
     code, out, _ = run(capsys, "--records", str(tmp_path), "claims", "--format", "json")
     verdicts = json.loads(out)

@@ -1,13 +1,16 @@
-"""What can be said on the command line: `python -m multigpu COMMAND ...`."""
+"""What can be said on the command line: `python -m multigpu COMMAND ...`, and how its words are read."""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, get_args
 
 from multigpu import paths
-from multigpu.grid import GRIDS
+from multigpu.grid import GRIDS, devices_here
 from multigpu.hosts.arguments import add_arguments
+from multigpu.run import Run
 
 OWN_PARSERS = ("collectives", "synchrony", "hosts", "stages", "train")
 """Commands whose own parsers read the rest of the line."""
@@ -47,6 +50,19 @@ def build_parser() -> argparse.ArgumentParser:
     listing.add_argument("--traced", action="store_true", help="list traced Runs, which no other listing holds")
     listing.add_argument("--trace-summary", metavar="KEY", help="copies and kernels of one traced Run, as CSV with --export FILE.csv")
 
+    why = commands.add_parser(
+        "explain", help="why a measured point is as fast as it is: where a step's time goes, and what was seen to help"
+    )
+    why.add_argument(
+        "words_asked", nargs="+", metavar="KEY | field=value", help="a Record's key, or fields of a Run as `measure` takes them"
+    )
+    which = commands.add_parser("advise", help="the placements of a job, ranked by what was measured")
+    which.add_argument("fields", nargs="*", metavar="field=value", help="e.g. workload=nmt model=nmt000 devices=4 batch_size=128")
+    for asked, most, what in ((why, 3, "points"), (which, 2, "jobs")):
+        asked.add_argument("--machine", metavar="NAME", help="of which machine (default: the report's, with most Records of the workload)")
+        asked.add_argument("--limit", type=int, default=most, metavar="N", help=f"most {what} to speak of (default: {most})")
+        asked.add_argument("--format", choices=("text", "json"), default="text")
+
     claims = commands.add_parser("claims", help="figure and verdict of each claim")
     claims.add_argument("--format", choices=("text", "json"), default="text")
     claims.add_argument("--hosts", default=str(paths.HOSTS), help="folder of the Records of all-reduces between hosts")
@@ -73,3 +89,49 @@ def build_parser() -> argparse.ArgumentParser:
     study.add_argument("--devices", help="device counts, e.g. 1,2,4 (default: what is here)")
     study.set_defaults(parameters=None)
     return parser
+
+
+def parse_fields(texts: Sequence[str]) -> dict[str, Any]:
+    """`name=value` words as fields of a Run, each in its own type.
+
+    Raises:
+        ValueError: a word without "=", an unknown name, or a value that is not of the field's type.
+    """
+    fields: dict[str, Any] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise ValueError(f"{text!r} is not of the form field=value")
+        if name not in Run.model_fields:
+            raise ValueError(f"unknown field {name!r}: choose among {', '.join(Run.model_fields)}")
+        annotation = Run.model_fields[name].annotation
+        if annotation is int or int in get_args(annotation):
+            try:
+                fields[name] = int(value)
+            except ValueError:
+                raise ValueError(f"{name} = {value!r}: an integer is needed") from None
+        elif annotation is bool:
+            if value not in ("true", "false"):
+                raise ValueError(f"{name} = {value!r}: true or false is needed")
+            fields[name] = value == "true"
+        elif name == "data":
+            fields[name] = tuple(value.split(","))
+        else:
+            fields[name] = value
+    return fields
+
+
+def parse_counts(text: str | None) -> list[int]:
+    """Device counts from "1,2,4"; without a text, 1, 2, 4, 8 up to what this machine has (its CPUs stand in, up to 2).
+
+    Raises:
+        ValueError: a count is not a positive integer.
+    """
+    if text is None:
+        return devices_here()
+    counts = []
+    for part in text.split(","):
+        if not part.strip().isdigit() or int(part) < 1:
+            raise ValueError(f"devices {part!r} is not a positive integer: give counts such as 1,2,4")
+        counts.append(int(part))
+    return counts

@@ -1,5 +1,5 @@
-"""The command line: `python -m multigpu doctor | ceilings | measure | collectives | synchrony | hosts | stages | train | records | claims |
-report | study`.
+"""The command line: `python -m multigpu doctor | ceilings | measure | collectives | synchrony | hosts | stages | train | records |
+explain | advise | claims | report | study`.
 
 Bad input ends with exit code 2 and one sentence; a sweep whose launcher died with 1, everything measured kept.
 """
@@ -11,12 +11,11 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, get_args
 
 from multigpu import paths
-from multigpu.arguments import OWN_PARSERS, build_parser
+from multigpu.arguments import OWN_PARSERS, build_parser, parse_counts, parse_fields
 from multigpu.doctor import diagnose
-from multigpu.grid import affordable, cost_s, default_grid, devices_here, find_grid, pace, points
+from multigpu.grid import affordable, cost_s, default_grid, find_grid, pace, points
 from multigpu.hosts.arguments import company
 from multigpu.hosts.launching import follow
 from multigpu.inputs.check import check_inputs
@@ -24,53 +23,7 @@ from multigpu.measure.ceilings import measure_ceilings
 from multigpu.measure.launch import Point, check_devices, launch_environment, measure
 from multigpu.measure.machine import gpu_count, this_machine
 from multigpu.record import RecordStore
-from multigpu.run import Run, build_run
-
-
-def parse_fields(texts: Sequence[str]) -> dict[str, Any]:
-    """`name=value` words as fields of a Run, each in its own type.
-
-    Raises:
-        ValueError: a word without "=", an unknown name, or a value that is not of the field's type.
-    """
-    fields: dict[str, Any] = {}
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if not equals:
-            raise ValueError(f"{text!r} is not of the form field=value")
-        if name not in Run.model_fields:
-            raise ValueError(f"unknown field {name!r}: choose among {', '.join(Run.model_fields)}")
-        annotation = Run.model_fields[name].annotation
-        if annotation is int or int in get_args(annotation):
-            try:
-                fields[name] = int(value)
-            except ValueError:
-                raise ValueError(f"{name} = {value!r}: an integer is needed") from None
-        elif annotation is bool:
-            if value not in ("true", "false"):
-                raise ValueError(f"{name} = {value!r}: true or false is needed")
-            fields[name] = value == "true"
-        elif name == "data":
-            fields[name] = tuple(value.split(","))
-        else:
-            fields[name] = value
-    return fields
-
-
-def parse_counts(text: str | None) -> list[int]:
-    """Device counts from "1,2,4"; without a text, 1, 2, 4, 8 up to what this machine has (its CPUs stand in, up to 2).
-
-    Raises:
-        ValueError: a count is not a positive integer.
-    """
-    if text is None:
-        return devices_here()
-    counts = []
-    for part in text.split(","):
-        if not part.strip().isdigit() or int(part) < 1:
-            raise ValueError(f"devices {part!r} is not a positive integer: give counts such as 1,2,4")
-        counts.append(int(part))
-    return counts
+from multigpu.run import build_run
 
 
 def _store(arguments: argparse.Namespace) -> RecordStore:
@@ -196,6 +149,22 @@ def _claims(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _explain(arguments: argparse.Namespace) -> int:
+    """Why a point is as fast as it is."""
+    from multigpu.analysis.explain import explained
+
+    print(explained(_store(arguments), arguments.words_asked, arguments.machine, arguments.limit, arguments.format))
+    return 0
+
+
+def _advise(arguments: argparse.Namespace) -> int:
+    """Which placement to take for a job."""
+    from multigpu.analysis.advise import advised
+
+    print(advised(_store(arguments), parse_fields(arguments.fields), arguments.machine, arguments.limit, arguments.format))
+    return 0
+
+
 def _collectives(arguments: argparse.Namespace) -> int:
     """Forwards its words to `multigpu.collectives.measure`."""
     from multigpu.collectives.measure import main as measure_collectives
@@ -262,6 +231,8 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "ceilings": _ceilings,
     "measure": _measure,
     "records": _records,
+    "explain": _explain,
+    "advise": _advise,
     "claims": _claims,
     "collectives": _collectives,
     "synchrony": _synchrony,
