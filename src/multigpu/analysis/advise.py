@@ -119,6 +119,8 @@ def sentence(advice: Advice) -> str:
     if equal:
         named = equal[:3] + ([plural(len(equal) - 3, "other")] if len(equal) > 3 else [])
         text += f"; what was measured does not tell {joined(named)} from it"
+    if len(ranked) == 1:
+        text += "; nothing else was measured of this job on as many"
     if advice.single is not None:
         text += _over_single(advice.single, best, *advice.over_single)
     once = ranked[ranked["standing"] == "once"]

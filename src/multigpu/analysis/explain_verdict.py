@@ -53,10 +53,11 @@ def _because(one: Explanation, base: Baseline) -> str:
     """The part that adds most, and the next one where it adds at least half as much; without a trace, what else is known."""
     added = one.added()
     if added is None or one.parts is None:
-        if one.wait_s >= 0.5 * (one.step_s - base.ideal_step_s):
+        lost, waits = one.step_s - base.ideal_step_s, f"it waits {ms_text(one.wait_s)} a step"
+        if one.wait_s >= 0.5 * lost:
             return f", because each step waits {ms_text(one.wait_s)} of its {ms_text(one.step_s)} for its batch (input)"
-        rest = f" beyond {ms_text(one.wait_s)} a step that it waits for its batch" if one.wait_s > 0 else ""
-        return f"; why{rest} was not measured, since no Run of this point was traced{_known(one, base)}"
+        known = f"; {'batches are in time' if one.wait_s < 0.1 * lost else 'batches are late'} ({waits}), but" if one.wait_s > 0 else ";"
+        return f"{known} why it takes longer was not measured, since no Run of this point was traced{_known(one, base)}"
     first, second = sorted(added, key=lambda name: -added[name])[:2]
     if added[first] <= 0:
         return "; no part of its traced step explains it"
