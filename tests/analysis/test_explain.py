@@ -44,7 +44,9 @@ def replica(busy: float, exposed: float = 0.0, copies: float = 0.0, begin: float
     )
 
 
-def traced(*steps: StepTrace, step_s: float = 0.1, kind: str = "device_to_device", devices: int | None = None, **fields) -> Record:
+def traced(
+    *steps: StepTrace, step_s: float = 0.1, units: int = UNITS, kind: str = "device_to_device", devices: int | None = None, **fields
+) -> Record:
     """A traced Run whose timed steps take `step_s` too, so that its parts are those planted."""
     copied = any(step.exposed_copies_s for step in steps)
     totals = [CopyTotals(kind=kind, calls=1, bytes=8, total_s=0.01, min_s=0.01, max_s=0.01)] if copied else []
@@ -52,7 +54,7 @@ def traced(*steps: StepTrace, step_s: float = 0.1, kind: str = "device_to_device
     trace = TraceSummary(source="kineto", replicas=replicas, kernels=[])
     count = devices or len(steps)
     return make_record(
-        devices=count, units_per_s=UNITS * count / step_s, traced_steps=1, measurement={"trace": trace}, timed_steps=10, **fields
+        devices=count, units_per_s=units * count / step_s, traced_steps=1, measurement={"trace": trace}, timed_steps=10, **fields
     )
 
 
@@ -135,6 +137,18 @@ def test_waiting_for_batches_is_named_without_a_trace() -> None:
     assert "batches are in time (it waits 1.00 ms a step), but why it takes longer was not measured" in verdict(there_in_time)
     unrecorded = explain_fields([images(0.02, None), images(0.1, None, **FED)], {"inputs": "jpeg_folder"})[0][0]
     assert not_measured(unrecorded)[0].startswith("waiting for batches, dispatch")
+
+
+def test_a_traced_fed_point_is_taken_apart_beside_batches_kept_on_the_device() -> None:
+    steps = [replica(busy=0.02)] * 2
+    kept = traced(*steps, step_s=0.02, units=64, workload="cnn")
+    fed = traced(*steps, units=64, workload="cnn", **FED)
+    one = explain_fields([images(0.02, None), images(0.1, 0.07, **FED), kept, fed], {"inputs": "jpeg_folder"})[0][0]
+    assert one.base == "kept" and one.baselines["kept"].parts is not None
+    added = one.added()
+    assert {name: round(value, 6) for name, value in added.items() if value > 1e-9} == {"input": 0.07, "launching": 0.01}
+    assert "it waits 70.0 ms of a step of 100.0 ms for its batch" in verdict(one)
+    assert "kept" in as_text(one).splitlines()[5] + as_text(one).splitlines()[6]
 
 
 @pytest.mark.parametrize(("wait_s", "taken"), [(0.0, 0.0), (0.03, 0.03), (0.5, 0.08)])

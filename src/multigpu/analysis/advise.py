@@ -111,18 +111,27 @@ def sentence(advice: Advice) -> str:
     best, ranked = advice.best, advice.ranked
     if best is None:
         return "None of what was measured trains one model on the joined batch, so nothing can be advised."
-    rate = rate_text(best["rate"], best["rate_low"], best["rate_high"], best["unit"])
-    text = f"On {devices_text(best['devices'], best['device_type'])} take {way_words(best)}: {rate}, {repeats_words(best)}"
+    many, rate = (
+        devices_text(best["devices"], best["device_type"]),
+        rate_text(best["rate"], best["rate_low"], best["rate_high"], best["unit"]),
+    )
+    single, (over, low, high) = advice.single, advice.over_single
+    text, reached = f"On {many} take", ""
+    if single is not None and (over if missing(high) else high) < 1:
+        alone = rate_text(single["rate"], single["rate_low"], single["rate_high"], single["unit"])
+        text = f"Take one {device_word(single['device_type'])} ({way_words(single)}: {alone}); fastest on {many} was"
+        reached = f", {ratio_text(over, low, high)} that"
+    text += f" {way_words(best)}: {rate}, {repeats_words(best)}{reached}"
     if semantics(best).kind != "joined":
         text += f"; it {semantics_words(semantics(best))}"
     equal = [f"“{way_words(row)}”" for _, row in ranked[ranked["standing"] == "equal"].iterrows()]
     if equal:
         named = equal[:3] + ([plural(len(equal) - 3, "other")] if len(equal) > 3 else [])
-        text += f"; what was measured does not tell {joined(named)} from it"
+        text += f"; intervals (measured once: {ONCE_MARGIN - 1:.0%}) do not tell {joined(named)} from it"
     if len(ranked) == 1:
         text += "; nothing else was measured of this job on as many"
-    if advice.single is not None:
-        text += _over_single(advice.single, best, *advice.over_single)
+    if single is not None and not reached:
+        text += _over_single(single, best, over, low, high)
     once = ranked[ranked["standing"] == "once"]
     if len(once):
         text += f"; “{way_words(once.iloc[0])}” was {once.iloc[0]['of_best']:.2f} times as fast, measured once: repeat it before taking it"
@@ -130,12 +139,9 @@ def sentence(advice: Advice) -> str:
 
 
 def _over_single(single: Any, best: Any, over: float, low: float, high: float) -> str:
-    """What the devices gain over one at its best."""
+    """What devices that are not slower gain over one at its best."""
     word, times = device_word(single["device_type"]), ratio_text(over, low, high)
     once = missing(low)
-    if (over if once else high) < 1:
-        rate = rate_text(single["rate"], unit=single["unit"])
-        return f"; but one {word} alone is faster ({way_words(single)}: {rate}), this is {times} it"
     if not once and low <= 1:
         return f"; but it is not told apart from one {word} alone ({way_words(single)}), {times} it"
     return f"; {times} one {word} at its best{' (one side measured once)' if once and single['n'] + best['n'] > 2 else ''}"

@@ -35,7 +35,7 @@ PINNED = ("host_cores", "device_ids", "peer_access", "energy_window_s")
 WAY = (
     *WAYS,
     *("layout", "all_reduce_spec", "wire_dtype", "loss_scale", "recurrence", "embedding_gradients", "model_parallel", "micro_batches"),
-    *("stage_devices", "input_workers", "prefetch", "staging", "framework"),
+    *("stage_devices", "input_workers", "prefetch", "staging", "image_dtype", "framework"),
 )
 """Fields that say how a placement is carried out, all of them (`ways.WAYS`: those that pages compare)."""
 

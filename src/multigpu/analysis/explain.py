@@ -79,9 +79,14 @@ class Explanation:
     def step_s(self) -> float:
         return float(self.row["step_time_s"])
 
+    @property
+    def base(self) -> str:
+        """The baseline that the verdict speaks of: one device at its best, or where there is none batches kept on the device; else ""."""
+        return next((name for name in ("one_best", "kept") if name in self.baselines), "")
+
     def added(self) -> dict[str, float] | None:
-        """What each part adds to the step at N times one device at its best (`contributions`); None without a trace."""
-        return None if self.parts is None else contributions(self.parts, self.baselines.get("one_best"))
+        """What each part adds to the step at the ideal of `base` (`contributions`); None without a trace or a baseline."""
+        return contributions(self.parts, self.baselines[self.base]) if self.parts is not None and self.base else None
 
     @property
     def too_small(self) -> bool | None:

@@ -111,7 +111,7 @@ def baselines(frame: pd.DataFrame, points: pd.DataFrame, causes: pd.DataFrame, r
         "independent": like(points, row, placement="independent", processes="per_device", bucket_mib=None),
     }
     if row["inputs"] not in ON_DEVICE and row["unit"] == "images":
-        fed: dict[str, Any] = {"input_workers": None, "prefetch": 0, "staging": None}
+        fed: dict[str, Any] = {"input_workers": None, "prefetch": 0, "staging": None, "image_dtype": None}
         found["kept"] = like(points, row, inputs="synthetic", input_label="synthetic", free=(), **fed)
     elif not pd.isna(row["feed"]):
         found["kept"] = like(points, row, feed=None)
@@ -129,16 +129,15 @@ def _baseline(frame: pd.DataFrame, causes: pd.DataFrame, row: Any, base: pd.Seri
     return Baseline(base, ratio, low, high, ratio / times, ideal_s, tuple(differing(row, base, ignored)), parts)
 
 
-def contributions(parts: Mapping[str, float], base: Baseline | None) -> dict[str, float]:
+def contributions(parts: Mapping[str, float], base: Baseline) -> dict[str, float]:
     """What each part adds to the ideal step of `base`, s.
 
-    With a traced baseline: the part less the baseline's own; they add up to step - ideal. Without one, or without a baseline, waits count
-    whole (at most that, since a baseline waits too), and computing by what it takes beyond the whole ideal step (at least that).
+    With a traced baseline: the part less the baseline's own; they add up to step - ideal. Without one, waits count whole (at most that,
+    since a baseline waits too), and computing by what it takes beyond the whole ideal step (at least that).
     """
-    if base is not None and base.parts is not None:
+    if base.parts is not None:
         return {name: parts[name] - base.parts[name] for name in STEP_PARTS}
-    ideal_s = parts["compute"] if base is None else base.ideal_step_s
-    return {name: max(0.0, parts[name] - ideal_s) if name == "compute" else parts[name] for name in STEP_PARTS}
+    return {name: max(0.0, parts[name] - base.ideal_step_s) if name == "compute" else parts[name] for name in STEP_PARTS}
 
 
 def too_small(parts: Mapping[str, float]) -> bool:
@@ -156,9 +155,12 @@ def larger_batches(frame: pd.DataFrame, points: pd.DataFrame, row: Any) -> list[
 
 @dataclass(frozen=True)
 class StepBounds:
-    """The least that a step can take, s: its arithmetic, its traffic (NaN: no such ceiling is known, or nothing moves)."""
+    """The least that a step can take, s: its arithmetic, what passes through memory, what travels (NaN: no such ceiling is known, or
+    nothing travels).
+    """
 
     arithmetic_s: float
+    memory_s: float
     traffic_s: float
 
 
@@ -166,5 +168,5 @@ def step_bounds(frame: pd.DataFrame, row: Any) -> StepBounds:
     """The bounds of `limits.bounds` as seconds a step, means over the point's Records."""
     own = bounds(own_rows(frame, row))
     units = float(row["rate"] * row["step_time_s"])
-    arithmetic, traffic = (float(np.mean(units / own[name])) for name in ("compute_bound", "communication_bound"))
-    return StepBounds(arithmetic, traffic)
+    names = ("compute_bound", "memory_bound", "communication_bound")
+    return StepBounds(*(float(np.mean(units / own[name])) for name in names))

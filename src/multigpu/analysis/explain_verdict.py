@@ -17,15 +17,14 @@ def ms_text(seconds: float) -> str:
 
 def verdict(one: Explanation) -> str:
     """The answer in one sentence: how the point compares with one device at its best, and because of what."""
-    best, kept = one.baselines.get("one_best"), one.baselines.get("kept")
-    base = best or kept
+    base = one.baselines.get(one.base)
     if base is None:
         opening = f"No Run of this job on one {device_word(one.row['device_type'])} was measured, so what is lost against it is not known"
         return f"{opening}; {_largest(one)}."
     if base.row["keys"] == one.row["keys"]:
         word = device_word(one.row["device_type"])
         return f"Of what was measured of this job, this is one {word} at its best; {_largest(one)}."
-    opening, lost = _opening(one, base, best is None)
+    opening, lost = _opening(one, base, one.base == "kept")
     return f"{opening}{_because(one, base)}." if lost else f"{opening}: little is lost."
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import asdict
 from typing import Any
 
 import pandas as pd
@@ -78,11 +79,10 @@ def _against(one: Explanation) -> list[str]:
 
 def _table(one: Explanation) -> list[str]:
     assert one.parts is not None
-    best, same = (one.baselines.get(name) for name in ("one_best", "one_same"))
-    bases = [
-        (base, label) for base, label in ((best, "best"), (same, "same")) if base and base.parts and base.row["keys"] != one.row["keys"]
-    ]
-    heads = "".join(f"  {f'one, {label}':>12}" for _, label in bases)
+    named = {"one_best": "one, best", "one_same": "one, same", "kept": "kept"}
+    found = [(one.baselines[name], label) for name, label in named.items() if name in one.baselines]
+    bases = [(base, label) for base, label in found if base.parts and base.row["keys"] != one.row["keys"]]
+    heads = "".join(f"  {label:>12}" for _, label in bases)
     lines = [f"{'a step, from ' + _traces_text(one):<46}{'ms':>8}{'share':>8}{heads}"]
     for name, label in STEP_PARTS.items():
         value = math.nan if name == "input" and math.isnan(one.wait_s) else one.parts[name]
@@ -102,15 +102,15 @@ def _traces_text(one: Explanation) -> str:
 
 def _bounds_text(one: Explanation) -> str:
     """What the ceilings alone say: the least times, and what they leave open where nothing was traced."""
-    known = {"its arithmetic": one.bounds.arithmetic_s, "its traffic": one.bounds.traffic_s}
-    parts = [f"{name} takes {ms_text(value)} at least" for name, value in known.items() if math.isfinite(value)]
+    known = {"arithmetic": one.bounds.arithmetic_s, "memory": one.bounds.memory_s, "traffic": one.bounds.traffic_s}
+    parts = [f"{name} {ms_text(value)}" for name, value in known.items() if math.isfinite(value)]
     if not parts:
         return "no ceiling of this machine is known"
-    text = joined(parts)
+    text = f"at the ceilings' rates a step takes at least, each by itself: {joined(parts)}"
     if one.parts is None:
-        rest = one.step_s - sum(value for value in known.values() if math.isfinite(value))
+        rest = one.step_s - max(value for value in known.values() if math.isfinite(value))
         if rest > 0:
-            text += f"; {ms_text(rest)} of the step are beyond both: waits or slower kernels, not told apart without a trace"
+            text += f"; {ms_text(rest)} of the step are beyond the longest: waits or slower kernels, not told apart without a trace"
     return text
 
 
@@ -146,12 +146,12 @@ def as_dict(one: Explanation) -> dict[str, Any]:
     """The explanation for a program: names as in the docstrings, units in names, null for what was not measured."""
     added = one.added()
     parts = None
-    if one.parts is not None and added is not None:
+    if one.parts is not None:
         parts = {
             name: {
                 "seconds": number(math.nan if name == "input" and math.isnan(one.wait_s) else one.parts[name]),
                 "share": one.parts[name] / one.step_s,
-                "added_to_one_best_s": added[name],
+                "added_s": None if added is None else added[name],
             }
             for name in STEP_PARTS
         }
@@ -168,12 +168,13 @@ def as_dict(one: Explanation) -> dict[str, Any]:
             }
             for name, base in one.baselines.items()
         },
+        "compared_with": one.base or None,
         "traces": list(one.traces),
         "parts": parts,
         "input_wait_s": number(one.wait_s),
         "batch_too_small": one.too_small,
         "larger_batches": [{"times": times, "point": point_dict(point)} for point, times in one.larger],
-        "bounds": {"arithmetic_s": number(one.bounds.arithmetic_s), "traffic_s": number(one.bounds.traffic_s)},
+        "bounds": {name: number(value) for name, value in asdict(one.bounds).items()},
         "not_measured": not_measured(one),
         "commands": {"trace": one.command or None, "one_same": one.alone or None},
         "was_faster": [
