@@ -232,7 +232,7 @@ def field_text(row: Row, field: str) -> str:
         case "all_reduce_spec":
             return f"all-reduce {value}"
         case "model_parallel":
-            return f"{value} {device_word(row['device_type'])}s a copy of the model".replace("processs", "processes")
+            return f"{devices_text(int(value), row['device_type'])} a copy of the model"
         case "micro_batches":
             return f"{value} micro-batches"
         case "image_dtype":
