@@ -197,8 +197,8 @@ def test_tables_hold_times_and_say_what_is_missing() -> None:
     assert "10.0 (10.0 to 10.0)" in html and "3.00 (2.99 to 3.01)" in html and "not measured" in html and "screening" in html
     assert "No all-reduce on 4 devices was measured eager." in tables.sizes_table(frame, 4, "eager").html
     html = tables.gradients_table(frame).html
-    assert "717.67" in html and "nmt000" in html and "in proportion between the sizes measured: 4 B to 1 GiB" in html
-    assert "not measured" in html  # of the ring: outside of its sizes
+    assert "717.67" in html and "NMT of 000" in html and "in proportion between the sizes measured: 4 B to 1 GiB" in html
+    assert "Not measured: torch two-shot (ms), ring (ms), central server (ms)." in html  # of the ring: outside of its sizes
 
 
 def test_tables_of_formulas_and_links(frame: pd.DataFrame) -> None:

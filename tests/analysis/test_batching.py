@@ -106,6 +106,11 @@ def test_modes_stand_beside_own_buckets_and_beside_one_device():
     counted = batching_frame(runs_by_mode((1, 8), ("lengths_000",)))
     picture = figure_gain(table.reset_index(), counted)
     assert "8 GPUs 1.75 times" in picture.finding
+    assert all(ax.get_title(loc="left") in ("PyTorch, GPUs", "TensorFlow, GPUs") for ax in picture.axes)
+    unsure = table.reset_index().assign(gain=1.0, gain_low=0.9, gain_high=1.1)
+    assert "intervals do not tell what a shared bucket brings" in figure_gain(unsure, counted).finding
+    once = table.reset_index().assign(gain=1.2, gain_low=float("nan"), gain_high=float("nan"))
+    assert "measured once, a shared bucket is 1.20 to 1.20 times" in figure_gain(once, counted).finding
     assert set(ordinary(frame_of(records))["batching"]) == {"own"}
     assert modes_table(frame_of([make_record()])).empty
 

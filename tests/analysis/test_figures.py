@@ -10,7 +10,7 @@ from multigpu.analysis.documents import experiment_of
 from multigpu.analysis.figures import figure_bytes, figure_scaling, figure_steps, figure_throughput, save, shown
 from multigpu.analysis.findings import settled_step, warmup_finding
 from multigpu.analysis.frame import frame_of, step_times
-from multigpu.analysis.layout import spread_labels
+from multigpu.analysis.layout import LEFT, MOST_WIDTH, RIGHT, grid_of_axes, spread_labels
 from multigpu.record import RecordStore
 from tests.analysis.planted import SHARES, screening, study
 from tests.factory import make_point, make_record, plant
@@ -199,3 +199,15 @@ def test_when_steps_settle():
     assert warmup_finding([2.0], [3], 3) == "The first step takes 2.0 times as long as a timed one; some have not settled after 3 steps"
     assert warmup_finding([1.0], [0], 3) == "Steps are steady from the first"
     assert warmup_finding([], [], 3) is None
+
+
+def test_no_picture_is_so_wide_that_its_letters_become_tiny():
+    wide, axes = grid_of_axes(4, None, 4.2, 3.0, 2, 2.0)
+    inches = wide.get_size_inches()[0]
+    assert inches == pytest.approx(MOST_WIDTH) and axes[0].get_position().width * inches == pytest.approx(
+        MOST_WIDTH / 2 - LEFT - 2.0 - RIGHT
+    )
+    stacked, axes = grid_of_axes(2, None, 4.2, 3.0, 2, 6.0)  # no room for two of them: one under the other
+    assert axes[0].get_position().x0 == axes[1].get_position().x0 and stacked.get_size_inches()[0] <= MOST_WIDTH
+    narrow, axes = grid_of_axes(2, None, 3.0, 2.0, 2, 1.0)
+    assert axes[0].get_position().width * narrow.get_size_inches()[0] == pytest.approx(3.0)

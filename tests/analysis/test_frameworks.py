@@ -169,11 +169,11 @@ def test_tables_say_why_a_cell_is_empty() -> None:
         "PyTorch, bf16 1 on 4" in html
         and "1,500,000" in html
         and "not measured" in html
-        and "no baseline" in html
+        and "No baseline: PyTorch, bf16: speedup." in html
         and "beyond the 4 GPUs" in html
     )
     assert "no Record of this model yet" in framework_tables.documents_gt(frame_of([torch(1.0, workload="cnn")])).html
-    assert "no trace" in framework_tables.anomaly_gt(anomaly([1e5, 2e5], [1e5]), []).html
+    assert "Not traced: traced: down" in framework_tables.anomaly_gt(anomaly([1e5, 2e5], [1e5]), []).html
     rebuild = framework_tables.rebuild_gt([1, 4]).html
     assert "python -m multigpu measure --grid tensorflow_nmt --devices 1,4" in rebuild
 

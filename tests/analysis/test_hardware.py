@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -33,7 +34,10 @@ def test_a_slower_gpu_stands_beside_its_clock() -> None:
     assert points["share"].tolist() == pytest.approx([1.0, 0.85]) and points["memory_clock_mhz"].tolist() == [3201, 3041]
     said = hardware.gpu_finding(points)
     assert "2 GPUs alone, eager, are at most 17.6% apart (AlexNet, batch 512)" in said and "memory clocks of 3,041 to 3,201 MHz" in said
-    assert "85.00%" in hardware.gpu_table(points).html
+    html = hardware.gpu_table(points).html
+    assert "at 3,201 MHz" in html and re.search(r">85\.00 ± \d\.\d\d at 3,041 MHz<", html), "clocks differ, so each share says its own"
+    alike = hardware.gpu_table(points.assign(memory_clock_mhz=3201.0)).html
+    assert re.search(r">85\.00 ± \d\.\d\d<", alike) and "Every GPU: a memory clock of 3,201 MHz." in alike
 
 
 def test_gpus_beside_others_are_compared_within_a_record() -> None:

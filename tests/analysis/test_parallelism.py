@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from matplotlib.figure import Figure
 
 from multigpu import claims
 from multigpu.analysis import figure_parallelism as figures
@@ -94,3 +95,28 @@ def test_claims_on_planted_speedups(tmp_path, two, four, c31, c40):
     frame = planted(tmp_path, two, four)
     assert claims.evaluate(claims.find_claim("C31"), frame).verdict == c31
     assert claims.evaluate(claims.find_claim("C40"), frame).verdict == c40
+
+
+def test_a_panel_of_one_point_is_left_out_and_named(tmp_path):
+    once = {"workload": "stacks", "devices": 4, "scaling": "strong", "placement": "ddp"}
+    records = [make_record(model="stack_dense", batch_size=batch, units_per_s=1e5, **once) for batch in (16, 128)]
+    records.append(make_record(model="stack_recurrent", batch_size=16, units_per_s=1e5, **once))
+    drawn = figures.figure_layer_steps(load_frame(plant(RecordStore(tmp_path), records)))
+    assert "Not drawn, as too little was measured: convolution (none) and recurrent (1 point)." in drawn.caption
+    assert [ax.get_title(loc="left") for ax in drawn.axes] == ["dense"] and drawn.finding == ""
+    alone = figures.figure_layer_steps(load_frame(plant(RecordStore(tmp_path / "alone"), records[2:])))
+    assert alone.alt == "Step times to compare are missing: dense (none), convolution (none) and recurrent (1 point)."
+
+
+def test_the_figure_of_steps_says_how_often_cutting_is_faster(frame):
+    finding = figures.figure_layer_steps(frame).finding
+    assert finding == "On 4 GPUs cutting matrices is faster in 1 of 2 cases in which both ways were measured (screening)"
+
+
+@pytest.mark.parametrize(("low", "high", "ticks"), [(3.8, 7.1, ["4", "5", "6", "7"]), (0.9, 120, ["1", "2", "5", "10", "20", "50", "100"])])
+def test_ticks_of_times_are_plain_numbers(low, high, ticks):
+    ax = Figure().add_subplot()
+    ax.set_ylim(low, high)
+    figures.times_axis(ax)
+    shown = [text.get_text() for text, at in zip(ax.get_yticklabels(), ax.get_yticks(), strict=True) if low <= at <= high]
+    assert shown == ticks

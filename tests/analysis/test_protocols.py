@@ -51,6 +51,23 @@ def test_a_slow_start_on_more_gpus_costs_speedup(tmp_path) -> None:
     assert "as published: speedup" in str(protocols.protocol_table(table))
 
 
+def test_jobs_that_differ_in_their_input_alone_are_not_crossed(tmp_path) -> None:
+    """Two lengths of sentences at one batch and placement are two points, each beside itself."""
+    records = []
+    for length, rate in ((50, 1e6), (100, 4e5)):
+        record = make_record("ddp", 1, rate, sequence_length=length)
+        assert record.measurement
+        steady = record.measurement.wall_s / record.run.timed_steps
+        times = [[steady] * (record.run.warmup_steps + record.run.timed_steps)]
+        records.append(record.model_copy(update={"measurement": record.measurement.model_copy(update={"step_time_s": times})}))
+    store = RecordStore(tmp_path)
+    for record in records:
+        store.write(record)
+    frame = frame_of(records)
+    table = protocols.protocol_frame(frame, step_times(store, list(frame["key"])))
+    assert len(table) == 2 and table["first_over_rest"].tolist() == pytest.approx([1.0, 1.0])
+
+
 def test_equal_steps_make_no_difference(tmp_path) -> None:
     frame, steps = planted(tmp_path, 1.0)
     assert "agree within their intervals" in protocols.protocol_finding(protocols.protocol_frame(frame, steps))

@@ -29,14 +29,14 @@ def test_scaling_has_three_baselines_intervals_and_reasons(frame):
     for heading in ("against itself on 1", "against the best single", "of independent replicas", "95% interval", "Weak scaling"):
         assert heading in text
     assert "out of memory" in text and "150 GiB wanted, 128 there" in text
-    assert "5 over 2" in text and "screening" not in text
+    assert "5 over 2" in text and "screening" not in text and "M words/s" in text
     assert html.count("gt_table sortable") == 3
-    assert re.search(r"font-weight: bold[^>]*>3,\d{3},\d{3}<", html)
+    assert re.search(r"font-weight: bold[^>]*>3\.\d{3}<", html)
 
 
 def test_screening_is_marked():
     text = text_of(scaling_gt(frame_of(screening())).html)
-    assert "1, screening" in text and "no intervals" in text
+    assert "Every row: n = 1 (screening)." in text and "no intervals" in text
 
 
 def test_beside_the_document(frame):

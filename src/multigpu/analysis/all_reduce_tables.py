@@ -11,7 +11,7 @@ from multigpu.analysis.all_reduce_findings import DOCUMENT_FORMULAS, execution_o
 from multigpu.analysis.figure_collectives import method_look, seconds_text
 from multigpu.analysis.picture import Shown
 from multigpu.analysis.tables import table_html
-from multigpu.analysis.wording import device_words, devices_text, joined
+from multigpu.analysis.wording import MODEL_NAMES, device_words, devices_text, joined
 from multigpu.collectives import find_algorithm
 from multigpu.collectives.record import bus_factor
 from multigpu.collectives.run import size_text
@@ -130,7 +130,7 @@ def gradients_table(frame: pd.DataFrame, methods: Sequence[str] = ("nccl", "two_
     for workload, model in JOBS:
         size = gradient_bytes(workload, model)
         for devices in sorted(set(table["devices"])):
-            cells = {"gradients of": model, "MB": f"{size / 1e6:.2f}", "GPUs": str(devices)}
+            cells = {"gradients of": MODEL_NAMES.get(model, model), "MB": f"{size / 1e6:.2f}", "GPUs": str(devices)}
             for method in methods:
                 found = transfer(at(table, devices, execution), method, size)
                 row = found and {"time_s": found.time_s, "low_s": found.low_s, "high_s": found.high_s}

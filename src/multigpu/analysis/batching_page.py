@@ -8,16 +8,27 @@ import pandas as pd
 
 from multigpu import paths, study
 from multigpu.analysis.batching import batching_frame, runs_by_mode
-from multigpu.analysis.batching_records import fits_frame, memory_frame, modes_table, ragged
+from multigpu.analysis.batching_records import FIT_SETTING, fits_frame, memory_frame, modes_table, ragged
 from multigpu.analysis.convergence import Difference, differences, mode_curves, mode_scores
 from multigpu.analysis.figure_batching import INPUT_NAMES, waiting_sentence
 from multigpu.analysis.figure_batching_training import counted_memory
 from multigpu.analysis.frame import frame_of
 from multigpu.analysis.picture import Shown, paragraphs
 from multigpu.analysis.style import look
-from multigpu.analysis.tables import table_html
+from multigpu.analysis.tables import table_html, tables_by
 from multigpu.analysis.training import training_records
-from multigpu.analysis.wording import BATCHING_NAMES, devices_text, joined, missing, percent_text, plural, rate_text, ratio_text
+from multigpu.analysis.wording import (
+    BATCHING_NAMES,
+    FRAMEWORK_NAMES,
+    MODEL_NAMES,
+    devices_text,
+    joined,
+    missing,
+    percent_text,
+    plural,
+    rate_text,
+    ratio_text,
+)
 from multigpu.inputs.buckets import BUCKETS, WIDTH
 from multigpu.inputs.lengths import bucket_shares, mean_words
 from multigpu.measure.machine import gpu_count
@@ -151,33 +162,38 @@ def counted_table(counted: pd.DataFrame) -> Shown:
         "Padding: positions without a word over all positions. Waiting: share of all replicas' time, if a shard's time is in proportion to "
         "its positions."
     )
-    return table_html(pd.DataFrame(rows), "", note, [name for name in rows[0] if name not in ("sentences", "batching")])
+    right = [name for name in (rows[0] if rows else ()) if name not in ("sentences", "batching")]
+    return tables_by(pd.DataFrame(rows), "sentences", note, right, title="Sentences: {}")
 
 
 def modes_gt(modes: pd.DataFrame) -> Shown:
     """Every measured mode: rate, gain over own buckets, speedup over one device, with n."""
     rows = [
         {
-            "framework": row["framework"],
-            "execution": row["execution"],
-            "sentences": INPUT_NAMES.get(row["inputs"], row["inputs"]),
+            "sentences": _way(row),
             "placement": look(row["placement"]).label,
             "devices": devices_text(row["devices"], row["device_type"]),
             "batching": BATCHING_NAMES[row["batching"]] + (", shuffled" if row["shuffle"] else ""),
-            "rate": rate_text(row["rate"]),
+            "words/s": rate_text(row["rate"]).removesuffix(" words/s"),
             "over own buckets": _cell(row, "gain"),
             "speedup": _cell(row, "speedup"),
-            "n": f"{row['n']}" + ("" if row["n"] > 1 else " (screening)"),
+            "n": str(row["n"]),
         }
         for _, row in modes.iterrows()
     ]
-    note = "Words/s without padding. Speedup over one device in the same mode; on one device a shared bucket is an own one. 95% intervals."
-    return table_html(
-        pd.DataFrame(rows),
-        "",
-        note if rows else "No Record on sentences of different lengths yet.",
-        ["rate", "over own buckets", "speedup", "n"],
+    note = (
+        "Words/s without padding. Speedup over one device in the same mode; on one device a shared bucket is an own one. 95% intervals; "
+        "n = 1: screening."
     )
+    if not rows:
+        return table_html(pd.DataFrame(), note="No Record on sentences of different lengths yet.")
+    return tables_by(pd.DataFrame(rows), "sentences", note, ["words/s", "over own buckets", "speedup", "n"])
+
+
+def _way(row: pd.Series) -> str:
+    """Which sentences, and how they were trained: what a table of modes has in its title."""
+    sentences = INPUT_NAMES.get(row["inputs"], row["inputs"])
+    return f"{sentences[:1].upper()}{sentences[1:]}; {FRAMEWORK_NAMES.get(row['framework'], row['framework'])}, {row['execution']}"
 
 
 def _cell(row: pd.Series, name: str) -> str:
@@ -192,24 +208,36 @@ def _cell(row: pd.Series, name: str) -> str:
 
 
 def fits_table(records: list[Record]) -> Shown:
-    """How much of the step time the size of the largest shard explains, by Record."""
+    """How much of the step time the size of the largest shard explains, by setting: the median over Records, and their range."""
     fits = fits_frame(records)
     if fits.empty:
         return table_html(pd.DataFrame(), note="No Record whose shards can be counted again.")
-    fits = fits[fits["r2"].notna()].sort_values(["devices", "batching"])
+    fits = fits[fits["r2"].notna()].sort_values(["inputs", "placement", "devices", "batching"], kind="stable")
     rows = [
         {
-            "devices": str(row["devices"]),
-            "batching": BATCHING_NAMES[row["batching"]],
-            "fixed part": f"{1e3 * row['fixed_s']:.1f} ms",
-            "for 1,000 positions": f"{1e6 * row['s_per_unit']:.2f} ms",
-            "explained": f"{100 * row['r2']:.0f}%",
-            "Record": row["key"],
+            "sentences": _way(first),
+            "placement": look(first["placement"]).label,
+            "devices": devices_text(first["devices"], first["device_type"]),
+            "batching": BATCHING_NAMES[first["batching"]] + (", shuffled" if first["shuffle"] else ""),
+            "fixed part (ms)": _spread(1e3 * group["fixed_s"], ".1f"),
+            "ms for 1,000 positions": _spread(1e6 * group["s_per_unit"], ".2f"),
+            "explained (%)": _spread(100 * group["r2"], ".0f"),
+            "n": str(len(group)),
         }
-        for _, row in fits.iterrows()
+        for _, group in fits.groupby(list(FIT_SETTING), sort=False)
+        for first in [group.iloc[0]]
     ]
-    note = "Least squares of each timed step (slowest replica) on the positions of its largest shard; explained: share of the variance."
-    return table_html(pd.DataFrame(rows), "", note, ["devices", "fixed part", "for 1,000 positions", "explained"])
+    note = (
+        "Least squares of each timed step (slowest replica) on the positions of its largest shard; explained: share of the variance. "
+        "Median over n Records (least to most)."
+    )
+    right = ["fixed part (ms)", "ms for 1,000 positions", "explained (%)", "n"]
+    return tables_by(pd.DataFrame(rows), "sentences", note, right)
+
+
+def _spread(values: pd.Series, form: str) -> str:
+    """The median, with least and most where there are several."""
+    return f"{values.median():{form}}" + (f" ({values.min():{form}} to {values.max():{form}})" if len(values) > 1 else "")
 
 
 def differences_table(seen: Seen) -> Shown:
@@ -248,8 +276,8 @@ def translation_table(training: list[TrainingRecord]) -> Shown:
         last = m.evaluations[-1].scores
         rows.append(
             {
-                "model": run.model,
-                "sentences": run.inputs,
+                "model": MODEL_NAMES.get(run.model, run.model),
+                "sentences": INPUT_NAMES.get(run.inputs, run.inputs),
                 "batching": BATCHING_NAMES[run.batching],
                 "replicas": str(run.devices),
                 "seed": str(run.seed),

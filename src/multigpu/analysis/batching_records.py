@@ -99,6 +99,13 @@ def slowest_steps(record: Record) -> np.ndarray:
     return np.max(np.array(record.measurement.step_time_s), axis=0)[record.run.warmup_steps :]
 
 
+FIT_SETTING = (
+    *("inputs", "model", "batch_size", "framework", "precision", "execution", "placement"),
+    *("devices", "device_type", "batching", "shuffle"),
+)
+"""What repeats of one fit have in common."""
+
+
 def fit_steps(record: Record, column: str = "positions") -> dict[str, Any]:
     """Least squares of the step's time (slowest replica) on its largest shard: t = fixed_s + s_per_unit x.
 
@@ -108,7 +115,7 @@ def fit_steps(record: Record, column: str = "positions") -> dict[str, Any]:
         column: of `shard_frame`: words, positions or width.
 
     Returns:
-        key, devices, batching, column, fixed_s, s_per_unit, r2 (share of the variance of step times that the batch explains; NaN
+        key, the fields of FIT_SETTING, column, fixed_s, s_per_unit, r2 (share of the variance of step times that the batch explains; NaN
         where shards or times do not vary), steps, and waiting_share of these steps by this column.
 
     Raises:
@@ -125,8 +132,7 @@ def fit_steps(record: Record, column: str = "positions") -> dict[str, Any]:
     slope = float(away @ late / (away @ away)) if varies else np.nan
     return {
         "key": record.key,
-        "devices": run.devices,
-        "batching": run.batching,
+        **{name: getattr(run, name) for name in FIT_SETTING},
         "column": column,
         "fixed_s": float(times.mean() - slope * largest.mean()),
         "s_per_unit": slope,

@@ -12,7 +12,7 @@ from multigpu.analysis.pairs import ratio_cell
 from multigpu.analysis.picture import Shown
 from multigpu.analysis.style import look
 from multigpu.analysis.tables import table_html
-from multigpu.analysis.wording import missing, percent_text, plural, rate_text, ratio_text
+from multigpu.analysis.wording import MODEL_NAMES, missing, percent_text, plural, rate_text, ratio_text
 from multigpu.published import load_published
 from multigpu.workloads import find_model
 from multigpu.workloads.cnn.description import FOR_CIFAR
@@ -65,17 +65,20 @@ def cifar_twin(frame: pd.DataFrame) -> Shown:
         own = find_model("cnn", CIFAR.get(row["model"], row["model"]))
         rows.append(
             {
-                "model": own.name,
+                "model": MODEL_NAMES.get(own.name, own.name),
                 "parameters, document": f"{row['parameters']:,}",
                 "parameters, ours": f"{own.parameters:,}",
                 "speedup on 2, document": f"{row['speedup']:.2f}",
-                **{f"ours, {look(name).label}": _speedup(table, own.name, name) for name in ("exp2", "replicated_allreduce", "ddp")},
+                **{
+                    f"ours, {look(name).label}": _speedup(table, own.name, name).replace("–", NOT_YET)
+                    for name in ("exp2", "replicated_allreduce", "ddp")
+                },
             }
         )
     nccl = float(str(statements.loc["resnet20_nccl_speedup", "value"]))
     note = (
         f"Document: two Tesla M60, variables on the CPU; ResNet-20 with NCCL {nccl:.3f}. Its DenseNet counts come from a miscounting"
-        f" script: ours are those of the papers' models. Ours on 2 GPUs{_of(frame)}; a dash: not measured."
+        f" script: ours are those of the papers' models. Ours on 2 GPUs{_of(frame)}."
     )
     return table_html(pd.DataFrame(rows), "001: CIFAR-10 models on two GPUs", note, right=[name for name in rows[0] if name != "model"])
 
@@ -184,6 +187,6 @@ def _least(table: pd.DataFrame) -> str:
     row: Any = own.iloc[int(own["efficiency"].to_numpy().argmin())]
     low = "" if missing(row["efficiency_low"]) else f" ({percent_text(row['efficiency_low'])} to {percent_text(row['efficiency_high'])})"
     return (
-        f"at least {percent_text(row['efficiency'])}{low} under DDP: {row['model']}, {row['devices']} GPUs, batch {row['batch_size']},"
-        f" {row['precision']}, {row['execution']}"
+        f"at least {percent_text(row['efficiency'])}{low} under DDP: {MODEL_NAMES.get(row['model'], row['model'])}, "
+        f"{row['devices']} GPUs, batch {row['batch_size']}, {row['precision']}, {row['execution']}"
     )

@@ -52,7 +52,7 @@ def change_table(frame: pd.DataFrame, kinds: Sequence[Change]) -> Shown:
             "model": describe(row, ["model", "batch_size"]),
             "GPUs": str(row["devices"]),
             "placement": look(row["placement"]).label,
-            "how": describe(row, ["precision", "execution", "processes", "all_reduce_spec", "wire_dtype"]),
+            "how": describe(row, ["precision", "execution", *_one_process(row), "all_reduce_spec", "wire_dtype"]),
             "step (ms)": f"{1e3 * row['step_time_s']:.2f}",
             "without (ms)": f"{1e3 * row['base_step_time_s']:.2f}",
             "rate over without": ratio_cell(row),
@@ -63,8 +63,16 @@ def change_table(frame: pd.DataFrame, kinds: Sequence[Change]) -> Shown:
         for _, row in table.iterrows()
     ]
     figures = ["GPUs", "step (ms)", "without (ms)", "rate over without", "moves", "without, moves"]
-    note = "Rates of the same Run with and without; 95% intervals, none where either side was measured once. Bytes a step, all GPUs."
+    note = (
+        "Rates of the same Run with and without; 95% intervals, none where either side was measured once. Bytes a step, all GPUs. A "
+        "process a device unless it says one."
+    )
     return table_html(pd.DataFrame(rows), note=note, right=figures)
+
+
+def _one_process(row: Any) -> list[str]:
+    """The field to tell, where one process drives all devices."""
+    return ["processes"] if row["processes"] == "one" else []
 
 
 def _bytes(count: Any) -> str:

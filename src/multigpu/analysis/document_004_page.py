@@ -8,6 +8,7 @@ import matplotlib as mpl
 import pandas as pd
 
 from multigpu.analysis.document_004 import WAY_WORDS, buckets, exposed_by_trace, link_seconds, parts, steps
+from multigpu.analysis.figure_hosts import counts_axis
 from multigpu.analysis.layout import grid_of_axes, label_lines, margin_for, name_panel
 from multigpu.analysis.picture import Picture, Shown, message
 from multigpu.analysis.style import INK, RC
@@ -146,13 +147,23 @@ def trace_table(phases: pd.DataFrame) -> Shown:
     return table_html(data, note="Means over replicas and traced steps." if rows else "No step of this model has been traced yet.")
 
 
+def _steps_headline(table: pd.DataFrame) -> str | None:
+    """How many times as long a step takes on the most GPUs, ours beside the document's; None without two counts."""
+    own = table[table["placement"] == "ddp"].sort_values("devices")
+    if len(own) < 2:
+        return None
+    one, most = own.iloc[0], own.iloc[-1]
+    beside = "" if missing(most["document_s"]) else f"; the document's takes {1 / most['document_efficiency']:.2f} times"
+    return f"On {int(most['devices'])} GPUs the step takes {most['step_s'] / one['step_s']:.2f} times as long as on one{beside}"
+
+
 def figure_steps(frame: pd.DataFrame) -> Picture:
     """Step time against the number of GPUs, a line a way, the document's beside it; and, where measured, against the size of bucket."""
     table, sizes = steps(frame), buckets(frame)
     document = load_published("004_step_times")
     panels = ["Step time", *(["Step time by size of bucket"] if len(sizes) else [])]
     with mpl.rc_context(RC):
-        finding = step_finding(frame).replace("**", "").rstrip(".") if len(table) else None
+        finding = _steps_headline(table)
         names = [*WAY_WORDS.values(), "document 004"]
         picture, axes = grid_of_axes(len(panels), finding, WIDTH, HEIGHT, 2, margin_for(names), names=panels)
         ax, ends = axes[0], []
@@ -167,6 +178,7 @@ def figure_steps(frame: pd.DataFrame) -> Picture:
         ends.append((x[-1], y[-1], "document 004", INK))
         ax.set_ylim(0, 1.1 * float(y.max()))
         ax.set_xticks([1, 2, 4, 8, 12, 16])
+        ax.minorticks_off()
         ax.set_xlabel("GPUs")
         ax.set_ylabel("ms")
         label_lines(ax, ends, HEIGHT)
@@ -177,9 +189,8 @@ def figure_steps(frame: pd.DataFrame) -> Picture:
                 x, y = line["bucket_mib"].to_numpy(float), 1000 * line["step_s"].to_numpy(float)
                 ax.plot(x, y, marker="o", color=COLOURS["ddp"][0], markersize=4, clip_on=False)
                 ends.append((x[-1], y[-1], f"{devices} GPUs", COLOURS["ddp"][0]))
-            ax.set_xscale("log", base=2)
+            counts_axis(ax, sorted(set(sizes["bucket_mib"])), "MiB of gradients in a bucket")
             ax.set_ylim(0, None)
-            ax.set_xlabel("MiB of gradients in a bucket")
             label_lines(ax, ends, HEIGHT)
     machines = joined(sorted(set(frame.loc[frame["key"].isin(joined_keys(table)), "machine"])))
     picture.caption = (

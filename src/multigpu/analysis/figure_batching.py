@@ -12,7 +12,17 @@ from matplotlib.ticker import PercentFormatter
 from multigpu.analysis.layout import grid_of_axes, label_lines, margin_for, name_panel
 from multigpu.analysis.picture import Picture, message
 from multigpu.analysis.style import CEILING, INK, RC, look
-from multigpu.analysis.wording import BATCHING_NAMES, device_words, percent_text, plural, ratio_text, repeats_text
+from multigpu.analysis.wording import (
+    BATCHING_NAMES,
+    FRAMEWORK_NAMES,
+    device_words,
+    devices_text,
+    joined,
+    percent_text,
+    plural,
+    ratio_text,
+    repeats_text,
+)
 
 WIDTH, HEIGHT = 3.0, 2.3
 
@@ -99,7 +109,7 @@ def figure_gain(modes: pd.DataFrame, counted: pd.DataFrame) -> Picture:
         return message("No Record of a shared bucket beside own buckets yet: `python -m multigpu measure --grid batching` measures both.")
     with mpl.rc_context(RC):
         kinds = list(dict.fromkeys(zip(table["framework"], table["device_type"], strict=True)))
-        names = [f"{framework}, {device_words(kind)}" for framework, kind in kinds]
+        names = [f"{FRAMEWORK_NAMES.get(framework, framework)}, {device_words(kind)}" for framework, kind in kinds]
         labels = margin_for([look(name).label for name in table["placement"]] + ["counted bound"])
         picture, axes = grid_of_axes(len(kinds), _gain_finding(table), WIDTH, HEIGHT, 2, labels, names=names)
         for ax, kind, name in zip(axes, kinds, names, strict=True):
@@ -131,12 +141,23 @@ def _bound(counted: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
 def _gain_finding(table: pd.DataFrame) -> str | None:
     known = table[table["gain_low"].notna() & (table["gain_low"] > 1)]
     if known.empty:
-        return None
+        return _no_gain_finding(table)
     best = known.sort_values("gain").iloc[-1]
     return (
         f"Sharing the bucket makes {look(best['placement']).label} on {best['devices']} {device_words(best['device_type'])} "
         f"{ratio_text(best['gain'], best['gain_low'], best['gain_high'])} as fast"
     )
+
+
+def _no_gain_finding(table: pd.DataFrame) -> str | None:
+    """That on the most devices no interval tells a gain from none; or, without intervals, what was seen once."""
+    most = table[table["devices"] == table["devices"].max()]
+    on, known = devices_text(int(most["devices"].iloc[0]), most["device_type"].iloc[0]), most[most["gain_low"].notna()]
+    if len(known):
+        names = joined([look(name).label for name in sorted(set(known["placement"]), key=lambda name: look(name).order)])
+        return f"On {on} intervals do not tell what a shared bucket brings {names} from nothing"
+    low, high = float(most["gain"].min()), float(most["gain"].max())
+    return f"On {on}, measured once, a shared bucket is {low:.2f} to {high:.2f} times as fast as own ones"
 
 
 def _gain_panel(ax: Axes, table: pd.DataFrame, bound: pd.DataFrame, title: str) -> None:

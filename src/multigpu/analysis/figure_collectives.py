@@ -110,7 +110,7 @@ def _mark(ax: Axes, marks: Mapping[str, int], named: bool) -> None:
         ax.axvline(size, color=CEILING, linewidth=1.0, linestyle=(0, (3, 2)), zorder=0)
         if named:
             last = size == max(marks.values())
-            foot: Any = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points", "rotation": 90, "fontsize": 7}
+            foot: Any = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points", "rotation": 90, "fontsize": 8.5}
             ax.annotate(name, (size, 0.04), (2 if last else -2, 0), ha="left" if last else "right", va="bottom", color=CEILING, **foot)
 
 
@@ -143,11 +143,10 @@ def _panel(ax: Axes, name: str, table: pd.DataFrame, column: str, factor: float,
             f"link {limit:.0f}", (0.02, limit), (0, 3), xycoords=("axes fraction", "data"), textcoords="offset points", color=CEILING
         )
     sizes = sorted(table["bytes"].unique())
-    step = -(-len(sizes) // 6)
+    step = -(-len(sizes) // 5)
     ax.xaxis.set_major_locator(FixedLocator(sizes[::-1][::step][::-1]))
     ax.xaxis.set_minor_locator(NullLocator())
     ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: size_text(round(value))))
-    ax.tick_params(axis="x", labelsize=7.5)
     ax.set_xlabel("bytes on each process")
     label_lines(ax, ends, HEIGHT)
 

@@ -5,14 +5,25 @@ from __future__ import annotations
 import matplotlib as mpl
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from multigpu.analysis.layout import common, grid_of_axes, label_lines, name_panel
 from multigpu.analysis.metrics import summary
-from multigpu.analysis.parallelism import ABSENT, DEVICES_OF_MODEL, DOCUMENT_SPEEDUP, LSTM, MLP, bytes_finding, pipeline_points, points_of
+from multigpu.analysis.parallelism import (
+    ABSENT,
+    DEVICES_OF_MODEL,
+    DOCUMENT_SPEEDUP,
+    LSTM,
+    MLP,
+    bytes_finding,
+    pipeline_points,
+    points_of,
+    winners,
+)
 from multigpu.analysis.partition_bytes import LAYER_TYPES, bytes_table
 from multigpu.analysis.picture import Picture, message
 from multigpu.analysis.style import CEILING, INK, RC, look
-from multigpu.analysis.wording import MODEL_NAMES, devices_text
+from multigpu.analysis.wording import MODEL_NAMES, devices_text, joined, plural
 from multigpu.workloads import find_model
 
 WIDTH, HEIGHT, LABELS = 2.1, 1.9, 1.35
@@ -26,7 +37,7 @@ def figure_layer_bytes(devices: int = DEVICES_OF_MODEL) -> Picture:
     with mpl.rc_context(RC):
         names = [f"{kind} ({find_model('stacks', name).parameters / 1e6:.1f} M parameters)" for name, kind in LAYER_TYPES.items()]
         picture, axes = grid_of_axes(
-            len(names), bytes_finding(devices), WIDTH, HEIGHT, columns=2, label_width=LABELS, left=0.72, names=names
+            len(names), bytes_finding(devices), WIDTH, HEIGHT, columns=2, label_width=LABELS, left=0.95, names=names
         )
         for index, (ax, model, name) in enumerate(zip(axes, LAYER_TYPES, names, strict=True)):
             own = table[table["model"] == model]
@@ -39,6 +50,7 @@ def figure_layer_bytes(devices: int = DEVICES_OF_MODEL) -> Picture:
             ax.axvline(own["crossing"].iloc[0], color=INK, linewidth=1, linestyle=":")
             _batch_axis(ax)
             ax.set_yscale("log")
+            ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
             if index % 2 == 0:
                 ax.set_ylabel("bytes sent a million operations")
             label_lines(ax, ends, HEIGHT)
@@ -66,12 +78,12 @@ def figure_layer_steps(frame: pd.DataFrame) -> Picture:
     if table.empty:
         return message(f"No step times by kind of layer. {ABSENT}")
     table = table[table["devices"] == table["devices"].max()]
-    kinds = [model for model in LAYER_TYPES if (table["model"] == model).any()]
+    kinds, lacking = _compared(table)
+    if not kinds:
+        return message(f"Step times to compare are missing: {lacking}.")
     with mpl.rc_context(RC):
         names = [LAYER_TYPES[model] for model in kinds]
-        picture, axes = grid_of_axes(
-            len(kinds), "Step time against batch, by kind of layer", WIDTH, HEIGHT, 2, LABELS, left=0.72, names=names
-        )
+        picture, axes = grid_of_axes(len(kinds), _steps_finding(frame), WIDTH, HEIGHT, 2, LABELS, left=0.72, names=names)
         for index, (ax, model, name) in enumerate(zip(axes, kinds, names, strict=True)):
             name_panel(ax, name)
             ends = []
@@ -85,15 +97,57 @@ def figure_layer_steps(frame: pd.DataFrame) -> Picture:
                 label = "matrices cut" if placement == "tensor_split" else "data parallel" + (", loop" if stepwise else "")
                 ends.append((float(x[-1]), float(y[-1]), label, style.colour))
             _batch_axis(ax)
-            ax.set_yscale("log")
+            times_axis(ax)
             if index % 2 == 0:
                 ax.set_ylabel("step time (ms, log scale)")
             label_lines(ax, ends, HEIGHT)
     on = devices_text(int(table["devices"].iloc[0]), table["device_type"].iloc[0])
     picture.caption = f"One joined batch shared out over {on} or computed by all of them. Loop: position by position. {common(table)}"
+    picture.caption += f" Not drawn, as too little was measured: {lacking}." if lacking else ""
     picture.data = table
     picture.alt = f"Lines of step time against joined batch on {on}, a panel for {', '.join(names)} layers."
     return picture
+
+
+def times_axis(ax: Axes) -> None:
+    """A logarithmic axis with plain numbers: 1, 2 and 5 of each decade, and closer ones where less than one decade is shown."""
+    ax.set_yscale("log")
+    low, high = ax.get_ylim()
+    ticks = MaxNLocator(4, steps=[1, 2, 5, 10]).tick_values(low, high) if high < 10 * low else None
+    ax.yaxis.set_major_locator(
+        LogLocator(subs=(1, 2, 5)) if ticks is None else FixedLocator([tick for tick in ticks if low <= tick <= high])
+    )
+    ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    ax.yaxis.set_minor_locator(NullLocator())
+
+
+def _compared(table: pd.DataFrame) -> tuple[list[str], str]:
+    """The kinds of layer with several points, or two ways at one batch; and what is missing of the others, in words."""
+    kinds, lacking = [], []
+    for model, kind in LAYER_TYPES.items():
+        own = table[table["model"] == model]
+        points, batches = len(own), own["batch_size"].nunique()
+        if batches > 1 or own["placement"].nunique() > 1:
+            kinds.append(model)
+        else:
+            lacking.append(f"{kind} ({plural(points, 'point') if points else 'none'})")
+    return kinds, joined(lacking)
+
+
+def _steps_finding(frame: pd.DataFrame) -> str | None:
+    """Which of the two ways is faster, at the batches at which both were measured."""
+    table = winners(frame)
+    if table.empty:
+        return None
+    cut = table[table["faster"] == "tensor_split"]
+    on = devices_text(int(table["devices"].iloc[0]), frame["device_type"].iloc[0])
+    if len(table) == 1:
+        row = table.iloc[0]
+        way = "cutting matrices" if len(cut) else "data parallelism"
+        return (
+            f"On {on} {way} is {row['times']:.1f} times as fast for {LAYER_TYPES[row['model']]} layers at a batch of {row['batch_size']:,}"
+        )
+    return f"On {on} cutting matrices is faster in {len(cut)} of {len(table)} cases in which both ways were measured (screening)"
 
 
 def figure_speedup(frame: pd.DataFrame) -> Picture:

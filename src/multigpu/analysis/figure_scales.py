@@ -5,6 +5,7 @@ from __future__ import annotations
 import matplotlib as mpl
 import numpy as np
 import pandas as pd
+from matplotlib.ticker import FuncFormatter
 
 from multigpu.analysis.layout import grid_of_axes, label_lines, name_panel
 from multigpu.analysis.limits import ceilings
@@ -57,6 +58,7 @@ def figure_ratio(points: pd.DataFrame) -> Picture:
                 )
             ax.set_xscale("log")
             ax.set_ylim(0, 1.12)
+            ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
             ax.set_xlabel("bytes of gradients / MFLOP")
             ends = [(1e6 * x[-1], hidden[-1], "all hidden", CEILING), (1e6 * x[-1], exposed[-1], "all exposed", CEILING)]
             label_lines(ax, ends, HEIGHT)

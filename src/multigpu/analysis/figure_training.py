@@ -93,8 +93,8 @@ def figure_distance(table: pd.DataFrame) -> Picture:
     picture.caption = (
         "Means over 10 points at a time, the largest relative difference to the end of the budget. The reference is ddp in fp64, or in "
         f"fp32 where no fp64 was run. Bars: the tolerance, {ALLOWED:g} times the drift, which is how far rounding alone led ddp in fp32 "
-        "from fp64 (or, without fp64, the median distance of all); in fp64, 2^-29 of that. A run that is equal in all seven digits that "
-        "a Record keeps stands at the left edge."
+        "from fp64 (or, without fp64, the median distance of all); in fp64, which rounds 2²⁹ times as finely, that "
+        "much less. A run that is equal in all seven digits that a Record keeps stands at the left edge."
     )
     picture.data = table
     picture.alt = f"Distance of every joined run's loss curve from its reference. {finding}."

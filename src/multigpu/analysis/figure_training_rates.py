@@ -12,6 +12,7 @@ from multigpu.analysis.figure_training import NOTHING
 from multigpu.analysis.layout import grid_of_axes, name_panel
 from multigpu.analysis.picture import Picture, message
 from multigpu.analysis.style import CEILING, RC
+from multigpu.analysis.training import job_name
 
 RULES: dict[tuple[str, str], tuple[str, str, str]] = {
     ("linear", "warmup"): ("#0072b2", "o", "scaled, warmed up"),
@@ -50,7 +51,7 @@ def figure_rules(frame: pd.DataFrame, scores: pd.DataFrame) -> Picture:
         return message(NOTHING)
     joined = table.merge(scores[scores["score"] == "accuracy"], on="key")
     jobs = list(dict.fromkeys(zip(table["model"], table["inputs"], table["machine"], strict=True)))
-    names = [f"{model} on {inputs}" for model, inputs, _ in jobs]
+    names = [job_name(model, inputs) for model, inputs, _ in jobs]
     with mpl.rc_context(RC):
         picture, axes = grid_of_axes(len(jobs), _rules_finding(table), 3.6 if len(jobs) > 1 else 5.6, 2.3, 2, legend=True, names=names)
         looks: dict[str, tuple[str, str, str]] = {}
@@ -167,14 +168,14 @@ def figure_batch(frame: pd.DataFrame, reach: pd.DataFrame) -> Picture:
         else None
     )
     with mpl.rc_context(RC):
-        names = [f"{model} on {inputs}" for model, inputs, _ in jobs for _ in (0, 1)]
+        names = [job_name(model, inputs) for model, inputs, _ in jobs for _ in (0, 1)]
         picture, axes = grid_of_axes(2 * len(jobs), finding, 3.2, 2.0, 2, names=names)
         for index, (model, inputs, machine) in enumerate(jobs):
             panel = table[(table["model"] == model) & (table["inputs"] == inputs) & (table["machine"] == machine)].sort_values(
                 "joined_batch"
             )
             left, right = axes[2 * index], axes[2 * index + 1]
-            name_panel(left, f"{model} on {inputs}: accuracy after {panel['epochs'].iloc[0]:.0f} epochs")
+            name_panel(left, f"{job_name(model, inputs)}: accuracy after {panel['epochs'].iloc[0]:.0f} epochs")
             left.plot(panel["joined_batch"], panel["accuracy"], "o-", color="#0072b2")
             _accuracy_axis(left)
             found = panel.merge(reach, on="key", suffixes=("", "_to"))

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from multigpu.analysis.picture import Shown
+from multigpu.analysis.style import look
 from multigpu.analysis.tables import table_html
 from multigpu.analysis.wording import MODEL_NAMES, missing, plural, unbroken
 from multigpu.conditions import LEAST_ENERGY_S
@@ -105,27 +106,41 @@ def _job(row: pd.Series) -> str:
 
 
 def gpu_table(points: pd.DataFrame) -> Shown:
-    """Document 001's table for this machine: every GPU's rate and memory clock, and what else NVML says."""
-    rows = [
-        {
-            "job": unbroken(*_job(row).split(", ", 1), row["how"]),
-            "GPU": str(row["gpu"]),
-            "units/s": f"{row['units_per_s']:,.0f}",
-            "of the first GPU": f"{100 * row['share']:.2f}%" + ("" if missing(row["half"]) else f" ± {100 * row['half']:.2f}"),
-            "memory clock (MHz)": f"{row['memory_clock_mhz']:,.0f}",
-            "SM clock (MHz)": f"{row['sm_clock_mhz']:,.0f}",
-            "power (W)": f"{row['power_w']:.0f}",
-            "temperature (°C)": f"{row['temperature_c']:.0f}",
-            "n": str(row["n"]),
-        }
-        for _, row in points.iterrows()
-    ]
-    right = ["units/s", "of the first GPU", "memory clock (MHz)", "SM clock (MHz)", "power (W)", "temperature (°C)", "n"]
+    """Document 001's table for this machine, a row a job: every GPU's rate and memory clock, and what else NVML says."""
+    if points.empty:
+        return table_html(pd.DataFrame(), note=NO_GPUS)
+    clocks = points["memory_clock_mhz"].round()
+    several = clocks.nunique() > 1  # then every share says its clock
+    rows = []
+    for _, job in points.groupby(["machine", "model", "batch_size", "precision", "execution", "how"], sort=False):
+        first = job.sort_values("gpu").iloc[0]
+        shares = {f"GPU {row['gpu']} (%)": _share(row, several) for _, row in job.sort_values("gpu").iloc[1:].iterrows()}
+        rows.append(
+            {"job": unbroken(*_job(first).split(", ", 1), first["how"]), f"GPU {first['gpu']} (units/s)": _first(first, several), **shares}
+            | {"SM clock (MHz)": _least_to_most(job["sm_clock_mhz"]), "power (W)": _least_to_most(job["power_w"])}
+            | {"temperature (°C)": _least_to_most(job["temperature_c"]), "n": _least_to_most(job["n"])}
+        )
+    data = pd.DataFrame(rows).fillna("–")
     note = (
-        "Clocks, power and temperature as found just after the timed steps, never set. ±: twice the standard error over n repeats. "
-        "Beside others: shares within each Record."
+        "Rates of the other GPUs are in percent of the first one's. Clocks, power and temperature as found just after the timed steps, "
+        "least to most over GPUs, never set. ±: twice the standard error over n repeats. Beside others: shares within each Record."
+        + ("" if several else f" Every GPU: a memory clock of {clocks.iloc[0]:,.0f} MHz.")
     )
-    return table_html(pd.DataFrame(rows), right=right, note=note if rows else NO_GPUS, wide=["job"])
+    return table_html(data, right=[str(name) for name in data if name != "job"], note=note, wide=["job"])
+
+
+def _share(row: pd.Series, with_clock: bool) -> str:
+    half = "" if missing(row["half"]) else f" ± {100 * row['half']:.2f}"
+    return f"{100 * row['share']:.2f}{half}" + (f" at {row['memory_clock_mhz']:,.0f} MHz" if with_clock else "")
+
+
+def _first(row: pd.Series, with_clock: bool) -> str:
+    return f"{row['units_per_s']:,.0f}" + (f" at {row['memory_clock_mhz']:,.0f} MHz" if with_clock else "")
+
+
+def _least_to_most(values: pd.Series) -> str:
+    low, high = f"{values.min():,.0f}", f"{values.max():,.0f}"
+    return low if low == high else f"{low} to {high}"
 
 
 def gpu_finding(points: pd.DataFrame) -> str:
@@ -179,7 +194,12 @@ def peer_table(points: pd.DataFrame) -> Shown:
         both = [pair for pair in pairs if pair in set(direct["pair"]) and pair in set(around["pair"])]
         times = [_value(direct, pair) / _value(around, pair) for pair in both]
         rows.append(
-            {"model": f"{MODEL_NAMES.get(str(model), str(model))}, batch {batch}", "placement": placement, "execution": execution, **cells}
+            {
+                "model": f"{MODEL_NAMES.get(str(model), str(model))}, batch {batch}",
+                "placement": look(str(placement)).label,
+                "execution": execution,
+                **cells,
+            }
             | {f"{pair} through the host": _rate(around, pair) for pair in pairs}
             | {"direct over through the host": f"{fmean(times):.2f}x" if times else "–"}
         )

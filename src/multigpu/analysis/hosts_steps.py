@@ -16,7 +16,7 @@ from multigpu.analysis.layout import grid_of_axes, label_lines, margin_for, name
 from multigpu.analysis.picture import Picture, Shown, message
 from multigpu.analysis.style import CEILING, FRAMEWORK_LINES, RC, look
 from multigpu.analysis.tables import table_html
-from multigpu.analysis.wording import joined, percent_text, plural, ratio_text
+from multigpu.analysis.wording import MODEL_NAMES, joined, percent_text, plural, ratio_text
 from multigpu.record import Record, RecordStore
 
 COLUMNS = ("key", "machine", "commit", "framework", "placement", "model", "parameters", "hosts", "repeat", "step_time_s", "link_s")
@@ -115,7 +115,7 @@ def steps_finding(frame: pd.DataFrame) -> str | None:
             )
     if not parts:
         return None
-    return f"On {plural(most, 'host')} a step of {frame['model'].iloc[0]} takes {joined(parts)}"
+    return f"On {plural(most, 'host')} a step of the {_model(frame)} takes {joined(parts)}"
 
 
 def figure_steps(frame: pd.DataFrame) -> Picture:
@@ -149,7 +149,7 @@ def figure_steps(frame: pd.DataFrame) -> Picture:
     repeats = sorted({int(count) for count in summary["n"]})
     times = f"{repeats[0]}" if len(repeats) == 1 else f"{repeats[0]} to {repeats[-1]}"
     picture.caption = (
-        f"{frame['model'].iloc[0]} ({frame['parameters'].iloc[0]:,} parameters), one CPU process a host. Points: the "
+        f"{_model(frame)} ({frame['parameters'].iloc[0]:,} parameters), one CPU process a host. Points: the "
         f"median of {times} Records; bars: the fastest and the slowest. Dashed grey: 2N(P-1)/P bytes of gradients over the link's rate "
         f"less headers. {joined(sorted(set(frame['machine'])))}."
     )
@@ -158,3 +158,9 @@ def figure_steps(frame: pd.DataFrame) -> Picture:
         f"{name_of(row['framework'], row['placement'])} on {row['hosts']}: {1000 * row['time_s']:,.0f} ms" for _, row in summary.iterrows()
     )
     return picture
+
+
+def _model(frame: pd.DataFrame) -> str:
+    """The name of the model that the frame's first row trains."""
+    name = str(frame["model"].iloc[0])
+    return MODEL_NAMES.get(name, name)

@@ -15,6 +15,8 @@ from multigpu.analysis.wording import constants, devices_text, repeats_text, why
 
 LEFT, RIGHT, BOTTOM = 0.62, 0.15, 0.55
 """Margins in inches, where axis labels stand."""
+MOST_WIDTH, LEAST_PANEL = 11.3, 2.2
+"""Inches of the widest picture, in which letters of 8.5 points are 7.3 pixels high in a column of 700; and of the narrowest panel."""
 
 
 def grid_of_axes(
@@ -31,11 +33,17 @@ def grid_of_axes(
 ) -> tuple[Picture, list[Axes]]:
     """A picture with `count` axes of `width` x `height` inches in rows of `columns`, each with room for labels right and left of it.
 
+    Where that is wider than MOST_WIDTH, panels become narrower, down to LEAST_PANEL, and then fewer stand in a row.
+
     height: of all panels, or of each; a row is as high as its highest.
     names: of the panels, to leave room for.
     legend: whether to leave a line for `Picture.legend_line` under the finding.
     """
     columns = min(columns, count)
+    beside = left + label_width + RIGHT
+    while columns > 1 and columns * (beside + min(width, LEAST_PANEL)) > MOST_WIDTH:
+        columns -= 1
+    width = min(width, max(MOST_WIDTH / columns - beside, LEAST_PANEL))
     lines = max((len(textwrap.wrap(name, int(width * 12.5))) for name in names), default=1)
     title_height = 0.13 + 0.17 * lines
     row_gap += title_height - 0.3

@@ -12,7 +12,7 @@ from statistics import fmean
 import pandas as pd
 
 from multigpu.analysis.tables import Shown, table_html
-from multigpu.analysis.wording import MODEL_NAMES, plural
+from multigpu.analysis.wording import FRAMEWORK_NAMES, MODEL_NAMES, plural
 from multigpu.record import Record
 
 STEPS = 10
@@ -76,7 +76,7 @@ def parity_table(records: Iterable[Record]) -> Shown:
             {
                 "job": f"{MODEL_NAMES.get(str(model), str(model))}, batch {batch}",
                 "GPUs": str(devices),
-                "way": f"{framework}, {precision}, {', '.join(form)}",
+                "way": f"{FRAMEWORK_NAMES.get(str(framework), str(framework))}, {precision}, {', '.join(form)}",
                 "Records": str(len(group)),
                 "largest difference": f"{100 * worst:+.2f}%",
                 "same training": "yes" if abs(worst) <= TOLERANCE else "no",

@@ -9,10 +9,10 @@ from __future__ import annotations
 import pandas as pd
 
 from multigpu.analysis.formulas import Interval
-from multigpu.analysis.metrics import scaling_table
+from multigpu.analysis.metrics import POINT, scaling_table
 from multigpu.analysis.style import look
-from multigpu.analysis.tables import Shown, table_html
-from multigpu.analysis.wording import missing, rate_text, ratio_text
+from multigpu.analysis.tables import Shown, tables_by
+from multigpu.analysis.wording import field_text, missing, rate_text, ratio_text
 
 BATCHES = 50
 """Batches that document 000 timed."""
@@ -46,11 +46,11 @@ def as_published(frame: pd.DataFrame, steps: pd.DataFrame, batches: int = BATCHE
 def protocol_frame(frame: pd.DataFrame, steps: pd.DataFrame, batches: int = BATCHES) -> pd.DataFrame:
     """A row a point: rate (units/s) and speedup over the same placement on one device, under both protocols, with intervals.
 
-    Columns: placement, devices, batch_size, execution, n, then `published_` and `corrected_` rate, speedup, speedup_low,
+    Columns: those of POINT, n, then `published_` and `corrected_` rate, speedup, speedup_low,
     speedup_high, and first_over_rest: time as published over that of as many steady steps.
     """
     timed = as_published(frame, steps, batches)
-    keys = ["model", "placement", "framework", "processes", "devices", "batch_size", "precision", "execution"]
+    keys = list(POINT)
     measures = ["rate", "speedup", "speedup_low", "speedup_high"]
     if timed.empty:
         return pd.DataFrame(columns=[*keys, "n", *(f"{way}_{name}" for way in ("published", "corrected") for name in measures)])
@@ -65,20 +65,22 @@ def protocol_frame(frame: pd.DataFrame, steps: pd.DataFrame, batches: int = BATC
 def protocol_table(table: pd.DataFrame) -> Shown:
     """Both protocols beside each other, a row a placement and number of GPUs."""
     cells = []
-    for _, row in table.sort_values(["batch_size", "placement", "devices"]).iterrows():
-        cell = {"placement": look(row["placement"]).label, "GPUs": str(row["devices"]), "batch a GPU": str(row["batch_size"])}
+    for _, row in table.sort_values(["batch_size", "scaling", "placement", "devices"]).iterrows():
+        cell = {"batch": field_text(row, "batch_size"), "placement": look(row["placement"]).label, "GPUs": str(row["devices"])}
         for way, title in (("published", "as published"), ("corrected", "warm-up left out")):
             low, high = row[f"{way}_speedup_low"], row[f"{way}_speedup_high"]
-            cell[f"{title}: rate"] = rate_text(row[f"{way}_rate"])
+            cell[f"{title}: words/s"] = rate_text(row[f"{way}_rate"]).removesuffix(" words/s")
             known = not missing(row[f"{way}_speedup"])
-            cell[f"{title}: speedup"] = ratio_text(row[f"{way}_speedup"], low, high) if known else "one GPU not measured"
+            cell[f"{title}: speedup"] = (
+                ratio_text(row[f"{way}_speedup"], low, high).replace(" times", "") if known else "one GPU not measured"
+            )
         cells.append(cell | {"n": str(row["n"])})
     note = (
         f"As published: all words over all time of the first {BATCHES} steps or of all there are, from the first one on. One launch "
         "serves many Runs here, so libraries are mostly loaded before a Run's first step."
     )
-    right = [name for name in (cells[0] if cells else {}) if name != "placement"]
-    return table_html(pd.DataFrame(cells), right=right, note=note if cells else NONE)
+    right = [name for name in (cells[0] if cells else {}) if name not in ("batch", "placement")]
+    return tables_by(pd.DataFrame(cells), "batch", note if cells else NONE, right)
 
 
 def protocol_finding(table: pd.DataFrame) -> str:

@@ -171,6 +171,8 @@ def scale_table(points: pd.DataFrame, models: Sequence[str] = ()) -> Shown:
         }
         for _, row in rows.iterrows()
     ]
+    if not cells:
+        return table_html(pd.DataFrame(), note="No Record to show: nothing has been measured on several devices yet.")
     note = (
         "Dense: share of the parameters. Bytes: float32 gradients; operations: three forward passes of one device's batch. Bound by links: "
         "the step on one device over what links alone need, if that is longer. n = 1: screening."

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Collection, Sequence
 from html import escape
 
@@ -12,11 +11,13 @@ from great_tables import GT, loc, style
 
 from multigpu.analysis.documents import DOCUMENT_GPU, experiment_of, published_experiments
 from multigpu.analysis.findings import PANEL, panels
+from multigpu.analysis.hoisting import hoisted
 from multigpu.analysis.layout import common
 from multigpu.analysis.metrics import label_missing, scaling_table
 from multigpu.analysis.picture import Shown
 from multigpu.analysis.style import INK, look
-from multigpu.analysis.wording import FRAMEWORK_NAMES, UNIT_NAMES, Row, describe, device_words, missing, status_text
+from multigpu.analysis.table_look import PAGE_LETTERS, for_any_page, label_room, letters
+from multigpu.analysis.wording import FRAMEWORK_NAMES, UNIT_NAMES, Row, describe, device_words, missing, scaled, status_text
 
 FONT = "inherit"
 
@@ -33,7 +34,9 @@ def table_html(
 
     Args:
         data: text, a column a heading. Figures of one column have equal decimals, so right-aligned ones align by decimals.
-        right: columns of figures. Columns in which every cell is empty are left out.
+            Settings that all rows share are told once, under the table, and columns without a figure are left out (`hoisted`).
+        note: stands under the table, as wide as the page's text.
+        right: columns of figures.
         bold: (row, column) of the few cells that matter.
         wide: columns of sentences.
     """
@@ -41,56 +44,64 @@ def table_html(
     if data.empty:
         return Shown(f'<p class="muted">{escape(note or "No Record to show.")}</p>')
     digest = hashlib.sha256((title + data.to_csv(index=False)).encode()).hexdigest()[:10]
-    table = GT(data.astype(object).map(str), id=f"table-{digest}")
+    data, said = hoisted(data.astype(object).map(str), right)
+    table = GT(data, id=f"table-{digest}")
     if title:
         table = table.tab_header(title=title)
-    if note:
-        table = table.tab_source_note(note)
     table = table.cols_align("left").cols_align("right", columns=[name for name in right if name in data])
+    room = label_room(data, right, wide)
+    dense = letters(data, room, wide) > PAGE_LETTERS
     if wide:
-        table = table.cols_width(cases=dict.fromkeys([name for name in wide if name in data], "15rem"))
-    for row, column in bold:
+        table = table.cols_width(cases=dict.fromkeys([name for name in wide if name in data], "10rem" if dense else "15rem"))
+    for row, column in (cell for cell in bold if cell[1] in data):
         table = table.tab_style(style.text(weight="bold"), loc.body(columns=[column], rows=[row]))
     table = table.tab_options(
         table_background_color="transparent",
         table_font_color=INK,
         table_font_names=[FONT],
-        table_font_size="0.92rem",
+        table_font_size="0.8rem" if dense else "0.92rem",
         heading_align="left",
         data_row_padding="4px",
         table_margin_left="0",
     )
-    return Shown(f'<div class="wide" style="overflow-x:auto">\n{_for_any_page(table.as_raw_html(), f"table-{digest}")}\n</div>\n')
+    html = for_any_page(table.as_raw_html(), f"table-{digest}", {list(data).index(name): most for name, most in room.items()})
+    kind = "wide dense" if dense else "wide"
+    return Shown(f'<div class="{kind}" style="overflow-x:auto">\n{html}\n</div>\n{_below(note, said)}')
 
 
-def _for_any_page(html: str, name: str) -> str:
-    """GT's HTML for a light or a dark page, its style kept to this one table.
+def tables_by(
+    data: pd.DataFrame, heading: str, note: str = "", right: Sequence[str] = (), wide: Sequence[str] = (), title: str = "{}"
+) -> Shown:
+    """A table for each value of the column `heading`, which its title says, over one note: a row then need not repeat it.
 
-    Text takes the page's colour and rules a middle grey; figures are equally wide, so that decimals stand under each other; rules
-    for what the table does not have are left out, and no blank line ends the HTML within a Markdown page.
+    title: with "{}" where the value stands.
     """
-    css, table = html.split("</style>", 1)
-    rules = [line.strip() for line in css.splitlines() if line.strip()]
-    used = [rule for rule in rules if (part := re.match(rf"#{name} \.(gt_\w+)", rule)) is None or part.group(1) in table]
-    css = "\n".join(used).replace("thead, tbody, tfoot, tr, td, th {", ", ".join(["thead", *_scoped(name)]) + " {")
-    css = re.sub(r"^tr \{", f"#{name} tr {{", css, flags=re.MULTILINE)
-    css += f"\n#{name} td.gt_right {{ white-space: nowrap; padding-left: 12px; }}\n#{name} td.gt_left {{ min-width: 5rem; }}"
-    css = re.sub(r"#(D3D3D3|A8A8A8)", "rgba(128,128,128,0.45)", css.replace("font-color(transparent)", INK)).replace(INK, "currentColor")
-    table = table.replace('class="gt_table"', 'class="gt_table sortable" style="font-variant-numeric:tabular-nums"', 1)
-    return css + "\n</style>\n" + "\n".join(line for line in table.splitlines() if line.strip())
+    if data.empty:
+        return table_html(data, note=note)
+    rest, said = hoisted(data.drop(columns=heading).astype(object).map(str), right)
+    parts = [
+        table_html(rest[data[heading] == name].reset_index(drop=True), title.format(name), right=right, wide=wide).html
+        for name in dict.fromkeys(data[heading])
+    ]
+    return Shown("".join(parts) + _below(note, said))
 
 
-def _scoped(name: str) -> list[str]:
-    return [f"#{name} {element}" for element in ("tbody", "tfoot", "tr", "td", "th")]
+def _below(*sentences: str) -> str:
+    text = " ".join(filter(None, sentences))
+    return f'<p class="muted">{escape(text, quote=False)}</p>\n' if text else ""
 
 
-def _rate(row: Row, name: str = "rate") -> str:
-    return status_text(row) if missing(row[name]) else f"{row[name]:,.0f}"
+def _rate(row: Row, factor: float = 1.0) -> str:
+    return status_text(row) if missing(row["rate"]) else f"{row['rate'] / factor:{RATE_FORMS[factor]}}"
 
 
-def _bounds(row: Row, name: str = "rate", form: str = ",.0f") -> str:
+def _bounds(row: Row, name: str = "rate", form: str = ",.0f", factor: float = 1.0) -> str:
     low, high = row[f"{name}_low"], row[f"{name}_high"]
-    return "–" if missing(low) else f"{low:{form}} to {high:{form}}"
+    return "–" if missing(low) else f"{low / factor:{form}}–{high / factor:{form}}"
+
+
+RATE_FORMS = {1.0: ",.0f", 1e6: ".3f", 1e9: ".3f"}
+"""How rates are written, by the factor that their column's heading names (`wording.scaled`)."""
 
 
 def _ratio(row: Row, name: str, form: str = ".2f") -> str:
@@ -119,26 +130,27 @@ def scaling_gt(frame: pd.DataFrame, title: str = "", without: Collection[str] = 
     tables = [_job_table(panel, f"{title}: {name}" if title else name) for name, panel in panels(table)]
     note = (
         "Ratios of units/s, with 95% intervals. Itself on 1: the same placement on one device, as the documents compare. Best single: the "
-        f"fastest single device of the job, whatever its placement. n: repeats over launches. {common(table)}"
+        "fastest single device of the job, whatever its placement. Efficiency is either over the number of devices. n: repeats over "
+        f"launches. {common(table)}"
     )
     return Shown("".join(part.html for part in tables) + f'<p class="muted">{escape(note)}</p>\n')
 
 
 def _job_table(panel: pd.DataFrame, title: str) -> Shown:
     panel = panel.sort_values(["placement", "framework", "devices"], key=_by_order).reset_index(drop=True)
-    units, count = UNIT_NAMES[panel["unit"].iloc[0]], device_words(panel["device_type"].iloc[0])
+    factor, letter = scaled(panel["rate"].max())
+    units, count = f"{letter} {UNIT_NAMES[panel['unit'].iloc[0]]}".strip(), device_words(panel["device_type"].iloc[0])
     rows = [
         {
             "Placement": look(row["placement"]).label,
             "Framework": FRAMEWORK_NAMES.get(row["framework"], row["framework"]),
             count: str(row["devices"]),
-            "n": _repeats(row),
-            units: _rate(row),
-            "95% interval": _bounds(row),
+            units: _rate(row, factor),
+            "95% interval": _bounds(row, form=RATE_FORMS[factor], factor=factor),
             "against itself on 1": _ratio(row, "speedup"),
-            "efficiency (%)": "–" if missing(row["efficiency"]) else f"{100 * row['efficiency']:.1f}",
             "against the best single": _ratio(row, "speedup_best"),
             "of independent replicas": _ratio(row, "ceiling_ratio"),
+            "n": _repeats(row),
             "why": row["reason"] if row["n"] == 0 else "",
         }
         for _, row in panel.iterrows()
@@ -190,14 +202,16 @@ def beside_document(frame: pd.DataFrame, experiment: str = "Exp4", published: pd
             ours = way.set_index("devices")
             for count in sorted({*document.index, *ours.index}):
                 rows.append(_beside(int(batch), int(count), document, ours))
-    data = _same(pd.DataFrame(rows), ["batch", "how", "our input"])
-    figures = ["GPUs", "batch", "document: words/s", "document: speedup", "ours: words/s", "95% interval", "ours: speedup"]
+    data = _same(pd.DataFrame(rows), ["how", "our input"])
+    ways_told = [name for name in ("batch", "how", "our input") if name in data]
+    data = data.assign(way=[", ".join(part for part in row if part != "–") for row in data[ways_told].to_numpy()]).drop(columns=ways_told)
+    figures = ["GPUs", "document: words/s", "document: speedup", "ours: words/s", "95% interval", "ours: speedup"]
     note = (
         f"Document 000, {experiment}: {DOCUMENT_GPU}, TensorFlow 1.8, one run a row, 50 batches from the start. Weak scaling: the batch is "
         "each GPU's. Ours: another machine and framework; what can be compared is the shape. "
         + (common(table) if len(table) else "Ours is not yet measured.")
     )
-    return table_html(data, title, note, figures)
+    return tables_by(data, "way", note, figures, title=f"{title}: {{}}" if title else "{}")
 
 
 def _rebuilding(table: pd.DataFrame, experiment: str) -> pd.DataFrame:
@@ -215,7 +229,7 @@ def _beside(batch: int, count: int, document: pd.DataFrame, ours: pd.DataFrame) 
     known = document.loc[count] if count in document.index else None
     own = {} if row is None else {**row, "devices": count}
     return {
-        "batch": str(batch),
+        "batch": f"batch {batch} a GPU",
         "GPUs": str(count),
         "document: words/s": "–" if known is None else f"{known['words_per_s']:,.0f}",
         "document: speedup": "–" if known is None else f"{1.0 if missing(known['speedup']) else known['speedup']:.2f}",

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from multigpu.analysis.wording import MODEL_NAMES, plural
 from multigpu.training.record import TrainingRecord, TrainingStore
 
 TEXTS: tuple[str, ...] = (
@@ -50,6 +51,18 @@ COLUMNS: dict[str, str] = {
 }
 """A row a Record. multiple: the joined batch over the reference batch, at least 1. last_loss: mean over the last tenth of the points.
 accuracy, bleu, test_loss: of the last evaluation; best_accuracy: of all. energy_j: of all GPUs together."""
+
+
+INPUT_NAMES = {
+    "digits_split": "handwritten digits",
+    "teacher": "50,000 images that a network labelled",
+    "teacher_small": "4,000 images that a network labelled",
+}
+
+
+def job_name(model: str, inputs: str) -> str:
+    """What is trained on what, in words: "small ResNet on handwritten digits"."""
+    return f"{MODEL_NAMES.get(model, model)} on {INPUT_NAMES.get(inputs, inputs.replace('_', ' '))}"
 
 
 def training_records(folder: Path | str | TrainingStore) -> list[TrainingRecord]:
@@ -213,7 +226,7 @@ def same_curve_table(frame: pd.DataFrame, curves: pd.DataFrame) -> pd.DataFrame:
             tolerance = ALLOWED * drift * ROUNDING.get(row["precision"], 1.0)
             rows.append(
                 {
-                    "panel": f"{named['model']} on {named['inputs']}, {named['devices']} devices",
+                    "panel": f"{job_name(str(named['model']), str(named['inputs']))}, {plural(int(named['devices']), 'device')}",
                     **{column: row[column] for column in ("key", "machine", "placement", "devices", "precision", "execution", "semantics")},
                     "distance": distances[row["key"]],
                     "drift": drift,

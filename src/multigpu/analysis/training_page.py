@@ -11,10 +11,11 @@ from multigpu import paths
 from multigpu.analysis.figure_training_rates import rule_points
 from multigpu.analysis.picture import Shown, paragraphs
 from multigpu.analysis.style import in_order, look
-from multigpu.analysis.tables import table_html
+from multigpu.analysis.tables import table_html, tables_by
 from multigpu.analysis.training import (
     ALLOWED,
     curves_frame,
+    job_name,
     reach_frame,
     same_curve_table,
     scores_frame,
@@ -140,10 +141,10 @@ def curve_table(seen: Seen) -> Shown:
                     }
                 )
     note = (
-        f"Tolerance: {ALLOWED:g} times the drift of fp32, and 2^-29 of that in fp64 (see the figure). Accuracy: held-out images. "
-        "Last loss: mean of the last tenth."
+        f"Tolerance: {ALLOWED:g} times the drift of fp32, and in fp64, which rounds 2²⁹ times as finely, that much less. "
+        "Accuracy: held-out images. Last loss: mean of the last tenth."
     )
-    return table_html(pd.DataFrame(rows), note=note, right=["Distance", "Tolerance", "Last loss", "Accuracy"])
+    return tables_by(pd.DataFrame(rows), "Job", note, ["Distance", "Tolerance", "Last loss", "Accuracy"])
 
 
 def percent(value: float) -> str:
@@ -173,13 +174,13 @@ def system_table(seen: Seen) -> Shown:
                 rows.append(
                     {
                         "Machine": machine,
-                        "Job": f"{model} on {inputs}",
+                        "Job": job_name(str(model), str(inputs)),
                         "Placement": look(placement).label,
                         "N": f"{row['devices']}",
                         "Execution": row["execution"],
                         "Accuracy": percent(row["accuracy"]),
                         "Level": percent(row["level"]),
-                        "Time to it, s": seconds if gpu else "a shared CPU's",
+                        "Time to it, s": seconds if gpu else "not compared",
                         "Steps to it": "never" if pd.isna(row["steps_to"]) else f"{row['steps_to']:.0f}",
                         "Efficiency": f"{efficiency:.2f}" if gpu and not math.isnan(efficiency) else NOT_MEASURED,
                         "Overhead": f"{1 - efficiency:.0%}" if gpu and not math.isnan(efficiency) else NOT_MEASURED,
@@ -193,7 +194,7 @@ def system_table(seen: Seen) -> Shown:
         "the job. Cost: no Record holds a price. Times of CPU processes that share their cores with others are not compared."
     )
     figures = ["N", "Accuracy", "Level", "Time to it, s", "Steps to it", "Efficiency", "Overhead", "Power, W", "Energy, kJ"]
-    return table_html(pd.DataFrame(rows), note=note, right=figures)
+    return tables_by(pd.DataFrame(rows), "Job", note, figures)
 
 
 def duties_table(seen: Seen) -> Shown:

@@ -6,7 +6,8 @@ import pandas as pd
 
 from multigpu.analysis.figure_training_rates import batch_points, rule_points, schedule_points
 from multigpu.analysis.picture import Shown
-from multigpu.analysis.tables import table_html
+from multigpu.analysis.tables import tables_by
+from multigpu.analysis.training import job_name
 from multigpu.analysis.training_page import Seen, percent
 
 
@@ -26,7 +27,7 @@ def rules_table(seen: Seen) -> Shown:
         rows.append(
             {
                 "Machine": machine,
-                "Job": f"{model} on {inputs}",
+                "Job": job_name(str(model), str(inputs)),
                 "Devices": str(devices),
                 "Joined batch": f"{group['joined_batch'].iloc[0]:,}",
                 "Rate": "of the small batch" if multiple == 1 else names[str(scaling), str(schedule)],
@@ -36,9 +37,8 @@ def rules_table(seen: Seen) -> Shown:
                 "Diverged": str(int(group["diverged"].sum())),
             }
         )
-    return table_html(
-        pd.DataFrame(rows), note="Mean and range over seeds.", right=["Devices", "Joined batch", "Peak rate", "Seeds", "Diverged"]
-    )
+    right = ["Devices", "Joined batch", "Peak rate", "Seeds", "Diverged"]
+    return tables_by(pd.DataFrame(rows), "Job", "Mean and range over seeds.", right)
 
 
 def schedule_table(seen: Seen) -> Shown:
@@ -52,7 +52,7 @@ def schedule_table(seen: Seen) -> Shown:
         rates = ends.reindex(group["key"])
         rows.append(
             {
-                "Job": f"{model} on {inputs}",
+                "Job": job_name(str(model), str(inputs)),
                 "Devices": str(devices),
                 "Schedule": "one device" if devices == 1 else "adjusted" if adjusted else "not adjusted",
                 "Rate at the end": f"{rates.mean():.2e}",
@@ -63,7 +63,7 @@ def schedule_table(seen: Seen) -> Shown:
             }
         )
     note = "Mean and range over seeds; equal epochs, weak scaling."
-    return table_html(pd.DataFrame(rows), note=note, right=["Devices", "Rate at the end", "Steps", "Seeds"])
+    return tables_by(pd.DataFrame(rows), "Job", note, ["Devices", "Rate at the end", "Steps", "Seeds"])
 
 
 def batch_table(seen: Seen) -> Shown:
@@ -75,7 +75,7 @@ def batch_table(seen: Seen) -> Shown:
     )
     rows = [
         {
-            "Job": f"{row['model']} on {row['inputs']}",
+            "Job": job_name(row["model"], row["inputs"]),
             "Joined batch": f"{row['joined_batch']:,}",
             "Peak rate": f"{row['peak_rate']:g}",
             "Steps": f"{row['steps']:,.0f}",
@@ -87,6 +87,5 @@ def batch_table(seen: Seen) -> Shown:
         for _, row in table.iterrows()
     ]
     note = "One seed (screening). A larger batch needs fewer steps up to a point, and then more epochs, until the budget does not suffice."
-    return table_html(
-        pd.DataFrame(rows), note=note, right=["Joined batch", "Peak rate", "Steps", "Accuracy", "Level", "Steps to it", "Epochs to it"]
-    )
+    right = ["Joined batch", "Peak rate", "Steps", "Accuracy", "Level", "Steps to it", "Epochs to it"]
+    return tables_by(pd.DataFrame(rows), "Job", note, right)
