@@ -11,7 +11,7 @@ from multigpu.analysis.findings import line_name, panels
 from multigpu.analysis.limits import bounds
 from multigpu.analysis.metrics import scaling_table
 from multigpu.analysis.picture import Shown
-from multigpu.analysis.tables import table_html
+from multigpu.analysis.tables import table_html, tables_by
 from multigpu.analysis.wording import missing, percent_text, rate_text, ratio_text
 
 BINDINGS = {"compute": "arithmetic", "memory": "memory", "communication": "traffic"}
@@ -67,13 +67,19 @@ def advice_table(frame: pd.DataFrame) -> Shown:
             "fastest": row["placement"],
             "rate": rate_text(row["rate"], unit=row["unit"]),
             "times the best single GPU": ratio_text(row["speedup_best"], row["speedup_best_low"], row["speedup_best_high"]),
-            "of independent replicas": percent_text(row["ceiling_ratio"], row["ceiling_ratio_low"], row["ceiling_ratio_high"]),
+            "of independent replicas": _ceiling_cell(row),
             "not distinguishable": row["equals"] or "–",
             "slowest": f"{row['slowest']}: {percent_text(row['slowest_share'])} of the fastest",
         }
         for _, row in table.iterrows()
     ]
-    return table_html(pd.DataFrame(rows), right=["GPUs", "rate"])
+    return tables_by(pd.DataFrame(rows), "job", right=["GPUs", "rate"])
+
+
+def _ceiling_cell(row: Any) -> str:
+    """The share of the ceiling with its interval, or that no independent replicas were measured so."""
+    known = not missing(row["ceiling_ratio"])
+    return percent_text(row["ceiling_ratio"], row["ceiling_ratio_low"], row["ceiling_ratio_high"]) if known else "not measured"
 
 
 def point_bound(limits: pd.DataFrame, row: Any) -> tuple[float, str, float]:
@@ -112,4 +118,4 @@ def bound_table(frame: pd.DataFrame) -> Shown:
                     "reached": percent_text(share),
                 }
             )
-    return table_html(pd.DataFrame(rows), right=["GPUs", "rate", "bound", "reached"], note="" if rows else "No headline point yet.")
+    return tables_by(pd.DataFrame(rows), "job", "" if rows else "No headline point yet.", ["GPUs", "rate", "bound", "reached"])
