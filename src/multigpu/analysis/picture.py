@@ -23,6 +23,8 @@ from multigpu.analysis.style import INK, RC
 
 FONTS = "system-ui, 'DejaVu Sans', Verdana, sans-serif"
 STANDALONE = "svg{color:#222;background:none}@media (prefers-color-scheme:dark){svg{color:#ddd}}"
+DIGITS = "%.9g"
+"""Of figures in a CSV: the last digits of a float differ between processors, and a file that is committed should not."""
 LEAST_WIDTH = 480
 """Pixels below which a figure scrolls in its own box instead of shrinking, so that it can be read on a telephone."""
 
@@ -138,7 +140,7 @@ def shown(figure: Figure, name: str, data: pd.DataFrame | None = None) -> Shown:
     svg = opening + svg.removeprefix("<svg")
     link = ""
     if data is not None and len(data):
-        encoded = base64.b64encode(data.to_csv(index=False).encode()).decode()
+        encoded = base64.b64encode(data.to_csv(index=False, float_format=DIGITS).encode()).decode()
         link = f' <a href="data:text/csv;base64,{encoded}" download="{escape(name)}.csv">Data (CSV)</a>'
     return Shown(
         f'<figure class="picture" id="{escape(name)}" style="margin:1.2rem 0">\n'
@@ -167,7 +169,7 @@ def save(figure: Figure, name: str, data: pd.DataFrame | None = None, folder: Pa
     try:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / f"{name}.svg").write_text(f"{svg[:end]}\n{about}{svg[end:]}", encoding="utf-8")
-        data.to_csv(folder / f"{name}.csv", index=False)
+        data.to_csv(folder / f"{name}.csv", index=False, float_format=DIGITS)
     except OSError as error:
         raise ValueError(f"the figure {name!r} cannot be written to {folder}: {error.strerror or error}") from None
     return shown(figure, name, data)
