@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import matplotlib as mpl
 import numpy as np
@@ -17,6 +18,15 @@ WIDTH, HEIGHT = 2.9, 2.0
 NONE = "No sweep of workers to draw: `python -m multigpu measure --grid inputs` measures one on GPUs."
 
 
+def _finding(shown: Sequence[tuple[pd.Series, pd.DataFrame]]) -> str:
+    """What a worker makes, and how many a device still help, of the job on the most devices."""
+    row, rows = shown[0]
+    found = knee([int(count) for count in rows["input_workers"]], rows["sustained_per_s"].tolist())
+    level = "rates still rise" if math.isinf(found.ceiling) else f"more than {found.workers:.1f} a device bring nothing"
+    most = int(rows["input_workers"].max())
+    return f"A worker makes {found.per_worker / row['devices']:,.0f} images/s; {level} (up to {most} were tried)"
+
+
 def figure_workers(points: pd.DataFrame) -> Picture:
     """A panel a job: sustained rate with JPEG files over workers a device, the fitted knee, and the rate with synthetic images."""
     shown = sweeps(points)
@@ -26,7 +36,7 @@ def figure_workers(points: pd.DataFrame) -> Picture:
     colour, parts, bends = look("ddp").colour, [], []
     with mpl.rc_context(RC):
         names = [swept_text(row) for row, _ in shown]
-        picture, axes = grid_of_axes(len(shown), "Images/s against the workers that decode", WIDTH, HEIGHT, names=names, left=0.85)
+        picture, axes = grid_of_axes(len(shown), _finding(shown), WIDTH, HEIGHT, names=names, left=0.85)
         for ax, name, (row, rows) in zip(axes, names, shown, strict=True):
             name_panel(ax, name)
             workers, rates = rows["input_workers"].astype(int).to_numpy(), rows["sustained_per_s"].to_numpy()

@@ -23,7 +23,7 @@ from multigpu.analysis.parallelism import (
 from multigpu.analysis.partition_bytes import LAYER_TYPES, bytes_table
 from multigpu.analysis.picture import Picture, message
 from multigpu.analysis.style import CEILING, INK, RC, look
-from multigpu.analysis.wording import MODEL_NAMES, devices_text, joined, plural
+from multigpu.analysis.wording import MODEL_NAMES, devices_text, joined, percent_text, plural
 from multigpu.workloads import find_model
 
 WIDTH, HEIGHT, LABELS = 2.1, 1.9, 1.35
@@ -150,6 +150,31 @@ def _steps_finding(frame: pd.DataFrame) -> str | None:
     return f"On {on} cutting matrices is faster in {len(cut)} of {len(table)} cases in which both ways were measured (screening)"
 
 
+def _speedup_finding(table: pd.DataFrame) -> str:
+    """The best speedup on the most devices."""
+    best = table[table["devices"] == table["devices"].max()].sort_values("speedup").iloc[-1]
+    way = "cut matrices" if best["placement"] == "tensor_split" else "data parallelism"
+    on = devices_text(int(best["devices"]), best["device_type"])
+    once = " (measured once)" if best["n"] == 1 else ""
+    return (
+        f"{on} make the fully connected model at most {best['speedup']:.2f} times as fast as one{once}: {way}, batch {best['batch_size']:,}"
+    )
+
+
+def _idle_finding(table: pd.DataFrame) -> str | None:
+    """Whether micro-batches fill the devices: idle share with one and with the most of them, on the most devices at the largest batch."""
+    most = table[table["devices"] == table["devices"].max()]
+    own = most[most["batch_size"] == most["batch_size"].max()].sort_values("parts")
+    if len(own) < 2:
+        return None
+    one, last = own.iloc[0], own.iloc[-1]
+    on = devices_text(int(last["devices"]), last["device_type"])
+    return (
+        f"{on} idle for {percent_text(one['idle'])} of a step with {plural(int(one['parts']), 'micro-batch', 'micro-batches')} and for "
+        f"{percent_text(last['idle'])} with {last['parts']}, where equal stages would idle for {percent_text(last['idle_equal'])}"
+    )
+
+
 def figure_speedup(frame: pd.DataFrame) -> Picture:
     """Speedup of the fully connected model against devices: cut, and data parallel, a panel a joined batch; the document's point too."""
     table = points_of(frame[frame["model_parallel"].isna()], MLP)
@@ -159,7 +184,7 @@ def figure_speedup(frame: pd.DataFrame) -> Picture:
     panels = list(table.groupby(["model", "batch_size"], sort=True))
     with mpl.rc_context(RC):
         names = [f"{MODEL_NAMES.get(str(model), str(model))}, batch {int(str(batch)):,} in all" for (model, batch), _ in panels]
-        picture, axes = grid_of_axes(len(panels), "Speedup of the fully connected model", WIDTH, HEIGHT, 2, LABELS, names=names)
+        picture, axes = grid_of_axes(len(panels), _speedup_finding(table), WIDTH, HEIGHT, 2, LABELS, names=names)
         for ax, name, ((model, _), group) in zip(axes, names, panels, strict=True):
             name_panel(ax, name)
             most = int(group["devices"].max())
@@ -197,7 +222,7 @@ def figure_pipeline(frame: pd.DataFrame) -> Picture:
     panels = list(table.groupby(["devices", "batch_size"], sort=True))
     with mpl.rc_context(RC):
         names = [f"{devices_text(int(str(d)), table['device_type'].iloc[0])}, batch {b} in all" for (d, b), _ in panels]
-        picture, axes = grid_of_axes(len(panels), "Idle time of layers over devices", WIDTH, HEIGHT, 2, LABELS, left=0.72, names=names)
+        picture, axes = grid_of_axes(len(panels), _idle_finding(table), WIDTH, HEIGHT, 2, LABELS, left=0.72, names=names)
         style = look("layer_split")
         for index, (ax, name, (_, group)) in enumerate(zip(axes, names, panels, strict=True)):
             name_panel(ax, name)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import matplotlib as mpl
 import numpy as np
 import pandas as pd
@@ -12,7 +15,7 @@ from multigpu.analysis.limits import ceilings
 from multigpu.analysis.picture import Picture, message
 from multigpu.analysis.scales import AXES, bound_exposed, bound_hidden, exchange_ratio, family_name, model_text, sweep_rows
 from multigpu.analysis.style import CEILING, PALETTE, RC
-from multigpu.analysis.wording import devices_text
+from multigpu.analysis.wording import devices_text, joined, percent_text
 from multigpu.workloads.cnn.family import CENTRE
 
 WIDTH, HEIGHT = 2.9, 2.1
@@ -33,7 +36,7 @@ def figure_ratio(points: pd.DataFrame) -> Picture:
         names = [f"{precision}, {devices_text(int(str(devices)), 'cuda')}" for (precision, devices), _ in panels]
         picture, axes = grid_of_axes(
             len(panels),
-            "Efficiency against bytes of gradients a million operations",
+            _ratio_finding(panels),
             WIDTH,
             HEIGHT,
             names=names,
@@ -93,6 +96,30 @@ def figure_ratio(points: pd.DataFrame) -> Picture:
     return picture
 
 
+def _ratio_finding(panels: Sequence[tuple[Any, pd.DataFrame]]) -> str | None:
+    """How far efficiency falls from the fewest to the most bytes an operation, in each form of execution of the fullest panel."""
+    (precision, devices), rows = max(panels, key=lambda item: len(item[1]))
+    said = []
+    for execution, own in rows.groupby("execution", sort=True):
+        ends = own.sort_values("bytes_per_flop").iloc[[0, -1]]
+        if own["bytes_per_flop"].nunique() > 1:
+            said.append(f"from {percent_text(ends['efficiency'].iloc[0])} to {percent_text(ends['efficiency'].iloc[1])} {execution}")
+    if not said:
+        return None
+    low, high = (1e6 * rows["bytes_per_flop"].agg(end) for end in ("min", "max"))
+    return (
+        f"From {low:,.0f} to {high:,.0f} bytes of gradients a million operations efficiency goes {joined(said)} "
+        f"({devices_text(int(devices), 'cuda')}, {precision})"
+    )
+
+
+def _family_finding(shown: Sequence[tuple[str, pd.DataFrame]]) -> str:
+    """The number of a model with which efficiency varies most, of one form of execution on one number of devices."""
+    lines = [(axis, line["efficiency"]) for axis, rows in shown for _, line in rows.groupby(["execution", "devices"])]
+    axis, widest = max(lines, key=lambda item: item[1].max() - item[1].min())
+    return f"Efficiency varies most with {AXES[axis]}: from {percent_text(widest.min())} to {percent_text(widest.max())}"
+
+
 def figure_family(points: pd.DataFrame) -> Picture:
     """Efficiency along each axis of the family, a line an execution and number of devices."""
     shown = [(axis, rows) for axis in AXES if len(rows := sweep_rows(points, axis)) and rows["at"].nunique() > 1] if len(points) else []
@@ -101,9 +128,7 @@ def figure_family(points: pd.DataFrame) -> Picture:
     parts = []
     with mpl.rc_context(RC):
         names = [f"by {AXES[axis]}" for axis, _ in shown]
-        picture, axes = grid_of_axes(
-            len(shown), "Which number of a model decides whether it scales", WIDTH, HEIGHT, names=names, label_width=1.15
-        )
+        picture, axes = grid_of_axes(len(shown), _family_finding(shown), WIDTH, HEIGHT, names=names, label_width=1.15)
         for number, (ax, name, (axis, rows)) in enumerate(zip(axes, names, shown, strict=True)):
             name_panel(ax, name)
             ends = []
