@@ -9,7 +9,7 @@ import pytest
 from multigpu.analysis import training_page as page
 from multigpu.analysis import training_rates as rates
 from multigpu.analysis.figure_training import figure_curves, figure_distance
-from multigpu.analysis.figure_training_rates import figure_batch, figure_rules, figure_schedule
+from multigpu.analysis.figure_training_rates import figure_batch, figure_rules, figure_schedule, schedule_points
 from multigpu.analysis.training import ALLOWED, curve_distance, curves_frame, reach_frame, same_curve_table, training_frame
 from tests.training.planted import trained
 
@@ -99,6 +99,8 @@ def test_every_part_speaks_with_and_without_records():
         records.append(trained(LOSSES, (0.6, 0.9), batch_size=batch, rate_scaling="linear", schedule="warmup", **rule))
     for devices, adjusted in ((1, True), (2, True), (2, False)):
         records.append(trained(LOSSES, devices=devices, schedule="luong10", schedule_steps=20, adjust_to_devices=adjusted, epochs=6))
+    # decays for its own sake: nothing to compare with
+    records.append(trained(LOSSES, inputs="teacher_small", schedule="luong10", schedule_steps=20, epochs=20))
     records.append(trained(status="failed", reason="replicas hold different weights", placement="replicated_ring", devices=2))
     seen, empty = page.see(records), page.see([])
     text = page.answer(seen).html
@@ -117,4 +119,5 @@ def test_every_part_speaks_with_and_without_records():
             figure_batch(one.frame, one.reach),
         ):
             assert figure.alt
+    assert set(figure_schedule(seen.frame, seen.curves).data["devices"]) == {1, 2} and len(schedule_points(seen.frame)) == 3
     assert "reaches more: 90.0% against 50.0% unscaled" in figure_rules(seen.frame, seen.scores).finding

@@ -36,7 +36,6 @@ from multigpu.parameters import Measure
 from multigpu.record import Record, RecordStore
 from multigpu.run import Run
 from multigpu.training.record import TrainingRecord
-from multigpu.workloads import workloads
 
 EPOCH_BATCH = 64
 """Sentences a step where the order of the corpus is looked at: document 004's a GPU."""
@@ -110,6 +109,10 @@ def gain_sentence(modes: pd.DataFrame) -> str:
     return f"Measured on {devices_text(first['devices'], first['device_type'])}, a shared bucket is {joined(parts)} as fast as own ones."
 
 
+def _model_name(scores: pd.DataFrame) -> str:
+    return str(MODEL_NAMES.get(scores["model"].iloc[0], scores["model"].iloc[0]))
+
+
 def convergence_sentence(found: list[Difference], scores: pd.DataFrame) -> str:
     """What sharing costs in held-out loss after equal work."""
     shared = next((each for each in found if each.mode == "shared"), None)
@@ -121,7 +124,7 @@ def convergence_sentence(found: list[Difference], scores: pd.DataFrame) -> str:
     end = "is worse" if shared.low > 0 else "is better" if shared.high < 0 else "does not differ beyond the seeds"
     return (
         f"After equal work the held-out loss with a shared bucket {end}: {shared.mean:+.3f} nats a piece "
-        f"({shared.low:+.3f} to {shared.high:+.3f}; {seeds}, {scores['model'].iloc[0]})."
+        f"({shared.low:+.3f} to {shared.high:+.3f}; {seeds}, {_model_name(scores)})."
     )
 
 
@@ -257,49 +260,6 @@ def differences_table(seen: Seen) -> Shown:
         pd.DataFrame(rows),
         note="Student's t over seeds, 95%." if rows else "No job was trained in two modes yet.",
         right=["minus own buckets", "seeds"],
-    )
-
-
-def translation_table(training: list[TrainingRecord]) -> Shown:
-    """What every finished translation run reached, beside the answers that need no training."""
-    from multigpu.workloads.nmt.evaluate import floors_of  # reads the corpus and scores it
-
-    rows, known = [], {}
-    for record in training:
-        run, m = record.training.run, record.measurement
-        if record.status != "ok" or m is None or not m.evaluations:
-            continue
-        job = (run.inputs, run.model)
-        if job not in known:
-            plain = run.model_copy(update={"batching": "own", "sequence_length": None})
-            known[job] = floors_of(workloads()["nmt"].inputs[run.inputs](plain, run.description), plain)
-        last = m.evaluations[-1].scores
-        rows.append(
-            {
-                "model": MODEL_NAMES.get(run.model, run.model),
-                "sentences": INPUT_NAMES.get(run.inputs, run.inputs),
-                "batching": BATCHING_NAMES[run.batching],
-                "replicas": str(run.devices),
-                "seed": str(run.seed),
-                "steps": f"{m.steps:,}",
-                "held-out loss": f"{last['loss']:.3f}",
-                "BLEU": f"{last['bleu']:.1f}",
-                "of a copy": f"{known[job]['copy']:.1f}",
-                "of the most frequent": f"{known[job]['most_frequent']:.1f}",
-                "BLEU, trained on": f"{last['bleu_training']:.1f}",
-                "of a copy there": f"{known[job]['copy_training']:.1f}",
-            }
-        )
-    note = (
-        "Greedy; sacrebleu's defaults. Of a copy: every source as its own translation. Of the most frequent: the most frequent training "
-        "target, always."
-    )
-    text = ("model", "sentences", "batching")
-    return table_html(
-        pd.DataFrame(rows),
-        "",
-        note if rows else "No translation run has a Record yet.",
-        [name for name in (rows[0] if rows else ()) if name not in text],
     )
 
 

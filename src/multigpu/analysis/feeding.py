@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 
 from multigpu.analysis.picture import Shown
-from multigpu.analysis.tables import table_html
-from multigpu.analysis.wording import FRAMEWORK_NAMES, MODEL_NAMES, devices_text, missing, percent_text, plural, unbroken
+from multigpu.analysis.tables import tables_by
+from multigpu.analysis.wording import FRAMEWORK_NAMES, MODEL_NAMES, devices_text, missing, percent_text, plural
 from multigpu.conditions import ON_DEVICE
 from multigpu.record import Record
 
@@ -217,7 +217,7 @@ def feeding_table(points: pd.DataFrame) -> Shown:
     fed = {tuple(str(row[name]) for name in JOB) for _, row in points.iterrows() if row["inputs"] not in ON_DEVICE}
     rows = [
         {
-            "job": unbroken(*job_text(row).split(", ", 1)),
+            "job": job_text(row),
             "images": SOURCES[row["inputs"]],
             "workers a device": workers_text(row),
             "ahead": "" if row["inputs"] in ON_DEVICE else str(row["prefetch"]),
@@ -234,9 +234,7 @@ def feeding_table(points: pd.DataFrame) -> Shown:
     note = (
         "Second half of the timed steps. Waiting: host time until a step had its batch, of the replica that waited most. n = 1: screening."
     )
-    return table_html(
-        pd.DataFrame(rows), right=["images/s", "of synthetic", "waiting (ms a step)", "n"], note=note if rows else NOT_FED, wide=["job"]
-    )
+    return tables_by(pd.DataFrame(rows), "job", note if rows else NOT_FED, ["images/s", "of synthetic", "waiting (ms a step)", "n"])
 
 
 def crossing_text(row: pd.Series) -> str:

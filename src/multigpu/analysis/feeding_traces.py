@@ -9,7 +9,7 @@ import pandas as pd
 from multigpu.analysis.causes import PARTS, causes_frame
 from multigpu.analysis.feeding import COMPARED, FED, JOB, SOURCES, crossing_text, job_text, workers_text
 from multigpu.analysis.picture import Shown
-from multigpu.analysis.tables import table_html
+from multigpu.analysis.tables import tables_by
 from multigpu.conditions import ON_DEVICE
 from multigpu.record import Record
 
@@ -67,4 +67,4 @@ def fed_parts_table(parts: pd.DataFrame) -> Shown:
     ]
     note = "ms of a timed step. The profiler slows the host: the host's parts are scaled to the step without it."
     missing = "No fed step has been traced beside one on the device's own images yet: the grid `inputs` does, on GPUs."
-    return table_html(pd.DataFrame(rows), right=["step", *(label for label, *_ in PARTS.values())], note=note if rows else missing)
+    return tables_by(pd.DataFrame(rows), "job", note if rows else missing, ["step", *(label for label, *_ in PARTS.values())])

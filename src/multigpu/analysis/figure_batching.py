@@ -36,7 +36,14 @@ class ModeLook:
 
 
 MODE_LOOKS = {"own": ModeLook("#d55e00", "o"), "shared": ModeLook("#0072b2", "s"), "fixed": ModeLook(CEILING, "D")}
-INPUT_NAMES = {"lengths_000": "lengths of 000", "bucket_means_000": "bucket means of 000", "catalogs": "the committed corpus"}
+INPUT_NAMES = {
+    "lengths_000": "lengths of 000",
+    "bucket_means_000": "bucket means of 000",
+    "catalogs": "the committed corpus",
+    "pieces": "the corpus in pieces",
+    "pieces_package": "one package, up to 30 pieces",
+    "pieces_short": "one package, up to 14 pieces",
+}
 
 
 def figure_waiting(counted: pd.DataFrame) -> Picture:

@@ -10,11 +10,12 @@ from matplotlib.lines import Line2D
 from multigpu.analysis.autocorrelation import LAGS, autocorrelation, band, ljung_box, ljung_box_bound
 from multigpu.analysis.batching import shard_frame
 from multigpu.analysis.batching_records import MEMORY_COLUMNS
+from multigpu.analysis.convergence import differences
 from multigpu.analysis.figure_batching import MODE_LOOKS
 from multigpu.analysis.layout import grid_of_axes, name_panel
 from multigpu.analysis.picture import Picture, message
 from multigpu.analysis.style import CEILING, INK, RC
-from multigpu.analysis.wording import BATCHING_NAMES, plural
+from multigpu.analysis.wording import BATCHING_NAMES, MODEL_NAMES, joined, missing, plural
 from multigpu.run import Run
 
 WIDTH, HEIGHT = 3.2, 2.2
@@ -92,6 +93,18 @@ def _memory_panel(ax: Axes, memory: pd.DataFrame, title: str) -> None:
     ax.set_xlabel("lag (steps)")
 
 
+def _convergence_finding(scores: pd.DataFrame) -> str | None:
+    """Which modes end at another held-out loss than own buckets, beyond what seeds differ by; nothing from one seed."""
+    found = [each for each in differences(scores) if not missing(each.low)]
+    if not found:
+        return None
+    other = [each for each in found if each.differs]
+    if other:
+        return "; ".join(f"With {BATCHING_NAMES[each.mode]} the held-out loss ends {each.mean:+.3f} from own buckets'" for each in other)
+    modes = joined([BATCHING_NAMES[each.mode] for each in found])
+    return f"With {modes} the held-out loss ends where own buckets' does, within what {min(each.pairs for each in found)} seeds tell"
+
+
 def figure_convergence(curves: pd.DataFrame, scores: pd.DataFrame) -> Picture:
     """Training loss and held-out loss against epochs, a line a seed, a colour a mode.
 
@@ -103,9 +116,13 @@ def figure_convergence(curves: pd.DataFrame, scores: pd.DataFrame) -> Picture:
             "No job was trained in two modes of batching yet: `python -m multigpu train --grid batching_cpu` (on GPUs: batching_gpu) does."
         )
     jobs = list(dict.fromkeys(zip(curves["machine"], curves["model"], curves["inputs"], curves["devices"], strict=True)))
-    names = [f"{model}, {plural(int(devices), 'replica')}: {what}" for _, model, _, devices in jobs for what in ("training", "held out")]
+    names = [
+        f"{MODEL_NAMES.get(model, model)}, {plural(int(devices), 'replica')}: {what}"
+        for _, model, _, devices in jobs
+        for what in ("training", "held out")
+    ]
     with mpl.rc_context(RC):
-        picture, axes = grid_of_axes(len(names), None, WIDTH, HEIGHT, 2, legend=True, names=names)
+        picture, axes = grid_of_axes(len(names), _convergence_finding(scores), WIDTH, HEIGHT, 2, legend=True, names=names)
         for index, (job, name) in enumerate(zip([job for job in jobs for _ in (0, 1)], names, strict=True)):
             ax, table, value = (
                 (axes[index], curves, "loss") if index % 2 == 0 else (axes[index], scores[scores["score"] == "loss"], "value")

@@ -96,8 +96,11 @@ def _rules_finding(table: pd.DataFrame) -> str | None:
 
 
 def schedule_points(frame: pd.DataFrame) -> pd.DataFrame:
-    """Runs of document 004's decay."""
-    return frame[(frame["status"] == "ok") & (frame["schedule"] == "luong10") & (frame["placement"] == "ddp")]
+    """Runs of document 004's decay, of jobs that were trained with the schedule left as it is too: others decay for their own sake."""
+    own = frame[(frame["status"] == "ok") & (frame["schedule"] == "luong10") & (frame["placement"] == "ddp")]
+    jobs = ["machine", "model", "inputs"]
+    compared = own.loc[~own["adjusted"].astype(bool), jobs]
+    return own[pd.MultiIndex.from_frame(own[jobs]).isin(pd.MultiIndex.from_frame(compared))]
 
 
 def figure_schedule(frame: pd.DataFrame, curves: pd.DataFrame) -> Picture:
