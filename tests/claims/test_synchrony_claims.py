@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from multigpu.analysis.synchrony import synchrony_frame
-from multigpu.claims import SynchronyPredicate, all_claims, claims_frame, evaluate, evaluate_all, find_claim, where_synchrony
+from multigpu.claims import SynchronyPredicate, all_claims, claims_frame, evaluate, evaluate_all, find_claim, to_html_table, where_synchrony
 from multigpu.synchrony.averaging_record import AveragingRecord
 from multigpu.synchrony.problems import LinearRegression
 from multigpu.synchrony.record import SynchronyRecord
@@ -97,6 +97,7 @@ def test_it_holds_and_names_its_records(number: str) -> None:
     assert set(result.record_keys) <= {r.key for r in planted} and len(result.record_keys) >= 5
     assert "n = 5 seeds" in result.figure
     assert claims_frame([result])["torch"].iloc[0] == f"NumPy: {result.figure}"
+    assert "<div>NumPy: " in (html := to_html_table([result])) and "PyTorch" not in html
 
 
 @pytest.mark.parametrize(("number", "index"), [(number, i) for number, case in CASES.items() for i in range(len(case[1]))])

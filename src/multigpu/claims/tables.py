@@ -24,6 +24,8 @@ SYMBOLS: dict[Verdict, str] = {
 
 FRAMEWORKS = ("torch", "tensorflow")
 DASH = "–"
+WITHOUT = "NumPy: "
+"""Stands before a figure that no framework computed."""
 
 
 def css_class(verdict: Verdict) -> str:
@@ -37,7 +39,7 @@ def ours(result: Result, framework: str) -> str:
     What was computed in NumPy, without a framework, stands in the first column and says so.
     """
     if framework == FRAMEWORKS[0] and "numpy" in result.by_framework and result.by_framework["numpy"].figure:
-        return f"NumPy: {result.by_framework['numpy'].figure}"
+        return f"{WITHOUT}{result.by_framework['numpy'].figure}"
     for name, answer in result.by_framework.items():
         if framework in name.split(" / ") and answer.figure:
             return answer.figure if answer.verdict == result.verdict else f"{answer.figure} ({answer.verdict})"
@@ -129,7 +131,8 @@ def to_html_table(results: Sequence[Result], folder: str | None = None) -> str:
         test = f'<details class="claim-test"><summary>test</summary>{escape(tested(result))}</details>' if claim.predicate else ""
         said = f'<div class="claim-figure">{escape(claim.document)}: {escape(claim.figure)}</div>'
         figures = [(name, ours(result, name)) for name in FRAMEWORKS]
-        shown = [_folded(f"{FRAMEWORK_TITLES[name]}: {text}") for name, text in figures if text != DASH]
+        titled = [text if text.startswith(WITHOUT) else f"{FRAMEWORK_TITLES[name]}: {text}" for name, text in figures if text != DASH]
+        shown = [_folded(text) for text in titled]
         sign = f'<span class="verdict-sign" aria-hidden="true">{SYMBOLS[result.verdict]}</span> {result.verdict}'
         why = f'<div class="claim-why">{_folded(result.why)}</div>' if result.why else ""
         page = PAGE_OF[claim.number]
