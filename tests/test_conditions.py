@@ -30,6 +30,7 @@ REFUSED = [
     ({"inputs": "digits", "staging": "own_stream"}, "choose prefetch 1 or 2"),
     (FED | {"prefetch": 1, "staging": "own_stream", "device_type": "cpu"}, "is a stream of a GPU"),
     (FED | TENSORFLOW | {"image_dtype": "uint8"}, "image_dtype 'uint8' exists in 'torch' only"),
+    ({"workload": "stacks", "model": "mlp_tiny", "recurrence": "stepwise"}, "has no meaning for model 'mlp_tiny', which has no LSTM"),
     ({"inputs": "digits", "image_dtype": "uint8"}, "no meaning for inputs 'digits': choose synthetic_host or jpeg_folder"),
     (FED | {"image_dtype": "fp16"}, "image_dtype = 'fp16'"),
     (FED | {"prefetch": 3}, "prefetch = 3: input should be less than or equal to 2"),

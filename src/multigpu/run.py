@@ -154,6 +154,8 @@ class Run(BaseModel):
         for name, units in ONLY_FOR.items():
             if model.unit not in units and getattr(self, name) != type(self).model_fields[name].default:
                 raise ValueError(f"{name} {getattr(self, name)!r} has no meaning for {model.unit}: leave it out")
+        if self.recurrence and model.unit == "samples" and model.config.kind != "recurrent":
+            raise ValueError(f"recurrence {self.recurrence!r} has no meaning for model {self.model!r}, which has no LSTM: leave it out")
         if self.batching != "own" and self.inputs == "synthetic":
             raise ValueError(
                 f"batching {self.batching!r} has no meaning for inputs 'synthetic', whose sentences all have one length: leave it out"

@@ -39,7 +39,7 @@ def test_without_a_trace_on_both_sides_nothing_is_said() -> None:
     for records in ([], [traced(12.0)], [traced(20.0, **FILES)], [traced(12.0), traced(20.0, device_ids="0", **FILES)]):
         parts = fed_parts(records)
         assert parts.empty and fed_parts_findings(parts) == []
-    assert "the grid `inputs` does" in fed_parts_table(parts).html
+    assert "the grid <code>inputs</code> does" in fed_parts_table(parts).html
 
 
 def test_a_step_that_feeding_does_not_lengthen_is_no_finding() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Collection, Sequence
 from html import escape
 
@@ -42,7 +43,7 @@ def table_html(
     """
     data = data.loc[:, [data[name].ne("").any() for name in data]]
     if data.empty:
-        return Shown(f'<p class="muted">{escape(note or "No Record to show.")}</p>')
+        return Shown(_below(note or "No Record to show."))
     digest = hashlib.sha256((title + data.to_csv(index=False)).encode()).hexdigest()[:10]
     data, said = hoisted(data.astype(object).map(str), right)
     table = GT(data, id=f"table-{digest}")
@@ -87,8 +88,9 @@ def tables_by(
 
 
 def _below(*sentences: str) -> str:
-    text = " ".join(filter(None, sentences))
-    return f'<p class="muted">{escape(text, quote=False)}</p>\n' if text else ""
+    """Sentences under a table, or in its place; what stands between backticks is code."""
+    text = re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(" ".join(filter(None, sentences)), quote=False))
+    return f'<p class="muted">{text}</p>\n' if text else ""
 
 
 def _rate(row: Row, factor: float = 1.0) -> str:
