@@ -5,10 +5,12 @@ import pytest
 from multigpu.analysis import dispatch, economy, execution, ways
 from multigpu.analysis.causes import causes_frame
 from multigpu.analysis.choose import bound_table, point_bound
-from multigpu.analysis.frame import frame_of
+from multigpu.analysis.frame import frame_of, load_frame
 from multigpu.analysis.front import batch, headline_table
 from multigpu.analysis.limits import bounds
 from multigpu.analysis.metrics import summary
+from multigpu.analysis.ordinary import ordinary
+from multigpu.paths import RUNS
 from tests.analysis.traced import traced_record
 from tests.factory import make_point, make_record
 
@@ -35,6 +37,25 @@ def frame():
 @pytest.fixture(scope="module")
 def causes():
     return causes_frame([traced_record(4, placement="exp4", processes="one")])
+
+
+def test_points_of_another_job_are_left_out():
+    """Equal model, batch and precision, and yet another question: labels tell placements and ways apart, and nothing else."""
+    own = [make_record("ddp", 4, 2e6), make_record("exp4", 4, 1e6, processes="one")]
+    others = [{"scaling": "strong"}, {"inputs": "lengths_000", "sequence_length": None}, {"wire_dtype": "bf16"}]
+    found = ways.of_one_job(frame_of([*own, *(make_record("replicated_allreduce", 4, 3e6, **fields) for fields in others)]))
+    assert set(found["placement"]) == {"ddp", "exp4"} and len(found) == 2
+
+
+def test_no_two_rows_of_the_committed_records_have_one_name():
+    frame = load_frame(RUNS)
+    chosen = frame[frame["execution"].isin(["eager", "captured"]) & frame["bucket_mib"].isna() & frame["precision"].eq("bf16")]
+    chosen = chosen[
+        chosen["framework"].eq("torch") & chosen["machine"].eq("4x-nvidia-h200") & chosen["model"].isin(["nmt000", "resnet50_v1.5"])
+    ]
+    table = ways.placement_costs(ways.of_one_job(ordinary(chosen)), causes_frame([]))
+    names = [(row["model"], row["batch_size"], row["placement"], ways.way_text(row)) for _, row in table.iterrows()]
+    assert len(names) > 40 and len(set(names)) == len(names)
 
 
 def test_every_way_is_a_row_beside_its_own_ceiling(frame, causes):

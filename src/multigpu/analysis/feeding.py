@@ -164,7 +164,7 @@ def job_text(row: pd.Series) -> str:
 
 
 def swept_text(row: pd.Series) -> str:
-    """A job, and as what its images cross where they are not made on the host, in words."""
+    """A job, and as what its images cross where that is not float32, in words."""
     return job_text(row) + ("" if missing(row["image_dtype"]) else f", images cross as {row['image_dtype']}")
 
 
@@ -175,8 +175,8 @@ def _late(best: pd.Series, rows: pd.DataFrame) -> str:
     if best["share"] >= EQUAL or missing(best["wait_s"]) or not lost_s > 0 or best["wait_s"] > 0.1 * lost_s:
         return ""
     return (
-        f" The host has its batches in time: the step itself takes {1e3 * lost_s:.1f} ms longer, of which the wait of the GPU for a copy "
-        "under way is a part."
+        f" The host has its batches in time: the step itself takes {1e3 * lost_s:.1f} ms longer, waits of the GPU for copies under way "
+        "included, if there are any."
     )
 
 

@@ -10,6 +10,7 @@ from multigpu.analysis.metrics import summary
 from multigpu.analysis.picture import Picture, Shown, message
 from multigpu.analysis.style import PALETTE, RC
 from multigpu.analysis.tables import table_html
+from multigpu.analysis.ways import of_one_job
 from multigpu.analysis.wording import FRAMEWORK_NAMES, MODEL_NAMES, devices_text, percent_text, plural, unbroken
 
 EPOCHS = {32: ("CIFAR-10", 50_000), 224: ("ImageNet", 1_281_167)}
@@ -112,7 +113,8 @@ def epoch_table(frame: pd.DataFrame) -> Shown:
     """Throughput beside the time of an epoch: the same figure, and what the first epoch takes longer."""
     from multigpu.workloads import find_model
 
-    images = frame[(frame["unit"] == "images") & (frame["framework"] == "torch") & (frame["placement"] == "ddp")]
+    images = of_one_job(frame[(frame["unit"] == "images") & (frame["framework"] == "torch") & (frame["placement"] == "ddp")])
+    images = images[images["bucket_mib"].isna()]
     table = summary(images) if len(images) else pd.DataFrame()
     if len(table):
         table = table.sort_values(["model", "precision", "execution", "batch_size", "devices"])

@@ -34,6 +34,18 @@ USUAL_WAYS = (("per_device", "eager"), ("one", "eager"), ("per_device", "capture
 NOT_TRACED = "not traced"
 
 
+CHANGED = ("all_reduce_spec", "wire_dtype", "loss_scale", "model_parallel", "micro_batches")
+"""Fields that make a point an answer to another question than what its placement costs."""
+
+
+def of_one_job(frame: pd.DataFrame) -> pd.DataFrame:
+    """The rows that, for one model, batch and precision, differ in their placement and WAYS alone: weak scaling, synthetic input, images
+    with their channels last, and nothing of CHANGED. A table of several jobs would name different points alike.
+    """
+    layout = frame["layout"].isna() | frame["layout"].eq("channels_last")
+    return frame[frame["scaling"].eq("weak") & frame["inputs"].eq("synthetic") & layout & frame[list(CHANGED)].isna().all(axis=1)]
+
+
 def way_text(row: Any) -> str:
     """How a point was carried out: "eager, one process"; a process a device is the usual case and not said."""
     return describe(row, [name for name in WAYS if name != "processes" or row[name] == "one"])
