@@ -179,3 +179,23 @@ def test_doctor_says_what_is_there(capsys, tmp_path) -> None:
 def test_a_dry_run_measures_nothing(capsys, tmp_path) -> None:
     code, out, _ = run(capsys, "--records", str(tmp_path), "measure", "--grid", "cpu_study", "--devices", "1", "--dry-run")
     assert code == 0 and "nmt_small ddp" in out and not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        (["--nnodes", "2", "--rendezvous", "here"], "cannot be used with several hosts"),
+        (["--traces", "profiles"], "--traces watches Runs"),
+        (["--tensorboard", "logs"], "--tensorboard watches Runs"),
+    ],
+)
+def test_what_cannot_be_shared_is_refused_in_one_sentence(capsys, tmp_path, more, words) -> None:
+    code, _, err = run(capsys, "--records", str(tmp_path / "runs"), "measure", "--share", *more, *TINY)
+    assert code == 2 and words in err and err.count("\n") == 1
+
+
+def test_sharing_says_who_is_alone_and_why(capsys, tmp_path) -> None:
+    code, out, _ = run(
+        capsys, "--records", str(tmp_path / "runs"), "measure", "--grid", "cpu_study", "--devices", "1", "--share", "--dry-run"
+    )
+    assert code == 0 and "measurements share the machine" in out and "variables, merges or updates on the host)" in out

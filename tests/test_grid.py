@@ -63,6 +63,15 @@ def test_a_budget_learns_from_what_was_measured() -> None:
     assert not affordable(planned, spent, START_S, learned)
 
 
+def test_what_is_measured_side_by_side_costs_its_share() -> None:
+    planned = [entry(seed, 4.0, "screening") for seed in range(12)]
+    lanes = {each.run.digest: 4 if each.run.seed % 2 else 1 for each in planned}
+    taken = [point.run.seed for point in affordable(planned, [], 12.0, lanes=lambda run: lanes[run.digest])]
+    assert taken == [0, 1, 2, 3, 5, 7], "4 + 1 + 4 + 1 and two more at 1; an entry of 4 no longer fits"
+    spent = {(each.run, 0): 1.0 for each in planned[:6]}
+    assert len(affordable(planned, spent, START_S + 1.75, 0.25, lambda run: 4)) == 6
+
+
 def test_an_unknown_grid_is_refused_in_one_sentence() -> None:
     with pytest.raises(ValueError, match="unknown grid 'none'"):
         find_grid("none", COUNTS)

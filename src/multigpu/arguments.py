@@ -12,7 +12,7 @@ from multigpu.grid import GRIDS, devices_here
 from multigpu.hosts.arguments import add_arguments
 from multigpu.run import Run
 
-OWN_PARSERS = ("collectives", "synchrony", "hosts", "stages", "train")
+OWN_PARSERS = ("collectives", "synchrony", "hosts", "stages", "train", "interference")
 """Commands whose own parsers read the rest of the line."""
 
 
@@ -42,6 +42,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     one.add_argument("--dry-run", action="store_true", help="list what would be measured")
     one.add_argument("--quiet", action="store_true", help="no progress bar")
+    one.add_argument("--share", action="store_true", help="measure Runs that need nothing but their GPUs side by side, each in a lane")
     add_arguments(one)
 
     listing = commands.add_parser("records", help="list, filter and export Records")
@@ -78,6 +79,8 @@ def build_parser() -> argparse.ArgumentParser:
     commands.add_parser("stages", add_help=False, help="find the best placement of a model's stages (`stages --help`)")
 
     commands.add_parser("train", add_help=False, help="train runs to the end of a budget and keep their Records (`train --help`)")
+
+    commands.add_parser("interference", add_help=False, help="do Runs that share this machine disturb each other? (`interference --help`)")
 
     report = commands.add_parser("report", help="execute the notebooks on committed Records and build the HTML report")
     report.add_argument(

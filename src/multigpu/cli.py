@@ -1,5 +1,5 @@
-"""The command line: `python -m multigpu doctor | ceilings | measure | collectives | synchrony | hosts | stages | train | records |
-explain | advise | claims | report | study`.
+"""The command line: `python -m multigpu doctor | ceilings | measure | collectives | synchrony | hosts | stages | train | interference |
+records | explain | advise | claims | report | study`.
 
 Bad input ends with exit code 2 and one sentence; a sweep whose launcher died with 1, everything measured kept.
 """
@@ -20,8 +20,10 @@ from multigpu.hosts.arguments import company
 from multigpu.hosts.launching import follow
 from multigpu.inputs.check import check_inputs
 from multigpu.measure.ceilings import measure_ceilings
+from multigpu.measure.lanes import measure_shared
 from multigpu.measure.launch import Point, check_devices, launch_environment, measure
 from multigpu.measure.machine import gpu_count, this_machine
+from multigpu.measure.sharing import lanes_of, sharing_words
 from multigpu.record import RecordStore
 from multigpu.run import build_run
 
@@ -33,6 +35,8 @@ def _store(arguments: argparse.Namespace) -> RecordStore:
 def _measure(arguments: argparse.Namespace) -> int:
     if arguments.fields and arguments.grid:
         raise ValueError(f"give either a grid ({arguments.grid!r}) or one Run's fields, not both")
+    _check_share(arguments)
+    price = None
     if arguments.fields:
         fields = {"device_type": "cuda" if gpu_count() else "cpu", **parse_fields(arguments.fields)}
         run = build_run(**fields)
@@ -44,7 +48,10 @@ def _measure(arguments: argparse.Namespace) -> int:
             here = this_machine().name
             known = {(one.run, one.repeat): one.measurement for one in _store(arguments) if one.machine.name == here}
             learned = pace(planned, {point: measured.total_s for point, measured in known.items() if measured})
-            every, chosen = len(chosen), affordable(planned, known, arguments.budget_s, learned)
+            every, chosen = (
+                len(chosen),
+                affordable(planned, known, arguments.budget_s, learned, lanes_of if arguments.share else lambda run: 1),
+            )
             as_told = "" if learned is None else f"; they take {learned:.2f} of what the grid says"
             print(
                 f"{arguments.budget_s} s allow {len(chosen)} of {every} measurements ({len(known)} Records are here already{as_told})",
@@ -52,6 +59,13 @@ def _measure(arguments: argparse.Namespace) -> int:
             )
         else:
             print(f"{len(chosen)} measurements of {len(planned)} Runs; at most about {cost_s(planned) / 60:.0f} minutes", flush=True)
+        costs = {entry.run.digest: entry.cost_s for entry in planned}
+
+        def price(point: Point) -> float:
+            return costs[point.run.digest]
+
+    if arguments.share:
+        print(sharing_words(chosen), flush=True)
     if arguments.dry_run:
         check_inputs(point.run for point in chosen)
         for point in chosen:
@@ -60,6 +74,9 @@ def _measure(arguments: argparse.Namespace) -> int:
         return 0
     if arguments.traces:
         os.environ["MULTIGPU_TRACES"] = str(Path(arguments.traces).resolve())
+    if arguments.share:
+        print(measure_shared(chosen, _store(arguments), arguments.retry, not arguments.quiet, cost_s=price))
+        return 0
     with company(arguments) as hosts:
         if hosts and arguments.node_rank:
             print(f"{follow(hosts, launch_environment)} launches on host {arguments.node_rank}; Records are on host 0")
@@ -67,6 +84,19 @@ def _measure(arguments: argparse.Namespace) -> int:
             done = measure(chosen, _store(arguments), arguments.retry, not arguments.quiet, None, arguments.tensorboard, hosts)
             print(done)
     return 0
+
+
+def _check_share(arguments: argparse.Namespace) -> None:
+    """Lanes are parts of one machine, and what follows single Runs wants them alone."""
+    if not arguments.share:
+        return
+    if arguments.nnodes != 1 or arguments.rendezvous:
+        raise ValueError(
+            "--share divides one machine into lanes and cannot be used with several hosts: leave out --nnodes and --rendezvous"
+        )
+    if arguments.traces or arguments.tensorboard:
+        option = "--traces" if arguments.traces else "--tensorboard"
+        raise ValueError(f"{option} watches Runs that have the machine to themselves: leave it or --share out")
 
 
 def _ceilings(arguments: argparse.Namespace) -> int:
@@ -219,6 +249,13 @@ def _hosts(arguments: argparse.Namespace) -> int:
     return measure_hosts(arguments.words)
 
 
+def _interference(arguments: argparse.Namespace) -> int:
+    """Forwards its words to `multigpu.measure.interference`."""
+    from multigpu.measure.interference import main as measure_interference
+
+    return measure_interference(arguments.words)
+
+
 def _stages(arguments: argparse.Namespace) -> int:
     """Forwards its words to `multigpu.stages.measure`."""
     from multigpu.stages.measure import main as measure_stages
@@ -239,6 +276,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "hosts": _hosts,
     "stages": _stages,
     "train": _train,
+    "interference": _interference,
     "report": _report,
     "study": _study,
 }

@@ -7,6 +7,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from multigpu.measure.lane import Lane
 from multigpu.measure.machine import DeviceState, EnergyWindow, Machine
 from multigpu.measure.trace import TraceSummary
 from multigpu.run import Run
@@ -69,7 +70,7 @@ class Measurement(BaseModel):
 
 
 class Record(BaseModel):
-    """One measured Run, or the reason why there is no measurement."""
+    """One measured Run, or the reason why there is no measurement. lane: None: the whole machine was its own."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -90,6 +91,7 @@ class Record(BaseModel):
     input_label: str = ""
     input_fingerprint: str = ""
     measurement: Measurement | None = None
+    lane: Lane | None = None
 
 
 def record_key(run: Run, repeat: int, machine: str, framework_version: str, timing_version: int) -> str:

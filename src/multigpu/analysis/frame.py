@@ -44,6 +44,7 @@ IDENTITY: dict[str, str] = {
     "repeat": "int64",
     **dict.fromkeys(("status", "reason", "machine", "gpu", "cpu", "launch_id", "measured_at", "commit"), "string"),
     "clean_tree": "bool",
+    "neighbours": "int64",
     "framework_version": "string",
     "timing_version": "int64",
     **dict.fromkeys(("input_label", "input_fingerprint"), "string"),
@@ -177,6 +178,7 @@ def _row(record: Record) -> dict[str, Any]:
         "machine": machine.name,
         "gpu": machine.gpus[0] if machine.gpus else "",
         "cpu": machine.cpu,
+        "neighbours": record.lane.neighbours if record.lane else 0,
         "framework_version": next((record.versions[name] for name in packages if name in record.versions), "none"),
         "unit": run.description.unit,
     }

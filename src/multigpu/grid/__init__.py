@@ -26,6 +26,7 @@ from multigpu.grid.inside_model import (
     inside_model_small,
     inside_model_traces,
 )
+from multigpu.grid.interference import interference, interference_small
 from multigpu.grid.parallelism import parallelism, parallelism_small
 from multigpu.grid.phases import phases, phases_small
 from multigpu.grid.pytorch import (
@@ -119,6 +120,8 @@ GRIDS: dict[str, Callable[[Sequence[int]], list[Planned]]] = {
     "equal_batches": equal_batches,
     "hardware": hardware,
     "hardware_small": hardware_small,
+    "interference": interference,
+    "interference_small": interference_small,
 }
 """By name, a function of the device counts to measure."""
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from multigpu.measure.launch import Point, launch_of
+from multigpu.measure.sharing import START_S
 from multigpu.run import Run
 
 Tier = Literal["headline", "screening"]
@@ -62,8 +63,6 @@ def cost_s(planned: Sequence[Planned]) -> float:
     return sum(entry.cost_s * len(entry.points()) for entry in planned)
 
 
-START_S = 10.0
-"""What starting a launch takes on a host of GPUs: its processes, CUDA and NCCL."""
 KNOWN_AT_LEAST = 5
 
 
@@ -82,13 +81,20 @@ def pace(planned: Sequence[Planned], spent_s: Mapping[tuple[Run, int], float]) -
     return sum(took for took, _ in known) / sum(said for _, said in known) if len(known) >= KNOWN_AT_LEAST else None
 
 
-def affordable(planned: Sequence[Planned], known: Iterable[tuple[Run, int]], budget_s: float, pace: float | None = None) -> list[Point]:
+def affordable(
+    planned: Sequence[Planned],
+    known: Iterable[tuple[Run, int]],
+    budget_s: float,
+    pace: float | None = None,
+    lanes: Callable[[Run], int] = lambda run: 1,
+) -> list[Point]:
     """The measurements that a budget allows: first repeats in the grid's order, then second ones, and so on.
 
     Args:
         known: (Run, repeat) of what has been measured before, which costs nothing.
         budget_s: the seconds that may be spent.
         pace: of `pace`: estimates are scaled by it and every launch costs its start; None: the grid's estimates, which include starts.
+        lanes: how many such Runs are measured at a time; each then costs its share of the time.
     """
     done = {(run.digest, repeat) for run, repeat in known}
     rounds = max((len(entry.points()) for entry in planned), default=0)
@@ -99,7 +105,9 @@ def affordable(planned: Sequence[Planned], known: Iterable[tuple[Run, int]], bud
             if number >= len(own) or (entry.run.digest, number) in done:
                 continue
             launch = launch_of(own[number])
-            cost = entry.cost_s if pace is None else entry.cost_s * pace + (START_S if launch not in launches else 0.0)
+            cost = entry.cost_s / lanes(entry.run)
+            if pace is not None:
+                cost = cost * pace + (START_S if launch not in launches else 0.0)
             if cost <= left:
                 left -= cost
                 launches.add(launch)

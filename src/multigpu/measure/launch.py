@@ -17,12 +17,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
-from tqdm.auto import tqdm
 
 from multigpu.hosts.launching import Company, check_run, end
 from multigpu.inputs.check import check_inputs
+from multigpu.measure.bar import Bar, new_bar
 from multigpu.measure.ladder import ascending, with_smaller
-from multigpu.measure.machine import framework_version, gpu_count, source_state, this_machine, versions
+from multigpu.measure.machine import cores_here, framework_version, gpu_count, source_state, this_machine, versions
 from multigpu.measure.plan import Item, Journal, Plan, find_record
 from multigpu.measure.process import NO_KERAS
 from multigpu.measure.timing import TIMING_VERSION
@@ -166,11 +166,13 @@ def measure(
     hook: str | None = None,
     tensorboard: Path | None = None,
     company: Company | None = None,
+    bar: Bar | None = None,
 ) -> Summary:
     """Measure every point that has no Record yet; whatever happens on the way, what was measured stays.
 
     company: the hosts of this launch, of which this one is the first.
     tensorboard: a folder for TensorBoard's logs of what is measured, one folder a Run in it; TensorFlow in one process only.
+    bar: told of what is done in place of a progress bar of this sweep's own.
 
     Raises:
         ValueError: a point cannot run on this machine, its input cannot be read, or Records cannot be written; nothing was started.
@@ -191,7 +193,7 @@ def measure(
         except OSError as error:
             raise ValueError(f"TensorBoard's logs cannot be written to {tensorboard}: {error.strerror}; choose another folder") from None
     summary, began = Summary(), time.monotonic()
-    bar = tqdm(total=len(points), unit="run", disable=not progress, smoothing=0.1)
+    shown: Bar = new_bar(len(points), progress) if bar is None else bar
     try:
         for launch in sorted({launch_of(p) for p in points}):
             chosen = [p for p in points if launch_of(p) == launch]
@@ -199,14 +201,15 @@ def measure(
             try:
                 plan, reused = make_plan(chosen, store.root.resolve(), scratch, memory, retry, hook, tensorboard and tensorboard.resolve())
                 summary.reused += reused
-                bar.update(reused)
+                shown.update(reused)
                 if plan.items:
-                    launch_plan(plan, bar, summary, company)
+                    launch_plan(plan, shown, summary, company)
             finally:
                 shutil.rmtree(scratch, ignore_errors=True)
                 shutil.rmtree(memory, ignore_errors=True)
     finally:
-        bar.close()
+        if bar is None:
+            shown.close()
         summary.wall_s = time.monotonic() - began
     return summary
 
@@ -224,10 +227,10 @@ def launch_environment() -> dict[str, str]:
         "MULTIGPU_COMMIT": commit,
         "MULTIGPU_CLEAN": "1" if clean else "0",
         **NO_KERAS,
-    } | ({} if "OMP_NUM_THREADS" in os.environ else {"OMP_NUM_THREADS": str(this_machine().cores)})
+    } | ({} if "OMP_NUM_THREADS" in os.environ else {"OMP_NUM_THREADS": str(cores_here())})
 
 
-def launch_plan(plan: Plan, bar: tqdm, summary: Summary, company: Company | None = None) -> None:
+def launch_plan(plan: Plan, bar: Bar, summary: Summary, company: Company | None = None) -> None:
     """Run one plan to its end, following its journal; on several hosts, again until they get through it.
 
     Raises:
@@ -248,7 +251,7 @@ def launch_plan(plan: Plan, bar: tqdm, summary: Summary, company: Company | None
     )
 
 
-def _launch_once(plan: Plan, bar: tqdm, summary: Summary, company: Company | None, finished: set[int]) -> int:
+def _launch_once(plan: Plan, bar: Bar, summary: Summary, company: Company | None, finished: set[int]) -> int:
     """One start of the plan's workers; the agent's exit code. finished: what was reported as done, of earlier starts too."""
     if company:
         plan = company.offer(plan)
@@ -287,7 +290,7 @@ def _launch_once(plan: Plan, bar: tqdm, summary: Summary, company: Company | Non
     return agent.returncode
 
 
-def _show(event: dict[str, object], plan: Plan, bar: tqdm, summary: Summary) -> None:
+def _show(event: dict[str, object], plan: Plan, bar: Bar, summary: Summary) -> None:
     if event["event"] == "start":
         bar.set_description(str(event["label"]))
         return

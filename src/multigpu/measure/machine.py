@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import re
 import subprocess
+from collections.abc import Iterable
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -13,6 +15,8 @@ from typing import Any
 
 import psutil
 from pydantic import BaseModel, ConfigDict
+
+from multigpu.measure.lane import LANE_VARIABLE, this_lane, visible_gpus
 
 # Environment variables that change what is measured; a Record keeps those that are set.
 TELLING = re.compile(r"^(NCCL_|GLOO_|OMP_|MKL_|CUDA_|TORCH_NCCL|TORCH_SYMM|PYTORCH_|TF_GPU|TF_XLA|TF_NUM|TF_ENABLE|XLA_|NVSHMEM_)")
@@ -87,12 +91,14 @@ def gpu_count() -> int:
     nvml = _nvml()
     found = nvml.nvmlDeviceGetCount() if nvml else 0
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    return found if visible is None else min(found, len([v for v in visible.split(",") if v.strip() not in ("", "-1")]))
+    return len(visible_gpus(visible, found))
 
 
 def _handle(index: int) -> Any:
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     physical = int(visible.split(",")[index]) if visible and re.fullmatch(r"\d+(,\d+)*", visible) else index
+    if visible and re.fullmatch(r"GPU-[0-9a-fA-F-]{36}(,GPU-[0-9a-fA-F-]{36})*", visible):
+        return _nvml().nvmlDeviceGetHandleByUUID(visible.split(",")[index])
     return _nvml().nvmlDeviceGetHandleByIndex(physical)
 
 
@@ -135,17 +141,28 @@ def _slug(text: str) -> str:
 
 @cache
 def this_machine() -> Machine:
-    """What this machine is: this host, or the hosts that are one machine if the launcher has said so (`hosts.launching`)."""
+    """What this machine is: this host, or the hosts that are one machine if the launcher has said so (`hosts.launching`).
+
+    A process in a lane (`measure.lanes`) is told of the whole machine; what its environment says of speed is its own.
+    """
     from multigpu.hosts.cluster import CLUSTER_VARIABLE, Cluster, as_machine
 
+    if told := os.environ.get(LANE_VARIABLE):
+        return Machine.model_validate(json.loads(told)["machine"]).model_copy(update={"environment": telling_environment()})
     text = os.environ.get(CLUSTER_VARIABLE)
     return as_machine(this_host(), Cluster.model_validate_json(text)) if text else this_host()
 
 
+def cores_here() -> int:
+    """Cores that a launch may use: this process's lane's, or the machine's."""
+    lane = this_lane()
+    return lane.cores if lane else this_machine().cores
+
+
 def threads_for(processes: int, host_cores: int | None = None) -> int:
-    """Threads of each of so many processes: they share a host's cores evenly, or the `host_cores` of them that they may use."""
-    machine = this_machine()
-    cores = min(machine.cores, host_cores or machine.cores)
+    """Threads of each of so many processes: they share a host's cores (a lane's) evenly, or the `host_cores` of them that they may use."""
+    machine, here = this_machine(), cores_here()
+    cores = min(here, host_cores or here)
     return max(1, cores // min(processes, machine.processes_per_host or processes))
 
 
@@ -157,7 +174,12 @@ def confine(host_cores: int | None) -> None:
     if host_cores is None:
         return
     this_machine()  # known from now on: it counts the cores that a process may use
-    cores = sorted(os.sched_getaffinity(0))[:host_cores]
+    keep_to(sorted(os.sched_getaffinity(0))[:host_cores])
+
+
+def keep_to(cores: Iterable[int]) -> None:
+    """Keep every thread of this process, and all that they start from now on, to these cores."""
+    cores = set(cores)
     for thread in Path("/proc/self/task").iterdir():  # a library may have made some when it was imported
         os.sched_setaffinity(int(thread.name), cores)
 
@@ -180,8 +202,13 @@ def this_host() -> Machine:
         memory_gib=round(psutil.virtual_memory().total / 2**30, 1),
         kernel=platform.release(),
         python=platform.python_version(),
-        environment={k: PATH.sub("<path>", v) for k, v in sorted(os.environ.items()) if TELLING.match(k)},
+        environment=telling_environment(),
     )
+
+
+def telling_environment() -> dict[str, str]:
+    """What this process's environment says of speed, paths left out."""
+    return {k: PATH.sub("<path>", v) for k, v in sorted(os.environ.items()) if TELLING.match(k)}
 
 
 def device_state(index: int, energy_j: float | None = None) -> DeviceState | None:

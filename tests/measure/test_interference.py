@@ -1,0 +1,79 @@
+"""The check of sharing: the same Runs alone and beside neighbours, with numbers that never collide, resumed a whole round at a time."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from multigpu.grid import find_grid
+from multigpu.measure.interference import MOST_REPEATS, SLOTS, check_interference, main, repeat_of
+from multigpu.record import Record, RecordStore
+from multigpu.run import Run
+from tests.measure.test_recovery import PATHS
+
+needs_two_cores = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one core makes one lane")
+
+
+def small_runs() -> list[Run]:
+    return [entry.run for entry in find_grid("interference_small", [1]) if entry.run.framework == "torch"]
+
+
+def slots(records: list[Record]) -> dict[tuple[int, int], int]:
+    """(neighbours, slot) -> how many Records."""
+    found: dict[tuple[int, int], int] = {}
+    for record in records:
+        assert record.lane
+        key = (record.lane.neighbours, record.repeat // MOST_REPEATS)
+        found[key] = found.get(key, 0) + 1
+    return found
+
+
+def test_repeats_have_numbers_of_their_own() -> None:
+    asked = [(number, slot, repeat) for number in range(3) for slot in range(SLOTS) for repeat in range(MOST_REPEATS)]
+    assert len({repeat_of(*one) for one in asked}) == len(asked)
+
+
+@needs_two_cores
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_round_is_alone_and_then_together_and_is_not_torn_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", PATHS)
+    runs, store = small_runs()[:1], RecordStore(tmp_path / "interference")
+    done = check_interference(runs, store, rounds=1, repeats=2, progress=False)
+    assert done.statuses == {"ok": 6}
+    assert slots(list(store)) == {(0, 0): 2, (1, 1): 2, (1, 2): 2}
+    again = check_interference(runs, store, rounds=1, repeats=2, progress=False)
+    assert (sum(again.statuses.values()), again.reused) == (0, 6)
+    lost = next(record for record in store if record.repeat == repeat_of(0, 1, 1))
+    store.path(lost.machine.name, lost.key).unlink()
+    rest = check_interference(runs, store, rounds=1, repeats=2, progress=False)
+    assert (rest.statuses, rest.reused) == ({"ok": 4}, 2), "lane 0 is not measured without its neighbour"
+    attempts = {record.repeat: record.attempt for record in store}
+    assert attempts == {**{repeat_of(0, 0, n): 0 for n in (0, 1)}, **{repeat_of(0, slot, n): 1 for slot in (1, 2) for n in (0, 1)}} | {
+        lost.repeat: 0
+    }
+
+
+def test_what_cannot_be_checked_is_refused(tmp_path: Path) -> None:
+    runs, store = small_runs(), RecordStore(tmp_path)
+    with pytest.raises(ValueError, match="0 rounds of 3 repeats"):
+        check_interference(runs, store, rounds=0)
+    with pytest.raises(ValueError, match="1 rounds of 101 repeats"):
+        check_interference(runs, store, rounds=1, repeats=101)
+    with pytest.raises(ValueError, match="needs at least two lanes"):
+        check_interference(runs, store, lanes=1)
+
+
+def test_the_command_lists_what_it_would_measure(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--dry-run"]) == 0
+    assert "resnet" in capsys.readouterr().out
+    with pytest.raises(ValueError, match="nothing of 'tensorflow' is checked on 2 devices"):
+        main(["--framework", "tensorflow", "--devices", "2"])
+
+
+def test_the_grid_has_both_frameworks_and_one_and_two_gpus() -> None:
+    runs = [entry.run for entry in find_grid("interference", [1, 2])]
+    assert {(run.framework, run.devices) for run in runs} == {("torch", 1), ("torch", 2), ("tensorflow", 1)}
+    assert len(runs) == 12 and {run.execution for run in runs} == {"eager", "captured", "graph"}
