@@ -9,7 +9,8 @@ import pytest
 
 from multigpu.engines.errors import Unsupported
 from multigpu.engines.torch.energy import SPARE, measure_energy
-from multigpu.measure.launch import Point, check_devices, launch_of
+from multigpu.measure.launch import check_devices
+from multigpu.measure.point import Point, launch_of
 from multigpu.paths import RUNS
 from multigpu.record import RecordStore, record_key
 from multigpu.run import Run, build_run

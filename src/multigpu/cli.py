@@ -21,8 +21,9 @@ from multigpu.hosts.launching import follow
 from multigpu.inputs.check import check_inputs
 from multigpu.measure.ceilings import measure_ceilings
 from multigpu.measure.lanes import measure_shared
-from multigpu.measure.launch import Point, check_devices, launch_environment, measure
+from multigpu.measure.launch import check_devices, launch_environment, measure
 from multigpu.measure.machine import gpu_count, this_machine
+from multigpu.measure.point import Point
 from multigpu.measure.sharing import lanes_of, sharing_words
 from multigpu.record import RecordStore
 from multigpu.run import build_run

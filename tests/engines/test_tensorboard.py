@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from multigpu.measure.launch import Point, measure
+from multigpu.measure.launch import measure
+from multigpu.measure.point import Point
 from multigpu.record import RecordStore
 from multigpu.run import Run
 

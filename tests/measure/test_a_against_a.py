@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from multigpu.analysis.formulas import ratio_interval
-from multigpu.measure.launch import Point, measure
+from multigpu.measure.launch import measure
+from multigpu.measure.point import Point
 from multigpu.record import RecordStore
 from multigpu.run import Run
 

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from multigpu.measure import machine, solo, worker
-from multigpu.measure.launch import Point, measure
+from multigpu.measure.launch import measure
+from multigpu.measure.point import Point
 from multigpu.record import RecordStore
 from multigpu.run import Run, build_run
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from multigpu.inputs.made_jpegs import made_folder
-from multigpu.measure.launch import Point, measure
+from multigpu.measure.launch import measure
+from multigpu.measure.point import Point
 from multigpu.record import Record, RecordStore
 from multigpu.run import Run, build_run
 from tests.measure.test_recovery import descendants

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from multigpu.measure.ladder import PASSED_OVER, ascending, full_at, ladder_of, with_smaller
-from multigpu.measure.launch import Point, make_plan
+from multigpu.measure.launch import make_plan
 from multigpu.measure.plan import Item, Journal, Plan
+from multigpu.measure.point import Point
 from multigpu.measure.program import Program
 from multigpu.record import RecordStore
 from multigpu.run import Run

@@ -17,8 +17,9 @@ import pytest
 
 from multigpu.measure.lane import Lane, in_order, this_lane
 from multigpu.measure.lanes import measure_shared
-from multigpu.measure.launch import Point, Summary, measure
+from multigpu.measure.launch import Summary, measure
 from multigpu.measure.machine import this_machine
+from multigpu.measure.point import Point
 from multigpu.record import Record, RecordStore
 from multigpu.run import Run
 from tests.measure.test_recovery import PATHS, descendants, memory_of, tiny
@@ -138,7 +139,7 @@ def test_ctrl_c_ends_all_lanes_and_leaves_nothing(tmp_path: Path) -> None:
     code = f"""
 from pathlib import Path
 from multigpu.measure.lanes import measure_shared
-from multigpu.measure.launch import Point
+from multigpu.measure.point import Point
 from multigpu.record import RecordStore
 from tests.measure.test_recovery import tiny
 points = [Point(tiny(seed, 1).model_copy(update={{"timed_steps": 100000}}), timeout_s=200) for seed in range(2)]

@@ -15,7 +15,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from multigpu.measure.launch import Point, Summary, measure
+from multigpu.measure.launch import Summary, measure
+from multigpu.measure.point import Point
 from multigpu.record import Record, RecordStore
 from multigpu.run import Run
 

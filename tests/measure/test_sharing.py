@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from multigpu.measure import machine
 from multigpu.measure.lane import LANE_VARIABLE, Lane, in_order, places, this_lane, visible_gpus
 from multigpu.measure.lanes import lane_environment, places_here
-from multigpu.measure.launch import Point, launch_of
+from multigpu.measure.point import Point, launch_of
 from multigpu.measure.sharing import deal, lane_count, lanes_of, may_share, sharing_words, units
 from multigpu.placements import placements
 from multigpu.run import Run, build_run

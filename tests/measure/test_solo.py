@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from multigpu.measure.launch import Point, Summary, launch_of, measure
+from multigpu.measure.launch import Summary, measure
+from multigpu.measure.point import Point, launch_of
 from multigpu.measure.program import status_of
+from multigpu.placements import placements
 from multigpu.record import Record, RecordStore
 from multigpu.run import Run
 from tests.measure.test_recovery import descendants
@@ -158,3 +160,18 @@ def test_points_share_a_launch_only_where_one_program_can_measure_them() -> None
     assert launch_of(torch) != launch_of(Point(tiny(0))), "two frameworks do not meet in one process"
     assert launch_of(torch) == launch_of(Point(one_torch_process(0, "exp4", 3)))
     assert launch_of(torch) != launch_of(Point(torch.run.model_copy(update={"processes": "per_device"})))
+
+
+def test_on_gpus_one_tensorflow_process_measures_runs_of_any_size_but_for_collectives() -> None:
+    """A process that sees all GPUs must start once for 1, 2 and 4 of them, unless a group of collectives is made in it."""
+
+    def on_gpus(placement: str, devices: int) -> tuple[object, ...]:
+        changes = {"placement": placement, "devices": devices, "device_type": "cuda"}
+        return launch_of(Point(tiny(0).model_copy(update=changes)))
+
+    for row in placements().values():
+        engines = [engine for engine in row.engines if engine.framework == "tensorflow" and engine.processes == "one"]
+        if not engines:
+            continue
+        groups = row.merge == "all_reduce" or any(engine.strategy for engine in engines)
+        assert (on_gpus(row.name, 2) == on_gpus(row.name, 4)) is not groups, row.name

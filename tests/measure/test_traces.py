@@ -12,7 +12,8 @@ import pytest
 
 from multigpu.analysis.phases import launch_skew, steps_of
 from multigpu.engines.torch.tracing import read_events
-from multigpu.measure.launch import Point, launch_of, measure
+from multigpu.measure.launch import measure
+from multigpu.measure.point import Point, launch_of
 from multigpu.measure.trace import joined
 from multigpu.record import Record, RecordStore
 from multigpu.run import Run, build_run

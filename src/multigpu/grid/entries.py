@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from multigpu.measure.launch import Point, launch_of
+from multigpu.measure.point import Point, launch_of
 from multigpu.measure.sharing import START_S
 from multigpu.run import Run
 

@@ -19,8 +19,9 @@ from multigpu.inputs.check import check_inputs
 from multigpu.measure.bar import Bar, new_bar
 from multigpu.measure.lane import Place
 from multigpu.measure.lanes import Share, known_points, places_here, run_lanes
-from multigpu.measure.launch import Point, Summary, check_devices
+from multigpu.measure.launch import Summary, check_devices
 from multigpu.measure.machine import gpu_count, this_machine
+from multigpu.measure.point import Point
 from multigpu.record import RecordStore, Status
 from multigpu.run import Run
 

@@ -28,8 +28,9 @@ from pydantic import BaseModel, ConfigDict
 from multigpu.inputs.check import check_inputs
 from multigpu.measure.bar import Bar, new_bar
 from multigpu.measure.lane import LANE_VARIABLE, Place, places, visible_gpus
-from multigpu.measure.launch import Point, Summary, check_devices, launch_environment, measure
+from multigpu.measure.launch import Summary, check_devices, launch_environment, measure
 from multigpu.measure.machine import framework_version, gpu_count, keep_to, this_machine
+from multigpu.measure.point import Point
 from multigpu.measure.process import end_with_parent
 from multigpu.measure.sharing import deal, every_kind, lane_count, may_share, units
 from multigpu.measure.timing import TIMING_VERSION

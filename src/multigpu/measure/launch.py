@@ -24,6 +24,7 @@ from multigpu.measure.bar import Bar, new_bar
 from multigpu.measure.ladder import ascending, with_smaller
 from multigpu.measure.machine import cores_here, framework_version, gpu_count, source_state, this_machine, versions
 from multigpu.measure.plan import Item, Journal, Plan, find_record
+from multigpu.measure.point import Point, launch_of
 from multigpu.measure.process import NO_KERAS
 from multigpu.measure.timing import TIMING_VERSION
 from multigpu.record import RecordStore
@@ -31,16 +32,6 @@ from multigpu.run import Run
 
 # NVLink multicast is off for every process: a program that misuses it can put all GPUs of a host out of service
 SAFE = {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1", "NVSHMEM_DISABLE_NVLS": "1"}
-
-
-@dataclass(frozen=True)
-class Point:
-    """A Run to be measured, its repeat (0, 1, ...) and the launch (0, 1, ...) that measures it."""
-
-    run: Run
-    repeat: int = 0
-    launch: int = 0
-    timeout_s: float = 300.0
 
 
 @dataclass
@@ -135,27 +126,6 @@ def make_plan(
     items = ascending(items)
     workers = 1 if alone else max((item.run.devices for item in items), default=1)
     return plan.model_copy(update={"items": items, "workers": workers}), len(points) - len(items)
-
-
-def launch_of(point: Point) -> tuple[int, str, str, str, int, int, bool, tuple[tuple[str, str], ...]]:
-    """What points must share to be measured by one launch.
-
-    A launch has one framework and one shape of processes. A TensorFlow process fixes its devices when it starts, and a
-    second collective group of another size aborts it: its Runs also share the kind and the number of devices. Traced Runs
-    are by themselves: a process that a profiler has been in may go on more slowly. What a Run wants in its environment, and the cores
-    that it may use, must be settled when a process starts.
-    """
-    run = point.run
-    fixed = (run.device_type, run.devices) if run.framework == "tensorflow" else ("", 0)
-    return (
-        point.launch,
-        run.framework,
-        run.processes,
-        *fixed,
-        run.host_cores or 0,
-        run.traced_steps > 0,
-        tuple(sorted(run.environment.items())),
-    )
 
 
 def measure(

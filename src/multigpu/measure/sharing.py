@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from multigpu.conditions import ON_DEVICE
-from multigpu.measure.launch import Point, launch_of
 from multigpu.measure.machine import Machine, this_machine
+from multigpu.measure.point import Point, launch_of
 from multigpu.placements import find_placement
 from multigpu.run import Run
 

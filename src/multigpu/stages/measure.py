@@ -22,9 +22,10 @@ from typing import Any
 from multigpu import paths
 from multigpu.grid.entries import FEWEST
 from multigpu.grid.inside_model import BATCH
-from multigpu.measure.launch import Point, check_devices
+from multigpu.measure.launch import check_devices
 from multigpu.measure.launch import measure as measure_points
 from multigpu.measure.machine import framework_version, gpu_count, source_state, this_machine, versions
+from multigpu.measure.point import Point
 from multigpu.record import Record, RecordStore
 from multigpu.run import Run, build_run
 from multigpu.stages.check import graph_of

@@ -16,6 +16,7 @@ from multigpu.engines.tensorflow.feed import Feed, Shard, is_even
 from multigpu.engines.tensorflow.row_feed import make_feed
 from multigpu.engines.tensorflow.tracing import trace
 from multigpu.engines.tensorflow.trainer import Context, Trainer, build_trainer
+from multigpu.engines.tensorflow.variables import squared_distance
 from multigpu.inputs.batch import Batch, Source
 from multigpu.inputs.encoded import EncodedImages
 from multigpu.measure.session import Stage
@@ -96,6 +97,7 @@ class Session:
         states = [self.devices.state(rank) for rank in self.devices.ranks]
         losses = self.trainer.loss_shares()
         steps = [round(t, 7) for t in [*self.first.step_time_s, *self.warm.step_time_s, *window.step_time_s]]
+        distances = self._distances()
         parts = []
         for place, (rank, state) in enumerate(zip(self.devices.ranks, states, strict=True)):
             batches = [self.batches[index][place] for index in range(first, first + self.run.timed_steps)]
@@ -119,7 +121,7 @@ class Session:
                 "input_wait": [round(wait, 7) for _, wait in sorted(self.feed.waits.items())],
                 "build_s": self.build_s,
                 "warmup_s": self.warmup_s,
-                **self._distances(place),
+                **distances[place],
             }
             parts.append(part)
         if logs := os.environ.get("MULTIGPU_TENSORBOARD"):
@@ -131,18 +133,24 @@ class Session:
             parts = [part | {"trace": mine} for part, mine in zip(parts, traced, strict=True)]
         return parts
 
-    def _distances(self, place: int) -> dict[str, Any]:
-        """How far each variable that this part answers for is from its start, and a fingerprint of where it is."""
-        owned = self.trainer.owned(place)
-        moved, start_square, prints = {}, 0.0, {}
-        for variable, initial in self.trainer.initial() if owned else ():
-            if variable.name not in owned:  # another device answers for it
-                continue
-            value = owned[variable.name].numpy()
-            moved[variable.name] = float(np.linalg.norm((value - initial).ravel().astype(np.float64)))
-            start_square += float(np.linalg.norm(initial.ravel().astype(np.float64))) ** 2
-            prints[variable.name] = float(value.sum(dtype=np.float64))
-        return {"distance": moved, "start_square": start_square, "prints": prints}
+    def _distances(self) -> list[dict[str, Any]]:
+        """For each part: how far each variable that it answers for is from its start, and a fingerprint of where it is.
+
+        One pass over the initial values, which are drawn anew: for a large model that takes longer than all the rest.
+        """
+        owned = [self.trainer.owned(place) for place in range(len(self.devices.ranks))]
+        parts: list[dict[str, Any]] = [{"distance": {}, "start_square": 0.0, "prints": {}} for _ in owned]
+        for variable, initial in self.trainer.initial():
+            name = variable.name
+            start_square = squared_distance(initial)
+            for part, own in zip(parts, owned, strict=True):
+                if name not in own:  # another device answers for it
+                    continue
+                value = own[name].numpy()
+                part["distance"][name] = squared_distance(value, initial) ** 0.5
+                part["start_square"] += start_square
+                part["prints"][name] = float(value.sum(dtype=np.float64))
+        return parts
 
     def close(self) -> None:
         """Free what this Run holds; the process goes on to the next."""

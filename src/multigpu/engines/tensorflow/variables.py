@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
 import tensorflow as tf
@@ -10,22 +12,53 @@ import tensorflow as tf
 from multigpu.engines.tensorflow.module import StepModule
 from multigpu.workloads.base import Model, Variable
 
+AHEAD = 4
+"""Initial values that are drawn at the same time."""
+
+CHUNK = 1 << 18
+"""Values at a time in float64: they stay in the cache, where a whole table in float64 would be new memory of twice its size."""
+
 
 def initial_value(variable: Variable, index: int, seed: int) -> np.ndarray:
     """The value a variable starts with, float32: a function of its place in the model and the seed, never of its placement."""
     generator = np.random.default_rng([seed, index])
     law, scale = variable.init.law, np.float32(variable.init.scale)
     if law == "uniform":
-        return (2 * generator.random(variable.shape, dtype=np.float32) - 1) * scale
+        value = generator.random(variable.shape, dtype=np.float32)
+        value *= 2  # in place: new memory would take longer than the arithmetic
+        value -= 1
+        value *= scale
+        return value
     if law == "normal":
         return generator.standard_normal(variable.shape, dtype=np.float32) * scale
     return np.full(variable.shape, scale, np.float32)
 
 
 def initial_values(model: Model, seed: int) -> Iterator[tuple[Variable, np.ndarray]]:
-    """Each variable of the model with its initial value, one at a time (they need not fit in memory together)."""
-    for index, variable in enumerate(model.variables):
-        yield variable, initial_value(variable, index, seed)
+    """Each variable of the model with its initial value, in order. A few are drawn ahead on threads of their own; the rest need not fit
+    in memory with them.
+    """
+    with ThreadPoolExecutor(AHEAD) as pool:
+        drawn: deque[Future[np.ndarray]] = deque()
+        for index, variable in enumerate(model.variables):
+            drawn.append(pool.submit(initial_value, variable, index, seed))
+            if len(drawn) == AHEAD:
+                yield model.variables[index + 1 - AHEAD], drawn.popleft().result()
+        for variable in model.variables[len(model.variables) - len(drawn) :]:
+            yield variable, drawn.popleft().result()
+
+
+def squared_distance(value: np.ndarray, start: np.ndarray | None = None) -> float:
+    """Sum of squared differences, summed in float64; without `start`, of the values themselves."""
+    flat = value.ravel()
+    from_flat = None if start is None else start.ravel()
+    total = 0.0
+    for first in range(0, flat.size, CHUNK):
+        part = flat[first : first + CHUNK].astype(np.float64)
+        if from_flat is not None:
+            part -= from_flat[first : first + CHUNK]
+        total += float(part @ part)
+    return total
 
 
 def to_stored(module: StepModule, variable: Variable, value: np.ndarray) -> np.ndarray:

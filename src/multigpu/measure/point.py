@@ -1,0 +1,51 @@
+"""What one measurement is, and which of them one launch can make. Imports no framework."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from multigpu.placements import find_placement
+from multigpu.run import Run
+
+
+@dataclass(frozen=True)
+class Point:
+    """A Run to be measured, its repeat (0, 1, ...) and the launch (0, 1, ...) that measures it."""
+
+    run: Run
+    repeat: int = 0
+    launch: int = 0
+    timeout_s: float = 300.0
+
+
+def launch_of(point: Point) -> tuple[int, str, str, str, int, int, bool, tuple[tuple[str, str], ...]]:
+    """What points must share to be measured by one launch.
+
+    A launch has one framework and one shape of processes, and in TensorFlow one kind of devices and at times one number of them. Traced
+    Runs are by themselves: a process that a profiler has been in may go on more slowly. What a Run wants in its environment, and the
+    cores that it may use, must be settled when a process starts.
+    """
+    run = point.run
+    return (
+        point.launch,
+        run.framework,
+        run.processes,
+        *_fixed_devices(run),
+        run.host_cores or 0,
+        run.traced_steps > 0,
+        tuple(sorted(run.environment.items())),
+    )
+
+
+def _fixed_devices(run: Run) -> tuple[str, int]:
+    """The kind and number of devices that a process of the Run keeps until it ends; 0: any number.
+
+    A TensorFlow process fixes its stand-ins for GPUs on a CPU when it starts. GPUs it sees all, but a second group of collectives of
+    another size aborts it, and a strategy of tf.distribute may make one.
+    """
+    if run.framework != "tensorflow":
+        return "", 0
+    row = find_placement(run.placement)
+    groups = row.merge == "all_reduce" or any(engine.strategy for engine in row.engines)
+    free = run.device_type == "cuda" and run.processes == "one" and not groups
+    return run.device_type, 0 if free else run.devices
