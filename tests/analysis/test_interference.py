@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from multigpu.analysis.frame import load_frame
-from multigpu.analysis.interference import COLUMNS, LANES, interference_table, lanes_table, verdict_of
+from multigpu.analysis.interference import COLUMNS, KINDS, LANES, interference_table, kinds_table, lanes_table, verdict_of
+from multigpu.analysis.interference_page import NO_CHECK, interference_finding, interference_summary
 from multigpu.measure.lane import Lane
 from multigpu.record import Record, RecordStore
 from tests.factory import make_machine, make_record
@@ -88,3 +89,38 @@ def test_the_frame_says_how_many_neighbours_there_were(tmp_path: Path) -> None:
         store.write(record)
     frame = load_frame(store)
     assert dict(zip(frame["repeat"], frame["neighbours"], strict=True)) == {0: 3, 1: 0, 2: 0}
+
+
+def test_runs_of_one_kind_are_judged_together() -> None:
+    """Three graphs that are hardly slower may share, though none of them says so by itself; two Runs that differ by 20% show nothing."""
+    records: list[Record] = []
+    for batch, slowdown in ((32, 0.0005), (64, 0.001), (128, 0.0015)):
+        records += measured([RATE] * 2, 0, batch_size=batch, execution="captured")
+        records += measured([RATE / (1 + slowdown)] * 2, 3, first=100, batch_size=batch, execution="captured")
+    for batch, slowdown in ((32, -0.1), (64, 0.1)):
+        records += measured([RATE] * 2, 0, first=200, batch_size=batch)
+        records += measured([RATE / (1 + slowdown)] * 2, 3, first=300, batch_size=batch)
+    kinds = kinds_table(interference_table(records)).set_index("execution")
+    assert list(kinds.index) == ["captured", "eager"] and list(kinds["runs"]) == [3, 2]
+    assert kinds.loc["captured", "ratio"] == pytest.approx(1.001, rel=1e-6) and kinds.loc["captured", "verdict"] == "may share"
+    logs = np.log([1.0005, 1.001, 1.0015])
+    half = 4.30265 * logs.std(ddof=1) / math.sqrt(3)
+    assert kinds.loc["captured", "high"] == pytest.approx(math.exp(logs.mean() + half), rel=1e-6)
+    assert kinds.loc["eager", "verdict"] == "not shown"
+    finding = interference_finding(records)
+    assert "1.0010 (0.9998 to 1.0022) times as long beside 3 others as alone: such Runs may share a machine." in finding
+    assert "is not shown, so such Runs have the machine to themselves." in finding
+    shown = str(interference_summary(records))
+    assert shown.count("may share") + shown.count("not shown") + shown.count("disturbed") >= 5
+
+
+def test_a_kind_of_one_run_has_its_interval() -> None:
+    records = measured(noisy(0, 0.0005, 1), 0) + measured(noisy(0.03, 0.0005, 2), 3, first=100)
+    table = interference_table(records)
+    (row,), (kind,) = table.to_dict("records"), kinds_table(table).to_dict("records")
+    assert (kind["low"], kind["high"], kind["verdict"]) == (row["low"], row["high"], "disturbed")
+
+
+def test_a_machine_that_was_not_checked_says_so() -> None:
+    assert list(kinds_table(interference_table([])).columns) == list(KINDS)
+    assert interference_finding([]) == NO_CHECK and NO_CHECK.split(":")[0] in str(interference_summary([]))

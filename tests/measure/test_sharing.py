@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,12 +13,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from multigpu.analysis.interference import interference_table, kinds_table
 from multigpu.measure import machine
 from multigpu.measure.lane import LANE_VARIABLE, Lane, in_order, places, this_lane, visible_gpus
 from multigpu.measure.lanes import lane_environment, places_here
 from multigpu.measure.point import Point, launch_of
-from multigpu.measure.sharing import deal, lane_count, lanes_of, may_share, sharing_words, units
+from multigpu.measure.sharing import deal, lane_count, lanes_of, may_share, sharing_words, undisturbed, units
+from multigpu.paths import INTERFERENCE
 from multigpu.placements import placements
+from multigpu.record import RecordStore
 from multigpu.run import Run, build_run
 from multigpu.stages.placements import SPLIT
 from tests.factory import make_machine
@@ -29,6 +33,10 @@ JOBS: tuple[dict[str, Any], ...] = (
     {"workload": "stacks", "model": "mlp_tiny", "batch_size": 8},
     {"workload": "deepconn", "model": "deepconn_tiny", "batch_size": 8},
 )
+
+
+def every_kind(run: Run) -> bool:
+    return True
 
 
 def every_run(name: str, device_type: str, devices: int) -> list[Run]:
@@ -56,7 +64,7 @@ def test_no_placement_with_a_part_on_the_host_shares(name: str, device_type: str
     runs = [run for devices in (1, 2) for run in every_run(name, device_type, devices)]
     assert runs or name == "searched", "its digits are as many as the model's stages"
     for run in runs:
-        reason = may_share(run, FOUR, forced=2)
+        reason = may_share(run, FOUR, 2, every_kind)
         if "host" in parts:
             assert reason == "variables, merges or updates on the host"
         elif (run.framework, run.processes) == ("tensorflow", "per_device"):
@@ -91,7 +99,7 @@ CNN: dict[str, Any] = {"workload": "cnn", "model": "resnet_tiny", "placement": "
     ],
 )
 def test_what_needs_the_machine_is_alone(fields: dict[str, Any], words: str | None) -> None:
-    reason = may_share(build_run(**fields), FOUR)
+    reason = may_share(build_run(**fields), FOUR, None, every_kind)
     assert (words in reason) if words and reason else reason == words
 
 
@@ -99,11 +107,29 @@ def test_hosts_and_unproven_kinds_are_alone() -> None:
     run = build_run(**NMT)
     assert may_share(run, FOUR.model_copy(update={"hosts": 2})) == "several hosts are one machine"
     assert "not shown" in (may_share(run, FOUR, kinds=lambda run: run.workload == "cnn") or "")
-    assert [lanes_of(build_run(**NMT | {"devices": n}), make_machine(8)) for n in (1, 2, 3, 4, 5, 8)] == [8, 4, 2, 2, 1, 1]
+    everybody = [lanes_of(build_run(**NMT | {"devices": n}), make_machine(8), every_kind) for n in (1, 2, 3, 4, 5, 8)]
+    assert everybody == [8, 4, 2, 2, 1, 1]
     assert lanes_of(build_run(**NMT | {"placement": "exp2"}), FOUR) == 1
     assert lane_count(run, FOUR, forced=3) == 3
-    said = sharing_words([Point(run), Point(run, 1), Point(build_run(**NMT | {"devices": 4}))], FOUR)
-    assert said == "2 of 3 measurements share the machine, each in a lane of its own; alone: 1 (no room for two lanes)"
+    graph = build_run(**NMT | {"execution": "captured"})
+    said = sharing_words([Point(graph), Point(graph, 1), Point(run), Point(build_run(**NMT | {"devices": 4}))], FOUR)
+    assert said == (
+        "2 of 4 measurements share the machine, each in a lane of its own; alone: 1 (a kind not shown to be undisturbed), "
+        "1 (no room for two lanes)"
+    )
+
+
+def test_the_committed_check_shows_what_may_share() -> None:
+    """The kinds that share by default are those, and only those, that the Records of the check allow."""
+    kinds = kinds_table(interference_table(RecordStore(INTERFERENCE)))
+    assert len(kinds)
+    for _, kind in kinds.iterrows():
+        run = build_run(**CNN | {name: kind[name] for name in ("framework", "execution", "devices")})
+        assert undisturbed(run) is (kind["verdict"] == "may share"), kind.to_dict()
+    shown = set(zip(kinds["framework"], kinds["execution"].str.removeprefix("compiled_"), kinds["devices"], strict=True))
+    for framework, execution, devices in product(("torch",), ("eager", "compiled", "captured", "compiled_captured"), (1, 2, 4)):
+        run = build_run(**CNN | {"framework": framework, "execution": execution, "devices": devices})
+        assert not undisturbed(run) or (framework, execution.removeprefix("compiled_"), devices) in shown
 
 
 # --- where lanes are ---------------------------------------------------------------------------------------------------------

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Literal
 
 import pandas as pd
 
-from multigpu.analysis.formulas import pooled_rate, ratio_interval
+from multigpu.analysis.formulas import interval, pooled_rate, ratio_interval
 from multigpu.analysis.frame import FRAMEWORK_PACKAGES
 from multigpu.record import Record
 
@@ -20,6 +21,7 @@ COLUMNS = {
     "machine": "string",
     "run": "string",
     "framework": "string",
+    "execution": "string",
     "devices": "int64",
     "lanes": "int64",
     "n_alone": "int64",
@@ -29,6 +31,7 @@ COLUMNS = {
     "high": "float64",
     "verdict": "string",
 }
+KINDS = {name: kind for name, kind in COLUMNS.items() if name not in ("run", "n_alone", "n_shared")} | {"runs": "int64"}
 LANES = {name: kind for name, kind in COLUMNS.items() if name not in ("lanes", "n_alone", "n_shared", "verdict")} | {
     "gpus": "string",
     "n": "int64",
@@ -66,10 +69,32 @@ def interference_table(records: Iterable[Record]) -> pd.DataFrame:
     ratios of this study): 1.01 is 1% slower. Without such Records the table is empty.
 
     Returns:
-        machine, run, framework, devices, lanes (of the machine, this one too), n_alone and n_shared (repeats), ratio, low, high, verdict.
+        machine, run, framework, execution, devices, lanes (of the machine, this one too), n_alone and n_shared (repeats), ratio, low,
+        high, verdict.
     """
     rows = [row for own in _by_lane(records).values() for row in _compared(own)]
     return _as_frame(rows, COLUMNS, ("machine", "framework", "devices", "run", "lanes"))
+
+
+def kinds_table(table: pd.DataFrame) -> pd.DataFrame:
+    """`interference_table` by kind, of one form of execution: what sharing does to steps launched in this way.
+
+    ratio is the geometric mean over Runs, its interval Student's over their logarithms: Runs differ in model and batch, so their spread
+    says more of the kind than any one of them. A kind of one Run has that Run's interval.
+
+    Returns:
+        machine, framework, execution, devices, lanes, runs, ratio, low, high, verdict.
+    """
+    rows: list[dict[str, object]] = []
+    kind = ["machine", "framework", "execution", "devices", "lanes"]
+    for key, own in table.groupby(kind, sort=True):
+        low, high = (math.exp(bound) for bound in interval(own["ratio"].map(math.log)))
+        if len(own) == 1:
+            low, high = own["low"].iloc[0], own["high"].iloc[0]
+        ratio = math.exp(own["ratio"].map(math.log).mean())
+        found = {"runs": len(own), "ratio": ratio, "low": low, "high": high, "verdict": verdict_of(low, high)}
+        rows.append(dict(zip(kind, key, strict=True)) | found)
+    return _as_frame(rows, KINDS, kind)
 
 
 def lanes_table(records: Iterable[Record]) -> pd.DataFrame:
@@ -78,7 +103,7 @@ def lanes_table(records: Iterable[Record]) -> pd.DataFrame:
     Equal GPUs are not equally fast. Runs that are compared with each other may stand in different lanes, on different GPUs.
 
     Returns:
-        machine, run, framework, devices, gpus, n, ratio, low, high: a row a Run and lane, the first lanes left out.
+        machine, run, framework, execution, devices, gpus, n, ratio, low, high: a row a Run and lane, the first lanes left out.
     """
     lanes: dict[tuple[Hashable, ...], dict[tuple[int, ...], list[Record]]] = {}
     for (*what, gpus), own in _by_lane(records).items():
@@ -98,8 +123,8 @@ def _row(base: list[Record], other: list[Record]) -> dict[str, object]:
     low, high = ratio_interval(steps_base, wall_base, steps, wall, launches_base, launches)
     ratio = pooled_rate(steps_base, wall_base) / pooled_rate(steps, wall)
     run = base[0].run
-    what = {"machine": base[0].machine.name, "run": run.label(), "framework": run.framework, "devices": run.devices}
-    return what | {"ratio": ratio, "low": low, "high": high}
+    what = {"machine": base[0].machine.name, "run": run.label(), "framework": run.framework, "execution": run.execution}
+    return what | {"devices": run.devices, "ratio": ratio, "low": low, "high": high}
 
 
 def _compared(records: list[Record]) -> list[dict[str, object]]:

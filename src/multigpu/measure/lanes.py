@@ -32,7 +32,7 @@ from multigpu.measure.launch import Summary, check_devices, launch_environment, 
 from multigpu.measure.machine import framework_version, gpu_count, keep_to, this_machine
 from multigpu.measure.point import Point
 from multigpu.measure.process import end_with_parent
-from multigpu.measure.sharing import deal, every_kind, lane_count, may_share, units
+from multigpu.measure.sharing import deal, lane_count, may_share, undisturbed, units
 from multigpu.measure.timing import TIMING_VERSION
 from multigpu.record import RecordStore, record_key
 from multigpu.run import Run
@@ -222,7 +222,7 @@ def measure_shared(
     retry: Sequence[str] = (),
     progress: bool = True,
     hook: str | None = None,
-    kinds: Callable[[Run], bool] = every_kind,
+    kinds: Callable[[Run], bool] = undisturbed,
     cost_s: Callable[[Point], float] | None = None,
     lanes: int | None = None,
 ) -> Summary:

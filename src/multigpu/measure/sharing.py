@@ -16,9 +16,15 @@ START_S = 10.0
 """What starting a launch takes on a host of GPUs: its processes, CUDA and NCCL."""
 
 
-def every_kind(run: Run) -> bool:
-    """Every kind of Run that needs nothing but its GPUs."""
-    return True
+def undisturbed(run: Run) -> bool:
+    """Whether Runs of this kind were shown to be slowed by at most 0.5% beside others (`data/interference`, page 17 of the report).
+
+    Whole steps as one CUDA graph on one GPU were. Steps that the host launches call by call differ so much from launch to launch that
+    nothing is shown of them, and two GPUs beside two have not been checked. On CPUs nobody shares unless told to.
+    """
+    return run.device_type == "cpu" or (
+        run.framework == "torch" and run.devices == 1 and run.execution in ("captured", "compiled_captured")
+    )
 
 
 def lane_count(run: Run, machine: Machine, forced: int | None = None) -> int:
@@ -28,7 +34,9 @@ def lane_count(run: Run, machine: Machine, forced: int | None = None) -> int:
     return min(len(machine.gpus) // run.devices, machine.cores) if run.device_type == "cuda" else 1
 
 
-def may_share(run: Run, machine: Machine | None = None, forced: int | None = None, kinds: Callable[[Run], bool] = every_kind) -> str | None:
+def may_share(
+    run: Run, machine: Machine | None = None, forced: int | None = None, kinds: Callable[[Run], bool] = undisturbed
+) -> str | None:
     """Why this Run needs the machine to itself, in few words; None: it may share.
 
     Lanes have GPUs and cores of their own, but one host memory, one set of links to it and one NVML: who needs those is alone.
@@ -64,7 +72,7 @@ def may_share(run: Run, machine: Machine | None = None, forced: int | None = Non
     return None
 
 
-def lanes_of(run: Run, machine: Machine | None = None, kinds: Callable[[Run], bool] = every_kind) -> int:
+def lanes_of(run: Run, machine: Machine | None = None, kinds: Callable[[Run], bool] = undisturbed) -> int:
     """How many such Runs are measured at a time: as many as there are lanes, or one that may not share."""
     machine = machine or this_machine()
     return 1 if may_share(run, machine, None, kinds) else lane_count(run, machine)
