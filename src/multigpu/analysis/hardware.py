@@ -112,11 +112,11 @@ def gpu_table(points: pd.DataFrame) -> Shown:
     clocks = points["memory_clock_mhz"].round()
     several = clocks.nunique() > 1  # then every share says its clock
     rows = []
-    for _, job in points.groupby(["machine", "model", "batch_size", "precision", "execution", "how"], sort=False):
+    for _, job in points.groupby(["machine", "how", "model", "batch_size", "precision", "execution"], sort=True):
         first = job.sort_values("gpu").iloc[0]
         shares = {f"GPU {row['gpu']} (%)": _share(row, several) for _, row in job.sort_values("gpu").iloc[1:].iterrows()}
         rows.append(
-            {"job": unbroken(*_job(first).split(", ", 1), first["how"]), f"GPU {first['gpu']} (units/s)": _first(first, several), **shares}
+            {"job": unbroken(*_job(first).split(", ", 1)), "measured": first["how"], f"GPU {first['gpu']} (units/s)": _first(first, several), **shares}
             | {"SM clock (MHz)": _least_to_most(job["sm_clock_mhz"]), "power (W)": _least_to_most(job["power_w"])}
             | {"temperature (°C)": _least_to_most(job["temperature_c"]), "n": _least_to_most(job["n"])}
         )
@@ -126,7 +126,7 @@ def gpu_table(points: pd.DataFrame) -> Shown:
         "least to most over GPUs, never set. ±: twice the standard error over n repeats. Beside others: shares within each Record."
         + ("" if several else f" Every GPU: a memory clock of {clocks.iloc[0]:,.0f} MHz.")
     )
-    return table_html(data, right=[str(name) for name in data if name != "job"], note=note, wide=["job"])
+    return table_html(data, right=[str(name) for name in data if name not in ("job", "measured")], note=note, wide=["job"])
 
 
 def _share(row: pd.Series, with_clock: bool) -> str:
