@@ -70,7 +70,11 @@ class Measurement(BaseModel):
 
 
 class Record(BaseModel):
-    """One measured Run, or the reason why there is no measurement. lane: None: the whole machine was its own."""
+    """One measured Run, or the reason why there is no measurement.
+
+    lane: None: the whole machine was its own. boot: which start of the host it was, "" where it does not say: machines of one name are
+    often lent, and are equal but not the same.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -92,6 +96,7 @@ class Record(BaseModel):
     input_fingerprint: str = ""
     measurement: Measurement | None = None
     lane: Lane | None = None
+    boot: str = ""
 
 
 def record_key(run: Run, repeat: int, machine: str, framework_version: str, timing_version: int) -> str:

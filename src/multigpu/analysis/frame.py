@@ -42,7 +42,7 @@ IDENTITY: dict[str, str] = {
     "key": "string",
     "attempt": "int64",
     "repeat": "int64",
-    **dict.fromkeys(("status", "reason", "machine", "gpu", "cpu", "launch_id", "measured_at", "commit"), "string"),
+    **dict.fromkeys(("status", "reason", "machine", "gpu", "cpu", "launch_id", "boot", "measured_at", "commit"), "string"),
     "clean_tree": "bool",
     "neighbours": "int64",
     "framework_version": "string",

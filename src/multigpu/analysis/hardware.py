@@ -116,7 +116,12 @@ def gpu_table(points: pd.DataFrame) -> Shown:
         first = job.sort_values("gpu").iloc[0]
         shares = {f"GPU {row['gpu']} (%)": _share(row, several) for _, row in job.sort_values("gpu").iloc[1:].iterrows()}
         rows.append(
-            {"job": unbroken(*_job(first).split(", ", 1)), "measured": first["how"], f"GPU {first['gpu']} (units/s)": _first(first, several), **shares}
+            {
+                "job": unbroken(*_job(first).split(", ", 1)),
+                "measured": first["how"],
+                f"GPU {first['gpu']} (units/s)": _first(first, several),
+                **shares,
+            }
             | {"SM clock (MHz)": _least_to_most(job["sm_clock_mhz"]), "power (W)": _least_to_most(job["power_w"])}
             | {"temperature (°C)": _least_to_most(job["temperature_c"]), "n": _least_to_most(job["n"])}
         )

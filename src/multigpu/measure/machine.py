@@ -211,6 +211,15 @@ def telling_environment() -> dict[str, str]:
     return {k: PATH.sub("<path>", v) for k, v in sorted(os.environ.items()) if TELLING.match(k)}
 
 
+@cache
+def this_boot() -> str:
+    """Which start of this host it is: a few letters of what the kernel drew at random then; "" where it does not say."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()[:8]
+    except OSError:
+        return ""
+
+
 def device_state(index: int, energy_j: float | None = None) -> DeviceState | None:
     """Clocks, power and temperature of one GPU now, or None without NVML."""
     nvml = _nvml()

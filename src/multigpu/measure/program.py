@@ -15,7 +15,7 @@ from typing import Any
 from multigpu.engines.errors import DidNotTrain, Unsupported
 from multigpu.measure.ladder import PASSED_OVER, full_at
 from multigpu.measure.lane import this_lane
-from multigpu.measure.machine import source_state, this_machine
+from multigpu.measure.machine import source_state, this_boot, this_machine
 from multigpu.measure.plan import Item, Journal, Plan, find_record
 from multigpu.measure.process import started_at
 from multigpu.measure.session import load_hook, measurement
@@ -156,6 +156,7 @@ class Program:
             input_fingerprint=source.fingerprint if source else "",
             measurement=measured,
             lane=this_lane(),
+            boot=this_boot(),
         )
         RecordStore(self.plan.records).write(record)
         return record
