@@ -1,5 +1,7 @@
 """The forecast on steps made from known parameters, and its page on planted Records."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -9,7 +11,16 @@ from multigpu.analysis import forecast_page as page
 from multigpu.analysis.all_reduce import POINT as COLLECTIVE
 from multigpu.analysis.figure_forecast import figure_fan, figure_test, job_names, line_label
 from multigpu.analysis.forecast import Points, forecast, held_out, launch_residuals, slowest_of
-from multigpu.analysis.forecast_lines import ahead, demand_of_rows, forecast_lines, inside_latency_s, lines_of, measured_links, noise_of
+from multigpu.analysis.forecast_lines import (
+    ahead,
+    calibrated,
+    demand_of_rows,
+    forecast_lines,
+    inside_latency_s,
+    lines_of,
+    measured_links,
+    noise_of,
+)
 from multigpu.analysis.forecast_merge import Demand, Links, merge_seconds
 from multigpu.analysis.frame import frame_of
 from multigpu.synchrony.laws import Empirical
@@ -171,6 +182,18 @@ def test_planted_records_are_recovered(lines):
     assert exp4.forecast.efficiency[-1] < 0.1 < ddp.forecast.efficiency[-1]
     assert "2 counts fit 2 parameters" in found["ps_gpu0"].why and found["ps_gpu0"].forecast is None
     assert "not measured on one device" in found["exp2"].why
+
+
+def test_a_miss_widens_the_bands_of_others_and_not_its_own(lines):
+    """Leave-one-out: the line that was missed by a factor of two keeps its band, the others of its kind get wider ones."""
+    plain = [replace(line, held_out=line.held_out and line.held_out.widen(1 / line.held_out.widening)) for line in lines]
+    own = [index for index, line in enumerate(plain) if line.held_out]
+    at = own[0]
+    missed = replace(plain[at], held_out=replace(plain[at].held_out, measured_s=2 * plain[at].held_out.predicted_s))
+    before = [line.held_out.widening if line.held_out else None for line in calibrated(plain)]
+    after = [line.held_out.widening if line.held_out else None for line in calibrated([*plain[:at], missed, *plain[at + 1 :]])]
+    assert after[at] == before[at]
+    assert any(after[index] > before[index] for index in own[1:]) and all(after[index] >= before[index] for index in own[1:])
 
 
 def test_the_page_says_what_was_tested_and_why_some_have_no_fan(lines):

@@ -17,7 +17,7 @@ Two parameters are fitted (least squares of relative errors, none negative), so 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.optimize import nnls
@@ -140,7 +140,7 @@ class Forecast:
     """Step times at `devices`, with draws of what else the Records would have allowed.
 
     parts_s: a row each of PARTS. draws_s[draw, count]; no rows where nothing is known of the spread. c, slope: as fitted.
-    misfit: the largest relative error at a count that was fitted.
+    misfit: the largest relative error at a count that was fitted. widening: of the band, in logarithms (`forecast_calibration`).
     """
 
     devices: tuple[int, ...]
@@ -150,6 +150,7 @@ class Forecast:
     draws_one_s: np.ndarray
     slope: float
     misfit: float
+    widening: float = 1.0
 
     @property
     def step_s(self) -> np.ndarray:
@@ -167,7 +168,10 @@ class Forecast:
             return nothing, nothing
         values = self.draws_one_s[:, None] / self.draws_s if efficiency else self.draws_s
         low, high = np.quantile(values, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
-        return low, high
+        if self.widening == 1.0:
+            return low, high
+        middle = self.efficiency if efficiency else self.step_s
+        return middle * (low / middle) ** self.widening, middle * (high / middle) ** self.widening
 
     def binding(self, index: int) -> list[tuple[str, float]]:
         """The parts of the step at a count, longest first, each with its share of the step."""
@@ -226,7 +230,10 @@ def forecast(
 
 @dataclass(frozen=True)
 class HeldOut:
-    """What the counts below the largest say of it (s), with the interval in which its measurement should lie, and the measurement."""
+    """What the counts below the largest say of it (s), with the interval in which its measurement should lie, and the measurement.
+
+    widening: what the interval was widened by, in logarithms about the prediction (`forecast_calibration`).
+    """
 
     devices: int
     fitted: tuple[int, ...]
@@ -234,11 +241,17 @@ class HeldOut:
     low_s: float
     high_s: float
     measured_s: float
+    widening: float = 1.0
 
     @property
     def error(self) -> float:
         """Predicted over measured, less 1."""
         return self.predicted_s / self.measured_s - 1
+
+    def widen(self, by: float) -> HeldOut:
+        """The same with a wider interval."""
+        low, high = (self.predicted_s * (end / self.predicted_s) ** by for end in (self.low_s, self.high_s))
+        return replace(self, low_s=low, high_s=high, widening=self.widening * by)
 
     @property
     def inside(self) -> bool | None:

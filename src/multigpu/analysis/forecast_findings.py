@@ -63,10 +63,20 @@ def test_sentence(lines: Sequence[Line]) -> str | None:
     verdict = "as many as it should" if inside >= np.floor(LEVEL * count) else "so the bands are too narrow"
     return (
         f"The largest count of each of {plural(count, 'line')} was predicted from the smaller ones alone: **{inside} of {count}** "
-        f"measurements lie in their {LEVEL:.0%} band, {verdict} ({LEVEL * count:.0f} would be due). Half of the predictions err by less "
-        f"than **{percent_text(median(errors.values()))}**, the worst by {percent_text(errors[id(worst)])} "
+        f"measurements lie in their {LEVEL:.0%} band, {verdict} ({LEVEL * count:.0f} would be due){_widening(own)}. Half of the "
+        f"predictions err by less than **{percent_text(median(errors.values()))}**, the worst by {percent_text(errors[id(worst)])} "
         f"({look(worst.placement).label}; {worst.panel})."
     )
+
+
+def _widening(lines: Sequence[Line]) -> str:
+    """What widening the bands changed; nothing where none was widened."""
+    held = [line.held_out for line in lines if line.held_out]
+    by = [one.widening for one in held]
+    if max(by) <= 1:
+        return ""
+    before = sum(bool(one.widen(1 / one.widening).inside) for one in held)
+    return f"; before every band was widened by what the other lines' points ask for ({min(by):.1f} to {max(by):.1f} times), {before} did"
 
 
 def answers(lines: Sequence[Line], assumed: str) -> list[str]:

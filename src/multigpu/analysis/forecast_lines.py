@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -11,6 +12,7 @@ import pandas as pd
 from multigpu.analysis.all_reduce import SHORT_BYTES
 from multigpu.analysis.findings import panels
 from multigpu.analysis.forecast import PARAMETERS, Forecast, HeldOut, Points, forecast, held_out, launch_residuals
+from multigpu.analysis.forecast_calibration import factor, score
 from multigpu.analysis.forecast_merge import Demand, Links, demand_of
 from multigpu.analysis.limits import ceilings
 from multigpu.analysis.metrics import POINT, scaling_table
@@ -185,7 +187,7 @@ def _line(name: str, rows: pd.DataFrame, records: pd.DataFrame, steps: pd.DataFr
 def _with_spread(lines: Sequence[Line]) -> list[Line]:
     """Each line with residuals of launches: its own, else its panel's, else those of its machine, framework and execution."""
     pools: dict[tuple[str, ...], list[float]] = {}
-    kinds = [(line.first["machine"], line.first["framework"], line.first["execution"]) for line in lines]
+    kinds = [_kind(line) for line in lines]
     own = [launch_residuals(line.points.times_s) if line.points else [] for line in lines]
     for line, kind, residuals in zip(lines, kinds, own, strict=True):
         for key in (("panel", line.panel), kind):
@@ -206,7 +208,10 @@ def _with_spread(lines: Sequence[Line]) -> list[Line]:
 
 
 def forecast_lines(lines: Sequence[Line], most: int = 1024, draws: int = 1000, seed: int = 0) -> list[Line]:
-    """The lines that can be, with their forecast to `most` devices and their held-out point; the others as they are."""
+    """The lines that can be, with their forecast to `most` devices and their held-out point; the others as they are.
+
+    Bands are as wide as the held-out points of the other lines of the same machine, framework and form of execution ask for.
+    """
     done = []
     for line in lines:
         if line.why or line.points is None or line.links is None:
@@ -215,4 +220,22 @@ def forecast_lines(lines: Sequence[Line], most: int = 1024, draws: int = 1000, s
         counts = ahead(line.points.devices, most, line.points.one_process, line.links.node)
         found = forecast(line.points, counts, line.links, line.residuals, draws, seed)
         done.append(replace(line, forecast=found, held_out=held_out(line.points, line.links, line.residuals, draws, seed)))
+    return calibrated(done)
+
+
+def _kind(line: Line) -> tuple[str, ...]:
+    return str(line.first["machine"]), str(line.first["framework"]), str(line.first["execution"])
+
+
+def calibrated(lines: Sequence[Line]) -> list[Line]:
+    """Each line with bands widened by what the held-out points of the others of its kind ask for (`forecast_calibration.factor`)."""
+    scores = [score(line.held_out) if line.held_out else math.nan for line in lines]
+    done = []
+    for index, line in enumerate(lines):
+        if line.forecast is None or line.held_out is None:
+            done.append(line)
+            continue
+        others = [scores[place] for place, other in enumerate(lines) if place != index and _kind(other) == _kind(line)]
+        by = factor(others)
+        done.append(replace(line, forecast=replace(line.forecast, widening=by), held_out=line.held_out.widen(by)))
     return done

@@ -38,7 +38,7 @@ def assumed_links(network_gbit: float, network_latency_us: float, node: int, bet
     return Links(1.0, node=node, between_bytes_per_s=network_gbit * GBIT, between_latency_s=1e-6 * network_latency_us, between=between)
 
 
-def observe(frame: pd.DataFrame, assumed: Links, most: int, draws: int = 1000) -> list[Line]:
+def observe(frame: pd.DataFrame, assumed: Links, most: int, draws: int = 400) -> list[Line]:
     """Every line of `frame` with its forecast, from the Records' own steps and the all-reduces measured alone.
 
     Raises:
