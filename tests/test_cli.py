@@ -98,7 +98,9 @@ def test_records_that_cannot_be_written(capsys, tmp_path) -> None:
     [
         (["measure", "--grid", "grid_of_dreams"], ["unknown grid 'grid_of_dreams'", "headline"]),
         (["measure", "--grid", "cpu_study", "--devices", "1,none"], ["'none'", "positive integer"]),
-        (["measure", "--grid", "cpu_study", *TINY], ["not both"]),
+        (["measure", "--grid", "cpu_study", "model=nmt_tiny"], ["no Run of the grid", "model=nmt_tiny"]),
+        (["measure", "--grid", "cpu_study,none"], ["unknown grid 'none'", "cpu_study", "joined by commas"]),
+        (["measure", "--grid", "cpu_study", "colour=red"], ["unknown field 'colour'"]),
         (["records", "colour=red"], ["'colour=red'"]),
     ],
 )
@@ -179,6 +181,15 @@ def test_doctor_says_what_is_there(capsys, tmp_path) -> None:
 def test_a_dry_run_measures_nothing(capsys, tmp_path) -> None:
     code, out, _ = run(capsys, "--records", str(tmp_path), "measure", "--grid", "cpu_study", "--devices", "1", "--dry-run")
     assert code == 0 and "nmt_small ddp" in out and not list(tmp_path.iterdir())
+
+
+def test_a_grid_is_restricted_by_fields(capsys, tmp_path) -> None:
+    words = ["--records", str(tmp_path), "measure", "--grid", "cpu_study,cnn_small", "--devices", "1", "--dry-run"]
+    _, every, _ = run(capsys, *words)
+    code, out, _ = run(capsys, *words, "workload=cnn", "execution=eager")
+    listed = [line for line in out.splitlines() if line.startswith("launch")]
+    assert code == 0 and 0 < len(listed) < sum(line.startswith("launch") for line in every.splitlines())
+    assert all("torch eager" in line or "eager" in line for line in listed) and not any("nmt" in line for line in listed)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from multigpu.grid import GRIDS, Planned, affordable, cost_s, find_grid, pace, points
+from multigpu.grid import GRIDS, Planned, affordable, cost_s, find_grid, pace, points, restricted
 from multigpu.grid.entries import ENDS, FEWEST, LAUNCH_OF_REPEAT, START_S
 from multigpu.run import Run
 
@@ -18,7 +18,8 @@ def entry(seed: int, cost: float, tier: str = "headline") -> Planned:
 
 @pytest.mark.parametrize("name", list(GRIDS))
 def test_every_grid_names_each_point_once_and_has_a_price(name: str) -> None:
-    planned = find_grid(name, COUNTS)
+    planned = GRIDS[name](COUNTS)
+    assert find_grid(name, COUNTS) == planned
     digests = [each.run.digest for each in planned]
     assert len(digests) == len(set(digests))
     assert all(each.cost_s > 0 for each in planned)
@@ -70,6 +71,28 @@ def test_what_is_measured_side_by_side_costs_its_share() -> None:
     assert taken == [0, 1, 2, 3, 5, 7], "4 + 1 + 4 + 1 and two more at 1; an entry of 4 no longer fits"
     spent = {(each.run, 0): 1.0 for each in planned[:6]}
     assert len(affordable(planned, spent, START_S + 1.75, 0.25, lambda run: 4)) == 6
+
+
+def test_several_grids_are_one_and_what_any_of_them_repeats_is_repeated() -> None:
+    both = find_grid("cnn_pairs, cnn_batches", COUNTS)
+    first, second = GRIDS["cnn_pairs"](COUNTS), GRIDS["cnn_batches"](COUNTS)
+    declared = [entry.run.digest for entry in (*first, *second)]
+    assert [entry.run.digest for entry in both] == list(dict.fromkeys(declared)) and len(both) < len(declared)
+    for entry in (*first, *second):
+        (chosen,) = [other for other in both if other.run.digest == entry.run.digest]
+        assert len(chosen.points()) >= len(entry.points())
+    turned = {entry.run.digest: len(entry.points()) for entry in find_grid("cnn_batches,cnn_pairs", COUNTS)}
+    assert turned == {entry.run.digest: len(entry.points()) for entry in both}, "whichever is named first"
+
+
+def test_fields_choose_among_a_grids_runs() -> None:
+    planned = find_grid("captured", COUNTS)
+    chosen = restricted(planned, {"devices": 2, "model": "nmt000"})
+    assert chosen and all((entry.run.devices, entry.run.model) == (2, "nmt000") for entry in chosen)
+    assert len(chosen) == sum((entry.run.devices, entry.run.model) == (2, "nmt000") for entry in planned)
+    assert restricted(planned, {}) == planned and restricted([], {"devices": 2}) == []
+    with pytest.raises(ValueError, match="no Run of the grid has devices=5 model=nmt000: `--dry-run` lists them"):
+        restricted(planned, {"devices": 5, "model": "nmt000"})
 
 
 def test_an_unknown_grid_is_refused_in_one_sentence() -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from multigpu import paths
 from multigpu.arguments import OWN_PARSERS, build_parser, parse_counts, parse_fields
 from multigpu.doctor import diagnose
-from multigpu.grid import affordable, cost_s, default_grid, find_grid, pace, points
+from multigpu.grid import affordable, cost_s, default_grid, find_grid, pace, points, restricted
 from multigpu.hosts.arguments import company
 from multigpu.hosts.launching import follow
 from multigpu.inputs.check import check_inputs
@@ -34,16 +34,15 @@ def _store(arguments: argparse.Namespace) -> RecordStore:
 
 
 def _measure(arguments: argparse.Namespace) -> int:
-    if arguments.fields and arguments.grid:
-        raise ValueError(f"give either a grid ({arguments.grid!r}) or one Run's fields, not both")
     _check_share(arguments)
     price = None
-    if arguments.fields:
+    if arguments.fields and not arguments.grid:
         fields = {"device_type": "cuda" if gpu_count() else "cpu", **parse_fields(arguments.fields)}
         run = build_run(**fields)
         chosen = [Point(run, repeat, timeout_s=arguments.timeout) for repeat in range(arguments.repeats)]
     else:
         planned = find_grid(arguments.grid or default_grid(), parse_counts(arguments.devices))
+        planned = restricted(planned, parse_fields(arguments.fields))
         chosen = points(planned)
         if arguments.budget_s is not None:
             here = this_machine().name

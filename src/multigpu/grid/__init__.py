@@ -7,7 +7,7 @@ most comes first, so that a budget that ends early leaves out the rest.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from multigpu.grid.batching import batching, batching_captured, batching_small, batching_tensorflow, shuffling
 from multigpu.grid.causes import causes, causes_small
@@ -66,6 +66,7 @@ __all__ = [
     "find_grid",
     "pace",
     "points",
+    "restricted",
 ]
 
 GRIDS: dict[str, Callable[[Sequence[int]], list[Planned]]] = {
@@ -142,11 +143,31 @@ def devices_here() -> list[int]:
 
 
 def find_grid(name: str, devices: Sequence[int]) -> list[Planned]:
-    """The grid called `name` at these device counts.
+    """The grid called `name` at these device counts, or several, their names joined by commas: one after the other, a Run that several
+    declare where it first stands, and repeated if any of them repeats it. Their launches are then shared.
 
     Raises:
         ValueError: no such grid; the sentence names the known ones.
     """
-    if name not in GRIDS:
-        raise ValueError(f"unknown grid {name!r}: choose one of {', '.join(GRIDS)}")
-    return GRIDS[name](devices)
+    found: dict[str, Planned] = {}
+    for one in name.split(","):
+        if one.strip() not in GRIDS:
+            raise ValueError(f"unknown grid {one.strip()!r}: choose one of {', '.join(GRIDS)}, or several joined by commas")
+        for entry in GRIDS[one.strip()](devices):
+            known = found.get(entry.run.digest)
+            if known is None or len(known.points()) < len(entry.points()):
+                found[entry.run.digest] = entry
+    return list(found.values())
+
+
+def restricted(planned: Sequence[Planned], fields: Mapping[str, object]) -> list[Planned]:
+    """The entries whose Runs have these values.
+
+    Raises:
+        ValueError: none has.
+    """
+    chosen = [entry for entry in planned if all(getattr(entry.run, name) == value for name, value in fields.items())]
+    if planned and not chosen:
+        words = " ".join(f"{name}={value}" for name, value in fields.items())
+        raise ValueError(f"no Run of the grid has {words}: `--dry-run` lists them")
+    return chosen
