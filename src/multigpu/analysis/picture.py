@@ -20,6 +20,7 @@ from matplotlib.figure import Figure
 
 from multigpu import paths
 from multigpu.analysis.style import INK, RC
+from multigpu.analysis.svg import compact
 
 FONTS = "system-ui, 'DejaVu Sans', Verdana, sans-serif"
 STANDALONE = "svg{color:#222;background:none}@media (prefers-color-scheme:dark){svg{color:#ddd}}"
@@ -95,6 +96,7 @@ def svg_text(figure: Figure, name: str) -> str:
     text = text.replace("*{stroke", f"#{name}-figure_1 *{{stroke")
     for pattern in (r'\bid="', r"url\(#", r'href="#'):
         text = re.sub(pattern, lambda found: found.group(0) + name + "-", text)
+    text = compact(text, FONTS)
     return "\n".join(line.rstrip() for line in text.splitlines() if line.strip()) + "\n"
 
 

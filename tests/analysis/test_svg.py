@@ -1,0 +1,60 @@
+"""SVG without what nobody sees: the drawing stays, its words and what is referred to stay, the rest goes."""
+
+from __future__ import annotations
+
+import re
+from xml.etree import ElementTree
+
+import matplotlib as mpl
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from multigpu.analysis.picture import FONTS, Picture, svg_text
+from multigpu.analysis.style import RC
+from multigpu.analysis.svg import compact, inherited, rounded, without_names
+
+
+@given(st.lists(st.floats(-1e5, 1e5, allow_subnormal=False), min_size=2, max_size=6))
+def test_coordinates_are_rounded_and_nothing_else(values: list[float]) -> None:
+    path = " ".join(f"{value:.6f}" for value in values)
+    text = f'<path d="M {path}" style="stroke-width: 0.123456"/><text x="{values[0]:.6f}">1.234567</text>'
+    short = rounded(text)
+    found = [float(number) for number in re.search(r'd="M ([^"]*)"', short).group(1).split()]  # type: ignore[union-attr]
+    assert np.allclose(found, values, atol=0.0051) and not re.search(r'd="[^"]*\d\.\d{3}', short)
+    assert "stroke-width: 0.123456" in short and ">1.234567<" in short
+    assert rounded(short) == short
+
+
+def test_ids_stay_where_something_refers_to_them() -> None:
+    text = (
+        '<style>#n-figure_1 *{stroke-linejoin: round}</style><g id="n-figure_1"><g id="n-line2d_1"><path id="n-m1" d="M 0 0"/>'
+        '<use xlink:href="#n-m1"/></g><g id="n-axes_1" clip-path="url(#n-p1)"/><g id="n-p1"/></g>'
+    )
+    assert without_names(text) == text.replace('<g id="n-line2d_1"', "<g").replace('<g id="n-axes_1"', "<g")
+
+
+def test_the_font_is_named_once() -> None:
+    styles = (f"font-size: 9px; font-family: {FONTS}; fill: red", f"font-family: {FONTS}")
+    text = "<svg><g>" + "".join(f'<text style="{style}">a</text>' for style in styles) + "</g></svg>"
+    short = inherited(text, FONTS)
+    assert short.count(FONTS) == 1 and short.startswith(f'<svg><g font-family="{FONTS}">')
+    assert 'style="font-size: 9px; fill: red"' in short
+    assert inherited("<svg><g/></svg>", FONTS) == "<svg><g/></svg>"
+
+
+def test_a_drawing_keeps_its_marks_and_words() -> None:
+    with mpl.rc_context(RC):
+        picture = Picture(4, 3)
+        axes = picture.add_subplot()
+        axes.plot([0, 1, 2], [0.123456, 1, 0.5], marker="o")
+        axes.set_title("A title of 0.123456")
+    short = svg_text(picture, "drawn")
+    root = ElementTree.fromstring(short)
+    names = {element.get("id") for element in root.iter() if element.get("id")}
+    for reference in re.findall(r'(?:href="#|url\(#)([^")]+)', short):
+        assert reference in names, "everything that is referred to is there"
+    words = [element.text for element in root.iter("{http://www.w3.org/2000/svg}text")]
+    assert "A title of 0.123456" in words and len(words) > 8
+    assert compact(short, FONTS) == short or compact(short, FONTS).count("<path") == short.count("<path")
+    assert "rotate(-0" not in short and short.count(FONTS) == 1
