@@ -34,6 +34,7 @@ def build_parser() -> argparse.ArgumentParser:
         help="fields of one Run, e.g. workload=nmt model=nmt_small placement=ddp batch_size=16; with --grid: its Runs that have them",
     )
     one.add_argument("--grid", help=f"one of {', '.join(GRIDS)}, or several joined by commas")
+    one.add_argument("--undecided", action="store_true", help="of all grids, or of those named, what it takes to decide more claims")
     one.add_argument("--devices", help="device counts of the grid, e.g. 1,2,4 (default: what is here)")
     one.add_argument("--budget-s", type=float, metavar="S", help="measure only what the grid's estimates allow, what matters most first")
     one.add_argument("--repeats", type=int, default=1, help="repeats of the one Run")

@@ -14,93 +14,16 @@ from pathlib import Path
 
 from multigpu import paths
 from multigpu.arguments import OWN_PARSERS, build_parser, parse_counts, parse_fields
+from multigpu.cli_measure import claim_results, measure_command, store_of
 from multigpu.doctor import diagnose
-from multigpu.grid import affordable, cost_s, default_grid, find_grid, pace, points, restricted
-from multigpu.hosts.arguments import company
-from multigpu.hosts.launching import follow
-from multigpu.inputs.check import check_inputs
+from multigpu.grid import cost_s, default_grid, find_grid, points
 from multigpu.measure.ceilings import measure_ceilings
-from multigpu.measure.lanes import measure_shared
-from multigpu.measure.launch import check_devices, launch_environment, measure
-from multigpu.measure.machine import gpu_count, this_machine
-from multigpu.measure.point import Point
-from multigpu.measure.sharing import lanes_of, sharing_words
-from multigpu.record import RecordStore
-from multigpu.run import build_run
-
-
-def _store(arguments: argparse.Namespace) -> RecordStore:
-    return RecordStore(Path(arguments.records))
-
-
-def _measure(arguments: argparse.Namespace) -> int:
-    _check_share(arguments)
-    price = None
-    if arguments.fields and not arguments.grid:
-        fields = {"device_type": "cuda" if gpu_count() else "cpu", **parse_fields(arguments.fields)}
-        run = build_run(**fields)
-        chosen = [Point(run, repeat, timeout_s=arguments.timeout) for repeat in range(arguments.repeats)]
-    else:
-        planned = find_grid(arguments.grid or default_grid(), parse_counts(arguments.devices))
-        planned = restricted(planned, parse_fields(arguments.fields))
-        chosen = points(planned)
-        if arguments.budget_s is not None:
-            here = this_machine().name
-            known = {(one.run, one.repeat): one.measurement for one in _store(arguments) if one.machine.name == here}
-            learned = pace(planned, {point: measured.total_s for point, measured in known.items() if measured})
-            every, chosen = (
-                len(chosen),
-                affordable(planned, known, arguments.budget_s, learned, lanes_of if arguments.share else lambda run: 1),
-            )
-            as_told = "" if learned is None else f"; they take {learned:.2f} of what the grid says"
-            print(
-                f"{arguments.budget_s} s allow {len(chosen)} of {every} measurements ({len(known)} Records are here already{as_told})",
-                flush=True,
-            )
-        else:
-            print(f"{len(chosen)} measurements of {len(planned)} Runs; at most about {cost_s(planned) / 60:.0f} minutes", flush=True)
-        costs = {entry.run.digest: entry.cost_s for entry in planned}
-
-        def price(point: Point) -> float:
-            return costs[point.run.digest]
-
-    if arguments.share:
-        print(sharing_words(chosen), flush=True)
-    if arguments.dry_run:
-        check_inputs(point.run for point in chosen)
-        for point in chosen:
-            check_devices(point.run)
-            print(f"launch {point.launch} repeat {point.repeat}  {point.run.label()}")
-        return 0
-    if arguments.traces:
-        os.environ["MULTIGPU_TRACES"] = str(Path(arguments.traces).resolve())
-    if arguments.share:
-        print(measure_shared(chosen, _store(arguments), arguments.retry, not arguments.quiet, cost_s=price))
-        return 0
-    with company(arguments) as hosts:
-        if hosts and arguments.node_rank:
-            print(f"{follow(hosts, launch_environment)} launches on host {arguments.node_rank}; Records are on host 0")
-        else:
-            done = measure(chosen, _store(arguments), arguments.retry, not arguments.quiet, None, arguments.tensorboard, hosts)
-            print(done)
-    return 0
-
-
-def _check_share(arguments: argparse.Namespace) -> None:
-    """Lanes are parts of one machine, and what follows single Runs wants them alone."""
-    if not arguments.share:
-        return
-    if arguments.nnodes != 1 or arguments.rendezvous:
-        raise ValueError(
-            "--share divides one machine into lanes and cannot be used with several hosts: leave out --nnodes and --rendezvous"
-        )
-    if arguments.traces or arguments.tensorboard:
-        option = "--traces" if arguments.traces else "--tensorboard"
-        raise ValueError(f"{option} watches Runs that have the machine to themselves: leave it or --share out")
+from multigpu.measure.launch import measure
+from multigpu.measure.machine import this_machine
 
 
 def _ceilings(arguments: argparse.Namespace) -> int:
-    store = _store(arguments)
+    store = store_of(arguments)
     store.check_writable()
     print(f"written to {measure_ceilings(store.root)}")
     return 0
@@ -114,10 +37,10 @@ def _records(arguments: argparse.Namespace) -> int:
     if arguments.traced:
         from multigpu.analysis.inside_traces import trace_table
 
-        table = trace_table(_store(arguments))
+        table = trace_table(store_of(arguments))
         print(table[["key", "model", "placement", "framework", "devices", "batch_size", "traced_steps", "machine"]].to_string(index=False))
         return 0
-    frame = load_frame(_store(arguments))
+    frame = load_frame(store_of(arguments))
     for text in arguments.where:
         name, equals, value = text.partition("=")
         if not equals or name not in frame.columns:
@@ -150,7 +73,7 @@ def _trace_summary(arguments: argparse.Namespace) -> int:
     from multigpu.analysis.inside_traces import trace_summary, write_trace_summary
 
     key = arguments.trace_summary
-    record = next((record for record in _store(arguments) if record.key == key), None)
+    record = next((record for record in store_of(arguments) if record.key == key), None)
     if record is None:
         raise ValueError(f"no Record is called {key!r}: `records` lists them, traced ones by `--traced`")
     if arguments.export:
@@ -162,19 +85,8 @@ def _trace_summary(arguments: argparse.Namespace) -> int:
 
 def _claims(arguments: argparse.Namespace) -> int:
     from multigpu import claims
-    from multigpu.analysis.frame import load_frame
-    from multigpu.analysis.hosts import hosts_frame
-    from multigpu.analysis.inside_traces import trace_table
-    from multigpu.analysis.synchrony import synchrony_frame
-    from multigpu.analysis.training import training_frame, training_records
 
-    results = claims.evaluate_all(
-        load_frame(_store(arguments)),
-        hosts_frame(arguments.hosts),
-        synchrony_frame(arguments.synchrony),
-        trace_table(_store(arguments)),
-        training_frame(training_records(arguments.training)),
-    )
+    results = claim_results(arguments)
     print(claims.to_json(results) if arguments.format == "json" else claims.claims_frame(results).to_string(index=False))
     return 0
 
@@ -183,7 +95,7 @@ def _explain(arguments: argparse.Namespace) -> int:
     """Why a point is as fast as it is."""
     from multigpu.analysis.explain import explained
 
-    print(explained(_store(arguments), arguments.words_asked, arguments.machine, arguments.limit, arguments.format))
+    print(explained(store_of(arguments), arguments.words_asked, arguments.machine, arguments.limit, arguments.format))
     return 0
 
 
@@ -191,7 +103,7 @@ def _advise(arguments: argparse.Namespace) -> int:
     """Which placement to take for a job."""
     from multigpu.analysis.advise import advised
 
-    print(advised(_store(arguments), parse_fields(arguments.fields), arguments.machine, arguments.limit, arguments.format))
+    print(advised(store_of(arguments), parse_fields(arguments.fields), arguments.machine, arguments.limit, arguments.format))
     return 0
 
 
@@ -218,12 +130,12 @@ def _study(arguments: argparse.Namespace) -> int:
     """Measure the default grid, then render: the notebooks find every Record there."""
     planned = find_grid(arguments.grid or default_grid(), parse_counts(arguments.devices))
     print(f"measuring {len(points(planned))} Runs on {this_machine().name}: at most about {cost_s(planned) / 60:.0f} minutes", flush=True)
-    print(measure(points(planned), _store(arguments)), flush=True)
+    print(measure(points(planned), store_of(arguments)), flush=True)
     return _report(arguments)
 
 
 def _doctor(arguments: argparse.Namespace) -> int:
-    for line in diagnose(_store(arguments)):
+    for line in diagnose(store_of(arguments)):
         print(line)
     return 0
 
@@ -266,7 +178,7 @@ def _stages(arguments: argparse.Namespace) -> int:
 COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "doctor": _doctor,
     "ceilings": _ceilings,
-    "measure": _measure,
+    "measure": measure_command,
     "records": _records,
     "explain": _explain,
     "advise": _advise,

@@ -151,7 +151,7 @@ CASES: dict[str, Case] = {
     "C40": Case({"placement": "layer_split", "scaling": "strong"}, scaling({}, 4, 1.2, 3.2)),
     "C41": Case(
         {"batch_size": 64, "inputs": "catalogs", "sequence_length": None, "input_label": "catalogs", "timed_steps": 383, "batching": "own"},
-        (({"shuffle": False}, 400.0, 120.0), ({"shuffle": True}, 100.0, 100.0)),
+        (({"shuffle": False}, 400.0, 120.0), ({"shuffle": True, "input_label": "catalogs, shuffled"}, 100.0, 100.0)),
     ),
     "C42": Case(
         CNN,

@@ -26,6 +26,7 @@ FOLLOWS: dict[str, tuple[str, ...]] = {
     "inputs": ("input_label", "data", "input_workers", "prefetch", "staging", "image_dtype"),
     "sequence_length": ("input_label",),
     "model": ("input_label",),
+    "shuffle": ("input_label",),
 }
 """What differs as soon as a field does."""
 

@@ -63,6 +63,7 @@ __all__ = [
     "default_grid",
     "device_counts",
     "devices_here",
+    "every_grid",
     "find_grid",
     "pace",
     "points",
@@ -125,6 +126,11 @@ GRIDS: dict[str, Callable[[Sequence[int]], list[Planned]]] = {
     "interference_small": interference_small,
 }
 """By name, a function of the device counts to measure."""
+
+
+def every_grid() -> str:
+    """The names of all grids but those for any computer (`*_small`, the study of CPUs) and of the check of interference."""
+    return ",".join(name for name in GRIDS if not name.endswith("_small") and name not in ("cpu_study", "interference"))
 
 
 def device_counts(available: int) -> list[int]:

@@ -1,0 +1,146 @@
+"""The command `measure`: which Runs it means, what a budget allows of them, and how they are measured."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from multigpu import paths
+from multigpu.arguments import parse_counts, parse_fields
+from multigpu.grid import Planned, affordable, cost_s, default_grid, every_grid, find_grid, pace, points, restricted
+from multigpu.hosts.arguments import company
+from multigpu.hosts.launching import follow
+from multigpu.inputs.check import check_inputs
+from multigpu.measure.lanes import measure_shared
+from multigpu.measure.launch import check_devices, launch_environment, measure
+from multigpu.measure.machine import gpu_count, this_machine
+from multigpu.measure.point import Point
+from multigpu.measure.sharing import lanes_of, sharing_words
+from multigpu.record import RecordStore
+from multigpu.run import build_run
+
+if TYPE_CHECKING:
+    from multigpu.claims import Result
+
+
+def store_of(arguments: argparse.Namespace) -> RecordStore:
+    """The Records that `--records` names."""
+    return RecordStore(Path(arguments.records))
+
+
+def measure_command(arguments: argparse.Namespace) -> int:
+    """Measure one Run, grids, or what undecided claims need; the exit code."""
+    _check_options(arguments)
+    if arguments.fields and not arguments.grid and not arguments.undecided:
+        fields = {"device_type": "cuda" if gpu_count() else "cpu", **parse_fields(arguments.fields)}
+        run = build_run(**fields)
+        chosen, price = [Point(run, repeat, timeout_s=arguments.timeout) for repeat in range(arguments.repeats)], None
+    else:
+        planned = _undecided(arguments) if arguments.undecided else _planned(arguments)
+        chosen = points(planned) if arguments.undecided or arguments.budget_s is None else _affordable(arguments, planned)
+        if arguments.budget_s is None:
+            print(f"{len(chosen)} measurements of {len(planned)} Runs; at most about {cost_s(planned) / 60:.0f} minutes", flush=True)
+        costs = {entry.run.digest: entry.cost_s for entry in planned}
+
+        def price(point: Point) -> float:
+            return costs[point.run.digest]
+
+    if arguments.share:
+        print(sharing_words(chosen), flush=True)
+    if arguments.dry_run:
+        check_inputs(point.run for point in chosen)
+        for point in chosen:
+            check_devices(point.run)
+            print(f"launch {point.launch} repeat {point.repeat}  {point.run.label()}")
+        return 0
+    if arguments.traces:
+        os.environ["MULTIGPU_TRACES"] = str(Path(arguments.traces).resolve())
+    if arguments.share:
+        print(measure_shared(chosen, store_of(arguments), arguments.retry, not arguments.quiet, cost_s=price))
+        return 0
+    with company(arguments) as hosts:
+        if hosts and arguments.node_rank:
+            print(f"{follow(hosts, launch_environment)} launches on host {arguments.node_rank}; Records are on host 0")
+        else:
+            done = measure(chosen, store_of(arguments), arguments.retry, not arguments.quiet, None, arguments.tensorboard, hosts)
+            print(done)
+    return 0
+
+
+def _check_options(arguments: argparse.Namespace) -> None:
+    """Lanes are parts of one machine, and what follows single Runs wants them alone."""
+    if not arguments.share:
+        return
+    if arguments.nnodes != 1 or arguments.rendezvous:
+        raise ValueError(
+            "--share divides one machine into lanes and cannot be used with several hosts: leave out --nnodes and --rendezvous"
+        )
+    if arguments.traces or arguments.tensorboard:
+        option = "--traces" if arguments.traces else "--tensorboard"
+        raise ValueError(f"{option} watches Runs that have the machine to themselves: leave it or --share out")
+
+
+def _planned(arguments: argparse.Namespace) -> list[Planned]:
+    """The Runs of the grids that are asked for that have the fields."""
+    planned = find_grid(arguments.grid or default_grid(), parse_counts(arguments.devices))
+    return restricted(planned, parse_fields(arguments.fields))
+
+
+def _learned(arguments: argparse.Namespace, planned: Sequence[Planned]) -> float | None:
+    """What this machine takes of the grids' estimates, by the Records that it has."""
+    here = this_machine().name
+    known = {(one.run, one.repeat): one.measurement for one in store_of(arguments) if one.machine.name == here}
+    return pace(planned, {point: measured.total_s for point, measured in known.items() if measured})
+
+
+def _affordable(arguments: argparse.Namespace, planned: Sequence[Planned]) -> list[Point]:
+    here = this_machine().name
+    known = [(one.run, one.repeat) for one in store_of(arguments) if one.machine.name == here]
+    learned = _learned(arguments, planned)
+    chosen = affordable(planned, known, arguments.budget_s, learned, lanes_of if arguments.share else lambda run: 1)
+    as_told = "" if learned is None else f"; they take {learned:.2f} of what the grid says"
+    print(
+        f"{arguments.budget_s} s allow {len(chosen)} of {len(points(planned))} measurements "
+        f"({len(known)} Records are here already{as_told})",
+        flush=True,
+    )
+    return chosen
+
+
+def _undecided(arguments: argparse.Namespace) -> list[Planned]:
+    """What undecided claims need of the grids, claim by claim as far as the budget goes."""
+    from multigpu.claims.deciding import affordable_needs, needs, undecided
+
+    here = this_machine().name
+    known = {(one.run.digest, one.repeat) for one in store_of(arguments) if one.machine.name == here}
+    arguments.grid = arguments.grid or every_grid()
+    planned = _planned(arguments)
+    found = needs(claim_results(arguments), planned, known)
+    for need in found:
+        print(f"{need.claim} in {need.framework}: {need.missing} measurements, about {need.cost_s:.0f} s")
+    if arguments.budget_s is not None:
+        every, learned = len(found), _learned(arguments, planned)
+        found = affordable_needs(found, arguments.budget_s, learned or 1.0)
+        print(f"{arguments.budget_s} s may decide {len(found)} of {every}")
+    return undecided(found)
+
+
+def claim_results(arguments: argparse.Namespace) -> list[Result]:
+    """What the Records say of every claim; of kinds that the command does not name, those of the usual folders."""
+    from multigpu import claims
+    from multigpu.analysis.frame import load_frame
+    from multigpu.analysis.hosts import hosts_frame
+    from multigpu.analysis.inside_traces import trace_table
+    from multigpu.analysis.synchrony import synchrony_frame
+    from multigpu.analysis.training import training_frame, training_records
+
+    return claims.evaluate_all(
+        load_frame(store_of(arguments)),
+        hosts_frame(getattr(arguments, "hosts", paths.HOSTS)),
+        synchrony_frame(getattr(arguments, "synchrony", paths.SYNCHRONY)),
+        trace_table(store_of(arguments)),
+        training_frame(training_records(getattr(arguments, "training", paths.TRAINING))),
+    )

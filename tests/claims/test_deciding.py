@@ -1,0 +1,100 @@
+"""What undecided claims still need: the cheapest settings of the grids, complete on every side, and nothing once they are measured."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from multigpu.analysis.frame import frame_of
+from multigpu.claims import Predicate, all_claims, evaluate_all, rows
+from multigpu.claims.deciding import Need, affordable_needs, needs, planned_row, repeated, undecided
+from multigpu.grid import Planned, every_grid, find_grid
+from multigpu.grid.entries import FEWEST
+from multigpu.record import Record
+from multigpu.run import Run
+from tests.factory import make_machine, make_record
+
+COUNTS = [1, 2, 4]
+FOUR = make_machine(4)
+
+
+@pytest.fixture(scope="module")
+def planned() -> list[Planned]:
+    return find_grid(every_grid(), COUNTS)
+
+
+@pytest.fixture(scope="module")
+def from_nothing(planned) -> list[Need]:
+    return needs(evaluate_all(frame_of([])), planned, set())
+
+
+def as_records(entry: Planned) -> list[Record]:
+    """Every repeat of an entry, planted."""
+    fields: dict[str, Any] = entry.run.model_dump(exclude={"placement", "devices"})
+    placement, devices = entry.run.placement, entry.run.devices
+    return [
+        make_record(placement, devices, 1e6 * devices * (1 + 1e-4 * at.repeat), at.repeat, str(at.launch), machine=FOUR, **fields)
+        for at in entry.points()
+    ]
+
+
+def test_what_is_needed_is_what_verdicts_lack(from_nothing, planned) -> None:
+    """Planted as asked, every contrast over plain Runs has a setting with enough repeats, of as many models as it wants."""
+    plain = {claim.number for claim in all_claims() if claim.predicates and all(type(p) is Predicate for p in claim.predicates)}
+    asked = [need for need in from_nothing if need.claim in plain and need.framework == "torch"]
+    assert len(asked) > 15
+    records = [record for entry in undecided(asked) if not entry.run.traced_steps for record in as_records(entry)]
+    frame = frame_of(records)
+    equal_steps = "step_memory"  # planted steps are all alike and remember nothing
+    results = {result.claim.number: result for result in evaluate_all(frame)}
+    for need in asked:
+        result = results[need.claim]
+        predicate = result.claim.predicate
+        assert predicate is not None
+        for contrast in [contrast for contrast in predicate.contrasts if contrast.quantity != equal_steps]:
+            enough = [setting for setting in result.settings if setting.contrast == contrast.label and setting.enough]
+            models = {model for setting in enough for model in str(setting.fields["model"]).split(" / ")}
+            assert len(models) >= contrast.models_at_least, (need.claim, contrast.label)
+        if all(contrast.quantity != equal_steps for contrast in predicate.contrasts):
+            assert result.by_framework["torch"].verdict != "not yet measured", need.claim
+    left = needs(list(results.values()), planned, {(record.run.digest, record.repeat) for record in records})
+    assert not {need.claim for need in left if need.framework == "torch"} & {need.claim for need in asked}
+
+
+def test_points_are_asked_for_once_and_with_their_repeats(from_nothing) -> None:
+    together = undecided(from_nothing)
+    assert len({entry.run.digest for entry in together}) == len(together)
+    assert all(len(entry.points()) >= 5 and len({point.launch for point in entry.points()}) >= 2 for entry in together)
+    assert sum(need.missing for need in from_nothing) <= sum(len(entry.points()) for entry in together)
+
+
+def test_the_cheapest_setting_is_taken() -> None:
+    """C3 asks for Exp4 beside Exp3 on one GPU or on eight: of two batches' worth of candidates the dear one stays."""
+    form: dict[str, Any] = {"workload": "nmt", "model": "nmt000", "batch_size": 128, "sequence_length": 100}
+    runs = [Run(placement=placement, precision=precision, **form) for precision in ("bf16", "fp32") for placement in ("exp3", "exp4")]
+    planned = [Planned(run, "screening", 1.0 if run.precision == "fp32" else 9.0) for run in runs]
+    (need,) = [need for need in needs(evaluate_all(frame_of([])), planned, set()) if need.claim == "C3"]
+    assert {entry.run.precision for entry in need.entries} == {"fp32"} and (need.missing, need.cost_s) == (10, 10.0)
+    known = {(entry.run.digest, repeat) for entry in need.entries for repeat in (0, 1)}
+    (rest,) = [need for need in needs(evaluate_all(frame_of([])), planned, known) if need.claim == "C3"]
+    assert (rest.missing, rest.cost_s) == (6, 6.0)
+
+
+def test_a_budget_takes_whole_claims() -> None:
+    found = [Need(name, "torch", (), 5, cost) for name, cost in (("C1", 100.0), ("C2", 30.0), ("C3", 50.0))]
+    assert [need.claim for need in affordable_needs(found, 90)] == ["C2", "C3"]
+    assert [need.claim for need in affordable_needs(found, 90, pace=0.5)] == ["C2", "C3", "C1"]
+    assert affordable_needs(found, 20) == []
+
+
+def test_a_screening_point_becomes_a_headline_point() -> None:
+    entry = Planned(Run(workload="nmt", model="nmt_tiny", placement="ddp", batch_size=2, sequence_length=4), "screening", 1.0)
+    assert [point.launch for point in repeated(entry, 5).points()] == list(FEWEST)
+    assert len(repeated(entry, 7).points()) == 7 and repeated(repeated(entry, 5), 3).points() == repeated(entry, 5).points()
+    (row,) = rows(frame_of(as_records(entry)[:1]))
+    assert (
+        set(row)
+        >= {"machine", "gpu", "timing_version", "framework_version", "status", "launch_id"}
+        <= set(planned_row(entry, "units_per_s"))
+    )
