@@ -126,3 +126,5 @@ def test_the_figure_holds_a_bar_a_traced_run():
     picture = figure_causes(causes_frame([traced_record(2), traced_record(2, placement="exp4", processes="one")]))
     assert len(picture.data) == 2 and "Exp4, one process" in picture.alt and "n = 1 (screening)" in picture.caption
     assert "no Record holds a trace" in figure_causes(causes_frame([])).alt
+    several = figure_causes(causes_frame([traced_record(1), traced_record(2)]))
+    assert len(several.data) == 2 and len(several.axes) == 1 and "1 Run on fewer devices: in the data" in several.caption

@@ -42,9 +42,16 @@ def test_what_tensorflow_draws_by_itself_is_left_out(workload: str, model: str, 
     assert len(parity([trained([1.0] * 40, **job), trained([1.0] * 40, **job, **twin)])) == compared
 
 
+def test_staged_variables_are_a_way_of_their_own() -> None:
+    """They train otherwise by their meaning, which says nothing of the other placements of the same way."""
+    stale = trained([1.2 * loss for loss in PLAIN.measurement.loss], placement="staged_gpu0", precision="fp32")
+    html = parity_table([PLAIN, stale]).html
+    assert "fp32, eager, staged" in html and html.count(">1 of 1<") == 1 and html.count(">0 of 1<") == 1
+
+
 def test_the_table_says_which_way_trained_otherwise() -> None:
     off = 1 + 2 * TOLERANCE
     ways = [trained([off * (10.0 - step / 10) for step in range(40)], execution="captured"), trained(PLAIN.measurement.loss)]
     html = parity_table([PLAIN, *ways]).html
-    assert html.count(">yes<") == 2 and html.count(">no<") == 1 and "+2.00%" in html
+    assert html.count(">1 of 1<") == 2 and html.count(">0 of 1<") == 1 and "+2.00%" in html
     assert "No job has a Record" in parity_table([ways[0]]).html

@@ -72,11 +72,11 @@ def dispatch_table(frame: pd.DataFrame, causes: pd.DataFrame) -> Shown:
                 rate = row[f"{shape}_rate"]
                 cells[f"{name}: {unit}"] = "not measured" if missing(rate) else f"{rate / factor:,.{places}f}"
                 cells[f"{name}: speedup"] = _number(row[f"{shape}_speedup"])
-                cells[f"{name}: each further GPU (ms)"] = _number(row[f"{shape}_further_ms"])
-                cells[f"{name}: skew (ms)"] = _number(row[f"{shape}_skew_ms"])
+                cells[f"{name}: further (ms)"] = _number(row[f"{shape}_further_ms"], 1)
+                cells[f"{name}: skew (ms)"] = _number(row[f"{shape}_skew_ms"], 1)
             rows.append(cells)
         note = (
-            "One: one process for all GPUs. Each: a process a GPU. Each further GPU: what it adds to the step, from one GPU to these. "
+            "One: one process for all GPUs. Each: a process a GPU. Further: what each further GPU adds to the step, from one GPU to these. "
             "Speedup: over the same placement and shape on one GPU (a dash: that was not measured). Skew: as traced, under the profiler, "
             "which slows the host (a dash: not traced). One process was measured once a point (screening): no intervals."
         )
@@ -86,8 +86,8 @@ def dispatch_table(frame: pd.DataFrame, causes: pd.DataFrame) -> Shown:
     return Shown("".join(parts))
 
 
-def _number(value: float) -> str:
-    return "–" if missing(value) else f"{value:.2f}"
+def _number(value: float, places: int = 2) -> str:
+    return "–" if missing(value) else f"{value:.{places}f}"
 
 
 def dispatch_finding(frame: pd.DataFrame, causes: pd.DataFrame) -> str:

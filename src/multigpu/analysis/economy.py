@@ -11,7 +11,7 @@ import pandas as pd
 
 from multigpu.analysis.picture import Shown
 from multigpu.analysis.tables import table_html
-from multigpu.analysis.wording import FRAMEWORK_NAMES, missing, percent_text, plural
+from multigpu.analysis.wording import FRAMEWORK_NAMES, percent_text, plural
 from multigpu.grid import find_grid
 from multigpu.record import Record
 
@@ -61,21 +61,18 @@ def economy_table(frame: pd.DataFrame) -> Shown:
             "processes": "one" if row["processes"] == "one" else "one a device",
             "GPUs": str(row["devices"]),
             "Records": str(row["n"]),
-            "overhead, median (s)": f"{row['overhead_s']:.2f}",
-            "of it building (s)": f"{row['build_s']:.2f}",
-            "rest (s)": f"{row['rest_s']:.2f}",
+            "overhead (s)": f"{row['overhead_s']:.2f}",
             "largest (s)": f"{row['largest_s']:.2f}",
-            "within 3 s": percent_text(row["within_goal"]),
+            f"within {GOAL_S:.0f} s": percent_text(row["within_goal"]),
             "first steps (s)": f"{row['first_steps_s']:.2f}",
-            "between Runs (s)": "–" if missing(row["between_s"]) else f"{max(0.0, row['between_s']):.1f}",
-            "a launch's start (s)": f"{row['startup_s']:.1f}",
+            "start (s)": f"{row['startup_s']:.1f}",
         }
         for _, row in table.iterrows()
     ]
     note = (
-        "Overhead: all of a Run less its own warm-up and timed steps, which holds building the model. First steps: what the warm-up took "
-        "beyond as many timed steps (capturing, compiling, choosing algorithms); it is not in the overhead. Between Runs: mean from one "
-        "Record to the next, less the Run; time stamps are whole seconds. A launch's start is paid once and shared by its Runs."
+        "Medians. Overhead: all of a Run less its own warm-up and timed steps, which holds building the model. First steps: what the warm-up "
+        "took beyond as many timed steps (capturing, compiling, choosing algorithms); it is not in the overhead. Start: of a launch, paid "
+        "once and shared by its Runs."
     )
     right = [str(name) for name in rows[0] if name not in ("framework", "execution", "processes")] if rows else []
     if not rows:

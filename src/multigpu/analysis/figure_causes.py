@@ -12,7 +12,7 @@ from multigpu.analysis.causes import PARTS
 from multigpu.analysis.layout import grid_of_axes, margin_for, name_panel, rows_from_top
 from multigpu.analysis.picture import Picture, head_height, message
 from multigpu.analysis.style import INK, RC, look
-from multigpu.analysis.wording import MODEL_NAMES, describe, devices_text, missing, percent_text
+from multigpu.analysis.wording import MODEL_NAMES, describe, devices_text, missing, percent_text, plural
 
 WIDTH, ROW, LINE = 5.0, 0.24, 0.2
 
@@ -26,10 +26,14 @@ def bar_name(row: Any) -> str:
 
 
 def figure_causes(causes: pd.DataFrame) -> Picture:
-    """The traced Runs of `causes` (of `causes_frame`), a panel a job, shortest step on top."""
+    """The traced Runs of `causes` (of `causes_frame`) on the most devices of their job, a panel a job, shortest step on top.
+
+    The picture's data hold the Runs on fewer devices too.
+    """
     if causes.empty:
         return message("No step to take apart: no Record holds a trace.")
-    groups = [group.sort_values("timed_step_s") for _, group in causes.groupby(["model", "batch_size", "devices"])]
+    drawn = causes[causes["devices"] == causes.groupby(["model", "batch_size"])["devices"].transform("max")]
+    groups = [group.sort_values("timed_step_s") for _, group in drawn.groupby(["model", "batch_size"])]
     models = [*MODEL_NAMES]
     groups.sort(key=lambda group: models.index(group["model"].iloc[0]) if group["model"].iloc[0] in models else len(models))
     names = [describe(group.iloc[0], ["model", "batch_size", "precision"]) for group in groups]
@@ -58,8 +62,9 @@ def figure_causes(causes: pd.DataFrame) -> Picture:
     picture.caption = (
         "The replica that waited least for others, of each Run's own timed step. The device's parts are as traced; the profiler slows the "
         "host, so its parts share what is left of the timed step as they did in the traced one. “Host launches” is all idle time that "
-        "nothing else explains, and so also holds waiting for another replica's copies at a barrier. n = 1 (screening). "
-        f"{', '.join(dict.fromkeys(causes['machine']))}."
+        "nothing else explains, and so also holds waiting for another replica's copies at a barrier. Eager unless it says captured; n = 1 "
+        f"(screening). {', '.join(dict.fromkeys(causes['machine']))}."
+        + (f" {plural(len(causes) - len(drawn), 'Run')} on fewer devices: in the data." if len(causes) > len(drawn) else "")
     )
     picture.alt = "Bars of a step's parts. " + "; ".join(
         f"{bar_name(row)}: {1e3 * row['timed_step_s']:.3g} ms" for group in groups for _, row in group.iterrows()

@@ -11,8 +11,9 @@ from statistics import fmean
 
 import pandas as pd
 
-from multigpu.analysis.tables import Shown, table_html
+from multigpu.analysis.tables import Shown, tables_by
 from multigpu.analysis.wording import FRAMEWORK_NAMES, MODEL_NAMES, plural
+from multigpu.placements import find_placement
 from multigpu.record import Record
 
 STEPS = 10
@@ -40,10 +41,11 @@ def reference_of(records: Iterable[Record]) -> dict[tuple[object, ...], float]:
 
 
 def parity(records: Iterable[Record]) -> pd.DataFrame:
-    """A row for each measured Record whose job has a fp32 reference: `JOB`, placement, `WAY`, key and difference.
+    """A row for each measured Record whose job has a fp32 reference: `JOB`, placement, `WAY`, staged, key and difference.
 
     difference: mean loss of the first `STEPS` steps over the reference's, minus 1. Independent replicas on several devices
     learn other things than the joined batch, and TensorFlow draws other synthetic images and samples, so both are left out.
+    staged: whether the placement computes with variables that are one update old, which is other training by its meaning.
     """
     records = list(records)
     reference = reference_of(records)
@@ -57,34 +59,38 @@ def parity(records: Iterable[Record]) -> pd.DataFrame:
             continue
         difference = fmean(record.measurement.loss[:STEPS]) / reference[job] - 1
         way = {name: getattr(run, name) for name in WAY}
-        rows.append(dict(zip(JOB, job, strict=True)) | way | {"placement": run.placement, "key": record.key, "difference": difference})
-    return pd.DataFrame(rows, columns=[*JOB, *WAY, "placement", "key", "difference"])
+        rows.append(dict(zip(JOB, job, strict=True)) | way | {"placement": run.placement, "key": record.key})
+        rows[-1] |= {"staged": find_placement(run.placement).staged, "difference": difference}
+    return pd.DataFrame(rows, columns=[*JOB, *WAY, "placement", "staged", "key", "difference"])
 
 
 def parity_table(records: Iterable[Record]) -> Shown:
-    """Each way of running a job with the largest difference of its Records, and whether that is within `TOLERANCE`."""
+    """Each way of running a job, a table a job: the largest difference of its Records, and how many are within `TOLERANCE`."""
     table = parity(records)
     rows = []
-    by = ["model", "batch_size", "devices", "framework", "precision", "execution", "cross_entropy", "recurrence"]
+    by = ["model", "batch_size", "devices", "framework", "precision", "execution", "cross_entropy", "recurrence", "staged"]
+    several = table["framework"].nunique() > 1
     for key, group in table.groupby(by, dropna=False, sort=True):
-        model, batch, devices, framework, precision, execution, loss, recurrence = key
-        worst = max(group["difference"], key=abs)
-        form = [str(execution).replace("_", " and ")]
+        model, batch, devices, framework, precision, execution, loss, recurrence, staged = key
+        form = [FRAMEWORK_NAMES.get(str(framework), str(framework))] if several else []
+        form += [str(precision), str(execution).replace("_", " and ")]
         form += ["loss in one piece"] if loss == "fused" else []
         form += ["stepwise"] if recurrence == "stepwise" else []
+        form += ["staged"] if staged else []
         rows.append(
             {
                 "job": f"{MODEL_NAMES.get(str(model), str(model))}, batch {batch}",
+                "way": ", ".join(form),
                 "GPUs": str(devices),
-                "way": f"{FRAMEWORK_NAMES.get(str(framework), str(framework))}, {precision}, {', '.join(form)}",
-                "Records": str(len(group)),
-                "largest difference": f"{100 * worst:+.2f}%",
-                "same training": "yes" if abs(worst) <= TOLERANCE else "no",
+                "largest difference": f"{round(100 * max(group['difference'], key=abs), 2) or 0.0:+.2f}%",
+                f"Records within {100 * TOLERANCE:.0f}%": f"{(group['difference'].abs() <= TOLERANCE).sum()} of {len(group)}",
             }
         )
     note = (
-        f"Mean loss of the first {plural(STEPS, 'step')} beside PyTorch's ddp in fp32; the same if within {100 * TOLERANCE:.0f}%."
+        f"Mean loss of the first {plural(STEPS, 'step')} beside PyTorch's ddp in fp32, of all placements."
+        + (" Staged: every gradient is one update old, so another course is what it should take." if table["staged"].any() else "")
         if rows
         else "No job has a Record in fp32 to compare with."
     )
-    return table_html(pd.DataFrame(rows), right=["GPUs", "Records", "largest difference"], note=note)
+    figures = [name for name in rows[0] if name not in ("job", "way")] if rows else []
+    return tables_by(pd.DataFrame(rows), "job", note, figures)

@@ -8,12 +8,15 @@ from typing import Any
 import pandas as pd
 
 from multigpu.analysis.causes import SAME_POINT
+from multigpu.analysis.figure_causes import bar_name
 from multigpu.analysis.picture import Shown
 from multigpu.analysis.style import look
 from multigpu.analysis.tables import table_html
-from multigpu.analysis.ways import way_text
 from multigpu.analysis.wording import MODEL_NAMES, describe, devices_text
 from multigpu.measure.trace import PHASES
+
+TOGETHER = "→"
+"""In place of forward: it is told together with backward."""
 
 WAITS = ("phases_overlap_s", "communication_s", "exposed_s")
 
@@ -50,8 +53,8 @@ def range_text(low: float, high: float) -> str:
 
 def _phase_text(row: Any, phase: str) -> str:
     """The phase's range; where the border between forward and backward is not known, both together stand in the place of backward."""
-    if phase == "backward" and not pd.isna(row["forward_backward_low"]):
-        return f"{range_text(row['forward_backward_low'], row['forward_backward_high'])} (both)"
+    if phase in ("forward", "backward") and not pd.isna(row["forward_backward_low"]):
+        return TOGETHER if phase == "forward" else range_text(row["forward_backward_low"], row["forward_backward_high"])
     return range_text(row[f"{phase}_low"], row[f"{phase}_high"])
 
 
@@ -71,14 +74,10 @@ def phase_table(phases: pd.DataFrame) -> Shown:
         )
         rows = [
             {
-                "placement": f"{look(row['placement']).label}, {way_text(row)}",
+                "placement": bar_name(row),
                 **{phase: _phase_text(row, phase) for phase in PHASES if phase != "forward_backward"},
-                "phases overlap": range_text(row["phases_overlap_low"], row["phases_overlap_high"]),
-                "communication": range_text(row["communication_low"], row["communication_high"]),
-                "of it exposed": range_text(row["exposed_low"], row["exposed_high"]),
-                "launch skew": range_text(row["launch_skew_ms"], row["launch_skew_ms"]),
-                "step, traced": f"{row['traced_step_ms']:.1f}",
-                "step, timed": f"{row['timed_step_ms']:.1f}",
+                "exposed": range_text(row["exposed_low"], row["exposed_high"]),
+                "step": f"{row['traced_step_ms']:.1f}",
             }
             for _, row in ordered.iterrows()
         ]
@@ -88,10 +87,10 @@ def phase_table(phases: pd.DataFrame) -> Shown:
         )
         note = (
             "ms; least to most over replicas, each the median of its traced steps. A phase reaches from its first to its last work on the "
-            "device, gaps included. A dash: the placement has no such phase, or it is not known; "
-            "“both”: forward and backward together."
-            + (f" Not known: {'; '.join(why)}." if why else "")
-            + " A collective's time includes waiting for the last replica. n = 1 (screening), under the profiler."
+            "device, gaps included. Exposed: communication while the device computes nothing, with what a "
+            "collective waits for the last replica. Eager with a process a GPU unless it says otherwise. A dash: no such phase."
+            + (f" An arrow: told with backward. Not known: {'; '.join(why)}." if why else "")
+            + " n = 1 (screening), under the profiler."
         )
         name = f"{describe(first, ['model', 'batch_size', 'precision'])}, {devices_text(first['devices'], first['device_type'])}"
         right = [str(column) for column in rows[0] if column != "placement"]

@@ -1,0 +1,85 @@
+"""Which Records the page on the cost of placements speaks of: its two jobs, and of every point one traced Run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pandas as pd
+
+from multigpu.analysis.style import look
+from multigpu.analysis.traces import traced
+from multigpu.analysis.ways import CHANGED, of_one_job, way_text
+from multigpu.analysis.wording import describe, devices_text, joined, plural
+from multigpu.record import Record
+
+JOBS = (("nmt000", 128), ("resnet50_v1.5", 64))
+"""(model, batch a GPU), in bf16 under PyTorch: those that documents 000 and 001 place in every way."""
+
+PRECISION = "bf16"
+
+AGAIN = 3
+"""Launches from which on the spread of a point's traced steps is told."""
+
+
+def jobs_of(published: pd.DataFrame) -> pd.DataFrame:
+    """The rows of the page's jobs: rows of one job then differ in their placement and way alone (`ways.of_one_job`)."""
+    of_jobs = pd.Series([pair in JOBS for pair in zip(published["model"], published["batch_size"], strict=True)], published.index, bool)
+    return of_one_job(published[of_jobs & published["framework"].eq("torch") & published["precision"].eq(PRECISION)])
+
+
+def records_of(records: Iterable[Record], machines: Iterable[str]) -> list[Record]:
+    """PyTorch's Records of the page's jobs on these machines, in every precision; a loop of cells has a page of its own."""
+    machines = set(machines)
+    return [record for record in records if record.machine.name in machines and _is_job(record)]
+
+
+def _is_job(record: Record) -> bool:
+    run = record.run
+    plain = run.framework == "torch" and run.scaling == "weak" and run.inputs == "synthetic" and run.layout in (None, "channels_last")
+    return plain and (run.model, run.batch_size) in JOBS and all(getattr(run, name) is None for name in (*CHANGED, "recurrence"))
+
+
+def _timed_s(record: Record) -> float:
+    assert record.measurement
+    return record.measurement.wall_s / record.run.timed_steps
+
+
+def by_point(records: Iterable[Record]) -> dict[tuple[str, str], list[Record]]:
+    """The traced Records in the page's precision, of each machine and Run, shortest timed step first."""
+    found: dict[tuple[str, str], list[Record]] = {}
+    for record, _ in traced(records):
+        if record.run.precision == PRECISION:
+            found.setdefault((record.machine.name, record.run.digest), []).append(record)
+    return {key: sorted(own, key=lambda record: (_timed_s(record), record.key)) for key, own in found.items()}
+
+
+def typical(records: Iterable[Record], most: bool = False) -> list[Record]:
+    """Of each traced point the Record of median timed step: a point traced in several launches would stand in a picture several times.
+
+    Args:
+        most: only the points on the most devices of their job.
+    """
+    chosen = [own[(len(own) - 1) // 2] for own in by_point(records).values()]
+    if most:
+        top = {record.run.model: max(r.run.devices for r in chosen if r.run.model == record.run.model) for record in chosen}
+        chosen = [record for record in chosen if record.run.devices == top[record.run.model]]
+    return sorted(chosen, key=lambda record: (record.run.model, record.run.devices, record.run.placement, record.run.processes, record.key))
+
+
+def spread_sentence(records: Iterable[Record]) -> str:
+    """How far apart the launches of points lie that were traced in several, on the most devices; "" without any."""
+    several = [own for own in by_point(records).values() if len(own) >= AGAIN]
+    several = [own for own in several if own[0].run.devices == max(other[0].run.devices for other in several)]
+    parts = []
+    for own in sorted(several, key=lambda own: (own[0].run.model, own[0].run.placement, own[0].run.processes)):
+        run = own[0].run
+        row = run.model_dump()
+        which = (
+            f"{describe(row, ['model'])} with {look(run.placement).label} ({way_text(row)}) on {devices_text(run.devices, run.device_type)}"
+        )
+        parts.append(
+            f"{which} {1e3 * _timed_s(own[0]):.0f} to {1e3 * _timed_s(own[-1]):.0f} ms in {plural(len(own), 'launch', 'launches')}"
+        )
+    if not parts:
+        return ""
+    return f"A traced Run's own step is not the same in every launch: {joined(parts)}. The launch of median step is shown."
