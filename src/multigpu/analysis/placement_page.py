@@ -73,13 +73,10 @@ def spread_sentence(records: Iterable[Record]) -> str:
     parts = []
     for own in sorted(several, key=lambda own: (own[0].run.model, own[0].run.placement, own[0].run.processes)):
         run = own[0].run
-        row = run.model_dump()
-        which = (
-            f"{describe(row, ['model'])} with {look(run.placement).label} ({way_text(row)}) on {devices_text(run.devices, run.device_type)}"
-        )
-        parts.append(
-            f"{which} {1e3 * _timed_s(own[0]):.0f} to {1e3 * _timed_s(own[-1]):.0f} ms in {plural(len(own), 'launch', 'launches')}"
-        )
+        row, on = run.model_dump(), devices_text(run.devices, run.device_type)
+        which = f"{describe(row, ['model'])} with {look(run.placement).label} ({way_text(row)}) on {on}"
+        shortest, longest = (f"{1e3 * _timed_s(end):.0f}" for end in (own[0], own[-1]))
+        parts.append(f"{which} {shortest} to {longest} ms in {plural(len(own), 'launch', 'launches')}")
     if not parts:
         return ""
     return f"A traced Run's own step is not the same in every launch: {joined(parts)}. The launch of median step is shown."
