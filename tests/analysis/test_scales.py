@@ -97,6 +97,7 @@ def test_the_smallest_model_that_scales_is_the_one_from_which_on_all_do() -> Non
     assert row["ratio"] == pytest.approx((4 * model.parameters / 1e10) / (flops / 1e12))
     assert "depth 8, width 64, 64 pixels" in scale_table(points).html.replace("\u00a0", " ")
     picture = figure_ratio(points)
+    assert "Bound by links" in scale_table(points).html and "efficiency is" in str(picture.finding)
     assert len(picture.data) == 6 and set(figure_family(points).data["axis"]) == {"width"}
 
 

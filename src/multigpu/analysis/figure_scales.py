@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.ticker import FuncFormatter
 
-from multigpu.analysis.layout import grid_of_axes, label_lines, name_panel
+from multigpu.analysis.layout import common, grid_of_axes, label_lines, name_panel
 from multigpu.analysis.limits import ceilings
 from multigpu.analysis.picture import Picture, message
 from multigpu.analysis.scales import AXES, bound_exposed, bound_hidden, exchange_ratio, family_name, model_text, sweep_rows
@@ -71,7 +71,7 @@ def figure_ratio(points: pd.DataFrame) -> Picture:
         "Points: models under all-reduce during backward, weak scaling against the same placement on one device. Lines: the most that "
         "links allow a model that computes at the rate of large matrix products, its gradients summed beside computing (solid) or after it "
         "(dashed), both from measured ceilings. Models compute more slowly than that, which hides more: what lies below has another cause. "
-        f"{', '.join(dict.fromkeys(known['machine']))}."
+        f"No intervals drawn: the table has them. {common(known)}"
     )
     picture.data = known[
         [
@@ -97,18 +97,17 @@ def figure_ratio(points: pd.DataFrame) -> Picture:
 
 
 def _ratio_finding(panels: Sequence[tuple[Any, pd.DataFrame]]) -> str | None:
-    """How far efficiency falls from the fewest to the most bytes an operation, in each form of execution of the fullest panel."""
+    """Between what efficiency lies, in each form of execution of the fullest panel: points between the ends of the axis count too."""
     (precision, devices), rows = max(panels, key=lambda item: len(item[1]))
     said = []
     for execution, own in rows.groupby("execution", sort=True):
-        ends = own.sort_values("bytes_per_flop").iloc[[0, -1]]
         if own["bytes_per_flop"].nunique() > 1:
-            said.append(f"from {percent_text(ends['efficiency'].iloc[0])} to {percent_text(ends['efficiency'].iloc[1])} {execution}")
+            said.append(f"{percent_text(own['efficiency'].min())} to {percent_text(own['efficiency'].max())} {execution}")
     if not said:
         return None
     low, high = (1e6 * rows["bytes_per_flop"].agg(end) for end in ("min", "max"))
     return (
-        f"From {low:,.0f} to {high:,.0f} bytes of gradients a million operations efficiency goes {joined(said)} "
+        f"At {low:,.0f} to {high:,.0f} bytes of gradients a million operations efficiency is {joined(said)} "
         f"({devices_text(int(devices), 'cuda')}, {precision})"
     )
 
@@ -124,7 +123,7 @@ def figure_family(points: pd.DataFrame) -> Picture:
     """Efficiency along each axis of the family, a line an execution and number of devices."""
     shown = [(axis, rows) for axis in AXES if len(rows := sweep_rows(points, axis)) and rows["at"].nunique() > 1] if len(points) else []
     if not shown:
-        return message("The made-up family has no Record yet: `python -m multigpu measure --grid family` measures it on GPUs.")
+        return message("The made-up family has no Record yet: python -m multigpu measure --grid family measures it on GPUs.")
     parts = []
     with mpl.rc_context(RC):
         names = [f"by {AXES[axis]}" for axis, _ in shown]

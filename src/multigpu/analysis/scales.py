@@ -10,8 +10,8 @@ import pandas as pd
 from multigpu.analysis.limits import TRAINING_PASSES, ceilings
 from multigpu.analysis.metrics import scaling_table
 from multigpu.analysis.picture import Shown
-from multigpu.analysis.tables import table_html
-from multigpu.analysis.wording import MODEL_NAMES, device_word, devices_text, missing, percent_text, unbroken
+from multigpu.analysis.tables import table_html, tables_by
+from multigpu.analysis.wording import MODEL_NAMES, devices_text, missing, percent_text, unbroken
 from multigpu.workloads import find_model
 from multigpu.workloads.cnn.family import SWEEPS, Member, dense_share
 
@@ -138,7 +138,9 @@ def scale_findings(points: pd.DataFrame) -> list[str]:
         ordered = group.sort_values("bytes_per_flop")
         low, high = ordered.iloc[0], ordered.iloc[-1]
         if len(ordered) > 1:
-            said.append(f"On {on}, {execution}: {_keeps(low)}; {_keeps(high)}.")
+            least = group.sort_values("efficiency").iloc[0]
+            between = "" if least["efficiency"] >= min(low["efficiency"], high["efficiency"]) else f"; least of all, {_keeps(least)}"
+            said.append(f"On {on}, {execution}: {_keeps(low)}; {_keeps(high)}{between}.")
     for execution in sorted(set(points["execution"])):
         small = smallest_that_scales(points, 2, execution)
         if small is not None:
@@ -157,13 +159,12 @@ def scale_table(points: pd.DataFrame, models: Sequence[str] = ()) -> Shown:
     rows = rows.sort_values(["devices", "execution", "bytes_per_flop"], ascending=[False, True, True]) if len(rows) else rows
     cells = [
         {
+            "on": devices_text(int(row["devices"]), row["device_type"]),
             "job": unbroken(
                 f"{model_text(row['model'])}", f"batch {row['batch_size']}", f"{row['precision']}, {row['execution'].replace('_', ' and ')}"
             ),
-            f"{device_word(row['device_type'])}s": str(row["devices"]),
             "parameters": f"{row['parameters'] / 1e6:,.2f} M",
             "dense": percent_text(row["dense_share"]),
-            "GFLOP a step": f"{row['step_flops'] / 1e9:,.0f}",
             "bytes / MFLOP": f"{1e6 * row['bytes_per_flop']:.2f}",
             "efficiency": percent_text(row["efficiency"], row["efficiency_low"], row["efficiency_high"]),
             "bound by links": "–" if missing(row["own"]) else percent_text(row["own"]),
@@ -172,9 +173,13 @@ def scale_table(points: pd.DataFrame, models: Sequence[str] = ()) -> Shown:
         for _, row in rows.iterrows()
     ]
     if not cells:
-        return table_html(pd.DataFrame(), note="No Record to show: nothing has been measured on several devices yet.")
+        return table_html(pd.DataFrame(), note="No Record on several devices to show.")
     note = (
-        "Dense: share of the parameters. Bytes: float32 gradients; operations: three forward passes of one device's batch. Bound by links: "
-        "the step on one device over what links alone need, if that is longer. n = 1: screening."
+        "Dense: share of the parameters. Bytes: float32 gradients; operations: three forward passes of one device's batch. n = 1: "
+        "screening. Bound by links: the step on one device over what links alone need, if that is longer"
     )
-    return table_html(pd.DataFrame(cells), right=["parameters", "dense", "GFLOP a step", "bytes / MFLOP", "n"], note=note, wide=["job"])
+    free = {row["bound by links"] for row in cells} == {percent_text(1.0)}
+    note += "; 100% in every row, so links alone take nothing." if free else "."
+    data = pd.DataFrame(cells).drop(columns=["bound by links"] if free else [])
+    figures = [str(name) for name in data if name not in ("on", "job")]
+    return tables_by(data, "on", note, figures, wide=["job"])
