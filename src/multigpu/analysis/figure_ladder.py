@@ -47,9 +47,11 @@ def figure_ladder(frame: pd.DataFrame, devices: int = 1) -> Picture:
                 _panel(ax, own, column)
     drawn = pd.concat(preferred, ignore_index=True)
     shown = summary(frame[frame["key"].isin([key for keys in drawn["keys"] for key in str(keys).split(", ")])])
+    full = drawn["status"].eq("out_of_memory").any()
     picture.caption = (
-        "A cross: the batch that was out of memory; no larger one was tried. Memory: the most that was allocated on a GPU, which what cuDNN"
-        f" tries in the warm-up may decide. {common(shown)}"
+        ("A cross: the batch that was out of memory; no larger one was tried. " if full else "")
+        + "Memory: the most that was allocated on a GPU, which what cuDNN tries in the warm-up may decide. "
+        + common(shown)
     )
     picture.data = drawn[["model", "placement", "execution", "precision", "batch_size", "status", "rate", "peak_memory_gib", "n"]]
     picture.alt = "Lines over the batch a GPU. " + "; ".join(
@@ -76,7 +78,8 @@ def _panel(ax: Axes, own: list[pd.DataFrame], column: str) -> None:
     ax.set_xticks(batches[:: -(-len(batches) // 6)])
     ax.xaxis.set_major_formatter(lambda x, _: f"{x:,.0f}")
     ax.minorticks_off()
-    ax.set_ylim(0, 1.08 * max((y for _, y, _, _ in ends), default=1.0))
+    most = max((float(ladder.loc[ladder["n"] > 0, column].max()) for ladder in own), default=1.0)
+    ax.set_ylim(0, 1.08 * most if most > 0 else 1.0)  # of all rungs: memory may be most at a small batch
     ax.yaxis.set_major_formatter(lambda y, _: f"{y:,.0f}" if y >= 10 else f"{y:g}")
     device = device_word(own[0]["device_type"][0])
     ax.set_ylabel("images/s" if column == "rate" else f"GiB a {device}")
@@ -85,11 +88,14 @@ def _panel(ax: Axes, own: list[pd.DataFrame], column: str) -> None:
 
 
 def _finding(frame: pd.DataFrame, devices: int) -> str | None:
-    """The smallest batch with 95% of the best rate, where models differ most in it."""
+    """The smallest batch with 95% of the best rate, where models differ most in it; of ladders that go on beyond it."""
     rows = ladder_rows(frame)
     rows = rows[rows["devices"] == devices] if len(rows) else rows
     if rows.empty:
         return None
+    rows, every = rows[rows["enough"] < rows["largest"]], rows
+    if rows.empty:
+        return f"At the largest batch measured, {every['largest'].max():,}, no ladder has reached the end of its gain"
     low, high = (rows.iloc[int((sign * rows["enough"]).to_numpy().argmax())] for sign in (-1, 1))
     share = f"{100 * FULL:.0f}% of its best rate"
     least = f"{describe(low['ladder'], ['model', 'execution'])} reaches {share} from batch {low['enough']:,} on"

@@ -12,7 +12,7 @@ from multigpu.analysis.picture import Shown
 from multigpu.analysis.style import look
 from multigpu.analysis.tables import table_html
 from multigpu.analysis.ways import find_point, ratio_of
-from multigpu.analysis.wording import MODEL_NAMES, describe, devices_text, missing, percent_text, ratio_text
+from multigpu.analysis.wording import MODEL_NAMES, describe, devices_text, joined, missing, percent_text, ratio_text
 from multigpu.published import load_published
 
 LAYOUT = Change("channels first over channels last", {"layout": ("channels_first",)}, {"layout": "channels_last"})
@@ -78,12 +78,19 @@ def precisions(frame: pd.DataFrame) -> pd.DataFrame:
             continue
         ratio, (low, high) = ratio_of(frame, row, base)
         rows.append({**row, "ratio": ratio, "ratio_low": low, "ratio_high": high, "base_memory_gib": base["peak_memory_gib"]})
-    return _ordered(pd.DataFrame(rows), "batch_size", "placement", "devices", "precision") if rows else pd.DataFrame()
+        rows[-1]["_order"] = look(row["placement"]).order
+    return (
+        _ordered(pd.DataFrame(rows), "batch_size", "_order", "devices", "precision", "layout").drop(columns="_order")
+        if rows
+        else pd.DataFrame()
+    )
 
 
 def precision_table(frame: pd.DataFrame) -> Shown:
     """`precisions` in words; what fp16's loss scale left out stands in the last column."""
     table = precisions(frame)
+    if frame.empty:
+        return table_html(frame)
     if table.empty:
         return table_html(table, note=f"Not measured yet: no point has its twin in fp32. The grid {GRID} measures it.")
     rows = [
@@ -92,16 +99,20 @@ def precision_table(frame: pd.DataFrame) -> Shown:
             "placement": look(row["placement"]).label,
             "GPUs": str(row["devices"]),
             "precision": describe(row, ["precision", "loss_scale"]) + (" (scale found)" if _found(row) else ""),
+            "layout": describe(row, ["layout"]),
             "images/s": f"{row['rate']:,.0f}",
             "over fp32": ratio_cell(row),
-            "memory (GiB)": "–"
-            if missing(row["peak_memory_gib"])
-            else f"{row['peak_memory_gib']:.1f} ({row['base_memory_gib']:.1f} in fp32)",
+            "memory (GiB)": _gib(row["peak_memory_gib"]),
+            "in fp32 (GiB)": _gib(row["base_memory_gib"]),
             "left out": "; ".join(part for part in str(row["flags"]).split(", ") if "left out" in part),
         }
         for _, row in table.iterrows()
     ]
-    return table_html(pd.DataFrame(rows), right=["GPUs", "images/s", "over fp32", "memory (GiB)"])
+    return table_html(pd.DataFrame(rows), right=["GPUs", "images/s", "over fp32", "memory (GiB)", "in fp32 (GiB)"])
+
+
+def _gib(value: float) -> str:
+    return "–" if missing(value) else f"{value:.1f}"
 
 
 def _found(row: Any) -> bool:
@@ -116,7 +127,7 @@ def layout_sentence(frame: pd.DataFrame) -> str:
         return "NCHW against NHWC has not been measured yet: all points are channels last."
     faster = int((fp32["ratio"] > 1).sum())
     most, least = (fp32.iloc[int((sign * fp32["ratio"]).to_numpy().argmax())] for sign in (1, -1))
-    parts = [f"{ratio_text(row['ratio'], row['ratio_low'], row['ratio_high'])} of {describe(row, ['model'])}" for row in (most, least)]
+    parts = [f"{ratio_text(row['ratio'], row['ratio_low'], row['ratio_high'])} {describe(row, ['model'])}" for row in (most, least)]
     if len(fp32) == 1:
         return f"In fp32 NCHW was measured at one point: {parts[0]}'s rate with NHWC{_in_bf16(table)}."
     said = f"In fp32 NCHW is faster than NHWC in {faster} of {len(fp32)} points"
@@ -147,7 +158,8 @@ def precision_sentence(frame: pd.DataFrame) -> str:
     saved = f"; the least memory is {percent_text(memory)} of fp32's" if not missing(memory) else ""
     on = devices_text(row["devices"], row["device_type"])
     where = f"{describe(row, ['model', 'batch_size'])} under {look(row['placement']).label} on {on}"
-    return f"{where}, against fp32: {gains}{saved}."
+    lacking = [name for name in PRECISIONS if name not in set(table["precision"])]
+    return f"{where}, against fp32: {gains}{saved}." + (f" Not measured: {joined(lacking)}." if lacking else "")
 
 
 def published_row(row: Any) -> float:

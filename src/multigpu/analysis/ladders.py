@@ -9,11 +9,14 @@ import pandas as pd
 
 from multigpu.analysis.metrics import POINT, summary
 from multigpu.analysis.picture import Shown
-from multigpu.analysis.tables import table_html
-from multigpu.analysis.wording import MODEL_NAMES, describe, devices_text, joined, missing, rate_text
+from multigpu.analysis.tables import table_html, tables_by
+from multigpu.analysis.wording import MODEL_NAMES, describe, devices_text, joined, missing, plural, rate_text
 
 LEAST_RUNGS = 3
 """Batches that make a ladder."""
+
+WORDS = ("placement", "precision", "execution", "layout")
+"""What else tells ladders of a model apart, beside the number of devices."""
 
 FULL = 0.95
 """Share of its best rate from which a batch counts as large enough."""
@@ -88,27 +91,33 @@ def ladder_table(frame: pd.DataFrame) -> Shown:
     table = ladder_rows(frame)
     if table.empty:
         return table_html(table, note="No model has three batches yet: the grid cnn_ladders measures them.")
-    rows = [_row(row) for _, row in table.iterrows()]
+    plain = [row["ladder"]["placement"] == "ddp" for _, row in table.iterrows()]
+    chosen = table[plain] if any(plain) else table
+    rows = [_row(row) for _, row in chosen.iterrows()]
     note = (
-        "Rates a ladder, most measured once a batch (screening). Enough: the smallest batch with 95% of the best rate. Memory: the most"
-        " allocated on a GPU; fixed and an image: a straight line through it where it is one."
+        "Rates a ladder, most measured once a batch (screening). Enough: the smallest batch with 95% of the best rate; “or more”: the "
+        "largest measured, which more images may exceed. Memory: the most allocated on a GPU at the largest batch; fixed and an image: "
+        "a straight line through all batches where it is one, else a dash."
     )
-    return table_html(pd.DataFrame(rows), note=note, right=[name for name in rows[0] if name != "model"])
+    note += "" if chosen["first_full"].notna().any() else " No ladder reached a batch that does not fit."
+    note += f" {plural(len(table) - len(chosen), 'ladder')} of placements other than ddp: not shown." if len(table) > len(chosen) else ""
+    return tables_by(pd.DataFrame(rows), "model", note, [name for name in rows[0] if name not in ("model", *WORDS)])
 
 
 def _row(row: Any) -> dict[str, str]:
     form = row["ladder"]
-    ends = f"{row['first_full']:,.0f}: out of memory" if not missing(row["first_full"]) else "not reached"
     return {
-        "model": describe(form, ["model", "placement", "precision", "execution", "layout"]),
+        "model": describe(form, ["model"]),
+        **{name: describe(form, [name]) for name in WORDS},
         "GPUs": str(row["devices"]),
         "batches": f"{row['smallest']:,} to {row['largest']:,}",
-        "rate at the smallest": f"{row['smallest_rate']:,.0f}",
+        "first rate": f"{row['smallest_rate']:,.0f}",
         "best rate (batch)": f"{row['best']:,.0f} ({row['best_batch']:,})",
-        "enough": f"{row['enough']:,}",
-        "memory at the largest (GiB)": "–" if missing(row["memory_gib"]) else f"{row['memory_gib']:.1f}",
-        "fixed (GiB) + an image (MiB)": "–" if missing(row["image_gib"]) else f"{row['fixed_gib']:.1f} + {1024 * row['image_gib']:.1f}",
-        "does not fit": ends,
+        "enough": f"{row['enough']:,}" + (" or more" if row["enough"] == row["largest"] else ""),
+        "memory (GiB)": "–" if missing(row["memory_gib"]) else f"{row['memory_gib']:.1f}",
+        "fixed (GiB)": "–" if missing(row["image_gib"]) else f"{row['fixed_gib']:.1f}",
+        "an image (MiB)": "–" if missing(row["image_gib"]) else f"{1024 * row['image_gib']:.1f}",
+        "does not fit": "" if missing(row["first_full"]) else f"{row['first_full']:,.0f}: out of memory",
     }
 
 
@@ -120,9 +129,11 @@ def ladder_sentence(frame: pd.DataFrame) -> str:
     parts = []
     for _, group in table.groupby("model", sort=False):
         row = group.sort_values(["devices", "best"], ascending=[True, False]).iloc[0]
-        own = row["ladder"]
-        parts.append(
-            f"{describe(own, ['model', 'execution'])} on {devices_text(row['devices'], own['device_type'])} reaches 95% of its best "
-            f"({rate_text(row['best'], unit=row['unit'])}) from batch {row['enough']:,} on"
-        )
-    return f"{joined(parts)}."
+        own, rate = row["ladder"], rate_text(row["best"], unit=row["unit"])
+        who = f"{describe(own, ['model', 'execution'])} on {devices_text(row['devices'], own['device_type'])}"
+        if row["enough"] == row["largest"]:
+            parts.append(f"{who} still gains at batch {row['largest']:,}, the largest measured ({rate})")
+        else:
+            parts.append(f"{who} reaches {100 * FULL:.0f}% of its best ({rate}) from batch {row['enough']:,} on")
+    unreached = "" if table["first_full"].notna().any() else " No batch measured was too large for a GPU's memory."
+    return f"{joined(parts)}.{unreached}"
