@@ -15,7 +15,7 @@ from multigpu.analysis.metrics import summary
 from multigpu.analysis.pairs import ONCE
 from multigpu.analysis.picture import Shown
 from multigpu.analysis.style import look
-from multigpu.analysis.tables import table_html
+from multigpu.analysis.tables import table_html, tables_by
 from multigpu.analysis.wording import MODEL_NAMES, describe, devices_text, joined, percent_text, plural
 
 UPDATES = ("exp2", "staged_cpu", "ps_gpu0", "staged_gpu0", "exp4", "replicated_copy", "replicated_allreduce", "ddp")
@@ -41,11 +41,15 @@ def advice(frame: pd.DataFrame) -> pd.DataFrame:
     points = summary(frame)
     usual = points[["bucket_mib", "all_reduce_spec", "wire_dtype", "loss_scale"]].isna().all(axis=1)
     points = points[usual & points["placement"].isin(UPDATES) & (points["devices"] > 1) & (points["n"] > 0)]
+    launches = dict(zip(frame["key"], frame["launch_id"], strict=True))
     rows = []
     for _, group in points.groupby(list(JOB), dropna=False, sort=False):
+        known = group[group["rate_low"].notna()]
+        if len(known) < 2:  # the host's speed differs between launches, which one measurement cannot tell from the update's
+            own = group["keys"].map(launches)
+            group = group[own.isna() | own.eq(own.mode().iloc[0])] if own.notna().any() else group
         if len(group) < 2:
             continue
-        known = group[group["rate_low"].notna()]
         ordered = (known if len(known) > 1 else group).sort_values("rate", ascending=False)
         best, worst = ordered.iloc[0], group.sort_values("rate").iloc[0]
         equals = [row["placement"] for _, row in ordered.iloc[1:].iterrows() if overlaps(best, row)]
@@ -72,21 +76,27 @@ def advice_table(frame: pd.DataFrame) -> Shown:
         return table_html(table, note="No model has two updates measured on several GPUs.")
     rows = [
         {
-            "model": describe(
-                row, ["model", "batch_size", "precision", "execution"] + (["framework"] if row["processes"] == "one" else [])
-            ),
+            "model": describe(row, ["model"]) + (f" (the document: {look(row['says'][0]).label})" if row["says"] else ""),
+            "job": describe(row, ["batch_size", "precision", "execution", *_unusual(row)]),
             "GPUs": str(row["devices"]),
             "advice": _advised(row),
-            "of": str(row["candidates"]),
-            "slowest": f"{look(row['slowest']).label} ({percent_text(1 / row['times'])} of the rate)",
-            "the document": look(row["says"][0]).label if row["says"] else "–",
+            "of (once)": f"{row['candidates']} ({len(row['once'])})",
+            "slowest": f"{look(row['slowest']).label}, {percent_text(1 / row['times'])}",
             "agrees": {None: "–", True: "yes", False: "no"}[row["agrees"]],
-            ONCE: "; ".join(look(name).label for name in row["once"]),
         }
         for _, row in table.iterrows()
     ]
-    note = "Advice: the update whose interval lies above all others', or those that intervals do not tell apart. Of: updates measured."
-    return table_html(pd.DataFrame(rows), note=note, right=["GPUs", "of"], wide=["model", "advice", "slowest", ONCE])
+    note = (
+        "Advice: the update whose interval lies above all others', or those that intervals do not tell apart. Where fewer than two have an "
+        "interval, those of one launch are compared. Of: updates measured, and how many of them once. Slowest: with its share of the best "
+        "rate. Agrees: with the document; a dash where its update was not measured."
+    )
+    return tables_by(pd.DataFrame(rows), "model", note, ["GPUs", "of (once)"])
+
+
+def _unusual(row: Any) -> list[str]:
+    """The fields to tell beside a job's, where one process drives all devices or the framework is not PyTorch."""
+    return (["processes"] if row["processes"] == "one" else []) + (["framework"] if row["framework"] != "torch" else [])
 
 
 def _advised(row: Any) -> str:
@@ -105,7 +115,8 @@ def advice_sentence(frame: pd.DataFrame) -> str:
     for _, group in table.groupby(["model", "execution"], sort=False):
         row = group[group["devices"] == group["devices"].max()].sort_values("candidates").iloc[-1]
         batches = sorted(set(group.loc[group["devices"] == row["devices"], "batch_size"]))
-        which = describe(row, ["model", "batch_size", "execution"]) if len(batches) > 1 else describe(row, ["model", "execution"])
+        batch = ["batch_size"] if len(batches) > 1 else []
+        which = describe(row, ["model", *batch, "execution", *(["framework"] if row["framework"] != "torch" else [])])
         parts.append(f"{which} on {devices_text(row['devices'], row['device_type'])}: {_advised(row)}.")
     return f"Variable update, by model. {' '.join(parts)}"
 

@@ -12,7 +12,7 @@ from multigpu.analysis.pairs import ratio_cell
 from multigpu.analysis.picture import Shown
 from multigpu.analysis.style import look
 from multigpu.analysis.tables import table_html
-from multigpu.analysis.wording import MODEL_NAMES, missing, percent_text, plural, rate_text, ratio_text
+from multigpu.analysis.wording import MODEL_NAMES, missing, percent_text, plural, rate_text, ratio_text, with_interval
 from multigpu.published import load_published
 from multigpu.workloads import find_model
 from multigpu.workloads.cnn.description import FOR_CIFAR
@@ -38,21 +38,24 @@ def scaling_twin(frame: pd.DataFrame) -> Shown:
     rows = []
     for _, row in load_published("001_scaling").iterrows():
         own = ours[ours["devices"] == row["gpus"]]
-        cells = {"ours, speedup": NOT_YET, "ours, efficiency": "", "range": "", "points": ""}
+        cells = {"ours, speedup": NOT_YET, "ours, efficiency": "", "range": "", "settings": ""}
         if len(own):
             low, high = float(own["efficiency"].min()), float(own["efficiency"].max())
             cells = {
                 "ours, speedup": f"{median(own['speedup']):.2f}",
                 "ours, efficiency": percent_text(median(own["efficiency"])),
                 "range": f"{percent_text(low)} to {percent_text(high)}",
-                "points": f"{len(own)} of {plural(own['model'].nunique(), 'model')}",
+                "settings": f"{len(own)}, {plural(own['model'].nunique(), 'model')}",
             }
         rows.append(
             {"GPUs": str(int(row["gpus"])), "document, speedup": f"{row['median_speedup']:.2f}"}
             | {"document, efficiency": f"{row['median_efficiency_percent']:.2f}%"}
             | cells
         )
-    note = "Weak scaling, both. Document: the best update of each model, P100 and K80. Ours: DDP against DDP on one GPU."
+    note = (
+        "Weak scaling, both. Document: the best update of each model, P100 and K80. Ours: DDP against DDP on one GPU, the median over "
+        "settings, which are models, batches, precisions and forms of execution."
+    )
     return table_html(pd.DataFrame(rows), "001: median speedup of large models", note, right=list(rows[0]))
 
 
@@ -108,14 +111,20 @@ def pairs_twin(frame: pd.DataFrame) -> Shown:
     for _, row in load_published("001_pix_phb").iterrows():
         placement = names[row["parameter_server"], row["variable_update"], str(row["nccl"]).upper() == "TRUE"]
         own = ours[ours["placement"] == placement].sort_values("n")
-        rate = NOT_YET if own.empty else rate_text(own["rate"].iloc[-1], own["rate_low"].iloc[-1], own["rate_high"].iloc[-1], "images")
+        rate = NOT_YET if own.empty else _images(own.iloc[-1])
         rows.append(
             {"update": look(placement).label, "PIX (images/s)": f"{row['pix_0_1_images_per_s']:,.0f}"}
-            | {"PHB (images/s)": f"{row['phb_0_5_images_per_s']:,.0f}", "PIX over PHB": f"{row['speedup_pix_over_phb']:.2f}", "ours": rate}
+            | {"PHB (images/s)": f"{row['phb_0_5_images_per_s']:,.0f}", "PIX over PHB": f"{row['speedup_pix_over_phb']:.2f}"}
+            | {"ours (images/s)": rate}
         )
     note = "Document: AlexNet, two GTX 1070. All pairs here are joined by NVLink: there is no pair across a switch to compare with (C20)."
     note += f" Ours{_of(frame)}." if len(ours) else ""
     return table_html(pd.DataFrame(rows), "001: AlexNet on two GPUs", note, right=[name for name in rows[0] if name != "update"])
+
+
+def _images(row: Any) -> str:
+    """A point's rate with its interval, without its unit."""
+    return with_interval(f"{row['rate']:,.0f}", row["rate_low"], row["rate_high"], ",.0f")
 
 
 def clocks_twin(frame: pd.DataFrame) -> Shown:
@@ -126,7 +135,10 @@ def clocks_twin(frame: pd.DataFrame) -> Shown:
     )
     words = {"gpu": "GPU", "images_per_s": "images/s", "images_percent": "of GPU 0 (%)"}
     words |= {"memory_clock_ghz": "clock (GHz)", "memory_clock_percent": "of GPU 0's (%)"}
-    data = load_published("001_memory_clock").astype(str).rename(columns=words)
+    places = {"images_per_s": ",.1f", "images_percent": ".1f", "memory_clock_ghz": ".4f", "memory_clock_percent": ".1f"}
+    data = load_published("001_memory_clock")
+    data = data.assign(**{name: [f"{value:{form}}" for value in data[name]] for name, form in places.items()})
+    data = data.astype(str).rename(columns=words)
     note = f"Clocks are never touched here and every GPU of the machine has the same memory clock; {clock}."
     return table_html(data, "001: throughput by memory clock (GTX 1070)", note, right=list(words.values()))
 
@@ -175,8 +187,9 @@ def _batch_effect(table: pd.DataFrame) -> str:
         return NOT_YET
     most = both.iloc[int((both["efficiency"] - both["efficiency_32"]).abs().to_numpy().argmax())]
     return (
-        f"efficiency at 64 {percent_text(most['efficiency'])}, at 32 {percent_text(most['efficiency_32'])} "
-        f"({look(most['placement']).label}, {most['devices']} GPUs, {most['execution']}), the largest difference of {len(both)} settings"
+        f"64 keeps {ratio_text(median(both['efficiency'] / both['efficiency_32']))} the efficiency of 32 in the median of "
+        f"{plural(len(both), 'setting')}; at most {percent_text(most['efficiency'])} against {percent_text(most['efficiency_32'])} "
+        f"({MODEL_NAMES.get(most['model'], most['model'])}, {look(most['placement']).label}, {most['devices']} GPUs, {most['execution']})"
     )
 
 

@@ -44,6 +44,8 @@ def changes(frame: pd.DataFrame, kinds: Sequence[Change]) -> pd.DataFrame:
 def change_table(frame: pd.DataFrame, kinds: Sequence[Change]) -> Shown:
     """Each changed point beside its counterpart: what it was, its step and the counterpart's, the ratio of rates, what each moves."""
     table = changes(frame, kinds)
+    if frame.empty:
+        return table_html(table)
     if table.empty:
         names = joined([change.name for change in kinds])
         return table_html(table, note=f"Not measured yet: {names}. The grid {GRID} measures it.")
@@ -57,15 +59,16 @@ def change_table(frame: pd.DataFrame, kinds: Sequence[Change]) -> Shown:
             "without (ms)": f"{1e3 * row['base_step_time_s']:.2f}",
             "rate over without": ratio_cell(row),
             "so": row["verdict"],
-            "moves": _bytes(row["moved_bytes"]),
-            "without, moves": _bytes(row["base_moved_bytes"]),
+            "moves (without)": f"{_bytes(row['moved_bytes'])} ({_bytes(row['base_moved_bytes'])})",
         }
         for _, row in table.iterrows()
     ]
-    figures = ["GPUs", "step (ms)", "without (ms)", "rate over without", "moves", "without, moves"]
+    if set(table["verdict"]) == {ONCE}:  # the note says it once
+        rows = [{name: cell for name, cell in row.items() if name != "so"} for row in rows]
+    figures = ["GPUs", "step (ms)", "without (ms)", "rate over without", "moves (without)"]
     note = (
-        "Rates of the same Run with and without; 95% intervals, none where either side was measured once. Bytes a step, all GPUs. A "
-        "process a device unless it says one."
+        "Rates of the same Run with and without; 95% intervals, none where either side was measured once. Moves: bytes a step, all GPUs. "
+        "A process a device unless it says one." + (" Every row: measured once (screening)." if set(table["verdict"]) == {ONCE} else "")
     )
     return table_html(pd.DataFrame(rows), note=note, right=figures)
 
@@ -80,19 +83,30 @@ def _bytes(count: Any) -> str:
 
 
 def change_sentence(frame: pd.DataFrame, change: Change) -> str:
-    """How often the change helped on several GPUs, with its widest effect; that it was not measured, if so."""
+    """How often the change helped on several GPUs, with the least and the largest ratio; that it was not measured, if so."""
     table = paired(frame, change)
     table = table[table["devices"] > 1] if len(table) else table
     if table.empty:
         return f"{_capital(change.name)}: not measured yet."
+    least, most = (table.iloc[int((sign * table["ratio"]).to_numpy().argmax())] for sign in (-1, 1))
+    if len(table) == 1:
+        return f"{_capital(change.name)}: {_extent(most)} the rate without it ({_where(most)}; {most['verdict']})."
     counts = table["verdict"].value_counts()
     said = [f"{word} in {counts[word]}" for word in (FASTER, SLOWER, EQUAL) if counts.get(word)]
     if counts.get(ONCE):
         said.append(f"measured once in {counts[ONCE]} (median ratio {median(table.loc[table['verdict'] == ONCE, 'ratio']):.2f})")
-    most = table.iloc[int((table["ratio"] - 1).abs().to_numpy().argmax())]
-    extent = ratio_text(most["ratio"], most["ratio_low"], most["ratio_high"])
-    where = f"{field_text(most, 'model')} on {plural(int(most['devices']), 'GPU')}"
-    return f"{_capital(change.name)}, in {plural(len(table), 'point')}: {joined(said)}; at most {extent} the rate without it ({where})."
+    where = list(dict.fromkeys((_where(least), _where(most))))
+    ends = (f"{_extent(row)}{f' ({_where(row)})' if len(where) > 1 else ''}" for row in (least, most))
+    of = f" ({where[0]})" if len(where) == 1 else ""
+    return f"{_capital(change.name)}, in {plural(len(table), 'point')}: {joined(said)}; from {' to '.join(ends)} the rate without it{of}."
+
+
+def _extent(row: Any) -> str:
+    return ratio_text(row["ratio"], row["ratio_low"], row["ratio_high"])
+
+
+def _where(row: Any) -> str:
+    return f"{field_text(row, 'model')} on {plural(int(row['devices']), 'GPU')}"
 
 
 def _capital(text: str) -> str:

@@ -71,8 +71,8 @@ def economy_table(frame: pd.DataFrame) -> Shown:
     ]
     note = (
         "Medians. Overhead: all of a Run less its own warm-up and timed steps, which holds building the model. First steps: what the "
-        "warm-up took beyond as many timed steps (capturing, compiling, choosing algorithms); it is not in the overhead. Start: of a launch, paid "
-        "once and shared by its Runs."
+        "warm-up took beyond as many timed steps (capturing, compiling, choosing algorithms); it is not in the overhead. Start: of a "
+        "launch, paid once and shared by its Runs."
     )
     right = [str(name) for name in rows[0] if name not in ("framework", "execution", "processes")] if rows else []
     if not rows:

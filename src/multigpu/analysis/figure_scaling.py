@@ -16,6 +16,7 @@ from multigpu.analysis.style import CEILING, FRAMEWORK_LINES, INK, MAX_LINES, RC
 from multigpu.analysis.wording import device_word, device_words
 
 WIDTH, HEIGHT, LABELS = 2.55, 2.05, 0.95
+BESIDE = ("independent", "ddp")
 BASELINES = {"own": "the same placement on one", "best": "the best single"}
 
 
@@ -44,7 +45,8 @@ def figure_scaling(
         top = max(float(drawn[column].max()), float(min(drawn[f"{column}_high"].max(), 1.15 * drawn[column].max())))
         left_out: list[str] = []
         for index, (ax, (name, panel)) in enumerate(zip(axes, shown, strict=True)):
-            left_out += _panel(ax, panel, column, name, top)
+            if lines := _panel(ax, panel, column, name, top):
+                left_out.append(f"{', '.join(lines)} ({name})")
             if index % columns == 0:
                 ax.set_ylabel("efficiency (%)" if value == "efficiency" else "speedup (times)")
     first = drawn.iloc[0]
@@ -53,7 +55,7 @@ def figure_scaling(
     picture.caption = (
         f"{what} {BASELINES[baseline]} {word}. Grey: independent replicas, the ceiling on this host. {common(drawn)}"
         + gaps(table)
-        + (f" Not drawn: {', '.join(dict.fromkeys(left_out))}." if left_out else "")
+        + (f" No room for: {'; '.join(left_out)}." if left_out else "")
     )
     picture.data = _data(drawn, column)
     picture.alt = _alt(shown, column, value)
@@ -65,8 +67,9 @@ def _panel(ax: Axes, panel: pd.DataFrame, column: str, name: str, top: float) ->
     factor = 100 if column.startswith("efficiency") else 1
     name_panel(ax, name)
     groups = [(str(key[0]), str(key[1]), g.sort_values("devices")) for key, g in panel.groupby(["placement", "framework"], sort=False)]
-    # where there is room for some only, those that were repeated come first, and of the others the slowest say most
-    groups.sort(key=lambda item: (item[2]["n"].max() == 1, item[2][column].iloc[-1] if item[2]["n"].max() == 1 else 0.0))
+    # where there is room for some only: the ceiling and plain replicas, beside which all others are read, then those that were repeated,
+    # and of the others the slowest, which say most
+    groups.sort(key=lambda item: (item[0] not in BESIDE, once := item[2]["n"].max() == 1, item[2][column].iloc[-1] if once else 0.0))
     groups = sorted(groups[:MAX_LINES], key=lambda item: (look(item[0]).order, item[:2])) + groups[MAX_LINES:]
     ends: list[tuple[float, float, str, str]] = []
     most = int(panel["devices"].max())
@@ -95,7 +98,7 @@ def _panel(ax: Axes, panel: pd.DataFrame, column: str, name: str, top: float) ->
         ax.set_ylim(0, max(top, float(most)) * 1.04)
         ax.plot([0, most], [0, most], color=INK, linewidth=0.8, alpha=0.5)
     label_lines(ax, ends, HEIGHT)
-    return [f"{line_name(group.iloc[0], panel)} ({name})" for _, _, group in groups[MAX_LINES:]]
+    return [line_name(group.iloc[0], panel) for _, _, group in groups[MAX_LINES:]]
 
 
 def _data(drawn: pd.DataFrame, column: str) -> pd.DataFrame:

@@ -101,7 +101,9 @@ def scaling_finding(table: pd.DataFrame, value: str = "efficiency") -> str | Non
     on = devices_text(row["devices"], row["device_type"])
     if several["placement"].nunique() > 1:
         low, high = (percent_text(share) for share in (several[value].min(), several[value].max()))
-        return f"On {on} intervals do not tell the placements apart: {low} to {high} {_perfect(value, row)}"
+        once = table[(table["placement"] != "independent") & table[f"{value}_low"].isna() & (table["devices"] == row["devices"])][value]
+        first = f"On {on} intervals do not tell the placements apart: {low} to {high} {_perfect(value, row)}"
+        return first if once.dropna().empty else f"{first}; measured once: {percent_text(once.min())} to {percent_text(once.max())}"
     reach = percent_text(row[value], row[f"{value}_low"], row[f"{value}_high"])
     return f"On {on} {line_name(row, table)} reaches {reach} {_perfect(value, row)}"
 

@@ -44,10 +44,10 @@ ABSENT = {
 """Cells without a figure, and how a note names a column of nothing else; dashes are not told."""
 
 
-def hoisted(data: pd.DataFrame, figures: Collection[str] = ()) -> tuple[pd.DataFrame, str]:
+def hoisted(data: pd.DataFrame, figures: Collection[str] = (), least: int = LEAST_ROWS) -> tuple[pd.DataFrame, str]:
     """The table without columns that say nothing, or the same setting in every row, and the sentences that say it instead.
 
-    A setting is told once where the table has LEAST_ROWS or more. The first column stays unless another column of words tells rows
+    A setting is told once where the table has `least` rows or more. The first column stays unless another column of words tells rows
     apart.
 
     Args:
@@ -63,7 +63,7 @@ def hoisted(data: pd.DataFrame, figures: Collection[str] = ()) -> tuple[pd.DataF
         if set(data[name]) <= ABSENT.keys():
             gone.setdefault(max(ABSENT[cell] for cell in data[name]), []).append(name)
     data = data.drop(columns=[name for names in gone.values() for name in names])
-    known = [str(name) for name in data if _setting(str(name))] if len(data) >= LEAST_ROWS else []
+    known = [str(name) for name in data if _setting(str(name))] if len(data) >= least else []
     same = [name for name in known if data[name].nunique() == 1]
     if not any(data[name].nunique() > 1 for name in data if name not in figures):
         same = [name for name in same if name != first]

@@ -18,6 +18,7 @@ WITHIN = "its own interval holds N: not above N"
 SPREAD = "the baseline's spread is larger than the excess"
 BEYOND = "more than the baseline's spread"
 ONCE = "measured once: no interval to tell it from N"
+SHORT = {BEYOND: BEYOND, SPREAD: "within the spread", WITHIN: "interval holds N", ONCE: "measured once"}
 SAID = {
     BEYOND: "by more than the baseline's spread",
     SPREAD: "by less than the baseline's spread",
@@ -65,26 +66,33 @@ def _baseline_spread(table: pd.DataFrame, row: Any) -> tuple[float, bool]:
 def superlinear_table(frame: pd.DataFrame) -> Shown:
     """`superlinear` in words."""
     table = superlinear(frame)
+    table = table.sort_values("excess", ascending=False, kind="stable") if len(table) else table
+    settings = ["precision", "execution", "processes", "framework"]
+    differ = [name for name in settings if len(table) and table[name].nunique() > 1]
     rows = [
         {
-            "Run": describe(row, ["model", "batch_size", "precision", "execution", "processes", "framework"]),
+            "Run": describe(row, ["model", "batch_size", *differ]),
             "placement": look(row["placement"]).label,
             "N": str(row["devices"]),
             "speedup": ratio_cell(row, "speedup"),
-            "above N by": percent_text(row["excess"]),
-            "spread of the baseline": "–"
+            "above N by": f"{100 * row['excess']:.1f}%",
+            "baseline's spread": "–"
             if missing(row["baseline_spread"])
             else percent_text(row["baseline_spread"]) + (" (of others)" if row["borrowed"] else ""),
-            "explained": row["why"],
+            "so": SHORT[row["why"]],
         }
         for _, row in table.iterrows()
     ]
     note = (
         "Speedup over the same placement on one GPU. Spread: (fastest - slowest) / mean of the baseline's repeats; of others: the baseline"
-        " was measured once, and this is the median of the model's other one-GPU points."
+        " was measured once, and this is the median of the model's other one-GPU points. Measured once: no interval tells it from N."
     )
+    if len(table) and (shared := describe(table.iloc[0], [name for name in settings if name not in differ])):
+        note += f" Every row: {shared}."
     return table_html(
-        pd.DataFrame(rows), note=note if rows else "No speedup exceeds the number of devices.", right=["N", "speedup", "above N by"]
+        pd.DataFrame(rows),
+        note=note if rows else "No speedup exceeds the number of devices.",
+        right=["N", "speedup", "above N by", "baseline's spread"],
     )
 
 

@@ -45,7 +45,10 @@ def table_html(
     if data.empty:
         return Shown(_below(note or "No Record to show."))
     digest = hashlib.sha256((title + data.to_csv(index=False)).encode()).hexdigest()[:10]
-    data, said = hoisted(data.astype(object).map(str), right)
+    whole = data.astype(object).map(str)
+    data, said = hoisted(whole, right)
+    if len(data) == 2 and letters(data, label_room(data, right, wide), wide) > PAGE_LETTERS:
+        data, said = hoisted(whole, right, least=2)  # two rows can repeat their settings as long as they fit the page
     table = GT(data, id=f"table-{digest}")
     if title:
         table = table.tab_header(title=title)
