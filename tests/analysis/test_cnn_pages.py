@@ -43,6 +43,7 @@ def test_each_change_stands_beside_the_same_run_without_it() -> None:
     assert "gradients in bf16" in cnn_updates.change_table(frame, cnn_updates.WIRES).html
     drawn = figure_ratios(wires, "Gradients in 16 bits over 32", "none")
     assert drawn.finding == "Gradients in 16 bits over 32: faster in 1 of 1 point" and len(drawn.data) == 1
+    assert "Every row: batch 64 a GPU, 2 GPUs, ddp." in drawn.caption, "names hold what differs"
     for kinds in (cnn_updates.SPECS, cnn_updates.PARALLEL):
         assert "Not measured yet" in cnn_updates.change_table(frame, kinds).html
         assert cnn_updates.change_sentence(frame, kinds[0]).endswith("not measured yet.")

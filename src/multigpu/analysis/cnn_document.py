@@ -185,11 +185,12 @@ def _batch_effect(table: pd.DataFrame) -> str:
     both = own[own["batch_size"] == 64].merge(own[own["batch_size"] == 32], on=by, suffixes=("", "_32"))
     if both.empty:
         return NOT_YET
-    most = both.iloc[int((both["efficiency"] - both["efficiency_32"]).abs().to_numpy().argmax())]
+    most: Any = both.iloc[int((both["efficiency"] - both["efficiency_32"]).abs().to_numpy().argmax())]
     return (
         f"64 keeps {ratio_text(median(both['efficiency'] / both['efficiency_32']))} the efficiency of 32 in the median of "
         f"{plural(len(both), 'setting')}; at most {percent_text(most['efficiency'])} against {percent_text(most['efficiency_32'])} "
-        f"({MODEL_NAMES.get(most['model'], most['model'])}, {look(most['placement']).label}, {most['devices']} GPUs, {most['execution']})"
+        f"({MODEL_NAMES.get(most['model'], most['model'])}, {look(most['placement']).label}, {most['devices']} GPUs, {most['execution']}"
+        f"{', measured once' if min(most['n'], most['n_32']) == 1 else ''})"
     )
 
 

@@ -68,7 +68,7 @@ def change_table(frame: pd.DataFrame, kinds: Sequence[Change]) -> Shown:
     figures = ["GPUs", "step (ms)", "without (ms)", "rate over without", "moves (without)"]
     note = (
         "Rates of the same Run with and without; 95% intervals, none where either side was measured once. Moves: bytes a step, all GPUs. "
-        "A process a device unless it says one." + (" Every row: measured once (screening)." if set(table["verdict"]) == {ONCE} else "")
+        "A process a device unless it says one." + (" All were measured once (screening)." if set(table["verdict"]) == {ONCE} else "")
     )
     return table_html(pd.DataFrame(rows), note=note, right=figures)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import matplotlib as mpl
@@ -19,15 +19,23 @@ COLOURS = {FASTER: "#0072b2", SLOWER: "#d55e00", EQUAL: "#808080", ONCE: "#80808
 MARKERS = {FASTER: ">", SLOWER: "<", EQUAL: "o", ONCE: "$\u25d0$"}
 
 
-def row_name(row: Any) -> str:
-    """A row's model, devices and what else tells it from others."""
-    how = describe(row, ["precision", "execution", "all_reduce_spec", "wire_dtype"])
-    return f"{describe(row, ['model'])}, {devices_text(row['devices'], row['device_type'])}, {look(row['placement']).label}, {how}"
+NAMING = ("model", "batch_size", "devices", "placement", "precision", "execution", "all_reduce_spec", "wire_dtype")
+"""Fields that name a row, in this order."""
 
 
-def figure_ratios(
-    table: pd.DataFrame, what: str, nothing: str, published: Callable[[Any], float] | None = None, name: Callable[[Any], str] = row_name
-) -> Picture:
+def named(row: Any, fields: Sequence[str]) -> str:
+    """These fields of a row in words."""
+    words = {"devices": lambda: devices_text(row["devices"], row["device_type"]), "placement": lambda: look(row["placement"]).label}
+    return ", ".join(filter(None, (words[name]() if name in words else describe(row, [name]) for name in fields)))
+
+
+def shared_fields(table: pd.DataFrame) -> list[str]:
+    """Of `NAMING`, the fields equal in all rows, which need not stand in every name; none where the rows would have no name left."""
+    same = [name for name in NAMING if table[name].nunique(dropna=False) == 1]
+    return same if len(same) < len(NAMING) else same[1:]
+
+
+def figure_ratios(table: pd.DataFrame, what: str, nothing: str, published: Callable[[Any], float] | None = None) -> Picture:
     """Every row of `pairs.paired` as a dot.
 
     Args:
@@ -38,6 +46,12 @@ def figure_ratios(
     if table.empty:
         return message(nothing)
     rows = table.iloc[::-1].reset_index(drop=True)
+    same = shared_fields(table)
+    telling = [field for field in NAMING if field not in same]
+
+    def name(row: Any) -> str:
+        return named(row, telling)
+
     with mpl.rc_context(RC):
         left = margin_for([name(row) for _, row in rows.iterrows()])
         picture, (ax,) = grid_of_axes(1, _finding(table, what), WIDTH, ROW * len(rows) + 0.2, 1, left=left, names=[what])
@@ -55,7 +69,9 @@ def figure_ratios(
         ax.spines["left"].set_visible(False)
         ax.set_xlabel("ratio of images/s, weak scaling")
     hollow = " Hollow: the document's typical figure, another machine." if published is not None else ""
-    picture.caption = f"{what}. The line: no difference. Half circles: measured once, no interval.{hollow} {common(table)}"
+    every = named(table.iloc[0], [field for field in same if field in ("model", "batch_size", "devices", "placement")])
+    every = f" Every row: {every}." if every else ""
+    picture.caption = f"{what}.{every} The line: no difference. Half circles: measured once, no interval.{hollow} {common(table)}"
     columns = ["model", "placement", "devices", "precision", "execution", "ratio", "ratio_low", "ratio_high", "verdict", "n"]
     picture.data = table[columns]
     picture.alt = f"Dots of ratios, {what}. " + "; ".join(f"{name(row)}: {_ratio(row)}" for _, row in table.iterrows())
