@@ -7,6 +7,7 @@ share is one of these spans over the sum of the three, which is more than the st
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
@@ -17,6 +18,7 @@ import pandas as pd
 
 from multigpu.analysis.phases import hull, imbalance, passes_time, phase_times, skew_parts, step_time, steps_of
 from multigpu.analysis.traces import traced
+from multigpu.claims.statistics import interval, sample
 from multigpu.measure.trace import Phase, StepTrace, TraceSummary
 from multigpu.published import load_published, published_value
 from multigpu.record import Record
@@ -80,7 +82,11 @@ def phase_span(replicas: Sequence[StepTrace], phase: Phase) -> float | None:
 
 @dataclass(frozen=True)
 class WholeStep:
-    """The document's second table of a step, s: spans over all replicas. step_s: from the first start to the last end."""
+    """The document's second table of a step, s: spans over all replicas. step_s: from the first start to the last end.
+
+    update_s is NaN, and with it every share, where a replica's update begins before its gradients can be there (`update_is_early`):
+    the span from there on is not the time that updating takes.
+    """
 
     computation_s: float
     merge_s: float
@@ -109,6 +115,8 @@ def whole_step(replicas: Sequence[StepTrace]) -> WholeStep | None:
     if parts is None:
         return None
     merge, update = (phase_span(replicas, phase) or 0.0 for phase in ("merge", "update"))
+    if any(update_is_early(step) for step in replicas):
+        update = math.nan
     return WholeStep(parts.span, merge, update, step_time(replicas), parts.skew)
 
 
@@ -121,13 +129,13 @@ def slowest_over_mean(replicas: Sequence[StepTrace]) -> dict[str, float]:
 
 
 def step_quantities(replicas: Sequence[StepTrace]) -> dict[str, float]:
-    """`PROFILE_QUANTITIES` of one step; empty where a replica's forward or backward is not known."""
+    """`PROFILE_QUANTITIES` of one step that are known; none where a replica's forward or backward is not."""
     whole = whole_step(replicas)
     forward = [time for step in replicas if (time := forward_time(step)) is not None]
     if whole is None or len(forward) < len(replicas):
         return {}
     backward = [phase_times(step)["backward"] for step in replicas]
-    return {
+    found = {
         "forward_s": fmean(forward),
         "backward_s": fmean(backward),
         "backward_over_forward": fmean(backward) / fmean(forward),
@@ -136,19 +144,43 @@ def step_quantities(replicas: Sequence[StepTrace]) -> dict[str, float]:
         "merge_share": whole.share("merge_s"),
         "launch_skew_s": whole.launch_skew_s,
     }
+    return {name: value for name, value in found.items() if not math.isnan(value)}
 
 
 def profile_quantities(trace: TraceSummary) -> dict[str, float | None]:
-    """`PROFILE_QUANTITIES` of a trace: medians over its steps."""
+    """`PROFILE_QUANTITIES` of a trace: medians over its steps, None where one step does not tell."""
     found = [step_quantities(replicas) for replicas in steps_of(trace)]
-    return {name: median(one[name] for one in found) if found and all(found) else None for name in PROFILE_QUANTITIES}
+    return {
+        name: median(one[name] for one in found) if found and all(name in one for one in found) else None for name in PROFILE_QUANTITIES
+    }
+
+
+def _median(values: Iterable[float]) -> float:
+    """The median, NaN where one value is."""
+    return float(np.median(list(values)))
+
+
+def growth(records: Iterable[Record], name: str, low: int, most: int) -> tuple[float, float, float] | None:
+    """One of `PROFILE_QUANTITIES` on `most` GPUs over that on `low`: ratio and 95% interval (NaN where a side was measured once), as
+    claims take them. None where a side is not known.
+    """
+    values: dict[int, list[tuple[float, str]]] = {low: [], most: []}
+    for record, trace in traced(records):
+        value = profile_quantities(trace)[name] if record.run.devices in values else None
+        if value is not None:
+            values[record.run.devices].append((value, record.launch_id))
+    if not values[low] or not values[most]:
+        return None
+    over, under = (sample(*zip(*values[count], strict=True)) for count in (most, low))
+    middle, half = over.mean - under.mean, interval([over, under])
+    return math.exp(middle), math.exp(middle - half), math.exp(middle + half)
 
 
 def replicas_frame(records: Iterable[Record]) -> pd.DataFrame:
     """A row a traced Record and replica: key, devices, rank, launch_id, and each of `REPLICA_PHASES` as <phase>_s.
 
-    Medians over steps, NaN where a phase is not known. early_update: see `update_is_early`, in all steps. clipped_s: by how much
-    forward was cut at backward's begin. step_s: of the replica's own step, under the profiler.
+    Medians over steps, NaN where a phase is not known. early_update: see `update_is_early`, in any step; update_s is NaN there.
+    clipped_s: by how much forward was cut at backward's begin. step_s: of the replica's own step, under the profiler.
     """
     rows: list[dict[str, Any]] = []
     for record, trace in traced(records):
@@ -157,7 +189,9 @@ def replicas_frame(records: Iterable[Record]) -> pd.DataFrame:
             row: dict[str, Any] = {"key": record.key, "devices": record.run.devices, "rank": replica.rank, "launch_id": record.launch_id}
             for phase in REPLICA_PHASES:
                 row[f"{phase}_s"] = median(each[phase] for each in times) if all(phase in each for each in times) else np.nan
-            row["early_update"] = all(update_is_early(step) for step in replica.steps)
+            row["early_update"] = any(update_is_early(step) for step in replica.steps)
+            if row["early_update"]:
+                row["update_s"] = np.nan
             row["clipped_s"] = median(forward_clipped(step) for step in replica.steps)
             rows.append(row | {"step_s": median(step.end_s - step.start_s for step in replica.steps)})
     columns = ["key", "devices", "rank", "launch_id", *(f"{phase}_s" for phase in REPLICA_PHASES), "early_update", "clipped_s", "step_s"]
@@ -181,9 +215,9 @@ def whole_frame(records: Iterable[Record]) -> pd.DataFrame:
             continue
         assert record.measurement
         row: dict[str, Any] = {"key": record.key, "devices": record.run.devices, "launch_id": record.launch_id}
-        row |= {name: median(getattr(whole, name) for whole in wholes) for name in (*WHOLE, "total_s", "step_s", "launch_skew_s")}
-        row |= {f"{name.removesuffix('_s')}_share": median(whole.share(name) for whole in wholes) for name in WHOLE}
-        row |= {"total_over_step": median(whole.total_over_step for whole in wholes)}
+        row |= {name: _median(getattr(whole, name) for whole in wholes) for name in (*WHOLE, "total_s", "step_s", "launch_skew_s")}
+        row |= {f"{name.removesuffix('_s')}_share": _median(whole.share(name) for whole in wholes) for name in WHOLE}
+        row |= {"total_over_step": _median(whole.total_over_step for whole in wholes)}
         row |= {"skew_share": median(whole.launch_skew_s / whole.computation_s for whole in wholes)}
         row |= {f"{name}_imbalance": median(each[name] for each in uneven) for name in ("forward", "passes")}
         rows.append(row | {"timed_step_s": record.measurement.wall_s / record.run.timed_steps})

@@ -26,6 +26,7 @@ COUNTS = tuple(range(1, 9))
 """GPUs of the document's profile."""
 CLAIMS = ("C6", "C7", "C8", "C9")
 DOCUMENT = "document"
+REPEATS = "n: how often measured (in how many launches)."
 FRAMEWORKS = ("tensorflow", "torch")
 """The document's own first."""
 
@@ -137,28 +138,26 @@ def _repeats(rows: pd.DataFrame) -> str:
     if "n" not in rows:
         return "1"
     n, launches = int(rows["n"].iloc[0]), int(rows["launches"].iloc[0])
-    return f"{n} over {launches}" if n > 1 else "1"
+    return f"{n} ({launches})" if n > 1 else "1"
 
 
 def per_gpu_table(records: Sequence[Record], phase: str) -> Shown:
-    """One phase on every GPU of every count, the document's row above ours: ms, their average, and the slowest over it."""
+    """One phase on every GPU of every count, the document's row above ours: ms and their average; a dash where it is not known."""
     sources = _sources(records, document_replicas(), per_replica=True)
     sources = [(name, table) for name, table in sources if f"{phase}_s" in table and table[f"{phase}_s"].notna().any()]
     rows = []
     for count, name, table in _by_count(sources):
-        times = table.sort_values("rank")[f"{phase}_s"].dropna()
-        if times.empty:
+        times = table.set_index("rank")[f"{phase}_s"].sort_index()
+        if times.isna().all():
             continue
-        each = {f"GPU {rank}": ms(time) for rank, time in zip(table.sort_values("rank")["rank"], times, strict=False)}
+        each = {f"GPU {rank}": ms(time) for rank, time in times.items()}
         rows.append(
-            {"GPUs": f"{count}", "measured by": name, "average": ms(times.mean()), "max/mean": f"{times.max() / times.mean():.2f}"}
-            | {"n": _repeats(table)}
+            {"GPUs": f"{count}", "measured by": name, "n": _repeats(table), "average": ms(times.mean(skipna=False))}
             | {f"GPU {rank}": each.get(f"GPU {rank}", "") for rank in range(max(COUNTS[-1], count))}
         )
-    note = (
-        "ms; ours: medians over traced steps, means over repeats (n, over launches). Max/mean is of the row's own figures; that of single "
-        "steps, which claims read, stands with launch skew."
-    )
+    note = f"ms; ours: medians over traced steps, means over repeats. {REPEATS}"
+    if "–" in {text for row in rows for text in row.values()}:
+        note += " A dash: not known, as said above."
     data = pd.DataFrame(rows).fillna("")
     right = [str(name) for name in data if name not in ("GPUs", "measured by")]
     return _with_note(table_html(data, f"{phase.capitalize()} on every GPU", right=right), note)
@@ -170,7 +169,9 @@ def whole_table(records: Sequence[Record]) -> Shown:
     for count, name, table in _by_count(_sources(records, document_whole(), per_replica=False)):
         row = table.iloc[0]
         parts = {
-            part: "–" if missing(row[f"{part}_s"]) or row[f"{part}_s"] == 0 else f"{ms(row[f'{part}_s'])} ({percent(row[f'{part}_share'])})"
+            part: "–"
+            if missing(row[f"{part}_s"]) or row[f"{part}_s"] == 0
+            else ms(row[f"{part}_s"]) + ("" if missing(row[f"{part}_share"]) else f" ({percent(row[f'{part}_share'])})")
             for part in ("computation", "merge", "update")
         }
         rows.append(
@@ -178,15 +179,13 @@ def whole_table(records: Sequence[Record]) -> Shown:
             | {f"{part} (share)": text for part, text in parts.items()}
             | {
                 "sum / step": "–" if missing(row["total_over_step"]) else f"{row['total_over_step']:.2f}",
-                "sum": ms(row["total_s"]),
                 "step, traced": ms(row["step_s"]),
                 "step, timed": ms(row["timed_step_s"]),
-                "n": _repeats(table),
             }
         )
     note = (
         "ms; spans over all GPUs, shares of their sum, as the document takes them. Sum / step above 1: phases overlap. The document does "
-        "not print its traced step; its timed step is that of Exp5, whose sentences are equally long (1 to 4 GPUs)."
+        "not print its traced step; its timed step is that of Exp5, whose sentences are equally long (1 to 4 GPUs). n as above."
     )
     data = pd.DataFrame(rows)
     right = [str(name) for name in data if name not in ("GPUs", "measured by")]
@@ -222,7 +221,7 @@ def skew_table(records: Sequence[Record]) -> Shown:
                 "GPUs": f"{count}",
                 "measured by": name,
                 "computation": ms(row["computation_s"]),
-                "slowest GPU's passes": ms(row["computation_s"] - row["launch_skew_s"]),
+                "slowest passes": ms(row["computation_s"] - row["launch_skew_s"]),
                 "launch skew": ms(row["launch_skew_s"]),
                 "share": skew_text(row),
                 "forward, max/mean": f"{row['forward_imbalance']:.2f}",
@@ -233,7 +232,7 @@ def skew_table(records: Sequence[Record]) -> Shown:
     note = (
         "ms. Computation: from the first start of forward to the last end of backward over all GPUs; passes: forward and backward of one "
         "GPU; launch skew: their difference, and its share of computation. Max/mean over GPUs: of single steps. The document's figures "
-        "follow from its tables."
+        f"follow from its tables. {REPEATS}"
     )
     data = pd.DataFrame(rows)
     right = [str(name) for name in data if name not in ("GPUs", "measured by")]
@@ -271,5 +270,11 @@ def events_table() -> Shown:
 
 
 def shown_steps(records: Sequence[Record]) -> list[Record]:
-    """Of each way the first Record on the most GPUs, for the picture of one step."""
-    return [max(mine, key=lambda record: (record.run.devices, -record.repeat)) for mine in ways(records).values()]
+    """Of each way, for the picture of one step, the Record on the most GPUs whose traced step is the median one (the lower of two)."""
+    shown = []
+    for mine in ways(records).values():
+        most = max(record.run.devices for record in mine)
+        steps = whole_frame(mine).set_index("key")["step_s"]
+        last = sorted((r for r in mine if r.run.devices == most), key=lambda r: (steps.get(r.key, float("inf")), r.repeat))
+        shown.append(last[(len(last) - 1) // 2])
+    return shown

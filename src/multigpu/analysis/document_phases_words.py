@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import isnan
 
 import pandas as pd
 
-from multigpu.analysis.document_phases import document_replicas, document_whole, replicas_frame
+from multigpu.analysis.document_phases import document_replicas, document_whole, growth, replicas_frame
 from multigpu.analysis.document_phases_page import (
     COUNTS,
     FRAMEWORKS,
@@ -40,28 +41,49 @@ def coverage(records: Sequence[Record]) -> str:
     return " ".join(filter(None, [text, f"Not traced yet: {joined(unseen)}." if unseen else ""]))
 
 
-def growth_sentence(name: str, replicas: pd.DataFrame, whole: pd.DataFrame) -> str | None:
-    """From the fewest to the most GPUs: forward, backward, unevenness, launch skew and shares. None of fewer than two counts."""
+def growth_sentence(name: str, replicas: pd.DataFrame, whole: pd.DataFrame, records: Sequence[Record] = ()) -> str | None:
+    """From the fewest to the most GPUs: forward, backward, unevenness, launch skew and shares. None of fewer than two counts.
+
+    Args:
+        records: those of the frames; growth is theirs, with an interval, as the claims have it. Without any: of the frames' means.
+    """
     counts = sorted(int(count) for count in whole["devices"])
     if len(counts) < 2:
         return None
     low, most = counts[0], counts[-1]
-    mean = replicas.groupby("devices")[["forward_s", "backward_s"]].mean()
     first, last = (whole[whole["devices"] == count].iloc[0] for count in (low, most))
-    times = {phase: mean[f"{phase}_s"].loc[most] / mean[f"{phase}_s"].loc[low] for phase in ("forward", "backward")}
-    merged = whole[(whole["devices"] > 1) & (whole["merge_s"] > 0)].set_index("devices")
-    merge = (
-        f"; of merge {percent(merged['merge_share'].iloc[0])} on {merged.index[0]}, {percent(last['merge_share'])} on {most}"
-        if len(merged) > 1
-        else ""
-    )
-    once = " (measured once)" if "n" in whole and whole["n"].max() == 1 else ""
+    mean = replicas.groupby("devices")[["forward_s", "backward_s"]].mean()
+    times = {}
+    for phase in ("forward", "backward"):
+        found = growth(records, f"{phase}_s", low, most)
+        ratio = found[0] if found else mean[f"{phase}_s"].loc[most] / mean[f"{phase}_s"].loc[low]
+        bounds = "" if found is None or isnan(found[1]) else f" ({found[1]:.2f} to {found[2]:.2f})"
+        times[phase] = f"{ratio:.2f} times{' as long' if phase == 'forward' else ''}{bounds}"
     return (
-        f"**{name}**, {low} to {most} GPUs{once}: mean forward {times['forward']:.2f} times as long, mean backward {times['backward']:.2f} "
-        f"times; slowest over mean forward {last['forward_imbalance']:.2f} on {most}; launch skew "
-        f"**{ms(last['launch_skew_s'])} ms**, {skew_text(last)} of the computation's span; share of computation "
-        f"{percent(first['computation_share'])} on {low}, {percent(last['computation_share'])} on {most}{merge}."
+        f"**{name}**, {low} to {most} GPUs{_measured(whole)}: mean forward {times['forward']}, mean backward {times['backward']}; "
+        f"slowest over mean forward {last['forward_imbalance']:.2f} on {most}; launch skew **{ms(last['launch_skew_s'])} ms**, {skew_text(last)} "
+        f"of the computation's span; {_shares(whole, first, last)}."
     )
+
+
+def _measured(whole: pd.DataFrame) -> str:
+    """How often each count was measured, for the begin of a sentence; nothing for the document."""
+    if "n" not in whole:
+        return ""
+    least, most = int(whole["n"].min()), int(whole["n"].max())
+    return " (measured once)" if most == 1 else f" (n = {least})" if least == most else f" (n = {least} to {most})"
+
+
+def _shares(whole: pd.DataFrame, first: pd.Series, last: pd.Series) -> str:
+    """The shares of computation and of merge on the fewest and the most GPUs, or that they are not known."""
+
+    def on(row: pd.Series, part: str) -> str:
+        share = row[f"{part}_share"]
+        return f"{'not known' if isnan(share) else percent(share)} on {int(row['devices'])}"
+
+    merged = whole[(whole["devices"] > 1) & (whole["merge_s"] > 0)]
+    merge = f"; of merge {on(merged.iloc[0], 'merge')}, {on(last, 'merge')}" if len(merged) > 1 else ""
+    return f"share of computation {on(first, 'computation')}, {on(last, 'computation')}{merge}"
 
 
 def answers(records: Sequence[Record]) -> list[str]:
@@ -69,7 +91,8 @@ def answers(records: Sequence[Record]) -> list[str]:
     skew = skew_finding(records)
     said = [f"**{skew}.**" if skew else None, growth_sentence("Document 000", document_replicas(), document_whole())]
     for name, whole in wholes(records).items():
-        said.append(growth_sentence(name, pooled(replicas_frame(ways(records)[name]), ["devices", "rank"]), whole))
+        mine = ways(records)[name]
+        said.append(growth_sentence(name, pooled(replicas_frame(mine), ["devices", "rank"]), whole, mine))
     words = "; ".join(f"{result.claim.number} {result.verdict}" for result in results(records))
     return [text for text in said if text] + [f"Verdicts: {words}. {coverage(records)}" if records else NOTHING]
 
@@ -83,12 +106,13 @@ def skew_finding(records: Sequence[Record]) -> str | None:
 
     def said(name: str) -> str:
         row = last[name]
-        return f"{skew_text(row)} on {int(row['devices'])} in {name}"
+        return f"{skew_text(row)} on {int(row['devices'])} ({name})"
 
     theirs = document_whole().iloc[-1]
-    both = f", {said(ranked[0])}" if len(ranked) > 1 else ""
+    both = f" and {said(ranked[0])}" if len(ranked) > 1 else ""
     return (
-        f"Launch skew is {skew_text(theirs)} of the computation on the document's {int(theirs['devices'])} GPUs, {said(ranked[-1])}{both}"
+        f"Launch skew is {skew_text(theirs)} of the computation's span on the document's {int(theirs['devices'])} GPUs; here "
+        f"{said(ranked[-1])}{both}"
     )
 
 
@@ -117,14 +141,16 @@ def clipped_sentence(records: Sequence[Record]) -> str | None:
 
 
 def early_update_sentence(records: Sequence[Record]) -> str | None:
-    """On how many replicas the update begins before backward, and so lasts longer than its arithmetic. None without any."""
+    """On how many replicas the update begins before backward, so that how long it took is not known. None without any."""
     frame = replicas_frame(records)
     early = frame[frame["early_update"].astype(bool)]
     if early.empty:
         return None
+    named = joined(sorted({FRAMEWORK_NAMES[r.run.framework] for r in records if r.key in set(early["key"])}))
     return (
-        f"On {plural(len(early), 'replica')} of {plural(early['key'].nunique(), 'Record')} the update's first operation runs before "
-        "backward begins, so before there are gradients; the phase reaches from there to its last one and is longer than the updating."
+        f"On {plural(len(early), 'replica')} of {plural(early['key'].nunique(), 'Record')} of {named} the update's first operation runs "
+        "before backward begins, so before there are gradients: a span from there on is not the time of updating. That time, and with it "
+        "every share of the step, counts as not known."
     )
 
 
@@ -133,5 +159,7 @@ def overlap_sentence(records: Sequence[Record]) -> str | None:
     said = []
     for name, whole in wholes(records).items():
         last = whole.iloc[-1]
-        said.append(f"{last['total_over_step']:.2f} on {plural(int(last['devices']), 'GPU')} in {name}")
+        if isnan(last["total_over_step"]):
+            continue
+        said.append(f"{last['total_over_step']:.2f} on {plural(int(last['devices']), 'GPU')} ({name})")
     return f"The sum of computation, merge and update over the traced step is {'; '.join(said)}." if said else None

@@ -14,7 +14,7 @@ from multigpu.analysis.document_phases import REPLICA_PHASES, document_replicas,
 from multigpu.analysis.document_phases_page import COUNTS, pooled, skew_text, ways, wholes
 from multigpu.analysis.document_phases_words import skew_finding
 from multigpu.analysis.figure_step import LOOKS
-from multigpu.analysis.layout import grid_of_axes, label_lines, margin_for, name_panel
+from multigpu.analysis.layout import grid_of_axes, label_ends, margin_for, name_panel
 from multigpu.analysis.picture import Picture
 from multigpu.analysis.style import INK, RC
 from multigpu.analysis.wording import percent_text
@@ -27,10 +27,14 @@ COLOURS = (("#d55e00", "^"), ("#0072b2", "o"), ("#009e73", "s"), ("#aa3377", "v"
 
 
 def replica_shares(replicas: pd.DataFrame) -> pd.DataFrame:
-    """Each phase's share in the sum of a replica's phases (of `REPLICA_PHASES`), as the document takes shares; NaN counts as 0."""
+    """Each phase's share in the sum of a replica's phases (of `REPLICA_PHASES`), as the document takes shares; NaN counts as 0.
+
+    whole: whether the update's time is known, so that no phase is missing from the sum.
+    """
     times = replicas.reindex(columns=[f"{phase}_s" for phase in REPLICA_PHASES]).astype(float).fillna(0.0)
     shares = times.div(times.sum(axis=1), axis=0).rename(columns=lambda name: name.removesuffix("_s"))
-    return pd.concat([replicas[["devices", "rank"]], shares], axis=1)
+    early = replicas["early_update"].astype(bool) if "early_update" in replicas else False
+    return pd.concat([replicas[["devices", "rank"]], shares], axis=1).assign(whole=~pd.Series(early, index=replicas.index))
 
 
 def document_shares() -> pd.DataFrame:
@@ -74,7 +78,7 @@ def figure_shares(records: Sequence[Record]) -> Picture:
     picture.data = pd.concat([table.assign(panel=name) for name, table in panels.items()], ignore_index=True)
     picture.caption = (
         "Shares of the sum of a replica's phases, which overlap where the sum is longer than the step. The document gives merge and update "
-        f"for all GPUs together and no pull. {_repeats(records)}"
+        f"for all GPUs together and no pull.{_unknown(records)} {_repeats(records)}"
     )
     picture.alt = "Stacked bars of phases, a bar a replica. " + "; ".join(
         f"{name}: forward {percent_text(mine['forward'].min())} to {percent_text(mine['forward'].max())} on {mine['devices'].max()}"
@@ -84,29 +88,32 @@ def figure_shares(records: Sequence[Record]) -> Picture:
     return picture
 
 
+def _last(table: pd.DataFrame) -> pd.DataFrame:
+    return table[table["devices"] == table["devices"].max()]
+
+
 def shares_finding(panels: dict[str, pd.DataFrame]) -> str | None:
     """The share of forward and backward, mean over the most GPUs: the document's, and the least and the most of ours. None without ours."""
 
     def passes(table: pd.DataFrame) -> tuple[float, int]:
-        most = int(table["devices"].max())
-        last = table[table["devices"] == most]
-        return 100 * float((last["forward"] + last["backward"]).mean()), most
+        last = _last(table)
+        return 100 * float((last["forward"] + last["backward"]).mean()), int(last["devices"].iloc[0])
 
     (_, document), *ours = panels.items()
-    known = {name: passes(table) for name, table in ours if (table["devices"] > 1).any()}
+    known = {name: passes(table) for name, table in ours if (table["devices"] > 1).any() and _last(table)["whole"].all()}
     if not known:
         return None
     theirs, many = passes(document)
     ends = dict.fromkeys((min(known, key=lambda name: known[name]), max(known, key=lambda name: known[name])))
-    mine = ", ".join(f"{known[name][0]:.0f}% on {known[name][1]} in {name}" for name in ends)
-    return f"Forward and backward are {theirs:.0f}% of the phases on the document's {many} GPUs, {mine}"
+    mine = " and ".join(f"{known[name][0]:.0f}% on {known[name][1]} ({name})" for name in ends)
+    return f"Forward and backward are {theirs:.0f}% of the phases on the document's {many} GPUs; here {mine}"
 
 
 def figure_skew(records: Sequence[Record]) -> Picture:
     """Launch skew over the computation's span against the number of GPUs, a line a way, the document's dashed."""
     lines = {"document 000": document_whole()} | wholes(records)
     with mpl.rc_context(RC):
-        picture, (ax,) = grid_of_axes(1, skew_finding(records), SKEW_WIDTH, SKEW_HEIGHT, 1, margin_for(list(lines)))
+        picture, (ax,) = grid_of_axes(1, skew_finding(records), SKEW_WIDTH, SKEW_HEIGHT, 1, margin_for(["document 000"]))
         ends = []
         for index, (name, table) in enumerate(lines.items()):
             colour, marker = (INK, "D") if index == 0 else COLOURS[(index - 1) % len(COLOURS)]
@@ -114,11 +121,11 @@ def figure_skew(records: Sequence[Record]) -> Picture:
             ax.plot(x, y, marker=marker, color=colour, linestyle=(0, (3, 2)) if index == 0 else "-", markersize=5, clip_on=False)
             ends.append((x[-1], y[-1], name, colour))
         ax.set_xlim(1, COUNTS[-1])
-        ax.set_ylim(0, None)
+        ax.set_ylim(0, 1.1 * ax.get_ylim()[1])
         ax.set_xticks(list(COUNTS))
         ax.set_xlabel("GPUs, weak scaling")
         ax.set_ylabel("launch skew (% of the computation's span)")
-        label_lines(ax, ends, SKEW_HEIGHT)
+        label_ends(ax, ends, SKEW_HEIGHT)
     picture.data = pd.concat([table.assign(line=name) for name, table in lines.items()], ignore_index=True)
     picture.caption = (
         "Launch skew: span of forward and backward over all GPUs less the longest of one GPU, over that span; the document's (dashed) "
@@ -128,6 +135,12 @@ def figure_skew(records: Sequence[Record]) -> Picture:
         f"{name} on {int(row['devices'])}: {skew_text(row)}" for name, table in lines.items() for row in [table.iloc[-1]]
     )
     return picture
+
+
+def _unknown(records: Sequence[Record]) -> str:
+    """Which way's update is not known on some replica, for a caption: its bar holds the other phases alone."""
+    named = [name for name, mine in ways(records).items() if replicas_frame(mine)["early_update"].astype(bool).any()]
+    return f" Where the update's time is not known ({', '.join(named)}) a bar holds the other phases alone." if named else ""
 
 
 def _repeats(records: Sequence[Record]) -> str:

@@ -15,7 +15,7 @@ from multigpu.analysis.phases import PASSES, SkewParts, phase_times, skew_parts,
 from multigpu.analysis.picture import Picture, message
 from multigpu.analysis.style import INK, RC, look
 from multigpu.analysis.traces import traced
-from multigpu.analysis.wording import MODEL_NAMES, device_word, devices_text, field_text, percent_text
+from multigpu.analysis.wording import FRAMEWORK_NAMES, MODEL_NAMES, device_word, devices_text, field_text, percent_text
 from multigpu.measure.trace import PHASES, Phase, StepTrace, TraceSummary
 from multigpu.record import Record
 
@@ -142,25 +142,42 @@ def step_finding(steps: Sequence[tuple[Record, Sequence[StepTrace]]]) -> str | N
     if not known or len(known) < len(steps):
         return None
 
+    called = dict(zip([record.key for record, _ in known], _called([record for record, _ in known]), strict=True))
+    placements = len({record.run.placement for record, _ in known}) > 1 or len(known) == 1
+
     def said(record: Record, share: float) -> str:
-        return f"{percent_text(max(0.0, share))} of a step under {look(record.run.placement).label}"
+        return f"{percent_text(max(0.0, share))} of a step {'under' if placements else 'in'} {called[record.key]}"
 
     on = devices_text(known[0][0].run.devices, known[0][0].run.device_type)
     if len(known) == 1:
         return f"{MODEL_NAMES.get(known[0][0].run.model, known[0][0].run.model)} on {on}: launch skew is {said(*known[0])}"
     known.sort(key=lambda item: item[1])
     (least, most) = known[0], known[-1]
-    if most[1] - least[1] < LEADING_SHARE or least[0].run.placement == most[0].run.placement:
+    if most[1] - least[1] < LEADING_SHARE or called[least[0].key] == called[most[0].key]:
         return None
-    return f"launch skew takes {said(*most)}, {said(*least)}"
+    return f"{'launch' if placements else 'Launch'} skew takes {said(*most)}, {said(*least)}"
+
+
+def _called(records: Sequence[Record]) -> list[str]:
+    """The Runs in a word or two: by placement; those of one placement by the framework and how many processes dispatch."""
+    labels = [look(record.run.placement).label for record in records]
+    if len(records) == 1 or len(set(labels)) > 1:
+        return labels
+    frameworks = [record.run.framework for record in records]
+    names = []
+    for record in records:
+        alone = frameworks.count(record.run.framework) == 1
+        process = "" if alone else ", one process" if record.run.processes == "one" else ", a process a device"
+        names.append(FRAMEWORK_NAMES[record.run.framework] + process)
+    return names
 
 
 def _caption(drawn: Sequence[tuple[Record, TraceSummary, tuple[int, list[StepTrace]]]], step: int | None) -> str:
     which = f"traced step {step}" if step is not None else "of each Run the traced step of median length"
     traced_runs = [
-        f"{look(record.run.placement).label} {1e3 * record.measurement.wall_s / record.run.timed_steps:.3g} ms timed,"
+        f"{called} {1e3 * record.measurement.wall_s / record.run.timed_steps:.3g} ms timed,"
         f" {1e3 * median(step_time(replicas) for replicas in steps_of(trace)):.3g} ms traced"
-        for record, trace, _ in drawn
+        for called, (record, trace, _) in zip(_called([record for record, _, _ in drawn]), drawn, strict=True)
         if record.measurement
     ]
     reasons = sorted({f"{look(record.run.placement).label}: {why}" for record, trace, _ in drawn for why in trace.missing.values()})

@@ -114,6 +114,21 @@ def label_lines(ax: Axes, ends: Sequence[tuple[float, float, str, str]], height_
     ax.set_ylim(low, high)
 
 
+def label_ends(ax: Axes, ends: Sequence[tuple[float, float, str, str]], height_in: float) -> None:
+    """As `label_lines`, but lines that stop before the panel's right edge are named where they stop, above their last point."""
+    right, bottom = ax.get_xlim()[1], ax.get_ylim()[0]
+    label_lines(ax, [end for end in ends if end[0] >= right], height_in)
+    to_share = ax.transData + ax.transAxes.inverted()
+    for x in sorted({end[0] for end in ends if end[0] < right}):
+        mine = [end for end in ends if end[0] == x]
+        placed = spread_labels(
+            [float(to_share.transform((x, y))[1]) + 0.08 / height_in for _, y, _, _ in mine], 0.155 / height_in, 0.02, 1.02
+        )
+        across = float(to_share.transform((x, bottom))[0]) + 0.02
+        for (_, _, name, colour), share in zip(mine, placed, strict=True):
+            ax.text(across, share, name, transform=ax.transAxes, color=colour, va="center", ha="left", fontsize=8.5, fontweight="bold")
+
+
 def gaps(table: pd.DataFrame) -> str:
     """Which points of the table have no figure and why: "Missing: Exp2 on 8 GPUs, batch 256 a GPU (out of memory: ...)"."""
     parts = []
