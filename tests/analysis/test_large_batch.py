@@ -228,7 +228,9 @@ def test_runs_on_devices_stand_beside_predictions_from_syncs_steps() -> None:
     assert frame.loc[("async", 0.3), "predicted_per_s"] == pytest.approx(12.5, rel=0.01)
     assert set(frame["base"]) == {made[0].key}
     assert figure_devices(made).finding == "With a straggler async applies 2.5 times as many gradients a second as sync; predicted: 2.5"
-    assert "+300 ms" in devices_table(made).html
+    html = devices_table(made).html
+    assert "+300 ms" in html and ">5.0 (5.0)<" in html and ">Predicted" not in html, "what is predicted stands beside, in brackets"
+    assert ">5.0 (–)<" in devices_table(made[1:2]).html
     assert devices_frame(made[2:])["predicted_s"].isna().all()
     assert "No real run on devices" in figure_devices([]).alt and "muted" in devices_table([]).html
     # they are no part of the figures on the virtual clock

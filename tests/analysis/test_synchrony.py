@@ -153,7 +153,22 @@ def test_real_runs_stand_beside_the_simulator() -> None:
     frame = synchrony_frame(made)
     assert real_frame(frame)["ratio"].tolist() == pytest.approx([1.05])
     assert figure_real(frame).finding == "Real processes and the simulator agree within 5% on the time an update"
-    assert "1.050" in page.real_table(frame).html
+    html = page.real_table(frame).html
+    assert "1.050" in html and ">1.00 (1.00)<" in html
+    texts = [text.get_text() for text in figure_real(frame).axes[0].texts]
+    assert texts == ["1.050", "real over simulated"] and "one run each" in figure_real(frame).caption
+
+
+def test_real_runs_of_one_problem_stand_together() -> None:
+    other = LINEAR | {"batch_size": 16}
+    made = [
+        record(protocol, 2, update_time_s=1.0, clock=clock, problem=problem, rate=RATE, losses=(1.0,))
+        for protocol in ("sync", "async")
+        for problem in (LINEAR, other)
+        for clock in ("real", "virtual")
+    ]
+    found = real_frame(synchrony_frame(made))
+    assert found["problem"].duplicated().tolist() == [False, True, False, True] and found["protocol"].tolist() == ["sync", "async"] * 2
 
 
 def test_runs_over_ray_stand_apart_from_those_of_processes() -> None:
@@ -190,7 +205,8 @@ def test_tables_of_twins_and_averages() -> None:
     html = page.twins_table(synchrony_frame(twins)).html
     assert "K-batch-sync over K-sync" in html and "0.800" in html and "1.100" in html
     html = page.averaging_table(synchrony_frame([*averaged(0.8, 0.1), *averaged(0.2, 0.2, hidden=(), same_start=True)])).html
-    assert "each on its own" in html and "equal" in html and "logistic regression" in html and "0.8 (0.797 to 0.803)" in html
+    assert ">own<" in html and ">equal<" in html and "logistic regression: digits" in html and "0.800 (0.797 to 0.803)" in html
+    assert "each on its own" not in html, "long cells made the table scroll"
 
 
 def test_without_records_every_part_says_so() -> None:

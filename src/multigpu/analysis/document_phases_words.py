@@ -59,10 +59,10 @@ def growth_sentence(name: str, replicas: pd.DataFrame, whole: pd.DataFrame, reco
         ratio = found[0] if found else mean[f"{phase}_s"].loc[most] / mean[f"{phase}_s"].loc[low]
         bounds = "" if found is None or isnan(found[1]) else f" ({found[1]:.2f} to {found[2]:.2f})"
         times[phase] = f"{ratio:.2f} times{' as long' if phase == 'forward' else ''}{bounds}"
+    skew = f"launch skew **{ms(last['launch_skew_s'])} ms**, {skew_text(last)} of the computation's span"
     return (
-        f"**{name}**, {low} to {most} GPUs{_measured(whole)}: mean forward {times['forward']}, mean backward {times['backward']}; "
-        f"slowest over mean forward {last['forward_imbalance']:.2f} on {most}; launch skew **{ms(last['launch_skew_s'])} ms**, {skew_text(last)} "
-        f"of the computation's span; {_shares(whole, first, last)}."
+        f"**{name}**, {low} to {most} GPUs{_measured(whole)}: mean forward {times['forward']}, mean backward {times['backward']}; slowest "
+        f"over mean forward {last['forward_imbalance']:.2f} on {most}; {skew}; {_shares(whole, first, last)}."
     )
 
 

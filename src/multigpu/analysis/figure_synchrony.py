@@ -229,16 +229,15 @@ def figure_real(frame: pd.DataFrame) -> Picture:
             ax.plot([1e3 * row["simulated_s"], 1e3 * row["real_s"]], [y, y], color=style.colour, linewidth=1)
             ax.plot(1e3 * row["simulated_s"], y, marker="|", color=INK, markersize=14, markeredgewidth=2, linestyle="none")
             ax.plot(1e3 * row["real_s"], y, marker=style.marker, color=style.colour, markersize=7, linestyle="none", clip_on=False)
-            ax.text(
-                1.02, y, f"{row['ratio']:.3f} of it", transform=ax.get_yaxis_transform(), va="center", color=style.colour, fontweight="bold"
-            )
+            ax.text(1.02, y, f"{row['ratio']:.3f}", transform=ax.get_yaxis_transform(), va="center", color=style.colour, fontweight="bold")
         rows_from_top(ax, len(table), len(table))
+        ax.text(1.02, len(table) - 0.35, "real over simulated", transform=ax.get_yaxis_transform(), va="bottom", color=INK, fontsize=8)
         ax.set_yticks(range(len(table))[::-1], labels)
         ax.set_xlim(0, 1.05e3 * max(table["real_s"].max(), table["simulated_s"].max()))
         ax.set_xlabel("ms an update")
     picture.caption = (
         f"Coloured: worker processes and a server on {', '.join(sorted(set(table['machine'])))}, with injected "
-        f"{' and '.join(dict.fromkeys(table['law']))} times; bar: the simulator on the same draws. Medians over parts of a run."
+        f"{' and '.join(dict.fromkeys(table['law']))} times; bar: the simulator on the same draws. Medians over parts of a run, one run each."
     )
     picture.data = table
     picture.alt = f"Milliseconds an update of six protocols, real and simulated. {finding or ''}"
@@ -264,7 +263,9 @@ def real_frame(frame: pd.DataFrame, engine: str = "processes") -> pd.DataFrame:
     bare = virtual[virtual["problem"].isna()].drop(columns=["problem", "rate"])
     others = real[~real["key"].isin(both["key"])].merge(bare, on=draws, suffixes=("", "_virtual"))
     both = pd.concat([both, others], ignore_index=True) if len(others) else both
-    both = both.assign(order=both["protocol"].map(lambda name: protocol_look(name).order)).sort_values(["machine", "workers", "order"])
+    both = both.assign(order=both["protocol"].map(lambda name: protocol_look(name).order)).sort_values(
+        ["machine", "workers", "problem", "order"]
+    )
     return pd.DataFrame(
         {
             **{name: both[name] for name in ("protocol", "gradients_per_update", "workers", "law", "problem", "machine")},

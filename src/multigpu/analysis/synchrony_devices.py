@@ -110,26 +110,23 @@ def devices_table(records: Iterable[SynchronyRecord]) -> Shown:
             "Server": SERVERS[row["server_device"]],
             "Protocol": f"{protocol_look(row['protocol']).label}, K = {row['gradients_per_update']}",
             "Straggler": f"+{1e3 * row['straggler_s']:.0f} ms" if row["straggler_s"] else "none",
-            "Gradients/s": f"{row['gradients_per_s']:,.1f}",
+            "Gradients/s": f"{row['gradients_per_s']:,.1f} ({_number(row['predicted_per_s'], ',.1f')})",
             "Over host": "" if pd.isna(row["over_host"]) else f"{row['over_host']:.2f}",
-            "Predicted": _number(row["predicted_per_s"], ",.1f"),
-            "Over sync": _number(row["ratio"], ".2f"),
-            "Predicted ratio": _number(row["predicted_ratio"], ".2f"),
-            "Staleness": f"{row['staleness']:.2f}",
-            "Predicted staleness": _number(row["predicted_staleness"], ".2f"),
+            "Over sync": f"{_number(row['ratio'], '.2f')} ({_number(row['predicted_ratio'], '.2f')})",
+            "Staleness": f"{row['staleness']:.2f} ({_number(row['predicted_staleness'], '.2f')})",
             "Server busy (%)": f"{100 * row['server_busy']:.0f}",
         }
         for _, row in table.iterrows()
     ]
     compared = " Over host: over the same run with the server on the host." if table["over_host"].notna().any() else ""
     note = (
-        "Gradients applied a second, one run each. Predicted: the simulator, from the step times and the server's time of sync with "
-        f"nothing injected, the same P and the same server.{compared} {', '.join(sorted(set(table['machine'])))}."
+        "Gradients applied a second, one run each. In brackets what the simulator predicts, from the step times and the server's time of "
+        "sync with nothing injected, the same P and the same server (a dash: that was not run). Over sync: gradients a second over those "
+        f"of that sync.{compared} {', '.join(sorted(set(table['machine'])))}."
         if rows
         else NOTHING
     )
-    figures = ["P", "Gradients/s", "Over host", "Predicted", "Over sync", "Predicted ratio", "Staleness", "Predicted staleness"]
-    figures += ["Server busy (%)"]
+    figures = ["P", "Gradients/s", "Over host", "Over sync", "Staleness", "Server busy (%)"]
     return table_html(pd.DataFrame(rows), note=note.replace("`", ""), right=figures)
 
 

@@ -121,15 +121,15 @@ def ratio_table(frame: pd.DataFrame) -> Shown:
             {
                 "Per": row["unit"],
                 "P": f"{p}",
-                "Ours": f"{row['ratio']:.2f}",
-                "95%": f"{row['low']:.2f} to {row['high']:.2f}",
-                "Exact": f"{scale * harmonic_difference(p, p):.2f}",
-                "P log P or log P": f"{scale * np.log(p):.2f}",
+                "Ours": f"{row['ratio']:,.2f}",
+                "95%": f"{row['low']:,.2f} to {row['high']:,.2f}",
+                "Exact": f"{scale * harmonic_difference(p, p):,.2f}",
+                "P log P or log P": f"{scale * np.log(p):,.2f}",
                 "Document 002": f"about {document:g}" if document else "not given",
             }
         )
     note = "Time of sync over that of async, exponential times, five seeds. Exact: P H(P) an update and H(P) a sample."
-    return table_html(pd.DataFrame(rows), note=note, right=["P", "Ours", "Exact", "P log P or log P"])
+    return table_html(pd.DataFrame(rows), note=note, right=["P", "Ours", "95%", "Exact", "P log P or log P"])
 
 
 def averaging_table(frame: pd.DataFrame) -> Shown:
@@ -140,19 +140,28 @@ def averaging_table(frame: pd.DataFrame) -> Shown:
         sides = {name: group[group["protocol"] == name] for name in ("averaged", "joint")}
         rows.append(
             {
-                "Model": f"{'network' if 'hidden' in str(problem) else 'logistic regression'} ({problem})",
-                "Models start": "equal" if start == "same start" else "each on its own",
+                "Model": _model(problem),
+                "Starts": "equal" if start == "same start" else "own",
                 **{
-                    f"{what}, {name}": _spread(side[column], scale)
-                    for what, column, scale in (("Loss", "loss_last", 1), ("Error %", "error_last", 100))
+                    f"{what}, {name}": _spread(side[column], scale, decimals)
+                    for what, column, scale, decimals in (("Loss", "loss_last", 1, 3), ("Error %", "error_last", 100, 1))
                     for name, side in sides.items()
                 },
                 "Seeds": f"{len(sides['joint'])}",
             }
         )
     workers = int(table["workers"].iloc[0]) if len(table) else 0
-    note = f"{workers} models trained apart on disjoint shards, averaged once; joint: one model with all gradients in as many steps."
-    return table_html(pd.DataFrame(rows), note=note, right=["Seeds"])
+    named = "; ".join(f"{_model(problem)}: {problem}" for problem in sorted(set(table["problem"])))
+    note = (
+        f"{workers} models trained apart on disjoint shards, averaged once; joint: one model with all gradients in as many steps. Starts: "
+        f"of the models, all from one or each from its own. Means, least and most. {named}."
+    )
+    data = pd.DataFrame(rows)
+    return table_html(data, note=note, right=[str(name) for name in data if name not in ("Model", "Starts")])
+
+
+def _model(problem: object) -> str:
+    return "network" if "hidden" in str(problem) else "logistic regression"
 
 
 def claims_table(frame: pd.DataFrame) -> Shown:
@@ -160,8 +169,9 @@ def claims_table(frame: pd.DataFrame) -> Shown:
     return verdicts([evaluate(claim, frame) for claim in all_claims() if isinstance(claim.predicate, SynchronyPredicate)])
 
 
-def _spread(values: pd.Series, scale: float) -> str:
-    return f"{scale * values.mean():.3g} ({scale * values.min():.3g} to {scale * values.max():.3g})"
+def _spread(values: pd.Series, scale: float, decimals: int) -> str:
+    mean, low, high = (f"{scale * value:.{decimals}f}" for value in (values.mean(), values.min(), values.max()))
+    return f"{mean} ({low} to {high})"
 
 
 def twins_table(frame: pd.DataFrame) -> Shown:
@@ -197,12 +207,16 @@ def real_table(frame: pd.DataFrame, engine: str = "processes") -> Shown:
             "Real, ms": f"{1e3 * row['real_s']:.2f}",
             "Simulator, ms": f"{1e3 * row['simulated_s']:.2f}",
             "Ratio": f"{row['ratio']:.3f}",
-            "Staleness, real and simulated": f"{row['staleness']:.2f} and {row['simulated_staleness']:.2f}",
+            "Staleness (simulated)": f"{row['staleness']:.2f} ({row['simulated_staleness']:.2f})",
         }
         for _, row in real_frame(frame, engine).iterrows()
     ]
-    note = "Medians an update; P: workers. The simulator has the same draws." if rows else f"{NO_REAL_RUN[engine].replace('`', '')}."
-    return table_html(pd.DataFrame(rows), note=note, right=["Real, ms", "Simulator, ms", "Ratio"])
+    note = (
+        "Medians an update over parts of a run, one run each; P: workers. Ratio: real over simulator, which has the same draws."
+        if rows
+        else f"{NO_REAL_RUN[engine].replace('`', '')}."
+    )
+    return table_html(pd.DataFrame(rows), note=note, right=["Real, ms", "Simulator, ms", "Ratio", "Staleness (simulated)"])
 
 
 def record_keys(frame: pd.DataFrame) -> Shown:
