@@ -103,6 +103,19 @@ def test_at_most_seven_lines_a_panel():
     assert picture.caption.split("No room for: ")[1].count("(NMT of 000") == 1
 
 
+def test_a_job_on_one_gpu_alone_has_no_panel_and_the_front_compares_placements():
+    """Seventeen panels stood on the front page, most of one line or of one point on one GPU."""
+    records = [make_record(name, count) for name in ("ddp", "exp2", "independent") for count in (1, 2)]
+    records += [make_record(name, count, batch_size=256) for name in ("ddp", "independent") for count in (1, 2)]
+    records += [make_record("ddp", 1, batch_size=512)]
+    frame = frame_of(records)
+    every, compared = figure_scaling(frame, "efficiency", "best"), figure_scaling(frame, "efficiency", "best", compared=True)
+    assert set(every.data["batch_size"]) == {128, 256} and len(every.axes) == 2 and "Left out" not in every.caption
+    assert set(compared.data["batch_size"]) == {128} and "Left out: 1 job with one placement alone." in compared.caption
+    alone = figure_scaling(frame[frame["batch_size"] == 256], compared=True)
+    assert len(alone.axes) == 1 and "Left out" not in alone.caption, "a picture of one placement is better than none"
+
+
 def test_repeated_points_come_before_those_measured_once():
     """Nine lines for seven places: the ceiling and the repeated one stay although they are the fastest, the fastest of the others go."""
     slow_to_fast = ("exp1", "exp2", "exp3", "exp4", "ps_gpu0", "replicated_copy", "replicated_allreduce", "independent")

@@ -9,9 +9,9 @@ import pandas as pd
 
 from multigpu.analysis.document_004 import WAY_WORDS, buckets, exposed_by_trace, link_seconds, parts, steps
 from multigpu.analysis.figure_hosts import counts_axis
-from multigpu.analysis.layout import grid_of_axes, label_lines, margin_for, name_panel
+from multigpu.analysis.layout import grid_of_axes, label_ends, label_lines, margin_for, name_panel
 from multigpu.analysis.picture import Picture, Shown, message
-from multigpu.analysis.style import INK, RC
+from multigpu.analysis.style import INK, RC, look
 from multigpu.analysis.tables import table_html
 from multigpu.analysis.wording import joined, missing, percent_text, plural, rate_text, ratio_text, with_interval
 from multigpu.grid.document_004 import BATCH, LENGTH
@@ -22,7 +22,6 @@ NOTHING = (
     "Document 004's step has not been measured here yet: `python -m multigpu measure --grid document_004` does, on a machine with GPUs. "
     "What its links allow follows from its own figures and stands below"
 )
-COLOURS = {"ddp": ("#0072b2", "o"), "replicated_allreduce": ("#d55e00", "^"), "independent": ("#009e73", "s")}
 WIDTH, HEIGHT = 4.2, 3.0
 
 
@@ -33,6 +32,11 @@ def grid_here(grid: str) -> str:
 
 def _ms(seconds: float, low: float = math.nan, high: float = math.nan) -> str:
     return "not measured" if missing(seconds) else with_interval(f"{1000 * seconds:,.1f} ms", 1000 * low, 1000 * high, ",.1f")
+
+
+def _bare(seconds: float) -> str:
+    """As `_ms`, for a table whose note names the unit."""
+    return _ms(seconds).removesuffix(" ms")
 
 
 def step_finding(frame: pd.DataFrame) -> str:
@@ -116,16 +120,21 @@ def parts_table(frame: pd.DataFrame) -> Shown:
     rows = [
         {
             "GPUs": f"{int(row['devices'])}",
-            "one GPU alone": _ms(row["one_s"]),
-            "shared host adds": _ms(row["host_s"]),
-            "all-reduce after backward adds": _ms(row["after_s"]),
-            "all-reduce during backward adds": _ms(row["during_s"]),
+            "one GPU alone": _bare(row["one_s"]),
+            "shared host adds": _bare(row["host_s"]),
+            "all-reduce after backward adds": _bare(row["after_s"]),
+            "all-reduce during backward adds": _bare(row["during_s"]),
             "hidden": "–" if missing(row["hidden"]) else percent_text(row["hidden"]),
         }
         for _, row in parts(frame).iterrows()
     ]
     data = pd.DataFrame(rows)
-    note = "Differences of pooled steps. Without Records of all three ways a part is not known." if rows else NOTHING
+    note = (
+        "ms, differences of pooled steps; hidden: of what all-reduce after backward adds. Without Records of all three ways a part is "
+        "not known."
+        if rows
+        else NOTHING
+    )
     return table_html(data, "What a step is made of" if rows else "", note, [str(name) for name in data if name != "GPUs"])
 
 
@@ -135,16 +144,17 @@ def trace_table(phases: pd.DataFrame) -> Shown:
         {
             "way": WAY_WORDS.get(str(row["placement"]), str(row["placement"])),
             "GPUs": f"{int(row['devices'])}",
-            "communication": _ms(row["communication_s"]),
-            "without waiting": _ms(row["pure_s"]),
-            "not covered by compute": _ms(row["exposed_s"]),
-            "host launches for": _ms(row["host_s"]),
-            "step": _ms(row["step_s"]),
+            "communication": _bare(row["communication_s"]),
+            "without waiting": _bare(row["pure_s"]),
+            "not covered by compute": _bare(row["exposed_s"]),
+            "host launches for": _bare(row["host_s"]),
+            "step": _bare(row["step_s"]),
         }
         for _, row in exposed_by_trace(phases).iterrows()
     ]
     data = pd.DataFrame(rows)
-    return table_html(data, note="Means over replicas and traced steps." if rows else "No step of this model has been traced yet.")
+    note = "ms, means over replicas and traced steps." if rows else "No step of this model has been traced yet."
+    return table_html(data, note=note, right=[str(name) for name in data if name != "way"])
 
 
 def _steps_headline(table: pd.DataFrame) -> str | None:
@@ -161,47 +171,64 @@ def figure_steps(frame: pd.DataFrame) -> Picture:
     """Step time against the number of GPUs, a line a way, the document's beside it; and, where measured, against the size of bucket."""
     table, sizes = steps(frame), buckets(frame)
     document = load_published("004_step_times")
-    panels = ["Step time", *(["Step time by size of bucket"] if len(sizes) else [])]
+    panels = ["Step time over that of one GPU", *(["Step time by size of bucket"] if len(sizes) else [])]
     with mpl.rc_context(RC):
         finding = _steps_headline(table)
-        names = [*WAY_WORDS.values(), "document 004"]
+        names = ["document 004"]
         picture, axes = grid_of_axes(len(panels), finding, WIDTH, HEIGHT, 2, margin_for(names), names=panels)
         ax, ends = axes[0], []
         name_panel(ax, panels[0])
         for placement, line in table.groupby("placement", sort=False):
-            colour, marker = COLOURS[str(placement)]
-            x, y = line["devices"].to_numpy(float), 1000 * line["step_s"].to_numpy(float)
-            ax.plot(x, y, marker=marker, color=colour, markersize=4, clip_on=False)
-            ends.append((x[-1], y[-1], WAY_WORDS[str(placement)], colour))
+            way = look(str(placement))
+            x, y = line["devices"].to_numpy(float), line["step_s"].to_numpy(float)
+            if x[0] != 1:
+                continue  # without one GPU nothing to compare with
+            ax.plot(x, y / y[0], marker=way.marker, color=way.colour, markersize=4, clip_on=False)
+            ends.append((x[-1], y[-1] / y[0], WAY_WORDS[str(placement)], way.colour))
         x, y = document["gpus"].to_numpy(float), document["step_time_ms"].to_numpy(float)
+        y = y / y[0]
         ax.plot(x, y, marker="D", color=INK, markersize=4, linestyle=(0, (3, 2)), clip_on=False)
         ends.append((x[-1], y[-1], "document 004", INK))
-        ax.set_ylim(0, 1.1 * float(y.max()))
+        ax.set_xlim(1, float(x[-1]))
+        ax.set_ylim(0.95, 1.1 * float(y.max()))
         ax.set_xticks([1, 2, 4, 8, 12, 16])
         ax.minorticks_off()
-        ax.set_xlabel("GPUs")
-        ax.set_ylabel("ms")
-        label_lines(ax, ends, HEIGHT)
+        ax.set_xlabel("GPUs, weak scaling")
+        ax.set_ylabel("times one GPU's step")
+        label_ends(ax, ends, HEIGHT)
         if len(sizes):
             ax, ends = axes[1], []
             name_panel(ax, panels[1])
             for devices, line in sizes.groupby("devices"):
                 x, y = line["bucket_mib"].to_numpy(float), 1000 * line["step_s"].to_numpy(float)
-                ax.plot(x, y, marker="o", color=COLOURS["ddp"][0], markersize=4, clip_on=False)
-                ends.append((x[-1], y[-1], f"{devices} GPUs", COLOURS["ddp"][0]))
+                ax.plot(x, y, marker="o", color=look("ddp").colour, markersize=4, clip_on=False)
+                ends.append((x[-1], y[-1], f"{devices} GPUs", look("ddp").colour))
             counts_axis(ax, sorted(set(sizes["bucket_mib"])), "MiB of gradients in a bucket")
             ax.set_ylim(0, None)
+            ax.set_ylabel("ms")
             label_lines(ax, ends, HEIGHT)
     machines = joined(sorted(set(frame.loc[frame["key"].isin(joined_keys(table)), "machine"])))
     picture.caption = (
-        f"Document 004's model, {BATCH} pairs of {LENGTH} words a GPU, fp32, launched call by call; weak scaling. Dashed: the "
-        "document, V100, four a machine; from 8 on across machines. " + (f"{machines}." if machines else "Nothing measured here yet.")
+        f"Document 004's model, {BATCH} pairs of {LENGTH} words a GPU, fp32, launched call by call; weak scaling. Each way over its own "
+        "step on one GPU. Dashed: the document, V100, four a machine; from 8 on across machines. "
+        + (f"{_measured(table, sizes)} {machines}." if machines else "Nothing measured here yet.")
     )
     picture.data = table
     picture.alt = "Step time against GPUs. " + "; ".join(
         f"{WAY_WORDS[str(row['placement'])]} on {int(row['devices'])}: {1000 * row['step_s']:.1f} ms" for _, row in table.iterrows()
     )
     return picture if len(table) else message(NOTHING.replace("`", ""))
+
+
+def _measured(table: pd.DataFrame, sizes: pd.DataFrame) -> str:
+    """How often points were measured, for a caption."""
+
+    def span(low: int, high: int) -> str:
+        return f"{low}" if low == high else f"{low} to {high}"
+
+    n, launches = (span(int(table[name].min()), int(table[name].max())) for name in ("n", "launches"))
+    buckets_too = "; sizes of bucket once (screening)" if len(sizes) else ""
+    return f"n = {n} over {launches} launches, intervals in the table{buckets_too}."
 
 
 def joined_keys(table: pd.DataFrame) -> list[str]:

@@ -13,15 +13,18 @@ from multigpu.analysis.layout import common, gaps, grid_of_axes, label_lines, ma
 from multigpu.analysis.metrics import scaling_table
 from multigpu.analysis.picture import Picture, message
 from multigpu.analysis.style import CEILING, FRAMEWORK_LINES, INK, MAX_LINES, RC, look
-from multigpu.analysis.wording import device_word, device_words
+from multigpu.analysis.wording import device_word, device_words, plural
 
 WIDTH, HEIGHT, LABELS = 2.55, 2.05, 0.95
-BESIDE = ("independent", "ddp")
-BASELINES = {"own": "the same placement on one", "best": "the best single"}
+BASELINES = {"own": "the same placement on one", "best": "the fastest way on one"}
 
 
 def figure_scaling(
-    frame: pd.DataFrame, value: Literal["efficiency", "speedup"] = "efficiency", baseline: Literal["own", "best"] = "own", columns: int = 2
+    frame: pd.DataFrame,
+    value: Literal["efficiency", "speedup"] = "efficiency",
+    baseline: Literal["own", "best"] = "own",
+    columns: int = 2,
+    compared: bool = False,
 ) -> Picture:
     """How each placement scales: a panel a job, a line a placement and framework, at most seven lines a panel.
 
@@ -29,6 +32,7 @@ def figure_scaling(
         frame: of `load_frame`.
         value: efficiency (share of perfect scaling) or speedup (ratio).
         baseline: "own" divides by the same placement on one device, as the documents do; "best" by the fastest single device.
+        compared: draw only the jobs with two placements or more beside the ceiling, where there are any.
     """
     column = value + ("_best" if baseline == "best" else "")
     table = scaling_table(frame)
@@ -36,7 +40,10 @@ def figure_scaling(
     drawn = drawn[drawn.groupby(["placement", "framework", "model"])["devices"].transform("max") > 1] if len(drawn) else drawn
     if drawn.empty:
         return message("No scaling to draw: no Record on several devices has its baseline on one device.")
-    shown = list(panels(drawn))
+    every = [(name, panel) for name, panel in panels(drawn) if panel["devices"].max() > 1]
+    several = [(name, panel) for name, panel in every if (panel["placement"].drop_duplicates() != "independent").sum() > 1]
+    shown = several if compared and several else every
+    drawn = drawn[drawn.index.isin([index for _, panel in shown for index in panel.index])]
     with mpl.rc_context(RC):
         finding = scaling_finding(drawn, column if value == "efficiency" else column.replace("speedup", "efficiency"))
         labels = margin_for((line_name(row, panel) for _, panel in shown for _, row in panel.iterrows()), LABELS)
@@ -55,7 +62,8 @@ def figure_scaling(
     picture.caption = (
         f"{what} {BASELINES[baseline]} {word}. Grey: independent replicas, the ceiling on this host. {common(drawn)}"
         + gaps(table)
-        + (f" No room for: {'; '.join(left_out)}." if left_out else "")
+        + (f" Left out: {plural(len(every) - len(shown), 'job')} with one placement alone." if len(shown) < len(every) else "")
+        + (f" Not drawn: {', '.join(dict.fromkeys(left_out))}." if left_out else "")
     )
     picture.data = _data(drawn, column)
     picture.alt = _alt(shown, column, value)

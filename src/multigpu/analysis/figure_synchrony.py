@@ -237,7 +237,8 @@ def figure_real(frame: pd.DataFrame) -> Picture:
         ax.set_xlabel("ms an update")
     picture.caption = (
         f"Coloured: worker processes and a server on {', '.join(sorted(set(table['machine'])))}, with injected "
-        f"{' and '.join(dict.fromkeys(table['law']))} times; bar: the simulator on the same draws. Medians over parts of a run, one run each."
+        f"{' and '.join(dict.fromkeys(table['law']))} times; bar: the simulator on the same draws. Medians over parts of a run, one run "
+        "each."
     )
     picture.data = table
     picture.alt = f"Milliseconds an update of six protocols, real and simulated. {finding or ''}"

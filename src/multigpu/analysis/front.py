@@ -181,10 +181,12 @@ def missing_of(frame: pd.DataFrame) -> str:
 
 
 def headline_picture(frame: pd.DataFrame) -> Picture:
-    """The headline picture: efficiency against the best single device, of the headline points, and if there are none, of all."""
+    """The headline picture: efficiency against the best single device, of the headline points, and if there are none, of all; of jobs
+    whose placements can be compared.
+    """
     own = front_frame(frame)
     keys = {key for row in headline_table(own)["keys"] for key in str(row).split(", ")}
-    return figure_scaling(own[own["key"].isin(keys)] if keys else own, "efficiency", "best")
+    return figure_scaling(own[own["key"].isin(keys)] if keys else own, "efficiency", "best", compared=True)
 
 
 def shown_headline(frame: pd.DataFrame) -> str:

@@ -13,9 +13,9 @@ from multigpu.analysis.wording import missing, percent_text, with_interval
 NOTHING = "No all-reduce between hosts has been measured: `python -m multigpu hosts` does, as root on Linux."
 
 
-def _ms(row: pd.Series, name: str = "time_s") -> str:
+def _ms(row: pd.Series, decimals: int = 0) -> str:
     low, high = (1000 * row[end] for end in ("low_s", "high_s"))
-    return with_interval(f"{1000 * row[name]:,.1f}", low, high, ",.1f")
+    return with_interval(f"{1000 * row['time_s']:,.{decimals}f}", low, high, f",.{decimals}f")
 
 
 def growth_table(frame: pd.DataFrame) -> Shown:
@@ -26,7 +26,7 @@ def growth_table(frame: pd.DataFrame) -> Shown:
         cells = {"method": name_of(str(method))}
         cells |= {f"{int(row['devices'])} hosts (ms)": _ms(row) for _, row in line.iterrows()}
         last = line.iloc[-1]
-        cells[f"formula on {int(last['devices'])} (ms)"] = f"{1000 * last['link_s']:,.1f}"
+        cells[f"formula on {int(last['devices'])} (ms)"] = f"{1000 * last['link_s']:,.0f}"
         cells["ours over formula"] = f"{last['ratio']:.2f}"
         carried = missing(last["way_bytes"]) or not last["way_bytes"]
         cells["bytes over formula"] = "–" if carried else f"{last['sent_bytes'] / last['way_bytes']:.3f}"
@@ -42,10 +42,15 @@ def latency_table(frame: pd.DataFrame) -> Shown:
     for method, line in latency(frame).groupby("method", sort=False):
         cells = {"method": name_of(str(method))}
         for _, row in line.iterrows():
-            cells[f"{int(row['devices'])} hosts (ms)"] = f"{_ms(row)}; delays {1000 * row['formula_s']:.0f}"
+            cells[f"{int(row['devices'])} hosts (ms)"] = _ms(row, 1)
+        cells["delays in a row (ms)"] = ", ".join(f"{1000 * time:.0f}" for time in line["formula_s"])
         rows.append(cells)
     data = pd.DataFrame(rows).fillna("not measured")
-    return table_html(data, note="4 KiB on each host." if rows else NOTHING, right=[str(name) for name in data if name != "method"])
+    return table_html(
+        data,
+        note="4 KiB on each host. Delays in a row: on as many hosts as have a figure." if rows else NOTHING,
+        right=[str(name) for name in data if name != "method"],
+    )
 
 
 def document_table(frame: pd.DataFrame, per_host: int) -> Shown:
