@@ -245,6 +245,9 @@ def test_sentences_say_what_the_traces_show() -> None:
         words.overlap_sentence([plain])
         == "The sum of computation, merge and update over the traced step is 1.44 on 1 GPU (PyTorch, a process a GPU)."
     )
+    assert words.spread_sentence([plain]) is None and "(PyTorch, one process, n = 5)" in str(
+        words.spread_sentence(document("PyTorch, one process"))
+    )
     assert words.overlap_sentence([]) is None and words.skew_finding([plain]) is None
 
 

@@ -123,11 +123,19 @@ def test_a_way_without_a_record_is_named_and_never_assumed() -> None:
     assert "not measured on 1 and 8" in lost_speed_page.chain_html([table]).html
 
 
+def test_the_answer_names_what_was_measured_once() -> None:
+    table = told(chain_records())
+    several = table.assign(n=table["n"].clip(upper=1) * 5, n_one=table["n_one"].clip(upper=1) * 5)
+    assert "Measured once" not in lost_speed_page.chain_finding(several)
+    few = several.assign(n_one=several["n_one"].mask(several["way"].eq("loss in one piece"), 1))
+    assert "Measured once, so that shares beside them are screening: “loss in one piece”." in lost_speed_page.chain_finding(few)
+
+
 def test_one_side_alone_is_no_speedup() -> None:
     records = [record for record in chain_records() if record.run.devices == 8 or record.run.host_cores != 2]
     table = told(records)
     assert row(table, "2018's way")["why"] == "not measured on 1" and math.isnan(row(table, "2018's way")["speedup"])
-    assert row(table, "all host cores")["published"] and "begins late" in lost_speed_page.chain_finding(table)
+    assert row(table, "all host cores")["published"] and "those before it could not be told" in lost_speed_page.chain_finding(table)
 
 
 def test_the_ceiling_of_a_way_that_was_not_measured_tells_nothing() -> None:
@@ -235,6 +243,9 @@ def test_sweeps_tell_one_cause_and_name_what_is_missing() -> None:
     assert "Exp4, cells in one call: “one for all” 4.00 times one, “one a device” 5.00 times" in sweeps.sweep_finding(
         processes, "processes"
     )
+    chain = frame_of(chain_records())  # all cores alone: a column of one value is no sweep
+    single = sweeps.sweep_table(sweeps.sweep_rows("host_cores", lost_speed.best_grounds(chain), chain, traced), "host_cores").html
+    assert "<table" not in single and "One value alone: " in single and "PyTorch ddp (all)" in single
     picture = figure_sweeps([("host cores", rows), ("batch a device", batches)])
     assert len(picture.axes) == 2 and "1 1.50" in picture.alt
     assert len(sweeps.sweep_keys(grounds)) > 10

@@ -7,7 +7,7 @@ from math import isnan
 
 import pandas as pd
 
-from multigpu.analysis.document_phases import document_replicas, document_whole, growth, replicas_frame
+from multigpu.analysis.document_phases import document_replicas, document_whole, growth, replicas_frame, whole_frame
 from multigpu.analysis.document_phases_page import (
     COUNTS,
     FRAMEWORKS,
@@ -163,3 +163,16 @@ def overlap_sentence(records: Sequence[Record]) -> str | None:
             continue
         said.append(f"{last['total_over_step']:.2f} on {plural(int(last['devices']), 'GPU')} ({name})")
     return f"The sum of computation, merge and update over the traced step is {'; '.join(said)}." if said else None
+
+
+def spread_sentence(records: Sequence[Record]) -> str | None:
+    """How far the timed step of each way on the most GPUs differs between repeats. None where all were measured once."""
+    said = []
+    for name, mine in ways(records).items():
+        whole = whole_frame(mine)
+        last = whole[whole["devices"] == whole["devices"].max()]["timed_step_s"]
+        if len(last) > 1:
+            said.append(
+                f"{ms(last.min())} to {ms(last.max())} ms on {plural(int(whole['devices'].max()), 'GPU')} ({name}, n = {len(last)})"
+            )
+    return f"Without the profiler a step took, from the fastest repeat to the slowest, {'; '.join(said)}." if said else None

@@ -115,8 +115,15 @@ def chain_finding(table: pd.DataFrame, device_type: str = "cuda") -> str:
     end = f"; “{way_names(table)[-1]}” at the chain's end {ratio_text(last['speedup'])}" if len(ways) > 1 else ""
     faster = f"All {on} together train {ratio_text(last['rate'] / first['rate'])} as many words a second there. " if len(ways) > 1 else ""
     lost = int(first["devices"]) / first["speedup"]
-    late = "" if first["way"] == START else " The chain begins late, so these are shares of what its first measured way loses."
-    return f"{head}{end}. {faster}Of what the first one loses (a factor of {lost:.2f}) took: {told_parts}.{late}{tail}"
+    late = "" if first["way"] == START else " These are shares of what the first measured way loses: those before it could not be told."
+    return f"{head}{end}. {faster}Of what the first one loses (a factor of {lost:.2f}) took: {told_parts}.{late}{_once(table)}{tail}"
+
+
+def _once(table: pd.DataFrame) -> str:
+    """Which measured ways rest on one measurement on a side: their shares, and those of the ways after them, are screening."""
+    few = table["speedup"].notna() & table[["n_one", "n"]].min(axis=1).eq(1) & ~table["way"].eq(PROTOCOL)
+    names = [f"“{way}”" for way in table.loc[few, "way"]]
+    return f" Measured once, so that shares beside them are screening: {joined(names)}." if names else ""
 
 
 def passing(table: pd.DataFrame) -> tuple[pd.Series | None, list[str]]:

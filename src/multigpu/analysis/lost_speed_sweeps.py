@@ -133,7 +133,10 @@ def _refused(everything: pd.DataFrame, frame: pd.DataFrame) -> dict[tuple[Any, .
 
 
 def sweep_table(rows: pd.DataFrame, name: str, device_type: str = "cuda") -> Shown:
-    """`sweep_rows` in words: a row a way and value, columns for numbers of devices; values that no Record has are named below."""
+    """`sweep_rows` in words: a row a way and value, columns for numbers of devices; values that no Record has are named below.
+
+    Without a way of two measured values there is nothing to compare, and no table: what was measured is named.
+    """
     sweep, known = SWEEPS[name], rows[rows["status"].ne("")]
     cells: list[dict[str, str]] = []
     lacking: dict[str, list[str]] = {}
@@ -147,18 +150,20 @@ def sweep_table(rows: pd.DataFrame, name: str, device_type: str = "cuda") -> Sho
             if devices == 1:
                 cell["one (M words/s)"] = f"{row['rate'] / 1e6:.3f}" if row["status"] == "ok" else _why(row)
                 continue
-            ratio = "no baseline" if missing(row["speedup"]) else f"{row['speedup']:.2f}"
+            ratio = "not measured on one" if missing(row["speedup"]) else f"{row['speedup']:.2f}"
             bounds = "" if missing(row["low"]) else f" ({row['low']:.2f} to {row['high']:.2f})"
             cell[f"{devices} {device_words(device_type)}"] = ratio + bounds if row["status"] == "ok" else _why(row)
         if name in COUNTED and own["kernels"].notna().any():
             cell["kernels a step"] = f"{own['kernels'].dropna().iloc[0]:,.0f}"
         cells.append(cell)
-    table = pd.DataFrame(cells).fillna("–") if cells else pd.DataFrame()
-    note = "Speedups over one device done the same way; without bounds, a side was measured once (screening)." if cells else ""
+    values = [(cell["way"], cell[sweep.name]) for cell in cells]
+    if len({way for way, _ in values}) == len(values):
+        alone = "; ".join(f"{way} ({value})" for way, value in values)
+        return table_html(pd.DataFrame(), note=f"One value alone: {alone}." if alone else "No Record to show.")
+    table = pd.DataFrame(cells).fillna("–")
+    note = "Speedups over one device done the same way; without bounds, a side was measured once (screening)."
     note += f" Not measured: {'; '.join(f'{way} ({joined(values)})' for way, values in lacking.items())}." if lacking else ""
-    return table_html(
-        table, note=note.strip() or "No Record to show.", right=[str(column) for column in table if column not in ("way", sweep.name)]
-    )
+    return table_html(table, note=note, right=[str(column) for column in table if column not in ("way", sweep.name)])
 
 
 def _why(row: Any) -> str:
