@@ -125,3 +125,10 @@ def test_every_placement_is_drawn_from_its_row() -> None:
     assert [letter for letter, _, _ in held(exp2, None)] == ["V", "E", "U"]
     assert [letter for letter, _, _ in held(exp2, 0)] == ["C"]
     assert all(share for letter, _, share in held(placements()["exp4"], 1) if letter != "C")
+
+
+def test_a_narrow_screen_shows_a_claim_without_scrolling() -> None:
+    """At 360 px the table kept 46 rem, so that a verdict lay two screens to the right of its sentence."""
+    style = (paths.REPOSITORY / "report/_static/report.css").read_text()
+    narrow = style.split("@media (max-width: 640px)", 1)[1].split("\n}\n", 1)[0]
+    assert "rem; }" not in narrow.split("tr {")[0] and "display: grid" in narrow and "td:nth-child(4) { grid-row: 2; }" in narrow
