@@ -288,6 +288,21 @@ def test_a_missing_time_leaves_its_own_gpu_empty_and_no_other() -> None:
     assert [text for text in cells if text in ("–", "2.0")] == ["–", "–", "2.0", "2.0", "2.0", "2.0", "2.0"], "average, GPU 0, GPU 1, ..."
 
 
+def test_steps_of_one_placement_are_called_by_what_tells_them_apart() -> None:
+    """Three panels of Exp4 had a caption of three times "Exp4" and no title."""
+    even = [step_of(forward=(0, 4), backward=(4, 10)) for _ in range(2)]
+    late = [even[0], step_of(forward=(5, 9), backward=(9, 15))]
+    records = [record_of([late], **WAYS["PyTorch, one process"]), record_of([even]), record_of([even], **WAYS["TensorFlow"])]
+    picture = figure_step(records)
+    assert picture.finding.startswith("Launch skew takes 33% of a step in PyTorch, one process, 0% of a step in ")
+    barely = [even[0], step_of(forward=(0.003, 4.003), backward=(4.003, 10.003))]
+    assert "less than 0.1% of a step in TensorFlow" in figure_step([*records[:1], record_of([barely], **WAYS["TensorFlow"])]).finding
+    said = picture.caption.split("(")[1]
+    assert "TensorFlow " in said and "PyTorch, a process a device " in said and "Exp4" not in said
+    other = figure_step([records[0], record_of([even], placement="exp2", processes="one")])
+    assert "under Exp4" in other.finding, "several placements are still called by their labels"
+
+
 def test_the_step_shown_is_the_median_of_the_repeats() -> None:
     def of(length: float, repeat: int) -> Record:
         return record_of([[step_of(forward=(0, 3), backward=(3, length))]], repeat)

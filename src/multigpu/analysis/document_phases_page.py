@@ -266,7 +266,7 @@ def events_table() -> Shown:
         for _, row in table.iterrows()
     ]
     rows.append({"event": "update", "document's operator": "first to last operator of Adam", "here": "first to last kernel of the update"})
-    return table_html(pd.DataFrame(rows), wide=["here"])
+    return table_html(pd.DataFrame(rows))
 
 
 def shown_steps(records: Sequence[Record]) -> list[Record]:

@@ -146,7 +146,8 @@ def step_finding(steps: Sequence[tuple[Record, Sequence[StepTrace]]]) -> str | N
     placements = len({record.run.placement for record, _ in known}) > 1 or len(known) == 1
 
     def said(record: Record, share: float) -> str:
-        return f"{percent_text(max(0.0, share))} of a step {'under' if placements else 'in'} {called[record.key]}"
+        part = "less than 0.1%" if 1e-6 < share < 1e-3 else percent_text(max(0.0, share))
+        return f"{part} of a step {'under' if placements else 'in'} {called[record.key]}"
 
     on = devices_text(known[0][0].run.devices, known[0][0].run.device_type)
     if len(known) == 1:
@@ -155,7 +156,7 @@ def step_finding(steps: Sequence[tuple[Record, Sequence[StepTrace]]]) -> str | N
     (least, most) = known[0], known[-1]
     if most[1] - least[1] < LEADING_SHARE or called[least[0].key] == called[most[0].key]:
         return None
-    return f"{'launch' if placements else 'Launch'} skew takes {said(*most)}, {said(*least)}"
+    return f"launch skew takes {said(*most)}, {said(*least)}"
 
 
 def _called(records: Sequence[Record]) -> list[str]:
