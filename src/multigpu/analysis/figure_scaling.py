@@ -16,6 +16,7 @@ from multigpu.analysis.style import CEILING, FRAMEWORK_LINES, INK, MAX_LINES, RC
 from multigpu.analysis.wording import device_word, device_words, plural
 
 WIDTH, HEIGHT, LABELS = 2.55, 2.05, 0.95
+BESIDE = ("independent", "ddp")
 BASELINES = {"own": "the same placement on one", "best": "the fastest way on one"}
 
 
@@ -63,7 +64,7 @@ def figure_scaling(
         f"{what} {BASELINES[baseline]} {word}. Grey: independent replicas, the ceiling on this host. {common(drawn)}"
         + gaps(table)
         + (f" Left out: {plural(len(every) - len(shown), 'job')} with one placement alone." if len(shown) < len(every) else "")
-        + (f" Not drawn: {', '.join(dict.fromkeys(left_out))}." if left_out else "")
+        + (f" No room for: {'; '.join(left_out)}." if left_out else "")
     )
     picture.data = _data(drawn, column)
     picture.alt = _alt(shown, column, value)
