@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from multigpu.analysis.phases import launch_skew, steps_of
-from multigpu.engines.tensorflow.xplane import STEP, Names, read_space, without_strays
+from multigpu.engines.tensorflow.xplane import STEP, Names, read_space, with_gradients, without_strays
 from multigpu.measure.launch import measure
 from multigpu.measure.point import Point
 from multigpu.measure.trace import Activity, joined
@@ -128,6 +128,16 @@ def test_copies_out_of_a_tower_are_no_part_of_its_passes() -> None:
         "merge": (49, 64),
         "update": (69, 79),
     }
+
+
+def test_an_update_begins_with_gradients() -> None:
+    """An update's work before backward has begun on its device is in no phase; work beside backward, and on a device without one, is."""
+    step = [("forward", 0, 10), ("update", 2, 4), ("backward", 10, 30), ("update", 8, 12), ("update", 31, 33)]
+    work = [Activity("op", "compute", start, end, 0, phase) for phase, start, end in step]
+    later = [Activity("op", "compute", 100 + start, 100 + end, 1, phase) for phase, start, end in step]
+    assert [a.phase for a in with_gradients(work + later)] == 2 * ["forward", None, "backward", "update", "update"]
+    alone = [Activity("op", "compute", 2, 4, 0, "update")]
+    assert with_gradients(alone) == alone
 
 
 def test_strays_belong_to_no_phase() -> None:

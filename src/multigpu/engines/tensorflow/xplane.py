@@ -142,7 +142,7 @@ def read_space(space: Any, names: Names, cuda: bool, missing: Missing) -> list[d
     work = [Host(a.step, a.phase, a.start_ns, a.end_ns) for a in without_strays(shared) if a.phase and a.step is not None]
     parts = []
     for rank, mine in activities.items():
-        part = replica_trace(rank, without_strays(mine), work, steps, "xplane", missing, leads.get(rank))
+        part = replica_trace(rank, without_strays(with_gradients(mine)), work, steps, "xplane", missing, leads.get(rank))
         parts.append(part | {"origin_ns": part["origin_ns"] + began})
     seen = {phase for part in parts for step in part["replica"]["steps"] for phase in step["phases"]}
     if "forward_backward" not in seen:
@@ -150,6 +150,17 @@ def read_space(space: Any, names: Names, cuda: bool, missing: Missing) -> list[d
         more: Missing = {phase: why for phase in ("forward", "backward") if phase not in seen and phase not in missing}
         parts = [part | {"missing": {**missing, **more}} for part in parts]
     return parts
+
+
+def with_gradients(activities: list[Activity]) -> list[Activity]:
+    """The same activities; what an update does before its device's first work of backward has begun needs no gradient (it makes zeros, or
+    raises a power) and is in no phase any more.
+    """
+    begins: dict[Any, int] = {}
+    for a in activities:
+        if a.phase in ("backward", "forward_backward") and a.kind == "compute":
+            begins[a.step] = min(begins.get(a.step, a.start_ns), a.start_ns)
+    return [replace(a, phase=None) if a.phase == "update" and a.end_ns <= begins.get(a.step, 0) else a for a in activities]
 
 
 def without_strays(activities: list[Activity], share: float = STRAY) -> list[Activity]:
