@@ -46,7 +46,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     one.add_argument("--dry-run", action="store_true", help="list what would be measured")
     one.add_argument("--quiet", action="store_true", help="no progress bar")
-    one.add_argument("--share", action="store_true", help="measure Runs that need nothing but their GPUs side by side, each in a lane")
+    one.add_argument("--share", action="store_true", help="Runs known not to disturb each other are measured side by side, each in a lane")
     add_arguments(one)
 
     listing = commands.add_parser("records", help="list, filter and export Records")

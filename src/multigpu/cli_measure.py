@@ -39,7 +39,7 @@ def measure_command(arguments: argparse.Namespace) -> int:
         run = build_run(**fields)
         chosen, price = [Point(run, repeat, timeout_s=arguments.timeout) for repeat in range(arguments.repeats)], None
     else:
-        planned = _undecided(arguments) if arguments.undecided else _planned(arguments)
+        planned = _undecided(arguments) if arguments.undecided else _planned(arguments, default_grid())
         chosen = points(planned) if arguments.undecided or arguments.budget_s is None else _affordable(arguments, planned)
         if arguments.budget_s is None:
             print(f"{len(chosen)} measurements of {len(planned)} Runs; at most about {cost_s(planned) / 60:.0f} minutes", flush=True)
@@ -83,9 +83,9 @@ def _check_options(arguments: argparse.Namespace) -> None:
         raise ValueError(f"{option} watches Runs that have the machine to themselves: leave it or --share out")
 
 
-def _planned(arguments: argparse.Namespace) -> list[Planned]:
-    """The Runs of the grids that are asked for that have the fields."""
-    planned = find_grid(arguments.grid or default_grid(), parse_counts(arguments.devices))
+def _planned(arguments: argparse.Namespace, otherwise: str) -> list[Planned]:
+    """The Runs of the grids that are asked for, or of those called `otherwise`, that have the fields."""
+    planned = find_grid(arguments.grid or otherwise, parse_counts(arguments.devices))
     return restricted(planned, parse_fields(arguments.fields))
 
 
@@ -116,8 +116,7 @@ def _undecided(arguments: argparse.Namespace) -> list[Planned]:
 
     here = this_machine().name
     known = {(one.run.digest, one.repeat) for one in store_of(arguments) if one.machine.name == here}
-    arguments.grid = arguments.grid or every_grid()
-    planned = _planned(arguments)
+    planned = _planned(arguments, every_grid())
     found = needs(claim_results(arguments), planned, known)
     for need in found:
         print(f"{need.claim} in {need.framework}: {need.missing} measurements, about {need.cost_s:.0f} s")

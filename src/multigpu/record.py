@@ -72,8 +72,8 @@ class Measurement(BaseModel):
 class Record(BaseModel):
     """One measured Run, or the reason why there is no measurement.
 
-    lane: None: the whole machine was its own. boot: which start of the host it was, "" where it does not say: machines of one name are
-    often lent, and are equal but not the same.
+    lane: None: the whole machine was its own. boot: which start of the host it was, "" where it does not say: hosts of one name are
+    equal, and another day it may be another of them.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

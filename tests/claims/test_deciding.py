@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from multigpu.analysis.frame import frame_of
 from multigpu.claims import Predicate, all_claims, evaluate_all, rows
 from multigpu.claims.deciding import Need, affordable_needs, needs, planned_row, repeated, undecided
 from multigpu.grid import Planned, every_grid, find_grid
-from multigpu.grid.entries import FEWEST
+from multigpu.grid.entries import FEWEST, LAUNCH_OF_REPEAT
 from multigpu.record import Record
 from multigpu.run import Run
 from tests.factory import make_machine, make_record
@@ -66,7 +67,7 @@ def test_points_are_asked_for_once_and_with_their_repeats(from_nothing) -> None:
     together = undecided(from_nothing)
     assert len({entry.run.digest for entry in together}) == len(together)
     assert all(len(entry.points()) >= 5 and len({point.launch for point in entry.points()}) >= 2 for entry in together)
-    assert sum(need.missing for need in from_nothing) <= sum(len(entry.points()) for entry in together)
+    assert sum(need.missing for need in from_nothing) == sum(len(entry.points()) for entry in together)
 
 
 def test_the_cheapest_setting_is_taken() -> None:
@@ -91,7 +92,11 @@ def test_a_budget_takes_whole_claims() -> None:
 def test_a_screening_point_becomes_a_headline_point() -> None:
     entry = Planned(Run(workload="nmt", model="nmt_tiny", placement="ddp", batch_size=2, sequence_length=4), "screening", 1.0)
     assert [point.launch for point in repeated(entry, 5).points()] == list(FEWEST)
-    assert len(repeated(entry, 7).points()) == 7 and repeated(repeated(entry, 5), 3).points() == repeated(entry, 5).points()
+    assert [point.launch for point in repeated(entry, 7).points()] == [*FEWEST, 4, 5]
+    long = replace(entry, tier="headline", launches=LAUNCH_OF_REPEAT)
+    assert [point.launch for point in repeated(long, 5).points()] == [0, 0, 0, 1, 1], "no more than is asked for"
+    needs_of_two = [Need("C1", "torch", (repeated(entry, 5),), 5, 1.0), Need("C2", "torch", (repeated(entry, 6),), 1, 1.0)]
+    assert [len(each.points()) for each in undecided(needs_of_two)] == [6]
     (row,) = rows(frame_of(as_records(entry)[:1]))
     assert (
         set(row)

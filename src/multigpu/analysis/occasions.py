@@ -19,8 +19,8 @@ from multigpu.analysis.wording import FRAMEWORK_NAMES, missing, percent_text, pl
 from multigpu.placements import find_placement
 
 PAUSE_S = 240.0
-"""Records that do not say which start of the host they are of belong to one occasion until nothing came for so long: a host that nobody
-uses is given back sooner, and no single Run takes longer."""
+"""Records that do not say which start of the host they are of belong to one occasion until nothing came for so long, longer than any Run
+takes."""
 
 KIND = ("framework", "processes", "execution", "on_host")
 COLUMNS = {

@@ -1,8 +1,8 @@
 """What is still to be measured before the claims can be decided: of every grid the Runs that undecided contrasts compare.
 
 A verdict needs one setting with enough repeats on every side, of as many models as its contrast asks for. Of all settings that the grids
-can make on so many devices the cheapest are taken, so that a short lease decides as many claims as it can. An interval that straddles
-its bound asks for nothing here: what it takes to settle it nobody knows beforehand.
+can make on so many devices the cheapest are taken: a short time on a machine then decides as many claims as it can. An interval that
+straddles its bound asks for nothing here: what it takes to settle it nobody knows beforehand.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ def planned_row(entry: Planned, quantity: str) -> Row:
     return {**fields, **here, "key": entry.run.digest, "launch_id": "", "status": "ok", quantity: 1.0}
 
 
-def repeated(entry: Planned, least: int) -> Planned:
-    """The entry with so many repeats at least, as headline points have them."""
-    if len(entry.points()) >= least:
-        return entry
-    return replace(entry, tier="headline", launches=(*FEWEST, *range(len(FEWEST), least))[: max(least, len(FEWEST))])
+def repeated(entry: Planned, times: int) -> Planned:
+    """The entry with so many repeats: the first of a headline point, or those that a screening point would have as one."""
+    launches = entry.launches if entry.tier == "headline" else FEWEST
+    more = range(max(launches) + 1, max(launches) + 1 + max(0, times - len(launches)))
+    return replace(entry, tier="headline", launches=(*launches, *more)[:times])
 
 
 def highest_devices(found: Iterable[Comparison]) -> list[Comparison]:
@@ -158,5 +158,10 @@ def affordable_needs(found: Sequence[Need], budget_s: float, pace: float = 1.0) 
 
 
 def undecided(found: Sequence[Need]) -> list[Planned]:
-    """All that is needed as one grid."""
-    return list({entry.run.digest: entry for need in found for entry in need.entries}.values())
+    """All that is needed as one grid; a Run that several claims need with as many repeats as any of them."""
+    grid: dict[str, Planned] = {}
+    for entry in (entry for need in found for entry in need.entries):
+        known = grid.setdefault(entry.run.digest, entry)
+        if len(known.points()) < len(entry.points()):
+            grid[entry.run.digest] = entry
+    return list(grid.values())
