@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
+import importlib.util
 import math
+import os
+import subprocess
+import sys
 from typing import Any
 
 import pandas as pd
 import pytest
 
-from multigpu.analysis import framework_layers, framework_tables, framework_words
+from multigpu.analysis import framework_anomaly, framework_images, framework_layers, framework_tables, framework_words
 from multigpu.analysis.figure_frameworks import figure_frameworks, line_of
 from multigpu.analysis.formulas import Interval
 from multigpu.analysis.frame import frame_of
-from multigpu.analysis.framework_traces import eager_or_graph, sound, top_kernels, trace_summary
+from multigpu.analysis.framework_images import images
+from multigpu.analysis.framework_traces import eager_or_graph, every_trace, sound, spread_text, top_kernels, trace_summary
 from multigpu.analysis.frameworks import (
     WAYS,
     Longer,
     document_experiments,
     experiments,
     forms,
-    images,
     longer,
     step_times_by_devices,
 )
 from multigpu.grid.tensorflow import tensorflow_layers
-from multigpu.measure.trace import CopyTotals, KernelTotals, ReplicaTrace, StepTrace, TraceSummary
+from multigpu.measure.trace import CopyTotals, HostTotals, KernelTotals, ReplicaTrace, StepTrace, TraceSummary
 from multigpu.record import Record
 from tests.factory import make_point, make_record
 
@@ -92,10 +96,10 @@ def test_a_step_is_longer_only_where_the_interval_says_so(two: list[float], thre
     assert found.document == pytest.approx(55.894 / 51.901)
     if verdict in ("longer", "shorter"):
         agrees = "as in the document" if verdict == "longer" else "the document's order is not found"
-        assert agrees in framework_words.anomaly_sentences(frame, [])[0]
+        assert agrees in framework_anomaly.anomaly_sentences(frame, [])[0]
     if verdict == "once":
         assert found.ratio == pytest.approx(2.0)
-        assert "nothing is decided" in framework_words.anomaly_sentences(frame, [])[0]
+        assert "nothing is decided" in framework_anomaly.anomaly_sentences(frame, [])[0]
     assert longer(frame, "exp1", 2, 3) is None and longer(frame, "exp2", 2, 4) is None
 
 
@@ -110,12 +114,15 @@ def test_step_times_stand_beside_the_documents_with_their_spread() -> None:
 
 def test_forms_are_grouped_and_compared_with_their_own_reference() -> None:
     records = [tf(2e6), tf(1e6, "exp2"), tf(3e5, recurrence="stepwise"), tf(2.5e5, "exp2", recurrence="stepwise")]
-    records += [tf(1e6, "mirrored_nccl"), tf(5e5, inputs="lengths_000", sequence_length=None), torch(9e6), tf(9e6, precision="fp32")]
+    records += [tf(1e6, "mirrored_nccl"), tf(5e5, inputs="lengths_000", sequence_length=None), torch(9e6), tf(8e5, precision="fp32")]
+    records += [tf(1.8e6, embedding_gradients="sparse"), tf(7e5, inputs="lengths_000", sequence_length=None, batching="shared")]
     table = forms(frame_of(records), 4).set_index(["group", "placement"])
     shares = table["of_reference"]
     assert shares["tf.distribute", "mirrored_nccl"] == pytest.approx(0.5)
     assert shares["loop of cells", "exp2"] == pytest.approx(0.25) and shares["loop of cells", "exp4"] == pytest.approx(0.15)
-    assert math.isnan(shares["the document's lengths", "exp4"]) and len(table) == 6
+    assert math.isnan(shares["the document's lengths", "exp4"]) and len(table) == 8, "shared buckets are another page's"
+    assert shares["sparse gradients of tables", "exp4"] == pytest.approx(0.9) and shares["other arithmetic", "exp4"] == pytest.approx(0.4)
+    assert "Exp4, fp32" in framework_tables.forms_gt(frame_of(records), 4).html
     assert "50% of Exp4 in-graph" in framework_tables.forms_gt(frame_of(records), 4).html
 
 
@@ -123,11 +130,19 @@ def test_images_are_divided_in_one_precision_alone() -> None:
     cnn = {"workload": "cnn"}
     records = [tf(6000, precision="bf16", **cnn), torch(12000, **cnn), torch(8000, processes="one", **cnn)]
     records.append(torch(1000, "exp2", precision="fp32", **cnn))
-    row = images(frame_of(records), 4).set_index("placement").loc["exp4"]
+    records += [tf(9000, precision="bf16", **cnn | {"execution": "xla"}), tf(5000, "mirrored_nccl", precision="bf16", **cnn)]
+    records += [torch(2.0, optimizer="sgd", **cnn), tf(3.0, precision="bf16", batch_size=32, **cnn)]
+    table = images(frame_of(records), 4).set_index("placement")
+    row = table.loc["exp4"]
     assert (row["tensorflow"] / row["torch"], row["tensorflow"] / row["torch_one"]) == pytest.approx((0.5, 0.75))
-    assert images(frame_of(records), 4).set_index("placement").loc["exp2"].isna()["torch"]
-    said = framework_words.images_sentence(frame_of(records))
-    assert "50% of PyTorch's rate" in said and "75% of that with one process" in said
+    assert set(table.index) == {"exp4", "mirrored_nccl"}, "every placement that TensorFlow trained, no other"
+    assert math.isnan(table.loc["mirrored_nccl", "torch"]) and row["xla"] == pytest.approx(9000)
+    said = framework_images.images_sentence(frame_of(records))
+    assert "50% of PyTorch's rate" in said and "75% of that with one process" in said and "1.50 times as fast as its graph" in said
+    html = framework_images.images_gt(frame_of(records), 4).html
+    assert "6,000 (1)" in html and "0.75" in html and "9,000 (1)" in html
+    assert "not measured in both" in framework_images.images_sentence(frame_of([torch(1.0, **cnn)]))
+    assert "not measured in TensorFlow" in framework_images.images_gt(frame_of([torch(1.0, **cnn)]), 4).html
 
 
 def planted_layers(repeats: int, torch_rate: float = 1000.0) -> list[Record]:
@@ -165,15 +180,10 @@ def test_repeated_stacks_have_intervals_and_missing_ones_a_reason() -> None:
 
 def test_tables_say_why_a_cell_is_empty() -> None:
     html = framework_tables.documents_gt(frame_of([tf(5e5, devices=1), tf(1.5e6), torch(3e6)])).html
-    assert (
-        "PyTorch, bf16 1 on 4" in html
-        and "1,500,000" in html
-        and "not measured" in html
-        and "No baseline: PyTorch, bf16: speedup." in html
-        and "beyond the 4 GPUs" in html
-    )
+    assert "PyTorch, bf16 1 on 4" in html and "1,500.0 (3.00)" in html and "not measured" in html
+    assert "3,000.0 (no baseline)" in html and "beyond the 4 GPUs" in html and "Not measured: PyTorch, TF32" in html
     assert "no Record of this model yet" in framework_tables.documents_gt(frame_of([torch(1.0, workload="cnn")])).html
-    assert "Not traced: traced: down" in framework_tables.anomaly_gt(anomaly([1e5, 2e5], [1e5]), []).html
+    assert "Not traced: traced: down" in framework_anomaly.anomaly_gt(anomaly([1e5, 2e5], [1e5]), []).html
     rebuild = framework_tables.rebuild_gt([1, 4]).html
     assert "python -m multigpu measure --grid tensorflow_nmt --devices 1,4" in rebuild
 
@@ -186,6 +196,8 @@ def test_the_figure_sets_both_frameworks_in_one_panel() -> None:
     assert len(rate.axes) == 1 and rate.axes[0].get_title("left") == "Exp4"
     assert set(rate.data["way"]) == {"TensorFlow, TF32", "PyTorch, bf16", "PyTorch, one process, bf16"}
     assert len({str(line_of(way)) for way in WAYS}) == 3, "framework and processes differ by line"
+    lone = figure_frameworks(frame_of([*records, torch(9e5, devices=1, precision="tf32")]))
+    assert set(lone.data["way"]) == set(rate.data["way"]), "a way of one count is no line"
     theirs = speedup.data[speedup.data["way"] == "document"]
     assert list(theirs["devices"]) == [1, 2, 3, 4] and theirs["speedup"].iloc[-1] == 1.51
     assert "TF32" in rate.alt and "screening" in rate.caption
@@ -251,13 +263,42 @@ def test_a_trace_is_summed_up_a_step() -> None:
 def test_the_difference_of_two_frameworks_adds_up() -> None:
     records = [traced(of_tensorflow(), busy=12.0, exposed=2.0), traced(of_torch(), busy=8.0, exposed=3.0)]
     parts = framework_words.difference(records, "exp4", 2)
-    assert parts == pytest.approx({"whole": 0.010, "computing": 0.005, "communicating": -0.001, "idle": 0.006})
-    assert parts["whole"] == pytest.approx(sum(parts[name] for name in ("computing", "communicating", "idle")))
+    assert parts is not None
+    assert (parts.whole, parts.computing, parts.communicating, parts.idle) == pytest.approx((0.010, 0.005, -0.001, 0.006))
+    assert parts.whole == pytest.approx(parts.computing + parts.communicating + parts.idle) and parts.apart
     said = framework_words.difference_sentence(records, "exp4", 2)
+    assert "(TF32)" in said and "(bf16, a process a GPU)" in said and "different precisions" in said and "overlap" not in said
     assert "10.0 ms longer" in said and "+5.0 ms are kernels" in said and "-1.0 ms" in said and "about as many kernels" in said
     assert "not traced in both" in framework_words.difference_sentence(records[:1], "exp4", 2)
     html = framework_tables.traces_gt(records, "exp4", 2).html
     assert "TensorFlow, TF32" in html and "PyTorch, bf16" in html and "no trace yet" in framework_tables.traces_gt(records, "exp1", 2).html
+
+
+def test_a_point_traced_again_is_shown_once_by_its_median_step() -> None:
+    ours = [traced(of_tensorflow(wall_s=wall, repeat=index), busy=12.0, exposed=2.0) for index, wall in enumerate((0.30, 0.20, 0.22))]
+    theirs = [traced(of_torch(wall_s=wall, repeat=index), busy=8.0, exposed=3.0) for index, wall in enumerate((0.25, 0.10, 0.15))]
+    records = ours + theirs
+    assert [record.repeat for record in every_trace(records, "exp4", 2)] == [1, 2, 0, 1, 2, 0]
+    assert [record.repeat for record in eager_or_graph(records, "exp4", 2)] == [2, 2]
+    said = framework_words.difference_sentence(records, "exp4", 2)
+    assert "7.0 ms longer" in said and "overlap" in said and "3 times, 20.0 to 30.0 ms a step" in said
+    html = framework_tables.traces_gt(records, "exp4", 2).html
+    assert ">22.0<" in html and ">15.0<" in html and ">30.0<" not in html, "the sentence and the table speak of the same Runs"
+    assert framework_tables.kernels_gt(records, "exp4", 2).html.count("gemm") == 2, "a table a way"
+    assert spread_text([], "exp4", 2) == "" and "once" in spread_text(ours[:1], "exp4", 2)
+
+
+def test_pytorch_in_tensorflows_own_precision_stands_beside_it() -> None:
+    records = [traced(of_tensorflow(), 12.0, 2.0), traced(of_torch(wall_s=0.05), 8.0, 3.0), traced(of_torch(precision="tf32"), 8.0, 3.0)]
+    said = framework_words.difference_sentence(records, "exp4", 2)
+    assert "10.0 ms longer than PyTorch's (TF32, a process a GPU)" in said and "different precisions" not in said
+
+
+def test_rates_divide_in_one_precision_alone() -> None:
+    records = [tf(1e6), tf(5e5, precision="fp32"), torch(3e6), torch(8e5, precision="tf32"), torch(1e6, precision="fp32")]
+    said = framework_words.precision_sentence(frame_of(records))
+    assert "125% in TF32 on 4 GPUs (n = 1 and 1) and 50% in fp32 on 4 GPUs" in said and "bf16" not in said
+    assert "not measured in one precision" in framework_words.precision_sentence(frame_of([tf(1e6), torch(3e6)]))
 
 
 def test_one_process_is_compared_with_one_process() -> None:
@@ -274,12 +315,95 @@ def test_captured_and_stepwise_traces_are_no_part_of_the_comparison() -> None:
     assert eager_or_graph([captured, loop, fused], "exp4", 2, "stepwise") == [loop]
 
 
-def test_what_follows_backward_is_named_for_both_counts() -> None:
-    few, many = (traced(of_tensorflow(placement="exp2"), 9.0, 0.0, tail=tail) for tail in (8.0, 3.0))
-    more = many.model_copy(update={"run": many.run.model_copy(update={"devices": 4})})
-    said = framework_words.anomaly_sentences(anomaly([1e5], [1e5]), [few, more])[-1]
-    assert "on 2 and 4 GPUs" in said and "what follows the last backward 8 and 3 ms" in said and "no Record says" in said
-    assert "not traced on two numbers" in framework_words.anomaly_sentences(anomaly([1e5], [1e5]), [few])[-1]
+def tails(*operations: HostTotals, batch: int = 128, **values: float) -> list[Record]:
+    """Exp2 traced on so many GPUs with so many ms after backward (two=8.0 ...), the host's operations in each."""
+    counts = {"one": 1, "two": 2, "three": 3, "four": 4}
+    made = []
+    for name, tail in values.items():
+        record = traced(of_tensorflow(placement="exp2", batch_size=batch), 9.0, 0.0, tail=tail)
+        assert record.measurement and record.measurement.trace
+        trace = record.measurement.trace.model_copy(update={"host_operations": [o for o in operations if o.calls == counts[name]]})
+        measurement = record.measurement.model_copy(update={"trace": trace})
+        run = record.run.model_copy(update={"devices": counts[name]})
+        made.append(record.model_copy(update={"run": run, "measurement": measurement}))
+    return made
+
+
+def test_what_follows_backward_is_named_where_it_falls_most() -> None:
+    said = framework_anomaly.tail_sentence(tails(one=28.0, two=38.0, three=73.0, four=21.0))
+    assert "traced on 1, 2, 3 and 4 GPUs" in said and "takes 28, 38, 73 and 21 ms" in said
+    assert "on 3 and 4 GPUs and not its operations" in said, "the steepest fall, not the ends"
+    assert "38,400 over 50,000 are 0" in said and "51,200 are 1" in said
+    rising = framework_anomaly.tail_sentence(tails(one=10.0, two=20.0))
+    assert "takes 10 and 20 ms" in rising and "operations" not in rising
+    assert "UnsortedSegmentSum" not in framework_anomaly.tail_sentence(tails(one=20.0, two=10.0)), "12,800 and 25,600 rows are alike"
+    assert "not traced on two numbers" in framework_anomaly.tail_sentence(tails(two=8.0))
+
+
+def test_a_trace_that_names_the_hosts_operations_says_which_differs() -> None:
+    def total(name: str, devices: int, busy_ms: float) -> HostTotals:  # of two traced steps
+        return HostTotals(name=name, phase="merge", calls=devices, total_s=3e-3 * busy_ms, busy_s=2e-3 * busy_ms)
+
+    operations = [total("UnsortedSegmentSum", 3, 60.0), total("UnsortedSegmentSum", 4, 9.0), total("AddN", 3, 8.0), total("AddN", 4, 7.0)]
+    records = tails(*operations, three=73.0, four=21.0)
+    assert "UnsortedSegmentSum (merge) differs most: at least one runs for 60.0 and 9.0 ms a step" in framework_anomaly.tail_sentence(
+        records
+    )
+    html = framework_anomaly.host_gt(records).html
+    assert "60.0" in html and "1.5" in html and "AddN" in html
+    assert "names the host's operations yet" in framework_anomaly.host_gt(tails(three=73.0)).html
+
+
+def test_the_same_cliff_on_one_gpu() -> None:
+    below, above = tails(batch=496, one=80.0)[0], tails(batch=512, one=20.0)[0]
+    said = framework_anomaly.cliff_sentence([below, above, *tails(one=28.0)])
+    assert "496 sentences (49,600 rows) leave 80 ms" in said and "512 (51,200) 20 ms" in said
+    assert framework_anomaly.cliff_sentence(tails(one=28.0)) == ""
+
+
+def test_a_slow_single_gpu_is_explained_by_its_link() -> None:
+    fields = TENSORFLOW | {"placement": "exp1"}
+    one = make_point([1.0e5, 1.01e5, 1.0e5], devices=1, launches="abc", **fields)
+    two = make_point([3.0e5, 3.01e5, 3.0e5], devices=2, launches="abc", **fields)
+    said = framework_anomaly.beyond_sentence(frame_of(one + two))
+    assert "Exp1 1.50 times as long on one GPU as on two" in said and "no trace says yet" in said
+    assert framework_anomaly.beyond_sentence(frame_of(one)) == ""
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one core has one thread")
+@pytest.mark.skipif(importlib.util.find_spec("tensorflow") is None, reason="TensorFlow is not installed")
+@pytest.mark.slow
+def test_tensorflows_sum_of_rows_uses_one_thread_below_one_row_a_table_row() -> None:
+    """What `framework_anomaly` says of the library, by the busiest thread's share of all threads' processor time.
+
+    Zeros are written by both threads before rows are added, so one thread alone never has it all.
+    """
+    out = subprocess.run([sys.executable, "-c", ROWS], capture_output=True, text=True, timeout=100, check=True).stdout
+    below, above = (float(line) for line in out.split()[-2:])
+    assert below > 0.6 > above
+
+
+ROWS = """
+import os, tensorflow as tf
+def spent():
+    ticks = {}
+    for thread in os.listdir("/proc/self/task"):
+        fields = open(f"/proc/self/task/{thread}/stat").read().rsplit(")", 1)[1].split()
+        ticks[thread] = int(fields[11]) + int(fields[12])
+    return ticks
+tf.config.threading.set_inter_op_parallelism_threads(1)
+tf.config.threading.set_intra_op_parallelism_threads(2)
+for rows in (9_900, 10_100):
+    ids, values = tf.range(rows) % 10_000, tf.ones((rows, 512))
+    total = tf.function(lambda values, ids: tf.math.unsorted_segment_sum(values, ids, 10_000))
+    total(values, ids)
+    before = spent()
+    for _ in range(150):
+        total(values, ids)
+    after = spent()
+    used = [after[thread] - before.get(thread, 0) for thread in after]
+    print(max(used) / sum(used))
+"""
 
 
 def test_kernels_are_of_one_gpu_and_step() -> None:
@@ -304,7 +428,10 @@ def test_a_trace_is_checked_before_it_is_believed() -> None:
 
 
 def test_the_loop_of_cells_is_said_with_its_kernels_or_without() -> None:
-    frame = frame_of([tf(2e6, devices=2), tf(2e5, devices=2, recurrence="stepwise")])
+    frame = frame_of(
+        [tf(rate, devices=2, **more) for rate, more in ((2e6, {}), (2e5, {"recurrence": "stepwise"}), (1.0, {"precision": "fp32"}))]
+    )
+    frame = pd.concat([frame, frame_of([tf(1.0, devices=2, precision="bf16")])], ignore_index=True)
     fused, loop = traced(of_tensorflow(), 9.0, 0.0), traced(of_tensorflow(recurrence="stepwise"), 9.0, 0.0)
     said = framework_words.loop_sentence(frame, [fused], devices=2)
     assert "10.0 times" in said and "100 with cuDNN; the loop is not traced yet" in said and "37,644" in said

@@ -80,4 +80,18 @@ def test_bytes_of_every_tensorflow_record_are_compared() -> None:
     off = right.measurement.moved_bytes | {"host_to_device": 1}
     wrong = make_record("exp4", measurement={"moved_bytes": off}, **form)
     html = op_places.bytes_gt(frame_of([right, wrong, make_record("ddp", devices=2)])).html
-    assert "1 of 2 points" in html and html.count(">yes<") == 1 and html.count(">no<") == 1 and "ddp" not in html
+    assert "1 of 2 points" in html and html.count("1 of 1") == 1 and html.count("0 of 1") == 1 and "ddp" not in html
+
+
+def test_forms_that_move_the_same_share_a_row_on_the_most_gpus() -> None:
+    form: dict[str, Any] = {"framework": "tensorflow", "processes": "one", "execution": "graph", "precision": "tf32"}
+
+    def point(devices: int, moved: int, **more: Any) -> Any:
+        bytes_ = {"device_to_device": moved}
+        return make_record("exp4", devices, measurement={"moved_bytes": bytes_, "predicted_bytes": bytes_}, **form | more)
+
+    records = [point(2, 100 << 20), point(4, 300 << 20), point(4, 300 << 20, recurrence="stepwise"), point(4, 300 << 20, precision="fp32")]
+    records.append(point(4, 290 << 20, embedding_gradients="sparse"))
+    html = op_places.bytes_gt(frame_of(records)).html
+    assert html.count("300 MiB") == 1 and "100 MiB" not in html and "290 MiB" in html and "sparse" in html
+    assert html.count("5 of 5") >= 2 and "5 of 5 points" in html

@@ -50,6 +50,16 @@ def test_tensorflow_phases_come_from_name_scopes(towers) -> None:
     assert towers.replicas[0].steps[0].phases["update"] == towers.replicas[1].steps[0].phases["update"], "one host updates for all"
 
 
+def test_a_trace_names_what_the_host_computed(towers) -> None:
+    """Exp2 adds up rows and gradients and updates on the host; all towers' passes are not the host's."""
+    calls = {(one.phase, one.name): one.calls for one in towers.host_operations}
+    assert {phase for phase, _ in calls} <= {"pull", "merge", "update"}
+    steps = len(towers.replicas[0].steps)
+    assert calls["merge", "UnsortedSegmentSum"] == 2 * steps, "one a table and step"
+    assert calls["update", "ResourceApplyAdam"] % steps == 0
+    assert all(0 < one.busy_s <= one.total_s + 1e-7 for one in towers.host_operations)
+
+
 class Plane(SimpleNamespace):
     """Stands in for XSpace's plane, whose names are in tables of metadata; times here in µs."""
 
@@ -83,20 +93,24 @@ def test_a_gpus_plane_is_read() -> None:
     host.add("python", "cuLaunchKernel", 5, 1, correlation_id=1)
     host.add("python", "compute/0/MatMul:MatMul", 5, 2)  # its dispatch, no work of the host
     host.add("python", "update/w/ResourceApplyAdam:ResourceApplyAdam", 100, 20)
+    host.add("another thread", "update/v/ResourceApplyAdam:ResourceApplyAdam", 110, 30)
     stream = "Stream #13(Compute,MemcpyH2D)"
     gpu.add(stream, "MemcpyH2D", 8, 2, memcpy_details="kind_src:pinned kind_dst:device size:400 dest:0 async:1")
     gpu.add(stream, "gemm", 10, 30, tf_op="compute/0/MatMul:MatMul", correlation_id=1)
     gpu.add(stream, "gemm", 40, 40, tf_op="gradient_tape/compute/0/MatMul/MatMul:MatMul")
     gpu.add(stream, "MemcpyD2D", 80, 5, memcpy_details="kind_src:device kind_dst:device size:40 dest:1 async:1")
     gpu.add("TensorFlow Ops", "MatMul", 10, 70)  # derived
-    names = Names(1, places={"update/w/ResourceApplyAdam": -1, "compute/0/MatMul": 0})
+    names = Names(1, places={"update/w/ResourceApplyAdam": -1, "update/v/ResourceApplyAdam": -1, "compute/0/MatMul": 0})
     trace = joined(read_space(SimpleNamespace(planes=[host, gpu]), names, True, {}))
     (step,) = trace.replicas[0].steps
     assert {name: (round(a * 1e6), round(b * 1e6)) for name, (a, b) in step.phases.items()} == {
         "forward": (2, 32),
         "backward": (32, 72),
-        "update": (92, 112),
+        "update": (92, 132),
     }
+    (adam,) = trace.host_operations
+    assert (adam.name, adam.phase, adam.calls) == ("ResourceApplyAdam", "update", 2)
+    assert (adam.total_s, adam.busy_s) == pytest.approx((50e-6, 40e-6)), "10 of 50 µs ran side by side"
     assert step.kernels == 2 and {copies.kind: copies.bytes for copies in trace.replicas[0].copies} == {
         "host_to_device": 400,
         "device_to_device": 40,

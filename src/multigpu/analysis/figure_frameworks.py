@@ -36,7 +36,8 @@ def figure_frameworks(frame: pd.DataFrame, value: Literal["rate", "speedup"] = "
         value: "speedup" also draws the document's own, whose rates of another decade would lie on the axis.
     """
     table = experiments(frame)
-    table = table[table[value].notna()]
+    counts = table.groupby(["placement", "way"])["devices"].transform("nunique")
+    table = table[table[value].notna() & (counts > 1)]  # a lone mark is no line: the tables hold it
     if table["way"].nunique() < 2:
         return message("Exp1 to Exp4 were not measured in both frameworks yet.")
     document = document_experiments()

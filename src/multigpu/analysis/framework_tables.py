@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
 
 from multigpu.analysis.documents import DOCUMENT_GPU
-from multigpu.analysis.framework_traces import eager_or_graph, top_kernels, trace_summary, way_of
+from multigpu.analysis.framework_traces import eager_or_graph, spread_text, top_kernels, trace_summary, way_of
 from multigpu.analysis.frameworks import (
+    ARITHMETIC,
     DOCUMENT_BATCH,
     DOCUMENT_STEPS,
+    PRECISIONS,
     STRATEGIES,
     WAYS,
     document_experiments,
     experiments,
     forms,
-    images,
-    step_times_by_devices,
 )
 from multigpu.analysis.picture import Shown
 from multigpu.analysis.style import look
 from multigpu.analysis.tables import table_html
-from multigpu.analysis.wording import bytes_text, missing, percent_text
+from multigpu.analysis.wording import MODEL_NAMES, bytes_text, missing, percent_text, plural
 from multigpu.grid import EXPERIMENTS, cost_s, find_grid
 from multigpu.record import Record
 
@@ -36,7 +36,7 @@ def _number(value: float, form: str, factor: float = 1.0) -> str:
 
 
 def documents_gt(frame: pd.DataFrame) -> Shown:
-    """000's four tables, its figures and ours in every way: words/s and speedup over one GPU of the same placement, a table each."""
+    """000's four tables, its figures and ours in every way: thousands of words/s (speedup over one GPU), a table each."""
     ours, theirs = experiments(frame), document_experiments()
     most = int(ours["devices"].max()) if len(ours) else 0
     tables = [
@@ -49,121 +49,65 @@ def documents_gt(frame: pd.DataFrame) -> Shown:
     note = (
         f"Document: {DOCUMENT_GPU}, TensorFlow 1.8, fp32, sentences of real length ({pair[0]:.0f} words a pair), {DOCUMENT_STEPS} batches "
         f"from the start. Ours: sentences of equal length ({pair[1]:.0f} words a pair), batch {DOCUMENT_BATCH} a GPU, weak scaling. "
-        "Speedups are over one GPU of the same placement in the same way. One repeat is screening. Every way of ours names its "
-        f"arithmetic: rates of two precisions are not to be divided. –: beyond the {most} GPUs that were measured."
+        "Thousands of words a second; in brackets the speedup over one GPU, same placement and way. One repeat is screening. "
+        f"Every way of ours names its arithmetic: rates of two precisions are not to be divided. –: beyond the {most} GPUs measured."
     )
     return Shown("".join(table.html for table in tables) + f'<p class="muted">{note}</p>\n')
 
 
 def _experiment_gt(placement: str, ours: pd.DataFrame, theirs: pd.DataFrame, most: int) -> Shown:
     document = theirs.set_index("devices")
-    ways = sorted(WAYS, key=lambda way: not (ours["way"] == way.name).any())  # those without a figure last
+    ways = [way for way in WAYS if (ours["way"] == way.name).any()]
     rows: list[dict[str, str]] = []
     repeats: dict[str, list[str]] = {way.name: [] for way in ways}
     for devices in sorted({*theirs["devices"], *ours["devices"]}):
         known = document.loc[devices] if devices in document.index else None
-        row = {
-            "GPUs": str(devices),
-            "document: words/s": "–" if known is None else f"{known['rate']:,.0f}",
-            "document: speedup": "–" if known is None else f"{known['speedup']:.2f}",
-        }
+        row = {"GPUs": str(devices), "document": "–" if known is None else _speed(known["rate"], known["speedup"])}
         for way in ways:
             own = ours[(ours["way"] == way.name) & (ours["devices"] == devices)]
-            rate, ratio = "–" if devices > most else NOT_YET, "–" if (ours["way"] == way.name).any() else ""
+            row[way.name] = "–" if devices > most else NOT_YET
             if len(own):
                 point = own.iloc[0]
-                rate = f"{point['rate']:,.0f}"
-                ratio = "no baseline" if missing(point["speedup"]) else f"{point['speedup']:.2f}"
+                row[way.name] = _speed(point["rate"], point["speedup"])
                 repeats[way.name].append(f"{point['n']} on {devices}")
-            row |= {f"{way.name}: words/s": rate, f"{way.name}: speedup": ratio}
         rows.append(row)
-    note = "; ".join(f"{name} {', '.join(counts)}" for name, counts in repeats.items() if counts)
-    return table_html(pd.DataFrame(rows), look(placement).label, f"Repeats, on GPUs: {note}." if note else "", list(rows[0]))
+    without = [way.name for way in WAYS if way not in ways]
+    note = "; ".join(f"{name} {', '.join(counts)}" for name, counts in repeats.items())
+    note = f"Repeats, on GPUs: {note}." if note else ""
+    note += f" Not measured: {', '.join(without)}." if without and ways else ""
+    return table_html(pd.DataFrame(rows), look(placement).label, note.strip(), list(rows[0]))
 
 
-def anomaly_gt(frame: pd.DataFrame, records: Iterable[Record]) -> Shown:
-    """C11: a step's time on 1, 2, 3 and 4 GPUs with variables on the CPU, beside the document's; and what the traces say of it."""
-    traces = trace_summary(
-        record for placement in ("exp1", "exp2") for record in eager_or_graph(records, placement) if record.run.framework == "tensorflow"
-    )
-    rows = []
-    for _, point in step_times_by_devices(frame).iterrows():
-        own = traces[(traces["placement"] == point["placement"]) & (traces["devices"] == point["devices"])]
-        trace = own.iloc[0] if len(own) else None
-        spread = "once" if point["n"] == 1 else f"{1e3 * point['fastest_s']:.1f} to {1e3 * point['slowest_s']:.1f}"
-        rows.append(
-            {
-                "placement": look(point["placement"]).label,
-                "GPUs": str(point["devices"]),
-                "document: step (ms)": _number(point["document_s"], ".0f", 1e3),
-                "ours: step (ms)": f"{1e3 * point['step_time_s']:.1f}",
-                "fastest to slowest (ms)": spread,
-                "n": str(point["n"]) + (f" over {point['launches']}" if point["n"] > 1 else ""),
-                **{
-                    f"traced: {name}": "no trace" if trace is None else _number(trace[column], ".1f", 1e3)
-                    for name, column in STAGES.items()
-                },
-            }
-        )
-    note = (
-        "Document: its total over 50 batches of real lengths, so that a larger batch of longer sentences stands behind some steps. Ours: "
-        "TensorFlow, TF32, every sentence 100 words. n: repeats over launches. Traced (three other steps, ms): rows and values on their "
-        "way down; forward and backward; what follows the last backward, in which the host adds up and updates and no GPU computes; "
-        "what a GPU computes in all."
-    )
-    return table_html(pd.DataFrame(rows), "", note, [name for name in (rows[0] if rows else {}) if name not in ("placement", "n")])
-
-
-STAGES = {"down": "pull_s", "passes": "passes_s", "after backward": "tail_s", "computing": "computing_s"}
+def _speed(rate: float, speedup: float) -> str:
+    """Thousands of words a second, and the speedup in brackets."""
+    return f"{rate / 1e3:,.1f} ({'no baseline' if missing(speedup) else f'{speedup:.2f}'})"
 
 
 def forms_gt(frame: pd.DataFrame, devices: int) -> Shown:
-    """Every way in which TensorFlow trained 000's model on `devices` GPUs: in-graph, its own strategies, cell by cell, real lengths."""
+    """Every way in which TensorFlow trained 000's model on `devices` GPUs, a row each: placements, strategies, other forms of the job."""
     rows = []
     for _, point in forms(frame, devices).iterrows():
-        beside = "Exp4 in-graph" if point["group"] == STRATEGIES else "the same, fused"
+        beside = "Exp4 in-graph" if point["group"] == STRATEGIES else "the same in-graph"
         whole = point["of_reference"]
+        precision = f", {PRECISIONS[point['precision']]}" if point["group"] == ARITHMETIC else ""
         rows.append(
             {
                 "how": point["group"],
-                "placement": look(point["placement"]).label,
+                "placement": look(point["placement"]).label + precision,
                 "words/s": f"{point['rate']:,.0f}",
                 "step (ms)": f"{1e3 * point['step_time_s']:.1f}",
+                "moved": bytes_text(point["moved_bytes"]) if point["moved_bytes"] else "–",
                 "n": str(point["n"]),
                 "of": "–" if missing(whole) or whole == 1 else f"{percent_text(whole)} of {beside}",
             }
         )
     note = (
-        "TensorFlow, one process, TF32, batch 128 a GPU, weak scaling. n = 1 is screening: without intervals, small differences decide "
-        "nothing. "
-        "The document's lengths: other sentences, so their words/s are no share of the rows above."
+        "TensorFlow, one process, TF32 where nothing else is said, batch 128 a GPU, weak scaling; tables' gradients dense, LSTMs cuDNN's. "
+        "n = 1 is screening: without intervals, small differences decide nothing. Moved: by all GPUs in a step. Other arithmetic: under "
+        "bf16 cuDNN's recurrence stays in float32. The document's lengths: other sentences, whose words/s are no share of those above."
     )
-    return table_html(pd.DataFrame(rows), "", note if rows else "No TensorFlow Record on so many GPUs.", ["words/s", "step (ms)", "n"])
-
-
-def images_gt(frame: pd.DataFrame, devices: int) -> Shown:
-    """ResNet-50 on `devices` GPUs in one precision, bf16: here rates of the frameworks can be divided."""
-    table = images(frame, devices)
-    rows = []
-    for _, point in table.iterrows():
-        rows.append(
-            {
-                "placement": look(point["placement"]).label,
-                **{
-                    title: NOT_YET if missing(point[name]) else f"{point[name]:,.0f} (n = {point[f'{name}_n']})"
-                    for name, title in IMAGE_WAYS.items()
-                },
-                "TensorFlow over PyTorch": _number(point["tensorflow"] / point["torch"], ".2f"),
-                "TensorFlow over PyTorch, one process": _number(point["tensorflow"] / point["torch_one"], ".2f"),
-            }
-        )
-    note = (
-        f"Images/s on {devices} GPUs, ResNet-50 v1.5, 64 images a GPU, bf16, channels last, weak scaling; the last two columns are ratios."
-    )
-    return table_html(pd.DataFrame(rows), "", note, [name for name in rows[0] if name != "placement"])
-
-
-IMAGE_WAYS = {"tensorflow": "TensorFlow, one process", "torch": "PyTorch, a process a GPU", "torch_one": "PyTorch, one process"}
+    right = ["words/s", "step (ms)", "moved", "n"]
+    return table_html(pd.DataFrame(rows), "", note if rows else "No TensorFlow Record on so many GPUs.", right)
 
 
 ROWS: tuple[tuple[str, str, str, float], ...] = (
@@ -183,11 +127,12 @@ ROWS: tuple[tuple[str, str, str, float], ...] = (
 )
 
 
-def traces_gt(records: Sequence[Record], placement: str, devices: int) -> Shown:
+def traces_gt(records: Sequence[Record], placement: str, devices: int, model: str = "nmt000") -> Shown:
     """What a step of one placement is made of in each way that was traced: a column a way."""
-    table = trace_summary(eager_or_graph(records, placement, devices))
+    table = trace_summary(eager_or_graph(records, placement, devices, model=model))
+    on = plural(devices, "GPU")
     if table.empty:
-        return table_html(pd.DataFrame(), note=f"{look(placement).label} on {devices} GPUs has no trace yet.")
+        return table_html(pd.DataFrame(), note=f"{MODEL_NAMES[model]}, {look(placement).label} on {on} has no trace yet.")
     columns = {row["way"]: row for _, row in table.iterrows()}
     rows: list[dict[str, Any]] = []
     for title, column, form, factor in ROWS:
@@ -195,9 +140,9 @@ def traces_gt(records: Sequence[Record], placement: str, devices: int) -> Shown:
         rows.append({"in a step": title, **cells})
     rows.insert(-1, {"in a step": "copied, all GPUs", **{way: _copied(row) for way, row in columns.items()}})
     note = (
-        f"{look(placement).label} on {devices} GPUs; means over GPUs and three traced steps of one Run each. Kernels, launches, busy and "
-        "phases come from the profiler, which slows the host down; the first line does not. –: nothing is copied (NCCL's sends are "
-        "kernels and count as communicating)."
+        f"{MODEL_NAMES[model]}, {look(placement).label} on {on}; means over GPUs and the traced steps of one Run each. Kernels, launches, "
+        "busy and phases come from the profiler, which slows the host down; the first line does not. –: nothing is copied (NCCL's sends "
+        f"are kernels and count as communicating). {spread_text(records, placement, devices, model=model)}"
     )
     return table_html(pd.DataFrame(rows), "", note, list(columns))
 
@@ -206,10 +151,10 @@ def _copied(row: Any) -> str:
     return bytes_text(row["copied_bytes"]) if row["copied_bytes"] else "–"
 
 
-def kernels_gt(records: Sequence[Record], placement: str, devices: int, most: int = 6) -> Shown:
+def kernels_gt(records: Sequence[Record], placement: str, devices: int, model: str = "nmt000", most: int = 6) -> Shown:
     """The dearest kernels of each way, a table a way: time and calls of one GPU in one step."""
     tables = []
-    for record in eager_or_graph(records, placement, devices):
+    for record in eager_or_graph(records, placement, devices, model=model):
         rows = [
             {
                 "ms": f"{1e3 * kernel['time_s']:.2f}",
@@ -220,7 +165,10 @@ def kernels_gt(records: Sequence[Record], placement: str, devices: int, most: in
             for _, kernel in top_kernels(record, most).iterrows()
         ]
         tables.append(table_html(pd.DataFrame(rows), way_of(record).name, "", ["ms", "of busy (%)", "calls"]).html)
-    note = f"Of one GPU in one step, {look(placement).label} on {devices} GPUs; names as the profiler gives them, without their arguments."
+    note = (
+        f"Of one GPU in one step, {MODEL_NAMES[model]}, {look(placement).label} on {plural(devices, 'GPU')}; names as the profiler gives "
+        "them, without their arguments."
+    )
     return Shown("".join(tables) + f'<p class="muted">{note if tables else "No trace yet."}</p>\n')
 
 

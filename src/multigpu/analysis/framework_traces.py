@@ -31,19 +31,62 @@ def traced_of(frame: pd.DataFrame) -> list[Record]:
     return [record for record, _ in traced(RecordStore(paths.RUNS)) if record.machine.name in machines]
 
 
-def eager_or_graph(records: Iterable[Record], placement: str, devices: int | None = None, recurrence: str = "fused") -> list[Record]:
-    """The traced Records of 000's model under `placement`, not captured, TensorFlow first, then a process a device, then one."""
+def every_trace(
+    records: Iterable[Record], placement: str, devices: int | None = None, recurrence: str = "fused", model: str = "nmt000"
+) -> list[Record]:
+    """The traced Records of a model's main job under `placement`, not captured, TensorFlow first, then a process a device, then one.
+
+    Of one way and count the shortest timed step comes first.
+    """
     found = [
         record
         for record, _ in traced(records)
-        if record.run.model == "nmt000"
+        if record.run.model == model
         and record.run.placement == placement
-        and record.run.execution in ("eager", "graph")
+        and record.run.execution in ("eager", "graph", "xla")
         and record.run.inputs == "synthetic"
+        and (record.run.batch_size, record.run.scaling) == (BATCHES[model], "weak")
         and (record.run.recurrence or "fused") == recurrence
         and (devices is None or record.run.devices == devices)
     ]
-    return sorted(found, key=lambda record: (record.run.framework, record.run.processes == "one", record.run.devices))
+    return sorted(found, key=lambda record: (*_point(record), timed_s(record), record.key))
+
+
+BATCHES = {"nmt000": 128, "resnet50_v1.5": 64}
+"""Of the job of each model that both frameworks trained."""
+
+
+def _point(record: Record) -> tuple[str, bool, int, str, str]:
+    run = record.run
+    return (run.framework, run.processes == "one", run.devices, run.execution, run.precision)
+
+
+def timed_s(record: Record) -> float:
+    """A traced Run's step before the profiler came, in seconds."""
+    assert record.measurement
+    return record.measurement.wall_s / record.run.timed_steps
+
+
+def eager_or_graph(
+    records: Iterable[Record], placement: str, devices: int | None = None, recurrence: str = "fused", model: str = "nmt000"
+) -> list[Record]:
+    """Of every way and count that was traced, the Run of median timed step: one trace a point, whole, so that its parts add up."""
+    points: dict[tuple[Any, ...], list[Record]] = {}
+    for record in every_trace(records, placement, devices, recurrence, model):
+        points.setdefault(_point(record), []).append(record)
+    return [own[(len(own) - 1) // 2] for own in points.values()]
+
+
+def spread_text(records: Iterable[Record], placement: str, devices: int, recurrence: str = "fused", model: str = "nmt000") -> str:
+    """How many Runs of each way were traced and how far their steps lie apart, in words; "" without any."""
+    ways: dict[str, list[float]] = {}
+    for record in every_trace(records, placement, devices, recurrence, model):
+        ways.setdefault(way_of(record).name, []).append(1e3 * timed_s(record))
+    parts = [
+        f"{name} once" if len(times) == 1 else f"{name} {len(times)} times, {times[0]:.1f} to {times[-1]:.1f} ms a step"
+        for name, times in ways.items()
+    ]
+    return f"Traced: {'; '.join(parts)}; shown is the Run of median step." if parts else ""
 
 
 def way_of(record: Record) -> Way:

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
-from multigpu.analysis.framework_traces import eager_or_graph, sound, trace_summary
-from multigpu.analysis.frameworks import IN_GRAPH, LOOP, WAYS, Longer, experiments, forms, images, longer
+from multigpu.analysis.framework_traces import eager_or_graph, every_trace, sound, spread_text, timed_s, trace_summary, way_of
+from multigpu.analysis.frameworks import IN_GRAPH, LOOP, PRECISIONS, TENSORFLOW, WAYS, experiments, forms
 from multigpu.analysis.style import look
-from multigpu.analysis.wording import joined, missing, percent_text, plural, rate_text, ratio_text
+from multigpu.analysis.wording import MODEL_NAMES, joined, percent_text, plural, rate_text, ratio_text
 from multigpu.published import published_value
 from multigpu.record import Record
 
-TENSORFLOW, PYTORCH = WAYS[0].name, WAYS[3].name
 NOTHING = "No Record of both frameworks yet."
 
 
@@ -38,132 +38,124 @@ def _rate(row: Any) -> str:
     return text if row["n"] > 1 else f"{text} (once)"
 
 
-def difference(records: Sequence[Record], placement: str = "exp4", devices: int = 4) -> dict[str, float] | None:
-    """TensorFlow's step less that of PyTorch with a process a GPU, in parts, seconds: step = computing + communicating + not busy.
+@dataclass(frozen=True)
+class Difference:
+    """TensorFlow's step less PyTorch's with a process a GPU, in parts, seconds: whole = computing + communicating + idle.
+
+    ours, theirs: names of the ways. communicating: nothing is computed meanwhile. kernels: of one GPU in a step, ours and theirs.
+    apart: whether all traced steps of one lie on the same side of all of the other's.
+    """
+
+    ours: str
+    theirs: str
+    whole: float
+    computing: float
+    communicating: float
+    idle: float
+    kernels: tuple[float, float]
+    apart: bool
+
+
+PARTS = ("timed_s", "computing_s", "exposed_s", "idle_s")
+
+
+def difference(records: Sequence[Record], placement: str = "exp4", devices: int = 4, model: str = "nmt000") -> Difference | None:
+    """Of the traced Runs of median step. PyTorch's in TensorFlow's own precision stands beside it, or in another where there is none.
 
     Returns:
-        whole, computing, communicating (nothing computed meanwhile), idle; None unless both were traced.
+        None unless both were traced.
     """
-    table = trace_summary(eager_or_graph(records, placement, devices)).drop_duplicates("way").set_index("way")
-    if TENSORFLOW not in table.index or PYTORCH not in table.index:
+    chosen = [
+        record
+        for record in eager_or_graph(records, placement, devices, model=model)
+        if record.run.processes == ("one" if record.run.framework == "tensorflow" else "per_device") and record.run.execution != "xla"
+    ]
+    ours = [record for record in chosen if record.run.framework == "tensorflow"]
+    theirs = [record for record in chosen if record.run.framework == "torch"]
+    if not ours or not theirs:
         return None
-    less = {name: float(table[column][TENSORFLOW] - table[column][PYTORCH]) for name, column in DIFFERENCE.items()}
-    return less
+    pair = (ours[0], min(theirs, key=lambda record: record.run.precision != ours[0].run.precision))
+    table = trace_summary(pair)
+    whole, computing, communicating, idle = (float(table[column][0] - table[column][1]) for column in PARTS)
+    every = every_trace(records, placement, devices, model=model)
+    times = [[timed_s(record) for record in every if way_of(record) == way_of(one)] for one in pair]
+    apart = max(times[0]) < min(times[1]) or max(times[1]) < min(times[0])
+    names, kernels = list(table["way"]), [float(count) for count in table["kernels"]]
+    return Difference(names[0], names[1], whole, computing, communicating, idle, (kernels[0], kernels[1]), apart)
 
 
 ALIKE = 1.05
-DIFFERENCE = {"whole": "timed_s", "computing": "computing_s", "communicating": "exposed_s", "idle": "idle_s"}
 
 
-def difference_sentence(records: Sequence[Record], placement: str = "exp4", devices: int = 4) -> str:
-    """What the difference of the two frameworks is made of, from one trace of each."""
-    parts = difference(records, placement, devices)
-    label = look(placement).label
-    if parts is None:
-        return f"{label} on {devices} GPUs was not traced in both frameworks yet, so what the difference is made of cannot be said."
-    table = trace_summary(eager_or_graph(records, placement, devices)).drop_duplicates("way").set_index("way")
-    kernels = [float(table["kernels"][name]) for name in (TENSORFLOW, PYTORCH)]
+def difference_sentence(records: Sequence[Record], placement: str = "exp4", devices: int = 4, model: str = "nmt000") -> str:
+    """What the difference of the two frameworks is made of, from traces of each."""
+    found = difference(records, placement, devices, model)
+    on = plural(devices, "GPU")
+    label = f"{look(placement).label} on {on}" if model == "nmt000" else f"{MODEL_NAMES[model]}, {look(placement).label} on {on}"
+    if found is None:
+        return f"{label} was not traced in both frameworks yet, so what the difference is made of cannot be said."
+    kernels = found.kernels
     alike = "They launch about as many kernels" if max(kernels) < ALIKE * min(kernels) else "They launch different numbers of kernels"
-    word = "longer" if parts["whole"] >= 0 else "shorter"
-    return (
-        f"{label} on {devices} GPUs: TensorFlow's step (TF32) is {1e3 * abs(parts['whole']):.1f} ms {word} than PyTorch's (bf16, a process "
-        f"a GPU). Of that, {1e3 * parts['computing']:+.1f} ms are kernels that compute, {1e3 * parts['communicating']:+.1f} ms "
-        f"communication with nothing computed, {1e3 * parts['idle']:+.1f} ms a GPU that is not busy. {alike} "
-        f"({kernels[0]:,.0f} and {kernels[1]:,.0f} a GPU and step). Traced once each."
+    word = "longer" if found.whole >= 0 else "shorter"
+    precisions = [name.rsplit(", ", 1)[1] for name in (found.ours, found.theirs)]
+    text = (
+        f"{label}: TensorFlow's step ({precisions[0]}) is {1e3 * abs(found.whole):.1f} ms {word} than PyTorch's ({precisions[1]}, a "
+        f"process a GPU). Of that, {1e3 * found.computing:+.1f} ms are kernels that compute, {1e3 * found.communicating:+.1f} ms "
+        f"communication with nothing computed, {1e3 * found.idle:+.1f} ms a GPU that is not busy. {alike} "
+        f"({kernels[0]:,.0f} and {kernels[1]:,.0f} a GPU and step)."
     )
+    if precisions[0] != precisions[1]:
+        text += " The two compute in different precisions, so the part of the kernels is not the frameworks' alone."
+    spread = spread_text(records, placement, devices, model=model)
+    return f"{text} {'' if found.apart else 'Their traced steps overlap, so which is longer is not decided by them. '}{spread}"
+
+
+def precision_sentence(frame: pd.DataFrame, placement: str = "exp4") -> str:
+    """TensorFlow's rate over that of PyTorch with a process a GPU where both compute in one precision, at every shared count's ends."""
+    table = experiments(frame)
+    table = table[table["placement"] == placement]
+    parts = []
+    for ours in (way for way in WAYS if way.framework == "tensorflow"):
+        theirs = next(
+            (way for way in WAYS if (way.framework, way.processes, way.precision) == ("torch", "per_device", ours.precision)), None
+        )
+        if theirs is None:
+            continue
+        rates = [table[table["way"] == way.name].set_index("devices") for way in (ours, theirs)]
+        shared = sorted(set(rates[0].index) & set(rates[1].index))
+        for devices in dict.fromkeys(shared[:1] + shared[-1:]):
+            a, b = (rows.loc[devices] for rows in rates)
+            repeats = f"n = {int(a['n'])} and {int(b['n'])}"
+            parts.append(
+                f"{percent_text(a['rate'] / b['rate'])} in {PRECISIONS[ours.precision]} on {plural(int(devices), 'GPU')} ({repeats})"
+            )
+    label = look(placement).label
+    if not parts:
+        return f"{label} was not measured in one precision in both frameworks yet."
+    return f"In one precision, TensorFlow's {label} reaches these shares of PyTorch's rate with a process a GPU: {joined(parts)}."
 
 
 def one_process_sentence(records: Sequence[Record], placement: str = "exp4", devices: int = 4) -> str:
     """What it costs each framework that one process dispatches for all GPUs."""
-    table = trace_summary(eager_or_graph(records, placement, devices)).drop_duplicates("way").set_index("way")
-    name = WAYS[4].name
-    if TENSORFLOW not in table.index or name not in table.index:
+    chosen = [record for record in eager_or_graph(records, placement, devices) if record.run.processes == "one"]
+    ours = [record for record in chosen if record.run.framework == "tensorflow"]
+    theirs = [record for record in chosen if record.run.framework == "torch"]
+    if not ours or not theirs:
         return f"{look(placement).label} on {devices} GPUs was not traced with one process in both frameworks yet."
-    idle, step, late = ({way: 1e3 * float(table[column][way]) for way in (TENSORFLOW, name)} for column in ("idle_s", "timed_s", "late_s"))
+    table = trace_summary([ours[0], theirs[0]])
+    (idle, idle_torch), (step, step_torch), (late, late_torch) = (1e3 * table[column] for column in ("idle_s", "timed_s", "late_s"))
     return (
-        f"With one process for {devices} GPUs, a GPU is not busy for {idle[name]:.1f} of a step's {step[name]:.1f} ms in PyTorch, whose "
-        f"Python thread launches forward for one GPU after the other (the last begins {late[name]:.1f} ms after the first), and for "
-        f"{idle[TENSORFLOW]:.1f} of {step[TENSORFLOW]:.1f} ms in TensorFlow, whose executor launches for all of them at once "
-        f"({late[TENSORFLOW]:.1f} ms)."
-    )
-
-
-def images_sentence(frame: pd.DataFrame, devices: int = 4, placement: str = "exp4") -> str:
-    """The two frameworks in one precision: ResNet-50 in bf16."""
-    row: dict[Any, Any] = images(frame, devices).set_index("placement").to_dict("index")[placement]
-    if any(missing(row[name]) for name in ("tensorflow", "torch", "torch_one")):
-        return f"ResNet-50 was not measured in both frameworks on {devices} GPUs yet."
-    counts = f"n = {int(row['tensorflow_n'])}, {int(row['torch_n'])} and {int(row['torch_one_n'])}"
-    return (
-        f"In one precision, ResNet-50 in bf16 under {look(placement).label} on {devices} GPUs: TensorFlow reaches "
-        f"{percent_text(row['tensorflow'] / row['torch'])} of PyTorch's rate with a process a GPU, and "
-        f"{percent_text(row['tensorflow'] / row['torch_one'])} of that with one process ({counts}; what was measured once has no interval)."
-    )
-
-
-def anomaly_sentences(frame: pd.DataFrame, records: Sequence[Record]) -> list[str]:
-    """C11: whether a step on 2 GPUs takes longer than one on 3, where else a step on fewer takes longer, and what traces say."""
-    sentences = []
-    for placement in ("exp1", "exp2"):
-        found = longer(frame, placement, 2, 3)
-        if found is not None:
-            sentences.append(_longer_sentence(found))
-    found = longer(frame, "exp2", 3, 4)
-    if found is not None:
-        sentences.append(_longer_sentence(found))
-    sentences.append(_tail_sentence(records))
-    return sentences
-
-
-def _bounds(found: Longer) -> str:
-    return f"95%: {found.bounds.low:.2f} to {found.bounds.high:.2f}"
-
-
-VERDICTS = {
-    "longer": "it is longer",
-    "shorter": "it is shorter",
-    "not told apart": "the interval holds 1: the two are not told apart",
-    "once": "one of the two was measured once: nothing is decided",
-}
-
-
-def _longer_sentence(found: Longer) -> str:
-    label = look(found.placement).label
-    if found.verdict == "once":
-        interval = theirs = ""
-    else:
-        interval = f" ({_bounds(found)})"
-        theirs = f", {'inside' if found.bounds.low <= found.document <= found.bounds.high else 'outside'} this interval"
-    verdict = VERDICTS[found.verdict]
-    if found.verdict in ("longer", "shorter"):
-        verdict += ", as in the document" if (found.verdict == "longer") == (found.document > 1) else ": the document's order is not found"
-    return (
-        f"{label}: a step on {found.first} GPUs takes {found.ratio:.2f} times as long as one on {found.second}{interval}; in the document "
-        f"{found.document:.2f} times{theirs}. Here {verdict}."
-    )
-
-
-def _tail_sentence(records: Sequence[Record], placement: str = "exp2") -> str:
-    """How the traced counts of GPUs differ: where the time between them lies."""
-    own = [record for record in eager_or_graph(records, placement) if record.run.framework == "tensorflow"]
-    table = trace_summary(own).drop_duplicates("devices").set_index("devices").sort_index()
-    if len(table) < 2:
-        return f"{look(placement).label} was not traced on two numbers of GPUs yet, so no trace can say why."
-    few, many = int(table.index[0]), int(table.index[-1])
-    first, last = ({column: 1e3 * float(table[column][count]) for column in TAIL} for count in (few, many))
-    why = " Why it takes longer for fewer towers no Record says: traces hold the host's phases and not its threads."
-    return (
-        f"{look(placement).label} traced on {few} and {many} GPUs: a step takes {first['timed_s']:.0f} and {last['timed_s']:.0f} ms; "
-        f"values come down in {first['pull_s']:.0f} and {last['pull_s']:.0f} ms, forward and backward take {first['passes_s']:.0f} and "
-        f"{last['passes_s']:.0f} ms, and what follows the last backward {first['tail_s']:.0f} and {last['tail_s']:.0f} ms. In this last "
-        f"part the host adds up gradients and updates, and no GPU computes.{why if first['tail_s'] > 1.1 * last['tail_s'] else ''}"
+        f"With one process for {devices} GPUs, a GPU is not busy for {idle_torch:.1f} of a step's {step_torch:.1f} ms in PyTorch, whose "
+        f"Python thread launches forward for one GPU after the other (the last begins {late_torch:.1f} ms after the first), and for "
+        f"{idle:.1f} of {step:.1f} ms in TensorFlow, whose executor launches for all of them at once ({late:.1f} ms)."
     )
 
 
 def loop_sentence(frame: pd.DataFrame, records: Sequence[Record], placement: str = "exp4", devices: int = 4) -> str:
     """What a loop of cells costs against cuDNN's one call: rates, and kernels where traces count them."""
     table = forms(frame, devices)
-    rows: dict[Any, Any] = table[table["placement"] == placement].set_index("group").to_dict("index")
+    table = table[(table["placement"] == placement) & table["group"].isin([IN_GRAPH, LOOP])]
+    rows: dict[Any, Any] = table.set_index("group").to_dict("index")
     label = look(placement).label
     if IN_GRAPH not in rows or LOOP not in rows:
         return f"{label} on {devices} GPUs was not measured both ways yet."
@@ -193,6 +185,3 @@ def soundness_sentence(records: Sequence[Record]) -> str:
         f"{1e3 * table['forward_late_s'].mean():.0f} ms past the start of backward on the mean, since the executor runs what is ready, and "
         "since traces taken before copies were told from passes count the copy of a table's gradient rows as forward."
     )
-
-
-TAIL = ("timed_s", "pull_s", "passes_s", "tail_s")

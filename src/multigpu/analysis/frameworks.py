@@ -38,7 +38,7 @@ class Way:
     def name(self) -> str:
         """Short, the precision last: "PyTorch, one process, bf16"."""
         if self.framework == "tensorflow":
-            return f"TensorFlow, {PRECISIONS[self.precision]}"
+            return f"TensorFlow, {'XLA, ' if self.execution == 'xla' else ''}{PRECISIONS[self.precision]}"
         return "PyTorch, " + ("one process, " if self.processes == "one" else "") + PRECISIONS[self.precision]
 
 
@@ -48,9 +48,13 @@ WAYS = (
     Way("torch", "one", "eager", "tf32"),
     Way("torch", "per_device", "eager", "bf16"),
     Way("torch", "one", "eager", "bf16"),
+    Way("tensorflow", "one", "graph", "fp32"),
     Way("torch", "per_device", "eager", "fp32"),
 )
-"""In the order of every table here. TensorFlow has one process for all GPUs, as the document; PyTorch has both."""
+"""In the order of every table here. TensorFlow has one process for all GPUs, as the document; PyTorch has both. (Under bf16 TensorFlow's
+cuDNN recurrence stays in float32: such Runs stand among its other forms.)
+"""
+TENSORFLOW, PYTORCH, PYTORCH_ONE = (WAYS[index].name for index in (0, 3, 4))
 
 
 def same_job(frame: pd.DataFrame) -> pd.DataFrame:
@@ -175,16 +179,16 @@ def longer(frame: pd.DataFrame, placement: str, first: int, second: int) -> Long
 
 
 def forms(frame: pd.DataFrame, devices: int) -> pd.DataFrame:
-    """Everything that TensorFlow trained of 000's model on `devices` GPUs at batch 128 in TF32, grouped by what differs.
+    """Everything that TensorFlow trained of 000's model on `devices` GPUs at batch 128, grouped by what differs.
 
     Returns:
-        group (in-graph, tf.distribute, loop of cells, the document's lengths), placement, n, launches, rate, rate_low, rate_high,
-        step_time_s, and of_reference: the rate over that of the same placement in the group "in-graph" (of Exp4 for strategies of
+        group (one of GROUPS), placement, precision, n, launches, rate, rate_low, rate_high, step_time_s, moved_bytes (all GPUs, a step),
+        and of_reference: the rate over that of the same placement in the group "in-graph towers" (of Exp4 for strategies of
         tf.distribute); NaN for other lengths, whose words a second count other work.
     """
-    table = scaling_table(frame[(frame["framework"] == "tensorflow") & (frame["model"] == "nmt000") & (frame["precision"] == "tf32")])
+    table = scaling_table(frame[(frame["framework"] == "tensorflow") & (frame["model"] == "nmt000")])
     table = table[(table["devices"] == devices) & (table["n"] > 0) & (table["batch_size"] == DOCUMENT_BATCH)].copy()
-    table = table[table["embedding_gradients"].fillna("dense").eq("dense")]
+    table = table[table["batching"].fillna("own").eq("own")]
     table["group"] = [_group(row) for _, row in table.iterrows()]
     base = table[table["group"] == IN_GRAPH].set_index("placement")["rate"]
     references = []
@@ -194,42 +198,23 @@ def forms(frame: pd.DataFrame, devices: int) -> pd.DataFrame:
         references.append(row["rate"] / base[beside] if comparable else math.nan)
     table["of_reference"] = references
     table["order"] = [GROUPS.index(group) for group in table["group"]]
-    columns = ["group", "placement", "n", "launches", "rate", "rate_low", "rate_high", "step_time_s", "of_reference", "keys"]
+    columns = ["group", "placement", "precision", "n", "launches", "rate", "rate_low", "rate_high", "step_time_s", "moved_bytes"]
+    columns += ["of_reference", "keys"]
     return table.sort_values(["order", "rate"], ascending=[True, False])[columns].reset_index(drop=True)
 
 
 IN_GRAPH, STRATEGIES, LOOP, LENGTHS = "in-graph towers", "tf.distribute", "loop of cells", "the document's lengths"
-GROUPS = (IN_GRAPH, STRATEGIES, LOOP, LENGTHS)
+SPARSE, ARITHMETIC = "sparse gradients of tables", "other arithmetic"
+GROUPS = (IN_GRAPH, STRATEGIES, LOOP, SPARSE, ARITHMETIC, LENGTHS)
 
 
 def _group(row: Any) -> str:
     if row["inputs"] != "synthetic":
         return LENGTHS
+    if row["precision"] != "tf32":
+        return ARITHMETIC
     if not missing(row["recurrence"]) and row["recurrence"] == "stepwise":
         return LOOP
+    if not missing(row["embedding_gradients"]) and row["embedding_gradients"] == "sparse":
+        return SPARSE
     return STRATEGIES if any(engine.strategy for engine in find_placement(str(row["placement"])).engines) else IN_GRAPH
-
-
-def images(frame: pd.DataFrame, devices: int, batch: int = 64) -> pd.DataFrame:
-    """ResNet-50 in bf16 on `devices` GPUs: Exp1-Exp4 in both frameworks, where one precision lets their rates be divided.
-
-    Returns:
-        placement, and of each of tensorflow, torch and torch_one (one process) the rate in images/s and n; NaN and 0 where
-        there is none.
-    """
-    table = scaling_table(frame[(frame["model"] == "resnet50_v1.5") & (frame["batch_size"] == batch) & (frame["precision"] == "bf16")])
-    table = table[(table["devices"] == devices) & (table["n"] > 0) & (table["scaling"] == "weak") & (table["inputs"] == "synthetic")]
-    ways = {
-        "tensorflow": Way("tensorflow", "one", "graph", "bf16"),
-        "torch": Way("torch", "per_device", "eager", "bf16"),
-        "torch_one": Way("torch", "one", "eager", "bf16"),
-    }
-    rows: list[dict[str, Any]] = []
-    for placement in EXPERIMENTS:
-        row: dict[str, Any] = {"placement": placement}
-        for name, way in ways.items():
-            found = of_way(table[table["placement"] == placement], way)
-            row[name] = float(found["rate"].iloc[0]) if len(found) else math.nan
-            row[f"{name}_n"] = int(found["n"].iloc[0]) if len(found) else 0
-        rows.append(row)
-    return pd.DataFrame(rows)

@@ -127,34 +127,52 @@ def proof_gt(proofs: Sequence[Proof] | None) -> Shown:
     return table_html(pd.DataFrame(rows), "", note)
 
 
+FORM = ["inputs", "batching", "sequence_length", "recurrence", "embedding_gradients", "precision", "layout", "execution"]
+"""By which points of one placement and count differ; those of the main job come first."""
+MAIN = {"inputs": "synthetic", "recurrence": None, "embedding_gradients": None, "execution": "graph"}
+
+
 def bytes_gt(frame: pd.DataFrame) -> Shown:
-    """Of every TensorFlow point with status ok: bytes counted in a step by kind, and whether they are what the row predicts."""
+    """Bytes counted in a step by kind on the most GPUs of each TensorFlow placement, and how many of its points move what its row predicts.
+
+    A form of the job that moves just what another moves (a loop of cells, another precision) has no row of its own.
+    """
     own = frame[(frame["framework"] == "tensorflow") & (frame["status"] == "ok")]
-    rows = []
-    by = ["model", "placement", "devices", "inputs", "recurrence", "sequence_length", "embedding_gradients", "precision"]
-    ordered = own.assign(order=own["placement"].map(lambda name: look(name).order)).sort_values(
-        ["model", "order", "devices"], kind="stable"
-    )
-    for _, group in ordered.groupby(by, dropna=False, sort=False):
-        first = group.iloc[0]
-        moved = {kind: group[f"moved_bytes_{kind}"] for kind in KINDS}
-        same = all(bool((moved[kind] == group[f"predicted_bytes_{kind}"]).all()) for kind in KINDS)
-        known = {kind: float(values.iloc[0]) for kind, values in moved.items() if not missing(values.iloc[0]) and values.iloc[0]}
-        rows.append(
-            {
-                "model": MODEL_NAMES.get(first["model"], first["model"]),
-                "placement": look(first["placement"]).label,
-                "what": describe(first, ["recurrence"] if first["inputs"] == "synthetic" else ["input_label"]),
-                "GPUs": str(first["devices"]),
-                "Records": str(len(group)),
-                "as predicted": "yes" if same else "no",
-                **{SENT[kind]: bytes_text(known[kind]) if kind in known else "0" for kind in KINDS},
-            }
-        )
-    right = ["GPUs", "Records", *SENT.values()]
-    fit = sum(row["as predicted"] == "yes" for row in rows)
+    own = own.assign(order=own["placement"].map(lambda name: look(name).order), other=[_differs(row) for _, row in own.iterrows()])
+    rows, fit, points = [], 0, 0
+    for (model, _, placement), group in own.groupby(["model", "order", "placement"], sort=True):
+        forms = [form for _, form in group.sort_values("other", kind="stable").groupby([*FORM, "devices"], dropna=False, sort=False)]
+        right = sum(all(bool((form[f"moved_bytes_{kind}"] == form[f"predicted_bytes_{kind}"]).all()) for kind in KINDS) for form in forms)
+        fit, points = fit + right, points + len(forms)
+        told: set[tuple[float, ...]] = set()
+        for form in forms:
+            first = form.iloc[0]
+            moved = tuple(0.0 if missing(value) else float(value) for value in (first[f"moved_bytes_{kind}"] for kind in KINDS))
+            if first["devices"] != group["devices"].max() or moved in told or first["workload"] == "stacks":  # which move nothing
+                continue
+            told.add(moved)
+            real = first["inputs"] != "synthetic"
+            what = describe(first, [*(["input_label", "batching"] if real else []), "recurrence", "embedding_gradients"])
+            rows.append(
+                {
+                    "model": MODEL_NAMES.get(str(model), str(model)),
+                    "placement": look(str(placement)).label,
+                    "what": what if first["other"] else "",
+                    "GPUs": str(first["devices"]),
+                    "points as predicted": f"{right} of {len(forms)}",
+                    **{SENT[kind]: bytes_text(value) if value else "0" for kind, value in zip(KINDS, moved, strict=True)},
+                }
+            )
     note = (
-        f"{fit} of {len(rows)} points moved what their placement's row predicts, byte for byte. Of all GPUs together, in one step, counted "
-        "from the sends and collectives of the partitioned graph on the GPU host itself. all-reduce: what replicas hand to the library."
+        f"{fit} of {points} points moved what their placement's row predicts, byte for byte, on every number of GPUs. Of all GPUs "
+        "together, in one step, counted from the sends and collectives of the partitioned graph on the GPU host itself; shown on the "
+        "most GPUs. Forms of the job that move the same (a loop of cells, another precision) share a row. all-reduce: what replicas hand "
+        "to the library."
     )
-    return table_html(pd.DataFrame(rows), "", note if rows else "No TensorFlow Record yet.", right)
+    right_aligned = ["GPUs", "points as predicted", *SENT.values()]
+    return table_html(pd.DataFrame(rows), "", note if rows else "No TensorFlow Record yet.", right_aligned)
+
+
+def _differs(row: Any) -> int:
+    """In how many fields a point differs from the main job's."""
+    return sum(row[name] != value if value is not None else not missing(row[name]) for name, value in MAIN.items())

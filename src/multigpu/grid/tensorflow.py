@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
-from multigpu.grid.entries import ENDS, EXPERIMENTS, FEWEST, Planned, nmt, resnet50
+from multigpu.grid.entries import ENDS, EXPERIMENTS, FEWEST, Planned, ends_of, nmt, resnet50
 from multigpu.grid.parallelism import LAYER_BATCHES, LAYER_TYPES, stack
 from multigpu.run import Run
 
@@ -17,71 +18,99 @@ HOST_S = {"exp1": 3.0, "exp2": 4.0, "exp3": 1.0}
 
 
 def tensorflow_nmt(devices: Sequence[int]) -> list[Planned]:
-    """Document 000 in its own framework: Exp1-Exp4 at every count, batch 128, cuDNN's LSTM, sentences of 100 words, TF32
-    (TensorFlow's own default). Headline on 1, 4 and 8, screening between.
+    """Document 000 in its own framework: Exp1-Exp4 at every count, batch 128, and Exp4 at 360 as in its Exp5; cuDNN's LSTM, sentences of
+    100 words, TF32 (TensorFlow's own default). Headline on 1, 4 and 8, screening between.
     """
+    jobs = [(placement, 128) for placement in EXPERIMENTS] + [("exp4", 360)]
     return [
-        Planned(_exp5(placement, count), "headline" if count in ENDS else "screening", 8.0 + HOST_S.get(placement, 0.0), FEWEST)
+        Planned(_exp5(placement, count, batch), "headline" if count in ENDS else "screening", 6.0 + HOST_S.get(placement, 0.0), FEWEST)
         for count in sorted(devices, reverse=True)
-        for placement in EXPERIMENTS
+        for placement, batch in jobs
     ]
 
 
-def _exp5(placement: str, count: int, **more: object) -> Run:
-    return nmt(placement, count, 128, **({"precision": "tf32"} | TENSORFLOW | more))
+def _exp5(placement: str, count: int, batch: int = 128, **more: object) -> Run:
+    return nmt(placement, count, batch, **({"precision": "tf32"} | TENSORFLOW | more))
 
 
 def tensorflow_anomaly(devices: Sequence[int]) -> list[Planned]:
-    """C11: is a 2-GPU step with variables on the CPU slower than a 3-GPU step? Exp1 and Exp2, repeated, on 1, 2, 3 and 4."""
+    """C11: is a 2-GPU step with variables on the CPU slower than a 3-GPU step? Exp1 and Exp2, repeated, on 1, 2, 3 and 4.
+
+    And traces: of Exp2 on each of them again, by a profiler's summary that names the host's operations, and on one GPU at the batches on
+    either side of one joined gradient row a row of a table (50,000), where TensorFlow's sum of rows begins to use more than one thread.
+    """
     counts = [count for count in (2, 3, 1, 4) if count in devices]
-    return [Planned(_exp5(placement, count), "headline", 11.0, FEWEST) for count in counts for placement in ("exp2", "exp1")]
+    planned = [Planned(_exp5(placement, count), "headline", 7.0, FEWEST) for count in counts for placement in ("exp2", "exp1")]
+    planned += [Planned(_exp5("exp2", count, **TRACED), "headline", 7.0, (0, 0)) for count in counts]
+    if 1 in devices:
+        planned += [Planned(_exp5("exp2", 1, batch, **TRACED), "screening", 12.0) for batch in CLIFF]
+    return planned
+
+
+CLIFF = (496, 512)
+"""Sentences of 100 words: 49,600 and 51,200 gradient rows."""
+TRACED: dict[str, Any] = {"warmup_steps": 10, "timed_steps": 10, "traced_steps": 3}
 
 
 def tensorflow_forms(devices: Sequence[int]) -> list[Planned]:
     """Document 000 done otherwise, at batch 128: a loop of cells, its own lengths, sparse gradients, other precisions, and the
-    other placements. Screening, on 1, 2, 3, 4 and 8; precisions and placements on 1, 4 and 8.
+    other placements. Screening: its own lengths on every number of GPUs, the loop on 1, 2, 3, 4 and 8, the rest on 1, 4 and 8.
     """
     planned = []
-    for count in [count for count in sorted(devices, reverse=True) if count in (1, 2, 3, 4, 8)]:
-        loop = {"recurrence": "stepwise", "warmup_steps": 5, "timed_steps": 10}
-        runs = [_exp5(placement, count, **loop) for placement in ("exp4", "exp2")]
+    for count in sorted(devices, reverse=True):
+        loop: dict[str, Any] = {"recurrence": "stepwise", "warmup_steps": 5, "timed_steps": 10}
+        runs = [_exp5(placement, count, **loop) for placement in ("exp4", "exp2") if count in (1, 2, 3, 4, 8)]
         runs += [_exp5(placement, count, sequence_length=None, inputs="lengths_000") for placement in EXPERIMENTS]
         if count in ENDS:
             runs += [_exp5(placement, count) for placement in IN_GRAPH if placement not in EXPERIMENTS]
             runs += [_exp5("exp4", count, precision=precision) for precision in ("bf16", "fp32")]
             runs += [_exp5(placement, count, embedding_gradients="sparse") for placement in ("exp4", "exp2")]
             runs += [_exp5(placement, count, **loop) for placement in ("exp3", "exp1")]
-        planned += [Planned(run, "screening", (20.0 if run.recurrence else 10.0) + HOST_S.get(run.placement, 0.0)) for run in runs]
+        planned += [Planned(run, "screening", (11.0 if run.recurrence else 5.0) + HOST_S.get(run.placement, 0.0)) for run in runs]
     return planned
 
 
 def tensorflow_traces(devices: Sequence[int]) -> list[Planned]:
-    """Three steps under TensorFlow's profiler with all variables on the host and with all on the devices, and one of a loop of cells,
-    whose kernels are many. They enter no throughput.
+    """Three steps under TensorFlow's profiler, one of a loop of cells, whose kernels are many. They enter no throughput.
+
+    All variables on the host and all on the devices on every count; tables alone on the host, and updates on the devices, on 1 and 2,
+    where a second link to the host is the first difference; ResNet-50 on one and the most devices, and compiled by XLA on one.
     """
-    form = {"warmup_steps": 10, "timed_steps": 10, "traced_steps": 3}
-    loop = {"recurrence": "stepwise", "warmup_steps": 5, "timed_steps": 5, "traced_steps": 1}
-    fused = [
-        Planned(_exp5(placement, count, **form), "screening", 10.0)
-        for count in sorted(devices, reverse=True)
-        for placement in ("exp4", "exp2")
+    loop: dict[str, Any] = {"recurrence": "stepwise", "warmup_steps": 5, "timed_steps": 5, "traced_steps": 1}
+    counts = sorted(devices, reverse=True)
+    planned = [Planned(_exp5(placement, count, **TRACED), "screening", 7.0) for count in counts for placement in ("exp4", "exp2")]
+    planned += [
+        Planned(_exp5(placement, count, **TRACED), "screening", 7.0) for count in counts if count < 3 for placement in ("exp3", "exp1")
     ]
-    return fused + [Planned(_exp5("exp4", count, **loop), "screening", 30.0) for count in sorted(devices, reverse=True) if count in ENDS]
+    for count in ends_of(counts):
+        planned.append(Planned(resnet50("exp4", count, 64, **TENSORFLOW, precision="bf16", **TRACED), "screening", 8.0 + 2 * count))
+    if 1 in devices:
+        planned.append(Planned(resnet50("exp4", 1, 64, **TENSORFLOW | TRACED | {"execution": "xla"}, precision="bf16"), "screening", 34.0))
+    return planned + [Planned(_exp5("exp4", count, **loop), "screening", 30.0) for count in counts if count in ENDS]
 
 
 def tensorflow_cnn(devices: Sequence[int]) -> list[Planned]:
-    """ResNet-50 at 64 images a GPU in TensorFlow: every placement, and on 1, 4 and 8 both layouts and XLA. Screening."""
+    """ResNet-50 at 64 images a GPU in TensorFlow: every placement, and on 1, 4 and 8 both layouts and XLA. Screening, but for the
+    placements that claims compare (C21, C22, C43) and Exp4 at either end, which are headline.
+    """
     planned = []
     for count in sorted(devices, reverse=True):
         form = TENSORFLOW | {"precision": "bf16"}
-        planned += [Planned(resnet50(placement, count, 64, **form), "screening", 14.0 + count) for placement in (*IN_GRAPH, *CONCATENATED)]
+        for placement in (*IN_GRAPH, *CONCATENATED):
+            repeated = placement in COMPARED and count in ends_of(devices)
+            planned.append(
+                Planned(resnet50(placement, count, 64, **form), "headline" if repeated else "screening", 4.0 + 2 * count, FEWEST)
+            )
         if count in ENDS:
-            planned.append(Planned(resnet50("exp4", count, 64, **form | {"execution": "xla"}), "screening", 30.0 + 4 * count))
+            planned.append(Planned(resnet50("exp4", count, 64, **form | {"execution": "xla"}), "screening", 30.0))
             nchw = resnet50("exp4", count, 64, **TENSORFLOW, precision="tf32")
             for layout in ("channels_first", "channels_last"):
                 run = Run(**nchw.model_dump(exclude_defaults=True) | {"layout": layout})
-                planned.append(Planned(run, "screening", 14.0 + count))
+                planned.append(Planned(run, "screening", 4.0 + 2 * count))
     return planned
+
+
+COMPARED = ("exp2", "ps_gpu0", "replicated_copy", "replicated_allreduce", "exp4")
 
 
 def tensorflow_layers(devices: Sequence[int]) -> list[Planned]:
@@ -107,20 +136,23 @@ OVER_PROCESSES = ("multi_worker", "parameter_server_async")
 def tensorflow_distribute(devices: Sequence[int]) -> list[Planned]:
     """TensorFlow's own strategies on the documents' jobs: NMT at 128 x 100 in TF32, ResNet-50 at 64 images a GPU in bf16. Screening.
 
-    Hierarchical copy stands at even counts only: it leaves out the last of an odd number of devices.
+    Hierarchical copy stands at even counts only: it leaves out the last of an odd number of devices. The asynchronous server, whose
+    start takes most of its time, stands at the ends only.
     """
     planned = []
     for count in sorted(devices, reverse=True):
         for placement in (*MIRRORED, *OVER_PROCESSES):
             if placement == "mirrored_hierarchical" and count % 2 and count > 1:
                 continue
+            if placement == "parameter_server_async" and count not in ends_of(devices):
+                continue
             apart = placement in OVER_PROCESSES
             steps = {"warmup_steps": 5, "timed_steps": 10} if placement == "parameter_server_async" else {}
             form = {**TENSORFLOW, **steps, "processes": "per_device" if apart else "one"}
             # starting and joining processes; variables that cross the host's memory, or a socket for every shard
-            extra = (15.0 + 2 * count if apart else 0.0) + {"central_storage": 6.0, "parameter_server_async": 20.0 * count}.get(
+            extra = (15.0 + 2 * count if apart else 0.0) + {"central_storage": 2.0, "parameter_server_async": 20.0 * count}.get(
                 placement, 0.0
             )
-            planned.append(Planned(nmt(placement, count, 128, precision="tf32", **form), "screening", 10.0 + extra))
-            planned.append(Planned(resnet50(placement, count, 64, precision="bf16", **form), "screening", 20.0 + 4 * count + extra))
+            planned.append(Planned(nmt(placement, count, 128, precision="tf32", **form), "screening", 8.0 + extra))
+            planned.append(Planned(resnet50(placement, count, 64, precision="bf16", **form), "screening", 8.0 + 2 * count + extra))
     return planned

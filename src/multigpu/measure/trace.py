@@ -91,6 +91,19 @@ class KernelTotals(_Compact):
     max_s: float | None = None
 
 
+class HostTotals(_Compact):
+    """What the host itself computed in one phase with one kind of operation, over all replicas and traced steps.
+
+    total_s: summed over calls. busy_s: while at least one of them ran: total_s over busy_s is how many ran side by side.
+    """
+
+    name: str
+    phase: Phase
+    calls: int
+    total_s: float
+    busy_s: float
+
+
 class ReplicaTrace(_Compact):
     """One replica's steps. unlinked: what its device did that could not be led back to a launch, and so is in no phase.
 
@@ -112,6 +125,7 @@ class TraceSummary(_Compact):
     """What the profiler saw of the traced steps. missing: phases that are not known, and why.
 
     first_step: number of the first of them among all steps of the Run; None in older Records, and where the Run asks for no window.
+    host_operations: the dearest of a process that works for all replicas; none in older Records and in PyTorch's.
     """
 
     source: Literal["kineto", "xplane"]
@@ -119,6 +133,7 @@ class TraceSummary(_Compact):
     kernels: list[KernelTotals]
     missing: dict[Phase, str] = {}
     first_step: int | None = None
+    host_operations: list[HostTotals] = []
 
 
 @dataclass(frozen=True)
@@ -278,6 +293,25 @@ def _top(activities: Iterable[Activity]) -> list[tuple[str, int, float, float, f
     return [(name, len(each), sum(each), min(each), max(each)) for name, each in ranked[: 4 * TOP_KERNELS]]
 
 
+def host_totals(activities: Iterable[Activity]) -> list[dict[str, Any]]:
+    """The host's dearest kinds of operations by phase, as plain numbers for `joined`."""
+    groups: dict[tuple[str, Phase], list[Span]] = defaultdict(list)
+    for a in activities:
+        if a.phase:
+            groups[a.name, a.phase].append(a.span)
+    totals = [
+        HostTotals(
+            name=name,
+            phase=phase,
+            calls=len(spans),
+            total_s=round(sum(end - start for start, end in spans) * 1e-9, 7),
+            busy_s=round(length(spans) * 1e-9, 7),
+        )
+        for (name, phase), spans in groups.items()
+    ]
+    return [one.model_dump() for one in sorted(totals, key=lambda one: (-one.total_s, one.name))[:TOP_KERNELS]]
+
+
 def short_name(name: str, most: int = 72) -> str:
     """A kernel's name without return type, namespaces and what follows its first bracket, at most `most` characters.
 
@@ -327,4 +361,11 @@ def joined(parts: Sequence[dict[str, Any]], first_step: int | None = None) -> Tr
     ]
     kernels = sorted(totals, key=lambda one: (-one.total_s, one.name))[:TOP_KERNELS]
     missing = {phase: why for part in parts for phase, why in part["missing"].items()}
-    return TraceSummary(source=parts[0]["source"], replicas=shifted, kernels=kernels, missing=missing, first_step=first_step)
+    return TraceSummary(
+        source=parts[0]["source"],
+        replicas=shifted,
+        kernels=kernels,
+        missing=missing,
+        first_step=first_step,
+        host_operations=[HostTotals(**one) for part in parts for one in part.get("host", [])],
+    )

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from multigpu.measure.trace import COPIES, Activity, Host, Kind, Missing, Phase, replica_trace
+from multigpu.measure.trace import COPIES, Activity, Host, Kind, Missing, Phase, host_totals, replica_trace
 from multigpu.placements.traffic import HOST
 
 STEP = "multigpu_step"
@@ -144,6 +144,8 @@ def read_space(space: Any, names: Names, cuda: bool, missing: Missing) -> list[d
     for rank, mine in activities.items():
         part = replica_trace(rank, without_strays(with_gradients(mine)), work, steps, "xplane", missing, leads.get(rank))
         parts.append(part | {"origin_ns": part["origin_ns"] + began})
+    if parts:  # one host works for all replicas
+        parts[0]["host"] = host_totals(shared)
     seen = {phase for part in parts for step in part["replica"]["steps"] for phase in step["phases"]}
     if "forward_backward" not in seen:
         why = "no operation carries the name scope of such a phase"
