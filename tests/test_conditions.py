@@ -45,6 +45,12 @@ REFUSED = [
     ({"peer_access": "off", "placement": "exp2"}, "placement 'exp2' does not merge by NCCL's all-reduce"),
     ({"energy_window_s": 9}, "energy_window_s 9 is too short for NVML's counter of energy: at least 10 s are needed"),
     ({"energy_window_s": 10, "device_type": "cpu"}, "reads GPUs' counters"),
+    ({"bucket_update": "in_backward"}, "choose 'ddp' and 'captured'"),
+    (
+        {"bucket_update": "in_backward", "placement": "replicated_allreduce", "execution": "captured"},
+        "with placement 'replicated_allreduce'",
+    ),
+    ({"bucket_update": "in_backward", "execution": "captured", "precision": "fp16"}, "choose a precision but 'fp16'"),
     ({"host_cores": 0}, "host_cores = 0: input should be greater than or equal to 1"),
 ]
 

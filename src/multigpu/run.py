@@ -63,6 +63,9 @@ class Run(BaseModel):
     cross_entropy: projection and loss operation by operation ("library", also None) or in one piece that leaves the gradient
         where the logits were ("fused"); NMT in PyTorch only.
     bucket_mib: where a bucket of gradients ends (None: 25, the library's choice); placements that merge during backward only.
+    bucket_update: when a bucket's variables are updated: when backward has ended and the bucket has returned (None), or "in_backward", as
+        soon as it has returned, packed and updated on streams of their own beside what is left of backward; captured steps of placements
+        that merge during backward only.
     all_reduce_spec: which all-reduce takes which gradients, by their bytes (grammar: `collectives.spec`), for the placement
         `replicated_allreduce`; None: the library's takes all of them as one message.
     wire_dtype: the type in which gradients travel through the all-reduce (None: their own); PyTorch only.
@@ -113,6 +116,7 @@ class Run(BaseModel):
     embedding_gradients: Literal["dense", "sparse"] | None = None
     cross_entropy: Literal["library", "fused"] | None = None
     bucket_mib: int | None = Field(default=None, ge=1, le=4096)
+    bucket_update: Literal["in_backward"] | None = None
     all_reduce_spec: str | None = None
     wire_dtype: Literal["bf16", "fp16"] | None = None
     loss_scale: int | None = Field(default=None, ge=1, le=2**24)

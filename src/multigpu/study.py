@@ -130,7 +130,7 @@ def plain(frame: pd.DataFrame) -> pd.DataFrame:
     """The plainest way only: PyTorch, one process a device, kernels launched one by one, nothing but the library's own parts."""
     usual = {"framework": "torch", "processes": "per_device", "execution": "eager"}
     chosen = pd.concat([frame[name] == value for name, value in usual.items()], axis=1).all(axis=1)
-    usual_parts = ["cross_entropy", "bucket_mib", "recurrence", "all_reduce_spec", "wire_dtype", "loss_scale"]
+    usual_parts = ["cross_entropy", "bucket_mib", "bucket_update", "recurrence", "all_reduce_spec", "wire_dtype", "loss_scale"]
     return frame[chosen & frame[usual_parts].isna().all(axis=1)]
 
 

@@ -10,6 +10,7 @@ from multigpu.analysis.front import batch, headline_table
 from multigpu.analysis.limits import bounds
 from multigpu.analysis.metrics import summary
 from multigpu.analysis.ordinary import ordinary
+from multigpu.grid.overlap import updates_in_backward
 from multigpu.paths import RUNS
 from tests.analysis.traced import traced_record
 from tests.factory import make_point, make_record
@@ -126,6 +127,23 @@ def test_captured_against_eager_with_the_same_loss(frame, causes):
     buckets = execution.bucket_table(ddp).html
     assert "0.900" in buckets and "25 (the library&#x27;s)" in buckets.replace("'", "&#x27;")
     assert "No other size" in execution.bucket_table(ddp[ddp["bucket_mib"].isna()]).html
+
+
+def test_updates_in_backward_stand_beside_those_after_it_and_independent_replicas():
+    fields = {"execution": "captured", "devices": 4, "cross_entropy": "fused", "launches": "aabbc"}
+    records = make_point([4.00e6, 4.01e6, 4.02e6, 4.01e6, 4.00e6], placement="ddp", **fields)
+    records += make_point([4.20e6, 4.21e6, 4.22e6, 4.21e6, 4.20e6], placement="ddp", bucket_update="in_backward", **fields)
+    records += make_point([4.30e6] * 5, placement="independent", **fields)
+    html = execution.update_table(frame_of(records)).html
+    assert "1.050 (1.0" in html and "0.979 (0.97" in html
+    assert "--grid updates_in_backward" in execution.update_table(frame_of(records[:5])).html
+    planned = updates_in_backward([1, 2, 4])
+    assert {entry.run.devices for entry in planned} == {1, 4}
+    for job in {(entry.run.model, entry.run.batch_size, entry.run.devices) for entry in planned}:
+        own = [entry for entry in planned if (entry.run.model, entry.run.batch_size, entry.run.devices) == job and not entry.run.bucket_mib]
+        early = [point.launch for entry in own if entry.run.bucket_update for point in entry.points()]
+        others = [[point.launch for point in entry.points()] for entry in own if not entry.run.bucket_update]
+        assert len(others) == 2 and all(set(early) <= set(launches[5:]) for launches in others), "compared within a launch"
 
 
 def test_launches_that_differ_are_told():

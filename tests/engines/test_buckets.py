@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
-from torch import nn
+import torch.distributed as dist
+from torch import Tensor, nn
 
 from multigpu.engines.torch.buckets import BucketReducer, group_by_size
+from multigpu.engines.torch.devices import Device
+from multigpu.engines.torch.loss_scale import LossScale
 from multigpu.engines.torch.wire import Wire
+from multigpu.run import Run
 
 
 def parameters(*mib: float) -> list[nn.Parameter]:
@@ -36,3 +41,60 @@ def test_one_bucket_alone_is_not_packed_and_several_are_views_of_one_stretch() -
         assert [bucket.missing for bucket in reducer.buckets] == [0] * len(reducer.buckets)
         reducer.update()
     assert [float(weight.detach()[0]) for weight in weights] == [-2.0, -4.0, -6.0, -8.0]
+
+
+class Doubled:
+    """Stands in for the work of an all-reduce whose other replica has the same gradients; the sum is there when it is waited for."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.tensor = tensor
+
+    def wait(self) -> None:
+        self.tensor.mul_(2)
+
+
+def layers() -> tuple[nn.Module, list[nn.Parameter]]:
+    torch.manual_seed(0)
+    module = nn.Sequential(*(nn.Sequential(nn.Linear(300, 300), nn.Tanh()) for _ in range(6)), nn.Linear(300, 1)).double()
+    return module, list(module.parameters())
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_updates_in_backward_are_those_after_it(replicas: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dist, "all_reduce", lambda tensor, async_op: Doubled(tensor))
+    batches = torch.randn(5, 8, 300, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    ends, counted = [], []
+    for early in (False, True):
+        module, weights = layers()
+        wire = Wire(0, replicas)
+        reducer = BucketReducer(weights, lambda group: torch.optim.Adam(group, lr=1e-3), wire, bucket_mib=1, in_backward=early)
+        for batch in batches:
+            reducer.start()
+            module(batch).square().mean().backward()
+            changed = [bool((a.detach() != b.detach()).any()) for a, b in zip(weights, layers()[1], strict=True)]
+            assert all(changed) if early else len(reducer.buckets) > 2
+            reducer.update()
+        ends.append([weight.detach().clone() for weight in weights])
+        counted.append(dict(wire.counts))
+    assert all(torch.equal(one, other) for one, other in zip(*ends, strict=True)) and counted[0] == counted[1]
+    assert all(bucket.packed is None for bucket in reducer.buckets) == (replicas == 1), "a lone replica packs nothing"
+
+
+def test_a_bucket_is_updated_while_backward_goes_on() -> None:
+    module, weights = layers()
+    reducer = BucketReducer(weights, lambda group: torch.optim.SGD(group, lr=1.0), Wire(0, 1), bucket_mib=1, in_backward=True)
+    last, first = weights[-1].detach().clone(), weights[0].detach().clone()
+    seen = []
+    weights[0].register_post_accumulate_grad_hook(
+        lambda weight: seen.append((not torch.equal(weights[-1], last), torch.equal(weight, first)))
+    )
+    weights[0].register_hook(lambda gradient: seen.append((not torch.equal(weights[-1], last), torch.equal(weights[0], first))))
+    reducer.start()
+    module(torch.ones(2, 300, dtype=torch.float64)).sum().backward()
+    assert seen[0] == (True, True), "the last layer's variables have changed before the first layer's gradient is there"
+
+
+def test_a_scaled_loss_waits_for_all_buckets() -> None:
+    scale = LossScale(Device(Run(workload="cnn", model="resnet_tiny", placement="ddp", batch_size=2, device_type="cpu"), 0, 1).torch, 128)
+    with pytest.raises(ValueError, match="checked for overflows over all buckets"):
+        BucketReducer(parameters(1), lambda group: torch.optim.SGD(group, lr=1.0), Wire(0, 1), scale=scale, in_backward=True)

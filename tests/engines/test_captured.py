@@ -85,6 +85,22 @@ def test_captured_steps_scale_their_loss_as_eager_ones(placement: str, loss_scal
     assert ends[1][0] == pytest.approx(ends[0][0], rel=1e-2) and ends[1][1] == ends[0][1]
 
 
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    ("workload", "model", "more"),
+    [("nmt", "nmt_tiny", {"sequence_length": 6, "cross_entropy": "fused"}), ("cnn", "resnet_tiny", {"sequence_length": None})],
+)
+def test_captured_steps_that_update_in_backward_train_as_those_after_it(workload: str, model: str, more: dict[str, object]) -> None:
+    losses = []
+    for update in (None, "in_backward"):
+        run = tiny(workload=workload, model=model, execution="captured", bucket_update=update, bucket_mib=1, **more)
+        context, feed = prepared(run)
+        trainer = CapturedTrainer(build_trainer(context))
+        losses.append([float(trainer.step(feed.shard(step))) for step in range(8)])
+        trainer.close()
+    assert losses[1] == losses[0]
+
+
 def test_committed_records_of_captured_steps_lose_what_eager_ones_lose() -> None:
     """Bit by bit the same kernels in the same order, launched by the host or by a graph: one GPU, the library's own loss."""
     found: dict[str, list[list[float]]] = {}

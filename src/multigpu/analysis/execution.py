@@ -12,6 +12,7 @@ import pandas as pd
 from multigpu.analysis.causes import match
 from multigpu.analysis.metrics import summary
 from multigpu.analysis.picture import Shown
+from multigpu.analysis.style import look
 from multigpu.analysis.tables import table_html
 from multigpu.analysis.ways import find_point, rate_cells, ratio_of
 from multigpu.analysis.wording import describe, devices_text, missing, percent_text, plural, ratio_text
@@ -27,7 +28,7 @@ def execution_points(frame: pd.DataFrame, causes: pd.DataFrame) -> pd.DataFrame:
     points = summary(frame)
     rows = []
     for _, row in points.iterrows():
-        base = find_point(points, row, execution="eager", bucket_mib=None)
+        base = find_point(points, row, execution="eager", bucket_mib=None, bucket_update=None)
         times, (low, high) = ratio_of(frame, row, base)
         trace = match(causes, row)
         counted = {name: math.nan if trace is None else trace[name] for name in ("kernels", "launches")}
@@ -43,7 +44,7 @@ def execution_points(frame: pd.DataFrame, causes: pd.DataFrame) -> pd.DataFrame:
 
 def execution_table(frame: pd.DataFrame, causes: pd.DataFrame) -> Shown:
     """`execution_points` in words, a table a job; sizes of buckets other than the library's are left to `bucket_table`."""
-    table = execution_points(frame[frame["bucket_mib"].isna()], causes)
+    table = execution_points(frame[frame[["bucket_mib", "bucket_update"]].isna().all(axis=1)], causes)
     if table.empty:
         return table_html(table, note="No Record to show.")
     parts = []
@@ -79,7 +80,7 @@ def bucket_table(frame: pd.DataFrame) -> Shown:
     points = summary(frame)
     sized = points[points["bucket_mib"].notna()]
     parts = []
-    for _, group in sized.groupby(["model", "batch_size", "devices", "execution"], sort=False):
+    for _, group in sized.groupby(["model", "batch_size", "devices", "execution", "bucket_update"], sort=False, dropna=False):
         base = find_point(points, group.iloc[0], bucket_mib=None)
         chosen = [row for _, row in group.iterrows()] + ([] if base is None else [base])
         most = max(float(row["rate"]) for row in chosen)
@@ -91,15 +92,47 @@ def bucket_table(frame: pd.DataFrame) -> Shown:
             against = {"against the library's": "–" if missing(ratio) else f"{ratio:.3f}"}
             rows.append({"buckets (MiB)": size, **rate_cells(row, most), "step (ms)": step, **against})
         first = group.iloc[0]
-        job = describe(first, ["model", "batch_size", "execution", "cross_entropy"])
+        job = describe(first, ["model", "batch_size", "execution", "cross_entropy", "bucket_update"])
         name = f"{job}, {devices_text(first['devices'], first['device_type'])}"
         parts.append(table_html(pd.DataFrame(rows), name, right=[str(column) for column in rows[0]]).html)
     return Shown("".join(parts)) if parts else table_html(pd.DataFrame(), note="No other size of buckets was measured.")
 
 
+def update_table(frame: pd.DataFrame) -> Shown:
+    """The points of `frame` that update buckets in backward, each beside the same with updates after it and beside independent replicas."""
+    points = summary(frame)
+    early = points[points["bucket_update"].notna() & points["bucket_mib"].isna() & (points["n"] > 0)]
+    rows = []
+    for _, row in early.iterrows():
+        after = find_point(points, row, bucket_update=None)
+        alone = find_point(points, row, bucket_update=None, placement="independent")
+        rows.append(
+            {
+                "job": describe(row, ["model", "batch_size", "precision", "execution"]),
+                "placement": look(str(row["placement"])).label,
+                "devices": devices_text(row["devices"], row["device_type"]),
+                "step (ms)": f"{1e3 * row['step_time_s']:.2f}",
+                "after backward (ms)": "–" if after is None or not after["n"] else f"{1e3 * after['step_time_s']:.2f}",
+                "n": str(row["n"]),
+                "rate over after backward": _ratio(frame, row, after),
+                "rate over independent": _ratio(frame, row, alone),
+            }
+        )
+    note = "Ratios with 95% intervals; one of single measurements has none. Sizes of buckets are the library's."
+    empty = "No Run updated its buckets in backward yet: python -m multigpu measure --grid updates_in_backward does."
+    return table_html(pd.DataFrame(rows), note=note if rows else empty, right=["step (ms)", "after backward (ms)", "n"])
+
+
+def _ratio(frame: pd.DataFrame, row: Any, base: Any | None) -> str:
+    ratio, bounds = ratio_of(frame, row, base)
+    if missing(ratio):
+        return "–"
+    return f"{ratio:.3f}" if missing(bounds.low) else f"{ratio:.3f} ({bounds.low:.3f} to {bounds.high:.3f})"
+
+
 def execution_finding(frame: pd.DataFrame, causes: pd.DataFrame) -> str:
     """What capturing gives on the most devices, against the same loss launched kernel by kernel."""
-    table = execution_points(frame[frame["bucket_mib"].isna()], causes)
+    table = execution_points(frame[frame[["bucket_mib", "bucket_update"]].isna().all(axis=1)], causes)
     parts = []
     for _, group in table.groupby(["model", "batch_size"], sort=False) if len(table) else []:
         group = group[group["devices"] == group["devices"].max()]

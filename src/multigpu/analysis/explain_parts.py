@@ -108,7 +108,7 @@ def baselines(frame: pd.DataFrame, points: pd.DataFrame, causes: pd.DataFrame, r
     found = {
         "one_best": best_single(points, row),
         "one_same": like(points, row, ("scaling", "device_ids", "peer_access"), devices=1),
-        "independent": like(points, row, placement="independent", processes="per_device", bucket_mib=None),
+        "independent": like(points, row, placement="independent", processes="per_device", bucket_mib=None, bucket_update=None),
     }
     if row["inputs"] not in ON_DEVICE and row["unit"] == "images":
         fed: dict[str, Any] = {"input_workers": None, "prefetch": 0, "staging": None, "image_dtype": None}

@@ -96,7 +96,8 @@ def scale_points(frame: pd.DataFrame, placement: str = PLACEMENT) -> pd.DataFram
 
 def _job(row: pd.Series) -> tuple[object, ...]:
     return tuple(
-        str(row[name]) for name in ("machine", "model", "batch_size", "precision", "execution", "layout", "input_label", "bucket_mib")
+        str(row[name])
+        for name in ("machine", "model", "batch_size", "precision", "execution", "layout", "input_label", "bucket_mib", "bucket_update")
     )
 
 

@@ -114,7 +114,7 @@ def epoch_table(frame: pd.DataFrame) -> Shown:
     from multigpu.workloads import find_model
 
     images = of_one_job(frame[(frame["unit"] == "images") & (frame["framework"] == "torch") & (frame["placement"] == "ddp")])
-    images = images[images["bucket_mib"].isna()]
+    images = images[images[["bucket_mib", "bucket_update"]].isna().all(axis=1)]
     table = summary(images) if len(images) else pd.DataFrame()
     if len(table):
         table = table.sort_values(["model", "precision", "execution", "batch_size", "devices"])

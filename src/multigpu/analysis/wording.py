@@ -96,7 +96,7 @@ TELLING = (
         "optimizer",
     ),
     *("processes", "model_parallel", "micro_batches"),
-    *("cross_entropy", "bucket_mib", "all_reduce_spec", "wire_dtype", "loss_scale", "recurrence", "embedding_gradients"),
+    *("cross_entropy", "bucket_mib", "bucket_update", "all_reduce_spec", "wire_dtype", "loss_scale", "recurrence", "embedding_gradients"),
     *("feed", "image_dtype", "stage_devices", "host_cores"),
     *("framework", "framework_version", "warmup_steps", "timed_steps", "timing_version", "machine"),
 )
@@ -229,6 +229,8 @@ def field_text(row: Row, field: str) -> str:
             return "loss in one piece" if value == "fused" else "the library's loss"
         case "bucket_mib":
             return f"buckets of {value} MiB"
+        case "bucket_update":
+            return "updates in backward"
         case "all_reduce_spec":
             return f"all-reduce {value}"
         case "model_parallel":

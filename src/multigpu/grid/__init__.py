@@ -27,6 +27,7 @@ from multigpu.grid.inside_model import (
     inside_model_traces,
 )
 from multigpu.grid.interference import interference, interference_small
+from multigpu.grid.overlap import updates_in_backward
 from multigpu.grid.parallelism import parallelism, parallelism_small
 from multigpu.grid.phases import phases, phases_small
 from multigpu.grid.pytorch import (
@@ -79,6 +80,7 @@ GRIDS: dict[str, Callable[[Sequence[int]], list[Planned]]] = {
     "placements_screening": placements_screening,
     "placements_repeated": placements_repeated,
     "captured": captured,
+    "updates_in_backward": updates_in_backward,
     "compiled": compiled,
     "dispatch": dispatch,
     "traces": traces,

@@ -1,11 +1,14 @@
 """Overlapped all-reduce written out: gradients leave in buckets while backward still runs, and each bucket is updated as it returns.
 
-The schedule of DistributedDataParallel without its state on the host, so that a whole step can be one CUDA graph.
+The schedule of DistributedDataParallel without its state on the host, so that a whole step can be one CUDA graph. Updates follow
+backward, or run beside what is left of it (`in_backward`): when all gradients of a bucket are there, every use of its variables in
+this step has ended, so that they may change.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -36,6 +39,7 @@ class Bucket:
         self.work: Any = None
         self.packed: Tensor | None = None
         self.travelling: Tensor | None = None
+        self.kept: list[Tensor] = []
         self.flat: Tensor | None = None
         self.views: list[Tensor] = []
         if len(parameters) == 1:
@@ -51,6 +55,7 @@ class Bucket:
         gradients = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
         if self.flat is None:
             return gradients[0]
+        self.kept = gradients  # another stream may still read them when backward wants their memory
         torch._foreach_copy_(self.views, gradients)
         for parameter, view in zip(self.parameters, self.views, strict=True):
             parameter.grad = view
@@ -76,6 +81,19 @@ def group_by_size(parameters: list[nn.Parameter], limit_mib: float, first_mib: f
     return [group for group in groups if group]
 
 
+@contextmanager
+def beside(stream: torch.cuda.Stream | None, after: torch.cuda.Stream | None = None) -> Iterator[None]:
+    """What is launched here runs on `stream`, behind all that the current stream (and `after`) have been given; None: no other stream."""
+    if stream is None:
+        yield
+        return
+    stream.wait_stream(torch.cuda.current_stream())
+    if after is not None:
+        stream.wait_stream(after)
+    with torch.cuda.stream(stream):
+        yield
+
+
 class BucketReducer:
     """Sums gradients over replicas, bucket by bucket, as backward produces them.
 
@@ -86,6 +104,7 @@ class BucketReducer:
         bucket_mib: where a bucket ends (megabytes of 2^20 bytes); the first ends at 1 MiB at most.
         wire_type: in which gradients travel; None: in their own.
         scale: of the loss, to be taken off; an update then waits for all buckets, since any may have overflowed.
+        in_backward: update a bucket as soon as it has returned, while backward goes on; a lone replica then packs nothing.
     """
 
     def __init__(
@@ -96,8 +115,14 @@ class BucketReducer:
         bucket_mib: float = BUCKET_MIB,
         wire_type: torch.dtype | None = None,
         scale: LossScale | None = None,
+        in_backward: bool = False,
     ) -> None:
+        if in_backward and scale is not None:
+            raise ValueError("a scaled loss is checked for overflows over all buckets: update after backward")
         self.wire, self.cuda, self.wire_type, self.scale = wire, parameters[0].is_cuda, wire_type, scale
+        self.in_backward = in_backward
+        # packing must not wait for the update of the bucket before, which waits for the wire
+        self.packing, self.updating = (torch.cuda.Stream(parameters[0].device) if in_backward and self.cuda else None for _ in range(2))
         groups = group_by_size(parameters[::-1], bucket_mib, min(FIRST_BUCKET_MIB, bucket_mib))
         self.buckets = [Bucket(group, make_optimizer(group)) for group in groups]
         for bucket in self.buckets:
@@ -115,11 +140,20 @@ class BucketReducer:
                 return
             for event in bucket.events:
                 event.wait()
-            self._send(bucket)
+            if not self.in_backward:
+                self._send(bucket)
+                return
+            with beside(self.packing):
+                self._send(bucket)
+            with beside(self.updating, after=self.packing):
+                self._arrive(bucket)
+                bucket.optimizer.step()
 
         return arrived
 
     def _send(self, bucket: Bucket) -> None:
+        if self.in_backward and self.wire.replicas == 1:
+            return
         bucket.packed = bucket.message()
         if self.wire.replicas > 1:
             bucket.travelling = bucket.packed if self.wire_type is None else bucket.packed.to(self.wire_type)
@@ -130,12 +164,17 @@ class BucketReducer:
         """Before a backward: no gradients yet."""
         for bucket in self.buckets:
             bucket.missing, bucket.events, bucket.work = len(bucket.parameters), [], None
-            bucket.packed = bucket.travelling = None
+            bucket.packed, bucket.travelling, bucket.kept = None, None, []
             for parameter in bucket.parameters:
                 parameter.grad = None
 
     def update(self) -> None:
-        """After a backward: as each bucket returns, apply the rule to its parameters."""
+        """After a backward: as each bucket returns, apply the rule to its parameters, or wait for what was done in backward."""
+        if self.in_backward:
+            for aside in (self.packing, self.updating):
+                if aside is not None:
+                    torch.cuda.current_stream().wait_stream(aside)
+            return
         for bucket in self.buckets:
             self._arrive(bucket)
             if self.scale is None:

@@ -53,7 +53,9 @@ class ReplicatedTrainer(Trainer):
         if placement.merge == "all_reduce" and placement.overlap and context.captured:
             wire_type = WIRE_TYPES[run.wire_dtype] if run.wire_dtype else None
             parameters = list(self.parameters.values())
-            self.reducer = BucketReducer(parameters, self._optimizer, self.wire, run.bucket_mib or BUCKET_MIB, wire_type, self.scale)
+            early = run.bucket_update == "in_backward"
+            size = run.bucket_mib or BUCKET_MIB
+            self.reducer = BucketReducer(parameters, self._optimizer, self.wire, size, wire_type, self.scale, early)
             return
         self.optimizer = self._optimizer(list(self.parameters.values()))
         if placement.merge == "all_reduce" and placement.overlap:
