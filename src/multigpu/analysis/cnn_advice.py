@@ -22,7 +22,8 @@ UPDATES = ("exp2", "staged_cpu", "ps_gpu0", "staged_gpu0", "exp4", "replicated_c
 """Document 001's kinds of variable update, with variables spread over GPUs and with all-reduce during backward."""
 
 SAYS = {
-    **dict.fromkeys(("resnet50_v1", "resnet50_v1.5", "inception3"), ("exp2",)),
+    **dict.fromkeys((f"resnet{layers}_{form}" for layers in (50, 101, 152) for form in ("v1", "v1.5")), ("exp2",)),
+    **dict.fromkeys(("inception3", "inception4"), ("exp2",)),
     **dict.fromkeys(("alexnet", "vgg11", "vgg16", "vgg19"), ("replicated_allreduce", "ddp")),
 }
 """What the document advises: variables on the CPU for Inception and ResNet, replicas with NCCL for AlexNet and VGG."""

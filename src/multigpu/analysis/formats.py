@@ -12,7 +12,7 @@ from multigpu.analysis.picture import Shown
 from multigpu.analysis.style import look
 from multigpu.analysis.tables import table_html
 from multigpu.analysis.ways import find_point, ratio_of
-from multigpu.analysis.wording import MODEL_NAMES, describe, devices_text, joined, missing, percent_text, ratio_text
+from multigpu.analysis.wording import FRAMEWORK_NAMES, MODEL_NAMES, describe, devices_text, joined, missing, percent_text, ratio_text
 from multigpu.published import load_published
 
 LAYOUT = Change("channels first over channels last", {"layout": ("channels_first",)}, {"layout": "channels_last"})
@@ -55,6 +55,7 @@ def layout_table(frame: pd.DataFrame) -> Shown:
     rows = [
         {
             "model": describe(row, ["model", "batch_size"]),
+            "framework": FRAMEWORK_NAMES.get(row["framework"], row["framework"]),
             "how": describe(row, ["precision", "execution"]),
             "GPUs": str(row["devices"]),
             "NCHW (images/s)": f"{row['rate']:,.0f}",
@@ -120,27 +121,40 @@ def _found(row: Any) -> bool:
 
 
 def layout_sentence(frame: pd.DataFrame) -> str:
-    """Whether NCHW is faster in fp32, as in the document: how often, and the largest effect either way."""
+    """Whether NCHW is faster in fp32, as in the document: how often, and the largest effect either way; then other precisions. A sentence a
+    framework, since each chooses kernels of its own.
+    """
     table = layouts(frame)
-    fp32 = table[table["precision"] == "fp32"] if len(table) else table
-    if fp32.empty:
+    if table.empty:
         return "NCHW against NHWC has not been measured yet: all points are channels last."
+    return " ".join(
+        _layout_of(table[table["framework"] == name], words) for name, words in FRAMEWORK_NAMES.items() if name in set(table["framework"])
+    )
+
+
+def _layout_of(table: pd.DataFrame, framework: str) -> str:
+    """The sentence on one framework."""
+    fp32, others = table[table["precision"] == "fp32"], _in_others(table)
+    if fp32.empty:
+        return f"{framework}: NCHW against NHWC was not measured in fp32; {others} times the rate with NHWC."
+    more = f"; {others} times" if others else ""
     faster = int((fp32["ratio"] > 1).sum())
     most, least = (fp32.iloc[int((sign * fp32["ratio"]).to_numpy().argmax())] for sign in (1, -1))
     parts = [f"{ratio_text(row['ratio'], row['ratio_low'], row['ratio_high'])} {describe(row, ['model'])}" for row in (most, least)]
     if len(fp32) == 1:
-        return f"In fp32 NCHW was measured at one point: {parts[0]}'s rate with NHWC{_in_bf16(table)}."
-    said = f"In fp32 NCHW is faster than NHWC in {faster} of {len(fp32)} points"
-    return f"{said}: from {parts[1]}'s rate with NHWC to {parts[0]}'s{_in_bf16(table)}."
+        return f"{framework}: in fp32 NCHW was measured at one point: {parts[0]}'s rate with NHWC{more}."
+    said = f"{framework}: in fp32 NCHW is faster than NHWC in {faster} of {len(fp32)} points"
+    return f"{said}: from {parts[1]}'s rate with NHWC to {parts[0]}'s{more}."
 
 
-def _in_bf16(table: pd.DataFrame) -> str:
-    """What NCHW costs or gains where tensor cores work in bf16, which prefer NHWC; the document could not know."""
-    own = table[table["precision"] == "bf16"]
-    if own.empty:
-        return ""
-    most, least = (f"{own['ratio'].agg(which):.2f}" for which in ("max", "min"))
-    return f"; in bf16 {most if most == least else f'{least} to {most}'} times"
+def _in_others(table: pd.DataFrame) -> str:
+    """What NCHW costs or gains in the precisions that the document could not know, where tensor cores work; "" without any."""
+    parts = []
+    for name in PRECISIONS:
+        own = table.loc[table["precision"] == name, "ratio"]
+        most, least = (f"{value:.2f}" for value in (own.max(), own.min()))
+        parts += [f"in {name} {most if most == least else f'{least} to {most}'}"] if len(own) else []
+    return joined(parts)
 
 
 def precision_sentence(frame: pd.DataFrame) -> str:
