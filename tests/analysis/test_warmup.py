@@ -87,3 +87,12 @@ def test_an_epoch_stands_beside_its_rate() -> None:
     html = epoch_table(frame_of([*records, another])).html
     assert "7,000" not in html
     assert "320.3" in html and "ImageNet" in html  # 1,281,167 images at 4,000 a second
+
+
+def test_first_steps_are_told_apart_from_the_start() -> None:
+    """Ten warm-up steps of 0.5 s in 9 s: 4 s more than as many steady ones; 2.5 s of start and 1 s of building come before."""
+    step = 2 * 64 / 256
+    records = [make_record(workload="cnn", units_per_s=256, warmup_steps=10, measurement={"warmup_s": 4 + 10 * step})]
+    unlinked = make_record(workload="cnn", units_per_s=999, peer_access="off")  # has the same name and another question
+    html = epoch_table(frame_of([*records, unlinked])).html
+    assert "of it first steps (s)" in html and ">4.0<" in html and ">7.5<" in html and "999" not in html

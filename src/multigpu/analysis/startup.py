@@ -7,6 +7,7 @@ import pandas as pd
 
 from multigpu.analysis.layout import grid_of_axes, margin_for, rows_from_top
 from multigpu.analysis.metrics import summary
+from multigpu.analysis.ordinary import ordinary
 from multigpu.analysis.picture import Picture, Shown, message
 from multigpu.analysis.style import PALETTE, RC
 from multigpu.analysis.tables import table_html
@@ -113,6 +114,7 @@ def epoch_table(frame: pd.DataFrame) -> Shown:
     """Throughput beside the time of an epoch: the same figure, and what the first epoch takes longer."""
     from multigpu.workloads import find_model
 
+    frame = ordinary(frame)  # a Run without peer access or with a counter has the same name and another rate
     images = of_one_job(frame[(frame["unit"] == "images") & (frame["framework"] == "torch") & (frame["placement"] == "ddp")])
     images = images[images[["bucket_mib", "bucket_update"]].isna().all(axis=1)]
     table = summary(images) if len(images) else pd.DataFrame()
@@ -121,7 +123,8 @@ def epoch_table(frame: pd.DataFrame) -> Shown:
     cells = []
     for _, row in table[table["n"] > 0].iterrows() if len(table) else ():
         own = images[images["key"].isin(row["keys"].split(", "))]
-        before = (own["startup_s"] + own["build_s"] + own["warmup_s"] - own["warmup_steps"] * own["step_time_s"]).median()
+        first_steps = own["warmup_s"] - own["warmup_steps"] * own["step_time_s"]
+        before = (own["startup_s"] + own["build_s"] + first_steps).median()
         name, count = epoch_images(find_model(row["workload"], row["model"]).config.image_size)
         cells.append(
             {
@@ -135,13 +138,15 @@ def epoch_table(frame: pd.DataFrame) -> Shown:
                 "data set": name,
                 "an epoch (s)": f"{count / row['rate']:,.1f}",
                 "before the first one (s)": f"{before:,.1f}",
+                "of it first steps (s)": f"{first_steps.median():,.1f}",
                 "that is": f"{100 * before / (count / row['rate']):,.1f}% of an epoch",
                 "n": str(row["n"]),
             }
         )
     note = (
         "An epoch: training images of the data set over images/s; nothing but steps. Before: starting processes, building, and what the "
-        "first steps take beyond steady ones. The time of an epoch depends on the data set, throughput does not."
+        "first steps take beyond as many steady ones (choosing algorithms, compiling, capturing), medians each. The time of an epoch "
+        "depends on the data set, throughput does not."
     )
-    right = ["images/s", "an epoch (s)", "before the first one (s)", "that is", "n"]
+    right = ["images/s", "an epoch (s)", "before the first one (s)", "of it first steps (s)", "that is", "n"]
     return table_html(pd.DataFrame(cells), right=right, note=note if cells else "No Record of an image model.", wide=["job"])
