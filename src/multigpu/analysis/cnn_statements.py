@@ -56,11 +56,6 @@ def _untestable(number: str) -> Callable[[Ours], str]:
     return lambda ours: f"cannot be tested here ({number}): {find_claim(number).untestable}"
 
 
-def _other_gpus(ours: Ours) -> str:
-    names = sorted(set(ours.frame.loc[ours.frame["device_type"] == "cuda", "gpu"]))
-    return f"cannot be tested here: neither GPU is at hand; ours {'is' if len(names) == 1 else 'are'} {joined(names)}" if names else NOT_YET
-
-
 def _one_gpu(model: str) -> Callable[[Ours], str]:
     def answer(ours: Ours) -> str:
         table = ours.table
@@ -177,7 +172,7 @@ def _logs(ours: Ours) -> str:
 
 
 ANSWERS: dict[str, Callable[[Ours], str]] = {
-    "p100_over_k80": _other_gpus,
+    "p100_over_k80": _untestable("C49"),
     "resnet50_over_inception3": _model_ratio,
     "efficiency_at_least": _least,
     **dict.fromkeys(("batch_size_a", "batch_size_b"), _batch_effect),
