@@ -10,6 +10,7 @@ from multigpu.analysis.front import batch, headline_table
 from multigpu.analysis.limits import bounds
 from multigpu.analysis.metrics import summary
 from multigpu.analysis.ordinary import ordinary
+from multigpu.analysis.wording import percent_text
 from multigpu.grid.overlap import updates_in_backward
 from multigpu.paths import RUNS
 from tests.analysis.traced import traced_record
@@ -81,6 +82,58 @@ def test_the_reason_comes_from_the_trace_of_the_same_way(frame, causes):
     (sentence,) = ways.cost_findings(frame, causes)
     assert "Exp4 (eager, one process)" in sentence
     assert ways.cost_findings(frame, causes.iloc[:0]) == ["No placement was traced yet."]
+
+
+def a_row(compute: float, step: float, bound: float, largest: str, wait: float) -> dict:
+    """A traced point as `placement_costs` has it before it compares; ms."""
+    return {"n": 3, "step_ms": step, "compute_ms": compute, "bound_ms": bound, "largest": largest, f"{largest}_ms": wait}
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        # 17.6 - 4.1 = 13.5 ms of kernels beyond the bound are 76% of the step, 0.2 ms of waiting 1.1%
+        (a_row(17.6, 17.8, 4.1, "communication", 0.2), "kernels slower than the bound, 76%"),
+        # 25.6 - 4.1 = 21.5 ms of kernels, 23.6 ms of the host's work: 30%
+        (a_row(25.6, 78.6, 4.1, "host_work", 23.6), "host merges and updates, 30%"),
+        (a_row(25.6, 78.6, 4.1, "host_work", 21.4), "kernels slower than the bound, 27%"),
+        # links set the bound: the device computes less than it
+        (a_row(3.0, 12.0, 5.0, "communication", 9.0), "exposed communication, 75%"),
+        (a_row(3.0, 12.0, float("nan"), "communication", 9.0), "–"),
+        (a_row(10.0, 10.0, 4.0, "", 0.0), "kernels slower than the bound, 60%"),
+        (a_row(4.0, 4.0, 4.0, "", 0.0), "none"),
+    ],
+)
+def test_the_reason_is_the_larger_of_slow_kernels_and_the_largest_wait(row, said):
+    cells = ways.reason_cells(row | ways.distance_of(row))
+    assert cells[ways.REASON] == said
+    assert cells[ways.WAIT] == (f"{ways.PARTS[row['largest']][0]}, {wait_share(row)}" if row["largest"] else "none")
+
+
+def wait_share(row: dict) -> str:
+    return percent_text(row[f"{row['largest']}_ms"] / row["step_ms"])
+
+
+def test_the_table_names_kernels_where_they_are_most_of_the_distance(frame, causes):
+    """Exp4 in one process: a bound below 25 ms, computing 60 or 25 ms of 70, waiting the rest."""
+    for compute_s, said in ((0.06, "kernels slower than the bound"), (0.025, "launch skew")):
+        parts = {f"{name}_s": 0.0 for name in ways.PARTS} | {"compute_s": compute_s, "skew_s": 0.07 - compute_s}
+        changed = causes.assign(timed_step_s=0.07, largest="skew", **parts)
+        (row,) = [row for _, row in ways.placement_costs(frame, changed).iterrows() if row["step_ms"] == row["step_ms"]]
+        assert 0 < row["bound_ms"] < 25 and row["kernels_ms"] == pytest.approx(1e3 * compute_s - row["bound_ms"])
+        assert ways.reason_cells(row)[ways.REASON].startswith(said)
+        assert ways.reason_cells(row)[ways.REASON] in ways.cost_table(frame, changed).html
+        ahead = int(said.startswith("kernels"))
+        assert f"in {ahead} of 1 kernels take longer beyond the bound than any wait" in ways.cost_findings(frame, changed)[0]
+
+
+def test_a_shape_that_does_not_exist_is_named_with_what_prevents_it():
+    """make_parallel has one process alone, ddp a process a device alone: each lacks what the other has."""
+    group = frame_of([make_record("make_parallel", 4, 1e6, processes="one", workload="cnn", model="resnet50_v1.5", sequence_length=None)])
+    said = ways.absent(group, ["ddp"])
+    assert "Absent: make_parallel (captured), make_parallel (eager): the loss is one over all replicas' predictions" in said
+    assert "Absent: ddp (one process): gradients merge while backward runs, in a process for each replica." in said
+    assert "a process a device by" not in said and "make_parallel (one process)" not in said
 
 
 def test_a_bound_is_of_its_own_records_alone(frame):

@@ -6,7 +6,7 @@ A way is the form of execution, the number of processes, the loss and the size o
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from html import escape
 from typing import Any
 
@@ -22,7 +22,8 @@ from multigpu.analysis.style import look
 from multigpu.analysis.tables import table_html
 from multigpu.analysis.traces import traced
 from multigpu.analysis.wording import UNIT_NAMES, decimals, describe, devices_text, missing, percent_text, plural, scaled, status_text
-from multigpu.placements import find_placement, unsupported_reason
+from multigpu.placements import find_placement
+from multigpu.placements.refusals import refusal
 from multigpu.record import Record
 
 WAYS = ("execution", "processes", "cross_entropy", "bucket_mib")
@@ -33,6 +34,11 @@ USUAL_WAYS = (("per_device", "eager"), ("one", "eager"), ("per_device", "capture
 
 NOT_TRACED = "not traced"
 
+WAIT, REASON = "largest wait", "largest part of the distance"
+"""Columns that say what a point's device waited for, and why its step is longer than the bound's."""
+
+SLOW_KERNELS = ("kernels", "kernels slower than the bound")
+"""Of what is no wait and yet keeps a step from its bound: how long the device computes beyond it."""
 
 CHANGED = ("all_reduce_spec", "wire_dtype", "loss_scale", "model_parallel", "micro_batches")
 """Fields that make a point an answer to another question than what its placement costs."""
@@ -93,7 +99,8 @@ def placement_costs(frame: pd.DataFrame, causes: pd.DataFrame) -> pd.DataFrame:
     Returns:
         the fields of `POINT` and of `summary`; of_independent (and bounds): against independent replicas with a process a device
         in the same form of execution; bound (units/s), binding, reached; bound_ms: what a step would take at the bound; step_ms
-        and <part>_ms (of the traced Run's own timed step; NaN where the point was not traced), largest cause.
+        and <part>_ms (of the traced Run's own timed step; NaN where the point was not traced), largest cause; kernels_ms: computing
+        beyond bound_ms (NaN without either); distance: the larger of kernels and the largest cause ("" where neither is known).
     """
     points, limits = summary(frame), bounds(frame)
     points = points[points["devices"] == points.groupby(["model", "batch_size"])["devices"].transform("max")]
@@ -105,23 +112,41 @@ def placement_costs(frame: pd.DataFrame, causes: pd.DataFrame) -> pd.DataFrame:
         trace = match(causes, row)
         rows.append(
             {**row, "of_independent": ratio, "of_independent_low": low, "of_independent_high": high}
-            | {"bound": bound, "binding": binding, "reached": reached, "bound_ms": 1e3 * row["step_time_s"] * reached}
+            | {"bound": bound, "binding": binding, "reached": reached}
+            | {"bound_ms": 1e3 * row["step_time_s"] * reached if binding else math.nan}
             | {"step_ms": math.nan if trace is None else 1e3 * trace["timed_step_s"]}
             | {f"{name}_ms": math.nan if trace is None else 1e3 * trace[f"{name}_s"] for name in PARTS}
             | {"largest": "" if trace is None else trace["largest"]}
         )
+        rows[-1] |= distance_of(rows[-1])
     table = pd.DataFrame(rows)
     return table.sort_values(["model", "batch_size", "rate"], ascending=[True, True, False]).reset_index(drop=True) if rows else table
 
 
+def distance_of(row: Mapping[str, Any]) -> dict[str, Any]:
+    """`kernels_ms` and `distance` of one row of `placement_costs`."""
+    beyond, cause = row["compute_ms"] - row["bound_ms"], row["largest"]
+    waits = row[f"{cause}_ms"] if cause else 0.0
+    return {"kernels_ms": beyond, "distance": SLOW_KERNELS[0] if beyond > waits else cause}
+
+
 def reason_cells(row: Any) -> dict[str, str]:
-    """Why the point is below its bound, from the trace of the same point: the device's own time, and the largest of what it waited for."""
+    """Why the point's step is longer than its bound's, from the trace of the same point: the device's own time, the largest wait, and
+    the larger of that and of what computing takes beyond the bound (a dash where the bound is not known).
+    """
     if not row["n"] or missing(row["step_ms"]):
-        return {"computes / step (ms)": "–", "largest wait": str(row["reason"]) if not row["n"] else NOT_TRACED}
+        return {"computes / step (ms)": "–", WAIT: str(row["reason"]) if not row["n"] else NOT_TRACED, REASON: "–"}
+
+    def part(name: str, label: str) -> str:
+        return f"{label}, {percent_text(row[f'{name}_ms'] / row['step_ms'])}"
+
     cause = row["largest"]
+    wait = part(cause, PARTS[cause][0]) if cause else "none"
+    largest = part(*SLOW_KERNELS) if row["distance"] == SLOW_KERNELS[0] else wait
     return {
         "computes / step (ms)": f"{row['compute_ms']:.1f} / {row['step_ms']:.1f}",
-        "largest wait": f"{PARTS[cause][0]}, {percent_text(row[f'{cause}_ms'] / row['step_ms'])}" if cause else "none",
+        WAIT: wait,
+        REASON: "–" if missing(row["kernels_ms"]) else largest,
     }
 
 
@@ -144,7 +169,7 @@ def cost_table(frame: pd.DataFrame, causes: pd.DataFrame) -> Shown:
             for _, row in group.iterrows()
         ]
         name = f"{describe(first, ['model', 'batch_size', 'precision'])}, {devices_text(first['devices'], first['device_type'])}"
-        figures = [str(column) for column in rows[0] if column not in ("placement", "largest wait")]
+        figures = [str(column) for column in rows[0] if column not in ("placement", WAIT, REASON)]
         parts.append(table_html(pd.DataFrame(rows), name, right=figures).html)
         parts.append(f'<p class="muted">{escape(_bound_text(group))} {escape(absent(group))}</p>\n')
     return Shown("".join(parts))
@@ -162,7 +187,10 @@ def _bound_text(group: pd.DataFrame) -> str:
     unknown = (
         "A dash under the ceiling: no independent replicas were measured in that way. " if group["of_independent"].isna().any() else ""
     )
-    text = f"A process a GPU unless it says one process. {unknown}Computes / step: of the traced Run."
+    text = (
+        f"A process a GPU unless it says one process. {unknown}Computes / step: of the traced Run. Largest part of the distance: "
+        "the larger of what its computing takes beyond the bound and its largest wait. Shares are of its step."
+    )
     return f"{text} Bound set by {'; by '.join(parts)}."
 
 
@@ -174,17 +202,10 @@ def absent(group: pd.DataFrame, names: Iterable[str] = ()) -> str:
         for processes, execution in USUAL_WAYS:
             if (name, processes, execution) in here:
                 continue
-            refused = unsupported_reason(find_placement(name), "torch", processes, execution)
+            refused = refusal(find_placement(name), "torch", processes, execution)
             form = "one process" if processes == "one" else execution
-            why.setdefault(_short(refused) if refused else "not measured", []).append(f"{look(name).label} ({form})")
+            why.setdefault(refused.why if refused else "not measured", []).append(f"{look(name).label} ({form})")
     return " ".join(f"Absent: {', '.join(sorted(who))}: {reason}." for reason, who in why.items())
-
-
-def _short(refusal: str) -> str:
-    """A refusal without the placement's name, so that equal reasons are one."""
-    if "with processes" in refusal:
-        return "a placement of one process a device by its meaning"
-    return refusal.split("': ", 1)[-1] if "': " in refusal else refusal
 
 
 def cost_findings(frame: pd.DataFrame, causes: pd.DataFrame) -> list[str]:
@@ -203,9 +224,17 @@ def cost_findings(frame: pd.DataFrame, causes: pd.DataFrame) -> list[str]:
             f"{best['step_ms']:.1f} ms with {look(best['placement']).label} ({way_text(best)}) and {worst['step_ms']:.1f} ms with "
             f"{look(worst['placement']).label} ({way_text(worst)}), of which the device computes {best['compute_ms']:.1f} and "
             f"{worst['compute_ms']:.1f} ms. In {where} of {len(group)} the largest wait is “{PARTS[first][0]}”, "
-            f"{percent_text(own.min())} to {percent_text(own.max())} of a step."
+            f"{percent_text(own.min())} to {percent_text(own.max())} of a step{_beyond(group)}."
         )
     return parts or ["No placement was traced yet."]
+
+
+def _beyond(group: pd.DataFrame) -> str:
+    """In how many of these traced ways kernels, and no wait, are the largest part of the distance from the bound."""
+    known = group[group["kernels_ms"].notna()]
+    if known.empty:
+        return ""
+    return f"; in {(known['distance'] == SLOW_KERNELS[0]).sum()} of {len(known)} kernels take longer beyond the bound than any wait"
 
 
 def distance_finding(frame: pd.DataFrame, causes: pd.DataFrame) -> str:

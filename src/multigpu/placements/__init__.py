@@ -6,6 +6,7 @@ import importlib
 import pkgutil
 from functools import cache
 
+from multigpu.placements.refusals import refusal
 from multigpu.placements.row import Placement
 
 
@@ -36,14 +37,12 @@ def find_placement(name: str) -> Placement:
 
 def unsupported_reason(placement: Placement, framework: str, processes: str, execution: str) -> str | None:
     """Why this placement cannot run so, or None if it can."""
-    engines = [engine for engine in placement.engines if engine.framework == framework]
-    if not engines:
-        return f"placement {placement.name!r} does not exist in {framework!r}: it exists in {', '.join(placement.frameworks)}"
-    shaped = [engine for engine in engines if engine.processes == processes]
-    if not shaped:
-        shapes = ", ".join(engine.processes for engine in engines)
-        return f"placement {placement.name!r} does not run in {framework!r} with processes {processes!r}: it runs with {shapes}"
-    if not any(execution in engine.executions for engine in shaped):
-        why = placement.refusals.get(execution) or f"it runs {', '.join(form for engine in shaped for form in engine.executions)}"
-        return f"placement {placement.name!r} does not run {execution!r} in {framework!r}: {why}"
-    return None
+    found = refusal(placement, framework, processes, execution)
+    if found is None:
+        return None
+    name, allowed = f"placement {placement.name!r}", ", ".join(found.allowed)
+    if found.field == "framework":
+        return f"{name} does not exist in {framework!r}: {found.why}"
+    if found.field == "processes":
+        return f"{name} does not run in {framework!r} with processes {processes!r}: {found.why}; it runs with {allowed}"
+    return f"{name} does not run {execution!r} in {framework!r} with processes {processes!r}: {found.why}; it runs {allowed}"

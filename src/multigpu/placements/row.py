@@ -70,7 +70,8 @@ class Placement(BaseModel):
     staged: whether a replica computes with what it fetched during the step before, while the next values are on their way.
     loss: where the loss is computed: on each replica over its shard, or on the first device over all replicas' predictions, which
         travel there (their gradients back); the joined batch is then sliced there too, and the last replica takes the remainder.
-    engines: who carries the placement out, and how; `refusals` says why a form of execution is not among theirs.
+    engines: who carries the placement out, and how.
+    refusals: form of execution -> what prevents it, where `refusals.why_not_executed` cannot tell it from the rest of the row.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

@@ -1,0 +1,80 @@
+"""Why a placement does not run in a framework, with a shape of processes, or in a form of execution: what in the engines prevents it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+from multigpu.placements.row import HOST_IN_THE_MIDDLE, Engine, Placement
+
+FORMS = {"torch": ("compiled", "captured", "compiled_captured"), "tensorflow": ("graph", "xla")}
+"""Forms of execution that one framework alone has."""
+
+NOT_BUILT = "no engine is built for it"
+"""Said where nothing better is known, of a placement whose row says nothing else."""
+
+ONE_POOL = "a CUDA graph records one device and takes its memory from that device's pool, while one thread works on all devices"
+ONE_PROGRAM = "torch.compile makes a program for one device, and one process holds a module a device, of which its engine compiles none"
+IN_LAYERS = "its collectives stand inside the layers and count their bytes on the host, which torch.compile refuses to trace"
+NOT_RECORDED = "neither its update nor the collectives of the groups that it makes are built to be recorded in a graph"
+
+
+class Refusal(NamedTuple):
+    """field: which part of the request cannot be had. why: what prevents it. allowed: what can be had instead."""
+
+    field: Literal["framework", "processes", "execution"]
+    why: str
+    allowed: tuple[str, ...]
+
+
+def refusal(placement: Placement, framework: str, processes: str, execution: str) -> Refusal | None:
+    """Why this placement cannot run so, or None if it can: the first of framework, shape and form that no engine has."""
+    engines = [engine for engine in placement.engines if engine.framework == framework]
+    if not engines:
+        return Refusal("framework", f"it exists in {', '.join(placement.frameworks)}", placement.frameworks)
+    shaped = [engine for engine in engines if engine.processes == processes]
+    if not shaped:
+        return Refusal("processes", why_not_shaped(placement, framework, processes), _shapes(engines))
+    if any(execution in engine.executions for engine in shaped):
+        return None
+    allowed = tuple(dict.fromkeys(form for engine in shaped for form in engine.executions))
+    return Refusal("execution", why_not_executed(placement, framework, processes, execution), allowed)
+
+
+def _shapes(engines: Sequence[Engine]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(engine.processes for engine in engines))
+
+
+def why_not_shaped(placement: Placement, framework: str, processes: str) -> str:
+    """What prevents one process for all devices ("one"), or a process a device, in a framework that has the other shape."""
+    one = {
+        "its strategy is one over processes": framework == "tensorflow",
+        "gradients merge while backward runs, in a process for each replica": placement.overlap,
+        "its all-reduce is written out in sends and receives between processes": placement.algorithm is not None,
+        "one thread would wait in the first device's part of a layer for devices that it has yet to reach": placement.compute == "split",
+        "each replica's own process fetches ahead while its device computes": placement.staged,
+    }
+    per_device = {
+        "the loss is one over all replicas' predictions, in the process that works on all of them": placement.loss == "gpu0",
+        "one process passes a batch through the parts of the model": placement.compute in ("stage", "sections"),
+        "one process dispatches to all devices; placements over processes are multi_worker and parameter_server_async": framework
+        == "tensorflow",
+    }
+    found = [why for why, holds in (one if processes == "one" else per_device).items() if holds]
+    return found[0] if found else NOT_BUILT
+
+
+def why_not_executed(placement: Placement, framework: str, processes: str, execution: str) -> str:
+    """What prevents a form of execution in a framework and shape that the placement has otherwise."""
+    for other, forms in FORMS.items():
+        if execution in forms and framework != other:
+            return f"it is a form of execution of {'PyTorch' if other == 'torch' else 'TensorFlow'}"
+    if execution in placement.refusals:
+        return placement.refusals[execution]
+    if "captured" in execution and "host" in (placement.variables, placement.embeddings, placement.update):
+        return HOST_IN_THE_MIDDLE
+    if placement.compute == "split":
+        return NOT_RECORDED if execution == "captured" else IN_LAYERS
+    if processes == "one" and execution in FORMS["torch"]:
+        return ONE_PROGRAM if execution == "compiled" else ONE_POOL
+    return NOT_BUILT

@@ -1,0 +1,79 @@
+"""What cannot run says what prevents it: every combination of the rows that are found."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import get_args
+
+import pytest
+
+from multigpu.placements import find_placement, placements, unsupported_reason
+from multigpu.placements.refusals import IN_LAYERS, NOT_BUILT, NOT_RECORDED, ONE_POOL, ONE_PROGRAM, Refusal, refusal
+from multigpu.placements.row import HOST_IN_THE_MIDDLE, Placement
+from multigpu.run import Execution, build_run
+from multigpu.stages.placements import SPLIT
+
+EVERY: list[Placement] = [*placements().values(), *SPLIT.values()]
+COMBINED = list(product(("torch", "tensorflow"), ("per_device", "one"), get_args(Execution)))
+
+
+def why(name: str, processes: str, execution: str, framework: str = "torch") -> str:
+    found = refusal(find_placement(name), framework, processes, execution)
+    assert found is not None
+    return found.why
+
+
+@pytest.mark.parametrize("row", EVERY, ids=lambda row: row.name)
+def test_every_refusal_has_a_reason_and_says_what_is_allowed(row: Placement) -> None:
+    for framework, processes, execution in COMBINED:
+        found, said = refusal(row, framework, processes, execution), unsupported_reason(row, framework, processes, execution)
+        possible = any((e.framework, e.processes) == (framework, processes) and execution in e.executions for e in row.engines)
+        assert (found is None) == (said is None) == possible
+        if found is None:
+            continue
+        assert found.why != NOT_BUILT and not found.why.startswith("it runs")
+        assert said is not None and said.startswith(f"placement {row.name!r} does not ") and found.why in said
+        assert all(value in said for value in found.allowed) and found.allowed
+
+
+def test_a_row_that_nothing_explains_says_that_nothing_was_built() -> None:
+    row = find_placement("replicated_ring").model_copy(update={"refusals": {}})
+    assert refusal(row, "torch", "per_device", "captured") == Refusal("execution", NOT_BUILT, ("eager",))
+
+
+@pytest.mark.parametrize(
+    "name", ["exp4", "ps_gpu0", "replicated_copy", "replicated_allreduce", "independent", "make_parallel", "layer_split"]
+)
+def test_one_thread_for_all_devices_is_no_graph_and_no_program(name: str) -> None:
+    assert why(name, "one", "captured") == why(name, "one", "compiled_captured") == ONE_POOL
+    assert why(name, "one", "compiled") == ONE_PROGRAM
+
+
+@pytest.mark.parametrize("name", ["exp1", "exp2", "exp3", "make_parallel_cpu"])
+def test_where_the_host_works_that_is_why_there_is_no_graph(name: str) -> None:
+    assert why(name, "one", "captured") == HOST_IN_THE_MIDDLE and why(name, "one", "compiled") == ONE_PROGRAM
+
+
+def test_matrices_cut_over_devices() -> None:
+    assert why("tensor_split", "per_device", "compiled") == why("tensor_split", "per_device", "compiled_captured") == IN_LAYERS
+    assert why("tensor_split", "per_device", "captured") == NOT_RECORDED
+
+
+def test_the_shape_that_is_refused_is_told_and_not_its_opposite() -> None:
+    """make_parallel exists with one process alone, ddp with a process a device alone."""
+    for execution in ("eager", "captured"):
+        found = refusal(find_placement("make_parallel"), "torch", "per_device", execution)
+        assert found is not None and (found.field, found.allowed) == ("processes", ("one",)) and "one over all replicas" in found.why
+    found = refusal(find_placement("ddp"), "torch", "one", "eager")
+    assert found is not None and (found.field, found.allowed) == ("processes", ("per_device",)) and "while backward runs" in found.why
+
+
+def test_another_frameworks_form_is_told_before_all_else() -> None:
+    assert why("exp2", "one", "captured", "tensorflow") == "it is a form of execution of PyTorch"
+    assert why("exp2", "per_device", "graph") == "it is a form of execution of TensorFlow"
+
+
+def test_a_run_is_refused_in_one_sentence() -> None:
+    with pytest.raises(ValueError) as refused:
+        build_run(workload="nmt", model="nmt000", placement="exp4", processes="one", execution="captured", devices=4, batch_size=8)
+    assert str(refused.value) == f"placement 'exp4' does not run 'captured' in 'torch' with processes 'one': {ONE_POOL}; it runs eager"
