@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from multigpu.grid.entries import (
     ENDS,
@@ -12,11 +12,18 @@ from multigpu.grid.entries import (
     SPINE_PLACEMENTS,
     Planned,
     Tier,
+    ends_of,
     nmt,
     resnet50,
 )
 from multigpu.placements import placements
 from multigpu.run import Run
+
+OTHER_GRAPHS = ("exp4", "ps_gpu0", "replicated_copy", "replicated_allreduce")
+"""Placements beside ddp and independent replicas that a CUDA graph can hold."""
+
+OTHER_DISPATCHED = ("replicated_allreduce", "replicated_copy", "independent", "ps_gpu0")
+"""Placements beside 000's that one process can dispatch for any model."""
 
 
 def headline(devices: Sequence[int], tier: Tier = "headline") -> list[Planned]:
@@ -38,7 +45,9 @@ def headline(devices: Sequence[int], tier: Tier = "headline") -> list[Planned]:
 
 
 def documents_precision(devices: Sequence[int]) -> list[Planned]:
-    """The documents' own arithmetic, fp32, at their batches: 000's 128 and 360, 001's 64. Screening."""
+    """The documents' own arithmetic, fp32, at their batches: 000's 128 and 360, 001's 64; 000's Exp1 and Exp3 at 128 alone, since its
+    larger batch is Exp4's. Screening.
+    """
     planned = []
     for count in sorted(devices, reverse=True):
         for placement in SPINE_PLACEMENTS:
@@ -47,6 +56,7 @@ def documents_precision(devices: Sequence[int]) -> list[Planned]:
                 Planned(nmt(placement, count, 360, precision="fp32"), "screening", 16.0),
                 Planned(resnet50(placement, count, 64, precision="fp32"), "screening", 6.0),
             ]
+        planned += [Planned(nmt(placement, count, 128, precision="fp32"), "screening", 7.0) for placement in ("exp1", "exp3")]
     return planned
 
 
@@ -80,7 +90,8 @@ def placements_screening(devices: Sequence[int]) -> list[Planned]:
 
 def placements_repeated(devices: Sequence[int]) -> list[Planned]:
     """What claims need of them with repeats: Exp1 and Exp3 on the NMT at 128 x 100 on 1, 4 and 8 (C3, C10), and on the most GPUs
-    ResNet-50 merged after backward, by the library and by copies (C22, C29). bf16, eager; about 3 minutes for 1 and 4.
+    ResNet-50 merged after backward, by the library and by copies (C22, C29); and on 3, where document 000's speedup ends, Exp1 to Exp4
+    and ddp on the NMT (C1, C11). bf16, eager; about 2 minutes for 1 and 4, one more for 3.
     """
     ends = [count for count in sorted(devices, reverse=True) if count in ENDS]
     planned = [
@@ -89,8 +100,10 @@ def placements_repeated(devices: Sequence[int]) -> list[Planned]:
         for placement in ("replicated_allreduce", "replicated_copy")
         for batch in (64, 256)
     ]
+    three = [(3, placement) for placement in (*EXPERIMENTS, "ddp") if 3 in devices]
     return planned + [
-        Planned(nmt(placement, count, 128, precision="bf16"), "headline", 8.0, FEWEST) for count in ends for placement in ("exp3", "exp1")
+        Planned(nmt(placement, count, 128, precision="bf16"), "headline", 3.0, FEWEST)
+        for count, placement in (*((count, placement) for count in ends for placement in ("exp3", "exp1")), *three)
     ]
 
 
@@ -118,7 +131,7 @@ def captured(devices: Sequence[int]) -> list[Planned]:
         once += [nmt("ddp", count, 128, **form), nmt("ddp", count, 128, cross_entropy="fused", precision="bf16")]
         once.append(resnet50("ddp", count, 32, precision="bf16"))
         if count in ENDS:
-            for placement in ("exp4", "ps_gpu0", "replicated_copy", "replicated_allreduce"):
+            for placement in OTHER_GRAPHS:
                 once += [nmt(placement, count, 128, cross_entropy="fused", **form), resnet50(placement, count, 64, **form)]
             if count > 1:
                 once += [nmt("ddp", count, 128, cross_entropy="fused", bucket_mib=size, **form) for size in (1, 100, 400)]
@@ -137,7 +150,8 @@ def compiled(devices: Sequence[int]) -> list[Planned]:
 
 def dispatch(devices: Sequence[int]) -> list[Planned]:
     """The documents' system in PyTorch: one process, one thread, all devices. Exp1-Exp4 on the headline's smaller jobs; compare
-    with `headline` and `placements_screening`, where each device has a process. Screening.
+    with `headline` and `placements_screening`, where each device has a process. On the most devices also the other placements that one
+    process can dispatch, among them independent replicas, the ceiling of its own shape. Screening.
     """
     planned = []
     for count in sorted(devices, reverse=True):
@@ -149,16 +163,21 @@ def dispatch(devices: Sequence[int]) -> list[Planned]:
                 Planned(nmt(placement, count, 128, **form), "screening", 4.0 + count + host),
                 Planned(resnet50(placement, count, 64, **form), "screening", 4.0 + 2 * count + host / 2),
             ]
+    for most in ends_of(devices)[:1]:
+        form = {"precision": "bf16", "processes": "one"}
+        others = [job(placement, most, batch, **form) for placement in OTHER_DISPATCHED for job, batch in ((nmt, 128), (resnet50, 64))]
+        planned += [Planned(run, "screening", 2.0 + most) for run in others]
     return planned
 
 
 def traces(devices: Sequence[int]) -> list[Planned]:
     """Three steps of the headline's smaller jobs under the profiler, under every placement with a process a device, captured
     where the headline is, and dispatched by one process for Exp1-Exp4: phases, launch skew, exposed communication, copies and
-    kernels. They enter no throughput. Screening.
+    kernels. On the most devices also all else that page 05 compares (`_traces_of_the_rest`), and Exp4 and Exp2 in TF32 beside one
+    device, since TensorFlow's are traced in that. They enter no throughput. Screening.
     """
     planned = []
-    form = {"precision": "bf16", "warmup_steps": 10, "timed_steps": 10, "traced_steps": 3}
+    form: dict[str, object] = {"precision": "bf16", "warmup_steps": 10, "timed_steps": 10, "traced_steps": 3}
     for count in sorted(devices, reverse=True):
         for placement in with_a_process_a_device():
             host = 5.0 if placement in EXPERIMENTS[:3] else 0.0
@@ -170,7 +189,24 @@ def traces(devices: Sequence[int]) -> list[Planned]:
         planned.append(Planned(nmt("ddp", count, 128, cross_entropy="fused", **one_graph), "screening", 3.0))
         planned.append(Planned(resnet50("ddp", count, 64, **one_graph), "screening", 3.0))
         planned += [Planned(nmt(placement, count, 128, processes="one", **form), "screening", 6.0) for placement in EXPERIMENTS]
-    return planned
+    ends, tf32 = ends_of(devices), form | {"precision": "tf32"}
+    planned += [Planned(nmt(placement, count, 128, **tf32), "screening", 5.0) for count in ends for placement in ("exp4", "exp2")]
+    return planned + [entry for most in ends[:1] for entry in _traces_of_the_rest(most, form)]
+
+
+def _traces_of_the_rest(most: int, form: Mapping[str, object]) -> list[Planned]:
+    """Traces of ways that `captured`, `dispatch` and `cnn_updates` time and `traces` has on no other number of devices: other captured
+    placements, both losses in both forms of ddp, and one process for all devices on ResNet-50 and with what 000 does not have.
+    """
+    graph, one = {**form, "execution": "captured"}, {**form, "processes": "one"}
+    runs = []
+    for placement in ("independent", *OTHER_GRAPHS):
+        runs += [nmt(placement, most, 128, cross_entropy="fused", **graph), resnet50(placement, most, 64, **graph)]
+    runs += [nmt("ddp", most, 128, **graph), nmt("ddp", most, 128, cross_entropy="fused", **form)]
+    runs += [resnet50(placement, most, 64, **one) for placement in (*EXPERIMENTS, "make_parallel", "make_parallel_cpu")]
+    for placement in OTHER_DISPATCHED:
+        runs += [nmt(placement, most, 128, **one), resnet50(placement, most, 64, **one)]
+    return [Planned(run, "screening", 5.0 + (most if run.processes == "one" else 0)) for run in runs]
 
 
 def with_a_process_a_device() -> list[str]:
