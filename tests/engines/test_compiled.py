@@ -1,0 +1,79 @@
+"""A compiled step is the eager one, traced and differentiated by torch.compile. Here its graphs run as they are traced: generating code
+for them costs a CPU half a minute, and is left to the test on a GPU.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from multigpu.engines.torch.build import build_trainer
+from multigpu.engines.torch.devices import Device
+from multigpu.engines.torch.feed import Feed
+from multigpu.engines.torch.parts import Group, GroupParts
+from multigpu.engines.torch.trainer import Context
+from multigpu.engines.torch.wire import Wire
+from multigpu.placements.refusals import IN_LAYERS, refusal
+from multigpu.placements.tensor_split import PLACEMENT as TENSOR_SPLIT
+from multigpu.run import Run
+from multigpu.workloads import workloads
+
+STEPS = 3
+JOBS: list[dict[str, Any]] = [
+    {"workload": "nmt", "model": "nmt_tiny", "sequence_length": 6},
+    {"workload": "cnn", "model": "resnet_tiny"},
+]
+
+
+def trained(execution: str, placement: str, device_type: str, shared: Path, **job: Any) -> tuple[list[float], dict[str, Tensor]]:
+    """Losses of the first steps, and all variables after them."""
+    precision = "fp64" if device_type == "cpu" else "fp32"
+    run = Run(execution=execution, placement=placement, device_type=device_type, batch_size=4, precision=precision, **job)
+    source = workloads()[run.workload].inputs[run.inputs](run, run.description)
+    device = Device(run, 0, threads=1)
+    trainer = build_trainer(Context(run, 0, device, Wire(0, 1), source.capacity, shared, 60.0))
+    feed = Feed(source, 0, device)
+    losses = [float(trainer.step(feed.shard(step))) for step in range(STEPS)]
+    values = trainer.full_values()
+    feed.close()
+    trainer.close()
+    return losses, values
+
+
+@pytest.mark.parametrize(("job", "placement"), [(JOBS[0], "exp4"), (JOBS[1], "replicated_allreduce")], ids=["nmt", "cnn"])
+def test_compiled_steps_train_as_eager_ones(job: dict[str, Any], placement: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = trained("eager", placement, "cpu", tmp_path, **job)
+    traced: list[Any] = []
+    as_traced = torch._dynamo.lookup_backend("aot_eager")
+
+    def backend(graph: Any, inputs: Any) -> Any:
+        traced.append(graph)
+        return as_traced(graph, inputs)
+
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=backend))
+    losses, values = trained("compiled", placement, "cpu", tmp_path, **job)
+    assert traced, "nothing was compiled"
+    assert losses == pytest.approx(plain[0], rel=1e-12) and losses[0] != losses[-1]
+    assert all(torch.allclose(value, plain[1][name], rtol=1e-9, atol=1e-12) for name, value in values.items())
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("placement", ["replicated_allreduce", "exp2", "exp4"])
+@pytest.mark.parametrize("job", JOBS, ids=["nmt", "cnn"])
+def test_compiled_steps_train_as_eager_ones_on_a_gpu(job: dict[str, Any], placement: str, tmp_path: Path) -> None:
+    losses = [trained(execution, placement, "cuda", tmp_path, **job)[0] for execution in ("eager", "compiled")]
+    assert losses[1] == pytest.approx(losses[0], rel=1e-4)
+
+
+def test_a_matrix_over_devices_is_refused_for_the_reason_that_torch_compile_gives() -> None:
+    """Its collectives count bytes in a dictionary of the host inside autograd functions."""
+    parts = GroupParts(Group(Wire(0, 2), [0, 1], None))
+    with pytest.raises(torch._dynamo.exc.Unsupported, match="side effect"):
+        torch.compile(lambda x: parts.total(parts.spread(x) * 2).sum(), fullgraph=True, backend="eager")(torch.ones(2, requires_grad=True))
+    found = refusal(TENSOR_SPLIT, "torch", "per_device", "compiled")
+    assert found is not None and found.why == IN_LAYERS

@@ -1,0 +1,46 @@
+"""What the committed Records say of themselves: bytes moved as predicted, and captured steps that train as eager ones do."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+
+from multigpu.analysis.frame import load_frame
+from multigpu.analysis.parity import JOB, TOLERANCE, parity
+from multigpu.paths import RUNS
+from multigpu.placements.traffic import KINDS
+from multigpu.record import Record, RecordStore
+
+BY_GRAPH = {"ddp", "exp4", "ps_gpu0", "replicated_copy", "replicated_allreduce"}
+
+
+@pytest.fixture(scope="module")
+def committed() -> list[Record]:
+    return list(RecordStore(RUNS))
+
+
+def test_every_record_moved_the_bytes_that_were_predicted(committed: list[Record]) -> None:
+    frame = load_frame(RUNS)
+    counted = frame[frame["status"].eq("ok") & frame["moved_bytes"].notna()]
+    assert len(counted) > 1_000 and counted["placement"].nunique() >= 20
+    for kind in KINDS:
+        moved, predicted = counted[f"moved_bytes_{kind}"], counted[f"predicted_bytes_{kind}"]
+        wrong = counted[moved.ne(predicted)]
+        assert wrong.empty, f"{kind}: {', '.join(wrong['key'])}"
+        assert moved.gt(0).any(), f"no Record moves bytes by {kind}"
+
+
+def test_captured_records_train_as_eager_ones_do(committed: list[Record]) -> None:
+    """As page 05 compares: mean loss of the first steps beside the same job's plain Run, for both forms of execution of a placement."""
+    table = parity(committed)
+    table = table[~table["staged"] & table["framework"].eq("torch")]
+    captured, eager = table[table["execution"].str.contains("captured")], table[table["execution"].eq("eager")]
+    assert set(captured["model"]) >= {"nmt000", "resnet50_v1.5"} and set(captured["placement"]) >= BY_GRAPH
+    far = captured[captured["difference"].abs() > TOLERANCE]
+    assert far.empty, ", ".join(far["key"])
+    same = [*JOB, "precision", "placement"]
+    means = eager.groupby(same, dropna=False)["difference"].median().rename("eager").reset_index()
+    both = pd.merge(captured, means, on=same)
+    assert len(both) > 50 and set(both["placement"]) >= BY_GRAPH
+    apart = both[((1 + both["difference"]) / (1 + both["eager"]) - 1).abs() > TOLERANCE]
+    assert apart.empty, ", ".join(apart["key"])
