@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
+from multigpu.analysis.figure_causes import bar_name
 from multigpu.grid import EXPERIMENTS, GRIDS, Planned, cost_s, find_grid
 from multigpu.placements import placements
 from multigpu.placements.refusals import refusal
@@ -48,7 +51,7 @@ def test_what_one_process_can_dispatch_is_planned_on_the_most_devices() -> None:
 
 
 def test_every_way_that_is_timed_on_the_most_devices_is_traced_there() -> None:
-    """Page 05's table: what `captured`, `dispatch` and `cnn_updates` time of its jobs has a traced twin."""
+    """Page 05's table: what these grids time of its jobs has a traced twin, but for ddp with the other of its two losses."""
 
     def point(run: Run) -> str:
         return run.model_copy(update={"warmup_steps": 1, "timed_steps": 1, "traced_steps": 0}).digest
@@ -57,8 +60,14 @@ def test_every_way_that_is_timed_on_the_most_devices_is_traced_there() -> None:
     for entry in find_grid("captured,dispatch,cnn_updates,headline,placements_screening", COUNTS):
         run = entry.run
         plain = run.bucket_mib is None and run.all_reduce_spec is None and run.wire_dtype is None and run.precision == "bf16"
+        plain &= (run.placement, run.model) != ("ddp", "nmt000") or (run.execution == "captured") == (run.cross_entropy == "fused")
         if (run.model, run.batch_size) in JOBS and run.devices == 4 and plain and run.framework == "torch":
             assert point(run) in traced, run.label()
+
+
+def test_no_two_bars_of_the_planned_traces_have_one_name() -> None:
+    names = Counter((e.run.model, e.run.devices, bar_name(e.run.model_dump())) for e in chosen("traces", precision="bf16"))
+    assert len(names) > 100 and names.most_common(1)[0][1] == 1
 
 
 def test_tf32_is_traced_where_tensorflow_is() -> None:

@@ -37,7 +37,7 @@ NOT_TRACED = "not traced"
 WAIT, REASON = "largest wait", "largest part of the distance"
 """Columns that say what a point's device waited for, and why its step is longer than the bound's."""
 
-SLOW_KERNELS = ("kernels", "kernels slower than the bound")
+SLOW_KERNELS = ("kernels", "slow kernels")
 """Of what is no wait and yet keeps a step from its bound: how long the device computes beyond it."""
 
 CHANGED = ("all_reduce_spec", "wire_dtype", "loss_scale", "model_parallel", "micro_batches")
@@ -189,7 +189,7 @@ def _bound_text(group: pd.DataFrame) -> str:
     )
     text = (
         f"A process a GPU unless it says one process. {unknown}Computes / step: of the traced Run. Largest part of the distance: "
-        "the larger of what its computing takes beyond the bound and its largest wait. Shares are of its step."
+        "the larger of what its computing takes beyond the bound (slow kernels) and its largest wait. Shares are of its step."
     )
     return f"{text} Bound set by {'; by '.join(parts)}."
 

@@ -196,13 +196,13 @@ def traces(devices: Sequence[int]) -> list[Planned]:
 
 def _traces_of_the_rest(most: int, form: Mapping[str, object]) -> list[Planned]:
     """Traces of ways that `captured`, `dispatch` and `cnn_updates` time and `traces` has on no other number of devices: other captured
-    placements, both losses in both forms of ddp, and one process for all devices on ResNet-50 and with what 000 does not have.
+    placements, and one process for all devices on ResNet-50 and with what 000 does not have. Not the losses that ddp has beside the one
+    traced: a picture of steps names a Run by its placement, execution and processes.
     """
     graph, one = {**form, "execution": "captured"}, {**form, "processes": "one"}
     runs = []
     for placement in ("independent", *OTHER_GRAPHS):
         runs += [nmt(placement, most, 128, cross_entropy="fused", **graph), resnet50(placement, most, 64, **graph)]
-    runs += [nmt("ddp", most, 128, **graph), nmt("ddp", most, 128, cross_entropy="fused", **form)]
     runs += [resnet50(placement, most, 64, **one) for placement in (*EXPERIMENTS, "make_parallel", "make_parallel_cpu")]
     for placement in OTHER_DISPATCHED:
         runs += [nmt(placement, most, 128, **one), resnet50(placement, most, 64, **one)]
