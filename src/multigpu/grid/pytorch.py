@@ -151,7 +151,7 @@ def compiled(devices: Sequence[int]) -> list[Planned]:
 def dispatch(devices: Sequence[int]) -> list[Planned]:
     """The documents' system in PyTorch: one process, one thread, all devices. Exp1-Exp4 on the headline's smaller jobs; compare
     with `headline` and `placements_screening`, where each device has a process. On the most devices also the other placements that one
-    process can dispatch, among them independent replicas, the ceiling of its own shape. Screening.
+    process can dispatch, among them independent replicas, of which all lost speed is the one thread's. Screening.
     """
     planned = []
     for count in sorted(devices, reverse=True):
