@@ -52,6 +52,8 @@ def test_sizes_of_buckets_are_compared_with_the_plain_replicas() -> None:
     frame = frame_of(captured(400, "independent") + captured(392, bucket_mib=100) + captured(390))
     (row,) = [row for _, row in cnn_goals.goal_rows(frame).iterrows() if row["devices"] == 4]
     assert row["ratio"] == pytest.approx(0.98) and row["so"] == MET
+    early = frame_of(captured(400, "independent") + captured(390) + captured(396, bucket_update="in_backward"))
+    assert "ddp, updates in backward keeps 0.9900" in cnn_goals.goal_sentence(early)
 
 
 def test_without_replicas_or_records_nothing_is_claimed() -> None:

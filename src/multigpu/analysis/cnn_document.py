@@ -37,7 +37,7 @@ PAIR_JOB = ["batch_size", "precision", "layout", "execution"]
 def torch_points(frame: pd.DataFrame) -> pd.DataFrame:
     """Records with one process a GPU, weak scaling and synthetic images, gradients in their own type."""
     plain = frame["framework"].eq("torch") & frame["processes"].eq("per_device") & frame["scaling"].eq("weak")
-    usual = frame[["bucket_mib", "all_reduce_spec", "wire_dtype"]].isna().all(axis=1)
+    usual = frame[["bucket_mib", "bucket_update", "all_reduce_spec", "wire_dtype"]].isna().all(axis=1)
     return frame[plain & frame["inputs"].eq("synthetic") & usual]
 
 

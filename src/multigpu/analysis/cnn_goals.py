@@ -15,7 +15,7 @@ from multigpu.analysis.picture import Shown
 from multigpu.analysis.style import look
 from multigpu.analysis.tables import table_html
 from multigpu.analysis.ways import find_point, ratio_of
-from multigpu.analysis.wording import MODEL_NAMES, devices_text, missing, percent_text, plural
+from multigpu.analysis.wording import MODEL_NAMES, describe, devices_text, missing, percent_text, plural
 from multigpu.placements import placements
 
 GOALS = {64: 0.97, 256: 0.99}
@@ -45,7 +45,8 @@ def goal_rows(frame: pd.DataFrame) -> pd.DataFrame:
     interval, as long as there is one.
 
     Returns:
-        model, batch_size, devices, device_type, goal; placement ("" where none was measured beside replicas); ratio (and bounds): its rate
+        model, batch_size, devices, device_type, goal; placement ("" where none was measured beside replicas), and how it was carried out
+        where not in the usual way; ratio (and bounds): its rate
         over independent replicas' (`ratio_interval`); n, launches and base_n, base_launches: repeats and launches of either; so: `against`;
         one_ratio (and bounds): the same placement over the same replicas on one GPU, where nothing can be waited for.
     """
@@ -75,12 +76,13 @@ def _best(frame: pd.DataFrame, points: pd.DataFrame, own: pd.DataFrame, goal: fl
             found.append((not missing(bounds[0]), float(row["rate"]), row, base, ratio, bounds))
     if not found:
         empty = dict.fromkeys(("ratio", "ratio_low", "ratio_high", "one_ratio", "one_ratio_low", "one_ratio_high"), math.nan)
-        return {"placement": "", **empty, "n": 0, "launches": 0, "base_n": 0, "base_launches": 0, "so": UNMEASURED}
+        return {"placement": "", "how": "", **empty, "n": 0, "launches": 0, "base_n": 0, "base_launches": 0, "so": UNMEASURED}
     _, _, row, base, ratio, (low, high) = max(found, key=lambda one: one[:2])
     alone = find_point(points, row, devices=1)
     one, (one_low, one_high) = (math.nan, (math.nan, math.nan)) if alone is None else ratio_of(frame, alone, _replicas(points, alone))
     return {
         "placement": row["placement"],
+        "how": describe(row, ["bucket_mib", "bucket_update", "all_reduce_spec"]),
         **{"ratio": ratio, "ratio_low": low, "ratio_high": high, "one_ratio": one, "one_ratio_low": one_low, "one_ratio_high": one_high},
         **{"n": row["n"], "launches": row["launches"], "base_n": base["n"], "base_launches": base["launches"]},
         "so": against(goal, ratio, low, high),
@@ -89,7 +91,9 @@ def _best(frame: pd.DataFrame, points: pd.DataFrame, own: pd.DataFrame, goal: fl
 
 def _replicas(points: pd.DataFrame, row: Any) -> pd.Series | None:
     """Independent replicas in the same form, which have a process a GPU and nothing to merge."""
-    return find_point(points, row, placement="independent", processes="per_device", bucket_mib=None, all_reduce_spec=None)
+    return find_point(
+        points, row, placement="independent", processes="per_device", bucket_mib=None, bucket_update=None, all_reduce_spec=None
+    )
 
 
 def goal_table(frame: pd.DataFrame) -> Shown:
@@ -99,7 +103,7 @@ def goal_table(frame: pd.DataFrame) -> Shown:
             "model": MODEL_NAMES.get(row["model"], row["model"]),
             "a GPU": f"batch {row['batch_size']}",
             "on": devices_text(row["devices"], row["device_type"]),
-            "best placement": look(row["placement"]).label if row["placement"] else UNMEASURED,
+            "best placement": _way(row) if row["placement"] else UNMEASURED,
             "over independent replicas": _cell(row, "ratio"),
             "goal": f"{row['goal']:.2f}",
             "goal is": row["so"],
@@ -115,6 +119,11 @@ def goal_table(frame: pd.DataFrame) -> Shown:
         "1 GPU: what the placement loses there, with nobody to wait for."
     )
     return table_html(pd.DataFrame(rows), note=note, right=["over independent replicas", "goal", "the same on 1 GPU"])
+
+
+def _way(row: Any) -> str:
+    """The placement's label, and how it was carried out where that is not the usual way."""
+    return look(row["placement"]).label + (f", {row['how']}" if row["how"] else "")
 
 
 def _cell(row: Any, name: str) -> str:
@@ -140,7 +149,7 @@ def goal_sentence(frame: pd.DataFrame) -> str:
             continue
         exact = measured[measured["ratio_low"].notna()]
         row = (exact if len(exact) else measured).sort_values("devices").iloc[-1]
-        text = f"at {row['batch_size']} a GPU {look(row['placement']).label} keeps {_cell(row, 'ratio')} of independent replicas on"
+        text = f"at {row['batch_size']} a GPU {_way(row)} keeps {_cell(row, 'ratio')} of independent replicas on"
         text += f" {devices_text(row['devices'], row['device_type'])} (goal {row['goal']:.2f}: {row['so']}"
         lost, alone = 1 - row["ratio"], 1 - row["one_ratio"]
         if missing(row["one_ratio"]):

@@ -53,7 +53,18 @@ def superlinear(frame: pd.DataFrame) -> pd.DataFrame:
 
 def _baseline_spread(table: pd.DataFrame, row: Any) -> tuple[float, bool]:
     ones = table[(table["devices"] == 1) & (table["model"] == row["model"]) & (table["n"] > 1)]
-    same = ["placement", "framework", "execution", "processes", "batch_size", "precision", "layout", "bucket_mib", "wire_dtype"]
+    same = [
+        "placement",
+        "framework",
+        "execution",
+        "processes",
+        "batch_size",
+        "precision",
+        "layout",
+        "bucket_mib",
+        "bucket_update",
+        "wire_dtype",
+    ]
     own = ones
     for name in same:
         own = own[own[name].isna() if missing(row[name]) else own[name] == row[name]]

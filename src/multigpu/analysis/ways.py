@@ -26,7 +26,7 @@ from multigpu.placements import find_placement
 from multigpu.placements.refusals import refusal
 from multigpu.record import Record
 
-WAYS = ("execution", "processes", "cross_entropy", "bucket_mib")
+WAYS = ("execution", "processes", "cross_entropy", "bucket_mib", "bucket_update")
 """Fields that say how a placement is carried out, beside its job."""
 
 USUAL_WAYS = (("per_device", "eager"), ("one", "eager"), ("per_device", "captured"))
@@ -106,7 +106,7 @@ def placement_costs(frame: pd.DataFrame, causes: pd.DataFrame) -> pd.DataFrame:
     points = points[points["devices"] == points.groupby(["model", "batch_size"])["devices"].transform("max")]
     rows = []
     for _, row in points.iterrows():
-        base = find_point(points, row, placement="independent", processes="per_device", bucket_mib=None)
+        base = find_point(points, row, placement="independent", processes="per_device", bucket_mib=None, bucket_update=None)
         ratio, (low, high) = ratio_of(frame, row, base)
         bound, binding, reached = point_bound(limits, row)
         trace = match(causes, row)

@@ -79,5 +79,5 @@ class StagedDeviceStore(DeviceStore):
                 start = end
 
 
-STAGED = {(True, True): StagedHostStore, (False, False): StagedDeviceStore}
+STAGED: dict[tuple[bool, bool], Any] = {(True, True): StagedHostStore, (False, False): StagedDeviceStore}
 """As `stores.STORES`, for placements that stage."""
