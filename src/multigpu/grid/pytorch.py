@@ -90,8 +90,9 @@ def placements_screening(devices: Sequence[int]) -> list[Planned]:
 
 def placements_repeated(devices: Sequence[int]) -> list[Planned]:
     """What claims need of them with repeats: Exp1 and Exp3 on the NMT at 128 x 100 on 1, 4 and 8 (C3, C10), and on the most GPUs
-    ResNet-50 merged after backward, by the library and by copies (C22, C29); and on 3, where document 000's speedup ends, Exp1 to Exp4
-    and ddp on the NMT (C1, C11). bf16, eager; about 2 minutes for 1 and 4, one more for 3.
+    ResNet-50 merged after backward, by the library and by copies (C22, C29); on 3, where document 000's speedup ends, Exp1 to Exp4
+    and ddp on the NMT (C1, C11); and all other ways that page 05 sets beside their bounds, on the most GPUs and on one
+    (`_ways_beside_bounds`). bf16.
     """
     ends = [count for count in sorted(devices, reverse=True) if count in ENDS]
     planned = [
@@ -101,10 +102,29 @@ def placements_repeated(devices: Sequence[int]) -> list[Planned]:
         for batch in (64, 256)
     ]
     three = [(3, placement) for placement in (*EXPERIMENTS, "ddp") if 3 in devices]
-    return planned + [
+    planned += [
         Planned(nmt(placement, count, 128, precision="bf16"), "headline", 3.0, FEWEST)
         for count, placement in (*((count, placement) for count in ends for placement in ("exp3", "exp1")), *three)
     ]
+    known = {entry.run for entry in planned}
+    return planned + [Planned(run, "headline", 2.5, FEWEST) for run in _ways_beside_bounds(ends_of(devices)) if run not in known]
+
+
+def _ways_beside_bounds(counts: Sequence[int]) -> list[Run]:
+    """The NMT at 128 x 100 and ResNet-50 at 64 under every placement that the headline leaves out: a process a device, captured, and
+    dispatched by one process (on one device Exp1 to Exp4 alone, which differ there).
+    """
+    form: dict[str, object] = {"precision": "bf16"}
+    runs = []
+    for count in counts:
+        ways: list[tuple[str, dict[str, object]]] = [(placement, form) for placement in OTHER_PLACEMENTS]
+        ways += [(placement, form | {"execution": "captured"}) for placement in OTHER_GRAPHS]
+        dispatched = (*EXPERIMENTS, *OTHER_DISPATCHED) if count == max(counts) > 1 else EXPERIMENTS
+        ways += [(placement, form | {"processes": "one"}) for placement in dispatched]
+        for placement, more in ways:
+            loss: dict[str, object] = {"cross_entropy": "fused"} if "execution" in more else {}
+            runs += [nmt(placement, count, 128, **more, **loss), resnet50(placement, count, 64, **more)]
+    return runs
 
 
 def captured(devices: Sequence[int]) -> list[Planned]:
