@@ -23,7 +23,7 @@ ROWS = {
     "002_statements": 29,
     "003_epochs": 3,
     "003_nvprof": 3,
-    "003_statements": 6,
+    "003_statements": 8,
     "004_statements": 18,
     "004_step_times": 6,
 }
@@ -180,6 +180,14 @@ def test_003_differences_of_the_text():
     # the GPU was busy for 39.5 of about 102 seconds of the single run
     assert table["time_s"]["single"] / table["time_percent"]["single"] * 100 == pytest.approx(39.46, abs=0.01)
     assert 5 * epochs["single"] == pytest.approx(102.3, abs=0.05)
+
+
+def test_003_companion_text_halves_its_epoch():
+    """It says "50% less time": 48%."""
+    fed, ahead = (published_value("003_statements", f"companion_{name}") for name in ("feed_dict", "pipeline"))
+    assert 1 - ahead / fed == pytest.approx(0.484, abs=0.001)
+    table = load_published("003_statements").set_index("name")
+    assert table["scope"][["companion_feed_dict", "companion_pipeline"]].str.contains("companion text").all()
 
 
 def test_004_speedups_and_words_a_pair():

@@ -142,7 +142,8 @@ QUICK = Optimizer("adam", rate=3e-3)
 VOCABULARY = 80_000
 """Neither the document nor its code says how many words its table holds (all different ones, lower case). Its single-GPU profile
 does, roughly: Adam's passes over the whole table take 187 us (one array read, one written) and 279 us (two read, one written), so
-93 us an array, at the 170 GB/s that a K80 reaches about 16 MB or 80,000 rows."""
+93 us an array, about 16 MB or 80,000 rows at 170 GB/s. That rate is assumed: the document names no card, its repository's profiles
+list Tesla K80 (data/README.md), whose memory is rated 240 GB/s a GPU before error correction and the losses of any real access."""
 
 SMALL = DeepconnConfig(vocabulary=500, length=60, embedding=16, filters=8, dense=16)
 TINY = DeepconnConfig(vocabulary=50, length=12, embedding=6, filters=3, dense=5)
