@@ -15,18 +15,16 @@ import pytest
 import torch
 
 from multigpu.engines.torch.reference import train_reference
-from multigpu.measure.machine import Machine
 from multigpu.measure.session import measurement, open_session
 from multigpu.measure.window import most_steps
 from multigpu.record import RecordStore
-from multigpu.run import Run
 from multigpu.stages.check import graph_of, predicted_moves
 from multigpu.stages.cost import CopyCost, Costs, Part, StageCost
-from multigpu.stages.measure import describe, found_run, hand_written, measure_stages, plan_again, planned, profile_run
-from multigpu.stages.record import StageRecord, StageStore, stage_key
+from multigpu.stages.measure import describe, found_run, found_runs, hand_written, measure_stages, plan_again, planned, profile_run
+from multigpu.stages.record import StageStore
 from tests.equivalence.cases import make_context
 from tests.factory import make_machine, make_record
-from tests.stages.trained import CASES, STEPS, TENSORFLOW_ALONE, measured_costs, run_of, tensorflow_cases, train
+from tests.stages.trained import CASES, STEPS, TENSORFLOW_ALONE, measured_costs, record_of, run_of, tensorflow_cases, train
 
 ROOT = Path(__file__).parents[2]
 TOLERANCE = 1e-9
@@ -100,25 +98,6 @@ def test_an_operation_that_strays_to_the_host_is_found(tensorflow: dict[Any, Any
     assert tensorflow["strays"] == ["Conv2D compute/0/user_conv/Conv2D"]
 
 
-def record_of(run: Run, costs: Costs, machine: Machine) -> StageRecord:
-    """Measured costs for two devices, nothing planned yet."""
-    return StageRecord(
-        key=stage_key(run, 2, machine.name, "1"),
-        run=run,
-        devices=2,
-        repeats=2,
-        costs=costs,
-        predictions=[],
-        tried=0,
-        complete=False,
-        machine=machine,
-        versions={},
-        measured_at="",
-        commit="",
-        clean_tree=True,
-    )
-
-
 @pytest.mark.parametrize("framework", ["torch", "tensorflow"])
 def test_measured_costs_make_a_record_with_the_best_placement(framework: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     """On a CPU nothing runs side by side, so the whole model on one device is what is found."""
@@ -159,8 +138,24 @@ def test_steps_measured_since_lead_to_a_new_search(tmp_path: Path) -> None:
         records.write(make_record(units_per_s=planted.batch_size / slow[name], machine=machine, **more))
     (found,) = plan_again(run, 2, store, records)
     assert found.costs.threads == "one" and found.found.devices == 1 and found.attempt == 1
+    assert found.by_hand == "single" and found_runs(found) == ([], []) and "what was found is single" in describe(found)
     assert found.measured_s == pytest.approx(slow) and "threads that start work: one" in describe(found)
     assert plan_again(run, 2, store, records) == []
+
+
+def test_what_is_found_is_measured_and_traced_unless_written_by_hand(tmp_path: Path) -> None:
+    run = run_of("deepconn_tiny", "torch", placement="single", devices=1)
+    part = Part(device_s=1e-6, host_s=1e-4)
+    stages = tuple(StageCost(name=stage.name, forward=part, backward=part, update=part) for stage in graph_of(run).placed)
+    costs = Costs(stages=stages, copies=(CopyCost(bytes=4, device_s=1e-6, host_s=1e-4),))
+    record = planned(record_of(run, costs, make_machine(2)), {})
+    assert record.by_hand == "single" and found_runs(record) == ([], [])
+    best = record.found.model_copy(update={"stage_devices": "01111000000", "devices": 2})
+    record = record.model_copy(update={"predictions": [*record.predictions[:-1], best]})
+    (repeated,), (traced,) = found_runs(record)
+    assert record.by_hand is None and repeated.stage_devices == traced.stage_devices == "01111000000"
+    assert (repeated.traced_steps, repeated.timed_steps) == (0, run.timed_steps) and (traced.traced_steps, traced.timed_steps) == (20, 100)
+    assert "what was found is" not in describe(record)
 
 
 def test_the_command_refuses_what_is_its_own() -> None:

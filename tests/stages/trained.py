@@ -10,8 +10,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from multigpu.measure.machine import Machine
 from multigpu.measure.session import open_session
 from multigpu.run import Run
+from multigpu.stages.cost import Costs
+from multigpu.stages.record import StageRecord, stage_key
 
 STEPS = 3
 CASES: dict[str, dict[str, Any]] = {
@@ -65,6 +68,25 @@ def measured_costs(framework: str) -> Any:
     """Costs of the tiny model's stages, of two calls each."""
     engine = importlib.import_module(f"multigpu.engines.{framework}.stage_costs")
     return engine.measure_costs(run_of("deepconn_tiny", framework, placement="single", devices=1), [4, 1 << 16], 2)
+
+
+def record_of(run: Run, costs: Costs, machine: Machine) -> StageRecord:
+    """Measured costs for two devices, nothing planned yet."""
+    return StageRecord(
+        key=stage_key(run, 2, machine.name, "1"),
+        run=run,
+        devices=2,
+        repeats=2,
+        costs=costs,
+        predictions=[],
+        tried=0,
+        complete=False,
+        machine=machine,
+        versions={},
+        measured_at="",
+        commit="",
+        clean_tree=True,
+    )
 
 
 def planted_strays() -> list[str]:

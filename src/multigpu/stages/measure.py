@@ -2,6 +2,8 @@
 
     python -m multigpu stages workload=deepconn model=deepconn batch_size=32 --devices 2 --repeats 5
 
+What is found is then measured, and traced once; unless it is one of those written by hand, whose Records and traces are its own.
+
 Words `field=value` are fields of a Run, as of `measure`; the placement is the command's own. Bad input ends with exit code 2 and
 one sentence. A model's stages are measured once on a machine; `--again` measures them anew. The placements written by hand are
 measured too: they tell which model of the host holds (see `cost`), before the search relies on it.
@@ -21,7 +23,7 @@ from typing import Any
 
 from multigpu import paths
 from multigpu.grid.entries import FEWEST
-from multigpu.grid.inside_model import BATCH
+from multigpu.grid.inside_model import BATCH, WINDOW
 from multigpu.measure.launch import check_devices
 from multigpu.measure.launch import measure as measure_points
 from multigpu.measure.machine import framework_version, gpu_count, source_state, this_machine, versions
@@ -29,11 +31,11 @@ from multigpu.measure.point import Point
 from multigpu.record import Record, RecordStore
 from multigpu.run import Run, build_run
 from multigpu.stages.check import graph_of
-from multigpu.stages.cost import Costs, host_model_errors, serial_parts, step_time_s
-from multigpu.stages.graph import places_text
+from multigpu.stages.cost import Costs, host_model_errors
 from multigpu.stages.placements import HAND_WRITTEN, RULES, SPLIT
-from multigpu.stages.record import Predicted, StageRecord, StageStore, stage_key
-from multigpu.stages.search import Search, cut_bytes
+from multigpu.stages.record import StageRecord, StageStore, stage_key
+from multigpu.stages.search import Search, predicted
+from multigpu.workloads.deepconn.description import epoch_steps
 
 CALLS = 50
 """Behind every cost."""
@@ -52,9 +54,12 @@ def profile_run(fields: dict[str, Any]) -> Run:
     )
     if own:
         raise ValueError(f"{own[0]} is chosen by this command: leave it out")
-    common = {"workload": "deepconn", "model": "deepconn", "batch_size": BATCH, "device_type": "cuda" if gpu_count() else "cpu"}
+    common: dict[str, Any] = {"workload": "deepconn", "model": "deepconn", "batch_size": BATCH}
+    common["device_type"] = "cuda" if gpu_count() else "cpu"
     if fields.get("framework") == "tensorflow":
         common["execution"] = "graph"
+    if common["device_type"] == "cuda" and "batch_size" not in fields:
+        common["timed_steps"] = epoch_steps(BATCH)  # the grid's epochs are then the measured steps, and not measured twice
     return build_run(**(common | fields), placement="single", devices=1, processes="one", scaling="strong")
 
 
@@ -66,7 +71,7 @@ def hand_written(run: Run, devices: int) -> dict[str, Run]:
 
 
 def measured_steps(run: Run, devices: int, machine: str, records: Iterable[Record]) -> dict[str, float]:
-    """Name -> median seconds a step of the placements written by hand, as far as this machine has Records of them."""
+    """Name -> median seconds a step of the placements written by hand, as far as this machine has Records of as many steps of them."""
     same = (
         "workload",
         "model",
@@ -77,6 +82,7 @@ def measured_steps(run: Run, devices: int, machine: str, records: Iterable[Recor
         "precision",
         "feed",
         "embedding_gradients",
+        "timed_steps",
         "traced_steps",
     )
     steps: dict[str, list[float]] = {}
@@ -102,19 +108,8 @@ def planned(record: StageRecord, measured_s: dict[str, float]) -> StageRecord:
     errors = host_model_errors(graph, record.costs, known, rows, item)
     costs = record.costs.model_copy(update={"threads": min(errors, key=lambda model: errors[model])} if errors else {})
     found = Search(graph, costs, rows, record.devices, item, by_hand.values()).run()
-    predictions = []
-    for name, places in [*by_hand.items(), ("searched", found.places)]:
-        full = graph.check(places, record.devices)
-        predictions.append(
-            Predicted(
-                name=name,
-                stage_devices=places_text(graph, places),
-                devices=len(set(places.values())),
-                step_time_s=step_time_s(graph, costs, full, rows, item),
-                serial_s=sum(serial_parts(graph, costs, full, rows, item)),
-                cut_bytes=cut_bytes(graph, places, rows, item),
-            )
-        )
+    placed = [*by_hand.items(), ("searched", found.places)]
+    predictions = [predicted(name, graph, costs, places, rows, item) for name, places in placed]
     more = {"costs": costs, "measured_s": measured_s, "host_model_errors": errors, "predictions": predictions}
     return record.model_copy(update=more | {"tried": found.tried, "complete": found.complete})
 
@@ -189,6 +184,11 @@ def found_run(record: StageRecord, **more: Any) -> Run:
     return build_run(**fields)
 
 
+def found_runs(record: StageRecord) -> tuple[list[Run], list[Run]]:
+    """Runs of the placement found: to be repeated, and to be traced once; none where it is one written by hand."""
+    return ([], []) if record.by_hand else ([found_run(record)], [found_run(record, **WINDOW)])
+
+
 def describe(record: StageRecord) -> str:
     """What was found, a line a placement."""
     all_of = "all" if record.complete else "not all"
@@ -200,6 +200,10 @@ def describe(record: StageRecord) -> str:
         lines.append(
             f"{one.name:>14}  {one.stage_devices}  {1e3 * one.step_time_s:.3f} ms predicted, {1e3 * one.serial_s:.3f} ms with nothing side"
             f" by side, {one.cut_bytes / 2**20:.2f} MiB a step between devices"
+        )
+    if record.by_hand:
+        lines.append(
+            f"what was found is {record.by_hand}: the Records and traces of that placement are its own, and it is not measured twice"
         )
     return "\n".join(lines)
 
@@ -224,7 +228,7 @@ def main(words: Sequence[str] | None = None) -> int:
         "--repeats",
         type=int,
         default=len(FEWEST),
-        help="measurements of each placement written by hand and of the one found (default: 5); 0: only search",
+        help="measurements of each placement written by hand and of the one found, which is also traced (default: 5); 0: only search",
     )
     parser.add_argument("--again", action="store_true", help="measure the stages anew although there is a Record of them")
     parser.add_argument(
@@ -250,7 +254,9 @@ def main(words: Sequence[str] | None = None) -> int:
             record = planned(record.model_copy(update={"attempt": attempt}), steps)
             store.write(record)
         print(describe(record), flush=True)
-        _measure_runs([found_run(record)], launches, records, arguments.quiet)
+        repeated, traced = found_runs(record)
+        _measure_runs(repeated, launches, records, arguments.quiet)
+        _measure_runs(traced, launches[:1], records, arguments.quiet)
         return 0
     except ValueError as error:
         print(f"multigpu: {error}", file=sys.stderr)

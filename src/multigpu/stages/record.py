@@ -68,6 +68,12 @@ class StageRecord(BaseModel):
         """The best placement."""
         return self.predictions[-1]
 
+    @property
+    def by_hand(self) -> str | None:
+        """The placement written by hand that puts every stage where the best one does; None where there is none."""
+        same = (one.name for one in self.predictions[:-1] if one.stage_devices == self.found.stage_devices)
+        return next(same, None)
+
 
 def stage_key(run: Run, devices: int, machine: str, framework_version: str) -> str:
     """The name of a measurement of this model's stages for so many devices."""

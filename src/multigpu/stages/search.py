@@ -16,8 +16,9 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
 from multigpu.placements.traffic import HOST
-from multigpu.stages.cost import Costs, step_time_s
-from multigpu.stages.graph import StageGraph
+from multigpu.stages.cost import Costs, serial_parts, step_time_s
+from multigpu.stages.graph import StageGraph, places_text
+from multigpu.stages.record import Predicted
 
 MOST_COMPLETE = 1 << 15
 """Placements up to which all are tried."""
@@ -146,3 +147,32 @@ def cut_bytes(graph: StageGraph, places: Mapping[str, int], rows: int, item_byte
     """Bytes that cross between devices in one step."""
     full = {**dict.fromkeys((s.name for s in graph.stages if s.host), HOST), **places}
     return graph.moved(full, rows, item_bytes).get("device_to_device", 0)
+
+
+def fewest_bytes(graph: StageGraph, rows: int, item_bytes: int = 4) -> dict[str, int]:
+    """The placement on two devices, both used, with the fewest bytes between them: the minimum cut that document 002 asks for.
+
+    It counts bytes alone, not what stages take: often it parts one small stage from the rest.
+
+    Raises:
+        ValueError: all stages must share a device.
+    """
+    first, *others = (group[0] for group in graph.together)
+    if not others:
+        raise ValueError(f"all stages use variables of {first!r} and cannot be parted")
+    sides = [min_cut(graph, first, other, rows, item_bytes) for other in others]
+    cuts = [{stage.name: 0 if stage.name in side else 1 for stage in graph.placed} for side in sides]
+    return min(cuts, key=lambda places: cut_bytes(graph, places, rows, item_bytes))
+
+
+def predicted(name: str, graph: StageGraph, costs: Costs, places: Mapping[str, int], rows: int, item_bytes: int = 4) -> Predicted:
+    """What the costs say of one placement of the placed stages."""
+    full = graph.check(places, max(places.values()) + 1)
+    return Predicted(
+        name=name,
+        stage_devices=places_text(graph, places),
+        devices=len(set(places.values())),
+        step_time_s=step_time_s(graph, costs, full, rows, item_bytes),
+        serial_s=sum(serial_parts(graph, costs, full, rows, item_bytes)),
+        cut_bytes=cut_bytes(graph, places, rows, item_bytes),
+    )
