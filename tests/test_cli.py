@@ -11,6 +11,7 @@ import pytest
 from multigpu.cli import main
 from multigpu.collectives.record import CollectiveStore
 from multigpu.record import RecordStore
+from tests.analysis.test_inside_model import trace_of
 from tests.claims.test_collective_claims import planted as planted_all_reduces
 from tests.factory import make_record, plant
 
@@ -127,6 +128,32 @@ def test_records_are_listed_filtered_and_exported(capsys, tmp_path, suffix) -> N
     assert sorted(read["placement"]) == ["ddp", "exp4"]
     code, _, err = run(capsys, "--records", str(tmp_path / "runs"), "records", "--export", str(tmp_path / "out.docx"))
     assert code == 2 and "docx" in err
+
+
+def test_a_traces_summary_is_printed_and_written(capsys, tmp_path) -> None:
+    """Steps 0 to 39 are warm-up and timed, 40 warms the profiler up, 41 and 42 are traced; or those from where the Run says."""
+    fields = {"workload": "deepconn", "placement": "single", "devices": 1, "scaling": "strong", "processes": "one", "traced_steps": 2}
+    record, late = (
+        make_record(**fields, **more, measurement={"trace": trace_of(1, 0, 0, sparse_ms=1.5)}) for more in ({}, {"traced_from": 90})
+    )
+    folder = ("--records", str(plant(RecordStore(tmp_path / "runs"), [record, late, make_record()]).root), "records")
+    code, out, _ = run(capsys, *folder, "--traced")
+    assert code == 0 and record.key in out and make_record().key not in out
+    code, out, _ = run(capsys, *folder, "--trace-summary", record.key)
+    assert code == 0 and "UnsortedSegmentCustomKernel" in out and "time_percent" in out
+    for one, first in ((record, 41), (late, 90)):
+        target = tmp_path / f"{first}.csv"
+        code, out, _ = run(capsys, *folder, "--trace-summary", one.key, "--export", str(target))
+        table = pd.read_csv(target)
+        assert code == 0 and str(target) in out and set(table["key"]) == {one.key}
+        assert set(table["first_step"]) == {first} and set(table["last_step"]) == {first + 1} and table["time_s"].iloc[0] == 0.0015
+    for words, said in (
+        (("--trace-summary", "nothing"), "'nothing'"),
+        (("--trace-summary", make_record().key), "holds no trace"),
+        (("--trace-summary", record.key, "--export", str(tmp_path / "trace.txt")), "trace.txt"),
+    ):
+        code, _, err = run(capsys, *folder, *words)
+        assert code == 2 and said in err and len(err.strip().splitlines()) == 1
 
 
 @pytest.mark.parametrize(("command", "key"), [("explain", "points"), ("advise", "jobs")])

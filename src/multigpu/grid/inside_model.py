@@ -1,6 +1,8 @@
 """Document 003's question: placements inside one model, on one and two GPUs, in both frameworks.
 
-An epoch is the document's 26,352 rows: 824 steps of 32. Every headline point is five epochs over two launches.
+An epoch is the document's 26,352 rows: 824 steps of 32. Every headline point is repeated as `FEWEST` says: five times over four launches.
+What no table, figure or claim needs an interval of is measured once. Costs are seconds of one measurement with its share of a launch's
+start, of which two H200s took 4 to 5 s; the measured PyTorch ones are about what Records of those took, TensorFlow's are estimates.
 """
 
 from __future__ import annotations
@@ -14,16 +16,27 @@ from multigpu.stages.placements import HAND_WRITTEN, SPLIT
 from multigpu.workloads.deepconn.description import epoch_steps
 
 BATCH = 32
-WIDTHS = ("deepconn", "deepconn_x4", "deepconn_x16")
-"""The document's filters and dense units, and four and sixteen times as many."""
-BATCHES = (32, 128, 512, 2048, 8192)
-"""Rows of the joined batch, until two GPUs win."""
+BATCHES: dict[str, tuple[int, ...]] = {
+    "deepconn": (128, 512, 2048, 8192),
+    "deepconn_x4": (32, 512, 2048),
+    "deepconn_x16": (32, 128, 512),
+}
+"""The document's filters and dense units, and four and sixteen times as many; of each the rows of the joined batch, until two GPUs win.
+
+At the document's own width and batch the epochs are the crossing's point. A wider model's step is as long at a smaller batch.
+"""
+WINDOW: dict[str, Any] = {"traced_steps": 20, "timed_steps": 100}
+"""Steps of a traced Run."""
 FRAMEWORKS: dict[str, dict[str, Any]] = {
     "torch": {"framework": "torch", "execution": "eager"},
     "tensorflow": {"framework": "tensorflow", "execution": "graph"},
 }
 AS_THERE: dict[str, Any] = {"feed": "strings", "embedding_gradients": "sparse"}
 """As the document fed and differentiated: words as strings in every step, gradients of distinct rows."""
+
+
+COST_S = {"torch": 1.5, "tensorflow": 4.0}
+"""Seconds of one short measurement."""
 
 
 def _run(placement: str, devices: int, framework: str, **more: Any) -> Run:
@@ -39,7 +52,7 @@ def _placements(devices: Sequence[int]) -> list[tuple[str, int]]:
 def inside_model(devices: Sequence[int]) -> list[Planned]:
     """Epochs of the document's three placements and of two replicas of half the batch; then as the document fed them (TensorFlow).
 
-    About 4 s an epoch with its start, 14 s where strings are looked up: 160 s and 210 s for both parts on 1 and 2 GPUs.
+    As the document fed them strings are looked up, which is slower: the document's three are repeated there too, since it is its own way.
     """
     epoch = {"timed_steps": epoch_steps(BATCH)}
     planned = []
@@ -54,20 +67,29 @@ def inside_model(devices: Sequence[int]) -> list[Planned]:
 
 
 def inside_model_traces(devices: Sequence[int]) -> list[Planned]:
-    """20 steps of each placement under the profiler, five times over two launches; as the document fed them once. About 190 s."""
-    window = {"traced_steps": 20, "timed_steps": 100}
-    planned = [
-        Planned(_run(name, count, framework, **window), "headline", 5.0, FEWEST)
-        for framework in FRAMEWORKS
-        for name, count in _placements(devices)
-    ]
+    """20 steps under the profiler: of one GPU and one tower a GPU, which claims compare, repeated; once of the alternating placement,
+    of two replicas, of one GPU fed from arrays (whose copies from the host kept batches never make), and as the document fed them.
+    """
+    planned = []
+    for framework in FRAMEWORKS:
+        for name, count in _placements(devices):
+            tier: Tier = "screening" if name == "alternating" else "headline"
+            planned.append(Planned(_run(name, count, framework, **WINDOW), tier, 3.0, FEWEST))
+        if 2 in devices:
+            planned.append(Planned(_run("replicated_allreduce", 2, framework, **WINDOW), "screening", 3.0))
+        if 1 in devices:
+            planned.append(Planned(_run("single", 1, framework, feed="arrays", **WINDOW), "screening", 3.0))
     for name, count in _placements(devices):
-        planned.append(Planned(_run(name, count, "tensorflow", **AS_THERE, **window), "screening", 8.0))
+        planned.append(Planned(_run(name, count, "tensorflow", **AS_THERE, **WINDOW), "screening", 8.0))
     return planned
 
 
 def inside_model_host(devices: Sequence[int]) -> list[Planned]:
-    """What the host costs one GPU: fed by the step's own thread, or one ahead; started op by op, as one graph, compiled. About 220 s."""
+    """What the host costs one GPU: fed by the step's own thread, or one ahead; started op by op, as one graph, compiled.
+
+    Feeding is repeated, since the page compares it with the document's companion text, and so is one CUDA graph against kernel by
+    kernel. What is compiled, and TensorFlow op by op, differs by more than launches do: once.
+    """
     if 1 not in devices:
         return []
     epoch = {"timed_steps": epoch_steps(BATCH)}
@@ -76,10 +98,10 @@ def inside_model_host(devices: Sequence[int]) -> list[Planned]:
         for framework in FRAMEWORKS
         for feed in ("arrays", "pipeline")
     ]
-    planned.append(Planned(_run("single", 1, "tensorflow", execution="eager", **epoch), "headline", 8.0, FEWEST))
-    planned.append(Planned(_run("replicated_allreduce", 1, "tensorflow", execution="xla", **epoch), "headline", 6.0, FEWEST))
+    planned.append(Planned(_run("single", 1, "tensorflow", execution="eager", **epoch), "screening", 8.0, FEWEST))
+    planned.append(Planned(_run("replicated_allreduce", 1, "tensorflow", execution="xla", **epoch), "screening", 6.0, FEWEST))
     for execution in ("eager", "captured", "compiled", "compiled_captured"):
-        cost = 12.0 if "compiled" in execution else 3.0
+        cost = 12.0 if "compiled" in execution else 5.0
         tier: Tier = "screening" if "compiled" in execution else "headline"
         planned.append(Planned(_run("ddp", 1, "torch", processes="per_device", execution=execution, **epoch), tier, cost, FEWEST))
     return planned
@@ -88,19 +110,19 @@ def inside_model_host(devices: Sequence[int]) -> list[Planned]:
 def inside_model_crossing(devices: Sequence[int]) -> list[Planned]:
     """From which batch and width on two GPUs win: one GPU, one tower a GPU, and two replicas of half the batch.
 
-    The document's width five times over two launches in PyTorch (75 points of about 2.5 s); wider ones and TensorFlow once (75 of
-    about 4 s). About 490 s.
+    Repeated is the document's width in PyTorch, where replicas cross one GPU within the batches measured: with an interval. Wider models
+    and TensorFlow once.
     """
     planned = []
     for framework in FRAMEWORKS:
-        for width in WIDTHS:
-            tier: Tier = "headline" if (framework, width) == ("torch", WIDTHS[0]) else "screening"
-            for batch in BATCHES:
+        for width, batches in BATCHES.items():
+            tier: Tier = "headline" if (framework, width) == ("torch", "deepconn") else "screening"
+            for batch in batches:
                 steps = {"timed_steps": 100 if batch <= 512 else 30}
                 for placement, count in (("single", 1), ("tower_per_gpu", 2), ("replicated_allreduce", 2)):
                     if count in devices:
                         run = _run(placement, count, framework, model=width, batch_size=batch, **steps)
-                        planned.append(Planned(run, tier, 2.5 if tier == "headline" else 4.0, FEWEST))
+                        planned.append(Planned(run, tier, COST_S[framework], FEWEST))
     return planned
 
 
