@@ -8,8 +8,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from multigpu.analysis import inside_model, inside_page, inside_search
-from multigpu.analysis.crossing import crossing_of, crossing_text, crossings
+from multigpu.analysis import inside_busy, inside_document, inside_model, inside_page, inside_search
+from multigpu.analysis.crossing import alike, crossing_of, crossing_text, crossings
 from multigpu.analysis.figure_stages import figure_stages
 from multigpu.analysis.frame import frame_of
 from multigpu.analysis.inside_traces import SUMMARY, trace_summary, trace_table, window_of, write_trace_summary
@@ -23,7 +23,7 @@ DEVICES = {"single": 1, "tower_per_gpu": 2, "alternating": 2}
 
 
 def point(placement: str, step_ms: float, batch: int = 32, **more: Any) -> list[Record]:
-    """Five epochs over two launches, each at about this step time."""
+    """Five repeats over two launches, each at about this step time; epochs unless told otherwise."""
     rates = [batch / (step_ms / 1000) * (1 + 0.001 * index) for index in range(5)]
     fields = COMMON | {"devices": DEVICES.get(placement, 2), "batch_size": batch, "timed_steps": 824} | more
     return make_point(rates, placement=placement, **fields)
@@ -77,7 +77,7 @@ def test_epochs_are_means_with_their_spread_beside_the_document() -> None:
 
 
 def test_the_documents_copies_a_step_are_19_and_23() -> None:
-    known = inside_model.document_copies()
+    known = inside_document.document_copies()
     assert round(known["tower_per_gpu"]["calls_a_step"], 1) == 19.0 and round(known["alternating"]["calls_a_step"], 1) == 23.0
     assert "single" not in known
 
@@ -141,6 +141,19 @@ def test_a_crossing_has_an_interval_of_its_repeats() -> None:
     assert "2 GPUs win from batch" in inside_model.crossing_table(frame_of(records)).html
 
 
+def test_a_crossing_compares_runs_of_as_many_steps() -> None:
+    """At 32 one GPU has five epochs and one Run of 100 steps, the pair both: the epochs count; at 64 nothing is alike."""
+    one, two = {32: {824: [10.0] * 5, 100: [90.0]}, 64: {100: [1.0]}}, {32: {824: [20.0] * 5, 100: [1.0]}, 64: {30: [1.0]}}
+    assert alike(one, two) == ({32: [10.0] * 5}, {32: [20.0] * 5})
+    records = [
+        *point("single", 2.0), *point("tower_per_gpu", 4.0), *point("single", 20.0, timed_steps=100),
+        *point("single", 4.0, 512, timed_steps=100),
+        *point("tower_per_gpu", 2.0, 512, timed_steps=100), *point("single", 400.0, framework="tensorflow", execution="eager"),
+    ]  # fmt: skip
+    (row,) = crossings(frame_of(records)).to_dict("records")
+    assert row["batch"] == pytest.approx((32 * 512) ** 0.5, rel=1e-3)  # ratios 0.5 and 2: half way in logarithms
+
+
 def both(copies_ms: float, tower_ms: float) -> pd.DataFrame:
     one, two = trace_of(1, 0, 0, sparse_ms=2.0), trace_of(2, copies_ms, copies_ms, sparse_ms=0.5)
     return trace_table([*traced("single", 2.0, one), *traced("tower_per_gpu", tower_ms, two)])
@@ -151,9 +164,9 @@ def test_c36_holds_if_the_copies_make_the_difference_and_not_if_the_host_does() 
     assert evaluate(claim, both(copies_ms=0.5, tower_ms=2.5)).verdict == "holds"
     assert evaluate(claim, both(copies_ms=0.05, tower_ms=2.5)).verdict == "does not hold"
     assert evaluate(claim, trace_table([])).verdict == "not yet measured"
-    assert "copies can explain the difference" in inside_model.cause_sentence(both(0.5, 2.5), "torch")
-    assert "copies alone do not explain it" in inside_model.cause_sentence(both(0.05, 2.5), "torch")
-    assert "there is nothing to explain" in inside_model.cause_sentence(both(0.05, 1.9), "torch")
+    assert "copies can explain the difference" in inside_busy.cause_sentence(both(0.5, 2.5), "torch")
+    assert "copies alone do not explain it" in inside_busy.cause_sentence(both(0.05, 2.5), "torch")
+    assert "there is nothing to explain" in inside_busy.cause_sentence(both(0.05, 1.9), "torch")
 
 
 def test_c51_asks_whether_the_sparse_gradients_kernels_lead() -> None:
@@ -168,19 +181,20 @@ def test_the_page_stands_without_records_and_with_them() -> None:
     assert inside_page.answers(nothing, empty) == [inside_model.NO_RECORD]
     for shown in (
         inside_model.epochs_table(nothing),
-        inside_model.busy_table(empty),
+        inside_busy.busy_table(empty),
         inside_model.crossing_table(nothing),
-        inside_page.host_table(nothing),
+        inside_model.host_table(nothing),
         inside_page.profile_table(nothing, "torch"),
         inside_search.search_table([], nothing),
     ):
         assert "yet" in shown.html
+    assert inside_page.epochs_alone(nothing) is None and all("not yet measured" in text for text in inside_page.feeding(nothing))
     assert [result.verdict for result in inside_page.verdicts(nothing, empty)] == ["not yet measured"] * 4
     frame = frame_of([*point("single", 2.0), *point("tower_per_gpu", 2.2), *point("single", 5.0, feed="arrays")])
     traces = both(0.5, 2.5)
     assert len(inside_page.answers(frame, traces)) == 2
-    assert "2.50" in inside_page.host_table(frame).html and "19.0" in inside_model.busy_table(traces).html
-    assert "[CUDA memcpy PtoP]" in inside_page.document_profile().html
+    assert "2.50" in inside_model.host_table(frame).html and "19.0" in inside_busy.busy_table(traces).html
+    assert "[CUDA memcpy PtoP]" in inside_document.document_profile().html
 
 
 def test_the_graph_is_drawn_with_what_crosses() -> None:

@@ -13,6 +13,9 @@ import pandas as pd
 DRAWS = 2000
 """Resamples behind an interval."""
 
+USUAL = {"torch": "eager", "tensorflow": "graph"}
+"""Framework -> how its plain steps run."""
+
 Rates = Mapping[int, Sequence[float]]
 """Batch -> units a second of each repeat."""
 
@@ -67,30 +70,51 @@ def _point(batches: Sequence[int], ratios: Sequence[float]) -> tuple[float | Non
     return exp(x0 + (x1 - x0) * -y0 / (y1 - y0)), "inside"
 
 
-def rates_by_batch(frame: pd.DataFrame) -> dict[int, list[float]]:
-    """Batch of all devices together -> units a second of each Record with status ok."""
-    found: dict[int, list[float]] = {}
+def rates_by_batch(frame: pd.DataFrame) -> dict[int, dict[int, list[float]]]:
+    """Batch of all devices together -> steps timed -> units a second of each Record with status ok."""
+    found: dict[int, dict[int, list[float]]] = {}
     for _, row in frame[frame["status"] == "ok"].iterrows():
         joined = int(row["batch_size"]) * (int(row["devices"]) if row["scaling"] == "weak" else 1)
-        found.setdefault(joined, []).append(float(row["units_per_s"]))
+        found.setdefault(joined, {}).setdefault(int(row["timed_steps"]), []).append(float(row["units_per_s"]))
     return found
+
+
+def alike(first: Mapping[int, Mapping[int, Sequence[float]]], second: Mapping[int, Mapping[int, Sequence[float]]]) -> tuple[Rates, Rates]:
+    """Of each batch the rates of as many steps on both sides: of most Records on the side with fewer, and of those of most steps.
+
+    A batch that both sides never measured over equally many steps is left out: an epoch and a few steps differ by more than placement.
+    """
+    chosen: tuple[dict[int, Sequence[float]], dict[int, Sequence[float]]] = ({}, {})
+    for batch in set(first) & set(second):
+        one, two = first[batch], second[batch]
+        both = set(one) & set(two)
+        if both:
+            steps = max(both, key=lambda steps: (min(len(one[steps]), len(two[steps])), steps))
+            chosen[0][batch], chosen[1][batch] = one[steps], two[steps]
+    return chosen
 
 
 def crossings(frame: pd.DataFrame, one: str = "single", others: Sequence[str] = ("tower_per_gpu", "replicated_allreduce")) -> pd.DataFrame:
     """A row a framework, model and placement of two GPUs: where it passes placement `one` on one GPU, with its interval.
 
+    Of one process, plainly fed, differentiated and started (`USUAL`).
+
     Returns:
         framework, model, placement, batch, side, low, high, smallest, largest, n (fewest repeats of a point).
     """
     plain = frame[frame["feed"].isna() & (frame["scaling"] == "strong") & (frame["precision"] == "fp32")]
+    plain = plain[
+        (plain["execution"] == plain["framework"].map(USUAL)) & plain["embedding_gradients"].isna() & plain["processes"].eq("one")
+    ]
     rows = []
     for (framework, model), group in plain.groupby(["framework", "model"], observed=True, sort=False):
         alone = rates_by_batch(group[(group["placement"] == one) & (group["devices"] == 1)])
         for placement in others:
             pair = rates_by_batch(group[(group["placement"] == placement) & (group["devices"] == 2)])
-            found = crossing_of(alone, pair)
+            lines = alike(alone, pair)
+            found = crossing_of(*lines)
             if found:
-                fewest = min(len(line[b]) for line in (alone, pair) for b in set(alone) & set(pair))
+                fewest = min(len(repeats) for line in lines for repeats in line.values())
                 rows.append({"framework": framework, "model": model, "placement": placement, **found.__dict__, "n": fewest})
     columns = ["framework", "model", "placement", "batch", "side", "low", "high", "smallest", "largest", "n"]
     return pd.DataFrame(rows, columns=columns)

@@ -1,11 +1,12 @@
-"""Placements inside one model beside document 003: epochs, copies, what the host costs, and what a search predicted.
+"""Placements inside one model beside document 003: epochs, how the rows come in, and from where on two GPUs win.
 
-Of a frame of Records and a table of traces (`inside_traces.trace_table`); without Records every function says what is missing.
+Of a frame of Records; without any, every function says what is missing. An epoch is a Record that timed as many steps as the
+document's rows make at its batch: Records of fewer steps are never counted as one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isnan
 from typing import Any
@@ -13,23 +14,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from multigpu.analysis.crossing import crossing_text, crossings
+from multigpu.analysis.crossing import USUAL, crossing_text, crossings
 from multigpu.analysis.formulas import Interval, ratio_interval
+from multigpu.analysis.inside_document import NAMES, companion_ratio, document_epoch
 from multigpu.analysis.picture import Shown
 from multigpu.analysis.tables import table_html
-from multigpu.analysis.wording import FRAMEWORK_NAMES, MODEL_NAMES, missing, plural
-from multigpu.published import load_published
-from multigpu.stages.placements import SPLIT
+from multigpu.analysis.wording import FRAMEWORK_NAMES, MODEL_NAMES, joined, missing, plural
 from multigpu.workloads.deepconn.description import EPOCH_ROWS, epoch_steps
 
-DOCUMENT_NAMES = {"single": "single", "tower_per_gpu": "reasonable", "alternating": "exaggerated"}
-"""Our placement -> the document's name of it."""
-DOCUMENT_STEPS = 5 * epoch_steps(32)
-"""Steps behind the document's profile: five epochs of 824 steps. Its calls over them are 19.0 and 23.0 copies a step."""
-NAMES = {"single": "one GPU", "tower_per_gpu": "one tower a GPU", "alternating": "alternating GPUs", "searched": "found by search"} | {
-    "replicated_allreduce": "two replicas of half the batch, one process",
-    "ddp": "replicas, a process a GPU",
-}
 ORDER = list(NAMES)
 FEEDS = {
     None: "kept on the GPU",
@@ -39,6 +31,7 @@ FEEDS = {
 }
 NO_RECORD = "No Record of document 003's model on a GPU yet: this page shows what will be measured and how it is computed."
 WAY = ["framework", "execution", "processes", "feed", "embedding_gradients"]
+WHERE = ["placement", "devices", "stage_devices"]
 
 
 @dataclass(frozen=True)
@@ -56,6 +49,15 @@ class Point:
     @property
     def rows_per_step(self) -> int:
         return int(self.row["batch_size"]) * (int(self.row["devices"]) if self.row["scaling"] == "weak" else 1)
+
+    @property
+    def launches(self) -> int:
+        return int(self.records["launch_id"].nunique())
+
+    @property
+    def is_epoch(self) -> bool:
+        """Whether each Record timed a whole epoch of the document's rows."""
+        return int(self.row["timed_steps"]) == epoch_steps(self.rows_per_step)
 
     @property
     def epoch_s(self) -> tuple[float, float | None]:
@@ -76,14 +78,29 @@ def model_rows(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def points(frame: pd.DataFrame, model: str = "deepconn", batch: int = 32) -> list[Point]:
-    """Every way in which this model was trained at this joined batch, in the order of the page."""
+    """Every way in which this model was trained at this joined batch and for so many steps, in the order of the page."""
     own = model_rows(frame)
     own = own[(own["model"] == model) & (own["batch_size"] == batch)]
     found = []
-    for _, group in own.groupby([*WAY, "placement", "devices", "stage_devices"], dropna=False, sort=False, observed=True):
+    for _, group in own.groupby([*WAY, *WHERE, "timed_steps"], dropna=False, sort=False, observed=True):
         row = plain_row(group)
         found.append(Point(row, (group["wall_s"] / group["timed_steps"]).tolist(), group))
-    return sorted(found, key=lambda one: (_way_order(one.row), ORDER.index(one.row["placement"]), one.row["devices"]))
+    return sorted(
+        found, key=lambda one: (_way_order(one.row), ORDER.index(one.row["placement"]), one.row["devices"], -one.row["timed_steps"])
+    )
+
+
+def epochs(frame: pd.DataFrame, model: str = "deepconn", batch: int = 32) -> list[Point]:
+    """The points whose Records are whole epochs."""
+    return [one for one in points(frame, model, batch) if one.is_epoch]
+
+
+def left_out(frame: pd.DataFrame, model: str = "deepconn", batch: int = 32) -> str:
+    """In words, the Records of this batch that are no epochs; "" without any."""
+    short = [one for one in points(frame, model, batch) if not one.is_epoch]
+    steps = sorted({int(one.row["timed_steps"]) for one in short})
+    count = plural(sum(len(one.step_s) for one in short), "Record")
+    return f"{count} of {joined([str(step) for step in steps])} steps at this batch: no epochs, left out." if short else ""
 
 
 def ratio(point: Point, base: Point) -> tuple[float, Interval]:
@@ -101,8 +118,8 @@ def _way_order(row: Mapping[str, Any]) -> tuple[int, int, list[str]]:
 
 
 def base_of(point: Point, everything: list[Point]) -> Point | None:
-    """One GPU, in the same framework and fed and differentiated in the same way."""
-    wanted = {name: point.row[name] for name in ("framework", "feed", "embedding_gradients", "execution")}
+    """One GPU, in the same framework, fed and differentiated in the same way, for as many steps."""
+    wanted = {name: point.row[name] for name in ("framework", "feed", "embedding_gradients", "execution", "timed_steps")}
     same = [one for one in everything if one.row["placement"] == "single" and all(one.row[name] == value for name, value in wanted.items())]
     return same[0] if same else None
 
@@ -113,16 +130,18 @@ def way_text(row: Mapping[str, Any]) -> str:
     return f"{FRAMEWORK_NAMES[row['framework']]}, {row['execution'].replace('_', ' and ')}{sparse}"
 
 
-def document_epoch(placement: str) -> float | None:
-    """The document's seconds an epoch."""
-    table = load_published("003_epochs").set_index("placement")["seconds_per_epoch"]
-    name = DOCUMENT_NAMES.get(placement)
-    return float(table[name]) if name is not None and name in table else None
+def placement_text(row: Mapping[str, Any]) -> str:
+    """A placement in words; one that a search found then by its stages' devices, since it need not be what one finds now."""
+    return f"a search's, {row['stage_devices']}" if isinstance(row["stage_devices"], str) else NAMES[row["placement"]]
 
 
-def epochs_table(frame: pd.DataFrame, model: str = "deepconn", batch: int = 32) -> Shown:
-    """Seconds an epoch of every placement, its ratio to one GPU trained in the same way, and the document's."""
-    everything = points(frame, model, batch)
+def epochs_table(frame: pd.DataFrame, model: str = "deepconn", batch: int = 32, whole: bool = True) -> Shown:
+    """Seconds an epoch of every placement, its ratio to one GPU trained in the same way, and the document's.
+
+    Args:
+        whole: only Records that timed whole epochs; else any, scaled to an epoch from the steps that a column names.
+    """
+    everything = epochs(frame, model, batch) if whole else points(frame, model, batch)
     rows = []
     for one in everything:
         base, (mean_s, deviation) = base_of(one, everything), one.epoch_s
@@ -130,30 +149,30 @@ def epochs_table(frame: pd.DataFrame, model: str = "deepconn", batch: int = 32) 
         single = document_epoch("single")
         rows.append(
             {
-                # what a search found then need not be what one finds now
-                "placement": f"a search's, {digits}"
-                if isinstance(digits := one.row["stage_devices"], str)
-                else NAMES[one.row["placement"]],
+                "placement": placement_text(one.row),
                 "devices": str(one.row["devices"]),
                 "how": way_text(one.row),
                 "rows come from": FEEDS[one.row["feed"]],
+                "steps timed": "" if whole else str(one.row["timed_steps"]),
                 "s an epoch": f"{mean_s:.3f}",
                 "±": "once" if deviation is None else f"{deviation:.3f}",
                 "n": str(len(one.step_s)),
+                "launches": str(one.launches),
                 "over one GPU": "" if base is None or base is one else _ratio_text(*ratio(one, base)),
                 "document, s": "" if beside is None else f"{beside:.3f}",
                 "its ratio": "" if beside is None or single is None or beside == single else f"{beside / single:.3f}",
             }
         )
-    note = (
-        f"{NO_RECORD}"
-        if not rows
-        else f"An epoch is {EPOCH_ROWS:,} rows; ± is the standard deviation over repeats; ratios with 95% intervals."
-    )
+    each = "each timed whole" if whole else "scaled from the steps timed"
+    note = f"An epoch is {EPOCH_ROWS:,} rows, {each}; ± is the standard deviation over the n repeats; ratios with 95% intervals."
+    if not rows:
+        note = NO_RECORD
+    elif whole and (short := left_out(frame, model, batch)):
+        note = f"{note} {short}"
     return table_html(
         pd.DataFrame(rows, columns=list(rows[0]) if rows else ["placement"]),
         note=note,
-        right=["s an epoch", "±", "n", "over one GPU", "document, s", "its ratio"],
+        right=["s an epoch", "±", "n", "launches", "over one GPU", "document, s", "its ratio"],
     )
 
 
@@ -161,73 +180,57 @@ def _ratio_text(value: float, limits: Interval) -> str:
     return f"{value:.3f}" if isnan(limits.low) else f"{value:.3f} ({limits.low:.3f} to {limits.high:.3f})"
 
 
-def document_copies() -> dict[str, dict[str, float]]:
-    """Our placement -> the document's profile line of copies between GPUs: share, calls_a_step, average_us, min_us, max_us, total_s."""
-    lines = {str(row["placement"]): row for row in load_published("003_nvprof").to_dict("records")}
-    found = {}
-    for ours, theirs in DOCUMENT_NAMES.items():
-        row = lines[theirs]
-        if "PtoP" in row["operation"]:
-            found[ours] = {
-                "share": row["time_percent"] / 100,
-                "calls_a_step": row["calls"] / DOCUMENT_STEPS,
-                **{name: row[name] for name in ("average_us", "min_us", "max_us")},
-            }
-    return found
+def _usual(row: Mapping[str, Any]) -> bool:
+    """Whether a Run is the plain one of its framework: the batch kept on the GPU, kernel by kernel in PyTorch, a graph in TensorFlow."""
+    plain = row["feed"] is None and row["embedding_gradients"] is None and row["placement"] == "single"
+    return plain and row["execution"] == USUAL[row["framework"]]
 
 
-def traced_groups(traces: pd.DataFrame, model: str = "deepconn") -> Iterator[tuple[dict[str, Any], pd.DataFrame]]:
-    """Traced Records of the model's placements, repeats together."""
-    if traces.empty:
-        return
-    own = traces[(traces["model"] == model) & traces["placement"].isin(SPLIT)]
-    for _, group in own.groupby([*WAY, "placement", "devices"], dropna=False, sort=False, observed=True):
-        yield plain_row(group), group
-
-
-def busy_table(traces: pd.DataFrame, model: str = "deepconn") -> Shown:
-    """Of each placement: the step, how long GPUs were busy in it, and what copies between them took and could have cost."""
-    theirs, rows = document_copies(), []
-    for row, group in sorted(traced_groups(traces, model), key=lambda item: (way_text(item[0]), ORDER.index(item[0]["placement"]))):
-        mean = {
-            name: float(group[name].astype(float).mean())
-            for name in ("timed_step_s", "busy_share", "copy_share", "peer_copies_a_step", "step_without_copies_s")
-        }
-        document = theirs.get(row["placement"])
+def host_table(frame: pd.DataFrame, model: str = "deepconn", batch: int = 32) -> Shown:
+    """One GPU, by how it is fed and started: seconds an epoch, and over the same framework's batch kept on the GPU."""
+    everything = [one for one in epochs(frame, model, batch) if one.row["devices"] == 1]
+    rows = []
+    for one in everything:
+        usual = [other for other in everything if _usual(other.row) and other.row["framework"] == one.row["framework"]]
+        mean_s, deviation = one.epoch_s
         rows.append(
             {
-                "placement": NAMES[row["placement"]],
-                "how": way_text(row) + ("" if row["feed"] is None else f", {FEEDS[row['feed']]}"),
-                "step (ms)": f"{1e3 * mean['timed_step_s']:.3f}",
-                "GPUs busy": _percent(mean["busy_share"]),
-                "copies a step": f"{mean['peer_copies_a_step']:.1f}",
-                "document": "" if document is None else f"{document['calls_a_step']:.1f}",
-                "share of GPU time": _percent(mean["copy_share"]),
-                "document, share": "" if document is None else _percent(document["share"]),
-                "step without copies (ms)": f"{1e3 * mean['step_without_copies_s']:.3f}",
-                "n": str(len(group)),
+                "how": way_text(one.row),
+                "processes": "one for all GPUs" if one.row["processes"] == "one" else "one a GPU",
+                "rows come from": FEEDS[one.row["feed"]],
+                "s an epoch": f"{mean_s:.3f}",
+                "±": "once" if deviation is None else f"{deviation:.3f}",
+                "n": str(len(one.step_s)),
+                "over the usual way": "" if not usual or one is usual[0] else _ratio_text(*ratio(one, usual[0])),
             }
         )
-    note = "GPUs busy: share of the unprofiled step in which a GPU does anything, mean over the GPUs. Without copies: at least this long."
-    return table_html(
-        pd.DataFrame(rows, columns=list(rows[0]) if rows else ["placement"]),
-        note=note if rows else NO_RECORD,
-        right=[
-            "step (ms)",
-            "GPUs busy",
-            "copies a step",
-            "document",
-            "share of GPU time",
-            "document, share",
-            "step without copies (ms)",
-            "n",
-        ],
+    columns = list(rows[0]) if rows else ["how"]
+    note = "Ratios with 95% intervals." if rows else NO_RECORD
+    return table_html(pd.DataFrame(rows, columns=columns), note=note, right=["s an epoch", "±", "n", "over the usual way"])
+
+
+def feeding_sentence(frame: pd.DataFrame, framework: str) -> str:
+    """Whether feeding one step ahead is faster than feeding in the step, beside the document's companion text."""
+    name, (fed_s, ahead_s, theirs) = FRAMEWORK_NAMES[framework], companion_ratio()
+    beside = f"the document's companion text: {ahead_s:.1f} against {fed_s:.1f} s, {theirs:.2f}"
+    known = {
+        one.row["feed"]: one
+        for one in epochs(frame)
+        if (one.row["framework"], one.row["placement"], one.row["execution"]) == (framework, "single", USUAL[framework])
+        and one.row["embedding_gradients"] is None
+    }
+    if not {"arrays", "pipeline"} <= set(known):
+        return f"{name}: not yet measured fed in the step and one step ahead ({beside})."
+    arrays, pipeline = known["arrays"], known["pipeline"]
+    value, limits = ratio(pipeline, arrays)
+    if value < 1:
+        verdict = "as there, one step ahead is faster" if limits.high < 1 else "faster as there, but the interval holds 1"
+    else:
+        verdict = "the other way round than there" if limits.low > 1 else "the other way round than there, though the interval holds 1"
+    return (
+        f"{name}: fed one step ahead an epoch takes {pipeline.epoch_s[0]:.3f} s, fed in the step {arrays.epoch_s[0]:.3f} s: "
+        f"{_ratio_text(value, limits)} times as long ({beside}): {verdict}."
     )
-
-
-def _percent(share: float) -> str:
-    """A share in percent; a dash where it is not known."""
-    return "–" if isnan(share) else f"{100 * share:.1f}%"
 
 
 def crossing_table(frame: pd.DataFrame) -> Shown:
@@ -248,11 +251,11 @@ def crossing_table(frame: pd.DataFrame) -> Shown:
 
 def epoch_sentence(frame: pd.DataFrame, framework: str) -> str:
     """How much longer two GPUs take than one, batches kept on the devices, beside the document."""
-    name, everything = FRAMEWORK_NAMES[framework], points(frame)
+    name, everything = FRAMEWORK_NAMES[framework], epochs(frame)
     usual = [
         one
         for one in everything
-        if one.row["framework"] == framework and one.row["feed"] is None and one.row["execution"] in ("eager", "graph")
+        if one.row["framework"] == framework and one.row["feed"] is None and one.row["execution"] == USUAL[framework]
     ]
     known = {one.row["placement"]: one for one in usual if one.row["processes"] == "one" and one.row["embedding_gradients"] is None}
     base = known.get("single")
@@ -265,30 +268,4 @@ def epoch_sentence(frame: pd.DataFrame, framework: str) -> str:
             single, theirs = document_epoch("single"), document_epoch(placement)
             beside = f"; the document: {theirs / single:.2f}" if single and theirs else ""
             parts.append(f"with {NAMES[placement]} it takes {_ratio_text(value, limits)} times as long{beside}")
-    return f"{name}: an epoch takes {base.epoch_s[0]:.2f} s on one GPU ({plural(len(base.step_s), 'measurement')}); {', and '.join(parts)}."
-
-
-def cause_sentence(traces: pd.DataFrame, framework: str) -> str:
-    """Whether the copies or the host explain what the second GPU costs, from traces of batches kept on the devices."""
-    name = FRAMEWORK_NAMES[framework]
-    known = {
-        row["placement"]: group
-        for row, group in traced_groups(traces)
-        if row["framework"] == framework and row["feed"] is None and row["embedding_gradients"] is None
-    }
-    if not {"single", "tower_per_gpu"} <= set(known):
-        return f"{name}: no trace of one and two GPUs yet, so nothing says whether copies or the host make the difference."
-    one, two = known["single"], known["tower_per_gpu"]
-    base, step, least = (
-        float(group[column].mean()) for group, column in ((one, "timed_step_s"), (two, "timed_step_s"), (two, "step_without_copies_s"))
-    )
-    busy = [100 * float(group["busy_share"].mean()) for group in (one, two)]
-    opening = f"{name}: the GPU is busy {busy[0]:.0f}% of a step on one GPU and {busy[1]:.0f}% on two;"
-    if step <= base:
-        return f"{opening} two GPUs are not slower ({1e3 * step:.3f} against {1e3 * base:.3f} ms), so there is nothing to explain."
-    share = min(1.0, max(0.0, (step - least) / (step - base)))
-    verdict = "copies can explain the difference" if least <= 1.05 * base else "copies alone do not explain it"
-    return (
-        f"{opening} of the {1e3 * (step - base):.3f} ms that a step with one tower a GPU takes longer, copies that nothing hides make at "
-        f"most {100 * share:.0f}%: {verdict}."
-    )
+    return f"{name}: an epoch takes {base.epoch_s[0]:.2f} s on one GPU ({plural(len(base.step_s), 'epoch')}); {', and '.join(parts)}."

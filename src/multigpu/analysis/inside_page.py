@@ -3,29 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import pandas as pd
 
 from multigpu import paths
-from multigpu.analysis.inside_model import FEEDS, NAMES, NO_RECORD, cause_sentence, epoch_sentence, points, way_text
-from multigpu.analysis.inside_traces import trace_summary
+from multigpu.analysis.inside_busy import BATCH, cause_sentence
+from multigpu.analysis.inside_document import document_sentence
+from multigpu.analysis.inside_model import FEEDS, NO_RECORD, ORDER, epoch_sentence, feeding_sentence, model_rows, placement_text
+from multigpu.analysis.inside_traces import trace_summary, window_of
 from multigpu.analysis.picture import Shown
 from multigpu.analysis.tables import table_html
 from multigpu.analysis.traces import traced
-from multigpu.analysis.wording import FRAMEWORK_NAMES
+from multigpu.analysis.wording import FRAMEWORK_NAMES, joined, plural
 from multigpu.claims import Result, evaluate, find_claim
 from multigpu.claims.traces import TracePredicate
-from multigpu.published import load_published
+from multigpu.grid import cost_s, find_grid
+from multigpu.grid import points as points_of
 from multigpu.record import Record, RecordStore
 from multigpu.stages.graph import StageGraph, parse_places
 from multigpu.stages.placements import HAND_WRITTEN, RULES, SPLIT
 from multigpu.stages.record import StageRecord
 from multigpu.workloads import find_model
+from multigpu.workloads.deepconn.description import epoch_steps
 from multigpu.workloads.deepconn.stages import stage_graph
 
 FRAMEWORKS = ("torch", "tensorflow")
 CLAIMS = ("C35", "C36", "C37", "C51")
+GRIDS = ("inside_model", "inside_model_traces", "inside_model_host", "inside_model_crossing")
 LINES = 6
 """Of each placement's profile."""
 
@@ -43,8 +47,13 @@ def answers(frame: pd.DataFrame, traces: pd.DataFrame) -> list[str]:
 
 
 def causes(traces: pd.DataFrame) -> list[str]:
-    """Why, in both frameworks."""
-    return [cause_sentence(traces, name) for name in FRAMEWORKS]
+    """Host or copies: in the document, by its own figures, and here in both frameworks."""
+    return [document_sentence(), *(cause_sentence(traces, name) for name in FRAMEWORKS)]
+
+
+def feeding(frame: pd.DataFrame) -> list[str]:
+    """What feeding one step ahead gives, in both frameworks."""
+    return [feeding_sentence(frame, name) for name in FRAMEWORKS]
 
 
 def graph(strings: bool = False) -> StageGraph:
@@ -67,29 +76,33 @@ def panels(records: Sequence[StageRecord]) -> dict[str, Mapping[str, int]]:
 
 
 def traced_records(frame: pd.DataFrame, framework: str, model: str = "deepconn", store: RecordStore | None = None) -> list[Record]:
-    """The first traced Record of each placement, batches kept on the devices, on the machines of the frame."""
-    found: dict[str, Record] = {}
+    """The first traced Record of each placement and way of feeding, on the machines of the frame: rows kept on the GPU first."""
+    found: dict[tuple[object, ...], Record] = {}
+    machines = set(frame["machine"])
     for record, _ in traced(store or RecordStore(paths.RUNS)):
         run = record.run
-        plain = run.framework == framework and run.feed is None and run.embedding_gradients is None
-        if plain and run.placement in HAND_WRITTEN and run.model == model and record.machine.name in set(frame["machine"]):
-            best = found.setdefault(run.placement, record)
+        own = (run.framework, run.model, run.batch_size, run.scaling) == (framework, model, BATCH, "strong")
+        if own and run.placement in ORDER and record.machine.name in machines:
+            what = (run.placement, run.devices, run.stage_devices, run.feed, run.embedding_gradients, run.execution)
+            best = found.setdefault(what, record)
             if record.repeat < best.repeat:
-                found[run.placement] = record
-    return [found[name] for name in HAND_WRITTEN if name in found]
+                found[what] = record
+    return sorted(found.values(), key=lambda record: (list(FEEDS).index(record.run.feed), ORDER.index(record.run.placement)))
 
 
 def profile_table(frame: pd.DataFrame, framework: str, model: str = "deepconn", store: RecordStore | None = None) -> Shown:
     """The dearest lines of each placement's profile, copies always among them, with nvprof's columns."""
-    rows = []
-    for record in traced_records(frame, framework, model, store):
+    rows, records = [], traced_records(frame, framework, model, store)
+    for record in records:
         table = trace_summary(record)
         chosen = table[(table.index < LINES) | table["operation"].str.startswith("[memcpy")]
         for row in chosen.to_dict("records"):
             rows.append(
                 {
-                    "placement": NAMES[record.run.placement],
+                    "placement": placement_text(record.run.model_dump()),
+                    "rows come from": FEEDS[record.run.feed],
                     "Time(%)": _figure(row["time_percent"], 2),
+                    "time (ms)": _figure(1e3 * row["time_s"], 3),
                     "calls": f"{row['calls']:,}",
                     "calls a step": _figure(row["calls_a_step"], 1),
                     "avg (us)": _figure(row["average_us"], 2),
@@ -99,54 +112,53 @@ def profile_table(frame: pd.DataFrame, framework: str, model: str = "deepconn", 
                     "operation": row["operation"],
                 }
             )
-    right = ["Time(%)", "calls", "calls a step", "avg (us)", "min (us)", "max (us)", "MiB"]
-    missing = f"No traced Record of document 003's model in {FRAMEWORK_NAMES[framework]} on a GPU yet."
-    return table_html(pd.DataFrame(rows, columns=list(rows[0]) if rows else ["placement"]), note="" if rows else missing, right=right)
+    right = ["Time(%)", "time (ms)", "calls", "calls a step", "avg (us)", "min (us)", "max (us)", "MiB"]
+    note = f"No traced Record of document 003's model in {FRAMEWORK_NAMES[framework]} on a GPU yet."
+    if records:
+        windows = [f"{first} to {last}" for first, last in sorted({window_of(record) for record in records})]
+        note = (
+            f"One Record each, of steps {joined(windows)}, counted from the Run's first; a Run's traced_from and traced_steps choose them."
+        )
+    return table_html(pd.DataFrame(rows, columns=list(rows[0]) if rows else ["placement"]), note=note, right=right)
 
 
 def _figure(value: float, decimals: int) -> str:
     return "–" if pd.isna(value) else f"{value:,.{decimals}f}"
 
 
-def document_profile() -> Shown:
-    """The document's own three lines."""
-    table = load_published("003_nvprof").drop(columns=["printed", "time_s"])
-    table = table.rename(columns={"time_percent": "Time(%)", "average_us": "avg (us)", "min_us": "min (us)", "max_us": "max (us)"})
-    cells = table.astype({"calls": "object"}).map(lambda value: f"{value:,}" if isinstance(value, int | float) else str(value))
-    return table_html(cells, "Document 003, nvprof", right=["Time(%)", "calls", "avg (us)", "min (us)", "max (us)"])
+def verdicts(frame: pd.DataFrame, traces: pd.DataFrame) -> list[Result]:
+    """The document's claims by these Records: all there are, as on the scoreboard, since C37 speaks of any model."""
+    found = [find_claim(number) for number in CLAIMS]
+    return [evaluate(claim, traces if isinstance(claim.predicate, TracePredicate) else frame) for claim in found]
 
 
-def host_table(frame: pd.DataFrame, model: str = "deepconn", batch: int = 32) -> Shown:
-    """One GPU, by how it is fed and started: seconds an epoch, and over the same framework's batch kept on the GPU."""
-    everything = [one for one in points(frame, model, batch) if one.row["devices"] == 1]
-    rows = []
-    for one in everything:
-        usual = [other for other in everything if _usual(other.row) and other.row["framework"] == one.row["framework"]]
-        mean_s, deviation = one.epoch_s
-        rows.append(
-            {
-                "how": way_text(one.row),
-                "processes": "one for all GPUs" if one.row["processes"] == "one" else "one a GPU",
-                "rows come from": FEEDS[one.row["feed"]],
-                "s an epoch": f"{mean_s:.3f}",
-                "±": "once" if deviation is None else f"{deviation:.3f}",
-                "n": str(len(one.step_s)),
-                "over the usual way": f"{one.mean_s / usual[0].mean_s:.2f}" if usual else "",
-            }
-        )
-    columns = list(rows[0]) if rows else ["how"]
-    return table_html(
-        pd.DataFrame(rows, columns=columns), note="" if rows else NO_RECORD, right=["s an epoch", "±", "n", "over the usual way"]
+def epochs_alone(frame: pd.DataFrame) -> str | None:
+    """What C35 would say of whole epochs alone, where Records of fewer steps count in it too; None where there are none.
+
+    The claim's predicate takes every Record at the document's batch. It was written before they were measured and stays.
+    """
+    claim, own = find_claim("C35"), model_rows(frame)
+    every = evaluate(claim, own)
+    behind = own[own["key"].isin(every.record_keys)]
+    whole = behind["timed_steps"] == epoch_steps(BATCH)
+    if whole.all() or not whole.any():
+        return None
+    alone = evaluate(claim, own[own["timed_steps"] == epoch_steps(BATCH)])
+    steps = joined([str(number) for number in sorted(set(behind["timed_steps"][~whole]))])
+    return (
+        f"C35 counts every Record of its placements at batch {BATCH}: {plural(int(whole.sum()), 'epoch')} and "
+        f"{plural(int((~whole).sum()), 'Record')} of {steps} steps. Verdict: {every.verdict}. "
+        f"The epochs alone: {alone.verdict} ({alone.figure or alone.why})."
     )
 
 
-def _usual(row: Mapping[str, Any]) -> bool:
-    """Whether a Run is the plain one of its framework: the batch kept on the GPU, kernel by kernel in PyTorch, a graph in TensorFlow."""
-    plain = row["feed"] is None and row["embedding_gradients"] is None and row["placement"] == "single"
-    return plain and row["execution"] == {"torch": "eager", "tensorflow": "graph"}[row["framework"]]
-
-
-def verdicts(frame: pd.DataFrame, traces: pd.DataFrame) -> list[Result]:
-    """The document's claims by these Records."""
-    found = [find_claim(number) for number in CLAIMS]
-    return [evaluate(claim, traces if isinstance(claim.predicate, TracePredicate) else frame) for claim in found]
+def grid_costs(devices: Sequence[int] = (1, 2)) -> Shown:
+    """What measuring this page's points may take, by grid."""
+    rows = [
+        {"grid": name, "points": str(len(points_of(planned))), "at most (minutes)": f"{cost_s(planned) / 60:.0f}"}
+        for name in GRIDS
+        for planned in [find_grid(name, devices)]
+    ]
+    counts = joined([str(count) for count in devices])
+    note = f"On {counts} GPUs, as the grids reckon, starts included. What has a Record is not measured twice."
+    return table_html(pd.DataFrame(rows), note=note, right=["points", "at most (minutes)"])

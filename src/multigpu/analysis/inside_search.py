@@ -8,12 +8,18 @@ from pathlib import Path
 import pandas as pd
 
 from multigpu import paths
-from multigpu.analysis.inside_model import NAMES, points
+from multigpu.analysis.inside_document import NAMES
+from multigpu.analysis.inside_model import Point, points
 from multigpu.analysis.picture import Shown
 from multigpu.analysis.tables import table_html
-from multigpu.analysis.wording import FRAMEWORK_NAMES, MODEL_NAMES
+from multigpu.analysis.wording import FRAMEWORK_NAMES, MODEL_NAMES, bytes_text, joined
+from multigpu.stages.check import graph_of
+from multigpu.stages.graph import StageGraph, parse_places, places_text
+from multigpu.stages.placements import HAND_WRITTEN, RULES, SPLIT
 from multigpu.stages.record import Predicted, StageRecord, StageStore
+from multigpu.stages.search import fewest_bytes, predicted
 
+MINIMUM_CUT = "fewest bytes over two GPUs (002)"
 NO_SEARCH = "No stages have been measured on a machine with GPUs yet: `python -m multigpu stages` does it."
 
 
@@ -22,47 +28,70 @@ def stage_records(root: Path | None = None, gpu: bool = True) -> list[StageRecor
     return [record for record in StageStore(root or paths.STAGES) if (record.run.device_type == "cuda") == gpu]
 
 
-def measured_s(record: StageRecord, predicted: Predicted, frame: pd.DataFrame) -> list[float]:
-    """Seconds a step of every Record of this placement on the same machine."""
-    own = frame[frame["machine"] == record.machine.name]
-    digits = [predicted.stage_devices, None] if predicted.name == "searched" else [None]
-    return [
-        step
-        for point in points(own, record.run.model, record.run.batch_size)
-        if point.row["placement"] == predicted.name
-        and point.row["stage_devices"] in digits
-        and all(point.row[name] == getattr(record.run, name) for name in ("framework", "execution", "feed", "embedding_gradients"))
-        for step in point.step_s
-    ]
+def first_met(digits: str) -> str:
+    """A placement's digits with devices numbered as they come: equal devices make "110" the same placement as "001"."""
+    return "".join(str(list(dict.fromkeys(digits)).index(digit)) for digit in digits)
+
+
+def places_of_point(point: Point, graph: StageGraph) -> str | None:
+    """Where a measured point's stages ran, a digit a stage; None of replicas."""
+    name, digits = point.row["placement"], point.row["stage_devices"]
+    if name in HAND_WRITTEN:
+        return first_met(places_text(graph, RULES[SPLIT[name].split](graph)))
+    return first_met(digits) if isinstance(digits, str) else None
+
+
+def measured_s(record: StageRecord, stage_devices: str, frame: pd.DataFrame) -> list[float]:
+    """Seconds a step of every Record with its stages there, whatever the placement's name, on the same machine; of the most steps timed."""
+    own, graph = frame[frame["machine"] == record.machine.name], graph_of(record.run)
+    wanted = ("framework", "execution", "feed", "embedding_gradients")
+    known: dict[int, list[float]] = {}
+    for point in points(own, record.run.model, record.run.batch_size):
+        same = all(point.row[name] == getattr(record.run, name) for name in wanted)
+        if same and places_of_point(point, graph) == first_met(stage_devices):
+            known.setdefault(int(point.row["timed_steps"]), []).extend(point.step_s)
+    return known[max(known)] if known else []
+
+
+def minimum_cut(record: StageRecord) -> Predicted:
+    """The placement on two devices with the fewest bytes between them, priced by the record's costs."""
+    run, graph = record.run, graph_of(record.run)
+    item_bytes = 8 if run.precision == "fp64" else 4
+    places = fewest_bytes(graph, run.batch_size, item_bytes)
+    return predicted("minimum_cut", graph, record.costs, places, run.batch_size, item_bytes)
 
 
 def search_table(records: Iterable[StageRecord], frame: pd.DataFrame) -> Shown:
-    """Every placement's predicted step, with devices side by side and one after another, and what was measured."""
+    """Every placement's predicted step, with devices side by side and one after another, and what was measured; last the minimum cut."""
     rows = []
     for record in records:
-        for one in record.predictions:
-            found = measured_s(record, one, frame)
+        for one in (*record.predictions, minimum_cut(record)):
+            found = measured_s(record, one.stage_devices, frame)
             rows.append(
                 {
                     "model": MODEL_NAMES.get(record.run.model, record.run.model),
                     "framework": FRAMEWORK_NAMES[record.run.framework],
                     "batch": str(record.run.batch_size),
-                    "placement": NAMES[one.name],
+                    "placement": NAMES.get(one.name, MINIMUM_CUT),
                     "stages": one.stage_devices,
                     "predicted (ms)": f"{1e3 * one.step_time_s:.3f}",
                     "side by side left out (ms)": f"{1e3 * one.serial_s:.3f}",
-                    "crosses (MiB)": f"{one.cut_bytes / 2**20:.2f}",
+                    "crosses (KiB)": f"{one.cut_bytes / 2**10:,.2f}",
                     "measured (ms)": f"{1e3 * sum(found) / len(found):.3f}" if found else "not measured",
                     "n": str(len(found)) if found else "",
                 }
             )
-    right = ["batch", "predicted (ms)", "side by side left out (ms)", "crosses (MiB)", "measured (ms)", "n"]
-    note = "Stages: the device of each, in the order of the drawing." if rows else NO_SEARCH
+    right = ["batch", "predicted (ms)", "side by side left out (ms)", "crosses (KiB)", "measured (ms)", "n"]
+    note = (
+        "Stages: the device of each, in the order of the drawing. Measured: of any placement with the same stages there."
+        if rows
+        else NO_SEARCH
+    )
     return table_html(pd.DataFrame(rows, columns=list(rows[0]) if rows else ["model"]), note=note, right=right)
 
 
 def search_sentences(records: Sequence[StageRecord]) -> list[str]:
-    """What each search found, a sentence each."""
+    """What each search found, a sentence each; of a framework without one, what makes it."""
     said = []
     for record in records:
         found, by_hand = record.found, min(record.predictions[:-1], key=lambda one: one.step_time_s)
@@ -70,11 +99,29 @@ def search_sentences(records: Sequence[StageRecord]) -> list[str]:
         where = "one GPU" if found.devices == 1 else f"{found.devices} GPUs"
         which = f"{FRAMEWORK_NAMES[record.run.framework]}, batch {record.run.batch_size}"
         share = found.step_time_s / by_hand.step_time_s
+        same = f": it is the placement '{NAMES[record.by_hand]}', whose Records and traces are its own" if record.by_hand else ""
         said.append(
             f"{which}: of {record.tried} placements priced ({of} there are) the cheapest uses {where} and is predicted to take {share:.3f} "
-            f"of the fastest hand-written one's time.{host_sentence(record)}"
+            f"of the fastest hand-written one's time{same}.{cut_sentence(record)}{host_sentence(record)}"
         )
-    return said
+    measured = {record.run.framework for record in records}
+    return said + [
+        f"{name}: its stages have not been measured on GPUs yet: `python -m multigpu stages framework={framework} --devices 2` does it."
+        for framework, name in FRAMEWORK_NAMES.items()
+        if framework not in measured
+    ]
+
+
+def cut_sentence(record: StageRecord) -> str:
+    """Document 002's criterion beside what was found: the minimum cut, its bytes and its price."""
+    cut, found, graph = minimum_cut(record), record.found, graph_of(record.run)
+    places = parse_places(graph, cut.stage_devices)
+    fewer = min((0, 1), key=lambda device: sum(place == device for place in places.values()))
+    apart = joined([name for name, place in places.items() if place == fewer])
+    return (
+        f" Document 002 cuts where the least crosses: on two GPUs that parts {apart} from the rest, {bytes_text(cut.cut_bytes)} a step, "
+        f"predicted to take {cut.step_time_s / found.step_time_s:.3f} of the found placement's time."
+    )
 
 
 HOST_WORDS = {

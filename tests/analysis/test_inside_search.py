@@ -1,0 +1,74 @@
+"""What page 09 says of searches: measured steps by places, the minimum cut beside what was found, and what is missing."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+
+from multigpu.analysis import inside_search
+from multigpu.analysis.frame import frame_of
+from multigpu.stages.check import graph_of
+from multigpu.stages.cost import CopyCost, Costs, Part, StageCost
+from multigpu.stages.graph import Stage, StageGraph
+from multigpu.stages.measure import planned
+from multigpu.stages.record import StageRecord
+from multigpu.stages.search import cut_bytes, fewest_bytes
+from multigpu.workloads import find_model
+from multigpu.workloads.deepconn.stages import stage_graph
+from tests.analysis.test_inside_model import point
+from tests.factory import make_machine
+from tests.stages.test_stages import DOCUMENT, FIELDS
+from tests.stages.trained import record_of
+
+
+def searched(device_s: float = 1e-6) -> StageRecord:
+    """The document's model, whose stages the host starts slowly from one thread: all on one GPU is cheapest."""
+    from multigpu.run import Run
+
+    run = Run(placement="single", devices=1, timed_steps=824, **FIELDS)
+    start, nothing = Part(device_s=device_s, host_s=1e-4), Part(device_s=0.0, host_s=0.0)
+    stages = tuple(StageCost(name=stage.name, forward=start, backward=start, update=nothing) for stage in graph_of(run).placed)
+    costs = Costs(stages=stages, copies=(CopyCost(bytes=4, device_s=1e-6, host_s=1e-4),))
+    return planned(record_of(run, costs, make_machine(8)), {})
+
+
+def test_the_found_placement_is_measured_where_an_equal_one_was() -> None:
+    record = searched()
+    frame = frame_of([*point("single", 2.0), *point("single", 9.0, timed_steps=100), *point("tower_per_gpu", 2.2)])
+    assert record.by_hand == "single" and record.found.stage_devices == "0" * 11
+    steps = inside_search.measured_s(record, record.found.stage_devices, frame)
+    assert len(steps) == 5 and sum(steps) / 5 == pytest.approx(0.002, rel=0.01)  # the epochs, not the 100 steps
+    assert inside_search.measured_s(record, "1" * 11, frame) == steps  # equal devices
+    html = inside_search.search_table([record], frame).html
+    assert html.count("1.996") == 2 and "fewest bytes over two GPUs (002)" in html
+    (torch, tensorflow) = inside_search.search_sentences([record])
+    assert "it is the placement 'one GPU', whose Records and traces are its own" in torch
+    assert (
+        tensorflow.startswith("TensorFlow: its stages have not been measured") and "stages framework=tensorflow --devices 2`" in tensorflow
+    )
+
+
+def test_a_searchs_records_and_those_of_the_same_places_are_one() -> None:
+    """One tower a GPU under the search's name, with the devices the other way round."""
+    digits = next(one.stage_devices for one in searched().predictions if one.name == "tower_per_gpu")
+    other = digits.translate(str.maketrans("01", "10"))
+    frame = frame_of([*point("tower_per_gpu", 2.2), *point("searched", 2.4, stage_devices=other)])
+    assert len(inside_search.measured_s(searched(), digits, frame)) == 10
+
+
+def test_the_minimum_cut_crosses_the_fewest_bytes_of_all_that_use_two_gpus() -> None:
+    best = fewest_bytes(DOCUMENT, 32)
+    groups = DOCUMENT.together
+    every = [
+        {name: device for group, device in zip(groups, places, strict=True) for name in group}
+        for places in product((0, 1), repeat=len(groups))
+        if len(set(places)) == 2
+    ]
+    assert cut_bytes(DOCUMENT, best, 32) == min(cut_bytes(DOCUMENT, places, 32) for places in every) and len(set(best.values())) == 2
+    assert cut_bytes(DOCUMENT, best, 32) == 2 * 2 * 32 * 64 * 4  # both towers' 64 features of 32 rows, there and back
+    cut = inside_search.minimum_cut(searched())
+    assert cut.cut_bytes == 32_768 and "parts rating from the rest, 32" in inside_search.cut_sentence(searched())
+    with pytest.raises(ValueError, match="cannot be parted"):
+        fewest_bytes(StageGraph((Stage("a", variables=("v",)), Stage("b", ("a",), variables=("v",)))), 1)
+    assert stage_graph(find_model("deepconn", "deepconn")).together == groups
