@@ -216,12 +216,34 @@ def batching_gpu() -> list[PlannedTraining]:
     return [PlannedTraining(training, BATCHING, 65) for training in batching_grid.full()]
 
 
+def translation_cpu() -> list[PlannedTraining]:
+    """Document 000's kind of model under every joined placement, in fp32, and in fp64 to know what rounding does: about 5 minutes of two
+    cores.
+    """
+    from multigpu.training.placement_grid import small
+
+    names = joined_placements()
+    found = [PlannedTraining(small(name), CURVE, 11) for name in names]
+    return found + [PlannedTraining(small(name, "fp64"), CURVE, 15) for name in names if name != "independent"]
+
+
+def translation_gpu() -> list[PlannedTraining]:
+    """000's cells on the whole corpus in pieces under every joined placement on 4 GPUs: about 4 minutes, ddp on one with it."""
+    from multigpu.training.placement_grid import full
+
+    host = ("exp1", "exp2", "exp3")  # 29 million parameters in host memory
+    found = [PlannedTraining(full(name, 4), CURVE, 40 if name in host else 12) for name in joined_placements()]
+    return [*found, PlannedTraining(full("ddp", 1), CURVE, 12)]
+
+
 GRIDS: dict[str, Callable[[], list[PlannedTraining]]] = {
     "training_cpu": cpu,
     "training": gpu,
     "training_headline": small_gpu,
     "batching_cpu": batching_cpu,
     "batching_gpu": batching_gpu,
+    "translation_cpu": translation_cpu,
+    "translation_gpu": translation_gpu,
 }
 
 

@@ -1,0 +1,25 @@
+"""Translation under every joined placement: does it follow the same curve? Imports no framework."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from multigpu.training.run import TrainingRun, build_training_run
+
+SMALL: dict[str, Any] = {"workload": "nmt", "model": "nmt_short", "device_type": "cpu", "inputs": "pieces_short", "devices": 2}
+SMALL |= {"batch_size": 64, "scaling": "strong", "shuffle": True}
+
+FULL: dict[str, Any] = {"workload": "nmt", "model": "nmt000_pieces", "inputs": "pieces", "batch_size": 128, "scaling": "strong"}
+FULL |= {"shuffle": True, "precision": "fp32"}
+FULL_EPOCHS = 2
+"""Of 167 steps: variables in host memory allow no more in the time of a lease."""
+
+
+def small(placement: str, precision: str = "fp32") -> TrainingRun:
+    """000's two stacks, one cell each, on short sentences in 1,500 pieces: 2 CPU processes share 64 sentences a step, 3 epochs of 54."""
+    return build_training_run(**SMALL, placement=placement, precision=precision, epochs=3)
+
+
+def full(placement: str, devices: int) -> TrainingRun:
+    """000's cells on the whole corpus in 8,000 pieces; the devices share 128 sentences a step. Translates once, at the end."""
+    return build_training_run(**FULL, placement=placement, devices=devices, epochs=FULL_EPOCHS, evaluate_every=167 * FULL_EPOCHS)
