@@ -295,7 +295,7 @@ def energy_table(frame: pd.DataFrame) -> Shown:
         for _, row in frame.sort_values(["model", "batch_size", "execution", "devices"]).iterrows()
     ]
     note = "Energy of the GPUs alone, by NVML's counters at both ends of a window of training; the host's is not in it. n = 1 (screening)."
-    why = "No window of energy yet: `python -m multigpu measure --grid hardware` measures windows of 20 s on GPUs."
+    why = "No window of energy yet: `python -m multigpu measure --grid hardware` measures windows of 12 s on GPUs."
     return table_html(
         pd.DataFrame(rows), right=["joules a unit", "units/s", "power a GPU (W)", "window (s)"], note=note if rows else why, wide=["job"]
     )

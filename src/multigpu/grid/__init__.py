@@ -1,8 +1,8 @@
 """The study's design: what is measured, in which tier, and what it may cost.
 
-Tiers: *headline* points have at least five repeats over two launches (eight over five where steps wander); *screening* points
-n = 1 and are marked so wherever they are shown; everything else a Run can describe is *not planned*. Within a grid what matters
-most comes first, so that a budget that ends early leaves out the rest.
+Tiers: *headline* points have at least five repeats over two launches (eight over five where steps wander; single GPUs and one pair,
+which no claim compares, three over three); *screening* points n = 1 and are marked so wherever they are shown; everything else a Run
+can describe is *not planned*. Within a grid what matters most comes first, so that a budget that ends early leaves out the rest.
 """
 
 from __future__ import annotations

@@ -11,13 +11,22 @@ from typing import Any
 from multigpu.grid.entries import FEWEST, Planned, Tier
 from multigpu.run import Run
 from multigpu.workloads import find_model
+from multigpu.workloads.base import Model
 from multigpu.workloads.cnn.description import FOR_CIFAR
 
 LARGE = ("resnet50_v1.5", "inception3", "vgg16", "alexnet")
 SMALL = ("resnet20", "resnet110", "alexnet_cifar", "densenet40_k12")
 SPECS = ("library", "central_server:32k:library", "tree:32k:library", "central_server:32k:ring")
 """Every gradient by itself; small ones packed and sent by a server or along a tree; and nothing left to the library."""
+MOST_GRADIENTS = "vgg16"
+COMPARED_PAIRS = ("resnet20", "resnet32", "resnet44", "resnet56", "alexnet_cifar")
+"""What C17 and C18 compare on two GPUs: the smallest ResNet, three larger ones, so that most of them are always two, and AlexNet."""
+COMPARED_FORMATS = ("resnet50_v1.5", "alexnet_cifar")
+"""One counterexample refutes C16, two models hold it; C30 and C34 compare ResNet-50."""
 LADDER = (16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
+COARSE_LADDER = LADDER[::2]
+FURTHER = ("googlenet", "vgg19", "inception4", "resnet152_v1.5", "lenet", "densenet100_k12")
+"""Models with a ladder of five batches."""
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
 
 
@@ -31,19 +40,27 @@ def _cnn(model: str, placement: str, devices: int, tier: Tier = "screening", cos
 
 
 def cnn_pairs(devices: Sequence[int]) -> list[Planned]:
-    """One and two GPUs, repeated, where the document speaks of two: CIFAR's eight with variables on the CPU and with NCCL (C17, C18),
-    the four large ones with a server on the CPU and on a GPU (C42).
+    """One and two GPUs, where the document speaks of two: CIFAR's eight with variables on the CPU and with NCCL, the four large ones with
+    a server on the CPU and on a GPU. Repeated where C17 and C18 compare: ResNet-20 against three larger ResNets and AlexNet with variables
+    on the CPU, and ResNet-20 with NCCL.
     """
-    planned = []
+    repeated: list[Planned] = []
+    once: list[Planned] = []
     for count in sorted(set(devices) & {1, 2}, reverse=True):
-        planned += [_cnn(model.name, name, count, "headline") for model in FOR_CIFAR for name in ("exp2", "replicated_allreduce")]
-        planned += [_cnn(model, name, count, "headline") for model in LARGE for name in ("exp2", "ps_gpu0")]
-    return planned
+        repeated += [_cnn(model, "exp2", count, "headline") for model in COMPARED_PAIRS]
+        repeated.append(_cnn("resnet20", "replicated_allreduce", count, "headline"))
+        once += [_cnn(model.name, "exp2", count) for model in FOR_CIFAR if model.name not in COMPARED_PAIRS]
+        once += [_cnn(model.name, "replicated_allreduce", count) for model in FOR_CIFAR if model.name != "resnet20"]
+        once += [_cnn(model, name, count) for model in LARGE for name in ("exp2", "ps_gpu0")]
+    return repeated + once
 
 
 def cnn_updates(devices: Sequence[int]) -> list[Planned]:
     """Staged variables, an all-reduce a range of sizes, gradients in 16 bits and make_parallel, each beside what it changes, on one
     GPU and on the most. Repeated: staged and make_parallel on ResNet-50, gradients in bf16 on VGG-16 and ResNet-50.
+
+    Eager gradients in 16 bits and the ring: of VGG-16 alone, which has the most gradients. Buckets of 10 and 100 MiB beside the library's
+    25: ResNet-50 captured, at 64 and 256 images.
     """
     ends = sorted({min(devices), max(devices)}, reverse=True)
     repeated: list[Planned] = []
@@ -55,46 +72,74 @@ def cnn_updates(devices: Sequence[int]) -> list[Planned]:
             chosen += [_cnn(model, name, count, tier) for name in ("exp2", "staged_cpu", "ps_gpu0", "staged_gpu0")]
             one: dict[str, Any] = {"processes": "one"}
             chosen += [_cnn(model, name, count, tier, 4.0, **one) for name in ("ps_gpu0", "make_parallel")]
-            once += [_cnn(model, name, count, "screening", 5.0, **one) for name in ("exp2", "make_parallel_cpu")]
+            once += [_cnn(model, "exp2", count, "screening", 5.0, **one), _cnn(model, "make_parallel_cpu", count, "screening", 16.0, **one)]
             if count == 1:
                 continue
             for wire in (None, "bf16", "fp16"):
                 more: dict[str, Any] = {} if wire is None else {"wire_dtype": wire}
                 often: Tier = "headline" if wire != "fp16" and model != "alexnet" else "screening"
                 (repeated if often == "headline" else once).append(_cnn(model, "ddp", count, often, execution="captured", **more))
-                once.append(_cnn(model, "replicated_allreduce", count, **more))
-            once += [_cnn(model, "replicated_allreduce", count, all_reduce_spec=spec) for spec in SPECS]
+                if wire is None or model == MOST_GRADIENTS:
+                    once.append(_cnn(model, "replicated_allreduce", count, **more))
+            specs = SPECS if model == MOST_GRADIENTS else [spec for spec in SPECS if not spec.endswith("ring")]
+            once += [_cnn(model, "replicated_allreduce", count, all_reduce_spec=spec) for spec in specs]
             once.append(_cnn(model, "replicated_allreduce", count, all_reduce_spec="library", execution="captured"))
+    if max(devices) > 1:
+        once += [
+            _cnn("resnet50_v1.5", "ddp", max(devices), execution="captured", batch_size=batch, bucket_mib=size)
+            for batch in (64, 256)
+            for size in (10, 100)
+        ]
     return repeated + once
 
 
 def cnn_formats(devices: Sequence[int]) -> list[Planned]:
     """NCHW against NHWC in fp32, as the document had it, and in bf16; fp32, TF32, bf16 and fp16 with its loss scale found and fixed;
-    on one GPU and on the most, DDP, eager. fp32 and the large four repeated.
+    on one GPU and on the most, DDP, eager. Repeated: fp32 of ResNet-50 and of CIFAR's AlexNet (C16, C30, C34).
+
+    In a form of its own a model first searches its kernels, which takes up to 15 s: costs are means of such Runs.
     """
-    planned = []
+    repeated: list[Planned] = []
+    once: list[Planned] = []
     for count in sorted({min(devices), max(devices)}, reverse=True):
         for model in (*LARGE, *SMALL):
+            tier: Tier = "headline" if model in COMPARED_FORMATS else "screening"
             for layout in ("channels_first", "channels_last"):
-                planned.append(_cnn(model, "ddp", count, "headline", 4.0, precision="fp32", layout=layout))
-                planned.append(_cnn(model, "ddp", count, precision="bf16", layout=layout))
-            tier: Tier = "headline" if model in LARGE and count == 1 else "screening"
-            planned += [_cnn(model, "ddp", count, tier, precision=name) for name in ("tf32", "fp16")]
-            planned.append(_cnn(model, "ddp", count, precision="fp16", loss_scale=128))
-    return planned
+                fp32 = _cnn(model, "ddp", count, tier, 5.0, precision="fp32", layout=layout)
+                (repeated if tier == "headline" else once).append(fp32)
+                once.append(_cnn(model, "ddp", count, cost_s=3.8, precision="bf16", layout=layout))
+            once += [_cnn(model, "ddp", count, cost_s=3.8, precision=name) for name in ("tf32", "fp16")]
+            once.append(_cnn(model, "ddp", count, cost_s=3.8, precision="fp16", loss_scale=128))
+    return repeated + once
+
+
+def ladder_price_s(model: Model, batch: int) -> float:
+    """Seconds of a captured Run of this batch on one H200: building and capturing, then 40 steps.
+
+    An image takes as long as its activations take at 1.4 TB/s in 16 bits, or its three forward passes at 270 Tflop/s: points of ResNet-50,
+    VGG-16, AlexNet and Inception-v3 measured at 256 images or more take 0.8 to 1.9 times that. What needs more than 141 GB ends at once;
+    of a pass over activations 0.3 bytes stay with batch norm and 0.5 without.
+    """
+    passes = model.memory_passes_per_unit
+    if (0.3 if any(v.kind == "norm" for v in model.variables) else 0.5) * passes * batch > 141e9:
+        return 4.0
+    return round(1.5 + 40 * batch * max(2 * passes / 1.4e12, 3 * model.forward_flops_per_unit / 2.7e14), 1)
 
 
 def cnn_ladders(devices: Sequence[int]) -> list[Planned]:
-    """From 16 images a GPU to the largest batch that fits, on one GPU: captured, and eager for ResNet-50. A ladder is left at its first
-    batch that does not fit. Screening; a third of the cost is not spent where ladders end early.
+    """From 16 images a GPU to the largest batch that fits, on one GPU: captured, and for ResNet-50 eager, up to 512, where both are one;
+    five batches of each further model. Screening, with the steps of all other points, so that what these measured joins its ladder. A
+    ladder is left at its first batch that does not fit.
     """
     if 1 not in devices:
         return []
-    forms: list[tuple[str, dict[str, Any]]] = [(model, {"execution": "captured"}) for model in (*LARGE, *SMALL)] + [("resnet50_v1.5", {})]
+    forms: list[tuple[str, Sequence[int], dict[str, Any]]] = [(model, LADDER, {"execution": "captured"}) for model in (*LARGE, *SMALL)]
+    forms.append(("resnet50_v1.5", LADDER[:6], {}))
+    forms += [(model, COARSE_LADDER, {"execution": "captured"}) for model in FURTHER]
     return [
-        _cnn(model, "ddp", 1, cost_s=2.0 + batch / 500, batch_size=batch, warmup_steps=6, timed_steps=20, **form)
-        for model, form in forms
-        for batch in LADDER
+        _cnn(model, "ddp", 1, cost_s=ladder_price_s(find_model("cnn", model), batch), batch_size=batch, **form)
+        for model, ladder, form in forms
+        for batch in ladder
     ]
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from multigpu.grid.entries import FEWEST, OTHER_PLACEMENTS, SPINE_PLACEMENTS, Planned, resnet50
-from multigpu.run import Run
+from multigpu.grid.entries import FEWEST, OTHER_PLACEMENTS, SPINE_PLACEMENTS, Planned, ends_of, resnet50
+from multigpu.run import Execution, Run
 from multigpu.workloads import find_model
 from multigpu.workloads.base import Model
 from multigpu.workloads.cnn.description import FOR_CIFAR, FOR_IMAGENET
@@ -17,8 +17,14 @@ CNN_UPDATES = ("ddp", "independent", "exp2", "replicated_copy", "replicated_allr
 """Document 001's kinds of variable update, all-reduce during backward, and what needs none."""
 
 
-def _cnn(model: Model, placement: str, devices: int, batch: int | None = None) -> Planned:
-    """A screening point: bf16, eager, channels last, at the model's default batch unless told.
+REPEATED_UPDATES = ("ddp", "exp2")
+"""Repeated at both ends: the fastest and document 001's own. The claims that compare the others (C21, C42, C43) are decided."""
+CAPTURED_MODELS = ("inception3", "resnet20", "alexnet_cifar", "densenet40_k12")
+"""Whose whole step is measured as one CUDA graph, beside ResNet-50's (`captured`): is it the host that an eager step waits for?"""
+
+
+def _cnn(model: Model, placement: str, devices: int, batch: int | None = None, execution: Execution = "eager") -> Planned:
+    """A screening point: bf16, channels last, at the model's default batch and eager unless told.
 
     Its cost: launches take about 0.2 ms a variable and step, a host that updates 1.5 ms a million parameters and step.
     """
@@ -31,21 +37,25 @@ def _cnn(model: Model, placement: str, devices: int, batch: int | None = None) -
         batch_size=batch or model.config.default_batch,
         layout="channels_last",
         precision="bf16",
+        execution=execution,
     )
-    return Planned(run, "screening", round(3.0 + 0.01 * len(model.variables) + host * model.parameters / 1e8, 1))
+    return Planned(run, "screening", round(3.0 + 0.01 * len(model.variables) + host * model.parameters / 1e8, 1), FEWEST)
 
 
 def cnn_models(devices: Sequence[int]) -> list[Planned]:
-    """Every model of document 001 at its default batch. Headline on one GPU and on the most for the large four and CIFAR's eight under
-    each variable update; their other counts and the remaining models (all-reduce and parameter server) are screening.
+    """Every model of document 001 at its default batch. On one GPU and on the most the large four and CIFAR's eight are repeated under
+    DDP and variables on the CPU. Screening, in one launch: their other kinds of update and counts, the remaining models under these two
+    placements, and four models captured on one GPU and on the most.
     """
     planned = []
-    ends = (1, max(devices, default=1))
+    ends = ends_of(devices)
     for count in sorted(devices, reverse=True):
         for model in (*FOR_IMAGENET, *FOR_CIFAR):
             known = model.name in CNNS_OF_INTEREST
-            points = [_cnn(model, placement, count) for placement in (CNN_UPDATES if known else ("ddp", "exp2"))]
-            planned += [replace(point, tier="headline", launches=FEWEST) for point in points] if known and count in ends else points
+            for placement in CNN_UPDATES if known else REPEATED_UPDATES:
+                often = known and count in ends and placement in REPEATED_UPDATES
+                planned.append(replace(_cnn(model, placement, count), tier="headline" if often else "screening"))
+    planned += [_cnn(find_model("cnn", name), "ddp", count, execution="captured") for count in ends for name in CAPTURED_MODELS]
     return sorted(planned, key=lambda entry: entry.tier != "headline")  # what is repeated comes first
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from multigpu.grid.entries import FEWEST, Planned, Tier, ends_of
+from multigpu.grid.entries import FEWEST, Planned, ends_of
 from multigpu.run import Run
 from multigpu.workloads.cnn.family import CENTRE, SMALL, SWEEPS, Member
 
@@ -20,18 +20,16 @@ def _member(member: Member, devices: int, batch: int = BATCH, **more: object) ->
 
 
 def family(devices: Sequence[int]) -> list[Planned]:
-    """Every member under DDP, captured (what GPUs and links cost) on every count, repeated on one, two and the most.
-
-    Then eager (what the host costs), the server on the CPU as document 001's rows on small models, and the centre at other batches.
-    64 images a GPU, bf16.
+    """Every member under DDP, captured (what GPUs and links cost) on every count. Then the widths eager (what the host costs), the server
+    on the CPU as document 001's rows on small models, and the centre at other batches. 64 images a GPU, bf16. Screening: no claim reads
+    the family.
     """
     members = list(dict.fromkeys(member for sweep in SWEEPS.values() for member in sweep))
     first: list[Planned] = []
     rest: list[Planned] = []
     for count in sorted(devices, reverse=True):
-        tier: Tier = "headline" if count in (2, *ends_of(devices)) else "screening"
-        first += [Planned(_member(member, count, execution="captured"), tier, 2.0, FEWEST) for member in members]
-        rest += [Planned(_member(member, count), "screening", 2.0) for member in members]
+        first += [Planned(_member(member, count, execution="captured"), "screening", 2.0) for member in members]
+        rest += [Planned(_member(member, count), "screening", 2.0) for member in SWEEPS["width"]]
         rest += [Planned(_member(CENTRE, count, batch, execution="captured"), "screening", 3.0) for batch in BATCHES if batch != BATCH]
         if count in (1, 2):
             rest += [Planned(_member(member, count, placement="exp2"), "screening", 5.0) for member in SWEEPS["width"]]

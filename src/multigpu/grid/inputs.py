@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from multigpu.grid.entries import FEWEST, Planned, Tier, ends_of, resnet50
+from multigpu.grid.entries import FEWEST, Planned, ends_of, resnet50
 from multigpu.grid.tensorflow import TENSORFLOW
 from multigpu.measure.machine import framework_version
 from multigpu.run import Run
@@ -46,56 +46,46 @@ def _price(run: Run, step_s: float) -> float:
 
 
 def inputs(devices: Sequence[int]) -> list[Planned]:
-    """ResNet-50 at 64 images a GPU (about 4,000 images/s) and ResNet-152 at 32 (about a quarter of that). Headline on one and the
-    most: synthetic on the device, synthetic from the host, JPEG files by 12 workers a GPU, two batches ahead on a stream of their own.
+    """ResNet-50 at 64 images a GPU (about 4,000 images/s) and ResNet-152 at 32 (about a quarter of that), on one GPU and on the most.
 
-    Screening: 1 to 16 workers; the same captured and traced; what prefetching, staging and the type that crosses give; tf.data.
+    Headline: synthetic on the device, synthetic from the host, JPEG files by 12 workers a GPU, two batches ahead on a stream of their
+    own (C13). Screening: 1 to 16 workers, of ResNet-152 on one GPU only, whose host has far more to spare; the same captured and traced;
+    what prefetching, staging and the type that crosses give; tf.data.
     """
     first: list[Planned] = []
     rest: list[Planned] = []
     host: dict[str, object] = {"inputs": "synthetic_host", "input_workers": None, "warmup_steps": 10, "timed_steps": 30}
     device = host | {"inputs": "synthetic"}
-    for count in sorted(devices, reverse=True):
-        repeated = count in ends_of(devices)
+    for count in ends_of(devices):
         for model, batch, step_s in (("resnet50_v1.5", 64, 0.017), ("resnet152_v1.5", 32, 0.035)):
             runs = [fed(model, batch, count, FED, **BEST), fed(model, batch, count, FED, **device)]
             runs.append(fed(model, batch, count, FED, **host, **BEST))
-            for run in runs:
-                tier: Tier = "headline" if repeated else "screening"
-                (first if repeated else rest).append(Planned(run, tier, _price(run, step_s), FEWEST))
-            if repeated:
+            first += [Planned(run, "headline", _price(run, step_s), FEWEST) for run in runs]
+            if count == 1 or model == "resnet50_v1.5":
                 swept = [fed(model, batch, count, workers, **BEST) for workers in WORKERS if workers != FED]
                 rest += [Planned(run, "screening", _price(run, step_s)) for run in swept]
-        if repeated:
-            ways: list[dict[str, object]] = [{"prefetch": 0}, {"prefetch": 1}, {"prefetch": 2}, {"prefetch": 1, "staging": "own_stream"}]
-            graph: dict[str, object] = {"execution": "captured"}
-            other = [fed("resnet152_v1.5", 32, count, FED, **way) for way in ways]
-            other += [fed("resnet50_v1.5", 64, count, FED, **host, **way) for way in ways]
-            other += [fed("resnet50_v1.5", 64, count, FED, **graph, **way) for way in (BEST, device, host | BEST)]
-            traced: dict[str, object] = {"traced_steps": 3}
-            other += [fed("resnet50_v1.5", 64, count, FED, **traced, **way) for way in (BEST, AHEAD, device, host | BEST, host | AHEAD)]
-            other += [fed("resnet50_v1.5", 64, count, FED, **way) for way in (AHEAD, host | AHEAD)]
-            rest += [Planned(run, "screening", _price(run, 0.03)) for run in other]
+        ways: list[dict[str, object]] = [{"prefetch": 0}, {"prefetch": 1}, {"prefetch": 2}, {"prefetch": 1, "staging": "own_stream"}]
+        graph: dict[str, object] = {"execution": "captured"}
+        other = [fed("resnet152_v1.5", 32, count, FED, **way) for way in ways]
+        other += [fed("resnet50_v1.5", 64, count, FED, **host, **way) for way in ways]
+        other += [fed("resnet50_v1.5", 64, count, FED, **graph, **way) for way in (BEST, device, host | BEST)]
+        traced: dict[str, object] = {"traced_steps": 3}
+        other += [fed("resnet50_v1.5", 64, count, FED, **traced, **way) for way in (BEST, AHEAD, device, host | BEST, host | AHEAD)]
+        other += [fed("resnet50_v1.5", 64, count, FED, **way) for way in (AHEAD, host | AHEAD)]
+        rest += [Planned(run, "screening", _price(run, 0.03)) for run in other]
     return first + rest + _tensorflow(devices)
 
 
 def _tensorflow(devices: Sequence[int]) -> list[Planned]:
-    """tf.data with 8 and 16 parallel calls a GPU beside what stays on the device."""
+    """tf.data with 16 parallel calls a GPU beside what stays on the device."""
     if framework_version("tensorflow") == "none":
         return []
     planned = []
-    for count in [count for count in sorted(devices, reverse=True) if count in ends_of(devices)]:
+    for count in ends_of(devices):
         form: dict[str, object] = {**TENSORFLOW, "precision": "bf16"}
         planned.append(Planned(resnet50("exp4", count, 64, **form), "screening", 14.0 + count))
-        for calls in (8, 16):
-            more: dict[str, object] = {
-                "inputs": "jpeg_folder",
-                "input_workers": calls,
-                "prefetch": 2,
-                "warmup_steps": 20,
-                "timed_steps": 60,
-            }
-            planned.append(Planned(resnet50("exp4", count, 64, **form, **more), "screening", 25.0 + 4 * count))
+        more: dict[str, object] = {"inputs": "jpeg_folder", "input_workers": 16, "prefetch": 2, "warmup_steps": 20, "timed_steps": 60}
+        planned.append(Planned(resnet50("exp4", count, 64, **form, **more), "screening", 25.0 + 4 * count))
     return planned
 
 

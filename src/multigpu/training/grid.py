@@ -217,14 +217,17 @@ def batching_gpu() -> list[PlannedTraining]:
 
 
 def translation_cpu() -> list[PlannedTraining]:
-    """Document 000's kind of model under every joined placement, in fp32, and in fp64 to know what rounding does: about 5 minutes of two
-    cores.
+    """Document 000's kind of model under every joined placement, in fp32, and in fp64 to know what rounding does: at a rate at which
+    curves can be compared, about 5 minutes of two cores, and at the model's own, as many.
     """
-    from multigpu.training.placement_grid import small
+    from multigpu.training.placement_grid import GENTLE_RATE, small
 
-    names = joined_placements()
-    found = [PlannedTraining(small(name), CURVE, 11) for name in names]
-    return found + [PlannedTraining(small(name, "fp64"), CURVE, 15) for name in names if name != "independent"]
+    found = []
+    for rate in (GENTLE_RATE, None):
+        for precision, cost_s in (("fp32", 11), ("fp64", 17)):
+            names = [name for name in joined_placements() if precision == "fp32" or name != "independent"]
+            found += [PlannedTraining(small(name, precision, rate), CURVE, cost_s) for name in names]
+    return found
 
 
 def translation_gpu() -> list[PlannedTraining]:
