@@ -11,6 +11,7 @@ from multigpu.analysis import training_rates as rates
 from multigpu.analysis.figure_training import figure_curves, figure_distance
 from multigpu.analysis.figure_training_rates import figure_batch, figure_rules, figure_schedule, schedule_points
 from multigpu.analysis.training import ALLOWED, curve_distance, curves_frame, reach_frame, same_curve_table, training_frame
+from multigpu.analysis.training_threats import threats, without_curve
 from tests.training.planted import trained
 
 LOSSES = [2.0 - 0.05 * step for step in range(20)]
@@ -83,9 +84,75 @@ def test_power_and_efficiency_come_from_records_alone():
         trained(LOSSES, gpus=2, step_s=0.625, energy_j=(6000.0, 6500.0), **strong),
     ]
     html = page.system_table(page.see(with_gpus)).html
-    assert "0.80" in html and "20%" in html and "1,000" in html and "12.5" in html, "T1 / (N TN) = 1 / (2 x 0.625); 12.5 kJ in 12.5 s"
+    assert "0.80" in html and "20%" in html and "992" in html and "12.5" in html, "T1 / (N TN) = 1 / (2 x 0.625); 12.5 kJ in 12.6 s"
+    assert "GPU-seconds" in html and ">25.0<" in html and ">20.0<" in html, "two GPUs for 12.5 s, one for 20 s"
+    assert "counters need" not in html
     html = page.system_table(page.see([trained(LOSSES, **STRONG)])).html
-    assert "Not measured: Efficiency; Overhead; Power, W; Energy, kJ; Cost." in html and "Not compared: Time to it, s." in html
+    assert "Not measured: Efficiency; Overhead; Power, W; Energy, kJ." in html
+    assert "Not compared: Time to it, s; Cost, GPU-seconds to it." in html
+
+
+def test_power_over_too_short_a_time_is_left_out_with_its_reason():
+    """20 steps of 0.25 s and 0.1 s of scoring: half of what the counters need."""
+    html = page.system_table(page.see([trained(LOSSES, gpus=2, step_s=0.25, energy_j=(2000.0, 2000.0), **STRONG)])).html
+    assert "No power or energy: training shorter than the 10 s" in html and "Power, W" not in html and ">784<" not in html
+    resumed = training_frame([trained(LOSSES, gpus=2, step_s=1.0, energy_j=(2000.0,))])
+    assert resumed["energy_s"].iloc[0] == pytest.approx(20.1)
+
+
+def test_translation_is_compared_at_each_rate_by_itself():
+    """At the high rate exp2 in fp64 leaves in the second half, as ddp in fp32 does; at the low one nothing does. No accuracy: no row."""
+    job = {"workload": "nmt", "model": "nmt_short", "inputs": "pieces_short", "shuffle": True, "devices": 2, "batch_size": 64}
+    job |= {"scaling": "strong", "epochs": 3}
+    records = [
+        trained(shifted(by), (), placement=placement, precision=precision, base_rate=rate, **job)
+        for rate, apart in ((3e-3, 0.01), (1e-3, 0.0))
+        for placement, precision, by in (
+            ("ddp", "fp64", 0.0),
+            ("ddp", "fp32", apart or 1e-7),
+            ("exp2", "fp64", apart / 10),
+            ("exp2", "fp32", 2 * apart),
+        )
+    ]
+    seen = page.see(records)
+    first, second = dict.fromkeys(seen.same["panel"])
+    assert first == "NMT (short sentences) on one package of the corpus, 2 devices, rate 0.001" and second.endswith("rate 0.003")
+    assert seen.same["same"].tolist() == [True] * 4 + [True, True, False, True]
+    assert seen.same["leaves_at"].tolist()[-3:] == [20.0] * 3 and seen.same["leaves_at"].isna().sum() == 5
+    text = page.answer(seen).html
+    assert "7 of 8 of the joined runs compared (2 placements) follow their reference" in text and "not the result" not in text
+    assert f"{second}: Exp2 in fp64 do not, and lie 0.01% of the loss or more from it by step 20 of 20; rounding alone takes" in text
+    assert "ddp in fp32 that far by step 20 of 20. At a rate of 0.001 they all do." in text
+    assert "Exp2" not in page.system_table(seen).html, "nothing of what that table is for is known"
+    assert len(figure_curves(seen.same, seen.curves).data["panel"].unique()) == 2
+
+
+def test_batches_of_several_seeds_are_told_as_means():
+    rule = {"reference_batch": 16, "base_rate": 0.02, "epochs": 6, "rate_scaling": "linear", "schedule": "warmup"}
+    records = [
+        trained(LOSSES, (0.2, accuracy), batch_size=batch, seed=seed, **rule)
+        for seed, accuracies in enumerate(((0.8, 0.9, 0.4), (0.9, 0.9, 0.6)))
+        for batch, accuracy in zip((16, 32, 64), accuracies, strict=True)
+    ]
+    one, two = page.see(records[:3]), page.see(records)
+    assert "One seed (screening)." in rates.batch_table(one).html and "One seed (screening)." in figure_batch(one.frame, one.reach).caption
+    html = rates.batch_table(two).html
+    assert "2 seeds a batch." in html and "85.0% (80.0% to 90.0%)" in html and "One seed" not in html
+    # the level is 85%: one of two runs at the batch of 16 reaches it, none at 64
+    assert "20 (1 of 2)" in html and ">never<" in html
+    mixed = page.see(records[:4])
+    assert "2 seeds" not in rates.batch_table(mixed).html, "one batch alone is no sweep"
+    assert "1 to 2 seeds a batch" in rates.batch_table(page.see([*records, trained(LOSSES, (0.9,), batch_size=128, **rule)])).html
+    assert "a batch of 64 reaches 50%, one of 32 90%" in (figure_batch(two.frame, two.reach).finding or "")
+
+
+def test_what_limits_the_page_is_computed():
+    records = [*panel(0.01), *(trained(LOSSES, schedule="luong10", schedule_steps=20, seed=seed, epochs=6) for seed in range(2))]
+    records.append(trained(LOSSES, devices=2, schedule="luong10", schedule_steps=20, adjust_to_devices=False, epochs=6))
+    text = threats(page.see(records)).html
+    assert "Seeds of a setting: curves 1 and schedules 1 to 2; one is screening." in text
+    assert "make_parallel and make_parallel, CPU have no curve" in text and without_curve() == ["make_parallel", "make_parallel_cpu"]
+    assert "Seeds" not in threats(page.see([])).html
 
 
 def test_every_part_speaks_with_and_without_records():

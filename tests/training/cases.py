@@ -43,6 +43,12 @@ def training(placement: str = "ddp", **more: Any) -> TrainingRun:
     return build_training_run(**{**FIELDS, "placement": placement, **more})
 
 
+def translation(placement: str) -> TrainingRun:
+    """Three steps of the smallest model that translates the committed corpus."""
+    fields = {"workload": "nmt", "model": "nmt_short", "inputs": "pieces_short", "batch_size": 64, "shuffle": True, "base_rate": 1e-3}
+    return build_training_run(**{**FIELDS, **fields, "placement": placement, "steps": 3})
+
+
 @dataclasses.dataclass(frozen=True)
 class Case:
     """One run. kill: (rank, step) at which a process is killed with -9. folder: of the checkpoints, by name."""

@@ -9,7 +9,7 @@ from multigpu.engines.errors import DidNotTrain
 from multigpu.training.grid import joined_placements
 from multigpu.training.record import TrainingMeasurement
 from tests.training import broken
-from tests.training.cases import Case, in_this_process, measured, run_cases, training
+from tests.training.cases import Case, in_this_process, measured, run_cases, training, translation
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -20,6 +20,9 @@ CLIP = 0.1
 """Far below the norm of the first step's gradients."""
 RESUMED = ("ddp", "exp1", "exp2")
 """Copies of all variables; masters in host memory updated on devices; masters in host memory updated there."""
+
+TRANSLATED = ("ddp", "exp3")
+"""Of the model with tables: copies of all, and tables in host memory whose rows travel."""
 
 CASES = [
     *(Case(f"clipped-{name}", training(name, steps=1, clip_norm=CLIP, optimizer="sgd")) for name in ("ddp", "replicated_allreduce")),
@@ -33,6 +36,7 @@ CASES = [
     Case("not-adjusted", training("replicated_allreduce", **ADJUSTED, adjust_to_devices=False)),
     Case("unaware", training("replicated_allreduce", **ADJUSTED), broken.UnawareOfReplicas),
     Case("rate-not-applied", training("replicated_allreduce", rate_scaling="linear", reference_batch=25), broken.RateNotApplied),
+    *(Case(f"translation-{name}", translation(name)) for name in TRANSLATED),
     Case("everyone-leads", training("replicated_allreduce", **EVALUATED), broken.EveryoneLeads),
 ]
 KILLED = [Case(f"killed-{name}", training(name, **CHECKPOINTED), kill=(1, 3), folder=f"folder-{name}") for name in RESUMED]
@@ -133,6 +137,16 @@ def test_killed_and_resumed_is_bitwise_the_unbroken_run(results, placement: str)
 def test_every_joined_placement_follows_the_same_curve(results, placement: str):
     """Six steps: rounding alone tells them apart, 1e-5 of the loss at most."""
     assert of(results, f"curve-{placement}").loss == pytest.approx(of(results, "curve-ddp").loss, rel=1e-5)
+
+
+def test_translation_follows_one_curve_and_its_shards_cover_the_corpus(results):
+    """Three steps of real sentences; replicas agree, and what each read is disjoint."""
+    ddp, exp3 = (of(results, f"translation-{name}") for name in TRANSLATED)
+    assert exp3.loss == pytest.approx(ddp.loss, rel=1e-5) and ddp.loss[-1] < ddp.loss[0]
+    assert ddp.replicas_agree is True and exp3.start_hashes[0] == ddp.start_hashes[0] == ddp.start_hashes[1]
+    for run in (ddp, exp3):
+        (audit,) = run.epochs
+        assert audit.distinct == 3 * 64 and audit.shared == 0 and not audit.complete
 
 
 def test_independent_replicas_do_not(results):

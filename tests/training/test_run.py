@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from multigpu.training.grid import GRIDS, QUESTIONS, find_grid, joined_placements
+from multigpu.training.grid import GRIDS, QUESTIONS, find_grid, joined_placements, told_apart
 from multigpu.training.measure import main, parse_training_fields
 from multigpu.training.run import TrainingRun
 from tests.training.cases import training
@@ -78,7 +78,39 @@ def test_grids_hold_every_question_once(name):
     if name.startswith("batching"):
         return
     curves = {entry.training.run.placement for entry in planned if entry.question == "same curve"}
-    assert set(joined_placements()) <= curves, "a joined placement is not trained"
+    model = "resnet20" if name in ("training", "training_headline") else None
+    wanted = told_apart(joined_placements(), model) if model else joined_placements()
+    assert set(wanted) == curves, "a joined placement is not trained"
+
+
+def test_an_image_model_is_not_trained_twice_under_two_names() -> None:
+    """It has no table, so where tables live is nothing to tell placements apart by: exp3 is exp4."""
+    assert set(joined_placements()) - set(told_apart(joined_placements(), "resnet20")) == {"exp3"}
+
+
+@pytest.mark.parametrize("name", ["training", "training_headline", "translation_gpu"])
+def test_every_job_on_several_gpus_has_the_run_that_its_efficiency_is_counted_from(name: str) -> None:
+    """ddp on one GPU, one joined batch and all else alike; of eager jobs too."""
+    strong = [entry.training for entry in GRIDS[name]() if entry.training.run.scaling == "strong"]
+    several = [one for one in strong if one.run.devices > 1]
+    assert several
+    for one in several:
+        alone = one.model_copy(update={"run": one.run.model_copy(update={"devices": 1, "placement": "ddp"})})
+        assert alone in strong, one.label()
+
+
+def test_rules_that_no_claim_compares_have_fewer_seeds() -> None:
+    for name in ("training", "training_headline"):
+        rules = Counter((e.training.rate_scaling, e.training.schedule) for e in GRIDS[name]() if e.question == "rate scaling")
+        # the small batch is not scaled either: five of it, and three of the large one
+        assert rules == {("linear", "warmup"): 5, ("linear", "constant"): 3, ("none", "constant"): 5 + 3}
+
+
+def test_translation_is_trained_at_two_rates_in_two_precisions() -> None:
+    planned = [entry.training for entry in GRIDS["translation_cpu"]()]
+    found = Counter((t.base, t.run.precision) for t in planned)
+    assert found == {(rate, precision): count for rate in (1e-3, 3e-3) for precision, count in (("fp32", 11), ("fp64", 10))}
+    assert {(t.joined_batch, t.run.seed, t.epochs) for t in planned} == {(64, 0, 3)}
 
 
 def test_grids_fit_their_budgets():

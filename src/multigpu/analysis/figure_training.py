@@ -11,6 +11,7 @@ from multigpu.analysis.layout import grid_of_axes, margin_for, name_panel, rows_
 from multigpu.analysis.picture import Picture, message
 from multigpu.analysis.style import INK, RC, in_order, look
 from multigpu.analysis.training import ALLOWED, windowed
+from multigpu.analysis.wording import plural
 
 NOTHING = "No TrainingRecord to draw: `python -m multigpu train` trains the default grid."
 
@@ -48,8 +49,9 @@ def figure_curves(table: pd.DataFrame, curves: pd.DataFrame) -> Picture:
         axes[0].set_ylabel("training loss, mean of 10 points")
     placements = ", ".join(look(name).label for name in in_order(table["placement"]))
     picture.caption = (
-        f"A line a run, {len(table)} of them, one seed: {placements}. Lines of joined placements lie on each other; independent replicas "
-        f"(dotted, mean of all) see one shard each and go their own way. {', '.join(dict.fromkeys(table['machine']))}."
+        f"A line a run, {len(table)} of them, {plural(table['seed'].nunique(), 'seed')}: {placements}. Where joined placements follow one "
+        "curve, their lines lie on each other; independent replicas (dotted, mean of all) see one shard each and go their own way. "
+        f"{', '.join(dict.fromkeys(table['machine']))}."
     )
     picture.data = pd.concat(drawn, ignore_index=True)
     picture.alt = f"Training loss against epochs for {placements}. {finding}."

@@ -13,6 +13,7 @@ from multigpu.analysis.layout import grid_of_axes, name_panel
 from multigpu.analysis.picture import Picture, message
 from multigpu.analysis.style import CEILING, RC
 from multigpu.analysis.training import job_name
+from multigpu.analysis.wording import plural
 
 RULES: dict[tuple[str, str], tuple[str, str, str]] = {
     ("linear", "warmup"): ("#0072b2", "o", "scaled, warmed up"),
@@ -145,7 +146,7 @@ def figure_schedule(frame: pd.DataFrame, curves: pd.DataFrame) -> Picture:
 
 
 def batch_points(frame: pd.DataFrame) -> pd.DataFrame:
-    """Runs that differ in the joined batch alone: linear scaling with warm-up, one seed; the most numerous kind of each job."""
+    """Runs that differ in the joined batch alone, at least three batches a seed: linear scaling with warm-up."""
     ok = frame[
         (frame["status"] == "ok") & (frame["placement"] == "ddp") & (frame["rate_scaling"] == "linear") & (frame["schedule"] == "warmup")
     ]
@@ -156,14 +157,25 @@ def batch_points(frame: pd.DataFrame) -> pd.DataFrame:
     return ok[sizes >= 3]
 
 
+def seeds_of(table: pd.DataFrame) -> str:
+    """How many seeds each batch of `batch_points` was trained with."""
+    if table.empty:
+        return ""
+    counts = table.groupby(["machine", "model", "inputs", "joined_batch"])["seed"].nunique()
+    low, high = int(counts.min()), int(counts.max())
+    if high == 1:
+        return "One seed (screening)."
+    return f"{plural(low, 'seed')} a batch." if low == high else f"{low} to {high} seeds a batch, means over them; one seed is screening."
+
+
 def figure_batch(frame: pd.DataFrame, reach: pd.DataFrame) -> Picture:
     """Final accuracy, and steps and epochs to a level, against the joined batch. reach: of `reach_frame` at one level a job."""
     table = batch_points(frame)
     if table.empty:
         return message(NOTHING)
     jobs = list(dict.fromkeys(zip(table["model"], table["inputs"], table["machine"], strict=True)))
-    best = table.sort_values("accuracy").iloc[[0, -1]]
-    worst, top = best.iloc[0], best.iloc[1]
+    means = table.groupby(["model", "inputs", "machine", "joined_batch"], as_index=False)["accuracy"].mean().sort_values("accuracy")
+    worst, top = means.iloc[0], means.iloc[-1]
     finding = (
         f"with equal epochs a batch of {worst['joined_batch']:,} reaches {worst['accuracy']:.0%}, one of {top['joined_batch']:,} "
         f"{top['accuracy']:.0%}"
@@ -179,22 +191,25 @@ def figure_batch(frame: pd.DataFrame, reach: pd.DataFrame) -> Picture:
             )
             left, right = axes[2 * index], axes[2 * index + 1]
             name_panel(left, f"{job_name(model, inputs)}: accuracy after {panel['epochs'].iloc[0]:.0f} epochs")
-            left.plot(panel["joined_batch"], panel["accuracy"], "o-", color="#0072b2")
+            mean = panel.groupby("joined_batch")["accuracy"].mean()
+            left.plot(mean.index, mean, "-", color="#0072b2")
+            left.plot(panel["joined_batch"], panel["accuracy"], "o", color="#0072b2")
             _accuracy_axis(left)
             found = panel.merge(reach, on="key", suffixes=("", "_to"))
             level = found["level"].iloc[0] if len(found) else float("nan")
             name_panel(right, f"steps to {level:.0%}")
-            right.plot(found["joined_batch"], found["steps_to"], "^-", color="#d55e00")
+            mean = found.groupby("joined_batch")["steps_to"].mean()
+            right.plot(mean.index, mean, "-", color="#d55e00")
+            right.plot(found["joined_batch"], found["steps_to"], "^", color="#d55e00")
             right.set_yscale("log")
             if found["steps_to"].notna().any():
                 right.set_ylim(found["steps_to"].min() / 2, 2 * found["steps_to"].max())
             right.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
             right.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
             right.yaxis.set_minor_locator(NullLocator())
-            lost = found[found["steps_to"].isna()]
-            for _, row in lost.iterrows():
+            for batch in mean.index[mean.isna()]:
                 right.text(
-                    row["joined_batch"],
+                    batch,
                     0.04,
                     "never",
                     transform=right.get_xaxis_transform(),
@@ -205,16 +220,16 @@ def figure_batch(frame: pd.DataFrame, reach: pd.DataFrame) -> Picture:
                 )
             for ax in (left, right):
                 ax.set_xscale("log", base=2)
-                ax.xaxis.set_major_locator(FixedLocator([int(b) for b in panel["joined_batch"]]))
+                ax.xaxis.set_major_locator(FixedLocator(sorted({int(b) for b in panel["joined_batch"]})))
                 ax.xaxis.set_minor_locator(NullLocator())
                 ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{round(value):,}"))
                 ax.set_xlabel("joined batch")
             right.set_xlim(left.get_xlim())
     picture.caption = (
-        "One seed (screening), linear scaling of the rate with warm-up, equal epochs: a batch twice as large takes half the steps. Scored "
+        f"{seeds_of(table)} Linear scaling of the rate with warm-up, equal epochs: a batch twice as large takes half the steps. Scored "
         f"after every epoch. {', '.join(dict.fromkeys(table['machine']))}."
     )
-    columns = ["key", "model", "inputs", "joined_batch", "accuracy", "level", "steps_to", "epochs_to"]
+    columns = ["key", "model", "inputs", "joined_batch", "seed", "accuracy", "level", "steps_to", "epochs_to"]
     picture.data = table.merge(reach, on="key", how="left", suffixes=("", "_to"))[columns]
     picture.alt = f"Accuracy after equal epochs, and steps to a level, against the joined batch. {finding or ''}"
     return picture

@@ -42,7 +42,7 @@ NUMBERS: tuple[str, ...] = (
     "test_loss",
     "accuracy",
 )
-NUMBERS += ("best_accuracy", "bleu", "train_s", "step_time_s", "units_per_s", "energy_j", "resumed")
+NUMBERS += ("best_accuracy", "bleu", "train_s", "step_time_s", "units_per_s", "energy_j", "energy_s", "resumed")
 COLUMNS: dict[str, str] = {
     **dict.fromkeys(TEXTS, "string"),
     **dict.fromkeys(WHOLE, "int64"),
@@ -50,13 +50,17 @@ COLUMNS: dict[str, str] = {
     **dict.fromkeys(("adjusted", "diverged", "clean_tree"), "bool"),
 }
 """A row a Record. multiple: the joined batch over the reference batch, at least 1. last_loss: mean over the last tenth of the points.
-accuracy, bleu, test_loss: of the last evaluation; best_accuracy: of all. energy_j: of all GPUs together."""
+accuracy, bleu, test_loss: of the last evaluation; best_accuracy: of all. energy_j: of all GPUs together; energy_s: the seconds in which
+they took it, evaluations and checkpoints included (NaN for what was resumed: its energy is of the last process alone)."""
 
 
 INPUT_NAMES = {
     "digits_split": "handwritten digits",
     "teacher": "50,000 images that a network labelled",
     "teacher_small": "4,000 images that a network labelled",
+    "pieces": "the whole corpus",
+    "pieces_package": "one package of the corpus",
+    "pieces_short": "one package of the corpus",
 }
 
 
@@ -121,6 +125,7 @@ def _row(record: TrainingRecord) -> dict[str, Any]:
             "step_time_s": m.train_s / m.steps,
             "units_per_s": m.units / m.train_s,
             "energy_j": sum(m.energy_j) if m.energy_j else None,
+            "energy_s": None if m.resumed_at else m.train_s + m.evaluation_s + m.checkpoint_s,
             "resumed": len(m.resumed_at),
         }
     return row
@@ -185,11 +190,19 @@ def windowed(loss: Sequence[float] | np.ndarray, window: int = WINDOW) -> np.nda
 
 def curve_distance(loss: Sequence[float] | np.ndarray, reference: Sequence[float] | np.ndarray, window: int = WINDOW) -> float:
     """The largest relative difference of the windows' means; inf where the lengths differ."""
-    if len(loss) != len(reference):
-        return math.inf
-    ours, theirs = windowed(loss, window), windowed(reference, window)
-    return float(np.max(np.abs(ours - theirs) / np.abs(theirs)))
+    return float(np.max(window_distances(loss, reference, window)))
 
+
+def window_distances(loss: Sequence[float] | np.ndarray, reference: Sequence[float] | np.ndarray, window: int = WINDOW) -> np.ndarray:
+    """The relative difference of every window's mean; inf where the lengths differ."""
+    if len(loss) != len(reference):
+        return np.array([math.inf])
+    ours, theirs = windowed(loss, window), windowed(reference, window)
+    return np.abs(ours - theirs) / np.abs(theirs)
+
+
+LEAVES = 1e-4
+"""From this relative distance on a curve has left its reference for the eye of a reader of logs: 4 digits differ."""
 
 ROUNDING = {"fp64": 2.0**-29, "fp32": 1.0}
 """How large an error of rounding is in a precision, over fp32's (53 bits of fraction against 24)."""
@@ -202,14 +215,16 @@ def same_curve_table(frame: pd.DataFrame, curves: pd.DataFrame) -> pd.DataFrame:
     ddp in fp32. Its drift is how far ddp in fp32 lies from the truth, or where fp32 is the truth, the median distance of the others.
     tolerance = ALLOWED x drift x ROUNDING: fp64 is held to what rounding can do there, 2^-29 of what it did in fp32.
 
-    Returns columns: panel, key, placement, devices, precision, execution, semantics, distance, drift, tolerance, same (None: it need
-    not be), last_loss, accuracy.
+    Returns columns: panel, key, machine, placement, devices, precision, execution, semantics, seed, base_rate, distance, drift, tolerance,
+    same (None: it need not be), leaves_at (the last step of the first window that lies LEAVES from the truth's; NaN: none), steps,
+    last_loss, accuracy. A panel is named by its rate where another differs from it in the rate alone.
     """
-    shared = ["machine", "workload", "model", "inputs", "devices", "batch_size", "scaling", "seed"]
+    shared = ["machine", "workload", "model", "inputs", "input_label", "devices", "batch_size", "scaling", "seed"]
     shared += ["base_rate", "rate_scaling", "schedule", "epochs"]
-    usual = {"status": "ok", "schedule": "constant", "rate_scaling": "none", "workload": "cnn"}
+    usual = {"status": "ok", "schedule": "constant", "rate_scaling": "none"}
     ok = frame[pd.concat([frame[name] == value for name, value in usual.items()], axis=1).all(axis=1)]
     losses: dict[Any, np.ndarray] = {key: group["loss"].to_numpy() for key, group in curves.groupby("key")}
+    ends: dict[Any, np.ndarray] = {key: group["step"].to_numpy() for key, group in curves.groupby("key")}
     rows: list[dict[str, Any]] = []
     keyed: Any = ok.groupby(shared, sort=False, dropna=False)
     for values, panel in keyed:
@@ -220,6 +235,7 @@ def same_curve_table(frame: pd.DataFrame, curves: pd.DataFrame) -> pd.DataFrame:
         reference = losses[plain.loc[truth, "key"]]
         distances = {row["key"]: curve_distance(losses[row["key"]], reference) for _, row in panel.iterrows()}
         drift = _drift(panel, plain, distances, str(truth))
+        left = {key: _left_at(window_distances(losses[key], reference), ends[key]) for key in panel["key"]}
         named = dict(zip(shared, values, strict=True))
         for _, row in panel.iterrows():
             judged = row["semantics"] == "joined" and row["precision"] in ROUNDING
@@ -227,17 +243,31 @@ def same_curve_table(frame: pd.DataFrame, curves: pd.DataFrame) -> pd.DataFrame:
             rows.append(
                 {
                     "panel": f"{job_name(str(named['model']), str(named['inputs']))}, {plural(int(named['devices']), 'device')}",
-                    **{column: row[column] for column in ("key", "machine", "placement", "devices", "precision", "execution", "semantics")},
+                    **{name: row[name] for name in ("key", "machine", "placement", "devices", "precision", "execution", "semantics")},
+                    **{name: row[name] for name in ("seed", "base_rate")},
                     "distance": distances[row["key"]],
                     "drift": drift,
                     "tolerance": tolerance,
                     "same": bool(distances[row["key"]] <= tolerance) if judged else None,
+                    "leaves_at": left[row["key"]],
+                    "steps": row["steps"],
                     "last_loss": row["last_loss"],
                     "accuracy": row["accuracy"],
                 }
             )
-    columns = ["panel", "key", "machine", "placement", "devices", "precision", "execution", "semantics", "distance", "drift", "tolerance"]
-    return pd.DataFrame(rows, columns=[*columns, "same", "last_loss", "accuracy"])
+    columns = ["panel", "key", "machine", "placement", "devices", "precision", "execution", "semantics", "seed", "base_rate"]
+    table = pd.DataFrame(rows, columns=[*columns, "distance", "drift", "tolerance", "same", "leaves_at", "steps", "last_loss", "accuracy"])
+    places = {name: place for place, name in enumerate(dict.fromkeys(table["panel"]))}
+    table = table.assign(_place=table["panel"].map(places)).sort_values(["_place", "base_rate"], kind="stable").drop(columns="_place")
+    several = table.groupby("panel")["base_rate"].transform("nunique") > 1
+    table.loc[several, "panel"] = [f"{name}, rate {rate:g}" for name, rate in table.loc[several, ["panel", "base_rate"]].to_numpy()]
+    return table.reset_index(drop=True)
+
+
+def _left_at(apart: np.ndarray, steps: np.ndarray) -> float:
+    """The last step of the first window that lies at least LEAVES apart; NaN: none."""
+    (found,) = np.nonzero(apart >= LEAVES)
+    return float(steps[min((found[0] + 1) * WINDOW, len(steps)) - 1]) if len(found) else math.nan
 
 
 def _drift(panel: pd.DataFrame, plain: pd.DataFrame, distances: dict[Any, float], truth: str) -> float:

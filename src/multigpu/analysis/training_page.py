@@ -14,6 +14,7 @@ from multigpu.analysis.style import in_order, look
 from multigpu.analysis.tables import table_html, tables_by
 from multigpu.analysis.training import (
     ALLOWED,
+    LEAVES,
     curves_frame,
     job_name,
     reach_frame,
@@ -23,7 +24,9 @@ from multigpu.analysis.training import (
     training_records,
 )
 from multigpu.analysis.verdicts import verdicts
+from multigpu.analysis.wording import joined
 from multigpu.claims import TrainingPredicate, all_claims, evaluate
+from multigpu.conditions import LEAST_ENERGY_S
 from multigpu.parameters import Measure
 from multigpu.training.grid import default_grid, find_grid
 from multigpu.training.measure import EVERY_STATUS, points, train
@@ -88,10 +91,12 @@ def answer(seen: Seen) -> Shown:
         same = int(judged["same"].sum())
         whole = "Every one" if same == len(judged) else f"{same} of {len(judged)}"
         sentences.append(
-            f"{whole} of the joined runs compared ({judged['placement'].nunique()} placements) follows its reference's loss curve to the "
-            f"end of the budget, within {ALLOWED:g} times what rounding alone does{_in_fp64(judged)}: where parts live changes the time "
-            "and not the result."
+            f"{whole} of the joined runs compared ({judged['placement'].nunique()} placements) "
+            f"{'follows its' if same == len(judged) else 'follow their'} reference's loss curve to the end of the budget, within "
+            f"{ALLOWED:g} times what rounding alone does{_in_fp64(judged[judged['same'].astype(bool)])}"
+            + (": where parts live changes the time and not the result." if same == len(judged) else ".")
         )
+        sentences += _leaving(seen.same)
     rules = rule_points(seen.frame)
     if len(rules):
         at = rules.groupby(["multiple", "rate_scaling", "schedule"])["accuracy"].mean()
@@ -117,6 +122,38 @@ def _in_fp64(judged: pd.DataFrame) -> str:
         return ""
     most = double["distance"].max()
     return f" (in fp64 {f'no further than {most:.1e}' if most else 'equal in every digit that a Record keeps'})"
+
+
+def _leaving(same: pd.DataFrame) -> list[str]:
+    """Of each job with runs that do not follow: which, from which step on, and from which step fp32's rounding parts ddp from itself."""
+    said = []
+    for panel, table in same.groupby("panel", sort=False):
+        apart = table[table["same"].eq(False)]
+        if apart.empty:
+            continue
+        names = joined([look(name).label for name in in_order(apart["placement"])])
+        precisions = joined(list(dict.fromkeys(apart["precision"])))
+        plain = table[(table["placement"] == "ddp") & (table["precision"] == "fp32") & (table["execution"] == "eager")]
+        far = [
+            (f"{names} in {precisions} do not", apart["leaves_at"].min()),
+            ("rounding alone takes ddp in fp32", plain["leaves_at"].min()),
+        ]
+        by = [f"by step {step:.0f} of {apart['steps'].iloc[0]:.0f}" if not pd.isna(step) else "nowhere" for _, step in far]
+        said.append(
+            f"{panel}: {far[0][0]}, and lie {LEAVES:.2%} of the loss or more from it {by[0]}; {far[1][0]} that far {by[1]}."
+            f"{_followed(same, str(panel), set(apart['placement']))}"
+        )
+    return said
+
+
+def _followed(same: pd.DataFrame, panel: str, placements: set[str]) -> str:
+    """Whether the same placements follow where the same job was trained at another rate."""
+    job, found, _ = panel.partition(", rate ")
+    others = same[same["panel"].str.startswith(job + ", rate ") & same["panel"].ne(panel) & same["placement"].isin(placements)]
+    others = others[others["same"].notna()]
+    if not found or others.empty or not others["same"].astype(bool).all():
+        return ""
+    return f" At a rate of {joined([f'{rate:g}' for rate in sorted(set(others['base_rate']))])} they all do."
 
 
 def curve_table(seen: Seen) -> Shown:
@@ -156,21 +193,24 @@ def system_table(seen: Seen) -> Shown:
     """What 002 asks of any system: accuracy, time to it, efficiency, overhead, power and cost; a row a placement and number of devices.
 
     Efficiency is T_1 / (N T_N) of a training step on one joined batch, with T_1 of ddp on one device; overhead is the share of T_N
-    that is not T_1 / N, 1 - efficiency. Power is energy over training time, as NVML counted it.
+    that is not T_1 / N, 1 - efficiency. Power is energy over the seconds it was counted in, as NVML counted it, where these are long
+    enough for its counters. Cost is what is paid for: devices x time to the level, in GPU-seconds.
     """
     ok = seen.frame[(seen.frame["status"] == "ok") & (seen.frame["scaling"] == "strong") & (seen.frame["precision"] == "fp32")]
+    ok = ok[ok["accuracy"].notna() | (ok["device_type"] == "cuda")]  # else nothing of it is known
     merged = ok.merge(seen.reach, on="key", how="left", suffixes=("", "_to"))
     rows = []
-    for (machine, model, inputs), job in merged.groupby(["machine", "model", "inputs"], sort=False):
-        alone = job[(job["devices"] == 1) & (job["placement"] == "ddp")].set_index("execution")["step_time_s"]
+    for (machine, model, inputs, _, _), job in merged.groupby(["machine", "model", "inputs", "joined_batch", "base_rate"], sort=False):
+        alone = job[(job["devices"] == 1) & (job["placement"] == "ddp")].groupby("execution")["step_time_s"].mean()
         for placement in in_order(job["placement"]):
             own = job[job["placement"] == placement].sort_values(["devices", "execution"])
             for _, row in own.iterrows():
                 gpu = row["device_type"] == "cuda"
                 single = float(alone.get(row["execution"], math.nan)) / row["devices"]
                 efficiency = single / row["step_time_s"]
-                seconds = f"{row['seconds']:.1f}" if not pd.isna(row["seconds"]) else "never"
-                power = row["energy_j"] / row["train_s"] if not pd.isna(row["energy_j"]) else math.nan
+                counted = not pd.isna(row["energy_j"]) and not pd.isna(row["energy_s"])
+                short = counted and row["energy_s"] < LEAST_ENERGY_S
+                power = row["energy_j"] / row["energy_s"] if counted and not short else math.nan
                 rows.append(
                     {
                         "Machine": machine,
@@ -180,21 +220,31 @@ def system_table(seen: Seen) -> Shown:
                         "Execution": row["execution"],
                         "Accuracy": percent(row["accuracy"]),
                         "Level": percent(row["level"]),
-                        "Time to it, s": seconds if gpu else "not compared",
-                        "Steps to it": "never" if pd.isna(row["steps_to"]) else f"{row['steps_to']:.0f}",
+                        "Time to it, s": _to_level(row, row["seconds"], ".1f") if gpu else "not compared",
+                        "Steps to it": _to_level(row, row["steps_to"], ".0f"),
                         "Efficiency": f"{efficiency:.2f}" if gpu and not math.isnan(efficiency) else NOT_MEASURED,
                         "Overhead": f"{1 - efficiency:.0%}" if gpu and not math.isnan(efficiency) else NOT_MEASURED,
-                        "Power, W": f"{power:,.0f}" if not math.isnan(power) else NOT_MEASURED,
-                        "Energy, kJ": f"{row['energy_j'] / 1e3:.1f}" if not pd.isna(row["energy_j"]) else NOT_MEASURED,
-                        "Cost": NOT_MEASURED,
+                        "Power, W": f"{power:,.0f}" if not math.isnan(power) else "" if short else NOT_MEASURED,
+                        "Energy, kJ": f"{row['energy_j'] / 1e3:.1f}" if not math.isnan(power) else "" if short else NOT_MEASURED,
+                        "Cost, GPU-seconds to it": _to_level(row, row["devices"] * row["seconds"], ".1f") if gpu else "not compared",
                     }
                 )
     note = (
         "One joined batch, whatever the number of devices (strong scaling); one run each (screening). Level: 95% of the best accuracy of "
-        "the job. Cost: no Record holds a price. Times of CPU processes that share their cores with others are not compared."
+        "the job. Cost: N times the time to the level; what a GPU-second is paid with no Record holds. Times of CPU processes that share "
+        "their cores with others are not compared."
     )
+    if any(row["Power, W"] == "" for row in rows):
+        note += f" No power or energy: training shorter than the {LEAST_ENERGY_S} s that the counters need."
     figures = ["N", "Accuracy", "Level", "Time to it, s", "Steps to it", "Efficiency", "Overhead", "Power, W", "Energy, kJ"]
-    return tables_by(pd.DataFrame(rows), "Job", note, figures)
+    return tables_by(pd.DataFrame(rows), "Job", note, [*figures, "Cost, GPU-seconds to it"])
+
+
+def _to_level(row: pd.Series, value: float, form: str) -> str:
+    """What a run took to its level; nothing where its job has none."""
+    if pd.isna(row["level"]):
+        return ""
+    return "never" if pd.isna(value) else f"{value:{form}}"
 
 
 def duties_table(seen: Seen) -> Shown:

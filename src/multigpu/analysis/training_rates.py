@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from multigpu.analysis.figure_training_rates import batch_points, rule_points, schedule_points
+from multigpu.analysis.figure_training_rates import batch_points, rule_points, schedule_points, seeds_of
 from multigpu.analysis.picture import Shown
 from multigpu.analysis.tables import tables_by
 from multigpu.analysis.training import job_name
@@ -67,25 +67,35 @@ def schedule_table(seen: Seen) -> Shown:
 
 
 def batch_table(seen: Seen) -> Shown:
-    """Every batch: steps, accuracy, and steps and epochs to the level."""
-    table = (
-        batch_points(seen.frame)
-        .merge(seen.reach, on="key", how="left", suffixes=("", "_to"))
-        .sort_values(["model", "inputs", "joined_batch"])
-    )
-    rows = [
-        {
-            "Job": job_name(row["model"], row["inputs"]),
-            "Joined batch": f"{row['joined_batch']:,}",
-            "Peak rate": f"{row['peak_rate']:g}",
-            "Steps": f"{row['steps']:,.0f}",
-            "Accuracy": percent(row["accuracy"]) + (" (diverged)" if row["diverged"] else ""),
-            "Level": percent(row["level"]),
-            "Steps to it": "never" if pd.isna(row["steps_to"]) else f"{row['steps_to']:,.0f}",
-            "Epochs to it": "never" if pd.isna(row["epochs_to"]) else f"{row['epochs_to']:.0f}",
-        }
-        for _, row in table.iterrows()
-    ]
-    note = "One seed (screening). A larger batch needs fewer steps up to a point, and then more epochs, until the budget does not suffice."
-    right = ["Joined batch", "Peak rate", "Steps", "Accuracy", "Level", "Steps to it", "Epochs to it"]
+    """Every batch: steps, accuracy, and steps and epochs to the level; over seeds where there are several."""
+    table = batch_points(seen.frame).merge(seen.reach, on="key", how="left", suffixes=("", "_to"))
+    rows = []
+    if len(table):
+        several = table.groupby(["model", "inputs", "joined_batch"])["seed"].nunique().max() > 1
+        for (model, inputs, batch), group in table.groupby(["model", "inputs", "joined_batch"], sort=True):
+            diverged = int(group["diverged"].sum())
+            rows.append(
+                {
+                    "Job": job_name(str(model), str(inputs)),
+                    "Joined batch": f"{batch:,}",
+                    "Peak rate": f"{group['peak_rate'].iloc[0]:g}",
+                    "Seeds": str(group["seed"].nunique()) if several else "",
+                    "Steps": f"{group['steps'].mean():,.0f}",
+                    "Accuracy": (_range(group["accuracy"], ".1%") if len(group) > 1 else percent(group["accuracy"].iloc[0]))
+                    + ("" if not diverged else " (diverged)" if len(group) == 1 else f" ({diverged} diverged)"),
+                    "Level": percent(group["level"].iloc[0]),
+                    "Steps to it": _reached(group["steps_to"], ",.0f"),
+                    "Epochs to it": _reached(group["epochs_to"], ".0f"),
+                }
+            )
+    note = f"{seeds_of(table)} A larger batch needs fewer steps up to a point, and then more epochs, until the budget does not suffice."
+    right = ["Joined batch", "Peak rate", "Seeds", "Steps", "Accuracy", "Level", "Steps to it", "Epochs to it"]
     return tables_by(pd.DataFrame(rows), "Job", note, right)
+
+
+def _reached(values: pd.Series, form: str) -> str:
+    """Mean of the runs that reached the level, and how many, where some did not."""
+    known = values.dropna()
+    if known.empty:
+        return "never"
+    return f"{known.mean():{form}}" + ("" if len(known) == len(values) else f" ({len(known)} of {len(values)})")
