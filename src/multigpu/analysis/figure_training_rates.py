@@ -174,7 +174,7 @@ def figure_batch(frame: pd.DataFrame, reach: pd.DataFrame) -> Picture:
     if table.empty:
         return message(NOTHING)
     jobs = list(dict.fromkeys(zip(table["model"], table["inputs"], table["machine"], strict=True)))
-    means = table.groupby(["model", "inputs", "machine", "joined_batch"], as_index=False)["accuracy"].mean().sort_values("accuracy")
+    means = table.groupby(["model", "inputs", "machine", "joined_batch"])["accuracy"].mean().reset_index().sort_values("accuracy")
     worst, top = means.iloc[0], means.iloc[-1]
     finding = (
         f"with equal epochs a batch of {worst['joined_batch']:,} reaches {worst['accuracy']:.0%}, one of {top['joined_batch']:,} "
