@@ -1,7 +1,7 @@
 """Faults to plant in a launch: a function for a plan's `hook`, told by the environment what to do.
 
 FAULTS is a JSON list of {"seed", "stage", "rank", "fault"} and, for faults that strike once, "once": a file's path; for those
-that strike at every n-th call only (0, n, 2n, ...), "every": n.
+that strike at every n-th call only (0, n, 2n, ...), "every": n. "tell" is none: it writes the process's environment to "file".
 """
 
 from __future__ import annotations
@@ -49,6 +49,8 @@ def strike(stage: str, run: Run, rank: int) -> None:
             import tensorflow as tf
 
             raise tf.errors.ResourceExhaustedError(None, None, "planted: OOM when allocating a tensor")
+        elif fault["fault"] == "tell":
+            Path(fault["file"]).write_text(json.dumps(dict(os.environ)))
         elif fault["fault"] == "raise":
             raise RuntimeError("planted fault")
         else:

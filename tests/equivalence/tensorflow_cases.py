@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 
+from multigpu.measure.libraries import tensorflow_environment
 from multigpu.placements import placements
 from multigpu.placements.row import Placement
 from multigpu.placements.step_bytes import step_bytes
@@ -112,6 +113,7 @@ def all_cases() -> list[Case]:
         for workload, name, rule in (
             ("nmt", "exp1", "adam"),
             ("deepconn", "exp2", "adam"),
+            ("deepconn", "exp4", "adam"),
             ("deepconn", "replicated_allreduce", "momentum"),
         )
     ]
@@ -120,7 +122,7 @@ def all_cases() -> list[Case]:
 
 def device_cases(device_type: str, devices: int) -> list[Case]:
     """Every placement on these devices, whose joined batches do not divide: translation, also in bfloat16, and images, in float32; two
-    placements with a stack of each kind.
+    placements with a stack of each kind; Exp4's two towers of tables compiled, and with sparse gradients.
     """
     cases = []
     for placement in in_graph():
@@ -130,6 +132,9 @@ def device_cases(device_type: str, devices: int) -> list[Case]:
         if placement.name in ("exp4", "replicated_allreduce"):
             stacks = ("mlp_tiny", "stack_convolution_tiny", "stack_recurrent_tiny")
             cases += [_run("stacks", placement.name, count, precision="fp32", model=model, **common) for model in stacks]
+        if placement.name == "exp4":
+            cases.append(_run("deepconn", placement.name, count, precision="fp32", execution="xla", **common))
+            cases.append(_run("deepconn", placement.name, count, precision="fp32", embedding_gradients="sparse", **common))
         if placement.loss != "gpu0":
             cases += [_run("nmt", placement.name, count, precision=precision, **common) for precision in ("fp32", "bf16")]
     return [Case(run) for run in cases]
@@ -160,8 +165,14 @@ def reference(context: Any, source: Any, ranks: list[int]) -> Any:
     return REFERENCES[key]
 
 
+def must_compile(node: Any) -> bool:
+    """Whether a node calls a function that XLA compiles as a whole; the runtime fails rather than run it otherwise."""
+    return "_XlaMustCompile" in node.attr and node.attr["_XlaMustCompile"].b
+
+
 def train_case(case: Case) -> dict[str, Any]:
-    """Three steps: variables of every part, losses, counted and predicted bytes, where operations ran, and the reference."""
+    """Three steps: variables of every part, losses, counted and predicted bytes, where operations ran, what was
+    compiled where, and the reference."""
     from multigpu.engines.tensorflow.devices import Devices
     from multigpu.engines.tensorflow.feed import is_even
     from multigpu.engines.tensorflow.graphs import where_ops_ran
@@ -189,6 +200,7 @@ def train_case(case: Case) -> dict[str, Any]:
         "losses": trainer.loss_shares(),
         "counted": counted,
         "predicted": step_bytes(run, first[0].batch.lookups, distinct),
+        "compiled": [(*node.name.split("/")[:2], devices.place(node.device)) for node in trainer.graphs.nodes if must_compile(node)],
         "ran": [(ran.part, ran.name, ran.op, ran.place) for ran in where_ops_ran(trainer.graphs, devices)],
         "references": [reference(context, source, ranks) for ranks in groups],
         "start": {variable.name: value for variable, value in initial_values(run.description, run.seed)},
@@ -336,7 +348,8 @@ def run_devices(device_type: str, devices: int) -> dict[str, dict[str, Any]]:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "devices.pickle"
         command = [sys.executable, "-m", "tests.equivalence.tensorflow_cases", f"{device_type}:{devices}", str(file)]
-        done = subprocess.run(command, env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONPATH": paths}, stderr=subprocess.PIPE)
+        environment = {**os.environ, **tensorflow_environment(sys.path, os.environ), "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONPATH": paths}
+        done = subprocess.run(command, env=environment, stderr=subprocess.PIPE)
         assert done.returncode == 0, done.stderr.decode(errors="replace")[-2000:]
         return pickle.loads(file.read_bytes())
 

@@ -9,10 +9,14 @@ import numpy as np
 import pytest
 
 from multigpu.placements import placements
+from multigpu.placements.traffic import REPLICA, assign
 from tests.equivalence.tensorflow_cases import Case
 
 LOSS_TOLERANCE = {"fp64": 1e-10, "fp32": 1e-4, "bf16": 2e-2}
 """Of each step's joined loss, relative."""
+UPDATES = {"adam": "ResourceApplyAdam", "momentum": "ResourceApplyMomentum", "sgd": "ResourceApplyGradientDescent"}
+PASSES = {"MatMul", "_FusedMatMul", "Conv2D", "_FusedConv2D", "Tanh"}
+"""Operations of a forward pass."""
 
 
 def result_of(case: Case, results: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
@@ -45,3 +49,38 @@ def check_equality(case: Case, result: Mapping[str, Any], tolerance: float) -> N
     assert [sum(shares) for shares in zip(*result["losses"], strict=True)] == pytest.approx(expected, rel=close)
     for values in result["values"][1:]:
         assert all(np.array_equal(values[name], value) for name, value in result["values"][0].items())
+
+
+def check_places(case: Case, result: Mapping[str, Any]) -> None:
+    """Each look-up, tower, merge and update ran where the placement's row says, as the partitioned graphs tell."""
+    run = case.run
+    found: dict[tuple[str, str], set[int]] = {}
+    for part, name, op, place in result["ran"]:
+        sparse = run.embedding_gradients == "sparse" and name.endswith(("_embedding", "_embeddings"))
+        if part != "update" or op == UPDATES[run.optimizer] or sparse:
+            found.setdefault((part, name), set()).add(place)
+    everywhere = set(range(run.devices))
+    for rank in everywhere:
+        assert found["compute", str(rank)] == {rank}
+    for a in assign(placements()[run.placement], run.description.variables, run.devices):
+        name, table = a.variable.name, a.variable.kind == "embedding"
+        if table:
+            assert found["lookup", name] == (everywhere if a.lookup == REPLICA else {a.lookup})
+        else:
+            assert found["read", name] == (everywhere if a.home == REPLICA else {a.home})
+        expected = everywhere if a.update == REPLICA else {a.update}
+        if table and run.embedding_gradients == "sparse":
+            assert found["update", name] >= expected
+        else:
+            assert found["update", name] == expected, f"{name} was updated at {found['update', name]}"
+            if a.update != REPLICA:
+                # nothing is merged on one device, and of two sums that are found to be equal one is left
+                assert found.get(("merge", name), {a.update}) == {a.update}
+
+
+def check_compiled(case: Case, result: Mapping[str, Any]) -> None:
+    """Under `xla` each tower is one call that XLA must compile, on the tower's device, with the passes inside; else there is none."""
+    towers = range(case.run.devices) if case.run.execution == "xla" else []
+    assert sorted(result["compiled"]) == [("compute", str(rank), rank) for rank in towers]
+    outside = {op for part, _, op, _ in result["ran"] if part == "compute"} & PASSES
+    assert not (towers and outside), f"{outside} were left to the graph"

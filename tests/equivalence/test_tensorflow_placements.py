@@ -7,9 +7,8 @@ import importlib.util
 import pytest
 
 from multigpu.placements import placements
-from multigpu.placements.traffic import REPLICA, assign
 from tests.equivalence.tensorflow_cases import REFUSED, UNSIZED, Case, all_cases, process_cases, run_all, saved_cases
-from tests.equivalence.tensorflow_checks import check_equality, result_of
+from tests.equivalence.tensorflow_checks import check_compiled, check_equality, check_places, result_of
 
 pytestmark = [
     pytest.mark.skipif(importlib.util.find_spec("tensorflow") is None, reason="TensorFlow is not installed"),
@@ -17,7 +16,6 @@ pytestmark = [
 ]
 
 TOLERANCE = {"fp64": 1e-10, "fp32": 5e-4, "bf16": 0.1}
-UPDATES = {"adam": "ResourceApplyAdam", "momentum": "ResourceApplyMomentum", "sgd": "ResourceApplyGradientDescent"}
 
 
 @pytest.fixture(scope="module")
@@ -44,32 +42,14 @@ def test_moves_what_its_row_predicts(case: Case, results) -> None:
 
 @pytest.mark.parametrize("case", all_cases(), ids=lambda case: case.name)
 def test_every_part_ran_where_its_row_says(case: Case, results) -> None:
-    """From the partitioned graph. Exp1 and Exp2 differ here: the fused update runs where its variable lives, so Exp1's needs a
-    mirror on the device.
-    """
-    run, ran = case.run, result_of(case, results)["ran"]
-    found: dict[tuple[str, str], set[int]] = {}
-    for part, name, op, place in ran:
-        sparse = run.embedding_gradients == "sparse" and name.endswith(("_embedding", "_embeddings"))
-        if part != "update" or op == UPDATES[run.optimizer] or sparse:
-            found.setdefault((part, name), set()).add(place)
-    everywhere = set(range(run.devices))
-    for rank in everywhere:
-        assert found["compute", str(rank)] == {rank}
-    for a in assign(placements()[run.placement], run.description.variables, run.devices):
-        name, table = a.variable.name, a.variable.kind == "embedding"
-        if table:
-            assert found["lookup", name] == (everywhere if a.lookup == REPLICA else {a.lookup})
-        else:
-            assert found["read", name] == (everywhere if a.home == REPLICA else {a.home})
-        expected = everywhere if a.update == REPLICA else {a.update}
-        if table and run.embedding_gradients == "sparse":
-            assert found["update", name] >= expected
-        else:
-            assert found["update", name] == expected, f"{name} was updated at {found['update', name]}"
-            if a.update != REPLICA:
-                # nothing is merged on one device, and of two sums that are found to be equal one is left
-                assert found.get(("merge", name), {a.update}) == {a.update}
+    """Exp1 and Exp2 differ here: the fused update runs where its variable lives, so Exp1's needs a mirror on the device."""
+    check_places(case, result_of(case, results))
+
+
+@pytest.mark.parametrize("case", all_cases(), ids=lambda case: case.name)
+def test_xla_compiles_each_tower_on_its_own_device(case: Case, results) -> None:
+    """And nothing is compiled where it was not asked for."""
+    check_compiled(case, result_of(case, results))
 
 
 def test_exp1_and_exp2_update_on_different_devices(results) -> None:

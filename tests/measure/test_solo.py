@@ -15,6 +15,7 @@ from multigpu.measure.program import status_of
 from multigpu.placements import placements
 from multigpu.record import Record, RecordStore
 from multigpu.run import Run
+from tests.measure.test_libraries import plant_site
 from tests.measure.test_recovery import descendants
 
 ROOT = Path(__file__).parents[2]
@@ -52,11 +53,15 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> tuple[RecordStore, Summar
         {"seed": MEMORY, "stage": "timed", "rank": 0, "fault": "exhausted"},
         {"seed": HANGS, "stage": "warm-up", "rank": 0, "fault": "hang"},
         {"seed": RAISES, "stage": "build", "rank": 0, "fault": "raise"},
+        {"seed": LAST, "stage": "build", "rank": 0, "fault": "tell", "file": str(folder / "environment")},
     ]
+    plant_site(folder / "site", "cuda_runtime/lib/libcudart.so.12", "cuda_nvcc/bin/ptxas")
     store, before = RecordStore(folder / "runs"), set(descendants())
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FAULTS", json.dumps(faults))
-        patch.setenv("PYTHONPATH", PATHS)
+        patch.setenv("PYTHONPATH", f"{PATHS}{os.pathsep}{folder / 'site'}")
+        patch.setenv("LD_LIBRARY_PATH", "own")
+        patch.delenv("XLA_FLAGS", raising=False)
         points = [Point(tiny(seed), timeout_s=20.0 if seed == HANGS else 100.0) for seed in range(6)]
         summary = measure(points, store, progress=False, hook="tests.faults:strike")
     return store, summary, folder / "struck", set(descendants()) - before
@@ -80,6 +85,15 @@ def test_healthy_runs_are_measured(sweep, seed) -> None:
     assert measured and measured.step_clock == "host" and measured.moved_bytes == measured.predicted_bytes
     # two clocks may part on a busy computer: a step lasts a few milliseconds here
     assert len(measured.step_time_s) == 2 and [flag for flag in measured.flags if not flag.startswith("clocks disagree")] == []
+
+
+def test_tensorflow_is_told_where_cudas_libraries_are(sweep) -> None:
+    """Its own process; what the user set comes first. The Record keeps the flag, not this machine's path."""
+    site = (sweep[2].parent / "site" / "nvidia").resolve()
+    told = json.loads((sweep[2].parent / "environment").read_text())
+    assert told["LD_LIBRARY_PATH"].split(os.pathsep)[:2] == ["own", str(site / "cuda_runtime" / "lib")]
+    assert told["XLA_FLAGS"] == f"--xla_gpu_cuda_data_dir={site / 'cuda_nvcc'}"
+    assert record_of(sweep, LAST).machine.environment["XLA_FLAGS"] == "--xla_gpu_cuda_data_dir=<path>"
 
 
 def test_other_endings_are_statuses(sweep) -> None:

@@ -2,7 +2,7 @@
 
 Workers that use PyTorch are forked from it: it has imported what they need once, so a start costs milliseconds instead of an import,
 and so does every restart after a fault. It never touches a GPU. Workers that use TensorFlow are commands of their own, since the two
-frameworks bring different CUDA libraries.
+frameworks bring different CUDA libraries; they alone are told where TensorFlow's are (`libraries`).
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, Std
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
+from multigpu.measure.libraries import tensorflow_environment
 from multigpu.measure.plan import MAX_STARTS
 from multigpu.measure.process import STARTED_AT, end_with_parent
 
@@ -81,6 +82,7 @@ def main() -> None:
         program = plan["program"]
         module = program if "." in program else f"multigpu.measure.{program}"
         if plan["items"][0]["run"]["framework"] == "tensorflow":
+            os.environ |= tensorflow_environment(sys.path, os.environ)  # too late for this process, in time for its workers
             elastic_launch(config, sys.executable)("-m", module, str(path))
         else:
             importlib.import_module(module)

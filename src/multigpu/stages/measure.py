@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterable, Sequence
@@ -26,6 +27,7 @@ from multigpu.grid.entries import FEWEST
 from multigpu.grid.inside_model import BATCH, WINDOW
 from multigpu.measure.launch import check_devices
 from multigpu.measure.launch import measure as measure_points
+from multigpu.measure.libraries import tensorflow_environment
 from multigpu.measure.machine import framework_version, gpu_count, source_state, this_machine, versions
 from multigpu.measure.point import Point
 from multigpu.record import Record, RecordStore
@@ -133,7 +135,9 @@ def measure_stages(run: Run, devices: int, store: StageStore, again: bool = Fals
     graph = graph_of(run)
     sizes = sorted({*COPY_SIZES, *(graph.bytes_of(stage.name, run.batch_size) for stage in graph.placed)})
     words = json.dumps({"run": run.model_dump(mode="json"), "sizes": sizes, "calls": calls})
-    result = subprocess.run([sys.executable, "-m", "multigpu.stages.profile"], input=words, capture_output=True, text=True)
+    environment = os.environ | (tensorflow_environment(sys.path, os.environ) if run.framework == "tensorflow" else {})
+    command = [sys.executable, "-m", "multigpu.stages.profile"]
+    result = subprocess.run(command, input=words, capture_output=True, text=True, env=environment)
     if result.returncode:
         raise RuntimeError(f"measuring the stages failed: {(result.stderr.strip().splitlines() or ['no message'])[-1]}")
     commit, clean = source_state()
