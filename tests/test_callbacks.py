@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import re
+from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
@@ -81,3 +83,18 @@ def test_in_a_real_fit(callbacks) -> None:
     assert [warming for _, _, warming in callback.batches] == [True] + [False] * 5
     assert callback.samples_per_s > 0
     assert history.history["samples_per_s"][-1] == pytest.approx(callback.samples_per_s)
+
+
+def test_the_readmes_example(callbacks, capsys) -> None:
+    """As it stands there, on a model and 1,000 samples of its user's."""
+    import keras
+
+    readme = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
+    model = keras.Sequential([keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    names = {"model": model, "x": np.ones((1000, 3)), "y": np.ones(1000)}
+    exec(example, names)
+    assert [samples for samples, _, _ in names["throughput"].batches] == [32] * 31 + [8]
+    printed = capsys.readouterr().out.split()
+    assert float(printed[-1]) == names["throughput"].samples_per_s > 0 and "samples_per_s:" in printed

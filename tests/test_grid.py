@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+
 import pytest
 
 from multigpu.grid import GRIDS, Planned, affordable, cost_s, find_grid, pace, points, restricted
@@ -98,3 +100,9 @@ def test_fields_choose_among_a_grids_runs() -> None:
 def test_an_unknown_grid_is_refused_in_one_sentence() -> None:
     with pytest.raises(ValueError, match="unknown grid 'none'"):
         find_grid("none", COUNTS)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("tensorflow") is None, reason="TensorFlow is not installed")
+def test_any_computer_traces_tensorflows_loop_of_cells_once() -> None:
+    loops = [entry.run for entry in find_grid("cpu_study", (1, 2)) if entry.run.recurrence == "stepwise"]
+    assert [(run.framework, run.placement, run.devices) for run in loops] == [("tensorflow", "exp4", 1)]

@@ -45,12 +45,17 @@ def cpu_study(devices: Sequence[int]) -> list[Planned]:
 
 
 def _tensorflow_small(devices: Sequence[int]) -> list[Planned]:
-    """A few TensorFlow points for any computer that has it: Exp1-Exp4 of document 000, and both forms of recurrence."""
+    """A few TensorFlow points for any computer that has it: Exp1-Exp4 of document 000, and Exp4 as a loop of cells on the fewest devices,
+    since tracing the loop costs more than all of its steps.
+    """
     if framework_version("tensorflow") == "none":
         return []
-    planned = []
+    planned: list[Planned] = []
     for count in devices:
         common = {"workload": "nmt", "model": "nmt_small", "batch_size": 16, "sequence_length": 10, "devices": count, "device_type": "cpu"}
         steps = {"warmup_steps": 3, "timed_steps": 10}
         planned += [Planned(Run(placement=name, **common, **steps, **TENSORFLOW), "screening", 4.0) for name in EXPERIMENTS]  # type: ignore[arg-type]
+        if count == min(devices):
+            loop = Run(placement="exp4", recurrence="stepwise", **common, **steps, **TENSORFLOW)  # type: ignore[arg-type]
+            planned.append(Planned(loop, "screening", 6.0))
     return planned
