@@ -6,7 +6,7 @@ import importlib.util
 import re
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -86,14 +86,9 @@ def test_in_a_real_fit(callbacks) -> None:
 
 
 def test_the_readmes_example(callbacks, capsys) -> None:
-    """As it stands there, on a model and 1,000 samples of its user's."""
-    import keras
-
     readme = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
     (example,) = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
-    model = keras.Sequential([keras.layers.Dense(1)])
-    model.compile("sgd", "mse")
-    names = {"model": model, "x": np.ones((1000, 3)), "y": np.ones(1000)}
+    names: dict[str, Any] = {}
     exec(example, names)
     assert [samples for samples, _, _ in names["throughput"].batches] == [32] * 31 + [8]
     printed = capsys.readouterr().out.split()

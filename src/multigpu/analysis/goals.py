@@ -39,7 +39,7 @@ OURS = {
 }
 
 
-def _trained_so(frame: pd.DataFrame, goal: Mapping[str, Any]) -> pd.DataFrame:
+def _trained_so(frame: pd.DataFrame, goal: Mapping[Any, Any]) -> pd.DataFrame:
     """The rows of a goal's setting, on any number of GPUs. How big a bucket is and in how many pieces the loss, may differ."""
     chosen = pd.Series(True, index=frame.index)
     wanted = {name: goal[name] for name in EXACT if not missing(goal[name])} | LIBRARY
@@ -123,7 +123,7 @@ def _verdict(goal: Any) -> str:
     return "cannot be told" if missing(goal["reached"]) else "yes" if goal["reached"] else "no"
 
 
-def words_a_pair(frame: pd.DataFrame, goal: Mapping[str, Any]) -> tuple[float, float]:
+def words_a_pair(frame: pd.DataFrame, goal: Mapping[Any, Any]) -> tuple[float, float]:
     """Words that our Records of a goal's setting count for a pair of sentences, and that the script counted by its own step time.
 
     Either is not a number where it is not known.
