@@ -11,8 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from multigpu import doctor
 from multigpu.doctor import Seen, ask_tensorflow, tensorflow_lines
 from multigpu.measure.libraries import library_folders, tensorflow_environment
+from multigpu.record import RecordStore
+from tests.factory import make_machine
 
 OURS = ("__init__.py", "cublas/lib/libcublas.so.12", "cusparse/lib/libcusparse.so.12", "cuda_nvcc/bin/ptxas", "cuda_nvcc/lib/__init__.py")
 """As the packages of CUDA 12 lie: a folder each; the compiler's `lib` is empty."""
@@ -78,6 +81,21 @@ def test_doctors_line_sets_what_a_shell_lacks(tmp_path: Path) -> None:
     words = f'{line}; {shlex.quote(sys.executable)} -c \'import os; print(os.environ["LD_LIBRARY_PATH"]); print(os.environ["XLA_FLAGS"])\''
     said = subprocess.run(["sh", "-c", words], capture_output=True, text=True, check=True).stdout
     assert said.splitlines() == [changes["LD_LIBRARY_PATH"], changes["XLA_FLAGS"]]
+
+
+def test_doctor_asks_where_there_are_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    site = plant_site(tmp_path / "site", *OURS)
+    monkeypatch.setattr(sys, "path", [str(site), *sys.path])
+    monkeypatch.setattr(doctor, "framework_version", lambda framework: "2.21.0")
+    monkeypatch.setattr(doctor, "ask_tensorflow", lambda changes: Seen(True, 2 if str(site) in changes["LD_LIBRARY_PATH"] else 0))
+    monkeypatch.setattr(doctor, "gpu_count", lambda: 0)
+    without = list(doctor.diagnose(RecordStore(tmp_path / "runs")))
+    assert not [line for line in without if line.startswith(("export", "tensorflow  sees"))], "no GPU, no question"
+    monkeypatch.setattr(doctor, "gpu_count", lambda: 2)
+    monkeypatch.setattr(doctor, "this_machine", lambda: make_machine(2))
+    lines = list(doctor.diagnose(RecordStore(tmp_path / "runs")))
+    at = lines.index("tensorflow  sees all 2 GPUs in the processes that measure")
+    assert lines[at - 1] == "tensorflow  2.21.0" and lines[at + 2].startswith("export LD_LIBRARY_PATH=")
 
 
 @pytest.mark.skipif(importlib.util.find_spec("tensorflow") is None, reason="TensorFlow is not installed")
