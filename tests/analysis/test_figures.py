@@ -116,6 +116,18 @@ def test_a_job_on_one_gpu_alone_has_no_panel_and_the_front_compares_placements()
     assert len(alone.axes) == 1 and "Left out" not in alone.caption, "a picture of one placement is better than none"
 
 
+def test_throughput_of_one_placement_alone_has_no_panel_where_placements_are_compared():
+    records = [make_record(name, count) for name in ("ddp", "exp2", "independent") for count in (1, 2)]
+    records += [make_record(name, count, batch_size=256) for name in ("ddp", "independent") for count in (1, 2)]
+    frame = frame_of(records)
+    every, compared = figure_throughput(frame), figure_throughput(frame, compared=True)
+    assert set(every.data["panel"].str.extract(r"batch (\d+)")[0]) == {"128", "256"} and "Left out" not in every.caption
+    assert len(compared.axes) == 1 and "256" not in " ".join(compared.data["panel"])
+    assert "Left out: 1 job with one placement alone." in compared.caption and "256" not in compared.alt
+    alone = figure_throughput(frame[frame["batch_size"] == 256], compared=True)
+    assert len(alone.axes) == 1 and "Left out" not in alone.caption, "a picture of one placement is better than none"
+
+
 def test_repeated_points_come_before_those_measured_once():
     """Nine lines for seven places: the ceiling and the repeated one stay although they are the fastest, the fastest of the others go."""
     slow_to_fast = ("exp1", "exp2", "exp3", "exp4", "ps_gpu0", "replicated_copy", "replicated_allreduce", "independent")

@@ -8,12 +8,12 @@ import matplotlib as mpl
 import pandas as pd
 from matplotlib.axes import Axes
 
-from multigpu.analysis.findings import line_name, panels, scaling_finding
-from multigpu.analysis.layout import common, gaps, grid_of_axes, label_lines, margin_for, name_panel
+from multigpu.analysis.findings import line_name, panels, scaling_finding, with_several_placements
+from multigpu.analysis.layout import common, gaps, grid_of_axes, label_lines, left_out, margin_for, name_panel
 from multigpu.analysis.metrics import scaling_table
 from multigpu.analysis.picture import Picture, message
 from multigpu.analysis.style import CEILING, FRAMEWORK_LINES, INK, MAX_LINES, RC, look
-from multigpu.analysis.wording import device_word, device_words, plural
+from multigpu.analysis.wording import device_word, device_words
 
 WIDTH, HEIGHT, LABELS = 2.55, 2.05, 0.95
 BESIDE = ("independent", "ddp")
@@ -42,8 +42,7 @@ def figure_scaling(
     if drawn.empty:
         return message("No scaling to draw: no Record on several devices has its baseline on one device.")
     every = [(name, panel) for name, panel in panels(drawn) if panel["devices"].max() > 1]
-    several = [(name, panel) for name, panel in every if (panel["placement"].drop_duplicates() != "independent").sum() > 1]
-    shown = several if compared and several else every
+    shown = (with_several_placements(every) if compared else []) or every
     drawn = drawn[drawn.index.isin([index for _, panel in shown for index in panel.index])]
     with mpl.rc_context(RC):
         finding = scaling_finding(drawn, column if value == "efficiency" else column.replace("speedup", "efficiency"))
@@ -51,10 +50,10 @@ def figure_scaling(
         picture, axes = grid_of_axes(len(shown), finding, WIDTH, HEIGHT, columns, labels, names=[name for name, _ in shown])
         # a very wide interval is cut off rather than flattening every line
         top = max(float(drawn[column].max()), float(min(drawn[f"{column}_high"].max(), 1.15 * drawn[column].max())))
-        left_out: list[str] = []
+        no_room: list[str] = []
         for index, (ax, (name, panel)) in enumerate(zip(axes, shown, strict=True)):
             if lines := _panel(ax, panel, column, name, top):
-                left_out.append(f"{', '.join(lines)} ({name})")
+                no_room.append(f"{', '.join(lines)} ({name})")
             if index % columns == 0:
                 ax.set_ylabel("efficiency (%)" if value == "efficiency" else "speedup (times)")
     first = drawn.iloc[0]
@@ -63,8 +62,8 @@ def figure_scaling(
     picture.caption = (
         f"{what} {BASELINES[baseline]} {word}. Grey: independent replicas, the ceiling on this host. {common(drawn)}"
         + gaps(table)
-        + (f" Left out: {plural(len(every) - len(shown), 'job')} with one placement alone." if len(shown) < len(every) else "")
-        + (f" No room for: {'; '.join(left_out)}." if left_out else "")
+        + left_out(every, shown)
+        + (f" No room for: {'; '.join(no_room)}." if no_room else "")
     )
     picture.data = _data(drawn, column)
     picture.alt = _alt(shown, column, value)

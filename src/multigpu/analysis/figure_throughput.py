@@ -7,8 +7,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from multigpu.analysis.documents import DOCUMENT_GPU, document_rows, experiment_of
-from multigpu.analysis.findings import line_name, panels, throughput_finding
-from multigpu.analysis.layout import common, gaps, grid_of_axes, margin_for, name_panel, rows_from_top
+from multigpu.analysis.findings import line_name, panels, throughput_finding, with_several_placements
+from multigpu.analysis.layout import common, gaps, grid_of_axes, left_out, margin_for, name_panel, rows_from_top
 from multigpu.analysis.metrics import scaling_table
 from multigpu.analysis.picture import Picture, message
 from multigpu.analysis.style import INK, RC, look
@@ -19,19 +19,22 @@ LOG_FROM = 20
 """A panel whose largest value is this many times its smallest gets a logarithmic axis: dots are places, not lengths."""
 
 
-def figure_throughput(frame: pd.DataFrame, published: pd.DataFrame | None = None, columns: int = 2) -> Picture:
+def figure_throughput(frame: pd.DataFrame, published: pd.DataFrame | None = None, columns: int = 2, compared: bool = False) -> Picture:
     """What each placement trains: a panel a job, a row a placement and framework, fastest on top.
 
     Args:
         frame: of `load_frame`.
         published: of `documents.published_experiments`; where a row rebuilds an experiment of document 000, its figures on one
             and on most GPUs are drawn as hollow marks.
+        compared: draw only the jobs with two placements or more beside the ceiling, where there are any.
     """
     table = scaling_table(frame)
     drawn = table[table["n"] > 0]
     if drawn.empty:
         return message("No throughput to draw: no Record with status ok.")
-    shown = list(panels(drawn))
+    every = list(panels(drawn))
+    shown = (with_several_placements(every) if compared else []) or every
+    drawn = drawn[drawn.index.isin([index for _, panel in shown for index in panel.index])]
     data: list[dict[str, object]] = []
     with mpl.rc_context(RC):
         most_rows = max(panel.groupby(["placement", "framework"]).ngroups for _, panel in shown)
@@ -44,7 +47,7 @@ def figure_throughput(frame: pd.DataFrame, published: pd.DataFrame | None = None
             data += _panel(ax, name, panel, published, most_rows)
     hollow = any(row["source"] != "Records" for row in data)
     counts = f"Small marks: {devices_text(drawn['devices'].min(), drawn['device_type'].iloc[0])}; large: the most measured."
-    picture.caption = f"Units/s of all devices. {counts} {common(drawn)}" + gaps(table)
+    picture.caption = f"Units/s of all devices. {counts} {common(drawn)}{gaps(table)}{left_out(every, shown)}"
     if hollow:
         picture.caption += f" Hollow: document 000's own figure ({DOCUMENT_GPU}, number of GPUs beside it), another machine and framework."
     picture.data = pd.DataFrame(data)

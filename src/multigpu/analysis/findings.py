@@ -45,6 +45,11 @@ def panels(table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
         yield describe(row, fields[row["model"]]) or describe(row, ["model", "batch_size"]), group
 
 
+def with_several_placements(named: Sequence[tuple[str, pd.DataFrame]]) -> list[tuple[str, pd.DataFrame]]:
+    """The panels in which placements can be compared: two or more beside independent replicas, which are a ceiling."""
+    return [(name, panel) for name, panel in named if (panel["placement"].drop_duplicates() != "independent").sum() > 1]
+
+
 def line_name(row: Any, table: pd.DataFrame) -> str:
     """The placement's label, with the framework where the table has several."""
     label = look(row["placement"]).label

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 
 from multigpu.analysis.findings import line_name, panels
 from multigpu.analysis.picture import Picture, head_height
-from multigpu.analysis.wording import constants, devices_text, repeats_text, why_missing
+from multigpu.analysis.wording import constants, devices_text, plural, repeats_text, why_missing
 
 LEFT, RIGHT, BOTTOM = 0.62, 0.15, 0.55
 """Margins in inches, where axis labels stand."""
@@ -137,6 +137,12 @@ def gaps(table: pd.DataFrame) -> str:
             on = devices_text(row["devices"], row["device_type"])
             parts.append(f"{line_name(row, table)} on {on}, {name} ({why_missing(row)})")
     return f" Missing: {'; '.join(parts)}." if parts else ""
+
+
+def left_out(every: Sequence[object], shown: Sequence[object]) -> str:
+    """For a caption: how many jobs have no panel, since there is nothing to compare in them; "" where all have one."""
+    lost = len(every) - len(shown)
+    return f" Left out: {plural(lost, 'job')} with one placement alone." if lost else ""
 
 
 def common(table: pd.DataFrame, repeats: bool = True) -> str:

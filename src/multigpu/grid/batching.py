@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from multigpu.grid.entries import ENDS, FEWEST, Planned, Tier, nmt
+from multigpu.grid.entries import ENDS, EXPERIMENTS, FEWEST, Planned, Tier, ends_of, nmt
 from multigpu.grid.tensorflow import TENSORFLOW
 from multigpu.run import Run
 
@@ -14,9 +14,13 @@ CAPTURE_WARMUP = 100
 """The rarest bucket comes twice in 30 steps, and a shape is captured at its third time: after 100 steps all six are."""
 
 
-def _lengths(placement: str, count: int, batching: str, **more: object) -> Run:
+CORRECTED_BATCH = 384
+"""Sentences a GPU in the correction of document 000 by its author (`data/published/000_correction.csv`), on 1 and 8 GPUs."""
+
+
+def _lengths(placement: str, count: int, batching: str, batch: int = 128, **more: object) -> Run:
     return nmt(
-        placement, count, 128, **({"inputs": "lengths_000", "sequence_length": None, "precision": "bf16", "batching": batching} | more)
+        placement, count, batch, **({"inputs": "lengths_000", "sequence_length": None, "precision": "bf16", "batching": batching} | more)
     )
 
 
@@ -24,7 +28,8 @@ def batching(devices: Sequence[int]) -> list[Planned]:
     """Document 000's lengths at batch 128, bf16, eager: own and shared buckets under ddp, Exp4 and Exp2, and one width of 100.
 
     ddp and Exp4 are repeated on 1, 4 and 8 (C4 reads Exp4), Exp2 and the rest are screening. On one device a shared bucket is an
-    own one and is not measured again. The whole law takes 30 steps, so each Run counts all of it once. About 6 minutes on 1, 2, 4, 8.
+    own one and is not measured again. The whole law takes 30 steps, so each Run counts all of it once. Last come what the document's
+    tables are rebuilt from (`rebuilt`). About 7 minutes on 1, 2, 4, 8.
     """
     repeated: list[Planned] = []
     once: list[Planned] = []
@@ -36,7 +41,19 @@ def batching(devices: Sequence[int]) -> list[Planned]:
         once += [Planned(_lengths("exp2", count, mode), "screening", 7.0) for mode in modes]
         once.append(Planned(_lengths("ddp", count, "fixed"), "screening", 4.0))
         once.append(Planned(_lengths("independent", count, "own"), "screening", 4.0))
-    return repeated + once
+    return repeated + once + rebuilt(devices)
+
+
+def rebuilt(devices: Sequence[int]) -> list[Planned]:
+    """Document 000's Exp1-Exp4 on its own lengths where nothing above measures them: Exp1 and Exp3 at every count, and all four
+    dispatched by one process for all devices, as the document did it, on the fewest and most; its author's corrected batch (Exp4) on
+    as many. Own buckets, screening.
+    """
+    counts, ends = sorted(devices, reverse=True), ends_of(devices)
+    apart = [_lengths(name, count, "own") for count in counts for name in ("exp1", "exp3")]
+    together = [_lengths(name, count, "own", processes="one") for count in ends for name in EXPERIMENTS]
+    corrected = [_lengths("exp4", count, "own", CORRECTED_BATCH, processes="one") for count in ends]
+    return [Planned(run, "screening", 7.0) for run in apart + together + corrected]
 
 
 def shuffling(devices: Sequence[int]) -> list[Planned]:
@@ -71,7 +88,8 @@ def batching_captured(devices: Sequence[int]) -> list[Planned]:
 
 
 def batching_tensorflow(devices: Sequence[int]) -> list[Planned]:
-    """Document 000 in its own framework on its own lengths, TF32: own, shared and one width. Screening, about 3 minutes.
+    """Document 000 in its own framework on its own lengths, TF32: own, shared and one width, and its author's corrected batch on the
+    fewest and most devices. Screening, about 3 minutes.
 
     Own buckets under Exp1-Exp4 are in `tensorflow_forms` too: what has a Record is not measured again.
     """
@@ -82,7 +100,8 @@ def batching_tensorflow(devices: Sequence[int]) -> list[Planned]:
             modes = ("own", "shared") if count > 1 else ("own",)
             planned += [Planned(_lengths(placement, count, mode, **form), "screening", cost_s) for mode in modes]
         planned.append(Planned(_lengths("exp4", count, "fixed", **form), "screening", 10.0))
-    return planned
+    corrected = [_lengths("exp4", count, "own", CORRECTED_BATCH, **form) for count in ends_of(devices)]
+    return planned + [Planned(run, "screening", 14.0) for run in corrected]
 
 
 SMALL = {"workload": "nmt", "model": "nmt_small", "device_type": "cpu", "placement": "ddp"}
