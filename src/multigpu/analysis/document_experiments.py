@@ -141,9 +141,9 @@ def _common(frame: pd.DataFrame) -> str:
     """What all four tables have in common."""
     machines = ", ".join(dict.fromkeys(own_lengths(frame)["machine"]))
     return (
-        f"The document: {DOCUMENT_GPU}, TensorFlow 1.8 in fp32, one run a row, 50 batches from the start. Speedup: over one GPU of the same "
-        "way and placement, so what is slow on one GPU is flattered. Weak scaling, every replica with a bucket of its own; lengths drawn "
-        f"from a seeded law with the document's mean. Figures in brackets: 95% intervals{f'. Ours: {machines}' if machines else ''}."
+        f"The document: {DOCUMENT_GPU}, TensorFlow 1.8 in fp32, one run a row, 50 batches from the start. Speedup: over one GPU of the "
+        "same way and placement, so what is slow on one GPU is flattered. Weak scaling, every replica with a bucket of its own; lengths "
+        f"drawn from a seeded law with the document's mean. Figures in brackets: 95% intervals{f'. Ours: {machines}' if machines else ''}."
     )
 
 

@@ -20,6 +20,7 @@ from multigpu.analysis.parallelism import (
     points_of,
     winners,
 )
+from multigpu.analysis.parallelism_words import lost_points
 from multigpu.analysis.partition_bytes import LAYER_TYPES, bytes_table
 from multigpu.analysis.picture import Picture, message
 from multigpu.analysis.style import CEILING, INK, RC, look
@@ -104,6 +105,7 @@ def figure_layer_steps(frame: pd.DataFrame) -> Picture:
     on = devices_text(int(table["devices"].iloc[0]), table["device_type"].iloc[0])
     picture.caption = f"One joined batch shared out over {on} or computed by all of them. Loop: position by position. {common(table)}"
     picture.caption += f" Not drawn, as too little was measured: {lacking}." if lacking else ""
+    picture.caption += lost_points(frame)
     picture.data = table
     picture.alt = f"Lines of step time against joined batch on {on}, a panel for {', '.join(names)} layers."
     return picture
@@ -169,8 +171,9 @@ def _idle_finding(table: pd.DataFrame) -> str | None:
         return None
     one, last = own.iloc[0], own.iloc[-1]
     on = devices_text(int(last["devices"]), last["device_type"])
+    whole = "the batch in one piece" if one["parts"] == 1 else f"{int(one['parts'])} micro-batches"
     return (
-        f"{on} idle for {percent_text(one['idle'])} of a step with {plural(int(one['parts']), 'micro-batch', 'micro-batches')} and for "
+        f"{on} idle for {percent_text(one['idle'])} of a step with {whole} and for "
         f"{percent_text(last['idle'])} with {last['parts']}, where equal stages would idle for {percent_text(last['idle_equal'])}"
     )
 
@@ -246,7 +249,8 @@ def figure_pipeline(frame: pd.DataFrame) -> Picture:
             label_lines(ax, ends, HEIGHT)
     models = [MODEL_NAMES.get(model, model) for model in LSTM if (table["model"] == model).any()]
     picture.caption = (
-        "Measured: 1 - T1 / (G TG), T1 a step on one device. Equal stages: (G - 1) / (m + G - 1). By operations: the same schedule with "
+        "Measured: 1 - T1 / (G TG), T1 a step on one device, so that work which micro-batches add counts as idle. "
+        "Equal stages: (G - 1) / (m + G - 1). By operations: the same schedule with "
         f"each stage's share of multiply-adds. {', '.join(models)}. {common(table)}"
     )
     picture.data = table

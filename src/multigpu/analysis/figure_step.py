@@ -35,12 +35,13 @@ LEADING_SHARE = 0.02
 """A difference of skews below this share of the step is no finding: steps differ by more than that among themselves."""
 
 
-def figure_step(records: Sequence[Record], step: int | None = None) -> Picture:
+def figure_step(records: Sequence[Record], step: int | None = None, finding: str | None = None) -> Picture:
     """One step of each traced Run in `records`, stacked in their order on one time axis that begins with the step.
 
     Args:
         records: those without a trace are left out.
         step: which traced step; unless given, of each Run the one of median length.
+        finding: the title, where it is not about launch skew.
     """
     drawn = [(record, trace, _chosen(trace, step)) for record, trace in traced(records)]
     if not drawn:
@@ -49,7 +50,7 @@ def figure_step(records: Sequence[Record], step: int | None = None) -> Picture:
     names = [_name(record, everyone) for record in everyone]
     with mpl.rc_context(RC):
         most = max(len(replicas) for _, _, (_, replicas) in drawn)
-        finding = step_finding([(record, replicas) for record, _, (_, replicas) in drawn])
+        finding = finding or step_finding([(record, replicas) for record, _, (_, replicas) in drawn])
         picture, axes = grid_of_axes(len(drawn), finding, WIDTH, LANE * most + 0.15, 1, left=0.85, legend=True, names=names)
         longest = max(step_time(replicas) for _, _, (_, replicas) in drawn)
         for ax, name, (record, _, (_, replicas)) in zip(axes, names, drawn, strict=True):
@@ -84,7 +85,7 @@ def _name(record: Record, records: Sequence[Record]) -> str:
     """The placement, the devices, and what else tells this Run from the others of the picture."""
     run = record.run
     row = run.model_dump()
-    fields = ("model", "batch_size", "precision", "execution", "processes", "framework", "feed", "stage_devices")
+    fields = ("model", "batch_size", "precision", "execution", "processes", "micro_batches", "framework", "feed", "stage_devices")
     differ = [name for name in fields if len({getattr(other.run, name) for other in records}) > 1 or name == "model"]
     parts = [look(run.placement).label, devices_text(run.devices, run.device_type), *(field_text(row, name) for name in differ)]
     return ", ".join(part for part in parts if part)
@@ -165,11 +166,15 @@ def _called(records: Sequence[Record]) -> list[str]:
     if len(records) == 1 or len(set(labels)) > 1:
         return labels
     frameworks = [record.run.framework for record in records]
+    pieces = len({record.run.micro_batches for record in records})
     names = []
     for record in records:
         alone = frameworks.count(record.run.framework) == 1
         process = "" if alone else ", one process" if record.run.processes == "one" else ", a process a device"
-        names.append(FRAMEWORK_NAMES[record.run.framework] + process)
+        parts = (
+            "" if pieces == 1 else ", in one piece" if record.run.micro_batches is None else f", {record.run.micro_batches} micro-batches"
+        )
+        names.append(FRAMEWORK_NAMES[record.run.framework] + process + parts)
     return names
 
 

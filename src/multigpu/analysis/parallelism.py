@@ -12,7 +12,7 @@ from multigpu.analysis.metrics import summary
 from multigpu.analysis.partition_bytes import LAYER_TYPES, bytes_table, crossing_batch, expected_idle
 from multigpu.analysis.picture import Shown, paragraphs
 from multigpu.analysis.style import look
-from multigpu.analysis.tables import table_html
+from multigpu.analysis.tables import table_html, tables_by
 from multigpu.analysis.ways import find_point, ratio_of
 from multigpu.analysis.wording import bytes_text, devices_text, joined, missing, percent_text, status_text
 from multigpu.grid.parallelism import LAYER_BATCHES
@@ -82,15 +82,18 @@ def shape_text(row: Any) -> str:
     return f"{copies} x {shared}" if copies > 1 else f"1 over {shared}"
 
 
-def _ratio_cell(row: Any) -> str:
+def ratio_cell(row: Any) -> str:
+    """A point's speedup with its interval, or why it has none."""
     if not row["n"] or missing(row["speedup"]):
         return status_text(row) if not row["n"] else "–"
-    bounds = "" if missing(row["low"]) else f" ({row['low']:.2f} to {row['high']:.2f})"
+    bounds = "" if missing(row["low"]) or row["low"] == row["high"] else f" ({row['low']:.2f} to {row['high']:.2f})"
     return f"{row['speedup']:.2f}{bounds}"
 
 
 def speedup_table(frame: pd.DataFrame, models: Sequence[str] = MLP, most_only: bool = False) -> Shown:
-    """Step time, speedup over one device and bytes of every point of these models (with `most_only`: on the most devices)."""
+    """Step time, speedup over one device and bytes of every point of these models (with `most_only`: on the most devices), a table a
+    kind of layer; of a model, a table a joined batch.
+    """
     table = points_of(frame, models)
     if most_only and len(table):
         table = table[table["devices"] == table["devices"].max()]
@@ -99,53 +102,92 @@ def speedup_table(frame: pd.DataFrame, models: Sequence[str] = MLP, most_only: b
             "layers": LAYER_TYPES.get(str(row["model"]), ""),
             "batch": f"{int(row['batch_size']):,}",
             "devices": str(row["devices"]),
-            "kind": look(row["placement"]).label + ("" if _is_none(row["recurrence"]) else f", {row['recurrence']}"),
+            "kind": look(row["placement"]).label + ("" if _is_none(row["recurrence"]) else ", loop"),
             "copies x devices a copy": shape_text(row),
             "step (ms)": f"{1e3 * row['step_time_s']:.2f}" if row["n"] else status_text(row),
-            "speedup over one": _ratio_cell(row),
+            "speedup over one": ratio_cell(row) if row["n"] else "–",
             "document 002": f"{DOCUMENT_SPEEDUP.get(int(row['devices']), ''):}"
             if row["placement"] == "tensor_split" and row["model"] == "mlp42m"
             else "",
-            "moved or handed over a step": bytes_text(row["moved_bytes"]) if row["n"] and not missing(row["moved_bytes"]) else "–",
+            "moved a step": bytes_text(row["moved_bytes"]) if row["n"] and not missing(row["moved_bytes"]) else "–",
             "n": str(row["n"]),
         }
         for _, row in table.iterrows()
     ]
-    return table_html(pd.DataFrame(rows), right=["batch", "devices", "step (ms)", "n"], note=_screened(table)) if rows else _nothing()
+    if not rows:
+        return _nothing()
+    note = f"Moved: bytes that all devices together copy or hand to all-reduces and gathers. {_screened(table)}"
+    right = ["batch", "devices", "step (ms)", "speedup over one", "moved a step", "n"]
+    data = pd.DataFrame(rows)
+    if data["layers"].ne("").all():
+        kinds = {kind: place for place, kind in enumerate(LAYER_TYPES.values())}
+        data = data.sort_values("layers", key=lambda names: names.map(kinds), kind="stable")
+        return tables_by(data.assign(layers=data["layers"].str.capitalize()), "layers", note, right, title="{} layers")
+    return tables_by(data.drop(columns="layers"), "batch", note, right, title="Joined batch {}")
 
 
-def pipeline_points(frame: pd.DataFrame, models: Sequence[str] = LSTM) -> pd.DataFrame:
-    """Points of layers over devices, one copy of the model, with `idle`: the share of all devices' time in which they did not do what one
-    device does for the same batch, 1 - T1 / (G TG); and what theory leaves idle, of equal stages and of stages by their operations.
+def pipeline_points(frame: pd.DataFrame, models: Sequence[str] = LSTM, hybrids: bool = False) -> pd.DataFrame:
+    """Points of layers over devices, with `idle`: the share of all devices' time in which they did not do what one device does for the
+    same batch, 1 - T1 / (G TG); and what theory leaves idle, of equal stages and of stages by their operations.
+
+    hybrids: also several copies of the model beside each other, each over its own devices; theory is then that of one copy.
+
+    Returns:
+        `points_of` with copies, stages (devices of a copy), parts (micro-batches), idle, idle_equal, idle_by_work.
     """
-    table = points_of(frame[(frame["placement"] == "layer_split") & frame["model_parallel"].isna()], models)
+    own = frame[frame["placement"] == "layer_split"]
+    table = points_of(own if hybrids else own[own["model_parallel"].isna()], models)
     rows = []
     for _, row in table.iterrows():
         parts = 1 if _is_none(row["micro_batches"]) else int(row["micro_batches"])
-        equal, by_work = expected_idle(find_model("nmt", row["model"]), int(row["devices"]), parts)
-        rows.append({**row, "parts": parts, "idle": 1 - row["speedup"] / row["devices"], "idle_equal": equal, "idle_by_work": by_work})
+        stages = int(row["devices"]) if _is_none(row["model_parallel"]) else int(row["model_parallel"])
+        equal, by_work = expected_idle(find_model("nmt", row["model"]), stages, parts)
+        rows.append(
+            {**row, "copies": int(row["devices"]) // stages, "stages": stages, "parts": parts}
+            | {"idle": 1 - row["speedup"] / row["devices"], "idle_equal": equal, "idle_by_work": by_work}
+        )
     return pd.DataFrame(rows)
 
 
 def pipeline_table(frame: pd.DataFrame) -> Shown:
-    """Layers over devices: speedup, and idle time measured beside the theory's."""
-    table = pipeline_points(frame)
-    rows = [
-        {
-            "batch": str(row["batch_size"]),
-            "devices": str(row["devices"]),
-            "micro-batches": str(row["parts"]),
-            "step (ms)": f"{1e3 * row['step_time_s']:.1f}" if row["n"] else status_text(row),
-            "speedup over one": _ratio_cell(row),
-            "idle, measured": "–" if missing(row["idle"]) else percent_text(row["idle"]),
-            "idle, equal stages": percent_text(row["idle_equal"]),
-            "idle, by operations": percent_text(row["idle_by_work"]),
-            "n": str(row["n"]),
-        }
-        for _, row in table.iterrows()
-    ]
-    right = ["batch", "devices", "micro-batches", "step (ms)", "idle, measured", "idle, equal stages", "idle, by operations", "n"]
-    return table_html(pd.DataFrame(rows), right=right, note=_screened(table)) if rows else _nothing()
+    """Layers over devices, hybrids, and data parallelism with the same joined batch: speedup, and idle time beside the theory's."""
+    table = pipeline_points(frame, hybrids=True)
+    copied = points_of(frame[frame["placement"] == "ddp"], LSTM)
+    copied = copied[copied["devices"] > 1] if len(copied) else copied
+    rows = [_pipeline_row(row, f"{row['copies']} x {row['stages']}", str(row["parts"])) for _, row in table.iterrows()]
+    rows += [_pipeline_row(row, f"{row['devices']} x 1 ({look('ddp').label})", "–") for _, row in copied.iterrows()]
+    data = pd.DataFrame(rows)
+    if data.empty:
+        return _nothing()
+    data = data.sort_values(["order", "count"], kind="stable").drop(columns=["order", "count"])
+    right = [str(name) for name in data if name not in ("batch", "copies x stages")]
+    note = (
+        "Copies x stages: 2 x 2 is two copies of the model, each with its layers over two devices and half of the batch. Speedup over one: "
+        "over one device with the same joined batch, done the same way. Idle: see the figure. "
+    )
+    every = pd.concat([part for part in (table, copied) if len(part)])
+    return tables_by(data, "batch", note + _screened(every), right, title="Joined batch {}")
+
+
+def _pipeline_row(row: Any, shape: str, parts: str) -> dict[str, Any]:
+    return {
+        "order": row["batch_size"],
+        "count": row["devices"],
+        "batch": f"{int(row['batch_size']):,}",
+        "devices": str(row["devices"]),
+        "copies x stages": shape,
+        "micro-batches": parts,
+        "step (ms)": f"{1e3 * row['step_time_s']:.1f}" if row["n"] else status_text(row),
+        "speedup over one": ratio_cell(row),
+        "idle, measured": _share_cell(row, "idle"),
+        "idle, equal stages": _share_cell(row, "idle_equal"),
+        "idle, by operations": _share_cell(row, "idle_by_work"),
+        "n": str(row["n"]),
+    }
+
+
+def _share_cell(row: Any, name: str) -> str:
+    return "–" if name not in row or missing(row[name]) else percent_text(row[name])
 
 
 def bytes_html(devices: int = DEVICES_OF_MODEL, batches: Sequence[int] = LAYER_BATCHES) -> Shown:
@@ -224,11 +266,14 @@ def layer_finding(frame: pd.DataFrame) -> str | None:
         own = table[table["model"] == name]
         won = own[(own["faster"] == "tensor_split") & (own["times"] > 1.05)]
         where = joined([f"{int(batch):,}" for batch in won["batch_size"]])
-        parts.append(f"{kind} at a batch of {where}" if len(won) else f"{kind} at no batch")
+        if len(won):
+            parts.append(f"{kind} at a batch of {where}")
     agree = int((table["faster"] == table["fewer_bytes"]).sum())
     on = devices_text(int(table["devices"].iloc[0]), device_type)
+    low, high = int(table["batch_size"].min()), int(table["batch_size"].max())
+    ahead = f"for {joined(parts)}" if parts else f"for no kind of layer at any joined batch from {low:,} to {high:,} rows"
     return (
-        f"Measured on {on} (screening), cutting matrices beats data parallelism by more than 5% for {joined(parts)}; bytes alone"
+        f"Measured on {on} (screening), cutting matrices beats data parallelism by more than 5% {ahead}; bytes alone"
         f" name the faster kind in {agree} of {len(table)} cases."
     )
 
@@ -241,7 +286,7 @@ def speedup_finding(frame: pd.DataFrame) -> str | None:
     if table.empty:
         return None
     most = table[table["devices"] == table["devices"].max()]
-    parts = [f"{look(row['placement']).label} {_ratio_cell(row)} at a batch of {int(row['batch_size']):,}" for _, row in most.iterrows()]
+    parts = [f"{look(row['placement']).label} {ratio_cell(row)} at a batch of {int(row['batch_size']):,}" for _, row in most.iterrows()]
     on = devices_text(int(most["devices"].iloc[0]), most["device_type"].iloc[0])
     return f"Speedup of the fully connected model on {on}: {joined(parts)}."
 
@@ -254,9 +299,9 @@ def pipeline_finding(frame: pd.DataFrame) -> str | None:
         return None
     most = table[table["devices"] == table["devices"].max()]
     whole, best = most[most["parts"] == 1], most.loc[most["speedup"].idxmax()]
-    first = joined([f"{_ratio_cell(row)} (batch {int(row['batch_size'])})" for _, row in whole.iterrows()])
+    first = joined([f"{ratio_cell(row)} (batch {int(row['batch_size'])})" for _, row in whole.iterrows()])
     text = f"Layers over {devices_text(int(best['devices']), best['device_type'])}: speedup {first} without micro-batches"
-    return text + (f"; at best {_ratio_cell(best)}, with {best['parts']}" if best["parts"] > 1 else "") + "."
+    return text + (f"; at best {ratio_cell(best)}, with {best['parts']}" if best["parts"] > 1 else "") + "."
 
 
 def answer(frame: pd.DataFrame) -> Shown:
