@@ -8,8 +8,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from multigpu.analysis import batching_page as page
 from multigpu.analysis.autocorrelation import autocorrelation, band, ljung_box, ljung_box_bound, memory
-from multigpu.analysis.batching import batching_frame, imbalance, padding_share, runs_by_mode, shard_frame, waiting_share
+from multigpu.analysis.batching import batching_frame, imbalance, padding_share, runs_by_mode, shard_frame, text_source, waiting_share
 from multigpu.analysis.batching_records import fit_steps, fits_frame, memory_frame, modes_table
 from multigpu.analysis.figure_batching import figure_gain, figure_waiting
 from multigpu.analysis.figure_batching_training import counted_memory, figure_convergence, figure_memory
@@ -153,3 +154,28 @@ def test_the_memory_of_step_times_has_a_column_and_a_figure():
     assert len(counted_memory(run)) == 20
     assert "No Record has 100 timed steps" in figure_memory(table.iloc[:0], "step time").alt
     assert "No job was trained" in figure_convergence(pd.DataFrame(), pd.DataFrame()).alt
+
+
+def test_the_page_compares_modes_of_one_way_and_leaves_out_what_has_one_mode_alone():
+    """Points that only rebuild the document's tables (one process, the corrected batch) would stand under the headings of others."""
+    text = {"inputs": "lengths_000", "sequence_length": None}
+    records = [make_record("ddp", 2, rate, batching=mode, **text) for mode, rate in (("own", 1e6), ("shared", 1.5e6))]
+    records += [make_record("exp4", 2, 7e5, **text, processes="one"), make_record("exp4", 2, 8e5, **text, batch_size=384)]
+    records += [make_record("exp1", 2, 9e5, **text)]  # the same way as the modes that are compared
+    html = page.modes_gt(modes_table(frame_of(records))).html
+    assert "1.50" in html and ">900,000<" in html and ">700,000<" not in html and ">800,000<" not in html
+    assert "Left out: 2 points of ways that were measured with own buckets alone." in html
+    alone = page.modes_gt(modes_table(frame_of(records[:2]))).html
+    assert "Left out" not in alone
+
+
+def test_fits_of_one_process_and_of_a_process_a_gpu_are_not_pooled():
+    records = []
+    for processes in ("per_device", "one"):
+        record = make_record("exp4", 2, 1e6, inputs="lengths_000", sequence_length=None, processes=processes)
+        measured, fingerprint = record.measurement, text_source(record.run).fingerprint
+        steps = record.run.warmup_steps + record.run.timed_steps
+        planted = measured.model_copy(update={"step_time_s": [[0.1 + 0.01 * (step % 7) for step in range(steps)]] * 2})
+        records.append(record.model_copy(update={"measurement": planted, "input_fingerprint": fingerprint}))
+    html = page.fits_table(records).html
+    assert "PyTorch, eager, one process" in html and html.count("<table") == 2 and "n = 2" not in html

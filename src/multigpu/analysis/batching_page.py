@@ -9,6 +9,7 @@ import pandas as pd
 from multigpu import paths, study
 from multigpu.analysis.batching import batching_frame, runs_by_mode
 from multigpu.analysis.batching_records import FIT_SETTING, fits_frame, memory_frame, modes_table, ragged
+from multigpu.analysis.batching_translation import floors, reached
 from multigpu.analysis.convergence import Difference, differences, mode_curves, mode_scores
 from multigpu.analysis.figure_batching import INPUT_NAMES, waiting_sentence
 from multigpu.analysis.figure_batching_training import counted_memory
@@ -40,11 +41,15 @@ from multigpu.training.record import TrainingRecord
 EPOCH_BATCH = 64
 """Sentences a step where the order of the corpus is looked at: document 004's a GPU."""
 
+SCORE_NAMES = {"loss": "held-out loss", "bleu": "BLEU", "bleu_training": "BLEU, trained on"}
+"""Scores as the page's tables call them."""
+
 
 @dataclass(frozen=True)
 class Seen:
     """What the page rests on. counted: of `batching_frame`. frame: every row of Runs. records: those on ragged text. modes: of
-    `modes_table`. memory: measured, counted_memory: of words. training: Records of translation. curves, scores: by mode.
+    `modes_table`. memory: measured, counted_memory: of words. training: Records of translation;
+    translated: of `reached`. curves, scores: by mode.
     """
 
     counted: pd.DataFrame
@@ -54,6 +59,7 @@ class Seen:
     memory: pd.DataFrame
     counted_memory: pd.DataFrame
     training: list[TrainingRecord]
+    translated: pd.DataFrame
     curves: pd.DataFrame
     scores: pd.DataFrame
 
@@ -86,6 +92,7 @@ def see(frame: pd.DataFrame, records: list[Record], training: list[TrainingRecor
         memory=memory_frame(record for record in records if record.run.inputs == "catalogs"),
         counted_memory=pd.concat(orders, ignore_index=True),
         training=training,
+        translated=reached(training),
         curves=mode_curves(training),
         scores=mode_scores(training),
     )
@@ -102,7 +109,7 @@ def gain_sentence(modes: pd.DataFrame) -> str:
     first = most.iloc[0]
     parts = [
         f"{ratio_text(row['gain'], row['gain_low'], row['gain_high'])} under {look(row['placement']).label}"
-        + (f" in {row['framework']}" if most["framework"].nunique() > 1 else "")
+        + (f" in {FRAMEWORK_NAMES.get(row['framework'], row['framework'])}" if most["framework"].nunique() > 1 else "")
         + (" (once)" if missing(row["gain_low"]) else "")
         for _, row in most.iterrows()
     ]
@@ -129,10 +136,11 @@ def convergence_sentence(found: list[Difference], scores: pd.DataFrame) -> str:
 
 
 def answer(seen: Seen) -> Shown:
-    """The page's answer."""
+    """The page's answer, and how far its part on convergence carries."""
     return paragraphs(
         f"{waiting_sentence(seen.counted)} {gain_sentence(seen.modes)}",
         convergence_sentence(differences(seen.scores), seen.scores),
+        *floors(seen.training, seen.translated)[1:],
     )
 
 
@@ -171,6 +179,7 @@ def counted_table(counted: pd.DataFrame) -> Shown:
 
 def modes_gt(modes: pd.DataFrame) -> Shown:
     """Every measured mode: rate, gain over own buckets, speedup over one device, with n."""
+    shown = _compared(modes)
     rows = [
         {
             "sentences": _way(row),
@@ -182,21 +191,33 @@ def modes_gt(modes: pd.DataFrame) -> Shown:
             "speedup": _cell(row, "speedup"),
             "n": str(row["n"]),
         }
-        for _, row in modes.iterrows()
+        for _, row in shown.iterrows()
     ]
     note = (
         "Words/s without padding. Speedup over one device in the same mode; on one device a shared bucket is an own one. 95% intervals; "
         "n = 1: screening."
     )
+    if len(shown) < len(modes):
+        note += f" Left out: {plural(len(modes) - len(shown), 'point')} of ways that were measured with own buckets alone."
     if not rows:
         return table_html(pd.DataFrame(), note="No Record on sentences of different lengths yet.")
     return tables_by(pd.DataFrame(rows), "sentences", note, ["words/s", "over own buckets", "speedup", "n"])
 
 
+def _compared(modes: pd.DataFrame) -> pd.DataFrame:
+    """The rows of jobs and ways of dispatching that have more than one mode or order: in others there is nothing to compare."""
+    if modes.empty:
+        return modes
+    by = ["machine", "inputs", "model", "framework", "processes", "execution", "precision", "batch_size"]
+    kinds = modes["batching"] + modes["shuffle"].map(str)
+    return modes[kinds.groupby([modes[name] for name in by], dropna=False).transform("nunique") > 1]
+
+
 def _way(row: pd.Series) -> str:
-    """Which sentences, and how they were trained: what a table of modes has in its title."""
+    """Which sentences, and how they were trained: what a table of modes has in its title. TensorFlow always has one process here."""
     sentences = INPUT_NAMES.get(row["inputs"], row["inputs"])
-    return f"{sentences[:1].upper()}{sentences[1:]}; {FRAMEWORK_NAMES.get(row['framework'], row['framework'])}, {row['execution']}"
+    one = ", one process" if row["framework"] == "torch" and row["processes"] == "one" else ""
+    return f"{sentences[:1].upper()}{sentences[1:]}; {FRAMEWORK_NAMES.get(row['framework'], row['framework'])}, {row['execution']}{one}"
 
 
 def _cell(row: pd.Series, name: str) -> str:
@@ -247,13 +268,13 @@ def differences_table(seen: Seen) -> Shown:
     """Held-out scores at the end, each mode against own buckets, paired by seed."""
     rows = [
         {
-            "score": score,
+            "score": SCORE_NAMES[score],
             "batching": BATCHING_NAMES[each.mode],
             "minus own buckets": f"{each.mean:+.3f}" + ("" if missing(each.low) else f" ({each.low:+.3f} to {each.high:+.3f})"),
             "seeds": str(each.pairs),
             "differs": "cannot be said" if missing(each.low) else "yes" if each.differs else "not beyond the seeds",
         }
-        for score in ("loss", "bleu", "bleu_training")
+        for score in SCORE_NAMES
         for each in differences(seen.scores, score)
     ]
     return table_html(

@@ -101,7 +101,7 @@ def slowest_steps(record: Record) -> np.ndarray:
 
 FIT_SETTING = (
     *("inputs", "model", "batch_size", "framework", "precision", "execution", "placement"),
-    *("devices", "device_type", "batching", "shuffle"),
+    *("processes", "devices", "device_type", "batching", "shuffle"),
 )
 """What repeats of one fit have in common."""
 
