@@ -41,11 +41,11 @@ def own_lengths(frame: pd.DataFrame) -> pd.DataFrame:
     """
     own = frame["inputs"].eq(LENGTHS) & frame["batching"].eq("own") & frame["scaling"].eq("weak") & frame["placement"].isin(EXPERIMENTS)
     table = scaling_table(frame[own & frame["model"].eq("nmt000")])
-    return table.assign(way=[_way(row) for _, row in table.iterrows()])
+    return table.assign(way=[way_of(row) for _, row in table.iterrows()])
 
 
-def _way(row: Any) -> str:
-    """TensorFlow always has one process here; PyTorch's usual way is a process a device."""
+def way_of(row: Any) -> str:
+    """How a point was dispatched, in words. TensorFlow always has one process here; PyTorch's usual way is a process a device."""
     name = FRAMEWORK_NAMES.get(row["framework"], str(row["framework"]))
     return f"{name}, one process" if row["framework"] == "torch" and row["processes"] == "one" else name
 

@@ -19,37 +19,47 @@ BATCHES = 50
 NONE = "No Record to time in two ways: all sentences of one length, step times by a device's clock."
 
 
-def as_published(frame: pd.DataFrame, steps: pd.DataFrame, batches: int = BATCHES, whole: bool = False) -> pd.DataFrame:
+def as_published(
+    frame: pd.DataFrame, steps: pd.DataFrame, batches: int = BATCHES, whole: bool = False, counted: pd.DataFrame | None = None
+) -> pd.DataFrame:
     """The rows of `frame` with the units, wall time (s) and rate of their first `batches` steps, warm-up included.
 
     Args:
-        frame: of `load_frame`; rows whose steps may differ in units (lengths of their own) are left out, since Records keep the
-            units of the timed steps alone.
+        frame: of `load_frame`; rows whose steps may differ in units (lengths of their own) are left out unless `counted` has them,
+            since Records keep the units of the timed steps alone.
         steps: of `frame.step_times`. A step lasts until its slowest replica has ended it.
         batches: at most so many steps; a Record of fewer counts with all it has.
+        counted: of `protocols_lengths.counted_units`: units of every step of Records on sentences of different lengths.
         whole: or as if it had gone on to `batches` steps at the pace of its timed ones, so that Records of few steps compare with others.
 
     Returns:
         A copy of the rows; `published_steps` is the number of steps that enter.
     """
-    even = frame[frame["status"].eq("ok") & frame["inputs"].eq("synthetic") & frame["key"].isin(steps["key"])].copy()
+    again = pd.DataFrame({"key": [], "step": [], "units": []}) if counted is None else counted
+    known = frame["inputs"].eq("synthetic") | frame["key"].isin(again["key"])
+    even = frame[frame["status"].eq("ok") & known & frame["key"].isin(steps["key"])].copy()
     first = steps[steps["step"] < batches]
     slowest = first.groupby(["key", "step"])["step_time_s"].max().groupby(level="key")
     wall, count = (even["key"].map(found).astype(float) for found in (slowest.sum(), slowest.size()))
+    steady = even["units"] / even["timed_steps"]
+    own = again[again["step"] < batches].groupby("key")["units"].sum()
+    units = even["key"].map(own).astype(float).fillna(steady * count)
     if whole:
         wall += (batches - count) * even["wall_s"] / even["timed_steps"]
+        units += (batches - count) * steady
         count = count * 0 + batches
-    units = even["units"] / even["timed_steps"] * count
     return even.assign(units=units, wall_s=wall, units_per_s=units / wall, published_steps=count)
 
 
-def protocol_frame(frame: pd.DataFrame, steps: pd.DataFrame, batches: int = BATCHES) -> pd.DataFrame:
+def protocol_frame(
+    frame: pd.DataFrame, steps: pd.DataFrame, batches: int = BATCHES, whole: bool = False, counted: pd.DataFrame | None = None
+) -> pd.DataFrame:
     """A row a point: rate (units/s) and speedup over the same placement on one device, under both protocols, with intervals.
 
     Columns: those of POINT, n, then `published_` and `corrected_` rate, speedup, speedup_low,
-    speedup_high, and first_over_rest: time as published over that of as many steady steps.
+    speedup_high, and first_over_rest: time as published over that of as many steady steps. Arguments: of `as_published`.
     """
-    timed = as_published(frame, steps, batches)
+    timed = as_published(frame, steps, batches, whole, counted)
     keys = list(POINT)
     measures = ["rate", "speedup", "speedup_low", "speedup_high"]
     if timed.empty:
