@@ -109,7 +109,9 @@ def experiment_table(frame: pd.DataFrame, experiment: str, published: pd.DataFra
         rows.append(cells)
     data = pd.DataFrame(rows)
     note = " ".join(_how(table, way) for way in ways if (table["way"] == way).any()) or f"Ours is not yet measured: {ABSENT}."
-    return table_html(data, f"{experiment}, batch {joined([str(b) for b in sorted(set(theirs['batch_size']))])} a GPU", note, list(data))
+    return table_html(
+        data, f"{experiment}, batch {joined([str(b) for b in sorted(set(theirs['batch_size']))])} a GPU", note, [str(name) for name in data]
+    )
 
 
 def _how(table: pd.DataFrame, way: str) -> str:

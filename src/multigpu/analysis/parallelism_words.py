@@ -35,7 +35,7 @@ def slower_sentence(points: pd.DataFrame) -> str | None:
     table = table[(table["parts"] > 1) & table["longer"].notna()] if len(table) else table
     if table.empty:
         return None
-    slower, worst = table[table["longer"] > EVEN], table.loc[table["longer"].idxmax()]
+    slower, worst = table[table["longer"] > EVEN], table.iloc[int(table["longer"].to_numpy().argmax())]
     faster = int((table["longer"] < 1 / EVEN).sum())
     on = devices_text(int(worst["devices"]), worst["device_type"])
     return (
@@ -145,7 +145,7 @@ def speedup_saw(frame: pd.DataFrame) -> str | None:
         if len(line):
             values = [f"{ratio_cell(row)} on {row['devices']}" for _, row in line.iterrows()]
             said.append(f"{look(name).label} {joined(values)}")
-            best = line.loc[line["speedup"].idxmax()]
+            best = line.iloc[int(line["speedup"].to_numpy().argmax())]
             if line["high"].iloc[-1] < best["low"]:
                 falls.append(f"{look(name).label} is slower on {line['devices'].iloc[-1]} than on {best['devices']}")
     batch = f"{int(own['batch_size'].iloc[0]):,}"

@@ -79,6 +79,7 @@ def protocol_table(table: pd.DataFrame) -> Shown:
         cell = {"batch": field_text(row, "batch_size"), "placement": look(row["placement"]).label, "GPUs": str(row["devices"])}
         for way, title in (("published", "as published"), ("corrected", "warm-up left out")):
             low, high = row[f"{way}_speedup_low"], row[f"{way}_speedup_high"]
+            low, high = (float("nan"), float("nan")) if low == high else (low, high)  # one GPU against itself
             cell[f"{title}: words/s"] = rate_text(row[f"{way}_rate"]).removesuffix(" words/s")
             known = not missing(row[f"{way}_speedup"])
             cell[f"{title}: speedup"] = (

@@ -93,7 +93,7 @@ def lengths_finding(table: pd.DataFrame) -> str:
     if known.empty:
         return NONE
     ratio, slower = known["published_speedup"] / known["corrected_speedup"], table["first_over_rest"]
-    furthest = known.loc[(ratio - 1).abs().idxmax()]
+    furthest = known.iloc[int((ratio - 1).abs().to_numpy().argmax())]
     return (
         f"On the document's own lengths the first {BATCHES} batches take {slower.min():.2f} to {slower.max():.2f} times as "
         f"long as steady ones for as many words ({plural(len(table), 'point')}), and the speedup as published is {ratio.min():.2f} to "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from multigpu.grid.entries import ENDS, EXPERIMENTS, FEWEST, Planned, Tier, ends_of, nmt
 from multigpu.grid.tensorflow import TENSORFLOW
@@ -18,10 +18,14 @@ CORRECTED_BATCH = 384
 """Sentences a GPU in the correction of document 000 by its author (`data/published/000_correction.csv`), on 1 and 8 GPUs."""
 
 
-def _lengths(placement: str, count: int, batching: str, batch: int = 128, **more: object) -> Run:
-    return nmt(
-        placement, count, batch, **({"inputs": "lengths_000", "sequence_length": None, "precision": "bf16", "batching": batching} | more)
-    )
+def _lengths(placement: str, count: int, batching: str, **more: object) -> Run:
+    return _of_batch(128, placement, count, {"batching": batching} | more)
+
+
+def _of_batch(batch: int, placement: str, count: int, more: Mapping[str, object]) -> Run:
+    """So many sentences of the document's lengths a device; bf16 and own buckets unless told."""
+    usual: dict[str, object] = {"inputs": "lengths_000", "sequence_length": None, "precision": "bf16", "batching": "own"}
+    return nmt(placement, count, batch, **(usual | dict(more)))
 
 
 def batching(devices: Sequence[int]) -> list[Planned]:
@@ -52,7 +56,7 @@ def rebuilt(devices: Sequence[int]) -> list[Planned]:
     counts, ends = sorted(devices, reverse=True), ends_of(devices)
     apart = [_lengths(name, count, "own") for count in counts for name in ("exp1", "exp3")]
     together = [_lengths(name, count, "own", processes="one") for count in ends for name in EXPERIMENTS]
-    corrected = [_lengths("exp4", count, "own", CORRECTED_BATCH, processes="one") for count in ends]
+    corrected = [_of_batch(CORRECTED_BATCH, "exp4", count, {"processes": "one"}) for count in ends]
     return [Planned(run, "screening", 7.0) for run in apart + together + corrected]
 
 
@@ -100,7 +104,7 @@ def batching_tensorflow(devices: Sequence[int]) -> list[Planned]:
             modes = ("own", "shared") if count > 1 else ("own",)
             planned += [Planned(_lengths(placement, count, mode, **form), "screening", cost_s) for mode in modes]
         planned.append(Planned(_lengths("exp4", count, "fixed", **form), "screening", 10.0))
-    corrected = [_lengths("exp4", count, "own", CORRECTED_BATCH, **form) for count in ends_of(devices)]
+    corrected = [_of_batch(CORRECTED_BATCH, "exp4", count, form) for count in ends_of(devices)]
     return planned + [Planned(run, "screening", 14.0) for run in corrected]
 
 
