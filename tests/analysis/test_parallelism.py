@@ -67,7 +67,9 @@ def test_the_answer_comes_from_records(frame):
 def test_without_records_the_page_says_so_and_shows_the_bytes(frame):
     nothing = frame.iloc[:0]
     assert page.ABSENT in str(page.answer(nothing)) and "4,113 rows (dense)" in str(page.answer(nothing))
-    assert page.ABSENT in str(page.speedup_table(nothing)) and page.ABSENT in str(page.pipeline_table(nothing))
+    for table in (page.speedup_table, page.pipeline_table):
+        assert "No Record of GPUs yet: <code>python -m multigpu measure" in str(table(nothing))
+        assert page.NONE_HERE in str(table(nothing, nothing=page.NONE_HERE))
     for figure in (figures.figure_layer_steps, figures.figure_speedup, figures.figure_pipeline):
         assert page.ABSENT in figure(nothing).alt
     assert len(figures.figure_layer_bytes().data) and "MiB" in str(page.bytes_html())

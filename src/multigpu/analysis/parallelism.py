@@ -28,6 +28,7 @@ DOCUMENT_SPEEDUP = {8: 2.2}
 DEVICES_OF_MODEL = 4
 """Devices for which the bytes model is shown."""
 ABSENT = "No Record of GPUs yet: `python -m multigpu measure --grid parallelism` on a machine with GPUs measures these points."
+NONE_HERE = "This computer has no Records of its own beside those above."
 
 
 def grid_here(grid: str) -> str:
@@ -90,7 +91,7 @@ def ratio_cell(row: Any) -> str:
     return f"{row['speedup']:.2f}{bounds}"
 
 
-def speedup_table(frame: pd.DataFrame, models: Sequence[str] = MLP, most_only: bool = False) -> Shown:
+def speedup_table(frame: pd.DataFrame, models: Sequence[str] = MLP, most_only: bool = False, nothing: str = ABSENT) -> Shown:
     """Step time, speedup over one device and bytes of every point of these models (with `most_only`: on the most devices), a table a
     kind of layer; of a model, a table a joined batch.
     """
@@ -115,7 +116,7 @@ def speedup_table(frame: pd.DataFrame, models: Sequence[str] = MLP, most_only: b
         for _, row in table.iterrows()
     ]
     if not rows:
-        return _nothing()
+        return table_html(pd.DataFrame(), note=nothing)
     note = f"Moved: bytes that all devices together copy or hand to all-reduces and gathers. {_screened(table)}"
     right = ["batch", "devices", "step (ms)", "speedup over one", "moved a step", "n"]
     data = pd.DataFrame(rows)
@@ -149,7 +150,7 @@ def pipeline_points(frame: pd.DataFrame, models: Sequence[str] = LSTM, hybrids: 
     return pd.DataFrame(rows)
 
 
-def pipeline_table(frame: pd.DataFrame) -> Shown:
+def pipeline_table(frame: pd.DataFrame, nothing: str = ABSENT) -> Shown:
     """Layers over devices, hybrids, and data parallelism with the same joined batch: speedup, and idle time beside the theory's."""
     table = pipeline_points(frame, hybrids=True)
     copied = points_of(frame[frame["placement"] == "ddp"], LSTM)
@@ -158,7 +159,7 @@ def pipeline_table(frame: pd.DataFrame) -> Shown:
     rows += [_pipeline_row(row, f"{row['devices']} x 1 ({look('ddp').label})", "–") for _, row in copied.iterrows()]
     data = pd.DataFrame(rows)
     if data.empty:
-        return _nothing()
+        return table_html(pd.DataFrame(), note=nothing)
     data = data.sort_values(["order", "count"], kind="stable").drop(columns=["order", "count"])
     right = [str(name) for name in data if name not in ("batch", "copies x stages")]
     note = (
@@ -213,10 +214,6 @@ def bytes_html(devices: int = DEVICES_OF_MODEL, batches: Sequence[int] = LAYER_B
 def _screened(table: pd.DataFrame) -> str:
     once = int((table["n"] == 1).sum()) if len(table) else 0
     return f"{once} of {len(table)} points were measured once (screening) and have no interval." if once else ""
-
-
-def _nothing() -> Shown:
-    return Shown(f'<p class="muted">{ABSENT}</p>')
 
 
 # --- sentences ----------------------------------------------------------------------------------------------------------------
@@ -301,7 +298,7 @@ def pipeline_finding(frame: pd.DataFrame) -> str | None:
     whole, best = most[most["parts"] == 1], most.loc[most["speedup"].idxmax()]
     first = joined([f"{ratio_cell(row)} (batch {int(row['batch_size'])})" for _, row in whole.iterrows()])
     text = f"Layers over {devices_text(int(best['devices']), best['device_type'])}: speedup {first} without micro-batches"
-    return text + (f"; at best {ratio_cell(best)}, with {best['parts']}" if best["parts"] > 1 else "") + "."
+    return text + (f"; at best {ratio_cell(best)}, with {best['parts']} micro-batches" if best["parts"] > 1 else "") + "."
 
 
 def answer(frame: pd.DataFrame) -> Shown:
