@@ -92,3 +92,11 @@ def test_the_grid_measures_every_experiment_in_both_shapes():
     }
     assert [(run.placement, run.devices) for run in runs if run.batch_size == 384] == [("exp4", 4), ("exp4", 1)]
     assert {run.inputs for run in runs} == {"lengths_000"} and {entry.tier for entry in rebuilt([1, 2, 4])} == {"screening"}
+
+
+def test_tensorflows_plain_rows_are_of_one_way():
+    """A loop of cells and sparse gradients of embeddings are other ways: under one heading they would stand twice."""
+    records = [make_record("exp4", 1, 1e6, **TF), make_record("exp4", 1, 2e5, **TF, recurrence="stepwise")]
+    records += [make_record("exp4", 1, 9e5, **TF, embedding_gradients="sparse"), make_record("exp4", 1, 5e5, **TF | {"precision": "fp32"})]
+    rows = page.in_tensorflow(frame_of([*records, make_record("exp4", 1, 2e6)]))
+    assert rows["units_per_s"].round().tolist() == [1e6]

@@ -55,6 +55,13 @@ def _ways(table: pd.DataFrame) -> list[str]:
     return list(dict.fromkeys(table.sort_values(["framework", "processes"])["way"]))
 
 
+def in_tensorflow(frame: pd.DataFrame) -> pd.DataFrame:
+    """TensorFlow's rows done the plainest way: in its own arithmetic (TF32), all cells of a layer in one call, the library's own parts."""
+    usual = ["recurrence", "embedding_gradients", "cross_entropy", "all_reduce_spec", "wire_dtype", "loss_scale"]
+    plain = frame["framework"].eq("tensorflow") & frame["precision"].eq("tf32") & frame["execution"].eq("graph")
+    return frame[plain & frame[usual].isna().all(axis=1)]
+
+
 def _rebuilding(table: pd.DataFrame, experiment: str) -> pd.DataFrame:
     return table[table["placement"] == experiment.lower()]
 
