@@ -9,7 +9,7 @@ import pytest
 from multigpu import paths, report
 from multigpu.placements import placements
 from multigpu.placements.pictures import held, placements_page
-from multigpu.report import ReportError, build_report, publishable, title_and_question, write_generated
+from multigpu.report import ReportError, build_report, publishable, questions, title_and_question, write_generated
 
 SVG = '<svg xmlns="http://www.w3.org/2000/svg" width="10" height="10"><rect width="10" height="10"/></svg>'
 LOADS = re.compile(r"""<(?:script|img|iframe|source|embed|object)\b[^>]*?\s(?:src|data)\s*=\s*["'](?:https?:)?//""", re.I)
@@ -108,6 +108,14 @@ def test_a_page_folds_code_and_drops_progress(tmp_path: Path) -> None:
     assert first.source == 'measure = "none"\n\ndraw()', "a cell that shows nothing joins the next"
     assert [list(output.data) for output in first.outputs] == [["image/svg+xml", "text/plain"]]
     assert first.metadata.tags == second.metadata.tags == ["hide-input"]
+
+
+def test_links_of_a_questions_text_lead_into_the_notebooks_folder(tmp_path: Path) -> None:
+    path = tmp_path / "02-asked.ipynb"
+    text = "# Title\n\nAsked [beside](11-other.ipynb) and [outside](https://example.org/a.ipynb)."
+    nbformat.write(nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell(text)]), path)
+    listed = questions([path])
+    assert "[beside](notebooks/11-other.ipynb)" in listed and "(https://example.org/a.ipynb)" in listed
 
 
 def test_title_and_question() -> None:

@@ -5,6 +5,7 @@ Nothing is measured here and nothing is fetched: the site opens from a file path
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -81,6 +82,7 @@ def questions(notebooks: list[Path]) -> str:
     lines = []
     for path in notebooks:
         title, question = title_and_question(read_notebook(path), path.stem)
+        question = re.sub(r"\]\((?=[^/)]+\.ipynb)", "](notebooks/", question)  # a notebook's links are relative to its own folder
         lines.append(f"- [{title}](notebooks/{path.name})" + (f"<br>{question}" if question else ""))
     tree = "\n".join(f"notebooks/{path.stem}" for path in notebooks)
     return "\n".join(lines) + f"\n\n```{{toctree}}\n:hidden:\n:caption: Questions\n{tree}\n```"

@@ -8,7 +8,7 @@ forward to the end of backward.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import pandas as pd
@@ -77,11 +77,12 @@ def eager_or_graph(
     return [own[(len(own) - 1) // 2] for own in points.values()]
 
 
-def spread_text(records: Iterable[Record], placement: str, devices: int, recurrence: str = "fused", model: str = "nmt000") -> str:
-    """How many Runs of each way were traced and how far their steps lie apart, in words; "" without any."""
+def spread_text(records: Iterable[Record], placement: str, devices: int, model: str = "nmt000", names: Collection[str] = ()) -> str:
+    """How many Runs of each way (of those named, or all) were traced and how far their steps lie apart, in words; "" without any."""
     ways: dict[str, list[float]] = {}
-    for record in every_trace(records, placement, devices, recurrence, model):
-        ways.setdefault(way_of(record).name, []).append(1e3 * timed_s(record))
+    for record in every_trace(records, placement, devices, model=model):
+        if not names or way_of(record).name in names:
+            ways.setdefault(way_of(record).name, []).append(1e3 * timed_s(record))
     parts = [
         f"{name} once" if len(times) == 1 else f"{name} {len(times)} times, {times[0]:.1f} to {times[-1]:.1f} ms a step"
         for name, times in ways.items()

@@ -106,7 +106,7 @@ def difference_sentence(records: Sequence[Record], placement: str = "exp4", devi
     )
     if precisions[0] != precisions[1]:
         text += " The two compute in different precisions, so the part of the kernels is not the frameworks' alone."
-    spread = spread_text(records, placement, devices, model=model)
+    spread = spread_text(records, placement, devices, model, (found.ours, found.theirs))
     return f"{text} {'' if found.apart else 'Their traced steps overlap, so which is longer is not decided by them. '}{spread}"
 
 
