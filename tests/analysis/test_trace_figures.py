@@ -34,6 +34,12 @@ def test_a_step_is_drawn_lane_by_lane_on_one_axis() -> None:
     assert "captured" in picture.alt and "<svg" in shown(picture, "step").html
 
 
+def test_panels_of_one_placement_tell_a_loop_of_cells_from_the_librarys() -> None:
+    picture = figure_step([traced_record(2, placement="exp4"), traced_record(2, placement="exp4", recurrence="stepwise")])
+    titles = [ax.get_title("left") for ax in picture.axes]
+    assert len(set(titles)) == 2 and "stepwise" in titles[1] and "stepwise" not in titles[0]
+
+
 def test_equal_steps_support_no_title() -> None:
     assert figure_step([traced_record(2, placement="exp4"), traced_record(2, placement="ddp")]).finding == ""
 

@@ -85,7 +85,8 @@ def _name(record: Record, records: Sequence[Record]) -> str:
     """The placement, the devices, and what else tells this Run from the others of the picture."""
     run = record.run
     row = run.model_dump()
-    fields = ("model", "batch_size", "precision", "execution", "processes", "micro_batches", "framework", "feed", "stage_devices")
+    fields = ("model", "batch_size", "precision", "execution", "cross_entropy", "recurrence", "processes", "micro_batches", "framework")
+    fields += ("feed", "stage_devices")
     differ = [name for name in fields if len({getattr(other.run, name) for other in records}) > 1 or name == "model"]
     parts = [look(run.placement).label, devices_text(run.devices, run.device_type), *(field_text(row, name) for name in differ)]
     return ", ".join(part for part in parts if part)

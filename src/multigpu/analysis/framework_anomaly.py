@@ -230,7 +230,7 @@ def host_gt(records: Iterable[Record], placement: str = "exp2", most: int = 5) -
                 }
             )
     label = look(placement).label
-    empty = f"No trace of {label} names the host's operations yet (grid tensorflow_traces)."
+    empty = f"No trace of {label} names the host's operations yet (grid tensorflow_anomaly)."
     note = (
         f"{label} in TensorFlow; the {most} longest of each number of GPUs, a step. Side by side: how many calls run at a time on the "
         "mean; the threads inside one call are not seen."
