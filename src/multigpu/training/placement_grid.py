@@ -15,7 +15,7 @@ after some 80 steps, and in fp64 after some 130: both rates are trained, this on
 FULL: dict[str, Any] = {"workload": "nmt", "model": "nmt000_pieces", "inputs": "pieces", "batch_size": 128, "scaling": "strong"}
 FULL |= {"shuffle": True, "precision": "fp32"}
 FULL_EPOCHS = 2
-"""Of 167 steps: variables in host memory allow no more in the time of a lease."""
+"""Of 167 steps: with variables in host memory more of them cost minutes."""
 
 
 def small(placement: str, precision: str = "fp32", rate: float | None = GENTLE_RATE) -> TrainingRun:
