@@ -21,7 +21,7 @@ import pandas as pd
 
 from multigpu.analysis.frame import IDENTITY, RUN_FIELDS
 from multigpu.analysis.phases import PASSES, intersection, launch_skew, step_time, steps_of, uncovered
-from multigpu.analysis.traces import traced
+from multigpu.analysis.traces import timed_step_s, traced
 from multigpu.analysis.wording import missing
 from multigpu.measure.trace import CopyTotals, StepTrace
 from multigpu.placements import find_placement
@@ -132,8 +132,7 @@ def causes_frame(records: Iterable[Record]) -> pd.DataFrame:
     rows: list[dict[str, Any]] = []
     for record, trace in traced(records):
         run = record.run
-        assert record.measurement
-        timed_s = record.measurement.wall_s / run.timed_steps
+        timed_s = timed_step_s(record)
         placement = find_placement(run.placement)
         share = host_share_of(copy for replica in trace.replicas for copy in replica.copies)
         steps = steps_of(trace)

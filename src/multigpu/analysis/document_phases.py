@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from multigpu.analysis.phases import hull, imbalance, passes_time, phase_times, skew_parts, step_time, steps_of
-from multigpu.analysis.traces import traced
+from multigpu.analysis.traces import timed_step_s, traced
 from multigpu.claims.statistics import interval, sample
 from multigpu.measure.trace import Phase, StepTrace, TraceSummary
 from multigpu.published import load_published, published_value
@@ -213,14 +213,13 @@ def whole_frame(records: Iterable[Record]) -> pd.DataFrame:
         uneven = [slowest_over_mean(replicas) for replicas in steps]
         if len(wholes) < len(steps) or not all("forward" in each for each in uneven):
             continue
-        assert record.measurement
         row: dict[str, Any] = {"key": record.key, "devices": record.run.devices, "launch_id": record.launch_id}
         row |= {name: _median(getattr(whole, name) for whole in wholes) for name in (*WHOLE, "total_s", "step_s", "launch_skew_s")}
         row |= {f"{name.removesuffix('_s')}_share": _median(whole.share(name) for whole in wholes) for name in WHOLE}
         row |= {"total_over_step": _median(whole.total_over_step for whole in wholes)}
         row |= {"skew_share": median(whole.launch_skew_s / whole.computation_s for whole in wholes)}
         row |= {f"{name}_imbalance": median(each[name] for each in uneven) for name in ("forward", "passes")}
-        rows.append(row | {"timed_step_s": record.measurement.wall_s / record.run.timed_steps})
+        rows.append(row | {"timed_step_s": timed_step_s(record)})
     columns = ["key", "devices", "launch_id", *WHOLE, "total_s", "step_s", "launch_skew_s"]
     columns += [*(f"{name.removesuffix('_s')}_share" for name in WHOLE), "total_over_step", "skew_share"]
     return pd.DataFrame(rows, columns=[*columns, "forward_imbalance", "passes_imbalance", "timed_step_s"])

@@ -14,7 +14,7 @@ from multigpu.analysis.layout import grid_of_axes, name_panel
 from multigpu.analysis.phases import PASSES, SkewParts, phase_times, skew_parts, step_time, steps_of
 from multigpu.analysis.picture import Picture, message
 from multigpu.analysis.style import INK, RC, look
-from multigpu.analysis.traces import traced
+from multigpu.analysis.traces import timed_step_s, traced
 from multigpu.analysis.wording import FRAMEWORK_NAMES, MODEL_NAMES, device_word, devices_text, field_text, percent_text
 from multigpu.measure.trace import PHASES, Phase, StepTrace, TraceSummary
 from multigpu.record import Record
@@ -85,8 +85,8 @@ def _name(record: Record, records: Sequence[Record]) -> str:
     """The placement, the devices, and what else tells this Run from the others of the picture."""
     run = record.run
     row = run.model_dump()
-    fields = ("model", "batch_size", "precision", "execution", "cross_entropy", "recurrence", "processes", "micro_batches", "framework")
-    fields += ("feed", "stage_devices")
+    fields = ["model", "batch_size", "precision", "execution", "cross_entropy", "recurrence", "processes", "micro_batches", "framework"]
+    fields += ["feed", "stage_devices"]
     differ = [name for name in fields if len({getattr(other.run, name) for other in records}) > 1 or name == "model"]
     parts = [look(run.placement).label, devices_text(run.devices, run.device_type), *(field_text(row, name) for name in differ)]
     return ", ".join(part for part in parts if part)
@@ -182,7 +182,7 @@ def _called(records: Sequence[Record]) -> list[str]:
 def _caption(drawn: Sequence[tuple[Record, TraceSummary, tuple[int, list[StepTrace]]]], step: int | None) -> str:
     which = f"traced step {step}" if step is not None else "of each Run the traced step of median length"
     traced_runs = [
-        f"{called} {1e3 * record.measurement.wall_s / record.run.timed_steps:.3g} ms timed,"
+        f"{called} {1e3 * timed_step_s(record):.3g} ms timed,"
         f" {1e3 * median(step_time(replicas) for replicas in steps_of(trace)):.3g} ms traced"
         for called, (record, trace, _) in zip(_called([record for record, _, _ in drawn]), drawn, strict=True)
         if record.measurement

@@ -15,7 +15,7 @@ from multigpu.analysis.layout import grid_of_axes, margin_for, name_panel
 from multigpu.analysis.phases import exposed_parts, launch_skew, step_time, steps_of
 from multigpu.analysis.picture import Picture, message
 from multigpu.analysis.style import CEILING, INK, RC, look
-from multigpu.analysis.traces import traced
+from multigpu.analysis.traces import timed_step_s, traced
 from multigpu.analysis.wording import MODEL_NAMES, UNIT_NAMES, devices_text, percent_text, plural, scaled
 from multigpu.record import Record
 
@@ -68,11 +68,6 @@ def _job(record: Record) -> tuple[Any, ...]:
     return (record.machine.name, record.timing_version, record.run.model_copy(update={"seed": 0}).model_dump_json(exclude=ONE_DEVICE))
 
 
-def _step_s(record: Record) -> float:
-    assert record.measurement
-    return record.measurement.wall_s / record.run.timed_steps
-
-
 def waterfalls(records: Sequence[Record]) -> list[tuple[Record, Record, Waterfall]]:
     """Of each traced Run under weak scaling on several devices: it, the fastest Run of its job on one device, the waterfall.
 
@@ -82,7 +77,7 @@ def waterfalls(records: Sequence[Record]) -> list[tuple[Record, Record, Waterfal
     ok = [record for record in records if record.status == "ok" and record.measurement]
     alone: dict[Any, Record] = {}
     for record in ok:
-        if record.run.devices == 1 and (_job(record) not in alone or _step_s(record) < _step_s(alone[_job(record)])):
+        if record.run.devices == 1 and (_job(record) not in alone or timed_step_s(record) < timed_step_s(alone[_job(record)])):
             alone[_job(record)] = record
     found = []
     for record, trace in traced(ok):
@@ -99,7 +94,7 @@ def waterfalls(records: Sequence[Record]) -> list[tuple[Record, Record, Waterfal
         }
         units = record.measurement.units / record.run.timed_steps
         whole = median(step_time(replicas) for replicas in steps)
-        found.append((record, one, waterfall(units, _step_s(one), _step_s(record), whole, seconds)))
+        found.append((record, one, waterfall(units, timed_step_s(one), timed_step_s(record), whole, seconds)))
     return found
 
 

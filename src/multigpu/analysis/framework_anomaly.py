@@ -120,7 +120,7 @@ def _cliff(rows: tuple[int, int], table: int) -> str:
     return (
         f"TensorFlow's kernel that adds a table's gradient rows up on a CPU, {SUM}, prices its work at joined rows over rows of the table, "
         f"in whole numbers (its source, {SOURCE}): {rows[0]:,} over {table:,} are 0, so one thread does it all; {rows[1]:,} are "
-        f"{rows[1] // table}, so all cores share it. A test of this project shows that step on any computer."
+        f"{rows[1] // table}, so all cores share it. A test of this project counts the threads on either side of that."
     )
 
 
@@ -173,7 +173,7 @@ def beyond_sentence(frame: pd.DataFrame) -> str:
         return ""
     return (
         f"A step may also be shorter on two GPUs than on one: {joined(parts)}. Updated on the GPUs, the tables go back to the host over "
-        "the link of one GPU or of two, which is why these speedups exceed the number of GPUs; that the copies are what is waited for "
+        "the link of one GPU or of two, which may be why these speedups exceed the number of GPUs: that the copies are what is waited for "
         "no trace says yet."
     )
 

@@ -15,7 +15,7 @@ import pandas as pd
 
 from multigpu import paths
 from multigpu.analysis.frameworks import Way
-from multigpu.analysis.traces import copies_frame, phases_frame, traced
+from multigpu.analysis.traces import copies_frame, phases_frame, timed_step_s, traced
 from multigpu.record import Record, RecordStore
 
 SUMMARY = (
@@ -49,7 +49,7 @@ def every_trace(
         and (record.run.recurrence or "fused") == recurrence
         and (devices is None or record.run.devices == devices)
     ]
-    return sorted(found, key=lambda record: (*_point(record), timed_s(record), record.key))
+    return sorted(found, key=lambda record: (*_point(record), timed_step_s(record), record.key))
 
 
 BATCHES = {"nmt000": 128, "resnet50_v1.5": 64}
@@ -59,12 +59,6 @@ BATCHES = {"nmt000": 128, "resnet50_v1.5": 64}
 def _point(record: Record) -> tuple[str, bool, int, str, str]:
     run = record.run
     return (run.framework, run.processes == "one", run.devices, run.execution, run.precision)
-
-
-def timed_s(record: Record) -> float:
-    """A traced Run's step before the profiler came, in seconds."""
-    assert record.measurement
-    return record.measurement.wall_s / record.run.timed_steps
 
 
 def eager_or_graph(
@@ -82,7 +76,7 @@ def spread_text(records: Iterable[Record], placement: str, devices: int, model: 
     ways: dict[str, list[float]] = {}
     for record in every_trace(records, placement, devices, model=model):
         if not names or way_of(record).name in names:
-            ways.setdefault(way_of(record).name, []).append(1e3 * timed_s(record))
+            ways.setdefault(way_of(record).name, []).append(1e3 * timed_step_s(record))
     parts = [
         f"{name} once" if len(times) == 1 else f"{name} {len(times)} times, {times[0]:.1f} to {times[-1]:.1f} ms a step"
         for name, times in ways.items()

@@ -54,6 +54,12 @@ COPY_COLUMNS: dict[str, str] = {
 }
 
 
+def timed_step_s(record: Record) -> float:
+    """Seconds of a measured Run's timed step; where it is traced, of the steps that ran just before, without a profiler."""
+    assert record.measurement
+    return record.measurement.wall_s / record.run.timed_steps
+
+
 def traced(records: Iterable[Record]) -> Iterator[tuple[Record, TraceSummary]]:
     """The Records that hold a trace, with it."""
     for record in records:
@@ -71,7 +77,7 @@ def _who(record: Record) -> dict[str, Any]:
         "machine": record.machine.name,
         "gpu": record.machine.gpus[0] if record.machine.gpus else "",
         "unit": run.description.unit,
-        "timed_step_s": record.measurement.wall_s / run.timed_steps,
+        "timed_step_s": timed_step_s(record),
     }
 
 
