@@ -8,10 +8,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from multigpu.engines.torch.buckets import BucketReducer, group_by_size
-from multigpu.engines.torch.devices import Device
 from multigpu.engines.torch.loss_scale import LossScale
 from multigpu.engines.torch.wire import Wire
-from multigpu.run import Run
 
 
 def parameters(*mib: float) -> list[nn.Parameter]:
@@ -85,16 +83,13 @@ def test_a_bucket_is_updated_while_backward_goes_on() -> None:
     reducer = BucketReducer(weights, lambda group: torch.optim.SGD(group, lr=1.0), Wire(0, 1), bucket_mib=1, in_backward=True)
     last, first = weights[-1].detach().clone(), weights[0].detach().clone()
     seen = []
-    weights[0].register_post_accumulate_grad_hook(
-        lambda weight: seen.append((not torch.equal(weights[-1], last), torch.equal(weight, first)))
-    )
     weights[0].register_hook(lambda gradient: seen.append((not torch.equal(weights[-1], last), torch.equal(weights[0], first))))
     reducer.start()
     module(torch.ones(2, 300, dtype=torch.float64)).sum().backward()
-    assert seen[0] == (True, True), "the last layer's variables have changed before the first layer's gradient is there"
+    assert seen == [(True, True)], "the last layer's variables have changed before the first layer's gradient is there"
 
 
 def test_a_scaled_loss_waits_for_all_buckets() -> None:
-    scale = LossScale(Device(Run(workload="cnn", model="resnet_tiny", placement="ddp", batch_size=2, device_type="cpu"), 0, 1).torch, 128)
+    scale = LossScale(torch.device("cpu"), 128)
     with pytest.raises(ValueError, match="checked for overflows over all buckets"):
         BucketReducer(parameters(1), lambda group: torch.optim.SGD(group, lr=1.0), Wire(0, 1), scale=scale, in_backward=True)
