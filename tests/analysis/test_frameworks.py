@@ -366,7 +366,7 @@ def test_a_slow_single_gpu_is_explained_by_its_link() -> None:
     one = make_point([1.0e5, 1.01e5, 1.0e5], devices=1, launches="abc", **fields)
     two = make_point([3.0e5, 3.01e5, 3.0e5], devices=2, launches="abc", **fields)
     said = framework_anomaly.beyond_sentence(frame_of(one + two))
-    assert "Exp1 1.50 times as long on one GPU as on two" in said and "no trace says yet" in said
+    assert "Exp1 takes 1.50 times as long on one GPU as on two" in said and "no trace says yet" in said
     assert framework_anomaly.beyond_sentence(frame_of(one)) == ""
 
 

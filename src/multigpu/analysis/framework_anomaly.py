@@ -166,8 +166,8 @@ def beyond_sentence(frame: pd.DataFrame) -> str:
         rows = own[(own["placement"] == placement) & (own["status"] == "ok")]
         up = [rows[rows["devices"] == count]["moved_bytes_device_to_host"].iloc[0] / count for count in (1, 2)]
         parts.append(
-            f"{look(placement).label} {found.ratio:.2f} times as long on one GPU as on two ({_bounds(found)}), while a GPU's link to the "
-            f"host carries {bytes_text(up[0])} and {bytes_text(up[1])} up a step"
+            f"{look(placement).label} takes {found.ratio:.2f} times as long on one GPU as on two ({_bounds(found)}), while a GPU's link to "
+            f"the host carries {bytes_text(up[0])} and {bytes_text(up[1])} up a step"
         )
     if not parts:
         return ""
