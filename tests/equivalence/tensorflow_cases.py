@@ -344,7 +344,7 @@ def main() -> None:
 
 def run_devices(device_type: str, devices: int) -> dict[str, dict[str, Any]]:
     """Results of `device_cases`, by name, from a process of their own."""
-    paths = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
+    paths = os.pathsep.join(filter(None, [str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH")]))
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "devices.pickle"
         command = [sys.executable, "-m", "tests.equivalence.tensorflow_cases", f"{device_type}:{devices}", str(file)]

@@ -170,6 +170,17 @@ def test_handing_a_gradient_on_costs_the_host() -> None:
     assert step_time_s(graph, slower, one, 1) == step_time_s(graph, costs, one, 1)
 
 
+@pytest.mark.parametrize("threads", HOST_MODELS)
+@pytest.mark.parametrize("overlap", [True, False])
+def test_calling_a_graph_delays_all_of_it(threads: Any, overlap: bool) -> None:
+    graph, costs = random_graph(5, 6)
+    places = {stage.name: index % 2 for index, stage in enumerate(graph.stages)}
+    costs = costs.model_copy(update={"threads": threads})
+    called = costs.model_copy(update={"call_s": 0.25})
+    later = step_time_s(graph, called, places, 4, overlap=overlap) - step_time_s(graph, costs, places, 4, overlap=overlap)
+    assert later == pytest.approx(0.25)
+
+
 @pytest.mark.parametrize("true", HOST_MODELS)
 def test_measured_steps_tell_which_model_of_the_host_holds(true: Any) -> None:
     graph, costs = random_graph(3, 7)

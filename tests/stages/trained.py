@@ -60,6 +60,7 @@ def main() -> None:
     prepare("cpu", 2)
     found: dict[Any, Any] = {(model, name): train(run_of(model, "tensorflow", **fields)) for model, name, fields in tensorflow_cases()}
     found["strays"] = planted_strays()
+    found["passes"] = planted_passes()
     found["costs"] = measured_costs("tensorflow").model_dump()
     Path(sys.argv[1]).write_bytes(pickle.dumps(found))
 
@@ -68,6 +69,20 @@ def measured_costs(framework: str) -> Any:
     """Costs of the tiny model's stages, of two calls each."""
     engine = importlib.import_module(f"multigpu.engines.{framework}.stage_costs")
     return engine.measure_costs(run_of("deepconn_tiny", framework, placement="single", devices=1), [4, 1 << 16], 2)
+
+
+def planted_passes() -> tuple[float, float]:
+    """Seconds of a product called op by op, and of one among several in a graph, where nothing reads what comes of it."""
+    import tensorflow as tf
+
+    from multigpu.engines.tensorflow.devices import Devices
+    from multigpu.engines.tensorflow.stage_costs import PassClock, as_written
+
+    devices = Devices(run_of("deepconn_tiny", "tensorflow", placement="single", devices=1))
+    with devices.at(0), as_written():
+        matrix = tf.ones([500, 500], tf.float64)
+        clock = PassClock(devices, True, 3)
+        return clock.each(lambda: matrix @ matrix), clock.seconds(lambda one: one @ one, matrix)
 
 
 def record_of(run: Run, costs: Costs, machine: Machine) -> StageRecord:

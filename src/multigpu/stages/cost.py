@@ -7,6 +7,7 @@ backward pass waits for the gradient of what it handed on; updates come after th
 
 hand_over_s: where a gradient crosses, the next stage's backward pass is another thread's work (PyTorch's engine has one a device), which
 has to be woken: time of the host beyond starting the copy.
+call_s: before anything is started: calling a TensorFlow graph.
 threads: "one" starts everything from one thread (TensorFlow op by op; any CPU, whose host does the work itself). "forward": so are
 forward passes and updates, while backward passes are started from a thread for each device (PyTorch). "per_device": each device's
 work is started from a thread of its own (a TensorFlow graph's executors).
@@ -65,6 +66,7 @@ class Costs(_Data):
     copies: tuple[CopyCost, ...]
     threads: HostModel = "one"
     hand_over_s: float = 0.0
+    call_s: float = 0.0
 
     def gradient_cost(self, size: int) -> Part:
         """What copying a gradient of `size` bytes costs, handing on included."""
@@ -96,8 +98,8 @@ class Timed(_Data):
 class _Clock:
     """Who is busy until when."""
 
-    def __init__(self, threads: str) -> None:
-        self.threads = threads
+    def __init__(self, threads: str, begin_s: float = 0.0) -> None:
+        self.threads, self.begin_s = threads, begin_s
         self.host: dict[object, float] = {}
         self.busy: dict[object, float] = {}
         self.tasks: list[Timed] = []
@@ -109,14 +111,14 @@ class _Clock:
 
     def free_s(self, what: str, place: int) -> float:
         """From when on the thread that starts such a task may start another."""
-        return self.host.get(self._thread(what, place), 0.0)
+        return self.host.get(self._thread(what, place), self.begin_s)
 
     def run(
         self, what: str, name: str, place: int, cost: Part, ready: float, asked: float, link: tuple[int, int] | None = None
     ) -> tuple[float, float]:
         """Start a task once the host may ask for it; returns when it was asked for and when it is done."""
         thread = self._thread(what, place)
-        begin = max(self.host.get(thread, 0.0), asked)
+        begin = max(self.host.get(thread, self.begin_s), asked)
         issued = self.host[thread] = begin + cost.host_s
         where: object = link if link else place
         start = max(self.busy.get(where, 0.0), ready, begin)
@@ -128,7 +130,7 @@ class _Clock:
 def simulate(graph: StageGraph, costs: Costs, places: Places, rows: int, item_bytes: int = 4) -> list[Timed]:
     """Every task of one step under `places` (of all stages, the host's too), in the order in which they are asked for."""
     price = {one.name: one for one in costs.stages}
-    clock = _Clock(costs.threads)
+    clock = _Clock(costs.threads, costs.call_s)
     nothing = Part(device_s=0.0, host_s=0.0)
     done: dict[tuple[str, int], float] = {}  # of an output at a place
     for stage in graph.stages:
@@ -163,7 +165,7 @@ def _backward(graph: StageGraph, costs: Costs, places: Places, rows: int, item_b
     trained = {name for name in reached if not graph.by_name[name].integers}
     readers = {name: sum(name in stage.inputs for stage in graph.stages if stage.name in trained) for name in trained}
     last = graph.stages[-1].name
-    issued = asked_s = clock.host.get("one", 0.0)
+    issued = asked_s = clock.host.get("one", costs.call_s)
     arrived: dict[str, list[tuple[float, float]]] = {last: [(asked_s, lost_s)]}
     waiting = {last}
     while waiting:
@@ -192,7 +194,12 @@ def step_time_s(graph: StageGraph, costs: Costs, places: Places, rows: int, item
     tasks = simulate(graph, costs, places, rows, item_bytes)
     if overlap:
         return max(task.end_s for task in tasks)
-    return sum(serial_parts(graph, costs, places, rows, item_bytes))
+    return serial_s(graph, costs, places, rows, item_bytes)
+
+
+def serial_s(graph: StageGraph, costs: Costs, places: Places, rows: int, item_bytes: int = 4) -> float:
+    """Seconds of one step under `places` if nothing ran side by side."""
+    return costs.call_s + sum(serial_parts(graph, costs, places, rows, item_bytes))
 
 
 def serial_parts(graph: StageGraph, costs: Costs, places: Places, rows: int, item_bytes: int = 4) -> tuple[float, float]:

@@ -16,7 +16,7 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
 from multigpu.placements.traffic import HOST
-from multigpu.stages.cost import Costs, serial_parts, step_time_s
+from multigpu.stages.cost import Costs, serial_s, step_time_s
 from multigpu.stages.graph import StageGraph, places_text
 from multigpu.stages.record import Predicted
 
@@ -173,6 +173,6 @@ def predicted(name: str, graph: StageGraph, costs: Costs, places: Mapping[str, i
         stage_devices=places_text(graph, places),
         devices=len(set(places.values())),
         step_time_s=step_time_s(graph, costs, full, rows, item_bytes),
-        serial_s=sum(serial_parts(graph, costs, full, rows, item_bytes)),
+        serial_s=serial_s(graph, costs, full, rows, item_bytes),
         cut_bytes=cut_bytes(graph, places, rows, item_bytes),
     )

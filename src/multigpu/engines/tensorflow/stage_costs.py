@@ -1,9 +1,15 @@
-"""What each stage of a model costs on one device, and a copy between two, measured in TensorFlow."""
+"""What each stage of a model costs on one device, and a copy between two, measured in TensorFlow.
+
+A graph's pass cannot be called alone without paying for the call, which costs more than most passes: it is put several times into one
+graph, one after another, and what each further one adds is its cost.
+"""
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import tensorflow as tf
@@ -19,13 +25,16 @@ from multigpu.stages.cost import CopyCost, Costs, Part, StageCost
 from multigpu.stages.graph import Stage
 from multigpu.workloads import workloads
 
+MORE = 4
+"""Further passes in the longer of two graphs, whose difference is their cost."""
+
 
 def measure_costs(run: Run, sizes: Sequence[int], repeats: int) -> Costs:
     """Costs of the stages of a Run under placement "single", and of copies of `sizes` bytes.
 
-    Each pass is a function of its own, timed until the device has finished; what calling an empty function takes is left out. Op
-    by op, and on CPUs, one thread starts everything and that is all the time there is; a graph starts each device's work from a
-    thread of its own.
+    On a GPU the host's part of a pass is what the same operations take on one row, the device's what they take on all: whichever is
+    longer hides the other. Op by op, and on CPUs, one thread does everything and that is all the time there is. Which threads of a
+    graph start work on several devices is told by measured steps (`cost.host_model_errors`); until there are any, one for each.
     """
     prepare(run.device_type, 2)
     source = workloads()[run.workload].inputs[run.inputs](run, run.description)
@@ -34,33 +43,66 @@ def measure_costs(run: Run, sizes: Sequence[int], repeats: int) -> Costs:
     feed = StageFeed(source, devices)
     (shard,) = feed.shards(0)
     feed.close()
-    clock = _Clock(devices, run.execution == "graph", repeats)
     outputs: dict[str, tf.Tensor] = {}
     stages = []
-    for stage in trainer.graph.stages:
-        if stage.host:
-            outputs[stage.name] = trainer.words.lookup(shard.tensors[stage.arrays[0]])  # type: ignore[union-attr]
-            continue
-        cost, outputs[stage.name] = _stage(trainer, stage, [outputs[name] for name in stage.inputs], shard.tensors, clock)
-        stages.append(cost)
-    copies = tuple(_copy(devices, size, clock) for size in sorted(set(sizes)))
-    return Costs(stages=tuple(stages), copies=copies, threads="per_device" if clock.graph and devices.cuda else "one")
+    with as_written():
+        clock = PassClock(devices, run.execution == "graph", repeats)
+        for stage in trainer.graph.stages:
+            if stage.host:
+                outputs[stage.name] = trainer.words.lookup(shard.tensors[stage.arrays[0]])  # type: ignore[union-attr]
+                continue
+            cost, outputs[stage.name] = _stage(trainer, stage, [outputs[name] for name in stage.inputs], shard.tensors, clock)
+            stages.append(cost)
+        copies = tuple(_copy(devices, size, clock) for size in sorted(set(sizes)))
+    threads = "per_device" if clock.graph and devices.cuda else "one"
+    return Costs(stages=tuple(stages), copies=copies, threads=threads, call_s=clock.call_s)
 
 
-class _Clock:
-    """Times calls as functions of their own (`graph`) or op by op."""
+@contextmanager
+def as_written() -> Iterator[None]:
+    """Nothing is left out of a graph for having no reader: a pass that is only waited for would not run."""
+    before = tf.config.optimizer.get_experimental_options().get("dependency_optimization", True)
+    tf.config.optimizer.set_experimental_options({"dependency_optimization": False})
+    try:
+        yield
+    finally:
+        tf.config.optimizer.set_experimental_options({"dependency_optimization": before})
+
+
+class PassClock:
+    """Times passes within a graph (`graph`) or op by op. call_s: what calling a graph costs, whatever runs in it."""
 
     def __init__(self, devices: Devices, graph: bool, repeats: int) -> None:
         self.devices, self.graph, self.repeats = devices, graph, repeats
         with devices.at(0):
             self.number = tf.identity(tf.constant(1.0))
-        self.empty_s = 0.0
-        self.empty_s = self.seconds(lambda x: x, self.number) if graph else 0.0
+        self.call_s = self.each(tf.function(lambda: tf.identity(self.number), autograph=False)) if graph else 0.0
 
     def seconds(self, action: Callable[..., Any], *arguments: Any) -> float:
-        """One call, until the device has finished, without what an empty one takes."""
-        call = tf.function(action, autograph=False) if self.graph else action
-        return max(0.0, self.each(lambda: call(*arguments)) - self.empty_s)
+        """One pass, until the device has finished."""
+        if not self.graph:
+            return self.each(lambda: action(*arguments))
+        return self.difference_s(self.passes(action, 1, arguments), self.passes(action, 1 + MORE, arguments))
+
+    def difference_s(self, short: Callable[[], Any], long: Callable[[], Any]) -> float:
+        """What each of the further passes of `long` takes. Both are called in turn, so that a busy moment of the host meets both."""
+        found = sorted(self.each(long) - self.each(short) for _ in range(3))
+        return max(0.0, found[1]) / MORE
+
+    def passes(self, action: Callable[..., Any], count: int, arguments: Sequence[Any]) -> Callable[[], Any]:
+        """A graph in which so many passes start one after another."""
+
+        def repeated(*arguments: Any) -> tf.Tensor:
+            before: list[Any] = []
+            for _ in range(count):
+                with tf.control_dependencies(before):
+                    done = tf.nest.flatten(action(*arguments))
+                before = [one for one in done if one is not None]
+            with tf.control_dependencies(before), self.devices.at(0):
+                return tf.identity(self.number)
+
+        call = tf.function(repeated, autograph=False)
+        return lambda: call(*arguments)
 
     def each(self, call: Callable[[], Any]) -> float:
         """One call, until the device has finished."""
@@ -73,16 +115,17 @@ class _Clock:
         self.devices.synchronise()
         return (time.perf_counter() - began) / self.repeats
 
-    def part(self, seconds: float) -> Part:
+    def part(self, seconds: float, host_s: float) -> Part:
         """Whose time it is: the device's where others may work beside it."""
         if self.graph and self.devices.cuda:
-            return Part(device_s=seconds, host_s=0.0)
+            return Part(device_s=seconds, host_s=min(seconds, host_s))
         return Part(device_s=0.0, host_s=seconds)
 
 
-def _stage(trainer: StagesTrainer, stage: Stage, inputs: list[tf.Tensor], tensors: Any, clock: _Clock) -> tuple[StageCost, tf.Tensor]:
+def _stage(trainer: StagesTrainer, stage: Stage, inputs: list[tf.Tensor], tensors: Any, clock: PassClock) -> tuple[StageCost, tf.Tensor]:
     arrays = [tensors[name] for name in stage.arrays]
-    function, rule = trainer.functions[stage.name], trainer.context.rule
+    one_row = [[whole[:1] for whole in these] for these in (inputs, arrays)]
+    function = trainer.functions[stage.name]
 
     def values() -> dict[str, Any]:
         return {name: trainer.values[name] if name in trainer.tables else trainer.values[name].read_value() for name in stage.variables}
@@ -101,36 +144,90 @@ def _stage(trainer: StagesTrainer, stage: Stage, inputs: list[tf.Tensor], tensor
             found = tape.gradient(output, (held, flowing))
             return [output, *(one.values if isinstance(one, tf.IndexedSlices) else one for one in tf.nest.flatten(found))]
 
-    output = forward(inputs, arrays)
-    ahead = clock.seconds(forward, inputs, arrays)
-    whole = clock.seconds(passes, inputs, arrays)
-    own = [name for name, home in trainer.graph.variables.items() if home == stage.name]
-    update_s = 0.0
-    if own:
-        numbers = tf.constant(rules.hyper(rule, 0, [1], trainer.devices.dtype))
-
-        def update(numbers: tf.Tensor) -> None:
-            with trainer.devices.at(0):
-                for name in own:
-                    rules.apply(rule, trainer.values[name], trainer.slots[name], tf.zeros_like(trainer.values[name]), tf.identity(numbers))
-
-        update_s = clock.seconds(update, numbers)
-    cost = StageCost(name=stage.name, forward=clock.part(ahead), backward=clock.part(max(0.0, whole - ahead)), update=clock.part(update_s))
-    return cost, output
+    ahead_s, whole_s = (clock.seconds(action, inputs, arrays) for action in (forward, passes))
+    ahead_host_s, whole_host_s = (clock.seconds(action, *one_row) for action in (forward, passes))
+    backward = clock.part(max(0.0, whole_s - ahead_s), max(0.0, whole_host_s - ahead_host_s))
+    update = Part(device_s=0.0, host_s=0.0)
+    if any(home == stage.name for home in trainer.graph.variables.values()):
+        own = [name for name, home in trainer.graph.variables.items() if home == stage.name]
+        looked_up = next((one.shape for one in (*inputs, *arrays) if one.dtype.is_integer), ())
+        whole, small = (_Update(trainer, own, looked_up, every) for every in (True, False))
+        update = clock.part(clock.seconds(whole), clock.seconds(small))
+    return StageCost(name=stage.name, forward=clock.part(ahead_s, ahead_host_s), backward=backward, update=update), forward(inputs, arrays)
 
 
-def _copy(devices: Devices, size: int, clock: _Clock) -> CopyCost:
+class _Update:
+    """Updates of variables that live together, as the trainer makes them: a table's rows of all stages that use it are first merged.
+
+    every: all elements of them; False: variables and gradients of one element, whose updates cost the host as much.
+    looked_up: shape of the ids whose rows each stage looks up.
+    """
+
+    def __init__(self, trainer: StagesTrainer, names: Sequence[str], looked_up: Sequence[int], every: bool) -> None:
+        self.trainer, dtype = trainer, trainer.devices.dtype
+        self.numbers = tf.constant(rules.hyper(trainer.context.rule, 0, [1], dtype))
+        self.known: list[tuple[str, tf.Variable, list[tf.Variable], list[Any]]] = []
+        with trainer.devices.at(0):
+            for name in names:
+                variable, slots = trainer.values[name], trainer.slots[name]
+                if not every:
+                    variable, *slots = (tf.Variable(tf.ones([1] * len(variable.shape), dtype)) for _ in range(1 + len(slots)))
+                gradients: list[Any] = [tf.zeros(variable.shape, dtype)]
+                if name in trainer.tables:
+                    ids = math.prod(looked_up) if every else 1
+                    rows = tf.IndexedSlices(tf.zeros([ids, variable.shape[1]], dtype), tf.range(ids) % variable.shape[0], variable.shape)
+                    gradients = [rows for stage in trainer.graph.stages if name in stage.variables]
+                self.known.append((name, variable, slots, gradients))
+
+    def __call__(self) -> tf.Tensor:
+        with self.trainer.devices.at(0):
+            for name, variable, slots, gradients in self.known:
+                self.trainer.apply(name, variable, slots, gradients, tf.identity(self.numbers))
+            return tf.identity(self.numbers)  # an update returns nothing that the next could wait for
+
+
+def _copy(devices: Devices, size: int, clock: PassClock) -> CopyCost:
+    """A copy between the first two devices: back and forth for how long one takes, several at once for what starting one costs.
+
+    Each is compared with the same operations on one device; the host's part is that of the smallest copies of a graph.
+    """
     with devices.at(0):
         source = tf.identity(tf.ones([max(1, size // 4)]))
 
-    def at(place: int) -> float:
-        """Op by op, since what a function returns passes through the first device."""
+    def there_and_back(other: int, count: int) -> Callable[[], Any]:
+        def moved(tensor: tf.Tensor) -> tf.Tensor:
+            for turn in range(count):
+                with devices.at(other if turn % 2 == 0 else 0):
+                    tensor = -tensor
+            with devices.at(0):
+                return -tensor
 
-        def identity() -> tf.Tensor:
-            with devices.at(place):
-                return tf.identity(source)
+        return lambda: moved(source)
 
-        return clock.each(identity)
+    def apart(other: int, count: int) -> Callable[[], Any]:
+        def moved(tensor: tf.Tensor) -> tf.Tensor:
+            heads = []
+            for number in range(count):
+                with devices.at(0):
+                    own = tensor + float(number + 1)
+                with devices.at(other):
+                    heads.append(own[:1] + 1.0)
+            with tf.control_dependencies(heads), devices.at(0):
+                return tensor[:1] + 1.0
 
-    part = clock.part(max(0.0, at(1) - at(0)))  # without a copy, the same call
-    return CopyCost(bytes=size, device_s=part.device_s, host_s=part.host_s)
+        return lambda: moved(source)
+
+    def added_s(form: Callable[[int, int], Callable[[], Any]], count: int) -> float:
+        """What one crossing adds."""
+        far, near = (_whole(form(other, count), clock.graph) for other in (1, 0))
+        found = sorted(clock.each(far) - clock.each(near) for _ in range(3))
+        return max(0.0, found[1]) / count
+
+    one_s, host_s = added_s(there_and_back, 2 * MORE), added_s(apart, MORE)
+    if clock.graph and devices.cuda:
+        return CopyCost(bytes=size, device_s=one_s, host_s=min(one_s, host_s))
+    return CopyCost(bytes=size, device_s=0.0, host_s=one_s)
+
+
+def _whole(call: Callable[[], Any], graph: bool) -> Callable[[], Any]:
+    return tf.function(call, autograph=False) if graph else call

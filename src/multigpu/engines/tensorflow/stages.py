@@ -135,8 +135,12 @@ class StagesTrainer(Trainer):
         return gradients
 
     def _update(self, name: str, gradients: list[Any], numbers: tf.Tensor) -> None:
-        variable, slots, rule = self.values[name], self.slots[name], self.context.rule
-        if name not in self.tables:
+        self.apply(name, self.values[name], self.slots[name], gradients, numbers)
+
+    def apply(self, name: str, variable: tf.Variable, slots: list[tf.Variable], gradients: list[Any], numbers: tf.Tensor) -> None:
+        """Merge the gradients of all stages that use a variable, and update it; those of a table are rows."""
+        rule = self.context.rule
+        if not isinstance(gradients[0], tf.IndexedSlices):
             with tf.name_scope(f"update/{name}/"):
                 rules.apply(rule, variable, slots, gradients[0] if len(gradients) == 1 else tf.add_n(gradients), numbers)
             return
