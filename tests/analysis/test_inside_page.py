@@ -110,7 +110,7 @@ def test_the_documents_sentence_follows_its_figures(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(inside_document, "load_published", other)
     said = inside_document.document_sentence()
-    assert "77.2%" in said and "it was bound by the GPU" in said and "too short to be all" in said
+    assert "77.2%" in said and "it was bound now by the host, now by the GPU" in said and "too short to be all" in said
 
 
 def test_totals_stand_beside_the_documents(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ import torch
 from multigpu.engines.torch.reference import train_reference
 from multigpu.measure.session import measurement, open_session
 from multigpu.measure.window import most_steps
+from multigpu.paths import STAGES
 from multigpu.record import RecordStore
 from multigpu.stages.check import graph_of, predicted_moves
 from multigpu.stages.cost import CopyCost, Costs, Part, StageCost
@@ -148,6 +149,36 @@ def test_steps_measured_since_lead_to_a_new_search(tmp_path: Path) -> None:
     assert plan_again(run, 2, store, records) == []
 
 
+def test_what_was_measured_slower_than_by_hand_is_not_found(tmp_path: Path) -> None:
+    """Two devices are priced low and take long: the next is proposed where it can be measured, else the fastest measured is found."""
+    run = run_of("deepconn_tiny", "torch", placement="single", devices=1)
+    part, nothing = Part(device_s=1e-3, host_s=1e-6), Part(device_s=0.0, host_s=0.0)
+    stages = tuple(StageCost(name=stage.name, forward=part, backward=part, update=nothing) for stage in graph_of(run).placed)
+    costs = Costs(stages=stages, copies=(CopyCost(bytes=4, device_s=1e-6, host_s=1e-6),))
+    costed, by_hand = record_of(run, costs, make_machine(2)), {"single": 0.020, "tower_per_gpu": 0.023}
+    proposed: list[str] = []
+    for _ in range(3):
+        record = planned(costed, by_hand, dict.fromkeys(proposed, 0.030))
+        assert record.by_hand is None and record.found.devices == 2 and record.found.stage_devices not in proposed
+        assert [one.stage_devices for one in record.refuted] == proposed
+        proposed.append(record.found.stage_devices)
+    settled = planned(costed, by_hand, dict.fromkeys(proposed, 0.030), propose=False)
+    assert settled.by_hand == "single" and [one.name for one in settled.written] == ["single", "tower_per_gpu", "alternating"]
+    assert found_runs(settled) == ([], [])
+    held = planned(costed, by_hand, {proposed[0]: 0.030, proposed[1]: 0.015})
+    assert held.found.stage_devices == proposed[1] and [one.stage_devices for one in held.refuted] == proposed[:1]
+    store, records, machine = StageStore(tmp_path / "stages"), RecordStore(tmp_path / "runs"), costed.machine
+    for planted, step_s in [
+        *((hand_written(run, 2)[name], step_s) for name, step_s in by_hand.items()),
+        (found_run(record.model_copy(update={"predictions": [*record.predictions[:-1], record.refuted[0]]})), 0.030),
+    ]:
+        records.write(make_record(units_per_s=planted.batch_size / step_s, machine=machine, **planted.model_dump()))
+    store.write(planned(costed, {}))
+    (again,) = plan_again(run, 2, store, records)
+    assert again.by_hand == "single" and again.found_s == pytest.approx({proposed[0]: 0.030})
+    assert plan_again(run, 2, store, records) == []
+
+
 def test_what_is_found_is_measured_and_traced_unless_written_by_hand(tmp_path: Path) -> None:
     run = run_of("deepconn_tiny", "torch", placement="single", devices=1)
     part = Part(device_s=1e-6, host_s=1e-4)
@@ -183,3 +214,11 @@ def test_a_window_of_steps_is_traced_where_the_run_asks_for_it(tmp_path: Path) -
     assert taken == [1, 2, 3, 4, 5, 6, 7]  # the first one is counted
     assert found.trace is not None and found.trace.first_step == 6 and len(found.trace.replicas[0].steps) == 2
     assert most_steps(run) == 8 and most_steps(run.model_copy(update={"traced_from": None})) == 6
+
+
+def test_committed_searches_found_nothing_slower_than_what_is_written_by_hand() -> None:
+    known = list(StageStore(STAGES))
+    assert {record.run.framework for record in known} == {"torch", "tensorflow"}
+    for record in known:
+        found_s = record.found_s.get(record.found.stage_devices, record.measured_s.get(record.by_hand or ""))
+        assert found_s is not None and found_s <= min(record.measured_s.values())

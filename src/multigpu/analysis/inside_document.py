@@ -22,6 +22,8 @@ DOCUMENT_STEPS = EPOCHS * epoch_steps(32)
 
 MOSTLY_IDLE = 0.5
 """A GPU that is busy for less of the time waits for the host most of it."""
+MOSTLY_BUSY = 0.9
+"""From this share on it is the GPU that is waited for."""
 AS_LONG = 1.05
 """A step counts as long as one GPU's if it takes at most 5% more: the margin of claim C36."""
 
@@ -79,7 +81,9 @@ def document_busy() -> dict[str, DocumentBusy]:
 
 def bound_word(busy_share: float) -> str:
     """What a step on one GPU, which copies nothing between GPUs, mostly waits for."""
-    return "host-bound" if busy_share < MOSTLY_IDLE else "bound by the GPU"
+    if busy_share < MOSTLY_IDLE:
+        return "host-bound"
+    return "bound by the GPU" if busy_share >= MOSTLY_BUSY else "bound now by the host, now by the GPU"
 
 
 def copies_explain(step_without_copies: float, base: float) -> bool:

@@ -16,10 +16,11 @@ from multigpu.analysis.wording import FRAMEWORK_NAMES, MODEL_NAMES, bytes_text, 
 from multigpu.stages.check import graph_of
 from multigpu.stages.graph import StageGraph, parse_places, places_text
 from multigpu.stages.placements import HAND_WRITTEN, RULES, SPLIT
-from multigpu.stages.record import Predicted, StageRecord, StageStore
+from multigpu.stages.record import REFUTED, Predicted, StageRecord, StageStore
 from multigpu.stages.search import fewest_bytes, predicted
 
 MINIMUM_CUT = "fewest bytes over two GPUs (002)"
+WORDS = {**NAMES, REFUTED: "priced lower, measured slower"}
 NO_SEARCH = "No stages have been measured on a machine with GPUs yet: `python -m multigpu stages` does it."
 
 
@@ -72,7 +73,7 @@ def search_table(records: Iterable[StageRecord], frame: pd.DataFrame) -> Shown:
                     "model": MODEL_NAMES.get(record.run.model, record.run.model),
                     "framework": FRAMEWORK_NAMES[record.run.framework],
                     "batch": str(record.run.batch_size),
-                    "placement": NAMES.get(one.name, MINIMUM_CUT),
+                    "placement": WORDS.get(one.name, MINIMUM_CUT),
                     "stages": one.stage_devices,
                     "predicted (ms)": f"{1e3 * one.step_time_s:.3f}",
                     "side by side left out (ms)": f"{1e3 * one.serial_s:.3f}",
@@ -94,15 +95,16 @@ def search_sentences(records: Sequence[StageRecord]) -> list[str]:
     """What each search found, a sentence each; of a framework without one, what makes it."""
     said = []
     for record in records:
-        found, by_hand = record.found, min(record.predictions[:-1], key=lambda one: one.step_time_s)
+        found, by_hand = record.found, min(record.written, key=lambda one: one.step_time_s)
         of = "all" if record.complete else "not all"
         where = "one GPU" if found.devices == 1 else f"{found.devices} GPUs"
         which = f"{FRAMEWORK_NAMES[record.run.framework]}, batch {record.run.batch_size}"
         share = found.step_time_s / by_hand.step_time_s
+        best = "the fastest measured" if record.refuted else "the cheapest"
         same = f": it is the placement '{NAMES[record.by_hand]}', whose Records and traces are its own" if record.by_hand else ""
         said.append(
-            f"{which}: of {record.tried} placements priced ({of} there are) the cheapest uses {where} and is predicted to take {share:.3f} "
-            f"of the fastest hand-written one's time{same}.{cut_sentence(record)}{host_sentence(record)}"
+            f"{which}: of {record.tried} placements priced ({of} there are) {best} uses {where} and is predicted to take {share:.3f} "
+            f"of the fastest hand-written one's time{same}.{refuted_sentence(record)}{cut_sentence(record)}{host_sentence(record)}"
         )
     measured = {record.run.framework for record in records}
     return said + [
@@ -110,6 +112,19 @@ def search_sentences(records: Sequence[StageRecord]) -> list[str]:
         for framework, name in FRAMEWORK_NAMES.items()
         if framework not in measured
     ]
+
+
+def refuted_sentence(record: StageRecord) -> str:
+    """What was priced lower and took longer than a placement written by hand; "" where nothing was."""
+    told = [
+        f"{one.stage_devices} (stages in the drawing's order) was priced at {1e3 * one.step_time_s:.2f} ms and took "
+        f"{1e3 * record.found_s[one.stage_devices]:.2f} ms"
+        for one in record.refuted
+    ]
+    fastest = min(record.measured_s, key=lambda name: record.measured_s[name]) if record.measured_s else ""
+    if not told:
+        return ""
+    return f" Prices were refuted by measuring: {joined(told)}, against {1e3 * record.measured_s[fastest]:.2f} ms of '{NAMES[fastest]}'."
 
 
 def cut_sentence(record: StageRecord) -> str:
@@ -135,9 +150,9 @@ def host_sentence(record: StageRecord) -> str:
     """Which model of the host the measured steps bear out, and by how much they tell it from the others; "" without measured steps."""
     if not record.host_model_errors:
         return ""
-    kept = record.costs.threads
+    kept, known = record.costs.threads, len(record.measured_s) + len(record.found_s)
     others = [f"{miss:.0%} if {HOST_WORDS[name]}" for name, miss in record.host_model_errors.items() if name != kept]
     return (
-        f" It reckons as if {HOST_WORDS[kept]}: so the {len(record.measured_s)} hand-written placements' measured steps are missed by "
+        f" It reckons as if {HOST_WORDS[kept]}: so the measured steps of {known} placements are missed by "
         f"{record.host_model_errors[kept]:.0%} (root mean square of the logarithm), against {' and '.join(others)}."
     )

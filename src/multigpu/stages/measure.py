@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import subprocess
 import sys
@@ -34,11 +35,28 @@ from multigpu.record import Record, RecordStore
 from multigpu.run import Run, build_run
 from multigpu.stages.check import graph_of
 from multigpu.stages.cost import Costs, host_model_errors
+from multigpu.stages.graph import parse_places
 from multigpu.stages.placements import HAND_WRITTEN, RULES, SPLIT
-from multigpu.stages.record import StageRecord, StageStore, stage_key
+from multigpu.stages.record import REFUTED, StageRecord, StageStore, stage_key
 from multigpu.stages.search import Search, predicted
 from multigpu.workloads.deepconn.description import epoch_steps
 
+SAME = (
+    "workload",
+    "model",
+    "framework",
+    "execution",
+    "processes",
+    "batch_size",
+    "precision",
+    "feed",
+    "embedding_gradients",
+    "timed_steps",
+    "traced_steps",
+)
+"""Fields that a placement's Runs share with the Run whose stages were measured."""
+ROUNDS = 4
+"""So many placements are proposed and measured, as long as each takes longer than one written by hand."""
 CALLS = 50
 """Behind every cost."""
 COPY_SIZES = (4, 1 << 16, 1 << 20, 1 << 24)
@@ -72,47 +90,53 @@ def hand_written(run: Run, devices: int) -> dict[str, Run]:
     return {name: build_run(**fields | {"placement": name, "devices": SPLIT[name].at_most}) for name in names}
 
 
-def measured_steps(run: Run, devices: int, machine: str, records: Iterable[Record]) -> dict[str, float]:
-    """Name -> median seconds a step of the placements written by hand, as far as this machine has Records of as many steps of them."""
-    same = (
-        "workload",
-        "model",
-        "framework",
-        "execution",
-        "processes",
-        "batch_size",
-        "precision",
-        "feed",
-        "embedding_gradients",
-        "timed_steps",
-        "traced_steps",
-    )
+def measured_steps(run: Run, devices: int, machine: str, records: Iterable[Record]) -> tuple[dict[str, float], dict[str, float]]:
+    """Median seconds a step of the placements written by hand, by name, and of those that were found, by their stages' devices, as far
+    as this machine has Records of as many steps of them.
+    """
+    written = hand_written(run, devices)
     steps: dict[str, list[float]] = {}
+    found: dict[str, list[float]] = {}
     for record in records:
         if record.machine.name != machine or record.measurement is None:
             continue
-        for name, wanted in hand_written(run, devices).items():
-            if record.run.placement == name and all(getattr(record.run, field) == getattr(wanted, field) for field in same):
-                steps.setdefault(name, []).append(record.measurement.wall_s / record.run.timed_steps)
-    return {name: median(found) for name, found in steps.items()}
+        own, seconds = record.run, record.measurement.wall_s / record.run.timed_steps
+        if own.placement == "searched" and (own.model, own.devices) == (run.model, devices):
+            if own == build_run(**run.model_dump() | own.model_dump(include={"placement", "devices", "stage_devices"})):
+                found.setdefault(str(own.stage_devices), []).append(seconds)
+        elif own.placement in written and all(getattr(own, field) == getattr(written[own.placement], field) for field in SAME):
+            steps.setdefault(own.placement, []).append(seconds)
+    return {name: median(each) for name, each in steps.items()}, {name: median(each) for name, each in found.items()}
 
 
-def planned(record: StageRecord, measured_s: dict[str, float]) -> StageRecord:
+def planned(
+    record: StageRecord, measured_s: dict[str, float], found_s: dict[str, float] | None = None, propose: bool = True
+) -> StageRecord:
     """The Record with the placement that its costs and these measured steps lead to.
 
-    The model of the host is the one that misses the measured steps least; without any, the framework's own. What is found is
-    priced at most as high as each placement written by hand.
+    The model of the host is the one that misses the measured steps least; without any, the framework's own. What is priced lowest is
+    found, until it was measured: if it takes longer than a placement written by hand, the next is found, measured ones priced at what
+    they took. So what is found in the end takes no longer than any written by hand.
+
+    propose: whether the next may be found, which then has to be measured; if not, the fastest of those measured is.
     """
-    run, graph, rows = record.run, graph_of(record.run), record.run.batch_size
+    run, graph, rows, found_s = record.run, graph_of(record.run), record.run.batch_size, found_s or {}
     item = 8 if run.precision == "fp64" else 4
     by_hand = {name: RULES[SPLIT[name].split](graph) for name in hand_written(run, record.devices)}
-    known = [(graph.check(by_hand[name], record.devices), seconds) for name, seconds in measured_s.items()]
+    timed = [(by_hand[name], seconds) for name, seconds in measured_s.items()]
+    timed += [(parse_places(graph, digits), seconds) for digits, seconds in found_s.items()]
+    known = [(graph.check(places, record.devices), seconds) for places, seconds in timed]
     errors = host_model_errors(graph, record.costs, known, rows, item)
     costs = record.costs.model_copy(update={"threads": min(errors, key=lambda model: errors[model])} if errors else {})
-    found = Search(graph, costs, rows, record.devices, item, by_hand.values()).run()
-    placed = [*by_hand.items(), ("searched", found.places)]
-    predictions = [predicted(name, graph, costs, places, rows, item) for name, places in placed]
-    more = {"costs": costs, "measured_s": measured_s, "host_model_errors": errors, "predictions": predictions}
+    found = Search(graph, costs, rows, record.devices, item, by_hand.values(), measured=timed if found_s else ()).run()
+    fastest = min(measured_s.values(), default=math.inf)
+    slower = [digits for digits, seconds in found_s.items() if seconds > fastest]
+    places = found.places
+    if found_s and (not propose or min(found_s.values()) <= fastest):
+        places = min(timed, key=lambda one: one[1])[0]
+    placed = [*by_hand.items(), *((REFUTED, parse_places(graph, digits)) for digits in slower), ("searched", places)]
+    predictions = [predicted(name, graph, costs, each, rows, item) for name, each in placed]
+    more = {"costs": costs, "measured_s": measured_s, "found_s": found_s, "host_model_errors": errors, "predictions": predictions}
     return record.model_copy(update=more | {"tried": found.tried, "complete": found.complete})
 
 
@@ -173,9 +197,9 @@ def plan_again(run: Run, devices: int, store: StageStore, records: RecordStore) 
         raise ValueError(f"no stages of {run.label()} were measured for {devices} devices: leave --search-again out to measure them")
     renewed = []
     for name, record in latest.items():
-        steps = measured_steps(run, devices, name, records)
-        again = planned(record.model_copy(update={"attempt": len(store.attempts(name, record.key))}), steps)
-        if steps != record.measured_s or again.predictions != record.predictions:
+        steps, found = measured_steps(run, devices, name, records)
+        again = planned(record.model_copy(update={"attempt": len(store.attempts(name, record.key))}), steps, found, propose=False)
+        if (steps, found) != (record.measured_s, record.found_s) or again.predictions != record.predictions:
             renewed.append(again)
             store.write(again)
     return renewed
@@ -252,15 +276,19 @@ def main(words: Sequence[str] | None = None) -> int:
         record = measure_stages(run, arguments.devices, store, arguments.again)
         launches = [FEWEST[repeat % len(FEWEST)] for repeat in range(arguments.repeats)]
         _measure_runs(hand_written(run, arguments.devices).values(), launches, records, arguments.quiet)
-        steps = measured_steps(run, arguments.devices, this_machine().name, records)
-        if steps != record.measured_s:
-            attempt = len(store.attempts(record.machine.name, record.key))
-            record = planned(record.model_copy(update={"attempt": attempt}), steps)
-            store.write(record)
-        print(describe(record), flush=True)
-        repeated, traced = found_runs(record)
-        _measure_runs(repeated, launches, records, arguments.quiet)
-        _measure_runs(traced, launches[:1], records, arguments.quiet)
+        for turn in range(ROUNDS if arguments.repeats else 1):
+            steps, found = measured_steps(run, arguments.devices, this_machine().name, records)
+            last = turn == ROUNDS - 1
+            again = planned(record, steps, found, propose=arguments.repeats > 0 and not last)
+            if again != record:
+                attempt = len(store.attempts(record.machine.name, record.key))
+                record = again.model_copy(update={"attempt": attempt})
+                store.write(record)
+            print(describe(record), flush=True)
+            if record.by_hand or record.found.stage_devices in found or last:
+                break
+            _measure_runs(found_runs(record)[0], launches, records, arguments.quiet)
+        _measure_runs(found_runs(record)[1], launches[:1], records, arguments.quiet)
         return 0
     except ValueError as error:
         print(f"multigpu: {error}", file=sys.stderr)

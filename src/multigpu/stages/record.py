@@ -20,6 +20,10 @@ STAGE_TIMING_VERSION = 1
 """Enters every key. Raise it whenever what a figure means changes, so that old and new never share a table."""
 
 
+REFUTED = "refuted"
+"""A placement that was priced lowest and took longer than one written by hand."""
+
+
 class Predicted(BaseModel):
     """A placement priced by measured costs. stage_devices: one digit a stage. serial_s: if nothing ran side by side."""
 
@@ -37,9 +41,11 @@ class StageRecord(BaseModel):
     """Measured costs of one model's stages and what a search made of them.
 
     run: of the whole model on one device. repeats: calls behind every cost.
-    measured_s: seconds a step of the placements written by hand that had Records on this machine, medians. host_model_errors: how far each
-        model of the host missed these (`cost.host_model_errors`); `costs.threads` is the one that missed least.
-    predictions: of the placements written by hand, then of the one found. tried, complete: placements priced, and whether all were.
+    measured_s: seconds a step of the placements written by hand that had Records on this machine, medians. found_s: of those that
+        searches found, by their stages' devices. host_model_errors: how far each model of the host missed all of these
+        (`cost.host_model_errors`); `costs.threads` is the one that missed least.
+    predictions: of the placements written by hand, then of those that were found and took longer than one written by hand (REFUTED),
+        then of the one found. tried, complete: placements priced, and whether all were.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -52,6 +58,7 @@ class StageRecord(BaseModel):
     repeats: int
     costs: Costs
     measured_s: dict[str, float] = {}
+    found_s: dict[str, float] = {}
     host_model_errors: dict[HostModel, float] = {}
     predictions: list[Predicted]
     tried: int
@@ -69,9 +76,19 @@ class StageRecord(BaseModel):
         return self.predictions[-1]
 
     @property
+    def written(self) -> list[Predicted]:
+        """The placements written by hand."""
+        return [one for one in self.predictions[:-1] if one.name != REFUTED]
+
+    @property
+    def refuted(self) -> list[Predicted]:
+        """What was priced lowest once, and took longer than a placement written by hand."""
+        return [one for one in self.predictions[:-1] if one.name == REFUTED]
+
+    @property
     def by_hand(self) -> str | None:
         """The placement written by hand that puts every stage where the best one does; None where there is none."""
-        same = (one.name for one in self.predictions[:-1] if one.stage_devices == self.found.stage_devices)
+        same = (one.name for one in self.written if one.stage_devices == self.found.stage_devices)
         return next(same, None)
 
 

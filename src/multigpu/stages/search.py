@@ -41,6 +41,7 @@ class Search:
 
     starts: placements of the placed stages, written by hand; what is found is never dearer than any of them.
     overlap: see `cost`.
+    measured: placements of the placed stages, and seconds that a step took there: their price, whatever the costs say.
     """
 
     def __init__(
@@ -52,12 +53,13 @@ class Search:
         item_bytes: int = 4,
         starts: Iterable[Mapping[str, int]] = (),
         overlap: bool = True,
+        measured: Iterable[tuple[Mapping[str, int], float]] = (),
     ) -> None:
         self.graph, self.costs, self.rows, self.devices = graph, costs, rows, devices
         self.item_bytes, self.overlap = item_bytes, overlap
         self.groups = graph.together
         self.starts = [self._of_groups(start) for start in starts]
-        self.known: dict[tuple[int, ...], float] = {}
+        self.known: dict[tuple[int, ...], float] = {self._of_groups(places): seconds for places, seconds in measured}
 
     def run(self) -> Found:
         """The cheapest placement; of equally cheap ones the one on fewest devices, then with the fewest copies."""

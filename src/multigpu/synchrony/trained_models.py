@@ -83,8 +83,8 @@ class _Placed:
         self.rows = rows.on(device)
         if device.type == "cuda":
             torch.backends.cudnn.benchmark = description.workload == "cnn"
-            for library in (torch.backends.cudnn, torch.backends.cuda.matmul):  # the first's own choice is TF32, which is no fp32
-                library.allow_tf32 = description.precision != "fp32"
+            # cuDNN's own choice is TF32, which is no fp32
+            torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = description.precision != "fp32"
         self.precision = description.precision
 
     def load(self, parameters: np.ndarray | torch.Tensor) -> None:

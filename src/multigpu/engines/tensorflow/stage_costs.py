@@ -21,7 +21,7 @@ from multigpu.engines.tensorflow.row_feed import StageFeed
 from multigpu.engines.tensorflow.stages import StagesTrainer
 from multigpu.engines.tensorflow.trainer import Context
 from multigpu.run import Run
-from multigpu.stages.cost import CopyCost, Costs, Part, StageCost
+from multigpu.stages.cost import CopyCost, Costs, HostModel, Part, StageCost
 from multigpu.stages.graph import Stage
 from multigpu.workloads import workloads
 
@@ -54,7 +54,7 @@ def measure_costs(run: Run, sizes: Sequence[int], repeats: int) -> Costs:
             cost, outputs[stage.name] = _stage(trainer, stage, [outputs[name] for name in stage.inputs], shard.tensors, clock)
             stages.append(cost)
         copies = tuple(_copy(devices, size, clock) for size in sorted(set(sizes)))
-    threads = "per_device" if clock.graph and devices.cuda else "one"
+    threads: HostModel = "per_device" if clock.graph and devices.cuda else "one"
     return Costs(stages=tuple(stages), copies=copies, threads=threads, call_s=clock.call_s)
 
 
