@@ -43,6 +43,9 @@ REFUSED = [
     ({"device_ids": "0,1", "placement": "exp4", "processes": "one"}, "needs framework 'torch' with processes 'per_device'"),
     ({"peer_access": "off", "device_type": "cpu"}, "choose device_type 'cuda' and at least 2 devices"),
     ({"peer_access": "off", "placement": "exp2"}, "placement 'exp2' does not merge by NCCL's all-reduce"),
+    ({"batch_norm": "persistent"}, "batch_norm 'persistent' is cuDNN's kernel in TensorFlow: choose framework 'tensorflow'"),
+    (TENSORFLOW | {"batch_norm": "persistent", "device_type": "cpu"}, "and device_type 'cuda'"),
+    ({"workload": "nmt", "model": "nmt_small", "batch_norm": "persistent"}, "has no meaning for words: leave it out"),
     ({"energy_window_s": 9}, "energy_window_s 9 is too short for NVML's counter of energy: at least 10 s are needed"),
     ({"energy_window_s": 10, "device_type": "cpu"}, "reads GPUs' counters"),
     ({"bucket_update": "in_backward"}, "choose 'ddp' and 'captured'"),
@@ -80,6 +83,9 @@ def test_runs_of_one_environment_share_a_launch() -> None:
     assert (on.environment, off.environment) == ({}, {"NCCL_P2P_DISABLE": "1"})
     assert launch_of(Point(on)) == launch_of(Point(pair)) != launch_of(Point(off))
     assert (on.chosen_devices, pair.chosen_devices) == ((0, 1), (1, 0))
+    own, persistent = (make(**TENSORFLOW, batch_norm=kernel) for kernel in (None, "persistent"))
+    assert persistent.environment == {"TF_USE_CUDNN_BATCHNORM_SPATIAL_PERSISTENT": "1"} and own.environment == {}
+    assert launch_of(Point(own)) != launch_of(Point(persistent)) and own.digest != persistent.digest
     few, fewer = make(host_cores=2), make(host_cores=1)
     assert len({launch_of(Point(run)) for run in (on, few, fewer)}) == 3
 

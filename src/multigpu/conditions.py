@@ -28,6 +28,10 @@ def check_conditions(run: Run, placement: Placement) -> None:
     _check_feeding(run)
     _check_devices(run, placement)
     _check_energy(run)
+    if run.batch_norm and (run.framework, run.device_type) != ("tensorflow", "cuda"):
+        raise ValueError(
+            f"batch_norm {run.batch_norm!r} is cuDNN's kernel in TensorFlow: choose framework 'tensorflow' and device_type 'cuda'"
+        )
 
 
 def _check_feeding(run: Run) -> None:

@@ -25,6 +25,7 @@ Execution = Literal["eager", "compiled", "captured", "compiled_captured", "graph
 ONLY_FOR = {
     "sequence_length": ("words",),
     "layout": ("images",),
+    "batch_norm": ("images",),
     "recurrence": ("words", "samples"),
     "embedding_gradients": ("words", "reviews"),
     "cross_entropy": ("words",),
@@ -56,6 +57,8 @@ class Run(BaseModel):
         replicas' shards from one bucket ("shared", the practice that it proposes), or no buckets and one width ("fixed").
     shuffle: take the sentences of a corpus in an order drawn from the seed, and not in the corpus's own (NMT, corpora only).
     layout: memory layout of images (CNN only).
+    batch_norm: cuDNN's kernel that reads a batch once, as tf_cnn_benchmarks asks TensorFlow for it ("persistent",
+        TF_USE_CUDNN_BATCHNORM_SPATIAL_PERSISTENT=1), or the framework's own choice (None); images in TensorFlow on GPUs only.
     recurrence: all cells in one call of the library ("fused", also None) or a loop of cells, as "dynamic rnn" ("stepwise"); NMT and
         recurrent stacks only.
     embedding_gradients: of tables, added up in an array of the table's size ("dense", also None) or sent as deduplicated rows
@@ -112,6 +115,7 @@ class Run(BaseModel):
     batching: Batching = "own"
     shuffle: bool = False
     layout: Literal["channels_first", "channels_last"] | None = None
+    batch_norm: Literal["persistent"] | None = None
     recurrence: Literal["fused", "stepwise"] | None = None
     embedding_gradients: Literal["dense", "sparse"] | None = None
     cross_entropy: Literal["library", "fused"] | None = None
@@ -200,7 +204,8 @@ class Run(BaseModel):
     @property
     def environment(self) -> dict[str, str]:
         """What the processes of this Run must find in their environment before they start."""
-        return {"NCCL_P2P_DISABLE": "1"} if self.peer_access == "off" else {}
+        named = {"NCCL_P2P_DISABLE": self.peer_access == "off", "TF_USE_CUDNN_BATCHNORM_SPATIAL_PERSISTENT": self.batch_norm is not None}
+        return {name: "1" for name, wanted in named.items() if wanted}
 
     @property
     def semantics(self) -> Semantics:

@@ -141,6 +141,11 @@ def test_images_are_divided_in_one_precision_alone() -> None:
     assert "50% of PyTorch's rate" in said and "75% of that with one process" in said and "1.50 times as fast as its graph" in said
     html = framework_images.images_gt(frame_of(records), 4).html
     assert "6,000 (1)" in html and "0.75" in html and "9,000 (1)" in html
+    assert "persistent" not in said and framework_images.WAYS["persistent"].name == "TensorFlow, persistent batch norm, bf16"
+    records += [tf(9600, precision="bf16", batch_norm="persistent", **cnn)]
+    row = images(frame_of(records), 4).set_index("placement").loc["exp4"]
+    assert (row["tensorflow"], row["persistent"], row["persistent_n"]) == pytest.approx((6000, 9600, 1))
+    assert "cuDNN's persistent batch norm makes its graph 1.60 times as fast (n = 1)" in framework_images.images_sentence(frame_of(records))
     assert "not measured in both" in framework_images.images_sentence(frame_of([torch(1.0, **cnn)]))
     assert "not measured in TensorFlow" in framework_images.images_gt(frame_of([torch(1.0, **cnn)]), 4).html
 

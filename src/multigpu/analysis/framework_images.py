@@ -17,12 +17,14 @@ from multigpu.analysis.wording import missing, percent_text, plural
 BATCH = 64
 WAYS = {
     "tensorflow": Way("tensorflow", "one", "graph", "bf16"),
+    "persistent": Way("tensorflow", "one", "graph", "bf16", "persistent"),
     "xla": Way("tensorflow", "one", "xla", "bf16"),
     "torch": Way("torch", "per_device", "eager", "bf16"),
     "torch_one": Way("torch", "one", "eager", "bf16"),
 }
 TITLES = {
     "tensorflow": "TensorFlow",
+    "persistent": "TensorFlow, persistent batch norm",
     "xla": "TensorFlow, XLA",
     "torch": "PyTorch, a process a GPU",
     "torch_one": "PyTorch, one process",
@@ -33,8 +35,8 @@ def images(frame: pd.DataFrame, devices: int, batch: int = BATCH) -> pd.DataFram
     """ResNet-50 v1.5 in bf16 on `devices` GPUs, a row for every placement that TensorFlow trained, in the placements' order.
 
     Returns:
-        placement, and of each of tensorflow, xla, torch and torch_one (one process) the rate in images/s and n; NaN and 0 where
-        there is none.
+        placement, and of each of tensorflow, persistent (its graph with cuDNN's persistent batch norm), xla, torch and torch_one (one
+        process) the rate in images/s and n; NaN and 0 where there is none.
     """
     table = scaling_table(frame[(frame["model"] == "resnet50_v1.5") & (frame["batch_size"] == batch) & (frame["precision"] == "bf16")])
     table = table[(table["devices"] == devices) & (table["n"] > 0) & (table["scaling"] == "weak") & (table["inputs"] == "synthetic")]
@@ -76,6 +78,9 @@ def images_sentence(frame: pd.DataFrame, devices: int = 4, placement: str = "exp
                 share = percent_text(row["tensorflow"] / row["torch_one"])
                 text += f" and {share} of that with one process (n = {row['torch_one_n']})"
             parts.append(text)
+        if not missing(row["persistent"]):
+            times = row["persistent"] / row["tensorflow"]
+            parts.append(f"on {on} cuDNN's persistent batch norm makes its graph {times:.2f} times as fast (n = {row['persistent_n']})")
         if not missing(row["xla"]):
             times = row["xla"] / row["tensorflow"]
             parts.append(f"on {on} its towers compiled by XLA train {times:.2f} times as fast as its graph (n = {row['xla_n']})")

@@ -56,9 +56,9 @@ BATCHES = {"nmt000": 128, "resnet50_v1.5": 64}
 """Of the job of each model that both frameworks trained."""
 
 
-def _point(record: Record) -> tuple[str, bool, int, str, str]:
+def _point(record: Record) -> tuple[str, bool, int, str, str, str]:
     run = record.run
-    return (run.framework, run.processes == "one", run.devices, run.execution, run.precision)
+    return (run.framework, run.processes == "one", run.devices, run.execution, run.precision, run.batch_norm or "")
 
 
 def eager_or_graph(
@@ -87,7 +87,7 @@ def spread_text(records: Iterable[Record], placement: str, devices: int, model: 
 def way_of(record: Record) -> Way:
     """How the traced Run was done."""
     run = record.run
-    return Way(run.framework, run.processes, run.execution, run.precision)
+    return Way(run.framework, run.processes, run.execution, run.precision, run.batch_norm)
 
 
 def trace_summary(records: Iterable[Record]) -> pd.DataFrame:

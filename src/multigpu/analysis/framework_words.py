@@ -60,8 +60,11 @@ class Difference:
 PARTS = ("timed_s", "computing_s", "exposed_s", "idle_s")
 
 
-def difference(records: Sequence[Record], placement: str = "exp4", devices: int = 4, model: str = "nmt000") -> Difference | None:
-    """Of the traced Runs of median step. PyTorch's in TensorFlow's own precision stands beside it, or in another where there is none.
+def difference(
+    records: Sequence[Record], placement: str = "exp4", devices: int = 4, model: str = "nmt000", batch_norm: str | None = None
+) -> Difference | None:
+    """Of the traced Runs of median step, TensorFlow's with this batch norm. PyTorch's in TensorFlow's own precision stands beside it, or
+    in another where there is none.
 
     Returns:
         None unless both were traced.
@@ -71,7 +74,7 @@ def difference(records: Sequence[Record], placement: str = "exp4", devices: int 
         for record in eager_or_graph(records, placement, devices, model=model)
         if record.run.processes == ("one" if record.run.framework == "tensorflow" else "per_device") and record.run.execution != "xla"
     ]
-    ours = [record for record in chosen if record.run.framework == "tensorflow"]
+    ours = [record for record in chosen if record.run.framework == "tensorflow" and record.run.batch_norm == batch_norm]
     theirs = [record for record in chosen if record.run.framework == "torch"]
     if not ours or not theirs:
         return None
@@ -88,11 +91,14 @@ def difference(records: Sequence[Record], placement: str = "exp4", devices: int 
 ALIKE = 1.05
 
 
-def difference_sentence(records: Sequence[Record], placement: str = "exp4", devices: int = 4, model: str = "nmt000") -> str:
+def difference_sentence(
+    records: Sequence[Record], placement: str = "exp4", devices: int = 4, model: str = "nmt000", batch_norm: str | None = None
+) -> str:
     """What the difference of the two frameworks is made of, from traces of each."""
-    found = difference(records, placement, devices, model)
+    found = difference(records, placement, devices, model, batch_norm)
     on = plural(devices, "GPU")
     label = f"{look(placement).label} on {on}" if model == "nmt000" else f"{MODEL_NAMES[model]}, {look(placement).label} on {on}"
+    label += f", {batch_norm} batch norm in TensorFlow" if batch_norm else ""
     if found is None:
         return f"{label} was not traced in both frameworks yet, so what the difference is made of cannot be said."
     kernels = found.kernels

@@ -27,18 +27,20 @@ PRECISIONS = {"tf32": "TF32", "bf16": "bf16", "fp32": "fp32"}
 
 @dataclass(frozen=True)
 class Way:
-    """How a framework does the step: who dispatches it, in which form, in which arithmetic."""
+    """How a framework does the step: who dispatches it, in which form, in which arithmetic, with which batch norm (None: its own)."""
 
     framework: str
     processes: str
     execution: str
     precision: str
+    batch_norm: str | None = None
 
     @property
     def name(self) -> str:
         """Short, the precision last: "PyTorch, one process, bf16"."""
         if self.framework == "tensorflow":
-            return f"TensorFlow, {'XLA, ' if self.execution == 'xla' else ''}{PRECISIONS[self.precision]}"
+            kernel = f"{self.batch_norm} batch norm, " if self.batch_norm else ""
+            return f"TensorFlow, {'XLA, ' if self.execution == 'xla' else ''}{kernel}{PRECISIONS[self.precision]}"
         return "PyTorch, " + ("one process, " if self.processes == "one" else "") + PRECISIONS[self.precision]
 
 
@@ -70,7 +72,7 @@ def of_way(frame: pd.DataFrame, way: Way) -> pd.DataFrame:
     found = frame
     for field in ("framework", "processes", "execution", "precision"):
         found = found[found[field] == getattr(way, field)]
-    return found
+    return found[found["batch_norm"].isna() if way.batch_norm is None else found["batch_norm"].eq(way.batch_norm)]
 
 
 def experiments(frame: pd.DataFrame) -> pd.DataFrame:

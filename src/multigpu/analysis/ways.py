@@ -26,7 +26,7 @@ from multigpu.placements import find_placement
 from multigpu.placements.refusals import refusal
 from multigpu.record import Record
 
-WAYS = ("execution", "processes", "cross_entropy", "bucket_mib", "bucket_update")
+WAYS = ("execution", "processes", "cross_entropy", "bucket_mib", "bucket_update", "batch_norm")
 """Fields that say how a placement is carried out, beside its job."""
 
 USUAL_WAYS = (("per_device", "eager"), ("one", "eager"), ("per_device", "captured"))

@@ -93,6 +93,7 @@ TELLING = (
         "precision",
         "execution",
         "layout",
+        "batch_norm",
         "optimizer",
     ),
     *("processes", "model_parallel", "micro_batches"),
@@ -229,6 +230,8 @@ def field_text(row: Row, field: str) -> str:
             return "loss in one piece" if value == "fused" else "the library's loss"
         case "bucket_mib":
             return f"buckets of {value} MiB"
+        case "batch_norm":
+            return f"{value} batch norm"
         case "bucket_update":
             return "updates in backward"
         case "all_reduce_spec":

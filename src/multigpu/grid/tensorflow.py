@@ -74,7 +74,8 @@ def tensorflow_traces(devices: Sequence[int]) -> list[Planned]:
     """Three steps under TensorFlow's profiler, one of a loop of cells, whose kernels are many. They enter no throughput.
 
     All variables on the host and all on the devices on every count; tables alone on the host, and updates on the devices, on 1 and 2,
-    where a second link to the host is the first difference; ResNet-50 on one and the most devices, and compiled by XLA on one.
+    where a second link to the host is the first difference; ResNet-50 on one and the most devices, with both kernels of batch norm, and
+    compiled by XLA on one.
     """
     loop: dict[str, Any] = {"recurrence": "stepwise", "warmup_steps": 5, "timed_steps": 5, "traced_steps": 1}
     counts = sorted(devices, reverse=True)
@@ -83,7 +84,9 @@ def tensorflow_traces(devices: Sequence[int]) -> list[Planned]:
         Planned(_exp5(placement, count, **TRACED), "screening", 7.0) for count in counts if count < 3 for placement in ("exp3", "exp1")
     ]
     for count in ends_of(counts):
-        planned.append(Planned(resnet50("exp4", count, 64, **TENSORFLOW, precision="bf16", **TRACED), "screening", 8.0 + 2 * count))
+        for kernel in (None, "persistent"):
+            traced = resnet50("exp4", count, 64, **TENSORFLOW, precision="bf16", batch_norm=kernel, **TRACED)
+            planned.append(Planned(traced, "screening", 8.0 + 2 * count))
     if 1 in devices:
         planned.append(Planned(resnet50("exp4", 1, 64, **TENSORFLOW | TRACED | {"execution": "xla"}, precision="bf16"), "screening", 34.0))
     return planned + [Planned(_exp5("exp4", count, **loop), "screening", 30.0) for count in counts if count in ENDS]
@@ -91,7 +94,8 @@ def tensorflow_traces(devices: Sequence[int]) -> list[Planned]:
 
 def tensorflow_cnn(devices: Sequence[int]) -> list[Planned]:
     """ResNet-50 at 64 images a GPU in TensorFlow: every placement, and on 1, 4 and 8 both layouts and XLA. Screening, but for the
-    placements that claims compare (C21, C22, C43) and Exp4 at either end, which are headline.
+    placements that claims compare (C21, C22, C43) and Exp4 at either end, which are headline. At either end Exp4, NCCL's all-reduce and
+    independent replicas also with cuDNN's persistent batch norm, as document 001's program asks for it.
     """
     planned = []
     for count in sorted(devices, reverse=True):
@@ -101,6 +105,9 @@ def tensorflow_cnn(devices: Sequence[int]) -> list[Planned]:
             planned.append(
                 Planned(resnet50(placement, count, 64, **form), "headline" if repeated else "screening", 4.0 + 2 * count, FEWEST)
             )
+        for placement in ("exp4", "replicated_allreduce", "independent") if count in ends_of(devices) else ():
+            run = resnet50(placement, count, 64, **form, batch_norm="persistent")
+            planned.append(Planned(run, "headline", 4.0 + 2 * count, FEWEST))
         if count in ENDS:
             planned.append(Planned(resnet50("exp4", count, 64, **form | {"execution": "xla"}), "screening", 30.0))
             nchw = resnet50("exp4", count, 64, **TENSORFLOW, precision="tf32")
