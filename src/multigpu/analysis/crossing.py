@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import exp, log
+from math import exp, isnan, log
 from statistics import fmean
 
 import numpy as np
@@ -127,7 +127,8 @@ def crossing_text(row: Mapping[str, object]) -> str:
     if row["side"] == "above":
         return f"1 GPU wins up to {row['largest']}, the largest batch measured"
     low, high = row["low"], row["high"]
-    known = f"{_end(low)} to {_end(high)}" if isinstance(low, float) and isinstance(high, float) else "once each, no interval"
+    told = isinstance(low, float) and isinstance(high, float) and not (isnan(low) or isnan(high))
+    known = f"{_end(low)} to {_end(high)}" if told else "no interval"  # type: ignore[arg-type]
     return f"2 GPUs win from batch {float(row['batch']):.0f} on ({known})"  # type: ignore[arg-type]
 
 

@@ -10,9 +10,9 @@ import pandas as pd
 
 from multigpu.analysis.crossing import USUAL
 from multigpu.analysis.inside_document import NAMES, bound_word, copies_explain, document_busy, document_copies
-from multigpu.analysis.inside_model import FEEDS, NO_RECORD, ORDER, WAY, WHERE, placement_text, plain_row, way_text
+from multigpu.analysis.inside_model import FEEDS, NO_RECORD, ORDER, WAY, WHERE, form_text, placement_text, plain_row
 from multigpu.analysis.picture import Shown
-from multigpu.analysis.tables import table_html
+from multigpu.analysis.tables import tables_by
 from multigpu.analysis.wording import FRAMEWORK_NAMES
 
 BATCH = 32
@@ -32,7 +32,7 @@ def traced_groups(traces: pd.DataFrame, model: str = "deepconn") -> Iterator[tup
 
 def group_order(row: dict[str, Any]) -> tuple[str, int, int]:
     """By how it is trained, then by how its rows come in, then by placement."""
-    return way_text(row), list(FEEDS).index(row["feed"]), ORDER.index(row["placement"])
+    return FRAMEWORK_NAMES[row["framework"]] + form_text(row, fed=False), list(FEEDS).index(row["feed"]), ORDER.index(row["placement"])
 
 
 def busy_table(traces: pd.DataFrame, model: str = "deepconn") -> Shown:
@@ -46,30 +46,33 @@ def busy_table(traces: pd.DataFrame, model: str = "deepconn") -> Shown:
         document, all_of = theirs.get(row["placement"]), busy.get(row["placement"])
         rows.append(
             {
+                "framework": FRAMEWORK_NAMES[row["framework"]],
                 "placement": placement_text(row),
-                "how": way_text(row) + ("" if row["feed"] is None else f", {FEEDS[row['feed']]}"),
+                "how": form_text(row),
                 "step (ms)": f"{1e3 * mean['timed_step_s']:.3f}",
-                "GPUs busy": _percent(mean["busy_share"]),
-                "document, busy": "" if all_of is None else _percent(all_of.share),
-                "copies a step": f"{mean['peer_copies_a_step']:.1f}",
-                "document": "" if document is None else f"{document['calls_a_step']:.1f}",
-                "share of GPU time": _percent(mean["copy_share"]),
-                "document, share": "" if document is None else _percent(document["share"]),
-                "step without copies (ms)": f"{1e3 * mean['step_without_copies_s']:.3f}",
+                "GPUs busy": _beside(_percent(mean["busy_share"]), "" if all_of is None else _percent(all_of.share)),
+                "copies a step": _beside(
+                    f"{mean['peer_copies_a_step']:.1f}", "" if document is None else f"{document['calls_a_step']:.1f}"
+                ),
+                "of GPU time": _beside(_percent(mean["copy_share"]), "" if document is None else _percent(document["share"])),
+                "without copies (ms)": f"{1e3 * mean['step_without_copies_s']:.3f}",
                 "n": str(len(group)),
             }
         )
     note = (
-        "GPUs busy: share of the unprofiled step in which a GPU does anything, mean over the GPUs. The document's: all that its profile "
-        "counts over its GPUs' time in five epochs, at most. Without copies: at least this long."
+        "In brackets: the document. GPUs busy: share of the unprofiled step in which a GPU does anything, mean over the GPUs; the "
+        "document's: all that its profile counts over its GPUs' time in five epochs, at most. Of GPU time: copies between GPUs. Without "
+        "them a step takes at least this long."
     )
     if any(row["placement"] == NAMES["replicated_allreduce"] for row in rows):
         note += " What replicas merge by an all-reduce's kernels is no copy."
-    return table_html(
-        pd.DataFrame(rows, columns=list(rows[0]) if rows else ["placement"]),
-        note=note if rows else NO_RECORD,
-        right=[name for name in rows[0] if name not in ("placement", "how")] if rows else (),
-    )
+    right = [name for name in rows[0] if name not in ("framework", "placement", "how")] if rows else ()
+    table = pd.DataFrame(rows, columns=list(rows[0]) if rows else ["framework"])
+    return tables_by(table, "framework", note if rows else NO_RECORD, right)
+
+
+def _beside(ours: str, theirs: str) -> str:
+    return f"{ours} ({theirs})" if theirs else ours
 
 
 def _percent(share: float) -> str:

@@ -18,7 +18,7 @@ from multigpu.analysis.crossing import USUAL, crossing_text, crossings
 from multigpu.analysis.formulas import Interval, ratio_interval
 from multigpu.analysis.inside_document import NAMES, companion_ratio, document_epoch
 from multigpu.analysis.picture import Shown
-from multigpu.analysis.tables import table_html
+from multigpu.analysis.tables import table_html, tables_by
 from multigpu.analysis.wording import FRAMEWORK_NAMES, MODEL_NAMES, joined, missing, plural
 from multigpu.workloads.deepconn.description import EPOCH_ROWS, epoch_steps
 
@@ -124,10 +124,11 @@ def base_of(point: Point, everything: list[Point]) -> Point | None:
     return same[0] if same else None
 
 
-def way_text(row: Mapping[str, Any]) -> str:
-    """How it is trained, in words."""
+def form_text(row: Mapping[str, Any], fed: bool = True) -> str:
+    """How it is trained, in words, beside its framework: the form of execution, its gradients and, with `fed`, where rows come from."""
     sparse = ", sparse gradients" if row["embedding_gradients"] == "sparse" else ""
-    return f"{FRAMEWORK_NAMES[row['framework']]}, {row['execution'].replace('_', ' and ')}{sparse}"
+    source = f", {FEEDS[row['feed']]}" if fed and row["feed"] is not None else ""
+    return f"{row['execution'].replace('_', ' and ')}{sparse}{source}"
 
 
 def placement_text(row: Mapping[str, Any]) -> str:
@@ -149,31 +150,29 @@ def epochs_table(frame: pd.DataFrame, model: str = "deepconn", batch: int = 32, 
         single = document_epoch("single")
         rows.append(
             {
+                "framework": FRAMEWORK_NAMES[one.row["framework"]],
                 "placement": placement_text(one.row),
-                "devices": str(one.row["devices"]),
-                "how": way_text(one.row),
-                "rows come from": FEEDS[one.row["feed"]],
+                "how": form_text(one.row),
                 "steps timed": "" if whole else str(one.row["timed_steps"]),
                 "s an epoch": f"{mean_s:.3f}",
                 "±": "once" if deviation is None else f"{deviation:.3f}",
-                "n": str(len(one.step_s)),
-                "launches": str(one.launches),
+                "n (launches)": f"{len(one.step_s)} ({one.launches})",
                 "over one GPU": "" if base is None or base is one else _ratio_text(*ratio(one, base)),
                 "document, s": "" if beside is None else f"{beside:.3f}",
                 "its ratio": "" if beside is None or single is None or beside == single else f"{beside / single:.3f}",
             }
         )
     each = "each timed whole" if whole else "scaled from the steps timed"
-    note = f"An epoch is {EPOCH_ROWS:,} rows, {each}; ± is the standard deviation over the n repeats; ratios with 95% intervals."
+    note = (
+        f"An epoch is {EPOCH_ROWS:,} rows, {each}; ± is the standard deviation over the n repeats; ratios with 95% intervals. "
+        "Rows are kept on the GPUs unless another source is named."
+    )
     if not rows:
         note = NO_RECORD
     elif whole and (short := left_out(frame, model, batch)):
         note = f"{note} {short}"
-    return table_html(
-        pd.DataFrame(rows, columns=list(rows[0]) if rows else ["placement"]),
-        note=note,
-        right=["s an epoch", "±", "n", "launches", "over one GPU", "document, s", "its ratio"],
-    )
+    right = ["s an epoch", "±", "n (launches)", "over one GPU", "document, s", "its ratio"]
+    return tables_by(pd.DataFrame(rows, columns=list(rows[0]) if rows else ["framework"]), "framework", note, right)
 
 
 def _ratio_text(value: float, limits: Interval) -> str:
@@ -195,8 +194,8 @@ def host_table(frame: pd.DataFrame, model: str = "deepconn", batch: int = 32) ->
         mean_s, deviation = one.epoch_s
         rows.append(
             {
-                "how": way_text(one.row),
-                "processes": "one for all GPUs" if one.row["processes"] == "one" else "one a GPU",
+                "framework": FRAMEWORK_NAMES[one.row["framework"]],
+                "how": form_text(one.row, fed=False) + ("" if one.row["processes"] == "one" else ", a process a GPU"),
                 "rows come from": FEEDS[one.row["feed"]],
                 "s an epoch": f"{mean_s:.3f}",
                 "±": "once" if deviation is None else f"{deviation:.3f}",
@@ -204,9 +203,9 @@ def host_table(frame: pd.DataFrame, model: str = "deepconn", batch: int = 32) ->
                 "over the usual way": "" if not usual or one is usual[0] else _ratio_text(*ratio(one, usual[0])),
             }
         )
-    columns = list(rows[0]) if rows else ["how"]
-    note = "Ratios with 95% intervals." if rows else NO_RECORD
-    return table_html(pd.DataFrame(rows, columns=columns), note=note, right=["s an epoch", "±", "n", "over the usual way"])
+    columns = list(rows[0]) if rows else ["framework"]
+    note = "Ratios with 95% intervals; the usual way: rows kept on the GPU, eager in PyTorch, a graph in TensorFlow." if rows else NO_RECORD
+    return tables_by(pd.DataFrame(rows, columns=columns), "framework", note, ["s an epoch", "±", "n", "over the usual way"])
 
 
 def feeding_sentence(frame: pd.DataFrame, framework: str) -> str:

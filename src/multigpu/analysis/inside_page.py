@@ -7,13 +7,14 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 
 from multigpu import paths
+from multigpu.analysis.crossing import crossing_text, crossings
 from multigpu.analysis.inside_busy import BATCH, cause_sentence
 from multigpu.analysis.inside_document import document_sentence
 from multigpu.analysis.inside_model import FEEDS, NO_RECORD, ORDER, epoch_sentence, feeding_sentence, model_rows, placement_text
 from multigpu.analysis.inside_traces import trace_summary, window_of
 from multigpu.analysis.picture import Shown
-from multigpu.analysis.tables import table_html
-from multigpu.analysis.traces import traced
+from multigpu.analysis.tables import table_html, tables_by
+from multigpu.analysis.traces import timed_step_s, traced
 from multigpu.analysis.wording import FRAMEWORK_NAMES, joined, plural
 from multigpu.claims import Result, evaluate, find_claim
 from multigpu.claims.traces import TracePredicate
@@ -30,6 +31,7 @@ from multigpu.workloads.deepconn.stages import stage_graph
 FRAMEWORKS = ("torch", "tensorflow")
 CLAIMS = ("C35", "C36", "C37", "C51")
 GRIDS = ("inside_model", "inside_model_traces", "inside_model_host", "inside_model_crossing")
+CROSSED = ("deepconn", "replicated_allreduce")
 LINES = 6
 """Of each placement's profile."""
 
@@ -42,8 +44,27 @@ def of_machines(traces: pd.DataFrame, frame: pd.DataFrame) -> pd.DataFrame:
 def answers(frame: pd.DataFrame, traces: pd.DataFrame) -> list[str]:
     """The page's answer: how much longer two GPUs take, and why; one sentence a framework each."""
     said = [epoch_sentence(frame, name) for name in FRAMEWORKS] + [cause_sentence(traces, name) for name in FRAMEWORKS]
+    said += crossing_sentences(frame)
     known = [text for text in said if "not yet measured" not in text and "no trace of" not in text]
     return known or [NO_RECORD]
+
+
+def crossing_sentences(frame: pd.DataFrame) -> list[str]:
+    """From which batch on two replicas of half of it win, with the document's width; nothing where that was not measured."""
+    own = [row for row in crossings(model_rows(frame)).to_dict("records") if (row["model"], row["placement"]) == CROSSED]
+    parts = [
+        f"in {FRAMEWORK_NAMES[str(row['framework'])]} {crossing_text({str(name): value for name, value in row.items()})}" for row in own
+    ]
+    return [f"As two replicas of half the batch, at the document's width: {', '.join(parts)}."] if parts else []
+
+
+def step_finding(records: Sequence[Record]) -> str | None:
+    """How long a step took, untraced, where batches are kept on the GPUs and the document's placements were traced; else None."""
+    known = {record.run.placement: timed_step_s(record) for record in records if record.run.feed is None}
+    if not set(HAND_WRITTEN) <= set(known):
+        return None
+    one, towers, alternating = (f"{1e3 * known[name]:.2f}" for name in HAND_WRITTEN)
+    return f"a step takes {one} ms on one GPU, {towers} with one tower a GPU, {alternating} with alternating GPUs"
 
 
 def causes(traces: pd.DataFrame) -> list[str]:
@@ -71,7 +92,7 @@ def panels(records: Sequence[StageRecord]) -> dict[str, Mapping[str, int]]:
         places = graph().check(parse_places(graph(), record.found.stage_devices), record.devices)
         if tuple(sorted(places.items())) not in known:
             known.add(tuple(sorted(places.items())))
-            drawn[f"Found for {record.run.framework}, batch {record.run.batch_size}"] = places
+            drawn[f"Found for {FRAMEWORK_NAMES[record.run.framework]}, batch {record.run.batch_size}"] = places
     return drawn
 
 
@@ -99,8 +120,8 @@ def profile_table(frame: pd.DataFrame, framework: str, model: str = "deepconn", 
         for row in chosen.to_dict("records"):
             rows.append(
                 {
-                    "placement": placement_text(record.run.model_dump()),
-                    "rows come from": FEEDS[record.run.feed],
+                    "placement": f"{placement_text(record.run.model_dump())}, {FEEDS[record.run.feed]}",
+                    "operation": row["operation"],
                     "Time(%)": _figure(row["time_percent"], 2),
                     "time (ms)": _figure(1e3 * row["time_s"], 3),
                     "calls": f"{row['calls']:,}",
@@ -109,7 +130,6 @@ def profile_table(frame: pd.DataFrame, framework: str, model: str = "deepconn", 
                     "min (us)": _figure(row["min_us"], 2),
                     "max (us)": _figure(row["max_us"], 2),
                     "MiB": "" if pd.isna(row["bytes"]) else f"{row['bytes'] / 2**20:.2f}",
-                    "operation": row["operation"],
                 }
             )
     right = ["Time(%)", "time (ms)", "calls", "calls a step", "avg (us)", "min (us)", "max (us)", "MiB"]
@@ -119,7 +139,7 @@ def profile_table(frame: pd.DataFrame, framework: str, model: str = "deepconn", 
         note = (
             f"One Record each, of steps {joined(windows)}, counted from the Run's first; a Run's traced_from and traced_steps choose them."
         )
-    return table_html(pd.DataFrame(rows, columns=list(rows[0]) if rows else ["placement"]), note=note, right=right)
+    return tables_by(pd.DataFrame(rows, columns=list(rows[0]) if rows else ["placement"]), "placement", note, right, ["operation"])
 
 
 def _figure(value: float, decimals: int) -> str:

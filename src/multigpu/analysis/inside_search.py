@@ -11,7 +11,7 @@ from multigpu import paths
 from multigpu.analysis.inside_document import NAMES
 from multigpu.analysis.inside_model import Point, points
 from multigpu.analysis.picture import Shown
-from multigpu.analysis.tables import table_html
+from multigpu.analysis.tables import tables_by
 from multigpu.analysis.wording import FRAMEWORK_NAMES, MODEL_NAMES, bytes_text, joined
 from multigpu.stages.check import graph_of
 from multigpu.stages.graph import StageGraph, parse_places, places_text
@@ -70,9 +70,7 @@ def search_table(records: Iterable[StageRecord], frame: pd.DataFrame) -> Shown:
             found = measured_s(record, one.stage_devices, frame)
             rows.append(
                 {
-                    "model": MODEL_NAMES.get(record.run.model, record.run.model),
-                    "framework": FRAMEWORK_NAMES[record.run.framework],
-                    "batch": str(record.run.batch_size),
+                    "job": job_text(record),
                     "placement": WORDS.get(one.name, MINIMUM_CUT),
                     "stages": one.stage_devices,
                     "predicted (ms)": f"{1e3 * one.step_time_s:.3f}",
@@ -82,13 +80,18 @@ def search_table(records: Iterable[StageRecord], frame: pd.DataFrame) -> Shown:
                     "n": str(len(found)) if found else "",
                 }
             )
-    right = ["batch", "predicted (ms)", "side by side left out (ms)", "crosses (KiB)", "measured (ms)", "n"]
+    right = ["predicted (ms)", "side by side left out (ms)", "crosses (KiB)", "measured (ms)", "n"]
     note = (
         "Stages: the device of each, in the order of the drawing. Measured: of any placement with the same stages there."
         if rows
         else NO_SEARCH
     )
-    return table_html(pd.DataFrame(rows, columns=list(rows[0]) if rows else ["model"]), note=note, right=right)
+    return tables_by(pd.DataFrame(rows, columns=list(rows[0]) if rows else ["job"]), "job", note, right)
+
+
+def job_text(record: StageRecord) -> str:
+    """The framework, the model and the joined batch."""
+    return f"{FRAMEWORK_NAMES[record.run.framework]}, {MODEL_NAMES.get(record.run.model, record.run.model)}, batch {record.run.batch_size}"
 
 
 def search_sentences(records: Sequence[StageRecord]) -> list[str]:
@@ -98,13 +101,13 @@ def search_sentences(records: Sequence[StageRecord]) -> list[str]:
         found, by_hand = record.found, min(record.written, key=lambda one: one.step_time_s)
         of = "all" if record.complete else "not all"
         where = "one GPU" if found.devices == 1 else f"{found.devices} GPUs"
-        which = f"{FRAMEWORK_NAMES[record.run.framework]}, batch {record.run.batch_size}"
         share = found.step_time_s / by_hand.step_time_s
         best = "the fastest measured" if record.refuted else "the cheapest"
         same = f": it is the placement '{NAMES[record.by_hand]}', whose Records and traces are its own" if record.by_hand else ""
         said.append(
-            f"{which}: of {record.tried} placements priced ({of} there are) {best} uses {where} and is predicted to take {share:.3f} "
-            f"of the fastest hand-written one's time{same}.{refuted_sentence(record)}{cut_sentence(record)}{host_sentence(record)}"
+            f"{job_text(record)}: of {record.tried} placements priced ({of} there are) {best} uses {where} and is predicted to take "
+            f"{share:.3f} of the fastest hand-written one's time{same}{measured_text(record)}."
+            f"{refuted_sentence(record)}{cut_sentence(record)}{host_sentence(record)}"
         )
     measured = {record.run.framework for record in records}
     return said + [
@@ -112,6 +115,17 @@ def search_sentences(records: Sequence[StageRecord]) -> list[str]:
         for framework, name in FRAMEWORK_NAMES.items()
         if framework not in measured
     ]
+
+
+def measured_text(record: StageRecord) -> str:
+    """What a placement found took that is none written by hand, beside the fastest of those; "" where it was not measured."""
+    took = record.found_s.get(record.found.stage_devices)
+    if record.by_hand or took is None or not record.measured_s:
+        return ""
+    fastest = min(record.measured_s, key=lambda name: record.measured_s[name])
+    theirs = record.measured_s[fastest]
+    beside = f"{1e3 * theirs:.2f} of '{NAMES[fastest]}', {took / theirs:.3f} times as long"
+    return f"; measured, it takes {1e3 * took:.2f} ms against {beside}"
 
 
 def refuted_sentence(record: StageRecord) -> str:
