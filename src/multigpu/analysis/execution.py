@@ -15,7 +15,7 @@ from multigpu.analysis.picture import Shown
 from multigpu.analysis.style import look
 from multigpu.analysis.tables import table_html
 from multigpu.analysis.ways import find_point, rate_cells, ratio_of
-from multigpu.analysis.wording import describe, devices_text, missing, percent_text, plural, ratio_text
+from multigpu.analysis.wording import describe, devices_text, execution_text, missing, percent_text, plural, ratio_text
 
 FORMS = ("eager", "compiled", "captured", "compiled_captured")
 DEFAULT_BUCKET_MIB = 25
@@ -55,7 +55,7 @@ def execution_table(frame: pd.DataFrame, causes: pd.DataFrame) -> Shown:
         note = (
             "Against eager: the same loss on as many GPUs. Kernels and launches: a replica and step, from traces (a dash: not traced); a "
             "captured step counts the kernels in its graph. Between launches: (fastest - slowest) / mean (a dash: one launch)."
-            + (f" Not measured: {', '.join(form.replace('_', ' and ') for form in lacking)}." if lacking else "")
+            + (f" Not measured: {', '.join(execution_text(form) for form in lacking)}." if lacking else "")
         )
         figures = [str(column) for column in rows[0] if column != "execution"]
         parts.append(table_html(pd.DataFrame(rows), describe(first, ["model", "batch_size", "precision"]), right=figures).html)
@@ -150,7 +150,7 @@ def steadiness(frame: pd.DataFrame) -> str:
     points = summary(frame)
     points = points[points["launch_gap"].notna()]
     parts = [
-        f"{str(form).replace('_', ' and ')} {percent_text(median(group['launch_gap']))} ({plural(len(group), 'point')})"
+        f"{execution_text(form)} {percent_text(median(group['launch_gap']))} ({plural(len(group), 'point')})"
         for form, group in points.groupby("execution")
     ]
     return f"Between its fastest and slowest launch a point differs by, in the median: {', '.join(parts)}." if parts else ""

@@ -15,7 +15,7 @@ from multigpu.analysis.limits import ceilings
 from multigpu.analysis.picture import Picture, message
 from multigpu.analysis.scales import AXES, bound_exposed, bound_hidden, exchange_ratio, family_name, model_text, sweep_rows
 from multigpu.analysis.style import CEILING, PALETTE, RC
-from multigpu.analysis.wording import devices_text, joined, percent_text
+from multigpu.analysis.wording import devices_text, execution_text, joined, percent_text
 from multigpu.workloads.cnn.family import CENTRE
 
 WIDTH, HEIGHT = 2.9, 2.1
@@ -57,7 +57,12 @@ def figure_ratio(points: pd.DataFrame) -> Picture:
             for execution, group in rows.groupby("execution", sort=True):
                 colour, marker = EXECUTIONS.get(str(execution), (PALETTE[5], "P"))
                 (handles[execution],) = ax.plot(
-                    1e6 * group["bytes_per_flop"], group["efficiency"], marker, color=colour, label=str(execution), linestyle="none"
+                    1e6 * group["bytes_per_flop"],
+                    group["efficiency"],
+                    marker,
+                    color=colour,
+                    label=execution_text(execution),
+                    linestyle="none",
                 )
             ax.set_xscale("log")
             ax.set_ylim(0, 1.12)
@@ -90,7 +95,8 @@ def figure_ratio(points: pd.DataFrame) -> Picture:
         ]
     ].reset_index(drop=True)
     picture.alt = "; ".join(
-        f"{model_text(row['model'])}, batch {row['batch_size']}, {row['execution']}, {row['devices']} devices: {row['efficiency']:.0%}"
+        f"{model_text(row['model'])}, batch {row['batch_size']}, {execution_text(row['execution'])}, {row['devices']} devices: "
+        f"{row['efficiency']:.0%}"
         for _, row in picture.data.iterrows()
     )
     return picture
@@ -102,7 +108,7 @@ def _ratio_finding(panels: Sequence[tuple[Any, pd.DataFrame]]) -> str | None:
     said = []
     for execution, own in rows.groupby("execution", sort=True):
         if own["bytes_per_flop"].nunique() > 1:
-            said.append(f"{percent_text(own['efficiency'].min())} to {percent_text(own['efficiency'].max())} {execution}")
+            said.append(f"{percent_text(own['efficiency'].min())} to {percent_text(own['efficiency'].max())} {execution_text(execution)}")
     if not said:
         return None
     low, high = (1e6 * rows["bytes_per_flop"].agg(end) for end in ("min", "max"))
@@ -135,7 +141,9 @@ def figure_family(points: pd.DataFrame) -> Picture:
                 colour, marker = EXECUTIONS.get(str(execution), (PALETTE[5], "P"))
                 style = "-" if devices == rows["devices"].max() else (0, (1, 1)) if devices == 2 else (0, (4, 2))
                 ax.plot(line["at"], line["efficiency"], color=colour, marker=marker, linestyle=style)
-                ends.append((float(line["at"].iloc[-1]), float(line["efficiency"].iloc[-1]), f"{execution}, {devices}", colour))
+                ends.append(
+                    (float(line["at"].iloc[-1]), float(line["efficiency"].iloc[-1]), f"{execution_text(execution)}, {devices}", colour)
+                )
             if axis != "dense_percent":
                 ax.set_xscale("log", base=2)
                 ax.set_xticks(sorted(set(rows["at"])), [str(value) for value in sorted(set(rows["at"]))])
@@ -153,6 +161,7 @@ def figure_family(points: pd.DataFrame) -> Picture:
     )
     picture.data = pd.concat(parts, ignore_index=True)
     picture.alt = "; ".join(
-        f"{row.axis} {row.at}, {row.execution}, {row.devices} devices: {row.efficiency:.0%}" for _, row in picture.data.iterrows()
+        f"{row.axis} {row.at}, {execution_text(row.execution)}, {row.devices} devices: {row.efficiency:.0%}"
+        for _, row in picture.data.iterrows()
     )
     return picture

@@ -14,7 +14,7 @@ from multigpu.analysis.forecast_lines import Line
 from multigpu.analysis.forecast_merge import Links, fullest
 from multigpu.analysis.metrics import scaling_table
 from multigpu.analysis.style import look
-from multigpu.analysis.wording import describe, devices_text, joined, percent_text, plural
+from multigpu.analysis.wording import describe, devices_text, execution_text, joined, percent_text, plural
 
 TRUSTED = 0.05
 """The error at the held-out count up to which a sentence rests on a line's forecast."""
@@ -92,7 +92,7 @@ def by_execution(lines: Sequence[Line]) -> str | None:
         own = [line for line in lines if str(line.first["execution"]) == name]
         inside, count = coverage(own)
         error = median(abs(line.held_out.error) for line in tested(own) if line.held_out)
-        parts.append(f"{name.replace('_', ' and ')} steps: {inside} of {count} inside, middle error {percent_text(error)}")
+        parts.append(f"{execution_text(name)} steps: {inside} of {count} inside, middle error {percent_text(error)}")
     text = "; ".join(parts)
     return f"{text[:1].upper()}{text[1:]}." if len(parts) > 1 else None
 
@@ -174,7 +174,7 @@ def noise_sentence(lines: Sequence[Line]) -> str | None:
         for line in rows:
             if line.forecast and line.first["execution"] == name:
                 shares.append(dict(line.forecast.binding(len(line.forecast.devices) - 1))["noise"])
-        parts.append(f"{percent_text(median(shares))} of {name.replace('_', ' and ')} steps")
+        parts.append(f"{percent_text(median(shares))} of {execution_text(name)} steps")
     if not parts or not rows[0].forecast:
         return None
     on = devices_text(rows[0].forecast.devices[-1], str(rows[0].first["device_type"]))

@@ -19,7 +19,7 @@ from multigpu.analysis.formulas import Interval, ratio_interval
 from multigpu.analysis.inside_document import NAMES, companion_ratio, document_epoch
 from multigpu.analysis.picture import Shown
 from multigpu.analysis.tables import table_html, tables_by
-from multigpu.analysis.wording import FRAMEWORK_NAMES, MODEL_NAMES, joined, missing, plural
+from multigpu.analysis.wording import FRAMEWORK_NAMES, MODEL_NAMES, execution_text, joined, missing, plural
 from multigpu.workloads.deepconn.description import EPOCH_ROWS, epoch_steps
 
 ORDER = list(NAMES)
@@ -128,7 +128,7 @@ def form_text(row: Mapping[str, Any], fed: bool = True) -> str:
     """How it is trained, in words, beside its framework: the form of execution, its gradients and, with `fed`, where rows come from."""
     sparse = ", sparse gradients" if row["embedding_gradients"] == "sparse" else ""
     source = f", {FEEDS[row['feed']]}" if fed and row["feed"] is not None else ""
-    return f"{row['execution'].replace('_', ' and ')}{sparse}{source}"
+    return f"{execution_text(row['execution'])}{sparse}{source}"
 
 
 def placement_text(row: Mapping[str, Any]) -> str:

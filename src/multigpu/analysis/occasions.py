@@ -15,7 +15,7 @@ from multigpu.analysis.formulas import pooled_rate
 from multigpu.analysis.metrics import POINT
 from multigpu.analysis.picture import Shown
 from multigpu.analysis.tables import table_html
-from multigpu.analysis.wording import FRAMEWORK_NAMES, missing, percent_text, plural
+from multigpu.analysis.wording import FRAMEWORK_NAMES, execution_text, missing, percent_text, plural
 from multigpu.placements import find_placement
 
 PAUSE_S = 240.0
@@ -117,7 +117,7 @@ def occasion_table(frame: pd.DataFrame) -> Shown:
     """`occasion_gaps` in words."""
     rows = [
         {
-            "steps": f"{FRAMEWORK_NAMES[row['framework']]}, {str(row['execution']).replace('_', ' and ')}",
+            "steps": f"{FRAMEWORK_NAMES[row['framework']]}, {execution_text(row['execution'])}",
             "processes": "one" if row["processes"] == "one" else "one a device",
             "variables or tables": "on the host" if row["on_host"] else "on devices",
             "points": str(row["points"]),

@@ -11,7 +11,7 @@ from multigpu.analysis.limits import TRAINING_PASSES, ceilings
 from multigpu.analysis.metrics import scaling_table
 from multigpu.analysis.picture import Shown
 from multigpu.analysis.tables import table_html, tables_by
-from multigpu.analysis.wording import MODEL_NAMES, devices_text, missing, percent_text, unbroken
+from multigpu.analysis.wording import MODEL_NAMES, devices_text, execution_text, missing, percent_text, unbroken
 from multigpu.workloads import find_model
 from multigpu.workloads.cnn.family import SWEEPS, Member, dense_share
 
@@ -141,12 +141,12 @@ def scale_findings(points: pd.DataFrame) -> list[str]:
         if len(ordered) > 1:
             least = group.sort_values("efficiency").iloc[0]
             between = "" if least["efficiency"] >= min(low["efficiency"], high["efficiency"]) else f"; least of all, {_keeps(least)}"
-            said.append(f"On {on}, {execution}: {_keeps(low)}; {_keeps(high)}{between}.")
+            said.append(f"On {on}, {execution_text(execution)}: {_keeps(low)}; {_keeps(high)}{between}.")
     for execution in sorted(set(points["execution"])):
         small = smallest_that_scales(points, 2, execution)
         if small is not None:
             said.append(
-                f"On 2 GPUs, {execution}, the smallest member of the family from which on all keep {GOOD:.0%} has "
+                f"On 2 GPUs, {execution_text(execution)}, the smallest member of the family from which on all keep {GOOD:.0%} has "
                 f"{small['parameters']:,} parameters."
             )
     if not points["model"].str.startswith("family_").any():
@@ -162,7 +162,7 @@ def scale_table(points: pd.DataFrame, models: Sequence[str] = ()) -> Shown:
         {
             "on": devices_text(int(row["devices"]), row["device_type"]),
             "job": unbroken(
-                f"{model_text(row['model'])}", f"batch {row['batch_size']}", f"{row['precision']}, {row['execution'].replace('_', ' and ')}"
+                f"{model_text(row['model'])}", f"batch {row['batch_size']}", f"{row['precision']}, {execution_text(row['execution'])}"
             ),
             "parameters": f"{row['parameters'] / 1e6:,.2f} M",
             "dense": percent_text(row["dense_share"]),

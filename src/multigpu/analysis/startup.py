@@ -12,7 +12,7 @@ from multigpu.analysis.picture import Picture, Shown, message
 from multigpu.analysis.style import PALETTE, RC
 from multigpu.analysis.tables import table_html
 from multigpu.analysis.ways import of_one_job
-from multigpu.analysis.wording import FRAMEWORK_NAMES, MODEL_NAMES, devices_text, percent_text, plural, unbroken
+from multigpu.analysis.wording import FRAMEWORK_NAMES, MODEL_NAMES, devices_text, execution_text, percent_text, plural, unbroken
 
 EPOCHS = {32: ("CIFAR-10", 50_000), 224: ("ImageNet", 1_281_167)}
 """Training images of the data set that a model of at least so many pixels a side is for."""
@@ -28,7 +28,7 @@ def warmup_rows(frame: pd.DataFrame, changes: pd.DataFrame) -> pd.DataFrame:
 
 def _name(values: tuple[str, str, str]) -> str:
     model, framework, execution = values
-    return f"{MODEL_NAMES.get(model, model)}, {FRAMEWORK_NAMES[framework]}, {execution.replace('_', ' and ')}"
+    return f"{MODEL_NAMES.get(model, model)}, {FRAMEWORK_NAMES[framework]}, {execution_text(execution)}"
 
 
 def warmup_table(rows: pd.DataFrame) -> Shown:
@@ -64,9 +64,7 @@ def warmup_finding(rows: pd.DataFrame) -> str:
         return NO_CLOCK
     slow = rows[rows["steps"] > 0]
     late = rows[rows["beyond"]]
-    where = ", ".join(
-        f"{str(execution).replace('_', ' and ')} {plural(len(group), 'Record')}" for execution, group in late.groupby("execution")
-    )
+    where = ", ".join(f"{execution_text(execution)} {plural(len(group), 'Record')}" for execution, group in late.groupby("execution"))
     return (
         f"{percent_text(len(slow) / len(rows))} of {plural(len(rows), 'Record')} begin slower than they go on: for "
         f"{plural(round(slow['steps'].median()), 'step')} and {slow['seconds'].median():.2f} s in the median, at most "
@@ -131,7 +129,7 @@ def epoch_table(frame: pd.DataFrame) -> Shown:
                 "job": unbroken(
                     MODEL_NAMES.get(row["model"], row["model"]),
                     f"batch {row['batch_size']}",
-                    f"{row['precision']}, {row['execution'].replace('_', ' and ')}",
+                    f"{row['precision']}, {execution_text(row['execution'])}",
                 ),
                 "on": devices_text(row["devices"], row["device_type"]),
                 "images/s": f"{row['rate']:,.0f}",

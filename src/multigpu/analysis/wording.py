@@ -108,6 +108,11 @@ def missing(value: Any) -> bool:
     return value is None or value is pd.NA or (isinstance(value, float) and math.isnan(value))
 
 
+def execution_text(value: object) -> str:
+    """A form of execution: "compiled and captured"."""
+    return str(value).replace("_", " and ")
+
+
 def plural(count: int, one: str, many: str | None = None) -> str:
     """The count with the word that fits it: "1 GPU", "8 GPUs"."""
     return f"{count:,} {one if count == 1 else many or one + 's'}"
@@ -217,7 +222,7 @@ def field_text(row: Row, field: str) -> str:
         case "layout":
             return str(value).replace("_", " ")
         case "execution":
-            return str(value).replace("_", " and ")
+            return execution_text(value)
         case "processes":
             return "one process" if value == "one" else "a process a device"
         case "feed":
