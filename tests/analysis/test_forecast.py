@@ -207,6 +207,7 @@ def test_the_page_says_what_was_tested_and_why_some_have_no_fan(lines):
     assert findings.without_fan(lines).startswith("No fan for 2 lines. 1: ")
     assert "161 variables" in findings.spread_sentence(lines)
     table = page.forecast_tables(lines, 1024).html
+    assert table.count("<details><summary>ResNet-50 v1.5") == 1
     assert "efficiency on 1,024 (%)" in table and "joined by ring (%)" in table and "links between nodes" in table
     assert "nothing left to test" in page.why_table(lines).html
 
@@ -221,6 +222,8 @@ def test_figures_draw_every_forecast_with_its_data(lines):
     group = [line for line in lines if line.forecast]
     assert job_names([group]) == ["ResNet-50 v1.5, batch 64 a GPU"]
     assert line_label(group[0], group) == "ddp"
+    looped = replace(group[0], rows=group[0].rows.assign(recurrence="stepwise"))
+    assert line_label(looped, [group[0], looped]) == "ddp, stepwise" and line_label(group[0], [group[0], looped]) == "ddp"
 
 
 def test_without_records_the_page_says_so():

@@ -17,7 +17,7 @@ from multigpu.analysis.layout import grid_of_axes, label_lines, margin_for, name
 from multigpu.analysis.metrics import job_of
 from multigpu.analysis.picture import Picture, message
 from multigpu.analysis.style import FRAMEWORK_LINES, INK, MAX_LINES, RC, look
-from multigpu.analysis.wording import describe, device_words, execution_text, joined, missing, percent_text, telling
+from multigpu.analysis.wording import describe, device_words, execution_text, field_text, joined, missing, percent_text, telling
 
 WIDTH, HEIGHT, ROW = 3.0, 2.3, 0.23
 MISSED = (0, (1.2, 1.6))
@@ -78,6 +78,8 @@ def line_label(line: Line, group: Sequence[Line]) -> str:
     alike = [other.first for other in group if of(other.first, "placement", "execution") == of(first, "placement", "execution")]
     parts += ["one process"] if first["processes"] == "one" and len({str(other.first["processes"]) for other in group}) > 1 else []
     parts += ["loss in one piece"] if of(first, "cross_entropy") == ["fused"] and len({*of_all(alike, "cross_entropy")}) > 1 else []
+    for name in ("recurrence", "embedding_gradients", "batch_norm"):
+        parts += [field_text(first, name)] if not missing(first[name]) and len({*of_all(alike, name)}) > 1 else []
     parts += [str(first["framework"])] if len({str(other.first["framework"]) for other in group}) > 1 else []
     return ", ".join(parts)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from html import escape
 
 import pandas as pd
 
@@ -17,7 +18,7 @@ from multigpu.analysis.frame import step_times
 from multigpu.analysis.picture import Shown
 from multigpu.analysis.style import look
 from multigpu.analysis.tables import table_html
-from multigpu.analysis.wording import device_words, joined, percent_text
+from multigpu.analysis.wording import device_words, joined, percent_text, plural
 from multigpu.claims.names import NMT_DDL
 from multigpu.published import load_published, published_value
 
@@ -94,7 +95,7 @@ def _other_way(line: Line, at: int | None, most: int) -> str:
 
 
 def forecast_tables(lines: Sequence[Line], most: int) -> Shown:
-    """A table a job: the held-out point predicted and measured, then the forecast at COUNTS and what binds there."""
+    """A table a job, each unfolded by its name: the held-out point predicted and measured, then the forecast at COUNTS and what binds."""
     panels: dict[str, list[Line]] = {}
     for line in lines:
         if line.forecast is not None and line.held_out is not None:
@@ -102,10 +103,15 @@ def forecast_tables(lines: Sequence[Line], most: int) -> Shown:
     if not panels:
         return table_html(pd.DataFrame(), note="No forecast: no job was measured on three numbers of devices, one of them 1.")
     counts = [count for count in COUNTS if count < most] + [most]
-    return Shown("".join(_table(name, group, counts).html for name, group in panels.items()))
+    return Shown("".join(_folded(name, group, _table(group, counts)) for name, group in panels.items()))
 
 
-def _table(name: str, group: Sequence[Line], counts: Sequence[int]) -> Shown:
+def _folded(name: str, group: Sequence[Line], table: Shown) -> str:
+    """The table under its job's name and how many lines it has; a page of all of them open is longer than anyone reads."""
+    return f"<details><summary>{escape(name)} ({plural(len(group), 'line')})</summary>{table.html}</details>\n"
+
+
+def _table(group: Sequence[Line], counts: Sequence[int]) -> Shown:
     rows, bold = [], []
     most, words = counts[-1], device_words(str(group[0].first["device_type"]))
     other = _other(group[0].links)
@@ -140,7 +146,7 @@ def _table(name: str, group: Sequence[Line], counts: Sequence[int]) -> Shown:
     note = f"Held out: the step on {held_counts} {words}."
     if any(line.first["processes"] == "one" for line in group):
         note += " One process dispatches for the devices of its own host only, so its forecast ends there."
-    return table_html(data, name, note, figures, bold, wide)
+    return table_html(data, "", note, figures, bold, wide)
 
 
 def records_of(lines: Sequence[Line], frame: pd.DataFrame) -> pd.DataFrame:
