@@ -155,7 +155,7 @@ def test_traces_of_replicas_of_a_found_placement_and_of_fed_rows_are_shown(tmp_p
         ("single", "arrays", 0),
     ]
     html = cells(inside_page.profile_table(frame, "torch", store=store).html)
-    assert "[memcpy HtoD]" in html and "Python&#x27;s arrays, in the step" in html and "a search&#x27;s, 01111000000" in html
+    assert "[memcpy HtoD]" in html and "fed from arrays" in html and "a search&#x27;s, 01111000000" in html
     assert inside_document.NAMES["replicated_allreduce"] in html
     html = cells(inside_busy.busy_table(trace_table(records)).html)
     assert html.count("<tr>") == len(found) and ">2.000<" in html and "by an all-reduce's kernels is no copy" in html

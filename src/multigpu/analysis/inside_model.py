@@ -25,9 +25,9 @@ from multigpu.workloads.deepconn.description import EPOCH_ROWS, epoch_steps
 ORDER = list(NAMES)
 FEEDS = {
     None: "kept on the GPU",
-    "arrays": "Python's arrays, in the step",
-    "pipeline": "one step ahead",
-    "strings": "Python's strings, in the step",
+    "arrays": "fed from arrays",
+    "pipeline": "fed one step ahead",
+    "strings": "fed with strings",
 }
 NO_RECORD = "No Record of document 003's model on a GPU yet: this page shows what will be measured and how it is computed."
 WAY = ["framework", "execution", "processes", "feed", "embedding_gradients"]
@@ -158,8 +158,7 @@ def epochs_table(frame: pd.DataFrame, model: str = "deepconn", batch: int = 32, 
                 "±": "once" if deviation is None else f"{deviation:.3f}",
                 "n (launches)": f"{len(one.step_s)} ({one.launches})",
                 "over one GPU": "" if base is None or base is one else _ratio_text(*ratio(one, base)),
-                "document, s": "" if beside is None else f"{beside:.3f}",
-                "its ratio": "" if beside is None or single is None or beside == single else f"{beside / single:.3f}",
+                "document, s": "" if beside is None or single is None else f"{beside:.3f}{ratio_beside(beside, single)}",
             }
         )
     each = "each timed whole" if whole else "scaled from the steps timed"
@@ -171,8 +170,13 @@ def epochs_table(frame: pd.DataFrame, model: str = "deepconn", batch: int = 32, 
         note = NO_RECORD
     elif whole and (short := left_out(frame, model, batch)):
         note = f"{note} {short}"
-    right = ["s an epoch", "±", "n (launches)", "over one GPU", "document, s", "its ratio"]
+    right = ["s an epoch", "±", "n (launches)", "over one GPU", "document, s"]
     return tables_by(pd.DataFrame(rows, columns=list(rows[0]) if rows else ["framework"]), "framework", note, right)
+
+
+def ratio_beside(seconds: float, single: float) -> str:
+    """The document's own ratio to its one GPU, behind its seconds."""
+    return "" if seconds == single else f" ({seconds / single:.3f})"
 
 
 def _ratio_text(value: float, limits: Interval) -> str:

@@ -120,8 +120,8 @@ def profile_table(frame: pd.DataFrame, framework: str, model: str = "deepconn", 
         for row in chosen.to_dict("records"):
             rows.append(
                 {
-                    "placement": f"{placement_text(record.run.model_dump())}, {FEEDS[record.run.feed]}",
-                    "operation": row["operation"],
+                    "placement": placement_text(record.run.model_dump()) + (f", {FEEDS[record.run.feed]}" if record.run.feed else ""),
+                    "operation": row["operation"].replace("_", "_\u200b"),  # a long name may break there
                     "Time(%)": _figure(row["time_percent"], 2),
                     "time (ms)": _figure(1e3 * row["time_s"], 3),
                     "calls": f"{row['calls']:,}",
