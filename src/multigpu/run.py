@@ -57,7 +57,7 @@ class Run(BaseModel):
         replicas' shards from one bucket ("shared", the practice that it proposes), or no buckets and one width ("fixed").
     shuffle: take the sentences of a corpus in an order drawn from the seed, and not in the corpus's own (NMT, corpora only).
     layout: memory layout of images (CNN only).
-    batch_norm: cuDNN's kernel that reads a batch once, as tf_cnn_benchmarks asks TensorFlow for it ("persistent",
+    batch_norm: cuDNN's persistent kernels, as tf_cnn_benchmarks asks TensorFlow for them ("persistent",
         TF_USE_CUDNN_BATCHNORM_SPATIAL_PERSISTENT=1), or the framework's own choice (None); images in TensorFlow on GPUs only.
     recurrence: all cells in one call of the library ("fused", also None) or a loop of cells, as "dynamic rnn" ("stepwise"); NMT and
         recurrent stacks only.

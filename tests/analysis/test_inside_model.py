@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -137,6 +138,7 @@ def test_a_crossing_has_an_interval_of_its_repeats() -> None:
     (row,) = crossings(frame_of(records)).to_dict("records")
     assert row["low"] <= row["batch"] <= row["high"] and row["n"] == 5 and 32 < row["batch"] < 2048
     assert crossing_text(row).startswith("2 GPUs win from batch ")
+    assert crossing_text(row | {"low": math.nan, "high": math.nan}).endswith("on (no interval)")
     assert crossing_text(row | {"side": "above"}) == "1 GPU wins up to 2048, the largest batch measured"
     assert "2 GPUs win from batch" in inside_model.crossing_table(frame_of(records)).html
 

@@ -156,6 +156,12 @@ def test_traces_of_replicas_of_a_found_placement_and_of_fed_rows_are_shown(tmp_p
     ]
     html = cells(inside_page.profile_table(frame, "torch", store=store).html)
     assert "[memcpy HtoD]" in html and "fed from arrays" in html and "a search&#x27;s, 01111000000" in html
+    assert inside_page.step_finding(found) is None, "alternating was not traced"
+    kinds = {"workload": "deepconn", "scaling": "strong", "processes": "one", "batch_size": 32}
+    times = (("single", 2.0, 1), ("tower_per_gpu", 3.0, 2), ("alternating", 4.0, 2))
+    three = [make_point([32 / ms * 1000], placement=name, devices=devices, **kinds)[0] for name, ms, devices in times]
+    said = inside_page.step_finding(three)
+    assert said == "a step takes 2.00 ms on one GPU, 3.00 with one tower a GPU, 4.00 with alternating GPUs"
     assert inside_document.NAMES["replicated_allreduce"] in html
     html = cells(inside_busy.busy_table(trace_table(records)).html)
     assert html.count("<tr>") == len(found) and ">2.000<" in html and "by an all-reduce's kernels is no copy" in html

@@ -49,6 +49,19 @@ def test_the_found_placement_is_measured_where_an_equal_one_was() -> None:
     )
 
 
+def test_a_price_that_measuring_refuted_is_told_and_one_that_it_bore_out_too() -> None:
+    costed, by_hand = searched(), {"single": 0.0020, "tower_per_gpu": 0.0024}
+    found = "01111000001"
+    refuted = planned(costed, by_hand, {found: 0.0030}, propose=False)
+    said = inside_search.search_sentences([refuted])[0]
+    assert "the fastest measured uses one GPU" in said and "measured, it takes" not in said
+    assert f"Prices were refuted by measuring: {found}" in said and "took 3.00 ms, against 2.00 ms of 'one GPU'" in said
+    html = inside_search.search_table([refuted], frame_of(point("single", 2.0))).html
+    assert "priced lower, measured slower" in html
+    held = inside_search.search_sentences([planned(costed, by_hand, {found: 0.0015})])[0]
+    assert "measured, it takes 1.50 ms against 2.00 of 'one GPU', 0.750 times as long" in held and "refuted" not in held
+
+
 def test_a_searchs_records_and_those_of_the_same_places_are_one() -> None:
     """One tower a GPU under the search's name, with the devices the other way round."""
     digits = next(one.stage_devices for one in searched().predictions if one.name == "tower_per_gpu")

@@ -92,12 +92,13 @@ def images_sentence(frame: pd.DataFrame, devices: int = 4, placement: str = "exp
 
 def images_gt(frame: pd.DataFrame, devices: int) -> Shown:
     """ResNet-50 on `devices` GPUs in one precision, bf16: here rates of the frameworks can be divided."""
-    rows = []
-    for _, point in images(frame, devices).iterrows():
+    rows, points = [], images(frame, devices)
+    titles = {name: title for name, title in TITLES.items() if points[name].notna().any()}
+    for _, point in points.iterrows():
         rows.append(
             {
                 "placement": look(str(point["placement"])).label,
-                **{title: _cell(point, name) for name, title in TITLES.items()},
+                **{title: _cell(point, name) for name, title in titles.items()},
                 "TensorFlow over PyTorch": _ratio(point["tensorflow"], point["torch"]),
                 "over one process": _ratio(point["tensorflow"], point["torch_one"]),
             }

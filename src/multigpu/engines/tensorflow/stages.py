@@ -89,7 +89,7 @@ class StagesTrainer(Trainer):
                 numbers = tf.identity(hyper)
                 for name, home in self.homes.items():
                     if home == device:
-                        self._update(name, gradients[name], numbers)
+                        self.apply(name, self.values[name], self.slots[name], gradients[name], numbers)
 
     def _forward(self, stage: Stage, inputs: list[tf.Tensor], batch: Tensors) -> Any:
         place = self.places[stage.name]
@@ -133,9 +133,6 @@ class StagesTrainer(Trainer):
             for (name, _), gradient in zip(flowing, back, strict=True):
                 arriving.setdefault(name, []).append(gradient)
         return gradients
-
-    def _update(self, name: str, gradients: list[Any], numbers: tf.Tensor) -> None:
-        self.apply(name, self.values[name], self.slots[name], gradients, numbers)
 
     def apply(self, name: str, variable: tf.Variable, slots: list[tf.Variable], gradients: list[Any], numbers: tf.Tensor) -> None:
         """Merge the gradients of all stages that use a variable, and update it; those of a table are rows."""
