@@ -37,6 +37,11 @@ def build_parser() -> argparse.ArgumentParser:
     one.add_argument("--undecided", action="store_true", help="of all grids, or of those named, what it takes to decide more claims")
     one.add_argument("--devices", help="device counts of the grid, e.g. 1,2,4 (default: what is here)")
     one.add_argument("--budget-s", type=float, metavar="S", help="measure only what the grid's estimates allow, what matters most first")
+    one.add_argument(
+        "--complete",
+        action="store_true",
+        help="only what this machine can add to the Records of machines with the same GPUs (`multigpu.same_gpus`)",
+    )
     one.add_argument("--repeats", type=int, default=1, help="repeats of the one Run")
     one.add_argument("--timeout", type=float, default=300.0, help="seconds one Run may take")
     one.add_argument("--retry", action="append", default=[], metavar="STATUS", help="measure again what ended with this status")

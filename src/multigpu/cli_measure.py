@@ -21,6 +21,7 @@ from multigpu.measure.point import Point
 from multigpu.measure.sharing import lanes_of, sharing_words
 from multigpu.record import RecordStore
 from multigpu.run import build_run
+from multigpu.same_gpus import as_one, still_missing
 
 if TYPE_CHECKING:
     from multigpu.claims import Result
@@ -48,6 +49,9 @@ def measure_command(arguments: argparse.Namespace) -> int:
         def price(point: Point) -> float:
             return costs[point.run.digest]
 
+    if arguments.complete:
+        every, chosen = len(chosen), still_missing(chosen, store_of(arguments), this_machine())
+        print(f"{len(chosen)} of {every} are new to machines with these GPUs and can be measured here", flush=True)
     if arguments.share:
         print(sharing_words(chosen), flush=True)
     if arguments.dry_run:
@@ -130,16 +134,16 @@ def _undecided(arguments: argparse.Namespace) -> list[Planned]:
 def claim_results(arguments: argparse.Namespace) -> list[Result]:
     """What the Records say of every claim; of kinds that the command does not name, those of the usual folders."""
     from multigpu import claims
-    from multigpu.analysis.frame import load_frame
+    from multigpu.analysis.frame import frame_of
     from multigpu.analysis.hosts import hosts_frame
     from multigpu.analysis.inside_traces import trace_table
     from multigpu.analysis.synchrony import synchrony_frame
     from multigpu.analysis.training import training_frame, training_records
 
     return claims.evaluate_all(
-        load_frame(store_of(arguments)),
+        frame_of(as_one(store_of(arguments))),
         hosts_frame(getattr(arguments, "hosts", paths.HOSTS)),
         synchrony_frame(getattr(arguments, "synchrony", paths.SYNCHRONY)),
-        trace_table(store_of(arguments)),
+        trace_table(as_one(store_of(arguments))),
         training_frame(training_records(getattr(arguments, "training", paths.TRAINING))),
     )

@@ -11,7 +11,7 @@ import pandas as pd
 
 from multigpu import paths
 from multigpu.analysis.collectives import collectives_frame
-from multigpu.analysis.frame import load_frame
+from multigpu.analysis.frame import frame_of
 from multigpu.analysis.front import NO_FINDING, findings_of, front_frame, front_machine
 from multigpu.analysis.inside_traces import trace_table
 from multigpu.analysis.picture import Shown, paragraphs
@@ -24,6 +24,7 @@ from multigpu.measure.launch import measure as run_points
 from multigpu.measure.machine import gpu_count, this_machine
 from multigpu.parameters import Measure
 from multigpu.record import RecordStore
+from multigpu.same_gpus import as_one, study_records
 
 EVERY_STATUS = ("ok", "out_of_memory", "timeout", "unsupported", "failed")
 
@@ -48,7 +49,7 @@ def observe(measure: Measure, grid: str = "auto", workload: str | None = None) -
     store = RecordStore(paths.RUNS)
     if measure != "none":
         print(run_points(points(planned_here(grid, workload)), store, retry=EVERY_STATUS if measure == "all" else ()))
-    return load_frame(store)
+    return frame_of(as_one(store))
 
 
 def observe_collectives(measure: Measure, budget_s: float = 60.0) -> pd.DataFrame:
@@ -71,7 +72,7 @@ def observe_traces() -> pd.DataFrame:
     Raises:
         ValueError: Records cannot be read.
     """
-    return trace_table(RecordStore(paths.RUNS))
+    return trace_table(study_records())
 
 
 def observe_training() -> pd.DataFrame:
@@ -165,5 +166,10 @@ def record_keys(frame: pd.DataFrame) -> Shown:
         return Shown("<p>No Record.</p>")
     commits: Sequence[str] = sorted({str(commit)[:7] for commit in frame["commit"]})
     keys = ", ".join(f"<code>{key}</code>" for key in frame["key"])
-    first = f"{len(frame)} Records of {', '.join(sorted(set(frame['machine'])))}, measured at commit {', '.join(commits)}"
+    own = frame["machine"].eq(frame["measured_on"])
+    others = [
+        f"{count} of them measured on {name}, which has the same GPUs" for name, count in frame["measured_on"][~own].value_counts().items()
+    ]
+    where = ", ".join([f"{len(frame)} Records of {', '.join(sorted(set(frame['machine'])))}", *others])
+    first = f"{where}, measured at commit {', '.join(commits)}"
     return Shown(f"<details><summary>{first}</summary><p>{keys}</p></details>")

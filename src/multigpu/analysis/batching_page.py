@@ -34,8 +34,9 @@ from multigpu.inputs.buckets import BUCKETS, WIDTH
 from multigpu.inputs.lengths import bucket_shares, mean_words
 from multigpu.measure.machine import gpu_count
 from multigpu.parameters import Measure
-from multigpu.record import Record, RecordStore
+from multigpu.record import Record
 from multigpu.run import Run
+from multigpu.same_gpus import study_records
 from multigpu.training.record import TrainingRecord
 
 EPOCH_BATCH = 64
@@ -71,7 +72,7 @@ def observe(measure: Measure, grid: str = "auto") -> Seen:
         ValueError: no such grid, or Records cannot be read or written.
     """
     frame = study.observe(measure, ("batching" if gpu_count() else "batching_small") if grid == "auto" else grid)
-    records = [record for record in RecordStore(paths.RUNS) if record.key in set(ragged(frame)["key"])]
+    records = [record for record in study_records() if record.key in set(ragged(frame)["key"])]
     return see(frame, records, [record for record in training_records(paths.TRAINING) if record.training.run.workload == "nmt"])
 
 

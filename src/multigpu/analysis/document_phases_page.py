@@ -7,7 +7,6 @@ from html import escape
 
 import pandas as pd
 
-from multigpu import paths
 from multigpu.analysis.document_phases import document_replicas, document_whole, replicas_frame, whole_frame
 from multigpu.analysis.inside_traces import trace_table
 from multigpu.analysis.picture import Shown
@@ -20,7 +19,8 @@ from multigpu.claims.document_000 import PROFILED
 from multigpu.claims.records import matches
 from multigpu.measure.machine import gpu_count, this_machine
 from multigpu.published import load_published
-from multigpu.record import Record, RecordStore
+from multigpu.record import Record
+from multigpu.same_gpus import study_records
 
 COUNTS = tuple(range(1, 9))
 """GPUs of the document's profile."""
@@ -57,7 +57,7 @@ def all_records() -> list[Record]:
     Raises:
         ValueError: Records cannot be read.
     """
-    return list(RecordStore(paths.RUNS))
+    return study_records()
 
 
 def _order(record: Record) -> tuple[int, bool, bool]:

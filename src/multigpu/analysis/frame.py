@@ -42,7 +42,7 @@ IDENTITY: dict[str, str] = {
     "key": "string",
     "attempt": "int64",
     "repeat": "int64",
-    **dict.fromkeys(("status", "reason", "machine", "gpu", "cpu", "launch_id", "boot", "measured_at", "commit"), "string"),
+    **dict.fromkeys(("status", "reason", "machine", "measured_on", "gpu", "cpu", "launch_id", "boot", "measured_at", "commit"), "string"),
     "clean_tree": "bool",
     "neighbours": "int64",
     "framework_version": "string",
@@ -51,7 +51,8 @@ IDENTITY: dict[str, str] = {
     **{name: _RUN_TYPES.get(name, "string") for name in RUN_FIELDS},
     "unit": "string",
 }
-"""Columns that every row has (fields of a Run that default to None only where they mean something)."""
+"""Columns that every row has (fields of a Run that default to None only where they mean something). measured_on: another name than
+`machine` where Records of machines with the same GPUs are read as one (`multigpu.same_gpus`)."""
 
 MEASURED: dict[str, str] = {
     **dict.fromkeys(("units", "padded_units"), "Int64"),
@@ -176,6 +177,7 @@ def _row(record: Record) -> dict[str, Any]:
     }
     row |= {
         "machine": machine.name,
+        "measured_on": machine.own_name or machine.name,
         "gpu": machine.gpus[0] if machine.gpus else "",
         "cpu": machine.cpu,
         "neighbours": record.lane.neighbours if record.lane else 0,

@@ -13,10 +13,10 @@ from typing import Any
 
 import pandas as pd
 
-from multigpu import paths
 from multigpu.analysis.frameworks import Way
 from multigpu.analysis.traces import copies_frame, phases_frame, timed_step_s, traced
-from multigpu.record import Record, RecordStore
+from multigpu.record import Record
+from multigpu.same_gpus import study_records
 
 SUMMARY = (
     *("key", "placement", "way", "devices", "timed_s", "traced_s", "kernels", "launches", "busy_s", "exposed_s", "computing_s"),
@@ -28,7 +28,7 @@ SUMMARY = (
 def traced_of(frame: pd.DataFrame) -> list[Record]:
     """Every traced Record of the frame's machines, from the study's Records."""
     machines = set(frame["machine"])
-    return [record for record, _ in traced(RecordStore(paths.RUNS)) if record.machine.name in machines]
+    return [record for record, _ in traced(study_records()) if record.machine.name in machines]
 
 
 def every_trace(

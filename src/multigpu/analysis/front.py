@@ -39,6 +39,7 @@ from multigpu.analysis.wording import (
 )
 from multigpu.claims import Result, evaluate_all, scoreboard_svg, to_html_table
 from multigpu.record import RecordStore
+from multigpu.same_gpus import as_one, study_records
 
 FINDINGS = 3
 NO_FINDING = "No finding yet: a finding needs five repeats over two launches, and intervals that do not overlap."
@@ -233,7 +234,7 @@ def _stamp() -> Stamp:
 def _read(root: Path, _: Stamp) -> tuple[pd.DataFrame, dict[str, str]]:
     """The frame and the machines' lines; read again only when a file of the store has changed."""
     records = list(RecordStore(root))
-    return frame_of(records), {name: machine_line(machine) for name, machine in machines(records).items()}
+    return frame_of(as_one(records)), {name: machine_line(machine) for name, machine in machines(records).items()}
 
 
 def _records() -> tuple[pd.DataFrame, dict[str, str]]:
@@ -271,7 +272,7 @@ def _results(root: Path, stamp: Stamp) -> list[Result]:
         _read(root, stamp)[0],
         hosts_frame(paths.HOSTS),
         synchrony_frame(paths.SYNCHRONY),
-        trace_table(RecordStore(root)),
+        trace_table(study_records(root)),
         training_frame(training_records(paths.TRAINING)),
     )
 

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
-from multigpu import paths
 from multigpu.analysis.crossing import crossing_text, crossings
 from multigpu.analysis.inside_busy import BATCH, cause_sentence
 from multigpu.analysis.inside_document import document_sentence
@@ -21,6 +20,7 @@ from multigpu.claims.traces import TracePredicate
 from multigpu.grid import cost_s, find_grid
 from multigpu.grid import points as points_of
 from multigpu.record import Record, RecordStore
+from multigpu.same_gpus import study_records
 from multigpu.stages.graph import StageGraph, parse_places
 from multigpu.stages.placements import HAND_WRITTEN, RULES, SPLIT
 from multigpu.stages.record import StageRecord
@@ -100,7 +100,7 @@ def traced_records(frame: pd.DataFrame, framework: str, model: str = "deepconn",
     """The first traced Record of each placement and way of feeding, on the machines of the frame: rows kept on the GPU first."""
     found: dict[tuple[object, ...], Record] = {}
     machines = set(frame["machine"])
-    for record, _ in traced(store or RecordStore(paths.RUNS)):
+    for record, _ in traced(store or study_records()):
         run = record.run
         own = (run.framework, run.model, run.batch_size, run.scaling) == (framework, model, BATCH, "strong")
         if own and run.placement in ORDER and record.machine.name in machines:

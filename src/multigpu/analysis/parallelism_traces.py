@@ -7,14 +7,14 @@ from statistics import fmean, median
 
 import pandas as pd
 
-from multigpu import paths
 from multigpu.analysis.parallelism import LSTM
 from multigpu.analysis.partition_bytes import stage_work
 from multigpu.analysis.phases import step_time, steps_of
 from multigpu.analysis.traces import traced
 from multigpu.analysis.wording import MODEL_NAMES, devices_text, joined, percent_text, plural, ratio_text
 from multigpu.measure.trace import TraceSummary
-from multigpu.record import Record, RecordStore
+from multigpu.record import Record
+from multigpu.same_gpus import study_records
 
 NOT_TRACED = "No step of layers or matrices over GPUs has been traced yet: `python -m multigpu measure --grid parallelism` traces four."
 HOST_BOUND = 0.9
@@ -28,7 +28,7 @@ def split_traces(frame: pd.DataFrame, records: Iterable[Record] | None = None) -
     machines = set(frame["machine"])
     chosen = [
         record
-        for record, _ in traced(RecordStore(paths.RUNS) if records is None else records)
+        for record, _ in traced(study_records() if records is None else records)
         if record.run.placement in ("layer_split", "tensor_split") and record.run.framework == "torch" and record.machine.name in machines
     ]
     return sorted(chosen, key=lambda r: (r.run.placement, r.run.model, r.run.batch_size, r.run.micro_batches or 1, r.key))

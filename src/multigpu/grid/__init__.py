@@ -41,6 +41,7 @@ from multigpu.grid.pytorch import (
     placements_screening,
     traces,
 )
+from multigpu.grid.same_gpus import same_gpus
 from multigpu.grid.small import cpu_study
 from multigpu.grid.tensorflow import (
     tensorflow_anomaly,
@@ -124,6 +125,7 @@ GRIDS: dict[str, Callable[[Sequence[int]], list[Planned]]] = {
     "equal_batches": equal_batches,
     "hardware": hardware,
     "hardware_small": hardware_small,
+    "same_gpus": same_gpus,
     "interference": interference,
     "interference_small": interference_small,
 }
@@ -131,8 +133,8 @@ GRIDS: dict[str, Callable[[Sequence[int]], list[Planned]]] = {
 
 
 def every_grid() -> str:
-    """The names of all grids but those for any computer (`*_small`, the study of CPUs) and of the check of interference."""
-    return ",".join(name for name in GRIDS if not name.endswith("_small") and name not in ("cpu_study", "interference"))
+    """The names of all grids but those for any computer (`*_small`, the study of CPUs) and of the checks of how it is measured."""
+    return ",".join(name for name in GRIDS if not name.endswith("_small") and name not in ("cpu_study", "interference", "same_gpus"))
 
 
 def device_counts(available: int) -> list[int]:

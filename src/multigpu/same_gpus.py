@@ -1,0 +1,102 @@
+"""Several machines with the same GPUs, read as one: a Run that needs nothing but GPUs is measured once for all of them.
+
+A host of eight GPUs and a workstation with two of the same kind differ in cores, memory and the number of links. Where a Run's step uses
+none of these, its figure belongs to the kind of GPU, and measuring it again on each machine would tell nothing. Which Runs these are is
+said here; whether it is true is measured (grid `same_gpus`) and shown (`analysis.same_gpus`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from multigpu import paths
+from multigpu.conditions import ON_DEVICE
+from multigpu.measure.machine import Machine
+from multigpu.measure.point import Point
+from multigpu.placements import find_placement
+from multigpu.record import Record, RecordStore
+from multigpu.run import Run
+
+OF_THE_HOST = ("input_workers", "staging", "image_dtype", "device_ids", "peer_access", "host_cores", "feed", "data")
+"""Fields that, where they are set, make a Run's figure one of the host, of its links or of single GPUs."""
+
+
+def needs_only_gpus(run: Run) -> bool:
+    """Whether a step uses nothing of its host but the processes that dispatch it.
+
+    Every part of the placement is on GPUs, batches stay on the device, and nothing about the host is asked for. Dispatching takes a
+    thread or two of each process; that a GPU's share of the cores is enough is part of what grid `same_gpus` checks.
+    """
+    row = find_placement(run.placement)
+    homes = {row.variables, row.embeddings, row.lookup, row.merge, row.slots, row.update}
+    asked = any(getattr(run, name) is not None for name in OF_THE_HOST) or run.prefetch > 0
+    return run.device_type == "cuda" and "host" not in homes and run.inputs in ON_DEVICE and not asked
+
+
+def kind_of(machine: Machine) -> str:
+    """What the GPUs of a single host are, "" where it has none, where they differ, or where the machine is several hosts."""
+    kinds = set(machine.gpus)
+    return kinds.pop() if len(kinds) == 1 and machine.hosts == 1 else ""
+
+
+def as_one(records: Iterable[Record]) -> list[Record]:
+    """The Records, those of machines with the same GPUs under one machine's name as far as their Runs need only GPUs.
+
+    That name is, workload by workload, of the machine with most measured Records. What it has Records of itself (Run and repeat) counts
+    alone; of several others the one with most GPUs does. A renamed Record's `machine.own_name` says where it was measured, its key and
+    all else stay.
+    """
+    every = list(records)
+    main = _most_measured(every)
+    held = {(record.machine.name, record.run.digest, record.repeat) for record in every}
+    taken: dict[tuple[str, str, int], str] = {}
+    found = []
+    for record in sorted(every, key=lambda one: -len(one.machine.gpus)):
+        name, own = main.get((kind_of(record.machine), record.run.workload), ""), record.machine.name
+        point = (name, record.run.digest, record.repeat)
+        joins = name not in ("", own) and point not in held and needs_only_gpus(record.run)
+        if joins and taken.setdefault(point, own) == own:
+            record = record.model_copy(update={"machine": record.machine.model_copy(update={"name": name, "own_name": own})})
+        found.append(record)
+    order = {record.key: number for number, record in enumerate(every)}
+    return sorted(found, key=lambda one: order[one.key])
+
+
+def _most_measured(records: Sequence[Record]) -> dict[tuple[str, str], str]:
+    """(kind of GPU, workload) -> the machine with most Runs measured; of equals the one with more GPUs."""
+    counts = Counter((kind_of(one.machine), one.run.workload, one.machine.name) for one in records if one.status == "ok")
+    gpus = {one.machine.name: len(one.machine.gpus) for one in records}
+    main: dict[tuple[str, str], str] = {}
+    for kind, workload, name in sorted(counts, key=lambda one: (counts[one], gpus[one[2]], one[2])):
+        if kind:
+            main[kind, workload] = name
+    return main
+
+
+def study_records(root: Path | None = None) -> list[Record]:
+    """The Records that pages and claims speak of, read `as_one`.
+
+    Raises:
+        ValueError: a file is no Record; the sentence names it.
+    """
+    return as_one(RecordStore(root or paths.RUNS))
+
+
+def still_missing(points: Sequence[Point], records: Iterable[Record], here: Machine) -> list[Point]:
+    """The points that this machine can add to what machines with the same GPUs have measured.
+
+    Left out: what needs more GPUs than are here; what another of them has a Record of; and, where another has Records of the workload,
+    what would count on that machine alone, because it needs more than GPUs.
+    """
+    others = [one for one in records if kind_of(one.machine) == kind_of(here) != "" and one.machine.name != here.name]
+    known = {(one.run.digest, one.repeat) for one in others}
+    elsewhere = {one.run.workload for one in others}
+    return [
+        point
+        for point in points
+        if (point.run.device_type != "cuda" or point.run.devices <= len(here.gpus))
+        and (point.run.digest, point.repeat) not in known
+        and (needs_only_gpus(point.run) or point.run.workload not in elsewhere)
+    ]

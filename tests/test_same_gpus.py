@@ -1,0 +1,131 @@
+"""Machines with the same GPUs, read as one: what joins, what does not, and what is left to measure."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+
+from multigpu import study
+from multigpu.analysis.frame import frame_of
+from multigpu.grid import find_grid
+from multigpu.grid.same_gpus import same_gpus
+from multigpu.measure.point import Point
+from multigpu.record import Record
+from multigpu.run import Run
+from multigpu.same_gpus import as_one, kind_of, needs_only_gpus, still_missing
+from tests.factory import make_machine, make_record
+
+FOUR, TWO, ONE = make_machine(4), make_machine(2), make_machine(1)
+OTHER = make_machine(2, gpu="NVIDIA A100", name="2x-nvidia-a100")
+CPU = make_machine(0)
+
+
+def resnet(placement: str = "ddp", **more: Any) -> Run:
+    fields: dict[str, Any] = {"workload": "cnn", "model": "resnet50_v1.5", "layout": "channels_last", "batch_size": 64, "devices": 2}
+    return Run(placement=placement, **(fields | more))
+
+
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        ({}, True),
+        ({"placement": "exp4"}, True),
+        ({"placement": "ps_gpu0"}, True),
+        ({"placement": "exp1"}, False),
+        ({"placement": "exp2"}, False),
+        ({"placement": "exp3"}, False),
+        ({"device_type": "cpu"}, False),
+        ({"inputs": "synthetic_host"}, False),
+        ({"inputs": "synthetic_host", "prefetch": 1}, False),
+        ({"device_ids": "0,1"}, False),
+        ({"peer_access": "off"}, False),
+        ({"host_cores": 2}, False),
+        ({"energy_window_s": 10}, True),
+    ],
+)
+def test_what_needs_only_gpus(more: dict[str, Any], expected: bool) -> None:
+    assert needs_only_gpus(resnet(**more)) is expected
+
+
+def test_kinds() -> None:
+    assert kind_of(FOUR) == kind_of(TWO) == "NVIDIA H200" != kind_of(OTHER)
+    assert kind_of(CPU) == "" == kind_of(TWO.model_copy(update={"hosts": 2}))
+    assert kind_of(TWO.model_copy(update={"gpus": ["NVIDIA H200", "NVIDIA A100"]})) == ""
+
+
+def records() -> list[Record]:
+    """Of four GPUs: 1, 2 and 4 devices twice; of two: what four have, a third repeat, another placement, and one that needs the host."""
+    own = [make_record("ddp", count, repeat=n, machine=FOUR) for count in (1, 2, 4) for n in range(2)]
+    return [
+        *own,
+        make_record("ddp", 2, 2e6, repeat=1, machine=TWO),
+        make_record("ddp", 2, 2e6, repeat=2, machine=TWO),
+        make_record("exp4", 2, repeat=0, machine=TWO),
+        make_record("exp2", 2, repeat=0, machine=TWO),
+        make_record("ddp", 2, repeat=3, machine=OTHER),
+        make_record("independent", 1, machine=ONE),
+    ]
+
+
+def test_a_machine_with_the_same_gpus_adds_what_the_main_one_lacks() -> None:
+    found = as_one(records())
+    assert [one.key for one in found] == [one.key for one in records()]
+    joined = {(one.run.placement, one.repeat, one.machine.own_name) for one in found if one.machine.own_name}
+    assert joined == {("ddp", 2, TWO.name), ("exp4", 0, TWO.name), ("independent", 0, ONE.name)}
+    assert all(one.machine.name == FOUR.name for one in found if one.machine.own_name)
+    left = [one for one in found if not one.machine.own_name]
+    assert {(one.run.placement, one.repeat) for one in left if one.machine.name == TWO.name} == {("ddp", 1), ("exp2", 0)}
+    assert sum(one.machine.name == OTHER.name for one in left) == 1
+
+
+def test_reading_as_one_does_not_depend_on_order_and_changes_nothing_when_repeated() -> None:
+    def told(found: list[Record]) -> set[tuple[str, str, str]]:
+        return {(one.key, one.machine.name, one.machine.own_name) for one in found}
+
+    few = records()[4:]
+    expected = told(as_one(few))
+    assert all(told(as_one(order)) == expected for order in itertools.islice(itertools.permutations(few), 0, 5040, 211))
+    assert told(as_one(as_one(records()))) == told(as_one(records()))
+
+
+def test_of_several_machines_that_have_a_point_one_counts() -> None:
+    found = as_one([*records(), make_record("exp4", 2, repeat=0, machine=make_machine(3))])
+    joined = [one.machine.own_name for one in found if one.run.placement == "exp4"]
+    assert sorted(joined) == ["", "3x-nvidia-h200"]  # the one with more GPUs
+
+
+def test_the_main_machine_is_told_workload_by_workload() -> None:
+    reviews = [make_record("ddp", 2, workload="deepconn", repeat=n, machine=TWO) for n in range(2)]
+    found = as_one([*records(), *reviews, make_record("ddp", 1, workload="deepconn", machine=FOUR)])
+    own = [one for one in found if one.run.workload == "deepconn"]
+    assert {one.machine.name for one in own} == {TWO.name} and own[-1].machine.own_name == FOUR.name
+
+
+def test_the_frame_says_where_each_row_was_measured() -> None:
+    frame = frame_of(as_one(records()))
+    moved = frame[frame["machine"].ne(frame["measured_on"])]
+    assert set(moved["machine"]) == {FOUR.name} and set(moved["measured_on"]) == {TWO.name, ONE.name}
+    words = study.record_keys(frame[frame["machine"].eq(FOUR.name)]).html
+    assert "9 Records of 4x-nvidia-h200, 2 of them measured on 2x-nvidia-h200, which has the same GPUs, 1 of them measured on 1x" in words
+
+
+def test_a_renamed_record_is_written_as_it_was_measured() -> None:
+    moved = next(one for one in as_one(records()) if one.machine.own_name)
+    assert "own_name" not in moved.model_dump_json()
+
+
+def test_what_a_machine_can_still_add() -> None:
+    points = [Point(one.run, one.repeat) for one in records()] + [Point(records()[4].run, 7), Point(records()[0].run, 7)]
+    found = still_missing(points, [one for one in records() if one.machine.name == FOUR.name], TWO)
+    told = [(point.run.placement, point.run.devices, point.repeat) for point in found]
+    assert told == [("ddp", 2, 2), ("exp4", 2, 0), ("ddp", 2, 3), ("independent", 1, 0), ("ddp", 1, 7)]
+    assert still_missing(points[:9], [], TWO) == [point for point in points[:9] if point.run.devices <= 2]
+
+
+def test_the_grid_asks_what_every_machine_with_two_gpus_can_measure() -> None:
+    planned = same_gpus([1, 2, 4])
+    assert planned == find_grid("same_gpus", [1, 2])
+    assert all(needs_only_gpus(each.run) and each.run.devices <= 2 for each in planned)
+    assert {each.run.execution for each in planned} == {"eager", "captured"}
