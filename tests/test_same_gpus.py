@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import itertools
+import math
 from typing import Any
 
+import pandas as pd
 import pytest
 
-from multigpu import study
+from multigpu import paths, study
 from multigpu.analysis.frame import frame_of
+from multigpu.analysis.same_gpus import agreement_sentences, both_measured, figure_agreement
 from multigpu.grid import find_grid
 from multigpu.grid.same_gpus import same_gpus
 from multigpu.measure.point import Point
-from multigpu.record import Record
+from multigpu.record import Record, RecordStore
 from multigpu.run import Run
-from multigpu.same_gpus import as_one, kind_of, needs_only_gpus, still_missing
+from multigpu.same_gpus import as_one, kept_ahead, kind_of, needs_only_gpus, step_width, still_missing
 from tests.factory import make_machine, make_record
 
 FOUR, TWO, ONE = make_machine(4), make_machine(2), make_machine(1)
@@ -129,3 +132,71 @@ def test_the_grid_asks_what_every_machine_with_two_gpus_can_measure() -> None:
     assert planned == find_grid("same_gpus", [1, 2])
     assert all(needs_only_gpus(each.run) and each.run.devices <= 2 for each in planned)
     assert {each.run.execution for each in planned} == {"eager", "captured"}
+
+
+def steps(varied: float, **more: Any) -> dict[str, Any]:
+    """A measurement whose timed steps alternate by so much; 30 of them after 10 of warm-up, on two replicas."""
+    timed = [0.02 * (1 + varied * (number % 2)) for number in range(30)]
+    return {"step_time_s": [[0.5] * 10 + timed] * 2} | more
+
+
+@pytest.mark.parametrize(
+    ("placement", "more", "varied", "expected"),
+    [
+        ("ddp", {}, 0.0, True),
+        ("ddp", {}, 0.009, True),
+        ("ddp", {}, 0.05, False),
+        ("ddp", {"execution": "captured"}, 0.05, True),
+        ("layer_split", {"processes": "one"}, 0.0, False),
+    ],
+)
+def test_a_step_that_varies_waited_for_its_host(placement: str, more: dict[str, Any], varied: float, expected: bool) -> None:
+    own = [make_record(placement, 2, repeat=n, machine=TWO, measurement=steps(varied), **more) for n in range(3)]
+    assert kept_ahead(own) is expected
+    main = [make_record("ddp", 1, repeat=n, machine=FOUR) for n in range(4)]
+    assert {bool(one.machine.own_name) for one in as_one([*main, *own])} == ({False, True} if expected else {False})
+
+
+def test_the_median_repeat_decides_and_reasons_join_only_where_memory_was_lacking() -> None:
+    calm, restless = (make_record("ddp", 2, repeat=n, machine=TWO, measurement=steps(varied)) for n, varied in ((0, 0.0), (1, 0.2)))
+    third = make_record("ddp", 2, repeat=2, machine=TWO, measurement=steps(0.0))
+    assert kept_ahead([calm, restless, third]) and not kept_ahead([restless])
+    assert step_width(restless) == pytest.approx(0.2 / 1.1)  # half of the steps are a fifth longer: the quartiles are the two lengths
+    lacking, failed = (make_record("ddp", 2, machine=TWO, status=status) for status in ("out_of_memory", "failed"))
+    assert kept_ahead([lacking]) and not kept_ahead([failed]) and math.isnan(step_width(failed))
+
+
+def agreement() -> pd.DataFrame:
+    """A graph that both machines have alike, an eager Run that the second one's host slows down, and one that needs the host."""
+    found = []
+    for machine, slower, varied in ((FOUR, 1.0, 0.0), (TWO, 2.0, 0.1)):
+        found += [make_record("ddp", 2, 1e6, machine=machine, repeat=n, execution="captured") for n in range(2)]
+        found += [make_record("ddp", 2, 1e6 / slower, machine=machine, measurement=steps(varied)), make_record("exp2", 2, machine=machine)]
+    return both_measured([*found, make_record("ddp", 1, machine=FOUR), make_record("ddp", 2, machine=OTHER)])
+
+
+def test_agreement_of_two_machines() -> None:
+    table = agreement().set_index(["execution", "only_gpus"])
+    assert len(table) == 3
+    graph, waits = table.loc[("captured", True)], table.loc[("eager", True)]
+    assert (graph["main"], graph["other"], graph["main_n"], graph["other_n"]) == (FOUR.name, TWO.name, 2, 2)
+    assert graph["ratio"] == pytest.approx(1) and graph["joins"] and not waits["joins"] and not table.loc[("eager", False), "joins"]
+    assert waits["ratio"] == pytest.approx(2) and waits["width"] > 0.05
+    first, second = agreement_sentences(agreement())
+    assert first.startswith("1 Run, 1 of them whole CUDA graphs, ") and "1.000 to 1.000 times" in first
+    assert second.startswith("1 Run whose steps vary") and "2.000 to 2.000 times" in second
+    picture = figure_agreement(agreement())
+    assert picture.finding == "On the same GPUs steady steps agree to 0%, other steps differ by up to 100%" and len(picture.data) == 2
+
+
+def test_agreement_without_a_second_machine_says_so() -> None:
+    alone = both_measured([make_record("ddp", 2, machine=FOUR)])
+    assert "No Run" in agreement_sentences(alone)[0] and "No Run" in figure_agreement(alone).alt
+
+
+def test_committed_records_read_as_one_agree() -> None:
+    """The rule, over what was measured on both: where it joins, machines agree; where it does not, they need not."""
+    table = both_measured(RecordStore(paths.RUNS))
+    joins = table[table["joins"]]
+    assert len(joins) >= 30 and joins["ratio"].between(0.975, 1.025).all()
+    assert table.loc[table["only_gpus"] & ~table["joins"], "ratio"].max() > 1.2

@@ -1,15 +1,20 @@
 """Several machines with the same GPUs, read as one: a Run that needs nothing but GPUs is measured once for all of them.
 
 A host of eight GPUs and a workstation with two of the same kind differ in cores, memory and the number of links. Where a Run's step uses
-none of these, its figure belongs to the kind of GPU, and measuring it again on each machine would tell nothing. Which Runs these are is
-said here; whether it is true is measured (grid `same_gpus`) and shown (`analysis.same_gpus`).
+none of these and never waits for its host, its figure belongs to the kind of GPU, and measuring it again on each machine would tell
+nothing. Which Runs these are is said here; whether it is true is measured (grid `same_gpus`) and shown (`analysis.same_gpus`). Steps that a
+host launches kernel by kernel, and too late, are another figure on every host.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from statistics import median
+
+import numpy as np
 
 from multigpu import paths
 from multigpu.conditions import ON_DEVICE
@@ -26,8 +31,8 @@ OF_THE_HOST = ("input_workers", "staging", "image_dtype", "device_ids", "peer_ac
 def needs_only_gpus(run: Run) -> bool:
     """Whether a step uses nothing of its host but the processes that dispatch it.
 
-    Every part of the placement is on GPUs, batches stay on the device, and nothing about the host is asked for. Dispatching takes a
-    thread or two of each process; that a GPU's share of the cores is enough is part of what grid `same_gpus` checks.
+    Every part of the placement is on GPUs, batches stay on the device, and nothing about the host is asked for. Whether the host was
+    fast enough at dispatching only its Records tell (`kept_ahead`).
     """
     row = find_placement(run.placement)
     homes = {row.variables, row.embeddings, row.lookup, row.merge, row.slots, row.update}
@@ -41,27 +46,71 @@ def kind_of(machine: Machine) -> str:
     return kinds.pop() if len(kinds) == 1 and machine.hosts == 1 else ""
 
 
-def as_one(records: Iterable[Record]) -> list[Record]:
-    """The Records, those of machines with the same GPUs under one machine's name as far as their Runs need only GPUs.
+STEADY = 0.01
+"""A step that waits for its host varies: the middle half of its times is wider than this share of their median."""
 
-    That name is, workload by workload, of the machine with most measured Records. What it has Records of itself (Run and repeat) counts
-    alone; of several others the one with most GPUs does. A renamed Record's `machine.own_name` says where it was measured, its key and
-    all else stay.
+
+def step_width(record: Record) -> float:
+    """Width of the middle half of the slowest replica's timed steps over their median (NaN: no steps were timed)."""
+    if record.measurement is None:
+        return math.nan
+    timed = [times[record.run.warmup_steps :] for times in record.measurement.step_time_s]
+    slowest = np.asarray(max(timed, key=sum, default=[]), dtype=float)
+    if not slowest.size:
+        return math.nan
+    low, middle, high = np.percentile(slowest, (25, 50, 75))
+    return float((high - low) / middle)
+
+
+def kept_ahead(repeats: Sequence[Record]) -> bool:
+    """Whether one machine's Records of a Run show no waiting for its host.
+
+    That is so of whole steps as one CUDA graph, and of steady steps (`STEADY`, in the median of the repeats) of replicas; where a model is
+    spread over devices, these wait for each other, and steps do not tell whether for the host too. Of Runs that were not measured, one
+    that lacked memory tells of the GPU, any other of its machine alone.
+    """
+    measured = [record for record in repeats if record.status == "ok"]
+    if not measured:
+        return all(record.status == "out_of_memory" for record in repeats)
+    run = measured[0].run
+    if run.execution in ("captured", "compiled_captured") and run.processes == "per_device":
+        return True
+    return find_placement(run.placement).compute == "replica" and median(step_width(record) for record in measured) <= STEADY
+
+
+def as_one(records: Iterable[Record]) -> list[Record]:
+    """The Records, those of machines with the same GPUs under one machine's name as far as their figures are the GPUs' own.
+
+    That is so for a Run that needs only GPUs (`needs_only_gpus`) and did not wait for its host (`kept_ahead`). The name is, workload by
+    workload, of the machine with most measured Records. What it has Records of itself (Run and repeat) counts alone; of several others
+    the one with most GPUs does. A renamed Record's `machine.own_name` says where it was measured, its key and all else stay.
     """
     every = list(records)
     main = _most_measured(every)
     held = {(record.machine.name, record.run.digest, record.repeat) for record in every}
-    taken: dict[tuple[str, str, int], str] = {}
-    found = []
-    for record in sorted(every, key=lambda one: -len(one.machine.gpus)):
+    candidates: dict[tuple[str, str, str], list[Record]] = {}  # (machine it would join, machine it is of, Run) -> its repeats
+    for record in every:
         name, own = main.get((kind_of(record.machine), record.run.workload), ""), record.machine.name
-        point = (name, record.run.digest, record.repeat)
-        joins = name not in ("", own) and point not in held and needs_only_gpus(record.run)
-        if joins and taken.setdefault(point, own) == own:
-            record = record.model_copy(update={"machine": record.machine.model_copy(update={"name": name, "own_name": own})})
-        found.append(record)
-    order = {record.key: number for number, record in enumerate(every)}
-    return sorted(found, key=lambda one: order[one.key])
+        if name not in ("", own):
+            candidates.setdefault((name, own, record.run.digest), []).append(record)
+    joins: dict[tuple[str, str], str] = {}
+    taken: set[tuple[str, str, int]] = set()
+    for (name, own, _), repeats in sorted(candidates.items(), key=lambda item: (-len(item[1][0].machine.gpus), item[0])):
+        if needs_only_gpus(repeats[0].run) and kept_ahead(repeats):
+            for record in repeats:
+                point = (name, record.run.digest, record.repeat)
+                # later attempts of one point come from the machine that has the first
+                if point not in held and (point not in taken or (own, record.key) in joins):
+                    taken.add(point)
+                    joins[own, record.key] = name
+    return [_under(record, joins.get((record.machine.name, record.key))) for record in every]
+
+
+def _under(record: Record, name: str | None) -> Record:
+    """The Record under another machine's name (None: its own)."""
+    if name is None:
+        return record
+    return record.model_copy(update={"machine": record.machine.model_copy(update={"name": name, "own_name": record.machine.name})})
 
 
 def _most_measured(records: Sequence[Record]) -> dict[tuple[str, str], str]:

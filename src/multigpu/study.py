@@ -166,10 +166,9 @@ def record_keys(frame: pd.DataFrame) -> Shown:
         return Shown("<p>No Record.</p>")
     commits: Sequence[str] = sorted({str(commit)[:7] for commit in frame["commit"]})
     keys = ", ".join(f"<code>{key}</code>" for key in frame["key"])
-    own = frame["machine"].eq(frame["measured_on"])
-    others = [
-        f"{count} of them measured on {name}, which has the same GPUs" for name, count in frame["measured_on"][~own].value_counts().items()
-    ]
-    where = ", ".join([f"{len(frame)} Records of {', '.join(sorted(set(frame['machine'])))}", *others])
+    where = f"{len(frame)} Records of {', '.join(sorted(set(frame['machine'])))}"
+    if "measured_on" in frame:
+        elsewhere = frame.loc[frame["machine"].ne(frame["measured_on"]), "measured_on"].value_counts()
+        where += "".join(f", {count} of them measured on {name}, which has the same GPUs" for name, count in elsewhere.items())
     first = f"{where}, measured at commit {', '.join(commits)}"
     return Shown(f"<details><summary>{first}</summary><p>{keys}</p></details>")
