@@ -166,6 +166,23 @@ def test_the_median_repeat_decides_and_reasons_join_only_where_memory_was_lackin
     assert kept_ahead([lacking]) and not kept_ahead([failed]) and math.isnan(step_width(failed))
 
 
+@pytest.mark.parametrize(
+    ("rates", "launches", "expected"), [((1e6, 1.01e6), "ab", True), ((1e6, 1.01e6), "aa", False), ((1e6, 1.05e6), "ab", False)]
+)
+def test_where_the_host_keeps_the_clock_launches_tell(rates: tuple[float, ...], launches: str, expected: bool) -> None:
+    """TensorFlow's marks are the host's: alike or not within one launch, they say nothing of it."""
+    fields: dict[str, Any] = {"framework": "tensorflow", "processes": "one", "execution": "graph", "precision": "tf32", "machine": TWO}
+    own = [
+        make_record("exp4", 2, rate, repeat=n, launch_id=name, measurement=steps(0.3, step_clock="host"), **fields)
+        for n, (rate, name) in enumerate(zip(rates, launches, strict=True))
+    ]
+    assert kept_ahead(own) is expected
+    traced = make_record("exp4", 2, repeat=0, traced_steps=3, measurement=steps(0.3, step_clock="host"), **fields)
+    assert not kept_ahead([traced]) and kept_ahead([*own, traced]) is expected
+    found = as_one([*(make_record("ddp", 1, repeat=n, machine=FOUR) for n in range(9)), *own, traced])
+    assert bool(found[-1].machine.own_name) is expected
+
+
 def agreement() -> pd.DataFrame:
     """A graph that both machines have alike, an eager Run that the second one's host slows down, and one that needs the host."""
     found = []

@@ -19,9 +19,10 @@ from multigpu.measure.launch import check_devices, launch_environment, measure
 from multigpu.measure.machine import gpu_count, this_machine
 from multigpu.measure.point import Point
 from multigpu.measure.sharing import lanes_of, sharing_words
+from multigpu.reading import as_read
 from multigpu.record import RecordStore
 from multigpu.run import build_run
-from multigpu.same_gpus import as_one, still_missing
+from multigpu.same_gpus import still_missing
 
 if TYPE_CHECKING:
     from multigpu.claims import Result
@@ -141,9 +142,9 @@ def claim_results(arguments: argparse.Namespace) -> list[Result]:
     from multigpu.analysis.training import training_frame, training_records
 
     return claims.evaluate_all(
-        frame_of(as_one(store_of(arguments))),
+        frame_of(as_read(store_of(arguments))),
         hosts_frame(getattr(arguments, "hosts", paths.HOSTS)),
         synchrony_frame(getattr(arguments, "synchrony", paths.SYNCHRONY)),
-        trace_table(as_one(store_of(arguments))),
+        trace_table(as_read(store_of(arguments))),
         training_frame(training_records(getattr(arguments, "training", paths.TRAINING))),
     )

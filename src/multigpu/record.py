@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from multigpu.measure.lane import Lane
 from multigpu.measure.machine import DeviceState, EnergyWindow, Machine
@@ -39,6 +39,7 @@ class Measurement(BaseModel):
     input_wait_s: [rank][step], warm-up steps first: host time until the step had its batch; empty where batches stay on the device.
     energy: by rank, of a window of further steps; empty unless the Run asks for one.
     trace: of the traced steps, which follow the timed ones.
+    untraced_step_s: never in a file: what a step of a traced Run takes where no profiler ever was (`reading`).
     """
 
     # a figure that is no number is written as such and read back, instead of spoiling the file
@@ -67,6 +68,7 @@ class Measurement(BaseModel):
     input_wait_s: list[list[float]] = []
     energy: list[EnergyWindow] = []
     trace: TraceSummary | None = None
+    untraced_step_s: float | None = Field(default=None, exclude=True)
 
 
 class Record(BaseModel):

@@ -11,17 +11,15 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from statistics import median
 
 import numpy as np
 
-from multigpu import paths
 from multigpu.conditions import ON_DEVICE
 from multigpu.measure.machine import Machine
 from multigpu.measure.point import Point
 from multigpu.placements import find_placement
-from multigpu.record import Record, RecordStore
+from multigpu.record import Record
 from multigpu.run import Run
 
 OF_THE_HOST = ("input_workers", "staging", "image_dtype", "device_ids", "peer_access", "host_cores", "feed", "data")
@@ -49,6 +47,9 @@ def kind_of(machine: Machine) -> str:
 STEADY = 0.01
 """A step that waits for its host varies: the middle half of its times is wider than this share of their median."""
 
+ALIKE = 0.02
+"""Where a step's own times are the host's (TensorFlow's), repeats speak: a Run that waits differs by more than this between launches."""
+
 
 def step_width(record: Record) -> float:
     """Width of the middle half of the slowest replica's timed steps over their median (NaN: no steps were timed)."""
@@ -65,9 +66,9 @@ def step_width(record: Record) -> float:
 def kept_ahead(repeats: Sequence[Record]) -> bool:
     """Whether one machine's Records of a Run show no waiting for its host.
 
-    That is so of whole steps as one CUDA graph, and of steady steps (`STEADY`, in the median of the repeats) of replicas; where a model is
-    spread over devices, these wait for each other, and steps do not tell whether for the host too. Of Runs that were not measured, one
-    that lacked memory tells of the GPU, any other of its machine alone.
+    That is so of whole steps as one CUDA graph, and of steady steps of replicas (`is_steady`); where a model is spread over devices, these
+    wait for each other, and steps do not tell whether for the host too. Traced Records follow what the others say, if there are any. Of
+    Runs that were not measured, one that lacked memory tells of the GPU, any other of its machine alone.
     """
     measured = [record for record in repeats if record.status == "ok"]
     if not measured:
@@ -75,7 +76,24 @@ def kept_ahead(repeats: Sequence[Record]) -> bool:
     run = measured[0].run
     if run.execution in ("captured", "compiled_captured") and run.processes == "per_device":
         return True
-    return find_placement(run.placement).compute == "replica" and median(step_width(record) for record in measured) <= STEADY
+    untraced = [record for record in measured if not record.run.traced_steps]
+    return find_placement(run.placement).compute == "replica" and is_steady(untraced or measured)
+
+
+def is_steady(measured: Sequence[Record]) -> bool:
+    """Whether a Run's steps are alike: within its repeats, in their median (`STEADY`); where the clock of steps is the host's, between
+    repeats of two launches at least (`ALIKE`).
+    """
+    found = [record.measurement for record in measured if record.measurement]
+    if all(one.step_clock == "device" for one in found):
+        return median(step_width(record) for record in measured) <= STEADY
+    walls = [one.wall_s for one in found]
+    return len({record.launch_id for record in measured}) > 1 and max(walls) - min(walls) <= ALIKE * median(walls)
+
+
+def untraced_digest(run: Run) -> str:
+    """The same for a Run and for that Run under the profiler, however many steps of each were timed."""
+    return run.model_copy(update={"traced_steps": 0, "traced_from": None, "warmup_steps": 1, "timed_steps": 1}).digest
 
 
 def as_one(records: Iterable[Record]) -> list[Record]:
@@ -88,11 +106,11 @@ def as_one(records: Iterable[Record]) -> list[Record]:
     every = list(records)
     main = _most_measured(every)
     held = {(record.machine.name, record.run.digest, record.repeat) for record in every}
-    candidates: dict[tuple[str, str, str], list[Record]] = {}  # (machine it would join, machine it is of, Run) -> its repeats
+    candidates: dict[tuple[str, str, str], list[Record]] = {}  # (machine it would join, its own, Run) -> repeats
     for record in every:
         name, own = main.get((kind_of(record.machine), record.run.workload), ""), record.machine.name
         if name not in ("", own):
-            candidates.setdefault((name, own, record.run.digest), []).append(record)
+            candidates.setdefault((name, own, untraced_digest(record.run)), []).append(record)
     joins: dict[tuple[str, str], str] = {}
     taken: set[tuple[str, str, int]] = set()
     for (name, own, _), repeats in sorted(candidates.items(), key=lambda item: (-len(item[1][0].machine.gpus), item[0])):
@@ -122,15 +140,6 @@ def _most_measured(records: Sequence[Record]) -> dict[tuple[str, str], str]:
         if kind:
             main[kind, workload] = name
     return main
-
-
-def study_records(root: Path | None = None) -> list[Record]:
-    """The Records that pages and claims speak of, read `as_one`.
-
-    Raises:
-        ValueError: a file is no Record; the sentence names it.
-    """
-    return as_one(RecordStore(root or paths.RUNS))
 
 
 def still_missing(points: Sequence[Point], records: Iterable[Record], here: Machine) -> list[Point]:

@@ -23,8 +23,8 @@ from multigpu.grid import Planned, default_grid, devices_here, find_grid, points
 from multigpu.measure.launch import measure as run_points
 from multigpu.measure.machine import gpu_count, this_machine
 from multigpu.parameters import Measure
+from multigpu.reading import as_read, study_records
 from multigpu.record import RecordStore
-from multigpu.same_gpus import as_one, study_records
 
 EVERY_STATUS = ("ok", "out_of_memory", "timeout", "unsupported", "failed")
 
@@ -49,7 +49,7 @@ def observe(measure: Measure, grid: str = "auto", workload: str | None = None) -
     store = RecordStore(paths.RUNS)
     if measure != "none":
         print(run_points(points(planned_here(grid, workload)), store, retry=EVERY_STATUS if measure == "all" else ()))
-    return frame_of(as_one(store))
+    return frame_of(as_read(store))
 
 
 def observe_collectives(measure: Measure, budget_s: float = 60.0) -> pd.DataFrame:

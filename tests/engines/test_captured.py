@@ -102,13 +102,17 @@ def test_captured_steps_that_update_in_backward_train_as_those_after_it(workload
 
 
 def test_committed_records_of_captured_steps_lose_what_eager_ones_lose() -> None:
-    """Bit by bit the same kernels in the same order, launched by the host or by a graph: one GPU, the library's own loss."""
-    found: dict[str, list[list[float]]] = {}
+    """Bit by bit the same kernels in the same order, launched by the host or by a graph: one GPU, the library's own loss; layers in one call
+    of the library, and cell by cell.
+    """
+    found: dict[str | None, dict[str, list[list[float]]]] = {}
     for record in RecordStore(RUNS):
         run = record.run
         plain = (run.model, run.placement, run.devices, run.batch_size, run.precision) == ("nmt000", "ddp", 1, 128, "bf16")
         plain = plain and (run.inputs, run.sequence_length) == ("synthetic", 100)
         if plain and run.cross_entropy is None and not run.traced_steps and record.measurement and run.framework == "torch":
-            found.setdefault(run.execution, []).append(record.measurement.loss)
-    assert {"eager", "captured"} <= set(found)
-    assert all(loss == found["captured"][0] for loss in [*found["eager"], *found["captured"]])
+            found.setdefault(run.recurrence, {}).setdefault(run.execution, []).append(record.measurement.loss)
+    assert {None, "stepwise"} <= set(found)
+    for forms in found.values():
+        assert {"eager", "captured"} <= set(forms)
+        assert all(loss == forms["captured"][0] for loss in [*forms["eager"], *forms["captured"]])

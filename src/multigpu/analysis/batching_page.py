@@ -34,9 +34,9 @@ from multigpu.inputs.buckets import BUCKETS, WIDTH
 from multigpu.inputs.lengths import bucket_shares, mean_words
 from multigpu.measure.machine import gpu_count
 from multigpu.parameters import Measure
+from multigpu.reading import study_records
 from multigpu.record import Record
 from multigpu.run import Run
-from multigpu.same_gpus import study_records
 from multigpu.training.record import TrainingRecord
 
 EPOCH_BATCH = 64

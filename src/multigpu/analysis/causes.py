@@ -125,7 +125,7 @@ COLUMNS: dict[str, str] = {
 
 
 def causes_frame(records: Iterable[Record]) -> pd.DataFrame:
-    """A row a traced Run: its point (`SAME_POINT`), timed_step_s, traced_step_s, each of `PARTS` as `<part>_s` of the timed step,
+    """A row a traced Run: its point (`SAME_POINT`), timed_step_s, traced_step_s, each of `PARTS` as `<part>_s` of that step,
     skew_ms (as traced), kernels and launches a replica and step, and the largest cause. Medians over traced steps. peer_copies_s: what of
     exposed communication is copies between devices; others_busy_s: how long all other devices together were busy.
     """

@@ -125,7 +125,7 @@ def exposed_by_trace(phases: pd.DataFrame, model: str = NMT_DDL) -> pd.DataFrame
 
     Returns:
         placement, execution, precision, devices, communication_s, pure_s (the least over replicas: without waiting), exposed_s (the
-        mean over replicas and steps), host_s (what the host took to launch a step), step_s (of the steps timed just before).
+        mean over replicas and steps), host_s (what the host took to launch a step), step_s (without a profiler: `traces.timed_step_s`).
     """
     own = phases[phases["model"].eq(model)]
     by = ["placement", "execution", "precision", "devices"]

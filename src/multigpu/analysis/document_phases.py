@@ -204,7 +204,7 @@ def whole_frame(records: Iterable[Record]) -> pd.DataFrame:
     Returns:
         key, devices, launch_id; computation_s, merge_s, update_s, total_s (their sum); <part>_share of it; step_s (traced);
         total_over_step; launch_skew_s, skew_share (of computation_s); forward_imbalance, passes_imbalance (max/mean of replicas);
-        timed_step_s (of the steps before, without a profiler).
+        timed_step_s (of `traces`: without a profiler).
     """
     rows: list[dict[str, Any]] = []
     for record, trace in traced(records):

@@ -19,8 +19,8 @@ from multigpu.claims.document_000 import PROFILED
 from multigpu.claims.records import matches
 from multigpu.measure.machine import gpu_count, this_machine
 from multigpu.published import load_published
+from multigpu.reading import study_records
 from multigpu.record import Record
-from multigpu.same_gpus import study_records
 
 COUNTS = tuple(range(1, 9))
 """GPUs of the document's profile."""

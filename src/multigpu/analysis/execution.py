@@ -98,36 +98,75 @@ def bucket_table(frame: pd.DataFrame) -> Shown:
     return Shown("".join(parts)) if parts else table_html(pd.DataFrame(), note="No other size of buckets was measured.")
 
 
-def update_table(frame: pd.DataFrame) -> Shown:
-    """The points of `frame` that update buckets in backward, each beside the same with updates after it and beside independent replicas."""
-    points = summary(frame)
-    early = points[points["bucket_update"].notna() & points["bucket_mib"].isna() & (points["n"] > 0)]
+def update_points(frame: pd.DataFrame) -> pd.DataFrame:
+    """A row a point that updates buckets in backward (at the library's size), beside the same with updates after it.
+
+    Effects are as small as what two launches or two machines differ by, so only Records of the launches that measured both count.
+
+    Returns:
+        the fields of `summary`; after_step_s; over_after and over_alone (the rate over that with updates after backward, and over that of
+        independent replicas) with _low and _high (NaN: no such Record, or no interval).
+    """
+    early = frame[frame["bucket_update"].notna() & frame["bucket_mib"].isna()]
+    own = frame[frame["launch_id"].isin(set(early["launch_id"]))]
+    points = summary(own)
+    points = points[points["n"] > 0]
     rows = []
-    for _, row in early.iterrows():
+    for _, row in points[points["bucket_update"].notna() & points["bucket_mib"].isna()].iterrows():
         after = find_point(points, row, bucket_update=None)
         alone = find_point(points, row, bucket_update=None, placement="independent")
-        rows.append(
-            {
-                "job": describe(row, ["model", "batch_size", "precision", "execution"]),
-                "placement": look(str(row["placement"])).label,
-                "devices": devices_text(row["devices"], row["device_type"]),
-                "step (ms)": f"{1e3 * row['step_time_s']:.2f}",
-                "after backward (ms)": "–" if after is None or not after["n"] else f"{1e3 * after['step_time_s']:.2f}",
-                "n": str(row["n"]),
-                "rate over after backward": _ratio(frame, row, after),
-                "rate over independent": _ratio(frame, row, alone),
-            }
+        found = row.to_dict() | {"after_step_s": math.nan if after is None else after["step_time_s"]}
+        for name, base in (("over_after", after), ("over_alone", alone)):
+            ratio, bounds = ratio_of(own, row, base)
+            found |= {name: ratio, f"{name}_low": bounds.low, f"{name}_high": bounds.high}
+        rows.append(found)
+    table = pd.DataFrame(rows)
+    return table.sort_values(["model", "batch_size", "devices"], ignore_index=True) if len(table) else table
+
+
+def update_finding(frame: pd.DataFrame) -> str:
+    """What updating in backward gained, "" where nothing measured it."""
+    points = update_points(frame)
+    points = points[points["over_after_low"].notna()] if len(points) else points
+    parts = []
+    for _, own in points.groupby("devices") if len(points) else []:
+        faster, slower = (own["over_after_low"] > 1).sum(), (own["over_after_high"] < 1).sum()
+        low, high = 100 * (own["over_after"].min() - 1), 100 * (own["over_after"].max() - 1)
+        text = (
+            f"on {devices_text(int(own['devices'].iloc[0]), own['device_type'].iloc[0])} it changed the rate by {low:+.1f}% to {high:+.1f}%"
         )
-    note = "Ratios with 95% intervals; one of single measurements has none. Sizes of buckets are the library's."
+        parts.append(f"{text} ({faster} of {plural(len(own), 'point')} faster, {slower} slower, beyond their intervals)")
+    return f"Updating each bucket in backward: {'; '.join(parts)}." if parts else ""
+
+
+def update_table(frame: pd.DataFrame) -> Shown:
+    """`update_points` in words."""
+    rows = [
+        {
+            "job": describe(row, ["model", "batch_size", "precision", "execution"]),
+            "placement": look(str(row["placement"])).label,
+            "devices": devices_text(row["devices"], row["device_type"]),
+            "step (ms)": f"{1e3 * row['step_time_s']:.2f}",
+            "after backward (ms)": "–" if missing(row["after_step_s"]) else f"{1e3 * row['after_step_s']:.2f}",
+            "n": str(row["n"]),
+            "rate over after backward": _ratio(row, "over_after"),
+            "rate over independent": _ratio(row, "over_alone"),
+        }
+        for _, row in update_points(frame).iterrows()
+    ]
+    note = (
+        "Ratios with 95% intervals, of the launches that measured both sides; one of single measurements has none. Sizes of buckets are "
+        "the library's."
+    )
     empty = "No Run updated its buckets in backward yet: python -m multigpu measure --grid updates_in_backward does."
     return table_html(pd.DataFrame(rows), note=note if rows else empty, right=["step (ms)", "after backward (ms)", "n"])
 
 
-def _ratio(frame: pd.DataFrame, row: Any, base: Any | None) -> str:
-    ratio, bounds = ratio_of(frame, row, base)
+def _ratio(row: Any, name: str) -> str:
+    ratio, low, high = row[name], row[f"{name}_low"], row[f"{name}_high"]
     if missing(ratio):
         return "–"
-    return f"{ratio:.3f}" if missing(bounds.low) else f"{ratio:.3f} ({bounds.low:.3f} to {bounds.high:.3f})"
+    return f"{ratio:.3f}" if missing(low) else f"{ratio:.3f} ({low:.3f} to {high:.3f})"
 
 
 def execution_finding(frame: pd.DataFrame, causes: pd.DataFrame) -> str:

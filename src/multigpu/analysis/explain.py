@@ -42,9 +42,9 @@ from multigpu.analysis.metrics import summary
 from multigpu.analysis.wording import plural
 from multigpu.arguments import parse_fields
 from multigpu.placements import find_placement
+from multigpu.reading import as_read
 from multigpu.record import Record, RecordStore
 from multigpu.run import Run
-from multigpu.same_gpus import as_one
 
 LISTED = 8
 """Most points that are named without being explained."""
@@ -230,7 +230,7 @@ def explained(store: RecordStore, words: Sequence[str], machine: str | None = No
 
     if most < 1:
         raise ValueError(f"--limit {most}: at least 1 point is needed")
-    records = as_one(store)
+    records = as_read(store)
     if len(words) == 1 and "=" not in words[0]:
         found, rest = explain_key(records, words[0])
     else:

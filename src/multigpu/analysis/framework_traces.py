@@ -14,9 +14,9 @@ from typing import Any
 import pandas as pd
 
 from multigpu.analysis.frameworks import Way
-from multigpu.analysis.traces import copies_frame, phases_frame, timed_step_s, traced
+from multigpu.analysis.traces import copies_frame, own_step_s, phases_frame, traced
+from multigpu.reading import study_records
 from multigpu.record import Record
-from multigpu.same_gpus import study_records
 
 SUMMARY = (
     *("key", "placement", "way", "devices", "timed_s", "traced_s", "kernels", "launches", "busy_s", "exposed_s", "computing_s"),
@@ -49,7 +49,7 @@ def every_trace(
         and (record.run.recurrence or "fused") == recurrence
         and (devices is None or record.run.devices == devices)
     ]
-    return sorted(found, key=lambda record: (*_point(record), timed_step_s(record), record.key))
+    return sorted(found, key=lambda record: (*_point(record), own_step_s(record), record.key))
 
 
 BATCHES = {"nmt000": 128, "resnet50_v1.5": 64}
@@ -76,7 +76,7 @@ def spread_text(records: Iterable[Record], placement: str, devices: int, model: 
     ways: dict[str, list[float]] = {}
     for record in every_trace(records, placement, devices, model=model):
         if not names or way_of(record).name in names:
-            ways.setdefault(way_of(record).name, []).append(1e3 * timed_step_s(record))
+            ways.setdefault(way_of(record).name, []).append(1e3 * own_step_s(record))
     parts = [
         f"{name} once" if len(times) == 1 else f"{name} {len(times)} times, {times[0]:.1f} to {times[-1]:.1f} ms a step"
         for name, times in ways.items()
@@ -94,7 +94,7 @@ def trace_summary(records: Iterable[Record]) -> pd.DataFrame:
     """A row a traced Record: means over its replicas and steps, seconds a step.
 
     Returns:
-        timed_s: a step just before, without a profiler; traced_s: with it. kernels and launches: of one device.
+        timed_s: a step without a profiler (`traces.timed_step_s`); traced_s: with it. kernels and launches: of one device.
         busy_s: the device did anything. exposed_s: of that, it waited for communication and computed nothing; computing_s: the rest.
         idle_s: timed_s - busy_s, what a step takes beyond its device's work (busy comes from the traced steps, which the profiler
         slows down on the host and not on the device). pull_s: values and rows on their way to the replica. late_s: how long

@@ -11,7 +11,7 @@ import pandas as pd
 from multigpu.analysis.framework_traces import eager_or_graph, every_trace, sound, spread_text, trace_summary, way_of
 from multigpu.analysis.frameworks import IN_GRAPH, LOOP, PRECISIONS, TENSORFLOW, WAYS, experiments, forms
 from multigpu.analysis.style import look
-from multigpu.analysis.traces import timed_step_s
+from multigpu.analysis.traces import own_step_s
 from multigpu.analysis.wording import MODEL_NAMES, joined, percent_text, plural, rate_text, ratio_text
 from multigpu.published import published_value
 from multigpu.record import Record
@@ -82,7 +82,7 @@ def difference(
     table = trace_summary(pair)
     whole, computing, communicating, idle = (float(table[column][0] - table[column][1]) for column in PARTS)
     every = every_trace(records, placement, devices, model=model)
-    times = [[timed_step_s(record) for record in every if way_of(record) == way_of(one)] for one in pair]
+    times = [[own_step_s(record) for record in every if way_of(record) == way_of(one)] for one in pair]
     apart = max(times[0]) < min(times[1]) or max(times[1]) < min(times[0])
     names, kernels = list(table["way"]), [float(count) for count in table["kernels"]]
     return Difference(names[0], names[1], whole, computing, communicating, idle, (kernels[0], kernels[1]), apart)

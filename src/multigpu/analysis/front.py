@@ -38,8 +38,8 @@ from multigpu.analysis.wording import (
     why_missing,
 )
 from multigpu.claims import Result, evaluate_all, scoreboard_svg, to_html_table
+from multigpu.reading import as_read, study_records
 from multigpu.record import RecordStore
-from multigpu.same_gpus import as_one, study_records
 
 FINDINGS = 3
 NO_FINDING = "No finding yet: a finding needs five repeats over two launches, and intervals that do not overlap."
@@ -234,7 +234,7 @@ def _stamp() -> Stamp:
 def _read(root: Path, _: Stamp) -> tuple[pd.DataFrame, dict[str, str]]:
     """The frame and the machines' lines; read again only when a file of the store has changed."""
     records = list(RecordStore(root))
-    return frame_of(as_one(records)), {name: machine_line(machine) for name, machine in machines(records).items()}
+    return frame_of(as_read(records)), {name: machine_line(machine) for name, machine in machines(records).items()}
 
 
 def _records() -> tuple[pd.DataFrame, dict[str, str]]:

@@ -19,8 +19,8 @@ from multigpu.claims import Result, evaluate, find_claim
 from multigpu.claims.traces import TracePredicate
 from multigpu.grid import cost_s, find_grid
 from multigpu.grid import points as points_of
+from multigpu.reading import study_records
 from multigpu.record import Record, RecordStore
-from multigpu.same_gpus import study_records
 from multigpu.stages.graph import StageGraph, parse_places
 from multigpu.stages.placements import HAND_WRITTEN, RULES, SPLIT
 from multigpu.stages.record import StageRecord

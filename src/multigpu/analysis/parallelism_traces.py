@@ -10,11 +10,11 @@ import pandas as pd
 from multigpu.analysis.parallelism import LSTM
 from multigpu.analysis.partition_bytes import stage_work
 from multigpu.analysis.phases import step_time, steps_of
-from multigpu.analysis.traces import traced
+from multigpu.analysis.traces import timed_step_s, traced
 from multigpu.analysis.wording import MODEL_NAMES, devices_text, joined, percent_text, plural, ratio_text
 from multigpu.measure.trace import TraceSummary
+from multigpu.reading import study_records
 from multigpu.record import Record
-from multigpu.same_gpus import study_records
 
 NOT_TRACED = "No step of layers or matrices over GPUs has been traced yet: `python -m multigpu measure --grid parallelism` traces four."
 HOST_BOUND = 0.9
@@ -45,12 +45,12 @@ def busy_table(records: Iterable[Record]) -> pd.DataFrame:
 
     Returns:
         key, micro_batches (1: the whole batch), devices, rank, busy_s (mean over the traced steps: kernels' and copies' own time,
-        overlaps once), step_s (of the steps timed just before, without a profiler), idle (1 - busy_s / step_s), kernels (a step).
+        overlaps once), step_s (without a profiler: `traces.timed_step_s`), idle (1 - busy_s / step_s), kernels (a step).
     """
     rows = []
     for record, trace in traced(records):
         assert record.measurement
-        step_s = record.measurement.wall_s / record.run.timed_steps
+        step_s = timed_step_s(record)
         for replica in trace.replicas:
             busy = fmean(step.busy_s for step in replica.steps)
             rows.append(
@@ -140,7 +140,7 @@ def waiting_sentences(records: Iterable[Record]) -> list[str]:
         least, most = (median(pick(mine.communication_s for mine in step) for step in steps) for pick in (min, max))
         step_s = median(step_time(step) for step in steps)
         assert record.measurement
-        timed_s = record.measurement.wall_s / record.run.timed_steps
+        timed_s = timed_step_s(record)
         run, on = record.run, devices_text(record.run.devices, record.run.device_type)
         job = f"{MODEL_NAMES.get(run.model, run.model)}, batch {run.batch_size:,} in all"
         said.append(

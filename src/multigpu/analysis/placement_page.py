@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import pandas as pd
 
 from multigpu.analysis.style import look
-from multigpu.analysis.traces import timed_step_s, traced
+from multigpu.analysis.traces import own_step_s, traced
 from multigpu.analysis.ways import CHANGED, of_one_job, way_text
 from multigpu.analysis.wording import describe, devices_text, joined, plural
 from multigpu.record import Record
@@ -40,12 +40,12 @@ def _is_job(record: Record) -> bool:
 
 
 def by_point(records: Iterable[Record]) -> dict[tuple[str, str], list[Record]]:
-    """The traced Records in the page's precision, of each machine and Run, shortest timed step first."""
+    """The traced Records in the page's precision, of each machine and Run, shortest step of its own first."""
     found: dict[tuple[str, str], list[Record]] = {}
     for record, _ in traced(records):
         if record.run.precision == PRECISION:
             found.setdefault((record.machine.name, record.run.digest), []).append(record)
-    return {key: sorted(own, key=lambda record: (timed_step_s(record), record.key)) for key, own in found.items()}
+    return {key: sorted(own, key=lambda record: (own_step_s(record), record.key)) for key, own in found.items()}
 
 
 def typical(records: Iterable[Record], most: bool = False) -> list[Record]:
@@ -70,7 +70,7 @@ def spread_sentence(records: Iterable[Record]) -> str:
         run = own[0].run
         row, on = run.model_dump(), devices_text(run.devices, run.device_type)
         which = f"{describe(row, ['model'])} with {look(run.placement).label} ({way_text(row)}) on {on}"
-        shortest, longest = (f"{1e3 * timed_step_s(end):.0f}" for end in (own[0], own[-1]))
+        shortest, longest = (f"{1e3 * own_step_s(end):.0f}" for end in (own[0], own[-1]))
         parts.append(f"{which} {shortest} to {longest} ms in {plural(len(own), 'launch', 'launches')}")
     if not parts:
         return ""

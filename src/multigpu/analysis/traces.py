@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from statistics import median
 from typing import Any
 
 import pandas as pd
@@ -25,7 +26,7 @@ _WHO: dict[str, str] = {
     },
     "timed_step_s": "float64",
 }
-"""Which Run; timed_step_s: of the steps that ran just before, without a profiler."""
+"""Which Run; timed_step_s: without a profiler (see `timed_step_s`)."""
 
 PHASE_COLUMNS: dict[str, str] = {
     **_WHO,
@@ -55,9 +56,32 @@ COPY_COLUMNS: dict[str, str] = {
 
 
 def timed_step_s(record: Record) -> float:
-    """Seconds of a measured Run's timed step; where it is traced, of the steps that ran just before, without a profiler."""
+    """Seconds of a measured Run's timed step; where it is traced, of its untraced Records if there are any (`reading`), else of the steps
+    that ran just before.
+    """
+    assert record.measurement
+    return record.measurement.untraced_step_s or own_step_s(record)
+
+
+def own_step_s(record: Record) -> float:
+    """Seconds of a Record's own timed step; where it is traced, of those just before, which earlier profiles may have slowed."""
     assert record.measurement
     return record.measurement.wall_s / record.run.timed_steps
+
+
+def untraced_sentence(records: Iterable[Record]) -> str:
+    """Where the length of traced Runs' steps is from, and how far their own ones are from it; "" without any."""
+    chosen = [record for record, _ in traced(records)]
+    told = [record for record in chosen if record.measurement and record.measurement.untraced_step_s]
+    if not told:
+        return ""
+    times = [own_step_s(record) / timed_step_s(record) for record in told]
+    text = (
+        f"Parts of a step are from traced Runs, its length from untraced Records of the same Run where there are any ({len(told)} of "
+        f"{len(chosen)} traced Records): a profiler that was in a process before slows what the host launches, and traced Runs' own steps "
+        f"were {median(times):.2f} times as long in the median ({min(times):.2f} to {max(times):.2f})."
+    )
+    return text if len(told) == len(chosen) else f"{text} The others stand with their own."
 
 
 def traced(records: Iterable[Record]) -> Iterator[tuple[Record, TraceSummary]]:

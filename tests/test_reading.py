@@ -1,0 +1,56 @@
+"""Records as they are read: a traced step is as long as untraced ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from multigpu.analysis.causes import PARTS, causes_frame
+from multigpu.analysis.traces import own_step_s, phases_frame, timed_step_s, untraced_sentence
+from multigpu.reading import as_read, study_records
+from multigpu.record import RecordStore
+from tests.analysis.traced import traced_record
+from tests.factory import make_machine, make_record, plant
+
+
+def test_a_traced_step_is_as_long_as_the_median_of_untraced_ones() -> None:
+    traced = traced_record(units_per_s=1e6)  # twice as slow as where no profiler was
+    plain = [make_record(units_per_s=rate, repeat=n) for n, rate in enumerate((1.9e6, 2e6, 4e6))]
+    elsewhere = make_record(units_per_s=9e6, machine=make_machine(0), device_type="cpu")
+    failed = make_record(status="failed", repeat=7)
+    *others, read = as_read([*plain, elsewhere, failed, traced])
+    assert [one.key for one in (*others, read)] == [one.key for one in (*plain, elsewhere, failed, traced)]
+    assert timed_step_s(read) == pytest.approx(own_step_s(plain[1])) == pytest.approx(own_step_s(traced) / 2)
+    assert all(timed_step_s(one) == own_step_s(one) for one in plain)
+    row = causes_frame([read]).iloc[0]
+    assert sum(row[f"{name}_s"] for name in PARTS) == pytest.approx(timed_step_s(read))
+    assert phases_frame([read])["timed_step_s"].eq(timed_step_s(read)).all()
+    assert "untraced_step_s" not in read.model_dump_json()
+
+
+def test_without_an_untraced_record_its_own_steps_are_all_there_is() -> None:
+    traced = traced_record(units_per_s=1e6)
+    other = make_record("exp4", units_per_s=2e6)
+    (_, read) = as_read([other, traced])
+    assert read == traced and timed_step_s(read) == own_step_s(traced)
+    assert untraced_sentence([read]) == ""
+
+
+def test_of_several_lengths_of_timing_that_of_the_traced_run_counts() -> None:
+    traced = traced_record(units_per_s=1e6)
+    same, longer = make_record(units_per_s=2e6), make_record(units_per_s=8e6, timed_steps=90)
+    assert timed_step_s(as_read([same, longer, traced])[-1]) == pytest.approx(own_step_s(same))
+    assert timed_step_s(as_read([longer, traced])[-1]) == pytest.approx(own_step_s(longer))
+
+
+def test_the_sentence_counts_both_kinds() -> None:
+    records = as_read([make_record(units_per_s=2e6), traced_record(units_per_s=1e6), traced_record(placement="exp4")])
+    said = untraced_sentence(records)
+    assert "(1 of 2 traced Records)" in said and "2.00 times as long in the median (2.00 to 2.00). The others" in said
+    assert "The others" not in untraced_sentence(records[:2])
+
+
+def test_study_records_are_read_from_a_folder(tmp_path: Path) -> None:
+    plant(RecordStore(tmp_path), [make_record(units_per_s=2e6), traced_record(units_per_s=1e6)])
+    assert {record.measurement.untraced_step_s is not None for record in study_records(tmp_path) if record.measurement} == {True, False}
