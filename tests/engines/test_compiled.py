@@ -27,8 +27,11 @@ from multigpu.workloads import workloads
 STEPS = 3
 JOBS: list[dict[str, Any]] = [
     {"workload": "nmt", "model": "nmt_tiny", "sequence_length": 6},
+    {"workload": "cnn", "model": "resnet_small"},
+    # with channels of 2 and 3, so that in a store's flat memory many variables begin misaligned
     {"workload": "cnn", "model": "resnet_tiny"},
 ]
+NAMES = ["nmt", "cnn", "cnn_misaligned"]
 
 
 def trained(execution: str, placement: str, device_type: str, shared: Path, **job: Any) -> tuple[list[float], dict[str, Tensor]]:
@@ -46,7 +49,7 @@ def trained(execution: str, placement: str, device_type: str, shared: Path, **jo
     return losses, values
 
 
-@pytest.mark.parametrize(("job", "placement"), [(JOBS[0], "exp4"), (JOBS[1], "replicated_allreduce")], ids=["nmt", "cnn"])
+@pytest.mark.parametrize(("job", "placement"), [(JOBS[0], "exp4"), (JOBS[2], "replicated_allreduce"), (JOBS[2], "exp2"), (JOBS[2], "exp4")])
 def test_compiled_steps_train_as_eager_ones(job: dict[str, Any], placement: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plain = trained("eager", placement, "cpu", tmp_path, **job)
     traced: list[Any] = []
@@ -65,8 +68,9 @@ def test_compiled_steps_train_as_eager_ones(job: dict[str, Any], placement: str,
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("placement", ["replicated_allreduce", "exp2", "exp4"])
-@pytest.mark.parametrize("job", JOBS, ids=["nmt", "cnn"])
+@pytest.mark.parametrize("job", JOBS, ids=NAMES)
 def test_compiled_steps_train_as_eager_ones_on_a_gpu(job: dict[str, Any], placement: str) -> None:
+    """In one process on purpose: what `replicated_allreduce` compiled for aligned variables also serves the stores."""
     losses = []
     for execution in ("eager", "compiled"):
         with TemporaryDirectory(dir="/dev/shm") as shared:  # CUDA cannot page-lock what lies on a disk

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
+from multigpu.engines.torch.alignment import parts_by_place
 from multigpu.engines.torch.feed import Shard
 from multigpu.engines.torch.host_memory import HostMasters
 from multigpu.engines.torch.stores import STORES, Ids, Store
@@ -19,23 +20,18 @@ from multigpu.placements.traffic import Assigned
 class DeviceStore(Store):
     """Variables that live on GPUs, each whole on one owner, and are merged and updated there.
 
-    Dense variables are ordered by owner, so what one owner holds is one message; the owner's own stretch is the master.
+    What one owner holds of the dense variables lies together, so it is one message; the owner's own stretch is the master.
     """
-
-    def order(self, dense: list[Assigned]) -> list[Assigned]:
-        return sorted(dense, key=lambda member: member.update)
 
     def __init__(self, context: Context, members: list[Assigned], shapes: dict[str, nn.Parameter]) -> None:
         super().__init__(context, members, shapes)
-        lengths = [sum(m.variable.elements for m in self.dense if m.update == rank) for rank in range(self.replicas)]
-        starts = [sum(lengths[:rank]) for rank in range(self.replicas)]
-        self.segments = [slice(start, start + length) for start, length in zip(starts, lengths, strict=True)]
+        self.segments = parts_by_place(self.dense, self.replicas)
         self.mine = self.segments[self.rank]
         self.peers = [rank for rank in range(self.replicas) if rank != self.rank]
         self.received = [torch.empty_like(self.gradients[self.mine]) for _ in self.peers]
         self.masters: dict[str, nn.Parameter] = {}
         parameters = []
-        if lengths[self.rank]:
+        if self.values[self.mine].numel():
             master = nn.Parameter(self.values[self.mine])
             master.grad = self.gradients[self.mine]
             parameters.append(master)

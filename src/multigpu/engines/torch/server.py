@@ -33,7 +33,7 @@ class ServerTrainer(Trainer):
             if kind not in known:
                 raise Unsupported(f"no store keeps variables on the {'host' if kind[0] else 'devices'} and updates them elsewhere")
             self.stores.append(known[kind](context, members, shapes))
-        memory = {name: view for store in self.stores for name, view in store.views.items()}
+        memory = {name: view for store in self.stores for name, view in store.computed_with.items()}
         parameters = materialise(self.module, memory, self.device.torch, self.device.dtype)
         for store in self.stores:
             for name, gradient in store.gradient_views.items():
@@ -45,6 +45,7 @@ class ServerTrainer(Trainer):
         with phase("pull"):
             for store in self.stores:
                 store.pull()
+                store.fill_apart()
                 store.gradients.zero_()
                 if store.tables:
                     rows.update(store.look_up(shard, ids))

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from multigpu.engines.torch.alignment import arranged, begins_aligned
 from multigpu.engines.torch.feed import Shard
 from multigpu.engines.torch.trainer import Context
 from multigpu.engines.torch.variables import initial_value, strided_view
@@ -33,13 +34,15 @@ class Store(ABC):
 
     values, gradients: this replica's copies of the dense variables and of their gradients, two flat stretches of its
         device; `views` are the variables in the first, by name, with the module's shapes and strides.
+    apart: of a compiled step, copies in memory of their own of the variables that begin misaligned in `values` (`alignment` says why);
+        the module computes with these.
     """
 
     def __init__(self, context: Context, members: list[Assigned], shapes: dict[str, nn.Parameter]) -> None:
         self.context, self.wire, self.rank, self.replicas = context, context.wire, context.rank, context.replicas
-        self.dense = self.order([m for m in members if not m.by_row])
-        self.tables = [m for m in members if m.by_row]
         device, dtype = context.device.torch, context.device.dtype
+        self.dense = arranged([m for m in members if not m.by_row], dtype.itemsize)
+        self.tables = [m for m in members if m.by_row]
         total = sum(m.variable.elements for m in self.dense)
         self.values = torch.zeros(total, device=device, dtype=dtype)
         self.gradients = torch.zeros(total, device=device, dtype=dtype)
@@ -53,10 +56,18 @@ class Store(ABC):
             self.gradient_views[member.variable.name] = strided_view(self.gradients[start:end], like)
             self.views[member.variable.name].copy_(self.initial(member))
             start = end
+        compiled = "compiled" in context.run.execution
+        self.apart = {name: view.clone() for name, view in self.views.items() if compiled and not begins_aligned(view)}
 
-    def order(self, dense: list[Assigned]) -> list[Assigned]:
-        """The order of dense variables in flat memory."""
-        return dense
+    @property
+    def computed_with(self) -> dict[str, Tensor]:
+        """The memory under the module's dense parameters, by variable."""
+        return self.views | self.apart
+
+    def fill_apart(self) -> None:
+        """After `pull`: bring the current values to the copies that lie apart. They stay on this device, so nothing is counted."""
+        if self.apart:
+            torch._foreach_copy_(list(self.apart.values()), [self.views[name] for name in self.apart])
 
     def initial(self, member: Assigned) -> Tensor:
         """The variable's first value, on this replica's device."""
