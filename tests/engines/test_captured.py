@@ -102,8 +102,8 @@ def test_captured_steps_that_update_in_backward_train_as_those_after_it(workload
 
 
 def test_committed_records_of_captured_steps_lose_what_eager_ones_lose() -> None:
-    """Bit by bit the same kernels in the same order, launched by the host or by a graph: one GPU, the library's own loss; layers in one call
-    of the library, and cell by cell.
+    """Bit by bit the same kernels in the same order, launched by the host or by a graph: one GPU, the library's own loss; layers in one
+    call of the library, and cell by cell.
     """
     found: dict[str | None, dict[str, list[list[float]]]] = {}
     for record in RecordStore(RUNS):
