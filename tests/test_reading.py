@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from multigpu.analysis.causes import PARTS, causes_frame
-from multigpu.analysis.traces import own_step_s, phases_frame, timed_step_s, untraced_sentence
+from multigpu.analysis.inside_traces import trace_table
+from multigpu.analysis.traces import own_step_s, paired_step_s, phases_frame, timed_step_s, untraced_sentence
 from multigpu.reading import as_read, study_records
 from multigpu.record import RecordStore
 from tests.analysis.traced import traced_record
@@ -29,6 +30,16 @@ def test_a_traced_step_is_as_long_as_the_median_of_untraced_ones() -> None:
     assert "untraced_step_s" not in read.model_dump_json()
 
 
+def test_repeats_of_a_traced_run_vary_as_the_untraced_ones() -> None:
+    """A claim's interval is of the repeats: one median for all of them would leave it none."""
+    plain = [make_record(units_per_s=rate, repeat=n) for n, rate in enumerate((1e6, 2e6, 4e6))]
+    traced = [traced_record(units_per_s=5e5, repeat=n) for n in (0, 2, 3)]
+    read = as_read([*plain, *traced])[3:]
+    assert [paired_step_s(one) for one in read] == pytest.approx([own_step_s(plain[n]) for n in (0, 2, 1)])
+    assert list(trace_table(read)["timed_step_s"]) == [paired_step_s(one) for one in read]
+    assert len({timed_step_s(one) for one in read}) == 1
+
+
 def test_without_an_untraced_record_its_own_steps_are_all_there_is() -> None:
     traced = traced_record(units_per_s=1e6)
     other = make_record("exp4", units_per_s=2e6)
@@ -42,6 +53,8 @@ def test_of_several_lengths_of_timing_that_of_the_traced_run_counts() -> None:
     same, longer = make_record(units_per_s=2e6), make_record(units_per_s=8e6, timed_steps=90)
     assert timed_step_s(as_read([same, longer, traced])[-1]) == pytest.approx(own_step_s(same))
     assert timed_step_s(as_read([longer, traced])[-1]) == pytest.approx(own_step_s(longer))
+    fewer = make_record(units_per_s=3e6, timed_steps=60)
+    assert timed_step_s(as_read([fewer, longer, traced])[-1]) == pytest.approx(own_step_s(longer))
 
 
 def test_the_sentence_counts_both_kinds() -> None:
@@ -53,4 +66,4 @@ def test_the_sentence_counts_both_kinds() -> None:
 
 def test_study_records_are_read_from_a_folder(tmp_path: Path) -> None:
     plant(RecordStore(tmp_path), [make_record(units_per_s=2e6), traced_record(units_per_s=1e6)])
-    assert {record.measurement.untraced_step_s is not None for record in study_records(tmp_path) if record.measurement} == {True, False}
+    assert {bool(record.measurement.untraced_step_s) for record in study_records(tmp_path) if record.measurement} == {True, False}

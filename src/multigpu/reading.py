@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from statistics import median
 
 from multigpu import paths
 from multigpu.record import Record, RecordStore
@@ -26,18 +25,19 @@ def as_read(records: Iterable[Record]) -> list[Record]:
 
 
 def with_untraced_steps(records: Iterable[Record]) -> list[Record]:
-    """The Records, each traced one with its `untraced_step_s`: the median over the untraced Records of its Run on its machine.
+    """The Records, each traced one with its `untraced_step_s`: seconds a step of the untraced Records of its Run on its machine, by repeat.
 
     A traced Run times steps before it is profiled, but a profiler that was in the process before (PyTorch's leaves CUPTI attached) slows
     what the host launches: on H200s eager steps of traced launches took 1.3 times as long in the median, up to 2.2 times. Without an
-    untraced Record the Run's own steps are all there is. Of several lengths of timing, that of the traced Run counts if there is one.
+    untraced Record the Run's own steps are all there is. Of several lengths of timing that of the traced Run counts,
+    or else the longest.
     """
     every = list(records)
-    taken: dict[tuple[str, str, int], dict[int, list[float]]] = {}
+    taken: dict[tuple[str, str, int], dict[int, dict[int, float]]] = {}  # point -> timed steps -> repeat -> seconds
     for record in every:
         if record.status == "ok" and record.measurement and not record.run.traced_steps:
-            found = taken.setdefault(_point(record), {})
-            found.setdefault(record.run.timed_steps, []).append(record.measurement.wall_s / record.run.timed_steps)
+            found = taken.setdefault(_point(record), {}).setdefault(record.run.timed_steps, {})
+            found[record.repeat] = record.measurement.wall_s / record.run.timed_steps
     return [_beside(record, taken.get(_point(record), {})) if record.run.traced_steps else record for record in every]
 
 
@@ -45,8 +45,9 @@ def _point(record: Record) -> tuple[str, str, int]:
     return record.machine.name, untraced_digest(record.run), record.timing_version
 
 
-def _beside(record: Record, taken: dict[int, list[float]]) -> Record:
+def _beside(record: Record, taken: dict[int, dict[int, float]]) -> Record:
     if record.measurement is None or not taken:
         return record
-    steps = taken.get(record.run.timed_steps) or [step for own in taken.values() for step in own]
-    return record.model_copy(update={"measurement": record.measurement.model_copy(update={"untraced_step_s": median(steps)})})
+    longest = max(taken)
+    steps = taken.get(record.run.timed_steps) or taken[longest]
+    return record.model_copy(update={"measurement": record.measurement.model_copy(update={"untraced_step_s": steps})})

@@ -39,7 +39,7 @@ class Measurement(BaseModel):
     input_wait_s: [rank][step], warm-up steps first: host time until the step had its batch; empty where batches stay on the device.
     energy: by rank, of a window of further steps; empty unless the Run asks for one.
     trace: of the traced steps, which follow the timed ones.
-    untraced_step_s: never in a file: what a step of a traced Run takes where no profiler ever was (`reading`).
+    untraced_step_s: never in a file: repeat -> what a step of a traced Run takes where no profiler ever was (`reading`).
     """
 
     # a figure that is no number is written as such and read back, instead of spoiling the file
@@ -68,7 +68,7 @@ class Measurement(BaseModel):
     input_wait_s: list[list[float]] = []
     energy: list[EnergyWindow] = []
     trace: TraceSummary | None = None
-    untraced_step_s: float | None = Field(default=None, exclude=True)
+    untraced_step_s: dict[int, float] = Field(default_factory=dict, exclude=True)
 
 
 class Record(BaseModel):

@@ -66,6 +66,22 @@ def test_compiled_steps_train_as_eager_ones(job: dict[str, Any], placement: str,
     assert all(torch.allclose(value, plain[1][name], rtol=1e-9, atol=1e-12) for name, value in values.items())
 
 
+@pytest.mark.parametrize("model", ["vgg_tiny", "resnet_tiny"])
+def test_every_layer_of_a_network_is_compiled(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The library's own layers too, whose frames torch.compile does not trace of itself."""
+    compiled: set[tuple[int, ...]] = set()
+
+    def backend(graph: Any, inputs: Any) -> Any:
+        names = [node.name for node in graph.graph.nodes if node.op == "placeholder"]
+        compiled.update(tuple(value.shape) for name, value in zip(names, inputs, strict=True) if "parameters" in name)
+        return graph.forward
+
+    torch._dynamo.reset()  # what another test had compiled would be used again
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=backend))
+    _, values = trained("compiled", "replicated_allreduce", "cpu", tmp_path, workload="cnn", model=model)
+    assert compiled == {tuple(value.shape) for value in values.values()}
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("placement", ["replicated_allreduce", "exp2", "exp4"])
 @pytest.mark.parametrize("job", JOBS, ids=NAMES)

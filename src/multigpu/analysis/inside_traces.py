@@ -13,7 +13,7 @@ import pandas as pd
 from multigpu.analysis.document_phases import PROFILE_QUANTITIES, profile_quantities
 from multigpu.analysis.frame import FRAMEWORK_PACKAGES, RUN_FIELDS
 from multigpu.analysis.phases import steps_of
-from multigpu.analysis.traces import timed_step_s, traced
+from multigpu.analysis.traces import paired_step_s, traced
 from multigpu.measure.trace import CopyTotals, TraceSummary
 from multigpu.record import Record
 
@@ -33,7 +33,7 @@ TRACE_QUANTITIES = (
 )
 """Columns of `trace_table` that a claim may compare.
 
-timed_step_s: without a profiler (`traces.timed_step_s`). busy_share, busiest_share: of that time, in which a GPU did anything; mean over
+timed_step_s: without a profiler (`traces.paired_step_s`). busy_share, busiest_share: of that time, in which a GPU did anything; mean over
 the GPUs, and of the busiest. copy_share: of copies between GPUs in all that GPUs did (nvprof's Time(%)). step_without_copies_s:
 timed_step_s less the copies during which the GPU they ran on computed nothing (the GPU with most): at most what copies cost.
 sparse_share: of the sparse gradients' kernels in all that GPUs did; sparse_over_next: these over the dearest other kernel.
@@ -54,7 +54,7 @@ def trace_row(record: Record, trace: TraceSummary) -> dict[str, Any]:
     """One traced Run as a row of `trace_table`."""
     run, measured = record.run, record.measurement
     assert measured
-    step_s = timed_step_s(record)
+    step_s = paired_step_s(record)
     steps = steps_of(trace)
     busy = [fmean(step.busy_s for step in replica.steps) / step_s for replica in trace.replicas]
     exposed = fmean(max(mine.exposed_copies_s for mine in replicas) for replicas in steps)

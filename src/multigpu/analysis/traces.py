@@ -60,7 +60,14 @@ def timed_step_s(record: Record) -> float:
     that ran just before.
     """
     assert record.measurement
-    return record.measurement.untraced_step_s or own_step_s(record)
+    found = record.measurement.untraced_step_s
+    return median(found.values()) if found else own_step_s(record)
+
+
+def paired_step_s(record: Record) -> float:
+    """As `timed_step_s`, but of the untraced Record of the same repeat if there is one: repeats then vary as they did."""
+    assert record.measurement
+    return record.measurement.untraced_step_s.get(record.repeat) or timed_step_s(record)
 
 
 def own_step_s(record: Record) -> float:

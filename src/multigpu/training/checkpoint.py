@@ -12,7 +12,7 @@ from typing import Any
 
 from multigpu.training.run import TrainingRun
 
-FORMAT = "multigpu checkpoint 1"
+FORMAT = "multigpu checkpoint 2"
 
 
 def checkpoint_path(folder: Path) -> Path:

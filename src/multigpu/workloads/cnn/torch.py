@@ -51,7 +51,7 @@ class Cnn(nn.Sequential):
     def __init__(self, named: OrderedDict[str, nn.Module], memory_format: torch.memory_format) -> None:
         super().__init__(named)
         self.memory_format = memory_format
-        self.compiled: list[nn.Sequential] = []
+        self.compiled: list[Callable[[Tensor], Tensor]] = []
 
     def reset_buffers(self) -> None:
         """Start the running statistics (mean 0, variance 1) and constants anew, after the module was moved out of the meta device."""
@@ -95,9 +95,8 @@ class Cnn(nn.Sequential):
                 stretches.append([])
             stretches[-1].append(layer)
         torch._dynamo.config.recompile_limit = max(256, torch._dynamo.config.recompile_limit)  # every stretch runs one method's code
-        self.compiled = [nn.Sequential(*stretch) for stretch in stretches]  # a plain list: these are no submodules
-        for part in self.compiled:
-            part.compile(dynamic=False)
+        # Sequential.compile() would leave the library's own layers out: their frames are the library's, which it does not trace
+        self.compiled = [torch.compile(nn.Sequential(*stretch), dynamic=False) for stretch in stretches]  # no submodules: a plain list
 
 
 STRETCH_BEGINS = (Residual, Concat, Flatten, Mean, nn.MaxPool2d, nn.AvgPool2d)
