@@ -56,7 +56,8 @@ class Explanation:
 
     parts: of its step (`explain_parts.STEP_PARTS`); None: no Run of it was traced. wait_s: NaN where waits were not recorded.
     traces: keys of the traced Runs. shared_model: stretches of one model on several devices, which wait for each other's results.
-    traced_step_s: how long their own timed steps took. others_busy_s: for how much of the idle time other devices worked, at most.
+    traced_step_s: how long their steps took without a profiler (`traces.timed_step_s`). others_busy_s: for how much of the idle time other
+    devices worked, at most.
     command: that traces the point, alone: that measures it on one device; each says instead why it cannot be, and "" where it was measured.
     """
 

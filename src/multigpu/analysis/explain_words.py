@@ -91,7 +91,7 @@ def _table(one: Explanation) -> list[str]:
         lines.append(f"  {label:<44}{own}{cells}")
     traced = f"{plural(len(one.traces), 'traced Run')} (screening)"
     lines.append(
-        f"  {traced}, whose own timed step took {ms_text(one.traced_step_s)}: the device's parts are theirs, the host's share the rest"
+        f"  {traced}, whose step takes {ms_text(one.traced_step_s)} untraced: the device's parts are theirs, the host's share the rest"
     )
     return lines
 

@@ -60,8 +60,8 @@ def figure_causes(causes: pd.DataFrame) -> Picture:
         _legend(picture, patches)
     picture.data = causes.drop(columns=[name for name in causes if causes[name].isna().all()])
     picture.caption = (
-        "The replica that waited least for others, of each Run's own timed step. The device's parts are as traced; the profiler slows the "
-        "host, so its parts share what is left of the timed step as they did in the traced one. “Host launches” is all idle time that "
+        "The replica that waited least for others, of each Run's step without a profiler. The device's parts are as traced; the profiler "
+        "slows the host, so its parts share what is left of that step as they did in the traced one. “Host launches” is all idle time that "
         "nothing else explains, and so also holds waiting for another replica's copies at a barrier. Eager unless it says captured; n = 1 "
         f"(screening). {', '.join(dict.fromkeys(causes['machine']))}."
         + (f" {plural(len(causes) - len(drawn), 'Run')} on fewer devices: in the data." if len(causes) > len(drawn) else "")

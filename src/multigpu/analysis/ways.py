@@ -99,7 +99,7 @@ def placement_costs(frame: pd.DataFrame, causes: pd.DataFrame) -> pd.DataFrame:
     Returns:
         the fields of `POINT` and of `summary`; of_independent (and bounds): against independent replicas with a process a device
         in the same form of execution; bound (units/s), binding, reached; bound_ms: what a step would take at the bound; step_ms
-        and <part>_ms (of the traced Run's own timed step; NaN where the point was not traced), largest cause; kernels_ms: computing
+        and <part>_ms (of the traced Run's step without a profiler; NaN: not traced), largest cause; kernels_ms: computing
         beyond bound_ms (NaN without either); distance: the larger of kernels and the largest cause ("" where neither is known).
     """
     points, limits = summary(frame), bounds(frame)
