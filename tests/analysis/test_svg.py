@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from multigpu.analysis.picture import FONTS, Picture, svg_text
 from multigpu.analysis.style import RC
-from multigpu.analysis.svg import compact, inherited, rounded, without_names
+from multigpu.analysis.svg import compact, inherited, rounded, unwrapped, without_names
 
 
 @given(st.lists(st.floats(-1e5, 1e5, allow_subnormal=False), min_size=2, max_size=6))
@@ -41,6 +41,25 @@ def test_the_font_is_named_once() -> None:
     assert short.count(FONTS) == 1 and short.startswith(f'<svg><g font-family="{FONTS}">')
     assert 'style="font-size: 9px; fill: red"' in short
     assert inherited("<svg><g/></svg>", FONTS) == "<svg><g/></svg>"
+
+
+def test_groups_without_attributes_give_way_to_what_they_hold() -> None:
+    text = (
+        '<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink">\n <g>\n  <g id="a">\n   <g>\n'
+        '    <path d="M 1 2\nL 3 -4.5\nC 1 2 3 4 5 6\nz\n" style="fill: none"/>\n   </g>\n   <g/>\n  </g>\n'
+        '  <text x="1">two  words &amp; more</text>\n  <use xlink:href="#a"/>\n </g>\n</svg>'
+    )
+    short = unwrapped(text)
+    assert short.splitlines() == [
+        '<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink">',
+        '<g id="a">',
+        '<path d="M1 2L3 -4.5C1 2 3 4 5 6z" style="fill: none" />',
+        "</g>",
+        '<text x="1">two  words &amp; more</text>',
+        '<use xlink:href="#a" />',
+        "</svg>",
+    ]
+    assert unwrapped(short) == short
 
 
 def test_a_drawing_keeps_its_marks_and_words() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from html import escape
+from typing import Any
 
 import pandas as pd
 
@@ -37,12 +38,24 @@ def grid_here(grid: str) -> str:
 
 
 def profiled(records: Iterable[Record]) -> list[Record]:
-    """The traced Records of Exp4 that stand beside the document's profile, in the order of ways, GPUs and repeats. GPUs only."""
-    found = [r for r, _ in traced(records) if r.run.device_type == "cuda" and matches(r.run.model_dump(), PROFILED)]
+    """The traced Records of Exp4 that stand beside the document's profile, in the order of ways, GPUs and repeats. GPUs only.
+
+    A way that a machine traced on one number of GPUs alone, where another traced more, does not say what more of them change.
+    """
+    every = [r for r, _ in traced(records) if r.run.device_type == "cuda" and matches(r.run.model_dump(), PROFILED)]
+    counts: dict[tuple[Any, ...], set[int]] = {}
+    for record in every:
+        counts.setdefault(_way(record), set()).add(record.run.devices)
+    most = max((len(own) for own in counts.values()), default=0)
+    found = [record for record in every if len(counts[_way(record)]) > 1 or most == 1]
     several = {record.machine.name for record in found}
     return sorted(
         found, key=lambda r: (*_order(r), len(several) > 1 and r.machine.name, r.run.precision, r.run.devices, r.launch_id, r.repeat, r.key)
     )
+
+
+def _way(record: Record) -> tuple[Any, ...]:
+    return (*_order(record), record.machine.name, record.run.precision)
 
 
 def here(records: Iterable[Record]) -> list[Record]:

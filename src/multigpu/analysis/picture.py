@@ -24,7 +24,7 @@ from multigpu.analysis.svg import compact
 
 FONTS = "system-ui, 'DejaVu Sans', Verdana, sans-serif"
 STANDALONE = "svg{color:#222;background:none}@media (prefers-color-scheme:dark){svg{color:#ddd}}"
-DIGITS = "%.9g"
+DIGITS = "%.6g"
 """Of figures in a CSV: the last digits of a float differ between processors, and a file that is committed should not."""
 LEAST_WIDTH = 480
 """Pixels below which a figure scrolls in its own box instead of shrinking, so that it can be read on a telephone."""
