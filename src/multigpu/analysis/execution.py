@@ -143,23 +143,24 @@ def update_table(frame: pd.DataFrame) -> Shown:
     """`update_points` in words."""
     rows = [
         {
-            "job": describe(row, ["model", "batch_size", "precision", "execution"]),
+            "job": describe(row, ["model", "batch_size"]),
+            "way": describe(row, ["precision", "execution"]),
             "placement": look(str(row["placement"])).label,
             "devices": devices_text(row["devices"], row["device_type"]),
             "step (ms)": f"{1e3 * row['step_time_s']:.2f}",
-            "after backward (ms)": "–" if missing(row["after_step_s"]) else f"{1e3 * row['after_step_s']:.2f}",
+            "after it (ms)": "–" if missing(row["after_step_s"]) else f"{1e3 * row['after_step_s']:.2f}",
             "n": str(row["n"]),
-            "rate over after backward": _ratio(row, "over_after"),
+            "rate over after it": _ratio(row, "over_after"),
             "rate over independent": _ratio(row, "over_alone"),
         }
         for _, row in update_points(frame).iterrows()
     ]
     note = (
-        "Ratios with 95% intervals, of the launches that measured both sides; one of single measurements has none. Sizes of buckets are "
-        "the library's."
+        "After it: updates when backward has ended. Ratios with 95% intervals, of the launches that measured both sides; one of single "
+        "measurements has none. Sizes of buckets are the library's."
     )
     empty = "No Run updated its buckets in backward yet: python -m multigpu measure --grid updates_in_backward does."
-    return table_html(pd.DataFrame(rows), note=note if rows else empty, right=["step (ms)", "after backward (ms)", "n"])
+    return table_html(pd.DataFrame(rows), note=note if rows else empty, right=["step (ms)", "after it (ms)", "n"])
 
 
 def _ratio(row: Any, name: str) -> str:

@@ -160,7 +160,7 @@ def kernels_gt(records: Sequence[Record], placement: str, devices: int, model: s
                 "ms": f"{1e3 * kernel['time_s']:.2f}",
                 "of busy (%)": "–" if math.isnan(kernel["share"]) else f"{100 * kernel['share']:.1f}",
                 "calls": f"{kernel['calls']:,.0f}",
-                "kernel": kernel["kernel"],
+                "kernel": kernel["kernel"].replace("_", "_\u200b"),  # a long name may break there
             }
             for _, kernel in top_kernels(record, most).iterrows()
         ]
