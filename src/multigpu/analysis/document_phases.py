@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from multigpu.analysis.phases import hull, imbalance, passes_time, phase_times, skew_parts, step_time, steps_of
-from multigpu.analysis.traces import timed_step_s, traced
+from multigpu.analysis.traces import paired_step_s, traced
 from multigpu.claims.statistics import interval, sample
 from multigpu.measure.trace import Phase, StepTrace, TraceSummary
 from multigpu.published import load_published, published_value
@@ -204,7 +204,7 @@ def whole_frame(records: Iterable[Record]) -> pd.DataFrame:
     Returns:
         key, devices, launch_id; computation_s, merge_s, update_s, total_s (their sum); <part>_share of it; step_s (traced);
         total_over_step; launch_skew_s, skew_share (of computation_s); forward_imbalance, passes_imbalance (max/mean of replicas);
-        timed_step_s (of `traces`: without a profiler).
+        timed_step_s (`traces.paired_step_s`: without a profiler).
     """
     rows: list[dict[str, Any]] = []
     for record, trace in traced(records):
@@ -219,7 +219,7 @@ def whole_frame(records: Iterable[Record]) -> pd.DataFrame:
         row |= {"total_over_step": _median(whole.total_over_step for whole in wholes)}
         row |= {"skew_share": median(whole.launch_skew_s / whole.computation_s for whole in wholes)}
         row |= {f"{name}_imbalance": median(each[name] for each in uneven) for name in ("forward", "passes")}
-        rows.append(row | {"timed_step_s": timed_step_s(record)})
+        rows.append(row | {"timed_step_s": paired_step_s(record)})
     columns = ["key", "devices", "launch_id", *WHOLE, "total_s", "step_s", "launch_skew_s"]
     columns += [*(f"{name.removesuffix('_s')}_share" for name in WHOLE), "total_over_step", "skew_share"]
     return pd.DataFrame(rows, columns=[*columns, "forward_imbalance", "passes_imbalance", "timed_step_s"])

@@ -170,7 +170,8 @@ def spread_sentence(records: Sequence[Record]) -> str | None:
     said = []
     for name, mine in ways(records).items():
         whole = whole_frame(mine)
-        last = whole[whole["devices"] == whole["devices"].max()]["timed_step_s"]
+        # several traces may stand beside one untraced Record
+        last = whole[whole["devices"] == whole["devices"].max()]["timed_step_s"].drop_duplicates()
         if len(last) > 1:
             said.append(
                 f"{ms(last.min())} to {ms(last.max())} ms on {plural(int(whole['devices'].max()), 'GPU')} ({name}, n = {len(last)})"
