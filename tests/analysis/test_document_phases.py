@@ -245,9 +245,12 @@ def test_sentences_say_what_the_traces_show() -> None:
         words.overlap_sentence([plain])
         == "The sum of computation, merge and update over the traced step is 1.44 on 1 GPU (PyTorch, a process a GPU)."
     )
-    assert words.spread_sentence([plain]) is None and "(PyTorch, one process, n = 5)" in str(
-        words.spread_sentence(document("PyTorch, one process"))
+    alike = document("PyTorch, one process")
+    assert words.spread_sentence([plain]) is None and words.spread_sentence(alike) is None, "five traces beside one untraced step"
+    slower = alike[-1].model_copy(
+        update={"measurement": alike[-1].measurement.model_copy(update={"wall_s": 2 * alike[-1].measurement.wall_s})}
     )
+    assert "(PyTorch, one process, n = 2)" in str(words.spread_sentence([*alike[:-1], slower]))
     assert words.overlap_sentence([]) is None and words.skew_finding([plain]) is None
 
 
