@@ -58,6 +58,17 @@ def test_every_figure_says_what_it_shows(frame, store):
         assert all(len(ax.get_lines()) <= 40 for ax in picture.axes), name
 
 
+def test_a_line_that_never_leaves_one_device_is_not_drawn() -> None:
+    """It would lie on the others' labels and say nothing of scaling."""
+    records = [
+        record
+        for name, counts in (("ddp", (1, 4)), ("independent", (1, 4)), ("exp4", (1,)))
+        for count in counts
+        for record in make_point([1e6 * count] * 3, placement=name, devices=count)
+    ]
+    assert set(figure_scaling(frame_of(records)).data["placement"]) == {"ddp", "independent"}
+
+
 @pytest.mark.parametrize("draw", [figure_scaling, figure_throughput, figure_bytes, lambda f: figure_steps(f, step_times("nowhere", []))])
 def test_without_records_a_figure_says_so(draw):
     picture = draw(frame_of([]))

@@ -38,7 +38,7 @@ def figure_scaling(
     column = value + ("_best" if baseline == "best" else "")
     table = scaling_table(frame)
     drawn = table[table[column].notna()]
-    drawn = drawn[drawn.groupby(["placement", "framework", "model"])["devices"].transform("max") > 1] if len(drawn) else drawn
+    drawn = pd.concat([several_devices(panel) for _, panel in panels(drawn)]) if len(drawn) else drawn
     if drawn.empty:
         return message("No scaling to draw: no Record on several devices has its baseline on one device.")
     every = [(name, panel) for name, panel in panels(drawn) if panel["devices"].max() > 1]
@@ -68,6 +68,11 @@ def figure_scaling(
     picture.data = _data(drawn, column)
     picture.alt = _alt(shown, column, value)
     return picture
+
+
+def several_devices(panel: pd.DataFrame) -> pd.DataFrame:
+    """The points of the lines that leave one device: those of a line that does not say nothing of scaling."""
+    return panel[panel.groupby(["placement", "framework"])["devices"].transform("max") > 1]
 
 
 def _panel(ax: Axes, panel: pd.DataFrame, column: str, name: str, top: float) -> list[str]:
