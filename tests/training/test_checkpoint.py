@@ -45,7 +45,7 @@ def test_one_that_is_not_finished_leaves_the_old_one(tmp_path: Path, monkeypatch
         (lambda data: data[:-7] + b"x" + data[-6:], "is damaged"),
         (lambda data: b"", "is no checkpoint of this program"),
         (lambda data: os.urandom(300), "is no checkpoint of this program"),
-        (lambda data: data.replace(b"checkpoint 1", b"checkpoint 9", 1), "this version reads"),
+        (lambda data: data.replace(b"checkpoint 2", b"checkpoint 9", 1), "this version reads"),
     ],
     ids=["short", "flipped", "empty", "noise", "newer"],
 )
