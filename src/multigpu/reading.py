@@ -27,10 +27,10 @@ def as_read(records: Iterable[Record]) -> list[Record]:
 def with_untraced_steps(records: Iterable[Record]) -> list[Record]:
     """The Records, each traced one with its `untraced_step_s`: seconds a step of the untraced Records of its Run on its machine, by repeat.
 
-    A traced Run times steps before it is profiled, but a profiler that was in the process before (PyTorch's leaves CUPTI attached) slows
-    what the host launches: on H200s eager steps of traced launches took 1.3 times as long in the median, up to 2.2 times. Without an
-    untraced Record the Run's own steps are all there is. Of several lengths of timing that of the traced Run counts,
-    or else the longest.
+    A traced Run times steps before it is profiled, but on H200s eager ones took 1.3 times as long in the median as untraced ones, up to 2.2
+    times, and those behind the first of a launch longer than the first: PyTorch's profiler leaves CUPTI attached, and traced launches were
+    of other occasions. Which of the two did how much was not measured. Without an untraced Record the Run's own steps are all there is.
+    Of several lengths of timing that of the traced Run counts, or else the longest.
     """
     every = list(records)
     taken: dict[tuple[str, str, int], dict[int, dict[int, float]]] = {}  # point -> timed steps -> repeat -> seconds

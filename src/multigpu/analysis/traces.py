@@ -85,8 +85,8 @@ def untraced_sentence(records: Iterable[Record]) -> str:
     times = [own_step_s(record) / timed_step_s(record) for record in told]
     text = (
         f"Parts of a step are from traced Runs, its length from untraced Records of the same Run where there are any ({len(told)} of "
-        f"{len(chosen)} traced Records): a profiler that was in a process before slows what the host launches, and traced Runs' own steps "
-        f"were {median(times):.2f} times as long in the median ({min(times):.2f} to {max(times):.2f})."
+        f"{len(chosen)} traced Records). Traced Runs' own steps are often of another occasion, and a profiler that was in the process "
+        f"before may slow them; they were {median(times):.2f} times as long in the median ({min(times):.2f} to {max(times):.2f})."
     )
     return text if len(told) == len(chosen) else f"{text} The others stand with their own."
 
