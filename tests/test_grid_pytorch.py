@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from multigpu.analysis.figure_causes import bar_name
+from multigpu.analysis.ways import USUAL_WAYS
 from multigpu.grid import EXPERIMENTS, GRIDS, Planned, cost_s, find_grid
 from multigpu.placements import placements
 from multigpu.placements.refusals import refusal
@@ -63,6 +64,20 @@ def test_every_way_that_is_timed_on_the_most_devices_is_traced_there() -> None:
         plain &= (run.placement, run.model) != ("ddp", "nmt000") or (run.execution == "captured") == (run.cross_entropy == "fused")
         if (run.model, run.batch_size) in JOBS and run.devices == 4 and plain and run.framework == "torch":
             assert point(run) in traced, run.label()
+
+
+def test_the_table_of_placements_is_repeated_and_traced_row_by_row() -> None:
+    """Every placement of any model that PyTorch runs, in each way that page 05 asks for, and nothing that it cannot run."""
+    entries = chosen("placement_table", [1, 2])
+    timed = {(e.run.model, e.run.placement, e.run.processes, e.run.execution) for e in entries if not e.run.traced_steps}
+    traced = {(e.run.model, e.run.placement, e.run.processes, e.run.execution) for e in entries if e.run.traced_steps}
+    assert timed == traced and {entry.run.devices for entry in entries} == {2}
+    assert all((len(entry.points()) >= 5) == (not entry.run.traced_steps) for entry in entries)
+    for name, row in placements().items():
+        for processes, execution in USUAL_WAYS:
+            able = refusal(row, "torch", processes, execution) is None and row.compute == "replica"
+            assert able == (("resnet50_v1.5", name, processes, execution) in timed), (name, processes, execution)
+    assert not GRIDS["placement_table"]([])
 
 
 def test_no_two_bars_of_the_planned_traces_have_one_name() -> None:

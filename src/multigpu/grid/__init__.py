@@ -30,6 +30,7 @@ from multigpu.grid.interference import interference, interference_small
 from multigpu.grid.overlap import updates_in_backward
 from multigpu.grid.parallelism import parallelism, parallelism_small
 from multigpu.grid.phases import phases, phases_small
+from multigpu.grid.placement_table import placement_table
 from multigpu.grid.pytorch import (
     captured,
     compiled,
@@ -80,6 +81,7 @@ GRIDS: dict[str, Callable[[Sequence[int]], list[Planned]]] = {
     "documents_tf32": documents_tf32,
     "placements_screening": placements_screening,
     "placements_repeated": placements_repeated,
+    "placement_table": placement_table,
     "captured": captured,
     "updates_in_backward": updates_in_backward,
     "compiled": compiled,
