@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import hashlib
 import re
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from multigpu.inputs import corpora
 from multigpu.inputs.buckets import BUCKETS, bucket_of
 from multigpu.inputs.corpora import check_text, read_parallel
+from multigpu.inputs.hashing import file_digest
 from multigpu.inputs.vocabulary import words
 from multigpu.paths import CORPUS, REPOSITORY
 
@@ -32,9 +34,10 @@ def write(folder: Path, name: str, content: bytes) -> Path:
     ],
 )
 def test_lines_are_what_wmt_takes_for_lines(tmp_path: Path, content: bytes, sentences: list[str]):
-    text = check_text(write(tmp_path, "t", content))
-    assert text.lines == len(sentences)
-    assert list(text.sentences()) == sentences
+    for path in (write(tmp_path, "t", content), write(tmp_path, "t.gz", gzip.compress(content))):
+        text = check_text(path)
+        assert text.lines == len(sentences)
+        assert list(text.sentences()) == sentences
 
 
 def test_characters_may_cross_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -66,6 +69,41 @@ def test_fingerprint_is_of_contents_in_order(tmp_path: Path):
     before = read_parallel(one, two).fingerprint
     write(tmp_path, "1", b"changed\n")
     assert read_parallel(one, two).fingerprint != before
+
+
+def test_packing_a_file_does_not_change_its_fingerprint(tmp_path: Path):
+    contents = "ä b\nc\n".encode(), b"d\ne\n"
+    plain = [write(tmp_path, name, content) for name, content in zip(("1", "2"), contents, strict=True)]
+    packed = [write(tmp_path, f"{path.name}.gz", gzip.compress(path.read_bytes())) for path in plain]
+    assert file_digest(packed[0]) == file_digest(plain[0]) == hashlib.sha256(contents[0]).hexdigest()
+    assert read_parallel(*packed).fingerprint == read_parallel(*plain).fingerprint == read_parallel(plain[0], packed[1]).fingerprint
+    link = tmp_path / "link.gz"  # to a file whose own name does not say that it is packed
+    link.symlink_to(packed[0].rename(tmp_path / "stored"))
+    assert check_text(link).lines == 2 and file_digest(link) == file_digest(plain[0])
+    write(tmp_path, "1.gz", gzip.compress(b"changed\nc\n"))
+    assert read_parallel(*packed).fingerprint != read_parallel(*plain).fingerprint
+
+
+def test_a_damaged_packed_file_is_one_sentence(tmp_path: Path):
+    content = "".join(f"line {number}\n" for number in range(1000)).encode()
+    whole = gzip.compress(content, mtime=0)
+    damaged = {
+        "cut": whole[:-20],
+        "head": whole[:5],
+        "plain": content,
+        "block": whole[:10] + b"\xff" + whole[11:],  # a kind of block that deflate does not have
+        "checksum": whole[:-8] + bytes(4) + whole[-4:],
+        "tail": whole + b"more",
+    }
+    for name, data in damaged.items():
+        with pytest.raises(ValueError, match=rf"^text file .*/{name}\.gz is not whole or not packed by gzip: .+$"):
+            check_text(write(tmp_path, f"{name}.gz", data))
+    with pytest.raises(ValueError, match=r"^text file .*/none\.gz is empty$"):
+        check_text(write(tmp_path, "none.gz", gzip.compress(b"")))
+    with pytest.raises(ValueError, match=r"^text file .*/latin\.gz is not UTF-8: byte 1 does not decode$"):
+        check_text(write(tmp_path, "latin.gz", gzip.compress(b"a\xfcb\n")))
+    with pytest.raises(ValueError, match=r"^text file .*/absent\.gz does not exist$"):
+        check_text(tmp_path / "absent.gz")
 
 
 def test_committed_corpus_is_what_the_readme_says():

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gzip
 import json
 import logging
 from pathlib import Path
@@ -177,6 +178,9 @@ def test_planted_reviews_are_those_of_a_file_that_holds_them(tmp_path: Path) -> 
     planted = PlantedReviews(3, users=12, items=6, each=4)
     path = write(tmp_path, *(line(r.user, r.item, r.text, r.rating, summary="not read") for r in planted))
     assert list(read_reviews(path)) == list(planted)
+    packed = tmp_path / "reviews.json.gz"
+    packed.write_bytes(gzip.compress(path.read_bytes()))
+    assert list(read_reviews(packed)) == list(planted) and read_reviews(packed).fingerprint == read_reviews(path).fingerprint
     ours, theirs = encode_reviews(planted, 40), encode_reviews(read_reviews(path), 40)
     assert np.array_equal(ours.user.ids, theirs.user.ids) and np.array_equal(ours.training, theirs.training)
     assert ours.fingerprint != theirs.fingerprint

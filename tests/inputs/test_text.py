@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gzip
 import logging
 from collections import Counter
 from pathlib import Path
@@ -184,6 +185,16 @@ def test_empty_sides_are_left_out_and_long_sentences_cut_and_both_are_said(tmp_p
     assert (source.left_out, source.cut, source.steps_per_epoch) == (2, 3, 1)
     assert "2 pairs with an empty side left out, 3 sentences cut to 100 words" in caplog.text
     assert source.batch(0, 0).arrays["source_length"].max() == 100
+
+
+def test_packed_files_give_the_batches_of_the_plain_ones(tmp_path: Path):
+    files = corpus_files(tmp_path, [(3, 4), (2, 2), (30, 7)])
+    packed = [Path(f"{path}.gz") for path in files]
+    for path, target in zip(files, packed, strict=True):
+        target.write_bytes(gzip.compress(Path(path).read_bytes()))
+    ours, theirs = (text_files(make_run([2, 1], "text_files", data=[str(path) for path in each]), MODEL) for each in (packed, files))
+    assert ours.fingerprint == theirs.fingerprint and ours.label == "text files train.en.gz, train.de.gz"
+    assert all(same(ours.batch(0, rank), theirs.batch(0, rank)) for rank in range(2))
 
 
 def test_a_changed_file_is_read_again(tmp_path: Path):

@@ -1,25 +1,29 @@
-"""Parallel text as WMT ships it: two plain files, one sentence a line, line n of one translating line n of the other."""
+"""Parallel text as WMT ships it: two files, plain or .gz, one sentence a line, line n of one translating line n of the other."""
 
 from __future__ import annotations
 
 import codecs
+import gzip
+import io
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from multigpu.inputs.content import open_content
 from multigpu.inputs.hashing import CHUNK, file_digest, fingerprint
 
 
 @dataclass(frozen=True)
 class TextFile:
-    """A readable UTF-8 file of `lines` lines."""
+    """A readable UTF-8 file of `lines` lines; one named .gz is unpacked as it is read."""
 
     path: Path
     lines: int
 
     def sentences(self) -> Iterator[str]:
         """The lines in order, without line ends; the file is read as it is asked for, never whole."""
-        with self.path.open(encoding="utf-8", newline="\n") as file:
+        with io.TextIOWrapper(open_content(self.path), encoding="utf-8", newline="\n") as file:
             for line in file:
                 yield line.rstrip("\r\n")
 
@@ -37,15 +41,15 @@ class ParallelText:
 
     @property
     def fingerprint(self) -> str:
-        """sha256 over both files' contents, source first."""
+        """sha256 over both files' contents, source first: the same whether they are packed or not."""
         return fingerprint(file_digest(self.source.path), file_digest(self.target.path))
 
 
 def check_text(path: str | Path) -> TextFile:
-    """Read a text file once and count its lines; a last line without line end counts.
+    """Read a text file, plain or packed by gzip (its name ends in .gz), once and count its lines; a last line without line end counts.
 
     Raises:
-        ValueError: the file is missing, cannot be read, is empty or is not UTF-8; the sentence names it.
+        ValueError: the file is missing, cannot be read or unpacked, is empty or is not UTF-8; the sentence names it.
     """
     path = Path(path)
     if not path.is_file():
@@ -53,7 +57,7 @@ def check_text(path: str | Path) -> TextFile:
     decoder = codecs.getincrementaldecoder("utf-8")()
     lines, read, last = 0, 0, b""
     try:
-        with path.open("rb") as file:
+        with open_content(path) as file:
             while chunk := file.read(CHUNK):
                 # bytes that the decoder still holds from the chunk before shift the place it reports
                 held = len(decoder.getstate()[0])
@@ -64,6 +68,8 @@ def check_text(path: str | Path) -> TextFile:
                 lines += chunk.count(b"\n")
                 read += len(chunk)
                 last = chunk[-1:]
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise ValueError(f"text file {path} is not whole or not packed by gzip: {error}") from None
     except OSError as error:
         raise ValueError(f"text file {path} cannot be read: {error.strerror}") from None
     if not read:
@@ -74,10 +80,10 @@ def check_text(path: str | Path) -> TextFile:
 
 
 def read_parallel(source: str | Path, target: str | Path) -> ParallelText:
-    """The parallel corpus in two files.
+    """The parallel corpus in two files, each plain or packed by gzip (its name ends in .gz).
 
     Raises:
-        ValueError: a file is missing, empty or not UTF-8, or their numbers of lines differ; the sentence names both numbers.
+        ValueError: a file is missing, damaged, empty or not UTF-8, or their numbers of lines differ; the sentence names both numbers.
     """
     text = ParallelText(check_text(source), check_text(target))
     if text.source.lines != text.target.lines:

@@ -6,6 +6,8 @@ import hashlib
 from functools import lru_cache
 from pathlib import Path
 
+from multigpu.inputs.content import open_content
+
 CHUNK = 1 << 20
 
 
@@ -21,13 +23,21 @@ def fingerprint(*parts: object) -> str:
 @lru_cache(maxsize=4096)
 def _digest(path: Path, size: int, modified_ns: int) -> str:
     digest = hashlib.sha256()
-    with path.open("rb") as file:
+    with open_content(path) as file:
         while chunk := file.read(CHUNK):
             digest.update(chunk)
     return digest.hexdigest()
 
 
 def file_digest(path: Path) -> str:
-    """sha256 of a file's content; a process reads a file once as long as its size and time of change stay the same."""
+    """sha256 of a file's content, and of a .gz file's unpacked content: packing a file changes no fingerprint.
+
+    A process reads a file once as long as its size and time of change stay the same.
+
+    Raises:
+        OSError: the file cannot be read.
+        EOFError, zlib.error: or it is a damaged .gz (gzip.BadGzipFile is an OSError).
+    """
     state = path.stat()
-    return _digest(path.resolve(), state.st_size, state.st_mtime_ns)
+    # not resolved: whether a file is packed is told by the name that was given, and a link's target may have another
+    return _digest(path.absolute(), state.st_size, state.st_mtime_ns)

@@ -101,9 +101,9 @@ class ReviewFile:
 
 
 def read_reviews(path: str | Path) -> ReviewFile:
-    """The reviews in a file; lines are parsed when they are read.
+    """The reviews in a file, plain or packed by gzip as Amazon ships them (its name ends in .gz); lines are parsed when they are read.
 
     Raises:
-        ValueError: the file is missing, cannot be read, is empty or is not UTF-8; the sentence names it.
+        ValueError: the file is missing, cannot be read or unpacked, is empty or is not UTF-8; the sentence names it.
     """
     return ReviewFile(check_text(path))

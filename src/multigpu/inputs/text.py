@@ -300,7 +300,7 @@ def catalogs(run: Run, model: Model) -> CorpusText:
 
 
 def text_files(run: Run, model: Model) -> CorpusText:
-    """Your own corpus: `run.data` names the source file and the target file; vocabularies are counted in them.
+    """Your own corpus: `run.data` names the source file and the target file, plain or .gz; vocabularies are counted in them.
 
     Raises:
         ValueError: `run.data` does not name two files, a file cannot be used (the sentence says why), the Run names a
