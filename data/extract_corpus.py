@@ -2,16 +2,18 @@
 
     python data/extract_corpus.py [--catalogs FOLDER]
 
-Writes catalogs.en and catalogs.de (one sentence a line, line n of one translates line n of the other), catalogs.csv (which
+Writes catalogs.en.gz and catalogs.de.gz (one sentence a line, line n of one translates line n of the other), catalogs.csv (which
 lines came from which catalog, its package, version and licence), COPYRIGHT with the packages' notices and the long licences
 they name, and the tables between the marks in data/README.md.
-The same installed packages give the same bytes. Needs polib, and Debian's dpkg-query and /usr/share/doc.
+The same installed packages give the same contents, and with the same zlib the same bytes of the packed files too.
+Needs polib, and Debian's dpkg-query and /usr/share/doc.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
+import gzip
 import hashlib
 import io
 import re
@@ -170,6 +172,17 @@ def extract(folder: Path) -> Extract:
     return Extract(pairs, rows, notices, left_out)
 
 
+def packed(content: bytes) -> bytes:
+    """`content` packed by gzip without a name and a time, so that it gives the same bytes again.
+
+    Not by `gzip.compress`: the header that it writes differs between versions of Python.
+    """
+    file = io.BytesIO()
+    with gzip.GzipFile(filename="", mode="wb", compresslevel=9, fileobj=file, mtime=0) as writer:
+        writer.write(content)
+    return file.getvalue()
+
+
 def rewrite(readme: str, mark: str, content: str) -> str:
     """`readme` with what stands between `<!-- mark -->` and `<!-- end mark -->` replaced."""
     begin, end = f"<!-- {mark} -->\n", f"<!-- end {mark} -->"
@@ -191,8 +204,8 @@ def main() -> None:
     writer.writeheader()
     writer.writerows(rows)
     contents = {
-        "catalogs.en": "".join(f"{source}\n" for source, _ in found.pairs),
-        "catalogs.de": "".join(f"{target}\n" for _, target in found.pairs),
+        "catalogs.en.gz": "".join(f"{source}\n" for source, _ in found.pairs),
+        "catalogs.de.gz": "".join(f"{target}\n" for _, target in found.pairs),
         "catalogs.csv": table.getvalue(),
         "COPYRIGHT": "\n\n".join(f"=== {name} ===\n\n{notice}" for name, notice in sorted(found.notices.items())) + "\n",
     }
@@ -202,8 +215,9 @@ def main() -> None:
     sums = ""
     for name, content in contents.items():
         data = content.encode()
-        (CORPUS / name).write_bytes(data)
-        sums += f"| corpus/{name} | {len(data):,} | `{hashlib.sha256(data).hexdigest()}` |\n"
+        stored = packed(data) if name.endswith(".gz") else data
+        (CORPUS / name).write_bytes(stored)
+        sums += f"| corpus/{name} | {len(stored):,} | {len(data):,} | `{hashlib.sha256(data).hexdigest()}` |\n"
 
     listed = "| catalog | package and version | licence | pairs |\n| --- | --- | --- | ---: |\n"
     listed += "".join(f"| {r['catalog']} | {r['package']} {r['version']} | {r['licence']} | {r['pairs']:,} |\n" for r in rows)
@@ -212,7 +226,7 @@ def main() -> None:
     listed += "; ".join(f"{reason} ({', '.join(sorted(n for n in left_out if left_out[n] == reason))})" for reason in reasons) + ".\n"
     readme = REPOSITORY / "data" / "README.md"
     text = rewrite(readme.read_text(encoding="utf-8"), "catalogs", listed)
-    text = rewrite(text, "checksums", f"| file | bytes | sha256 |\n| --- | ---: | --- |\n{sums}")
+    text = rewrite(text, "checksums", f"| file | bytes | bytes unpacked | sha256 unpacked |\n| --- | ---: | ---: | --- |\n{sums}")
     readme.write_text(text, encoding="utf-8")
     print(f"{len(found.pairs):,} pairs from {len(rows)} catalogs; {len(left_out)} catalogs left out")
 

@@ -3,8 +3,10 @@ from __future__ import annotations
 import csv
 import gzip
 import hashlib
+import importlib
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,6 +23,10 @@ def write(folder: Path, name: str, content: bytes) -> Path:
     path = folder / name
     path.write_bytes(content)
     return path
+
+
+def content_of(path: Path) -> bytes:
+    return gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
 
 
 @pytest.mark.parametrize(
@@ -106,13 +112,22 @@ def test_a_damaged_packed_file_is_one_sentence(tmp_path: Path):
         check_text(tmp_path / "absent.gz")
 
 
+def test_committed_corpus_is_what_the_records_read():
+    text = read_parallel(CORPUS / "catalogs.en.gz", CORPUS / "catalogs.de.gz")
+    # of the time when the files were committed unpacked: every Record of this corpus was derived from these
+    assert file_digest(text.source.path) == "69c7e839f1295749f9565bb130c6a7f8ecf0a693616287e1f9e866afa32a8bbe"
+    assert file_digest(text.target.path) == "9a83a74d7122acf7ac854881282cbe6d18f94a6f809f5e2ef461e4bbf7060143"
+    assert text.fingerprint == "86d45b8b2716db1e513236249d34e2f4d5f97395980128c9374735abebe32f22"
+
+
 def test_committed_corpus_is_what_the_readme_says():
-    text = read_parallel(CORPUS / "catalogs.en", CORPUS / "catalogs.de")
+    text = read_parallel(CORPUS / "catalogs.en.gz", CORPUS / "catalogs.de.gz")
     readme = (REPOSITORY / "data" / "README.md").read_text(encoding="utf-8")
     for path in CORPUS.iterdir():
-        content = path.read_bytes()
-        assert f"| corpus/{path.name} | {len(content):,} | `{hashlib.sha256(content).hexdigest()}` |" in readme
-    assert sum(path.stat().st_size for path in CORPUS.iterdir()) < 3_000_000
+        content = content_of(path)
+        sizes = f"{path.stat().st_size:,} | {len(content):,}"
+        assert f"| corpus/{path.name} | {sizes} | `{hashlib.sha256(content).hexdigest()}` |" in readme
+    assert sum(path.stat().st_size for path in CORPUS.iterdir()) < 1_000_000
     assert text.pairs >= 7000
 
     rows = list(csv.DictReader((CORPUS / "catalogs.csv").open(encoding="utf-8")))
@@ -128,7 +143,7 @@ def test_committed_corpus_is_what_the_readme_says():
 
 
 def test_committed_corpus_is_clean():
-    pairs = list(zip(*(check_text(CORPUS / f"catalogs.{side}").sentences() for side in ("en", "de")), strict=True))
+    pairs = list(zip(*(check_text(CORPUS / f"catalogs.{side}.gz").sentences() for side in ("en", "de")), strict=True))
     assert len(set(pairs)) == len(pairs)
     for pair in pairs:
         assert pair[0] != pair[1]
@@ -139,8 +154,37 @@ def test_committed_corpus_is_clean():
 
 
 def test_readme_states_the_corpus_lengths():
-    lengths = np.array([[len(words(s)) for s in check_text(CORPUS / f"catalogs.{side}").sentences()] for side in ("en", "de")])
+    lengths = np.array([[len(words(s)) for s in check_text(CORPUS / f"catalogs.{side}.gz").sentences()] for side in ("en", "de")])
     shares = np.bincount(bucket_of(lengths[1]), minlength=BUCKETS) / lengths.shape[1]
     readme = (REPOSITORY / "data" / "README.md").read_text(encoding="utf-8")
     assert "| share of sentences, `catalogs` | " + " | ".join(f"{100 * share:.1f}%" for share in shares) + " |" in readme
     assert f"`catalogs` counts {(lengths.sum() / lengths.shape[1] + 1):.1f} words a pair." in readme
+
+
+def test_extraction_packs_the_text_and_describes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.syspath_prepend(str(REPOSITORY / "data"))
+    script: Any = importlib.import_module("extract_corpus")
+    counts = {"messages": 2, "pairs": 2, "first_line": 1, "last_line": 2}
+    rows = [{"catalog": "c", "package": "p", "version": "1", "licence": "GPL-3+", **counts}]
+    found = script.Extract([("a file", "eine Datei"), ("a key", "ein Schlüssel")], rows, {"p 1": "notice"}, {"d": "names only"})
+    folder = tmp_path / "data" / "corpus"
+    replaced = {"REPOSITORY": tmp_path, "CORPUS": folder, "LICENCE_TEXTS": (), "extract": lambda catalogs: found}
+    for name, value in replaced.items():
+        monkeypatch.setattr(script, name, value)
+    monkeypatch.setattr("sys.argv", ["extract_corpus.py"])
+    folder.parent.mkdir()
+    marks = b"".join(b"<!-- %b -->\n<!-- end %b -->\n" % (mark, mark) for mark in (b"catalogs", b"checksums"))
+    readme = write(folder.parent, "README.md", marks)
+    script.main()
+    text = read_parallel(folder / "catalogs.en.gz", folder / "catalogs.de.gz")
+    assert list(zip(text.source.sentences(), text.target.sentences(), strict=True)) == found.pairs
+    for path in folder.iterdir():
+        content = content_of(path)
+        row = f"| corpus/{path.name} | {path.stat().st_size:,} | {len(content):,} | `{hashlib.sha256(content).hexdigest()}` |"
+        assert row in readme.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("side", ["en", "de"])
+def test_committed_corpus_is_packed_without_name_and_time(side: str):
+    # flags 0 (no name), time 0, level 9 (2), no system named (255): nothing but the text and zlib decides the bytes
+    assert (CORPUS / f"catalogs.{side}.gz").read_bytes()[:10] == b"\x1f\x8b\x08" + bytes(5) + b"\x02\xff"

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
+from pathlib import Path
+
 import numpy as np
 import pytest
 
+from multigpu.inputs import pieces as pieces_module
 from multigpu.inputs.pieces import PIECES, SELECTIONS, Pieces, pieces, split_catalogs
 from multigpu.inputs.vocabulary import EOS, SOS, UNK
 from multigpu.run import build_run
@@ -91,6 +95,18 @@ def test_short_pairs_of_the_corpus_train_and_no_held_out_sentence_is_among_them(
         )
     read = np.concatenate([source.items(step, rank) for step in range(source.steps_per_epoch) for rank in range(2)])
     assert set(read.tolist()) == set(range(source.count))
+
+
+def test_pieces_are_those_of_the_committed_records():
+    source = pieces(make_run([16, 16], "pieces_short", shuffle=True), find_model("nmt", "nmt_short"))
+    assert (source.label, source.fingerprint[:16]) == ("de-en catalogs in pieces of postgresql-15 up to 14, shuffled", "9155d7f1b2d2c158")
+
+
+def test_a_damaged_corpus_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(pieces_module, "CORPUS", tmp_path)
+    (tmp_path / "catalogs.en.gz").write_bytes(gzip.compress(b"a\n")[:-1])
+    with pytest.raises(ValueError, match=r"^text file .*catalogs\.en\.gz is not whole or not packed by gzip: "):
+        pieces(make_run([16], "pieces_short"), find_model("nmt", "nmt_short"))
 
 
 def test_a_model_with_more_rows_than_pieces_is_refused():

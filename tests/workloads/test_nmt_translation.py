@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import math
 from pathlib import Path
 from types import SimpleNamespace
@@ -105,8 +106,8 @@ def planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """A corpus of 30 regular sentences in 5 catalogs, the last one held out, and its source."""
     combined = [(list(VERBS)[place % 5], list(NOUNS)[place % 6]) for place in range(30)]  # every pair once, and each word in every catalog
     pairs = [(f"could not {verb} the {noun}", f"konnte {NOUNS[noun]} nicht {VERBS[verb]}") for verb, noun in combined]
-    for side, name in enumerate(("catalogs.en", "catalogs.de")):
-        (tmp_path / name).write_text("".join(f"{pair[side]}\n" for pair in pairs), encoding="utf-8")
+    for side, name in enumerate(("catalogs.en.gz", "catalogs.de.gz")):
+        (tmp_path / name).write_bytes(gzip.compress("".join(f"{pair[side]}\n" for pair in pairs).encode()))
     with (tmp_path / "catalogs.csv").open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(("catalog", "package", "first_line", "last_line"))

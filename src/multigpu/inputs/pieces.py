@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from multigpu.inputs.corpora import read_parallel
+from multigpu.inputs.corpora import ParallelText, read_parallel
 from multigpu.inputs.hashing import file_digest, fingerprint
 from multigpu.inputs.text import LONGEST, CorpusText, EncodedCorpus, collect_corpus, fixed_width, refuse_fields, vocabulary_sizes
 from multigpu.inputs.vocabulary import EOS, SOS, UNK
@@ -152,10 +152,11 @@ class PieceCorpus:
 
 
 @lru_cache(maxsize=4)
-def read_pieces(content: str, sizes: tuple[int, int], selection: Selection, longest: int) -> PieceCorpus:
+def read_pieces(text: ParallelText, content: str, sizes: tuple[int, int], selection: Selection, longest: int) -> PieceCorpus:
     """The committed corpus in pieces, once a process.
 
     Args:
+        text: the corpus's sentences.
         content: fingerprint of the corpus's files, so that a changed file is read again.
         sizes: pieces of source and target, special ones included.
         selection: what is kept; pieces are learned from its training catalogs whatever the length.
@@ -164,7 +165,6 @@ def read_pieces(content: str, sizes: tuple[int, int], selection: Selection, long
     Raises:
         ValueError: as `Pieces`.
     """
-    text = read_parallel(CORPUS / "catalogs.en", CORPUS / "catalogs.de")
     sources, targets = list(text.source.sentences()), list(text.target.sentences())
     with (CORPUS / "catalogs.csv").open(encoding="utf-8", newline="") as file:
         split = split_catalogs(list(csv.DictReader(file)), sources, targets, selection.package)
@@ -214,8 +214,9 @@ def pieces(run: Run, model: Model) -> PieceText:
             or the model's vocabularies are no numbers of pieces that this corpus can give.
     """
     refuse_fields(run)
-    content = fingerprint(*(file_digest(CORPUS / name) for name in ("catalogs.en", "catalogs.de", "catalogs.csv")))
+    text = read_parallel(CORPUS / "catalogs.en.gz", CORPUS / "catalogs.de.gz")
+    content = fingerprint(*(file_digest(path) for path in (text.source.path, text.target.path, CORPUS / "catalogs.csv")))
     selection = SELECTIONS[run.inputs]
-    corpus = read_pieces(content, vocabulary_sizes(model), selection, fixed_width(run) or LONGEST)
+    corpus = read_pieces(text, content, vocabulary_sizes(model), selection, fixed_width(run) or LONGEST)
     kept = f" of {selection.package} up to {selection.longest}" if selection.package else ""
     return PieceText(run, f"de-en catalogs in pieces{kept}" + (", shuffled" if run.shuffle else ""), corpus)

@@ -295,7 +295,7 @@ def catalogs(run: Run, model: Model) -> CorpusText:
         ValueError: the Run names files, or a sequence length without batching "fixed", or its joined batch is larger than the corpus.
     """
     refuse_fields(run)
-    files = (CORPUS / "catalogs.en", CORPUS / "catalogs.de")
+    files = (CORPUS / "catalogs.en.gz", CORPUS / "catalogs.de.gz")
     return _corpus_source(run, model, files, "de-en catalogs")
 
 

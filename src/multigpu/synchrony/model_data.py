@@ -113,7 +113,8 @@ def gratings(description: TrainedModel) -> Images:
 
 @lru_cache(maxsize=2)
 def _corpus(source_entries: int, target_entries: int) -> tuple[Sentences, Sentences]:
-    encoded = encode_corpus(read_parallel(CORPUS / "catalogs.en", CORPUS / "catalogs.de"), source_entries, target_entries)
+    text = read_parallel(CORPUS / "catalogs.en.gz", CORPUS / "catalogs.de.gz")
+    encoded = encode_corpus(text, source_entries, target_entries)
     return encoded.source, encoded.target
 
 
