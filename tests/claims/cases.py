@@ -30,6 +30,8 @@ class Case:
         return made
 
 
+IN_GRAPH: Fields = {"framework_version": "2.21", "execution": "graph", "processes": "one"}
+"""How TensorFlow's Records of one graph stand beside PyTorch's."""
 CNN: Fields = {
     "workload": "cnn",
     "model": "resnet50_v1.5",
@@ -181,7 +183,7 @@ CASES: dict[str, Case] = {
             )
         ),
     ),
-    "C44": Case(CNN, ((at(1), 100, 100), (at(1, framework="tensorflow", framework_version="2.21", execution="graph"), 75, 100))),
+    "C44": Case(CNN, ((at(1, processes="per_device"), 100, 100), (at(1, framework="tensorflow", **IN_GRAPH), 75, 100))),
     "C46": Case(
         CNN | {"execution": "captured"},
         (*scaling({"batch_size": 512}, 4, 3.94, 3.7), *scaling({"batch_size": 16}, 4, 3.0, 3.0)),

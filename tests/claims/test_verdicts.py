@@ -8,7 +8,7 @@ import pytest
 
 from multigpu.claims import Claim, Contrast, Predicate, Term, all_claims, evaluate, evaluate_all, find_claim
 from multigpu.claims.verdicts import judge
-from tests.claims.cases import CASES, CNN, at, on, scaling
+from tests.claims.cases import CASES, CNN, IN_GRAPH, at, on, scaling
 from tests.claims.planted import LOUD, QUIET, repeats, table
 
 DECIDED = ("holds", "does not hold")
@@ -122,6 +122,20 @@ def test_two_machines_give_two_settings_that_must_agree():
     assert differ.verdict == "inconclusive" and "so in 1 of 2 settings, not so in 1" in differ.why
 
 
+def test_what_counts_elsewhere_too_completes_the_settings_of_the_machine_that_measured_it():
+    """One side was read under another machine's name: without it this machine could compare nothing."""
+    case = CASES["C2"]
+    rows = case.rows("holds", machine="workstation", measured_on="workstation")
+    sides = rows[:5], rows[5:]
+    for moved in (0, 1):
+        torn = [row | {"machine": "host"} if row in sides[moved] else row for row in rows]
+        result = evaluate(find_claim("C2"), table(torn))
+        assert result.verdict == "holds", result.why
+        assert [setting.fields["machine"] for setting in result.settings] == ["workstation"]
+    both = evaluate(find_claim("C2"), table([row | {"machine": "host"} for row in rows]))
+    assert both.verdict == "holds" and [setting.fields["machine"] for setting in both.settings] == ["host"]
+
+
 def test_a_newer_timer_replaces_the_older_figures():
     case = CASES["C2"]
     both = case.rows("holds", timing_version=1) + case.rows("fails", timing_version=2)
@@ -203,9 +217,10 @@ def test_half_a_claim_is_not_yet_measured():
 
 
 def test_frameworks_further_apart_than_half_refute_c44():
-    rows = [*repeats(100.0, **CNN | at(1)), *repeats(40.0, **CNN | at(1, framework="tensorflow", framework_version="2.21"))]
-    result = evaluate(find_claim("C44"), table(rows))
-    assert result.verdict == "does not hold"
+    tensorflow = repeats(40.0, **CNN | at(1, framework="tensorflow", **IN_GRAPH))
+    for processes in ("one", "per_device"):  # PyTorch's: on one device one process either way
+        result = evaluate(find_claim("C44"), table([*repeats(100.0, **CNN | at(1, processes=processes)), *tensorflow]))
+        assert result.verdict == "does not hold"
     assert list(result.by_framework) == ["torch / tensorflow"] and "2.50x" in result.figure
 
 

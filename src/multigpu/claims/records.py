@@ -53,8 +53,15 @@ def plain(value: Any) -> Any:
     return value
 
 
+AGAIN = "also_elsewhere"
+"""Set in the row of a Record under the machine that measured it, where it also stands under another's name (`same_gpus.as_one`)."""
+
+
 def rows(frame: pd.DataFrame) -> list[Row]:
     """The table as rows, the latest attempt of each key only.
+
+    A Record that counts under another machine's name stands under its own as well (`AGAIN`): what two machines have in common completes
+    the larger one's settings, and must not tear those of the machine that measured both sides.
 
     Raises:
         ValueError: a column that every verdict needs is missing; the sentence names it.
@@ -69,10 +76,12 @@ def rows(frame: pd.DataFrame) -> list[Row]:
     latest: dict[tuple[str, str], Row] = {}
     for record in frame.to_dict("records"):
         row = {str(name): plain(value) for name, value in record.items()}
-        name = (row["machine"], row["key"])
-        held = latest.get(name)
-        if held is None or (held.get("attempt") or 0) <= (row.get("attempt") or 0):
-            latest[name] = row
+        own = row.get("measured_on") or row["machine"]
+        for one in (row, {**row, "machine": own, AGAIN: True})[: 1 + (own != row["machine"])]:
+            name = (one["machine"], one["key"])
+            held = latest.get(name)
+            if held is None or (held.get("attempt") or 0) <= (one.get("attempt") or 0):
+                latest[name] = one
     return list(latest.values())
 
 
@@ -129,7 +138,8 @@ def _joined(values: list[Any]) -> str:
 def comparisons(contrast: Contrast, table: Sequence[Row]) -> Iterator[Comparison]:
     """Every setting of the table in which all terms have Records.
 
-    Of settings that differ in the version of the timing method alone, the newest only.
+    Of settings that differ in the version of the timing method alone, the newest only; none of Records alone that all stand under another
+    machine's name too.
     """
     fixed_names = [name for name in CONTEXT if name not in contrast.varied and name != "devices"]
     varied_names = sorted(contrast.varied)
@@ -151,7 +161,7 @@ def comparisons(contrast: Contrast, table: Sequence[Row]) -> Iterator[Comparison
             taken = {select: by_select[select][variant] for select, variant in zip(selects, variants, strict=True)}
             for devices in _counts(contrast, taken):
                 groups = [taken[term.select].get(term.devices or devices, []) for term in contrast.terms]
-                if all(groups):
+                if all(groups) and not all(row.get(AGAIN) for group in groups for row in group):
                     comparison = Comparison(contrast, fixed, variants, devices, groups)
                     held = newest.setdefault((comparison.identity, devices), comparison)
                     if held.timing_version < comparison.timing_version:
