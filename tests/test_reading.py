@@ -9,7 +9,7 @@ import pytest
 from multigpu.analysis.causes import PARTS, causes_frame
 from multigpu.analysis.inside_traces import trace_table
 from multigpu.analysis.traces import own_step_s, paired_step_s, phases_frame, timed_step_s, untraced_sentence
-from multigpu.reading import as_read, study_records
+from multigpu.reading import as_read, measured_by, study_records
 from multigpu.record import RecordStore
 from tests.analysis.traced import traced_record
 from tests.factory import make_machine, make_record, plant
@@ -38,6 +38,23 @@ def test_repeats_of_a_traced_run_vary_as_the_untraced_ones() -> None:
     assert [paired_step_s(one) for one in read] == pytest.approx([own_step_s(plain[n]) for n in (0, 2, 1)])
     assert list(trace_table(read)["timed_step_s"]) == [paired_step_s(one) for one in read]
     assert len({timed_step_s(one) for one in read}) == 1
+
+
+def test_what_one_machine_measured_is_read_under_its_own_name(tmp_path: Path) -> None:
+    """Its Records count under the larger machine's name elsewhere; traced and untraced ones still find each other."""
+    small = make_machine(2).model_copy(update={"name": "small"})
+    captured = {"devices": 2, "execution": "captured"}
+    own = [make_record(units_per_s=2e6, repeat=n, machine=small, launch_id=str(n), **captured) for n in range(2)]
+    own.append(traced_record(units_per_s=1e6, machine=small, **captured))
+    host = [make_record("exp4", units_per_s=4e6, repeat=n, launch_id=str(n)) for n in range(9)]
+    store = plant(RecordStore(tmp_path), [*host, *own])
+    read = measured_by("small", tmp_path)
+    assert {one.machine.name for one in read} == {"small"} and {one.key for one in read} == {one.key for one in own}
+    assert not any(one.machine.own_name for one in read)
+    assert any(one.machine.own_name == "small" for one in as_read(store)), "the other reading renames some"
+    (trace,) = [one for one in read if one.run.traced_steps]
+    assert timed_step_s(trace) == pytest.approx(own_step_s(own[0]))
+    assert measured_by("", tmp_path) == []
 
 
 def test_without_an_untraced_record_its_own_steps_are_all_there_is() -> None:

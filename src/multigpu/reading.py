@@ -24,6 +24,16 @@ def as_read(records: Iterable[Record]) -> list[Record]:
     return with_untraced_steps(as_one(records))
 
 
+def measured_by(machine: str, root: Path | None = None) -> list[Record]:
+    """All Records that one machine measured, under its own name, whether or not they count under another's too; for tables whose rows are
+    to be of one machine alone.
+
+    Raises:
+        ValueError: a file is no Record; the sentence names it.
+    """
+    return with_untraced_steps(record for record in RecordStore(root or paths.RUNS) if record.machine.name == machine)
+
+
 def with_untraced_steps(records: Iterable[Record]) -> list[Record]:
     """The Records, each traced one with its `untraced_step_s`: seconds a step of the untraced Records of its Run on its machine, by repeat.
 

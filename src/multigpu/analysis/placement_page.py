@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import pandas as pd
+from scipy.stats import spearmanr
 
+from multigpu.analysis.ordinary import ordinary
 from multigpu.analysis.style import look
 from multigpu.analysis.traces import own_step_s, traced
 from multigpu.analysis.ways import CHANGED, of_one_job, way_text
 from multigpu.analysis.wording import describe, devices_text, joined, plural
 from multigpu.record import Record
+from multigpu.same_gpus import kind_of
 
 JOBS = (("nmt000", 128), ("resnet50_v1.5", 64))
 """(model, batch a GPU), in bf16 under PyTorch: those that documents 000 and 001 place in every way."""
@@ -25,6 +28,67 @@ def jobs_of(published: pd.DataFrame) -> pd.DataFrame:
     """The rows of the page's jobs: rows of one job then differ in their placement and way alone (`ways.of_one_job`)."""
     of_jobs = pd.Series([pair in JOBS for pair in zip(published["model"], published["batch_size"], strict=True)], published.index, bool)
     return of_one_job(published[of_jobs & published["framework"].eq("torch") & published["precision"].eq(PRECISION)])
+
+
+def beside_bounds(jobs: pd.DataFrame) -> pd.DataFrame:
+    """The rows that the page sets beside their bounds: eager and captured, with buckets of the usual size, updated behind backward."""
+    rows = ordinary(jobs)
+    return rows[rows["execution"].isin(["eager", "captured"]) & rows[["bucket_mib", "bucket_update"]].isna().all(axis=1)]
+
+
+def other_machine(records: Iterable[Record], machines: Iterable[str]) -> str:
+    """Another machine with the GPUs of these, the one that measured most Runs of the page's jobs on several devices; "" without any."""
+    every, known = list(records), set(machines)
+    kinds = {kind_of(record.machine) for record in every if record.machine.name in known} - {""}
+    runs: dict[str, set[str]] = {}
+    for record in every:
+        name = record.machine.own_name or record.machine.name
+        if name not in known and kind_of(record.machine) in kinds and record.run.devices > 1 and record.status == "ok" and _is_job(record):
+            runs.setdefault(name, set()).add(record.run.digest)
+    return max(sorted(runs), key=lambda name: len(runs[name]), default="")
+
+
+ENOUGH = 5
+"""Repeats of a headline point, over two launches at least."""
+
+
+def completeness(costs: pd.DataFrame) -> str:
+    """How many rows of `ways.placement_costs` are repeated, and how many traced."""
+    if costs.empty:
+        return "No Record to show."
+    repeated = int(((costs["n"] >= ENOUGH) & (costs["launches"] > 1)).sum())
+    on = joined(list(dict.fromkeys(devices_text(row["devices"], row["device_type"]) for _, row in costs.iterrows())))
+    traces = int(costs["step_ms"].notna().sum())
+    told = (
+        f"On {on}, {repeated} of {plural(len(costs), 'row')} have {ENOUGH} repeats or more over several launches, and {traces} have a trace"
+    )
+    return f"{told}." if repeated == traces == len(costs) else f"{told}; the others have no interval, or say that they were not traced."
+
+
+def likeness(most: pd.DataFrame, fewer: pd.DataFrame) -> str:
+    """Whether placements keep the same order on another number of devices: two tables of `ways.placement_costs`; "" without common rows."""
+    keys = ["model", "batch_size", "scaling", "device_type", "placement", "processes", "execution", "cross_entropy"]
+    if most.empty or fewer.empty:
+        return ""
+    both = most.merge(fewer, on=keys, suffixes=("_most", "_fewer")).dropna(subset=["of_independent_most", "of_independent_fewer"])
+    both = both[both["placement"].ne("independent")]
+    parts = []
+    for _, group in both.groupby(["model", "batch_size"], sort=False):
+        if len(group) < RANKED:
+            continue
+        kept = int((group["of_independent_fewer"] >= group["of_independent_most"]).sum())
+        order = float(spearmanr(group["of_independent_most"], group["of_independent_fewer"]).statistic)
+        first = group.iloc[0]
+        parts.append(
+            f"{describe(first, ['model', 'batch_size'])}: {kept} of {len(group)} ways keep at least as much of their ceiling on "
+            f"{devices_text(first['devices_fewer'], first['device_type'])} as on {first['devices_most']}; rank correlation of the two "
+            f"orders {order:.2f}"
+        )
+    return f"{'. '.join(parts)}." if parts else ""
+
+
+RANKED = 5
+"""Ways from which on the order of two tables is compared."""
 
 
 def records_of(records: Iterable[Record], machines: Iterable[str]) -> list[Record]:
