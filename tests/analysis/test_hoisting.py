@@ -5,8 +5,9 @@ import re
 import pandas as pd
 import pytest
 
+from multigpu import paths
 from multigpu.analysis.hoisting import hoisted
-from multigpu.analysis.table_look import FIGURE, PAGE_LETTERS, label_room, letters
+from multigpu.analysis.table_look import FIGURE, PAGE_LETTERS, SIZES, label_room, letters, size_of
 from multigpu.analysis.tables import table_html, tables_by
 
 
@@ -126,3 +127,17 @@ def test_a_wide_table_is_set_smaller():
     narrow = table_html(data, right=["b interval95", "c interval95"]).html
     many = pd.DataFrame({"a": ["ddp"], **{f"column-{i:02d}": ["1.00 (0.50 to 1.50)"] for i in range(9)}})
     assert PAGE_LETTERS < 9 * 21 and 'class="wide dense"' in table_html(many, right=list(many)[1:]).html and "dense" not in narrow
+    fits = many.iloc[:, :5]  # 5 letters and four times 21
+    assert len(fits.columns) == 5 and 'class="wide dense"' in table_html(fits, right=list(fits)[1:]).html
+
+
+def test_a_table_that_fits_in_small_letters_only_has_them_and_one_that_scrolls_does_not():
+    sizes = [size_of(round(share * PAGE_LETTERS)) for share in (0.9, 1.1, 1.3, 2.0)]
+    assert [name for name, _ in sizes] == ["", "dense", "denser", "dense"]
+    css = (paths.REPOSITORY / "report" / "_static" / "report.css").read_text()
+    assert all(f".{name} .gt_table {{ font-size: {size}" in css for name, _, size in SIZES if name)
+
+
+def test_the_mark_of_a_sorted_column_takes_room_beside_its_heading():
+    data = made(**{name: ["1"] * 3 for name in ("milliseconds", "b c")})
+    assert letters(data, {}) == 12 + 2 + 2 + 3 + 2 and letters(data.iloc[:2], {}) == 12 + 2 + 1 + 2

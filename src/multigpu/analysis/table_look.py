@@ -10,8 +10,14 @@ import pandas as pd
 
 from multigpu.analysis.style import INK
 
-PAGE_LETTERS = 84
+PAGE_LETTERS = 77
 """Letters of a table's usual size in a line of a page; a wider table is set smaller."""
+
+SIZES = (("", 1.0, "0.92rem"), ("dense", 1.22, "0.8rem"), ("denser", 1.46, "0.74rem"))
+"""Of a table: class, how many times PAGE_LETTERS fit, size of its letters. What does not fit even the last scrolls, in the second."""
+
+SORT_MARK = 2
+"""Letters that the mark of a column that can be sorted takes beside its heading, in tables of more than two rows."""
 
 FIGURE = re.compile(r"[+\-−±]?\d[\d,.]*[^\s()]*( [^\s()\d]\S*)?( \([^()]*\))?$")
 """A cell that begins with a figure: "12", "1.94 (1.92 to 1.96)", "97.3% (96.6% to 98.3%)", "3.85 M"."""
@@ -36,11 +42,18 @@ def letters(data: pd.DataFrame, room: Mapping[str, int], wide: Collection[str] =
     Args:
         wide: columns of sentences.
     """
-    total = 0
+    total, mark = 0, SORT_MARK if len(data) > 2 else 0
     for name in map(str, data.columns):
         cells = MOST_ROOM if name in wide else room.get(name, int(data[name].str.len().max()))
-        total += 2 + max(cells, *(len(word) for word in name.split()))
+        *words, last = name.split() or [""]
+        total += 2 + max(cells, len(last) + mark, *map(len, words))
     return total
+
+
+def size_of(count: int) -> tuple[str, str]:
+    """Class and size of letters (of SIZES) of a table `count` letters wide: the largest that fits a page."""
+    name, _, size = next((one for one in SIZES if count <= one[1] * PAGE_LETTERS), SIZES[1])
+    return name, size
 
 
 def for_any_page(html: str, name: str, room: Mapping[int, int]) -> str:

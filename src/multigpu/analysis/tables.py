@@ -17,7 +17,7 @@ from multigpu.analysis.layout import common
 from multigpu.analysis.metrics import label_missing, scaling_table
 from multigpu.analysis.picture import Shown
 from multigpu.analysis.style import INK, look
-from multigpu.analysis.table_look import PAGE_LETTERS, for_any_page, label_room, letters
+from multigpu.analysis.table_look import PAGE_LETTERS, for_any_page, label_room, letters, size_of
 from multigpu.analysis.wording import FRAMEWORK_NAMES, UNIT_NAMES, Row, describe, device_words, missing, scaled, status_text
 
 FONT = "inherit"
@@ -54,23 +54,22 @@ def table_html(
         table = table.tab_header(title=title)
     table = table.cols_align("left").cols_align("right", columns=[name for name in right if name in data])
     room = label_room(data, right, wide)
-    dense = letters(data, room, wide) > PAGE_LETTERS
+    kind, size = size_of(letters(data, room, wide))
     if wide:
-        table = table.cols_width(cases=dict.fromkeys([name for name in wide if name in data], "10rem" if dense else "15rem"))
+        table = table.cols_width(cases=dict.fromkeys([name for name in wide if name in data], "10rem" if kind else "15rem"))
     for row, column in (cell for cell in bold if cell[1] in data):
         table = table.tab_style(style.text(weight="bold"), loc.body(columns=[column], rows=[row]))
     table = table.tab_options(
         table_background_color="transparent",
         table_font_color=INK,
         table_font_names=[FONT],
-        table_font_size="0.8rem" if dense else "0.92rem",
+        table_font_size=size,
         heading_align="left",
         data_row_padding="4px",
         table_margin_left="0",
     )
     html = for_any_page(table.as_raw_html(), f"table-{digest}", {list(data).index(name): most for name, most in room.items()})
-    kind = "wide dense" if dense else "wide"
-    return Shown(f'<div class="{kind}" style="overflow-x:auto">\n{html}\n</div>\n{_below(note, said)}')
+    return Shown(f'<div class="{f"wide {kind}".strip()}" style="overflow-x:auto">\n{html}\n</div>\n{_below(note, said)}')
 
 
 def tables_by(
