@@ -7,7 +7,7 @@ import pytest
 
 from multigpu.analysis.frame import frame_of
 from multigpu.analysis.limits import ceilings, memory_bytes_per_unit
-from multigpu.analysis.roofline import figure_roofline, roofline_finding, rooflines
+from multigpu.analysis.roofline import MOST_NAMES, figure_roofline, named, roofline_finding, rooflines
 from multigpu.workloads import find_model
 from tests.analysis.test_limits import machine  # noqa: F401  (a machine of round ceilings, in every test)
 from tests.factory import make_record
@@ -45,6 +45,23 @@ def test_the_title_names_the_nearest_and_the_farthest() -> None:
     picture = figure_roofline(points)
     assert picture.finding == said and len(picture.data) == 2 and "set by memory" in picture.alt
     assert roofline_finding(points.iloc[:1]) == ""
+
+
+def test_a_panel_names_few_models_and_the_extremes_among_them() -> None:
+    shares = {f"model{index:02d}": 0.9 - 0.04 * index for index in range(MOST_NAMES + 4)}
+    points = pd.DataFrame({"model": list(shares), "precision": "bf16", "share": list(shares.values()), "records": range(len(shares))})
+    points.loc[[0, len(points) - 1], "records"] = 1
+    chosen = points["model"][named(points)].tolist()
+    assert len(chosen) == MOST_NAMES and {"model00", "model12"} <= set(chosen), "the title speaks of the extremes"
+    assert "model01" not in chosen and "model11" in chosen, "of the others those with the most Records"
+
+
+def test_points_without_a_name_are_counted_in_the_caption() -> None:
+    first = rooflines(frame())
+    many = pd.concat([first.assign(model=f"{index}-{first['model'].iloc[0]}") for index in range(MOST_NAMES)], ignore_index=True)
+    picture = figure_roofline(many)
+    assert f"Grey: {len(many) - MOST_NAMES} further models" in picture.caption and len(picture.data) == len(many)
+    assert len(picture.axes[0].texts) == MOST_NAMES and "Grey" not in figure_roofline(first).caption
 
 
 def test_without_a_gpu_whose_limits_are_known_the_picture_says_so() -> None:

@@ -12,8 +12,11 @@ from multigpu.analysis.limits import bounds
 from multigpu.analysis.metrics import scaling_table
 from multigpu.analysis.picture import Shown
 from multigpu.analysis.tables import table_html, tables_by
-from multigpu.analysis.wording import missing, percent_text, rate_text, ratio_text
+from multigpu.analysis.wording import joined, missing, percent_text, rate_text, ratio_text
+from multigpu.grid import device_counts
 
+WANTED = 8
+"""GPUs up to which the documents measured, and so this study's grids go."""
 BINDINGS = {"compute": "arithmetic", "memory": "memory", "communication": "traffic"}
 
 
@@ -66,14 +69,24 @@ def advice_table(frame: pd.DataFrame) -> Shown:
             "GPUs": str(row["devices"]),
             "fastest": row["placement"],
             "rate": rate_text(row["rate"], unit=row["unit"]),
-            "times the best single GPU": ratio_text(row["speedup_best"], row["speedup_best_low"], row["speedup_best_high"]),
-            "of independent replicas": _ceiling_cell(row),
+            "over the best single GPU": _times(row),
+            "share of independent replicas": _ceiling_cell(row),
             "not distinguishable": row["equals"] or "–",
-            "slowest": f"{row['slowest']}: {percent_text(row['slowest_share'])} of the fastest",
+            "slowest, and its share": f"{row['slowest']}: {percent_text(row['slowest_share'])}",
         }
         for _, row in table.iterrows()
     ]
-    return tables_by(pd.DataFrame(rows), "job", right=["GPUs", "rate"])
+    note = (
+        "The best single GPU is the job's fastest in whatever way it was done, so a slower way may stay below it on several GPUs. "
+        "Independent replicas are those done in the same way. The slowest's share is of the fastest's rate. 95% intervals, none where "
+        "either side was measured once."
+    )
+    return tables_by(pd.DataFrame(rows), "job", note, ["GPUs", "rate"])
+
+
+def _times(row: Any) -> str:
+    """The rate over the best single GPU's with its interval, without the word that its heading says."""
+    return ratio_text(row["speedup_best"], row["speedup_best_low"], row["speedup_best_high"]).replace(" times", "")
 
 
 def _ceiling_cell(row: Any) -> str:
@@ -93,6 +106,22 @@ def point_bound(limits: pd.DataFrame, row: Any) -> tuple[float, str, float]:
     if own.empty:
         return math.nan, "", math.nan
     return float(own["bound"].mean()), str(own["binding"].iloc[0]), float(own["share_of_bound"].mean())
+
+
+def unmeasured_sentence(frame: pd.DataFrame, wanted: int = WANTED, grid: str = "headline") -> str | None:
+    """On which of 1, 2, 4 ... `wanted` GPUs these Records have no point, and what measures there; None where they have all.
+
+    Args:
+        grid: whose command is named.
+    """
+    measured = frame[frame["status"].eq("ok") & frame["device_type"].eq("cuda")]
+    lacking = [str(count) for count in device_counts(wanted) if count not in set(measured["devices"])]
+    if not lacking:
+        return None
+    found = joined([str(count) for count in sorted(set(measured["devices"]))])
+    has = f"these Records are of {found} {'GPU' if found == '1' else 'GPUs'}" if found else "no Record is of a GPU"
+    command = f"python -m multigpu measure --grid {grid} --devices {','.join(lacking)}"
+    return f"Nothing here says what {joined(lacking)} GPUs do: {has}. `{command}` measures the rest where there are as many."
 
 
 def of_this_gpu(frame: pd.DataFrame, ours: pd.DataFrame) -> pd.DataFrame:

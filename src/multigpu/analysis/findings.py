@@ -16,6 +16,7 @@ import pandas as pd
 from multigpu.analysis.metrics import JOB, WAY
 from multigpu.analysis.style import look
 from multigpu.analysis.wording import (
+    FRAMEWORK_NAMES,
     MODEL_NAMES,
     TELLING,
     bytes_text,
@@ -53,7 +54,7 @@ def with_several_placements(named: Sequence[tuple[str, pd.DataFrame]]) -> list[t
 def line_name(row: Any, table: pd.DataFrame) -> str:
     """The placement's label, with the framework where the table has several."""
     label = look(row["placement"]).label
-    return f"{label}, {row['framework']}" if table["framework"].nunique() > 1 else label
+    return f"{label}, {FRAMEWORK_NAMES.get(row['framework'], row['framework'])}" if table["framework"].nunique() > 1 else label
 
 
 def _most(rows: pd.DataFrame, column: str, sign: int = 1) -> pd.Series:

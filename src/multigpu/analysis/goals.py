@@ -112,6 +112,11 @@ def _rate(goal: Any, factor: float) -> str:
     return with_interval(f"{goal['rate'] / factor:{form}}", low, high, form)
 
 
+def _each(goal: Any, factor: float, form: str) -> str:
+    """What each GPU did where there were fewer, beside what each of the reference's did."""
+    return f"{goal['rate'] / goal['devices'] / factor:{form}} ({goal['reference_per_s'] / goal['gpus'] / factor:{form}})"
+
+
 def _repeats(goal: Any) -> str:
     return f"{goal['n']} over {goal['launches']}" if goal["n"] > 1 else str(goal["n"])
 
@@ -168,19 +173,17 @@ def goals_table(frame: pd.DataFrame, table: pd.DataFrame | None = None) -> Shown
                 "GPUs": str(gpus),
                 "reference": f"{goal['reference_per_s'] / factor:{form}}",
                 "at least": f"{goal['wanted_per_s'] / factor:{form}}",
-                "ours": goal["why"] or _rate(goal, factor),
+                "ours": ("not measured" if str(goal["why"]).startswith("not measured") else goal["why"]) or _rate(goal, factor),
                 "of the reference": "–" if missing(goal["share"]) else percent_text(goal["share"]),
                 "reached": _verdict(goal),
                 "ours on fewer GPUs": f"{plural(int(goal['devices']), 'GPU')}: {_rate(goal, factor)}" if below else "–",
-                "each GPU": f"{goal['rate'] / goal['devices'] / factor:{form}}" if below else "–",
-                "each GPU, reference": f"{goal['reference_per_s'] / gpus / factor:{form}}" if below else "–",
+                "each GPU (the reference's)": _each(goal, factor, form) if below else "–",
                 "n": _repeats(goal),
             }
         )
     script = joined(list(dict.fromkeys(table["source"])))
-    note = (
-        f"Reference: {script}. n: repeats over launches. Fewer GPUs have less to merge: what each does there shows what to expect of more. "
-        f"{_counting(frame, table)}"
-    )
-    figures = ["GPUs", "reference", "at least", "of the reference", "each GPU", "each GPU, reference"]
+    needed = joined(sorted({plural(int(goal["gpus"]), "GPU") for goal in table[table["share"].isna()].to_dict("records")}))
+    lacking = f"What is not measured needs {needed}. Fewer GPUs have less to merge: what each does there shows what to expect of more. "
+    note = f"Reference: {script}. n: repeats over launches. {lacking if needed else ''}{_counting(frame, table)}"
+    figures = ["GPUs", "reference", "at least", "of the reference"]
     return tables_by(pd.DataFrame(rows), "job", note, figures, wide=["setting"])

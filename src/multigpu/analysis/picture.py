@@ -114,12 +114,13 @@ class Shown:
 
 
 def paragraphs(*sentences: str | None, kind: Literal["answer", "said"] = "answer") -> Shown:
-    """Computed sentences, a paragraph each, Markdown's ** as bold; those that are None or empty are left out.
+    """Computed sentences, a paragraph each, Markdown's ** as bold and its backticks as code; those that are None or empty are left out.
 
     Args:
         kind: whether they are set as a page's answer or as plain text.
     """
-    told = (re.sub(r"\*\*(.+?)\*\*", r"<strong>\1</strong>", escape(text, quote=False)) for text in sentences if text)
+    bold = (re.sub(r"\*\*(.+?)\*\*", r"<strong>\1</strong>", escape(text, quote=False)) for text in sentences if text)
+    told = (re.sub(r"`([^`]+)`", r"<code>\1</code>", text) for text in bold)
     return Shown(f'<div class="{kind}">{"".join(f"<p>{text}</p>" for text in told)}</div>')
 
 

@@ -12,18 +12,20 @@ import matplotlib as mpl
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.ticker import NullFormatter
+from matplotlib.ticker import LogLocator, NullFormatter
 
-from multigpu.analysis.layout import grid_of_axes, name_panel, spread_labels
+from multigpu.analysis.layout import grid_of_axes, margin_for, name_panel, spread_labels
 from multigpu.analysis.limits import TRAINING_PASSES, ceilings, memory_bytes_per_unit
 from multigpu.analysis.picture import Picture, message
 from multigpu.analysis.style import CEILING, PALETTE, RC
-from multigpu.analysis.wording import MODEL_NAMES, percent_text
+from multigpu.analysis.wording import MODEL_NAMES, percent_text, plural
 from multigpu.workloads import find_model
 
-WIDTH, HEIGHT, LABELS = 2.6, 2.3, 1.65
+WIDTH, HEIGHT = 2.6, 2.3
 EXECUTIONS = {"eager": "^", "graph": "^", "captured": "o", "compiled": "s", "compiled_captured": "s", "xla": "s"}
 LABEL_GAP_IN = 0.15
+MOST_NAMES = 9
+"""Models that a panel names; all others are grey points, whose names and shares are in the data."""
 NONE = "Nothing to draw: no Run on one GPU whose arithmetic and memory are known (`python -m multigpu ceilings`)."
 
 
@@ -31,8 +33,9 @@ def rooflines(frame: pd.DataFrame) -> pd.DataFrame:
     """Of every model in every precision, the fastest Run on one device (screening or not) as a point below its roof.
 
     Returns:
-        workload, model, precision, batch_size, execution, gpu, key, n (Records of that kind of Run), intensity (operations a byte), reached
-        and roof (operations/s), share (reached over roof) and limit ("arithmetic" or "memory": which of the two is the roof).
+        workload, model, precision, batch_size, execution, gpu, key, n (Records of that kind of Run), records (of the model in that
+        precision), intensity (operations a byte), reached and roof (operations/s), share (reached over roof) and limit ("arithmetic" or
+        "memory": which of the two is the roof).
     """
     one = frame[(frame["status"] == "ok") & (frame["devices"] == 1) & (frame["device_type"] == "cuda")]
     rows = []
@@ -47,13 +50,11 @@ def rooflines(frame: pd.DataFrame) -> pd.DataFrame:
         same = group[(group["batch_size"] == best["batch_size"]) & (group["execution"] == best["execution"])]
         rows.append(
             {name: best[name] for name in ("workload", "model", "precision", "batch_size", "execution", "gpu", "key")}
-            | {"n": len(same), "intensity": intensity, "reached": best["units_per_s"] * flops, "roof": min(flat, slope)}
-            | {"limit": "arithmetic" if flat <= slope else "memory"}
+            | {"n": len(same), "records": len(group), "intensity": intensity, "reached": best["units_per_s"] * flops}
+            | {"roof": min(flat, slope), "limit": "arithmetic" if flat <= slope else "memory"}
         )
-    table = pd.DataFrame(
-        rows,
-        columns=["workload", "model", "precision", "batch_size", "execution", "gpu", "key", "n", "intensity", "reached", "roof", "limit"],
-    )
+    columns = ["workload", "model", "precision", "batch_size", "execution", "gpu", "key", "n", "records", "intensity", "reached", "roof"]
+    table = pd.DataFrame(rows, columns=[*columns, "limit"])
     return table.assign(share=table["reached"] / table["roof"])
 
 
@@ -69,6 +70,23 @@ def roofline_finding(points: pd.DataFrame) -> str:
     )
 
 
+def named(points: pd.DataFrame) -> pd.Series:
+    """Which points are named in their panel: the nearest to its roof and the farthest, and of the others those with the most Records.
+
+    At most MOST_NAMES a precision: more labels would lie over each other.
+    """
+    chosen: set[object] = set()
+    for _, panel in points.groupby("precision"):
+        ends = [panel["share"].idxmax(), panel["share"].idxmin()]
+        rest = panel.drop(index=ends).sort_values(["records", "share"], ascending=False, kind="stable")
+        chosen |= {*ends, *rest.index[: MOST_NAMES - len(set(ends))]}
+    return points.index.to_series().isin(chosen)
+
+
+def _label_of(row: pd.Series) -> str:
+    return f"{_name(row)} {percent_text(row['share'])}"
+
+
 def _name(row: pd.Series) -> str:
     return MODEL_NAMES.get(row["model"], str(row["model"]))
 
@@ -79,9 +97,12 @@ def figure_roofline(points: pd.DataFrame) -> Picture:
         return message(NONE)
     panels = list(points.groupby("precision", sort=True))
     names = [str(precision) for precision, _ in panels]
-    colours = {model: PALETTE[number % len(PALETTE)] for number, model in enumerate(dict.fromkeys(points["model"]))}
+    points = points.reset_index(drop=True)
+    spoken = named(points)
+    colours = {model: PALETTE[number % len(PALETTE)] for number, model in enumerate(dict.fromkeys(points["model"][spoken]))}
     with mpl.rc_context(RC):
-        picture, axes = grid_of_axes(len(panels), roofline_finding(points), WIDTH, HEIGHT, names=names, label_width=LABELS, left=0.75)
+        labels = margin_for([_label_of(row) for _, row in points[spoken].iterrows()])
+        picture, axes = grid_of_axes(len(panels), roofline_finding(points), WIDTH, HEIGHT, names=names, label_width=labels, left=0.75)
         for ax, (precision, rows) in zip(axes, panels, strict=True):
             name_panel(ax, str(precision))
             known = ceilings(rows["gpu"].iloc[0])
@@ -93,23 +114,30 @@ def figure_roofline(points: pd.DataFrame) -> Picture:
             ax.set_yscale("log")
             ax.set_ylim(rows["reached"].min() / 4e12, 2 * flat / 1e12)
             ax.set_xlim(x[0], x[-1])
-            for _, row in rows.iterrows():
-                ax.plot(row["intensity"], row["reached"] / 1e12, EXECUTIONS.get(row["execution"], "P"), color=colours[row["model"]])
-            _label(ax, rows, colours)
+            for (_, row), has_name in zip(rows.iterrows(), spoken[rows.index], strict=True):
+                colour, size, above = (colours[row["model"]], 6.0, 3) if has_name else (CEILING, 3.5, 2)
+                marker = EXECUTIONS.get(row["execution"], "P")
+                ax.plot(row["intensity"], row["reached"] / 1e12, marker, color=colour, markersize=size, zorder=above)
+            _label(ax, rows[spoken[rows.index]], colours)
+            if ax.get_ylim()[1] < 100 * ax.get_ylim()[0]:  # a power of ten or two alone would hardly tell the scale
+                ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
             for axis in (ax.xaxis, ax.yaxis):
                 axis.set_major_formatter("{x:g}")
                 axis.set_minor_formatter(NullFormatter())
             ax.set_xlabel("operations a byte of memory traffic")
         axes[0].set_ylabel("TFLOP/s reached by one GPU")
     picture.data = points
+    others = f" Grey: {plural(int((~spoken).sum()), 'further model')}, named in the data." if not spoken.all() else ""
     picture.caption = (
         "Line: the roof, the smaller of measured matrix products and of measured memory bandwidth times operations a byte (where no "
         "measurement is known, the data sheet's). Points: each model's fastest Run on one GPU, whatever its batch and placement; bytes are "
         "those that layers must read or write, one by one. Points below a sloping roof are bound by memory at best. "
         "Triangles: launched kernel by kernel; circles: captured; squares: compiled. Points measured once are screening."
+        f"{others}"
     )
     picture.alt = "; ".join(
-        f"{_name(row)}, {row['precision']}: {percent_text(row['share'])} of a roof set by {row['limit']}" for _, row in points.iterrows()
+        f"{_name(row)}, {row['precision']}: {percent_text(row['share'])} of a roof set by {row['limit']}"
+        for _, row in points[spoken].iterrows()
     )
     return picture
 
@@ -122,7 +150,7 @@ def _label(ax: Axes, rows: pd.DataFrame, colours: dict[str, str]) -> None:
     for (_, row), share in zip(rows.iterrows(), placed, strict=True):
         colour = colours[row["model"]]
         ax.annotate(
-            f"{_name(row)} {percent_text(row['share'])}",
+            _label_of(row),
             (row["intensity"], row["reached"] / 1e12),
             xytext=(1.03, share),
             textcoords="axes fraction",
