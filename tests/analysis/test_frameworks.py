@@ -184,11 +184,13 @@ def test_repeated_stacks_have_intervals_and_missing_ones_a_reason() -> None:
 
 
 def test_tables_say_why_a_cell_is_empty() -> None:
-    html = framework_tables.documents_gt(frame_of([tf(5e5, devices=1), tf(1.5e6), torch(3e6)])).html
-    assert "PyTorch, bf16 1 on 4" in html and "1,500.0 (3.00)" in html and "not measured" in html
+    html = framework_tables.documents_gt(frame_of([tf(5e5, devices=1), tf(1.5e6), torch(2e6, devices=2), torch(3e6)])).html
+    assert "PyTorch, bf16 1 on 2, 1 on 4" in html and "1,500.0 (3.00)" in html and "not measured" in html
     assert "3,000.0 (no baseline)" in html and "beyond the 4 GPUs" in html and "Not measured: PyTorch, TF32" in html
+    once = framework_tables.documents_gt(frame_of([tf(5e5, devices=1), tf(1.5e6), torch(3e6)])).html
+    assert "On one number of GPUs alone: PyTorch, bf16 3,000.0 on 4 (1 repeat)." in once and "no baseline" not in once
     assert "no Record of this model yet" in framework_tables.documents_gt(frame_of([torch(1.0, workload="cnn")])).html
-    assert "Not traced: traced: down" in framework_anomaly.anomaly_gt(anomaly([1e5, 2e5], [1e5]), []).html
+    assert "down, traced" not in framework_anomaly.anomaly_gt(anomaly([1e5, 2e5], [1e5]), []).html
     rebuild = framework_tables.rebuild_gt([1, 4]).html
     assert "python -m multigpu measure --grid tensorflow_nmt --devices 1,4" in rebuild
 
@@ -277,6 +279,17 @@ def test_the_difference_of_two_frameworks_adds_up() -> None:
     assert "not traced in both" in framework_words.difference_sentence(records[:1], "exp4", 2)
     html = framework_tables.traces_gt(records, "exp4", 2).html
     assert "TensorFlow, TF32" in html and "PyTorch, bf16" in html and "no trace yet" in framework_tables.traces_gt(records, "exp1", 2).html
+
+
+def test_a_gpu_that_is_busy_longer_than_the_step_leaves_nothing_to_tell_apart() -> None:
+    records = [traced(of_tensorflow(), busy=12.0, exposed=2.0), traced(of_torch(), busy=13.0, exposed=5.0)]  # PyTorch's step: 10 ms
+    parts = framework_words.difference(records, "exp4", 2)
+    assert parts is not None and parts.beyond == (("PyTorch, bf16", pytest.approx(0.003)),)
+    said = framework_words.difference_sentence(records, "exp4", 2)
+    assert "+2.0 ms are kernels that compute and +8.0 ms communication and waiting, which cannot be told apart" in said
+    assert "busy 3.0 ms longer (PyTorch, bf16)" in said and "not busy" not in said
+    html = framework_tables.traces_gt(records, "exp4", 2).html
+    assert ">none left<" in html and ">-3.0<" not in html and "(PyTorch, bf16 by 3.0 ms)" in html
 
 
 def test_a_point_traced_again_is_shown_once_by_its_median_step() -> None:

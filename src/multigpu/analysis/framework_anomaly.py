@@ -193,18 +193,19 @@ def anomaly_gt(frame: pd.DataFrame, records: Iterable[Record]) -> Shown:
             {
                 "placement": look(point["placement"]).label,
                 "GPUs": str(point["devices"]),
-                "document: step (ms)": _ms(point["document_s"], ".0f"),
-                "ours: step (ms)": f"{1e3 * point['step_time_s']:.1f}",
-                "fastest to slowest (ms)": spread,
+                "document (ms)": _ms(point["document_s"], ".0f"),
+                "ours (ms)": f"{1e3 * point['step_time_s']:.1f}",
+                "fastest to slowest": spread,
                 "n": str(point["n"]) + (f" over {point['launches']}" if point["n"] > 1 else ""),
-                **{f"traced: {name}": "no trace" if trace is None else _ms(trace[column], ".1f") for name, column in STAGES.items()},
+                **{f"{name}, traced": "–" if trace is None else _ms(trace[column], ".1f") for name, column in STAGES.items()},
             }
         )
     note = (
+        "Times of a step. "
         "Document: its total over 50 batches of real lengths, so that a larger batch of longer sentences stands behind some steps. Ours: "
         "TensorFlow, TF32, every sentence 100 words. n: repeats over launches. Traced (three other steps, ms): rows and values on their "
         "way down; forward and backward; what follows the last backward, in which the host adds up and updates and no GPU computes; "
-        "what a GPU computes in all."
+        "what a GPU computes in all; –: no trace."
     )
     return table_html(pd.DataFrame(rows), "", note, [name for name in (rows[0] if rows else {}) if name not in ("placement", "n")])
 

@@ -29,6 +29,7 @@ from multigpu.grid import EXPERIMENTS, cost_s, find_grid
 from multigpu.record import Record
 
 NOT_YET = "not measured"
+NONE_LEFT = "none left"
 
 
 def _number(value: float, form: str, factor: float = 1.0) -> str:
@@ -57,7 +58,9 @@ def documents_gt(frame: pd.DataFrame) -> Shown:
 
 def _experiment_gt(placement: str, ours: pd.DataFrame, theirs: pd.DataFrame, most: int) -> Shown:
     document = theirs.set_index("devices")
-    ways = [way for way in WAYS if (ours["way"] == way.name).any()]
+    counts = ours.groupby("way")["devices"].nunique()
+    done = [way for way in WAYS if way.name in counts.index]
+    ways = [way for way in done if counts[way.name] > 1] if counts.max() > 1 else done  # one count has no scaling to show
     rows: list[dict[str, str]] = []
     repeats: dict[str, list[str]] = {way.name: [] for way in ways}
     for devices in sorted({*theirs["devices"], *ours["devices"]}):
@@ -71,11 +74,18 @@ def _experiment_gt(placement: str, ours: pd.DataFrame, theirs: pd.DataFrame, mos
                 row[way.name] = _speed(point["rate"], point["speedup"])
                 repeats[way.name].append(f"{point['n']} on {devices}")
         rows.append(row)
-    without = [way.name for way in WAYS if way not in ways]
+    without = [way.name for way in WAYS if way not in done]
     note = "; ".join(f"{name} {', '.join(counts)}" for name, counts in repeats.items())
     note = f"Repeats, on GPUs: {note}." if note else ""
-    note += f" Not measured: {', '.join(without)}." if without and ways else ""
+    alone = [_alone(ours[ours["way"] == way.name].iloc[0]) for way in done if way not in ways]
+    note += f" On one number of GPUs alone: {'; '.join(alone)}." if alone else ""
+    note += f" Not measured: {'; '.join(without)}." if without and ways else ""
     return table_html(pd.DataFrame(rows), look(placement).label, note.strip(), list(rows[0]))
+
+
+def _alone(point: Any) -> str:
+    """A way's only point: "PyTorch, TF32 590.8 on 1 (3 repeats)"."""
+    return f"{point['way']} {point['rate'] / 1e3:,.1f} on {point['devices']} ({plural(int(point['n']), 'repeat')})"
 
 
 def _speed(rate: float, speedup: float) -> str:
@@ -137,14 +147,23 @@ def traces_gt(records: Sequence[Record], placement: str, devices: int, model: st
     rows: list[dict[str, Any]] = []
     for title, column, form, factor in ROWS:
         cells = {way: _number(float(row[column]), form, factor) for way, row in columns.items()}
+        if column == "idle_s":
+            cells = {way: NONE_LEFT if float(columns[way][column]) < 0 else cell for way, cell in cells.items()}
         rows.append({"in a step": title, **cells})
     rows.insert(-1, {"in a step": "copied, all GPUs", **{way: _copied(row) for way, row in columns.items()}})
     note = (
         f"{MODEL_NAMES[model]}, {look(placement).label} on {on}; means over GPUs and the traced steps of one Run each. Kernels, launches, "
         "busy and phases come from the profiler, which slows the host down; the first line does not. –: nothing is copied (NCCL's sends "
-        f"are kernels and count as communicating). {spread_text(records, placement, devices, model=model)}"
+        f"are kernels and count as communicating). {_beyond(table)}{spread_text(records, placement, devices, model=model)}"
     )
     return table_html(pd.DataFrame(rows), "", note, list(columns))
+
+
+def _beyond(table: pd.DataFrame) -> str:
+    """Where nothing of the step is left beside what the GPU did under the profiler: of which ways, and by how much that was longer."""
+    over = table[table["idle_s"] < 0]
+    named = "; ".join(f"{row['way']} by {-1e3 * row['idle_s']:.1f} ms" for _, row in over.iterrows())
+    return f"{NONE_LEFT.capitalize()}: busy under the profiler is longer than the step without it ({named}). " if named else ""
 
 
 def _copied(row: Any) -> str:

@@ -44,7 +44,8 @@ class Difference:
     """TensorFlow's step less PyTorch's with a process a GPU, in parts, seconds: whole = computing + communicating + idle.
 
     ours, theirs: names of the ways. communicating: nothing is computed meanwhile. kernels: of one GPU in a step, ours and theirs.
-    apart: whether all traced steps of one lie on the same side of all of the other's.
+    apart: whether all traced steps of one lie on the same side of all of the other's. beyond: ways whose GPU is busy longer under the
+    profiler than the whole step takes without it, with how much longer, s: of these communicating and idle mean nothing apart.
     """
 
     ours: str
@@ -55,6 +56,7 @@ class Difference:
     idle: float
     kernels: tuple[float, float]
     apart: bool
+    beyond: tuple[tuple[str, float], ...] = ()
 
 
 PARTS = ("timed_s", "computing_s", "exposed_s", "idle_s")
@@ -85,7 +87,8 @@ def difference(
     times = [[own_step_s(record) for record in every if way_of(record) == way_of(one)] for one in pair]
     apart = max(times[0]) < min(times[1]) or max(times[1]) < min(times[0])
     names, kernels = list(table["way"]), [float(count) for count in table["kernels"]]
-    return Difference(names[0], names[1], whole, computing, communicating, idle, (kernels[0], kernels[1]), apart)
+    beyond = tuple((name, -float(idle_s)) for name, idle_s in zip(names, table["idle_s"], strict=True) if idle_s < 0)
+    return Difference(names[0], names[1], whole, computing, communicating, idle, (kernels[0], kernels[1]), apart, beyond)
 
 
 ALIKE = 1.05
@@ -107,14 +110,27 @@ def difference_sentence(
     precisions = [name.rsplit(", ", 1)[1] for name in (found.ours, found.theirs)]
     text = (
         f"{label}: TensorFlow's step ({precisions[0]}) is {1e3 * abs(found.whole):.1f} ms {word} than PyTorch's ({precisions[1]}, a "
-        f"process a GPU). Of that, {1e3 * found.computing:+.1f} ms are kernels that compute, {1e3 * found.communicating:+.1f} ms "
-        f"communication with nothing computed, {1e3 * found.idle:+.1f} ms a GPU that is not busy. {alike} "
-        f"({kernels[0]:,.0f} and {kernels[1]:,.0f} a GPU and step)."
+        f"process a GPU). {_made_of(found)} {alike} ({kernels[0]:,.0f} and {kernels[1]:,.0f} a GPU and step)."
     )
     if precisions[0] != precisions[1]:
         text += " The two compute in different precisions, so the part of the kernels is not the frameworks' alone."
     spread = spread_text(records, placement, devices, model, (found.ours, found.theirs))
     return f"{text} {'' if found.apart else 'Their traced steps overlap, so which is longer is not decided by them. '}{spread}"
+
+
+def _made_of(found: Difference) -> str:
+    """The parts of the difference: three, or two where the profiler leaves no telling communication from waiting."""
+    computing, rest = f"Of that, {1e3 * found.computing:+.1f} ms are kernels that compute", found.communicating + found.idle
+    if not found.beyond:
+        return (
+            f"{computing}, {1e3 * found.communicating:+.1f} ms communication with nothing computed, {1e3 * found.idle:+.1f} ms a GPU that "
+            "is not busy."
+        )
+    longer = joined([f"{1e3 * over:.1f} ms longer ({name})" for name, over in found.beyond])
+    return (
+        f"{computing} and {1e3 * rest:+.1f} ms communication and waiting, which cannot be told apart: under the profiler a GPU is busy "
+        f"{longer} than the whole step takes without it, since a collective that waits for a replica is busy too."
+    )
 
 
 def precision_sentence(frame: pd.DataFrame, placement: str = "exp4") -> str:

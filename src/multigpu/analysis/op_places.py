@@ -14,7 +14,7 @@ import pandas as pd
 
 from multigpu.analysis.picture import Shown
 from multigpu.analysis.style import look
-from multigpu.analysis.tables import table_html
+from multigpu.analysis.tables import table_html, tables_by
 from multigpu.analysis.wording import MODEL_NAMES, bytes_text, describe, joined, missing, plural
 from multigpu.measure.process import NO_KERAS
 from multigpu.placements import find_placement
@@ -157,7 +157,7 @@ def bytes_gt(frame: pd.DataFrame) -> Shown:
                 {
                     "model": MODEL_NAMES.get(str(model), str(model)),
                     "placement": look(str(placement)).label,
-                    "what": what if first["other"] else "",
+                    "what": what.removeprefix("synthetic ") if first["other"] else "",
                     "GPUs": str(first["devices"]),
                     "points as predicted": f"{right} of {len(forms)}",
                     **{SENT[kind]: bytes_text(value) if value else "0" for kind, value in zip(KINDS, moved, strict=True)},
@@ -169,8 +169,12 @@ def bytes_gt(frame: pd.DataFrame) -> Shown:
         "most GPUs. Forms of the job that move the same (a loop of cells, another precision) share a row. all-reduce: what replicas hand "
         "to the library."
     )
+    moved_so = [heading for heading in SENT.values() if any(row[heading] != "0" for row in rows)]
+    unused = [heading for heading in SENT.values() if heading not in moved_so]
+    note += f" Nothing went by {joined(unused)}." if unused and moved_so else ""
+    rows = [{name: cell for name, cell in row.items() if name not in unused or not moved_so} for row in rows]
     right_aligned = ["GPUs", "points as predicted", *SENT.values()]
-    return table_html(pd.DataFrame(rows), "", note if rows else "No TensorFlow Record yet.", right_aligned)
+    return tables_by(pd.DataFrame(rows), "model", note if rows else "No TensorFlow Record yet.", right_aligned)
 
 
 def _differs(row: Any) -> int:
