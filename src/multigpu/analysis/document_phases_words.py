@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from math import isnan
+from dataclasses import dataclass
+from math import isnan, nan
 
 import pandas as pd
 
 from multigpu.analysis.document_phases import document_replicas, document_whole, growth, replicas_frame, whole_frame
-from multigpu.analysis.document_phases_page import (
-    COUNTS,
-    FRAMEWORKS,
-    ms,
-    percent,
-    pooled,
-    results,
-    skew_text,
-    ways,
-    wholes,
-)
-from multigpu.analysis.wording import FRAMEWORK_NAMES, joined, plural
+from multigpu.analysis.document_phases_page import COUNTS, DOCUMENT, FRAMEWORKS, ms, results, skew_text, ways, wholes
+from multigpu.analysis.picture import Shown
+from multigpu.analysis.tables import table_html
+from multigpu.analysis.wording import FRAMEWORK_NAMES, joined, plural, with_interval
 from multigpu.record import Record
 
 NOTHING = (
@@ -28,71 +22,97 @@ NOTHING = (
 )
 
 
+PHASES = ("forward", "backward")
+
+
+@dataclass(frozen=True)
+class Grown:
+    """Mean forward and backward on the `most` GPUs over those on the fewest (`low`): ratio and its 95% interval, NaN where there is
+    none. n: repeats a number of GPUs, in words.
+    """
+
+    low: int
+    most: int
+    n: str
+    forward: tuple[float, float, float]
+    backward: tuple[float, float, float]
+
+
 def coverage(records: Sequence[Record]) -> str:
-    """Which counts of 1 to 8 GPUs have Records and which have none yet, for each way, and which framework has none at all."""
-    said = []
+    """Which counts of 1 to 8 GPUs each way has Records of, which none has, and which framework has none at all."""
+    said, seen = [], set()
     for name, mine in ways(records).items():
         counts = sorted({record.run.devices for record in mine})
-        lacking = [count for count in COUNTS if count not in counts]
-        later = f", not yet on {joined([str(count) for count in lacking])}" if lacking else ""
-        said.append(f"{name} on {joined([str(count) for count in counts])}{later}")
+        seen |= set(counts)
+        said.append(f"{name} on {joined([str(count) for count in counts])}")
+    lacking = [str(count) for count in COUNTS if count not in seen]
     unseen = [FRAMEWORK_NAMES[name] for name in FRAMEWORKS if name not in {record.run.framework for record in records}]
     text = f"GPUs traced: {'; '.join(said)}." if said else ""
-    return " ".join(filter(None, [text, f"Not traced yet: {joined(unseen)}." if unseen else ""]))
+    none = f"None of them yet on {joined(lacking)}." if said and lacking else ""
+    return " ".join(filter(None, [text, none, f"Not traced yet: {joined(unseen)}." if unseen else ""]))
 
 
-def growth_sentence(name: str, replicas: pd.DataFrame, whole: pd.DataFrame, records: Sequence[Record] = ()) -> str | None:
-    """From the fewest to the most GPUs: forward, backward, unevenness, launch skew and shares. None of fewer than two counts.
+def grown(records: Sequence[Record]) -> dict[str, Grown]:
+    """By how much the mean forward and backward of each way, and of the document, grow from the fewest to the most GPUs.
 
-    Args:
-        records: those of the frames; growth is theirs, with an interval, as the claims have it. Without any: of the frames' means.
+    Ways of fewer than two counts, and those whose passes are not known, are left out.
     """
-    counts = sorted(int(count) for count in whole["devices"])
-    if len(counts) < 2:
+    table = document_replicas()
+    mean = table.groupby("devices")[["forward_s", "backward_s"]].mean()
+    low, most = int(mean.index.min()), int(mean.index.max())
+    ratios = {phase: (float(mean[f"{phase}_s"].loc[most] / mean[f"{phase}_s"].loc[low]), nan, nan) for phase in PHASES}
+    found = {DOCUMENT: Grown(low, most, "–", ratios["forward"], ratios["backward"])}
+    for name, mine in ways(records).items():
+        counts = sorted({record.run.devices for record in mine})
+        growths = [growth(mine, f"{phase}_s", counts[0], counts[-1]) for phase in PHASES]
+        forward, backward = growths
+        if len(counts) > 1 and forward is not None and backward is not None:
+            repeats = sorted(Counter(record.run.devices for record in mine).values())
+            n = f"{repeats[0]}" if repeats[0] == repeats[-1] else f"{repeats[0]} to {repeats[-1]}"
+            found[name] = Grown(counts[0], counts[-1], n, forward, backward)
+    return found
+
+
+def growth_table(records: Sequence[Record]) -> Shown:
+    """`grown` in words: a row the document's, then one a way."""
+    rows = [
+        {
+            "measured by": name,
+            "GPUs": f"{each.low} to {each.most}",
+            **{
+                f"mean {phase}": with_interval(f"{ratio:.2f}", low, high, ".2f")
+                for phase, (ratio, low, high) in (("forward", each.forward), ("backward", each.backward))
+            },
+            "n": each.n,
+        }
+        for name, each in grown(records).items()
+    ]
+    note = "Time on the most GPUs over that on the fewest, 95% intervals; none where a side was measured once. n: repeats a number of GPUs."
+    return table_html(pd.DataFrame(rows), note=note, right=["mean forward", "mean backward"])
+
+
+def forward_finding(records: Sequence[Record]) -> str | None:
+    """By how much forward grows with the number of GPUs: in the document, and the least and the most of ours. None without ours."""
+    document, *ours = grown(records).items()
+    if not ours:
         return None
-    low, most = counts[0], counts[-1]
-    first, last = (whole[whole["devices"] == count].iloc[0] for count in (low, most))
-    mean = replicas.groupby("devices")[["forward_s", "backward_s"]].mean()
-    times = {}
-    for phase in ("forward", "backward"):
-        found = growth(records, f"{phase}_s", low, most)
-        ratio = found[0] if found else mean[f"{phase}_s"].loc[most] / mean[f"{phase}_s"].loc[low]
-        bounds = "" if found is None or isnan(found[1]) else f" ({found[1]:.2f} to {found[2]:.2f})"
-        times[phase] = f"{ratio:.2f} times{' as long' if phase == 'forward' else ''}{bounds}"
-    skew = f"launch skew **{ms(last['launch_skew_s'])} ms**, {skew_text(last)} of the computation's span"
+    ranked = sorted(ours, key=lambda item: item[1].forward[0])
+
+    def said(name: str, each: Grown) -> str:
+        ratio, low, high = each.forward
+        return f"{with_interval(f'{ratio:.2f}', low, high, '.2f')} times from {each.low} to {each.most} ({name})"
+
+    ends = [said(*ranked[-1]), *([said(*ranked[0])] if len(ranked) > 1 else [])]
     return (
-        f"**{name}**, {low} to {most} GPUs{_measured(whole)}: mean forward {times['forward']}, mean backward {times['backward']}; slowest "
-        f"over mean forward {last['forward_imbalance']:.2f} on {most}; {skew}; {_shares(whole, first, last)}."
+        f"The document's mean forward takes {document[1].forward[0]:.2f} times as long on {document[1].most} GPUs as on "
+        f"{document[1].low}; here {joined(ends)}."
     )
 
 
-def _measured(whole: pd.DataFrame) -> str:
-    """How often each count was measured, for the begin of a sentence; nothing for the document."""
-    if "n" not in whole:
-        return ""
-    least, most = int(whole["n"].min()), int(whole["n"].max())
-    return " (measured once)" if most == 1 else f" (n = {least})" if least == most else f" (n = {least} to {most})"
-
-
-def _shares(whole: pd.DataFrame, first: pd.Series, last: pd.Series) -> str:
-    """The shares of computation and of merge on the fewest and the most GPUs, or that they are not known."""
-
-    def on(row: pd.Series, part: str) -> str:
-        share = row[f"{part}_share"]
-        return f"{'not known' if isnan(share) else percent(share)} on {int(row['devices'])}"
-
-    merged = whole[(whole["devices"] > 1) & (whole["merge_s"] > 0)]
-    merge = f"; of merge {on(merged.iloc[0], 'merge')}, {on(last, 'merge')}" if len(merged) > 1 else ""
-    return f"share of computation {on(first, 'computation')}, {on(last, 'computation')}{merge}"
-
-
 def answers(records: Sequence[Record]) -> list[str]:
-    """The page's answer: the document's figures and ours in the same words, the verdicts so far, and what is not measured."""
+    """The page's answer: launch skew and forward, the document's beside ours; the verdicts so far, and what is not measured."""
     skew = skew_finding(records)
-    said = [f"**{skew}.**" if skew else None, growth_sentence("Document 000", document_replicas(), document_whole())]
-    for name, whole in wholes(records).items():
-        mine = ways(records)[name]
-        said.append(growth_sentence(name, pooled(replicas_frame(mine), ["devices", "rank"]), whole, mine))
+    said = [f"**{skew}.**" if skew else None, forward_finding(records)]
     words = "; ".join(f"{result.claim.number} {result.verdict}" for result in results(records))
     return [text for text in said if text] + [f"Verdicts: {words}. {coverage(records)}" if records else NOTHING]
 
@@ -135,7 +155,7 @@ def clipped_sentence(records: Sequence[Record]) -> str | None:
     keys = cut["key"].nunique()
     named = joined(sorted({FRAMEWORK_NAMES[r.run.framework] for r in records if r.key in set(cut["key"])}))
     return (
-        f"In {plural(keys, 'Record')} of {named} the trace's forward reaches past the begin of backward, by up to "
+        f"In {plural(keys, 'Record')} of {named} the trace's forward reaches past the start of backward, by up to "
         f"{ms(cut['clipped_s'].max())} ms; here it ends where backward begins, as the document defines it."
     )
 

@@ -162,20 +162,23 @@ def step_finding(steps: Sequence[tuple[Record, Sequence[StepTrace]]]) -> str | N
 
 
 def _called(records: Sequence[Record]) -> list[str]:
-    """The Runs in a word or two: by placement; those of one placement by the framework and how many processes dispatch."""
+    """The Runs in a word or two: by placement; those of one placement by the framework, how many processes dispatch, a loop of cells."""
     labels = [look(record.run.placement).label for record in records]
     if len(records) == 1 or len(set(labels)) > 1:
         return labels
-    frameworks = [record.run.framework for record in records]
+    done = {(record.run.framework, record.run.processes) for record in records}
+    several = {framework for framework, _ in done if len({processes for other, processes in done if other == framework}) > 1}
+    loops = len({record.run.recurrence == "stepwise" for record in records}) > 1
     pieces = len({record.run.micro_batches for record in records})
     names = []
     for record in records:
-        alone = frameworks.count(record.run.framework) == 1
+        alone = record.run.framework not in several
         process = "" if alone else ", one process" if record.run.processes == "one" else ", a process a device"
         parts = (
             "" if pieces == 1 else ", in one piece" if record.run.micro_batches is None else f", {record.run.micro_batches} micro-batches"
         )
-        names.append(FRAMEWORK_NAMES[record.run.framework] + process + parts)
+        loop = ", a loop of cells" if loops and record.run.recurrence == "stepwise" else ""
+        names.append(FRAMEWORK_NAMES[record.run.framework] + process + loop + parts)
     return names
 
 
