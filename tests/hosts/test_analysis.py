@@ -77,6 +77,7 @@ def test_the_documents_step(frame) -> None:
     assert table.loc[("ring", 1), "time_s"] == COMPUTE_MS * 1e-3
     said = hosts_findings.document_finding(frame, 4)
     assert said and "the document's was 700 ms (8.2x)" in said
+    assert "halving and doubling " in said and "halving, doubling" not in said, "a comma would end its name in the list"
     assert "grew by 140 ms from 4 to 16 GPUs" in (hosts_findings.transfer_finding(frame, 4) or "")
 
 
@@ -85,8 +86,20 @@ def test_figures_and_tables_say_what_was_drawn(frame) -> None:
     assert set(picture.data["devices"]) == {2, 4, 8} and picture.alt and "7.00 times" in picture.finding
     picture = figure_document(frame, 4, 1)
     assert "Compute is a stand-in" in picture.caption and set(picture.data["per_host"]) == {1, 4}
-    assert "1.000" in str(hosts_tables.growth_table(frame)) and "700" in str(hosts_tables.document_table(frame, 4))
+    assert "1.000" in str(hosts_tables.growth_table(frame))
+    step = hosts_tables.document_table(frame, 4).html
+    first = step[step.index(">document 004<") :].split("</tr>")[0]
+    assert "16 on 4 hosts" in step and "2 on 1 host<" in step and ">700<" in first and "%" not in first
+    assert "has been measured" in hosts_tables.document_table(hosts.hosts_frame([]), 4).html
     assert ", 70<" in hosts_tables.latency_table(frame).html, "a ring of 8: 14 messages of 5 ms"
+
+
+def test_late_messages_are_said_of_the_server_and_the_ring(frame) -> None:
+    """The planted server takes 8 times the ring's time; one of a hundredth of its time takes 0.08 times the ring's."""
+    assert (hosts_findings.latency_finding(frame) or "").endswith("; the ring takes 0.125 times the central server's")
+    server = frame["method"] == "central_server"
+    quick = frame.assign(**{end: frame[end].where(~server, frame[end] / 100) for end in ("time_s", "median_low_s", "median_high_s")})
+    assert (hosts_findings.latency_finding(quick) or "").endswith("; the central server takes 0.0800 times the ring's")
 
 
 def late(frame, method: str, slowest: float):

@@ -8,7 +8,7 @@ from multigpu.analysis.all_reduce_findings import name_of
 from multigpu.analysis.hosts import document_steps, growth, latency
 from multigpu.analysis.picture import Shown
 from multigpu.analysis.tables import table_html
-from multigpu.analysis.wording import missing, percent_text, with_interval
+from multigpu.analysis.wording import missing, percent_text, plural, with_interval
 
 NOTHING = "No all-reduce between hosts has been measured: `python -m multigpu hosts` does, as root on Linux."
 
@@ -54,16 +54,21 @@ def latency_table(frame: pd.DataFrame) -> Shown:
 
 
 def document_table(frame: pd.DataFrame, per_host: int) -> Shown:
-    """Document 004's step and ours by method: time, and the share of linear speed that is left."""
+    """Document 004's step and ours, a row each method and a column each number of processes: ms, and the share of linear speed left."""
     table = document_steps(frame, per_host)
-    rows = []
-    for devices, line in table[table["devices"] > 1].groupby("devices"):
-        document = line["document_s"].iloc[0]
-        cells = {"processes": f"{devices}", "hosts": f"{int(line['hosts'].iloc[0])}"}
-        cells["document (ms)"] = "–" if missing(document) else f"{1000 * document:.0f}"
-        for _, row in line.iterrows():
-            cells[f"{name_of(str(row['method']))} (ms)"] = f"{1000 * row['time_s']:,.0f}, {percent_text(row['efficiency'])}"
-        rows.append(cells)
-    data = pd.DataFrame(rows).fillna("not measured")
-    note = "Step with compute slept, and the share of linear speed. The document's 2 and 4 GPUs share one machine." if rows else NOTHING
-    return table_html(data, note=note, right=[str(name) for name in data if name != "processes"])
+    table = table[table["devices"] > 1].sort_values("devices", kind="stable")
+    if table.empty:
+        return table_html(pd.DataFrame(), note=NOTHING)
+    hosts = table.drop_duplicates("devices").set_index("devices")["hosts"]
+    heading = {devices: f"{devices} on {plural(int(count), 'host')}" for devices, count in hosts.items()}
+    document = table.drop_duplicates("devices").set_index("devices")["document_s"].dropna()
+    rows = [{"step (ms)": "document 004", **{heading[devices]: f"{1000 * seconds:,.0f}" for devices, seconds in document.items()}}]
+    for method, line in table.groupby("method", sort=False):
+        cells = {heading[row["devices"]]: f"{1000 * row['time_s']:,.0f} ({percent_text(row['efficiency'])})" for _, row in line.iterrows()}
+        rows.append({"step (ms)": name_of(str(method)), **cells})
+    data = pd.DataFrame(rows if len(document) else rows[1:], columns=["step (ms)", *heading.values()]).fillna("–")
+    note = (
+        "Processes on hosts, compute slept; in brackets the share of linear speed. The document's 2 and 4 GPUs share one machine. "
+        "–: not measured."
+    )
+    return table_html(data, note=note, right=list(heading.values()))
