@@ -13,7 +13,7 @@ from multigpu.analysis.autocorrelation import autocorrelation, band, ljung_box, 
 from multigpu.analysis.batching import batching_frame, imbalance, padding_share, runs_by_mode, shard_frame, text_source, waiting_share
 from multigpu.analysis.batching_records import fit_steps, fits_frame, memory_frame, modes_table
 from multigpu.analysis.figure_batching import figure_gain, figure_waiting
-from multigpu.analysis.figure_batching_training import counted_memory, figure_convergence, figure_memory
+from multigpu.analysis.figure_batching_training import counted_memory, figure_convergence, figure_memory, lag_one, memory_finding
 from multigpu.analysis.frame import frame_of
 from multigpu.analysis.ordinary import ordinary
 from multigpu.inputs.text import lengths_000
@@ -151,9 +151,32 @@ def test_the_memory_of_step_times_has_a_column_and_a_figure():
     )
     assert figure_memory(table, "step time").finding.startswith("With own buckets, shuffling takes the memory out of step time")
     run = build_run(workload="nmt", model="nmt000", placement="ddp", batch_size=64, inputs="lengths_000")
-    assert len(counted_memory(run)) == 20
+    assert len(counted_memory(run)) == 20 and "a line a Record" not in figure_memory(table, "step time").caption
     assert "No Record has 100 timed steps" in figure_memory(table.iloc[:0], "step time").alt
     assert "No job was trained" in figure_convergence(pd.DataFrame(), pd.DataFrame()).alt
+
+
+def test_the_title_on_memory_is_of_all_records_and_of_every_mode():
+    """The first of five Records gave the figure, and a mode that shuffling did not help was not spoken of."""
+
+    def rows(batching, shuffle, r, q, key):
+        return {"batching": batching, "shuffle": shuffle, "lag": 1, "r": r, "ljung_box": q, "key": key}
+
+    bound = ljung_box_bound()
+    own = [rows("own", False, r, 9 * bound, f"a{r}") for r in (0.3, 0.2, 0.1)] + [
+        rows("own", True, r, bound / 2, f"b{r}") for r in (0, 0.02)
+    ]
+    fixed = [rows("fixed", False, 0.6, 30 * bound, "c"), rows("fixed", True, 0.4, 9 * bound, "d")]
+    table = pd.DataFrame(own + fixed)
+    assert lag_one(table).loc[0, ["r", "low", "high", "n", "remembers"]].tolist() == [0.2, 0.1, 0.3, 3, 3]
+    said = memory_finding(table, "step time")
+    assert said == (
+        "With own buckets, shuffling takes the memory out of step time: 0.20 to 0.01 at lag 1; with one width it takes not all of it "
+        "(0.60 to 0.40)"
+    )
+    assert memory_finding(pd.DataFrame(fixed), "step time").startswith("With one width, shuffling takes not all memory out of step time")
+    mixed = pd.DataFrame([*own[:3], rows("own", True, 0.0, bound / 2, "e"), rows("own", True, 0.2, 2 * bound, "f")])
+    assert memory_finding(mixed, "step time") is None, "one of the two shuffled Records keeps a memory"
 
 
 def test_the_page_compares_modes_of_one_way_and_leaves_out_what_has_one_mode_alone():

@@ -131,8 +131,8 @@ def convergence_sentence(found: list[Difference], scores: pd.DataFrame) -> str:
         return f"After equal work a shared bucket ends at a held-out loss {shared.mean:+.3f} nats from own buckets' ({seeds}: no interval)."
     end = "is worse" if shared.low > 0 else "is better" if shared.high < 0 else "does not differ beyond the seeds"
     return (
-        f"After equal work the held-out loss with a shared bucket {end}: {shared.mean:+.3f} nats a piece "
-        f"({shared.low:+.3f} to {shared.high:+.3f}; {seeds}, {_model_name(scores)})."
+        f"After equal work of {_model_name(scores)} the held-out loss with a shared bucket {end}: {shared.mean:+.3f} nats a piece "
+        f"({shared.low:+.3f} to {shared.high:+.3f}; {seeds})."
     )
 
 
@@ -244,6 +244,8 @@ def fits_table(records: list[Record]) -> Shown:
             "placement": look(first["placement"]).label,
             "devices": devices_text(first["devices"], first["device_type"]),
             "batching": BATCHING_NAMES[first["batching"]] + (", shuffled" if first["shuffle"] else ""),
+            "precision": first["precision"],
+            "batch": str(first["batch_size"]),
             "fixed part (ms)": _spread(1e3 * group["fixed_s"], ".1f"),
             "ms for 1,000 positions": _spread(1e6 * group["s_per_unit"], ".2f"),
             "explained (%)": _spread(100 * group["r2"], ".0f"),

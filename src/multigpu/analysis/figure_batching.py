@@ -161,8 +161,17 @@ def _no_gain_finding(table: pd.DataFrame) -> str | None:
     most = table[table["devices"] == table["devices"].max()]
     on, known = devices_text(int(most["devices"].iloc[0]), most["device_type"].iloc[0]), most[most["gain_low"].notna()]
     if len(known):
-        names = joined([look(name).label for name in sorted(set(known["placement"]), key=lambda name: look(name).order)])
-        return f"On {on} intervals do not tell what a shared bucket brings {names} from nothing"
+        by = dict(iter(known.groupby("framework", sort=False)))
+        said = [
+            joined([look(name).label for name in sorted(set(own["placement"]), key=lambda name: look(name).order)])
+            + (f" in {FRAMEWORK_NAMES.get(str(framework), str(framework))}" if table["framework"].nunique() > 1 else "")
+            for framework, own in by.items()
+        ]
+        text, once = f"On {on} intervals do not tell what a shared bucket brings {joined(said)} from nothing", most[most["gain_low"].isna()]
+        if once.empty:
+            return text
+        ends = dict.fromkeys(f"{value:.2f}" for value in (once["gain"].min(), once["gain"].max()))
+        return f"{text}; measured once, others run {' to '.join(ends)} times as fast"
     low, high = float(most["gain"].min()), float(most["gain"].max())
     return f"On {on}, measured once, a shared bucket is {low:.2f} to {high:.2f} times as fast as own ones"
 
@@ -192,9 +201,9 @@ def waiting_sentence(counted: pd.DataFrame) -> str:
     most = int(counted["devices"].max())
     parts = []
     for name in dict.fromkeys(counted["inputs"]):
-        at = counted[(counted["devices"] == most) & (counted["inputs"] == name)].set_index("batching")
-        parts.append(
-            f"{INPUT_NAMES.get(name, name)}: {percent_text(at.loc['own', 'waiting_share'])} with own buckets, "
-            f"{percent_text(at.loc['shared', 'waiting_share'])} with a shared one"
-        )
-    return f"Counted, {plural(most, 'replica')} wait this share of their time for the largest shard of the step ({'; '.join(parts)})."
+        at = counted[(counted["devices"] == most) & (counted["inputs"] == name)].set_index("batching")["waiting_share"]
+        parts.append(f"{percent_text(at['own'])} and {percent_text(at['shared'])} on {INPUT_NAMES.get(name, name)}")
+    return (
+        f"Counted from the sentences alone, {plural(most, 'replica')} wait this share of their time for the step's largest shard, with own "
+        f"buckets and with a shared one: {'; '.join(parts)}."
+    )

@@ -45,39 +45,74 @@ def figure_memory(memory: pd.DataFrame, what: str) -> Picture:
     modes = [mode for mode in MODE_LOOKS if (memory["batching"] == mode).any()]
     with mpl.rc_context(RC):
         names = [BATCHING_NAMES[mode] for mode in modes]
-        picture, axes = grid_of_axes(len(modes), _memory_finding(memory, what), WIDTH, HEIGHT, 2, legend=True, names=names)
+        picture, axes = grid_of_axes(len(modes), memory_finding(memory, what), WIDTH, HEIGHT, 2, legend=True, names=names)
         for ax, mode, name in zip(axes, modes, names, strict=True):
             _memory_panel(ax, memory[memory["batching"] == mode], name)
         axes[0].set_ylabel(f"autocorrelation of {what}")
         picture.legend_line([Line2D([], [], color=c, marker=m, label=label, markersize=4) for c, m, label in ORDERS.values()])
     picture.caption = (
         f"Autocorrelation of {what}, {plural(int(memory['steps'].max()), 'step')} of {memory['batch_size'].iloc[0]} sentences of the "
-        "committed corpus, one replica. Grey: where 95% of each value lie if steps have no memory."
+        "committed corpus, one replica{_lines(memory)}. Grey: where 95% of each value lie if steps have no memory."
     )
     picture.data = memory
     picture.alt = f"Lines of autocorrelation against lag. {_memory_words(memory, what)}"
     return picture
 
 
+def lag_one(memory: pd.DataFrame) -> pd.DataFrame:
+    """A row a mode and order, over its Records.
+
+    Returns:
+        batching, shuffle; r (median autocorrelation at lag 1), low and high (least and most), ljung_box (median), n, and remembers: how
+        many of them have a memory by Q over 20 lags.
+    """
+    first = memory[memory["lag"] == 1].groupby(["batching", "shuffle"], sort=False)
+    table = first.agg(
+        r=("r", "median"),
+        low=("r", "min"),
+        high=("r", "max"),
+        ljung_box=("ljung_box", "median"),
+        n=("r", "size"),
+        remembers=("ljung_box", lambda total: int((total > ljung_box_bound()).sum())),
+    )
+    return table.reset_index()
+
+
+def _named(row: pd.Series) -> str:
+    return f"{BATCHING_NAMES[row['batching']]}, {ORDERS[bool(row['shuffle'])][2]}"
+
+
+def _lines(memory: pd.DataFrame) -> str:
+    """How many Records each order of a panel has, for a caption; nothing where each has one."""
+    table = lag_one(memory)
+    said = "; ".join(f"{_named(row)}: {plural(int(row['n']), 'Record')}" for _, row in table.iterrows())
+    return f", a line a Record ({said})" if table["n"].max() > 1 else ""
+
+
 def _memory_words(memory: pd.DataFrame, what: str) -> str:
-    first = memory[memory["lag"] == 1]
-    parts = [
-        f"{BATCHING_NAMES[row['batching']]}, {ORDERS[bool(row['shuffle'])][2]}: lag 1 {row['r']:+.2f}, Q over lags {row['ljung_box']:.2f}"
-        for _, row in first.drop_duplicates(["batching", "shuffle"]).iterrows()
-    ]
+    parts = [f"{_named(row)}: lag 1 {row['r']:+.2f}, Q over lags {row['ljung_box']:.2f}" for _, row in lag_one(memory).iterrows()]
     return f"{what[:1].upper()}{what[1:]}: {'; '.join(parts)}."
 
 
-def _memory_finding(memory: pd.DataFrame, what: str) -> str | None:
-    """The first mode in which Q over 20 lags shows a memory in corpus order and none once shuffled."""
+def memory_finding(memory: pd.DataFrame, what: str) -> str | None:
+    """What shuffling does to the memory at lag 1, of every mode whose Records in corpus order all have one by Q over 20 lags.
+
+    Medians over Records; nothing of a mode of which some shuffled Records keep a memory and some do not.
+    """
+    table, parts = lag_one(memory), []
     for mode in MODE_LOOKS:
-        first = memory[(memory["batching"] == mode) & (memory["lag"] == 1)].drop_duplicates("shuffle").set_index("shuffle")
-        if {False, True} <= set(first.index):
-            plain, shuffled = first.loc[False], first.loc[True]
-            if plain["ljung_box"] > ljung_box_bound() > shuffled["ljung_box"]:
-                change = f"{plain['r']:.2f} to {shuffled['r']:.2f} at lag 1"
-                return f"With {BATCHING_NAMES[mode]}, shuffling takes the memory out of {what}: {change}"
-    return None
+        own = table[table["batching"] == mode]
+        orders = [own[own["shuffle"] == shuffle] for shuffle in (False, True)]
+        if not all(map(len, orders)):
+            continue
+        plain, shuffled = (order.iloc[0] for order in orders)
+        if plain["remembers"] == plain["n"] and shuffled["remembers"] in (0, shuffled["n"]):
+            parts.append((BATCHING_NAMES[mode], shuffled["remembers"] == 0, f"{plain['r']:.2f} to {shuffled['r']:.2f}"))
+    if not parts:
+        return None
+    (name, gone, change), *others = parts
+    first = f"With {name}, shuffling takes {'the' if gone else 'not all'} memory out of {what}: {change} at lag 1"
+    return "; ".join([first, *(f"with {name} it takes {'it' if gone else 'not all of it'} ({change})" for name, gone, change in others)])
 
 
 def _memory_panel(ax: Axes, memory: pd.DataFrame, title: str) -> None:
