@@ -32,10 +32,9 @@ def needs_only_gpus(run: Run) -> bool:
     Every part of the placement is on GPUs, batches stay on the device, and nothing about the host is asked for. Whether the host was
     fast enough at dispatching only its Records tell (`kept_ahead`).
     """
-    row = find_placement(run.placement)
-    homes = {row.variables, row.embeddings, row.lookup, row.merge, row.slots, row.update}
+    on_gpus = run.device_type == "cuda" and not find_placement(run.placement).uses_host
     asked = any(getattr(run, name) is not None for name in OF_THE_HOST) or run.prefetch > 0
-    return run.device_type == "cuda" and "host" not in homes and run.inputs in ON_DEVICE and not asked
+    return on_gpus and run.inputs in ON_DEVICE and not asked
 
 
 def kind_of(machine: Machine) -> str:

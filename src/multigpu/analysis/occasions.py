@@ -52,8 +52,8 @@ def launch_gaps(frame: pd.DataFrame) -> pd.DataFrame:
     """A row a point and kind of pair of launches: how far two launches of the same point are apart, on one occasion or on two.
 
     Returns:
-        framework, processes, execution, on_host (whether variables, merges or updates live there), same (whether the launches are of one
-        occasion), gap (the median over its pairs of exp(|ln of the rates' ratio|) - 1), most (the largest).
+        framework, processes, execution, on_host (`Placement.uses_host`), same (whether the launches are of one occasion), gap (the
+        median over its pairs of exp(|ln of the rates' ratio|) - 1), most (the largest).
     """
     ok = frame[frame["status"].eq("ok") & frame["neighbours"].eq(0)]
     ok = ok.assign(_occasion=occasions(ok))
@@ -67,15 +67,9 @@ def launch_gaps(frame: pd.DataFrame) -> pd.DataFrame:
         for (one, rate), (other, other_rate) in combinations(launches, 2):
             gaps.setdefault(one == other, []).append(float(np.expm1(abs(np.log(rate / other_rate)))))
         first = own.iloc[0]
-        what = {name: first[name] for name in KIND[:3]} | {"on_host": on_host(str(first["placement"]))}
+        what = {name: first[name] for name in KIND[:3]} | {"on_host": find_placement(str(first["placement"])).uses_host}
         rows += [what | {"same": same, "gap": float(np.median(found)), "most": max(found)} for same, found in gaps.items()]
     return pd.DataFrame(rows, columns=[*KIND, "same", "gap", "most"])
-
-
-def on_host(placement: str) -> bool:
-    """Whether the host holds variables or tables, merges or updates."""
-    row = find_placement(placement)
-    return "host" in (row.variables, row.embeddings, row.lookup, row.merge, row.slots, row.update)
 
 
 def occasion_gaps(frame: pd.DataFrame) -> pd.DataFrame:

@@ -51,7 +51,7 @@ def check_run(run: Run, cluster: Cluster) -> None:
         raise ValueError(f"several hosts run PyTorch with a process a device, or TensorFlow's placement 'multi_worker', not {run.label()}")
     if framework_version(run.framework) == "none":
         raise ValueError(f"framework {run.framework!r} is not installed here: see `python -m multigpu doctor`")
-    if "host" in (row.variables, row.embeddings, row.lookup, row.merge, row.slots, row.update):
+    if row.uses_host:
         raise ValueError(f"placement {run.placement!r} uses memory that one host's processes share: choose another on several hosts")
 
 

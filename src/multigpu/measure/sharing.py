@@ -46,10 +46,9 @@ def may_share(
         kinds: whether Runs of this kind were shown not to disturb each other.
     """
     machine = machine or this_machine()
-    row = find_placement(run.placement)
     if machine.hosts > 1:
         return "several hosts are one machine"
-    if "host" in (row.variables, row.embeddings, row.lookup, row.merge, row.slots, row.update):
+    if find_placement(run.placement).uses_host:
         return "variables, merges or updates on the host"
     if run.framework == "tensorflow" and run.processes == "per_device":
         return "TensorFlow's processes talk through the host"

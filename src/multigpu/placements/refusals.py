@@ -71,7 +71,7 @@ def why_not_executed(placement: Placement, framework: str, processes: str, execu
             return f"it is a form of execution of {'PyTorch' if other == 'torch' else 'TensorFlow'}"
     if execution in placement.refusals:
         return placement.refusals[execution]
-    if "captured" in execution and "host" in (placement.variables, placement.embeddings, placement.update):
+    if "captured" in execution and placement.uses_host:
         return HOST_IN_THE_MIDDLE
     if placement.compute == "split":
         return NOT_RECORDED if execution == "captured" else IN_LAYERS

@@ -106,6 +106,13 @@ class Placement(BaseModel):
         """Forms of execution that some engine allows."""
         return tuple(dict.fromkeys(form for engine in self.engines for form in engine.executions))
 
+    @property
+    def uses_host(self) -> bool:
+        """Whether the host keeps variables, tables or optimiser state, gathers rows, merges or updates: then a step needs its memory,
+        its cores and the links to it. Input is not asked about, nor who dispatches.
+        """
+        return "host" in (self.variables, self.embeddings, self.lookup, self.merge, self.slots, self.update)
+
     @model_validator(mode="after")
     def _consistent(self) -> Placement:
         if {"sections", "split"} & {self.compute, self.variables, self.embeddings, self.update}:
