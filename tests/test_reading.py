@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from multigpu.analysis.causes import PARTS, causes_frame
 from multigpu.analysis.inside_traces import trace_table
 from multigpu.analysis.traces import own_step_s, paired_step_s, phases_frame, timed_step_s, untraced_sentence
-from multigpu.reading import as_read, measured_by, study_records
+from multigpu.reading import as_read, measured_by, stored_records, study_records
 from multigpu.record import RecordStore
 from tests.analysis.traced import traced_record
 from tests.factory import make_machine, make_record, plant
@@ -84,3 +85,37 @@ def test_the_sentence_counts_both_kinds() -> None:
 def test_study_records_are_read_from_a_folder(tmp_path: Path) -> None:
     plant(RecordStore(tmp_path), [make_record(units_per_s=2e6), traced_record(units_per_s=1e6)])
     assert {bool(record.measurement.untraced_step_s) for record in study_records(tmp_path) if record.measurement} == {True, False}
+
+
+def test_files_that_have_not_changed_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = plant(RecordStore(tmp_path), [make_record(units_per_s=2e6), traced_record(units_per_s=1e6)])
+    read: list[Path] = []
+    whole = RecordStore.read
+    monkeypatch.setattr(RecordStore, "read", lambda self, path: read.append(path) or whole(self, path))
+    first = stored_records(tmp_path)
+    study_records(tmp_path)
+    assert stored_records(tmp_path) is first and len(read) == 2
+    assert list(first) == list(store), "what reading as one adds is not in what is kept"
+    assert len(read) == 4, "a store itself keeps nothing"
+
+
+def test_a_file_that_is_new_gone_or_changed_is_seen_at_once(tmp_path: Path) -> None:
+    def rates() -> list[float]:
+        return [record.measurement.units / record.measurement.wall_s for record in stored_records(tmp_path) if record.measurement]
+
+    assert rates() == []
+    store = plant(RecordStore(tmp_path), [make_record(units_per_s=1e6)])
+    assert rates() == pytest.approx([1e6])
+    again = store.write(make_record(units_per_s=2e6, attempt=1))
+    assert rates() == pytest.approx([2e6])
+    other = RecordStore(tmp_path / "other")
+    longer = other.write(make_record(units_per_s=3e6, attempt=1)).read_bytes()
+    again.write_bytes(longer)
+    os.utime(again, ns=(0, 0))
+    assert rates() == pytest.approx([3e6])
+    again.unlink()
+    assert rates() == pytest.approx([1e6])
+    again.write_bytes(longer[:-9])
+    for _ in range(2):
+        with pytest.raises(ValueError, match=rf"{again.name} is not a Record"):
+            rates()

@@ -141,10 +141,11 @@ def claim_results(arguments: argparse.Namespace) -> list[Result]:
     from multigpu.analysis.synchrony import synchrony_frame
     from multigpu.analysis.training import training_frame, training_records
 
+    records = as_read(store_of(arguments))
     return claims.evaluate_all(
-        frame_of(as_read(store_of(arguments))),
+        frame_of(records),
         hosts_frame(getattr(arguments, "hosts", paths.HOSTS)),
         synchrony_frame(getattr(arguments, "synchrony", paths.SYNCHRONY)),
-        trace_table(as_read(store_of(arguments))),
+        trace_table(records),
         training_frame(training_records(getattr(arguments, "training", paths.TRAINING))),
     )

@@ -3,11 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from pathlib import Path
 
 from multigpu import paths
 from multigpu.record import Record, RecordStore
 from multigpu.same_gpus import as_one, untraced_digest
+from multigpu.store import Stamp, stamp_of
+
+
+def stored_records(root: Path | None = None) -> tuple[Record, ...]:
+    """The Records of a folder (None: the study's) as their files have them, which are read again when any of them is new, gone or changed.
+
+    A page asks for thousands of them up to six times. All who ask get the same Records, so what is in one must be left as it is.
+
+    Raises:
+        ValueError: a file is no Record; the sentence names it.
+        OSError: a file went away meanwhile.
+    """
+    folder = root or paths.RUNS
+    # looked at before they are read: what is written meanwhile makes the next stamp another
+    return _stored(folder, stamp_of(folder))
+
+
+@lru_cache(maxsize=1)
+def _stored(root: Path, _: Stamp) -> tuple[Record, ...]:
+    return tuple(RecordStore(root))
 
 
 def study_records(root: Path | None = None) -> list[Record]:
@@ -16,7 +37,7 @@ def study_records(root: Path | None = None) -> list[Record]:
     Raises:
         ValueError: a file is no Record; the sentence names it.
     """
-    return as_read(RecordStore(root or paths.RUNS))
+    return as_read(stored_records(root))
 
 
 def as_read(records: Iterable[Record]) -> list[Record]:

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 from pydantic import BaseModel, ValidationError
 
 Kind = TypeVar("Kind", bound=BaseModel)
+Stamp = tuple[tuple[str, int, int], ...]
 
 
 class Store(Generic[Kind]):
@@ -84,6 +85,16 @@ class Store(Generic[Kind]):
         latest = {(path.parent.name, path.name.split(".")[0]): path for path in sorted(files, key=_attempt)}
         for where in sorted(latest):
             yield self.read(latest[where])
+
+
+def stamp_of(*roots: Path) -> Stamp:
+    """What tells one state of the stores in these folders from another: their files, when each was written, and its size.
+
+    Raises:
+        OSError: a file cannot be looked at, or went away meanwhile.
+    """
+    files = sorted(path.absolute() for root in roots for path in root.glob("*/[!.]*.json.gz"))
+    return tuple((str(path), found.st_mtime_ns, found.st_size) for path in files for found in (path.stat(),))
 
 
 def write_once(path: Path, model: BaseModel) -> None:

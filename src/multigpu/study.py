@@ -23,7 +23,7 @@ from multigpu.grid import Planned, default_grid, devices_here, find_grid, points
 from multigpu.measure.launch import measure as run_points
 from multigpu.measure.machine import gpu_count, this_machine
 from multigpu.parameters import Measure
-from multigpu.reading import as_read, study_records
+from multigpu.reading import study_records
 from multigpu.record import RecordStore
 
 EVERY_STATUS = ("ok", "out_of_memory", "timeout", "unsupported", "failed")
@@ -46,10 +46,9 @@ def observe(measure: Measure, grid: str = "auto", workload: str | None = None) -
         ValueError: no such grid, or Records cannot be read or written.
         RuntimeError: the launcher died; what it had measured is kept.
     """
-    store = RecordStore(paths.RUNS)
     if measure != "none":
-        print(run_points(points(planned_here(grid, workload)), store, retry=EVERY_STATUS if measure == "all" else ()))
-    return frame_of(as_read(store))
+        print(run_points(points(planned_here(grid, workload)), RecordStore(paths.RUNS), retry=EVERY_STATUS if measure == "all" else ()))
+    return frame_of(study_records())
 
 
 def observe_collectives(measure: Measure, budget_s: float = 60.0) -> pd.DataFrame:

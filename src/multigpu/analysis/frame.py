@@ -13,6 +13,7 @@ import pandera.pandas as pa
 from multigpu.analysis.autocorrelation import memory
 from multigpu.analysis.formulas import jitter, throughput
 from multigpu.placements.traffic import KINDS
+from multigpu.reading import stored_records
 from multigpu.record import Measurement, Record, RecordStore
 from multigpu.run import Run
 
@@ -233,7 +234,7 @@ def step_times(store: RecordStore | Path | str, keys: Sequence[str]) -> pd.DataF
     """
     rows = []
     wanted = set(keys)
-    for record in as_store(store):
+    for record in stored_records(as_store(store).root):
         if record.key in wanted and record.status == "ok" and record.measurement is not None:
             for rank, times in enumerate(record.measurement.step_time_s):
                 rows += [(record.key, rank, step, step >= record.run.warmup_steps, time) for step, time in enumerate(times)]

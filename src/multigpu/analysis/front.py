@@ -38,8 +38,8 @@ from multigpu.analysis.wording import (
     why_missing,
 )
 from multigpu.claims import Result, evaluate_all, scoreboard_svg, to_html_table
-from multigpu.reading import as_read, study_records
-from multigpu.record import RecordStore
+from multigpu.reading import as_read, stored_records, study_records
+from multigpu.store import Stamp, stamp_of
 
 FINDINGS = 3
 NO_FINDING = "No finding yet: a finding needs five repeats over two launches, and intervals that do not overlap."
@@ -221,19 +221,14 @@ def fragments(frame: pd.DataFrame, machine: str = "") -> dict[str, str]:
 # What `multigpu.report` asks for, each from the repository's Records; None while there is no Record.
 
 
-Stamp = tuple[tuple[str, int], ...]
-
-
 def _stamp() -> Stamp:
-    """What tells one state of the stores from another: its files and when they were written."""
-    files = [*paths.RUNS.glob("*/*.json.gz"), *paths.HOSTS.glob("*/*.json.gz"), *paths.SYNCHRONY.glob("*/*.json.gz")]
-    return tuple((str(path), path.stat().st_mtime_ns) for path in sorted(files))
+    return stamp_of(paths.RUNS, paths.HOSTS, paths.SYNCHRONY)
 
 
 @lru_cache(maxsize=1)
 def _read(root: Path, _: Stamp) -> tuple[pd.DataFrame, dict[str, str]]:
     """The frame and the machines' lines; read again only when a file of the store has changed."""
-    records = list(RecordStore(root))
+    records = stored_records(root)
     return frame_of(as_read(records)), {name: machine_line(machine) for name, machine in machines(records).items()}
 
 

@@ -15,6 +15,7 @@ from multigpu.analysis.style import INK, RC
 from multigpu.analysis.tables import table_html
 from multigpu.analysis.wording import plural
 from multigpu.measure.machine import Machine
+from multigpu.reading import stored_records
 from multigpu.record import Record, RecordStore
 
 # link -> fill, sign: signs keep it readable without colour
@@ -23,7 +24,7 @@ LINKS = {"NVLink": ("#0072b2", "N"), "PCIe": ("#b07a00", "P"), "self": ("none", 
 
 def machines(records: RecordStore | Path | str | Iterable[Record]) -> dict[str, Machine]:
     """Every machine of the Records by name, as the latest Record of each describes it."""
-    source = as_store(records) if isinstance(records, RecordStore | Path | str) else records
+    source = stored_records(as_store(records).root) if isinstance(records, RecordStore | Path | str) else records
     latest: dict[str, Record] = {}
     for record in source:
         held = latest.get(record.machine.name)
