@@ -103,3 +103,12 @@ def test_what_the_report_asks_for(tmp_path, monkeypatch):
     assert front.machine().startswith("Measured on 8 x NVIDIA H200") and "2x-cpu-planted" in front.machine()
     assert front.findings().startswith("1. **") and "{.muted}" in front.findings()
     assert "<figure" in front.headline()
+
+
+@pytest.mark.parametrize("name", ["RUNS", "HOSTS", "SYNCHRONY", "TRAINING"])
+def test_a_new_file_of_any_kind_that_claims_rest_on_is_noticed(name, tmp_path, monkeypatch):
+    monkeypatch.setattr(paths, name, tmp_path)
+    before = front._stamp()
+    (tmp_path / "a-machine").mkdir()
+    (tmp_path / "a-machine" / "key.0.json.gz").write_bytes(b"")
+    assert len(front._stamp()) == len(before) + 1

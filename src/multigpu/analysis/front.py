@@ -222,7 +222,7 @@ def fragments(frame: pd.DataFrame, machine: str = "") -> dict[str, str]:
 
 
 def _stamp() -> Stamp:
-    return stamp_of(paths.RUNS, paths.HOSTS, paths.SYNCHRONY)
+    return stamp_of(paths.RUNS, paths.HOSTS, paths.SYNCHRONY, paths.TRAINING)
 
 
 @lru_cache(maxsize=1)
