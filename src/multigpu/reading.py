@@ -52,7 +52,7 @@ def measured_by(machine: str, root: Path | None = None) -> list[Record]:
     Raises:
         ValueError: a file is no Record; the sentence names it.
     """
-    return with_untraced_steps(record for record in RecordStore(root or paths.RUNS) if record.machine.name == machine)
+    return with_untraced_steps(record for record in stored_records(root) if record.machine.name == machine)
 
 
 def with_untraced_steps(records: Iterable[Record]) -> list[Record]:

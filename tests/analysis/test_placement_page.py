@@ -9,9 +9,11 @@ from multigpu.analysis.causes import causes_frame
 from multigpu.analysis.execution import execution_points
 from multigpu.analysis.figure_causes import bar_name
 from multigpu.analysis.frame import frame_of, load_frame
+from multigpu.analysis.placement_page import on_several
 from multigpu.analysis.wording import describe
 from multigpu.paths import RUNS
 from multigpu.record import Record, RecordStore
+from multigpu.same_gpus import other_machine
 from multigpu.study import published
 from tests.analysis.traced import traced_record
 from tests.factory import make_point
@@ -46,12 +48,12 @@ def test_the_other_machine_is_the_one_with_most_of_the_jobs_on_several_devices()
         of("single", "ddp", 1, 1e6) + of("single", "exp4", 1, 1e6) + of("single", "exp2", 1, 1e6),
         of("smaller", "ddp", 2, 2e6),
     )
-    assert placement_page.other_machine([*host, *single, *smaller, *small], ["host"]) == "small"
-    assert placement_page.other_machine([*host, *single], ["host"]) == "" == placement_page.other_machine([], [])
+    assert other_machine([*host, *single, *smaller, *small], ["host"], on_several) == "small"
+    assert other_machine([*host, *single], ["host"], on_several) == "" == other_machine([], [], on_several)
     renamed = [r.model_copy(update={"machine": r.machine.model_copy(update={"name": "host", "own_name": "small"})}) for r in small]
-    assert placement_page.other_machine([*host, *renamed], ["host"]) == "small", "also where its Records count under another's name"
+    assert other_machine([*host, *renamed], ["host"], on_several) == "small", "also where its Records count under another's name"
     foreign = [r.model_copy(update={"machine": r.machine.model_copy(update={"gpus": ["another"] * 2})}) for r in small]
-    assert placement_page.other_machine([*host, *foreign], ["host"]) == ""
+    assert other_machine([*host, *foreign], ["host"], on_several) == ""
 
 
 def test_tables_say_how_complete_and_how_alike_they_are() -> None:

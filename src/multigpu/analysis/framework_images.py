@@ -12,7 +12,8 @@ from multigpu.analysis.metrics import scaling_table
 from multigpu.analysis.picture import Shown
 from multigpu.analysis.style import look
 from multigpu.analysis.tables import table_html
-from multigpu.analysis.wording import missing, percent_text, plural
+from multigpu.analysis.wording import joined, missing, percent_text, plural
+from multigpu.placements import find_placement
 
 BATCH = 64
 WAYS = {
@@ -22,6 +23,9 @@ WAYS = {
     "torch": Way("torch", "per_device", "eager", "bf16"),
     "torch_one": Way("torch", "one", "eager", "bf16"),
 }
+APART = Way("tensorflow", "per_device", "graph", "bf16")
+"""TensorFlow's strategies that take a process a GPU, and whatever no process can do alone: they stand in TensorFlow's column."""
+
 TITLES = {
     "tensorflow": "TensorFlow",
     "persistent": "TensorFlow, persistent batch norm",
@@ -48,7 +52,10 @@ def images(frame: pd.DataFrame, devices: int, batch: int = BATCH) -> pd.DataFram
     for placement in sorted(trained, key=lambda name: look(str(name)).order):
         row: dict[str, Any] = {"placement": placement}
         for name, way in WAYS.items():
-            found = of_way(table[table["placement"] == placement], way)
+            own = table[table["placement"] == placement]
+            found = of_way(own, way)
+            if name == "tensorflow" and found.empty:
+                found = of_way(own, APART)
             row[name] = float(found["rate"].iloc[0]) if len(found) else math.nan
             row[f"{name}_n"] = int(found["n"].iloc[0]) if len(found) else 0
         rows.append(row)
@@ -105,10 +112,19 @@ def images_gt(frame: pd.DataFrame, devices: int) -> Shown:
         )
     note = (
         f"Images/s on {plural(devices, 'GPU')} (n: repeats), ResNet-50 v1.5, {BATCH} images a GPU, bf16, channels last, weak scaling; "
-        "TensorFlow has one process for all GPUs. The last two columns are ratios. –: not measured, or not a placement of PyTorch."
+        f"TensorFlow has one process for all GPUs{_apart(points)}. The last two columns are ratios. –: not measured, or not a placement of "
+        "PyTorch."
     )
     right = [name for name in (rows[0] if rows else {}) if name != "placement"]
     return table_html(pd.DataFrame(rows), "", note if rows else "ResNet-50 was not measured in TensorFlow yet.", right)
+
+
+def _apart(points: pd.DataFrame) -> str:
+    """Which of these placements take a process a GPU in TensorFlow too."""
+    rows = {name: find_placement(str(name)) for name in points["placement"]}
+    of_tensorflow = {name: {engine.processes for engine in row.engines if engine.framework == "tensorflow"} for name, row in rows.items()}
+    labels = [look(str(name)).label for name, processes in of_tensorflow.items() if processes == {"per_device"}]
+    return f", but a process a GPU for {joined(labels)}" if labels else ""
 
 
 def _cell(point: Any, name: str) -> str:

@@ -106,13 +106,14 @@ def forms_gt(frame: pd.DataFrame, devices: int) -> Shown:
                 "placement": look(point["placement"]).label + precision,
                 "words/s": f"{point['rate']:,.0f}",
                 "step (ms)": f"{1e3 * point['step_time_s']:.1f}",
-                "moved": bytes_text(point["moved_bytes"]) if point["moved_bytes"] else "–",
+                "moved": "–" if missing(point["moved_bytes"]) or not point["moved_bytes"] else bytes_text(point["moved_bytes"]),
                 "n": str(point["n"]),
                 "of": "–" if missing(whole) or whole == 1 else f"{percent_text(whole)} of {beside}",
             }
         )
     note = (
-        "TensorFlow, one process, TF32 where nothing else is said, batch 128 a GPU, weak scaling; tables' gradients dense, LSTMs cuDNN's. "
+        "TensorFlow, one process (a process a GPU: multi-worker, asynchronous server), TF32 where nothing else is said, batch 128 a GPU, "
+        "weak scaling; tables' gradients dense, LSTMs cuDNN's. "
         "n = 1 is screening: without intervals, small differences decide nothing. Moved: by all GPUs in a step. Other arithmetic: under "
         "bf16 cuDNN's recurrence stays in float32. The document's lengths: other sentences, whose words/s are no share of those above."
     )

@@ -13,7 +13,6 @@ from multigpu.analysis.traces import own_step_s, traced
 from multigpu.analysis.ways import CHANGED, of_one_job, way_text
 from multigpu.analysis.wording import describe, devices_text, joined, plural
 from multigpu.record import Record
-from multigpu.same_gpus import kind_of
 
 JOBS = (("nmt000", 128), ("resnet50_v1.5", 64))
 """(model, batch a GPU), in bf16 under PyTorch: those that documents 000 and 001 place in every way."""
@@ -36,16 +35,9 @@ def beside_bounds(jobs: pd.DataFrame) -> pd.DataFrame:
     return rows[rows["execution"].isin(["eager", "captured"]) & rows[["bucket_mib", "bucket_update"]].isna().all(axis=1)]
 
 
-def other_machine(records: Iterable[Record], machines: Iterable[str]) -> str:
-    """Another machine with the GPUs of these, the one that measured most Runs of the page's jobs on several devices; "" without any."""
-    every, known = list(records), set(machines)
-    kinds = {kind_of(record.machine) for record in every if record.machine.name in known} - {""}
-    runs: dict[str, set[str]] = {}
-    for record in every:
-        name = record.machine.own_name or record.machine.name
-        if name not in known and kind_of(record.machine) in kinds and record.run.devices > 1 and record.status == "ok" and _is_job(record):
-            runs.setdefault(name, set()).add(record.run.digest)
-    return max(sorted(runs), key=lambda name: len(runs[name]), default="")
+def on_several(record: Record) -> bool:
+    """Whether a Record is of the page's jobs on several devices."""
+    return record.run.devices > 1 and _is_job(record)
 
 
 ENOUGH = 5

@@ -19,13 +19,13 @@ from multigpu.analysis.picture import Picture, head_height, message
 from multigpu.analysis.style import INK, PALETTE, RC
 from multigpu.analysis.wording import FRAMEWORK_NAMES, execution_text, percent_text, plural
 from multigpu.record import Record
-from multigpu.same_gpus import STEADY, kept_ahead, kind_of, needs_only_gpus, step_width
+from multigpu.same_gpus import ALIKE, STEADY, alike, kept_ahead, kind_of, needs_only_gpus, step_width
 
 COLUMNS = {
     **dict.fromkeys(("run", "model", "framework", "execution", "gpu", "main", "other"), "string"),
     **dict.fromkeys(("devices", "main_n", "other_n"), "int64"),
     **dict.fromkeys(("main_step_s", "other_step_s", "ratio", "width"), "float64"),
-    **dict.fromkeys(("joins", "only_gpus"), "bool"),
+    **dict.fromkeys(("steady", "joins", "only_gpus"), "bool"),
     "keys": "string",
 }
 
@@ -38,8 +38,8 @@ def both_measured(records: Iterable[Record]) -> pd.DataFrame:
 
     Returns:
         run (in words), its fields, gpu, main and other (machines), their repeats and median step times in seconds, ratio (of other over
-        main), width (`step_width` of the other's, median over its repeats), only_gpus (`needs_only_gpus`), joins (whether the other's
-        Records of such Runs are read as main's), keys (of all Records).
+        main), width (`step_width` of the other's, median over its repeats), only_gpus (`needs_only_gpus`), steady (whether such a Run
+        waited for nothing by the other's Records alone, `kept_ahead`), joins (whether these are read as main's), keys (of all Records).
     """
     found: dict[tuple[str, str], dict[str, list[Record]]] = {}
     for record in records:
@@ -52,12 +52,17 @@ def both_measured(records: Iterable[Record]) -> pd.DataFrame:
             main, other = machines[names[0]], machines[name]
             run, steps = other[0].run, [median(_step_s(record) for record in own) for own in (main, other)]
             only_gpus = needs_only_gpus(run)
+            steady = only_gpus and kept_ahead(other)
             rows.append(
                 {"run": run.label(), "model": run.model, "framework": run.framework, "execution": run.execution, "gpu": gpu}
                 | {"main": names[0], "other": name, "devices": run.devices, "main_n": len(main), "other_n": len(other)}
                 | {"main_step_s": steps[0], "other_step_s": steps[1], "ratio": steps[1] / steps[0]}
                 | {"width": median(step_width(record) for record in other), "only_gpus": only_gpus}
-                | {"joins": only_gpus and kept_ahead(other), "keys": ", ".join(record.key for record in (*main, *other))}
+                | {
+                    "steady": steady,
+                    "joins": steady and alike([*main, *other]),
+                    "keys": ", ".join(record.key for record in (*main, *other)),
+                }
             )
     table = {name: pd.Series([row[name] for row in rows], dtype=dtype) for name, dtype in COLUMNS.items()}
     return pd.DataFrame(table).sort_values(["joins", "ratio"], ascending=[False, True], ignore_index=True)
@@ -73,19 +78,23 @@ def agreement_sentences(table: pd.DataFrame) -> list[str]:
     table = table[table["only_gpus"]]
     if table.empty:
         return ["No Run that needs only GPUs was measured on two machines with the same GPUs."]
-    joins, waits = table[table["joins"]], table[~table["joins"]]
+    steady, waits = table[table["steady"]], table[~table["steady"]]
     said = []
-    if len(joins):
-        graphs = joins[joins["execution"].isin(("captured", "compiled_captured"))]
+    if len(steady):
+        graphs = steady[steady["execution"].isin(("captured", "compiled_captured"))]
         first = f", {len(graphs)} of them whole CUDA graphs," if len(graphs) else ""
+        apart = int((~steady["joins"]).sum())
+        but = f", but for {apart} whose repeats on both differ by more than {percent_text(ALIKE)}: one of the two waited" if apart else ""
         said.append(
-            f"{plural(len(joins), 'Run')}{first} that need only GPUs and did not wait for the host took {_between(joins)} as long on the "
-            f"other machine, {joins['ratio'].median():.3f} times in the median: such Records are read as one machine's."
+            f"{plural(len(steady), 'Run')}{first} that need only GPUs and by the second machine's repeats did not wait for its host took "
+            f"{_between(steady)} as long on it, {steady['ratio'].median():.3f} times in the median. Such Records are read as one "
+            f"machine's{but}."
         )
     if len(waits):
         said.append(
-            f"{plural(len(waits), 'Run')} whose steps vary, or whose GPUs wait for each other anyway, took {_between(waits)} as long, "
-            f"{waits['ratio'].median():.2f} times in the median, on the same GPUs: such figures are the host's too and stay with it."
+            f"{plural(len(waits), 'Run')} whose steps or launches vary, that have one launch, or whose GPUs wait for each other, took "
+            f"{_between(waits)} as long, {waits['ratio'].median():.2f} times in the median, on the same GPUs: such figures are the host's "
+            "too and stay with it."
         )
     return said
 
@@ -99,8 +108,8 @@ def figure_agreement(table: pd.DataFrame) -> Picture:
     table = table[table["only_gpus"]].reset_index(drop=True)
     if table.empty:
         return message("No Run that needs only GPUs was measured on two machines with the same GPUs.")
-    joins, waits = table[table["joins"]], table[~table["joins"]]
-    parts = [f"steady steps agree to {percent_text(float((joins['ratio'] - 1).abs().max()))}"] if len(joins) else []
+    steady, waits = table[table["steady"]], table[~table["steady"]]
+    parts = [f"steady steps agree to {percent_text(float((steady['ratio'] - 1).abs().max()))}"] if len(steady) else []
     parts += [f"other steps differ by up to {percent_text(float((waits['ratio'] - 1).abs().max()))}"] if len(waits) else []
     finding = "on the same GPUs " + ", ".join(parts)
     ways = table.groupby(["framework", "execution"], sort=True)
@@ -128,9 +137,9 @@ def figure_agreement(table: pd.DataFrame) -> Picture:
     machines = "; ".join(f"{other} against {main}" for main, other in dict.fromkeys(zip(table["main"], table["other"], strict=True)))
     counts = f"{table['main_n'].min()} to {table['main_n'].max()} and {table['other_n'].min()} to {table['other_n'].max()}"
     picture.caption = (
-        f"A mark a Run that needs only GPUs ({machines}); medians of {counts} repeats. Steps left of the broken line are steady. Read as "
-        "one machine's are these, unless a model is spread over GPUs, and whole CUDA graphs."
+        f"A mark a Run that needs only GPUs ({machines}); medians of {counts} repeats. Left of the broken line steps are steady within "
+        "a launch; read as one machine's are whole CUDA graphs, and of these Runs those that are as long in every launch."
     )
     picture.alt = f"{len(table)} Runs of two machines with the same GPUs, by how much their steps vary; {finding}."
-    picture.data = table.assign(joins=np.where(table["joins"], "yes", "no"))
+    picture.data = table.assign(**{name: np.where(table[name], "yes", "no") for name in ("steady", "joins")})
     return picture
