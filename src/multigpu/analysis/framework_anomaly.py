@@ -197,15 +197,14 @@ def anomaly_gt(frame: pd.DataFrame, records: Iterable[Record]) -> Shown:
                 "ours (ms)": f"{1e3 * point['step_time_s']:.1f}",
                 "fastest to slowest": spread,
                 "n": str(point["n"]) + (f" over {point['launches']}" if point["n"] > 1 else ""),
-                **{f"{name}, traced": "–" if trace is None else _ms(trace[column], ".1f") for name, column in STAGES.items()},
+                **{name: "–" if trace is None else _ms(trace[column], ".1f") for name, column in STAGES.items()},
             }
         )
     note = (
-        "Times of a step. "
-        "Document: its total over 50 batches of real lengths, so that a larger batch of longer sentences stands behind some steps. Ours: "
-        "TensorFlow, TF32, every sentence 100 words. n: repeats over launches. Traced (three other steps, ms): rows and values on their "
-        "way down; forward and backward; what follows the last backward, in which the host adds up and updates and no GPU computes; "
-        "what a GPU computes in all; –: no trace."
+        "Times of a step. Document: its total over 50 batches of real lengths, so that a larger batch of longer sentences stands behind "
+        "some steps. Ours: TensorFlow, TF32, every sentence 100 words. n: repeats over launches. Of three traced steps (ms): down, rows and "
+        "values on their way down; passes, forward and backward; after backward, in which the host adds up and updates and no GPU "
+        "computes; computing, what a GPU computes in all. –: no trace."
     )
     return table_html(pd.DataFrame(rows), "", note, [name for name in (rows[0] if rows else {}) if name not in ("placement", "n")])
 
