@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 
 from multigpu.analysis import synchrony_page as page
-from multigpu.analysis.figure_synchrony import figure_k, figure_ratio, figure_real, figure_runtime, real_frame
-from multigpu.analysis.figure_synchrony_error import figure_error, figure_rates, figure_staleness
+from multigpu.analysis.figure_synchrony import _cancelling, figure_k, figure_ratio, figure_real, figure_runtime, real_frame
+from multigpu.analysis.figure_synchrony_error import ends_sentence, figure_error, figure_rates, figure_staleness
 from multigpu.analysis.picture import Picture, svg_text
 from multigpu.analysis.synchrony import curves_frame, interval, ratio_frame, staleness_frame, synchrony_frame
 from multigpu.synchrony.problems import LinearRegression
@@ -95,6 +95,30 @@ def test_runtimes_and_their_findings() -> None:
     assert figure_ratio(frame).finding == ""
     assert set(figure_k(frame).data["gradients_per_update"]) == {1, 8, 16}
     assert "2.72" in page.ratio_table(frame).html
+
+
+def test_a_caption_says_where_cancelling_costs_nothing() -> None:
+    def of(times: dict[str, float]) -> pd.DataFrame:
+        return pd.DataFrame(
+            [{"protocol": name, "gradients_per_update": k, "gradient_time_s": time * k} for name, time in times.items() for k in (1, 8)]
+        )
+
+    alike = _cancelling(of({"k_sync": 1.0, "k_async": 1.05, "k_batch_sync": 2.0, "k_batch_async": 2.0}))
+    assert "K-sync on K-async and K-batch-sync on K-batch-async lies within 10%" in alike
+    assert _cancelling(of({"k_sync": 1.0, "k_async": 1.05, "k_batch_sync": 2.0, "k_batch_async": 1.0})) == "", "time was thrown away"
+    assert _cancelling(of({"k_sync": 1.0})) == ""
+
+
+def test_where_async_ends_is_computed_for_every_problem() -> None:
+    def line(problem: str, protocol: str, low: float, high: float) -> pd.DataFrame:
+        return pd.DataFrame({"problem": problem, "protocol": protocol, "time_s": [0.0, 100.0], "low": [9, low], "high": [9.5, high]})
+
+    lines = [line("linear regression, 10 features", "async", 3, 4), line("linear regression, 10 features", "sync", 1, 2)]
+    lines += [line("digits, batch 32", "async", 1, 2), line("digits, batch 32", "sync", 3, 4)]
+    lines += [line("planted teacher", "async", 1, 3), line("planted teacher", "sync", 2, 4)]
+    said = ends_sentence(pd.concat(lines))
+    assert said == "When the time is up async lies above sync on linear regression, still below sync on digits."
+    assert ends_sentence(pd.concat(lines[4:])) is None and ends_sentence(pd.DataFrame()) is None
 
 
 def test_the_answer_needs_intervals_that_part() -> None:

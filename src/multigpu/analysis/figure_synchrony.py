@@ -173,6 +173,18 @@ def figure_ratio(frame: pd.DataFrame) -> Picture:
     return picture
 
 
+def _cancelling(table: pd.DataFrame, within: float = 0.1) -> str:
+    """That protocols which cancel lie on their twins which do not, where their times a gradient differ by less than `within` at every K."""
+    times = table.pivot_table(index="gradients_per_update", columns="protocol", values="gradient_time_s")
+    twins = [
+        (one, other) for one, other in (("k_sync", "k_async"), ("k_batch_sync", "k_batch_async")) if {one, other} <= set(times.columns)
+    ]
+    if not twins or any((times[one] / times[other] - 1).abs().max() >= within for one, other in twins):
+        return ""
+    names = " and ".join(f"{protocol_look(one).label} on {protocol_look(other).label}" for one, other in twins)
+    return f" Under this law that time costs next to nothing: on the left {names} lies within {100 * within:.0f}%."
+
+
 def figure_k(frame: pd.DataFrame, workers: int = 16, law: str = "exponential") -> Picture:
     """What K buys: P workers' time a gradient applied, and staleness, against K from 1 to P."""
     table = frame[
@@ -203,7 +215,7 @@ def figure_k(frame: pd.DataFrame, workers: int = 16, law: str = "exponential") -
         legend(picture, list(PROTOCOLS))
     picture.caption = (
         f"P = {workers}, {law} times, one run a point. sync has K = P and async K = 1. Protocols that cancel compute on the current "
-        "version: no staleness, but time thrown away."
+        f"version: no staleness, but time thrown away.{_cancelling(table)}"
     )
     picture.data = table[["protocol", "gradients_per_update", "gradient_time_s", "staleness", "mean_s", "key"]]
     picture.alt = f"Time a gradient and staleness against K for six protocols with {workers} workers."

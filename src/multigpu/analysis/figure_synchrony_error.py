@@ -12,6 +12,7 @@ from multigpu.analysis.figure_synchrony import NOTHING, legend, protocol_look
 from multigpu.analysis.layout import grid_of_axes, label_lines, name_panel
 from multigpu.analysis.picture import Picture, message
 from multigpu.analysis.style import CEILING, INK, RC
+from multigpu.analysis.wording import joined
 from multigpu.synchrony.protocol import PROTOCOLS
 from multigpu.synchrony.theory import mean_staleness
 
@@ -107,11 +108,11 @@ def figure_error(curves: pd.DataFrame, least: dict[str, float]) -> Picture:
             ax.set_xlabel("virtual time over E[X]")
         legend(picture, list(PROTOCOLS))
     seeds = table.groupby(["problem", "protocol"])["repeat"].nunique()
-    rates = ", ".join(f"{name}: {group['rate'].iloc[0]:g}" for name, group in table.groupby("problem", sort=True))
+    several_seeds = " to ".join(dict.fromkeys((str(seeds.min()), str(seeds.max()))))
+    rates = "; ".join(f"{name}: {group['rate'].iloc[0]:g}" for name, group in table.groupby("problem", sort=True))
     picture.caption = (
         f"{workers} workers, exponential times, K = {k} where there is one; the same constant rate for all protocols of a panel ({rates}). "
-        f"Median of {int(seeds.min())} seeds, bands from the least to the most. The least loss of linear regression is that of "
-        "least squares."
+        f"Median of {several_seeds} seeds, bands from the least to the most. The least loss of linear regression is that of least squares."
     )
     picture.data = lines
     picture.alt = f"Lines of error against virtual time, one a protocol, for {'; '.join(problems)}. {picture.finding}"
@@ -162,6 +163,27 @@ def _error_finding(lines: pd.DataFrame) -> str | None:
     if soon.loc["async", "high"] >= soon.loc["sync", "low"]:
         return None
     return "Async falls first, and on linear regression ends further above the least loss than sync"
+
+
+def ends_sentence(lines: pd.DataFrame) -> str | None:
+    """Of which problems async ends above sync, and of which below it: where the ranges over seeds do not meet, over the last quarter.
+
+    Args:
+        lines: the data of `figure_error`.
+    """
+    if lines.empty or "problem" not in lines:
+        return None
+    above, below = [], []
+    for problem, panel in lines.groupby("problem", sort=False):
+        last = panel[panel["time_s"] >= 0.75 * panel["time_s"].max()].groupby("protocol")[["low", "high"]].mean()
+        if not {"sync", "async"} <= set(last.index):
+            continue
+        if last.loc["async", "low"] > last.loc["sync", "high"]:
+            above.append(str(problem).split(",")[0])
+        elif last.loc["async", "high"] < last.loc["sync", "low"]:
+            below.append(str(problem).split(",")[0])
+    parts = [f"{word} sync on {joined(names)}" for word, names in (("above", above), ("still below", below)) if names]
+    return f"When the time is up async lies {', '.join(parts)}." if parts else None
 
 
 def figure_rates(curves: pd.DataFrame, workers: int = 30) -> Picture:

@@ -119,9 +119,10 @@ def devices_table(records: Iterable[SynchronyRecord]) -> Shown:
         for _, row in table.iterrows()
     ]
     compared = " Over host: over the same run with the server on the host." if table["over_host"].notna().any() else ""
+    dash = " (a dash: that was not run)" if table["predicted_per_s"].isna().any() else ""
     note = (
         "Gradients applied a second, one run each. In brackets what the simulator predicts, from the step times and the server's time of "
-        "sync with nothing injected, the same P and the same server (a dash: that was not run). Over sync: gradients a second over those "
+        f"sync with nothing injected, the same P and the same server{dash}. Over sync: gradients a second over those "
         f"of that sync.{compared} {', '.join(sorted(set(table['machine'])))}."
         if rows
         else NOTHING
