@@ -45,7 +45,7 @@ def test_the_best_joined_placement_stands_beside_its_replicas_and_its_one_gpu() 
     assert "at 64 a GPU Exp4 keeps 0.9600 (" in said and "on 4 GPUs (goal 0.97: not met; it loses 4.0% there and 2.0% on 1 GPU)" in said
     assert "on 8 GPUs (goal 0.99: met; not measured on 1 GPU)" in said and "neither was measured" not in said
     html = cnn_goals.goal_table(frame).html
-    assert "0.9800 (" in html and "5 over 2 launches" in html and "interval holds it" not in html
+    assert "0.9800 (" in html and "5/2 (5/2)" in html and "batch 64 a GPU; goal: 0.97" in html and "interval holds it" not in html
 
 
 def test_sizes_of_buckets_are_compared_with_the_plain_replicas() -> None:

@@ -71,7 +71,10 @@ def test_advice_knows_no_difference_and_what_was_measured_once() -> None:
     assert {resnet["best"], *resnet["equals"]} == {"ddp", "exp4"} and resnet["once"] == ["ps_gpu0"] and not resnet["agrees"]
     assert (vgg["best"], vgg["equals"], bool(vgg["agrees"]), vgg["slowest"]) == ("replicated_allreduce", [], True, "exp2")
     said = cnn_advice.advice_sentence(frame_of(records))
-    assert "no difference between 2:" in said and "VGG-16, eager on 2 GPUs: all-reduce, no overlap." in said
+    assert "no difference between ddp and Exp4." in said or "no difference between Exp4 and ddp." in said
+    slower = frame_of(point(300) + point(300.2, "replicated_allreduce") + point(200, "exp2"))
+    assert "all-reduce (no overlap)" in cnn_advice.advice_sentence(slower), "a comma would end the name in the list"
+    assert "VGG-16, eager on 2 GPUs: all-reduce, no overlap." in said
     lacking = cnn_advice.lacking_sentence(frame_of(records), ("vgg16", "alexnet"))
     assert lacking == "Not measured yet: 1 model (AlexNet)."
 

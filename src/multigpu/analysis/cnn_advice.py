@@ -103,8 +103,14 @@ def _unusual(row: Any) -> list[str]:
 def _advised(row: Any) -> str:
     names = [look(name).label for name in (row["best"], *row["equals"])]
     if len(names) > 1:
-        return f"no difference between {len(names)}: {'; '.join(names)}"
+        return f"no difference between {joined([_unlisted(name) for name in names])}"
     return names[0] + (f" ({ONCE})" if row["best"] in row["once"] else "")
+
+
+def _unlisted(label: str) -> str:
+    """A label without its comma, which would end it in a list: "all-reduce (no overlap)"."""
+    first, comma, rest = label.partition(", ")
+    return f"{first} ({rest})" if comma else label
 
 
 def advice_sentence(frame: pd.DataFrame) -> str:
@@ -119,7 +125,7 @@ def advice_sentence(frame: pd.DataFrame) -> str:
         batch = ["batch_size"] if len(batches) > 1 else []
         which = describe(row, ["model", *batch, "execution", *(["framework"] if row["framework"] != "torch" else [])])
         parts.append(f"{which} on {devices_text(row['devices'], row['device_type'])}: {_advised(row)}.")
-    return f"Variable update, by model. {' '.join(parts)}"
+    return f"The fastest variable update by model. {' '.join(parts)}"
 
 
 def lacking_sentence(frame: pd.DataFrame, models: tuple[str, ...]) -> str | None:

@@ -190,7 +190,10 @@ def pairs_twin(frame: pd.DataFrame) -> Shown:
             | {"PIX over PHB": f"{row['speedup_pix_over_phb']:.2f}", "ours": look(placement).label}
             | {"images/s": NOT_YET if own.empty else _images(own.iloc[0]), "n": "" if own.empty else _repeats(own.iloc[0])}
         )
-    note = "Document: AlexNet, two GTX 1070, images/s. All pairs here are joined by NVLink: none crosses a switch (C20)."
+    note = (
+        "Document: AlexNet, two GTX 1070, images/s; PIX: a pair behind one PCIe switch, PHB: one across the host bridge. All pairs here "
+        "are joined by NVLink: none crosses a switch (C20)."
+    )
     if len(ours):
         first = ours.iloc[0]
         note += f" Ours{_of(frame)}: {describe(first, PAIR_JOB)}; n: repeats over launches."

@@ -13,9 +13,9 @@ import pandas as pd
 from multigpu.analysis.metrics import summary
 from multigpu.analysis.picture import Shown
 from multigpu.analysis.style import look
-from multigpu.analysis.tables import table_html
+from multigpu.analysis.tables import tables_by
 from multigpu.analysis.ways import find_point, ratio_of
-from multigpu.analysis.wording import MODEL_NAMES, describe, devices_text, missing, percent_text, plural
+from multigpu.analysis.wording import MODEL_NAMES, describe, devices_text, missing, percent_text
 from multigpu.placements import placements
 
 GOALS = {64: 0.97, 256: 0.99}
@@ -101,24 +101,24 @@ def goal_table(frame: pd.DataFrame) -> Shown:
     rows = [
         {
             "model": MODEL_NAMES.get(row["model"], row["model"]),
-            "a GPU": f"batch {row['batch_size']}",
-            "on": devices_text(row["devices"], row["device_type"]),
+            "job": f"batch {row['batch_size']} a GPU; goal: {row['goal']:.2f} of independent replicas",
+            "GPUs": str(row["devices"]),
             "best placement": _way(row) if row["placement"] else UNMEASURED,
             "over independent replicas": _cell(row, "ratio"),
-            "goal": f"{row['goal']:.2f}",
             "goal is": row["so"],
             "the same on 1 GPU": _cell(row, "one_ratio"),
-            "repeats": _repeats(row["n"], row["launches"]) if row["n"] else "–",
-            "of replicas": _repeats(row["base_n"], row["base_launches"]) if row["base_n"] else "–",
+            "repeats (theirs)": f"{_repeats(row['n'], row['launches'])} ({_repeats(row['base_n'], row['base_launches'])})"
+            if row["n"]
+            else "–",
         }
         for _, row in goal_rows(frame).iterrows()
     ]
     note = (
         "PyTorch, bf16, captured, weak scaling. Rates over independent replicas' with a process a GPU; 95% intervals, none where either "
         f"side was measured once. The goals are the study's own, for {GOAL_DEVICES} GPUs; other counts stand beside them. The same on "
-        "1 GPU: what the placement loses there, with nobody to wait for."
+        "1 GPU: what the placement loses there, with nobody to wait for. Repeats/launches, in brackets the replicas'."
     )
-    return table_html(pd.DataFrame(rows), note=note, right=["over independent replicas", "goal", "the same on 1 GPU"])
+    return tables_by(pd.DataFrame(rows), "job", note, ["over independent replicas", "the same on 1 GPU"])
 
 
 def _way(row: Any) -> str:
@@ -135,7 +135,7 @@ def _cell(row: Any, name: str) -> str:
 
 
 def _repeats(n: int, launches: int) -> str:
-    return "once" if n == 1 else f"{n} over {plural(int(launches), 'launch', 'launches')}"
+    return "once" if n == 1 else f"{n}/{launches}"
 
 
 def goal_sentence(frame: pd.DataFrame) -> str:
