@@ -202,8 +202,8 @@ def anomaly_gt(frame: pd.DataFrame, records: Iterable[Record]) -> Shown:
         )
     note = (
         "Times of a step. Document: its total over 50 batches of real lengths, so that a larger batch of longer sentences stands behind "
-        "some steps. Ours: TensorFlow, TF32, every sentence 100 words. n: repeats over launches. Of three traced steps (ms): down, rows and "
-        "values on their way down; passes, forward and backward; after backward, in which the host adds up and updates and no GPU "
+        "some steps. Ours: TensorFlow, TF32, every sentence 100 words. n: repeats over launches. Of three traced steps (ms): down, rows "
+        "and values on their way down; passes, forward and backward; after backward, in which the host adds up and updates and no GPU "
         "computes; computing, what a GPU computes in all. –: no trace."
     )
     return table_html(pd.DataFrame(rows), "", note, [name for name in (rows[0] if rows else {}) if name not in ("placement", "n")])

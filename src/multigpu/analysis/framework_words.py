@@ -129,7 +129,7 @@ def _made_of(found: Difference) -> str:
     longer = joined([f"{1e3 * over:.1f} ms longer ({name})" for name, over in found.beyond])
     return (
         f"{computing} and {1e3 * rest:+.1f} ms communication and waiting, which cannot be told apart: under the profiler a GPU is busy "
-        f"{longer} than the whole step takes without it, since a collective that waits for a replica is busy too."
+        f"{longer} than the whole step takes without it; a collective that waits for a replica counts as busy."
     )
 
 
