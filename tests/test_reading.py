@@ -119,3 +119,13 @@ def test_a_file_that_is_new_gone_or_changed_is_seen_at_once(tmp_path: Path) -> N
     for _ in range(2):
         with pytest.raises(ValueError, match=rf"{again.name} is not a Record"):
             rates()
+
+
+def test_a_file_that_is_broken_inside_is_named(tmp_path: Path) -> None:
+    """What unpacking says of it depends on which byte it is."""
+    file = RecordStore(tmp_path).write(make_record())
+    whole = file.read_bytes()
+    for place in range(10, len(whole), 7):
+        file.write_bytes(whole[:place] + bytes([whole[place] ^ 0xFF]) + whole[place + 1 :])
+        with pytest.raises(ValueError, match=rf"{file.name} is not a Record"):
+            stored_records(tmp_path)

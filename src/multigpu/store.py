@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import os
 import tempfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
@@ -74,7 +75,7 @@ class Store(Generic[Kind]):
         """
         try:
             return self.kind.model_validate_json(gzip.decompress(path.read_bytes()))
-        except (OSError, EOFError, ValidationError) as error:
+        except (OSError, EOFError, zlib.error, ValidationError) as error:
             name = self.kind.__name__
             article = "an" if name[0] in "AEIOU" else "a"
             raise ValueError(f"{path} is not {article} {name} of this version: {str(error).splitlines()[0]}") from None
