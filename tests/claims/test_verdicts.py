@@ -7,7 +7,7 @@ import re
 import pytest
 
 from multigpu.claims import Claim, Contrast, Predicate, Term, all_claims, evaluate, evaluate_all, find_claim
-from multigpu.claims.verdicts import judge
+from multigpu.claims.verdicts import UNMATCHED_SIDES, judge
 from tests.claims.cases import CASES, CNN, IN_GRAPH, at, on, scaling
 from tests.claims.planted import LOUD, QUIET, repeats, table
 
@@ -47,6 +47,9 @@ def test_noise_is_inconclusive(number, outcome):
     if number == "C24":  # a ratio within one Record: its own times are the noise
         for index, row in enumerate(rows):
             row["warmup_s"] *= LOUD[index % 5]
+    if number == "C23":  # repeats are compared with their like: what both sides share is no noise
+        assert verdict(number, rows) == ("holds" if outcome == "holds" else "does not hold")
+        rows = rows[:5] + [row | {"parameter_change": other["parameter_change"]} for row, other in zip(rows[5:], rows[:4:-1], strict=True)]
     assert verdict(number, rows) == "inconclusive"
 
 
@@ -120,6 +123,17 @@ def test_two_machines_give_two_settings_that_must_agree():
     assert result.verdict == "holds" and len(result.settings) == 2
     differ = evaluate(find_claim("C2"), table(case.rows("holds") + case.rows("fails", machine="other")))
     assert differ.verdict == "inconclusive" and "so in 1 of 2 settings, not so in 1" in differ.why
+
+
+def test_pairs_are_of_repeats_that_both_sides_have():
+    """Of four common repeats too few; a fifth on one side alone is compared with nothing."""
+    rows = CASES["C23"].rows("holds", LOUD)
+    rows[-1] |= {"repeat": 7, "parameter_change": 1e9}
+    result = evaluate(claim_of("C23"), table(rows))
+    assert result.verdict == "inconclusive" and "n = 4" in result.figure and "1.005x" in result.figure
+    apart = [row | {"repeat": 100 + row["repeat"]} if index < 5 else row for index, row in enumerate(rows)]
+    none = evaluate(claim_of("C23"), table(apart))
+    assert none.verdict == "not yet measured" and none.settings == () and UNMATCHED_SIDES in none.why
 
 
 def test_what_counts_elsewhere_too_completes_the_settings_of_the_machine_that_measured_it():

@@ -86,6 +86,8 @@ class Contrast(_Data):
     across: how settings join. "same": all that have enough data must agree; "all": one counterexample refutes; "any": one
         example suffices; "most": more than half decide (for medians).
     steps_at_least: least timed steps, where more are needed than the predicate asks.
+    paired: repeats of equal number began alike and saw the same batches, so each is compared with its own: the interval is of the ratios
+        of repeats that all terms have. For what training does; times of equal repeats have nothing in common.
     models_at_least: different models needed before the contrast can hold (or, with "any", be refuted).
     """
 
@@ -101,6 +103,7 @@ class Contrast(_Data):
     across: Literal["same", "all", "any", "most"] = "same"
     models_at_least: int = Field(default=1, ge=1)
     steps_at_least: int = 0
+    paired: bool = False
     where: Selection = ()
     unit: str = "x"
 

@@ -15,7 +15,7 @@ import pandas as pd
 
 from multigpu.claims.core import Answer, Claim, CollectivePredicate, Contrast, Predicate, Result, Selection, Setting, Verdict
 from multigpu.claims.records import Comparison, Row, admitted, collective_rows, comparisons, matches, quantity, rows, unmet
-from multigpu.claims.statistics import interval, sample
+from multigpu.claims.statistics import Sample, interval, sample
 from multigpu.claims.synchrony import SynchronyPredicate, synchrony_rows
 from multigpu.claims.traces import TracePredicate, trace_rows
 from multigpu.claims.training import TrainingPredicate, training_rows
@@ -47,12 +47,8 @@ def judge(contrast: Contrast, low: float, high: float) -> Verdict:
 
 def measure(contrast: Contrast, comparison: Comparison, predicate: Predicate) -> Setting:
     """The interval of a contrast in one setting, and its verdict."""
-    parts, estimate = [], 0.0
-    for index, (term, group) in enumerate(zip(contrast.terms, comparison.groups, strict=True)):
-        part = sample([quantity(row, contrast.quantity) or math.nan for row in group], [row["launch_id"] for row in group])
-        scale = math.log(term.devices or comparison.devices) if contrast.per_device else 0.0
-        estimate += (part.mean - scale) * (1 if index < len(contrast.over) else -1)
-        parts.append(part)
+    samples = _pairs if contrast.paired else _sides
+    parts, estimate = samples(contrast, comparison)
     n, launches = min(part.n for part in parts), min(part.launches for part in parts)
     enough = n >= predicate.min_n and launches >= predicate.min_launches
     half = interval(parts)
@@ -75,6 +71,41 @@ def measure(contrast: Contrast, comparison: Comparison, predicate: Predicate) ->
         flagged=sum(bool(row.get("flags")) for group in comparison.groups for row in group),
     )
     return setting.model_copy(update={"text": figure_of(setting, contrast)})
+
+
+def common_repeats(comparison: Comparison) -> list[int]:
+    """The repeats that all terms have."""
+    return sorted(set.intersection(*({row["repeat"] for row in group} for group in comparison.groups)))
+
+
+def _value(contrast: Contrast, row: Row, devices: int) -> float:
+    value = quantity(row, contrast.quantity) or math.nan
+    return value / devices if contrast.per_device else value
+
+
+def _sides(contrast: Contrast, comparison: Comparison) -> tuple[list[Sample], float]:
+    """A Sample of each term's repeats, and the logarithm of their product over that of the terms below."""
+    parts, estimate = [], 0.0
+    for index, (term, group) in enumerate(zip(contrast.terms, comparison.groups, strict=True)):
+        values = [_value(contrast, row, term.devices or comparison.devices) for row in group]
+        parts.append(sample(values, [row["launch_id"] for row in group]))
+        estimate += parts[-1].mean * (1 if index < len(contrast.over) else -1)
+    return parts, estimate
+
+
+def _pairs(contrast: Contrast, comparison: Comparison) -> tuple[list[Sample], float]:
+    """The one Sample of the ratios of repeats that all terms have, at least one, and its mean."""
+    groups = [{row["repeat"]: row for row in group} for group in comparison.groups]
+    common = common_repeats(comparison)
+    ratios = []
+    for repeat in common:
+        logs = [
+            math.log(_value(contrast, group[repeat], term.devices or comparison.devices))
+            for term, group in zip(contrast.terms, groups, strict=True)
+        ]
+        ratios.append(math.exp(math.fsum(logs[: len(contrast.over)]) - math.fsum(logs[len(contrast.over) :])))
+    one = sample(ratios, [tuple(group[repeat]["launch_id"] for group in groups) for repeat in common])
+    return [one], one.mean
 
 
 def highest(settings: Sequence[tuple[Comparison, Setting]]) -> list[tuple[Comparison, Setting]]:
@@ -140,7 +171,8 @@ def answer(predicate: Predicate, table: Sequence[Row], several: bool = False) ->
     for contrast in predicate.contrasts:
         scope = [row for row in table if matches(row, contrast.where) and (row.get("timed_steps") or 0) >= contrast.steps_at_least]
         usable = [row for row in scope if quantity(row, contrast.quantity)]
-        pairs = [(comparison, measure(contrast, comparison, predicate)) for comparison in comparisons(contrast, usable)]
+        found = [one for one in comparisons(contrast, usable) if not contrast.paired or common_repeats(one)]
+        pairs = [(comparison, measure(contrast, comparison, predicate)) for comparison in found]
         if contrast.counts == "highest":
             pairs = highest(pairs)
         pairs.sort(key=lambda pair: (pair[1].devices, str(pair[1].fields)))
