@@ -127,7 +127,7 @@ def _undecided(arguments: argparse.Namespace) -> list[Planned]:
         print(f"{need.claim} in {need.framework}: {need.missing} measurements, about {need.cost_s:.0f} s")
     if arguments.budget_s is not None:
         every, learned = len(found), _learned(arguments, planned)
-        found = affordable_needs(found, arguments.budget_s, learned or 1.0)
+        found = affordable_needs(found, arguments.budget_s, learned)
         print(f"{arguments.budget_s} s may decide {len(found)} of {every}")
     return undecided(found)
 

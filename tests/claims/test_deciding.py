@@ -12,6 +12,7 @@ from multigpu.claims import Predicate, all_claims, evaluate_all, rows
 from multigpu.claims.deciding import Need, affordable_needs, needs, planned_row, repeated, undecided
 from multigpu.grid import Planned, every_grid, find_grid
 from multigpu.grid.entries import FEWEST, LAUNCH_OF_REPEAT
+from multigpu.measure.sharing import START_S
 from multigpu.record import Record
 from multigpu.run import Run
 from tests.factory import make_machine, make_record
@@ -87,6 +88,18 @@ def test_a_budget_takes_whole_claims() -> None:
     assert [need.claim for need in affordable_needs(found, 90)] == ["C2", "C3"]
     assert [need.claim for need in affordable_needs(found, 90, pace=0.5)] == ["C2", "C3", "C1"]
     assert affordable_needs(found, 20) == []
+
+
+def test_a_launch_is_paid_for_once(from_nothing) -> None:
+    """Where measuring without starts was learned, starts are added: without them a budget would end in the midst of the last launch."""
+    found = [
+        Need(name, "torch", (), 5, cost, frozenset(on)) for name, cost, on in (("C1", 10.0, "ab"), ("C2", 20.0, "bc"), ("C3", 30.0, "c"))
+    ]
+    costs = (5.0 + 2 * START_S, 10.0 + START_S, 15.0)
+    for several in (1, 2, 3):
+        assert len(affordable_needs(found, sum(costs[:several]), pace=0.5)) == several
+        assert len(affordable_needs(found, sum(costs[:several]) - 0.1, pace=0.5)) < several
+    assert all(need.launches for need in from_nothing)
 
 
 def test_a_screening_point_becomes_a_headline_point() -> None:

@@ -16,6 +16,8 @@ from multigpu.claims.records import Comparison, Row, admitted, comparisons, matc
 from multigpu.claims.traces import TracePredicate
 from multigpu.claims.verdicts import DECIDED
 from multigpu.grid.entries import FEWEST, Planned
+from multigpu.measure.point import launch_of
+from multigpu.measure.sharing import START_S
 
 Known = Collection[tuple[str, int]]
 """(digest of a Run, repeat) of what has been measured."""
@@ -25,7 +27,8 @@ Known = Collection[tuple[str, int]]
 class Need:
     """What one claim waits for in one framework (or in both, where it compares them): entries with all their repeats.
 
-    missing: measurements that have no Record yet. cost_s: what these may take, what other claims need as well left out.
+    missing: measurements that have no Record yet. cost_s: what these may take, what other claims need as well left out. launches: those
+        that measure them (`launch_of`).
     """
 
     claim: str
@@ -33,6 +36,7 @@ class Need:
     entries: tuple[Planned, ...]
     missing: int
     cost_s: float
+    launches: frozenset[Any] = frozenset()
 
 
 def planned_row(entry: Planned, quantity: str) -> Row:
@@ -138,21 +142,26 @@ def needs(results: Sequence[Result], planned: Sequence[Planned], known: Known) -
                 missing = [point for entry in entries.values() for point in search.missing(entry, predicate.min_n)]
                 if missing:
                     cost_s = search.cost_s(entries.values(), predicate.min_n)
-                    found.append(Need(result.claim.number, name, tuple(entries.values()), len(missing), cost_s))
+                    own = [point for entry in entries.values() for point in entry.points()]
+                    launches = frozenset(launch_of(point) for point in own if (point.run.digest, point.repeat) in set(missing))
+                    found.append(Need(result.claim.number, name, tuple(entries.values()), len(missing), cost_s, launches))
                     search.known |= set(missing)
     return found
 
 
-def affordable_needs(found: Sequence[Need], budget_s: float, pace: float = 1.0) -> list[Need]:
+def affordable_needs(found: Sequence[Need], budget_s: float, pace: float | None = None) -> list[Need]:
     """The needs that a budget allows, the cheapest first, each whole: half of the repeats decide nothing.
 
     Args:
-        pace: what measuring takes of the estimates.
+        pace: what measuring takes of the estimates, the starts of launches apart: each then costs its start, once for all needs; None:
+            the grid's estimates, which include starts.
     """
-    chosen, left = [], budget_s
+    chosen, left, started = [], budget_s, frozenset[Any]()
     for need in sorted(found, key=lambda need: need.cost_s):
-        if need.cost_s * pace <= left:
-            left -= need.cost_s * pace
+        cost = need.cost_s if pace is None else need.cost_s * pace + START_S * len(need.launches - started)
+        if cost <= left:
+            left -= cost
+            started |= need.launches
             chosen.append(need)
     return chosen
 
