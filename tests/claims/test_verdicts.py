@@ -125,6 +125,15 @@ def test_two_machines_give_two_settings_that_must_agree():
     assert differ.verdict == "inconclusive" and "so in 1 of 2 settings, not so in 1" in differ.why
 
 
+def test_a_framework_that_decides_alone_is_named():
+    """A reader of "holds" must not take it for a verdict on both."""
+    case, other = CASES["C2"], {"framework": "tensorflow", **IN_GRAPH}
+    result = evaluate(find_claim("C2"), table(case.rows("holds") + case.rows("holds", LOUD, **other)))
+    assert result.verdict == "holds" and result.why == "decided by torch, inconclusive in tensorflow"
+    both = evaluate(find_claim("C2"), table(case.rows("holds") + case.rows("holds", **other)))
+    assert both.verdict == "holds" and both.why == ""
+
+
 def test_pairs_are_of_repeats_that_both_sides_have():
     """Of four common repeats too few; a fifth on one side alone is compared with nothing."""
     rows = CASES["C23"].rows("holds", LOUD)

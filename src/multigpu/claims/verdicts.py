@@ -275,11 +275,13 @@ def _part(claim: Claim, predicate: Predicate, table: Sequence[Row], several: boo
 
 
 def combine(answers: dict[str, Answer]) -> tuple[Verdict, str]:
-    """One verdict of all frameworks: that of the decided ones if they agree; undecided ones do not stand in the way."""
+    """One verdict of all frameworks: that of the decided ones if they agree; undecided ones do not stand in the way, but are said."""
     decided = {name: a for name, a in answers.items() if a.verdict in DECIDED}
     verdicts = {a.verdict for a in decided.values()}
     if len(verdicts) == 1:
-        return verdicts.pop(), "; ".join(dict.fromkeys(a.why for a in decided.values() if a.why))
+        open_ones = [name for name, a in answers.items() if a.verdict == "inconclusive"]
+        alone = [f"decided by {' and '.join(decided)}, inconclusive in {' and '.join(open_ones)}"] if open_ones else []
+        return verdicts.pop(), "; ".join([*dict.fromkeys(a.why for a in decided.values() if a.why), *alone])
     if verdicts:
         return "inconclusive", "frameworks differ: " + ", ".join(f"{name} {a.verdict}" for name, a in decided.items())
     for verdict in ("inconclusive", "not yet measured"):
