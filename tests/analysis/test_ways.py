@@ -10,7 +10,6 @@ from multigpu.analysis.front import batch, headline_table
 from multigpu.analysis.limits import bounds
 from multigpu.analysis.metrics import summary
 from multigpu.analysis.ordinary import ordinary
-from multigpu.analysis.wording import percent_text
 from multigpu.grid.overlap import updates_in_backward
 from multigpu.paths import RUNS
 from tests.analysis.traced import traced_record
@@ -93,25 +92,19 @@ def a_row(compute: float, step: float, bound: float, largest: str, wait: float) 
     ("row", "said"),
     [
         # 17.6 - 4.1 = 13.5 ms of kernels beyond the bound are 76% of the step, 0.2 ms of waiting 1.1%
-        (a_row(17.6, 17.8, 4.1, "communication", 0.2), "slow kernels, 76%"),
+        (a_row(17.6, 17.8, 4.1, "communication", 0.2), "slow kernels 76%, exposed communication 1.1%"),
         # 25.6 - 4.1 = 21.5 ms of kernels, 23.6 ms of the host's work: 30%
-        (a_row(25.6, 78.6, 4.1, "host_work", 23.6), "host merges and updates, 30%"),
-        (a_row(25.6, 78.6, 4.1, "host_work", 21.4), "slow kernels, 27%"),
+        (a_row(25.6, 78.6, 4.1, "host_work", 23.6), "host merges and updates 30%, slow kernels 27%"),
+        (a_row(25.6, 78.6, 4.1, "host_work", 21.4), "slow kernels 27%, host merges and updates 27%"),
         # links set the bound: the device computes less than it
-        (a_row(3.0, 12.0, 5.0, "communication", 9.0), "exposed communication, 75%"),
-        (a_row(3.0, 12.0, float("nan"), "communication", 9.0), "–"),
-        (a_row(10.0, 10.0, 4.0, "", 0.0), "slow kernels, 60%"),
-        (a_row(4.0, 4.0, 4.0, "", 0.0), "none"),
+        (a_row(3.0, 12.0, 5.0, "communication", 9.0), "exposed communication 75%"),
+        (a_row(3.0, 12.0, float("nan"), "communication", 9.0), "exposed communication 75%"),
+        (a_row(10.0, 10.0, 4.0, "", 0.0), "slow kernels 60%, no wait"),
+        (a_row(4.0, 4.0, 4.0, "", 0.0), "no wait"),
     ],
 )
-def test_the_reason_is_the_larger_of_slow_kernels_and_the_largest_wait(row, said):
-    cells = ways.reason_cells(row | ways.distance_of(row))
-    assert cells[ways.REASON] == said
-    assert cells[ways.WAIT] == (f"{ways.PARTS[row['largest']][0]}, {wait_share(row)}" if row["largest"] else "none")
-
-
-def wait_share(row: dict) -> str:
-    return percent_text(row[f"{row['largest']}_ms"] / row["step_ms"])
+def test_the_reason_begins_with_the_larger_of_slow_kernels_and_the_largest_wait(row, said):
+    assert ways.reason_cells(row | ways.distance_of(row))[ways.REASON] == said
 
 
 def test_the_table_names_kernels_where_they_are_most_of_the_distance(frame, causes):

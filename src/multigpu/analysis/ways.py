@@ -34,8 +34,8 @@ USUAL_WAYS = (("per_device", "eager"), ("one", "eager"), ("per_device", "capture
 
 NOT_TRACED = "not traced"
 
-WAIT, REASON = "largest wait", "largest part of the distance"
-"""Columns that say what a point's device waited for, and why its step is longer than the bound's."""
+REASON = "what keeps it from the bound"
+"""Column that says why a point's step is longer than the bound's: slow kernels and the largest wait, the larger first."""
 
 SLOW_KERNELS = ("kernels", "slow kernels")
 """Of what is no wait and yet keeps a step from its bound: how long the device computes beyond it."""
@@ -131,23 +131,21 @@ def distance_of(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def reason_cells(row: Any) -> dict[str, str]:
-    """Why the point's step is longer than its bound's, from the trace of the same point: the device's own time, the largest wait, and
-    the larger of that and of what computing takes beyond the bound (a dash where the bound is not known).
+    """Why the point's step is longer than its bound's, from the trace of the same point: the device's own time, and what computing takes
+    beyond the bound beside the largest wait, the larger of the two first, as shares of the step (of the wait alone without a bound).
     """
     if not row["n"] or missing(row["step_ms"]):
-        return {"computes / step (ms)": "–", WAIT: str(row["reason"]) if not row["n"] else NOT_TRACED, REASON: "–"}
+        return {"computes / step (ms)": "–", REASON: str(row["reason"]) if not row["n"] else NOT_TRACED}
 
     def part(name: str, label: str) -> str:
-        return f"{label}, {percent_text(row[f'{name}_ms'] / row['step_ms'])}"
+        return f"{label} {percent_text(row[f'{name}_ms'] / row['step_ms'])}"
 
     cause = row["largest"]
-    wait = part(cause, PARTS[cause][0]) if cause else "none"
-    largest = part(*SLOW_KERNELS) if row["distance"] == SLOW_KERNELS[0] else wait
-    return {
-        "computes / step (ms)": f"{row['compute_ms']:.1f} / {row['step_ms']:.1f}",
-        WAIT: wait,
-        REASON: "–" if missing(row["kernels_ms"]) else largest,
-    }
+    told = [part(cause, PARTS[cause][0]) if cause else "no wait"]
+    if row["kernels_ms"] > 0:  # NaN without a bound; below 0 where links set it
+        kernels = part(*SLOW_KERNELS)
+        told = [kernels, *told] if row["distance"] == SLOW_KERNELS[0] else [*told, kernels]
+    return {"computes / step (ms)": f"{row['compute_ms']:.1f} / {row['step_ms']:.1f}", REASON: ", ".join(told)}
 
 
 def cost_table(frame: pd.DataFrame, causes: pd.DataFrame) -> Shown:
@@ -169,7 +167,7 @@ def cost_table(frame: pd.DataFrame, causes: pd.DataFrame) -> Shown:
             for _, row in group.iterrows()
         ]
         name = f"{describe(first, ['model', 'batch_size', 'precision'])}, {devices_text(first['devices'], first['device_type'])}"
-        figures = [str(column) for column in rows[0] if column not in ("placement", WAIT, REASON)]
+        figures = [str(column) for column in rows[0] if column not in ("placement", REASON)]
         parts.append(table_html(pd.DataFrame(rows), name, right=figures).html)
         parts.append(f'<p class="muted">{escape(_bound_text(group))} {escape(absent(group))}</p>\n')
     return Shown("".join(parts))
@@ -188,8 +186,8 @@ def _bound_text(group: pd.DataFrame) -> str:
         "A dash under the ceiling: no independent replicas were measured in that way. " if group["of_independent"].isna().any() else ""
     )
     text = (
-        f"A process a GPU unless it says one process. {unknown}Computes / step: of the traced Run. Largest part of the distance: "
-        "the larger of what its computing takes beyond the bound (slow kernels) and its largest wait. Shares are of its step."
+        f"A process a GPU unless it says one process. {unknown}Computes / step: of the traced Run. What keeps it from the bound: what its "
+        "computing takes beyond the bound (slow kernels) and its largest wait, the larger first, as shares of its step."
     )
     return f"{text} Bound set by {'; by '.join(parts)}."
 
