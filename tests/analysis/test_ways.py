@@ -92,14 +92,14 @@ def a_row(compute: float, step: float, bound: float, largest: str, wait: float) 
     ("row", "said"),
     [
         # 17.6 - 4.1 = 13.5 ms of kernels beyond the bound are 76% of the step, 0.2 ms of waiting 1.1%
-        (a_row(17.6, 17.8, 4.1, "communication", 0.2), "slow kernels 76%, exposed communication 1.1%"),
+        (a_row(17.6, 17.8, 4.1, "communication", 0.2), "kernels 76%, communication 1.1%"),
         # 25.6 - 4.1 = 21.5 ms of kernels, 23.6 ms of the host's work: 30%
-        (a_row(25.6, 78.6, 4.1, "host_work", 23.6), "host merges and updates 30%, slow kernels 27%"),
-        (a_row(25.6, 78.6, 4.1, "host_work", 21.4), "slow kernels 27%, host merges and updates 27%"),
+        (a_row(25.6, 78.6, 4.1, "host_work", 23.6), "host updates 30%, kernels 27%"),
+        (a_row(25.6, 78.6, 4.1, "host_work", 21.4), "kernels 27%, host updates 27%"),
         # links set the bound: the device computes less than it
-        (a_row(3.0, 12.0, 5.0, "communication", 9.0), "exposed communication 75%"),
-        (a_row(3.0, 12.0, float("nan"), "communication", 9.0), "exposed communication 75%"),
-        (a_row(10.0, 10.0, 4.0, "", 0.0), "slow kernels 60%, no wait"),
+        (a_row(3.0, 12.0, 5.0, "communication", 9.0), "communication 75%"),
+        (a_row(3.0, 12.0, float("nan"), "communication", 9.0), "communication 75%"),
+        (a_row(10.0, 10.0, 4.0, "", 0.0), "kernels 60%, no wait"),
         (a_row(4.0, 4.0, 4.0, "", 0.0), "no wait"),
     ],
 )
@@ -109,14 +109,14 @@ def test_the_reason_begins_with_the_larger_of_slow_kernels_and_the_largest_wait(
 
 def test_the_table_names_kernels_where_they_are_most_of_the_distance(frame, causes):
     """Exp4 in one process: a bound below 25 ms, computing 60 or 25 ms of 70, waiting the rest."""
-    for compute_s, said in ((0.06, "slow kernels"), (0.025, "launch skew")):
+    for compute_s, said in ((0.06, "kernels"), (0.025, "launch skew")):
         parts = {f"{name}_s": 0.0 for name in ways.PARTS} | {"compute_s": compute_s, "skew_s": 0.07 - compute_s}
         changed = causes.assign(timed_step_s=0.07, largest="skew", **parts)
         (row,) = [row for _, row in ways.placement_costs(frame, changed).iterrows() if row["step_ms"] == row["step_ms"]]
         assert 0 < row["bound_ms"] < 25 and row["kernels_ms"] == pytest.approx(1e3 * compute_s - row["bound_ms"])
         assert ways.reason_cells(row)[ways.REASON].startswith(said)
         assert ways.reason_cells(row)[ways.REASON] in ways.cost_table(frame, changed).html
-        ahead = int(said.startswith("slow"))
+        ahead = int(said.startswith("kernels"))
         assert f"in {ahead} of 1 kernels take longer beyond the bound than any wait" in ways.cost_findings(frame, changed)[0]
 
 

@@ -34,8 +34,18 @@ USUAL_WAYS = (("per_device", "eager"), ("one", "eager"), ("per_device", "capture
 
 NOT_TRACED = "not traced"
 
-REASON = "what keeps it from the bound"
+REASON = "reason"
 """Column that says why a point's step is longer than the bound's: slow kernels and the largest wait, the larger first."""
+
+SHORT = {
+    "kernels": "kernels",
+    "communication": "communication",
+    "host_copies": "host copies",
+    "host_work": "host updates",
+    "skew": "launch skew",
+    "launching": "launches",
+}
+"""What a reason names, in a cell; the note under the table says it in full."""
 
 SLOW_KERNELS = ("kernels", "slow kernels")
 """Of what is no wait and yet keeps a step from its bound: how long the device computes beyond it."""
@@ -137,14 +147,12 @@ def reason_cells(row: Any) -> dict[str, str]:
     if not row["n"] or missing(row["step_ms"]):
         return {"computes / step (ms)": "–", REASON: str(row["reason"]) if not row["n"] else NOT_TRACED}
 
-    def part(name: str, label: str) -> str:
-        return f"{label} {percent_text(row[f'{name}_ms'] / row['step_ms'])}"
+    def part(name: str) -> str:
+        return f"{SHORT[name]} {percent_text(row[f'{name}_ms'] / row['step_ms'])}"
 
-    cause = row["largest"]
-    told = [part(cause, PARTS[cause][0]) if cause else "no wait"]
+    told = [part(row["largest"]) if row["largest"] else "no wait"]
     if row["kernels_ms"] > 0:  # NaN without a bound; below 0 where links set it
-        kernels = part(*SLOW_KERNELS)
-        told = [kernels, *told] if row["distance"] == SLOW_KERNELS[0] else [*told, kernels]
+        told.insert(0 if row["distance"] == SLOW_KERNELS[0] else 1, part("kernels"))
     return {"computes / step (ms)": f"{row['compute_ms']:.1f} / {row['step_ms']:.1f}", REASON: ", ".join(told)}
 
 
@@ -157,7 +165,7 @@ def cost_table(frame: pd.DataFrame, causes: pd.DataFrame) -> Shown:
     for _, group in table.groupby(["model", "batch_size"], sort=False):
         first, most = group.iloc[0], float(group["rate"].max())
         rows = [
-            {"placement": f"{look(row['placement']).label}, {way_text(row)}"}
+            {"placement": f"{look(row['placement']).label}, {way_text(row).replace('eager, one process', 'one process')}"}
             | rate_cells(row, most)
             | {
                 "of the ceiling": "–" if missing(row["of_independent"]) else percent_text(row["of_independent"]),
@@ -186,8 +194,9 @@ def _bound_text(group: pd.DataFrame) -> str:
         "A dash under the ceiling: no independent replicas were measured in that way. " if group["of_independent"].isna().any() else ""
     )
     text = (
-        f"A process a GPU unless it says one process. {unknown}Computes / step: of the traced Run. What keeps it from the bound: what its "
-        "computing takes beyond the bound (slow kernels) and its largest wait, the larger first, as shares of its step."
+        f"A process a GPU unless it says one process, which runs eagerly. {unknown}Computes / step: of the traced Run. Reason, for the "
+        "distance from the bound: what computing takes beyond it (kernels) and the largest wait (exposed communication, copies to and from "
+        "the host, the host's merges and updates, launch skew, launches by the host), the larger first, as shares of the step."
     )
     return f"{text} Bound set by {'; by '.join(parts)}."
 
