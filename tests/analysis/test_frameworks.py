@@ -129,6 +129,11 @@ def test_images_are_divided_in_one_precision_alone() -> None:
     row = images(frame_of(records), 4).set_index("placement").loc["exp4"]
     assert (row["tensorflow"], row["persistent"], row["persistent_n"]) == pytest.approx((6000, 9600, 1))
     assert "cuDNN's persistent batch norm makes its graph 1.60 times as fast (n = 1)" in framework_images.images_sentence(frame_of(records))
+    records += [tf(7000, "multi_worker", precision="bf16", processes="per_device", **cnn)]
+    assert images(frame_of(records), 4).set_index("placement").loc["multi_worker", "tensorflow"] == pytest.approx(7000)
+    html = framework_images.images_gt(frame_of(records), 4).html
+    assert "7,000 (1)" in html and "one process for all GPUs, but a process a GPU for multi-worker." in html
+    assert framework_images.on_several(records[0]) and not framework_images.on_several(records[1])
     assert "not measured in both" in framework_images.images_sentence(frame_of([torch(1.0, **cnn)]))
     assert "not measured in TensorFlow" in framework_images.images_gt(frame_of([torch(1.0, **cnn)]), 4).html
 

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from multigpu.training.grid import GRIDS, QUESTIONS, find_grid, joined_placements, told_apart
+from multigpu.training.grid import GRIDS, QUESTIONS, find_grid, joined_placements, restricted, told_apart
 from multigpu.training.measure import main, parse_training_fields
 from multigpu.training.run import TrainingRun
 from tests.training.cases import training
@@ -64,10 +64,37 @@ def test_fields_on_the_command_line():
 
 def test_bad_commands_end_with_two_and_a_sentence(capsys):
     assert main(["--grid", "nothing"]) == 2
-    assert main(["workload=cnn", "--grid", "training_cpu"]) == 2
+    assert main(["workload=nmt", "--grid", "training_cpu"]) == 2
     assert main(["workload=cnn", "model=resnet_tiny", "placement=ddp", "device_type=cpu", "batch_size=8"]) == 2
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 3 and all(line.startswith("multigpu: ") for line in lines)
+
+
+def test_fields_beside_a_grid_choose_its_runs(capsys):
+    planned = find_grid("training_cpu")
+    chosen = restricted(planned, {"devices": 1, "schedule": "luong10"})
+    assert [entry.training for entry in chosen] == [
+        entry.training for entry in planned if entry.training.run.devices == 1 and entry.training.schedule == "luong10"
+    ]
+    assert 0 < len(chosen) < len(planned) and restricted(planned, {}) == planned
+    assert main(["--grid", "training_cpu", "devices=1", "schedule=luong10", "--dry-run"]) == 0
+    assert f"{len(chosen)} runs to train" in capsys.readouterr().out
+    with pytest.raises(ValueError, match=r"no run of the grid has devices=7: `--dry-run` lists them"):
+        restricted(planned, {"devices": 7})
+
+
+@pytest.mark.parametrize(("gpus", "devices"), [(0, 4), (1, 2), (2, 2), (3, 2), (4, 4), (8, 4)])
+def test_a_machine_with_few_gpus_shares_joined_batches_over_two(monkeypatch, gpus: int, devices: int) -> None:
+    """The joined batch is the same, and so are the steps of an epoch."""
+    monkeypatch.setattr("multigpu.training.grid.gpu_count", lambda: gpus)
+    scaled = [entry.training for entry in GRIDS["training_headline"]() if entry.question in ("rate scaling", "batch")]
+    assert {one.run.devices for one in scaled} == {1, devices}
+    assert {one.joined_batch for one in scaled} >= {128, 1024, 16384}
+    for name in ("training_headline", "translation_gpu"):
+        curves = [
+            entry.training.run for entry in GRIDS[name]() if entry.question == "same curve" and entry.training.run.execution == "eager"
+        ]
+        assert {run.devices for run in curves if run.placement != "ddp"} == {devices}
 
 
 @pytest.mark.parametrize("name", sorted(GRIDS))

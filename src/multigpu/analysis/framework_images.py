@@ -14,6 +14,7 @@ from multigpu.analysis.style import look
 from multigpu.analysis.tables import table_html
 from multigpu.analysis.wording import joined, missing, percent_text, plural
 from multigpu.placements import find_placement
+from multigpu.record import Record
 
 BATCH = 64
 WAYS = {
@@ -33,6 +34,11 @@ TITLES = {
     "torch": "PyTorch, a process a GPU",
     "torch_one": "PyTorch, one process",
 }
+
+
+def on_several(record: Record) -> bool:
+    """Whether a Record is TensorFlow's, on several devices."""
+    return record.run.framework == "tensorflow" and record.run.devices > 1
 
 
 def images(frame: pd.DataFrame, devices: int, batch: int = BATCH) -> pd.DataFrame:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -167,6 +167,11 @@ DECIDING = (128, 1024, 16384)
 """Joined batches that every seed trains: the reference, 8 and 128 times as much (claim C46)."""
 
 
+def joined_over() -> int:
+    """GPUs that share a joined batch where the batch is the question, or the placement: four, or two on a machine without so many."""
+    return 2 if 0 < gpu_count() < 4 else 4
+
+
 def steps_per_epoch(joined: int) -> int:
     """Of the planted teacher's 50,000 images."""
     return -(-IMAGES // joined)
@@ -185,8 +190,8 @@ def gpu() -> list[PlannedTraining]:
             if devices > 1 or placement == "ddp":
                 found.append(PlannedTraining(build_training_run(placement=placement, devices=devices, **strong), CURVE, 45))
     weak: dict[str, Any] = {**TAUGHT, "execution": "captured"}
-    # on 4 GPUs, which more machines have than 8: it is the joined batch that counts
-    found += rate_scaling(weak, IMAGES, 128, 4, 0.1, epochs=15, warmup_epochs=5, seeds=SEEDS, cost_s=15, others=FEWER_SEEDS)
+    # on fewer GPUs than 8, which more machines have: it is the joined batch that counts
+    found += rate_scaling(weak, IMAGES, 128, joined_over(), 0.1, epochs=15, warmup_epochs=5, seeds=SEEDS, cost_s=15, others=FEWER_SEEDS)
     for seed in SEEDS:
         for precision in ("fp32", "tf32", "bf16"):
             kept: dict[str, Any] = {**weak, "placement": "ddp", "devices": 1, "batch_size": 128, "seed": seed, "precision": precision}
@@ -204,18 +209,20 @@ def gpu() -> list[PlannedTraining]:
     for seed in SEEDS:
         for joined in (128, 512, 1024, 2048, 4096, 8192, 16384):
             if seed == 0 or joined in DECIDING:
-                training = batch_point({**weak, "devices": 4}, joined, IMAGES, 15, 128, 0.1, warmup_epochs=5, seed=seed)
+                training = batch_point({**weak, "devices": joined_over()}, joined, IMAGES, 15, 128, 0.1, warmup_epochs=5, seed=seed)
                 found.append(PlannedTraining(training, BATCH, 15))
     return once(found)
 
 
 def small_gpu() -> list[PlannedTraining]:
     """The headline of `gpu`: what claims need (rules for the rate, precisions and batches, every seed), one run of all else, every
-    placement on 4 GPUs, and on one `ddp`, whose step their efficiency is counted from.
+    placement on as many GPUs as share a batch (`joined_over`), and on one `ddp`, whose step their efficiency is counted from.
     """
     claimed = (SCALING, PRECISION, BATCH)
     kept = [e for e in gpu() if e.training.run.seed == 0 or (e.question in claimed and e.training.run.precision != "tf32")]
-    return [e for e in kept if e.question != CURVE or e.training.run.execution == "captured" or e.training.run.devices in (1, 4)]
+    return [
+        e for e in kept if e.question != CURVE or e.training.run.execution == "captured" or e.training.run.devices in (1, joined_over())
+    ]
 
 
 def batching_cpu() -> list[PlannedTraining]:
@@ -248,11 +255,13 @@ def translation_cpu() -> list[PlannedTraining]:
 
 
 def translation_gpu() -> list[PlannedTraining]:
-    """000's cells on the whole corpus in pieces under every joined placement on 4 GPUs: about 4 minutes, ddp on one with it."""
+    """000's cells on the whole corpus in pieces under every joined placement on 4 GPUs or 2 (`joined_over`), ddp on one with it: about 4
+    minutes.
+    """
     from multigpu.training.placement_grid import full
 
     host = ("exp1", "exp2", "exp3")  # 29 million parameters in host memory
-    found = [PlannedTraining(full(name, 4), CURVE, 40 if name in host else 12) for name in joined_placements()]
+    found = [PlannedTraining(full(name, joined_over()), CURVE, 40 if name in host else 12) for name in joined_placements()]
     return [*found, PlannedTraining(full("ddp", 1), CURVE, 12)]
 
 
@@ -270,6 +279,23 @@ GRIDS: dict[str, Callable[[], list[PlannedTraining]]] = {
 def default_grid() -> str:
     """The grid that fits this machine."""
     return "training" if gpu_count() else "training_cpu"
+
+
+def restricted(planned: list[PlannedTraining], fields: Mapping[str, object]) -> list[PlannedTraining]:
+    """The entries that have these values in the fields of their TrainingRun or its Run.
+
+    Raises:
+        ValueError: none has.
+    """
+
+    def value(entry: PlannedTraining, name: str) -> object:
+        return getattr(entry.training if name in TrainingRun.model_fields else entry.training.run, name)
+
+    chosen = [entry for entry in planned if all(value(entry, name) == wanted for name, wanted in fields.items())]
+    if planned and not chosen:
+        words = " ".join(f"{name}={wanted}" for name, wanted in fields.items())
+        raise ValueError(f"no run of the grid has {words}: `--dry-run` lists them")
+    return chosen
 
 
 def find_grid(name: str) -> list[PlannedTraining]:

@@ -27,7 +27,7 @@ from multigpu.measure.launch import Summary, check_devices, launch_environment, 
 from multigpu.measure.machine import framework_version, gpu_count, this_machine, versions
 from multigpu.run import Run
 from multigpu.training.checkpoint import checkpoint_path, open_checkpoint
-from multigpu.training.grid import GRIDS, PlannedTraining, default_grid, find_grid
+from multigpu.training.grid import GRIDS, PlannedTraining, default_grid, find_grid, restricted
 from multigpu.training.plan import TrainingItem, TrainingPlan, find_training_record, folder_of
 from multigpu.training.record import TRAINING_VERSION, TrainingStore, training_key
 from multigpu.training.run import TrainingRun, build_training_run
@@ -203,7 +203,10 @@ def main(words: Sequence[str] | None = None) -> int:
     """The command; returns the exit code: 1 if something did not end well, 2 for bad input."""
     parser = argparse.ArgumentParser(prog="multigpu train", description="Train runs to the end of a budget and keep their Records.")
     parser.add_argument(
-        "fields", nargs="*", metavar="field=value", help="fields of one TrainingRun and its Run, e.g. workload=cnn epochs=5"
+        "fields",
+        nargs="*",
+        metavar="field=value",
+        help="fields of one TrainingRun and its Run, e.g. workload=cnn epochs=5; with --grid: its runs that have them",
     )
     parser.add_argument("--grid", help=f"one of {', '.join(GRIDS)}")
     parser.add_argument("--budget-s", type=float, metavar="S", help="train only what the grid's estimates allow, what matters most first")
@@ -237,12 +240,10 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def _chosen(arguments: argparse.Namespace) -> list[Point]:
-    if arguments.fields and arguments.grid:
-        raise ValueError(f"give either a grid ({arguments.grid!r}) or one run's fields, not both")
-    if arguments.fields:
+    if arguments.fields and not arguments.grid:
         fields = {"device_type": "cuda" if gpu_count() else "cpu", **parse_training_fields(arguments.fields)}
         return [Point(build_training_run(**fields))]
-    planned = find_grid(arguments.grid or default_grid())
+    planned = restricted(find_grid(arguments.grid or default_grid()), parse_training_fields(arguments.fields))
     if arguments.budget_s is not None:
         chosen = affordable(planned, TrainingStore(arguments.folder), arguments.budget_s)
     else:

@@ -1,0 +1,63 @@
+"""Training on GPUs: the curve of every placement and form of execution is that of as many CPU processes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from multigpu.training.grid import joined_placements
+from multigpu.training.measure import Point, train
+from multigpu.training.record import TrainingRecord, TrainingStore
+from multigpu.training.run import TrainingRun, build_training_run
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU that PyTorch can use here")]
+
+STEPS = 12
+COMMON: dict[str, Any] = {"workload": "cnn", "model": "resnet_tiny", "inputs": "teacher_small", "scaling": "strong", "batch_size": 64}
+COMMON |= {"steps": STEPS, "base_rate": 0.05, "evaluate_every": STEPS, "precision": "fp32"}
+
+
+def on_gpus(placement: str, devices: int, **more: Any) -> TrainingRun:
+    return build_training_run(**COMMON | {"placement": placement, "device_type": "cuda", "devices": devices} | more)
+
+
+def trained(runs: list[TrainingRun], folder: Path) -> list[TrainingRecord]:
+    """The Records of these runs, all of one launch; what did not train fails with its reason."""
+    store = TrainingStore(folder / "records")
+    summary = train([Point(run) for run in runs], store, folder / "checkpoints", progress=False)
+    assert not summary.troubles, summary
+    found = {record.training.digest: record for record in store}
+    return [found[run.digest] for run in runs]
+
+
+@pytest.fixture(scope="module")
+def on_cpus(tmp_path_factory: pytest.TempPathFactory) -> dict[int, list[float]]:
+    """Losses of as many CPU processes on the same batches, by their number: each normalises its own share of a batch."""
+    runs = [build_training_run(**COMMON | {"placement": "ddp", "device_type": "cpu", "devices": count}) for count in counts()]
+    return {record.training.run.devices: curve(record) for record in trained(runs, tmp_path_factory.mktemp("cpu"))}
+
+
+def curve(record: TrainingRecord) -> list[float]:
+    assert record.status == "ok" and record.measurement, record.reason
+    return record.measurement.loss
+
+
+def counts() -> list[int]:
+    return [count for count in (1, 2) if count <= torch.cuda.device_count()]
+
+
+def test_every_placement_and_a_captured_one_follow_the_cpus_curve(tmp_path: Path, on_cpus: dict[int, list[float]]) -> None:
+    """In fp32 on the same weights and batches; twelve steps leave rounding no time to grow."""
+    runs = [on_gpus("ddp", count, execution=form) for count in counts() for form in ("eager", "captured")]
+    runs += [on_gpus(name, counts()[-1]) for name in joined_placements() if name not in ("ddp", "independent")]
+    for run, record in zip(runs, trained(runs, tmp_path), strict=True):
+        np.testing.assert_allclose(curve(record), on_cpus[run.run.devices], rtol=2e-3, err_msg=run.label())
+
+
+def test_reduced_precision_trains_nearly_as_well(tmp_path: Path, on_cpus: dict[int, list[float]]) -> None:
+    (record,) = trained([on_gpus("ddp", 1, precision="bf16", execution="captured")], tmp_path)
+    assert abs(curve(record)[-1] - on_cpus[1][-1]) < 0.1 * on_cpus[1][-1]
