@@ -146,7 +146,9 @@ points = [Point(tiny(seed, 1).model_copy(update={{"timed_steps": 100000}}), time
 measure_shared(points, RecordStore(Path({str(tmp_path / "runs")!r})), progress=False, lanes=2)
 """
     environment = os.environ | {"PYTHONPATH": PATHS, "TMPDIR": str(tmp_path)}
-    process = subprocess.Popen([sys.executable, "-c", code], env=environment, stderr=subprocess.PIPE, text=True)
+    # a shell that put the tests in the background has left Ctrl-C ignored in all that it started
+    listening = f"import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n{code}"
+    process = subprocess.Popen([sys.executable, "-c", listening], env=environment, stderr=subprocess.PIPE, text=True)
     children: list[psutil.Process] = []
     deadline = time.monotonic() + 60
     while len(children) < 6 and time.monotonic() < deadline:  # two lanes, their launchers and their workers
