@@ -79,7 +79,7 @@ def test_fields_beside_a_grid_choose_its_runs(capsys):
     assert 0 < len(chosen) < len(planned) and restricted(planned, {}) == planned
     assert main(["--grid", "training_cpu", "devices=1", "schedule=luong10", "--dry-run"]) == 0
     assert f"{len(chosen)} runs to train" in capsys.readouterr().out
-    with pytest.raises(ValueError, match=r"no run of the grid has devices=7: `--dry-run` lists them"):
+    with pytest.raises(ValueError, match=r"no Run of the grid has devices=7: `--dry-run` lists them"):
         restricted(planned, {"devices": 7})
 
 

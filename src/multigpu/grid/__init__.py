@@ -15,7 +15,7 @@ from multigpu.grid.cnn_study import cnn_formats, cnn_ladders, cnn_pairs, cnn_sma
 from multigpu.grid.cnns import cnn_batches, cnn_models
 from multigpu.grid.deepconn import deepconn
 from multigpu.grid.document_004 import document_004, document_004_small
-from multigpu.grid.entries import EXPERIMENTS, OTHER_PLACEMENTS, SPINE_PLACEMENTS, Planned, affordable, cost_s, pace, points
+from multigpu.grid.entries import EXPERIMENTS, OTHER_PLACEMENTS, SPINE_PLACEMENTS, Planned, affordable, cost_s, having, pace, points
 from multigpu.grid.family import equal_batches, family, family_small
 from multigpu.grid.hardware import hardware, hardware_small
 from multigpu.grid.inputs import inputs, inputs_small
@@ -178,8 +178,4 @@ def restricted(planned: Sequence[Planned], fields: Mapping[str, object]) -> list
     Raises:
         ValueError: none has.
     """
-    chosen = [entry for entry in planned if all(getattr(entry.run, name) == value for name, value in fields.items())]
-    if planned and not chosen:
-        words = " ".join(f"{name}={value}" for name, value in fields.items())
-        raise ValueError(f"no Run of the grid has {words}: `--dry-run` lists them")
-    return chosen
+    return having(planned, fields, lambda entry, name: getattr(entry.run, name))

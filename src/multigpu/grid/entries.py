@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, TypeVar
 
 from multigpu.measure.point import Point, launch_of
 from multigpu.measure.sharing import START_S
@@ -19,6 +19,9 @@ so the later repeats get launches of their own; the first five alone are what th
 FEWEST = (0, 0, 1, 2, 3)
 """Where eight repeats cost too much. Four launches, since where launches differ an interval has a degree of freedom less than launches:
 with two it is 12.7 standard errors to each side, with four 3.2; and a start costs seconds."""
+
+TRACED: dict[str, Any] = {"warmup_steps": 10, "timed_steps": 10, "traced_steps": 3}
+"""What a Run under the profiler has beside its twin without."""
 
 ENDS = (1, 4, 8)
 """Device counts whose points are repeated: one, a whole host of eight, and half of it. Others are screening."""
@@ -112,6 +115,26 @@ def affordable(
                 left -= cost
                 launches.add(launch)
                 chosen.append(own[number])
+    return chosen
+
+
+Entry = TypeVar("Entry")
+
+
+def having(planned: Iterable[Entry], fields: Mapping[str, object], value: Callable[[Entry, str], object]) -> list[Entry]:
+    """The entries that have these values in their fields.
+
+    Args:
+        value: an entry's value of a field.
+
+    Raises:
+        ValueError: none has; the sentence says what was asked for.
+    """
+    every = list(planned)
+    chosen = [entry for entry in every if all(value(entry, name) == wanted for name, wanted in fields.items())]
+    if every and not chosen:
+        words = " ".join(f"{name}={wanted}" for name, wanted in fields.items())
+        raise ValueError(f"no Run of the grid has {words}: `--dry-run` lists them")
     return chosen
 
 

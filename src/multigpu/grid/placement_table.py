@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from multigpu.grid.entries import EXPERIMENTS, FEWEST, Planned, ends_of, nmt, resnet50
-from multigpu.grid.pytorch import OTHER_DISPATCHED, OTHER_GRAPHS, with_a_process_a_device
+from multigpu.grid.entries import EXPERIMENTS, FEWEST, TRACED, Planned, ends_of, resnet50
+from multigpu.grid.pytorch import OTHER_DISPATCHED, OTHER_GRAPHS, both_jobs, with_a_process_a_device
 from multigpu.run import Run
-
-TRACED: dict[str, Any] = {"warmup_steps": 10, "timed_steps": 10, "traced_steps": 3}
 
 
 def placement_table(devices: Sequence[int]) -> list[Planned]:
@@ -33,10 +31,7 @@ def _ways(count: int) -> list[Run]:
     ways += [(placement, graph) for placement in ("ddp", "independent", *OTHER_GRAPHS, "staged_gpu0")]
     ways += [(placement, one) for placement in (*EXPERIMENTS, *OTHER_DISPATCHED)]
     ways.sort(key=lambda way: way[0].startswith(("staged", "replicated_ring", "replicated_server")))
-    runs = []
-    for placement, more in ways:
-        loss = {"cross_entropy": "fused"} if "execution" in more else {}
-        runs += [nmt(placement, count, 128, **more, **loss), resnet50(placement, count, 64, **more)]
+    runs = [run for placement, more in ways for run in both_jobs(placement, count, more)]
     return runs + [resnet50(placement, count, 64, **one) for placement in ("make_parallel", "make_parallel_cpu")]
 
 

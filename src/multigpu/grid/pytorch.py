@@ -10,6 +10,7 @@ from multigpu.grid.entries import (
     FEWEST,
     OTHER_PLACEMENTS,
     SPINE_PLACEMENTS,
+    TRACED,
     Planned,
     Tier,
     ends_of,
@@ -121,10 +122,14 @@ def _ways_beside_bounds(counts: Sequence[int]) -> list[Run]:
         ways += [(placement, form | {"execution": "captured"}) for placement in OTHER_GRAPHS]
         dispatched = (*EXPERIMENTS, *OTHER_DISPATCHED) if count == max(counts) > 1 else EXPERIMENTS
         ways += [(placement, form | {"processes": "one"}) for placement in dispatched]
-        for placement, more in ways:
-            loss: dict[str, object] = {"cross_entropy": "fused"} if "execution" in more else {}
-            runs += [nmt(placement, count, 128, **more, **loss), resnet50(placement, count, 64, **more)]
+        runs += [run for placement, more in ways for run in both_jobs(placement, count, more)]
     return runs
+
+
+def both_jobs(placement: str, count: int, form: Mapping[str, object]) -> list[Run]:
+    """The NMT at 128 x 100, where it is captured with projection and loss in one piece, and ResNet-50 at 64."""
+    loss: dict[str, object] = {"cross_entropy": "fused"} if "execution" in form else {}
+    return [nmt(placement, count, 128, **form, **loss), resnet50(placement, count, 64, **form)]
 
 
 def captured(devices: Sequence[int]) -> list[Planned]:
@@ -197,7 +202,7 @@ def traces(devices: Sequence[int]) -> list[Planned]:
     device, since TensorFlow's are traced in that. They enter no throughput. Screening.
     """
     planned = []
-    form: dict[str, object] = {"precision": "bf16", "warmup_steps": 10, "timed_steps": 10, "traced_steps": 3}
+    form: dict[str, object] = {"precision": "bf16"} | TRACED
     for count in sorted(devices, reverse=True):
         for placement in with_a_process_a_device():
             host = 5.0 if placement in EXPERIMENTS[:3] else 0.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from multigpu.grid.entries import ENDS, EXPERIMENTS, FEWEST, Planned, ends_of, nmt, resnet50
+from multigpu.grid.entries import ENDS, EXPERIMENTS, FEWEST, TRACED, Planned, ends_of, nmt, resnet50
 from multigpu.grid.parallelism import LAYER_BATCHES, LAYER_TYPES, stack
 from multigpu.run import Run
 
@@ -49,7 +49,6 @@ def tensorflow_anomaly(devices: Sequence[int]) -> list[Planned]:
 
 CLIFF = (496, 512)
 """Sentences of 100 words: 49,600 and 51,200 gradient rows."""
-TRACED: dict[str, Any] = {"warmup_steps": 10, "timed_steps": 10, "traced_steps": 3}
 
 
 def tensorflow_forms(devices: Sequence[int]) -> list[Planned]:

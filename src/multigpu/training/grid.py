@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from multigpu.grid.entries import having
 from multigpu.measure.machine import gpu_count
 from multigpu.placements import find_placement, placements
 from multigpu.training.run import TRAINABLE, TrainingRun, build_training_run
@@ -291,11 +292,7 @@ def restricted(planned: list[PlannedTraining], fields: Mapping[str, object]) -> 
     def value(entry: PlannedTraining, name: str) -> object:
         return getattr(entry.training if name in TrainingRun.model_fields else entry.training.run, name)
 
-    chosen = [entry for entry in planned if all(value(entry, name) == wanted for name, wanted in fields.items())]
-    if planned and not chosen:
-        words = " ".join(f"{name}={wanted}" for name, wanted in fields.items())
-        raise ValueError(f"no run of the grid has {words}: `--dry-run` lists them")
-    return chosen
+    return having(planned, fields, value)
 
 
 def find_grid(name: str) -> list[PlannedTraining]:
