@@ -151,12 +151,18 @@ def own_grid(grid: str, name: str) -> str:
     return grid if grid != "auto" or gpu_count() else f"{name}_small"
 
 
-def verdict_table(frame: pd.DataFrame, numbers: Sequence[str]) -> Shown:
-    """What these Records say of these claims."""
-    from multigpu import claims
-    from multigpu.analysis.verdicts import verdicts
+def verdict_table(numbers: Sequence[str]) -> Shown:
+    """What all Records say of these claims, as the list of claims has it: a page shows a part of them, and a part may decide otherwise.
 
-    return verdicts([claims.evaluate(claims.find_claim(number), frame) for number in numbers])
+    Raises:
+        ValueError: no such claim, or Records cannot be read.
+    """
+    from multigpu.analysis.front import results
+    from multigpu.analysis.verdicts import verdicts
+    from multigpu.claims import find_claim
+
+    found = {result.claim.number: result for result in results()}
+    return verdicts([found[find_claim(number).number] for number in numbers])
 
 
 def record_keys(frame: pd.DataFrame) -> Shown:

@@ -272,11 +272,16 @@ def _results(root: Path, stamp: Stamp) -> list[Result]:
     )
 
 
+def results() -> list[Result]:
+    """What all Records there are, of every kind, say of every claim."""
+    return _results(paths.RUNS, _stamp())
+
+
 def scoreboard() -> str | None:
     """One cell a claim; without Records every claim is open."""
-    return f'<figure class="picture">\n{scoreboard_svg(_results(paths.RUNS, _stamp()))}</figure>\n'
+    return f'<figure class="picture">\n{scoreboard_svg(results())}</figure>\n'
 
 
 def claims() -> str | None:
     """The table of all claims."""
-    return f'<div class="wide">\n{to_html_table(_results(paths.RUNS, _stamp()), "notebooks/")}</div>\n'
+    return f'<div class="wide">\n{to_html_table(results(), "notebooks/")}</div>\n'
