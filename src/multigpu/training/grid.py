@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from multigpu.grid.entries import having
@@ -178,11 +178,21 @@ def steps_per_epoch(joined: int) -> int:
     return -(-IMAGES // joined)
 
 
+POINTS = 300
+
+
+def thinned(entry: PlannedTraining) -> PlannedTraining:
+    """With some POINTS points to its curve, whatever its steps: a Record of every step of 15 epochs would be a hundred kilobytes."""
+    training = entry.training
+    steps = training.budget(steps_per_epoch(training.joined_batch))
+    return replace(entry, training=training.model_copy(update={"log_every": max(1, steps // POINTS)}))
+
+
 def gpu() -> list[PlannedTraining]:
     """resnet20 on 50,000 taught images of CIFAR's size; 1, 2, 4 and 8 GPUs. Start-up, 25 s a number of devices, comes on top."""
     found: list[PlannedTraining] = []
     # the same joined batch everywhere, so that every placement and every number of GPUs has 391 steps an epoch
-    strong: dict[str, Any] = {**TAUGHT, "batch_size": 128, "scaling": "strong", "epochs": 6, "base_rate": 0.1, "log_every": 10}
+    strong: dict[str, Any] = {**TAUGHT, "batch_size": 128, "scaling": "strong", "epochs": 6, "base_rate": 0.1}
     strong["evaluate_every"] = steps_per_epoch(128)
     for devices in (4, 8, 2, 1):
         captured = build_training_run(placement="ddp", devices=devices, execution="captured", **strong)
@@ -212,7 +222,7 @@ def gpu() -> list[PlannedTraining]:
             if seed == 0 or joined in DECIDING:
                 training = batch_point({**weak, "devices": joined_over()}, joined, IMAGES, 15, 128, 0.1, warmup_epochs=5, seed=seed)
                 found.append(PlannedTraining(training, BATCH, 15))
-    return once(found)
+    return once([thinned(entry) for entry in found])
 
 
 def small_gpu() -> list[PlannedTraining]:
@@ -235,10 +245,13 @@ def batching_cpu() -> list[PlannedTraining]:
 
 
 def batching_gpu() -> list[PlannedTraining]:
-    """000's cells on the whole corpus in pieces, every mode of batching on 4 GPUs: about 10 minutes, a seed of all modes in 3."""
+    """000's cells on the whole corpus in pieces: until they translate, on one GPU; then every mode of batching on 4 or 2 (`joined_over`):
+    about 12 minutes, a seed of all modes in 3.
+    """
     from multigpu.training import batching_grid
 
-    return [PlannedTraining(training, BATCHING, 65) for training in batching_grid.full()]
+    modes = [PlannedTraining(training, BATCHING, 65) for training in batching_grid.full(devices=joined_over())]
+    return [PlannedTraining(batching_grid.full_preset(), TRANSLATION, 130), *modes]
 
 
 def translation_cpu() -> list[PlannedTraining]:
