@@ -35,7 +35,7 @@ class Bucket:
     def __init__(self, parameters: list[nn.Parameter], optimizer: torch.optim.Optimizer) -> None:
         self.parameters, self.optimizer = parameters, optimizer
         self.missing = len(parameters)
-        self.events: list[torch.cuda.Event] = []
+        self.arrivals: dict[int, torch.cuda.Event] = {}
         self.work: Any = None
         self.packed: Tensor | None = None
         self.travelling: Tensor | None = None
@@ -132,14 +132,18 @@ class BucketReducer:
     def _hook(self, bucket: Bucket) -> Callable[[Tensor], None]:
         def arrived(parameter: Tensor) -> None:
             bucket.missing -= 1
+            if self.cuda:
+                # another gradient of this bucket may come from another stream. Of one stream the last is enough: each wait
+                # becomes an edge of a captured step's graph, and edges that say what the order of a stream says already cost time
+                stream = torch.cuda.current_stream()
+                if bucket.missing:
+                    bucket.arrivals[stream.cuda_stream] = stream.record_event()
+                    return
+                for other, event in bucket.arrivals.items():
+                    if other != stream.cuda_stream:
+                        event.wait()
             if bucket.missing:
-                if self.cuda:  # another gradient of this bucket may come from another stream
-                    event = torch.cuda.Event()
-                    event.record()
-                    bucket.events.append(event)
                 return
-            for event in bucket.events:
-                event.wait()
             if not self.in_backward:
                 self._send(bucket)
                 return
@@ -163,7 +167,7 @@ class BucketReducer:
     def start(self) -> None:
         """Before a backward: no gradients yet."""
         for bucket in self.buckets:
-            bucket.missing, bucket.events, bucket.work = len(bucket.parameters), [], None
+            bucket.missing, bucket.arrivals, bucket.work = len(bucket.parameters), {}, None
             bucket.packed, bucket.travelling, bucket.kept = None, None, []
             for parameter in bucket.parameters:
                 parameter.grad = None
