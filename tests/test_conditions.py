@@ -54,6 +54,8 @@ REFUSED = [
         "with placement 'replicated_allreduce'",
     ),
     ({"bucket_update": "in_backward", "execution": "captured", "precision": "fp16"}, "choose a precision but 'fp16'"),
+    ({"bucket_send": "grouped"}, "bucket_send 'grouped' leaves gradients that merge during backward where they are"),
+    ({"bucket_send": "grouped", "placement": "exp4", "execution": "captured"}, "with placement 'exp4' and execution 'captured'"),
     ({"host_cores": 0}, "host_cores = 0: input should be greater than or equal to 1"),
 ]
 

@@ -14,6 +14,7 @@ from multigpu.analysis.collectives import collectives_frame
 from multigpu.analysis.frame import frame_of
 from multigpu.analysis.front import NO_FINDING, findings_of, front_frame, front_machine
 from multigpu.analysis.inside_traces import trace_table
+from multigpu.analysis.ordinary import BUCKETS
 from multigpu.analysis.picture import Shown, paragraphs
 from multigpu.analysis.training import training_frame, training_records
 from multigpu.collectives.measure import measure as measure_collectives
@@ -130,7 +131,7 @@ def plain(frame: pd.DataFrame) -> pd.DataFrame:
     """The plainest way only: PyTorch, one process a device, kernels launched one by one, nothing but the library's own parts."""
     usual = {"framework": "torch", "processes": "per_device", "execution": "eager"}
     chosen = pd.concat([frame[name] == value for name, value in usual.items()], axis=1).all(axis=1)
-    usual_parts = ["cross_entropy", "bucket_mib", "bucket_update", "recurrence", "all_reduce_spec", "wire_dtype", "loss_scale"]
+    usual_parts = ["cross_entropy", *BUCKETS, "recurrence", "all_reduce_spec", "wire_dtype", "loss_scale"]
     return frame[chosen & frame[usual_parts].isna().all(axis=1)]
 
 

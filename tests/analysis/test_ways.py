@@ -180,17 +180,17 @@ def test_updates_in_backward_stand_beside_those_after_it_and_independent_replica
     records = make_point([4.00e6, 4.01e6, 4.02e6, 4.01e6, 4.00e6], placement="ddp", **fields)
     records += make_point([4.20e6, 4.21e6, 4.22e6, 4.21e6, 4.20e6], placement="ddp", bucket_update="in_backward", **fields)
     records += make_point([4.30e6] * 5, placement="independent", **fields)
-    html = execution.update_table(frame_of(records)).html
+    html = execution.bucket_way_table(frame_of(records)).html
     assert "1.050 (1.0" in html and "0.979 (0.97" in html
-    assert "--grid updates_in_backward" in execution.update_table(frame_of(records[:5])).html
-    said = execution.update_finding(frame_of(records))
+    assert "--grid updates_in_backward" in execution.bucket_way_table(frame_of(records[:5])).html
+    said = execution.bucket_finding(frame_of(records))
     assert "on 4 GPUs it changed the rate by +5.0% to +5.0% (1 of 1 point faster, 0 slower" in said
-    assert execution.update_finding(frame_of(records[:5])) == ""
+    assert execution.bucket_finding(frame_of(records[:5])) == ""
     # another day both were faster: only the launches that measured both sides are compared
     elsewhere = make_point([8.0e6] * 3, placement="ddp", **(fields | {"launches": "xyz"}))
     for number, record in enumerate(elsewhere):
         records.append(record.model_copy(update={"repeat": 5 + number, "key": f"elsewhere{number}"}))
-    assert execution.update_points(frame_of(records))["over_after"].iloc[0] == pytest.approx(1.05, rel=1e-3)
+    assert execution.bucket_points(frame_of(records))["over_usual"].iloc[0] == pytest.approx(1.05, rel=1e-3)
     planned = updates_in_backward([1, 2, 4])
     assert {entry.run.devices for entry in planned} == {1, 4}
     for job in {(entry.run.model, entry.run.batch_size, entry.run.devices) for entry in planned}:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from multigpu.engines.torch import buckets
 from multigpu.engines.torch.buckets import BucketReducer, group_by_size
 from multigpu.engines.torch.loss_scale import LossScale
 from multigpu.engines.torch.wire import Wire
@@ -44,11 +47,12 @@ def test_one_bucket_alone_is_not_packed_and_several_are_views_of_one_stretch() -
 class Doubled:
     """Stands in for the work of an all-reduce whose other replica has the same gradients; the sum is there when it is waited for."""
 
-    def __init__(self, tensor: Tensor) -> None:
-        self.tensor = tensor
+    def __init__(self, tensors: list[Tensor]) -> None:
+        self.tensors = tensors
 
     def wait(self) -> None:
-        self.tensor.mul_(2)
+        for tensor in self.tensors:
+            tensor.mul_(2)
 
 
 def layers() -> tuple[nn.Module, list[nn.Parameter]]:
@@ -58,14 +62,14 @@ def layers() -> tuple[nn.Module, list[nn.Parameter]]:
 
 
 @pytest.mark.parametrize("replicas", [1, 2])
-def test_updates_in_backward_are_those_after_it(replicas: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dist, "all_reduce", lambda tensor, async_op: Doubled(tensor))
+def test_buckets_updated_in_backward_or_sent_unpacked_train_as_the_usual_ones(replicas: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(buckets, "start_all_reduce", Doubled)
     batches = torch.randn(5, 8, 300, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     ends, counted = [], []
-    for early in (False, True):
+    for early, grouped in ((False, False), (True, False), (False, True), (True, True)):
         module, weights = layers()
         wire = Wire(0, replicas)
-        reducer = BucketReducer(weights, lambda group: torch.optim.Adam(group, lr=1e-3), wire, bucket_mib=1, in_backward=early)
+        reducer = BucketReducer(weights, lambda group: torch.optim.Adam(group, lr=1e-3), wire, 1, in_backward=early, grouped=grouped)
         for batch in batches:
             reducer.start()
             module(batch).square().mean().backward()
@@ -74,8 +78,24 @@ def test_updates_in_backward_are_those_after_it(replicas: int, monkeypatch: pyte
             reducer.update()
         ends.append([weight.detach().clone() for weight in weights])
         counted.append(dict(wire.counts))
-    assert all(torch.equal(one, other) for one, other in zip(*ends, strict=True)) and counted[0] == counted[1]
-    assert all(bucket.packed is None for bucket in reducer.buckets) == (replicas == 1), "a lone replica packs nothing"
+        assert any(bucket.messages for bucket in reducer.buckets) == (replicas > 1 or not early), "a lone replica packs nothing"
+        several = [bucket for bucket in reducer.buckets if len(bucket.parameters) > 1]
+        assert several and all((bucket.flat is None) == grouped for bucket in several)
+    assert all(torch.equal(one, other) for end in ends[1:] for one, other in zip(ends[0], end, strict=True))
+    assert counted == [counted[0]] * 4, "unpacked gradients are as many bytes"
+
+
+def _sum_over_two(rank: int, folder: str) -> None:
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
+    for shapes in ([(3,)], [(3,), (2, 2), (5,)]):
+        tensors = [torch.full(shape, float(rank + 1)) for shape in shapes]
+        buckets.start_all_reduce(tensors).wait()
+        assert all(bool((tensor == 3).all()) for tensor in tensors)
+    dist.destroy_process_group()
+
+
+def test_one_tensor_or_several_are_summed_in_place_in_one_call(tmp_path: Path) -> None:
+    torch.multiprocessing.spawn(_sum_over_two, (str(tmp_path),), nprocs=2)
 
 
 def test_a_bucket_is_updated_while_backward_goes_on() -> None:

@@ -90,15 +90,15 @@ def test_captured_steps_scale_their_loss_as_eager_ones(placement: str, loss_scal
     ("workload", "model", "more"),
     [("nmt", "nmt_tiny", {"sequence_length": 6, "cross_entropy": "fused"}), ("cnn", "resnet_tiny", {"sequence_length": None})],
 )
-def test_captured_steps_that_update_in_backward_train_as_those_after_it(workload: str, model: str, more: dict[str, object]) -> None:
+def test_captured_steps_train_alike_however_buckets_are_sent_and_updated(workload: str, model: str, more: dict[str, object]) -> None:
     losses = []
-    for update in (None, "in_backward"):
-        run = tiny(workload=workload, model=model, execution="captured", bucket_update=update, bucket_mib=1, **more)
+    for way in ({}, {"bucket_update": "in_backward"}, {"bucket_send": "grouped"}):
+        run = tiny(workload=workload, model=model, execution="captured", bucket_mib=1, **way, **more)
         context, feed = prepared(run)
         trainer = CapturedTrainer(build_trainer(context))
         losses.append([float(trainer.step(feed.shard(step))) for step in range(8)])
         trainer.close()
-    assert losses[1] == losses[0]
+    assert losses[1] == losses[0] and losses[2] == losses[0]
 
 
 def test_committed_records_of_captured_steps_lose_what_eager_ones_lose() -> None:

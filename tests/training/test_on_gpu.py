@@ -1,4 +1,7 @@
-"""Training on GPUs: the curve of every placement and form of execution is that of as many CPU processes."""
+"""Training on GPUs: the curve of every placement and form of execution is that of DistributedDataParallel, launched kernel by kernel.
+
+Not that of CPUs: GPUs draw other initial weights from one seed.
+"""
 
 from __future__ import annotations
 
@@ -29,16 +32,21 @@ def trained(runs: list[TrainingRun], folder: Path) -> list[TrainingRecord]:
     """The Records of these runs, all of one launch; what did not train fails with its reason."""
     store = TrainingStore(folder / "records")
     summary = train([Point(run) for run in runs], store, folder / "checkpoints", progress=False)
-    assert not summary.troubles, summary
+    assert not summary.troubles, [record.reason for record in store if record.status != "ok"]
     found = {record.training.digest: record for record in store}
     return [found[run.digest] for run in runs]
 
 
 @pytest.fixture(scope="module")
-def on_cpus(tmp_path_factory: pytest.TempPathFactory) -> dict[int, list[float]]:
-    """Losses of as many CPU processes on the same batches, by their number: each normalises its own share of a batch."""
-    runs = [build_training_run(**COMMON | {"placement": "ddp", "device_type": "cpu", "devices": count}) for count in counts()]
-    return {record.training.run.devices: curve(record) for record in trained(runs, tmp_path_factory.mktemp("cpu"))}
+def usual(tmp_path_factory: pytest.TempPathFactory) -> dict[int, list[float]]:
+    """Losses of the library's own DistributedDataParallel, by the number of GPUs: each normalises its own share of a batch."""
+    found = {}
+    for record in trained([on_gpus("ddp", count) for count in counts()], tmp_path_factory.mktemp("usual")):
+        assert record.measurement
+        found[record.training.run.devices] = curve(record)
+        energy = record.measurement.energy_j
+        assert len(energy) == record.training.run.devices and all(joules > 0 for joules in energy), "joules are not read"
+    return found
 
 
 def curve(record: TrainingRecord) -> list[float]:
@@ -50,14 +58,14 @@ def counts() -> list[int]:
     return [count for count in (1, 2) if count <= torch.cuda.device_count()]
 
 
-def test_every_placement_and_a_captured_one_follow_the_cpus_curve(tmp_path: Path, on_cpus: dict[int, list[float]]) -> None:
+def test_every_placement_and_a_captured_one_follow_one_curve(tmp_path: Path, usual: dict[int, list[float]]) -> None:
     """In fp32 on the same weights and batches; twelve steps leave rounding no time to grow."""
-    runs = [on_gpus("ddp", count, execution=form) for count in counts() for form in ("eager", "captured")]
+    runs = [on_gpus("ddp", count, execution="captured") for count in counts()]
     runs += [on_gpus(name, counts()[-1]) for name in joined_placements() if name not in ("ddp", "independent")]
     for run, record in zip(runs, trained(runs, tmp_path), strict=True):
-        np.testing.assert_allclose(curve(record), on_cpus[run.run.devices], rtol=2e-3, err_msg=run.label())
+        np.testing.assert_allclose(curve(record), usual[run.run.devices], rtol=2e-3, err_msg=run.label())
 
 
-def test_reduced_precision_trains_nearly_as_well(tmp_path: Path, on_cpus: dict[int, list[float]]) -> None:
+def test_reduced_precision_trains_nearly_as_well(tmp_path: Path, usual: dict[int, list[float]]) -> None:
     (record,) = trained([on_gpus("ddp", 1, precision="bf16", execution="captured")], tmp_path)
-    assert abs(curve(record)[-1] - on_cpus[1][-1]) < 0.1 * on_cpus[1][-1]
+    assert abs(curve(record)[-1] - usual[1][-1]) < 0.1 * usual[1][-1]

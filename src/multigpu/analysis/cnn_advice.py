@@ -12,6 +12,7 @@ import pandas as pd
 
 from multigpu.analysis.choose import overlaps
 from multigpu.analysis.metrics import summary
+from multigpu.analysis.ordinary import BUCKETS
 from multigpu.analysis.pairs import ONCE
 from multigpu.analysis.picture import Shown
 from multigpu.analysis.style import look
@@ -40,7 +41,7 @@ def advice(frame: pd.DataFrame) -> pd.DataFrame:
         how many times as fast the best is; says: what the document advises ("" if nothing); agrees: whether that is the best or its equal.
     """
     points = summary(frame)
-    usual = points[["bucket_mib", "bucket_update", "all_reduce_spec", "wire_dtype", "loss_scale", "batch_norm"]].isna().all(axis=1)
+    usual = points[[*BUCKETS, "all_reduce_spec", "wire_dtype", "loss_scale", "batch_norm"]].isna().all(axis=1)
     points = points[usual & points["placement"].isin(UPDATES) & (points["devices"] > 1) & (points["n"] > 0)]
     launches = dict(zip(frame["key"], frame["launch_id"], strict=True))
     rows = []

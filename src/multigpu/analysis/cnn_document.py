@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 
 from multigpu.analysis.metrics import scaling_table, summary
+from multigpu.analysis.ordinary import BUCKETS
 from multigpu.analysis.pairs import ratio_cell
 from multigpu.analysis.picture import Shown
 from multigpu.analysis.style import look
@@ -37,7 +38,7 @@ PAIR_JOB = ["batch_size", "precision", "layout", "execution"]
 def torch_points(frame: pd.DataFrame) -> pd.DataFrame:
     """Records with one process a GPU, weak scaling and synthetic images, gradients in their own type."""
     plain = frame["framework"].eq("torch") & frame["processes"].eq("per_device") & frame["scaling"].eq("weak")
-    usual = frame[["bucket_mib", "bucket_update", "all_reduce_spec", "wire_dtype"]].isna().all(axis=1)
+    usual = frame[[*BUCKETS, "all_reduce_spec", "wire_dtype"]].isna().all(axis=1)
     return frame[plain & frame["inputs"].eq("synthetic") & usual]
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 
 from multigpu.analysis.metrics import summary
+from multigpu.analysis.ordinary import BUCKETS, USUAL_BUCKETS
 from multigpu.analysis.picture import Shown
 from multigpu.analysis.style import look
 from multigpu.analysis.tables import tables_by
@@ -82,7 +83,7 @@ def _best(frame: pd.DataFrame, points: pd.DataFrame, own: pd.DataFrame, goal: fl
     one, (one_low, one_high) = (math.nan, (math.nan, math.nan)) if alone is None else ratio_of(frame, alone, _replicas(points, alone))
     return {
         "placement": row["placement"],
-        "how": describe(row, ["bucket_mib", "bucket_update", "all_reduce_spec"]),
+        "how": describe(row, [*BUCKETS, "all_reduce_spec"]),
         **{"ratio": ratio, "ratio_low": low, "ratio_high": high, "one_ratio": one, "one_ratio_low": one_low, "one_ratio_high": one_high},
         **{"n": row["n"], "launches": row["launches"], "base_n": base["n"], "base_launches": base["launches"]},
         "so": against(goal, ratio, low, high),
@@ -91,9 +92,7 @@ def _best(frame: pd.DataFrame, points: pd.DataFrame, own: pd.DataFrame, goal: fl
 
 def _replicas(points: pd.DataFrame, row: Any) -> pd.Series | None:
     """Independent replicas in the same form, which have a process a GPU and nothing to merge."""
-    return find_point(
-        points, row, placement="independent", processes="per_device", bucket_mib=None, bucket_update=None, all_reduce_spec=None
-    )
+    return find_point(points, row, placement="independent", processes="per_device", **USUAL_BUCKETS, all_reduce_spec=None)
 
 
 def goal_table(frame: pd.DataFrame) -> Shown:

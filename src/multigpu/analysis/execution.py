@@ -11,6 +11,7 @@ import pandas as pd
 
 from multigpu.analysis.causes import match
 from multigpu.analysis.metrics import summary
+from multigpu.analysis.ordinary import BUCKETS, USUAL_BUCKETS, usual_buckets
 from multigpu.analysis.picture import Shown
 from multigpu.analysis.style import look
 from multigpu.analysis.tables import table_html
@@ -28,7 +29,7 @@ def execution_points(frame: pd.DataFrame, causes: pd.DataFrame) -> pd.DataFrame:
     points = summary(frame)
     rows = []
     for _, row in points.iterrows():
-        base = find_point(points, row, execution="eager", bucket_mib=None, bucket_update=None)
+        base = find_point(points, row, execution="eager", **USUAL_BUCKETS)
         times, (low, high) = ratio_of(frame, row, base)
         trace = match(causes, row)
         counted = {name: math.nan if trace is None else trace[name] for name in ("kernels", "launches")}
@@ -44,7 +45,7 @@ def execution_points(frame: pd.DataFrame, causes: pd.DataFrame) -> pd.DataFrame:
 
 def execution_table(frame: pd.DataFrame, causes: pd.DataFrame) -> Shown:
     """`execution_points` in words, a table a job; sizes of buckets other than the library's are left to `bucket_table`."""
-    table = execution_points(frame[frame[["bucket_mib", "bucket_update"]].isna().all(axis=1)], causes)
+    table = execution_points(usual_buckets(frame), causes)
     if table.empty:
         return table_html(table, note="No Record to show.")
     parts = []
@@ -80,7 +81,9 @@ def bucket_table(frame: pd.DataFrame) -> Shown:
     points = summary(frame)
     sized = points[points["bucket_mib"].notna()]
     parts = []
-    for _, group in sized.groupby(["model", "batch_size", "devices", "execution", "bucket_update"], sort=False, dropna=False):
+    for _, group in sized.groupby(
+        ["model", "batch_size", "devices", "execution", "bucket_update", "bucket_send"], sort=False, dropna=False
+    ):
         base = find_point(points, group.iloc[0], bucket_mib=None)
         chosen = [row for _, row in group.iterrows()] + ([] if base is None else [base])
         most = max(float(row["rate"]) for row in chosen)
@@ -92,75 +95,82 @@ def bucket_table(frame: pd.DataFrame) -> Shown:
             against = {"against the library's": "–" if missing(ratio) else f"{ratio:.3f}"}
             rows.append({"buckets (MiB)": size, **rate_cells(row, most), "step (ms)": step, **against})
         first = group.iloc[0]
-        job = describe(first, ["model", "batch_size", "execution", "cross_entropy", "bucket_update"])
+        job = describe(first, ["model", "batch_size", "execution", "cross_entropy", "bucket_update", "bucket_send"])
         name = f"{job}, {devices_text(first['devices'], first['device_type'])}"
         parts.append(table_html(pd.DataFrame(rows), name, right=[str(column) for column in rows[0]]).html)
     return Shown("".join(parts)) if parts else table_html(pd.DataFrame(), note="No other size of buckets was measured.")
 
 
-def update_points(frame: pd.DataFrame) -> pd.DataFrame:
-    """A row a point that updates buckets in backward (at the library's size), beside the same with updates after it.
+BUCKET_WAYS = {"bucket_update": "Updating each bucket in backward", "bucket_send": "Sending gradients unpacked"}
+"""Other ways with buckets than the library's, and how a sentence begins that tells what one gained."""
+
+
+def bucket_points(frame: pd.DataFrame) -> pd.DataFrame:
+    """A row a point with one of BUCKET_WAYS (at the library's size), beside the same without.
 
     Effects are as small as what two launches or two machines differ by, so only Records of the launches that measured both count.
 
     Returns:
-        the fields of `summary`; after_step_s; over_after and over_alone (the rate over that with updates after backward, and over that of
-        independent replicas) with _low and _high (NaN: no such Record, or no interval).
+        the fields of `summary`; changed: the way; usual_step_s; over_usual and over_alone (the rate over that of the library's buckets, and
+        over that of independent replicas) with _low and _high (NaN: no such Record, or no interval).
     """
-    early = frame[frame["bucket_update"].notna() & frame["bucket_mib"].isna()]
-    own = frame[frame["launch_id"].isin(set(early["launch_id"]))]
-    points = summary(own)
-    points = points[points["n"] > 0]
     rows = []
-    for _, row in points[points["bucket_update"].notna() & points["bucket_mib"].isna()].iterrows():
-        after = find_point(points, row, bucket_update=None)
-        alone = find_point(points, row, bucket_update=None, placement="independent")
-        found = row.to_dict() | {"after_step_s": math.nan if after is None else after["step_time_s"]}
-        for name, base in (("over_after", after), ("over_alone", alone)):
-            ratio, bounds = ratio_of(own, row, base)
-            found |= {name: ratio, f"{name}_low": bounds.low, f"{name}_high": bounds.high}
-        rows.append(found)
+    for changed in BUCKET_WAYS:
+        others = [name for name in BUCKETS if name != changed]
+        other = frame[frame[changed].notna() & frame[others].isna().all(axis=1)]
+        own = frame[frame["launch_id"].isin(set(other["launch_id"]))]
+        points = summary(own)
+        chosen = points[(points["n"] > 0) & points[changed].notna() & points[others].isna().all(axis=1)]
+        for _, row in chosen.iterrows():
+            usual = find_point(points, row, **USUAL_BUCKETS)
+            alone = find_point(points, row, **USUAL_BUCKETS, placement="independent")
+            found = row.to_dict() | {"changed": changed, "usual_step_s": math.nan if usual is None else usual["step_time_s"]}
+            for name, base in (("over_usual", usual), ("over_alone", alone)):
+                ratio, bounds = ratio_of(own, row, base)
+                found |= {name: ratio, f"{name}_low": bounds.low, f"{name}_high": bounds.high}
+            rows.append(found)
     table = pd.DataFrame(rows)
-    return table.sort_values(["model", "batch_size", "devices"], ignore_index=True) if len(table) else table
+    return table.sort_values(["model", "batch_size", "devices", "changed"], ignore_index=True) if len(table) else table
 
 
-def update_finding(frame: pd.DataFrame) -> str:
-    """What updating in backward gained, "" where nothing measured it."""
-    points = update_points(frame)
-    points = points[points["over_after_low"].notna()] if len(points) else points
-    parts = []
-    for _, own in points.groupby("devices") if len(points) else []:
-        faster, slower = (own["over_after_low"] > 1).sum(), (own["over_after_high"] < 1).sum()
-        low, high = 100 * (own["over_after"].min() - 1), 100 * (own["over_after"].max() - 1)
+def bucket_finding(frame: pd.DataFrame) -> str:
+    """What each of BUCKET_WAYS gained, "" where nothing measured it."""
+    points = bucket_points(frame)
+    points = points[points["over_usual_low"].notna()] if len(points) else points
+    said: dict[str, list[str]] = {}
+    for (changed, _), own in points.groupby(["changed", "devices"], sort=False) if len(points) else []:
+        faster, slower = (own["over_usual_low"] > 1).sum(), (own["over_usual_high"] < 1).sum()
+        low, high = 100 * (own["over_usual"].min() - 1), 100 * (own["over_usual"].max() - 1)
         text = (
             f"on {devices_text(int(own['devices'].iloc[0]), own['device_type'].iloc[0])} it changed the rate by {low:+.1f}% to {high:+.1f}%"
         )
-        parts.append(f"{text} ({faster} of {plural(len(own), 'point')} faster, {slower} slower, beyond their intervals)")
-    return f"Updating each bucket in backward: {'; '.join(parts)}." if parts else ""
+        beyond = f"{text} ({faster} of {plural(len(own), 'point')} faster, {slower} slower, beyond their intervals)"
+        said.setdefault(str(changed), []).append(beyond)
+    return " ".join(f"{BUCKET_WAYS[changed]}: {'; '.join(parts)}." for changed, parts in sorted(said.items(), reverse=True))
 
 
-def update_table(frame: pd.DataFrame) -> Shown:
-    """`update_points` in words."""
+def bucket_way_table(frame: pd.DataFrame) -> Shown:
+    """`bucket_points` in words."""
     rows = [
         {
             "job": describe(row, ["model", "batch_size"]),
-            "way": describe(row, ["precision", "execution"]),
+            "buckets": describe(row, list(BUCKETS)),
             "placement": look(str(row["placement"])).label,
             "devices": devices_text(row["devices"], row["device_type"]),
             "step (ms)": f"{1e3 * row['step_time_s']:.2f}",
-            "after it (ms)": "–" if missing(row["after_step_s"]) else f"{1e3 * row['after_step_s']:.2f}",
+            "usual (ms)": "–" if missing(row["usual_step_s"]) else f"{1e3 * row['usual_step_s']:.2f}",
             "n": str(row["n"]),
-            "rate over after it": _ratio(row, "over_after"),
+            "rate over usual": _ratio(row, "over_usual"),
             "rate over independent": _ratio(row, "over_alone"),
         }
-        for _, row in update_points(frame).iterrows()
+        for _, row in bucket_points(frame).iterrows()
     ]
     note = (
-        "After it: updates when backward has ended. Ratios with 95% intervals, of the launches that measured both sides; one of single "
-        "measurements has none. Sizes of buckets are the library's."
+        "PyTorch, captured. Usual: buckets packed, sent and updated as the library does, updates when backward has ended. Ratios with 95% "
+        "intervals, of the launches that measured both sides; one of single measurements has none. Sizes of buckets are the library's."
     )
-    empty = "No Run updated its buckets in backward yet: python -m multigpu measure --grid updates_in_backward does."
-    return table_html(pd.DataFrame(rows), note=note if rows else empty, right=["step (ms)", "after it (ms)", "n"])
+    empty = "No Run sent or updated its buckets otherwise yet: python -m multigpu measure --grid updates_in_backward,sent_unpacked does."
+    return table_html(pd.DataFrame(rows), note=note if rows else empty, right=["step (ms)", "usual (ms)", "n"])
 
 
 def _ratio(row: Any, name: str) -> str:
@@ -172,7 +182,7 @@ def _ratio(row: Any, name: str) -> str:
 
 def execution_finding(frame: pd.DataFrame, causes: pd.DataFrame) -> str:
     """What capturing gives on the most devices, against the same loss launched kernel by kernel."""
-    table = execution_points(frame[frame[["bucket_mib", "bucket_update"]].isna().all(axis=1)], causes)
+    table = execution_points(usual_buckets(frame), causes)
     parts = []
     for _, group in table.groupby(["model", "batch_size"], sort=False) if len(table) else []:
         group = group[group["devices"] == group["devices"].max()]

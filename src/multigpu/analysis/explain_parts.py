@@ -16,6 +16,7 @@ from multigpu.analysis.causes import PARTS, SAME_POINT, all_like, timed_parts
 from multigpu.analysis.feeding import waited_s
 from multigpu.analysis.limits import bounds
 from multigpu.analysis.metrics import JOB
+from multigpu.analysis.ordinary import USUAL_BUCKETS
 from multigpu.analysis.ways import own_rows, ratio_of
 from multigpu.conditions import ON_DEVICE
 from multigpu.record import Record
@@ -108,7 +109,7 @@ def baselines(frame: pd.DataFrame, points: pd.DataFrame, causes: pd.DataFrame, r
     found = {
         "one_best": best_single(points, row),
         "one_same": like(points, row, ("scaling", "device_ids", "peer_access"), devices=1),
-        "independent": like(points, row, placement="independent", processes="per_device", bucket_mib=None, bucket_update=None),
+        "independent": like(points, row, placement="independent", processes="per_device", **USUAL_BUCKETS),
     }
     if row["inputs"] not in ON_DEVICE and row["unit"] == "images":
         fed: dict[str, Any] = {"input_workers": None, "prefetch": 0, "staging": None, "image_dtype": None}

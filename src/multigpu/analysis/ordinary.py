@@ -9,11 +9,22 @@ import pandas as pd
 SPECIAL = ("input_workers", "staging", "image_dtype", "device_ids", "peer_access", "energy_window_s", "host_cores")
 """Fields of a Run that ask for something besides training: how it is fed, on which GPUs and how many cores, with which counters."""
 
+BUCKETS = ("bucket_mib", "bucket_update", "bucket_send")
+"""Fields of a Run that say how the buckets of an overlapped all-reduce are made, sent and updated."""
+
+USUAL_BUCKETS: dict[str, Any] = dict.fromkeys(BUCKETS)
+"""As the library makes them."""
+
 BATCHED = ("bucket_means_000",)
 """Inputs that are compared with other ways of batching."""
 
 FED = ("synthetic_host", "jpeg_folder")
 """Inputs that are compared with what stays on the device."""
+
+
+def usual_buckets(frame: pd.DataFrame) -> pd.DataFrame:
+    """The rows whose buckets are the library's in size, form and time of update."""
+    return frame[frame[list(BUCKETS)].isna().all(axis=1)]
 
 
 def ordinary(frame: pd.DataFrame) -> pd.DataFrame:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import pandas as pd
 from scipy.stats import spearmanr
 
-from multigpu.analysis.ordinary import ordinary
+from multigpu.analysis.ordinary import ordinary, usual_buckets
 from multigpu.analysis.style import look
 from multigpu.analysis.traces import own_step_s, traced
 from multigpu.analysis.ways import CHANGED, of_one_job, way_text
@@ -32,7 +32,7 @@ def jobs_of(published: pd.DataFrame) -> pd.DataFrame:
 def beside_bounds(jobs: pd.DataFrame) -> pd.DataFrame:
     """The rows that the page sets beside their bounds: eager and captured, with buckets of the usual size, updated behind backward."""
     rows = ordinary(jobs)
-    return rows[rows["execution"].isin(["eager", "captured"]) & rows[["bucket_mib", "bucket_update"]].isna().all(axis=1)]
+    return usual_buckets(rows[rows["execution"].isin(["eager", "captured"])])
 
 
 def on_several(record: Record) -> bool:

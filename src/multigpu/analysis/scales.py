@@ -9,6 +9,7 @@ import pandas as pd
 
 from multigpu.analysis.limits import TRAINING_PASSES, ceilings
 from multigpu.analysis.metrics import scaling_table
+from multigpu.analysis.ordinary import BUCKETS
 from multigpu.analysis.picture import Shown
 from multigpu.analysis.tables import table_html, tables_by
 from multigpu.analysis.wording import MODEL_NAMES, devices_text, execution_text, missing, percent_text, unbroken
@@ -95,10 +96,7 @@ def scale_points(frame: pd.DataFrame, placement: str = PLACEMENT) -> pd.DataFram
 
 
 def _job(row: pd.Series) -> tuple[object, ...]:
-    return tuple(
-        str(row[name])
-        for name in ("machine", "model", "batch_size", "precision", "execution", "layout", "input_label", "bucket_mib", "bucket_update")
-    )
+    return tuple(str(row[name]) for name in ("machine", "model", "batch_size", "precision", "execution", "layout", "input_label", *BUCKETS))
 
 
 def sweep_rows(points: pd.DataFrame, axis: str) -> pd.DataFrame:

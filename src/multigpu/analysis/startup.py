@@ -7,7 +7,7 @@ import pandas as pd
 
 from multigpu.analysis.layout import grid_of_axes, margin_for, rows_from_top
 from multigpu.analysis.metrics import summary
-from multigpu.analysis.ordinary import ordinary
+from multigpu.analysis.ordinary import ordinary, usual_buckets
 from multigpu.analysis.picture import Picture, Shown, message
 from multigpu.analysis.style import PALETTE, RC
 from multigpu.analysis.tables import table_html
@@ -114,7 +114,7 @@ def epoch_table(frame: pd.DataFrame) -> Shown:
 
     frame = ordinary(frame)  # a Run without peer access or with a counter has the same name and another rate
     images = of_one_job(frame[(frame["unit"] == "images") & (frame["framework"] == "torch") & (frame["placement"] == "ddp")])
-    images = images[images[["bucket_mib", "bucket_update"]].isna().all(axis=1)]
+    images = usual_buckets(images)
     table = summary(images) if len(images) else pd.DataFrame()
     if len(table):
         table = table.sort_values(["model", "precision", "execution", "batch_size", "devices"])

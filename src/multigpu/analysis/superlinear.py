@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 
 from multigpu.analysis.metrics import scaling_table
+from multigpu.analysis.ordinary import BUCKETS
 from multigpu.analysis.pairs import ratio_cell
 from multigpu.analysis.picture import Shown
 from multigpu.analysis.style import look
@@ -61,8 +62,7 @@ def _baseline_spread(table: pd.DataFrame, row: Any) -> tuple[float, bool]:
         "batch_size",
         "precision",
         "layout",
-        "bucket_mib",
-        "bucket_update",
+        *BUCKETS,
         "wire_dtype",
     ]
     own = ones

@@ -17,6 +17,7 @@ from multigpu.analysis.choose import BINDINGS, point_bound
 from multigpu.analysis.formulas import NO_INTERVAL, Interval, pooled_rate, ratio_interval
 from multigpu.analysis.limits import bounds
 from multigpu.analysis.metrics import POINT, summary
+from multigpu.analysis.ordinary import BUCKETS, USUAL_BUCKETS
 from multigpu.analysis.picture import Shown
 from multigpu.analysis.style import look
 from multigpu.analysis.tables import table_html
@@ -26,7 +27,7 @@ from multigpu.placements import find_placement
 from multigpu.placements.refusals import refusal
 from multigpu.record import Record
 
-WAYS = ("execution", "processes", "cross_entropy", "bucket_mib", "bucket_update", "batch_norm")
+WAYS = ("execution", "processes", "cross_entropy", *BUCKETS, "batch_norm")
 """Fields that say how a placement is carried out, beside its job."""
 
 USUAL_WAYS = (("per_device", "eager"), ("one", "eager"), ("per_device", "captured"))
@@ -116,7 +117,7 @@ def placement_costs(frame: pd.DataFrame, causes: pd.DataFrame) -> pd.DataFrame:
     points = points[points["devices"] == points.groupby(["model", "batch_size"])["devices"].transform("max")]
     rows = []
     for _, row in points.iterrows():
-        base = find_point(points, row, placement="independent", processes="per_device", bucket_mib=None, bucket_update=None)
+        base = find_point(points, row, placement="independent", processes="per_device", **USUAL_BUCKETS)
         ratio, (low, high) = ratio_of(frame, row, base)
         bound, binding, reached = point_bound(limits, row)
         trace = match(causes, row)

@@ -97,7 +97,8 @@ TELLING = (
         "optimizer",
     ),
     *("processes", "model_parallel", "micro_batches"),
-    *("cross_entropy", "bucket_mib", "bucket_update", "all_reduce_spec", "wire_dtype", "loss_scale", "recurrence", "embedding_gradients"),
+    *("cross_entropy", "bucket_mib", "bucket_update", "bucket_send"),
+    *("all_reduce_spec", "wire_dtype", "loss_scale", "recurrence", "embedding_gradients"),
     *("feed", "image_dtype", "stage_devices", "host_cores"),
     *("framework", "framework_version", "warmup_steps", "timed_steps", "timing_version", "machine"),
 )
@@ -239,6 +240,8 @@ def field_text(row: Row, field: str) -> str:
             return f"{value} batch norm"
         case "bucket_update":
             return "updates in backward"
+        case "bucket_send":
+            return "gradients sent unpacked"
         case "all_reduce_spec":
             return f"all-reduce {value}"
         case "model_parallel":

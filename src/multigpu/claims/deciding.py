@@ -50,7 +50,7 @@ def repeated(entry: Planned, times: int) -> Planned:
     """The entry with so many repeats: the first of a headline point, or those that a screening point would have as one."""
     launches = entry.launches if entry.tier == "headline" else FEWEST
     more = range(max(launches) + 1, max(launches) + 1 + max(0, times - len(launches)))
-    return replace(entry, tier="headline", launches=(*launches, *more)[:times])
+    return replace(entry, tier="headline", launches=(*launches, *more)[:times], first_repeat=0)
 
 
 def highest_devices(found: Iterable[Comparison]) -> list[Comparison]:

@@ -27,7 +27,7 @@ from multigpu.grid.inside_model import (
     inside_model_traces,
 )
 from multigpu.grid.interference import interference, interference_small
-from multigpu.grid.overlap import updates_in_backward
+from multigpu.grid.overlap import sent_unpacked, updates_in_backward
 from multigpu.grid.parallelism import parallelism, parallelism_small
 from multigpu.grid.phases import phases, phases_small
 from multigpu.grid.placement_table import placement_table
@@ -84,6 +84,7 @@ GRIDS: dict[str, Callable[[Sequence[int]], list[Planned]]] = {
     "placement_table": placement_table,
     "captured": captured,
     "updates_in_backward": updates_in_backward,
+    "sent_unpacked": sent_unpacked,
     "compiled": compiled,
     "dispatch": dispatch,
     "traces": traces,
@@ -161,14 +162,15 @@ def find_grid(name: str, devices: Sequence[int]) -> list[Planned]:
     Raises:
         ValueError: no such grid; the sentence names the known ones.
     """
-    found: dict[str, Planned] = {}
+    found: dict[tuple[str, int], Planned] = {}
     for one in name.split(","):
         if one.strip() not in GRIDS:
             raise ValueError(f"unknown grid {one.strip()!r}: choose one of {', '.join(GRIDS)}, or several joined by commas")
         for entry in GRIDS[one.strip()](devices):
-            known = found.get(entry.run.digest)
+            at = (entry.run.digest, entry.first_repeat)
+            known = found.get(at)
             if known is None or len(known.points()) < len(entry.points()):
-                found[entry.run.digest] = entry
+                found[at] = entry
     return list(found.values())
 
 

@@ -43,17 +43,19 @@ class Planned:
     """A Run with its tier and the seconds one measurement of it may cost.
 
     launches: which launch measures each repeat of a headline point; screening points have one repeat.
+    first_repeat: the number of the first: beyond those of other grids where a point is measured again beside what is compared with it.
     """
 
     run: Run
     tier: Tier
     cost_s: float
     launches: tuple[int, ...] = LAUNCH_OF_REPEAT
+    first_repeat: int = 0
 
     def points(self) -> list[Point]:
         """The measurements this entry stands for."""
         launches = self.launches if self.tier == "headline" else self.launches[:1]
-        return [Point(self.run, repeat, launch) for repeat, launch in enumerate(launches)]
+        return [Point(self.run, repeat, launch) for repeat, launch in enumerate(launches, self.first_repeat)]
 
 
 def points(planned: Sequence[Planned]) -> list[Point]:
@@ -105,7 +107,7 @@ def affordable(
     for number in range(rounds):
         for entry in planned:
             own = entry.points()
-            if number >= len(own) or (entry.run.digest, number) in done:
+            if number >= len(own) or (entry.run.digest, own[number].repeat) in done:
                 continue
             launch = launch_of(own[number])
             cost = entry.cost_s / lanes(entry.run)

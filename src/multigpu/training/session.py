@@ -18,6 +18,7 @@ from multigpu.engines.torch.trainer import Context, Trainer
 from multigpu.engines.torch.variables import distances
 from multigpu.engines.torch.wire import Wire, barrier
 from multigpu.inputs.batch import Source
+from multigpu.measure.machine import total_energy_j
 from multigpu.measure.session import Stage
 from multigpu.measure.timing import Window, run_window
 from multigpu.training import state
@@ -237,12 +238,10 @@ class TrainingSession:
     # --- the end --------------------------------------------------------------------------------------------------------------
 
     def _energy(self) -> float | None:
-        found = self.device.state()
-        return found.energy_j if found else None
+        return total_energy_j(self.device.index) if self.device.cuda else None
 
     def _part(self, fault: str | None) -> dict[str, Any]:
-        found, before = self.device.state(), self.energy_before
-        after = found.energy_j if found else None
+        found, before, after = self.device.state(), self.energy_before, self._energy()
         self.history.audits = self.evidence.audits()
         return {
             "fault": fault,

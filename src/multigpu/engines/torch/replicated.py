@@ -55,7 +55,8 @@ class ReplicatedTrainer(Trainer):
             parameters = list(self.parameters.values())
             early = run.bucket_update == "in_backward"
             size = run.bucket_mib or BUCKET_MIB
-            self.reducer = BucketReducer(parameters, self._optimizer, self.wire, size, wire_type, self.scale, early)
+            grouped = run.bucket_send == "grouped"
+            self.reducer = BucketReducer(parameters, self._optimizer, self.wire, size, wire_type, self.scale, early, grouped)
             return
         self.optimizer = self._optimizer(list(self.parameters.values()))
         if placement.merge == "all_reduce" and placement.overlap:
