@@ -85,9 +85,14 @@ def _rules_finding(table: pd.DataFrame) -> str | None:
     one = table[(table["model"] == table["model"].iloc[0]) & (table["inputs"] == table["inputs"].iloc[0])]
     large = one[one["multiple"] == 8]
     groups = {rule: large[(large["rate_scaling"] == rule[0]) & (large["schedule"] == rule[1])]["accuracy"] for rule in RULES}
-    warm, plain = groups["linear", "warmup"], groups["none", "constant"]
+    warm, bare, plain = groups["linear", "warmup"], groups["linear", "constant"], groups["none", "constant"]
     if min(len(warm), len(plain)) < 2:
         return None
+    if len(bare) > 1 and warm.min() > bare.max():
+        return (
+            f"at 8 times the batch, a scaled rate reaches {warm.mean():.1%} after a warm-up and {bare.mean():.1%} without, "
+            f"an unscaled one {plain.mean():.1%}"
+        )
     if warm.min() > plain.max() or plain.min() > warm.max():
         word = "more" if warm.mean() > plain.mean() else "less"
         return (
@@ -175,7 +180,8 @@ def figure_batch(frame: pd.DataFrame, reach: pd.DataFrame) -> Picture:
         return message(NOTHING)
     jobs = list(dict.fromkeys(zip(table["model"], table["inputs"], table["machine"], strict=True)))
     means = table.groupby(["model", "inputs", "machine", "joined_batch"])["accuracy"].mean().reset_index().sort_values("accuracy")
-    worst, top = means.iloc[0], means.iloc[-1]
+    first = means[(means["model"] == jobs[0][0]) & (means["inputs"] == jobs[0][1]) & (means["machine"] == jobs[0][2])]
+    worst, top = first.iloc[0], first.iloc[-1]
     finding = (
         f"with equal epochs a batch of {worst['joined_batch']:,} reaches {worst['accuracy']:.0%}, one of {top['joined_batch']:,} "
         f"{top['accuracy']:.0%}"

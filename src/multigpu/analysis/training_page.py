@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import pandas as pd
 
@@ -34,12 +35,15 @@ from multigpu.training.record import TrainingRecord, TrainingStore
 
 NOT_MEASURED = "not measured"
 LEVEL_SHARE = 0.95
-"""The level of "time to accuracy" is this share of the best accuracy that any run of the job reached, so that no figure is typed."""
+"""The level of "time to accuracy" is this share of the best accuracy that any compared run reached, so that no figure is typed."""
+
+COMPARED = ["machine", "model", "inputs", "scaling", "epochs", "rate_scaling", "schedule"]
+"""What runs have in common that are to reach one level: one job, one budget and one law for the rate."""
 
 
 @dataclass(frozen=True)
 class Seen:
-    """Every Record of the machine with GPUs and most Records (without GPUs, of the one with most), as `analysis.training` has them.
+    """Every Record, those of GPUs first, as `analysis.training` has them.
 
     same: of `same_curve_table`. reach: of `reach_frame`, each run at its job's level.
     """
@@ -67,19 +71,19 @@ def observe(measure: Measure, grid: str = "auto") -> Seen:
 
 def see(records: list[TrainingRecord]) -> Seen:
     """These Records' frames, of every machine."""
+    records = sorted(records, key=lambda record: not record.machine.gpus)
     frame, curves = training_frame(records), curves_frame(records)
     return Seen(records, frame, curves, scores_frame(records), same_curve_table(frame, curves), levelled(records, frame))
 
 
 def levelled(records: list[TrainingRecord], frame: pd.DataFrame) -> pd.DataFrame:
-    """`reach_frame` of every run at LEVEL_SHARE of the best accuracy of its machine, model and input, in whole percent."""
-    best = frame.groupby(["machine", "model", "inputs"])["best_accuracy"].max()
+    """`reach_frame` of every run at LEVEL_SHARE of the best accuracy of the runs that it is compared with (COMPARED), in whole percent."""
+    by_key = {record.key: record for record in records}
     parts = []
-    for job, top in best.items():
-        if math.isnan(top):
-            continue
-        own = [r for r in records if (r.machine.name, r.training.run.model, r.training.run.inputs) == job]
-        parts.append(reach_frame(own, [math.floor(100 * LEVEL_SHARE * top) / 100]))
+    groups: Any = frame.groupby(COMPARED, sort=False, dropna=False)
+    for _, own in groups:
+        if not math.isnan(top := own["best_accuracy"].max()):
+            parts.append(reach_frame([by_key[key] for key in own["key"]], [math.floor(100 * LEVEL_SHARE * top) / 100]))
     return pd.concat(parts, ignore_index=True) if parts else reach_frame([], [])
 
 
@@ -97,23 +101,27 @@ def answer(seen: Seen) -> Shown:
             + (": where parts live changes the time and not the result." if same == len(judged) else ".")
         )
         sentences += _leaving(seen.same)
-    rules = rule_points(seen.frame)
-    if len(rules):
-        at = rules.groupby(["multiple", "rate_scaling", "schedule"])["accuracy"].mean()
-        named = {
-            "small": (1, "none", "constant"),
-            "warm": (8, "linear", "warmup"),
-            "bare": (8, "linear", "constant"),
-            "plain": (8, "none", "constant"),
-        }
-        if all(key in at.index for key in named.values()):
-            values = {name: f"{at[key]:.1%}" for name, key in named.items()}
-            sentences.append(
-                f"At 8 times the batch and equal epochs, a rate scaled with the batch reaches {values['warm']} after a warm-up and "
-                f"{values['bare']} without one, an unscaled rate {values['plain']}; the small batch itself {values['small']}."
-            )
+    sentences += _rules(seen.frame)
     text = sentences or ["No Record supports an answer yet: `python -m multigpu train` trains the default grid."]
     return paragraphs(*text)
+
+
+def _rules(frame: pd.DataFrame) -> list[str]:
+    """Of each job: what every rule for the rate reached."""
+    named = {"small": (1, "none", "constant"), "warm": (8, "linear", "warmup"), "bare": (8, "linear", "constant")}
+    named["plain"] = (8, "none", "constant")
+    said = []
+    jobs: Any = rule_points(frame).groupby(["machine", "model", "inputs"], sort=False)
+    for (machine, model, inputs), own in jobs:
+        at = own.groupby(["multiple", "rate_scaling", "schedule"])["accuracy"].mean()
+        if all(key in at.index for key in named.values()):
+            values = {name: f"{at[key]:.1%}" for name, key in named.items()}
+            said.append(
+                f"At 8 times the batch and equal epochs, {job_name(str(model), str(inputs))} ({machine}) reaches {values['warm']} with a "
+                f"rate scaled with the batch after a warm-up and {values['bare']} without one, {values['plain']} with an unscaled rate; "
+                f"the small batch itself {values['small']}."
+            )
+    return said
 
 
 def _in_fp64(judged: pd.DataFrame) -> str:
@@ -215,29 +223,28 @@ def system_table(seen: Seen) -> Shown:
                     {
                         "Machine": machine,
                         "Job": job_name(str(model), str(inputs)),
-                        "Placement": look(placement).label,
+                        "Placement": look(placement).label + ("" if row["execution"] == "eager" else f", {row['execution']}"),
                         "N": f"{row['devices']}",
-                        "Execution": row["execution"],
                         "Accuracy": percent(row["accuracy"]),
                         "Level": percent(row["level"]),
-                        "Time to it, s": _to_level(row, row["seconds"], ".1f") if gpu else "not compared",
-                        "Steps to it": _to_level(row, row["steps_to"], ".0f"),
+                        "Time, s": _to_level(row, row["seconds"], ".1f") if gpu else "not compared",
+                        "Steps": _to_level(row, row["steps_to"], ".0f"),
                         "Efficiency": f"{efficiency:.2f}" if gpu and not math.isnan(efficiency) else NOT_MEASURED,
                         "Overhead": f"{1 - efficiency:.0%}" if gpu and not math.isnan(efficiency) else NOT_MEASURED,
                         "Power, W": f"{power:,.0f}" if not math.isnan(power) else "" if short else NOT_MEASURED,
                         "Energy, kJ": f"{row['energy_j'] / 1e3:.1f}" if not math.isnan(power) else "" if short else NOT_MEASURED,
-                        "Cost, GPU-seconds to it": _to_level(row, row["devices"] * row["seconds"], ".1f") if gpu else "not compared",
+                        "Cost, GPU-s": _to_level(row, row["devices"] * row["seconds"], ".1f") if gpu else "not compared",
                     }
                 )
     note = (
         "One joined batch, whatever the number of devices (strong scaling); one run each (screening). Level: 95% of the best accuracy of "
-        "the job. Cost: N times the time to the level; what a GPU-second is paid with no Record holds. Times of CPU processes that share "
-        "their cores with others are not compared."
+        "the job; time, steps and cost (N times the time) are those to it, as evaluations after every epoch tell. What a GPU-second is paid "
+        "with no Record holds. Times of CPU processes that share their cores with others are not compared."
     )
     if any(row["Power, W"] == "" for row in rows):
         note += f" No power or energy: training shorter than the {LEAST_ENERGY_S} s that the counters need."
-    figures = ["N", "Accuracy", "Level", "Time to it, s", "Steps to it", "Efficiency", "Overhead", "Power, W", "Energy, kJ"]
-    return tables_by(pd.DataFrame(rows), "Job", note, [*figures, "Cost, GPU-seconds to it"])
+    figures = ["N", "Accuracy", "Level", "Time, s", "Steps", "Efficiency", "Overhead", "Power, W", "Energy, kJ"]
+    return tables_by(pd.DataFrame(rows), "Job", note, [*figures, "Cost, GPU-s"])
 
 
 def _to_level(row: pd.Series, value: float, form: str) -> str:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pandas as pd
 
 from multigpu.analysis.figure_training_rates import batch_points, rule_points, schedule_points, seeds_of
-from multigpu.analysis.picture import Shown
+from multigpu.analysis.picture import Shown, paragraphs
 from multigpu.analysis.tables import tables_by
 from multigpu.analysis.training import job_name
 from multigpu.analysis.training_page import Seen, percent
+from multigpu.analysis.wording import plural
 
 
 def _range(values: pd.Series, form: str) -> str:
@@ -64,6 +67,23 @@ def schedule_table(seen: Seen) -> Shown:
         )
     note = "Mean and range over seeds; equal epochs, weak scaling."
     return tables_by(pd.DataFrame(rows), "Job", note, ["Devices", "Rate at the end", "Steps", "Seeds"])
+
+
+def decayed(seen: Seen) -> Shown:
+    """What document 004's decay does on one device beside the constant rate, of runs that are equal in all else; nothing without a pair."""
+    ok = seen.frame[(seen.frame["status"] == "ok") & (seen.frame["devices"] == 1) & (seen.frame["rate_scaling"] == "none")]
+    equal = ["machine", "model", "inputs", "placement", "joined_batch", "seed", "epochs", "base_rate", "precision", "execution"]
+    constant, falling = ok[ok["schedule"] == "constant"], ok[(ok["schedule"] == "luong10") & ok["adjusted"]]
+    pairs = falling.merge(constant, on=equal, suffixes=("", "_constant"))
+    pairs = pairs[pairs["accuracy"].notna() & pairs["accuracy_constant"].notna()]
+    said = []
+    jobs: Any = pairs.groupby(["model", "inputs", "machine"], sort=False)
+    for (model, inputs, machine), own in jobs:
+        said.append(
+            f"{job_name(str(model), str(inputs))} ({machine}): with the decay one device reaches {own['accuracy'].mean():.1%}, at the "
+            f"constant rate {own['accuracy_constant'].mean():.1%} ({plural(own['seed'].nunique(), 'seed')})."
+        )
+    return paragraphs(*said, kind="said")
 
 
 def batch_table(seen: Seen) -> Shown:

@@ -54,7 +54,7 @@ class Bucket:
         """A gradient is there, on the current stream; with the last one, this stream waits for all others.
 
         A packed bucket waits for each gradient, whatever its stream. In a captured step every wait is an edge of the graph, also where
-        the order of a stream says as much, and ResNet-50's 161 cost it 0.26 ms on one H200: a grouped bucket waits once for every other
+        the order of a stream says as much, and a graph with more edges takes longer: a grouped bucket waits once for every other
         stream. (Packed ones still do all of it, so that their Records go on meaning one thing.)
         """
         stream = torch.cuda.current_stream()
