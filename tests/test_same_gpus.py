@@ -190,6 +190,13 @@ def test_what_took_the_main_machine_another_time_stays_apart(theirs: float, expe
     assert {bool(one.machine.own_name) for one in as_one([*main, *own]) if one.repeat > 0 and one.run.devices == 2} == {expected}
 
 
+def test_a_graph_that_the_main_machine_lacks_is_added_whatever_its_repeats() -> None:
+    """Nothing waits for the host in it; one slow repeat is its spread."""
+    own = [make_record("ddp", 2, rate, repeat=n, machine=TWO, execution="captured") for n, rate in enumerate((1e6, 1e6, 0.96e6))]
+    main = [make_record("ddp", 1, repeat=n, machine=FOUR) for n in range(9)]
+    assert all(one.machine.own_name for one in as_one([*main, *own]) if one.run.devices == 2)
+
+
 @pytest.mark.parametrize(
     ("rates", "launches", "expected"), [((1e6, 1.01e6), "ab", True), ((1e6, 1.01e6), "aa", False), ((1e6, 1.05e6), "ab", False)]
 )

@@ -107,7 +107,7 @@ def as_one(records: Iterable[Record]) -> list[Record]:
     """The Records, those of machines with the same GPUs under one machine's name as far as their figures are the GPUs' own.
 
     That is so for a Run that needs only GPUs (`needs_only_gpus`) and did not wait for its host (`kept_ahead`), unless that machine itself
-    has taken another time for it (`alike`): then one of the two waited. The name is, workload by workload, of the machine with most
+    has taken another time for it (`alike`, over the repeats of both): then one of the two waited. The name is, workload by workload, of the machine with most
     measured Records. What it has Records of itself (Run and repeat) counts alone; of several others
     the one with most GPUs does. A renamed Record's `machine.own_name` says where it was measured, its key and all else stay.
     """
@@ -125,8 +125,8 @@ def as_one(records: Iterable[Record]) -> list[Record]:
     joins: dict[tuple[str, str], str] = {}
     taken: set[tuple[str, str, int]] = set()
     for (name, own, run), repeats in sorted(candidates.items(), key=lambda item: (-len(item[1][0].machine.gpus), item[0])):
-        both = [*there.get((name, run), []), *there.get((own, run), [])]
-        if needs_only_gpus(repeats[0].run) and kept_ahead(repeats) and alike(both):
+        theirs = there.get((name, run), [])
+        if needs_only_gpus(repeats[0].run) and kept_ahead(repeats) and (not theirs or alike([*theirs, *there.get((own, run), [])])):
             for record in repeats:
                 point = (name, record.run.digest, record.repeat)
                 # later attempts of one point come from the machine that has the first

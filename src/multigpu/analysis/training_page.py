@@ -238,8 +238,8 @@ def system_table(seen: Seen) -> Shown:
                 )
     note = (
         "One joined batch, whatever the number of devices (strong scaling); one run each (screening). Level: 95% of the best accuracy of "
-        "the job; time, steps and cost (N times the time) are those to it, as evaluations after every epoch tell. What a GPU-second is paid "
-        "with no Record holds. Times of CPU processes that share their cores with others are not compared."
+        "the job; time, steps and cost (N times the time) are those to it, as evaluations after every epoch tell. What a GPU-second is "
+        "paid with no Record holds. Times of CPU processes that share their cores with others are not compared."
     )
     if any(row["Power, W"] == "" for row in rows):
         note += f" No power or energy: training shorter than the {LEAST_ENERGY_S} s that the counters need."
