@@ -107,9 +107,9 @@ def as_one(records: Iterable[Record]) -> list[Record]:
     """The Records, those of machines with the same GPUs under one machine's name as far as their figures are the GPUs' own.
 
     That is so for a Run that needs only GPUs (`needs_only_gpus`) and did not wait for its host (`kept_ahead`), unless that machine itself
-    has taken another time for it (`alike`, over the repeats of both): then one of the two waited. The name is, workload by workload, of the machine with most
-    measured Records. What it has Records of itself (Run and repeat) counts alone; of several others
-    the one with most GPUs does. A renamed Record's `machine.own_name` says where it was measured, its key and all else stay.
+    has taken another time for it (`alike`, over the repeats of both): then one of the two waited. The name is, workload by workload, of
+    the machine with most measured Records. What it has Records of itself (Run and repeat) counts alone; of several others the one with
+    most GPUs does. A renamed Record's `machine.own_name` says where it was measured, its key and all else stay.
     """
     every = list(records)
     main = _most_measured(every)

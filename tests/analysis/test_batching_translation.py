@@ -9,6 +9,7 @@ from multigpu import paths
 from multigpu.analysis.batching_translation import COLUMNS, floor_sentences, reached, translation_table
 from multigpu.analysis.training import training_records
 from multigpu.training.batching_grid import preset
+from multigpu.training.placement_grid import FULL_EPOCHS, comparing
 
 
 def planted(*bleus: float, copy: float = 10.0) -> pd.DataFrame:
@@ -59,3 +60,8 @@ def test_the_table_shows_the_floor_beside_each_run():
 def test_only_finished_runs_count(status):
     record = next(r for r in training_records(paths.TRAINING) if r.training.run.workload == "nmt")
     assert reached([record.model_copy(update={"status": status, "measurement": None})]).empty
+
+
+def test_runs_of_two_epochs_that_compare_placements_are_not_asked_for_translations():
+    apart = [r for r in training_records(paths.TRAINING) if r.training.digest in comparing()]
+    assert apart and all(r.training.epochs == FULL_EPOCHS for r in apart) and reached(apart).empty

@@ -11,6 +11,7 @@ from multigpu.analysis.figure_batching import INPUT_NAMES
 from multigpu.analysis.picture import Shown
 from multigpu.analysis.tables import table_html, tables_by
 from multigpu.analysis.wording import BATCHING_NAMES, MODEL_NAMES, joined, plural
+from multigpu.training.placement_grid import comparing
 from multigpu.training.record import TrainingRecord
 from multigpu.workloads import workloads
 
@@ -21,15 +22,17 @@ COLUMNS = (
 
 
 def reached(training: Iterable[TrainingRecord]) -> pd.DataFrame:
-    """A row a finished translation run: COLUMNS. loss, bleu, bleu_training: at the last evaluation (`workloads.nmt.evaluate.scores`);
-    copy, copy_training, most_frequent: BLEU of the answers that need no training (`floors_of`), the least that a translation is worth.
+    """A row a finished translation run, but for those that compare placements after two epochs: COLUMNS.
+
+    loss, bleu, bleu_training: at the last evaluation (`workloads.nmt.evaluate.scores`); copy, copy_training, most_frequent: BLEU of the
+    answers that need no training (`floors_of`), the least that a translation is worth.
     """
     from multigpu.workloads.nmt.evaluate import floors_of  # reads the corpus and scores it
 
-    rows, known = [], {}
+    rows, known, apart = [], {}, comparing()
     for record in training:
         run, m = record.training.run, record.measurement
-        if run.workload != "nmt" or record.status != "ok" or m is None or not m.evaluations:
+        if run.workload != "nmt" or record.training.digest in apart or record.status != "ok" or m is None or not m.evaluations:
             continue
         job = (run.inputs, run.model)
         if job not in known:

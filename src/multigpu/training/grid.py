@@ -199,7 +199,7 @@ def gpu() -> list[PlannedTraining]:
         found.append(PlannedTraining(captured, CURVE, 15))
         for placement in told_apart(joined_placements(), TAUGHT["model"]):
             if devices > 1 or placement == "ddp":
-                found.append(PlannedTraining(build_training_run(placement=placement, devices=devices, **strong), CURVE, 45))
+                found.append(PlannedTraining(build_training_run(placement=placement, devices=devices, **strong), CURVE, 22))
     weak: dict[str, Any] = {**TAUGHT, "execution": "captured"}
     # on fewer GPUs than 8, which more machines have: it is the joined batch that counts
     found += rate_scaling(weak, IMAGES, 128, joined_over(), 0.1, epochs=15, warmup_epochs=5, seeds=SEEDS, cost_s=15, others=FEWER_SEEDS)
@@ -269,13 +269,12 @@ def translation_cpu() -> list[PlannedTraining]:
 
 
 def translation_gpu() -> list[PlannedTraining]:
-    """000's cells on the whole corpus in pieces under every joined placement on 4 GPUs or 2 (`joined_over`), ddp on one with it: about 4
+    """000's cells on the whole corpus in pieces under every joined placement on 4 GPUs or 2 (`joined_over`), ddp on one with it: about 3
     minutes.
     """
     from multigpu.training.placement_grid import full
 
-    host = ("exp1", "exp2", "exp3")  # 29 million parameters in host memory
-    found = [PlannedTraining(full(name, joined_over()), CURVE, 40 if name in host else 12) for name in joined_placements()]
+    found = [PlannedTraining(full(name, joined_over()), CURVE, 12) for name in joined_placements()]
     return [*found, PlannedTraining(full("ddp", 1), CURVE, 12)]
 
 

@@ -26,6 +26,13 @@ def small(placement: str, precision: str = "fp32", rate: float | None = GENTLE_R
     return build_training_run(**SMALL, placement=placement, precision=precision, base_rate=rate, epochs=3)
 
 
+def comparing() -> set[str]:
+    """Digests of the runs that compare placements, on however many GPUs: too short to translate anything."""
+    from multigpu.training.grid import joined_placements
+
+    return {full(name, devices).digest for name in joined_placements() for devices in (1, 2, 4)}
+
+
 def full(placement: str, devices: int) -> TrainingRun:
     """000's cells on the whole corpus in 8,000 pieces; the devices share 128 sentences a step. Translates once, at the end."""
     return build_training_run(**FULL, placement=placement, devices=devices, epochs=FULL_EPOCHS, evaluate_every=167 * FULL_EPOCHS)
