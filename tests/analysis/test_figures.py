@@ -247,3 +247,18 @@ def test_no_picture_is_so_wide_that_its_letters_become_tiny():
     assert axes[0].get_position().x0 == axes[1].get_position().x0 and stacked.get_size_inches()[0] <= MOST_WIDTH
     narrow, axes = grid_of_axes(2, None, 3.0, 2.0, 2, 1.0)
     assert axes[0].get_position().width * narrow.get_size_inches()[0] == pytest.approx(3.0)
+
+
+def test_names_of_lines_that_stop_early_lie_on_no_other_name() -> None:
+    """Six placements on 2 devices, and four of them on 4 too, all nearly as fast."""
+    rates = {"independent": 1.0, "ddp": 0.98, "exp4": 0.97, "replicated_allreduce": 0.97, "ps_gpu0": 0.96, "replicated_copy": 0.96}
+    records = [make_record(name, 1, 1e6) for name in rates]
+    records += [make_record(name, 2, 2e6 * share) for name, share in rates.items()]
+    records += [make_record(name, 4, 4e6 * share) for name, share in list(rates.items())[:4]]
+    picture = figure_scaling(frame_of(records))
+    picture.draw_without_rendering()
+    (ax,) = picture.axes
+    boxes = {text.get_text(): text.get_window_extent() for text in ax.texts}
+    assert {"server on GPU 0", "replicated, copies", "ddp"} <= set(boxes)
+    names = [name for name in boxes if boxes[name].width > 0]
+    assert not [(one, other) for one in names for other in names if one < other and boxes[one].overlaps(boxes[other])]

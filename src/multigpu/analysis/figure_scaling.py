@@ -9,7 +9,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from multigpu.analysis.findings import line_name, panels, scaling_finding, with_several_placements
-from multigpu.analysis.layout import common, gaps, grid_of_axes, label_lines, left_out, margin_for, name_panel
+from multigpu.analysis.layout import common, gaps, grid_of_axes, label_early, label_lines, left_out, margin_for, name_panel
 from multigpu.analysis.metrics import scaling_table
 from multigpu.analysis.picture import Picture, message
 from multigpu.analysis.style import CEILING, FRAMEWORK_LINES, INK, MAX_LINES, RC, look
@@ -85,6 +85,7 @@ def _panel(ax: Axes, panel: pd.DataFrame, column: str, name: str, top: float) ->
     groups.sort(key=lambda item: (item[0] not in BESIDE, once := item[2]["n"].max() == 1, item[2][column].iloc[-1] if once else 0.0))
     groups = sorted(groups[:MAX_LINES], key=lambda item: (look(item[0]).order, item[:2])) + groups[MAX_LINES:]
     ends: list[tuple[float, float, str, str]] = []
+    early: list[tuple[float, float, str, str]] = []
     most = int(panel["devices"].max())
     for placement, framework, group in groups[:MAX_LINES]:
         style, ceiling = look(placement), placement == "independent"
@@ -100,7 +101,7 @@ def _panel(ax: Axes, panel: pd.DataFrame, column: str, name: str, top: float) ->
         if x[-1] == most:
             ends.append((x[-1], y[-1], label, style.colour))
         else:  # the line ends early: its name stays with it
-            ax.annotate(label, (x[-1], y[-1]), (5, -3), textcoords="offset points", va="top", color=style.colour, fontweight="bold")
+            early.append((x[-1], y[-1], label, style.colour))
     ax.set_xlim(0, most * 1.02)
     ax.set_xticks(sorted(panel["devices"].unique()))
     ax.set_xlabel(f"{device_words(panel['device_type'].iloc[0])}, {panel['scaling'].iloc[0]} scaling")
@@ -110,7 +111,11 @@ def _panel(ax: Axes, panel: pd.DataFrame, column: str, name: str, top: float) ->
     else:
         ax.set_ylim(0, max(top, float(most)) * 1.04)
         ax.plot([0, most], [0, most], color=INK, linewidth=0.8, alpha=0.5)
-    label_lines(ax, ends, HEIGHT)
+    below = label_lines(ax, ends, HEIGHT)
+    shown = pd.concat([group for _, _, group in groups[:MAX_LINES]])
+    for at in sorted({end[0] for end in early}):
+        floor = factor * float(shown.loc[shown["devices"] >= at, column].min())
+        label_early(ax, [end for end in early if end[0] == at], floor, below, HEIGHT)
     return [line_name(group.iloc[0], panel) for _, _, group in groups[MAX_LINES:]]
 
 

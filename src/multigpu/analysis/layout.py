@@ -103,8 +103,11 @@ def spread_labels(positions: Sequence[float], gap: float, low: float, high: floa
     return [float(x) for x in result]
 
 
-def label_lines(ax: Axes, ends: Sequence[tuple[float, float, str, str]], height_in: float) -> None:
-    """Write each line's name right of its end (x, y, name, colour), apart from each other, in the line's colour."""
+def label_lines(ax: Axes, ends: Sequence[tuple[float, float, str, str]], height_in: float) -> float:
+    """Write each line's name right of its end (x, y, name, colour), apart from each other, in the line's colour.
+
+    Returns the height of the lowest name, as a share of the axes' (1 without any).
+    """
     low, high = ax.get_ylim()
     to_share = ax.transData + ax.transAxes.inverted()
     shares = [float(to_share.transform((x, y))[1]) for x, y, _, _ in ends]
@@ -112,6 +115,21 @@ def label_lines(ax: Axes, ends: Sequence[tuple[float, float, str, str]], height_
     for (_, _, name, colour), share in zip(ends, placed, strict=True):
         ax.text(1.03, share, name, transform=ax.transAxes, color=colour, va="center", ha="left", fontsize=8.5, fontweight="bold")
     ax.set_ylim(low, high)
+    return min(placed, default=1.0)
+
+
+def label_early(ax: Axes, ends: Sequence[tuple[float, float, str, str]], floor: float, below: float, height_in: float) -> None:
+    """Write the names of lines that stop early right of where they stop, the highest line's first, one below the other.
+
+    Args:
+        ends: x, y, name, colour; one x.
+        floor: the lowest value that any line has there or later. below: of `label_lines`. Names stand below both, as far as there is room.
+    """
+    to_share, gap = ax.transData + ax.transAxes.inverted(), 0.155 / height_in
+    first = max(min(float(to_share.transform((0, floor))[1]), below) - gap, 0.03 + gap * (len(ends) - 1))
+    for place, (x, y, name, colour) in enumerate(sorted(ends, key=lambda end: -end[1])):
+        across = float(to_share.transform((x, y))[0]) + 0.02
+        ax.text(across, first - place * gap, name, transform=ax.transAxes, color=colour, va="center", fontsize=8.5, fontweight="bold")
 
 
 def label_ends(ax: Axes, ends: Sequence[tuple[float, float, str, str]], height_in: float) -> None:
