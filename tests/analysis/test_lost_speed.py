@@ -17,7 +17,7 @@ from multigpu.analysis.ordinary import ordinary
 from multigpu.grid.causes import CHAINS
 from multigpu.record import Record
 from multigpu.run import Run
-from tests.factory import make_record
+from tests.factory import make_machine, make_record
 
 TORCH = CHAINS[0]
 SPEEDUPS = (1.0, 2.0, 4.0, 5.0, 5.5, 5.6, 6.4, 7.2)
@@ -181,6 +181,24 @@ def test_fewer_than_eight_are_said_to_be_fewer() -> None:
     # the most devices that have half of the ways
     both = [*chain_records((1.0, 1.2, 2.0, 3.6, 3.4, 3.7, 3.8, 3.9), devices=4, ceiling=None), *plant(TORCH.runs(8)[0], 1e6)]
     assert [ground.devices for ground in lost_speed.best_grounds(frame_of(both))] == [4]
+
+
+def test_where_more_of_a_chain_was_measured_it_is_told_too() -> None:
+    """Six of the ways on 4 devices of one machine, all eight on 2 of another."""
+    on_four = chain_records((None, None, 2.0, 3.6, 3.4, 3.7, 3.8, 3.9), devices=4, ceiling=3.95)
+    on_two = chain_records((0.8, 0.9, 1.2, 1.8, 1.7, 1.8, 1.9, 1.95), devices=2, ceiling=1.98, machine=make_machine(2))
+    frame = frame_of([*on_four, *on_two])
+    (best,) = lost_speed.best_grounds(frame)
+    (fuller,) = lost_speed.fuller_grounds(frame, [best])
+    assert (best.devices, best.ways, fuller.devices, fuller.ways) == (4, 6, 2, 8)
+    html = lost_speed_page.fuller_html([fuller], [lost_speed.chain_table(fuller, NO_STEPS)]).html
+    assert "PyTorch</strong>, 2 GPUs" in html and "2x-nvidia-h200" in html and "not measured" not in html
+    assert lost_speed.fuller_grounds(frame, [fuller]) == []
+    # whole graphs of the smaller machine are read under the larger one's name, and are its own all the same
+    lent = frame["machine"].eq("2x-nvidia-h200") & frame["execution"].eq("captured")
+    frame.loc[lent, "machine"] = best.frame["machine"].iloc[0]
+    assert lent.sum() == 6 and [ground.ways for ground in lost_speed.fuller_grounds(frame, [best])] == [8]
+    assert "No machine and number of GPUs has more ways" in lost_speed_page.fuller_html([], []).html
 
 
 def test_nothing_lost_is_nothing_shared_out() -> None:

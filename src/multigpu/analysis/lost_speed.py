@@ -111,15 +111,17 @@ def rows_of(points: Mapping[tuple[Any, ...], pd.DataFrame], run: Run) -> pd.Data
 
 def grounds(frame: pd.DataFrame, chain: Chain, small: bool = False) -> list[Ground]:
     """Where this chain can be told: every machine, version and number of devices on which one of its ways was measured, and on one device
-    too. The most devices first, then the most ways.
+    too. The most devices first, then the most ways. A Record that is read under another machine's name counts for its own as well.
     """
     own = frame[frame["device_type"].eq("cpu" if small else "cuda") & frame["workload"].eq("nmt") & frame["status"].eq("ok")]
     found = []
-    for _, group in own.groupby(list(GROUP), sort=False):
+    own = own.assign(measured_on=own["measured_on"].fillna(own["machine"]))
+    both = [own, own[own["measured_on"].ne(own["machine"])].assign(machine=lambda lent: lent["measured_on"])]
+    for _, group in pd.concat(both).groupby(list(GROUP), sort=False):
         points = by_point(group)
         for devices in sorted({int(count) for count in group["devices"]} - {1}):
-            both = zip(chain.runs(1, small), chain.runs(devices, small), strict=True)
-            ways = sum(_of_run(one) in points and _of_run(many) in points for one, many in both)
+            pairs = zip(chain.runs(1, small), chain.runs(devices, small), strict=True)
+            ways = sum(_of_run(one) in points and _of_run(many) in points for one, many in pairs)
             if ways:
                 found.append(Ground(chain, devices, small, group, ways))
     return sorted(found, key=lambda ground: (ground.devices, ground.ways), reverse=True)
@@ -133,6 +135,17 @@ def best_grounds(frame: pd.DataFrame, small: bool = False) -> list[Ground]:
         most = max((ground.ways for ground in found), default=0)
         chosen += [ground for ground in found if 2 * ground.ways >= most][:1]
     return chosen
+
+
+def fuller_grounds(frame: pd.DataFrame, chosen: Sequence[Ground]) -> list[Ground]:
+    """Of each chosen ground's chain the ground with most ways, where it has more of them: fewer devices, or another machine, that tell more
+    of the chain.
+    """
+    fuller = []
+    for ground in chosen:
+        most = max(grounds(frame, ground.chain, ground.small), key=lambda other: (other.ways, other.devices))
+        fuller += [most] if most.ways > ground.ways else []
+    return fuller
 
 
 def _measured(rows: pd.DataFrame) -> Measured:

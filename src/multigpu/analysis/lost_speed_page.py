@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from multigpu.analysis.lost_speed import APART, CEILING, DOCUMENT, PROTOCOL, REST, START, Ground, shares
-from multigpu.analysis.picture import Shown
+from multigpu.analysis.picture import Shown, paragraphs
 from multigpu.analysis.tables import table_html
 from multigpu.analysis.wording import decimals, devices_text, joined, missing, ratio_text, scaled, with_interval
 
@@ -52,6 +52,16 @@ def chain_html(tables: Sequence[pd.DataFrame], device_type: str = "cuda") -> Sho
     """Every way of every chain with its speedup, the rate of all devices and its share of what the first way lost."""
     shown = [_one_chain(table, device_type) for table in tables if len(table)]
     return Shown("".join(part.html for part in shown)) if shown else table_html(pd.DataFrame(), note=NOTHING)
+
+
+def fuller_html(found: Sequence[Ground], tables: Sequence[pd.DataFrame]) -> Shown:
+    """The chains of `fuller_grounds` in words and as tables."""
+    if not found:
+        return table_html(pd.DataFrame(), note="No machine and number of GPUs has more ways of a chain than those above.")
+    machines = joined(sorted({str(ground.frame["machine"].iloc[0]) for ground in found}))
+    said = [chain_finding(table, ground.device_type) for ground, table in zip(found, tables, strict=True)]
+    parts = [paragraphs(*said, kind="said"), chain_html(tables, found[0].device_type), table_html(pd.DataFrame(), note=f"{machines}.")]
+    return Shown("".join(part.html for part in parts))
 
 
 def _one_chain(table: pd.DataFrame, device_type: str) -> Shown:

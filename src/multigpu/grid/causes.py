@@ -141,11 +141,11 @@ def _planned(runs: Sequence[Run], tier: Tier = "screening") -> list[Planned]:
 
 
 def chain_points(devices: Sequence[int]) -> list[Planned]:
-    """Both chains and their ceilings: repeated on 1, 4 and 8, once between."""
-    counts = sorted(devices, key=lambda count: (count not in ENDS, -count))
+    """Both chains and their ceilings: repeated on 1, 4, 8 and the most, once between."""
+    counts = sorted(devices, key=lambda count: (count not in (*ENDS, max(devices)), -count))
     planned: list[Planned] = []
     for count in counts:
-        tier: Tier = "headline" if count in ENDS else "screening"
+        tier: Tier = "headline" if count in (*ENDS, max(devices)) else "screening"
         for chain in CHAINS:
             planned += _planned([*reversed(chain.runs(count)), chain.ceiling_run(count)], tier)
     return planned
@@ -185,8 +185,8 @@ def _once(planned: Sequence[Planned]) -> list[Planned]:
 
 
 def causes(devices: Sequence[int]) -> list[Planned]:
-    """Document 000's lost speed, cause by cause, batch 128 x 100 words unless told: the chains (headline on 1, 4 and 8), then sweeps of
-    host cores, of the loop of cells, and of the batch (screening). Points that other grids declare are the same Runs here.
+    """Document 000's lost speed, cause by cause, batch 128 x 100 words unless told: the chains (headline on 1, 4, 8 and the most), then
+    sweeps of host cores, of the loop of cells, and of the batch (screening). Points that other grids declare are the same Runs here.
     """
     counts = sorted(devices, reverse=True)
     return _once(chain_points(counts) + recurrence_points(counts) + host_points(counts) + ladder_points(counts))
