@@ -40,6 +40,8 @@ def rules_table(seen: Seen) -> Shown:
                 "Diverged": str(int(group["diverged"].sum())),
             }
         )
+    jobs = [job_name(str(model), str(inputs)) for model, inputs in table[["model", "inputs"]].to_numpy()]
+    rows.sort(key=lambda row: jobs.index(str(row["Job"])))  # as the figure has them
     right = ["Devices", "Joined batch", "Peak rate", "Seeds", "Diverged"]
     return tables_by(pd.DataFrame(rows), "Job", "Mean and range over seeds.", right)
 
