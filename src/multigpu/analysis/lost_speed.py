@@ -12,7 +12,7 @@ faster may make many scale worse. Every speedup is over one device done the same
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -69,24 +69,6 @@ class Measured(NamedTuple):
         return sample([unit / wall for unit, wall in zip(self.units, self.wall_s, strict=True)], self.launches)
 
 
-@dataclass(frozen=True)
-class Ground:
-    """The Records that a chain is told from: of one machine and one version, with as many devices as most of its ways have.
-
-    frame: rows with status ok. ways: measured on one device and on `devices`.
-    """
-
-    chain: Chain
-    devices: int
-    small: bool
-    frame: pd.DataFrame
-    ways: int
-
-    @property
-    def device_type(self) -> str:
-        return "cpu" if self.small else "cuda"
-
-
 def _plain(values: Iterable[Any]) -> tuple[Any, ...]:
     return tuple(None if missing(value) else value for value in values)
 
@@ -95,18 +77,41 @@ def _of_run(run: Run) -> tuple[Any, ...]:
     return tuple(getattr(run, name) for name in SAME)
 
 
-def by_point(frame: pd.DataFrame) -> dict[tuple[Any, ...], pd.DataFrame]:
-    """The rows of `frame` with a measurement, by what makes them one point (`SAME`)."""
-    ok = frame[frame["status"].eq("ok")]
-    places: dict[tuple[Any, ...], list[int]] = {}
-    for place, values in enumerate(ok[list(SAME)].itertuples(index=False, name=None)):
-        places.setdefault(_plain(values), []).append(place)
-    return {key: ok.iloc[own] for key, own in places.items()}
+class Points:
+    """The rows of a frame with a measurement, by what makes them one point (`SAME`)."""
+
+    def __init__(self, frame: pd.DataFrame) -> None:
+        self._rows = frame[frame["status"].eq("ok")]
+        self._places: dict[tuple[Any, ...], list[int]] = {}
+        for place, values in enumerate(self._rows[list(SAME)].itertuples(index=False, name=None)):
+            self._places.setdefault(_plain(values), []).append(place)
+
+    def __contains__(self, run: Run) -> bool:
+        return _of_run(run) in self._places
+
+    def rows_of(self, run: Run) -> pd.DataFrame | None:
+        """The repeats of one Run; None without any."""
+        places = self._places.get(_of_run(run))
+        return None if places is None else self._rows.iloc[places]
 
 
-def rows_of(points: Mapping[tuple[Any, ...], pd.DataFrame], run: Run) -> pd.DataFrame | None:
-    """The repeats of one Run; None without any."""
-    return points.get(_of_run(run))
+@dataclass(frozen=True)
+class Ground:
+    """The Records that a chain is told from: of one machine and one version, with as many devices as most of its ways have.
+
+    frame: rows with status ok, and `points` of it. ways: measured on one device and on `devices`.
+    """
+
+    chain: Chain
+    devices: int
+    small: bool
+    frame: pd.DataFrame
+    points: Points
+    ways: int
+
+    @property
+    def device_type(self) -> str:
+        return "cpu" if self.small else "cuda"
 
 
 def grounds(frame: pd.DataFrame, chain: Chain, small: bool = False) -> list[Ground]:
@@ -118,12 +123,12 @@ def grounds(frame: pd.DataFrame, chain: Chain, small: bool = False) -> list[Grou
     own = own.assign(measured_on=own["measured_on"].fillna(own["machine"]))
     both = [own, own[own["measured_on"].ne(own["machine"])].assign(machine=lambda lent: lent["measured_on"])]
     for _, group in pd.concat(both).groupby(list(GROUP), sort=False):
-        points = by_point(group)
+        points = Points(group)
         for devices in sorted({int(count) for count in group["devices"]} - {1}):
             pairs = zip(chain.runs(1, small), chain.runs(devices, small), strict=True)
-            ways = sum(_of_run(one) in points and _of_run(many) in points for one, many in pairs)
+            ways = sum(one in points and many in points for one, many in pairs)
             if ways:
-                found.append(Ground(chain, devices, small, group, ways))
+                found.append(Ground(chain, devices, small, group, points, ways))
     return sorted(found, key=lambda ground: (ground.devices, ground.ways), reverse=True)
 
 
@@ -169,12 +174,11 @@ class _Step(NamedTuple):
 
 def _steps(ground: Ground, steps: pd.DataFrame) -> list[_Step]:
     """Every way in order, the protocol beside the first way that was measured, and the ceiling last."""
-    points = by_point(ground.frame)
     pairs = zip(ground.chain.steps(1, ground.small), ground.chain.steps(ground.devices, ground.small), strict=True)
     found: list[_Step] = []
     begun = False
     for (way, one), (_, many) in pairs:
-        rows = [rows_of(points, run) for run in (one, many)]
+        rows = [ground.points.rows_of(run) for run in (one, many)]
         if rows[0] is None or rows[1] is None:
             lacking = [str(run.devices) for run, own in zip((one, many), rows, strict=True) if own is None]
             found.append(_Step(way.name, way.cause, False, None, None, f"not measured on {' and '.join(lacking)}"))
@@ -191,7 +195,7 @@ def _steps(ground: Ground, steps: pd.DataFrame) -> list[_Step]:
         else:
             found.append(_Step(way.name, way.cause, False, alone, together, ""))
         begun = True
-    ceiling = [rows_of(points, ground.chain.ceiling_run(count, ground.small)) for count in (1, ground.devices)]
+    ceiling = [ground.points.rows_of(ground.chain.ceiling_run(count, ground.small)) for count in (1, ground.devices)]
     known = [None if rows is None else _measured(rows) for rows in ceiling]
     both = None not in known
     why = "" if both else "not measured"
@@ -270,10 +274,9 @@ def chain_keys(found: Iterable[Ground]) -> list[str]:
     """The keys of the Records that these grounds' chains and ceilings rest on."""
     keys: dict[str, None] = {}
     for ground in found:
-        points = by_point(ground.frame)
         for count in (1, ground.devices):
             for run in [*ground.chain.runs(count, ground.small), ground.chain.ceiling_run(count, ground.small)]:
-                rows = rows_of(points, run)
+                rows = ground.points.rows_of(run)
                 keys |= dict.fromkeys([] if rows is None else [str(key) for key in rows["key"]])
     return list(keys)
 

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from multigpu.analysis.formulas import pooled_rate
-from multigpu.analysis.lost_speed import Ground, by_point, grounds, rows_of
+from multigpu.analysis.lost_speed import Ground, grounds
 from multigpu.analysis.picture import Shown
 from multigpu.analysis.protocols import BATCHES, as_published
 from multigpu.analysis.tables import table_html
@@ -39,11 +39,10 @@ def protocol_rows(found: Sequence[Ground], steps: pd.DataFrame) -> pd.DataFrame:
 
 
 def _protocol_rows(ground: Ground, steps: pd.DataFrame) -> list[dict[str, Any]]:
-    points = by_point(ground.frame)
     rows: list[dict[str, Any]] = []
     pairs = zip(ground.chain.steps(1, ground.small), ground.chain.steps(ground.devices, ground.small), strict=True)
     for (way, one), (_, many) in pairs:
-        own = [rows_of(points, run) for run in (one, many)]
+        own = [ground.points.rows_of(run) for run in (one, many)]
         if own[0] is None or own[1] is None:
             continue
         alone, together = (protocol_rates(part, steps) for part in own if part is not None)
@@ -111,16 +110,14 @@ def beside_document(found: Sequence[Ground], steps: pd.DataFrame, frame: pd.Data
 
 def _ends(ground: Ground) -> tuple[int, int]:
     """Which of the chain's ways are the first and the last that were measured on the ground's devices and on one."""
-    points = by_point(ground.frame)
     pairs = zip(ground.chain.runs(1, ground.small), ground.chain.runs(ground.devices, ground.small), strict=True)
-    known = [place for place, runs in enumerate(pairs) if all(rows_of(points, run) is not None for run in runs)]
+    known = [place for place, runs in enumerate(pairs) if all(ground.points.rows_of(run) is not None for run in runs)]
     return known[0], known[-1]
 
 
 def _speedup(ground: Ground, place: int, steps: pd.DataFrame, protocol: str) -> float:
-    points = by_point(ground.frame)
     runs: list[Run] = [ground.chain.runs(count, ground.small)[place] for count in (1, ground.devices)]
-    own = [rows_of(points, run) for run in runs]
+    own = [ground.points.rows_of(run) for run in runs]
     if own[0] is None or own[1] is None:
         return float("nan")
     alone, together = (protocol_rates(rows, steps) for rows in own if rows is not None)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pandas as pd
 
-from multigpu.analysis.lost_speed import SAME, Ground, by_point, rows_of
+from multigpu.analysis.lost_speed import SAME, Ground
 from multigpu.analysis.metrics import summary
 from multigpu.analysis.picture import Shown
 from multigpu.analysis.tables import table_html
@@ -106,13 +106,13 @@ def sweep_rows(name: str, found: Sequence[Ground], everything: pd.DataFrame, cau
         if ground is None or ground.small:
             continue
         frame = ground.frame
-        points, lost = by_point(frame), _refused(everything, frame)
+        lost = _refused(everything, frame)
         for value, fields in sweep.values:
             alone: Any = None
             for devices in counts:
                 run = job_run({**way, **fields}, devices)
                 row: dict[str, Any] = {"way": label, "value": value, "devices": devices}
-                own = rows_of(points, run)
+                own = ground.points.rows_of(run)
                 row["kernels"] = kernels.get(tuple(getattr(run, field) for field in SAME), float("nan"))
                 if own is None:
                     rows.append(row | {"status": lost.get(tuple(getattr(run, field) for field in SAME), "")})
@@ -201,7 +201,6 @@ def sweep_keys(found: Iterable[Ground]) -> list[str]:
     """The keys of every Record that a sweep shows."""
     keys: dict[str, None] = {}
     for ground in found:
-        points = by_point(ground.frame)
         for sweep in SWEEPS.values():
             runs: list[Run] = [
                 job_run({**way, **fields}, count)
@@ -210,7 +209,7 @@ def sweep_keys(found: Iterable[Ground]) -> list[str]:
                 for count in sorted(set(ground.frame["devices"]))
             ]
             for run in runs:
-                rows = rows_of(points, run)
+                rows = ground.points.rows_of(run)
                 keys |= dict.fromkeys([] if rows is None else [str(key) for key in rows["key"]])
     return list(keys)
 
