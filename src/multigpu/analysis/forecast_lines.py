@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import pandas as pd
@@ -46,7 +47,7 @@ class Line:
     forecast: Forecast | None = None
     held_out: HeldOut | None = None
 
-    @property
+    @cached_property
     def first(self) -> pd.Series:
         return self.rows.iloc[0]
 
@@ -230,12 +231,13 @@ def _kind(line: Line) -> tuple[str, ...]:
 def calibrated(lines: Sequence[Line]) -> list[Line]:
     """Each line with bands widened by what the held-out points of the others of its kind ask for (`forecast_calibration.factor`)."""
     scores = [score(line.held_out) if line.held_out else math.nan for line in lines]
+    kinds = [_kind(line) for line in lines]
     done = []
     for index, line in enumerate(lines):
         if line.forecast is None or line.held_out is None:
             done.append(line)
             continue
-        others = [scores[place] for place, other in enumerate(lines) if place != index and _kind(other) == _kind(line)]
+        others = [scores[place] for place, kind in enumerate(kinds) if place != index and kind == kinds[index]]
         by = factor(others)
         done.append(replace(line, forecast=replace(line.forecast, widening=by), held_out=line.held_out.widen(by)))
     return done
