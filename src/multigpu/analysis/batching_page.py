@@ -72,7 +72,8 @@ def observe(measure: Measure, grid: str = "auto") -> Seen:
         ValueError: no such grid, or Records cannot be read or written.
     """
     frame = study.observe(measure, ("batching" if gpu_count() else "batching_small") if grid == "auto" else grid)
-    records = [record for record in study_records() if record.key in set(ragged(frame)["key"])]
+    keys = set(ragged(frame)["key"])
+    records = [record for record in study_records() if record.key in keys]
     return see(frame, records, [record for record in training_records(paths.TRAINING) if record.training.run.workload == "nmt"])
 
 

@@ -155,9 +155,17 @@ def causes_frame(records: Iterable[Record]) -> pd.DataFrame:
 
 def all_like(table: pd.DataFrame, wanted: Mapping[str, Any]) -> pd.DataFrame:
     """The rows whose fields equal those `wanted`, an empty one an empty one."""
-    names, values = list(wanted), [None if missing(value) else value for value in wanted.values()]
-    part = table[names].astype(object)
-    return table[np.array([row == values for row in part.where(part.notna(), None).to_numpy().tolist()], dtype=bool)]
+    left = np.arange(len(table))
+    for name, value in wanted.items():  # field by field among the rows that are left: the first few leave hardly any
+        if not len(left):
+            break
+        column = table[name].array.take(left)
+        if missing(value):
+            left = left[pd.isna(column)]
+            continue
+        same: Any = column == value
+        left = left[same if isinstance(same, np.ndarray) else same.to_numpy(dtype=bool, na_value=False)]
+    return table.iloc[left]
 
 
 def first_like(table: pd.DataFrame, wanted: Mapping[str, Any]) -> pd.Series | None:
