@@ -99,6 +99,7 @@ def test_the_smallest_model_that_scales_is_the_one_from_which_on_all_do() -> Non
     picture = figure_ratio(points)
     assert "Bound by links" in scale_table(points).html and "efficiency is" in str(picture.finding)
     assert len(picture.data) == 6 and set(figure_family(points).data["axis"]) == {"width"}
+    assert "width " in figure_family(points).alt and "object at" not in figure_family(points).alt
 
 
 def test_without_records_the_page_says_what_is_missing() -> None:

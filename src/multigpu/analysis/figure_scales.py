@@ -161,7 +161,7 @@ def figure_family(points: pd.DataFrame) -> Picture:
     )
     picture.data = pd.concat(parts, ignore_index=True)
     picture.alt = "; ".join(
-        f"{row.axis} {row.at}, {execution_text(row.execution)}, {row.devices} devices: {row.efficiency:.0%}"
+        f"{row.axis} {row['at']}, {execution_text(row.execution)}, {row.devices} devices: {row.efficiency:.0%}"
         for _, row in picture.data.iterrows()
     )
     return picture
