@@ -17,41 +17,38 @@ def jobs() -> list[tuple[Callable[..., Run], int, dict[str, Any], float]]:
     return [(resnet50, 64, {}, 2.5), (resnet50, 256, {}, 6.5), (nmt, 128, {"cross_entropy": "fused"}, 2.2)]
 
 
+def _compared(devices: Sequence[int], changed: dict[str, Any], sizes: Sequence[int], launches: Sequence[int], first: int) -> list[Planned]:
+    """Captured `ddp` with these fields, beside `ddp` and independent replicas without them in the same launches, on one and the most
+    devices; other sizes of buckets once, on the most.
+
+    Args:
+        launches, first: of the two that it stands beside, and the number of their first repeat.
+    """
+    form = {"precision": "bf16", "execution": "captured"}
+    other = form | changed
+    planned = []
+    for count in ends_of(devices):
+        for make, batch, more, cost_s in jobs():
+            planned.append(Planned(make("ddp", count, batch, **other, **more), "headline", cost_s, FEWEST))
+            beside = [make(name, count, batch, **form, **more) for name in ("ddp", "independent")]
+            planned += [Planned(run, "headline", cost_s, tuple(launches), first) for run in beside]
+    if (most := max(devices, default=1)) > 1:
+        each = [(batch, size) for batch in (64, 256) for size in sizes]
+        planned += [Planned(resnet50("ddp", most, batch, **other, bucket_mib=size), "screening", batch / 40) for batch, size in each]
+    return planned
+
+
 def updates_in_backward(devices: Sequence[int]) -> list[Planned]:
-    """Captured `ddp` with `bucket_update`, beside `ddp` and independent replicas without it, on one and the most devices: ResNet-50 at
-    64 and 256 images a GPU, 000's model at 128 x 100. bf16. Other sizes of buckets once, on the most.
+    """Captured `ddp` with `bucket_update`, beside `ddp` and independent replicas without it: ResNet-50 at 64 and 256 images a GPU, 000's
+    model at 128 x 100. bf16.
 
     Two launches of one point differ by a percent or so, which is what is asked for here; so all three are measured in each launch.
     """
-    form = {"precision": "bf16", "execution": "captured"}
-    early = form | {"bucket_update": "in_backward"}
-    planned = []
-    for count in ends_of(devices):
-        for make, batch, more, cost_s in jobs():
-            planned.append(Planned(make("ddp", count, batch, **early, **more), "headline", cost_s, FEWEST))
-            planned += [Planned(make(name, count, batch, **form, **more), "headline", cost_s, AGAIN) for name in ("ddp", "independent")]
-    if (most := max(devices, default=1)) > 1:
-        planned += [
-            Planned(resnet50("ddp", most, batch, **early, bucket_mib=size), "screening", 2.2) for batch in (64, 256) for size in (8, 100)
-        ]
-    return planned
+    return _compared(devices, {"bucket_update": "in_backward"}, (8, 100), AGAIN, 0)
 
 
 def sent_unpacked(devices: Sequence[int]) -> list[Planned]:
-    """Captured `ddp` that leaves gradients where backward made them (`bucket_send`), beside `ddp` and independent replicas without it: the
-    jobs of `updates_in_backward`, the most devices first. Other sizes of buckets once, on the most.
-
-    All three are measured in each launch; `ddp` and independent replicas once more than other grids do.
+    """As `updates_in_backward`, of `ddp` that leaves gradients where backward made them (`bucket_send`). What it stands beside is measured
+    once more than other grids do, to share its launches.
     """
-    form = {"precision": "bf16", "execution": "captured"}
-    unpacked = form | {"bucket_send": "grouped"}
-    planned = []
-    for count in ends_of(devices):
-        for make, batch, more, cost_s in jobs():
-            planned.append(Planned(make("ddp", count, batch, **unpacked, **more), "headline", cost_s, FEWEST))
-            for name in ("ddp", "independent"):
-                planned.append(Planned(make(name, count, batch, **form, **more), "headline", cost_s, FEWEST, first_repeat=len(AGAIN)))
-    if (most := max(devices, default=1)) > 1:
-        sizes = [(batch, size) for batch in (64, 256) for size in (50, 100)]
-        planned += [Planned(resnet50("ddp", most, batch, **unpacked, bucket_mib=size), "screening", 6.5) for batch, size in sizes]
-    return planned
+    return _compared(devices, {"bucket_send": "grouped"}, (50, 100), FEWEST, len(AGAIN))
