@@ -120,7 +120,6 @@ def grounds(frame: pd.DataFrame, chain: Chain, small: bool = False) -> list[Grou
     """
     own = frame[frame["device_type"].eq("cpu" if small else "cuda") & frame["workload"].eq("nmt") & frame["status"].eq("ok")]
     found = []
-    own = own.assign(measured_on=own["measured_on"].fillna(own["machine"]))
     both = [own, own[own["measured_on"].ne(own["machine"])].assign(machine=lambda lent: lent["measured_on"])]
     for _, group in pd.concat(both).groupby(list(GROUP), sort=False):
         points = Points(group)

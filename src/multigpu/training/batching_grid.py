@@ -32,7 +32,7 @@ def small(seeds: range = range(3)) -> list[TrainingRun]:
 
 
 def full_preset(seed: int = 0) -> TrainingRun:
-    """000's cells on the whole corpus until they translate: one GPU, 128 sentences a step, 20 epochs, the rate as in `preset`."""
+    """000's cells on the whole corpus, to see them translate: one GPU, 128 sentences a step, 20 epochs, the rate as in `preset`."""
     run = {**FULL, "devices": 1, "batch_size": 128, "inputs": "pieces", "seed": seed}
     return build_training_run(**run, epochs=20, schedule="luong10", schedule_steps=3340, evaluate_every=835, log_every=10)
 

@@ -245,8 +245,8 @@ def batching_cpu() -> list[PlannedTraining]:
 
 
 def batching_gpu() -> list[PlannedTraining]:
-    """000's cells on the whole corpus in pieces: until they translate, on one GPU; then every mode of batching on 4 or 2 (`joined_over`):
-    about 12 minutes, a seed of all modes in 3.
+    """000's cells on the whole corpus in pieces: 20 epochs on one GPU, to see them translate; then every mode of batching on 4 or 2
+    (`joined_over`). About 12 minutes, a seed of all modes in 3.
     """
     from multigpu.training import batching_grid
 
