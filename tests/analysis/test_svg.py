@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from multigpu.analysis.picture import FONTS, Picture, svg_text
 from multigpu.analysis.style import RC
-from multigpu.analysis.svg import compact, inherited, rounded, unwrapped, without_names
+from multigpu.analysis.svg import classed, compact, inherited, renamed, rounded, unwrapped, without_names
 
 
 @given(st.lists(st.floats(-1e5, 1e5, allow_subnormal=False), min_size=2, max_size=6))
@@ -60,6 +60,30 @@ def test_groups_without_attributes_give_way_to_what_they_hold() -> None:
         "</svg>",
     ]
     assert unwrapped(short) == short
+
+
+SHEET = "<style>#n-figure_1 *{stroke-linejoin: round}</style>"
+
+
+@given(st.lists(st.sampled_from(["fill: none", "fill: red; stroke: blue", "stroke-width: 0.8", "fill: url(#n-p1)"]), max_size=12))
+def test_repeated_styles_are_written_once_and_mean_the_same(styles: list[str]) -> None:
+    drawn = "".join(f'<path style="{style}" d="M0 0" />' for style in styles)
+    outside = '</g><defs><path style="fill: none" /><path style="fill: none" /></defs></svg>'
+    short = classed(f'<svg>{SHEET}<g id="n-figure_1">{drawn}{outside}')
+    rules = dict(re.findall(r"#n-figure_1 \.(\w+)\{([^}]*)\}", short))
+    meant = re.sub(r' class="(\w+)"', lambda one: f' style="{rules[one.group(1)]}"', short[short.index("<g") :])
+    assert meant.replace(" ", "") == f'<g id="n-figure_1">{drawn}{outside}'.replace(" ", "")
+    assert all(styles.count(style) > 1 for style in styles if f'style="{style}" d' not in short)
+    assert short.endswith(outside) and classed(short) == short
+
+
+def test_what_is_referred_to_has_short_names_of_this_drawing() -> None:
+    text = (
+        f'<svg>{SHEET}<g id="n-figure_1"><path id="n-m4f2" /><use xlink:href="#n-m4f2" /><path clip-path="url(#n-pb)" />'
+        '<g id="n-pb" /><use xlink:href="#other" /></g></svg>'
+    )
+    assert renamed(text) == text.replace("n-m4f2", "n_1").replace("n-pb", "n_2")
+    assert renamed(renamed(text)) == renamed(text)
 
 
 def test_a_drawing_keeps_its_marks_and_words() -> None:
