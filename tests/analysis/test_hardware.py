@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from multigpu.analysis import hardware
@@ -66,6 +67,11 @@ def test_pairs_with_and_without_peer_access() -> None:
     picture = figure_pairs(ceilings, points)
     assert len(picture.data) == 12 + 4 and "33.3%" in picture.finding
     assert "no pair" in figure_pairs(None, points.iloc[:0]).alt.lower()
+    one = points[points["pair"] == points["pair"].iloc[0]]
+    assert hardware.pair_finding(one, None) == "Training was measured on one pair of GPUs alone, 0,1: nothing tells pairs apart."
+    apart = pd.concat([one.iloc[:1], points[points["pair"] != "0,1"].assign(placement="other").iloc[:1]])
+    assert hardware.pair_finding(apart, None) == "No placement has been measured on two pairs."
+    assert "not been measured" in hardware.pair_finding(points.iloc[:0], None)
 
 
 def energy(window_s: float, **more: Any) -> Record:

@@ -236,6 +236,10 @@ def pair_finding(points: pd.DataFrame, ceilings: Ceilings | None) -> str:
             said.append(f"{MODEL_NAMES.get(str(model), str(model))} under {placement} is at most {100 * apart:.1f}% apart between pairs")
     if direct.empty:
         said.append("training on named pairs has not been measured yet")
+    elif direct["pair"].nunique() == 1:
+        said.append(f"training was measured on one pair of GPUs alone, {direct['pair'].iloc[0]}: nothing tells pairs apart")
+    elif not said:
+        said.append("no placement has been measured on two pairs")
     return (said[0][:1].upper() + "; ".join(said)[1:]) + "."
 
 
