@@ -69,7 +69,8 @@ def test_pairs_with_and_without_peer_access() -> None:
     assert "no pair" in figure_pairs(None, points.iloc[:0]).alt.lower()
     one = points[points["pair"] == points["pair"].iloc[0]]
     assert hardware.pair_finding(one, None) == "Training was measured on one pair of GPUs alone, 0,1: nothing tells pairs apart."
-    apart = pd.concat([one.iloc[:1], points[points["pair"] != "0,1"].assign(placement="other").iloc[:1]])
+    direct = points[points["peer"] == "on"]
+    apart = pd.concat([direct[direct["pair"] == "0,1"], direct[direct["pair"] == "0,3"].assign(placement="other")])
     assert hardware.pair_finding(apart, None) == "No placement has been measured on two pairs."
     assert "not been measured" in hardware.pair_finding(points.iloc[:0], None)
 
