@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import Counter
 from typing import Any
 
 import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from multigpu import paths, study
 from multigpu.analysis.frame import frame_of
@@ -17,7 +20,7 @@ from multigpu.grid.same_gpus import same_gpus
 from multigpu.measure.point import Point
 from multigpu.record import Record, RecordStore
 from multigpu.run import Run
-from multigpu.same_gpus import as_one, kept_ahead, kind_of, needs_only_gpus, step_width, still_missing
+from multigpu.same_gpus import as_one, kept_ahead, kind_of, leading_machine, needs_only_gpus, step_width, still_missing
 from tests.factory import make_machine, make_record
 
 FOUR, TWO, ONE = make_machine(4), make_machine(2), make_machine(1)
@@ -102,8 +105,27 @@ def test_of_several_machines_that_have_a_point_one_counts() -> None:
     assert sorted(joined) == ["", "3x-nvidia-h200"]  # the one with more GPUs
 
 
-def test_the_main_machine_is_told_workload_by_workload() -> None:
-    reviews = [make_record("ddp", 2, workload="deepconn", repeat=n, machine=TWO) for n in range(2)]
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from([1, 2, 4, 8])), min_size=1, max_size=40))
+def test_the_leading_machine_reaches_most_devices_of_those_that_measured_enough(measured: list[tuple[str, int]]) -> None:
+    found = leading_machine(measured)
+    counts = Counter(name for name, _ in measured)
+    enough = [name for name in counts if 3 * counts[name] >= max(counts.values())]
+    begun = [name for name in enough if (name, 1) in measured] or enough
+    reach = {name: max(devices for own, devices in measured if own == name) for name in begun}
+    assert found in begun and reach[found] == max(reach.values())
+    assert all(counts[found] >= counts[name] for name in begun if reach[name] == reach[found])
+    assert leading_machine(measured[::-1]) == found, "the order of Records tells nothing"
+
+
+def test_the_leading_machine_of_planted_measurements() -> None:
+    line = [("four", 1), ("four", 4)]
+    assert leading_machine([*line, *[("two", 1)] * 6]) == "four"
+    assert leading_machine([*line, *[("two", 1)] * 7]) == "two", "too few of the four's"
+    assert leading_machine([("four", 4), ("four", 4), ("two", 1), ("two", 2)]) == "two", "a line begins at one device"
+
+
+def test_the_main_machine_is_told_model_by_model() -> None:
+    reviews = [make_record("ddp", 2, workload="deepconn", repeat=n, machine=TWO) for n in range(4)]
     found = as_one([*records(), *reviews, make_record("ddp", 1, workload="deepconn", machine=FOUR, execution="captured")])
     own = [one for one in found if one.run.workload == "deepconn"]
     assert {one.machine.name for one in own} == {TWO.name} and own[-1].machine.own_name == FOUR.name

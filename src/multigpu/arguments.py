@@ -69,7 +69,9 @@ def build_parser() -> argparse.ArgumentParser:
     which = commands.add_parser("advise", help="the placements of a job, ranked by what was measured")
     which.add_argument("fields", nargs="*", metavar="field=value", help="e.g. workload=nmt model=nmt000 devices=4 batch_size=128")
     for asked, most, what in ((why, 3, "points"), (which, 2, "jobs")):
-        asked.add_argument("--machine", metavar="NAME", help="of which machine (default: the report's, with most Records of the workload)")
+        asked.add_argument(
+            "--machine", metavar="NAME", help="of which machine (default: the report's, which shows the model on most devices)"
+        )
         asked.add_argument("--limit", type=int, default=most, metavar="N", help=f"most {what} to speak of (default: {most})")
         asked.add_argument("--format", choices=("text", "json"), default="text")
 

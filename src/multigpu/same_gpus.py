@@ -107,19 +107,19 @@ def as_one(records: Iterable[Record]) -> list[Record]:
     """The Records, those of machines with the same GPUs under one machine's name as far as their figures are the GPUs' own.
 
     That is so for a Run that needs only GPUs (`needs_only_gpus`) and did not wait for its host (`kept_ahead`), unless that machine itself
-    has taken another time for it (`alike`, over the repeats of both): then one of the two waited. The name is, workload by workload, of
-    the machine with most measured Records. What it has Records of itself (Run and repeat) counts alone; of several others the one with
-    most GPUs does. A renamed Record's `machine.own_name` says where it was measured, its key and all else stay.
+    has taken another time for it (`alike`, over the repeats of both): then one of the two waited. The name is, model by model, of the
+    machine that shows it best (`leading_machine`). What it has Records of itself (Run and repeat) counts alone; of several others the one
+    with most GPUs does. A renamed Record's `machine.own_name` says where it was measured, its key and all else stay.
     """
     every = list(records)
-    main = _most_measured(every)
+    main = _leading(every)
     held = {(record.machine.name, record.run.digest, record.repeat) for record in every}
     candidates: dict[tuple[str, str, str], list[Record]] = {}  # (machine it would join, its own, Run) -> repeats
     there: dict[tuple[str, str], list[Record]] = {}  # (machine, Run) -> repeats without a profiler
     for record in every:
         if not record.run.traced_steps:
             there.setdefault((record.machine.name, untraced_digest(record.run)), []).append(record)
-        name, own = main.get((kind_of(record.machine), record.run.workload), ""), record.machine.name
+        name, own = main.get((kind_of(record.machine), record.run.workload, record.run.model), ""), record.machine.name
         if name not in ("", own):
             candidates.setdefault((name, own, untraced_digest(record.run)), []).append(record)
     joins: dict[tuple[str, str], str] = {}
@@ -143,15 +143,35 @@ def _under(record: Record, name: str | None) -> Record:
     return record.model_copy(update={"machine": record.machine.model_copy(update={"name": name, "own_name": record.machine.name})})
 
 
-def _most_measured(records: Sequence[Record]) -> dict[tuple[str, str], str]:
-    """(kind of GPU, workload) -> the machine with most Runs measured; of equals the one with more GPUs."""
-    counts = Counter((kind_of(one.machine), one.run.workload, one.machine.name) for one in records if one.status == "ok")
-    gpus = {one.machine.name: len(one.machine.gpus) for one in records}
-    main: dict[tuple[str, str], str] = {}
-    for kind, workload, name in sorted(counts, key=lambda one: (counts[one], gpus[one[2]], one[2])):
-        if kind:
-            main[kind, workload] = name
-    return main
+ENOUGH = 1 / 3
+"""A machine with fewer measurements of a model than this share of another's shows too little of it, on however many GPUs."""
+
+
+def leading_machine(measured: Iterable[tuple[str, int]]) -> str:
+    """Of machines that measured one model, the one that shows it on the most devices; of equals the one with more measurements.
+
+    It must have measured it often enough (`ENOUGH`), and on one device, where a scaling line begins, if such a machine has.
+
+    Args:
+        measured: (machine, devices) of each measurement, at least one.
+    """
+    counts: dict[str, Counter[int]] = {}
+    for name, devices in measured:
+        counts.setdefault(name, Counter())[devices] += 1
+    often = max(found.total() for found in counts.values())
+    enough = {name: found for name, found in counts.items() if found.total() >= ENOUGH * often}
+    begun = {name: found for name, found in enough.items() if found[1]} or enough
+    return max(begun, key=lambda name: (max(begun[name]), begun[name].total(), name))
+
+
+def _leading(records: Sequence[Record]) -> dict[tuple[str, str, str], str]:
+    """(kind of GPU, workload, model) -> the machine that shows it best."""
+    measured: dict[tuple[str, str, str], list[tuple[str, int]]] = {}
+    for one in records:
+        kind = kind_of(one.machine)
+        if kind and one.status == "ok":
+            measured.setdefault((kind, one.run.workload, one.run.model), []).append((one.machine.name, one.run.devices))
+    return {key: leading_machine(found) for key, found in measured.items()}
 
 
 def still_missing(points: Sequence[Point], records: Iterable[Record], here: Machine) -> list[Point]:

@@ -108,7 +108,7 @@ def published_collectives(frame: pd.DataFrame) -> pd.DataFrame:
     return chosen[chosen["machine"] == chosen["machine"].mode().iloc[0]] if len(chosen) else chosen
 
 
-def of_one_machine(frame: pd.DataFrame) -> pd.DataFrame:
+def published_whole(frame: pd.DataFrame) -> pd.DataFrame:
     """As `published`, with the Records that have a page of their own: fed, pinned, counted, and of the made-up family."""
     return front_machine(frame)
 
@@ -116,11 +116,11 @@ def of_one_machine(frame: pd.DataFrame) -> pd.DataFrame:
 def published(
     frame: pd.DataFrame, workload: str | None = None, models: Sequence[str] = (), most_devices: int | None = None
 ) -> pd.DataFrame:
-    """The Records that the report speaks of: of the machine with GPUs and most Records of these.
+    """The Records that the report speaks of: each model's on the machine that shows it best (`front.front_machine`).
 
     Args:
-        workload: of one workload or of all. models, most_devices: of a part of a page, which may have been measured elsewhere than the
-            rest: of these models only, and on so many devices at most.
+        workload: of one workload or of all. models: of these models only. most_devices: on so many devices at most; the machine that
+            measured a model most often there may be another than the one with most devices.
     """
     chosen = frame if workload is None else frame[frame["workload"] == workload]
     chosen = chosen[chosen["model"].isin(models)] if models else chosen

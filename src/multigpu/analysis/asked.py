@@ -85,7 +85,7 @@ def _choices(annotation: Any) -> tuple[str, ...]:
 
 
 def of_machine(frame: pd.DataFrame, workload: str | None, machine: str | None) -> pd.DataFrame:
-    """The rows of one machine: the one named, or that of the report (GPUs before CPUs, then most measured rows of the workload).
+    """The rows of one machine: the one named, or of each model's in the report (GPUs before CPUs, then `same_gpus.leading_machine`).
 
     Raises:
         ValueError: no Record is of the machine named; the sentence names those that there are.

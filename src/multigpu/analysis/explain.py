@@ -199,11 +199,12 @@ def explain_fields(
     if points.empty or not points["n"].gt(0).any():
         return [], nothing(frame, points, fields, machine)
     points = points[points["n"] > 0]
-    where = str(points["machine"].iloc[0])
-    here = [record for record in records if record.machine.name == where and record.run.workload in set(points["workload"])]
-    frame, causes = whole[whole["machine"] == where], causes_frame(record for record in here if record.run.traced_steps)
-    by_key = {record.key: record for record in here}
-    found = [explain(frame[frame["workload"] == row["workload"]], causes, by_key, row) for _, row in points.head(most).iterrows()]
+    found: list[Explanation] = []
+    for _, row in points.head(most).iterrows():  # models may stand on different machines
+        here = [record for record in records if (record.machine.name, record.run.workload) == (row["machine"], row["workload"])]
+        causes = causes_frame(record for record in here if record.run.traced_steps)
+        own = whole[whole["machine"].eq(row["machine"]) & whole["workload"].eq(row["workload"])]
+        found.append(explain(own, causes, {record.key: record for record in here}, row))
     left = points.iloc[most:]
     others = [f"  {str(row['keys']).split(', ')[0]}  {way_words(row)}; {job_words(row)}" for _, row in left.head(LISTED).iterrows()]
     return found, "\n".join(

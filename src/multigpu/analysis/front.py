@@ -39,6 +39,7 @@ from multigpu.analysis.wording import (
 )
 from multigpu.claims import Result, evaluate_all, scoreboard_svg, to_html_table
 from multigpu.reading import as_read, stored_records, study_records
+from multigpu.same_gpus import leading_machine
 from multigpu.store import Stamp, stamp_of
 
 FINDINGS = 3
@@ -46,17 +47,25 @@ NO_FINDING = "No finding yet: a finding needs five repeats over two launches, an
 
 
 def front_frame(frame: pd.DataFrame) -> pd.DataFrame:
-    """The ordinary rows (`ordinary.ordinary`) of the machine that the front page speaks of."""
+    """The ordinary rows (`ordinary.ordinary`) of the machines that the front page speaks of."""
     return ordinary(front_machine(frame))
 
 
 def front_machine(frame: pd.DataFrame) -> pd.DataFrame:
-    """Every row of the machine that the front page speaks of: GPUs before CPUs, then the one with most measured rows."""
-    if frame.empty:
-        return frame
-    ok = frame["status"].eq("ok").groupby([frame["device_type"], frame["machine"]]).sum()
-    kind, machine = max(ok.index, key=lambda name: (name[0] == "cuda" and ok[name] > 0, ok[name]))
-    return frame[(frame["machine"] == machine) & (frame["device_type"] == kind)]
+    """Every row of the machine that the front page speaks of: GPUs before CPUs, then, model by model, the one that shows it best.
+
+    That is the machine that measured it on the most devices and often enough (`same_gpus.leading_machine`). What is said of one model
+    rests on one machine; models may stand on different ones, and rows of two machines are never divided.
+    """
+    ok = frame[frame["status"].eq("ok")]
+    kind = "cuda" if ok["device_type"].eq("cuda").any() else "cpu"
+    of_kind = ok[ok["device_type"] == kind]
+    jobs = {job: leading_machine(zip(rows["machine"], rows["devices"], strict=True)) for job, rows in of_kind.groupby(MODEL, sort=False)}
+    told = pd.Series([jobs.get(job) for job in zip(*(frame[name] for name in MODEL), strict=True)], index=frame.index, dtype="string")
+    return frame[frame["device_type"].eq(kind) & frame["machine"].eq(told).fillna(False)]
+
+
+MODEL = ["workload", "model"]
 
 
 def headline_table(frame: pd.DataFrame) -> pd.DataFrame:
@@ -241,9 +250,13 @@ def machine() -> str | None:
     frame, lines = _records()
     if frame.empty:
         return None
-    own = front_frame(frame)["machine"].iloc[0]
-    others = [name for name in lines if name != own]
-    return f"Measured on {lines[own]}." + (f" Other Records: {', '.join(others)}." if others else "")
+    models = front_frame(frame).groupby("machine")["model"].nunique()
+    rows = front_frame(frame)["machine"].value_counts()
+    own = rows.index[0]
+    elsewhere = [f"{plural(int(models[name]), 'further model')} on {name}" for name in rows.index[1:]]
+    others = [name for name in lines if name not in rows]
+    more = (f"; {joined(elsewhere)}" if elsewhere else "") + "." + (f" Other Records: {', '.join(others)}." if others else "")
+    return f"Measured on {lines[own]}{more}"
 
 
 def findings() -> str | None:

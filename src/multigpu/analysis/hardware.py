@@ -154,9 +154,10 @@ def gpu_finding(points: pd.DataFrame) -> str:
         return NO_GPUS
     said = []
     for (how, execution), group in points.groupby(["how", "execution"], sort=True):
-        spread = group.groupby(["model", "batch_size", "precision"])["share"].agg(lambda shares: shares.max() / shares.min() - 1)
+        jobs = group.groupby(["machine", "model", "batch_size", "precision"])
+        spread = jobs["share"].agg(lambda shares: shares.max() / shares.min() - 1)
         worst = spread.reset_index(name="apart").sort_values("apart").iloc[-1]
-        gpus = group.groupby(["model", "batch_size", "precision"])["gpu"].nunique().max()
+        gpus = jobs["gpu"].nunique().max()
         said.append(
             f"{plural(int(gpus), 'GPU')} {how}, {execution}, are at most {100 * spread.max():.1f}% apart "
             f"({MODEL_NAMES.get(worst['model'], worst['model'])}, batch {worst['batch_size']})"

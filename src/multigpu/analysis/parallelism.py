@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 
 from multigpu import study
+from multigpu.analysis.front import front_machine
 from multigpu.analysis.metrics import summary
 from multigpu.analysis.partition_bytes import LAYER_TYPES, bytes_table, crossing_batch, expected_idle
 from multigpu.analysis.picture import Shown, paragraphs
@@ -50,9 +51,7 @@ def observe(measure: Measure, grid: str) -> pd.DataFrame:
 
 def of_gpus(frame: pd.DataFrame) -> pd.DataFrame:
     """The published machine's points; where GPUs were not measured, this computer's own."""
-    gpus = frame[frame["device_type"] == "cuda"]
-    chosen = gpus if len(gpus) else frame[frame["device_type"] == "cpu"]
-    return chosen[chosen["machine"] == chosen["machine"].mode().iloc[0]] if len(chosen) else chosen
+    return front_machine(frame)
 
 
 def _is_none(value: Any) -> bool:
