@@ -139,7 +139,8 @@ def measured_here(frame: pd.DataFrame, workload: str | None = None) -> pd.DataFr
     """This computer's own Records where they are not the published ones."""
     rows = frame if workload is None else frame[frame["workload"] == workload]
     own = rows[rows["machine"] == this_machine().name]
-    return own.iloc[:0] if set(own["machine"]) & set(published(rows)["machine"]) else own
+    told = published(rows) if "workload" in rows else published_collectives(rows)
+    return own.iloc[:0] if set(own["machine"]) & set(told["machine"]) else own
 
 
 def answer(frame: pd.DataFrame) -> Shown:

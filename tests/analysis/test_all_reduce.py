@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -226,6 +227,12 @@ def test_the_report_speaks_of_the_machine_with_gpus(tmp_path, monkeypatch) -> No
     for record in cpus:
         CollectiveStore(tmp_path).write(record)
     assert sorted(study_module.observe_collectives("none")["method"]) == ["gloo", "ring", "tree"]
+    own = both["machine"].eq("8x-nvidia-h200")
+    assert study_module.measured_here(both).empty, "this computer has none of these"
+    monkeypatch.setattr(study_module, "this_machine", lambda: SimpleNamespace(name="8x-nvidia-h200"))
+    assert study_module.measured_here(both).empty, "what the report speaks of is not said twice"
+    monkeypatch.setattr(study_module, "this_machine", lambda: SimpleNamespace(name=both.loc[~own, "machine"].iloc[0]))
+    assert len(study_module.measured_here(both)) == 3
 
 
 def test_gradients_are_marked_on_the_curves(frame: pd.DataFrame) -> None:

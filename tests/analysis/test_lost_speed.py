@@ -13,6 +13,7 @@ from multigpu.analysis import lost_speed_sweeps as sweeps
 from multigpu.analysis.figure_lost_speed import figure_lost_speed, figure_sweeps
 from multigpu.analysis.frame import STEP_COLUMNS, frame_of
 from multigpu.analysis.lost_speed import APART, CEILING, PROTOCOL, REST
+from multigpu.analysis.lost_speed_causes import by_cause, told_apart
 from multigpu.analysis.ordinary import ordinary
 from multigpu.grid.causes import CHAINS
 from multigpu.record import Record
@@ -59,6 +60,11 @@ def told(records: list[Record], steps: bool = True) -> pd.DataFrame:
     return lost_speed.chain_table(ground, steps_of(records) if steps else NO_STEPS)
 
 
+def shares(table: pd.DataFrame) -> dict[str, float]:
+    found = by_cause(table)
+    return {row["cause"]: row["share"] for _, row in found[found["share"].notna()].iterrows()}
+
+
 def row(table: pd.DataFrame, way: str) -> pd.Series:
     return table[table["way"] == way].iloc[0]
 
@@ -72,7 +78,7 @@ def test_shares_are_logs_of_what_each_change_gives_and_add_up() -> None:
         assert row(table, name)["share"] == pytest.approx(math.log(after / before) / lost)
     assert row(table, CEILING)["share"] == pytest.approx(math.log(7.8 / 7.2) / lost)
     assert row(table, REST)["share"] == pytest.approx(math.log(8 / 7.8) / lost)
-    found = lost_speed.shares(table)
+    found = shares(table)
     assert sum(found.values()) == pytest.approx(1.0)
     assert found["host"] == pytest.approx(math.log(2 * 2 * 5 / 4 * 6.4 / 5.6) / lost)
     assert found["links"] == pytest.approx(math.log(5.5 / 5 * 7.8 / 7.2) / lost)
@@ -117,7 +123,7 @@ def test_a_way_without_a_record_is_named_and_never_assumed() -> None:
     assert one_call["share"] == pytest.approx(math.log(4) / math.log(8))
     assert merged["cause"] == APART and merged["spans"] == "a process a device, all-reduce overlapped (ddp)"
     assert row(table, "a process a device")["why"] == "not measured on 1 and 8"
-    assert sum(lost_speed.shares(table).values()) == pytest.approx(1.0)
+    assert sum(shares(table).values()) == pytest.approx(1.0)
     said = lost_speed_page.chain_finding(table)
     assert "Not measured, and so not told: all host cores and a process a device" in said and "causes not told apart" in said
     assert "not measured on 1 and 8" in lost_speed_page.chain_html([table]).html
@@ -157,6 +163,44 @@ def test_intervals_come_with_repeats_and_hold_the_share() -> None:
     assert way["low"] < way["speedup"] < way["high"] and way["share_low"] < way["share"] < way["share_high"]
     assert way["share_high"] - way["share_low"] < 0.1 and (way["n_one"], way["n"]) == (5, 5)
     assert math.isnan(row(told(chain_records()), "cells in one call")["share_low"])
+
+
+def test_causes_add_up_in_shares_and_multiply_in_speed() -> None:
+    table = told(chain_records(repeats=5, noise=0.004))
+    found = by_cause(table).set_index("cause")
+    ways = table[table["speedup"].notna() & ~table["way"].eq(CEILING)]
+    known = found[found["faster"].notna()]
+    assert known["faster"].prod() == pytest.approx(ways["rate"].iloc[-1] / ways["rate"].iloc[0])
+    # rates double on one device from way to way: cores, one call, a process each and the graph are the host's
+    assert found.loc["host", "faster"] == pytest.approx(2**4 * 2 * 2 * 5 / 4 * 6.4 / 5.6)
+    assert found.loc["links", "faster"] == pytest.approx(2 * 5.5 / 5), "the ceiling trains no common model"
+    assert found.loc["links", "share"] > math.log(5.5 / 5) / math.log(8) and found["share"].sum() == pytest.approx(1.0)
+    assert (known["faster_low"] < known["faster"]).all() and (found["share_low"] <= found["share"]).all()
+    assert {"host", "links", "work"} <= set(told_apart(found.reset_index()))
+
+
+def test_bounds_of_a_cause_are_those_of_its_ways() -> None:
+    """One way a cause, nothing published: the bounds are the ways' own, beside what the width of the first adds to a share."""
+    table = told(chain_records(repeats=5, noise=0.004), steps=False)
+    way, found = row(table, "all-reduce overlapped (ddp)"), by_cause(table.assign(cause=table["way"])).set_index("cause")
+    own = found.loc["all-reduce overlapped (ddp)"]
+    assert own["share"] == pytest.approx(way["share"]) and own["faster"] == pytest.approx(way["faster"])
+    assert own["share_high"] - own["share"] == pytest.approx(way["share_high"] - way["share"], rel=0.25)
+    assert math.log(own["faster_high"] / own["faster"]) == pytest.approx(math.log(way["faster_high"] / way["faster"]), rel=0.25)
+    once = by_cause(told(chain_records()))
+    assert once[["share_low", "faster_low"]].isna().all().all() and once["share"].notna().all()
+
+
+def test_what_the_protocol_changes_varies_by_itself() -> None:
+    """The same Records timed twice: however far launches lie apart, the difference of the two is sure."""
+    records = chain_records(repeats=5, noise=0.1)
+    found = by_cause(told(records)).set_index("cause")
+    assert found.loc["protocol", "share_high"] - found.loc["protocol", "share_low"] < 0.01
+    assert found.loc["host", "share_high"] - found.loc["host", "share_low"] > 0.1
+    said = lost_speed_page.chain_finding(told(records))
+    assert "Launches differ" in said and "as many words a second there: the host" in said
+    html = lost_speed_page.speed_table([told(records), lost_speed.document_chain()]).html
+    assert "PyTorch (8)" in html and "Document 000" not in html
 
 
 def test_seven_on_eight() -> None:
@@ -203,7 +247,7 @@ def test_where_more_of_a_chain_was_measured_it_is_told_too() -> None:
 
 def test_nothing_lost_is_nothing_shared_out() -> None:
     table = told(chain_records((8.5, 8.0, 8.0, 8.0, 8.0, 8.0, 8.0, 8.0)))
-    assert lost_speed.shares(table) == {} and "loses nothing" in lost_speed_page.chain_finding(table)
+    assert shares(table) == {} and "loses nothing" in lost_speed_page.chain_finding(table)
 
 
 def test_machines_and_versions_never_share_a_chain() -> None:

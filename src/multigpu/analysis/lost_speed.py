@@ -39,6 +39,12 @@ DOCUMENT = "Document 000"
 GROUP = ("machine", "framework_version", "timing_version")
 """What all points of a chain must share."""
 
+NUMBERS = (
+    *("rate", "rate_low", "rate_high", "faster", "faster_low", "faster_high"),
+    *("speedup", "low", "high", "gain", "gain_low", "gain_high", "share", "share_low", "share_high"),
+)
+"""Of a way: rate of all devices and how much faster that is than the measured way before; the same of speedups; the share of the loss."""
+
 COLUMNS: dict[str, str] = {
     "chain": "string",
     "machine": "string",
@@ -47,7 +53,7 @@ COLUMNS: dict[str, str] = {
     "cause": "string",
     "published": "bool",
     **dict.fromkeys(("n_one", "n"), "int64"),
-    **dict.fromkeys(("rate", "speedup", "low", "high", "share", "share_low", "share_high"), "float64"),
+    **dict.fromkeys(NUMBERS, "float64"),
     "spans": "string",
     "why": "string",
 }
@@ -221,7 +227,7 @@ def chain_table(ground: Ground, steps: pd.DataFrame) -> pd.DataFrame:
     waiting: list[_Step] = []
     listed = _steps(ground, steps)
     for step in listed:
-        row: dict[str, Any] = dict.fromkeys(("rate", "speedup", "low", "high", "share", "share_low", "share_high"), math.nan)
+        row: dict[str, Any] = dict.fromkeys(NUMBERS, math.nan)
         row |= common | {"way": step.name, "cause": step.cause, "published": step.published}
         row |= {"n_one": 0, "n": 0, "spans": "", "why": step.why}
         ceiling = step is listed[-1]
@@ -232,18 +238,16 @@ def chain_table(ground: Ground, steps: pd.DataFrame) -> pd.DataFrame:
         own = [step.one, step.many]
         value = step.many.rate / step.one.rate
         low, high = _ratio(own, value)
-        row |= {"rate": step.many.rate, "speedup": value, "low": low, "high": high, "n_one": len(step.one.units), "n": len(step.many.units)}
+        rate_low, rate_high = _ratio([step.many], step.many.rate)
+        row |= {"rate": step.many.rate, "rate_low": rate_low, "rate_high": rate_high}
+        row |= {"speedup": value, "low": low, "high": high, "n_one": len(step.one.units), "n": len(step.many.units)}
         if last is None:
             lost = math.log(ground.devices / value)
             row["cause"] = ""
         elif ceiling and waiting:  # beside another way than the last, it tells nothing
             row["cause"] = ""
-        elif lost > 0:
-            gain = value / last[0]
-            bounds = _ratio([*own, *last[1]], gain)
-            if step.cause == "protocol":  # the same Records timed twice: their ratios vary, not their rates
-                bounds = _ratio([_over(a, b) for a, b in zip(own, last[1], strict=True)], gain)
-            row |= {"share": math.log(gain) / lost, "share_low": math.log(bounds[0]) / lost, "share_high": math.log(bounds[1]) / lost}
+        else:
+            row |= _changed(own, last[1], step.cause == "protocol", lost)
             causes = {other.cause for other in waiting} | {step.cause}
             row |= {"cause": step.cause if len(causes) == 1 else APART, "spans": ", ".join([*(w.name for w in waiting), step.name])}
             row["spans"] = row["spans"] if waiting else ""
@@ -251,22 +255,35 @@ def chain_table(ground: Ground, steps: pd.DataFrame) -> pd.DataFrame:
             last, waiting = (value, own), []
         rows.append(row)
     if last is not None and lost > 0:
-        rest: dict[str, Any] = dict.fromkeys(("rate", "speedup", "low", "high", "share_low", "share_high"), math.nan)
+        rest: dict[str, Any] = dict.fromkeys(NUMBERS, math.nan)
         rest |= common | {"way": REST, "cause": REST, "published": False, "n_one": 0, "n": 0}
         rows.append(rest | {"share": math.log(ground.devices / last[0]) / lost, "spans": "", "why": ""})
     return pd.DataFrame({name: pd.Series([row[name] for row in rows], dtype=dtype) for name, dtype in COLUMNS.items()})
+
+
+def _changed(own: list[Measured], before: list[Measured], protocol: bool, lost: float) -> dict[str, float]:
+    """What a way changes beside the measured one before it, with bounds: the rate of all devices, the speedup, and its share of the loss.
+
+    Args:
+        own, before: on one device and on all. protocol: they are the same Records timed twice, whose ratios vary, not their rates.
+    """
+    parts = [_over(a, b) for a, b in zip(own, before, strict=True)] if protocol else [*own, *before]
+    found: dict[str, float] = {}
+    for name, value, rest in (
+        ("faster", own[1].rate / before[1].rate, parts[1:2] if protocol else [own[1], before[1]]),
+        ("gain", own[1].rate / own[0].rate * before[0].rate / before[1].rate, parts),
+    ):
+        low, high = _ratio(rest, value)
+        found |= {name: value, f"{name}_low": low, f"{name}_high": high}
+    if lost > 0:
+        found |= {name.replace("gain", "share"): math.log(found[name]) / lost for name in ("gain", "gain_low", "gain_high")}
+    return found
 
 
 def _over(own: Measured, base: Measured) -> Measured:
     """Each repeat's rate over the same repeat's other rate, as a Measured of ratios."""
     ratios = [a / b * d / c for a, b, c, d in zip(own.units, own.wall_s, base.units, base.wall_s, strict=True)]
     return Measured(ratios, [1.0] * len(ratios), own.launches)
-
-
-def shares(table: pd.DataFrame) -> dict[str, float]:
-    """Of what 2018's way lost, the share of each cause of one chain; they add up to 1 with "left over". Empty where nothing was lost."""
-    known = table[table["share"].notna()]
-    return {str(cause): float(own["share"].sum()) for cause, own in known.groupby("cause", sort=False)}
 
 
 def chain_keys(found: Iterable[Ground]) -> list[str]:
@@ -297,7 +314,7 @@ def document_chain() -> pd.DataFrame:
     devices, rows, before = 8, [], math.nan
     lost = math.log(devices / several[0][2])
     for way, cause, value, words in several:
-        row: dict[str, Any] = dict.fromkeys(("low", "high", "share_low", "share_high"), math.nan)
+        row: dict[str, Any] = dict.fromkeys(NUMBERS, math.nan)
         row |= {"chain": DOCUMENT, "machine": f"{devices} P100", "devices": devices, "way": way, "cause": cause, "published": cause == ""}
         row |= {"n_one": 1, "n": 1}
         share = math.nan if missing(before) else math.log(value / before) / lost

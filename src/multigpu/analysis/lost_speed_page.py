@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pandas as pd
 
-from multigpu.analysis.lost_speed import APART, CEILING, DOCUMENT, PROTOCOL, REST, START, Ground, shares
+from multigpu.analysis.lost_speed import APART, CEILING, DOCUMENT, PROTOCOL, REST, START, Ground
+from multigpu.analysis.lost_speed_causes import by_cause, told_apart
 from multigpu.analysis.picture import Shown, paragraphs
 from multigpu.analysis.tables import table_html
 from multigpu.analysis.wording import decimals, devices_text, joined, missing, ratio_text, scaled, with_interval
@@ -93,15 +94,40 @@ def _one_chain(table: pd.DataFrame, device_type: str) -> Shown:
 
 
 def share_table(tables: Sequence[pd.DataFrame]) -> Shown:
-    """A row a cause, a column a chain: its share of what that chain's first measured way lost."""
-    each = {f"{table['chain'].iloc[0]} ({table['devices'].iloc[0]})": shares(table) for table in tables if len(table)}
+    """A row a cause, a column a chain: its share of what that chain's first measured way lost, with bounds."""
+
+    def text(row: pd.Series) -> str:
+        return share_text(row["share"], row["share_low"], row["share_high"])
+
+    note = "In brackets: devices, and 95% of a share. A dash: no step of this cause could be told. Each column adds up to 100%."
+    return _cause_table(tables, "share", text, note)
+
+
+def speed_table(tables: Sequence[pd.DataFrame]) -> Shown:
+    """A row a cause, a column a chain: how many times as many words a second all devices train by it, with bounds."""
+
+    def text(row: pd.Series) -> str:
+        places = ".3f" if row["faster"] < 2 else ".1f"
+        return with_interval(f"{row['faster']:{places}}", row["faster_low"], row["faster_high"], places)
+
+    note = (
+        "Times as many words a second on all devices, from the first measured way to the last; in brackets: devices, and 95%. The factors "
+        "of a column multiply to what the whole chain gives."
+    )
+    return _cause_table([table for table in tables if table["chain"].iloc[0] != DOCUMENT], "faster", text, note)
+
+
+def _cause_table(tables: Sequence[pd.DataFrame], name: str, text: Callable[[pd.Series], str], note: str) -> Shown:
+    each: dict[str, dict[str, str]] = {}
+    for table in tables:
+        rows = by_cause(table)
+        known = rows[rows[name].notna()]
+        each[f"{table['chain'].iloc[0]} ({table['devices'].iloc[0]})"] = {str(row["cause"]): text(row) for _, row in known.iterrows()}
     causes = [cause for cause in CAUSE_NAMES if any(cause in found for found in each.values())]
-    rows = [
-        {"cause": CAUSE_NAMES[cause]} | {name: share_text(found[cause]) if cause in found else "–" for name, found in each.items()}
-        for cause in causes
-    ]
-    note = "In brackets: devices. A dash: no step of this cause could be told. Each column adds up to 100%."
-    return table_html(pd.DataFrame(rows), note=note if rows else NOTHING, right=list(each))
+    rows = pd.DataFrame(
+        [{"cause": CAUSE_NAMES[cause]} | {chain: found.get(cause, "–") for chain, found in each.items()} for cause in causes]
+    )
+    return table_html(rows, note=note if len(rows) else NOTHING, right=list(each))
 
 
 def chain_finding(table: pd.DataFrame, device_type: str = "cuda") -> str:
@@ -115,18 +141,46 @@ def chain_finding(table: pd.DataFrame, device_type: str = "cuda") -> str:
     head = (
         f"**{name}**, {on}: “{first['way']}”{' timed as published' if first['published'] else ''} gives {ratio_text(first['speedup'])} one"
     )
-    found = shares(table)
+    found = by_cause(table)
+    found = found[found["share"].notna()]
     lacking = [str(way) for way in table.loc[table["why"].ne("") & ~table["way"].eq(CEILING), "way"]]
     tail = f" Not measured, and so not told: {joined(lacking)}." if lacking else ""
-    if not found:
+    if found.empty:
         return f"{head}, which loses nothing that could be shared out.{tail}"
-    parts = sorted(((share, CAUSE_NAMES[cause]) for cause, share in found.items() if cause != REST), reverse=True)
-    told_parts = ", ".join([*(f"{who} {share_text(share)}" for share, who in parts), f"and {share_text(found[REST])} is left over"])
+    rest = found[found["cause"].eq(REST)].iloc[0]
+    parts = found[~found["cause"].eq(REST)].sort_values("share", ascending=False)
+    each = [f"{CAUSE_NAMES[row['cause']]} {share_text(row['share'], row['share_low'], row['share_high'])}" for _, row in parts.iterrows()]
+    told_parts = ", ".join([*each, f"and {share_text(rest['share'])} is left over"])
     end = f"; “{way_names(table)[-1]}” at the chain's end {ratio_text(last['speedup'])}" if len(ways) > 1 else ""
-    faster = f"All {on} together train {ratio_text(last['rate'] / first['rate'])} as many words a second there. " if len(ways) > 1 else ""
+    faster = _faster(found, f"All {on} together train {ratio_text(last['rate'] / first['rate'])} as many words a second there")
     lost = int(first["devices"]) / first["speedup"]
     late = "" if first["way"] == START else " These are shares of what the first measured way loses: those before it could not be told."
-    return f"{head}{end}. {faster}Of what the first one loses (a factor of {lost:.2f}) took: {told_parts}.{late}{_once(table)}{tail}"
+    took = f"Of what the first one loses (a factor of {lost:.2f}) took: {told_parts}."
+    return f"{head}{end}. {faster}{took}{_surely(parts)}{late}{_once(table)}{tail}"
+
+
+def _faster(found: pd.DataFrame, head: str) -> str:
+    """What the chain gives in words a second, and by which causes; "" where it has one way alone."""
+    known = found[found["faster"].notna()].sort_values("faster", ascending=False)
+    if known.empty:
+        return ""
+    parts = [
+        f"{CAUSE_NAMES[row['cause']]} {ratio_text(row['faster'], row['faster_low'], row['faster_high'])}" for _, row in known.iterrows()
+    ]
+    return f"{head}: {joined(parts)}. " if len(parts) > 1 else f"{head}. "
+
+
+def _surely(parts: pd.DataFrame) -> str:
+    """Which of these shares are surely not 0, where they have bounds at all."""
+    if parts["share_low"].isna().any():
+        return ""
+    sure = told_apart(parts)
+    if len(sure) == len(parts):
+        return ""
+    names = joined([CAUSE_NAMES[cause] for cause in sure])
+    return (
+        f" Launches differ so much that only that of {names} is surely not 0." if sure else " Launches differ too much to tell any from 0."
+    )
 
 
 def _once(table: pd.DataFrame) -> str:
