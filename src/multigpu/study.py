@@ -14,7 +14,7 @@ from multigpu.analysis.collectives import collectives_frame
 from multigpu.analysis.frame import frame_of
 from multigpu.analysis.front import NO_FINDING, findings_of, front_frame, front_machine
 from multigpu.analysis.inside_traces import trace_table
-from multigpu.analysis.ordinary import BUCKETS
+from multigpu.analysis.ordinary import BUCKETS, ordinary
 from multigpu.analysis.picture import Shown, paragraphs
 from multigpu.analysis.training import training_frame, training_records
 from multigpu.collectives.measure import measure as measure_collectives
@@ -125,6 +125,13 @@ def published(
     chosen = frame if workload is None else frame[frame["workload"] == workload]
     chosen = chosen[chosen["model"].isin(models)] if models else chosen
     return front_frame(chosen if most_devices is None else chosen[chosen["devices"] <= most_devices])
+
+
+def of_all_machines(frame: pd.DataFrame, workload: str) -> pd.DataFrame:
+    """Every machine's ordinary rows of a workload, those with GPUs if there are any: for figures that tell machines apart."""
+    rows = frame[frame["workload"] == workload]
+    gpus = rows[rows["device_type"] == "cuda"]
+    return ordinary(gpus if len(gpus) else rows)
 
 
 def plain(frame: pd.DataFrame) -> pd.DataFrame:

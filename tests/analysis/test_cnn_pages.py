@@ -8,12 +8,12 @@ import pandas as pd
 import pytest
 
 from multigpu.analysis import cnn_advice, cnn_document, cnn_page, cnn_statements, cnn_updates, formats, ladders, superlinear
-from multigpu.analysis.figures import figure_ladder, figure_ratios
+from multigpu.analysis.figures import figure_ladder, figure_models, figure_ratios
 from multigpu.analysis.frame import frame_of
 from multigpu.analysis.front import results
 from multigpu.analysis.pairs import EQUAL, FASTER, ONCE, SLOWER, paired, verdict
 from multigpu.study import verdict_table
-from tests.factory import make_point, make_record
+from tests.factory import make_machine, make_point, make_record
 
 QUIET = (1.0, 1.002, 0.998, 1.001, 0.999)
 NOTHING = frame_of([])
@@ -72,12 +72,40 @@ def test_advice_knows_no_difference_and_what_was_measured_once() -> None:
     assert {resnet["best"], *resnet["equals"]} == {"ddp", "exp4"} and resnet["once"] == ["ps_gpu0"] and not resnet["agrees"]
     assert (vgg["best"], vgg["equals"], bool(vgg["agrees"]), vgg["slowest"]) == ("replicated_allreduce", [], True, "exp2")
     said = cnn_advice.advice_sentence(frame_of(records))
-    assert "no difference between ddp and Exp4." in said or "no difference between Exp4 and ddp." in said
+    assert "between ddp and Exp4 for ResNet-50 v1.5;" in said or "between Exp4 and ddp for ResNet-50 v1.5;" in said
     slower = frame_of(point(300) + point(300.2, "replicated_allreduce") + point(200, "exp2"))
     assert "all-reduce (no overlap)" in cnn_advice.advice_sentence(slower), "a comma would end the name in the list"
-    assert "VGG-16, eager on 2 GPUs: all-reduce, no overlap." in said
+    assert said.startswith("The fastest variable update by model. Eager on 2 GPUs: ") and "; all-reduce (no overlap) for VGG-16." in said
+    once = [
+        point(rate, name, model=model, n=1) for model in ("vgg11", "vgg19", "alexnet", "lenet") for rate, name in ((9, "ddp"), (5, "exp2"))
+    ]
+    many = cnn_advice.advice_sentence(frame_of([*records, *(record for few in once for record in few)]))
+    assert many.endswith("; ddp (measured once) for 4 models."), "what was measured once is counted, last"
+    few = cnn_advice.advice_sentence(frame_of([*records, *once[0], *once[1]]))
+    assert few.endswith("; ddp (measured once) for VGG-11.")
     lacking = cnn_advice.lacking_sentence(frame_of(records), ("vgg16", "alexnet"))
     assert lacking == "Not measured yet: 1 model (AlexNet)."
+
+
+def test_many_models_are_rows_of_one_figure() -> None:
+    two, four = make_machine(2), make_machine(4)
+    records = point(100, devices=1, machine=four) + point(360, devices=4, machine=four)
+    records += point(100, devices=1, machine=two) + point(190, machine=two)
+    records += point(100, "exp2", devices=1, machine=two) + point(150, "exp2", machine=two)
+    records += point(50, devices=1, n=1, model="trivial", machine=two) + point(200, n=1, model="trivial", machine=two)
+    picture = figure_models(frame_of(records))
+    assert picture.finding == "On 2 to 4 GPUs, jobs that reach 90% of perfect scaling: ddp in 3 of 3 and Exp2 in 0 of 1"
+    ax = picture.axes[0]
+    names = [label.get_text() for label in ax.get_yticklabels()]
+    assert names == ["trivial network (2)", "ResNet-50 v1.5 (4)", "ResNet-50 v1.5 (2)"], (
+        "a row a machine, by devices, and no machine's name"
+    )
+    assert [text.get_text() for text in ax.texts] == ["▸ 200%"], "what would flatten the rest stands at the edge"
+    assert ax.get_xlim()[1] == 160 and len(picture.data) == 4 and "Exp2 75%" in picture.alt
+    assert "No scaling" in figure_models(frame_of(point(100))).alt
+    assert cnn_page.on_many(frame_of(records)).equals(frame_of(records)), "none has three numbers of devices"
+    further = [*records, *point(200, devices=2, machine=four)]
+    assert set(cnn_page.on_many(frame_of(further))["model"]) == {"resnet50_v1.5"}
 
 
 def ladder(memory: dict[int, float], rates: dict[int, float], full: int) -> pd.DataFrame:

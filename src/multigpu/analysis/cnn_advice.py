@@ -102,9 +102,9 @@ def _unusual(row: Any) -> list[str]:
 
 
 def _advised(row: Any) -> str:
-    names = [look(name).label for name in (row["best"], *row["equals"])]
+    names = [_unlisted(look(name).label) for name in (row["best"], *row["equals"])]
     if len(names) > 1:
-        return f"no difference between {joined([_unlisted(name) for name in names])}"
+        return f"no difference between {joined(names)}"
     return names[0] + (f" ({ONCE})" if row["best"] in row["once"] else "")
 
 
@@ -114,19 +114,29 @@ def _unlisted(label: str) -> str:
     return f"{first} ({rest})" if comma else label
 
 
+FEW = 3
+"""More models than this that were measured once are counted in the answer and named in the table alone."""
+
+
 def advice_sentence(frame: pd.DataFrame) -> str:
-    """A clause a model, on its most devices in each form of execution; models without enough Records are counted."""
+    """Which models each answer holds for, on their most devices in each form of execution; those measured once are counted alone."""
     table = advice(frame)
     if table.empty:
         return "Which update suits which model cannot be said: no model has two of them measured on several GPUs."
-    parts = []
+    answers: dict[tuple[str, str], list[str]] = {}
     for _, group in table.groupby(["model", "execution"], sort=False):
         row = group[group["devices"] == group["devices"].max()].sort_values("candidates").iloc[-1]
         batches = sorted(set(group.loc[group["devices"] == row["devices"], "batch_size"]))
         batch = ["batch_size"] if len(batches) > 1 else []
-        which = describe(row, ["model", *batch, "execution", *(["framework"] if row["framework"] != "torch" else [])])
-        parts.append(f"{which} on {devices_text(row['devices'], row['device_type'])}: {_advised(row)}.")
-    return f"The fastest variable update by model. {' '.join(parts)}"
+        way = describe(row, ["execution", *(["framework"] if row["framework"] != "torch" else [])])
+        where = f"{way[:1].upper()}{way[1:]} on {devices_text(row['devices'], row['device_type'])}"
+        answers.setdefault((where, _advised(row)), []).append(describe(row, ["model", *batch]))
+    parts: dict[str, list[str]] = {}
+    for (where, answer), models in answers.items():
+        once = ONCE in answer and len(models) > FEW
+        parts.setdefault(where, []).append(f"{answer} for {plural(len(models), 'model') if once else joined(models)}")
+    told = (f"{where}: {'; '.join(sorted(said, key=lambda text: ONCE in text))}." for where, said in parts.items())
+    return f"The fastest variable update by model. {' '.join(told)}"
 
 
 def lacking_sentence(frame: pd.DataFrame, models: tuple[str, ...]) -> str | None:

@@ -14,6 +14,14 @@ SCALING_GRIDS = ("cnn_pairs", "cnn_updates", "cnn_models", "cnn_batches")
 FORMAT_GRIDS = ("cnn_formats", "cnn_ladders")
 
 
+def on_many(frame: pd.DataFrame, least: int = 3) -> pd.DataFrame:
+    """The rows of models that one machine measured on so many numbers of devices at least; all rows where there are none of these."""
+    job = ["machine", "model", "batch_size"]
+    counts = frame[frame["status"].eq("ok")].groupby(job)["devices"].nunique().to_dict()
+    chosen = [counts.get(own, 0) >= least for own in zip(*(frame[name] for name in job), strict=True)]
+    return frame[chosen] if any(chosen) else frame
+
+
 def rebuild_table(grids: Sequence[str], devices: Sequence[int]) -> Shown:
     """The commands that measure what a page shows, with points, measurements and the seconds that each may take."""
     counts = ",".join(map(str, devices))

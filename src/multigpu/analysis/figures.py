@@ -7,6 +7,7 @@ from multigpu.analysis.figure_bytes import figure_bytes
 from multigpu.analysis.figure_collectives import figure_collectives
 from multigpu.analysis.figure_frameworks import figure_frameworks
 from multigpu.analysis.figure_ladder import figure_ladder
+from multigpu.analysis.figure_models import figure_models
 from multigpu.analysis.figure_ratios import figure_ratios
 from multigpu.analysis.figure_scaling import figure_scaling
 from multigpu.analysis.figure_step import figure_step
@@ -22,6 +23,7 @@ __all__ = [
     "figure_collectives",
     "figure_frameworks",
     "figure_ladder",
+    "figure_models",
     "figure_ratios",
     "figure_scaling",
     "figure_step",
