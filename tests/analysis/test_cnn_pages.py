@@ -96,7 +96,7 @@ def test_many_models_are_rows_of_one_figure() -> None:
     picture = figure_models(frame_of(records))
     assert picture.finding == "On 2 to 4 GPUs, jobs that reach 90% of perfect scaling: ddp in 3 of 3 and Exp2 in 0 of 1"
     ax = picture.axes[0]
-    names = [label.get_text() for label in ax.get_yticklabels()]
+    names = [label.get_text().replace("\u00a0", " ") for label in ax.get_yticklabels()]
     assert names == ["trivial network (2)", "ResNet-50 v1.5 (4)", "ResNet-50 v1.5 (2)"], (
         "a row a machine, by devices, and no machine's name"
     )

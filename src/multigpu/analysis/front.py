@@ -13,7 +13,7 @@ from pathlib import Path
 import pandas as pd
 
 from multigpu import paths
-from multigpu.analysis.figure_scaling import figure_scaling
+from multigpu.analysis.figure_models import figure_models
 from multigpu.analysis.findings import line_name, panels, widest
 from multigpu.analysis.frame import frame_of
 from multigpu.analysis.hosts import hosts_frame
@@ -192,11 +192,11 @@ def missing_of(frame: pd.DataFrame) -> str:
 
 def headline_picture(frame: pd.DataFrame) -> Picture:
     """The headline picture: efficiency against the best single device, of the headline points, and if there are none, of all; of jobs
-    whose placements can be compared.
+    whose placements can be compared, on their most devices.
     """
     own = front_frame(frame)
     keys = {key for row in headline_table(own)["keys"] for key in str(row).split(", ")}
-    return figure_scaling(own[own["key"].isin(keys)] if keys else own, "efficiency", "best", compared=True)
+    return figure_models(own[own["key"].isin(keys)] if keys else own, "best", compared=True)
 
 
 def shown_headline(frame: pd.DataFrame) -> str:
