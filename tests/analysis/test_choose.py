@@ -32,3 +32,19 @@ def test_advice_says_times_and_shares_without_repeating_its_headings() -> None:
     html = advice_table(frame_of(records)).html
     text = " ".join(re.sub(r"<style>.*?</style>|<[^>]+>", " ", html, flags=re.DOTALL).split())
     assert "Exp2: 50%" in text and " times" not in text.split("The best single GPU")[0] and "in whatever way it was done" in text
+    assert "translation, each job on its most GPUs" in text and "<details>" not in html
+
+
+def test_every_job_stands_once_with_the_rest_folded_below() -> None:
+    records = [
+        record
+        for batch in (64, 128)
+        for devices in (2, 4)
+        for name, rate in (("ddp", 1e6), ("exp2", 5e5))
+        for record in make_point(
+            [devices * rate * wobble for wobble in (1, 1.01, 0.99, 1, 1)], placement=name, devices=devices, batch_size=batch
+        )
+    ]
+    shown, folded = advice_table(frame_of(records)).html.split("<details>")
+    assert shown.count(">ddp<") == 2 and "4.00 M" in shown and "2.00 M" not in shown
+    assert folded.startswith("<summary>2 jobs on every number of GPUs</summary>") and folded.count(">ddp<") == 4

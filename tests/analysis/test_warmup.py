@@ -87,6 +87,11 @@ def test_an_epoch_stands_beside_its_rate() -> None:
     html = epoch_table(frame_of([*records, another])).html
     assert "7,000" not in html
     assert "320.3" in html and "ImageNet" in html  # 1,281,167 images at 4,000 a second
+    assert "<details>" not in html
+    often = [make_record(workload="cnn", units_per_s=5000, devices=1, repeat=n, launch_id=str(n % 2)) for n in range(5)]
+    shown, folded = epoch_table(frame_of([*records, *often])).html.split("<details>")
+    assert "256.2" in shown and "320.3" not in shown, "1,281,167 images at 5,000 a second were measured five times"
+    assert "1 point measured too few times" in folded and "320.3" in folded
 
 
 def test_first_steps_are_told_apart_from_the_start() -> None:

@@ -12,11 +12,12 @@ from multigpu.analysis.limits import bounds
 from multigpu.analysis.metrics import scaling_table
 from multigpu.analysis.picture import Shown
 from multigpu.analysis.tables import table_html, tables_by
-from multigpu.analysis.wording import joined, missing, percent_text, rate_text, ratio_text
+from multigpu.analysis.wording import joined, missing, percent_text, plural, rate_text, ratio_text
 from multigpu.grid import device_counts
 
 WANTED = 8
 """GPUs up to which the documents measured, and so this study's grids go."""
+WORKLOAD_NAMES = {"nmt": "translation", "cnn": "image models", "deepconn": "reviews", "stacks": "layers by themselves"}
 BINDINGS = {"compute": "arithmetic", "memory": "memory", "communication": "traffic"}
 
 
@@ -31,7 +32,7 @@ def advice(frame: pd.DataFrame) -> pd.DataFrame:
     """The fastest placement of each job on each number of devices, among points with an interval; independent replicas left out.
 
     Returns:
-        job, devices, placement, rate, rate_low, rate_high, unit, speedup_best (and bounds), ceiling_ratio (and bounds),
+        workload, job, devices, placement, rate, rate_low, rate_high, unit, speedup_best (and bounds), ceiling_ratio (and bounds),
         equals (placements whose interval overlaps the fastest one's), slowest and its share of the fastest rate.
     """
     table = scaling_table(frame)
@@ -48,6 +49,7 @@ def advice(frame: pd.DataFrame) -> pd.DataFrame:
             kept += [f"{ratio}{end}" for ratio in ("speedup_best", "ceiling_ratio") for end in ("", "_low", "_high")]
             rows.append(
                 {
+                    "workload": str(best["workload"]),
                     "job": name,
                     "devices": int(str(devices)),
                     "placement": line_name(best, panel),
@@ -59,12 +61,13 @@ def advice(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def advice_table(frame: pd.DataFrame) -> Shown:
-    """`advice` in words."""
+    """`advice` in words: a table a workload of every job on its most devices, and folded a table a job on all numbers of devices."""
     table = advice(frame)
     if table.empty:
         return table_html(table, note="No job has two placements with an interval yet.")
     rows = [
         {
+            "workload": f"{WORKLOAD_NAMES.get(row['workload'], row['workload'])}, each job on its most GPUs",
             "job": row["job"],
             "GPUs": str(row["devices"]),
             "fastest": row["placement"],
@@ -81,7 +84,12 @@ def advice_table(frame: pd.DataFrame) -> Shown:
         "Independent replicas are those done in the same way. The slowest's share is of the fastest's rate. 95% intervals, none where "
         "either side was measured once."
     )
-    return tables_by(pd.DataFrame(rows), "job", note, ["GPUs", "rate"])
+    every = pd.DataFrame(rows)
+    most = every[table["devices"].eq(table.groupby("job")["devices"].transform("max"))]
+    shown = tables_by(most, "workload", note, ["GPUs", "rate"], ["job"])
+    rest = tables_by(every.drop(columns="workload"), "job", "", ["GPUs", "rate"])
+    folded = f"<details><summary>{plural(table['job'].nunique(), 'job')} on every number of GPUs</summary>{rest.html}</details>\n"
+    return Shown(shown.html + (folded if len(most) < len(every) else ""))
 
 
 def _times(row: Any) -> str:

@@ -109,7 +109,9 @@ def epoch_images(image_size: int) -> tuple[str, int]:
 
 
 def epoch_table(frame: pd.DataFrame) -> Shown:
-    """Throughput beside the time of an epoch: the same figure, and what the first epoch takes longer."""
+    """Throughput beside the time of an epoch: the same figure, and what the first epoch takes longer; of points that were repeated, if any
+    were, and folded the others.
+    """
     from multigpu.workloads import find_model
 
     frame = ordinary(frame)  # a Run without peer access or with a counter has the same name and another rate
@@ -118,7 +120,7 @@ def epoch_table(frame: pd.DataFrame) -> Shown:
     table = summary(images) if len(images) else pd.DataFrame()
     if len(table):
         table = table.sort_values(["model", "precision", "execution", "batch_size", "devices"])
-    cells = []
+    cells, repeated = [], []
     for _, row in table[table["n"] > 0].iterrows() if len(table) else ():
         own = images[images["key"].isin(row["keys"].split(", "))]
         first_steps = own["warmup_s"] - own["warmup_steps"] * own["step_time_s"]
@@ -141,10 +143,18 @@ def epoch_table(frame: pd.DataFrame) -> Shown:
                 "n": str(row["n"]),
             }
         )
+        repeated.append(row["tier"] == "headline")
     note = (
         "An epoch: training images of the data set over images/s; nothing but steps. Before: starting processes, building, and what the "
         "first steps take beyond as many steady ones (choosing algorithms, compiling, capturing), medians each. The time of an epoch "
         "depends on the data set, throughput does not."
     )
     right = ["images/s", "an epoch (s)", "before the first one (s)", "of it first steps (s)", "that is", "n"]
-    return table_html(pd.DataFrame(cells), right=right, note=note if cells else "No Record of an image model.", wide=["job"])
+    if not cells:
+        return table_html(pd.DataFrame(), note="No Record of an image model.")
+    every, chosen = pd.DataFrame(cells), pd.Series(repeated)
+    if chosen.all() or not chosen.any():
+        return table_html(every, right=right, note=note, wide=["job"])
+    shown, rest = (table_html(every[which], right=right, note=text, wide=["job"]) for which, text in ((chosen, note), (~chosen, "")))
+    few = f"{plural(int((~chosen).sum()), 'point')} measured too few times for an interval"
+    return Shown(f"{shown.html}<details><summary>{few}</summary>{rest.html}</details>\n")
