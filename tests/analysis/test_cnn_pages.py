@@ -160,7 +160,8 @@ def test_layout_and_precision_stand_beside_their_twins() -> None:
     assert dict(formats.precisions(frame).set_index("precision")["ratio"]) == {"bf16": pytest.approx(4), "fp16": pytest.approx(3.9)}
     table = formats.precision_table(frame).html
     assert "2 of 40 steps left out" in table and "fp16 (scale found)" in table
-    assert "bf16 4.00 times" in formats.precision_sentence(frame) and formats.precision_sentence(frame).endswith("Not measured: tf32.")
+    said = formats.precision_sentence(frame)
+    assert "bf16 4.00 times" in said and "; fp16 (scale found) 3.90 times" in said and said.endswith("Not measured: tf32.")
     assert (formats.published_gain(), formats.published_gain("cifar10")) == (1.25, 1.5)
 
 

@@ -12,7 +12,7 @@ from multigpu.analysis.picture import Shown
 from multigpu.analysis.style import look
 from multigpu.analysis.tables import table_html
 from multigpu.analysis.ways import find_point, ratio_of
-from multigpu.analysis.wording import FRAMEWORK_NAMES, MODEL_NAMES, describe, devices_text, joined, missing, percent_text, ratio_text
+from multigpu.analysis.wording import FRAMEWORK_NAMES, MODEL_NAMES, describe, devices_text, joined, missing, ratio_text
 from multigpu.published import load_published
 
 LAYOUT = Change("channels first over channels last", {"layout": ("channels_first",)}, {"layout": "channels_last"})
@@ -109,7 +109,8 @@ def precision_table(frame: pd.DataFrame) -> Shown:
         }
         for _, row in table.iterrows()
     ]
-    return table_html(pd.DataFrame(rows), right=["GPUs", "images/s", "over fp32", "memory (GiB)", "in fp32 (GiB)"])
+    note = "Memory: the most that was allocated since the Run began, with what cuDNN tries in its first steps before it chooses."
+    return table_html(pd.DataFrame(rows), right=["GPUs", "images/s", "over fp32", "memory (GiB)", "in fp32 (GiB)"], note=note)
 
 
 def _gib(value: float) -> str:
@@ -158,22 +159,23 @@ def _in_others(table: pd.DataFrame) -> str:
 
 
 def precision_sentence(frame: pd.DataFrame) -> str:
-    """What fewer bits give over fp32, on the most devices of the model with most precisions."""
+    """What fewer bits give over fp32: of each precision the least and the largest ratio, with their models."""
     table = precisions(frame)
     if table.empty:
         return "No precision has been measured beside fp32 yet."
-    group = max(
-        (own for _, own in table.groupby(["model", "batch_size", "placement", "devices", "layout", "execution"])),
-        key=lambda own: (len(own), own["devices"].iloc[0]),
-    )
-    row = group.iloc[0]
-    gains = ", ".join(f"{own['precision']} {ratio_text(own['ratio'], own['ratio_low'], own['ratio_high'])}" for _, own in group.iterrows())
-    memory = group["peak_memory_gib"].min() / row["base_memory_gib"]
-    saved = f"; the least memory is {percent_text(memory)} of fp32's" if not missing(memory) else ""
-    on = devices_text(row["devices"], row["device_type"])
-    where = f"{describe(row, ['model', 'batch_size'])} under {look(row['placement']).label} on {on}"
+    forms = [describe(row, ["precision", "loss_scale"]) + (" (scale found)" if _found(row) else "") for _, row in table.iterrows()]
+    parts = []
+    for name in dict.fromkeys(forms):
+        own = table[[form == name for form in forms]].sort_values("ratio")
+        ends = [own.iloc[0]] if len(own) == 1 else [own.iloc[0], own.iloc[-1]]
+        said = " to ".join(f"{ratio_text(row['ratio'], row['ratio_low'], row['ratio_high'])} for {_where(row)}" for row in ends)
+        parts.append(f"{name} {said}" + (f" over {len(own)} points" if len(own) > 2 else ""))
     lacking = [name for name in PRECISIONS if name not in set(table["precision"])]
-    return f"{where}, against fp32: {gains}{saved}." + (f" Not measured: {joined(lacking)}." if lacking else "")
+    return f"Against fp32: {'; '.join(parts)}." + (f" Not measured: {joined(lacking)}." if lacking else "")
+
+
+def _where(row: Any) -> str:
+    return f"{MODEL_NAMES.get(row['model'], row['model'])} on {devices_text(row['devices'], row['device_type'])}"
 
 
 def published_row(row: Any) -> float:
