@@ -285,6 +285,29 @@ def sweep_records() -> list[Record]:
     return [*records, make_record(status="out_of_memory", reason="no room", **fields)]
 
 
+def test_a_sweep_stands_on_the_machine_that_measured_most_of_it() -> None:
+    """Eight GPUs have the chain and all cores alone; two have the host's cores too, and a batch that did not fit."""
+    two = make_machine(2)
+    here = [record.model_copy(update={"machine": two}) for record in sweep_records() if record.run.devices == 1]
+    for cores, speedup in ((1, 0.9), (2, 1.1), (8, 1.5), (None, 1.8 * 2**4)):
+        here += plant(TORCH.runs(2)[4].model_copy(update={"host_cores": cores}), 1e6 * speedup, machine=two)
+    frame = frame_of([*chain_records(), *here])
+    told = [*lost_speed.best_grounds(frame), *lost_speed.grounds(frame, TORCH)]
+    assert [ground.devices for ground in told] == [8, 8, 2]
+    rows = sweeps.sweep_rows("host_cores", told, frame, pd.DataFrame())
+    assert set(rows["machine"]) == {two.name} and set(rows["devices"]) == {1, 2}
+    assert "Host cores, on 2 GPUs. PyTorch ddp: “1” 0.90 times one" in sweeps.sweep_finding(rows, "host_cores").replace("0.900", "0.90")
+    assert two.name in sweeps.sweep_table(rows, "host_cores").html
+    batches = sweeps.sweep_rows("batch", told, frame, pd.DataFrame())
+    assert set(batches["machine"]) == {"8x-nvidia-h200"}, "of as many points the first ground's"
+    lent = frame.assign(machine=frame["machine"].where(frame["status"].eq("ok"), "8x-nvidia-h200"))
+    own = sweeps.sweep_rows("batch", told[2:], lent, pd.DataFrame())
+    assert own[own["value"].eq("512") & own["devices"].eq(1)]["status"].isin(["out_of_memory"]).any(), "read under the other's name"
+    picture = figure_sweeps([("host cores", rows)])
+    assert len(picture.axes) == 1 and two.name in picture.caption
+    assert len(sweeps.sweep_keys(told)) > len(sweeps.sweep_keys(told[:1]))
+
+
 def test_sweeps_tell_one_cause_and_name_what_is_missing() -> None:
     frame = frame_of(sweep_records())
     grounds = lost_speed.best_grounds(frame)

@@ -52,7 +52,7 @@ def figure_memory(memory: pd.DataFrame, what: str) -> Picture:
         picture.legend_line([Line2D([], [], color=c, marker=m, label=label, markersize=4) for c, m, label in ORDERS.values()])
     picture.caption = (
         f"Autocorrelation of {what}, {plural(int(memory['steps'].max()), 'step')} of {memory['batch_size'].iloc[0]} sentences of the "
-        "committed corpus, one replica{_lines(memory)}. Grey: where 95% of each value lie if steps have no memory."
+        f"committed corpus, one replica{_lines(memory)}. Grey: where 95% of each value lie if steps have no memory."
     )
     picture.data = memory
     picture.alt = f"Lines of autocorrelation against lag. {_memory_words(memory, what)}"

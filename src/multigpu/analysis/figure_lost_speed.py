@@ -147,17 +147,16 @@ SWEEP_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#aa3377", "#b07a00")
 
 
 def figure_sweeps(sweeps: Sequence[tuple[str, pd.DataFrame]], device_type: str = "cuda") -> Picture:
-    """Speedup on the most devices over host cores and over the batch: a panel a sweep, a line a way.
+    """Speedup on each way's most devices over host cores and over the batch: a panel a sweep and number of devices, a line a way.
 
     sweeps: (label of the axis, rows of `lost_speed_sweeps.sweep_rows`). "all" stands at the threads that a replica had.
     """
     panels = []
     for label, rows in sweeps:
         known = rows[rows["speedup"].notna() & rows["devices"].gt(1)]
-        known = known[known["devices"] == known["devices"].max()] if len(known) else known
-        known = known.groupby("way", sort=False).filter(lambda own: len(own) > 1) if len(known) else known
-        if len(known):
-            panels.append((label, known))
+        most = known[known["devices"] == known.groupby("way")["devices"].transform("max")] if len(known) else known
+        most = most.groupby("way", sort=False).filter(lambda own: len(own) > 1) if len(most) else most
+        panels += [(label, own) for _, own in most.groupby("devices", sort=False)]
     if not panels:
         return message("No sweep to draw: no way was measured on several devices with two values of host cores or batch (grid causes).")
     names = [f"By {label}, {devices_text(int(rows['devices'].iloc[0]), device_type)}" for label, rows in panels]
@@ -170,7 +169,8 @@ def figure_sweeps(sweeps: Sequence[tuple[str, pd.DataFrame]], device_type: str =
     picture.data = pd.concat([rows.assign(sweep=label) for label, rows in panels], ignore_index=True)
     picture.caption = (
         "Speedup over one device done the same way with the same value, log scale below. Bars: 95%; without, a side was measured once "
-        "(screening). All cores: drawn at the threads of all replicas together."
+        "(screening). All cores: drawn at the threads of all replicas together. "
+        f"{', '.join(dict.fromkeys(picture.data['machine']))}."
     )
     picture.alt = "Lines of speedups. " + "; ".join(
         f"{way}: " + ", ".join(f"{value} {speedup:.2f}" for value, speedup in zip(own["value"], own["speedup"], strict=True))

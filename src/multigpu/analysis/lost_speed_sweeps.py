@@ -6,7 +6,7 @@ and the speedup over it on more.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -90,28 +90,27 @@ def sweep_rows(name: str, found: Sequence[Ground], everything: pd.DataFrame, cau
     """A row a way, value and number of devices of sweep `name`.
 
     Args:
-        found: the grounds of `lost_speed.best_grounds`, which say whose Records are read.
+        found: the grounds whose Records are read: of each framework the one with most of this sweep (`fullest`).
         everything: the frame with rows that are not ok, for a batch that did not fit.
         causes: traced Runs, for kernels.
 
     Returns:
-        way, value, devices, status ("ok", why there is none, or ""), rate (units/s), step_ms, speedup and bounds, kernels (a replica and
-        step; NaN where it was not traced), host_threads.
+        machine, way, value, devices, status ("ok", why there is none, or ""), rate (units/s), step_ms, speedup and bounds, kernels (a
+        replica and step; NaN where it was not traced), host_threads.
     """
     sweep, kernels, rows = SWEEPS[name], kernels_by_point(causes), []
-    by_framework = {str(ground.frame["framework"].mode().iloc[0]): ground for ground in found}
-    counts = sorted({1, *(int(count) for ground in by_framework.values() for count in ground.frame["devices"])})
     for label, way in sweep.ways:
-        ground = by_framework.get(job_run(way, 1).framework)
-        if ground is None or ground.small:
+        ground = fullest(name, found, job_run(way, 1).framework)
+        if ground is None:
             continue
         frame = ground.frame
+        counts = sorted({1, *(int(count) for count in frame["devices"])})
         lost = _refused(everything, frame)
         for value, fields in sweep.values:
             alone: Any = None
             for devices in counts:
                 run = job_run({**way, **fields}, devices)
-                row: dict[str, Any] = {"way": label, "value": value, "devices": devices}
+                row: dict[str, Any] = {"machine": str(frame["machine"].iloc[0]), "way": label, "value": value, "devices": devices}
                 own = ground.points.rows_of(run)
                 row["kernels"] = kernels.get(tuple(getattr(run, field) for field in SAME), float("nan"))
                 if own is None:
@@ -122,13 +121,28 @@ def sweep_rows(name: str, found: Sequence[Ground], everything: pd.DataFrame, cau
                 ratio, (low, high) = ratio_of(frame, point, alone)
                 row |= {"status": "ok", "rate": point["rate"], "step_ms": 1e3 * point["step_time_s"], "n": int(point["n"])}
                 rows.append(row | {"speedup": ratio, "low": low, "high": high, "host_threads": int(own["host_threads"].max())})
-    names = ["way", "value", "devices", "status", "rate", "step_ms", "speedup", "low", "high", "kernels", "host_threads", "n"]
+    names = ["machine", "way", "value", "devices", "status", "rate", "step_ms", "speedup", "low", "high", "kernels", "host_threads", "n"]
     return pd.DataFrame(rows, columns=names)
 
 
+def fullest(name: str, found: Sequence[Ground], framework: str) -> Ground | None:
+    """Of these grounds the one on which most points of the sweep were measured on one device and on several, in this framework; of equals
+    the first. All ways of a framework stand on one machine, so that they can be compared.
+    """
+
+    def measured(ground: Ground) -> int:
+        runs = [way | fields for _, way in SWEEPS[name].ways for _, fields in SWEEPS[name].values if job_run(way, 1).framework == framework]
+        counts = sorted(set(ground.frame["devices"]) - {1})
+        return sum(job_run(run, 1) in ground.points and any(job_run(run, int(count)) in ground.points for count in counts) for run in runs)
+
+    own = [ground for ground in found if not ground.small and job_run(ground.chain.start, 1).framework == framework]
+    return max(own, key=measured, default=None)
+
+
 def _refused(everything: pd.DataFrame, frame: pd.DataFrame) -> dict[tuple[Any, ...], str]:
-    """Of every point of this machine without a measurement, its status."""
-    bad = everything[everything["machine"].isin(set(frame["machine"])) & everything["status"].ne("ok")]
+    """Of every point of this machine without a measurement, its status; also where it is read under another machine's name."""
+    here = everything[["machine", "measured_on"]].isin(set(frame["machine"])).any(axis=1)
+    bad = everything[here & everything["status"].ne("ok")]
     return {tuple(None if missing(row[name]) else row[name] for name in SAME): str(row["status"]) for row in bad.to_dict("records")}
 
 
@@ -146,7 +160,10 @@ def sweep_table(rows: pd.DataFrame, name: str, device_type: str = "cuda") -> Sho
             continue
         cell = {"way": str(way), sweep.name: str(value)}
         for devices in sorted(set(known["devices"])):
-            row = own[own["devices"] == devices].iloc[0]
+            here = own[own["devices"] == devices]
+            if here.empty:  # its machine has no point on so many
+                continue
+            row = here.iloc[0]
             if devices == 1:
                 cell["one (M words/s)"] = f"{row['rate'] / 1e6:.3f}" if row["status"] == "ok" else _why(row)
                 continue
@@ -161,9 +178,17 @@ def sweep_table(rows: pd.DataFrame, name: str, device_type: str = "cuda") -> Sho
         alone = "; ".join(f"{way} ({value})" for way, value in values)
         return table_html(pd.DataFrame(), note=f"One value alone: {alone}." if alone else "No Record to show.")
     table = pd.DataFrame(cells).fillna("–")
-    note = "Speedups over one device done the same way; without bounds, a side was measured once (screening)."
+    note = f"Speedups over one device done the same way; without bounds, a side was measured once (screening). {_where(known)}"
     note += f" Not measured: {'; '.join(f'{way} ({joined(values)})' for way, values in lacking.items())}." if lacking else ""
     return table_html(table, note=note, right=[str(column) for column in table if column not in ("way", sweep.name)])
+
+
+def _where(known: pd.DataFrame) -> str:
+    """Which machine measured which framework's ways."""
+    ways = {str(machine): list(dict.fromkeys(own["way"])) for machine, own in known.groupby("machine", sort=False)}
+    if len(ways) == 1:
+        return f"{next(iter(ways))}."
+    return "; ".join(f"{machine}: {joined(own)}" for machine, own in ways.items()) + "."
 
 
 def _why(row: Any) -> str:
@@ -172,20 +197,21 @@ def _why(row: Any) -> str:
 
 def sweep_finding(rows: pd.DataFrame, name: str, device_type: str = "cuda") -> str:
     """Of each way, the speedups on the most devices from the first measured value to the last, and how one device's rate moved."""
-    parts = []
+    parts: dict[int, list[str]] = {}
     for way, own in rows[rows["speedup"].notna()].groupby("way", sort=False):
         most = own[own["devices"] == own["devices"].max()]
-        if int(most["devices"].iloc[0]) == 1 or len(most) < 2:
+        devices = int(most["devices"].iloc[0])
+        if devices == 1 or len(most) < 2:
             continue
         first, last = most.iloc[0], most.iloc[-1]
         more = f"{ratio_text(last['rate'] / first['rate'])} the rate"
         ends = [f"“{end['value']}” {ratio_text(end['speedup'])}" for end in (first, last)]
-        parts.append(f"{way}: {ends[0]} one, {ends[1]} ({more})")
+        parts.setdefault(devices, []).append(f"{way}: {ends[0]} one, {ends[1]} ({more})")
     words = SWEEPS[name].name
     if not parts:
         return f"No way was measured with two values of “{words}” on several devices yet."
-    most = int(rows.loc[rows["speedup"].notna(), "devices"].max())
-    return f"{words[:1].upper() + words[1:]}, on {devices_text(most, device_type)}. {'; '.join(parts)}."
+    said = (f"{words[:1].upper() + words[1:]}, on {devices_text(count, device_type)}. {'; '.join(own)}." for count, own in parts.items())
+    return " ".join(said)
 
 
 def kernels_finding(rows: pd.DataFrame, said: Mapping[str, float]) -> str:
@@ -197,19 +223,19 @@ def kernels_finding(rows: pd.DataFrame, said: Mapping[str, float]) -> str:
     return f"{ours} The document's author counted {theirs}."
 
 
-def sweep_keys(found: Iterable[Ground]) -> list[str]:
+def sweep_keys(found: Sequence[Ground]) -> list[str]:
     """The keys of every Record that a sweep shows."""
     keys: dict[str, None] = {}
-    for ground in found:
-        for sweep in SWEEPS.values():
+    for name, sweep in SWEEPS.items():
+        for _, way in sweep.ways:
+            ground = fullest(name, found, job_run(way, 1).framework)
             runs: list[Run] = [
                 job_run({**way, **fields}, count)
-                for _, way in sweep.ways
                 for _, fields in sweep.values
-                for count in sorted(set(ground.frame["devices"]))
+                for count in (sorted(set(ground.frame["devices"])) if ground else ())
             ]
             for run in runs:
-                rows = ground.points.rows_of(run)
+                rows = ground.points.rows_of(run) if ground else None
                 keys |= dict.fromkeys([] if rows is None else [str(key) for key in rows["key"]])
     return list(keys)
 
