@@ -8,6 +8,7 @@ from multigpu.analysis.frame import frame_of
 from multigpu.analysis.limits import CEILINGS, bound_units_per_s, bounds, ceilings, communication_time_s, memory_bytes_per_unit
 from multigpu.measure.ceilings import Ceilings, ceilings_path
 from multigpu.workloads import find_model
+from multigpu.workloads.cnn.layers import Convolution
 from tests.factory import make_record
 
 H200 = "NVIDIA H200"
@@ -57,6 +58,23 @@ def test_arithmetic_bound_of_000():
     bound = bound_units_per_s(find_model("nmt", "nmt000"), H200, "bf16", 8, 25_600)
     assert bound.units_per_s == pytest.approx(49.6e6, rel=0.01)
     assert bound.binding == "compute"
+
+
+def test_fast_convolutions_spare_operations_in_fp32_alone():
+    vgg, nmt = find_model("cnn", "vgg16"), find_model("nmt", "nmt000")
+    direct, spared = vgg.forward_flops_per_unit, vgg.spared_flops_per_unit
+    # thirteen 3 x 3 convolutions of stride 1: of nine products a result and pair of channels two are left
+    dense = 2 * (25088 * 4096 + 4096 * 4096 + 4096 * 1001)
+    assert spared == pytest.approx((direct - dense) * 7 / 9, rel=1e-6)
+    ratios = {
+        precision: bound_units_per_s(vgg, "NVIDIA H200", precision, 1, 64).compute * 3 * direct / ceilings("NVIDIA H200")[precision].value
+        for precision in ("fp32", "tf32", "bf16")
+    }
+    assert ratios == {"fp32": pytest.approx(direct / (direct - spared)), "tf32": pytest.approx(1), "bf16": pytest.approx(1)}
+    assert nmt.spared_flops_per_unit == 0
+    strided = Convolution(kernel=3, stride=2, filters=8).trace((3, 32, 32), "conv")
+    pointwise = Convolution(kernel=1, filters=8).trace((3, 32, 32), "conv")
+    assert strided.spared == pointwise.spared == 0 and strided.flops > 0
 
 
 def test_memory_bound_of_resnet():

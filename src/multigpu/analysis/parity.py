@@ -12,7 +12,7 @@ from statistics import fmean
 import pandas as pd
 
 from multigpu.analysis.tables import Shown, tables_by
-from multigpu.analysis.wording import FRAMEWORK_NAMES, MODEL_NAMES, plural
+from multigpu.analysis.wording import FRAMEWORK_NAMES, MODEL_NAMES, missing, plural
 from multigpu.placements import find_placement
 from multigpu.record import Record
 
@@ -62,6 +62,25 @@ def parity(records: Iterable[Record]) -> pd.DataFrame:
         rows.append(dict(zip(JOB, job, strict=True)) | way | {"placement": run.placement, "key": record.key})
         rows[-1] |= {"staged": find_placement(run.placement).staged, "difference": difference}
     return pd.DataFrame(rows, columns=[*JOB, *WAY, "placement", "staged", "key", "difference"])
+
+
+def amplified(table: pd.DataFrame) -> pd.Series:
+    """Of each row of `parity` whether its job tells nothing of forms of execution.
+
+    That is so where repeats of one plain way of it differ among themselves by more than either side of `TOLERANCE` in these first steps
+    already, so that any rounding does (ResNet-110 at a rate of 0.1). fp16 skips steps while it looks for its scale, which is no rounding.
+    """
+    plain = table[table["execution"].eq("eager") & table["framework"].eq("torch") & ~table["staged"] & table["precision"].ne("fp16")]
+    spread = plain.groupby([*JOB, *WAY, "placement"], dropna=False)["difference"].agg(lambda own: own.max() - own.min())
+    wide = spread[spread > 2 * TOLERANCE].reset_index()
+    jobs = set(_jobs(wide))
+    return pd.Series([job in jobs for job in _jobs(table)], index=table.index, dtype=bool)
+
+
+def _jobs(table: pd.DataFrame) -> list[tuple[str, ...]]:
+    """Each row's job, as text: what is missing equals what is missing."""
+    rows = table[list(JOB)].itertuples(index=False, name=None)
+    return [tuple("" if missing(value) else str(value) for value in job) for job in rows]
 
 
 def parity_table(records: Iterable[Record]) -> Shown:

@@ -118,6 +118,8 @@ class Model:
 
     forward_flops_per_unit: multiply-adds counted as two, forward pass, for one word, image or row of reviews at the model's own size
         (training costs about three times that).
+    spared_flops_per_unit: operations of these that a library need not do, at most, where it computes convolutions by Winograd's algorithm
+        or by Fourier transforms, as cuDNN does in fp32.
     memory_passes_per_unit: numbers of activations and their gradients that a training step must read from or write to memory for one of
         those at least, layer by layer as libraries compute (nothing of variables, which a batch of any size reads once).
     declare_sections: for placements that spread layers over devices; worked out when one asks.
@@ -134,6 +136,7 @@ class Model:
     config: Any
     declare_sections: Callable[[], tuple[Section, ...]] | None = None
     splitting: Splitting | None = None
+    spared_flops_per_unit: float = 0.0
 
     @cached_property
     def sections(self) -> tuple[Section, ...]:

@@ -56,6 +56,7 @@ def describe(name: str, config: CnnConfig, optimizer: Optimizer) -> Model:
         variables=whole.variables,
         optimizer=optimizer,
         forward_flops_per_unit=float(whole.flops),
+        spared_flops_per_unit=float(whole.spared),
         memory_passes_per_unit=float(whole.passes - unneeded_passes(config)),
         config=config,
         declare_sections=lambda: sections(config.network, config.image_shape),

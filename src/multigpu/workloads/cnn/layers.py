@@ -30,6 +30,7 @@ class Trace:
     variables: in the order in which every framework holds them.
     flops: operations of the forward pass for one image, a multiply-add counted as two; of convolutions and dense layers
         only, as is customary (the rest is bound by memory).
+    spared: operations of these that a library's fast convolutions need not do, at most (`spared_flops`).
     passes: numbers of one image that a training step must read from or write to memory at least, where each layer is a kernel forward,
         and backward a kernel for each gradient, which keep nothing of one another. ReLU is part of what stands before it, the sum of a
         residual block part of its last normalisation, and branches write where they are concatenated.
@@ -39,6 +40,7 @@ class Trace:
     variables: tuple[Variable, ...] = ()
     flops: int = 0
     passes: int = 0
+    spared: int = 0
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,8 @@ def trace(network: Network, shape: Shape, prefix: str = "") -> Trace:
     total = Trace(shape)
     for name, layer, before in steps(network, shape):
         one = layer.trace(before, prefix + name)
-        total = Trace(one.output, total.variables + one.variables, total.flops + one.flops, total.passes + one.passes)
+        flops, spared = total.flops + one.flops, total.spared + one.spared
+        total = Trace(one.output, total.variables + one.variables, flops, total.passes + one.passes, spared)
     return total
 
 
@@ -125,6 +128,19 @@ def pooling_passes(before: Shape, after: Shape) -> int:
     return 2 * (prod(before) + prod(after))
 
 
+LEAST_PRODUCTS = 2
+"""Products that a convolution's result takes at least for each pair of channels, in place of one for each weight of its window.
+
+cuDNN's largest tile by Winograd's algorithm, 4 x 4 results of 3 x 3 windows, takes 36 for 16 (Lavin and Gray 2016); by Fourier
+transforms a tile of 32 x 32 takes about 2.8 a result, whatever the window.
+"""
+
+
+def spared_flops(flops: int, sides: tuple[int, int]) -> int:
+    """Of a direct convolution's operations (stride 1) those that a fast one does not do, at most."""
+    return max(0, flops - flops * LEAST_PRODUCTS // prod(sides))
+
+
 @dataclass(frozen=True)
 class Convolution(Window):
     """To `filters` channels, pads being zeros. Weights [filters, channels, height, width] start normal with variance
@@ -141,7 +157,9 @@ class Convolution(Window):
         output = (self.filters, *self.positions(shape))
         weight = Variable(f"{name}.weight", (self.filters, shape[0], *self.sides), "convolution", Init("normal", sqrt(self.gain / fan_in)))
         bias = Variable(f"{name}.bias", (self.filters,), "bias", Init("constant", 0.0))
-        return Trace(output, (weight, bias) if self.bias else (weight,), 2 * fan_in * prod(output), product_passes(shape, output))
+        flops = 2 * fan_in * prod(output)
+        spared = spared_flops(flops, self.sides) if self.stride == 1 else 0
+        return Trace(output, (weight, bias) if self.bias else (weight,), flops, product_passes(shape, output), spared)
 
 
 @dataclass(frozen=True)
@@ -294,7 +312,8 @@ class Residual(Layer):
             raise ValueError(f"{name}: a branch of shape {branch.output} cannot be added to a shortcut of shape {shortcut.output}")
         # forward the sum reads the shortcut, backward the gradients of both ends of the block meet
         passes = branch.passes + shortcut.passes + prod(branch.output) + prod(shape)
-        return Trace(branch.output, branch.variables + shortcut.variables, branch.flops + shortcut.flops, passes)
+        flops, spared = branch.flops + shortcut.flops, branch.spared + shortcut.spared
+        return Trace(branch.output, branch.variables + shortcut.variables, flops, passes, spared)
 
 
 @dataclass(frozen=True)
@@ -311,4 +330,5 @@ class Concat(Layer):
             raise ValueError(f"{name}: branches of shapes {[one.output for one in traces]} cannot be concatenated")
         output = (sum(one.output[0] for one in traces), *sizes.pop())
         variables = tuple(variable for one in traces for variable in one.variables)
-        return Trace(output, variables, sum(one.flops for one in traces), sum(one.passes for one in traces))
+        flops, passes, spared = (sum(getattr(one, name) for one in traces) for name in ("flops", "passes", "spared"))
+        return Trace(output, variables, flops, passes, spared)
