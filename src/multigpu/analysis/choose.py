@@ -80,13 +80,15 @@ def advice_table(frame: pd.DataFrame) -> Shown:
         for _, row in table.iterrows()
     ]
     note = (
-        "The best single GPU is the job's fastest in whatever way it was done, so a slower way may stay below it on several GPUs. "
-        "Independent replicas are those done in the same way. The slowest's share is of the fastest's rate. 95% intervals, none where "
-        "either side was measured once."
+        "Fastest: those behind “or” have intervals that overlap its own. The best single GPU is the job's fastest in whatever way it was "
+        "done, so a slower way may stay below it on several GPUs. Independent replicas are those done in the same way. The slowest's share "
+        "is of the fastest's rate. 95% intervals, none where either side was measured once."
     )
     every = pd.DataFrame(rows)
     most = every[table["devices"].eq(table.groupby("job")["devices"].transform("max"))]
-    shown = tables_by(most, "workload", note, ["GPUs", "rate"], ["job"])
+    also = ["" if equals == "–" else f", or {equals}" for equals in most["not distinguishable"]]
+    most = most.assign(fastest=most["fastest"] + also).drop(columns=["share of independent replicas", "not distinguishable"])
+    shown = tables_by(most, "workload", note, ["GPUs", "rate"], ["job", "fastest"])
     rest = tables_by(every.drop(columns="workload"), "job", "", ["GPUs", "rate"])
     folded = f"<details><summary>{plural(table['job'].nunique(), 'job')} on every number of GPUs</summary>{rest.html}</details>\n"
     return Shown(shown.html + (folded if len(most) < len(every) else ""))
