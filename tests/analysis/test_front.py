@@ -95,6 +95,17 @@ def test_a_page_speaks_of_each_models_machine():
     assert published(pair, "cnn", ["vgg16"]).empty
 
 
+def test_what_failed_everywhere_is_still_told():
+    two = make_machine(2)
+    failed = [make_record(devices=2, machine=two, workload="cnn", status="failed", reason="planted")]
+    assert set(front.front_machine(frame_of(failed))["machine"]) == {two.name}, "nothing measured: what was tried"
+    some = frame_of([*failed, make_record(devices=2, machine=make_machine(8))])
+    assert set(front.front_machine(some)["machine"]) == {two.name, "8x-nvidia-h200"} and "without a figure (failed)" in front.missing_of(
+        some
+    )
+    assert front.front_machine(frame_of([])).empty
+
+
 def test_what_the_report_asks_for(tmp_path, monkeypatch):
     monkeypatch.setattr(paths, "RUNS", tmp_path)
     assert [front.machine(), front.findings(), front.headline()] == [None, None, None]

@@ -199,12 +199,14 @@ def explain_fields(
     if points.empty or not points["n"].gt(0).any():
         return [], nothing(frame, points, fields, machine)
     points = points[points["n"] > 0]
-    found: list[Explanation] = []
-    for _, row in points.head(most).iterrows():  # models may stand on different machines
-        here = [record for record in records if (record.machine.name, record.run.workload) == (row["machine"], row["workload"])]
-        causes = causes_frame(record for record in here if record.run.traced_steps)
-        own = whole[whole["machine"].eq(row["machine"]) & whole["workload"].eq(row["workload"])]
-        found.append(explain(own, causes, {record.key: record for record in here}, row))
+    chosen = points.head(most)
+    told: dict[Any, Explanation] = {}
+    for place, rows in chosen.groupby(["machine", "workload"]):  # models may stand on different machines
+        here = [record for record in records if (record.machine.name, record.run.workload) == place]
+        causes, by_key = causes_frame(record for record in here if record.run.traced_steps), {record.key: record for record in here}
+        own = whole[[both == place for both in zip(whole["machine"], whole["workload"], strict=True)]]
+        told |= {index: explain(own, causes, by_key, row) for index, row in rows.iterrows()}
+    found = [told[index] for index in chosen.index]
     left = points.iloc[most:]
     others = [f"  {str(row['keys']).split(', ')[0]}  {way_words(row)}; {job_words(row)}" for _, row in left.head(LISTED).iterrows()]
     return found, "\n".join(

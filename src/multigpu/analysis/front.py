@@ -55,12 +55,17 @@ def front_machine(frame: pd.DataFrame) -> pd.DataFrame:
     """Every row of the machine that the front page speaks of: GPUs before CPUs, then, model by model, the one that shows it best.
 
     That is the machine that measured it on the most devices and often enough (`same_gpus.leading_machine`). What is said of one model
-    rests on one machine; models may stand on different ones, and rows of two machines are never divided.
+    rests on one machine; models may stand on different ones, and rows of two machines are never divided. Of a model of which nothing was
+    measured, what was tried stands for it.
     """
-    ok = frame[frame["status"].eq("ok")]
-    kind = "cuda" if ok["device_type"].eq("cuda").any() else "cpu"
-    of_kind = ok[ok["device_type"] == kind]
-    jobs = {job: leading_machine(zip(rows["machine"], rows["devices"], strict=True)) for job, rows in of_kind.groupby(MODEL, sort=False)}
+    ok = frame["status"].eq("ok")
+    kinds = set(frame.loc[ok if ok.any() else slice(None), "device_type"])
+    kind = "cuda" if "cuda" in kinds else "cpu"
+    tried = frame[frame["device_type"] == kind]
+    jobs = {}
+    for job, rows in tried.groupby(MODEL, sort=False):
+        own = rows[rows["status"].eq("ok")] if rows["status"].eq("ok").any() else rows
+        jobs[job] = leading_machine(zip(own["machine"], own["devices"], strict=True))
     told = pd.Series([jobs.get(job) for job in zip(*(frame[name] for name in MODEL), strict=True)], index=frame.index, dtype="string")
     return frame[frame["device_type"].eq(kind) & frame["machine"].eq(told).fillna(False)]
 
@@ -248,10 +253,11 @@ def _records() -> tuple[pd.DataFrame, dict[str, str]]:
 def machine() -> str | None:
     """One line that names the machines of the Records, the front page's own first."""
     frame, lines = _records()
-    if frame.empty:
+    told = front_frame(frame)
+    if told.empty:
         return None
-    models = front_frame(frame).groupby("machine")["model"].nunique()
-    rows = front_frame(frame)["machine"].value_counts()
+    models = told.groupby("machine")["model"].nunique()
+    rows = told["machine"].value_counts()
     own = rows.index[0]
     elsewhere = [f"{plural(int(models[name]), 'further model')} on {name}" for name in rows.index[1:]]
     others = [name for name in lines if name not in rows]
