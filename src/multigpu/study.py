@@ -143,11 +143,14 @@ def plain(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def measured_here(frame: pd.DataFrame, workload: str | None = None) -> pd.DataFrame:
-    """This computer's own Records where they are not the published ones."""
+    """This computer's own Records of what the report tells on another machine: of models, or of all-reduces as a whole."""
     rows = frame if workload is None else frame[frame["workload"] == workload]
-    own = rows[rows["machine"] == this_machine().name]
-    told = published(rows) if "workload" in rows else published_collectives(rows)
-    return own.iloc[:0] if set(own["machine"]) & set(told["machine"]) else own
+    here = this_machine().name
+    own = rows[rows["machine"] == here]
+    if "workload" not in rows:
+        return own.iloc[:0] if here in set(published_collectives(rows)["machine"]) else own
+    told, names = published(rows), ["workload", "model"]
+    return own[~pd.MultiIndex.from_frame(own[names]).isin(pd.MultiIndex.from_frame(told.loc[told["machine"] == here, names]))]
 
 
 def answer(frame: pd.DataFrame) -> Shown:

@@ -95,6 +95,7 @@ def test_limits_all_reduce_keeps_a_share_and_a_server_loses_it_with_every_device
 def test_the_slowest_of_p_is_what_order_statistics_say():
     assert slowest_of([(0.5, 1.5)], [1, 2, 1000])[0] == pytest.approx([1, 1.25, 1.5]), "of two draws three in four times the slow one"
     assert slowest_of([], [1, 64])[0] == pytest.approx([1, 1])
+    assert slowest_of([(0.1, 0.2, 0.7)], [1])[0, 0] == 1, "one replica waits for nobody, to the last digit"
     times = tuple(np.random.default_rng(0).gamma(50, 0.02, 100))
     law = Empirical(times_s=times)
     assert slowest_of([times], [16])[0, 0] == pytest.approx(law.order_mean_s(16, 16) / law.mean_s)

@@ -7,7 +7,7 @@ from multigpu import paths
 from multigpu.analysis import front
 from multigpu.analysis.frame import frame_of
 from multigpu.record import RecordStore
-from multigpu.study import plain, published
+from multigpu.study import measured_here, plain, published
 from tests.analysis.planted import SHARES, screening, study
 from tests.factory import make_machine, make_record, plant
 
@@ -123,3 +123,16 @@ def test_a_new_file_of_any_kind_that_claims_rest_on_is_noticed(name, tmp_path, m
     (tmp_path / "a-machine").mkdir()
     (tmp_path / "a-machine" / "key.0.json.gz").write_bytes(b"")
     assert len(front._stamp()) == len(before) + 1
+
+
+def test_this_computers_own_records_are_shown_beside_models_told_on_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    two = make_machine(2, gpu="NVIDIA A100")
+    told_elsewhere = [make_record(workload="cnn", devices=devices, machine=make_machine(machine)) for devices, machine in ((1, 8), (8, 8))]
+    own = [make_record(workload="cnn", devices=devices, machine=two) for devices in (1, 2)]
+    alone = [make_record(workload="cnn", model="vgg16", devices=devices, machine=two) for devices in (1, 2)]
+    frame = frame_of([*told_elsewhere, *own, *alone])
+    shown = {}
+    for name in (two.name, "8x-nvidia-h200", "elsewhere"):
+        monkeypatch.setattr("multigpu.study.this_machine", lambda name=name: make_machine(2, name=name))
+        shown[name] = sorted(measured_here(frame, "cnn")["key"])
+    assert shown == {two.name: sorted(record.key for record in own), "8x-nvidia-h200": [], "elsewhere": []}

@@ -61,14 +61,14 @@ class Points:
 
 
 def slowest_of(noise: Sequence[Sequence[float]], devices: Sequence[int]) -> np.ndarray:
-    """n(P): the expected slowest of P draws over the expected one, a row a Record and a column a count; ones where there is no spread.
+    """n(P): the expected slowest of P draws over the expected one, a row a Record and a column a count; 1 of one draw and without spread.
 
     Drawn from the Record's own steps, so no step is ever slower than the slowest that was measured.
     """
     if not noise:
         return np.ones((1, len(devices)))
     laws = [Empirical(times_s=tuple(times)) for times in noise]
-    return np.array([[law.order_mean_s(count, count) / law.mean_s for count in devices] for law in laws])
+    return np.array([[law.order_mean_s(count, count) / law.mean_s if count > 1 else 1.0 for count in devices] for law in laws])
 
 
 @dataclass(frozen=True)
