@@ -58,6 +58,14 @@ def test_what_one_machine_measured_is_read_under_its_own_name(tmp_path: Path) ->
     assert measured_by("", tmp_path) == []
 
 
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_traced_step_is_never_that_of_another_version_of_its_framework(order: int) -> None:
+    plain = [make_record(units_per_s=rate, versions={"torch": version}) for rate, version in ((1e6, "2.11.0"), (2e6, "2.13.0"))]
+    traced = traced_record(units_per_s=5e5, versions={"torch": "2.13.0"})
+    read = as_read([*plain[::order], traced])[-1]
+    assert timed_step_s(read) == pytest.approx(own_step_s(plain[1]))
+
+
 def test_without_an_untraced_record_its_own_steps_are_all_there_is() -> None:
     traced = traced_record(units_per_s=1e6)
     other = make_record("exp4", units_per_s=2e6)

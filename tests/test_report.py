@@ -9,7 +9,7 @@ import pytest
 from multigpu import paths, report
 from multigpu.placements import placements
 from multigpu.placements.pictures import held, placements_page
-from multigpu.report import ReportError, build_report, publishable, questions, title_and_question, write_generated
+from multigpu.report import ReportError, build_report, publishable, questions, title_and_question, warnings_of, write_generated
 
 SVG = '<svg xmlns="http://www.w3.org/2000/svg" width="10" height="10"><rect width="10" height="10"/></svg>'
 LOADS = re.compile(r"""<(?:script|img|iframe|source|embed|object)\b[^>]*?\s(?:src|data)\s*=\s*["'](?:https?:)?//""", re.I)
@@ -140,3 +140,14 @@ def test_a_narrow_screen_shows_a_claim_without_scrolling() -> None:
     style = (paths.REPOSITORY / "report/_static/report.css").read_text()
     narrow = style.split("@media (max-width: 640px)", 1)[1].split("\n}\n", 1)[0]
     assert "rem; }" not in narrow.split("tr {")[0] and "display: grid" in narrow and "td:nth-child(4) { grid-row: 2; }" in narrow
+
+
+def test_a_warning_of_our_own_is_said_and_a_librarys_is_not() -> None:
+    text = (
+        "/tmp/ipykernel_4349/2009.py:1: UserWarning: Boolean Series key will be reindexed.\n  chosen = frame[mask]\n"
+        "/home/me/lib/python3.11/site-packages/tqdm/auto.py:21: TqdmWarning: IProgress not found.\n"
+        "/home/me/src/multigpu/analysis/ways.py:7: RuntimeWarning: Mean of empty slice\n"
+    )
+    cell = nbformat.v4.new_code_cell("draw()", outputs=[nbformat.v4.new_output("stream", name="stderr", text=text)])
+    found = warnings_of(nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell("# Title"), cell]))
+    assert found == ["UserWarning: Boolean Series key will be reindexed.", "RuntimeWarning: Mean of empty slice"]

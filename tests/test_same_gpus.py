@@ -99,6 +99,15 @@ def test_reading_as_one_does_not_depend_on_order_and_changes_nothing_when_repeat
     assert told(as_one(as_one(records()))) == told(as_one(records()))
 
 
+def test_a_point_of_another_version_of_the_framework_is_another_point() -> None:
+    graph = {"execution": "captured"}
+    old = [make_record("exp4", devices, machine=FOUR, versions={"torch": "2.11.0"}, **graph) for devices in (1, 2, 4)]
+    new = make_record("exp4", 2, machine=TWO, versions={"torch": "2.13.0"}, **graph)
+    assert [one.machine.own_name for one in as_one([*old, new])][-1] == TWO.name, "the four GPUs hold no figure of this version"
+    again = make_record("exp4", 2, machine=TWO, versions={"torch": "2.11.0"}, **graph)
+    assert [one.machine.own_name for one in as_one([*old, again])][-1] == "", "what they measured themselves counts alone"
+
+
 def test_of_several_machines_that_have_a_point_one_counts() -> None:
     found = as_one([*records(), make_record("exp4", 2, repeat=0, machine=make_machine(3), execution="captured")])
     joined = [one.machine.own_name for one in found if one.run.placement == "exp4"]

@@ -64,7 +64,7 @@ def with_untraced_steps(records: Iterable[Record]) -> list[Record]:
     Of several lengths of timing that of the traced Run counts, or else the longest.
     """
     every = list(records)
-    taken: dict[tuple[str, str, int], dict[int, dict[int, float]]] = {}  # point -> timed steps -> repeat -> seconds
+    taken: dict[tuple[str, str, str, int], dict[int, dict[int, float]]] = {}  # point -> timed steps -> repeat -> seconds
     for record in every:
         if record.status == "ok" and record.measurement and not record.run.traced_steps:
             found = taken.setdefault(_point(record), {}).setdefault(record.run.timed_steps, {})
@@ -72,8 +72,8 @@ def with_untraced_steps(records: Iterable[Record]) -> list[Record]:
     return [_beside(record, taken.get(_point(record), {})) if record.run.traced_steps else record for record in every]
 
 
-def _point(record: Record) -> tuple[str, str, int]:
-    return record.machine.name, untraced_digest(record.run), record.timing_version
+def _point(record: Record) -> tuple[str, str, str, int]:
+    return record.machine.name, untraced_digest(record.run), record.framework_version, record.timing_version
 
 
 def _beside(record: Record, taken: dict[int, dict[int, float]]) -> Record:

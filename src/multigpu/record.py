@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from multigpu.measure.lane import Lane
-from multigpu.measure.machine import DeviceState, EnergyWindow, Machine
+from multigpu.measure.machine import DeviceState, EnergyWindow, Machine, framework_version
 from multigpu.measure.trace import TraceSummary
 from multigpu.run import Run
 from multigpu.store import Store
@@ -99,6 +99,11 @@ class Record(BaseModel):
     measurement: Measurement | None = None
     lane: Lane | None = None
     boot: str = ""
+
+    @property
+    def framework_version(self) -> str:
+        """Of the framework that ran the Run, as in the Record's key."""
+        return framework_version(self.run.framework, self.versions)
 
 
 def record_key(run: Run, repeat: int, machine: str, framework_version: str, timing_version: int) -> str:

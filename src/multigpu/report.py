@@ -109,13 +109,26 @@ def publishable(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
     return notebook
 
 
+OWN_WARNING = re.compile(r"(?:ipykernel_|/multigpu/)\S*: (\w*Warning: .+)")
+"""A warning of a notebook's own cell or of this package; those of libraries are not for whoever builds the report."""
+
+
+def warnings_of(notebook: nbformat.NotebookNode) -> list[str]:
+    """What Python warned of while the notebook was executed: its page leaves stderr out, and a warning of ours tells of a mistake."""
+    said = ("".join(output["text"]) for cell in notebook.cells for output in cell.get("outputs", []) if output.get("name") == "stderr")
+    return [found[1] for text in said for found in OWN_WARNING.finditer(text)]
+
+
 def prepare_sources(source: Path, notebooks: list[Path]) -> None:
     """Gather everything that Sphinx reads under `source`."""
     shutil.rmtree(source, ignore_errors=True)
     shutil.copytree(PAGES, source, ignore=shutil.ignore_patterns("__pycache__", "_build"))
     (source / "notebooks").mkdir()
     for path in notebooks:
-        nbformat.write(publishable(read_notebook(path)), source / "notebooks" / path.name)
+        notebook = read_notebook(path)
+        for warning in warnings_of(notebook):
+            print(f"report: {path.name}: {warning}", file=sys.stderr)
+        nbformat.write(publishable(notebook), source / "notebooks" / path.name)
     copy_figures(source)
     write_generated(source / "generated", notebooks)
 

@@ -113,22 +113,23 @@ def as_one(records: Iterable[Record]) -> list[Record]:
     """
     every = list(records)
     main = _leading(every)
-    held = {(record.machine.name, record.run.digest, record.repeat) for record in every}
-    candidates: dict[tuple[str, str, str], list[Record]] = {}  # (machine it would join, its own, Run) -> repeats
-    there: dict[tuple[str, str], list[Record]] = {}  # (machine, Run) -> repeats without a profiler
+    held = {(record.machine.name, record.run.digest, record.framework_version, record.repeat) for record in every}
+    # (machine it would join, its own, Run, version of the framework) -> repeats
+    candidates: dict[tuple[str, str, str, str], list[Record]] = {}
+    there: dict[tuple[str, str, str], list[Record]] = {}  # (machine, Run, version) -> repeats without a profiler
     for record in every:
         if not record.run.traced_steps:
-            there.setdefault((record.machine.name, untraced_digest(record.run)), []).append(record)
+            there.setdefault((record.machine.name, untraced_digest(record.run), record.framework_version), []).append(record)
         name, own = main.get((kind_of(record.machine), record.run.workload, record.run.model), ""), record.machine.name
         if name not in ("", own):
-            candidates.setdefault((name, own, untraced_digest(record.run)), []).append(record)
+            candidates.setdefault((name, own, untraced_digest(record.run), record.framework_version), []).append(record)
     joins: dict[tuple[str, str], str] = {}
-    taken: set[tuple[str, str, int]] = set()
-    for (name, own, run), repeats in sorted(candidates.items(), key=lambda item: (-len(item[1][0].machine.gpus), item[0])):
-        theirs = there.get((name, run), [])
-        if needs_only_gpus(repeats[0].run) and kept_ahead(repeats) and (not theirs or alike([*theirs, *there.get((own, run), [])])):
+    taken: set[tuple[str, str, str, int]] = set()
+    for (name, own, run, version), repeats in sorted(candidates.items(), key=lambda item: (-len(item[1][0].machine.gpus), item[0])):
+        theirs, ours = there.get((name, run, version), []), there.get((own, run, version), [])
+        if needs_only_gpus(repeats[0].run) and kept_ahead(repeats) and (not theirs or alike([*theirs, *ours])):
             for record in repeats:
-                point = (name, record.run.digest, record.repeat)
+                point = (name, record.run.digest, version, record.repeat)
                 # later attempts of one point come from the machine that has the first
                 if point not in held and (point not in taken or (own, record.key) in joins):
                     taken.add(point)

@@ -159,8 +159,8 @@ def answer(frame: pd.DataFrame) -> Shown:
 
 
 def own_grid(grid: str, name: str) -> str:
-    """The grid of a page with questions of its own: as asked; for "auto", without GPUs, its small one, which takes a minute or two."""
-    return grid if grid != "auto" or gpu_count() else f"{name}_small"
+    """The grid of a page with questions of its own: as asked; for "auto" its own one, without GPUs its small one of a minute or two."""
+    return grid if grid != "auto" else name if gpu_count() else f"{name}_small"
 
 
 def verdict_table(numbers: Sequence[str]) -> Shown:

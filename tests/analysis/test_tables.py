@@ -6,8 +6,10 @@ import pandas as pd
 import pytest
 
 from multigpu.analysis import limits
+from multigpu.analysis.findings import panels
 from multigpu.analysis.frame import frame_of
 from multigpu.analysis.machines import ceilings_table, figure_links, machine_line, machine_table, machines
+from multigpu.analysis.metrics import scaling_table
 from multigpu.analysis.tables import beside_document, records_table, scaling_gt, table_html
 from tests.analysis.planted import screening, study
 from tests.analysis.test_figures import PUBLISHED
@@ -114,3 +116,19 @@ def test_ceilings_name_their_source(monkeypatch, tmp_path):
     monkeypatch.setattr("multigpu.analysis.machines.ceilings", limits.ceilings.__wrapped__)
     assert "datasheet" in text_of(ceilings_table("NVIDIA H200").html)
     assert "No ceiling is known of Tesla P100" in ceilings_table("Tesla P100").html
+
+
+def test_two_versions_of_a_framework_share_no_table_and_no_panel() -> None:
+    versions = ({"torch": "2.11.0"}, {"torch": "2.13.0"})
+    records = [make_record(devices=count, versions=version, units_per_s=count * 1e6) for version in versions for count in (1, 2)]
+    tensorflow = [make_record("replicated_copy", devices=count, framework="tensorflow", processes="one") for count in (1, 2)]
+    table = scaling_table(frame_of([*records, *tensorflow]))
+    named = dict(panels(table))
+    assert {name: sorted(set(panel["framework_version"])) for name, panel in named.items()} and len(named) >= 2
+    for name, panel in named.items():
+        assert (panel.groupby("framework")["framework_version"].nunique() == 1).all(), name
+    assert {name for name in named if "PyTorch 2.11.0" in name} and {name for name in named if "PyTorch 2.13.0" in name}
+    one = dict(panels(scaling_table(frame_of([*records[:2], *tensorflow]))))
+    assert not any("2.11.0" in name for name in one), "one version of each framework is not said in every name"
+    beside = beside_document(frame_of([make_record("exp4", devices=count, versions=version) for version in versions for count in (1, 2)]))
+    assert "2.13.0" in beside.html and "2.11.0" in beside.html

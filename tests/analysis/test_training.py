@@ -208,3 +208,13 @@ def test_every_part_speaks_with_and_without_records():
     assert set(figure_schedule(seen.frame, seen.curves).data["devices"]) == {1, 2} and len(schedule_points(seen.frame)) == 3
     found = figure_rules(seen.frame, seen.scores).finding
     assert "a scaled rate reaches 90.0% after a warm-up and 70.0% without, an unscaled one 50.0%" in found
+
+
+def test_a_rate_beside_the_schedule_shows_in_the_table_of_duties() -> None:
+    held = trained(LOSSES, devices=2)
+    # planted at its base rate throughout; 512 of a batch ask for twice that
+    scaled = trained(LOSSES, devices=2, batch_size=256, rate_scaling="linear")
+    assert page.held_its_schedule(held.training, held.measurement) and not page.held_its_schedule(scaled.training, scaled.measurement)
+    assert "1 of 2 runs: the optimizers held the schedule&#x27;s rate" in page.duties_table(page.see([held, scaled])).html.replace(
+        "'", "&#x27;"
+    )

@@ -32,7 +32,6 @@ from multigpu.analysis.wording import (
 )
 from multigpu.inputs.buckets import BUCKETS, WIDTH
 from multigpu.inputs.lengths import bucket_shares, mean_words
-from multigpu.measure.machine import gpu_count
 from multigpu.parameters import Measure
 from multigpu.reading import study_records
 from multigpu.record import Record
@@ -71,7 +70,7 @@ def observe(measure: Measure, grid: str = "auto") -> Seen:
     Raises:
         ValueError: no such grid, or Records cannot be read or written.
     """
-    frame = study.observe(measure, ("batching" if gpu_count() else "batching_small") if grid == "auto" else grid)
+    frame = study.observe(measure, study.own_grid(grid, "batching"))
     keys = set(ragged(frame)["key"])
     records = [record for record in study_records() if record.key in keys]
     return see(frame, records, [record for record in training_records(paths.TRAINING) if record.training.run.workload == "nmt"])

@@ -15,7 +15,6 @@ from multigpu.analysis.style import INK, RC, look
 from multigpu.analysis.tables import table_html
 from multigpu.analysis.wording import joined, missing, percent_text, plural, rate_text, ratio_text, with_interval
 from multigpu.grid.document_004 import BATCH, LENGTH
-from multigpu.measure.machine import gpu_count
 from multigpu.published import load_published, published_value
 
 NOTHING = (
@@ -23,11 +22,6 @@ NOTHING = (
     "What its links allow follows from its own figures and stands below"
 )
 WIDTH, HEIGHT = 4.2, 3.0
-
-
-def grid_here(grid: str) -> str:
-    """The grid that "auto" means on this machine."""
-    return ("document_004" if gpu_count() else "document_004_small") if grid == "auto" else grid
 
 
 def _ms(seconds: float, low: float = math.nan, high: float = math.nan) -> str:

@@ -18,7 +18,7 @@ from multigpu.analysis.wording import FRAMEWORK_NAMES, missing
 from multigpu.claims import Result, evaluate, find_claim
 from multigpu.claims.document_000 import PROFILED
 from multigpu.claims.records import matches
-from multigpu.measure.machine import gpu_count, this_machine
+from multigpu.measure.machine import this_machine
 from multigpu.published import load_published
 from multigpu.reading import study_records
 from multigpu.record import Record
@@ -30,11 +30,6 @@ DOCUMENT = "document"
 REPEATS = "n: how often measured (in how many launches)."
 FRAMEWORKS = ("tensorflow", "torch")
 """The document's own first."""
-
-
-def grid_here(grid: str) -> str:
-    """The grid that "auto" means on this machine."""
-    return ("phases" if gpu_count() else "phases_small") if grid == "auto" else grid
 
 
 def profiled(records: Iterable[Record]) -> list[Record]:

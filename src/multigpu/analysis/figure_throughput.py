@@ -46,7 +46,9 @@ def figure_throughput(frame: pd.DataFrame, published: pd.DataFrame | None = None
         for ax, (name, panel) in zip(axes, shown, strict=True):
             data += _panel(ax, name, panel, published, most_rows)
     hollow = any(row["source"] != "Records" for row in data)
-    counts = f"Small marks: {devices_text(drawn['devices'].min(), drawn['device_type'].iloc[0])}; large: the most measured."
+    fewest = {int(panel["devices"].min()) for _, panel in shown}
+    small = devices_text(min(fewest), drawn["device_type"].iloc[0]) if len(fewest) == 1 else "the fewest measured"
+    counts = f"Small marks: {small}; large: the most measured."
     picture.caption = f"Units/s of all devices. {counts} {common(drawn)}{gaps(table)}{left_out(every, shown)}"
     if hollow:
         picture.caption += f" Hollow: document 000's own figure ({DOCUMENT_GPU}, number of GPUs beside it), another machine and framework."

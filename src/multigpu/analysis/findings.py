@@ -30,16 +30,23 @@ from multigpu.analysis.wording import (
 )
 
 PANEL = (*JOB, "scaling", *(field for field in WAY if field not in ("placement", "framework", "framework_version")))
-"""What all lines of one panel have in common: they differ by placement and framework alone."""
+"""What all lines of one panel have in common: they differ by placement and framework alone, of each framework one version."""
+
+
+def rival_versions(table: pd.DataFrame) -> pd.Series:
+    """Of each row its framework's version, "" where the table has no other of that framework: rows of two versions share no panel."""
+    several = table.groupby("framework")["framework_version"].transform("nunique") > 1
+    return table["framework_version"].where(several, "").rename("rival_version")
 
 
 def panels(table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
     """The table in panels by model and batch, each with its name: the model and what tells it from the other panels of that model."""
     if table.empty:
         return
-    own = [field for field in TELLING if field not in ("framework", "framework_version", "scaling")]  # "a GPU" says weak, "in all" strong
-    fields = telling(table, own)
-    groups = [(group.iloc[0], group) for _, group in table.groupby(list(PANEL), dropna=False, sort=False)]
+    versions = rival_versions(table)
+    ours = ("framework", "scaling", *(() if versions.ne("").any() else ("framework_version",)))  # "a GPU" says weak, "in all" strong
+    fields = telling(table, [field for field in TELLING if field not in ours])
+    groups = [(group.iloc[0], group) for _, group in table.groupby([*PANEL, versions], dropna=False, sort=False)]
     models = [*MODEL_NAMES, *sorted(set(table["model"]) - set(MODEL_NAMES))]
     groups.sort(key=lambda item: (models.index(item[0]["model"]), item[0]["batch_size"], [str(item[0][field]) for field in PANEL]))
     for row, group in groups:

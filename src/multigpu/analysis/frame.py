@@ -17,8 +17,6 @@ from multigpu.reading import stored_records
 from multigpu.record import Measurement, Record, RecordStore
 from multigpu.run import Run
 
-FRAMEWORK_PACKAGES = {"torch": ("torch",), "tensorflow": ("tensorflow", "tensorflow-cpu")}
-
 # Run fields but `data` (paths differ between machines; `input_label` and `input_fingerprint` say what was read) and
 # `traced_steps` and `traced_from`, since no row is of a traced Run
 RUN_FIELDS = tuple(name for name in Run.model_fields if name not in ("data", "traced_steps", "traced_from"))
@@ -172,7 +170,6 @@ def load_frame(store: RecordStore | Path | str, machine: str | None = None) -> p
 
 def _row(record: Record) -> dict[str, Any]:
     run, machine = record.run, record.machine
-    packages = FRAMEWORK_PACKAGES[run.framework]
     row = {name: getattr(run, name) for name in RUN_FIELDS} | {
         name: getattr(record, name) for name in IDENTITY if name in Record.model_fields and name != "machine"
     }
@@ -182,7 +179,7 @@ def _row(record: Record) -> dict[str, Any]:
         "gpu": machine.gpus[0] if machine.gpus else "",
         "cpu": machine.cpu,
         "neighbours": record.lane.neighbours if record.lane else 0,
-        "framework_version": next((record.versions[name] for name in packages if name in record.versions), "none"),
+        "framework_version": record.framework_version,
         "unit": run.description.unit,
     }
     if record.status == "ok" and record.measurement is not None:

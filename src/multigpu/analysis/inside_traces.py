@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 
 from multigpu.analysis.document_phases import PROFILE_QUANTITIES, profile_quantities
-from multigpu.analysis.frame import FRAMEWORK_PACKAGES, RUN_FIELDS
+from multigpu.analysis.frame import RUN_FIELDS
 from multigpu.analysis.phases import steps_of
 from multigpu.analysis.traces import paired_step_s, traced
 from multigpu.measure.trace import CopyTotals, TraceSummary
@@ -62,7 +62,6 @@ def trace_row(record: Record, trace: TraceSummary) -> dict[str, Any]:
     peer = [copies for replica in trace.replicas for copies in replica.copies if copies.kind == "device_to_device"]
     sparse = sum(kernel.total_s for kernel in trace.kernels if SPARSE_KERNEL.search(kernel.name))
     others = [kernel.total_s for kernel in trace.kernels if not SPARSE_KERNEL.search(kernel.name)]
-    version = next((record.versions[name] for name in FRAMEWORK_PACKAGES[run.framework] if name in record.versions), "none")
     return {
         "key": record.key,
         "attempt": record.attempt,
@@ -71,7 +70,7 @@ def trace_row(record: Record, trace: TraceSummary) -> dict[str, Any]:
         "machine": record.machine.name,
         "gpu": record.machine.gpus[0] if record.machine.gpus else "",
         "timing_version": record.timing_version,
-        "framework_version": version,
+        "framework_version": record.framework_version,
         "input_label": record.input_label,
         "traced_steps": run.traced_steps,
         **{name: getattr(run, name) for name in RUN_FIELDS},

@@ -9,7 +9,6 @@ from typing import Literal
 import pandas as pd
 
 from multigpu.analysis.formulas import interval, pooled_rate, ratio_interval
-from multigpu.analysis.frame import FRAMEWORK_PACKAGES
 from multigpu.record import Record
 
 ALLOWED = 1.005
@@ -50,9 +49,7 @@ def _by_lane(records: Iterable[Record]) -> dict[tuple[Hashable, ...], list[Recor
     groups: dict[tuple[Hashable, ...], list[Record]] = {}
     for record in records:
         if record.lane is not None and record.status == "ok" and record.measurement is not None:
-            packages = FRAMEWORK_PACKAGES[record.run.framework]
-            version = next((record.versions[name] for name in packages if name in record.versions), "none")
-            what = (record.machine.name, version, record.timing_version, record.run.digest)
+            what = (record.machine.name, record.framework_version, record.timing_version, record.run.digest)
             groups.setdefault((*what, record.lane.cores, tuple(record.lane.gpus)), []).append(record)
     return groups
 

@@ -17,7 +17,6 @@ from multigpu.analysis.tables import table_html, tables_by
 from multigpu.analysis.ways import find_point, ratio_of
 from multigpu.analysis.wording import bytes_text, devices_text, joined, missing, percent_text, status_text
 from multigpu.grid.parallelism import LAYER_BATCHES
-from multigpu.measure.machine import gpu_count
 from multigpu.parameters import Measure
 from multigpu.workloads import find_model
 
@@ -32,18 +31,13 @@ ABSENT = "No Record of GPUs yet: `python -m multigpu measure --grid parallelism`
 NONE_HERE = "This computer has no Records of its own beside those above."
 
 
-def grid_here(grid: str) -> str:
-    """The page's own grid where "auto" is asked for: for GPUs where there are any."""
-    return grid if grid != "auto" else "parallelism" if gpu_count() else "parallelism_small"
-
-
 def observe(measure: Measure, grid: str) -> pd.DataFrame:
     """Every Record of one joined batch on 1 to N devices, measured as asked for.
 
     Raises:
         ValueError: no such grid, or Records cannot be read or written.
     """
-    frame = study.observe(measure, grid_here(grid))
+    frame = study.observe(measure, study.own_grid(grid, "parallelism"))
     wanted = frame["placement"].isin(KINDS) & frame["scaling"].eq("strong") & frame["framework"].eq("torch")
     own = frame[wanted & ~(frame["execution"].ne("eager"))]
     return own[~own["model"].isin(("resnet50_v1.5",))]

@@ -11,7 +11,7 @@ import pandas as pd
 from great_tables import GT, loc, style
 
 from multigpu.analysis.documents import DOCUMENT_GPU, experiment_of, published_experiments
-from multigpu.analysis.findings import PANEL, panels
+from multigpu.analysis.findings import PANEL, panels, rival_versions
 from multigpu.analysis.hoisting import hoisted
 from multigpu.analysis.layout import common
 from multigpu.analysis.metrics import label_missing, scaling_table
@@ -198,14 +198,20 @@ def beside_document(frame: pd.DataFrame, experiment: str = "Exp4", published: pd
         known = ", ".join(dict.fromkeys(published["experiment"]))
         raise ValueError(f"document 000 has no experiment {experiment!r}: choose one of {known}")
     table = _rebuilding(scaling_table(label_missing(frame)), experiment)
+    told = ["framework_version"] if rival_versions(table).ne("").any() else ["framework"]
     rows = []
     for batch in dict.fromkeys(theirs["batch_size"]):
         document = theirs[theirs["batch_size"] == batch].set_index("gpus")
-        ways = [group for _, group in table[table["batch_size"] == batch].groupby([*PANEL, "framework"], dropna=False, sort=False)]
+        ways = [
+            group
+            for _, group in table[table["batch_size"] == batch].groupby(
+                [*PANEL, "framework", "framework_version"], dropna=False, sort=False
+            )
+        ]
         for way in ways or [table.iloc[:0]]:
             ours = way.set_index("devices")
             for count in sorted({*document.index, *ours.index}):
-                rows.append(_beside(int(batch), int(count), document, ours))
+                rows.append(_beside(int(batch), int(count), document, ours, told))
     data = _same(pd.DataFrame(rows), ["how", "our input"])
     ways_told = [name for name in ("batch", "how", "our input") if name in data]
     data = data.assign(way=[", ".join(part for part in row if part != "–") for row in data[ways_told].to_numpy()]).drop(columns=ways_told)
@@ -227,7 +233,8 @@ def _rebuilding(table: pd.DataFrame, experiment: str) -> pd.DataFrame:
     return table[(table["model"] == "nmt000") & (table["placement"] == placement) & (table["scaling"] == "weak")]
 
 
-def _beside(batch: int, count: int, document: pd.DataFrame, ours: pd.DataFrame) -> dict[str, str]:
+def _beside(batch: int, count: int, document: pd.DataFrame, ours: pd.DataFrame, told: list[str]) -> dict[str, str]:
+    """told: the fields that name our framework."""
     row = ours.loc[count] if count in ours.index else None
     first = ours.iloc[0] if len(ours) else None
     known = document.loc[count] if count in document.index else None
@@ -242,7 +249,7 @@ def _beside(batch: int, count: int, document: pd.DataFrame, ours: pd.DataFrame) 
         "ours: speedup": _ratio(own, "speedup") if own else "–",
         "n": _repeats(own) if own else "0",
         "our input": describe(first, ["input_label", "sequence_length"]) if first is not None else "–",
-        "how": describe(first, ["framework", "precision", "execution"]) if first is not None else "–",
+        "how": describe(first, [*told, "precision", "execution"]) if first is not None else "–",
     }
 
 

@@ -31,7 +31,8 @@ from multigpu.conditions import LEAST_ENERGY_S
 from multigpu.parameters import Measure
 from multigpu.training.grid import default_grid, find_grid
 from multigpu.training.measure import EVERY_STATUS, points, train
-from multigpu.training.record import TrainingRecord, TrainingStore
+from multigpu.training.record import TrainingMeasurement, TrainingRecord, TrainingStore
+from multigpu.training.run import TrainingRun
 
 NOT_MEASURED = "not measured"
 LEVEL_SHARE = 0.95
@@ -256,8 +257,9 @@ def _to_level(row: pd.Series, value: float, form: str) -> str:
 
 def duties_table(seen: Seen) -> Shown:
     """What Records say of the five duties: how many runs, and what was checked in them."""
-    done = [r for r in seen.records if r.measurement and r.training.run.devices > 1]
-    several = [r.measurement for r in done if r.measurement]
+    trained = [(r.training, r.measurement) for r in seen.records if r.measurement and r.training.run.devices > 1]
+    several = [m for _, m in trained]
+    scheduled = sum(held_its_schedule(training, m) for training, m in trained)
     replicated = [m for m in several if m.replicas_agree is not None]
     audited = [audit for m in several for audit in m.epochs if audit.complete]
     covered = sum(audit.distinct == audit.items and audit.shared <= audit.allowed for audit in audited)
@@ -277,12 +279,19 @@ def duties_table(seen: Seen) -> Shown:
         ),
         (
             "Rate and steps adjusted to N",
-            f"{len(several)} of {len(several)} runs: the optimizers held the rate of the schedule in every step",
+            f"{scheduled} of {len(several)} runs: the optimizers held the schedule's rate at every point of the curve",
         ),
         ("One rank evaluates, checkpoints, logs", f"{alone} of {len(several)} runs: no other rank scored or opened a file for writing"),
     ]
     data = pd.DataFrame([{"Duty": name, "Checked in Records": text} for name, text in rows] if several else [])
     return table_html(data, note="A run in which a duty is not done has no measurement: it is refused, in a sentence that names the duty.")
+
+
+def held_its_schedule(training: TrainingRun, m: TrainingMeasurement) -> bool:
+    """Whether the rate that the optimizers held at each point's last step is the schedule's."""
+    schedule = training.schedule_of(m.steps_per_epoch)
+    last = [min((point + 1) * training.log_every, m.steps) - 1 for point in range(len(m.rate))]
+    return all(math.isclose(rate, schedule.rate(step), rel_tol=1e-6) for rate, step in zip(m.rate, last, strict=True))
 
 
 def failures_table(seen: Seen) -> Shown:

@@ -226,13 +226,17 @@ def cost_findings(frame: pd.DataFrame, causes: pd.DataFrame) -> list[str]:
         shares = {cause: (group[f"{cause}_ms"] / group["step_ms"]) for cause in CAUSES}
         first = max(CAUSES, key=lambda cause: sum(group["largest"] == cause))
         own = shares[first][group["largest"] == first]
-        where = plural(len(own), "traced way")
+        waits = (
+            f"In {plural(len(own), 'traced way')} of {len(group)} the largest wait is “{PARTS[first][0]}”, "
+            f"{percent_text(own.min())} to {percent_text(own.max())} of a step{_beyond(group)}."
+            if len(own)
+            else f"None of {plural(len(group), 'traced way')} waits for anything named here."
+        )
         parts.append(
             f"{describe(best, ['model', 'batch_size'])} on {devices_text(best['devices'], best['device_type'])}: a step takes "
             f"{best['step_ms']:.1f} ms with {look(best['placement']).label} ({way_text(best)}) and {worst['step_ms']:.1f} ms with "
             f"{look(worst['placement']).label} ({way_text(worst)}), of which the device computes {best['compute_ms']:.1f} and "
-            f"{worst['compute_ms']:.1f} ms. In {where} of {len(group)} the largest wait is “{PARTS[first][0]}”, "
-            f"{percent_text(own.min())} to {percent_text(own.max())} of a step{_beyond(group)}."
+            f"{worst['compute_ms']:.1f} ms. {waits}"
         )
     return parts or ["No placement was traced yet."]
 

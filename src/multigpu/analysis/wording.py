@@ -258,6 +258,8 @@ def field_text(row: Row, field: str) -> str:
             return "" if value == "default" else str(value)
         case "framework":
             return FRAMEWORK_NAMES.get(value, str(value))
+        case "framework_version":
+            return f"{FRAMEWORK_NAMES.get(row['framework'], row['framework'])} {value}"
         case "warmup_steps" | "timed_steps":
             return f"{value} {field.removesuffix('_steps').replace('warmup', 'warm-up')} steps"
         case "timing_version":
@@ -285,8 +287,9 @@ def telling(table: pd.DataFrame, fields: Sequence[str] = TELLING) -> dict[str, l
 
 
 def describe(row: Row, fields: Sequence[str]) -> str:
-    """The row's fields in words, comma-joined."""
-    return ", ".join(text for field in fields if (text := field_text(row, field)))
+    """The row's fields in words, comma-joined; a version names its framework, which is not said again."""
+    said = [field for field in fields if field != "framework" or "framework_version" not in fields]
+    return ", ".join(text for field in said if (text := field_text(row, field)))
 
 
 def constants(table: pd.DataFrame, fields: Sequence[str] = TELLING) -> str:

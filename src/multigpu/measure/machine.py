@@ -7,7 +7,7 @@ import os
 import platform
 import re
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -260,10 +260,11 @@ def versions() -> dict[str, str]:
     return found
 
 
-def framework_version(framework: str) -> str:
-    """The version that enters a Record's key, "none" if the framework is missing."""
+def framework_version(framework: str, installed: Mapping[str, str] | None = None) -> str:
+    """The version that enters a Record's key, "none" if the framework is missing; of what is `installed` (None: of this computer)."""
+    found = versions() if installed is None else installed
     names = ("torch",) if framework == "torch" else ("tensorflow", "tensorflow-cpu")
-    return next((versions()[name] for name in names if name in versions()), "none")
+    return next((found[name] for name in names if name in found), "none")
 
 
 @cache
