@@ -1,7 +1,8 @@
 """Faults to plant in a launch: a function for a plan's `hook`, told by the environment what to do.
 
 FAULTS is a JSON list of {"seed", "stage", "rank", "fault"} and, for faults that strike once, "once": a file's path; for those
-that strike at every n-th call only (0, n, 2n, ...), "every": n. "tell" is none: it writes the process's environment to "file".
+that strike at every n-th call only (0, n, 2n, ...), "every": n. "tell" is none: it writes the process's environment to "file". "record"
+strikes later: this process cannot put together the next Record.
 """
 
 from __future__ import annotations
@@ -31,6 +32,18 @@ def _spent(fault: dict[str, Any]) -> bool:
         return True
 
 
+def _break_next_record() -> None:
+    from multigpu.measure import program
+
+    whole = program.measurement
+
+    def broken(*of: Any) -> Any:
+        program.measurement = whole
+        raise KeyError("planted: a number is missing")
+
+    program.measurement = broken
+
+
 def strike(stage: str, run: Run, rank: int) -> None:
     """Do what FAULTS says for this stage of this Run on this rank."""
     for number, fault in enumerate(json.loads(os.environ["FAULTS"])):
@@ -51,6 +64,8 @@ def strike(stage: str, run: Run, rank: int) -> None:
             raise tf.errors.ResourceExhaustedError(None, None, "planted: OOM when allocating a tensor")
         elif fault["fault"] == "tell":
             Path(fault["file"]).write_text(json.dumps(dict(os.environ)))
+        elif fault["fault"] == "record":
+            _break_next_record()
         elif fault["fault"] == "raise":
             raise RuntimeError("planted fault")
         else:

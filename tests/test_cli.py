@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
 
 from multigpu.cli import main
 from multigpu.collectives.record import CollectiveStore
-from multigpu.record import RecordStore
+from multigpu.grid import find_grid
+from multigpu.measure.machine import framework_version, this_machine
+from multigpu.measure.timing import TIMING_VERSION
+from multigpu.record import Record, RecordStore
+from multigpu.run import Run
 from tests.analysis.test_inside_model import trace_of
 from tests.claims.test_collective_claims import planted as planted_all_reduces
-from tests.factory import make_record, plant
+from tests.factory import make_machine, make_record, plant
 
 TINY = ["workload=nmt", "model=nmt_tiny", "placement=ddp", "device_type=cpu", "devices=1", "batch_size=4", "sequence_length=5"]
 IMAGES = ["workload=cnn", "model=resnet_tiny", "placement=ddp", "device_type=cpu", "devices=1", "batch_size=4"]
@@ -46,6 +52,7 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, 
         (["workload=tea"], ["unknown workload 'tea'", "nmt"]),
         (["batch_size=0"], ["batch_size", "0"]),
         (["batch_size=many"], ["batch_size", "'many'", "integer"]),
+        (["shuffle=perhaps"], ["shuffle = 'perhaps'", "true or false is needed"]),
         (["scaling=strong", "batch_size=1", "devices=2"], ["batch of 1", "2 devices"]),
         (["inputs=telepathy"], ["unknown inputs 'telepathy'", "synthetic"]),
         (["precision=fp12"], ["precision", "fp12"]),
@@ -217,6 +224,67 @@ def test_a_grid_is_restricted_by_fields(capsys, tmp_path) -> None:
     listed = [line for line in out.splitlines() if line.startswith("launch")]
     assert code == 0 and 0 < len(listed) < sum(line.startswith("launch") for line in every.splitlines())
     assert all("torch eager" in line or "eager" in line for line in listed) and not any("nmt" in line for line in listed)
+
+
+def measured_here(run: Run, repeat: int = 0, **more: Any) -> Record:
+    """A planted Record of this machine, of the PyTorch that is installed and of today's timer, unless `more` says otherwise."""
+    fields: dict[str, Any] = run.model_dump(exclude={"placement", "devices"})
+    fields |= {"machine": make_machine(0, this_machine().name), "timing_version": TIMING_VERSION}
+    return make_record(run.placement, run.devices, repeat=repeat, **fields | {"versions": {"torch": framework_version("torch")}} | more)
+
+
+def listed(out: str) -> Sequence[str]:
+    """The labels of a dry run's measurements."""
+    return [line.partition("  ")[2] for line in out.splitlines() if line.startswith("launch ")]
+
+
+def test_a_budget_is_for_what_would_be_measured(capsys, tmp_path) -> None:
+    """Known is what this PyTorch and this timer have a Record of, unless it is to be measured again; only that tells the pace."""
+    planned = find_grid("cpu_study", [1])
+    failed, upgraded, retimed, *rest = [entry for entry in planned if entry.run.framework == "torch"]
+    records = [
+        measured_here(failed.run, status="failed"),
+        measured_here(upgraded.run, versions={"torch": "0.1"}, measurement={"total_s": 1000.0}),
+        measured_here(retimed.run, timing_version=TIMING_VERSION + 1, measurement={"total_s": 1000.0}),
+        *(measured_here(entry.run, measurement={"total_s": entry.cost_s / 4}) for entry in rest),
+    ]
+    store, every = plant(RecordStore(tmp_path / "runs"), records), 3 + len(rest)
+    words = ["--records", str(store.root), "measure", "--grid", "cpu_study", "--devices", "1", "--budget-s", "600", "--dry-run"]
+    for retry, chosen in ((), [upgraded, retimed]), (("failed",), [failed, upgraded, retimed]), (("ok",), [upgraded, retimed, *rest]):
+        again = [word for status in retry for word in ("--retry", status)]
+        code, out, _ = run(capsys, *words, *again, "framework=torch")
+        assert code == 0 and listed(out) == [entry.run.label() for entry in chosen]
+        known = every - len(chosen)
+        assert f"600.0 s allow {len(chosen)} of {every} measurements ({known} are known; they take 0.25 of what the grid says)" in out
+
+
+def test_what_claims_need_is_what_would_be_measured(capsys, tmp_path, monkeypatch) -> None:
+    """A failure of this PyTorch is known unless it is retried; one of another PyTorch never is."""
+    for name in ("HOSTS", "SYNCHRONY", "TRAINING"):
+        monkeypatch.setattr(f"multigpu.paths.{name}", tmp_path / name)
+    runs = [entry.run for entry in find_grid("headline", [1, 2])]
+
+    def needed(*more: str, **planted: Any) -> list[str]:
+        root = tmp_path / ("none" if not planted else planted["versions"]["torch"])
+        if planted and not root.exists():
+            plant(RecordStore(root), [measured_here(one, repeat, status="failed", **planted) for one in runs for repeat in range(8)])
+        words = ["--records", str(root), "measure", "--undecided", "--grid", "headline", "--devices", "1,2", "--dry-run", *more]
+        return [line for line in run(capsys, *words)[1].splitlines() if " in torch: " in line]
+
+    here = {"torch": framework_version("torch")}
+    from_nothing = needed()
+    assert len(from_nothing) > 1 and needed(versions=here) == []
+    assert needed("--retry", "failed", versions=here) == from_nothing
+    assert needed(versions={"torch": "0.1"}) == from_nothing
+
+
+def test_only_statuses_that_there_are_can_be_retried(capsys) -> None:
+    for command in ("measure", "train"):
+        with pytest.raises(SystemExit) as stopped:
+            main([command, "--grid", "cpu_study", "--retry", "fialed", "--dry-run"])
+        assert stopped.value.code == 2
+        error = capsys.readouterr().err
+        assert "invalid choice: 'fialed'" in error and "out_of_memory" in error and "'ok'" in error
 
 
 @pytest.mark.parametrize(

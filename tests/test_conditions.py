@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
+import torch.distributed as dist
 
 from multigpu.engines.errors import Unsupported
 from multigpu.engines.torch.energy import SPARE, measure_energy
 from multigpu.measure.launch import check_devices
+from multigpu.measure.machine import EnergyWindow
 from multigpu.measure.point import Point, launch_of
 from multigpu.paths import RUNS
 from multigpu.record import RecordStore, record_key
@@ -102,24 +107,57 @@ def test_gpus_that_are_not_here_are_named(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 class Planted:
-    """A replica whose steps take 2 s of a clock of its own and 600 J of a counter."""
+    """A replica whose steps take 2 s of a clock of its own, or as long as said, and 300 J of a counter a second."""
 
-    def __init__(self, window_s: int) -> None:
-        self.now = 0.0
+    def __init__(self, window_s: int, step_s: float = 2.0) -> None:
+        self.now, self.step_s = 0.0, step_s
         self.run = SimpleNamespace(energy_window_s=window_s)
         self.batches: dict[int, Any] = {}
         self.device = SimpleNamespace(index=3, synchronise=lambda: None, mark=lambda: self.now, seconds_between=lambda a, b: b - a)
 
     def step(self, index: int) -> None:
         self.batches[index] = SimpleNamespace(units=64)
-        self.now += 2.0
+        self.now += self.step_s
+
+    def measured(self, first: int) -> EnergyWindow:
+        """By steps that were timed at 2 s."""
+        session: Any = self
+        return measure_energy(session, first, 2.0, counter=lambda gpu: 1e6 + gpu + 300 * self.now, clock=lambda: self.now)
 
 
 def test_energy_is_what_the_counter_moved_while_the_window_was_trained() -> None:
     session = Planted(20)
-    window = measure_energy(session, 7, 2.0, counter=lambda gpu: 1e6 + gpu + 300 * session.now, clock=lambda: session.now)  # type: ignore[arg-type]
+    window = session.measured(7)
     assert window.steps == round(SPARE * 20 / 2.0) == 11 and set(session.batches) == set(range(7, 18))
     assert window.window_s == 22.0 >= 20 and window.end_j - window.start_j == 300 * 22.0 and window.units == 11 * 64
+
+
+def test_steps_that_became_faster_are_trained_until_the_window_is_long_enough() -> None:
+    """Eleven steps were thought to take 22 s and take 5.5: 14.5 s are left, 32 steps of half a second and a tenth more."""
+    session = Planted(20, 0.5)
+    window = session.measured(7)
+    assert window.steps == 11 + 32 and set(session.batches) == set(range(7, 50)) and window.units == 43 * 64
+    assert window.window_s == 21.5 and window.end_j - window.start_j == 300 * 21.5
+
+
+def _measure_two(rank: int, folder: str) -> None:
+    timeout = timedelta(seconds=30)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2, timeout=timeout)
+    session = Planted(20, (2.0, 1.5)[rank])
+    alone = session.step
+
+    def joined(index: int) -> None:
+        dist.all_reduce(torch.zeros(1))  # a replica that takes a step more than the other waits for it for ever
+        alone(index)
+
+    session.step = joined  # type: ignore[method-assign]
+    window = session.measured(7)
+    assert (window.steps, window.window_s) == (14, (28.0, 21.0)[rank]), "the second's 11 steps are 16.5 s: 3 more for both"
+    dist.destroy_process_group()
+
+
+def test_replicas_train_on_together_until_the_shortest_of_their_windows_is_long_enough(tmp_path: Path) -> None:
+    torch.multiprocessing.spawn(_measure_two, (str(tmp_path),), nprocs=2)
 
 
 def test_a_gpu_without_a_counter_is_refused() -> None:

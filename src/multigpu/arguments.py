@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
+
+from pydantic.fields import FieldInfo
 
 from multigpu import paths
 from multigpu.grid import GRIDS, devices_here
 from multigpu.hosts.arguments import add_arguments
+from multigpu.record import STATUSES
 from multigpu.run import Run
 
 OWN_PARSERS = ("collectives", "synchrony", "hosts", "stages", "train", "interference")
@@ -44,7 +47,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     one.add_argument("--repeats", type=int, default=1, help="repeats of the one Run")
     one.add_argument("--timeout", type=float, default=300.0, help="seconds one Run may take")
-    one.add_argument("--retry", action="append", default=[], metavar="STATUS", help="measure again what ended with this status")
+    one.add_argument("--retry", action="append", default=[], choices=STATUSES, help="measure again what ended so")
     one.add_argument("--traces", metavar="DIR", help="also keep the full profiles of traced Runs (traced_steps above 0) in this folder")
     one.add_argument(
         "--tensorboard", type=Path, metavar="DIR", help="write TensorBoard's logs of what is measured now (TensorFlow in one process)"
@@ -105,8 +108,11 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def parse_fields(texts: Sequence[str]) -> dict[str, Any]:
-    """`name=value` words as fields of a Run, each in its own type.
+def parse_fields(texts: Sequence[str], known: Mapping[str, FieldInfo] = Run.model_fields) -> dict[str, Any]:
+    """`name=value` words as fields, each in its own type.
+
+    Args:
+        known: the fields there are, by name; those of a Run unless others are given.
 
     Raises:
         ValueError: a word without "=", an unknown name, or a value that is not of the field's type.
@@ -116,23 +122,24 @@ def parse_fields(texts: Sequence[str]) -> dict[str, Any]:
         name, equals, value = text.partition("=")
         if not equals:
             raise ValueError(f"{text!r} is not of the form field=value")
-        if name not in Run.model_fields:
-            raise ValueError(f"unknown field {name!r}: choose among {', '.join(Run.model_fields)}")
-        annotation = Run.model_fields[name].annotation
-        if annotation is int or int in get_args(annotation):
-            try:
-                fields[name] = int(value)
-            except ValueError:
-                raise ValueError(f"{name} = {value!r}: an integer is needed") from None
-        elif annotation is bool:
-            if value not in ("true", "false"):
-                raise ValueError(f"{name} = {value!r}: true or false is needed")
-            fields[name] = value == "true"
-        elif name == "data":
-            fields[name] = tuple(value.split(","))
-        else:
-            fields[name] = value
+        if name not in known:
+            raise ValueError(f"unknown field {name!r}: choose among {', '.join(known)}")
+        fields[name] = tuple(value.split(",")) if name == "data" else _typed(name, value, known[name].annotation)
     return fields
+
+
+def _typed(name: str, value: str, annotation: Any) -> bool | int | float | str:
+    """A word in the type of a field: true or false, a number, or else the text itself."""
+    kinds = {annotation, *get_args(annotation)}
+    try:
+        if bool in kinds:
+            return {"true": True, "false": False}[value.lower()]
+        if int in kinds:
+            return int(value)
+        return float(value) if float in kinds else value
+    except (ValueError, KeyError):
+        needed = "true or false is" if bool in kinds else "an integer is" if int in kinds else "a number is"
+        raise ValueError(f"{name} = {value!r}: {needed} needed") from None
 
 
 def parse_counts(text: str | None) -> list[int]:

@@ -14,13 +14,13 @@ from multigpu.grid import Planned, affordable, cost_s, default_grid, every_grid,
 from multigpu.hosts.arguments import company
 from multigpu.hosts.launching import follow
 from multigpu.inputs.check import check_inputs
-from multigpu.measure.lanes import measure_shared
+from multigpu.measure.lanes import key_here, measure_shared
 from multigpu.measure.launch import check_devices, launch_environment, measure
 from multigpu.measure.machine import gpu_count, this_machine
 from multigpu.measure.point import Point
 from multigpu.measure.sharing import lanes_of, sharing_words
 from multigpu.reading import as_read
-from multigpu.record import RecordStore
+from multigpu.record import Record, RecordStore
 from multigpu.run import build_run
 from multigpu.same_gpus import still_missing
 
@@ -94,24 +94,23 @@ def _planned(arguments: argparse.Namespace, otherwise: str) -> list[Planned]:
     return restricted(planned, parse_fields(arguments.fields))
 
 
-def _learned(arguments: argparse.Namespace, planned: Sequence[Planned]) -> float | None:
-    """What this machine takes of the grids' estimates, by the Records that it has."""
-    here = this_machine().name
-    known = {(one.run, one.repeat): one.measurement for one in store_of(arguments) if one.machine.name == here}
-    return pace(planned, {point: measured.total_s for point, measured in known.items() if measured})
+def _standing(arguments: argparse.Namespace) -> list[Record]:
+    """The Records that measuring their points on this machine would find; those of other versions of a framework stand beside them."""
+    return [record for record in store_of(arguments) if record.key == key_here(record.run, record.repeat)]
+
+
+def _learned(planned: Sequence[Planned], standing: Sequence[Record]) -> float | None:
+    """What this machine takes of the grids' estimates."""
+    return pace(planned, {(one.run, one.repeat): one.measurement.total_s for one in standing if one.measurement})
 
 
 def _affordable(arguments: argparse.Namespace, planned: Sequence[Planned]) -> list[Point]:
-    here = this_machine().name
-    known = [(one.run, one.repeat) for one in store_of(arguments) if one.machine.name == here]
-    learned = _learned(arguments, planned)
+    every, standing = points(planned), _standing(arguments)
+    known = [(one.run, one.repeat) for one in standing if one.status not in arguments.retry]
+    here, learned = len({(point.run, point.repeat) for point in every} & {*known}), _learned(planned, standing)
     chosen = affordable(planned, known, arguments.budget_s, learned, lanes_of if arguments.share else lambda run: 1)
     as_told = "" if learned is None else f"; they take {learned:.2f} of what the grid says"
-    print(
-        f"{arguments.budget_s} s allow {len(chosen)} of {len(points(planned))} measurements "
-        f"({len(known)} Records are here already{as_told})",
-        flush=True,
-    )
+    print(f"{arguments.budget_s} s allow {len(chosen)} of {len(every)} measurements ({here} are known{as_told})", flush=True)
     return chosen
 
 
@@ -119,14 +118,14 @@ def _undecided(arguments: argparse.Namespace) -> list[Planned]:
     """What undecided claims need of the grids, claim by claim as far as the budget goes."""
     from multigpu.claims.deciding import affordable_needs, needs, undecided
 
-    here = this_machine().name
-    known = {(one.run.digest, one.repeat) for one in store_of(arguments) if one.machine.name == here}
+    standing = _standing(arguments)
+    known = {(one.run.digest, one.repeat) for one in standing if one.status not in arguments.retry}
     planned = _planned(arguments, every_grid())
     found = needs(claim_results(arguments), planned, known)
     for need in found:
         print(f"{need.claim} in {need.framework}: {need.missing} measurements, about {need.cost_s:.0f} s")
     if arguments.budget_s is not None:
-        every, learned = len(found), _learned(arguments, planned)
+        every, learned = len(found), _learned(planned, standing)
         found = affordable_needs(found, arguments.budget_s, learned)
         print(f"{arguments.budget_s} s may decide {len(found)} of {every}")
     return undecided(found)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Literal
+from typing import Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -11,11 +11,13 @@ from multigpu.measure.lane import Lane
 from multigpu.measure.machine import DeviceState, EnergyWindow, Machine, framework_version
 from multigpu.measure.trace import TraceSummary
 from multigpu.run import Run
-from multigpu.store import Store
+from multigpu.store import MachineStore
 
 SCHEMA_VERSION = 1
 
 Status = Literal["ok", "out_of_memory", "timeout", "unsupported", "failed"]
+
+STATUSES: tuple[Status, ...] = get_args(Status)
 
 
 class Measurement(BaseModel):
@@ -115,11 +117,7 @@ def record_key(run: Run, repeat: int, machine: str, framework_version: str, timi
     return hashlib.sha256(text.encode()).hexdigest()[:20]
 
 
-class RecordStore(Store[Record]):
+class RecordStore(MachineStore[Record]):
     """Records as `<root>/<machine>/<key>.<attempt>.json.gz`, one file each."""
 
     kind = Record
-
-    def find(self, machine: str, key: str) -> Record | None:
-        """The latest attempt under this key, or None."""
-        return self.latest(machine, key)

@@ -88,6 +88,14 @@ class Store(Generic[Kind]):
             yield self.read(latest[where])
 
 
+class MachineStore(Store[Kind]):
+    """Records that are found by the name of their machine and their key."""
+
+    def find(self, machine: str, key: str) -> Kind | None:
+        """The latest attempt under this key, or None."""
+        return self.latest(machine, key)
+
+
 def stamp_of(*roots: Path) -> Stamp:
     """What tells one state of the stores in these folders from another: their files, when each was written, and its size.
 

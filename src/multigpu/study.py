@@ -25,9 +25,7 @@ from multigpu.measure.launch import measure as run_points
 from multigpu.measure.machine import gpu_count, this_machine
 from multigpu.parameters import Measure
 from multigpu.reading import study_records
-from multigpu.record import RecordStore
-
-EVERY_STATUS = ("ok", "out_of_memory", "timeout", "unsupported", "failed")
+from multigpu.record import STATUSES, RecordStore
 
 
 def planned_here(grid: str = "auto", workload: str | None = None) -> list[Planned]:
@@ -48,7 +46,7 @@ def observe(measure: Measure, grid: str = "auto", workload: str | None = None) -
         RuntimeError: the launcher died; what it had measured is kept.
     """
     if measure != "none":
-        print(run_points(points(planned_here(grid, workload)), RecordStore(paths.RUNS), retry=EVERY_STATUS if measure == "all" else ()))
+        print(run_points(points(planned_here(grid, workload)), RecordStore(paths.RUNS), retry=STATUSES if measure == "all" else ()))
     return frame_of(study_records())
 
 
@@ -62,7 +60,7 @@ def observe_collectives(measure: Measure, budget_s: float = 60.0) -> pd.DataFram
     if measure != "none":
         kind: DeviceType = "cuda" if gpu_count() else "cpu"
         runs = [run for devices in devices_here() if devices > 1 for run in runs_in_order(devices, kind)]
-        print(measure_collectives(runs, store, budget_s, retry=EVERY_STATUS if measure == "all" else ()))
+        print(measure_collectives(runs, store, budget_s, retry=STATUSES if measure == "all" else ()))
     return collectives_frame(store)
 
 
@@ -96,7 +94,7 @@ def observe_hosts(measure: Measure, budget_s: float = 900.0) -> pd.DataFrame:
 
     store = CollectiveStore(paths.HOSTS)
     if measure != "none":
-        done = measure_parts(find_parts(), store, budget_s, retry=EVERY_STATUS if measure == "all" else ())
+        done = measure_parts(find_parts(), store, budget_s, retry=STATUSES if measure == "all" else ())
         print("\n".join(f"{name}: {text}" for name, text in done.items()))
     return hosts_frame(store)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Any
 
@@ -39,6 +40,32 @@ def test_a_slower_gpu_stands_beside_its_clock() -> None:
     assert "at 3,201 MHz" in html and re.search(r">85\.00 ± \d\.\d\d at 3,041 MHz<", html), "clocks differ, so each share says its own"
     alike = hardware.gpu_table(points.assign(memory_clock_mhz=3201.0)).html
     assert re.search(r">85\.00 ± \d\.\d\d<", alike) and "Every GPU: a memory clock of 3,201 MHz." in alike
+
+
+def test_the_intervals_of_shares_are_students() -> None:
+    """Rates of e^0.01 and e^-0.01 times their mean: each mean's variance is 1e-4. Alone two such means differ (2 degrees of freedom)."""
+    apart = (math.exp(0.01), math.exp(-0.01))
+    records = [alone(gpu, rate * by, repeat=repeat) for gpu, rate in ((0, 1000), (1, 850)) for repeat, by in enumerate(apart)]
+    points = hardware.gpu_points(hardware.gpu_frame(records))
+    assert points["half"].tolist() == pytest.approx([0, 0.85 * math.sinh(4.302653 * math.sqrt(2e-4))], rel=1e-5)
+    assert re.search(r">85\.00 ± 5\.18<", hardware.gpu_table(points).html)
+    assert "half the width of the 95% interval" in hardware.gpu_table(points).html
+    once = hardware.gpu_points(hardware.gpu_frame([*records[:2], records[2]]))
+    assert math.isnan(once["half"].iloc[1]), "the second GPU was measured once"
+
+
+@pytest.mark.parametrize(("launches", "t", "variance"), [("aaaa", 3.182446, 1e-4 / 3), ("aabb", 12.706205, 1e-4)])
+def test_launches_that_differ_are_the_units_of_shares(launches: str, t: float, variance: float) -> None:
+    """Shares of 0.8 e^0.01 twice, then of 0.8 e^-0.01, each within a Record: one launch of four repeats, or two launches that disagree."""
+    records = []
+    for repeat, launch in enumerate(launches):
+        by = 0.01 if repeat < 2 else -0.01
+        planted = {"device_states": [state()] * 2, "event_time_s": [1.0, 1.25 * math.exp(-by)]}
+        records.append(make_record("independent", 2, 1000.0, repeat=repeat, launch_id=launch, measurement=planted, **ALEXNET))
+    points = hardware.gpu_points(hardware.gpu_frame(records))
+    share = points["share"].iloc[1]
+    assert share == pytest.approx(0.8, rel=0.01)
+    assert points["half"].tolist() == pytest.approx([0, share * math.sinh(t * math.sqrt(variance))], rel=1e-5)
 
 
 def test_gpus_beside_others_are_compared_within_a_record() -> None:
@@ -85,6 +112,12 @@ def test_joules_an_image_and_windows_that_are_too_short() -> None:
     assert (row["joules"], row["power_w"], row["uncertain"]) == pytest.approx((20000.0, 1000.0, 0.01))
     assert row["joules_per_unit"] == pytest.approx(20000 / 12800)
     assert "1.56 J an image" in hardware.energy_table(hardware.energy_frame([energy(20.0)])).html
-    with pytest.raises(ValueError, match=r"has a window of energy of 9\.9 s: at least 10 s are needed"):
-        hardware.energy_frame([energy(9.9)])
+    long, short = energy(20.0), energy(9.9, repeat=1)
+    frame = hardware.energy_frame([long, short])
+    assert frame["joules"].tolist() == pytest.approx([20000.0, math.nan], nan_ok=True) and frame["window_s"].tolist() == [20.0, 9.9]
+    html = hardware.energy_table(frame).html
+    assert f"Left out, for their windows are shorter than 10 s: Record {short.key} (9.9 s)." in html and long.key not in html
+    assert html.count("1.56 J an image") == 1
+    alone_short = hardware.energy_table(hardware.energy_frame([short])).html
+    assert "--grid hardware" in alone_short and f"Record {short.key} (9.9 s)" in alone_short
     assert "--grid hardware" in hardware.energy_table(hardware.energy_frame([])).html

@@ -122,6 +122,16 @@ def test_a_captured_step_is_told_by_names() -> None:
     assert {"pull", "merge"} <= set(named_phases(plain)[1]), "sends are not told apart"
 
 
+def test_updates_beside_backward_do_not_end_it() -> None:
+    """Backward 30-80 goes on beside an update 40-60: nothing tells its kernels from forward's, nor where it ends."""
+    kernels = [("gemm", 0, 30), ("gemm", 30, 45), ("fused_adam", 40, 60), ("gemm", 45, 80), ("fused_adam", 100, 120)]
+    found, missing = named_phases([Activity(name, "compute", start, end, 0) for name, start, end in kernels], update_in_backward=True)
+    assert [a.phase for a in found] == [None, None, "update", None, "update"]
+    (step,) = replica_trace(0, found, [], [(0, 90)], "kineto", missing)["replica"]["steps"]
+    assert set(step["phases"]) == {"update"} and set(missing) == {"forward", "backward", "forward_backward"}
+    assert "with updates beside backward" in missing["forward_backward"]
+
+
 @pytest.mark.parametrize(
     ("name", "short"),
     [

@@ -10,7 +10,7 @@ from multigpu.analysis.findings import panels
 from multigpu.analysis.frame import frame_of
 from multigpu.analysis.machines import ceilings_table, figure_links, machine_line, machine_table, machines
 from multigpu.analysis.metrics import scaling_table
-from multigpu.analysis.tables import beside_document, records_table, scaling_gt, table_html
+from multigpu.analysis.tables import beside_document, scaling_gt, table_html
 from tests.analysis.planted import screening, study
 from tests.analysis.test_figures import PUBLISHED
 from tests.factory import make_machine, make_record
@@ -67,7 +67,6 @@ def test_an_unknown_experiment_is_refused(frame):
 def test_no_record_is_a_sentence():
     empty = frame_of([])
     assert "nothing has been measured yet" in scaling_gt(empty).html
-    assert "No Record" in records_table(empty).html
     assert "no Record yet" in machine_table({}).html
 
 
@@ -82,12 +81,6 @@ def test_a_table_fits_any_page_and_keeps_its_style_to_itself():
     rules = re.search(r"<style>(.*?)</style>", html, re.DOTALL).group(1)
     selectors = [line.split("{")[0].strip() for line in rules.splitlines() if "{" in line]
     assert all(part.strip().startswith("#table-") for selector in selectors for part in selector.split(","))
-
-
-def test_records_are_listed_with_key_and_flags():
-    record = make_record(measurement={"flags": ["events disagree by 3%"]}, clean_tree=False)
-    text = text_of(records_table(frame_of([record])).html)
-    assert record.key in text and "events disagree by 3%" in text and "0123456789 (changed)" in text
 
 
 def test_machines_are_described_once_by_their_latest_record():

@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
+import json
 import math
 
 import pytest
 
+from multigpu import paths
 from multigpu.analysis import training_page as page
 from multigpu.analysis import training_rates as rates
 from multigpu.analysis.figure_training import figure_curves, figure_distance
 from multigpu.analysis.figure_training_rates import figure_batch, figure_rules, figure_schedule, schedule_points
-from multigpu.analysis.training import ALLOWED, curve_distance, curves_frame, reach_frame, same_curve_table, training_frame
+from multigpu.analysis.frame import frame_of
+from multigpu.analysis.training import (
+    ALLOWED,
+    curve_distance,
+    curves_frame,
+    reach_frame,
+    same_curve_table,
+    training_frame,
+    training_records,
+)
 from multigpu.analysis.training_threats import threats, without_curve
+from multigpu.record import Record
+from multigpu.training.grid import joined_placements
+from multigpu.training.placement_grid import GENTLE_RATE, full, small
+from tests.factory import make_machine, make_point
 from tests.training.planted import trained
 
 LOSSES = [2.0 - 0.05 * step for step in range(20)]
@@ -23,14 +38,14 @@ def shifted(by: float) -> list[float]:
     return [*LOSSES[:10], *(loss * (1 + by) for loss in LOSSES[10:])]
 
 
-def panel(other: float, other64: float = 0.0):
-    """ddp in fp64 is the truth, ddp in fp32 lies 1% from it, exp2 as asked, independent replicas 50%."""
+def panel(other: float, other64: float = 0.0, replicas: float = 0.5):
+    """ddp in fp64 is the truth, ddp in fp32 lies 1% from it, exp2 and independent replicas as asked."""
     return [
         trained(LOSSES, placement="ddp", precision="fp64", **STRONG),
         trained(shifted(0.01), placement="ddp", **STRONG),
         trained(shifted(other), placement="exp2", **STRONG),
         trained(shifted(other64), placement="exp2", precision="fp64", **STRONG),
-        trained(shifted(0.5), placement="independent", **STRONG),
+        trained(shifted(replicas), placement="independent", **STRONG),
     ]
 
 
@@ -68,6 +83,77 @@ def test_fp64_is_held_to_what_rounding_can_do_there():
 
 def test_independent_replicas_need_not():
     assert same_of(panel(0.01))["independent", "fp32"] is None
+
+
+def test_what_cannot_miss_is_not_counted():
+    """ddp beside itself lies at 0, and its drift within three times itself, whatever it does."""
+    records = panel(0.01)
+    table = same_curve_table(training_frame(records), curves_frame(records)).set_index("key")
+    assert [table.loc[record.key, "role"] for record in records] == ["reference", "yardstick", "compared", "compared", "free"]
+    assert table.loc[[records[0].key, records[1].key], "same"].isna().all()
+    seen = page.see(records)
+    assert "all 2 joined runs compared with ddp (1 other placement, fp32 and fp64) follow" in page.answer(seen).html
+    html = page.curve_table(seen).html
+    assert html.count(">reference<") == html.count(">yardstick<") == html.count(">need not<") == 1 and html.count(">yes<") == 2
+
+
+def test_a_tolerance_that_independent_replicas_keep_too_tells_nothing():
+    """Replicas 2% away lie within fp32's 3%, not within fp64's 5.6e-11; what lies beyond even that tolerance misses it all the same."""
+    assert same_of(panel(0.01, replicas=0.02))["exp2", "fp32"] is None
+    assert same_of(panel(0.01, replicas=0.02))["exp2", "fp64"] is True
+    assert same_of(panel(0.031, replicas=0.02))["exp2", "fp32"] is False
+    assert same_of(panel(0.01, replicas=0.031))["exp2", "fp32"] is True
+    seen, alone = page.see(panel(0.01, replicas=0.02)), page.see(panel(0.01)[:-1])
+    text, html = page.answer(seen).html, page.curve_table(seen).html
+    assert "Not counted: 1 run in fp32 of small ResNet on handwritten digits, 2 devices, since the tolerance does not tell" in text
+    assert "all 1 joined run compared" in text and ">not told<" in html
+    assert "Not told: the tolerance does not tell independent replicas apart here." in html and "No replicas" not in html
+    assert alone.same["same"].isna().all(), "without replicas nothing shows what the tolerance can tell"
+    assert "1 run in fp64 of" in page.answer(alone).html and "since no independent replicas were trained there" in page.answer(alone).html
+    assert ">no replicas<" in page.curve_table(alone).html
+    drawn = figure_distance(seen.same)
+    assert len(drawn.data) == 3, "all but the reference and the replicas"
+    assert (beyond := figure_distance(page.see(panel(0.031)).same).finding) and beyond.startswith("1 of 2 joined runs compared lie further")
+
+
+def test_the_comparison_that_tells_most_leads():
+    """The first panel's replicas lie at 5 times its tolerance of 3%; of the second's, of 3e-6, at 50,000 times."""
+    gentle = {**STRONG, "inputs": "teacher_small"}
+    records = panel(0.01, replicas=0.15)
+    records += [trained(LOSSES, placement="ddp", precision="fp64", **gentle), trained(shifted(1e-6), placement="ddp", **gentle)]
+    records += [trained(shifted(2e-6), placement="exp2", **gentle), trained(shifted(0.15), placement="independent", **gentle)]
+    text = page.answer(page.see(records)).html
+    first, second = text.split("<p>")[1:3]
+    assert first.startswith("small ResNet on 4,000 images that a network labelled, 2 devices: all 1 joined run compared")
+    assert "to the last of 20 steps" in first and "Independent replicas lie at 50,000 times the tolerance." in first
+    assert second.startswith("Of all comparisons together all 3 runs follow") and "at least 5 times the tolerance." in second
+
+
+def test_committed_placements_follow_one_curve_to_the_end_of_their_budget():
+    """Every Record of the two grids that compare placements at a rate where they can be: there, at its last step, the same curve."""
+    two = [small(name, "fp32") for name in joined_placements()]
+    two += [small(name, "fp64") for name in joined_placements() if name != "independent"]
+    whole = [full(name, 2) for name in joined_placements()]
+    assert two[0].base == GENTLE_RATE and "independent" in joined_placements() and len(joined_placements()) == 11
+    records = {record.training.digest: record for record in training_records(paths.TRAINING) if record.status == "ok"}
+    missing = [training.label() for training in (*two, *whole) if training.digest not in records]
+    assert not missing, missing
+    for planned, drift, beyond in ((two, 1e-6, 1e4), (whole, 0.01, 1.0)):
+        own = [records[training.digest] for training in planned]
+        for record in own:
+            m = record.measurement
+            assert m is not None and m.steps == record.training.budget(m.steps_per_epoch) > 150
+        curves = curves_frame(own)
+        assert (curves.groupby("key")["step"].max() == [r.measurement.steps for r in sorted(own, key=lambda r: r.key)]).all()
+        table = same_curve_table(training_frame(own), curves)
+        assert len(table) == len(planned) and table["panel"].nunique() == 1
+        compared = table[table["role"] == "compared"]
+        assert set(compared["placement"]) == set(joined_placements()) - {"ddp", "independent"}
+        assert compared["same"].tolist() == [True] * len(compared), compared[["placement", "precision", "distance", "tolerance"]]
+        # rounding is small, and far from what another result does
+        assert table["drift"].max() < drift and table["replicas"].min() > beyond * table["tolerance"].max()
+        (free,) = table.loc[table["role"] == "free", "placement"]
+        assert free == "independent"
 
 
 def test_time_to_accuracy_is_the_first_time():
@@ -129,17 +215,33 @@ def test_translation_is_compared_at_each_rate_by_itself():
             ("ddp", "fp32", apart or 1e-7),
             ("exp2", "fp64", apart / 10),
             ("exp2", "fp32", 2 * apart),
+            ("replicated_copy", "fp64", 0.0),
+            ("independent", "fp32", 0.5),
         )
     ]
     seen = page.see(records)
     first, second = dict.fromkeys(seen.same["panel"])
     assert first == "NMT (short sentences) on one package of the corpus, 2 devices, rate 0.001" and second.endswith("rate 0.003")
-    assert seen.same["same"].tolist() == [True] * 4 + [True, True, False, True]
-    assert seen.same["leaves_at"].tolist()[-3:] == [20.0] * 3 and seen.same["leaves_at"].isna().sum() == 5
+    assert seen.same["same"].tolist() == [None, None, True, True, True, None, None, None, False, True, True, None]
+    assert seen.same["leaves_at"].tolist()[-5:-2] == [20.0] * 3 and seen.same["leaves_at"].notna().sum() == 5
+    assert seen.same["differs_at"].tolist()[-5:-2] == [11.0] * 3 and math.isnan(seen.same["differs_at"].iloc[0])
     text = page.answer(seen).html
-    assert "7 of 8 of the joined runs compared (2 placements) follow their reference" in text and "not the result" not in text
-    assert f"{second}: Exp2 in fp64 do not, and lie 0.01% of the loss or more from it by step 20 of 20; rounding alone takes" in text
+    assert f"{first}: all 3 joined runs compared with ddp (2 other placements, fp32 and fp64) follow" in text
+    assert "Of all comparisons together 5 of 6 runs follow" in text and "not the result" not in text
+    assert (
+        f"{second}: Exp2 in fp64 does not follow, and lies 0.01% of the loss or more from it by step 20 of 20; rounding alone takes" in text
+    )
     assert "ddp in fp32 that far by step 20 of 20. At a rate of 0.001 they all do." in text
+    assert "They are the 1 placements" not in text and "It is the 1" not in text
+    assert "It is the one placement that sends rows of the tables; the 1 other with copies of the tables equals the reference" in text
+    assert "every digit" not in text.split("It is the one")[0].split("0.003:")[1], "fp64 differs as early as fp32 does: nothing is told"
+    # fp64 that differs later than fp32 does: its first digits are equal
+    late = [*LOSSES[:15], *(loss * 1.001 for loss in LOSSES[15:])]
+    swapped = [trained(late, (), placement="exp2", precision="fp64", base_rate=3e-3, **job) if r is records[2] else r for r in records]
+    assert (
+        "Before step 16 every digit that a Record keeps is equal, as ddp's are in fp32 before step 11:"
+        in page.answer(page.see(swapped)).html
+    )
     assert "Exp2" not in page.system_table(seen).html, "nothing of what that table is for is known"
     assert len(figure_curves(seen.same, seen.curves).data["panel"].unique()) == 2
 
@@ -161,6 +263,69 @@ def test_batches_of_several_seeds_are_told_as_means():
     assert "2 seeds" not in rates.batch_table(mixed).html, "one batch alone is no sweep"
     assert "1 to 2 seeds a batch" in rates.batch_table(page.see([*records, trained(LOSSES, (0.9,), batch_size=128, **rule)])).html
     assert "a batch of 64 reaches 50%, one of 32 90%" in (figure_batch(two.frame, two.reach).finding or "")
+
+
+def images(devices: int, batch: int, units_per_s: float, launches: str = "aabba", **fields) -> list[Record]:
+    """Five repeats of a Run by which C46 tells efficiency."""
+    run = {"workload": "cnn", "model": "resnet50_v1.5", "precision": "bf16", "execution": "captured", "sequence_length": None}
+    run |= {"layout": "channels_last", "batch_size": batch, "devices": devices, "machine": make_machine(4)}
+    return make_point([units_per_s] * 5, launches, **run | fields)
+
+
+def test_efficiency_and_accuracy_stand_beside_each_other_by_joined_batch():
+    """3,040 / (4 x 800) = 95%; on 2 GPUs one batch alone was measured, and buckets of another size are another Run."""
+    runs = [*images(1, 16, 800), *images(4, 16, 3040), *images(1, 32, 1000), *images(4, 32, 3920), *images(1, 64, 1000)]
+    runs += [*images(4, 64, 3960), *images(2, 16, 1000), *images(1, 128, 1000, bucket_mib=1), *images(4, 128, 2000, bucket_mib=1)]
+    rule = {"reference_batch": 64, "base_rate": 0.02, "epochs": 6, "rate_scaling": "linear", "schedule": "warmup"}
+    rule |= {"gpus": 2, "model": "resnet20", "inputs": "teacher", "layout": "channels_last"}
+    records = [trained(LOSSES, (accuracy,), batch_size=batch, **rule) for batch, accuracy in ((64, 0.9), (128, 0.8), (512, 0.1))]
+    records.append(trained(LOSSES, (0.88,), batch_size=64, seed=1, **rule))
+    points = rates.efficiency_points(frame_of(runs))
+    assert points["joined_batch"].tolist() == [64, 128, 256] and points["efficiency"].tolist() == pytest.approx([0.95, 0.98, 0.99])
+    html = rates.efficiency_table(page.see(records), frame_of(runs)).html
+    rows = [[cell.split("<")[0] for cell in row.split(">") if cell.split("<")[0].strip()] for row in html.split("</table>")[0].split("<tr")]
+    by_batch = {row[0]: row[1:] for row in rows if row and row[0] in ("64", "128", "256", "512")}
+    assert list(by_batch) == ["64", "128", "256", "512"]
+    assert by_batch["64"][0] == "16" and by_batch["64"][1].startswith("95.0%") and by_batch["64"][2] == "90.0%", by_batch
+    assert by_batch["128"][1].startswith("98.0%") and by_batch["128"][2] == "80.0%"
+    assert by_batch["256"][0] == "64" and len(by_batch["256"]) == 2 and by_batch["512"] == ["10.0%"]
+    assert "Accuracy, ResNet-20" in html and "16 images a GPU already reach 95.0%, 64 reach 1.04 times that." in html
+    for part in (rates.efficiency_table(page.see([]), frame_of(runs)), rates.efficiency_table(page.see(records), frame_of([]))):
+        assert "have not both been measured yet" in part.html
+
+
+def test_a_batch_that_stands_twice_says_which_is_warmed_up():
+    """0.9 warmed up and 0.8 constant at the batch itself, 0.88 at eight times it: 0.98 times the one, 1.10 times the other."""
+    rule = {"reference_batch": 16, "base_rate": 0.02, "epochs": 6, "gpus": 1}
+    warm = {**rule, "rate_scaling": "linear", "schedule": "warmup"}
+    records = [trained(LOSSES, (accuracy,), batch_size=batch, **warm) for batch, accuracy in ((16, 0.9), (64, 0.9), (128, 0.88))]
+    assert "at a constant rate" not in rates.batch_table(page.see(records)).html
+    html = rates.batch_table(page.see([*records, trained(LOSSES, (0.8,), **rule)])).html
+    assert "here the batch of 16 is warmed up, as all are, and reaches 90.0% (1 seed), which C46 divides by" in html
+    assert "at a constant rate, as in the table of rules, 80.0% (1 seed), which C32 divides by." in html
+    assert "Eight times that batch reaches 0.98 times the one and 1.10 times the other." in html
+
+
+def test_precisions_are_compared_at_one_batch_and_rate():
+    """bf16 at 0.8 and 0.9 beside fp32 at 0.9 and 0.9, at twice the rate; a decayed run and one of another batch are none of them."""
+    rule = {"gpus": 1, "base_rate": 0.02, "epochs": 6}
+    records = [trained(LOSSES, (accuracy,), seed=seed, precision="bf16", step_s=0.05, **rule) for seed, accuracy in enumerate((0.8, 0.9))]
+    records += [trained(LOSSES, (0.9,), seed=seed, **rule) for seed in range(2)]
+    records += [trained(LOSSES, (0.5,), batch_size=64, **rule), trained(LOSSES, (0.6,), schedule="luong10", schedule_steps=20, **rule)]
+    seen = page.see(records)
+    assert len(rates.precision_points(seen.frame)) == 4
+    html = rates.precision_table(seen).html
+    assert "85.0% (80.0% to 90.0%)" in html and ">80.0%, 90.0%<" in html and ">2.00<" in html and ">320<" in html
+    assert html.index(">fp32<") < html.index(">bf16<") and "50.0%" not in html and "60.0%" not in html
+    assert "No Record to show." in rates.precision_table(page.see(records[2:4])).html, "one precision is nothing to compare"
+
+
+def test_training_to_the_end_is_pytorchs_and_the_page_says_so():
+    frame = training_frame(training_records(paths.TRAINING))
+    cells = json.loads((paths.REPOSITORY / "notebooks" / "12-training.ipynb").read_text())["cells"]
+    text = " ".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
+    assert set(frame["framework"]) == {"torch"} and "Training to the end runs in PyTorch alone." in text
+    assert "(`tests/engines/test_twins.py`)" in text and (paths.REPOSITORY / "tests" / "engines" / "test_twins.py").exists()
 
 
 def test_what_limits_the_page_is_computed():
@@ -188,13 +353,20 @@ def test_every_part_speaks_with_and_without_records():
     records.append(trained(status="failed", reason="replicas hold different weights", placement="replicated_ring", devices=2))
     seen, empty = page.see(records), page.see([])
     text = page.answer(seen).html
-    assert "Every one of the joined runs compared (2 placements)" in text and "reaches <strong>" not in text
+    assert "all 2 joined runs compared with ddp" in text and "changes the time and not the result." in text
     reaches = "reaches 90.0% with a rate scaled with the batch after a warm-up and 70.0% without one, 50.0% with an unscaled rate"
     assert f"{reaches}; the small batch itself 95.0%" in text
     assert "No Record supports an answer yet" in page.answer(empty).html
     assert "different weights" in page.failures_table(seen).html
     for one in (seen, empty):
-        for table in (page.curve_table, page.duties_table, page.claims_table, rates.rules_table, rates.schedule_table, rates.batch_table):
+        for table in (
+            page.curve_table,
+            page.duties_table,
+            rates.rules_table,
+            rates.schedule_table,
+            rates.batch_table,
+            rates.precision_table,
+        ):
             assert table(one).html
         assert "<p>" not in rates.decayed(one).html, "no pair with and without the decay"
         for figure in (

@@ -76,6 +76,40 @@ def test_a_host_starts_members_that_come_by_themselves_and_ends_them(met: Any) -
     assert ended == [None], "the launch is over, and no failure"
 
 
+@pytest.mark.parametrize(
+    "said", [b"", b"\x00\x00", b"GET / HTTP/1.1\r\n\r\n", b"\x00\x00\x00\x04wrong"], ids=["silent", "half", "web", "wrong"]
+)
+def test_one_that_says_nothing_of_use_keeps_no_member_out(met: Any, said: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(far, "GREETING_S", 0.5)
+    gathering, began = met[0], time.monotonic()
+    with socket.create_connection(("127.0.0.1", int(gathering.place.split(":")[1]))) as visitor:
+        visitor.sendall(said)
+        time.sleep(0.1)
+        with pytest.raises(TimeoutError):
+            gathering.accept(time.monotonic() + 0.2)
+        gathering.outposts[1].ask("start", {"words": [gathering.place, "7"]})
+        pipe, greeting = gathering.accept(time.monotonic() + 30)
+    assert greeting == (7,) and time.monotonic() - began < 30
+    # a member may be silent for as long as it works
+    assert not pipe.poll(0.8)
+    listening = threading.Thread(target=lambda: heard.append(_until_closed(pipe)))
+    heard: list[str] = []
+    listening.start()
+    time.sleep(0.8)
+    assert not heard, "the greeting's limit has ended with it"
+    met[3][0].terminate()
+    listening.join(10)
+    assert heard == ["EOFError"]
+
+
+def _until_closed(pipe: Any) -> str:
+    try:
+        pipe.recv()
+    except (EOFError, OSError) as error:
+        return type(error).__name__
+    return "a word"
+
+
 def test_who_does_not_know_the_launch_is_not_let_in(met: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     gathering = met[0]
 

@@ -24,6 +24,7 @@ from multigpu.hosts.grid import COMPUTE_MS, PARTS, Part, find_parts
 from multigpu.hosts.launching import check_run
 from multigpu.hosts.measure import main
 from multigpu.hosts.namespaces import Hosts
+from multigpu.measure.launch import check_devices
 from multigpu.record import Record, RecordStore
 from multigpu.run import Run
 from tests.collectives.planted import machine, make_record
@@ -199,6 +200,8 @@ def test_grids_state_their_cost() -> None:
     ("fields", "sentence"),
     [
         ({"devices": 5}, "5 devices were asked for and 2 hosts of 2 have 4"),
+        ({"host_cores": 100_000}, r"host_cores 100000 were asked for and this machine has \d+: choose at most"),
+        ({"device_type": "cuda", "device_ids": "4,0"}, "device_ids '4,0' names GPUs that are not here: this machine has 0 to 3"),
         ({"placement": "exp1"}, "uses memory that one host's processes share"),
         (
             {"framework": "tensorflow", "placement": "parameter_server_async", "execution": "graph"},
@@ -206,10 +209,19 @@ def test_grids_state_their_cost() -> None:
         ),
     ],
 )
-def test_what_several_hosts_cannot_run(fields: dict, sentence: str) -> None:
+def test_what_several_hosts_cannot_run(fields: dict, sentence: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("multigpu.hosts.launching.gpu_count", lambda: 4)
     common = {"workload": "nmt", "model": "nmt_tiny", "placement": "ddp", "device_type": "cpu", "devices": 2, "batch_size": 4}
     with pytest.raises(ValueError, match=sentence):
         check_run(Run(**(common | fields)), Cluster(hosts=2, per_host=2, network="a wire", link="wire"))
+
+
+def test_a_host_may_have_so_many_processes_on_cpus_whether_it_is_alone_or_one_of_several() -> None:
+    run = Run(workload="nmt", model="nmt_tiny", placement="ddp", device_type="cpu", devices=34, batch_size=4)
+    check_run(run, Cluster(hosts=3, per_host=16, network="a wire", link="wire"))
+    for check in (check_devices, lambda run: check_run(run, Cluster(hosts=2, per_host=17, network="a wire", link="wire"))):
+        with pytest.raises(ValueError, match=r"(34|17) CPU processes were asked for and at most 16 are allowed"):
+            check(run)
 
 
 def test_tensorflows_workers_may_be_on_several_hosts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from multigpu.hosts import meeting
 from multigpu.hosts.meeting import BEAT_S, SILENCE_S, HostLost, Meeting
 from multigpu.hosts.namespaces import Hosts, why_not
 
@@ -78,6 +80,82 @@ def test_a_host_that_does_not_come_is_named() -> None:
         Meeting(2, 1, "127.0.0.1", 1, entry_s=0.2)
     with pytest.raises(ValueError, match="host 2 does not exist among 2"):
         Meeting(2, 2, "127.0.0.1", 1)
+
+
+STRANGERS = {
+    "silent": b"",
+    "half a word": b'{"word": "hello", "host',
+    "web": b"GET / HTTP/1.1\r\nHost: node0\r\n\r\n",
+    "tls": b"\x16\x03\x01\x02\x00\n",
+    "brackets": b"[" * 100_000 + b"\n",
+    "number": b"7\n",
+    "no host": b'{"word": "hello"}\n',
+    "own numbers": b'{"word": "hello", "host": 5, "hosts": 2, "about": {}}\n',
+}
+
+
+def stranger(port: int, said: bytes) -> socket.socket:
+    """Connects before any host does."""
+    until = time.monotonic() + 10
+    while True:
+        try:
+            found = socket.create_connection(("127.0.0.1", port))
+            break
+        except ConnectionRefusedError:
+            assert time.monotonic() < until
+            time.sleep(0.01)
+    found.sendall(said)
+    return found
+
+
+@pytest.mark.parametrize("said", STRANGERS.values(), ids=STRANGERS)
+def test_who_is_no_host_is_passed_over(said: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(meeting, "GREETING_S", 0.3)
+    port = free_port()
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(Meeting, 2, 0, "127.0.0.1", port, {}, 10)
+        visitor = stranger(port, said)
+        with pool.submit(Meeting, 2, 1, "127.0.0.1", port, {}, 10).result(20) as second, first.result(20) as host:
+            assert set(host.lines) == {1}
+            host.tell("plan", number=7)
+            assert second.hear("plan")["number"] == 7
+        visitor.settimeout(5)
+        with contextlib.suppress(ConnectionResetError):
+            assert visitor.recv(1) == b"", "it is shown out"
+
+
+def test_one_that_says_nothing_does_not_keep_host_0_waiting() -> None:
+    port, began = free_port(), time.monotonic()
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(Meeting, 2, 0, "127.0.0.1", port, {}, 0.5)
+        visitor = stranger(port, b"")
+        with pytest.raises(HostLost, match=r"waited 0 s for hosts \[1\], which did not come"):
+            first.result(20)
+    assert 0.5 <= time.monotonic() - began < 5
+    visitor.close()
+
+
+@pytest.mark.parametrize(("said", "sentence"), [(b"", "did not answer within 1 s"), (b"HTTP/1.1 400 Bad Request\r\n", "ended before all")])
+def test_what_answers_in_host_0s_place_is_not_waited_for(said: bytes, sentence: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(meeting, "GREETING_S", 0.3)
+    with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as pool:
+        second = pool.submit(Meeting, 2, 1, "127.0.0.1", server.getsockname()[1], {}, 0.5)
+        connection = server.accept()[0]
+        connection.sendall(said)
+        with pytest.raises(HostLost, match=sentence):
+            second.result(20)
+        connection.close()
+
+
+def test_a_host_that_came_early_is_not_lost_when_the_last_one_comes() -> None:
+    port = free_port()
+    with ThreadPoolExecutor(3) as pool:
+        early = [pool.submit(Meeting, 3, host, "127.0.0.1", port, {}, 10, 1.0) for host in (0, 1)]
+        time.sleep(1.5)
+        hosts = [pool.submit(Meeting, 3, 2, "127.0.0.1", port, {}, 10, 1.0), *early]
+        for host in [one.result(20) for one in hosts]:
+            host.check()
+            host.__exit__(None, None, None)
 
 
 def test_a_loss_is_noticed_well_within_a_minute() -> None:

@@ -1,13 +1,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from multigpu.inputs.vocabulary import EOS, SOS, SPECIAL, UNK, Vocabulary, count_vocabulary, read_vocabulary, words
+from multigpu.inputs.vocabulary import EOS, SOS, SPECIAL, UNK, Vocabulary, count_vocabulary, words
 
 
 def test_special_entries_are_those_of_document_000():
@@ -52,23 +51,10 @@ def test_fingerprint_depends_on_entries_and_their_order():
     assert one.fingerprint == Vocabulary((*SPECIAL, "a", "b")).fingerprint
 
 
-@pytest.mark.parametrize("content", ["<unk>\n<s>\n</s>\na\nb\n", "a\nb\n", "a\r\nb\r\n"])
-def test_file_with_and_without_special_entries(tmp_path: Path, content: str):
-    path = tmp_path / "vocab.en"
-    path.write_bytes(content.encode())
-    assert read_vocabulary(path).entries == (*SPECIAL, "a", "b")
-    assert read_vocabulary(path, limit=4).entries == (*SPECIAL, "a")
-
-
-def test_errors_are_one_sentence(tmp_path: Path):
+def test_errors_are_one_sentence():
     with pytest.raises(ValueError, match=r"^a vocabulary of 3 entries has no room for a word beside its 3 special ones$"):
         count_vocabulary(["a"], 3)
     with pytest.raises(ValueError, match=r"^a vocabulary begins with <unk>, <s>, </s>, not with a, b$"):
         Vocabulary(["a", "b"])
     with pytest.raises(ValueError, match=r"^a vocabulary lists each word once: 'a' comes again$"):
         Vocabulary([*SPECIAL, "a", "a"])
-    with pytest.raises(ValueError, match=r"^vocabulary file .*absent cannot be read: no such file, or no permission$"):
-        read_vocabulary(tmp_path / "absent")
-    (tmp_path / "latin1").write_bytes(b"a\n\xfc\n")
-    with pytest.raises(ValueError, match=r"^vocabulary file .*latin1 is not UTF-8: byte 2 does not decode$"):
-        read_vocabulary(tmp_path / "latin1")

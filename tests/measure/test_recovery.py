@@ -50,7 +50,7 @@ def memory_of(pid: int) -> list[Path]:
     return list(root.glob(f"multigpu-memory-{pid}-*"))
 
 
-HEALTHY, KILLED_ONCE, ALWAYS_DIES, MEMORY_BUILD, MEMORY_TIMED, HANGS, RAISES, LAST = SEEDS = range(8)
+HEALTHY, KILLED_ONCE, ALWAYS_DIES, MEMORY_BUILD, MEMORY_TIMED, HANGS, RAISES, UNRECORDED, LAST = SEEDS = range(9)
 
 
 @pytest.fixture(scope="module")
@@ -65,6 +65,7 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> tuple[RecordStore, Summar
         {"seed": MEMORY_TIMED, "stage": "timed", "rank": 1, "fault": "memory"},
         {"seed": HANGS, "stage": "timed", "rank": 1, "fault": "hang"},
         {"seed": RAISES, "stage": "build", "rank": 0, "fault": "raise"},
+        {"seed": UNRECORDED, "stage": "timed", "rank": 0, "fault": "record"},
     ]
     store, before = RecordStore(folder / "runs"), set(descendants())  # other tests may have left helpers of their own
     points = [Point(tiny(seed), timeout_s=6.0 if seed == HANGS else 60.0) for seed in SEEDS]
@@ -123,12 +124,19 @@ def test_one_rank_out_of_memory_is_a_status(sweep, seed) -> None:
 def test_a_hang_is_a_timeout(sweep) -> None:
     record = record_of(sweep, HANGS)
     # the other one waits for it; on a busy machine the launch may end before the second of them has written its stacks
-    assert record.status == "timeout" and re.search(r"replicas (0, 1|0|1) did not finish in time", record.reason or "")
+    assert record.status == "timeout" and re.search(r"replicas (0, 1|0|1) did not finish in time: ", record.reason)
+    # the folder of the launch is gone, so the Record says where they stood
+    assert re.search(r": (0, 1|0|1) in \S+ \(.+:\d+\) < ", record.reason) and "multigpu-sweep" not in record.reason
 
 
 def test_an_error_is_a_status_with_its_sentence(sweep) -> None:
     record = record_of(sweep, RAISES)
     assert record.status == "failed" and "planted fault" in record.reason
+
+
+def test_a_record_that_cannot_be_put_together_is_a_status_and_its_run_is_measured_once(sweep) -> None:
+    record = record_of(sweep, UNRECORDED)
+    assert (record.status, record.reason) == ("failed", "its Record could not be put together: KeyError: 'planted: a number is missing'")
 
 
 def test_the_same_call_again_measures_nothing(sweep) -> None:

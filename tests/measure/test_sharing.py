@@ -182,13 +182,62 @@ def test_the_parents_gpus_are_divided_and_a_lane_knows_the_whole_machine(monkeyp
             known.cache_clear()
 
 
-def test_a_lane_reads_the_meters_of_its_own_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    nvml = SimpleNamespace(nvmlDeviceGetHandleByIndex=lambda index: index, nvmlDeviceGetHandleByUUID=lambda name: name)
-    monkeypatch.setattr(machine, "_nvml", lambda: nvml)
-    uuid = "GPU-00000000-1111-2222-3333-444444444444"
-    for visible, expected in (("6,5", 5), (f"{uuid[:-1]}0,{uuid}", uuid), ("GPU-short,GPU-form", 1)):
+def eight_gpus() -> SimpleNamespace:
+    """NVML of eight GPUs whose handles are their numbers; one differs from the next in the last letter before the first dash."""
+    return SimpleNamespace(
+        NVMLError=RuntimeError,
+        NVML_CLOCK_SM=0,
+        NVML_CLOCK_MEM=1,
+        NVML_TEMPERATURE_GPU=0,
+        nvmlDeviceGetCount=lambda: 8,
+        nvmlDeviceGetHandleByIndex=lambda index: index,
+        nvmlDeviceGetUUID=lambda handle: f"GPU-8932f93{handle}-1111-2222-3333-444444444444",
+        nvmlDeviceGetName=lambda handle: f"Planted {handle}",
+        nvmlDeviceGetMemoryInfo=lambda handle: SimpleNamespace(total=(handle + 1) * 2**30),
+        nvmlDeviceGetClockInfo=lambda handle, kind: 1000 + handle,
+        nvmlDeviceGetPowerUsage=lambda handle: 1000 * handle,
+        nvmlDeviceGetTemperature=lambda handle, kind: 30 + handle,
+        nvmlDeviceGetTotalEnergyConsumption=lambda handle: 1000 * handle,
+        nvmlSystemGetDriverVersion=lambda: "570.0",
+    )
+
+
+@pytest.mark.parametrize(
+    ("visible", "gpu"),
+    [
+        (None, 1),
+        ("6,5", 5),
+        ("2, 3", 3),
+        (" 2 ,3 ", 3),
+        ("GPU-8932f936,GPU-8932f935", 5),
+        ("GPU-8932f936-1111-2222-3333-444444444444, GPU-8932F935-1111-2222-3333-444444444444", 5),
+        ("GPU-8932f936,GPU-8932", None),
+        ("GPU-8932f936,GPU-ffff", None),
+        ("6,MIG-8932f935-1111-2222-3333-444444444444", None),
+        ("6,9", None),
+        ("6", None),
+    ],
+    ids=["unset", "numbers", "a blank", "blanks", "short UUIDs", "whole UUIDs", "of all", "of none", "MIG", "not there", "one"],
+)
+def test_a_lane_reads_the_meters_of_its_own_gpus(visible: str | None, gpu: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second GPU that the process may use; where its name does not say which it is, nothing is told, and not another one's."""
+    monkeypatch.setattr(machine, "_nvml", eight_gpus)
+    if visible is None:
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    else:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-        assert machine._handle(1) == expected
+    assert machine._handle(1) == gpu
+    state, energy_j = machine.device_state(1), machine.total_energy_j(1)
+    assert energy_j == gpu and (state is None) == (gpu is None)
+    assert state is None or (state.sm_clock_mhz, state.power_w, state.temperature_c) == (1000 + gpu, gpu, 30 + gpu)
+
+
+def test_a_gpu_that_nvml_cannot_find_lends_no_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "_nvml", eight_gpus)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2, GPU-ffff")
+    found = machine.this_host.__wrapped__()
+    assert found.gpus == ["Planted 2", "unknown GPU"] and found.gpu_memory_gib == [3.0, 0.0]
+    assert found.name == "2x-planted-2"
 
 
 def test_without_gpus_nothing_is_said_of_them_and_chosen_threads_stay(monkeypatch: pytest.MonkeyPatch) -> None:

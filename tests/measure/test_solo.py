@@ -21,7 +21,7 @@ from tests.measure.test_recovery import descendants
 ROOT = Path(__file__).parents[2]
 PATHS = os.pathsep.join([f"{ROOT}/src", str(ROOT), os.environ.get("PYTHONPATH", "")])
 HEALTHY, KILLED_ONCE, MEMORY, HANGS, RAISES, LAST = range(6)
-OTHER = 6
+OTHER, UNRECORDED = 6, 7
 
 
 def tiny(seed: int, devices: int = 2) -> Run:
@@ -126,11 +126,13 @@ def test_pytorch_in_one_process_is_measured_by_the_same_program(tmp_path: Path, 
         one_torch_process(OTHER, "exp4", 3),
         one_torch_process(MEMORY, "exp2", 2),
         one_torch_process(RAISES, "exp3", 2),
+        one_torch_process(UNRECORDED, "exp3", 2),
         one_torch_process(LAST, "replicated_copy", 2),
     ]
     faults = [
         {"seed": MEMORY, "stage": "timed", "rank": 0, "fault": "memory"},
         {"seed": RAISES, "stage": "build", "rank": 0, "fault": "raise"},
+        {"seed": UNRECORDED, "stage": "timed", "rank": 0, "fault": "record"},
     ]
     monkeypatch.setenv("FAULTS", json.dumps(faults))
     monkeypatch.setenv("PYTHONPATH", PATHS)
@@ -142,8 +144,10 @@ def test_pytorch_in_one_process_is_measured_by_the_same_program(tmp_path: Path, 
         OTHER: "ok",
         MEMORY: "out_of_memory",
         RAISES: "failed",
+        UNRECORDED: "failed",
         LAST: "ok",
     }
+    assert records[UNRECORDED].reason == "its Record could not be put together: KeyError: 'planted: a number is missing'"
     for seed in (HEALTHY, OTHER, LAST):
         run, measured = records[seed].run, records[seed].measurement
         assert measured and measured.step_clock == "device"

@@ -110,6 +110,11 @@ def test_each_process_sees_its_own_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     assert device_environment("cuda", 1) == {"CUDA_VISIBLE_DEVICES": "7"}
     with pytest.raises(Unsupported, match="shows 2 GPUs and replica 2 needs one of its own"):
         device_environment("cuda", 2)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5, GPU-8932f937")
+    assert device_environment("cuda", 1) == {"CUDA_VISIBLE_DEVICES": "GPU-8932f937"}
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    with pytest.raises(Unsupported, match="shows 0 GPUs and replica 0 needs one of its own"):
+        device_environment("cuda", 0)
 
 
 def test_ports_differ() -> None:

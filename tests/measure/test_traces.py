@@ -7,10 +7,13 @@ import json
 import time
 from pathlib import Path
 from statistics import median, quantiles
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from multigpu.analysis.phases import launch_skew, steps_of
+from multigpu.engines.torch import tracing
 from multigpu.engines.torch.tracing import read_events
 from multigpu.measure.launch import measure
 from multigpu.measure.point import Point, launch_of
@@ -207,6 +210,22 @@ def test_a_captured_gpu_trace_says_what_it_cannot_know() -> None:
     assert set(step.phases) == {"forward_backward", "merge", "update"} and step.launches == 1 and step.kernels == 3
     assert "one captured graph" in trace.missing["forward"]
     assert step.exposed_s == pytest.approx(30e-6)
+    early = read_events({"traceEvents": events}, 0, cuda=True, update_in_backward=True)
+    assert set(early["replica"]["steps"][0]["phases"]) == {"merge", "update"} and "forward_backward" in early["missing"]
+
+
+@pytest.mark.parametrize(("more", "early"), [({}, False), ({"bucket_update": "in_backward"}, True)])
+def test_a_tracer_knows_whether_its_run_updates_in_backward(more: dict[str, Any], early: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    monkeypatch.setattr(tracing, "read_events", lambda *arguments: asked.append(arguments[1:]))
+    for name in ("DISABLE_CUPTI_LAZY_REINIT", "TEARDOWN_CUPTI"):
+        monkeypatch.setenv(name, "1")  # which tracing a captured step sets: it ends with this test
+    run = traced_run(0, "ddp", device_type="cuda", execution="captured", cross_entropy="fused", warmup_steps=4, **more)
+    tracer = tracing.Tracer(run, [0])
+    tracer.cuda = False  # there is none to trace
+    device = SimpleNamespace(synchronise=lambda: None)
+    tracer.trace(lambda index: None, 8, device, lambda: None)  # type: ignore[arg-type]
+    assert asked == [(0, False, False, early)]
 
 
 @pytest.mark.parametrize(

@@ -149,6 +149,17 @@ def test_translation_follows_one_curve_and_its_shards_cover_the_corpus(results):
         assert audit.distinct == 3 * 64 and audit.shared == 0 and not audit.complete
 
 
+@pytest.mark.parametrize("rank", [0, 1])
+def test_an_independent_replica_that_stands_still_is_found_beside_one_that_moves(results, rank: int):
+    case = next(case for case in CASES if case.name == "curve-independent")
+    found = [dict(each) for each in results[case.name]]
+    part = found[rank]["part"]
+    found[rank]["part"] = part | {"distance": dict.fromkeys(part["distance"], 0.0)}
+    count = len(part["distance"])
+    with pytest.raises(DidNotTrain, match=rf"{count} of {2 * count} variables did not move, '\S+ \(device {rank}\)' among them"):
+        measured(case, found)
+
+
 def test_independent_replicas_do_not(results):
     apart = of(results, "curve-independent")
     assert apart.replicas_agree is None and len(set(apart.end_hashes)) == 2

@@ -6,10 +6,15 @@ from collections import Counter
 
 import pytest
 
+from multigpu.arguments import parse_fields
+from multigpu.measure.machine import framework_version, this_machine
 from multigpu.training.grid import GRIDS, QUESTIONS, find_grid, joined_placements, restricted, told_apart
-from multigpu.training.measure import main, parse_training_fields
+from multigpu.training.measure import affordable, main, parse_training_fields
+from multigpu.training.record import TrainingStore, training_key
 from multigpu.training.run import TrainingRun
+from tests.factory import make_machine
 from tests.training.cases import training
+from tests.training.planted import trained
 
 REFUSED = [
     ({"steps": None}, "a budget is needed: give either steps or epochs"),
@@ -56,10 +61,55 @@ def test_fields_on_the_command_line():
     for text, sentence in (
         ("epochs=two", "an integer is needed"),
         ("base_rate=x", "a number is needed"),
+        ("shuffle=perhaps", "true or false is needed"),
         ("what=1", "unknown field 'what'"),
     ):
         with pytest.raises(ValueError, match=sentence):
             parse_training_fields([text])
+
+
+def test_a_word_means_the_same_to_measure_and_to_train():
+    words = ["shuffle=True", "batch_size=8", "data=a,b", "model=resnet_tiny"]
+    assert (
+        parse_fields(words)
+        == parse_training_fields(words)
+        == {
+            "shuffle": True,
+            "batch_size": 8,
+            "data": ("a", "b"),
+            "model": "resnet_tiny",
+        }
+    )
+
+
+def test_a_budget_is_for_what_would_be_trained(capsys, tmp_path):
+    """Known is what this PyTorch has a Record of, unless it is to be trained again."""
+    planned = find_grid("training_cpu")
+    done, failed, upgraded, *rest = planned
+    store, here = TrainingStore(tmp_path), framework_version("torch")
+    for entry, version, status in ((done, here, "ok"), (failed, here, "failed"), (upgraded, "0.1", "ok")):
+        record = trained().model_copy(
+            update={
+                "key": training_key(entry.training, 0, this_machine().name, version),
+                "training": entry.training,
+                "machine": make_machine(0, this_machine().name),
+                "status": status,
+            }
+        )
+        store.write(record)
+    everything = 1e6
+    assert [point.training for point in affordable(planned, store, everything)] == [one.training for one in (upgraded, *rest)]
+    again = [point.training for point in affordable(planned, store, everything, ["failed"])]
+    assert again == [one.training for one in (failed, upgraded, *rest)]
+    # the first three that are not known, of 4 s each
+    assert [entry.cost_s for entry in planned[:5]] == [4.0] * 5
+    for budget, retry, count in ((14, [], 3), (14, ["--retry", "failed"], 3), (1, [], 0)):
+        assert main(["--grid", "training_cpu", "--folder", str(tmp_path), "--budget-s", str(budget), *retry, "--dry-run"]) == 0
+        out = capsys.readouterr().out
+        assert out.startswith(f"{count} runs to train; at most about 0 minutes\n") and out.count("launch ") == count
+        assert (failed.training.label() in out) is bool(retry)
+    assert main(["--grid", "training_cpu", "--folder", str(tmp_path), "--budget-s", "120", "--dry-run"]) == 0
+    assert "; at most about 2 minutes" in capsys.readouterr().out
 
 
 def test_bad_commands_end_with_two_and_a_sentence(capsys):

@@ -14,7 +14,7 @@ from multigpu.analysis.autocorrelation import memory
 from multigpu.analysis.formulas import jitter, throughput
 from multigpu.placements.traffic import KINDS
 from multigpu.reading import stored_records
-from multigpu.record import Measurement, Record, RecordStore
+from multigpu.record import STATUSES, Measurement, Record, RecordStore
 from multigpu.run import Run
 
 # Run fields but `data` (paths differ between machines; `input_label` and `input_fingerprint` say what was read) and
@@ -75,7 +75,6 @@ COLUMNS = IDENTITY | MEASURED
 
 _OPTIONAL = {name for name, field in Run.model_fields.items() if field.default is None}
 _OFTEN_ABSENT = _OPTIONAL | {"loss_first", "loss_last", "sm_clock_mhz", "power_w", "temperature_c", "peak_memory_gib"}
-STATUSES = ("ok", "out_of_memory", "timeout", "unsupported", "failed")
 
 
 def _positive_where_ok(frame: pd.DataFrame) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from statistics import fmean, stdev
+from statistics import fmean
 
 import numpy as np
 import pandas as pd
@@ -12,7 +12,8 @@ import pandas as pd
 from multigpu.analysis.picture import Shown
 from multigpu.analysis.style import look
 from multigpu.analysis.tables import table_html
-from multigpu.analysis.wording import MODEL_NAMES, missing, plural, unbroken
+from multigpu.analysis.wording import MODEL_NAMES, joined, missing, plural, unbroken
+from multigpu.claims.statistics import interval, sample
 from multigpu.conditions import LEAST_ENERGY_S
 from multigpu.measure.ceilings import Ceilings
 from multigpu.record import Record
@@ -46,7 +47,7 @@ def _plain(record: Record, *allowed: str) -> bool:
 
 
 GPU_COLUMNS = {
-    **dict.fromkeys(("key", "machine", "model", "execution", "precision", "how"), "string"),
+    **dict.fromkeys(("key", "launch", "machine", "model", "execution", "precision", "how"), "string"),
     **dict.fromkeys(("batch_size", "devices", "gpu"), "int64"),
     **dict.fromkeys(("units_per_s", "sm_clock_mhz", "memory_clock_mhz", "power_w", "temperature_c"), "float64"),
 }
@@ -68,7 +69,8 @@ def gpu_frame(records: Iterable[Record]) -> pd.DataFrame:
         units = np.array(run.shard_sizes) / sum(run.shard_sizes) * m.units
         for rank, state in enumerate(m.device_states):
             rows.append(
-                {"key": record.key, "machine": record.machine.name, "model": run.model, "execution": run.execution}
+                {"key": record.key, "launch": record.launch_id, "machine": record.machine.name}
+                | {"model": run.model, "execution": run.execution}
                 | {"precision": run.precision, "how": "alone" if run.devices == 1 else "beside others", "batch_size": run.batch_size}
                 | {"devices": run.devices, "gpu": run.chosen_devices[rank], "units_per_s": float(units[rank]) / m.event_time_s[rank]}
                 | state.model_dump(exclude={"energy_j"})
@@ -77,8 +79,11 @@ def gpu_frame(records: Iterable[Record]) -> pd.DataFrame:
 
 
 def gpu_points(frame: pd.DataFrame) -> pd.DataFrame:
-    """Repeats pooled, a row a GPU, job and `how`: means, n, and `share` of the first GPU's rate with `half` of its 95% interval (NaN for
-    one repeat). GPUs beside others are compared within each Record, so that what slows all of them falls out.
+    """Repeats pooled, a row a GPU, job and `how`: means, n, and `share` of the first GPU's rate with `half` the width of its 95% interval.
+
+    The interval is that of all ratios here (`claims.statistics`): Student's t on logarithms, launches as units where they differ; NaN
+    where either GPU was measured once, 0 of the first, whose share is 1. GPUs beside others are compared within each Record, so that what
+    slows all of them falls out; one alone brings its own repeats' scatter and the first one's.
 
     Of GPUs beside others the Runs on most of them only; jobs that were measured on one GPU only are left out.
     """
@@ -91,12 +96,15 @@ def gpu_points(frame: pd.DataFrame) -> pd.DataFrame:
             continue
         group = group[group["devices"] == group["devices"].max()]
         first = group[group["gpu"] == group["gpu"].min()]
-        base = first.set_index("key")["units_per_s"] if group["how"].iloc[0] == "beside others" else first["units_per_s"].mean()
+        within = group["how"].iloc[0] == "beside others"
+        rates = first.set_index("key")["units_per_s"]
         for gpu, own in group.groupby("gpu"):
-            shares = (own.set_index("key")["units_per_s"] / base).tolist()
-            half = 2.0 * stdev(shares) / math.sqrt(len(shares)) if len(shares) > 1 else math.nan
+            shares = own["units_per_s"] / (own["key"].map(rates) if within else rates.mean())
+            compared = [(shares, own)] if within else [(own["units_per_s"], own), (first["units_per_s"], first)]
+            width = interval([sample(values.tolist(), rows["launch"].tolist()) for values, rows in compared])
+            half = 0.0 if gpu == group["gpu"].min() else shares.mean() * math.sinh(width)
             means = own[["units_per_s", "sm_clock_mhz", "memory_clock_mhz", "power_w", "temperature_c"]].mean()
-            row = {field: group[field].iloc[0] for field in job} | {"gpu": gpu, "n": len(own), "half": half, "share": fmean(shares)}
+            row = {field: group[field].iloc[0] for field in job} | {"gpu": gpu, "n": len(own), "half": half, "share": shares.mean()}
             points.append(row | means.to_dict())
     return pd.DataFrame(points)
 
@@ -128,8 +136,8 @@ def gpu_table(points: pd.DataFrame) -> Shown:
     data = pd.DataFrame(rows).fillna("–")
     note = (
         "Rates of the other GPUs are in percent of the first one's. Clocks, power and temperature as found just after the timed steps, "
-        "least to most over GPUs, never set. ±: twice the standard error over n repeats. Beside others: shares within each Record."
-        + ("" if several else f" Every GPU: a memory clock of {clocks.iloc[0]:,.0f} MHz.")
+        "least to most over GPUs, never set. ±: half the width of the 95% interval, none where a GPU was measured once. Beside others: "
+        "shares within each Record." + ("" if several else f" Every GPU: a memory clock of {clocks.iloc[0]:,.0f} MHz.")
     )
     return table_html(data, right=[str(name) for name in data if name not in ("job", "measured")], note=note, wide=["job"])
 
@@ -255,10 +263,8 @@ def energy_frame(records: Iterable[Record]) -> pd.DataFrame:
     """A row a Record with a window of energy, over all its GPUs.
 
     joules: what the counters moved; joules_per_unit: over the units trained within the window; power_w: mean of all GPUs together;
-    uncertain: the share of a window that the counters' steps leave open at its two ends.
-
-    Raises:
-        ValueError: a window shorter than 10 s, which no figure may rest on; the sentence names the Record.
+    uncertain: the share of a window that the counters' steps leave open at its two ends. All of these are NaN where a window is
+        shorter than 10 s, on which no figure may rest: `energy_table` names it.
     """
     rows = []
     for record in records:
@@ -266,9 +272,16 @@ def energy_frame(records: Iterable[Record]) -> pd.DataFrame:
         if m is None or not m.energy:
             continue
         window_s = min(window.window_s for window in m.energy)
-        if window_s < LEAST_ENERGY_S:
-            raise ValueError(f"Record {record.key} has a window of energy of {window_s:.1f} s: at least {LEAST_ENERGY_S} s are needed")
         joules, units = sum(w.end_j - w.start_j for w in m.energy), sum(w.units for w in m.energy)
+        figures = {
+            "joules": joules,
+            "joules_per_unit": joules / units,
+            "power_w": sum((w.end_j - w.start_j) / w.window_s for w in m.energy),
+            "units_per_s": units / window_s,
+            "uncertain": 2 * COUNTER_STEP_S / window_s,
+        }
+        if window_s < LEAST_ENERGY_S:
+            figures = dict.fromkeys(figures, math.nan)
         fields = {name: getattr(run, name) for name in ("model", "placement", "execution", "precision", "devices", "batch_size")}
         rows.append(
             {
@@ -277,16 +290,17 @@ def energy_frame(records: Iterable[Record]) -> pd.DataFrame:
                 "unit": run.description.unit,
                 **fields,
                 "window_s": window_s,
-                "joules": joules,
+                **figures,
             }
-            | {"joules_per_unit": joules / units, "power_w": sum((w.end_j - w.start_j) / w.window_s for w in m.energy)}
-            | {"units_per_s": units / window_s, "uncertain": 2 * COUNTER_STEP_S / window_s}
         )
     return pd.DataFrame({name: pd.Series([row[name] for row in rows], dtype=dtype) for name, dtype in ENERGY_COLUMNS.items()})
 
 
 def energy_table(frame: pd.DataFrame) -> Shown:
-    """Joules a unit and power, most GPUs first."""
+    """Joules a unit and power, most GPUs first; windows that are too short are left out and named."""
+    short = frame[frame["joules"].isna()]
+    named = [f"Record {row['key']} ({row['window_s']:.1f} s)" for _, row in short.iterrows()]
+    left_out = f" Left out, for their windows are shorter than {LEAST_ENERGY_S} s: {joined(named)}." if named else ""
     rows = [
         {
             "job": unbroken(*_job(row).split(", ", 1)),
@@ -297,10 +311,9 @@ def energy_table(frame: pd.DataFrame) -> Shown:
             "window (s)": f"{row['window_s']:.1f}",
             "counter's step": f"± {100 * row['uncertain']:.1f}%",
         }
-        for _, row in frame.sort_values(["model", "batch_size", "execution", "devices"]).iterrows()
+        for _, row in frame.drop(short.index).sort_values(["model", "batch_size", "execution", "devices"]).iterrows()
     ]
     note = "Energy of the GPUs alone, by NVML's counters at both ends of a window of training; the host's is not in it. n = 1 (screening)."
     why = "No window of energy yet: `python -m multigpu measure --grid hardware` measures windows of 12 s on GPUs."
-    return table_html(
-        pd.DataFrame(rows), right=["joules a unit", "units/s", "power a GPU (W)", "window (s)"], note=note if rows else why, wide=["job"]
-    )
+    right = ["joules a unit", "units/s", "power a GPU (W)", "window (s)"]
+    return table_html(pd.DataFrame(rows), right=right, note=(note if rows else why) + left_out, wide=["job"])

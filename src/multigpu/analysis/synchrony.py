@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
+from multigpu.analysis.formulas import interval
 from multigpu.synchrony.averaging_record import AveragingRecord, AveragingStore
 from multigpu.synchrony.curve import Point
 from multigpu.synchrony.laws import Law
@@ -143,14 +144,6 @@ def _row(record: SynchronyRecord, least: dict[LinearRegression, float]) -> dict[
                 least[e.problem] = e.problem.build().best_loss
             row |= {"excess_last": losses - least[e.problem], "excess_early": _early(result.curve) - least[e.problem]}
     return row
-
-
-def interval(values: list[float], level: float = 0.95) -> tuple[float, float]:
-    """The t interval of the mean of successive parts of a run; nan for fewer than two."""
-    if len(values) < 2:
-        return float("nan"), float("nan")
-    half = stats.t.ppf(0.5 + level / 2, len(values) - 1) * np.std(values, ddof=1) / len(values) ** 0.5
-    return float(np.mean(values) - half), float(np.mean(values) + half)
 
 
 def _last_quarter(curve: list[Point]) -> tuple[float, float | None]:

@@ -251,23 +251,3 @@ def _beside(batch: int, count: int, document: pd.DataFrame, ours: pd.DataFrame, 
         "our input": describe(first, ["input_label", "sequence_length"]) if first is not None else "–",
         "how": describe(first, [*told, "precision", "execution"]) if first is not None else "–",
     }
-
-
-def records_table(frame: pd.DataFrame, title: str = "") -> Shown:
-    """Every Record of the frame: what it measured, under which key, and why it has no figure where it has none."""
-    rows = [
-        {
-            "Record": row["key"],
-            "Run": describe(row, ["model", "batch_size", "scaling", "input_label", "sequence_length", "precision", "execution"]),
-            "Placement": look(row["placement"]).label,
-            "Devices": str(row["devices"]),
-            "repeat": str(row["repeat"]),
-            "launch": row["launch_id"],
-            "units/s": status_text(row) if row["status"] != "ok" else f"{row['units_per_s']:,.0f}",
-            "why": row["reason"],
-            "flags": "" if missing(row["flags"]) else row["flags"],
-            "commit": row["commit"][:10] + ("" if row["clean_tree"] else " (changed)"),
-        }
-        for _, row in frame.iterrows()
-    ]
-    return table_html(pd.DataFrame(rows), title, "" if rows else "No Record to show.", ["Devices", "repeat", "units/s"], wide=["Run"])

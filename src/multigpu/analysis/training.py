@@ -215,9 +215,16 @@ def same_curve_table(frame: pd.DataFrame, curves: pd.DataFrame) -> pd.DataFrame:
     ddp in fp32. Its drift is how far ddp in fp32 lies from the truth, or where fp32 is the truth, the median distance of the others.
     tolerance = ALLOWED x drift x ROUNDING: fp64 is held to what rounding can do there, 2^-29 of what it did in fp32.
 
-    Returns columns: panel, key, machine, placement, devices, precision, execution, semantics, seed, base_rate, distance, drift, tolerance,
-    same (None: it need not be), leaves_at (the last step of the first window that lies LEAVES from the truth's; NaN: none), steps,
-    last_loss, accuracy. A panel is named by its rate where another differs from it in the rate alone.
+    Returns columns: panel, key, machine, placement, devices, precision, execution, semantics, seed, base_rate, role, distance, drift,
+    tolerance, replicas, same, differs_at, leaves_at, steps, last_loss, accuracy. A panel is named by its rate where another differs from
+    it in the rate alone.
+
+    role: "reference" (the truth beside itself), "yardstick" (the run whose distance is the drift: it cannot miss three times that),
+        "compared", or "free" (need not follow). replicas: the distance of independent replicas (NaN: none were trained).
+    same: of what is compared. None: nothing is told, as it lies within a tolerance that independent replicas would keep too, or of which
+        no replicas show what it can tell; and of all else.
+    differs_at: the last step of the first point that differs from the truth's in a digit that Records keep. leaves_at: the last step of
+        the first window that lies LEAVES from the truth's. NaN: none.
     """
     shared = ["machine", "workload", "model", "inputs", "input_label", "devices", "batch_size", "scaling", "seed"]
     shared += ["base_rate", "rate_scaling", "schedule", "epochs"]
@@ -232,36 +239,58 @@ def same_curve_table(frame: pd.DataFrame, curves: pd.DataFrame) -> pd.DataFrame:
         if panel["placement"].nunique() < 2 or plain.empty:
             continue
         truth = "fp64" if "fp64" in plain.index else plain.index[0]
+        roles = {plain.loc["fp32", "key"]: "yardstick"} if truth == "fp64" and "fp32" in plain.index else {}
+        roles[plain.loc[truth, "key"]] = "reference"
         reference = losses[plain.loc[truth, "key"]]
         distances = {row["key"]: curve_distance(losses[row["key"]], reference) for _, row in panel.iterrows()}
         drift = _drift(panel, plain, distances, str(truth))
+        replicas = min((distances[key] for key in panel.loc[panel["semantics"] == "independent", "key"]), default=math.nan)
         left = {key: _left_at(window_distances(losses[key], reference), ends[key]) for key in panel["key"]}
         named = dict(zip(shared, values, strict=True))
         for _, row in panel.iterrows():
-            judged = row["semantics"] == "joined" and row["precision"] in ROUNDING
+            held = row["semantics"] == "joined" and row["precision"] in ROUNDING
+            role = roles.get(row["key"], "compared" if held else "free")
             tolerance = ALLOWED * drift * ROUNDING.get(row["precision"], 1.0)
             rows.append(
                 {
                     "panel": f"{job_name(str(named['model']), str(named['inputs']))}, {plural(int(named['devices']), 'device')}",
                     **{name: row[name] for name in ("key", "machine", "placement", "devices", "precision", "execution", "semantics")},
                     **{name: row[name] for name in ("seed", "base_rate")},
+                    "role": role,
                     "distance": distances[row["key"]],
                     "drift": drift,
                     "tolerance": tolerance,
-                    "same": bool(distances[row["key"]] <= tolerance) if judged else None,
+                    "replicas": replicas,
+                    "same": _same(distances[row["key"]], tolerance, replicas) if role == "compared" else None,
+                    "differs_at": _differs_at(losses[row["key"]], reference, ends[row["key"]]),
                     "leaves_at": left[row["key"]],
                     "steps": row["steps"],
                     "last_loss": row["last_loss"],
                     "accuracy": row["accuracy"],
                 }
             )
-    columns = ["panel", "key", "machine", "placement", "devices", "precision", "execution", "semantics", "seed", "base_rate"]
-    table = pd.DataFrame(rows, columns=[*columns, "distance", "drift", "tolerance", "same", "leaves_at", "steps", "last_loss", "accuracy"])
+    columns = ["panel", "key", "machine", "placement", "devices", "precision", "execution", "semantics", "seed", "base_rate", "role"]
+    columns += ["distance", "drift", "tolerance", "replicas", "same", "differs_at", "leaves_at", "steps", "last_loss", "accuracy"]
+    table = pd.DataFrame(rows, columns=columns)
     places = {name: place for place, name in enumerate(dict.fromkeys(table["panel"]))}
     table = table.assign(_place=table["panel"].map(places)).sort_values(["_place", "base_rate"], kind="stable").drop(columns="_place")
     several = table.groupby("panel")["base_rate"].transform("nunique") > 1
     table.loc[several, "panel"] = [f"{name}, rate {rate:g}" for name, rate in table.loc[several, ["panel", "base_rate"]].to_numpy()]
     return table.reset_index(drop=True)
+
+
+def _same(distance: float, tolerance: float, replicas: float) -> bool | None:
+    """None: within a tolerance of which nothing shows that it can be missed."""
+    if distance > tolerance:
+        return False
+    return True if replicas > tolerance else None
+
+
+def _differs_at(loss: np.ndarray, reference: np.ndarray, steps: np.ndarray) -> float:
+    """The last step of the first point that differs; NaN: none."""
+    common = min(len(loss), len(reference))
+    (found,) = np.nonzero(loss[:common] != reference[:common])
+    return float(steps[found[0]]) if len(found) else math.nan
 
 
 def _left_at(apart: np.ndarray, steps: np.ndarray) -> float:

@@ -24,13 +24,13 @@ from multigpu.analysis.training import (
     training_frame,
     training_records,
 )
-from multigpu.analysis.verdicts import verdicts
-from multigpu.analysis.wording import joined
-from multigpu.claims import TrainingPredicate, all_claims, evaluate
+from multigpu.analysis.wording import joined, plural
 from multigpu.conditions import LEAST_ENERGY_S
 from multigpu.parameters import Measure
+from multigpu.placements import find_placement
+from multigpu.record import STATUSES
 from multigpu.training.grid import default_grid, find_grid
-from multigpu.training.measure import EVERY_STATUS, points, train
+from multigpu.training.measure import points, train
 from multigpu.training.record import TrainingMeasurement, TrainingRecord, TrainingStore
 from multigpu.training.run import TrainingRun
 
@@ -66,7 +66,7 @@ def observe(measure: Measure, grid: str = "auto") -> Seen:
     store = TrainingStore(paths.TRAINING)
     if measure != "none":
         chosen = points(find_grid(default_grid() if grid == "auto" else grid))
-        print(train(chosen, store, retry=("ok", *EVERY_STATUS) if measure == "all" else ()))
+        print(train(chosen, store, retry=STATUSES if measure == "all" else ()))
     return see(training_records(store))
 
 
@@ -89,22 +89,56 @@ def levelled(records: list[TrainingRecord], frame: pd.DataFrame) -> pd.DataFrame
 
 
 def answer(seen: Seen) -> Shown:
-    """Two or three sentences, each only where Records support it."""
-    sentences = []
-    judged = seen.same[seen.same["same"].notna()]
-    if len(judged):
-        same = int(judged["same"].sum())
-        whole = "Every one" if same == len(judged) else f"{same} of {len(judged)}"
-        sentences.append(
-            f"{whole} of the joined runs compared ({judged['placement'].nunique()} placements) "
-            f"{'follows its' if same == len(judged) else 'follow their'} reference's loss curve to the end of the budget, within "
-            f"{ALLOWED:g} times what rounding alone does{_in_fp64(judged[judged['same'].astype(bool)])}"
-            + (": where parts live changes the time and not the result." if same == len(judged) else ".")
-        )
-        sentences += _leaving(seen.same)
-    sentences += _rules(seen.frame)
+    """A few sentences, each only where Records support it."""
+    sentences = [*_curves(seen.same), *_rules(seen.frame)]
     text = sentences or ["No Record supports an answer yet: `python -m multigpu train` trains the default grid."]
     return paragraphs(*text)
+
+
+def _curves(same: pd.DataFrame) -> list[str]:
+    """The comparison that tells most, then all of them, what is not counted, and what misses its tolerance."""
+    compared, judged = same[same["role"] == "compared"], same[same["same"].notna()]
+    if judged.empty:
+        return [*_uncounted(compared)]
+    panels = compared.groupby("panel", sort=False)
+    telling = (panels["replicas"].min() / panels["tolerance"].max()).fillna(0.0)[list(dict.fromkeys(judged["panel"]))]
+    first = judged[judged["panel"] == telling.idxmax()]
+    others = first.loc[first["placement"] != "ddp", "placement"].nunique()
+    whole = len(judged) == int(judged["same"].sum())
+    sentences = [
+        f"{telling.idxmax()}: {_share(first)} joined {'run' if len(first) == 1 else 'runs'} compared with ddp "
+        f"({plural(others, 'other placement')}, {joined(sorted(set(first['precision'])))}) "
+        f"{'follows' if int(first['same'].sum()) == 1 else 'follow'} its loss curve to the last of {first['steps'].iloc[0]:,.0f} steps, "
+        f"within {ALLOWED:g} times what rounding alone does{_in_fp64(first[first['same'].astype(bool)])}."
+        f"{_away(telling.max())}{' Where parts live changes the time and not the result.' if whole else ''}"
+    ]
+    if judged["panel"].nunique() > 1:
+        least = (judged["replicas"] / judged["tolerance"]).min()
+        sentences.append(f"Of all comparisons together {_share(judged)} runs follow their reference so.{_away(least, 'least ')}")
+    return [*sentences, *_uncounted(compared), *_leaving(same)]
+
+
+def _share(judged: pd.DataFrame) -> str:
+    same = int(judged["same"].sum())
+    return f"all {same}" if same == len(judged) else f"{same} of {len(judged)}"
+
+
+def _away(times: float, most: str = "") -> str:
+    """How far beyond the tolerance independent replicas lie; nothing where there are none."""
+    if not math.isfinite(times) or times <= 1:
+        return ""
+    return f" Independent replicas lie at {most}{float(f'{times:.2g}'):,g} times the tolerance."
+
+
+def _uncounted(compared: pd.DataFrame) -> list[str]:
+    """Runs that lie within a tolerance that tells nothing, by panel and precision, with the reason."""
+    rows: Any = compared[compared["same"].isna()].groupby(["panel", "precision"], sort=False)
+    said = [
+        f"{plural(len(table), 'run')} in {precision} of {panel}, since "
+        + ("no independent replicas were trained there" if table["replicas"].isna().all() else f"{NOT_TOLD.removesuffix(' here')} there")
+        for (panel, precision), table in rows
+    ]
+    return [f"Not counted: {'; '.join(said)}."] if said else []
 
 
 def _rules(frame: pd.DataFrame) -> list[str]:
@@ -134,7 +168,9 @@ def _in_fp64(judged: pd.DataFrame) -> str:
 
 
 def _leaving(same: pd.DataFrame) -> list[str]:
-    """Of each job with runs that do not follow: which, from which step on, and from which step fp32's rounding parts ddp from itself."""
+    """Of each job with runs that do not follow: which, from which step on, from which step fp32's rounding parts ddp from itself, and
+    what the runs have in common as far as Records tell.
+    """
     said = []
     for panel, table in same.groupby("panel", sort=False):
         apart = table[table["same"].eq(False)]
@@ -144,15 +180,42 @@ def _leaving(same: pd.DataFrame) -> list[str]:
         precisions = joined(list(dict.fromkeys(apart["precision"])))
         plain = table[(table["placement"] == "ddp") & (table["precision"] == "fp32") & (table["execution"] == "eager")]
         far = [
-            (f"{names} in {precisions} do not", apart["leaves_at"].min()),
+            (f"{names} in {precisions} {'does' if len(apart) == 1 else 'do'} not follow", apart["leaves_at"].min()),
             ("rounding alone takes ddp in fp32", plain["leaves_at"].min()),
         ]
         by = [f"by step {step:.0f} of {apart['steps'].iloc[0]:.0f}" if not pd.isna(step) else "nowhere" for _, step in far]
         said.append(
-            f"{panel}: {far[0][0]}, and lie {LEAVES:.2%} of the loss or more from it {by[0]}; {far[1][0]} that far {by[1]}."
-            f"{_followed(same, str(panel), set(apart['placement']))}"
+            f"{panel}: {far[0][0]}, and {'lies' if len(apart) == 1 else 'lie'} {LEAVES:.2%} of the loss or more from it {by[0]}; "
+            f"{far[1][0]} that far {by[1]}.{_followed(same, str(panel), set(apart['placement']))}"
+            f"{_from_digits(apart, plain)}{_with_rows(table, apart)}"
         )
     return said
+
+
+def _from_digits(apart: pd.DataFrame, plain: pd.DataFrame) -> str:
+    """Where the first digit differs: late, it speaks for rounding; nothing where it is at once, or where ddp in fp32 shows no drift."""
+    first, drifts = apart["differs_at"].min(), plain["differs_at"].min()
+    if pd.isna(first) or pd.isna(drifts) or first <= drifts:
+        return ""
+    return (
+        f" Before step {first:.0f} every digit that a Record keeps is equal, as ddp's are in fp32 before step {drifts:.0f}: what parts "
+        "them begins below those digits, as rounding does, and grows."
+    )
+
+
+def _with_rows(table: pd.DataFrame, apart: pd.DataFrame) -> str:
+    """Whether those that miss are just those that send rows of tables, while all with copies of the tables equal the reference."""
+    beside = table[(table["role"] == "compared") & table["precision"].isin(set(apart["precision"]))]
+    rows = {name for name in beside["placement"] if find_placement(str(name)).travels == "rows"}
+    kept = beside[~beside["placement"].isin(rows)]
+    if rows != set(apart["placement"]) or kept.empty or kept["distance"].max() > 0:
+        return ""
+    count = kept["placement"].nunique()
+    who = "It is the one placement that sends" if len(rows) == 1 else f"They are the {len(rows)} placements that send"
+    return (
+        f" {who} rows of the tables; the {plural(count, 'other')} with copies of the tables {'equals' if count == 1 else 'equal'} the "
+        "reference in every digit."
+    )
 
 
 def _followed(same: pd.DataFrame, panel: str, placements: set[str]) -> str:
@@ -172,7 +235,6 @@ def curve_table(seen: Seen) -> Shown:
         table = seen.same[seen.same["panel"] == panel]
         for placement in in_order(table["placement"]):
             for _, row in table[table["placement"] == placement].iterrows():
-                same = "need not" if row["same"] is None or pd.isna(row["same"]) else "yes" if row["same"] else "no"
                 rows.append(
                     {
                         "Job": panel,
@@ -181,16 +243,34 @@ def curve_table(seen: Seen) -> Shown:
                         "Execution": row["execution"],
                         "Distance": f"{row['distance']:.1e}",
                         "Tolerance": f"{row['tolerance']:.1e}",
-                        "Same curve": same,
+                        "Same curve": _said_same(row),
                         "Last loss": f"{row['last_loss']:.4f}",
                         "Accuracy": percent(row["accuracy"]),
                     }
                 )
     note = (
-        f"Tolerance: {ALLOWED:g} times the drift of fp32, and in fp64, which rounds 2²⁹ times as finely, that much less. "
+        f"Tolerance: {ALLOWED:g} times the drift of fp32, and in fp64, which rounds 2²⁹ times as finely, that much less. Reference: the "
+        "run that the others are compared with. Yardstick: the run whose distance is the drift. "
+        f"{''.join(text for word, text in UNTOLD.items() if any(row['Same curve'] == word for row in rows))}"
         "Accuracy: held-out images. Last loss: mean of the last tenth."
     )
     return tables_by(pd.DataFrame(rows), "Job", note, ["Distance", "Tolerance", "Last loss", "Accuracy"])
+
+
+NOT_TOLD = "the tolerance does not tell independent replicas apart here"
+UNTOLD = {
+    "not told": f"Not told: {NOT_TOLD}. ",
+    "no replicas": "No replicas: no independent replicas were trained here to show what the tolerance can tell. ",
+}
+"""What stands for yes or no where a run is not counted, and what it means."""
+
+
+def _said_same(row: pd.Series) -> str:
+    if row["role"] != "compared":
+        return {"free": "need not"}.get(row["role"], row["role"])
+    if pd.isna(row["same"]):
+        return "no replicas" if pd.isna(row["replicas"]) else "not told"
+    return "yes" if row["same"] else "no"
 
 
 def percent(value: float) -> str:
@@ -302,8 +382,3 @@ def failures_table(seen: Seen) -> Shown:
         for _, row in bad.iterrows()
     ]
     return table_html(pd.DataFrame(rows, columns=["Run", "Status", "Why"]), note="" if rows else "No run failed.", wide=["Why"])
-
-
-def claims_table(seen: Seen) -> Shown:
-    """The claims that these Records decide."""
-    return verdicts([evaluate(claim, seen.frame) for claim in all_claims() if isinstance(claim.predicate, TrainingPredicate)])

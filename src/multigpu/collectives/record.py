@@ -14,7 +14,7 @@ from multigpu.collectives.algorithm import Cost
 from multigpu.collectives.run import CollectiveRun
 from multigpu.measure.machine import Machine
 from multigpu.record import Status
-from multigpu.store import Store
+from multigpu.store import MachineStore
 
 SCHEMA_VERSION = 1
 
@@ -91,11 +91,7 @@ def collective_key(run: CollectiveRun, repeat: int, machine: str, framework_vers
     return hashlib.sha256(text.encode()).hexdigest()[:20]
 
 
-class CollectiveStore(Store[CollectiveRecord]):
+class CollectiveStore(MachineStore[CollectiveRecord]):
     """CollectiveRecords as `<root>/<machine>/<key>.<attempt>.json.gz`, one file each."""
 
     kind = CollectiveRecord
-
-    def find(self, machine: str, key: str) -> CollectiveRecord | None:
-        """The latest attempt under this key, or None."""
-        return self.latest(machine, key)

@@ -141,7 +141,7 @@ class CollectiveWorker:
 
     def _write(self, item: Item, parts: list[Any], faults: list[Fault], seconds: float) -> None:
         if faults:
-            causes = [fault for fault in faults if not is_echo(fault[1])] or faults
+            causes = [fault for fault in faults if not is_echo(fault[1], fault[0])] or faults
             record = make_record(item, self.plan.launch_id, causes[0][0], causes[0][1], None, self.plan.machine)
         else:
             measurement = CollectiveMeasurement.model_validate(joined(item.run, parts, seconds))

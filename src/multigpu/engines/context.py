@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 
 from multigpu.placements import find_placement
 from multigpu.placements.row import Placement
@@ -13,9 +14,13 @@ from multigpu.workloads.base import Model, Optimizer
 
 @dataclass(frozen=True)
 class RunContext:
-    """A trainer's Run, its model, placement and rule. Engines add their devices."""
+    """A trainer's Run, its model, placement and rule. Engines add their devices.
+
+    closing: what must be given back when the Run ends, however far its building came.
+    """
 
     run: Run
+    closing: ExitStack = field(default_factory=ExitStack, kw_only=True, compare=False)
 
     @property
     def replicas(self) -> int:

@@ -27,9 +27,6 @@ class Cluster(BaseModel):
     network: str = Field(min_length=1)
     link: str = Field(min_length=1)
 
-    def host_of(self, rank: int) -> int:
-        return rank // self.per_host
-
 
 def slug(text: str) -> str:
     """Lower-case letters, digits and hyphens only."""

@@ -24,14 +24,38 @@ import psutil
 from multigpu.hosts.cluster import CLUSTER_VARIABLE, Cluster, slug
 from multigpu.hosts.meeting import Meeting
 from multigpu.measure.machine import framework_version, gpu_count, source_state, this_host, this_machine
-from multigpu.measure.plan import MAX_STARTS, Journal, Plan
+from multigpu.measure.plan import MAX_STARTS, Journal, Plan, hung, noted
 from multigpu.placements import find_placement
+from multigpu.record import Status
 from multigpu.run import Run
 
 PORT = 29400
 """Where host 0 listens unless a command says otherwise."""
 
 AnyPlan = TypeVar("AnyPlan", bound=Plan)
+
+
+MOST_CPU_PROCESSES = 16
+"""Of one host."""
+
+
+def check_host(run: Run, devices: int, gpus: int) -> None:
+    """Refuse what a Run asks of a host and the host has not, whether it is alone or one of several alike.
+
+    Args:
+        devices: how many of the Run's are on it. gpus: that it has, enough for them.
+
+    Raises:
+        ValueError: naming what was asked for and what there is.
+    """
+    if run.device_type == "cuda" and run.device_ids is not None and max(run.chosen_devices) >= gpus:
+        raise ValueError(f"device_ids {run.device_ids!r} names GPUs that are not here: this machine has 0 to {gpus - 1}")
+    if run.device_type == "cpu" and devices > MOST_CPU_PROCESSES:
+        raise ValueError(f"{devices} CPU processes were asked for and at most {MOST_CPU_PROCESSES} are allowed")
+    if run.host_cores and run.host_cores > (cores := this_machine().cores):
+        raise ValueError(f"host_cores {run.host_cores} were asked for and this machine has {cores}: choose at most {cores}")
+    if framework_version(run.framework) == "none":
+        raise ValueError(f"framework {run.framework!r} is not installed here: see `python -m multigpu doctor`")
 
 
 def check_run(run: Run, cluster: Cluster) -> None:
@@ -49,8 +73,7 @@ def check_run(run: Run, cluster: Cluster) -> None:
     joined = any(engine.framework == "tensorflow" and engine.strategy == "multi_worker" for engine in row.engines)
     if run.processes != "per_device" or (run.framework == "tensorflow" and not joined):
         raise ValueError(f"several hosts run PyTorch with a process a device, or TensorFlow's placement 'multi_worker', not {run.label()}")
-    if framework_version(run.framework) == "none":
-        raise ValueError(f"framework {run.framework!r} is not installed here: see `python -m multigpu doctor`")
+    check_host(run, min(run.devices, cluster.per_host), gpu_count())
     if row.uses_host:
         raise ValueError(f"placement {run.placement!r} uses memory that one host's processes share: choose another on several hosts")
 
@@ -151,13 +174,15 @@ class Company:
         )
         self.meeting.tell("plan", plan=plan.model_dump(mode="json"))
         self.missing = self.cluster.hosts - 1
-        self.faults: dict[str, list[str]] = {}
+        self.faults: dict[str, tuple[Status, str]] = {}
+        self.echoes: dict[str, tuple[Status, str]] = {}
         self.failed = False
         return plan
 
     def _note(self, message: Mapping[str, Any]) -> None:
         self.missing -= 1
         self.faults |= message["faults"]
+        self.echoes |= message["echoes"]
         self.failed |= bool(message["code"])
 
     def in_trouble(self) -> bool:
@@ -177,7 +202,9 @@ class Company:
         while self.missing:
             self._note(self.meeting.hear("ended"))
         for key, (status, reason) in self.faults.items():
-            journal.note_fault(key, status, reason)  # type: ignore[arg-type]
+            journal.note_fault(key, status, reason)
+        for key, (status, reason) in self.echoes.items():
+            journal.note_echo(key, status, reason)
 
     def most_starts(self, plan: Plan) -> int:
         """Launches after which a plan is given up: every Run may end some."""
@@ -230,20 +257,16 @@ def _carry_out(company: Company, plan: dict[str, Any], environment: dict[str, st
             time.sleep(0.1)
         code = agent.returncode
         # of host 0 again: it may hear this only after it said "stop", whose answer this is
-        company.meeting.tell("ended", code=code, faults=_faults(scratch))
+        company.meeting.tell("ended", code=code, faults=_faults(scratch), echoes=noted(scratch, "echo"))
     finally:
         end(agent)
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _faults(scratch: Path) -> dict[str, list[str]]:
-    """What this host's workers noted of Runs that cannot be measured: key -> status and reason."""
-    found = {}
-    for file in scratch.glob("*.fault"):
-        status, _, reason = file.read_text().partition("\n")
-        found[file.stem] = [status, reason]
-    for file in scratch.glob("*.stacks"):
-        key, rank = file.name.split(".")[:2]
-        if key not in found and "Timeout" in file.read_text():
-            found[key] = ["timeout", f"replica {rank} did not finish in time on its host"]
-    return found
+def _faults(scratch: Path) -> dict[str, tuple[Status, str]]:
+    """Why Runs cannot be measured, as far as this host's workers know: key -> status and reason."""
+    found: dict[str, tuple[Status, str]] = {}
+    for key, stood in hung(scratch).items():
+        rank, place = next(iter(stood.items()))
+        found[key] = ("timeout", f"replica {rank} did not finish in time on its host" + (f": in {place}" if place else ""))
+    return found | noted(scratch, "fault")

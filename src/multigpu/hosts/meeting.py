@@ -14,6 +14,7 @@ import socket
 import threading
 import time
 from collections import deque
+from multiprocessing.connection import wait
 from types import TracebackType
 from typing import Any
 
@@ -23,6 +24,9 @@ SILENCE_S = 20.0
 
 ENTRY_S = 600.0
 """How long host 0 waits for the others to start, and they for it."""
+
+GREETING_S = 10.0
+"""Who has connected to host 0 may take so long to say who it is; then it is no host, and the next is heard."""
 
 
 class HostLost(RuntimeError):
@@ -47,9 +51,15 @@ class _Line:
         with self.lock, contextlib.suppress(OSError):  # a broken line is found by whoever listens
             self.connection.sendall(json.dumps(message).encode() + b"\n")
 
-    def receive(self) -> dict[str, Any] | None:
-        """The next message; None where the other end has gone."""
+    def receive(self, until: float | None = None) -> dict[str, Any] | None:
+        """The next message; None where the other end has gone, speaks as no host does, or has not ended it `until` then (`time.monotonic`;
+        None: there is no hurry).
+        """
         while b"\n" not in self.rest:
+            if until is not None:
+                left = until - time.monotonic()
+                if left <= 0 or not wait([self.connection], left):
+                    return None
             try:
                 part = self.connection.recv(65536)
             except TimeoutError:
@@ -61,7 +71,11 @@ class _Line:
             self.heard = time.monotonic()
             self.rest += part
         line, _, self.rest = self.rest.partition(b"\n")
-        return json.loads(line)
+        try:
+            message = json.loads(line)
+        except (ValueError, RecursionError):  # no JSON, or brackets without end
+            return None
+        return message if isinstance(message, dict) else None
 
     def listen(self, changed: threading.Condition) -> None:
         """Take what arrives until the line closes."""
@@ -75,6 +89,13 @@ class _Line:
         with changed:
             self.closed = True
             changed.notify_all()
+
+
+def _is_greeting(hello: dict[str, Any]) -> bool:
+    """Whether a host says this when it comes."""
+    host, hosts = hello.get("host"), hello.get("hosts")
+    numbers = type(host) is int and type(hosts) is int and 0 <= host < hosts
+    return hello.get("word") == "hello" and numbers and isinstance(hello.get("about"), dict)
 
 
 class Meeting:
@@ -114,6 +135,7 @@ class Meeting:
         else:
             self._join(address, port, about, entry_s)
         for line in self.lines.values():
+            line.heard = time.monotonic()  # who came early had no reason to speak until now
             threading.Thread(target=line.listen, args=(self.changed,), daemon=True).start()
         threading.Thread(target=self._beat, daemon=True).start()
 
@@ -130,9 +152,11 @@ class Meeting:
                     self._dismiss(f"host 0 waited {entry_s:.0f} s for hosts {absent}, which did not come")
                     raise HostLost(self.trouble) from None
                 line = _Line(connection, peer[0])
-                hello = line.receive()
-                if hello is not None:
+                hello = line.receive(min(until, time.monotonic() + GREETING_S))
+                if hello is not None and _is_greeting(hello):
                     self._enter(line, hello, about)
+                else:  # a stranger, such as a scan of ports, or a host that ended at once
+                    connection.close()
         for line in self.lines.values():
             line.send({"word": "welcome"})
 
@@ -169,10 +193,14 @@ class Meeting:
         self.address = connection.getsockname()[0]
         line = self.lines[0] = _Line(connection, address)
         line.send({"word": "hello", "hosts": self.hosts, "host": self.host, "about": about})
-        answer = line.receive()
+        # host 0 speaks when all have come, and it has been there for no shorter than this connection
+        until = time.monotonic() + entry_s + GREETING_S
+        answer = line.receive(until)
+        if answer is None and time.monotonic() >= until:
+            raise HostLost(f"host 0 ({address}) did not answer within {entry_s + GREETING_S:.0f} s")
         if answer is None:
             raise HostLost(f"host 0 ({address}) ended before all hosts had come")
-        if answer["word"] == "refuse":
+        if answer.get("word") == "refuse":
             raise ValueError(answer["text"])
 
     def _beat(self) -> None:

@@ -6,7 +6,6 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Iterable
-from pathlib import Path
 
 UNK, SOS, EOS = 0, 1, 2
 """Numbers of the unknown word, of a sentence's start and of its end, as tensorflow-nmt and document 000 have them."""
@@ -69,25 +68,3 @@ def count_vocabulary(sentences: Iterable[str], limit: int) -> Vocabulary:
         counts.pop(special, None)
     ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     return Vocabulary((*SPECIAL, *(word for word, _ in ranked[: limit - len(SPECIAL)])))
-
-
-def read_vocabulary(path: str | Path, limit: int | None = None) -> Vocabulary:
-    """A vocabulary file as tensorflow-nmt ships it: one word a line; the special entries are put in front if they are missing.
-
-    Args:
-        path: UTF-8 text.
-        limit: keep this many entries at most, the special ones included.
-
-    Raises:
-        ValueError: there is no such file, it does not decode, or a word comes twice.
-    """
-    try:
-        lines = Path(path).read_text(encoding="utf-8").split("\n")
-    except OSError:
-        raise ValueError(f"vocabulary file {path} cannot be read: no such file, or no permission") from None
-    except UnicodeDecodeError as error:
-        raise ValueError(f"vocabulary file {path} is not UTF-8: byte {error.start} does not decode") from None
-    entries = [line.strip() for line in lines if line.strip()]
-    if tuple(entries[:3]) != SPECIAL:
-        entries = [*SPECIAL, *entries]
-    return Vocabulary(entries[:limit])

@@ -205,12 +205,16 @@ def _end(processes: Sequence[subprocess.Popen[str]]) -> None:
             process.wait()
 
 
+def key_here(run: Run, repeat: int) -> str:
+    """The key under which measuring this on this machine finds its Record or writes it, by the framework and the timer that are here."""
+    return record_key(run, repeat, this_machine().name, framework_version(run.framework), TIMING_VERSION)
+
+
 def known_points(points: Sequence[Point], store: RecordStore, retry: Sequence[str] = ()) -> set[tuple[str, int]]:
     """(digest, repeat) of the points that have a Record already and are not to be measured again."""
     machine, found = this_machine().name, set()
     for point in points:
-        key = record_key(point.run, point.repeat, machine, framework_version(point.run.framework), TIMING_VERSION)
-        record = store.find(machine, key)
+        record = store.find(machine, key_here(point.run, point.repeat))
         if record is not None and record.status not in retry:
             found.add((point.run.digest, point.repeat))
     return found

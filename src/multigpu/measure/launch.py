@@ -18,7 +18,7 @@ from pathlib import Path
 
 import psutil
 
-from multigpu.hosts.launching import Company, check_run, end
+from multigpu.hosts.launching import Company, check_host, check_run, end
 from multigpu.inputs.check import check_inputs
 from multigpu.measure.bar import Bar, new_bar
 from multigpu.measure.ladder import ascending, with_smaller
@@ -54,19 +54,11 @@ def check_devices(run: Run) -> None:
     Raises:
         ValueError: naming how many devices were asked for and how many there are.
     """
-    if run.device_type == "cuda":
-        available = gpu_count()
-        if run.devices <= available <= max(run.chosen_devices):
-            raise ValueError(f"device_ids {run.device_ids!r} names GPUs that are not here: this machine has 0 to {available - 1}")
-        if run.devices > available:
-            allowed = f"choose at most {available} or device_type 'cpu'" if available else "choose device_type 'cpu'"
-            raise ValueError(f"{run.devices} GPUs were asked for and this machine has {available}: {allowed}")
-    elif run.devices > 16:
-        raise ValueError(f"{run.devices} CPU processes were asked for and at most 16 are allowed")
-    if run.host_cores and run.host_cores > (cores := this_machine().cores):
-        raise ValueError(f"host_cores {run.host_cores} were asked for and this machine has {cores}: choose at most {cores}")
-    if framework_version(run.framework) == "none":
-        raise ValueError(f"framework {run.framework!r} is not installed here: see `python -m multigpu doctor`")
+    available = gpu_count()
+    if run.device_type == "cuda" and run.devices > available:
+        allowed = f"choose at most {available} or device_type 'cpu'" if available else "choose device_type 'cpu'"
+        raise ValueError(f"{run.devices} GPUs were asked for and this machine has {available}: {allowed}")
+    check_host(run, run.devices, available)
 
 
 def memory_folder() -> Path:

@@ -23,6 +23,9 @@ TELLING = re.compile(r"^(NCCL_|GLOO_|OMP_|MKL_|CUDA_|TORCH_NCCL|TORCH_SYMM|PYTOR
 PATH = re.compile(r"/[^\s:,=]+")
 PACKAGES = ("torch", "tensorflow", "tensorflow-cpu", "numpy", "nvidia-nccl-cu13", "nvidia-cudnn-cu13", "nvidia-nccl-cu12", "ray")
 
+UNKNOWN_GPU = "unknown GPU"
+"""The name of one that this process may use and NVML cannot find, a MIG device say."""
+
 
 class Machine(BaseModel):
     """What does not change while a sweep runs. Memory in GiB; `links` is the driver's own picture of them.
@@ -97,11 +100,20 @@ def gpu_count() -> int:
 
 
 def _handle(index: int) -> Any:
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    physical = int(visible.split(",")[index]) if visible and re.fullmatch(r"\d+(,\d+)*", visible) else index
-    if visible and re.fullmatch(r"GPU-[0-9a-fA-F-]{36}(,GPU-[0-9a-fA-F-]{36})*", visible):
-        return _nvml().nvmlDeviceGetHandleByUUID(visible.split(",")[index])
-    return _nvml().nvmlDeviceGetHandleByIndex(physical)
+    """NVML's handle of one of the GPUs that this process may use, by its number or by what its UUID begins with.
+
+    None where CUDA_VISIBLE_DEVICES names it otherwise, or names none or several: another GPU's meters must not speak for it.
+    """
+    nvml = _nvml()
+    count = nvml.nvmlDeviceGetCount()
+    name = dict(enumerate(visible_gpus(os.environ.get("CUDA_VISIBLE_DEVICES"), count))).get(index, "")
+    if name.isdigit():
+        return nvml.nvmlDeviceGetHandleByIndex(int(name)) if int(name) < count else None
+    if not name.startswith("GPU-"):
+        return None
+    handles = [nvml.nvmlDeviceGetHandleByIndex(number) for number in range(count)]
+    meant = [handle for handle in handles if _text(nvml.nvmlDeviceGetUUID(handle)).lower().startswith(name.lower())]
+    return meant[0] if len(meant) == 1 else None
 
 
 def _text(value: Any) -> str:
@@ -190,13 +202,14 @@ def keep_to(cores: Iterable[int]) -> None:
 def this_host() -> Machine:
     """What this host is. Its name is made of what determines speed, so that equal machines share one folder of Records."""
     nvml, count = _nvml(), gpu_count()
-    names = [_text(nvml.nvmlDeviceGetName(_handle(i))) for i in range(count)]
+    handles = [_handle(i) for i in range(count)]
+    names = [UNKNOWN_GPU if handle is None else _text(nvml.nvmlDeviceGetName(handle)) for handle in handles]
     cores = len(os.sched_getaffinity(0))
     name = f"{count}x-{_slug(names[0])}" if names else f"{cores}x-cpu-{_slug(_cpu_model())[:40]}"
     return Machine(
         name=name,
         gpus=names,
-        gpu_memory_gib=[round(nvml.nvmlDeviceGetMemoryInfo(_handle(i)).total / 2**30, 1) for i in range(count)],
+        gpu_memory_gib=[0.0 if handle is None else round(nvml.nvmlDeviceGetMemoryInfo(handle).total / 2**30, 1) for handle in handles],
         driver=_text(nvml.nvmlSystemGetDriverVersion()) if nvml else "",
         links=_links(count),
         cpu=_cpu_model(),
@@ -223,11 +236,11 @@ def this_boot() -> str:
 
 
 def device_state(index: int, energy_j: float | None = None) -> DeviceState | None:
-    """Clocks, power and temperature of one GPU now, or None without NVML."""
+    """Clocks, power and temperature of one GPU now, or None without NVML, and where NVML cannot tell which GPU it is."""
     nvml = _nvml()
-    if nvml is None:
+    handle = None if nvml is None else _handle(index)
+    if handle is None:
         return None
-    handle = _handle(index)
     return DeviceState(
         sm_clock_mhz=nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM),
         memory_clock_mhz=nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM),
@@ -240,10 +253,11 @@ def device_state(index: int, energy_j: float | None = None) -> DeviceState | Non
 def total_energy_j(index: int) -> float | None:
     """NVML's energy counter of one GPU in joules, or None where it has none. Differences below 10 s are not trustworthy."""
     nvml = _nvml()
-    if nvml is None:
+    handle = None if nvml is None else _handle(index)
+    if handle is None:
         return None
     try:
-        return float(nvml.nvmlDeviceGetTotalEnergyConsumption(_handle(index))) / 1000
+        return float(nvml.nvmlDeviceGetTotalEnergyConsumption(handle)) / 1000
     except nvml.NVMLError:
         return None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from pathlib import Path
 from typing import Any, Literal
@@ -14,6 +15,15 @@ from multigpu.run import Run
 
 MAX_STARTS = 2
 """A Run that was started so often without leaving a Record or a reason is given up as failed."""
+
+
+FRAMES = 3
+"""Of a stack, so many of the innermost calls are told: a library's, its wrapper's and whose call it was."""
+
+FRAME = re.compile(r'File "(.*)", line (\d+) in (.+)')
+
+STACK_LINE = re.compile(r'File "|(Current t|T)hread 0x|Garbage-collecting|<no Python frame>|\.\.\.$|Extension modules: ')
+"""Lines of a dumped stack, which a process leaves when it is told to end: no words of its own."""
 
 
 class Item(BaseModel):
@@ -90,24 +100,42 @@ class Journal:
 
     def note_fault(self, key: str, status: Status, reason: str) -> None:
         """Leave the reason for what the restarted launch reads. The first replica to fail knows the cause best."""
-        try:
-            with open(self.plan.scratch / f"{key}.fault", "x") as file:
-                file.write(f"{status}\n{reason}")
-        except FileExistsError:
-            pass
+        _note_first(self.plan.scratch / f"{key}.fault", status, reason)
+
+    def note_echo(self, key: str, status: Status, reason: str) -> None:
+        """Leave what a replica said that lost another: no cause, but told if there is nothing better in the end."""
+        _note_first(self.plan.scratch / f"{key}.echo", status, reason)
 
     def fault(self, key: str) -> tuple[Status, str] | None:
         """Why an earlier start of this Run must not be repeated, or None."""
-        file = self.plan.scratch / f"{key}.fault"
-        if file.exists():
-            status, _, reason = file.read_text().partition("\n")
-            return status, reason  # type: ignore[return-value]
-        hung = [f.name.split(".")[1] for f in self.plan.scratch.glob(f"{key}.*.stacks") if "Timeout" in f.read_text()]
-        if hung:
-            return "timeout", f"replicas {', '.join(sorted(hung))} did not finish in time; their stacks are in {self.plan.scratch.name}"
-        if self.starts(key) >= MAX_STARTS:
-            return "failed", f"its workers died {self.starts(key)} times without a message"
-        return None
+        scratch = self.plan.scratch
+        if fault := noted(scratch, "fault").get(key):
+            return fault
+        if stood := hung(scratch).get(key):
+            return "timeout", f"replicas {', '.join(map(str, stood))} did not finish in time{_told(stood)}"[:300]
+        if (starts := self.starts(key)) < MAX_STARTS:
+            return None
+        died = f"its workers died {starts} times"
+        if echo := noted(scratch, "echo").get(key):
+            return echo[0], f"{died}: {echo[1]}"
+        words = self._dying_words(key)
+        return "failed", f"{died} without a message" + (f"; last on standard error: {words}" if words else "")
+
+    def _dying_words(self, key: str) -> str:
+        """The last line on standard error, since this Run was last started, of the worker that fell silent first; "" where there is none.
+
+        To be asked by a worker that was started again: the newest logs are its own and its peers'.
+        """
+        since = float((self.plan.scratch / f"{key}.starts").read_text().split()[-1])
+        starts = sorted((self.plan.scratch / "logs").glob("*/attempt_*"), key=lambda folder: folder.stat().st_mtime)[:-1]
+        logs = sorted(starts[-1].glob("*/stderr.log"), key=lambda log: log.stat().st_mtime) if starts else []
+        for log in logs:
+            # the kernel's stamp of a file is up to a tick older than the clock
+            if log.stat().st_mtime > since - 0.1:
+                lines = [line.strip() for line in log.read_text(errors="replace").splitlines()]
+                if words := [line for line in lines if line and not STACK_LINE.match(line)]:
+                    return words[-1][:200]
+        return ""
 
     def report(self, **event: Any) -> None:
         """One line for whoever watches the sweep."""
@@ -119,3 +147,47 @@ def find_record(plan: Plan, item: Item) -> Record | None:
     """The Record that makes this item unnecessary, or None."""
     record = RecordStore(plan.records).find(plan.machine, plan.key(item))
     return record if record and record.attempt >= item.attempt else None
+
+
+def _note_first(file: Path, status: Status, reason: str) -> None:
+    """Write what ended a Run, unless the file is there."""
+    try:
+        with open(file, "x") as new:
+            new.write(f"{status}\n{reason}")
+    except FileExistsError:
+        pass
+
+
+def noted(scratch: Path, kind: Literal["fault", "echo"]) -> dict[str, tuple[Status, str]]:
+    """What this host's workers noted of Runs: key -> status and reason."""
+    found: dict[str, tuple[Status, str]] = {}
+    for file in scratch.glob(f"*.{kind}"):
+        status, _, reason = file.read_text().partition("\n")
+        found[file.stem] = (status, reason)  # type: ignore[assignment]
+    return found
+
+
+def hung(scratch: Path) -> dict[str, dict[int, str]]:
+    """Which of this host's replicas did not finish in time, and where they stood: key -> rank -> calls, innermost first."""
+    found: dict[str, dict[int, str]] = {}
+    for file in scratch.glob("*.stacks"):
+        if "Timeout" in (stacks := file.read_text()):
+            key, rank = file.name.split(".")[:2]
+            found.setdefault(key, {})[int(rank)] = stood_at(stacks)
+    return {key: dict(sorted(ranks.items())) for key, ranks in found.items()}
+
+
+def stood_at(stacks: str) -> str:
+    """The innermost calls of the main thread, which is the last in what `faulthandler` writes; "" where it was cut off before them."""
+    main = stacks.rpartition("(most recent call first):")[2]
+    return " < ".join(f"{call} ({Path(file).name}:{line})" for file, line, call in FRAME.findall(main)[:FRAMES])
+
+
+def _told(stood: dict[int, str]) -> str:
+    """Where replicas stood, in words: few that stand together before many, for the others often wait for them."""
+    places: dict[str, list[str]] = {}
+    for rank, place in stood.items():
+        if place:
+            places.setdefault(place, []).append(str(rank))
+    groups = sorted(places.items(), key=lambda group: len(group[1]))
+    return "".join(f"{'; ' if index else ': '}{', '.join(ranks)} in {place}" for index, (place, ranks) in enumerate(groups))

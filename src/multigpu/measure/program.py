@@ -33,14 +33,19 @@ MEMORY_WORDS = ("can't allocate memory", "out of memory", "oom when allocating")
 LOST_PEER = ("connection closed by peer", "connection reset by peer", "connection refused", "broken pipe", "remote process", "nccl", "gloo")
 """Words in the errors of a collective whose other end is gone: an echo of a death elsewhere, not a cause."""
 
+CAUSES: tuple[Status, ...] = ("out_of_memory", "unsupported")
+"""What a replica says of itself alone."""
+
 
 class Stuck(Exception):
     """A replica did not answer in time: it may wait in a collective for ever, so the whole launch must restart."""
 
 
-def is_echo(reason: str) -> bool:
-    """Whether this failure only says that another replica has gone."""
-    return any(words in reason.lower() for words in LOST_PEER)
+def is_echo(reason: str, status: Status = "failed") -> bool:
+    """Whether this failure only says that another replica has gone. What is a cause by its status is none, whoever raised it: NCCL says of
+    its own allocations that memory was full.
+    """
+    return status not in CAUSES and any(words in reason.lower() for words in LOST_PEER)
 
 
 def status_of(error: BaseException) -> Fault:
@@ -107,8 +112,8 @@ class Program:
 
     def give_up(self, key: str, fault: Fault) -> None:
         """Leave the reason and exit: the launcher restarts all processes, and the first then writes the Record."""
-        if not is_echo(fault[1]):
-            self.journal.note_fault(key, *fault)
+        note = self.journal.note_echo if is_echo(fault[1], fault[0]) else self.journal.note_fault
+        note(key, *fault)
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(1)
@@ -117,6 +122,13 @@ class Program:
         """Write why this Run cannot be measured; the program is free to go on to the next."""
         self.write(item, key, fault[0], fault[1])
         self.journal.report(index=index, event="done", status=fault[0], reason=fault[1])
+
+    def conclude(self, index: int, item: Item, key: str, parts: list[dict[str, Any]], total_s: float) -> None:
+        """Publish the Record. What fails on the way fails again if the Run is measured again, so it is what the Record says."""
+        _, fault = guarded(lambda: self.publish_record(index, item, key, parts, total_s))
+        if fault and self.known(item) is None:
+            # whatever its kind: memory or a disk that is full now says nothing of the Run's own
+            self.refuse(index, item, key, ("failed", f"its Record could not be put together: {fault[1]}"))
 
     def publish_record(self, index: int, item: Item, key: str, parts: list[dict[str, Any]], total_s: float) -> None:
         """Write what all replicas know, by rank, as one Record."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
@@ -72,46 +73,71 @@ def joined_losses(run: Run, parts: list[dict[str, Any]]) -> list[float]:
     return [scale * sum(step) for step in zip(*(part["losses"] for part in parts), strict=True)]
 
 
+def distances_moved(run: Run, parts: list[dict[str, Any]]) -> dict[str, float]:
+    """How far each variable moved, by name. Where devices hold variables of their own under one name, each has its own entry: else one
+    that moved would hide one that stood still.
+    """
+    row = find_placement(run.placement)
+    own = row.compute in PARTITIONED or row.semantics.kind == "independent"
+    return {
+        f"{name} (device {rank})" if own else name: distance
+        for rank, part in enumerate(parts)
+        for name, distance in part["distance"].items()
+    }
+
+
+def _agree(run: Run, parts: list[dict[str, Any]]) -> bool | None:
+    """Whether replicas, or copies of one part of a model, that must hold equal variables do; None: there are none."""
+    row = find_placement(run.placement)
+    if row.variables == "replica" and row.semantics.kind != "independent":
+        return all(part["prints"] == parts[0]["prints"] for part in parts)
+    if row.compute in PARTITIONED and run.copies > 1:
+        return all(part["prints"] == parts[rank % run.degree]["prints"] for rank, part in enumerate(parts))
+    return None
+
+
+def _bytes_moved(parts: list[dict[str, Any]]) -> dict[str, int]:
+    """The counted bytes of one step over all replicas, by kind."""
+    counted: Counter[str] = Counter()
+    for part in parts:
+        counted.update(part["moved"])
+    return {kind: count for kind, count in counted.items() if count}
+
+
+def _byte_flags(counted: dict[str, int], predicted: dict[str, int], uncounted: str | None) -> list[str]:
+    """Reasons to distrust the moved bytes. uncounted: why there are none."""
+    if uncounted:
+        return [f"moved bytes were not counted: {uncounted}"]
+    return [f"moved bytes {counted} differ from the prediction {predicted}"] if counted != predicted else []
+
+
+def _parameter_change(run: Run, parts: list[dict[str, Any]]) -> float:
+    """How far all variables moved over how far they were from zero; copies count once, by the first."""
+    row = find_placement(run.placement)
+    masters = parts[:1] if row.variables == "replica" else parts[: run.degree] if row.compute in PARTITIONED else parts
+    start = sum(part["start_square"] for part in masters) ** 0.5
+    return sum(d**2 for part in masters for d in part["distance"].values()) ** 0.5 / start
+
+
 def measurement(run: Run, parts: list[dict[str, Any]], total_s: float) -> Measurement:
     """The Record's measurement from every replica's numbers.
 
     Raises:
         DidNotTrain: the steps were no training; the message says why.
     """
-    placement = find_placement(run.placement)
-    losses = joined_losses(run, parts)
-    partitioned = placement.compute in PARTITIONED
-    where = [f" (device {rank})" if partitioned else "" for rank in range(len(parts))]
-    moved = {name + at: distance for part, at in zip(parts, where, strict=True) for name, distance in part["distance"].items()}
-    agree = None
-    if placement.variables == "replica" and placement.semantics.kind != "independent":
-        agree = all(part["prints"] == parts[0]["prints"] for part in parts)
-    if partitioned and run.copies > 1:
-        agree = all(part["prints"] == parts[rank % run.degree]["prints"] for rank, part in enumerate(parts))
-    skipped = parts[0].get("skipped")  # until the timed steps and until their end; the same on all replicas that merge
+    first, losses, agree = parts[0], joined_losses(run, parts), _agree(run, parts)
+    skipped = first.get("skipped")  # until the timed steps and until their end; the same on all replicas that merge
     left_out = max((part["skipped"][1] for part in parts if part.get("skipped")), default=0)
     # stale variables are the first ones more than once
-    fault = training_fault(losses[placement.semantics.steps :], moved, agree, left_out)
-    if fault:
+    stale = find_placement(run.placement).semantics.steps
+    if fault := training_fault(losses[stale:], distances_moved(run, parts), agree, left_out):
         raise DidNotTrain(fault)
-    counted: dict[str, int] = {}
-    for part in parts:
-        for kind, count in part["moved"].items():
-            counted[kind] = counted.get(kind, 0) + count
-    predicted = step_bytes(run, parts[0]["lookups"], parts[0].get("gradient_rows"))
-    counted = {kind: count for kind, count in counted.items() if count}
-    wall_s = max(part["wall_s"] for part in parts)
-    events = [part["event_s"] for part in parts]
-    flags = clock_flags(wall_s, events)
-    if uncounted := parts[0].get("uncounted"):
-        flags.append(f"moved bytes were not counted: {uncounted}")
-    elif counted != predicted:
-        flags.append(f"moved bytes {counted} differ from the prediction {predicted}")
+    counted, uncounted = _bytes_moved(parts), first.get("uncounted")
+    predicted = step_bytes(run, first["lookups"], first.get("gradient_rows"))
+    wall_s, events = max(part["wall_s"] for part in parts), [part["event_s"] for part in parts]
+    flags = clock_flags(wall_s, events) + _byte_flags(counted, predicted, uncounted)
     if left_out:
         flags.append(f"{left_out} of {len(losses)} steps left out: a gradient overflowed")
-    masters = parts[:1] if placement.variables == "replica" else parts[: run.degree] if partitioned else parts
-    start = sum(part["start_square"] for part in masters) ** 0.5
-    change = sum(d**2 for part in masters for d in part["distance"].values()) ** 0.5
     return Measurement(
         wall_s=wall_s,
         units=sum(part["units"] for part in parts),
@@ -122,15 +148,15 @@ def measurement(run: Run, parts: list[dict[str, Any]], total_s: float) -> Measur
         peak_memory_gib=[round(part["peak_memory_gib"], 4) for part in parts],
         moved_bytes=None if uncounted else counted,
         predicted_bytes=predicted,
-        parameter_change=change / start,
+        parameter_change=_parameter_change(run, parts),
         replicas_agree=agree,
-        host_threads=parts[0]["threads"],
+        host_threads=first["threads"],
         startup_s=round(max(part["startup_s"] for part in parts), 3),
         build_s=max(part["build_s"] for part in parts),
         warmup_s=max(part["warmup_s"] for part in parts),
         total_s=total_s,
         device_states=[part["state"] for part in parts if part["state"]],
-        step_clock=parts[0].get("clock", "device"),
+        step_clock=first.get("clock", "device"),
         skipped_steps=(skipped[0], skipped[1] - skipped[0]) if skipped else None,
         flags=flags,
         input_wait_s=[part["input_wait"] for part in parts if part.get("input_wait")],

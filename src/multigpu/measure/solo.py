@@ -51,7 +51,7 @@ class Solo(Program):
             if session and not fault:
                 parts, fault = guarded(session.time)
             if parts:
-                self.publish_record(index, item, key, parts, time.perf_counter() - began)
+                self.conclude(index, item, key, parts, time.perf_counter() - began)
                 return
             assert fault
             if fault[0] not in ("out_of_memory", "unsupported") and item.run.device_type == "cuda":

@@ -169,11 +169,15 @@ class Host:
     end_ns: int
 
 
-def named_phases(activities: Sequence[Activity]) -> tuple[list[Activity], Missing]:
+def named_phases(activities: Sequence[Activity], update_in_backward: bool = False) -> tuple[list[Activity], Missing]:
     """The activities of a step whose host ranges say nothing (one captured graph) with phases told by names.
 
     Collectives that reduce are the merge, optimizers' kernels the update, and other kernels up to the update's start
     forward and backward together. Plain sends and receives may be pull or merge: where a step has some, both stay unknown.
+
+    Args:
+        update_in_backward: whether updates run beside what is left of backward: the first of them then does not end it, and
+            forward and backward together are unknown too.
     """
     plain = any(a.kind == "collective" and "sendrecv" in a.name.lower() for a in activities)
     found: list[Activity] = []
@@ -187,11 +191,15 @@ def named_phases(activities: Sequence[Activity]) -> tuple[list[Activity], Missin
                 phase = None if plain else "merge"
             elif UPDATE_KERNEL.search(a.name):
                 phase = "update"
-            elif a.kind == "compute" and (last is None or a.start_ns < last):
+            elif a.kind == "compute" and not update_in_backward and (last is None or a.start_ns < last):
                 phase = "forward_backward"
             found.append(Activity(a.name, a.kind, a.start_ns, a.end_ns, a.step, phase, a.launch, a.bytes, a.kernel))
+    unknown: tuple[Phase, ...] = ("forward", "backward")
     why = "the step is one captured graph, and where backward begins in it is not known"
-    missing: Missing = {"forward": why, "backward": why}
+    if update_in_backward:
+        unknown += ("forward_backward",)
+        why = "the step is one captured graph with updates beside backward, and where backward begins and ends in it is not known"
+    missing: Missing = dict.fromkeys(unknown, why)
     if plain:
         missing |= dict.fromkeys(("pull", "merge"), "the step is one captured graph, and its sends are not told apart")
     return found + [a for a in activities if a.step is None], missing

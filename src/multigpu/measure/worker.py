@@ -116,7 +116,7 @@ class Worker(Program):
                 self.give_up(key, fault)
             parts = [part for mine in votes.gather("parts", mine, item.timeout_s) for part in mine]
             if self.rank == 0:
-                self.publish_record(index, item, key, parts, time.perf_counter() - began)
+                self.conclude(index, item, key, parts, time.perf_counter() - began)
             return True
         except Stuck as stuck:
             self.give_up(key, ("timeout", str(stuck)))
@@ -167,7 +167,7 @@ class Worker(Program):
             if fault:
                 self.give_up(key, fault)
             raise
-        causes = [f for f in faults if not is_echo(f[1])] or faults
+        causes = [f for f in faults if not is_echo(f[1], f[0])] or faults
         return (causes[0][0], causes[0][1]) if causes else None
 
     def _refuse(self, index: int, item: Item, key: str, fault: Fault) -> bool:

@@ -34,7 +34,7 @@ from torch import Tensor, nn
 
 from multigpu.engines.torch.devices import Device
 from multigpu.engines.torch.trainer import build_module
-from multigpu.engines.torch.variables import materialise
+from multigpu.engines.torch.variables import materialise, memory_like
 from multigpu.inputs.batch import Source
 from multigpu.run import Run
 from multigpu.training.run import can_score
@@ -65,10 +65,7 @@ class Scorer:
         # always plain: a captured or compiled form serves speed, and here would only add shapes
         self.module = build_module(run.model_copy(update={"execution": "eager"}))
         shapes = dict(self.module.named_parameters())
-        memory = {}
-        for variable in run.description.variables:
-            like = shapes[variable.name]
-            memory[variable.name] = torch.empty_strided(like.shape, like.stride(), device=device.torch, dtype=device.dtype)
+        memory = {v.name: memory_like(shapes[v.name], device.torch, device.dtype) for v in run.description.variables}
         self.parameters = materialise(self.module, memory, device.torch, device.dtype)
         self.module.eval()
 

@@ -8,6 +8,7 @@ from itertools import accumulate
 from typing import Any
 
 from multigpu.engines.errors import DidNotTrain
+from multigpu.measure.session import distances_moved
 from multigpu.measure.timing import training_fault
 from multigpu.placements import find_placement
 from multigpu.training.record import EpochAudit, Evaluation, TrainingMeasurement
@@ -94,9 +95,8 @@ def measurement(training: TrainingRun, parts: list[dict[str, Any]], total_s: flo
     if fault:
         raise DidNotTrain(fault)
     history = History.restored(training, len(parts), parts[0]["history"], None)
-    moved = {name: distance for part in parts for name, distance in part["distance"].items()}
     agree = parts[0]["agree"]
-    if not history.diverged and (fault := training_fault(history.loss, moved, agree)):
+    if not history.diverged and (fault := training_fault(history.loss, distances_moved(training.run, parts), agree)):
         raise DidNotTrain(fault)
     one = find_placement(training.run.placement).variables == "replica"
     masters = parts[:1] if one else parts

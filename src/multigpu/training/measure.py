@@ -14,25 +14,25 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from tqdm.auto import tqdm
 
 from multigpu import paths
+from multigpu.arguments import parse_fields
 from multigpu.hosts.arguments import add_arguments
 from multigpu.hosts.arguments import company as company_of
 from multigpu.hosts.launching import Company, check_run, follow
 from multigpu.inputs.check import check_inputs
 from multigpu.measure.launch import Summary, check_devices, launch_environment, launch_plan, memory_folder
 from multigpu.measure.machine import framework_version, gpu_count, this_machine, versions
+from multigpu.record import STATUSES
 from multigpu.run import Run
 from multigpu.training.checkpoint import checkpoint_path, open_checkpoint
 from multigpu.training.grid import GRIDS, PlannedTraining, default_grid, find_grid, restricted
 from multigpu.training.plan import TrainingItem, TrainingPlan, find_training_record, folder_of
 from multigpu.training.record import TRAINING_VERSION, TrainingStore, training_key
 from multigpu.training.run import TrainingRun, build_training_run
-
-EVERY_STATUS = ("out_of_memory", "timeout", "unsupported", "failed")
 
 
 @dataclass(frozen=True)
@@ -155,12 +155,13 @@ def make_plan(
     return plan.model_copy(update={"items": items, "workers": workers}), len(chosen) - len(items)
 
 
-def affordable(planned: Sequence[PlannedTraining], store: TrainingStore, budget_s: float) -> list[Point]:
-    """The points that have no Record yet and whose estimates fit the budget, in the grid's order."""
+def affordable(planned: Sequence[PlannedTraining], store: TrainingStore, budget_s: float, retry: Sequence[str] = ()) -> list[Point]:
+    """The points that `train` would train and whose estimates fit the budget, in the grid's order."""
     machine, version, left, found = this_machine().name, framework_version("torch"), budget_s, []
     for entry in planned:
         for point in points([entry]):
-            if store.find(machine, training_key(point.training, point.repeat, machine, version)):
+            known = store.find(machine, training_key(point.training, point.repeat, machine, version))
+            if known is not None and known.status not in retry:
                 continue
             if entry.cost_s <= left:
                 left -= entry.cost_s
@@ -169,34 +170,13 @@ def affordable(planned: Sequence[PlannedTraining], store: TrainingStore, budget_
 
 
 def parse_training_fields(texts: Sequence[str]) -> dict[str, Any]:
-    """`name=value` words as fields of a TrainingRun or of its Run, each in its own type.
+    """`name=value` words as fields of a TrainingRun or of its Run, as `arguments.parse_fields` reads them.
 
     Raises:
         ValueError: a word without "=", an unknown name, or a value that is not of the field's type.
     """
     own = {name: field for name, field in TrainingRun.model_fields.items() if name != "run"}
-    fields = {**Run.model_fields, **own}
-    found: dict[str, Any] = {}
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if not equals:
-            raise ValueError(f"{text!r} is not of the form field=value")
-        if name not in fields:
-            raise ValueError(f"unknown field {name!r}: choose among {', '.join(fields)}")
-        kinds = {fields[name].annotation, *get_args(fields[name].annotation)}
-        try:
-            if bool in kinds:
-                found[name] = {"true": True, "false": False}[value.lower()]
-            elif int in kinds:
-                found[name] = int(value)
-            elif float in kinds:
-                found[name] = float(value)
-            else:
-                found[name] = tuple(value.split(",")) if name == "data" else value
-        except (ValueError, KeyError):
-            needed = "true or false is" if bool in kinds else "an integer is" if int in kinds else "a number is"
-            raise ValueError(f"{name} = {value!r}: {needed} needed") from None
-    return found
+    return parse_fields(texts, {**Run.model_fields, **own})
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -213,7 +193,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--folder", type=Path, default=paths.TRAINING, help="folder of the Records (default: data/training)")
     parser.add_argument("--checkpoints", type=Path, default=paths.CHECKPOINTS, help="folder of checkpoints (default: build/checkpoints)")
     parser.add_argument("--keep", action="store_true", help="leave the last checkpoint and the log of finished runs")
-    parser.add_argument("--retry", action="append", default=[], metavar="STATUS", help="train again what ended with this status")
+    parser.add_argument("--retry", action="append", default=[], choices=STATUSES, help="train again what ended so")
     parser.add_argument("--dry-run", action="store_true", help="list what would be trained")
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
     add_arguments(parser)
@@ -245,12 +225,12 @@ def _chosen(arguments: argparse.Namespace) -> list[Point]:
         return [Point(build_training_run(**fields))]
     planned = restricted(find_grid(arguments.grid or default_grid()), parse_training_fields(arguments.fields))
     if arguments.budget_s is not None:
-        chosen = affordable(planned, TrainingStore(arguments.folder), arguments.budget_s)
+        chosen = affordable(planned, TrainingStore(arguments.folder), arguments.budget_s, arguments.retry)
     else:
         chosen = points(planned)
-    print(
-        f"{len(chosen)} runs to train; at most about {sum(entry.cost_s * entry.repeats for entry in planned) / 60:.0f} minutes", flush=True
-    )
+    costs = {entry.training.digest: entry.cost_s for entry in planned}
+    minutes = sum(costs[point.training.digest] for point in chosen) / 60
+    print(f"{len(chosen)} runs to train; at most about {minutes:.0f} minutes", flush=True)
     return chosen
 
 

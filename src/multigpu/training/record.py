@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict
 
 from multigpu.measure.machine import DeviceState, Machine
 from multigpu.record import Status
-from multigpu.store import Store
+from multigpu.store import MachineStore
 from multigpu.training.evaluation_names import MORE_IS_BETTER
 from multigpu.training.run import TrainingRun
 
@@ -148,11 +148,7 @@ def training_key(training: TrainingRun, repeat: int, machine: str, framework_ver
     return hashlib.sha256(text.encode()).hexdigest()[:20]
 
 
-class TrainingStore(Store[TrainingRecord]):
+class TrainingStore(MachineStore[TrainingRecord]):
     """TrainingRecords as `<root>/<machine>/<key>.<attempt>.json.gz`, one file each."""
 
     kind = TrainingRecord
-
-    def find(self, machine: str, key: str) -> TrainingRecord | None:
-        """The latest attempt under this key, or None."""
-        return self.latest(machine, key)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from pathlib import Path
@@ -72,27 +73,37 @@ class TrainingSession:
         self.replicas = run.devices
         self.source: Source = workloads()[run.workload].inputs[run.inputs](run, run.description)
         self.device = Device(run, rank, threads)
-        context = Context(run, rank, self.device, Wire(rank, run.devices), self.source.capacity, shared, timeout_s)
+        self.context = Context(run, rank, self.device, Wire(rank, run.devices), self.source.capacity, shared, timeout_s)
         self.shard = duties.shard(rank)
         self.feed = Feed(self.source, self.shard, self.device)
-        stage("build")
-        self.trainer: Trainer = duties.build(context)
+        try:
+            stage("build")
+            self._build()
+            self.device.synchronise()
+        except BaseException:
+            with contextlib.suppress(Exception):  # the first error is the cause
+                self.close()  # nobody else can: whoever asked for this session never got it
+            raise
+        self.build_s = time.perf_counter() - began
+
+    def _build(self) -> None:
+        training, duties = self.training, self.duties
+        self.trainer: Trainer = duties.build(self.context)
         if training.clip_norm:
             state.clip_updates(self.trainer, training.clip_norm)
-        if context.captured:
+        if self.context.captured:
             self.trainer = CapturedTrainer(self.trainer)
         self.per_epoch = steps_per_epoch(self.source)
         self.total = training.budget(self.per_epoch)
         self.rate_of = duties.rates(training, self.per_epoch)
-        self.leads = duties.leads(rank)
-        self.watch = FileWatch(folder)
-        self.scorer = Scorer(run, self.source, self.device) if training.evaluate_every and self.leads else None
+        self.leads = duties.leads(self.rank)
+        self.watch = FileWatch(self.folder)
+        self.context.closing.callback(self.watch.close)
+        self.scorer = Scorer(self.run, self.source, self.device) if training.evaluate_every and self.leads else None
         items = item_source(self.source)
         self.reads = ReadLog(items) if items else None
         self.applied: list[Any] = []
         self.evaluations = 0
-        self.device.synchronise()
-        self.build_s = time.perf_counter() - began
 
     # --- the start ------------------------------------------------------------------------------------------------------------
 
@@ -264,7 +275,7 @@ class TrainingSession:
     def close(self) -> None:
         """Free what this run holds; the process goes on to the next."""
         self.feed.close()
-        self.watch.close()
         if hasattr(self, "trainer"):
             self.trainer.close()
             del self.trainer
+        self.context.closing.close()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import socket
+import struct
 import sys
 import time
 from collections.abc import Iterator
@@ -23,6 +24,9 @@ from multigpu.measure.plan import Plan
 
 ENTRY_S = 120.0
 """How long programs and members may take to come."""
+
+GREETING_S = 5.0
+"""Who has connected may take so long for each word of its greeting; then the next is heard."""
 
 KEY_VARIABLE = "MULTIGPU_LAUNCH"
 """In the environment of a host's program and of its members: the launch's name, by which connections to host 0 are let in."""
@@ -56,6 +60,12 @@ def _connection(found: socket.socket) -> Connection:
     found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     found.setblocking(True)
     return Connection(found.detach())
+
+
+def _limit(connection: Connection, seconds: float) -> None:
+    """Let whatever waits for the other end fail with an OSError after so long (0: never), in the middle of a message too."""
+    with socket.socket(fileno=os.dup(connection.fileno())) as same:
+        same.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", int(seconds), int(seconds % 1 * 1e6)))
 
 
 @dataclass
@@ -113,9 +123,13 @@ class Gathering:
             self.server.settimeout(max(0.1, until - time.monotonic()))
             connection = _connection(self.server.accept()[0])
             try:
+                # who comes after one that said nothing is heard too
+                _limit(connection, min(GREETING_S, max(1.0, until - time.monotonic())))
                 deliver_challenge(connection, self.key.encode())
                 answer_challenge(connection, self.key.encode())
-                return connection, connection.recv()
+                greeting = connection.recv()
+                _limit(connection, 0)
+                return connection, greeting
             except (AuthenticationError, EOFError, OSError):  # a stranger, or a member that ended at once
                 connection.close()
 

@@ -13,6 +13,7 @@ from contextlib import ExitStack, suppress
 from typing import Any
 
 from multigpu.engines.errors import Unsupported
+from multigpu.measure.lane import visible_gpus
 
 Processes = Sequence["subprocess.Popen[bytes]"]
 
@@ -30,10 +31,10 @@ def device_environment(device_type: str, place: int) -> dict[str, str]:
     """What lets a process see one GPU of this host alone (of those that this process may use), or none (place -1, or CPUs)."""
     if device_type == "cpu" or place < 0:
         return {"CUDA_VISIBLE_DEVICES": "-1"}
-    visible = [one for one in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if one]
-    if visible and place >= len(visible):
+    visible = visible_gpus(os.environ.get("CUDA_VISIBLE_DEVICES"), place + 1)
+    if place >= len(visible):
         raise Unsupported(f"CUDA_VISIBLE_DEVICES shows {len(visible)} GPUs and replica {place} needs one of its own")
-    return {"CUDA_VISIBLE_DEVICES": visible[place] if visible else str(place)}
+    return {"CUDA_VISIBLE_DEVICES": visible[place]}
 
 
 def start_member(task: dict[str, Any], device_type: str, place: int, words: Sequence[str], files: Sequence[int] = ()) -> Any:

@@ -74,7 +74,7 @@ class Session:
         if run.traced_steps:
             raise Unsupported(f"traced_steps {run.traced_steps}: a Run over several TensorFlow processes is not traced; leave it out")
         self.deadline, self.timeout_s = time.monotonic() + SHARE * timeout_s, timeout_s
-        self.run, self.startup_s, self.gathering = run, startup_s, gathering
+        self.run, self.gathering = run, gathering
         self.members: list[Member] = []
         self.far: set[int] = set()
         strategy = next(engine.strategy for engine in find_placement(run.placement).engines if engine.framework == "tensorflow")

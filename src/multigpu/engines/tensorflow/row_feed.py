@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from concurrent.futures import Future, ThreadPoolExecutor
-
 import numpy as np
 import tensorflow as tf
 
@@ -12,6 +9,7 @@ from multigpu.engines.tensorflow.devices import Devices
 from multigpu.engines.tensorflow.feed import Feed, Shard, slices_joined_batch
 from multigpu.engines.tensorflow.module import Tensors
 from multigpu.inputs.batch import Batch, Source
+from multigpu.inputs.feeding import Feeding, plain_arrays
 from multigpu.placements.traffic import HOST
 from multigpu.stages.check import graph_of, places_of
 from multigpu.workloads import workloads
@@ -23,58 +21,22 @@ def make_feed(source: Source, devices: Devices) -> Feed:
     return RowFeed(source, devices, run.feed) if run.feed else Feed(source, devices, slices_joined_batch(run))
 
 
-def plain_arrays(batch: Batch) -> dict[str, np.ndarray]:
-    """A batch's arrays, which must be numbers of the host: reviews are never drawn on a device."""
-    return {name: array for name, array in batch.arrays.items() if isinstance(array, np.ndarray)}
-
-
-class RowFeed(Feed):
-    """A copy to the devices in every step. Batches that repeat stay on the host as numpy arrays, or on the devices with `mode` None.
-
-    mode: "arrays", "strings": made and copied when the step asks, as a feed_dict does. "pipeline": one step ahead, by another thread
-        (also what None does with batches that do not repeat).
-    """
+class RowFeed(Feeding[list[Shard]], Feed):
+    """Reviews of all replicas; what is copied when the step asks is copied as a feed_dict does."""
 
     def __init__(self, source: Source, devices: Devices, mode: str | None) -> None:
         # nothing of the other ways of feeding is made
-        self.source, self.devices, self.mode = source, devices, mode
-        self.keep = mode is None and bool(source.period)
-        ahead = not self.keep and mode not in ("arrays", "strings")
-        self.waits: dict[int, float] = {}
-        self.placed: dict[int, list[Shard]] = {}
-        self.ready: dict[int, list[Batch]] = {}
-        self.thread = ThreadPoolExecutor(max_workers=1) if ahead else None
-        self.next: tuple[int, Future[list[Shard]]] | None = None
+        Feeding.__init__(self, source, mode)
+        self.devices = devices
 
     @property
     def ranks(self) -> tuple[int, ...]:
-        """Of the shards of one step."""
         return self.devices.ranks
 
     def shards(self, step: int) -> list[Shard]:
-        """The shards of step `step`, by rank."""
-        if self.keep:
-            index = step % (self.source.period or 1)
-            if index not in self.placed:
-                self.placed[index] = self._made(step)
-            return self.placed[index]
-        began = time.perf_counter()
-        if self.thread is None:
-            shards = self._made(step)
-        else:
-            shards = self.next[1].result() if self.next and self.next[0] == step else self._made(step)
-            self.next = (step + 1, self.thread.submit(self._made, step + 1))
-        self.waits[step] = time.perf_counter() - began
-        return shards
+        return self.given(step)
 
-    def _made(self, step: int) -> list[Shard]:
-        if self.source.period:
-            index = step % self.source.period
-            if index not in self.ready:
-                self.ready[index] = [self.source.batch(index, rank) for rank in self.ranks]
-            batches = self.ready[index]
-        else:
-            batches = [self.source.batch(step, rank) for rank in self.ranks]
+    def put_all(self, batches: list[Batch]) -> list[Shard]:
         return [Shard(batch, self.put(batch, place)) for place, batch in enumerate(batches)]
 
     def put(self, batch: Batch, place: int) -> Tensors:
@@ -91,11 +53,6 @@ class RowFeed(Feed):
         with self.devices.at(place):
             tensor = tf.constant(array)
             return tf.cast(tensor, self.devices.dtype) if tensor.dtype.is_floating else tf.identity(tensor)
-
-    def close(self) -> None:
-        """Stop fetching ahead."""
-        if self.thread:
-            self.thread.shutdown(cancel_futures=True)
 
 
 class StageFeed(RowFeed):

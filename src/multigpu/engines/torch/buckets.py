@@ -16,7 +16,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from multigpu.engines.torch.loss_scale import LossScale
-from multigpu.engines.torch.variables import strided_view
+from multigpu.engines.torch.variables import views_of
 from multigpu.engines.torch.wire import Wire
 
 FIRST_BUCKET_MIB = 1.0
@@ -45,10 +45,7 @@ class Bucket:
         if grouped or len(parameters) == 1:
             return
         self.flat = parameters[0].new_empty(sum(p.numel() for p in parameters))
-        start = 0
-        for parameter in parameters:
-            self.views.append(strided_view(self.flat[start : start + parameter.numel()], parameter))
-            start += parameter.numel()
+        self.views = views_of(self.flat, parameters)
 
     def note_arrival(self) -> None:
         """A gradient is there, on the current stream; with the last one, this stream waits for all others.

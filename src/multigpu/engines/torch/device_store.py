@@ -169,9 +169,6 @@ class MirrorStore(DeviceStore):
         if self.rank == 0:
             yield from self.host.values(self.dense, self.views)
 
-    def close(self) -> None:
-        self.host.close()
-
 
 STORES[False, False] = DeviceStore
 STORES[True, False] = MirrorStore

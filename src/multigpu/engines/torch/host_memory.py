@@ -32,6 +32,7 @@ class HostMasters:
         for table in tables:
             sizes[f"table-{table.variable.name}"] = (table.variable.elements, dtype)
         self.memory = SharedMemory(context.shared, context.rank, context.device.cuda)
+        context.closing.callback(self.memory.close)  # unlocks the pages; the memory goes with its last user
         self.tensors = self.memory.tensors(sizes)
         self.barrier = HostBarrier(self.tensors["barrier"], context.rank, context.timeout_s)
         self.dense = self.tensors["dense"]
@@ -75,7 +76,3 @@ class HostMasters:
             start = end
         for table in self.tables:
             yield table.variable.name, self.table(table)
-
-    def close(self) -> None:
-        """Unlock the pages; the memory goes with its last user."""
-        self.memory.close()

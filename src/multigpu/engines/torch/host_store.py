@@ -13,14 +13,8 @@ from multigpu.engines.torch.stores import STORES, Ids, Store
 from multigpu.engines.torch.tracing import phase
 from multigpu.engines.torch.trainer import Context
 from multigpu.engines.torch.variables import make_optimizer
+from multigpu.placements.partition import bounds
 from multigpu.placements.traffic import Assigned
-
-
-def share(length: int, rank: int, replicas: int) -> slice:
-    """The part of `length` items that `rank` works on; the first parts take the remainder."""
-    size, rest = divmod(length, replicas)
-    start = rank * size + min(rank, rest)
-    return slice(start, start + size + (rank < rest))
 
 
 class HostStore(Store):
@@ -61,7 +55,7 @@ class HostStore(Store):
     def _share_work(self, context: Context) -> None:
         """This process's part of the update: a stretch of the dense variables and a range of each table's rows."""
         parameters = []
-        self.part = share(self.values.numel(), self.rank, self.replicas)
+        self.part = slice(*bounds(self.values.numel(), self.replicas, self.rank))
         dense = nn.Parameter(self.host.dense[self.part])
         dense.grad = torch.zeros_like(dense)
         if dense.numel():
@@ -69,7 +63,7 @@ class HostStore(Store):
         self.merged = dense.grad
         self.ranges: dict[str, tuple[slice, Tensor]] = {}
         for table in self.tables:
-            rows = share(table.variable.shape[0], self.rank, self.replicas)
+            rows = slice(*bounds(table.variable.shape[0], self.replicas, self.rank))
             parameter = nn.Parameter(self.host.table(table)[rows])
             parameter.grad = torch.zeros_like(parameter)
             self.ranges[table.variable.name] = (rows, parameter.grad)
@@ -121,9 +115,6 @@ class HostStore(Store):
     def owned(self) -> Iterator[tuple[str, Tensor]]:
         if self.rank == 0:
             yield from self.host.values(self.dense, self.views)
-
-    def close(self) -> None:
-        self.host.close()
 
 
 STORES[True, True] = HostStore

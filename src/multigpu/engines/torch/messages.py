@@ -9,7 +9,7 @@ from torch import nn
 
 from multigpu.collectives.merge import merge
 from multigpu.collectives.spec import LIBRARY, messages, parse_spec
-from multigpu.engines.torch.variables import strided_view
+from multigpu.engines.torch.variables import flat_gradients
 from multigpu.engines.torch.wire import Wire
 from multigpu.run import Run
 
@@ -37,16 +37,14 @@ class Messages:
         sizes = [parameter.numel() for parameter in parameters]
         everything = [(whole, list(range(len(sizes))))]
         found = messages(parse_spec(run.all_reduce_spec), sizes, self.type.itemsize) if run.all_reduce_spec else everything
-        self.flat = parameters[0].new_zeros(sum(sizes))
+        ordered = [parameters[index] for _, members in found for index in members]
+        self.flat = flat_gradients(ordered, parameters[0].device, parameters[0].dtype)
         self.messages: list[Message] = []
         start = 0
         for algorithm, members in found:
-            first = start
-            for index in members:
-                parameter = parameters[index]
-                parameter.grad = strided_view(self.flat[start : start + sizes[index]], parameter)
-                start += sizes[index]
-            self.messages.append(Message(slice(first, start), algorithm))
+            end = start + sum(sizes[index] for index in members)
+            self.messages.append(Message(slice(start, end), algorithm))
+            start = end
 
     def merge(self) -> None:
         """Sum every message over the replicas, in place."""

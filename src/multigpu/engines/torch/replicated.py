@@ -19,7 +19,7 @@ from multigpu.engines.torch.loss_scale import LossScale
 from multigpu.engines.torch.messages import WIRE_TYPES, Messages
 from multigpu.engines.torch.tracing import phase
 from multigpu.engines.torch.trainer import Context, Trainer
-from multigpu.engines.torch.variables import initial_values, make_optimizer, materialise, strided_view
+from multigpu.engines.torch.variables import flat_gradients, initial_values, make_optimizer, materialise, memory_like
 
 
 class ReplicatedTrainer(Trainer):
@@ -40,8 +40,7 @@ class ReplicatedTrainer(Trainer):
         shapes = dict(self.module.named_parameters())
         memory = {}
         for variable, value in initial_values(context.model, context.run.seed, device, dtype):
-            like = shapes[variable.name]
-            memory[variable.name] = torch.empty_strided(like.shape, like.stride(), device=device, dtype=dtype).copy_(value)
+            memory[variable.name] = memory_like(shapes[variable.name], device, dtype).copy_(value)
         self.parameters = materialise(self.module, memory, device, dtype)
         placement = context.placement
         self.merge, self.algorithm = placement.merge, placement.algorithm
@@ -107,14 +106,9 @@ class ReplicatedTrainer(Trainer):
             self.messages = Messages(self.context.run, list(self.parameters.values()), self.wire, self.algorithm or LIBRARY)
             self.gradients = self.messages.flat
             return
-        total = sum(p.numel() for p in self.parameters.values())
-        self.gradients = torch.zeros(total, device=self.device.torch, dtype=self.device.dtype)
+        self.gradients = flat_gradients(list(self.parameters.values()), self.device.torch, self.device.dtype)
         copies = self.replicas - 1 if self.merge == "copy" else 0
         self.received = [torch.empty_like(self.gradients) for _ in range(copies)]
-        start = 0
-        for parameter in self.parameters.values():
-            parameter.grad = strided_view(self.gradients[start : start + parameter.numel()], parameter)
-            start += parameter.numel()
 
     def step(self, shard: Shard) -> Tensor:
         batch = shard.batch

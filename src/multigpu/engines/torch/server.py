@@ -72,7 +72,3 @@ class ServerTrainer(Trainer):
             gathered = [{} for _ in range(self.replicas)]
             dist.all_gather_object(gathered, mine)
         return {name: value for part in gathered for name, value in part.items()}
-
-    def close(self) -> None:
-        for store in self.stores:
-            store.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -38,11 +39,16 @@ class Session:
         self.context = Context(run, rank, self.device, self.wire, self.source.capacity, shared, timeout_s)
         self.feed = make_feed(self.source, run.copy_of(rank), self.device)
         self.batches: dict[int, Batch] = {}
-        stage("build")
-        self.trainer: Trainer = build_trainer(self.context)
-        if self.context.captured:
-            self.trainer = CapturedTrainer(self.trainer)
-        self.device.synchronise()
+        try:
+            stage("build")
+            self.trainer: Trainer = build_trainer(self.context)
+            if self.context.captured:
+                self.trainer = CapturedTrainer(self.trainer)
+            self.device.synchronise()
+        except BaseException:
+            with contextlib.suppress(Exception):  # the first error is the cause
+                self.close()  # nobody else can: whoever asked for this session never got it
+            raise
         self.build_s = time.perf_counter() - self.began
 
     def shard(self, index: int) -> Shard:
@@ -112,3 +118,4 @@ class Session:
         if hasattr(self, "trainer"):
             self.trainer.close()
             del self.trainer
+        self.context.closing.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Iterator
 from contextlib import suppress
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -14,8 +15,18 @@ from multigpu.engines.torch.feed import Shard
 from multigpu.engines.torch.parts import Group, GroupParts, groups_of
 from multigpu.engines.torch.tracing import phase
 from multigpu.engines.torch.trainer import Context, Trainer
-from multigpu.engines.torch.variables import initial_values, make_optimizer, materialise, strided_view
+from multigpu.engines.torch.variables import flat_gradients, initial_values, make_optimizer, materialise
 from multigpu.placements.partition import bounds
+
+
+def end_groups(made: list[Any], users: tuple[Group, ...]) -> None:
+    """End the groups of a Run: the default group, which goes on, must be the last to end."""
+    for user in users:
+        user.group = None
+    for group in made:
+        with suppress(Exception):  # after a failure elsewhere the group may be gone already
+            dist.destroy_process_group(group)
+    made.clear()
 
 
 class SplitTrainer(Trainer):
@@ -27,18 +38,15 @@ class SplitTrainer(Trainer):
         self.axes = context.model.splitting.axes
         self.sharing: Group
         self.alike: Group
-        self.sharing, self.alike, self.made = groups_of(self.wire, context.run.degree, self.device.cuda)
+        self.sharing, self.alike, made = groups_of(self.wire, context.run.degree, self.device.cuda)
+        context.closing.callback(end_groups, made, (self.sharing, self.alike))
         workload = importlib.import_module(f"multigpu.workloads.{context.run.workload}.torch")
         with torch.device("meta"):
             self.module = workload.build_part(context.model, GroupParts(self.sharing))
         device, dtype = self.device.torch, self.device.dtype
         memory = {v.name: self.piece(v.name, x).clone() for v, x in initial_values(context.model, context.run.seed, device, dtype)}
         self.parameters = materialise(self.module, memory, device, dtype)
-        self.gradients = torch.zeros(sum(p.numel() for p in self.parameters.values()), device=device, dtype=dtype)
-        start = 0
-        for parameter in self.parameters.values():
-            parameter.grad = strided_view(self.gradients[start : start + parameter.numel()], parameter)
-            start += parameter.numel()
+        self.gradients = flat_gradients(list(self.parameters.values()), device, dtype)
         self.optimizer = make_optimizer(context.rule, list(self.parameters.values()))
 
     def piece(self, name: str, value: Tensor) -> Tensor:
@@ -79,11 +87,3 @@ class SplitTrainer(Trainer):
         return {
             name: torch.cat([part[name] for part in parts], self.axes[name]) if name in self.axes else mine[name].clone() for name in mine
         }
-
-    def close(self) -> None:
-        """End the groups of this Run: the default group, which goes on, must be the last to end."""
-        for group in self.made:
-            with suppress(Exception):  # after a failure elsewhere the group may be gone already
-                dist.destroy_process_group(group)
-        self.made.clear()
-        self.sharing.group = self.alike.group = None

@@ -97,9 +97,6 @@ class Store(ABC):
     def owned(self) -> Iterator[tuple[str, Tensor]]:
         """Master copies on this replica (host memory counts as rank 0's)."""
 
-    def close(self) -> None:  # noqa: B027
-        """Give back what outlives Python's own memory."""
-
 
 STORES: dict[tuple[bool, bool], Any] = {}
 """(home is the host, update is on the host) -> the store that does so; filled by the modules that define them."""

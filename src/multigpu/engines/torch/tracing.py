@@ -96,7 +96,8 @@ class Tracer:
             events = json.loads(Path(name).read_text(errors="replace"))
         finally:
             os.unlink(name)
-        return [read_events(events, rank, self.cuda, len(self.ranks) > 1) for rank in self.ranks]
+        early = self.run.bucket_update == "in_backward"
+        return [read_events(events, rank, self.cuda, len(self.ranks) > 1, early) for rank in self.ranks]
 
     def _keep(self, file: Path) -> None:
         """Copy the whole trace where the environment asks for it."""
@@ -133,12 +134,13 @@ def copy_kind(name: str, arguments: dict[str, Any]) -> Kind:
     return "device_to_device" if "PtoP" in name or between else "compute"
 
 
-def read_events(trace: dict[str, Any], rank: int, cuda: bool, shared: bool = False) -> dict[str, Any]:
+def read_events(trace: dict[str, Any], rank: int, cuda: bool, shared: bool = False, update_in_backward: bool = False) -> dict[str, Any]:
     """One replica's part (see `measure.trace`) from a trace in Chrome's format.
 
     Args:
         cuda: read what GPUs did; otherwise the host's own operations stand for kernels, and gloo's ranges for collectives.
         shared: the trace holds several replicas' devices; this one's is number `rank`.
+        update_in_backward: see `named_phases`.
     """
     base = int(trace.get("baseTimeNanoseconds", 0))
 
@@ -187,7 +189,7 @@ def read_events(trace: dict[str, Any], rank: int, cuda: bool, shared: bool = Fal
             )
         graphs = any(GRAPH_LAUNCH.search(event["name"]) for event in launched.values())
         if graphs:
-            activities, missing = named_phases(activities)
+            activities, missing = named_phases(activities, update_in_backward)
         return replica_trace(rank, activities, host, steps, "kineto", missing, min(leads, default=None))
     if shared:
         why = "the replicas are one process's tensors on a CPU, where nothing tells whose operation is whose"

@@ -121,5 +121,6 @@ class Trainer(ABC):
         """
         return {name: value.detach().cpu().contiguous().clone() for name, value in self.owned()}
 
-    def close(self) -> None:  # noqa: B027  (a hook: most placements hold nothing that must be given back)
+    def close(self) -> None:
         """Give back what outlives Python's own memory."""
+        self.context.closing.close()

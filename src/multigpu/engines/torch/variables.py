@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -37,6 +37,28 @@ def initial_values(model: Model, seed: int, device: torch.device, dtype: torch.d
 def strided_view(flat: Tensor, like: Tensor) -> Tensor:
     """A stretch of flat memory with the shape and the strides of `like` (channels-last weights keep their layout)."""
     return flat.as_strided(like.shape, like.stride(), flat.storage_offset())
+
+
+def views_of(flat: Tensor, parameters: Iterable[Tensor]) -> list[Tensor]:
+    """Flat memory as one stretch after another, each with the shape and the strides of its parameter."""
+    views, start = [], 0
+    for parameter in parameters:
+        views.append(strided_view(flat[start : start + parameter.numel()], parameter))
+        start += parameter.numel()
+    return views
+
+
+def flat_gradients(parameters: Sequence[nn.Parameter], device: torch.device, dtype: torch.dtype) -> Tensor:
+    """One zeroed stretch of memory under the gradients of all these parameters, in their order: what can travel as one message."""
+    flat = torch.zeros(sum(parameter.numel() for parameter in parameters), device=device, dtype=dtype)
+    for parameter, view in zip(parameters, views_of(flat, parameters), strict=True):
+        parameter.grad = view
+    return flat
+
+
+def memory_like(like: Tensor, device: torch.device, dtype: torch.dtype) -> Tensor:
+    """Memory of its own, not filled, with the shape and the strides of `like`, which may be on the meta device."""
+    return torch.empty_strided(like.shape, like.stride(), device=device, dtype=dtype)
 
 
 def materialise(module: nn.Module, memory: Mapping[str, Tensor], device: torch.device, dtype: torch.dtype) -> dict[str, nn.Parameter]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import prod, sqrt
+from math import sqrt
 from types import MappingProxyType
 from typing import Literal
 
@@ -173,11 +173,6 @@ def describe(name: str, config: StackConfig, optimizer: Optimizer) -> Model:
         declare_sections=lambda: sections(config),
         splitting=splitting(config),
     )
-
-
-def input_elements(config: StackConfig) -> int:
-    """Numbers of one input."""
-    return prod(config.row_shape)
 
 
 SGD = Optimizer("sgd", rate=0.05)

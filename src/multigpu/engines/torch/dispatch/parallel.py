@@ -21,7 +21,7 @@ from multigpu.engines.torch.feed import Shard
 from multigpu.engines.torch.stores import Ids
 from multigpu.engines.torch.tracing import phase
 from multigpu.engines.torch.trainer import build_module
-from multigpu.engines.torch.variables import materialise
+from multigpu.engines.torch.variables import materialise, memory_like
 
 
 class Predicting(Protocol):
@@ -109,8 +109,7 @@ class ParallelTrainer(ServerTrainer):
         shapes = dict(module.named_parameters())
         memory = {}
         for name, value in self.full_values().items():
-            like = shapes[name]
-            memory[name] = torch.empty_strided(like.shape, like.stride(), device=device.torch, dtype=device.dtype).copy_(value)
+            memory[name] = memory_like(shapes[name], device.torch, device.dtype).copy_(value)
         materialise(module, memory, device.torch, device.dtype)
         ours = dict(self.modules[0].named_buffers())
         with torch.no_grad():

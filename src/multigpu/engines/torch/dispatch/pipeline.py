@@ -13,7 +13,7 @@ from multigpu.engines.torch.dispatch.trainer import Context, Trainer
 from multigpu.engines.torch.dispatch.wire import Copy
 from multigpu.engines.torch.feed import Shard
 from multigpu.engines.torch.tracing import phase
-from multigpu.engines.torch.variables import initial_values, make_optimizer, materialise, strided_view
+from multigpu.engines.torch.variables import flat_gradients, initial_values, make_optimizer, materialise, memory_like
 from multigpu.placements.partition import Crossing, bounds, crossings, section_places
 
 Values = dict[str, Tensor]
@@ -66,16 +66,10 @@ class PipelineTrainer(Trainer):
         memory = {}
         for variable, value in initial_values(self.context.model, self.context.run.seed, device, dtype):
             if variable.name in own:
-                like = shapes[variable.name]
-                memory[variable.name] = torch.empty_strided(like.shape, like.stride(), device=device, dtype=dtype).copy_(value)
+                memory[variable.name] = memory_like(shapes[variable.name], device, dtype).copy_(value)
         parameters = materialise(module, memory, device, dtype)
-        flat = torch.zeros(sum(p.numel() for p in parameters.values()), device=device, dtype=dtype)
-        start = 0
-        for parameter in parameters.values():
-            parameter.grad = strided_view(flat[start : start + parameter.numel()], parameter)
-            start += parameter.numel()
         self.parameters.append(parameters)
-        self.gradients.append(flat)
+        self.gradients.append(flat_gradients(list(parameters.values()), device, dtype))
         self.optimizers.append(make_optimizer(self.context.rule, list(parameters.values())) if parameters else None)
 
     def step(self, shards: list[Shard]) -> list[Tensor]:

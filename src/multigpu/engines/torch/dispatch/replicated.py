@@ -12,7 +12,7 @@ from multigpu.engines.torch.dispatch.trainer import Context, Trainer
 from multigpu.engines.torch.dispatch.wire import Copy
 from multigpu.engines.torch.feed import Shard
 from multigpu.engines.torch.tracing import phase
-from multigpu.engines.torch.variables import initial_values, make_optimizer, materialise, strided_view
+from multigpu.engines.torch.variables import flat_gradients, initial_values, make_optimizer, materialise, memory_like
 
 
 class ReplicatedTrainer(Trainer):
@@ -41,28 +41,17 @@ class ReplicatedTrainer(Trainer):
             shapes = dict(module.named_parameters())
             memory = {}
             for variable, value in initial_values(context.model, context.run.seed, device, dtype):
-                like = shapes[variable.name]
-                memory[variable.name] = torch.empty_strided(like.shape, like.stride(), device=device, dtype=dtype).copy_(value)
+                memory[variable.name] = memory_like(shapes[variable.name], device, dtype).copy_(value)
             parameters = materialise(module, memory, device, dtype)
             self.parameters.append(parameters)
             self.optimizers.append(make_optimizer(context.rule, list(parameters.values())))
             if self.merge != "none":
-                self.gradients.append(self._flat_gradients(list(parameters.values())))
+                self.gradients.append(flat_gradients(list(parameters.values()), device, dtype))
         # [rank][peer]: what replica `rank` receives, by the peer it comes from
         self.received: list[dict[int, Tensor]] = [{} for _ in self.modules]
         if self.merge == "copy":
             for rank, gradients in enumerate(self.gradients):
                 self.received[rank] = {peer: torch.empty_like(gradients) for peer in range(self.replicas) if peer != rank}
-
-    @staticmethod
-    def _flat_gradients(parameters: list[nn.Parameter]) -> Tensor:
-        """One stretch of memory under all gradients, so that they travel as one message."""
-        flat = parameters[0].new_zeros(sum(p.numel() for p in parameters))
-        start = 0
-        for parameter in parameters:
-            parameter.grad = strided_view(flat[start : start + parameter.numel()], parameter)
-            start += parameter.numel()
-        return flat
 
     def step(self, shards: list[Shard]) -> list[Tensor]:
         losses = []

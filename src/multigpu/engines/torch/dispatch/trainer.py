@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
@@ -26,14 +25,12 @@ class Context(RunContext):
 
     capacity: embedding variable -> the most rows that one shard looks up.
     shared: a folder of memory-backed files.
-    closing: what must be given back when the Run ends, however far its building came.
     """
 
     devices: Devices
     wire: Wire
     capacity: dict[str, int]
     shared: Path
-    closing: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
 
 
 Rows = dict[str, Tensor]

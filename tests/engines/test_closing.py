@@ -1,0 +1,118 @@
+"""What a Run takes that outlives Python's own memory is given back, also when its building fails and nobody ever gets its session."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from multigpu.engines.torch import split
+from multigpu.engines.torch.parts import Group
+from multigpu.engines.torch.session import Session
+from multigpu.engines.torch.shared import SharedMemory
+from multigpu.run import Run
+from tests.training.cases import Case, session_of, training
+
+
+class Pages:
+    """Stands in for CUDA's account of page-locked memory, which refuses what is registered twice."""
+
+    def __init__(self) -> None:
+        self.locked: set[int] = set()
+        self.calls = 0
+
+    def cudaHostRegister(self, address: int, size: int, flags: int) -> int:
+        assert address not in self.locked, "already registered"
+        self.locked.add(address)
+        self.calls += 1
+        return 0
+
+    def cudaHostUnregister(self, address: int) -> int:
+        self.locked.remove(address)
+        return 0
+
+
+@pytest.fixture
+def pages(monkeypatch: pytest.MonkeyPatch) -> Pages:
+    """Memory is locked as on a GPU."""
+    account, plain = Pages(), SharedMemory.__init__
+
+    def locking(self: SharedMemory, folder: Path, rank: int, cuda: bool) -> None:
+        plain(self, folder, rank, cuda=True)
+
+    monkeypatch.setattr(SharedMemory, "__init__", locking)
+    monkeypatch.setattr(torch.cuda, "cudart", lambda: account)
+    monkeypatch.setattr(torch.cuda, "check_error", lambda code: None)
+    return account
+
+
+def host_run(placement: str) -> Run:
+    return Run(workload="nmt", model="nmt_tiny", placement=placement, devices=1, device_type="cpu", batch_size=4, sequence_length=5)
+
+
+def fail(*arguments: Any, **named: Any) -> Any:
+    raise MemoryError("planted: cannot allocate")
+
+
+def build(run: Run, folder: Path) -> Session:
+    return Session(run, 0, 1, folder, 60.0, 0.0, lambda stage: None)
+
+
+PLACES = ["multigpu.engines.torch.server.materialise", "multigpu.engines.torch.host_memory.HostBarrier.wait"]
+"""Calls that come after the store has stood, and within its building, when its pages are locked already."""
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("placement", ["exp1", "exp2"])
+def test_pages_are_unlocked_where_building_fails(
+    placement: str, place: str, pages: Pages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as planted:
+        planted.setattr(place, fail)
+        with pytest.raises(MemoryError, match="planted"):
+            build(host_run(placement), tmp_path)
+    assert pages.calls and not pages.locked
+    session = build(host_run(placement), tmp_path)
+    assert pages.locked, "a Run that stands keeps its pages"
+    session.close()
+    assert not pages.locked
+
+
+def test_pages_are_unlocked_where_building_a_training_fails(pages: Pages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    case = Case("one", training("exp2", devices=1))
+    with monkeypatch.context() as planted:
+        planted.setattr("multigpu.training.session.FileWatch", fail)  # the trainer stands by then
+        with pytest.raises(MemoryError, match="planted"):
+            session_of(case, 0, tmp_path)
+    assert pages.calls and not pages.locked
+    session = session_of(case, 0, tmp_path)
+    assert pages.locked
+    session.close()
+    assert not pages.locked
+
+
+def test_groups_of_parts_end_where_building_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ended: list[Any] = []
+    groups: list[Group] = []
+
+    def planted_groups(wire: Any, degree: int, cuda: bool) -> tuple[Group, Group, list[Any]]:
+        groups[:] = [Group(wire, [0, 1], "sharing"), Group(wire, [0], None)]
+        return groups[0], groups[1], ["sharing"]
+
+    monkeypatch.setattr(split, "groups_of", planted_groups)
+    monkeypatch.setattr(split, "materialise", fail)
+    monkeypatch.setattr(dist, "destroy_process_group", ended.append)
+    run = Run(workload="stacks", model="mlp_tiny", placement="tensor_split", devices=2, device_type="cpu", batch_size=8)
+    with pytest.raises(MemoryError, match="planted"):
+        build(run, tmp_path)
+    assert ended == ["sharing"] and groups[0].group is None
+
+
+def test_an_error_of_closing_does_not_hide_why_building_failed(pages: Pages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PLACES[0], fail)
+    monkeypatch.setattr(pages, "cudaHostUnregister", lambda address: 1 / 0)
+    with pytest.raises(MemoryError, match="planted"):
+        build(host_run("exp2"), tmp_path)

@@ -1,0 +1,262 @@
+"""What a launch says of Runs that did not end well, and of replicas that did not train."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from multigpu.engines.errors import DidNotTrain, Unsupported
+from multigpu.hosts import launching
+from multigpu.hosts.cluster import Cluster
+from multigpu.measure import program
+from multigpu.measure.launch import make_plan
+from multigpu.measure.plan import Journal, Plan, noted, stood_at
+from multigpu.measure.point import Point
+from multigpu.measure.program import Program, is_echo, status_of
+from multigpu.measure.session import measurement
+from multigpu.record import Record, RecordStore
+from multigpu.run import Run
+
+
+def run_of(placement: str = "ddp", **more: Any) -> Run:
+    fields: dict[str, Any] = {"workload": "cnn", "model": "resnet_tiny", "device_type": "cpu", "batch_size": 4}
+    return Run(**fields, placement=placement, warmup_steps=1, timed_steps=3, **({"devices": 2} | more))
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Plan:
+    return make_plan([Point(run_of())], tmp_path / "runs", tmp_path, tmp_path)[0]
+
+
+@pytest.fixture
+def key(plan: Plan) -> str:
+    return plan.key(plan.items[0])
+
+
+def part(distance: dict[str, float], **more: Any) -> dict[str, Any]:
+    """What a replica knows whose four steps took 0.1 s each; its variables began 5 from zero."""
+    return {
+        "wall_s": 0.3,
+        "event_s": 0.3,
+        "steps": [0.1] * 4,
+        "losses": [4.0, 3.0, 2.0, 1.0],
+        "units": 12,
+        "padded_units": 12,
+        "lookups": [{}, {}],
+        "moved": {},
+        "peak_memory_gib": 0.5,
+        "state": None,
+        "threads": 1,
+        "startup_s": 1.0,
+        "build_s": 1.0,
+        "warmup_s": 0.1,
+        "distance": distance,
+        "start_square": 25.0,
+        "prints": {"w": 1.0, "b": 1.0},
+        **more,
+    }
+
+
+# --- replicas that do not train --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rank", [0, 1, 2])
+def test_an_independent_replica_that_stands_still_is_found_beside_others_that_move(rank: int) -> None:
+    parts = [part({"w": 3.0, "b": 4.0}) for _ in range(3)]
+    found = measurement(run_of("independent", devices=3), parts, 1.0)
+    assert found.parameter_change == 1.0 and found.replicas_agree is None and found.flags == [], "5 away from a start that was 5 from zero"
+    parts[rank] = part({"w": 3.0, "b": 0.0})
+    with pytest.raises(DidNotTrain, match=rf"1 of 6 variables did not move, 'b \(device {rank}\)' among them"):
+        measurement(run_of("independent", devices=3), parts, 1.0)
+
+
+def test_what_replicas_know_together_makes_the_record() -> None:
+    ways = [{"device_to_device": 8, "host_to_device": 0}, {"device_to_device": 4}]
+    parts = [part({"w": 3.0, "b": 4.0}, moved=moved, event_s=event_s) for moved, event_s in zip(ways, (0.3, 0.2), strict=True)]
+    found = measurement(run_of(), parts, 1.0)
+    assert found.moved_bytes == {"device_to_device": 12} and found.units == 24 and found.loss == [8.0, 6.0, 4.0, 2.0]
+    assert found.replicas_agree is True and found.parameter_change == 1.0, "of copies the first counts"
+    assert [flag[:51] for flag in found.flags] == ["moved bytes {'device_to_device': 12} differ from th"]
+    (uncounted,) = measurement(run_of(), [{**one, "uncounted": "no hooks"} for one in parts], 1.0).flags
+    assert uncounted == "moved bytes were not counted: no hooks"
+    parts[1]["prints"] = {"w": 1.0, "b": 2.0}
+    with pytest.raises(DidNotTrain, match="must hold equal variables ended with different ones"):
+        measurement(run_of(), parts, 1.0)
+
+
+# --- echoes and causes -----------------------------------------------------------------------------------------------------------
+
+FULL = "NCCL error in: NCCLUtils.cpp:94, unhandled cuda error. Last error: Cuda failure 2 'out of memory'"
+GONE = "[../gloo/transport/tcp/pair.cc:547] Connection closed by peer [127.0.0.1]:5"
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "echo"),
+    [
+        (RuntimeError(FULL), "out_of_memory", False),
+        (Unsupported("gloo has no reduce-scatter of halves"), "unsupported", False),
+        (RuntimeError(GONE), "failed", True),
+        (RuntimeError("shapes do not match"), "failed", False),
+    ],
+)
+def test_a_cause_is_no_echo_whatever_library_names_it(error: Exception, status: str, echo: bool) -> None:
+    found = status_of(error)
+    assert found[0] == status and is_echo(found[1], found[0]) is echo
+
+
+@pytest.fixture
+def gives_up(plan: Plan, key: str, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Starts the plan's Run, gives it up with this error, and says what the journal then knows."""
+
+    class Ended(Exception):
+        pass
+
+    def exit_with(code: int) -> None:
+        raise Ended
+
+    def give_up(error: Exception) -> Any:
+        one = Program(plan)
+        one.journal.note_start(key)
+        with pytest.raises(Ended):
+            one.give_up(key, status_of(error))
+        return one.journal.fault(key)
+
+    monkeypatch.setattr(os, "_exit", exit_with)
+    return give_up
+
+
+def test_the_last_word_of_a_run_is_an_echo_only_where_nothing_better_is_known(gives_up: Any) -> None:
+    assert gives_up(RuntimeError(GONE)) is None, "who died may have said why elsewhere, or does better the second time"
+    assert gives_up(ConnectionError("broken pipe")) == ("failed", f"its workers died 2 times: RuntimeError: {GONE}")
+    assert gives_up(ValueError("planted")) == ("failed", "ValueError: planted")
+
+
+def test_memory_that_nccl_found_full_is_a_cause_at_once(gives_up: Any) -> None:
+    assert gives_up(RuntimeError(FULL)) == ("out_of_memory", FULL)
+
+
+# --- last words ------------------------------------------------------------------------------------------------------------------
+
+
+def stacks(*calls: str) -> str:
+    """What `faulthandler` writes of a process whose main thread is in these calls, innermost first; another thread reads."""
+    lines = [f'  File "/somewhere/{call.split()[1]}.py", line {number} in {call.split()[0]}' for number, call in enumerate(calls, 1)]
+    other = ["Thread 0x00007f1 (most recent call first):", '  File "/lib/threading.py", line 982 in run', ""]
+    return "\n".join(["Timeout (0:00:06)!", *other, "Thread 0x00007f2 (most recent call first):", *lines, ""])
+
+
+WAITS = stacks("all_reduce distributed", "wrapper logger", "merge wire", "step trainer")
+
+
+def test_a_timeout_says_where_its_replicas_stood(plan: Plan, key: str) -> None:
+    journal = Journal(plan)
+    for rank, text in {10: WAITS, 2: WAITS, 1: stacks("<lambda> feed", "step trainer"), 3: "", 4: "Timeout (0:00:06)!\nThread 0x0"}.items():
+        journal.stack_file(key, rank).write_text(text)
+    first, others = (
+        "<lambda> (feed.py:1) < step (trainer.py:2)",
+        "all_reduce (distributed.py:1) < wrapper (logger.py:2) < merge (wire.py:3)",
+    )
+    told = f"1 in {first}; 2, 10 in {others}"
+    assert journal.fault(key) == ("timeout", f"replicas 1, 2, 4, 10 did not finish in time: {told}")
+    assert stood_at("Timeout (0:00:06)!\nThread 0x00007f2 (most rec") == ""
+
+
+class OtherHost:
+    """A meeting in which one other host has ended its part of a launch, knowing this."""
+
+    host = 0
+
+    def __init__(self, scratch: Path) -> None:
+        message = {"word": "ended", "code": 1, "faults": launching._faults(scratch), "echoes": noted(scratch, "echo")}
+        self.messages = [json.loads(json.dumps(message))]
+
+    def tell(self, word: str, **message: Any) -> None:
+        pass
+
+    def hear(self, *wanted: str) -> Any:
+        return self.messages.pop()
+
+
+def test_what_other_hosts_know_of_a_failure_is_told_as_well(plan: Plan, key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    there = tmp_path / "there"
+    there.mkdir()
+    (there / f"{key}.echo").write_text("failed\nRuntimeError: gloo")
+    (there / "full.fault").write_text("out_of_memory\nplanted")
+    (there / "full.3.stacks").write_text(WAITS)
+    (there / "slow.3.stacks").write_text(WAITS)
+    monkeypatch.setattr(launching, "declare", lambda cluster: None)
+    cluster, journal = Cluster(hosts=2, per_host=2, network="a wire", link="wire"), Journal(plan)
+    company = launching.Company(OtherHost(there), cluster)  # type: ignore[arg-type]
+    company.missing, company.faults, company.echoes, company.failed = 1, {}, {}, False
+    company.settle(journal)
+    assert journal.fault("full") == ("out_of_memory", "planted"), "a cause counts for more than a wait for it"
+    told = "all_reduce (distributed.py:1) < wrapper (logger.py:2) < merge (wire.py:3)"
+    assert journal.fault("slow") == ("timeout", f"replica 3 did not finish in time on its host: in {told}")
+    (plan.scratch / f"{key}.starts").write_text("1000.0\n2000.0\n")
+    assert journal.fault(key) == ("failed", "its workers died 2 times: RuntimeError: gloo")
+
+
+def logs_of(plan: Plan, start: int, *texts: str, at: float) -> None:
+    """What the workers of one start left on standard error, by rank, each a second after the one before."""
+    for rank, text in enumerate(texts):
+        log = plan.scratch / "logs" / "launch_x1" / f"attempt_{start}" / str(rank) / "stderr.log"
+        log.parent.mkdir(parents=True)
+        log.write_text(text)
+        os.utime(log, (at + rank, at + rank))
+    os.utime(log.parent.parent, (at, at))
+
+
+def test_workers_that_died_without_a_reason_are_quoted(plan: Plan, key: str) -> None:
+    journal = Journal(plan)
+    (plan.scratch / f"{key}.starts").write_text("1000.0\n2000.0\n")
+    logs_of(plan, 0, "of the first start", at=1001.0)
+    stack = "Current thread 0x00007f2 (most recent call first):\n  Garbage-collecting\n" + '  File "/somewhere/agent.py", line 3 in main\n'
+    logs_of(plan, 1, "warned at the beginning\n", stack, "Fatal Python error: Bus error\n\n" + stack, "it is gone", at=1999.0)
+    logs_of(plan, 2, "of those that ask", at=2010.0)
+    assert journal.fault(key) == (
+        "failed",
+        "its workers died 2 times without a message; last on standard error: Fatal Python error: Bus error",
+    )
+    (plan.scratch / f"{key}.starts").write_text("1000.0\n2005.0\n")
+    assert journal.fault(key) == ("failed", "its workers died 2 times without a message"), "they said nothing of this Run"
+
+
+# --- a Record that cannot be put together ----------------------------------------------------------------------------------------
+
+
+def conclude(plan: Plan, parts: Sequence[dict[str, Any]]) -> Record:
+    """The Record of the plan's Run after its replicas have given these numbers."""
+    item = plan.items[0]
+    Program(plan).conclude(0, item, plan.key(item), list(parts), 1.0)
+    (record,) = RecordStore(plan.records)
+    return record
+
+
+def test_numbers_of_which_no_record_can_be_made_are_a_failure_with_its_reason(plan: Plan) -> None:
+    broken = {name: value for name, value in part({"w": 1.0}).items() if name != "units"}
+    record = conclude(plan, [broken, broken])
+    assert (record.status, record.reason) == ("failed", "its Record could not be put together: KeyError: 'units'")
+    assert record.reason in Journal(plan).progress.read_text(), "who watches hears of it"
+
+
+def test_a_record_that_is_written_is_not_written_over(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(journal: Journal, **event: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(program.Journal, "report", full)
+    assert conclude(plan, [part({"w": 1.0}), part({"w": 1.0})]).status == "ok"
+
+
+def test_memory_that_is_full_while_a_record_is_made_is_not_the_runs(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else its ladder of batches would end here."""
+
+    def full(*of: Any) -> Any:
+        raise MemoryError("planted")
+
+    monkeypatch.setattr(program, "measurement", full)
+    assert conclude(plan, []).status == "failed"
