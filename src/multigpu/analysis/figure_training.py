@@ -9,7 +9,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from multigpu.analysis.layout import grid_of_axes, margin_for, name_panel, rows_from_top
 from multigpu.analysis.picture import Picture, message
-from multigpu.analysis.style import INK, RC, in_order, look
+from multigpu.analysis.style import CEILING, INK, RC, in_order, look
 from multigpu.analysis.training import ALLOWED, windowed
 from multigpu.analysis.wording import plural
 
@@ -23,7 +23,8 @@ def figure_curves(table: pd.DataFrame, curves: pd.DataFrame) -> Picture:
     panels = list(dict.fromkeys(table["panel"]))
     judged = table[table["same"].notna()]
     same = int(judged["same"].sum())
-    finding = f"{same} of {len(judged)} joined runs follow their reference to the end within what rounding does"
+    said = f"{same} of {len(judged)} joined runs compared follow their reference to the end within what rounding does"
+    finding = said if len(judged) else "no joined run has a tolerance that tells it from independent replicas"
     drawn = []
     with mpl.rc_context(RC):
         picture, axes = grid_of_axes(len(panels), finding, 3.4, 2.1, 2, legend=False, names=panels)
@@ -59,21 +60,21 @@ def figure_curves(table: pd.DataFrame, curves: pd.DataFrame) -> Picture:
 
 
 def figure_distance(table: pd.DataFrame) -> Picture:
-    """How far each joined placement's curve lies from the reference, beside the tolerance."""
-    table = table[table["same"].notna()]
+    """How far each joined placement's curve lies from the reference, beside the tolerance and independent replicas."""
+    table = table[table["role"].isin(["compared", "yardstick"])]
     if table.empty:
         return message(NOTHING)
     panels = list(dict.fromkeys(table["panel"]))
     sizes = {name: len(table[table["panel"] == name]) for name in panels}
-    marks = pd.concat([table["distance"], table["tolerance"]])
+    marks = pd.concat([table["distance"], table["tolerance"], table["replicas"]])
     ends = (marks[marks > 0].min() / 30, marks.max() * 3) if (marks > 0).any() else (1e-12, 1e-6)
     labels = {key: f"{look(row['placement']).label}{_form(row)}" for key, row in table.set_index("key").iterrows()}
-    beyond = table[~table["same"].astype(bool)]
-    finding = (
-        "no joined placement lies further from its reference than the tolerance"
-        if beyond.empty
-        else f"{len(beyond)} of {len(table)} joined runs lie further from their reference than the tolerance"
-    )
+    judged, beyond = table[table["same"].notna()], table[table["same"].eq(False)]
+    finding = "no joined run has a tolerance that tells it from independent replicas"
+    if len(beyond):
+        finding = f"{len(beyond)} of {len(judged)} joined runs compared lie further from their reference than the tolerance"
+    elif len(judged):
+        finding = "no joined placement lies further from its reference than the tolerance"
     with mpl.rc_context(RC):
         most = max(sizes.values())
         picture, axes = grid_of_axes(len(panels), finding, 2.6, 0.21 * most + 0.2, 2, left=margin_for(labels.values()), names=panels)
@@ -81,10 +82,13 @@ def figure_distance(table: pd.DataFrame) -> Picture:
             panel = table[table["panel"] == name].sort_values("distance")
             name_panel(ax, name)
             rows_from_top(ax, len(panel), most)
+            if (apart := panel["replicas"].iloc[0]) > 0:
+                ax.axvline(apart, color=CEILING, linestyle=":")
             for place, (_, row) in enumerate(panel.iterrows()):
                 style = look(row["placement"])
                 at = max(row["distance"], ends[0])
-                ax.plot(at, len(panel) - 1 - place, marker=style.marker, color=style.colour, clip_on=False)
+                inner = "none" if pd.isna(row["same"]) else style.colour
+                ax.plot(at, len(panel) - 1 - place, marker=style.marker, color=style.colour, markerfacecolor=inner, clip_on=False)
                 if row["tolerance"] > 0:
                     ax.plot(row["tolerance"], len(panel) - 1 - place, marker="|", markersize=9, color=INK, clip_on=False)
             ax.set_xscale("log")
@@ -96,7 +100,9 @@ def figure_distance(table: pd.DataFrame) -> Picture:
         "Means over 10 points at a time, the largest relative difference to the end of the budget. The reference is ddp in fp64, or in "
         f"fp32 where no fp64 was run. Bars: the tolerance, {ALLOWED:g} times the drift, which is how far rounding alone led ddp in fp32 "
         "from fp64 (or, without fp64, the median distance of all); in fp64, which rounds 2²⁹ times as finely, that "
-        "much less. A run that is equal in all seven digits that a Record keeps stands at the left edge."
+        "much less. Dotted: independent replicas. Open marks are not counted: of ddp in fp32, whose distance is the drift, and of runs "
+        "within a tolerance that independent replicas keep too, or beside which none were trained. A run that is equal in all seven digits "
+        "that a Record keeps stands at the left edge."
     )
     picture.data = table
     picture.alt = f"Distance of every joined run's loss curve from its reference. {finding}."
