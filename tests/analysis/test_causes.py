@@ -122,6 +122,24 @@ def test_phases_from_the_least_to_the_most_over_replicas():
     assert "No Record holds a trace." in phase_table(phases.iloc[:0]).html
 
 
+def test_a_step_that_only_a_traced_run_timed_is_marked_and_decides_nothing():
+    def timed(placement: str, factor: float, untraced: bool):
+        record = traced_record(2, placement=placement)
+        own = record.measurement
+        step_s = factor * own.wall_s / record.run.timed_steps
+        changed = {"untraced_step_s": {0: step_s, 1: step_s}} if untraced else {"wall_s": factor * own.wall_s}
+        return record.model_copy(update={"measurement": own.model_copy(update=changed)})
+
+    causes = causes_frame([timed("ddp", 1.0, True), timed("exp4", 2.0, True), timed("exp2", 9.0, False)])
+    assert list(causes["untraced"]) == [2, 2, 0]
+    picture = figure_causes(causes)
+    labels = [label.get_text() for label in picture.axes[0].get_yticklabels()]
+    assert labels == ["Exp2*", "Exp4", "ddp"] and "Pale, with a star" in picture.caption
+    assert "differ 2.0 times" in picture.finding, "not 9 times: that step was timed on another occasion"
+    assert "a star" not in figure_causes(causes[causes["untraced"] > 0]).caption
+    assert figure_causes(causes[causes["untraced"] == 0]).finding == ""
+
+
 def test_the_figure_holds_a_bar_a_traced_run():
     picture = figure_causes(causes_frame([traced_record(2), traced_record(2, placement="exp4", processes="one")]))
     assert len(picture.data) == 2 and "Exp4, one process" in picture.alt and "n = 1 (screening)" in picture.caption

@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from multigpu.analysis import framework_anomaly, framework_tables, framework_words
+from multigpu.analysis import framework_anomaly, framework_answers, framework_tables, framework_words
 from multigpu.analysis.frame import frame_of
 from multigpu.analysis.framework_traces import eager_or_graph, every_trace, sound, spread_text, top_kernels, trace_summary
 from multigpu.measure.trace import CopyTotals, HostTotals, KernelTotals, ReplicaTrace, StepTrace, TraceSummary
@@ -107,11 +107,62 @@ def test_a_point_traced_again_is_shown_once_by_its_median_step() -> None:
     assert [record.repeat for record in every_trace(records, "exp4", 2)] == [1, 2, 0, 1, 2, 0]
     assert [record.repeat for record in eager_or_graph(records, "exp4", 2)] == [2, 2]
     said = framework_words.difference_sentence(records, "exp4", 2)
-    assert "7.0 ms longer" in said and "overlap" in said and "3 times, 20.0 to 30.0 ms a step" in said
+    assert "7.0 ms longer" in said and "overlap" in said and "TensorFlow, TF32 3 times (20.0 to 30.0 ms)" in said
+    assert "In brackets, what their own steps took before the profiler began" in said, "a table's steps are others"
     html = framework_tables.traces_gt(records, "exp4", 2).html
     assert ">22.0<" in html and ">15.0<" in html and ">30.0<" not in html, "the sentence and the table speak of the same Runs"
     assert framework_tables.kernels_gt(records, "exp4", 2).html.count("gemm") == 2, "a table a way"
     assert spread_text([], "exp4", 2) == "" and "once" in spread_text(ours[:1], "exp4", 2)
+
+
+def test_untraced_records_decide_whether_steps_are_apart() -> None:
+    """Steps before the profiler: 20 to 30 ms and 10 to 25 ms. Without it: 20 and 21 ms beside 15 and 16 ms."""
+    ours = [traced(of_tensorflow(wall_s=wall, repeat=index), busy=12.0, exposed=2.0) for index, wall in enumerate((0.30, 0.20))]
+    theirs = [traced(of_torch(wall_s=wall, repeat=index), busy=8.0, exposed=3.0) for index, wall in enumerate((0.25, 0.10))]
+
+    def beside(records: list[Record], steps: dict[int, float]) -> list[Record]:
+        return [r.model_copy(update={"measurement": r.measurement.model_copy(update={"untraced_step_s": steps})}) for r in records]  # type: ignore[union-attr]
+
+    assert "overlap" in framework_words.difference_sentence(ours + theirs, "exp4", 2)
+    known = beside(ours, {0: 0.020, 1: 0.021}) + beside(theirs, {0: 0.015, 1: 0.016})
+    assert "overlap" not in framework_words.difference_sentence(known, "exp4", 2)
+    assert "overlap" in framework_words.difference_sentence(beside(ours, {0: 0.020, 1: 0.0155}) + known[2:], "exp4", 2)
+
+
+def test_copies_of_a_few_bytes_have_no_speed() -> None:
+    few = traced(of_tensorflow(), busy=12.0, exposed=2.0)  # 4000 B a step over two replicas
+    assert few.measurement and few.measurement.trace
+
+    def speed(record: Record) -> str:
+        return framework_tables.traces_gt([record], "exp4", 2).html.split("speed of its copies")[1].split("</tr>")[0]
+
+    assert "–" in speed(few) and ">2<" not in speed(few)
+    trace = few.measurement.trace
+    copies = [trace.replicas[0].copies[0].model_copy(update={"bytes": 4 * 2**20, "total_s": 2e-3})]
+    replicas = [replica.model_copy(update={"copies": copies}) for replica in trace.replicas]
+    measured = few.measurement.model_copy(update={"trace": trace.model_copy(update={"replicas": replicas})})
+    assert ">2<" in speed(few.model_copy(update={"measurement": measured})), "8 MiB in 4 ms are 2.1 GB/s"
+
+
+def test_expectations_are_answered_from_records_and_traces() -> None:
+    """Busy 12 of 20 ms in TensorFlow (60%), 4 of 10 ms in PyTorch (40%); 2 GPUs give 3 times and 1.2 times one."""
+    records = [traced(of_tensorflow(), 12.0, 2.0), traced(of_torch(processes="one"), 4.0, 1.0)]
+    frame = frame_of(
+        [tf(1e6, devices=1), tf(3e6, devices=2), torch(1e6, devices=1, processes="one"), torch(1.2e6, devices=2, processes="one")]
+    )
+    one, second, alike = framework_answers.answers(frame, records)
+    assert "2 GPUs give 3.00 times one with TensorFlow, TF32 (a GPU busy for 60% of a step, not as expected)" in one
+    assert "2 GPUs give 1.20 times one with PyTorch, one process, bf16 (a GPU busy for 40% of a step, as expected)" in one
+    assert "In the document 8 gave most, 1.76 times one." in one
+    assert "not measured on both yet" in second and "not measured in both yet" in alike
+    assert "not measured on one and several" in framework_answers.answers(frame_of([tf(1e6)]), [])[0]
+    cnn = {"workload": "cnn", "model": "resnet50_v1.5", "sequence_length": None, "batch_size": 64}
+    more = [tf(5e5, precision="fp32"), torch(1e6, precision="fp32"), tf(9e5, devices=1, precision="fp32")]
+    more += [torch(1e6, devices=1, precision="fp32"), tf(3000, precision="bf16", **cnn), torch(6000, **cnn)]
+    more += [record for n, rate in ((2, 1e6), (3, 3e6)) for record in make_point([rate] * 3, devices=n, **TENSORFLOW, placement="exp2")]
+    _, second, alike = framework_answers.answers(frame_of(more), [])
+    assert "seen under 1 of 1 placement (Exp2 longer)" in second, "0.0512 s on two, 0.0256 s on three"
+    assert "TensorFlow reaches 50% to 90% on the NMT and 50% on ResNet-50." in alike
 
 
 def test_pytorch_in_tensorflows_own_precision_stands_beside_it() -> None:

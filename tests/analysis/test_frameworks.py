@@ -10,7 +10,7 @@ import pytest
 from multigpu.analysis import framework_anomaly, framework_images, framework_layers, framework_tables, framework_words
 from multigpu.analysis.figure_frameworks import figure_frameworks, line_of
 from multigpu.analysis.formulas import Interval
-from multigpu.analysis.frame import frame_of
+from multigpu.analysis.frame import frame_of, load_frame
 from multigpu.analysis.framework_images import images
 from multigpu.analysis.frameworks import (
     WAYS,
@@ -21,8 +21,13 @@ from multigpu.analysis.frameworks import (
     longer,
     step_times_by_devices,
 )
+from multigpu.analysis.ordinary import ordinary
 from multigpu.grid.tensorflow import tensorflow_layers
+from multigpu.paths import RUNS
+from multigpu.reading import measured_by, study_records
 from multigpu.record import Record
+from multigpu.same_gpus import other_machine
+from multigpu.study import of_all_machines, published
 from tests.analysis.beside import TENSORFLOW, tf, torch
 from tests.factory import make_point
 
@@ -167,8 +172,45 @@ def test_repeated_stacks_have_intervals_and_missing_ones_a_reason() -> None:
     assert ((table["low"] < table["ratio"]) & (table["ratio"] < table["high"])).all() and set(table["n"]) == {4}
     assert "decides nothing" not in framework_layers.layers_sentence(frame_of(records))
     alone = frame_of([record for record in records if record.run.framework == "torch"])
-    assert framework_layers.layers(alone).empty and "were not measured in both" in framework_layers.layers_sentence(alone)
+    assert framework_layers.layers(alone).empty and framework_layers.layers_sentence(alone) == "", "the table says it, and once is enough"
     assert "--grid tensorflow_layers" in framework_layers.layers_gt(frame_of([torch(1.0)])).html
+
+
+def test_stacks_are_of_the_machine_that_has_both_frameworks() -> None:
+    elsewhere = [
+        r.model_copy(update={"machine": r.machine.model_copy(update={"name": "a-larger-one"})})
+        for r in planted_layers(2)
+        if r.run.framework == "tensorflow"
+    ]
+    chosen = framework_layers.both_frameworks(frame_of([*elsewhere, *planted_layers(1)]))
+    assert "a-larger-one" not in set(chosen["machine"]) and len(framework_layers.layers(chosen)) == 6
+    assert framework_layers.both_frameworks(frame_of([])).empty
+    assert chosen["machine"].iloc[0] in framework_layers.layers_gt(chosen).html, "another machine than the page's"
+
+
+def test_the_committed_records_fill_what_the_page_says_of_them() -> None:
+    """ResNet-50 leads on another machine than other models do: named together, they leave no other one to show."""
+    frame = load_frame(RUNS)
+    table = framework_layers.layers(framework_layers.both_frameworks(of_all_machines(frame, "stacks")))
+    assert len(table) >= 6 and table["ratio"].between(0.3, 2).all()
+    ours = published(frame)
+    leading = ours.loc[ours["model"].eq("resnet50_v1.5"), "machine"]
+    other = other_machine(study_records(RUNS), leading, framework_images.on_several)
+    assert other and other not in set(leading)
+    section = framework_tables.smaller_section(ordinary(frame_of(measured_by(other, RUNS))))
+    assert section is not None and other in section.html and "Exp4" in section.html and "multi-worker" in section.html
+    assert "not measured" not in section.html.split("PyTorch too")[1].split("<table")[0]
+
+
+def test_a_section_without_records_is_not_there() -> None:
+    assert framework_tables.smaller_section(frame_of([])) is None
+    assert framework_tables.smaller_section(frame_of([torch(1.0), tf(1.0, devices=1)])) is None, "one GPU is no placement"
+    cnn = {"workload": "cnn", "model": "resnet50_v1.5", "sequence_length": None, "batch_size": 64}
+    section = framework_tables.smaller_section(frame_of([tf(3000, devices=2, precision="bf16", **cnn), torch(6000, devices=2, **cnn)]))
+    assert section is not None and "ResNet-50 under 1 placement in TensorFlow, 1 of them in PyTorch too, on 2 GPUs" in section.html
+    assert framework_tables.section_here(frame_of([torch(1.0)])) is None
+    here = framework_tables.section_here(frame_of([torch(1.0), tf(1e6)]))
+    assert here is not None and "<h2>On this computer</h2>" in here.html and "<table" in here.html
 
 
 def test_tables_say_why_a_cell_is_empty() -> None:
@@ -197,6 +239,36 @@ def test_the_figure_sets_both_frameworks_in_one_panel() -> None:
     assert list(theirs["devices"]) == [1, 2, 3, 4] and theirs["speedup"].iloc[-1] == 1.51
     assert "TF32" in rate.alt and "screening" in rate.caption
     assert "not measured in both frameworks" in figure_frameworks(frame_of([tf(1e6)])).alt
+
+
+def test_an_interval_beyond_the_axis_ends_in_an_arrow() -> None:
+    """Three launches of one GPU at 0.2 to 1 M words/s beside a steady 3 M on four: the speedup's interval is far wider than the axis."""
+    one = make_point([0.2e6, 1.0e6, 0.9e6], devices=1, placement="exp4", launches="abc", **TENSORFLOW)
+    four = make_point([3.00e6, 3.01e6, 3.02e6], devices=4, placement="exp4", launches="abc", **TENSORFLOW)
+    others = [torch(1e6, devices=1), torch(3e6)]
+    picture = figure_frameworks(frame_of([*one, *four, *others]), "speedup")
+    top = picture.axes[0].get_ylim()[1]
+    assert picture.data["speedup_high"].max() > top
+    arrows = [line for line in picture.axes[0].lines if line.get_marker() == "^" and len(line.get_xdata())]
+    assert [list(line.get_xdata()) for line in arrows if line.get_ydata()[0] == top] == [[4.0]] and "An arrow" in picture.caption
+    ends = [segment[:, 1].max() for lines in picture.axes[0].collections for segment in lines.get_segments() if len(segment)]  # type: ignore[attr-defined]
+    assert max(ends) == pytest.approx(top)
+    steady = make_point([1.00e6, 1.01e6, 1.02e6], devices=1, placement="exp4", launches="abc", **TENSORFLOW)
+    assert "An arrow" not in figure_frameworks(frame_of([*steady, *four, *others]), "speedup").caption
+
+
+def test_titles_rest_on_intervals_that_are_apart() -> None:
+    def points(placement: str, devices: int, rate: float) -> list[Record]:
+        fields = TENSORFLOW | {"placement": placement, "devices": devices}
+        return make_point([rate, 1.001 * rate, 1.002 * rate], launches="abc", **fields)
+
+    own = points("exp4", 1, 1e6) + points("exp4", 4, 3e6) + points("exp2", 1, 0.5e6) + points("exp2", 4, 1.5e6)
+    frame = frame_of([*own, torch(1e6, devices=1), torch(3e6)])
+    assert figure_frameworks(frame).finding == "TensorFlow, TF32 on 4 GPUs: Exp4 trains 2.00 times what Exp2 does"
+    said = figure_frameworks(frame, "speedup").finding
+    assert said == "TensorFlow, TF32 on 4 GPUs: 3.00 to 3.00 times one GPU; in the document 1.51 to 1.69 times"
+    once = frame_of([tf(1e6, devices=1), tf(3e6), tf(1e6, "exp2", 1), tf(1e6, "exp2"), torch(1e6, devices=1), torch(3e6)])
+    assert figure_frameworks(once).finding == figure_frameworks(once, "speedup").finding == ""
 
 
 def test_rates_name_what_was_measured_once() -> None:

@@ -31,7 +31,8 @@ def test_of_a_point_traced_again_the_median_launch_is_shown() -> None:
     assert [record.repeat for record in placement_page.typical(records)] == [2]
     assert [record.repeat for record in placement_page.typical([*records[:2]])] == [0], "of two the faster"
     said = placement_page.spread_sentence(records)
-    assert "in 3 launches. The launch of median step is shown." in said and placement_page.spread_sentence(records[:2]) == ""
+    assert "in 3 launches. The launch of median such step is shown" in said and "before its profiler begins" in said
+    assert placement_page.spread_sentence(records[:2]) == ""
 
 
 def of(machine: str, placement: str, devices: int, rate: float, repeats: int = 5, **fields: object) -> list[Record]:
@@ -67,14 +68,26 @@ def test_tables_say_how_complete_and_how_alike_they_are() -> None:
 
     four, two = costs(4, shares), costs(2, {name: 1.1 * share for name, share in shares.items()})
     assert "On 4 GPUs, 6 of 6 rows have 5 repeats or more over several launches, and 0 have a trace;" in placement_page.completeness(four)
-    assert "5 of 5 ways keep at least as much of their ceiling on 2 GPUs as on 4; rank correlation of the two orders 1.00" in (
-        placement_page.likeness(four, two)
-    )
-    assert "rank correlation of the two orders -1.00" in placement_page.likeness(
+    alike = placement_page.likeness(four, two)
+    assert "of 5 ways, 5 keep more of their ceiling on 2 GPUs than on 4 and 0 less, beyond both intervals" in alike
+    assert "Rank correlation of the two orders: 1.00" in alike
+    wide = two.assign(of_independent_low=0.1)
+    assert "of 5 ways, 0 keep more" in placement_page.likeness(four, wide), "intervals that overlap tell nothing"
+    assert "Rank correlation of the two orders: -1.00" in placement_page.likeness(
         four, costs(2, {name: 1 - v for name, v in shares.items()})
     )
     assert placement_page.likeness(four, two[two["placement"] != "ddp"]) == "", "of so few there is no order to speak of"
     assert placement_page.completeness(four.iloc[:0]) == "No Record to show."
+
+
+def test_words_about_another_machine_are_there_only_with_its_rows() -> None:
+    costs = ways.placement_costs(
+        placement_page.beside_bounds(placement_page.jobs_of(frame_of(of("small", "ddp", 2, 1e6)))), causes_frame([])
+    )
+    said = placement_page.smaller_machine(costs)
+    assert said is not None and "Another machine with the same GPUs, small: the same placements and ways on 2 GPUs" in said.html
+    assert placement_page.smaller_machine(costs.iloc[:0]) is None
+    assert placement_page.folded("a < b", said).html.startswith("<details><summary>a &lt; b</summary>")
 
 
 def test_a_loop_of_cells_is_no_row_beside_bounds() -> None:

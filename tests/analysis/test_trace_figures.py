@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from multigpu.analysis.causes import causes_frame
 from multigpu.analysis.figure_step import figure_step
-from multigpu.analysis.figure_waterfall import CAUSES, figure_waterfall, waterfall, waterfalls
+from multigpu.analysis.figure_waterfall import CAUSES, fastest_alone, figure_waterfall, waterfall, waterfalls
 from multigpu.analysis.picture import shown
 from multigpu.measure.trace import TraceSummary
 from multigpu.record import Record
@@ -37,7 +38,7 @@ def test_a_step_is_drawn_lane_by_lane_on_one_axis() -> None:
 def test_panels_of_one_placement_tell_a_loop_of_cells_from_the_librarys() -> None:
     picture = figure_step([traced_record(2, placement="exp4"), traced_record(2, placement="exp4", recurrence="stepwise")])
     titles = [ax.get_title("left") for ax in picture.axes]
-    assert len(set(titles)) == 2 and "stepwise" in titles[1] and "stepwise" not in titles[0]
+    assert len(set(titles)) == 2 and "a loop of cells" in titles[1].replace("\n", " ") and "loop" not in titles[0]
 
 
 def test_equal_steps_support_no_title() -> None:
@@ -64,13 +65,32 @@ def test_without_traces_the_pictures_say_so() -> None:
 
 
 def test_a_waterfall_adds_up() -> None:
-    """100 units in 10 ms alone; 20 ms together, of which a 10-ms trace shows 2.5 ms skew and 1 ms exposed: 5, 2 and 3 ms."""
-    fall = waterfall(100, 0.010, 0.020, 0.010, {"skew": 0.0025, "collectives": 0.001, "copies": 0.0})
+    """100 units in 10 ms alone, in 20 ms together, of which skew takes 4, communication 1 and the host's work 4 ms; 1 ms is left."""
+    fall = waterfall(100, 0.010, 0.020, {"skew": 0.004, "communication": 0.001, "host_copies": 0.0, "host_work": 0.004})
     assert fall.ideal == pytest.approx(10_000) and fall.measured == pytest.approx(5_000)
-    assert fall.seconds == pytest.approx({"skew": 0.005, "collectives": 0.002, "copies": 0.0, "rest": 0.003})
-    assert fall.losses["skew"] == pytest.approx(100 / 0.010 - 100 / 0.015)
+    assert fall.seconds["rest"] == pytest.approx(0.001)
+    # 10 of 20 ms are 5,000 units/s: 500 a millisecond, whichever cause comes first
+    losses = {"skew": 2_000, "communication": 500, "host_copies": 0, "host_work": 2_000, "rest": 500}
+    assert fall.losses == pytest.approx(losses) and list(fall.losses) == list(CAUSES)
     assert fall.ideal - sum(fall.losses.values()) == pytest.approx(fall.measured)
-    assert list(fall.losses) == list(CAUSES)
+
+
+def test_shares_of_a_waterfall_are_those_of_the_steps_parts() -> None:
+    """What skew takes of N times one device is its share of the step, as where steps are taken apart."""
+    many = traced_record(8, placement="exp4", units_per_s=6e6)
+    ((_, _, fall),) = waterfalls([make_record("independent", 1, units_per_s=2e6), many])
+    row = causes_frame([many]).iloc[0]
+    assert row["skew_s"] > 0
+    assert fall.losses["skew"] / fall.ideal == pytest.approx(row["skew_s"] / row["timed_step_s"])
+
+
+def test_one_device_is_the_fastest_run_by_its_median_and_no_lucky_repeat() -> None:
+    often = [make_record("independent", 1, units_per_s=rate, repeat=index) for index, rate in enumerate((1.0e6, 1.1e6, 3e6))]
+    steady = [make_record("ddp", 1, units_per_s=rate, repeat=index) for index, rate in enumerate((1.2e6, 1.2e6))]
+    (one,) = fastest_alone([*often, *steady]).values()
+    assert one.run.placement == "ddp"
+    (one,) = fastest_alone(often).values()
+    assert one.key == often[1].key, "of 1, 1.1 and 3 M the one in the middle"
 
 
 def test_waterfalls_compare_with_the_fastest_device_of_the_same_job() -> None:
@@ -80,6 +100,10 @@ def test_waterfalls_compare_with_the_fastest_device_of_the_same_job() -> None:
     ((record, alone, fall),) = waterfalls([slow, other, many, one])
     assert (record.key, alone.key) == (many.key, one.key) and fall.ideal == pytest.approx(16e6) and fall.measured == pytest.approx(6e6)
     picture = figure_waterfall([one, many])
-    assert picture.finding == "Exp4 on 8 GPUs loses 62% of perfect scaling, 61% to launch skew"
+    assert picture.finding == "", "skew alone is more than all that is lost: 24 ms of a step, and one device takes 13 of its 34"
+    faster = figure_waterfall(
+        [one.model_copy(update={"measurement": one.measurement.model_copy(update={"wall_s": one.measurement.wall_s / 2})}), many]
+    )  # type: ignore[union-attr]
+    assert faster.finding == "Exp4 on 8 GPUs loses 81% of perfect scaling, 71% to launch skew"
     assert picture.data["ideal"].iloc[0] - sum(picture.data[f"lost_{cause}"].iloc[0] for cause in CAUSES) == pytest.approx(6e6)
     assert waterfalls([other, many]) == [], "another batch is another job"

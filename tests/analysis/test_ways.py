@@ -77,10 +77,13 @@ def test_the_reason_comes_from_the_trace_of_the_same_way(frame, causes):
     assert [(row["placement"], row["processes"]) for _, row in known.iterrows()] == [("exp4", "one")]
     html = ways.cost_table(frame, causes).html
     assert html.count(ways.NOT_TRACED) == 7 and "screening" in html and "Absent: ddp (one process)" in html
-    assert "Absent: Exp4 (captured), independent (one process): not measured." in html and "M words/s" in html
+    assert "Absent: Exp4 (captured); independent (one process): not measured." in html and "M words/s" in html, "names hold commas"
     (sentence,) = ways.cost_findings(frame, causes)
     assert "Exp4 (eager, one process)" in sentence
     assert ways.cost_findings(frame, causes.iloc[:0]) == ["No placement was traced yet."]
+    assert ways.cost_findings(frame.iloc[:0], causes) == ["No placement was traced yet."], "nor without any Record"
+    assert ways.distance_finding(frame.iloc[:0], causes) == "No placement was traced yet."
+    assert "No Record to show." in ways.cost_table(frame.iloc[:0], causes).html
 
 
 def a_row(compute: float, step: float, bound: float, largest: str, wait: float) -> dict:
@@ -124,9 +127,33 @@ def test_a_shape_that_does_not_exist_is_named_with_what_prevents_it():
     """make_parallel has one process alone, ddp a process a device alone: each lacks what the other has."""
     group = frame_of([make_record("make_parallel", 4, 1e6, processes="one", workload="cnn", model="resnet50_v1.5", sequence_length=None)])
     said = ways.absent(group, ["ddp"])
-    assert "Absent: make_parallel (captured), make_parallel (eager): the loss is one over all replicas' predictions" in said
+    assert "Absent: make_parallel (captured); make_parallel (eager): the loss is one over all replicas' predictions" in said
     assert "Absent: ddp (one process): gradients merge while backward runs, in a process for each replica." in said
     assert "a process a device by" not in said and "make_parallel (one process)" not in said
+
+
+def test_a_way_that_was_traced_alone_is_named_under_its_table(frame, causes):
+    """The page's figure has its bar, so its table says why there is no row; one on fewer GPUs is another table's."""
+    more = causes_frame([traced_record(4, placement="replicated_ring"), traced_record(2, placement="ps_gpu0")])
+    group = ways.placement_costs(frame, more)
+    assert ways.traced_alone(group, more) == [("replicated_ring", "per_device", "eager")]
+    html = ways.cost_table(frame, more).html
+    assert "Absent: replicated, ring (eager): traced alone, never timed without the profiler." in html
+    assert "traced alone" not in ways.cost_table(frame, causes).html, "Exp4 in one process has its row"
+    assert ways.traced_alone(group, more.assign(untraced=1)) == []
+    assert html.count("<details>") == 1 and html.index("<details>") < html.index("Absent:") < html.index("</details>")
+
+
+def test_the_share_of_the_ceiling_stands_with_its_interval_and_the_table_with_its_machine(frame, causes):
+    table = ways.placement_costs(frame, causes).set_index(["placement", "processes", "execution"])
+    row = table.loc[("exp4", "per_device", "eager")]
+    shown = f"80% ({100 * row['of_independent_low']:.0f}–{100 * row['of_independent_high']:.0f})"
+    html = ways.cost_table(frame, causes).html
+    assert shown in html and ">40%<" in html, "one process was measured once: no interval"
+    name = frame["machine"].iloc[0]
+    tables = (html, execution.execution_table(frame[frame["placement"] == "ddp"], causes).html, execution.bucket_table(frame).html)
+    assert all(f", {name}<" in one for one in (*tables, dispatch.dispatch_table(frame, causes).html))
+    assert "In 1 of 1 traced way (independent replicas aside)" in ways.cost_findings(frame, causes)[0]
 
 
 def test_a_bound_is_of_its_own_records_alone(frame):
@@ -217,8 +244,26 @@ def test_one_process_beside_one_a_device(frame, causes):
     assert row["one_further_ms"] == pytest.approx((102.4 - 32) / 3, rel=1e-3)
     assert row["one_skew_ms"] == pytest.approx(6), "three replicas begin 2 ms after each other"
     said = dispatch.dispatch_finding(frame, causes)
-    assert "4 GPUs give 1.25 to 1.25 times" in said and "than 1.4 to 1.4 times one" in said
+    assert "4 GPUs give 1.25 to 1.25 times" in said and "by 23.5 to 23.5 ms." in said, "two counts make no line"
     assert "not measured on several" in dispatch.dispatch_finding(frame[frame["processes"] != "one"], causes)
+
+
+@pytest.mark.parametrize(
+    ("two_ms", "said"),
+    [
+        # 40, then 60 and 100 ms: 20 ms each, and a rate of 4 x 40 / 100; for ever: 40 ms of work in 20 ms a GPU, less the first 20 ms
+        (60.0, "no number of GPUs could give more than 2.0 to 2.0 times one (an extrapolation from 1, 2 and 4)"),
+        (95.0, "not alike: with Exp4 up to 2 GPUs each adds 55.0 ms, from there to 4 GPUs they add +5.0 ms together"),
+        (None, "by 20.0 to 20.0 ms."),
+    ],
+)
+def test_a_limit_is_drawn_only_through_counts_on_one_line(two_ms, said):
+    steps = {1: 40.0, 2: two_ms, 4: 100.0}
+    words = 128 * 200 * 1e3  # of a GPU in a step, over ms
+    records = [make_record("exp4", n, n * words / ms, processes="one") for n, ms in steps.items() if ms]
+    records += [make_record("exp4", n, n * 1e6) for n in (1, 4)]
+    found = dispatch.dispatch_finding(frame_of(records), causes_frame([]))
+    assert said in found and ("no number of GPUs" in found) == (two_ms == 60.0)
 
 
 def test_overhead_leaves_out_the_runs_own_steps():

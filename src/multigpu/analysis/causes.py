@@ -120,6 +120,7 @@ COLUMNS: dict[str, str] = {
     **{name: IDENTITY[name] for name in SAME_POINT},
     **dict.fromkeys(("timed_step_s", "traced_step_s", *(f"{name}_s" for name in PARTS), "skew_ms", "kernels", "launches"), "float64"),
     **dict.fromkeys(("peer_copies_s", "others_busy_s"), "float64"),
+    "untraced": "int64",
     "largest": "string",
 }
 
@@ -127,7 +128,8 @@ COLUMNS: dict[str, str] = {
 def causes_frame(records: Iterable[Record]) -> pd.DataFrame:
     """A row a traced Run: its point (`SAME_POINT`), timed_step_s, traced_step_s, each of `PARTS` as `<part>_s` of that step,
     skew_ms (as traced), kernels and launches a replica and step, and the largest cause. Medians over traced steps. peer_copies_s: what of
-    exposed communication is copies between devices; others_busy_s: how long all other devices together were busy.
+    exposed communication is copies between devices; others_busy_s: how long all other devices together were busy. untraced: Records without
+    a profiler that timed_step_s is from; 0: it is what the traced Run timed before its profiler began.
     """
     rows: list[dict[str, Any]] = []
     for record, trace in traced(records):
@@ -143,6 +145,7 @@ def causes_frame(records: Iterable[Record]) -> pd.DataFrame:
         rows.append(
             {name: getattr(run, name) for name in SAME_POINT if name != "machine"}
             | {"key": record.key, "machine": record.machine.name, "timed_step_s": timed_s}
+            | {"untraced": len(record.measurement.untraced_step_s) if record.measurement else 0}
             | {"traced_step_s": median(step_time(replicas) for replicas in steps), "largest": largest_cause(whole)}
             | {"skew_ms": 1e3 * median(max(0.0, launch_skew(replicas) or 0.0) for replicas in steps)}
             | {f"{name}_s": value for name, value in whole.items()}

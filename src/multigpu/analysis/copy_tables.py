@@ -57,5 +57,6 @@ def copy_table(records: Sequence[Record]) -> Shown:
         "size and the sum of their durations, which may overlap. By kernels: what the communication library's collectives, sends and "
         "receives are handed. A dash: none. n = 1 (screening), under the profiler."
     )
-    name = f"{describe(first, ['model', 'batch_size', 'precision'])}, {devices_text(first['devices'], first['device_type'])}"
+    name = f"{describe(first, ['model', 'batch_size', 'precision'])}, {devices_text(first['devices'], first['device_type'])}, "
+    name += str(first["machine"])
     return table_html(pd.DataFrame(rows), name, note=note, right=[column for column in rows[0] if column != "placement"])

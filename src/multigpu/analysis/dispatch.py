@@ -14,7 +14,7 @@ from multigpu.analysis.picture import Shown
 from multigpu.analysis.style import look
 from multigpu.analysis.tables import table_html
 from multigpu.analysis.ways import find_point
-from multigpu.analysis.wording import UNIT_NAMES, describe, missing, plural, scaled
+from multigpu.analysis.wording import UNIT_NAMES, describe, joined, missing, plural, scaled
 
 SHAPES = {"one": "one", "per_device": "each"}
 """Processes of a Run, and what the table calls them."""
@@ -81,13 +81,47 @@ def dispatch_table(frame: pd.DataFrame, causes: pd.DataFrame) -> Shown:
             "which slows the host (a dash: not traced). One process was measured once a point (screening): no intervals."
         )
         figures = [name for name in rows[0] if name != "placement"]
-        name = describe(first, ["model", "batch_size", "precision", "execution"])
+        name = f"{describe(first, ['model', 'batch_size', 'precision', 'execution'])}, {first['machine']}"
         parts.append(table_html(pd.DataFrame(rows), name, right=figures).html + f'<p class="muted">{escape(note)}</p>\n')
     return Shown("".join(parts))
 
 
 def _number(value: float, places: int = 2) -> str:
     return "–" if missing(value) else f"{value:.{places}f}"
+
+
+STRAIGHT = 0.05
+"""A step on a middle number of devices this share or more of itself away from the line through the ends: it is no straight line."""
+
+
+def _extrapolation(group: pd.DataFrame, rows: pd.DataFrame) -> str:
+    """What no number of devices could give if each further one added as much; where the counts between contradict it, that instead.
+
+    Args:
+        group: one process's rows of a job on every number of devices. rows: those on the most.
+    """
+    most = int(rows["devices"].iloc[0])
+    line = rows.set_index("placement")
+    between = group[(group["devices"] < most) & group["placement"].isin(line.index)]
+    if between.empty:
+        return ""
+    ends = between["placement"].map(line["one_step_ms"]) - (most - between["devices"]) * between["placement"].map(line["one_further_ms"])
+    away = between[((between["one_step_ms"] - ends).abs() >= STRAIGHT * between["one_step_ms"]).fillna(False)]
+    if away.empty:
+        further = rows["one_further_ms"]
+        limits = (rows["one_step_ms"] - (most - 1) * further) / further
+        on = joined([str(count) for count in sorted({1, *between["devices"], most})])
+        return (
+            f"; were it so for ever, no number of GPUs could give more than {limits.min():.1f} to {limits.max():.1f} times one (an "
+            f"extrapolation from {on})"
+        )
+    row = away.iloc[int(away["one_further_ms"].argmax())]
+    left = float(line["one_step_ms"][row["placement"]] - row["one_step_ms"])
+    first = f"up to {row['devices']} GPUs each adds {row['one_further_ms']:.1f} ms"
+    return (
+        f" on average, and not alike: with {look(row['placement']).label} {first}, from there to {most} GPUs they add {left:+.1f} ms "
+        f"together. So nothing is said of more than {most}"
+    )
 
 
 def dispatch_finding(frame: pd.DataFrame, causes: pd.DataFrame) -> str:
@@ -101,12 +135,10 @@ def dispatch_finding(frame: pd.DataFrame, causes: pd.DataFrame) -> str:
             continue
         one, many = (f"{values.min():.2f} to {values.max():.2f}" for values in known.values())
         count, further = rows["devices"].iloc[0], rows["one_further_ms"]
-        limits = (rows["one_step_ms"] - (count - 1) * further) / further
         parts.append(
             f"{describe(rows.iloc[0], ['model', 'batch_size'])}: {count} GPUs give {one} times one GPU with one process for all "
             f"({plural(len(known['one']), 'placement')}), {many} times with a process a GPU "
             f"({plural(len(known['per_device']), 'placement')}). With one process each further GPU lengthens the step by "
-            f"{further.min():.1f} to {further.max():.1f} ms; were it so for ever, no number of GPUs could give more than "
-            f"{limits.min():.1f} to {limits.max():.1f} times one (an extrapolation from 1 and {count})."
+            f"{further.min():.1f} to {further.max():.1f} ms{_extrapolation(group, rows)}."
         )
     return " ".join(parts) or "One process for all devices was not measured on several devices."

@@ -59,7 +59,8 @@ def execution_table(frame: pd.DataFrame, causes: pd.DataFrame) -> Shown:
             + (f" Not measured: {', '.join(execution_text(form) for form in lacking)}." if lacking else "")
         )
         figures = [str(column) for column in rows[0] if column != "execution"]
-        parts.append(table_html(pd.DataFrame(rows), describe(first, ["model", "batch_size", "precision"]), right=figures).html)
+        name = f"{describe(first, ['model', 'batch_size', 'precision'])}, {first['machine']}"
+        parts.append(table_html(pd.DataFrame(rows), name, right=figures).html)
         parts.append(f'<p class="muted">{escape(note)}</p>\n')
     return Shown("".join(parts))
 
@@ -96,7 +97,7 @@ def bucket_table(frame: pd.DataFrame) -> Shown:
             rows.append({"buckets (MiB)": size, **rate_cells(row, most), "step (ms)": step, **against})
         first = group.iloc[0]
         job = describe(first, ["model", "batch_size", "execution", "cross_entropy", "bucket_update", "bucket_send"])
-        name = f"{job}, {devices_text(first['devices'], first['device_type'])}"
+        name = f"{job}, {devices_text(first['devices'], first['device_type'])}, {first['machine']}"
         parts.append(table_html(pd.DataFrame(rows), name, right=[str(column) for column in rows[0]]).html)
     return Shown("".join(parts)) if parts else table_html(pd.DataFrame(), note="No other size of buckets was measured.")
 
@@ -170,7 +171,8 @@ def bucket_way_table(frame: pd.DataFrame) -> Shown:
         "intervals, of the launches that measured both sides; one of single measurements has none. Sizes of buckets are the library's."
     )
     empty = "No Run sent or updated its buckets otherwise yet: python -m multigpu measure --grid updates_in_backward,sent_unpacked does."
-    return table_html(pd.DataFrame(rows), note=note if rows else empty, right=["step (ms)", "usual (ms)", "n"])
+    machines = ", ".join(dict.fromkeys(frame["machine"])) if rows else ""
+    return table_html(pd.DataFrame(rows), machines, note=note if rows else empty, right=["step (ms)", "usual (ms)", "n"])
 
 
 def _ratio(row: Any, name: str) -> str:

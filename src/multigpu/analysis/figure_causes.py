@@ -15,6 +15,8 @@ from multigpu.analysis.style import INK, RC, look
 from multigpu.analysis.wording import MODEL_NAMES, describe, devices_text, missing, percent_text, plural
 
 WIDTH, ROW, LINE = 5.0, 0.24, 0.2
+BEFORE, PALE = "*", 0.5
+"""Mark and strength of a bar whose step only a traced Run timed: no untraced Record says how long it is."""
 
 
 def bar_name(row: Any) -> str:
@@ -23,6 +25,11 @@ def bar_name(row: Any) -> str:
     how += ["one process"] if row["processes"] == "one" else []
     how += [f"{row['micro_batches']} micro-batches"] if not missing(row["micro_batches"]) and row["micro_batches"] > 1 else []
     return ", ".join([look(row["placement"]).label, *how])
+
+
+def _label(row: Any) -> str:
+    """`bar_name`, marked where the step's length is not of untraced Records."""
+    return bar_name(row) + ("" if row["untraced"] else BEFORE)
 
 
 def figure_causes(causes: pd.DataFrame) -> Picture:
@@ -38,9 +45,10 @@ def figure_causes(causes: pd.DataFrame) -> Picture:
     groups.sort(key=lambda group: models.index(group["model"].iloc[0]) if group["model"].iloc[0] in models else len(models))
     names = [describe(group.iloc[0], ["model", "batch_size", "precision"]) for group in groups]
     names = [f"{name}, {devices_text(g.iloc[0]['devices'], g.iloc[0]['device_type'])}" for name, g in zip(names, groups, strict=True)]
+    starred = any((group["untraced"] == 0).any() for group in groups)
     heights = [ROW * len(group) + 0.1 for group in groups]
     with mpl.rc_context(RC):
-        left = margin_for([bar_name(row) for group in groups for _, row in group.iterrows()])
+        left = margin_for([_label(row) for group in groups for _, row in group.iterrows()])
         finding = _finding(groups)
         picture, axes = grid_of_axes(len(groups), finding, WIDTH, heights, 1, left=left, legend=True, names=names, row_gap=0.95)
         for ax, name, group in zip(axes, names, groups, strict=True):
@@ -49,9 +57,10 @@ def figure_causes(causes: pd.DataFrame) -> Picture:
                 start = 0.0
                 for part, (_, colour, hatch) in PARTS.items():
                     width = 1e3 * row[f"{part}_s"]
-                    ax.barh(len(group) - 1 - index, width, 0.7, left=start, color=colour, hatch=hatch, edgecolor=INK, linewidth=0.3)
+                    bar = ax.barh(len(group) - 1 - index, width, 0.7, left=start, color=colour, hatch=hatch, edgecolor=INK, linewidth=0.3)
+                    bar[0].set_alpha(1.0 if row["untraced"] else PALE)
                     start += width
-            ax.set_yticks(range(len(group)), [bar_name(row) for _, row in group.iloc[::-1].iterrows()])
+            ax.set_yticks(range(len(group)), [_label(row) for _, row in group.iloc[::-1].iterrows()])
             rows_from_top(ax, len(group), len(group))
             ax.grid(axis="y", visible=False)
             ax.set_xlim(0, None)
@@ -64,6 +73,7 @@ def figure_causes(causes: pd.DataFrame) -> Picture:
         "slows the host, so its parts share what is left of that step as they did in the traced one. “Host launches” is all idle time that "
         "nothing else explains, and so also holds waiting for another replica's copies at a barrier. Eager unless it says captured; n = 1 "
         f"(screening). {', '.join(dict.fromkeys(causes['machine']))}."
+        + (" Pale, with a star: no untraced Record; as long as the traced Run's steps before its profiler began." if starred else "")
         + (f" {plural(len(causes) - len(drawn), 'Run')} on fewer devices: in the data." if len(causes) > len(drawn) else "")
     )
     picture.alt = "Bars of a step's parts. " + "; ".join(
@@ -86,7 +96,10 @@ def _legend(picture: Picture, patches: list[Patch]) -> None:
 
 
 def _finding(groups: list[pd.DataFrame]) -> str | None:
-    """How differently long the steps are and how equal the device's own part of them, where the steps differ most."""
+    """How differently long the steps are and how equal the device's own part of them, where the steps differ most; of untraced Records."""
+    groups = [own for group in groups if len(own := group[group["untraced"] > 0])]
+    if not groups:
+        return None
     group = max(groups, key=lambda rows: rows["timed_step_s"].max() / rows["timed_step_s"].min())
     eager = group[group["execution"] == "eager"]
     if len(eager) < 2:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import median
 from typing import Any
 
 import matplotlib as mpl
 import pandas as pd
 from matplotlib.axes import Axes
 
+from multigpu.analysis.causes import PARTS, causes_frame
 from multigpu.analysis.layout import grid_of_axes, margin_for, name_panel
-from multigpu.analysis.phases import exposed_parts, launch_skew, step_time, steps_of
+from multigpu.analysis.phases import launch_skew, steps_of
 from multigpu.analysis.picture import Picture, message
 from multigpu.analysis.style import CEILING, INK, RC, look
 from multigpu.analysis.traces import timed_step_s, traced
@@ -21,13 +21,12 @@ from multigpu.record import Record
 
 WIDTH, ROW = 3.4, 0.3
 
-CAUSES = {
-    "skew": ("launch skew", "#d55e00", ""),
-    "collectives": ("exposed collectives", "#0072b2", ""),
-    "copies": ("exposed copies", "#b07a00", "///"),
-    "rest": ("the rest", "#aa3377", "..."),
-}
-"""Of each cause: label, colour, hatch; in the order in which they are taken off."""
+NAMED = ("skew", "communication", "host_copies", "host_work")
+CAUSES = {name: PARTS[name] for name in NAMED} | {"rest": ("the rest", "#8c8c8c", "...")}
+"""Of each cause: label, colour, hatch, as where steps are taken apart; in the order in which they stand."""
+
+LEAST = 5e-4
+"""A cause that takes less of N times one device is told as 0%."""
 
 ONE_DEVICE = {"placement", "devices", "processes", "seed", "warmup_steps", "timed_steps", "traced_steps"}
 """Fields in which a Run on one device may differ from the one that is compared with it."""
@@ -43,24 +42,20 @@ class Waterfall:
     seconds: dict[str, float]
 
 
-def waterfall(units: float, one_s: float, many_s: float, traced_s: float, seconds: dict[str, float]) -> Waterfall:
+def waterfall(units: float, one_s: float, many_s: float, seconds: dict[str, float]) -> Waterfall:
     """Where the rate of N devices went.
 
     Args:
-        units: of one step of all N devices. one_s: step time of one device with its N-th part of them.
-        many_s, traced_s: step time of the N devices, timed, and under the profiler. seconds: of each known cause, traced.
+        units: of one step of all N devices. one_s: step time of one device with its N-th part of them. many_s: of the N devices.
+        seconds: what each named cause takes of `many_s`.
 
-    A profiler slows a step, so causes count by their share of the traced step: c = many_s x seconds / traced_s. They are
-    taken off one after another: T_0 = one_s, T_k = T_(k-1) + c_k, loss k = units / T_(k-1) - units / T_k; the rest is what
-    lies between the last T and many_s (negative where causes hide behind each other).
+    The rate that is lost is shared out by time: a cause of c seconds takes c / (many_s - one_s) of it, which is c / many_s of N times one
+    device, its share of the step. Taken off one after another instead, the first cause would take most, whichever it is. The rest is what
+    no named cause explains (negative where causes hide behind each other, or where one device waits for them too).
     """
-    parts = {name: many_s * value / traced_s for name, value in seconds.items()}
+    parts = {name: seconds[name] for name in NAMED}
     parts["rest"] = many_s - one_s - sum(parts.values())
-    losses, before = {}, one_s
-    for name, value in parts.items():
-        after = many_s if name == "rest" else before + value
-        losses[name] = units / before - units / after
-        before = after
+    losses = {name: units / one_s * value / many_s for name, value in parts.items()}
     return Waterfall(units / one_s, units / many_s, losses, parts)
 
 
@@ -68,33 +63,38 @@ def _job(record: Record) -> tuple[Any, ...]:
     return (record.machine.name, record.timing_version, record.run.model_copy(update={"seed": 0}).model_dump_json(exclude=ONE_DEVICE))
 
 
+def fastest_alone(records: Sequence[Record]) -> dict[Any, Record]:
+    """Of each job its fastest Run on one device, by the Record of median step: the fastest of all repeats would be one of luck."""
+    runs: dict[Any, dict[str, list[Record]]] = {}
+    for record in records:
+        if record.run.devices == 1:
+            runs.setdefault(_job(record), {}).setdefault(record.run.digest, []).append(record)
+    medians = {
+        job: [sorted(own, key=lambda record: (timed_step_s(record), record.key))[(len(own) - 1) // 2] for own in found.values()]
+        for job, found in runs.items()
+    }
+    return {job: min(found, key=timed_step_s) for job, found in medians.items()}
+
+
 def waterfalls(records: Sequence[Record]) -> list[tuple[Record, Record, Waterfall]]:
     """Of each traced Run under weak scaling on several devices: it, the fastest Run of its job on one device, the waterfall.
 
     The time of one device is from any Run of the same job and machine in `records`, traced or not, under any placement. Runs
-    without one, or whose skew is not known, are left out.
+    without one, or whose skew is not known, are left out. Causes are those of `causes.causes_frame`.
     """
     ok = [record for record in records if record.status == "ok" and record.measurement]
-    alone: dict[Any, Record] = {}
-    for record in ok:
-        if record.run.devices == 1 and (_job(record) not in alone or timed_step_s(record) < timed_step_s(alone[_job(record)])):
-            alone[_job(record)] = record
+    alone = fastest_alone(ok)
     found = []
     for record, trace in traced(ok):
-        one, steps = alone.get(_job(record)), steps_of(trace)
-        skews = [skew for replicas in steps if (skew := launch_skew(replicas)) is not None]
-        if one is None or record.run.devices == 1 or record.run.scaling != "weak" or not skews:
+        one = alone.get(_job(record))
+        known = any(launch_skew(replicas) is not None for replicas in steps_of(trace))
+        if one is None or record.run.devices == 1 or record.run.scaling != "weak" or not known:
             continue
         assert record.measurement
-        exposed = [exposed_parts(replicas) for replicas in steps]
-        seconds = {
-            "skew": max(0.0, median(skews)),
-            "collectives": median(collectives for collectives, _ in exposed),
-            "copies": median(copies for _, copies in exposed),
-        }
+        row = causes_frame([record]).iloc[0]
         units = record.measurement.units / record.run.timed_steps
-        whole = median(step_time(replicas) for replicas in steps)
-        found.append((record, one, waterfall(units, timed_step_s(one), timed_step_s(record), whole, seconds)))
+        seconds = {name: float(row[f"{name}_s"]) for name in NAMED}
+        found.append((record, one, waterfall(units, timed_step_s(one), timed_step_s(record), seconds)))
     return found
 
 
@@ -121,9 +121,10 @@ def figure_waterfall(records: Sequence[Record], columns: int = 2) -> Picture:
     picture.data = pd.DataFrame([_row(_name(record), record, one, fall) for record, one, fall in every])
     machines = ", ".join(dict.fromkeys(record.machine.name for record, _, _ in drawn))
     picture.caption = (
-        "Devices times the rate of one device at its best, and what launch skew, exposed collectives (of the replica that waited "
-        "least) and exposed copies take off it, each by its share of a traced step; the rest is what no cause explains: the host, "
-        f"the input, slower kernels. Weak scaling; n = 1 (screening). {machines}."
+        "Devices times one device (the same form of execution; of its placements the fastest, by the median of repeats), and what launch "
+        "skew, exposed communication, copies to and from the host and the host's own work take off it: of each the share of the step that "
+        "it has where steps are taken apart. The rest is what these do not explain: launches by the host, slower kernels. Weak scaling; "
+        f"n = 1 (screening). {machines}."
         + (f" {plural(len(every) - len(drawn), 'Run')} on fewer devices: in the data." if len(every) > len(drawn) else "")
     )
     picture.alt = "Waterfalls of throughput. " + "; ".join(
@@ -156,7 +157,8 @@ def _panel(ax: Axes, record: Record, fall: Waterfall) -> None:
         index = len(bars) - 1 - y
         names = [None, *CAUSES, None]
         loss = fall.losses.get(names[index] or "", 0.0)
-        text = f"{width / factor:,.3g}" if names[index] is None else percent_text(-loss / fall.ideal).replace("-", "−")
+        share = -loss / fall.ideal if abs(loss) >= LEAST * fall.ideal else 0.0
+        text = f"{width / factor:,.3g}" if names[index] is None else percent_text(share).replace("-", "−")
         ax.annotate(text, ((start + width) / factor, y), (4, 0), textcoords="offset points", va="center", fontsize=8)
     ax.set_yticks(range(len(bars)), [label for label, *_ in reversed(bars)])
     ax.tick_params(axis="y", length=0)
@@ -171,15 +173,16 @@ def _row(name: str, record: Record, one: Record, fall: Waterfall) -> dict[str, o
 
 
 def _finding(drawn: Sequence[tuple[Record, Record, Waterfall]]) -> str | None:
-    """What took most from the Run that lost most, if it lost a tenth at least and the cause half of that."""
-    record, _, fall = min(drawn, key=lambda item: item[2].measured / item[2].ideal)
-    lost = fall.ideal - fall.measured
-    cause = max(CAUSES, key=lambda name: fall.losses[name])
-    if lost < 0.1 * fall.ideal or not 0.5 * lost <= fall.losses[cause] <= lost or cause == "rest":
+    """Of the Runs that lost a tenth or more, and of that a half or more to one named cause, the one that lost most."""
+    told = []
+    for record, _, fall in drawn:
+        lost = fall.ideal - fall.measured
+        cause = max(NAMED, key=lambda name: fall.losses[name])
+        if lost >= 0.1 * fall.ideal and 0.5 * lost <= fall.losses[cause] <= lost:
+            told.append((lost / fall.ideal, fall.losses[cause] / fall.ideal, cause, record))
+    if not told:
         return None
+    share, taken, cause, record = max(told, key=lambda item: item[0])
     on = devices_text(record.run.devices, record.run.device_type)
     who = look(record.run.placement).label + (" in one process" if record.run.processes == "one" else "")
-    return (
-        f"{who} on {on} loses {percent_text(lost / fall.ideal)} of perfect scaling,"
-        f" {percent_text(fall.losses[cause] / fall.ideal)} to {CAUSES[cause][0]}"
-    )
+    return f"{who} on {on} loses {percent_text(share)} of perfect scaling, {percent_text(taken)} to {CAUSES[cause][0]}"

@@ -29,6 +29,13 @@ def stack_records(frame: pd.DataFrame) -> pd.DataFrame:
     return own[own["recurrence"].fillna("fused").eq("fused")]
 
 
+def both_frameworks(frame: pd.DataFrame) -> pd.DataFrame:
+    """The rows of the one machine on which most stacks have a ratio: the machine that shows a model best may have one framework alone."""
+    found = {name: len(layers(rows)) for name, rows in frame.groupby("machine", sort=True)}
+    best = max(found, key=lambda name: found[name], default="")
+    return frame[frame["machine"].eq(best)]
+
+
 def layers(frame: pd.DataFrame) -> pd.DataFrame:
     """The stacks on one device that both frameworks trained: a row a model, batch and precision, kinds in the order of every figure.
 
@@ -74,14 +81,16 @@ def layers_gt(frame: pd.DataFrame) -> Shown:
     )
     absent = f"{ABSENT}: on a machine with a GPU, python -m multigpu measure --grid tensorflow_layers --devices 1 does."
     figures = [name for name in (rows[0] if rows else {}) if name not in ("layers", "arithmetic")]
-    return table_html(pd.DataFrame(rows), "", note if rows else absent, figures)
+    return table_html(pd.DataFrame(rows), ", ".join(dict.fromkeys(frame["machine"])) if rows else "", note if rows else absent, figures)
 
 
 def layers_sentence(frame: pd.DataFrame) -> str:
-    """How far apart the frameworks are at most and at least, and how many of these steps stay within the document's bound (C44)."""
+    """How far apart the frameworks are at most and at least, and how many of these steps stay within the document's bound (C44); ""
+    without any, which the table says.
+    """
     table = layers(frame)
     if table.empty:
-        return f"{ABSENT}."
+        return ""
     predicate = find_claim("C44").predicate
     bound = predicate.contrasts[0].bound if predicate else math.nan
     apart = [abs(math.log(ratio)) for ratio in table["ratio"]]

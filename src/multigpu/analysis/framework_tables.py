@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 
 from multigpu.analysis.documents import DOCUMENT_GPU
+from multigpu.analysis.framework_images import images, images_gt
 from multigpu.analysis.framework_traces import eager_or_graph, spread_text, top_kernels, trace_summary, way_of
 from multigpu.analysis.frameworks import (
     ARITHMETIC,
@@ -21,15 +22,17 @@ from multigpu.analysis.frameworks import (
     experiments,
     forms,
 )
-from multigpu.analysis.picture import Shown
+from multigpu.analysis.picture import Shown, paragraphs
 from multigpu.analysis.style import look
-from multigpu.analysis.tables import table_html
-from multigpu.analysis.wording import MODEL_NAMES, bytes_text, missing, percent_text, plural
+from multigpu.analysis.tables import scaling_gt, table_html
+from multigpu.analysis.wording import MODEL_NAMES, bytes_text, joined, missing, percent_text, plural
 from multigpu.grid import EXPERIMENTS, cost_s, find_grid
 from multigpu.record import Record
 
 NOT_YET = "not measured"
 NONE_LEFT = "none left"
+FEW_BYTES = 2**20
+"""Copies of fewer bytes a step take their start alone: their speed says nothing."""
 
 
 def _number(value: float, form: str, factor: float = 1.0) -> str:
@@ -138,6 +141,39 @@ ROWS: tuple[tuple[str, str, str, float], ...] = (
 )
 
 
+def smaller_section(frame: pd.DataFrame) -> Shown | None:
+    """What another machine with the same GPUs trained in TensorFlow on the most of its own: its heading, ResNet-50 in both frameworks and
+    every form of the NMT; None where it trained neither, so that a page says nothing of it.
+
+    Args:
+        frame: of that machine alone.
+    """
+    several = frame[frame["framework"].eq("tensorflow") & frame["status"].eq("ok") & (frame["devices"] > 1)]
+    devices = int(several["devices"].max()) if len(several) else 0
+    cnn, nmt = images(frame, devices), forms(frame, devices)
+    if cnn.empty and nmt.empty:
+        return None
+    both = int(cnn[["torch", "torch_one"]].notna().any(axis=1).sum())
+    parts = [f"ResNet-50 under {plural(len(cnn), 'placement')} in TensorFlow, {both} of them in PyTorch too"] if len(cnn) else []
+    parts += [f"the NMT in {plural(len(nmt), 'form')} in TensorFlow"] if len(nmt) else []
+    text = (
+        f"Another machine with the same GPUs ({', '.join(dict.fromkeys(several['machine']))}) trained {joined(parts)}, on "
+        f"{plural(devices, 'GPU')}. Its rates stand beside each other alone, and never beside those of another machine."
+    )
+    tables = [images_gt(frame, devices)] if len(cnn) else []
+    tables += [forms_gt(frame, devices)] if len(nmt) else []
+    return Shown(f"<h3>Again on another machine</h3>\n{paragraphs(text, kind='said').html}\n{''.join(table.html for table in tables)}")
+
+
+def section_here(own: pd.DataFrame) -> Shown | None:
+    """The rows of this computer in TensorFlow under their heading; None without any, so that a page says nothing of it."""
+    rows = own[own["framework"].eq("tensorflow")]
+    if rows.empty:
+        return None
+    text = "This computer's own TensorFlow Records; without GPUs, of logical CPU devices in place of them and of small models."
+    return Shown(f"<h2>On this computer</h2>\n{paragraphs(text, kind='said').html}\n{scaling_gt(rows).html}")
+
+
 def traces_gt(records: Sequence[Record], placement: str, devices: int, model: str = "nmt000") -> Shown:
     """What a step of one placement is made of in each way that was traced: a column a way."""
     table = trace_summary(eager_or_graph(records, placement, devices, model=model))
@@ -148,6 +184,8 @@ def traces_gt(records: Sequence[Record], placement: str, devices: int, model: st
     rows: list[dict[str, Any]] = []
     for title, column, form, factor in ROWS:
         cells = {way: _number(float(row[column]), form, factor) for way, row in columns.items()}
+        if column == "copy_bytes_per_s":
+            cells = {way: cell if columns[way]["copied_bytes"] >= FEW_BYTES else "–" for way, cell in cells.items()}
         if column == "idle_s":
             cells = {way: NONE_LEFT if float(columns[way][column]) < 0 else cell for way, cell in cells.items()}
         rows.append({"in a step": title, **cells})
@@ -155,7 +193,8 @@ def traces_gt(records: Sequence[Record], placement: str, devices: int, model: st
     note = (
         f"{MODEL_NAMES[model]}, {look(placement).label} on {on}; means over GPUs and the traced steps of one Run each. Kernels, launches, "
         "busy and phases come from the profiler, which slows the host down; the first line does not. –: nothing is copied (NCCL's sends "
-        f"are kernels and count as communicating). {_beyond(table)}{spread_text(records, placement, devices, model=model)}"
+        f"are kernels and count as communicating), or too little to have a speed. {_beyond(table)}"
+        f"{spread_text(records, placement, devices, model=model)}"
     )
     return table_html(pd.DataFrame(rows), "", note, list(columns))
 
@@ -172,7 +211,7 @@ def _copied(row: Any) -> str:
 
 
 def kernels_gt(records: Sequence[Record], placement: str, devices: int, model: str = "nmt000", most: int = 6) -> Shown:
-    """The dearest kernels of each way, a table a way: time and calls of one GPU in one step."""
+    """The dearest kernels of each way, a table a way, folded: time and calls of one GPU in one step."""
     tables = []
     for record in eager_or_graph(records, placement, devices, model=model):
         rows = [
@@ -189,7 +228,10 @@ def kernels_gt(records: Sequence[Record], placement: str, devices: int, model: s
         f"Of one GPU in one step, {MODEL_NAMES[model]}, {look(placement).label} on {plural(devices, 'GPU')}; names as the profiler gives "
         "them, without their arguments."
     )
-    return Shown("".join(tables) + f'<p class="muted">{note if tables else "No trace yet."}</p>\n')
+    if not tables:
+        return Shown('<p class="muted">No trace yet.</p>\n')
+    told = f'{"".join(tables)}<p class="muted">{note}</p>\n'
+    return Shown(f"<details><summary>The {most} dearest kernels of each way</summary>\n{told}</details>\n")
 
 
 GRIDS_HERE = (

@@ -72,16 +72,31 @@ def eager_or_graph(
 
 
 def spread_text(records: Iterable[Record], placement: str, devices: int, model: str = "nmt000", names: Collection[str] = ()) -> str:
-    """How many Runs of each way (of those named, or all) were traced and how far their steps lie apart, in words; "" without any."""
+    """How many Runs of each way (of those named, or all) were traced, and how far their steps lay apart before the profiler began, in words
+    ("" without any): a table's steps are of untraced Records or under the profiler, and need not lie between them.
+    """
     ways: dict[str, list[float]] = {}
     for record in every_trace(records, placement, devices, model=model):
         if not names or way_of(record).name in names:
             ways.setdefault(way_of(record).name, []).append(1e3 * own_step_s(record))
+    if not ways:
+        return ""
     parts = [
-        f"{name} once" if len(times) == 1 else f"{name} {len(times)} times, {times[0]:.1f} to {times[-1]:.1f} ms a step"
+        f"{name} once" if len(times) == 1 else f"{name} {len(times)} times ({times[0]:.1f} to {times[-1]:.1f} ms)"
         for name, times in ways.items()
     ]
-    return f"Traced: {'; '.join(parts)}; shown is the Run of median step." if parts else ""
+    ranges = any(len(times) > 1 for times in ways.values())
+    told = " In brackets, what their own steps took before the profiler began; shown is the Run whose was the median." if ranges else ""
+    return f"Traced: {'; '.join(parts)}.{told}"
+
+
+def step_times_s(records: Iterable[Record]) -> list[float]:
+    """Seconds a step of every Record of these Runs without a profiler; of a traced Run that has none, of its steps before the profiler."""
+    found = []
+    for record in records:
+        assert record.measurement
+        found += [*record.measurement.untraced_step_s.values()] or [own_step_s(record)]
+    return found
 
 
 def way_of(record: Record) -> Way:

@@ -8,10 +8,9 @@ from typing import Any
 
 import pandas as pd
 
-from multigpu.analysis.framework_traces import eager_or_graph, every_trace, sound, spread_text, trace_summary, way_of
+from multigpu.analysis.framework_traces import eager_or_graph, every_trace, sound, spread_text, step_times_s, trace_summary, way_of
 from multigpu.analysis.frameworks import IN_GRAPH, LOOP, PRECISIONS, TENSORFLOW, WAYS, experiments, forms
 from multigpu.analysis.style import look
-from multigpu.analysis.traces import own_step_s
 from multigpu.analysis.wording import MODEL_NAMES, joined, percent_text, plural, rate_text, ratio_text
 from multigpu.published import published_value
 from multigpu.record import Record
@@ -44,8 +43,9 @@ class Difference:
     """TensorFlow's step less PyTorch's with a process a GPU, in parts, seconds: whole = computing + communicating + idle.
 
     ours, theirs: names of the ways. communicating: nothing is computed meanwhile. kernels: of one GPU in a step, ours and theirs.
-    apart: whether all traced steps of one lie on the same side of all of the other's. beyond: ways whose GPU is busy longer under the
-    profiler than the whole step takes without it, with how much longer, s: of these communicating and idle mean nothing apart.
+    apart: whether all steps of one, of untraced Records where there are any, lie on the same side of all of the other's. beyond: ways
+    whose GPU is busy longer under the profiler than the whole step takes without it, with how much longer, s: of these communicating and
+    idle mean nothing apart.
     """
 
     ours: str
@@ -84,7 +84,7 @@ def difference(
     table = trace_summary(pair)
     whole, computing, communicating, idle = (float(table[column][0] - table[column][1]) for column in PARTS)
     every = every_trace(records, placement, devices, model=model)
-    times = [[own_step_s(record) for record in every if way_of(record) == way_of(one)] for one in pair]
+    times = [step_times_s(record for record in every if way_of(record) == way_of(one)) for one in pair]
     apart = max(times[0]) < min(times[1]) or max(times[1]) < min(times[0])
     names, kernels = list(table["way"]), [float(count) for count in table["kernels"]]
     beyond = tuple((name, -float(idle_s)) for name, idle_s in zip(names, table["idle_s"], strict=True) if idle_s < 0)
@@ -115,7 +115,7 @@ def difference_sentence(
     if precisions[0] != precisions[1]:
         text += " The two compute in different precisions, so the part of the kernels is not the frameworks' alone."
     spread = spread_text(records, placement, devices, model, (found.ours, found.theirs))
-    return f"{text} {'' if found.apart else 'Their traced steps overlap, so which is longer is not decided by them. '}{spread}"
+    return f"{text} {'' if found.apart else 'Between repeats their steps overlap, so which is longer is not decided. '}{spread}"
 
 
 def _made_of(found: Difference) -> str:
@@ -133,11 +133,15 @@ def _made_of(found: Difference) -> str:
     )
 
 
-def precision_sentence(frame: pd.DataFrame, placement: str = "exp4") -> str:
-    """TensorFlow's rate over that of PyTorch with a process a GPU where both compute in one precision, at every shared count's ends."""
+def precision_shares(frame: pd.DataFrame, placement: str = "exp4") -> pd.DataFrame:
+    """TensorFlow's rate over that of PyTorch with a process a GPU, in one precision, on the fewest and the most GPUs that both have.
+
+    Returns:
+        precision, devices, share, ours_n, theirs_n.
+    """
     table = experiments(frame)
     table = table[table["placement"] == placement]
-    parts = []
+    rows = []
     for ours in (way for way in WAYS if way.framework == "tensorflow"):
         theirs = next(
             (way for way in WAYS if (way.framework, way.processes, way.precision) == ("torch", "per_device", ours.precision)), None
@@ -147,12 +151,19 @@ def precision_sentence(frame: pd.DataFrame, placement: str = "exp4") -> str:
         rates = [table[table["way"] == way.name].set_index("devices") for way in (ours, theirs)]
         shared = sorted(set(rates[0].index) & set(rates[1].index))
         for devices in dict.fromkeys(shared[:1] + shared[-1:]):
-            a, b = (rows.loc[devices] for rows in rates)
-            repeats = f"n = {int(a['n'])} and {int(b['n'])}"
-            parts.append(
-                f"{percent_text(a['rate'] / b['rate'])} in {PRECISIONS[ours.precision]} on {plural(int(devices), 'GPU')} ({repeats})"
-            )
+            a, b = (found.loc[devices] for found in rates)
+            rows.append((ours.precision, int(devices), a["rate"] / b["rate"], int(a["n"]), int(b["n"])))
+    return pd.DataFrame(rows, columns=["precision", "devices", "share", "ours_n", "theirs_n"])
+
+
+def precision_sentence(frame: pd.DataFrame, placement: str = "exp4") -> str:
+    """`precision_shares` in words."""
     label = look(placement).label
+    parts = [
+        f"{percent_text(row['share'])} in {PRECISIONS[row['precision']]} on {plural(row['devices'], 'GPU')} (n = {row['ours_n']} and "
+        f"{row['theirs_n']})"
+        for _, row in precision_shares(frame, placement).iterrows()
+    ]
     if not parts:
         return f"{label} was not measured in one precision in both frameworks yet."
     return f"In one precision, TensorFlow's {label} reaches these shares of PyTorch's rate with a process a GPU: {joined(parts)}."

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from html import escape
 
 import pandas as pd
 from scipy.stats import spearmanr
 
 from multigpu.analysis.ordinary import ordinary, usual_buckets
+from multigpu.analysis.picture import Shown, paragraphs
 from multigpu.analysis.style import look
 from multigpu.analysis.traces import own_step_s, traced
 from multigpu.analysis.ways import CHANGED, of_one_job, way_text
@@ -21,6 +23,25 @@ PRECISION = "bf16"
 
 AGAIN = 3
 """Launches from which on the spread of a point's traced steps is told."""
+
+
+def folded(summary: str, whole: Shown) -> Shown:
+    """A table one click away, for those who want it."""
+    return Shown(f"<details><summary>{escape(summary)}</summary>\n{whole.html}\n</details>\n")
+
+
+def smaller_machine(costs: pd.DataFrame) -> Shown | None:
+    """The heading and the words above the rows of another machine (`ways.placement_costs`); None without any."""
+    if costs.empty:
+        return None
+    names = joined(list(dict.fromkeys(costs["machine"])))
+    on = joined(list(dict.fromkeys(devices_text(row["devices"], row["device_type"]) for _, row in costs.iterrows())))
+    text = (
+        f"Another machine with the same GPUs, {names}: the same placements and ways on {on} (grid `placement_table`). Its eager rows are "
+        "those of its own host, and their intervals say how little a host is the same from launch to launch. Rates of two machines are not "
+        "divided by each other."
+    )
+    return Shown(f"<h2>Every row again, on another machine</h2>\n{paragraphs(text, kind='said').html}")
 
 
 def jobs_of(published: pd.DataFrame) -> pd.DataFrame:
@@ -68,13 +89,14 @@ def likeness(most: pd.DataFrame, fewer: pd.DataFrame) -> str:
     for _, group in both.groupby(["model", "batch_size"], sort=False):
         if len(group) < RANKED:
             continue
-        kept = int((group["of_independent_fewer"] >= group["of_independent_most"]).sum())
+        more = int((group["of_independent_low_fewer"] > group["of_independent_high_most"]).sum())
+        less = int((group["of_independent_high_fewer"] < group["of_independent_low_most"]).sum())
         order = float(spearmanr(group["of_independent_most"], group["of_independent_fewer"]).statistic)
         first = group.iloc[0]
         parts.append(
-            f"{describe(first, ['model', 'batch_size'])}: {kept} of {len(group)} ways keep at least as much of their ceiling on "
-            f"{devices_text(first['devices_fewer'], first['device_type'])} as on {first['devices_most']}; rank correlation of the two "
-            f"orders {order:.2f}"
+            f"{describe(first, ['model', 'batch_size'])}: of {len(group)} ways, {more} keep more of their ceiling on "
+            f"{devices_text(first['devices_fewer'], first['device_type'])} than on {first['devices_most']} and {less} less, beyond both "
+            f"intervals; the others are not told apart, or have none. Rank correlation of the two orders: {order:.2f}"
         )
     return f"{'. '.join(parts)}." if parts else ""
 
@@ -130,4 +152,7 @@ def spread_sentence(records: Iterable[Record]) -> str:
         parts.append(f"{which} {shortest} to {longest} ms in {plural(len(own), 'launch', 'launches')}")
     if not parts:
         return ""
-    return f"A traced Run's own step is not the same in every launch: {joined(parts)}. The launch of median step is shown."
+    return (
+        f"What a traced Run's own steps take before its profiler begins is not the same in every launch: {joined(parts)}. The launch of "
+        "median such step is shown; how long its step is, untraced Records say where there are any."
+    )

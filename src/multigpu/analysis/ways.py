@@ -6,13 +6,13 @@ A way is the form of execution, the number of processes, the loss and the size o
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from html import escape
 from typing import Any
 
 import pandas as pd
 
-from multigpu.analysis.causes import CAUSES, PARTS, first_like, match
+from multigpu.analysis.causes import CAUSES, PARTS, all_like, first_like, match
 from multigpu.analysis.choose import BINDINGS, point_bound
 from multigpu.analysis.formulas import NO_INTERVAL, Interval, pooled_rate, ratio_interval
 from multigpu.analysis.limits import bounds
@@ -162,48 +162,75 @@ def cost_table(frame: pd.DataFrame, causes: pd.DataFrame) -> Shown:
     table = placement_costs(frame, causes)
     if table.empty:
         return table_html(table, note="No Record to show.")
-    parts = []
+    parts: list[str] = []
     for _, group in table.groupby(["model", "batch_size"], sort=False):
         first, most = group.iloc[0], float(group["rate"].max())
         rows = [
             {"placement": f"{look(row['placement']).label}, {way_text(row).replace('eager, one process', 'one process')}"}
             | rate_cells(row, most)
             | {
-                "of the ceiling": "–" if missing(row["of_independent"]) else percent_text(row["of_independent"]),
+                "of the ceiling": _of_ceiling(row),
                 "of the bound": "–" if missing(row["reached"]) else percent_text(row["reached"]),
             }
             | reason_cells(row)
             for _, row in group.iterrows()
         ]
-        name = f"{describe(first, ['model', 'batch_size', 'precision'])}, {devices_text(first['devices'], first['device_type'])}"
+        on = devices_text(first["devices"], first["device_type"])
+        name = f"{describe(first, ['model', 'batch_size', 'precision'])}, {on}, {first['machine']}"
         figures = [str(column) for column in rows[0] if column not in ("placement", REASON)]
+        note = "" if parts else CELLS  # once, under the first table
+        note += UNKNOWN if group["of_independent"].isna().any() else ""
         parts.append(table_html(pd.DataFrame(rows), name, right=figures).html)
-        parts.append(f'<p class="muted">{escape(_bound_text(group))} {escape(absent(group))}</p>\n')
+        parts.append(f'<p class="muted">{note.strip()}</p>\n' if note else "")
+        alone = traced_alone(group, causes)
+        more = f"{_bound_text(group)} {absent(group, dict.fromkeys(name for name, *_ in alone), alone)}".strip()
+        parts.append(f"<details><summary>{SUMMARY}</summary><p>{escape(more)}</p></details>\n" if more else "")
     return Shown("".join(parts))
+
+
+CELLS = (
+    "A process a GPU unless it says one process, which runs eagerly. Of the ceiling: with its 95% interval where both sides have one. "
+    "Computes / step: of the traced Run. Reason, for the distance from the bound: what computing takes beyond it (kernels) and the largest "
+    "wait (exposed communication, copies to and from the host, the host's merges and updates, launch skew, launches by the host), the "
+    "larger first, as shares of the step."
+)
+UNKNOWN = " A dash under the ceiling: no independent replicas were measured in that way."
+SUMMARY = "What sets the bound; which ways are absent, and why"
+
+
+def _of_ceiling(row: Any) -> str:
+    if missing(row["of_independent"]):
+        return "–"
+    share, low, high = (row[f"of_independent{end}"] for end in ("", "_low", "_high"))
+    short = f" ({100 * low:.0f}–{100 * high:.0f})" if not missing(low) and low != high else ""  # "96% (95 to 97%)" made tables too wide
+    return percent_text(share) + short
+
+
+def traced_alone(group: pd.DataFrame, causes: pd.DataFrame) -> list[tuple[str, str, str]]:
+    """(placement, processes, execution) of a job's ways that were traced on as many devices and have no untraced Record: no row."""
+    first, names = group.iloc[0], ("machine", "model", "batch_size", "precision", "devices")
+    own = all_like(causes[causes["untraced"] == 0], {name: first[name] for name in names})
+    here = {(row["placement"], row["processes"], row["execution"]) for _, row in group.iterrows()}
+    found = ((row["placement"], row["processes"], row["execution"]) for _, row in own.iterrows())
+    return [way for way in dict.fromkeys(found) if way not in here]
 
 
 def _bound_text(group: pd.DataFrame) -> str:
     """What sets the bound of which placements, and how long a step at it would take."""
     parts = []
     for kind, own in group[group["bound_ms"].notna()].groupby("binding", sort=False):
-        names = ", ".join(dict.fromkeys(look(name).label for name in own["placement"])) if group["binding"].nunique() > 1 else "all"
+        names = "; ".join(dict.fromkeys(look(name).label for name in own["placement"])) if group["binding"].nunique() > 1 else "all"
         times = [f"{value:.1f}" for value in (own["bound_ms"].min(), own["bound_ms"].max())]
         parts.append(f"{BINDINGS.get(str(kind), 'unknown')} ({names}), at which a step would take {' to '.join(dict.fromkeys(times))} ms")
-    if not parts:
-        return ""
-    unknown = (
-        "A dash under the ceiling: no independent replicas were measured in that way. " if group["of_independent"].isna().any() else ""
-    )
-    text = (
-        f"A process a GPU unless it says one process, which runs eagerly. {unknown}Computes / step: of the traced Run. Reason, for the "
-        "distance from the bound: what computing takes beyond it (kernels) and the largest wait (exposed communication, copies to and from "
-        "the host, the host's merges and updates, launch skew, launches by the host), the larger first, as shares of the step."
-    )
-    return f"{text} Bound set by {'; by '.join(parts)}."
+    return f"Bound set by {'; by '.join(parts)}." if parts else ""
 
 
-def absent(group: pd.DataFrame, names: Iterable[str] = ()) -> str:
-    """Which of `USUAL_WAYS` the placements of `group` (and `names`) lack in it, and why: not possible, with the reason, or not measured."""
+def absent(group: pd.DataFrame, names: Iterable[str] = (), alone: Collection[tuple[str, str, str]] = ()) -> str:
+    """Which of `USUAL_WAYS` the placements of `group` (and `names`) lack in it, and why: not possible, with the reason, or not measured.
+
+    Args:
+        alone: of `traced_alone`.
+    """
     here = {(row["placement"], row["processes"], row["execution"]) for _, row in group.iterrows()}
     why: dict[str, list[str]] = {}
     for name in dict.fromkeys([*group["placement"], *names]):
@@ -212,8 +239,9 @@ def absent(group: pd.DataFrame, names: Iterable[str] = ()) -> str:
                 continue
             refused = refusal(find_placement(name), "torch", processes, execution)
             form = "one process" if processes == "one" else execution
-            why.setdefault(refused.why if refused else "not measured", []).append(f"{look(name).label} ({form})")
-    return " ".join(f"Absent: {', '.join(sorted(who))}: {reason}." for reason, who in why.items())
+            lacking = "traced alone, never timed without the profiler" if (name, processes, execution) in alone else "not measured"
+            why.setdefault(refused.why if refused else lacking, []).append(f"{look(name).label} ({form})")
+    return " ".join(f"Absent: {'; '.join(sorted(who))}: {reason}." for reason, who in why.items())
 
 
 def cost_findings(frame: pd.DataFrame, causes: pd.DataFrame) -> list[str]:
@@ -221,13 +249,13 @@ def cost_findings(frame: pd.DataFrame, causes: pd.DataFrame) -> list[str]:
     table = placement_costs(frame, causes)
     table = table[table["step_ms"].notna() & table["placement"].ne("independent")] if len(table) else table
     parts = []
-    for _, group in table.groupby(["model", "batch_size"], sort=False):
+    for _, group in table.groupby(["model", "batch_size"], sort=False) if len(table) else []:
         best, worst = group.iloc[int(group["rate"].argmax())], group.iloc[int(group["rate"].argmin())]
         shares = {cause: (group[f"{cause}_ms"] / group["step_ms"]) for cause in CAUSES}
         first = max(CAUSES, key=lambda cause: sum(group["largest"] == cause))
         own = shares[first][group["largest"] == first]
         waits = (
-            f"In {plural(len(own), 'traced way')} of {len(group)} the largest wait is “{PARTS[first][0]}”, "
+            f"In {len(own)} of {plural(len(group), 'traced way')} (independent replicas aside) the largest wait is “{PARTS[first][0]}”, "
             f"{percent_text(own.min())} to {percent_text(own.max())} of a step{_beyond(group)}."
             if len(own)
             else f"None of {plural(len(group), 'traced way')} waits for anything named here."
@@ -254,7 +282,7 @@ def distance_finding(frame: pd.DataFrame, causes: pd.DataFrame) -> str:
     table = placement_costs(frame, causes)
     table = table[table["step_ms"].notna() & table["bound_ms"].notna()] if len(table) else table
     parts = []
-    for _, group in table.groupby(["model", "batch_size"], sort=False):
+    for _, group in table.groupby(["model", "batch_size"], sort=False) if len(table) else []:
         shares = (group["compute_ms"] - group["bound_ms"]) / (group["step_ms"] - group["bound_ms"])
         parts.append(
             f"{describe(group.iloc[0], ['model', 'batch_size'])}: a step at the bound would take {group['bound_ms'].median():.1f} ms, and "
