@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from multigpu.analysis import limits
@@ -15,13 +16,13 @@ from multigpu.analysis.scales import (
     bound_exposed,
     bound_hidden,
     exchange_ratio,
-    own_bound,
-    scale_findings,
+    job_names,
+    own_bounds,
     scale_points,
     scale_table,
-    smallest_that_scales,
     sweep_rows,
 )
+from multigpu.analysis.scales_findings import bounds_finding, preferred_line, scale_findings, smallest_that_scales
 from multigpu.record import Record
 from multigpu.workloads import find_model
 from multigpu.workloads.cnn.family import CENTRE, MEMBERS, SWEEPS, Member, dense_share
@@ -73,22 +74,27 @@ def test_bounds_by_hand() -> None:
     assert exchange_ratio(1e9, 1e11, 2, 1e12, 1e10) == pytest.approx(1.0)
     assert exchange_ratio(1e9, 1e11, 4, 1e12, 1e10) == pytest.approx(1.5) and exchange_ratio(1e9, 1e11, 1, 1e12, 1e10) == 0
     assert (bound_hidden(0.5), bound_hidden(2.0), bound_exposed(1.0)) == (1.0, 0.5, 0.5)
-    assert own_bound(1e9, 0.05, 2, 1e10) == pytest.approx(0.5) and own_bound(1e9, 0.3, 2, 1e10) == 1.0 and own_bound(1e9, 1, 1, 1e10) == 1
+    # links take 0.1 s: hidden behind a step of 0.05 s or after it, behind one of 0.3 s or after it; one device has nothing to sum
+    assert own_bounds(1e9, 0.05, 2, 1e10) == pytest.approx((1 / 2, 1 / 3)) and own_bounds(1e9, 0.3, 2, 1e10) == pytest.approx((1, 3 / 4))
+    assert own_bounds(1e9, 1, 1, 1e10) == (1, 1)
 
 
-def planted(member: Member, efficiency: float, single: float = 100.0) -> list[Record]:
-    fields: dict[str, Any] = {"workload": "cnn", "model": member.name, "execution": "captured"}
-    return [make_record("ddp", 1, single, **fields), make_record("ddp", 2, 2 * single * efficiency, **fields)]
+def planted(member: Member, efficiency: float, single: float = 100.0, devices: int = 2, **more: Any) -> list[Record]:
+    fields: dict[str, Any] = {"workload": "cnn", "model": member.name, "execution": "captured", **more}
+    return [make_record("ddp", 1, single, **fields), make_record("ddp", devices, devices * single * efficiency, **fields)]
+
+
+def sweep(axis: str, kept: tuple[float, ...], **more: Any) -> list[Record]:
+    return [record for member, share in zip(SWEEPS[axis], kept, strict=True) for record in planted(member, share, **more)]
 
 
 def test_the_smallest_model_that_scales_is_the_one_from_which_on_all_do() -> None:
     kept = (0.5, 0.92, 0.7, 0.91, 0.95, 0.99)  # the second is an exception, and no beginning
-    records = [record for member, share in zip(SWEEPS["width"], kept, strict=True) for record in planted(member, share)]
-    points = scale_points(frame_of(records))
+    points = scale_points(frame_of(sweep("width", kept)))
     assert len(points) == 6 and points["efficiency"].tolist() == pytest.approx(sorted(kept, key=list(points["efficiency"]).index))
-    found = smallest_that_scales(points, 2, "captured")
+    found = smallest_that_scales(points)
     assert found is not None and found["model"] == "family_d8_w64_s64_f0"
-    assert any("4,738,596 parameters" in said for said in scale_findings(points))
+    assert any(said.endswith("From 4,738,596 parameters on all keep at least 90%.") for said in scale_findings(points))
     assert list(sweep_rows(points, "width")["at"]) == [8, 16, 32, 64, 128, 256]
     row = points[points["model"] == CENTRE.name].iloc[0]
     model = find_model("cnn", CENTRE.name)
@@ -97,21 +103,115 @@ def test_the_smallest_model_that_scales_is_the_one_from_which_on_all_do() -> Non
     assert row["ratio"] == pytest.approx((4 * model.parameters / 1e10) / (flops / 1e12))
     assert "depth 8, width 64, 64 pixels" in scale_table(points).html.replace("\u00a0", " ")
     picture = figure_ratio(points)
-    assert "Bound by links" in scale_table(points).html and "efficiency is" in str(picture.finding)
+    assert "Efficiency is 99% at" in str(picture.finding) and "99% at 59 and" in str(picture.finding)
     assert len(picture.data) == 6 and set(figure_family(points).data["axis"]) == {"width"}
     assert "width " in figure_family(points).alt and "object at" not in figure_family(points).alt
 
 
+def points_of(records: list[Record]) -> pd.DataFrame:
+    """Sweeps share their centre, and efficiencies the Record of one device: each is taken once."""
+    return scale_points(frame_of(list({record.key: record for record in records}.values())))
+
+
+def said_of(records: list[Record], start: str) -> str:
+    (said,) = [text for text in scale_findings(points_of(records)) if text.startswith(f"**{start}**")]
+    return said
+
+
+def test_a_size_that_all_keep_is_no_minimum_and_scattered_runs_name_none() -> None:
+    kept, scattered = (0.93, 0.97, 0.95, 0.96, 0.95, 0.95), (0.82, 0.86, 0.96, 1.09, 0.73, 0.94)
+    said = said_of(sweep("width", kept) + sweep("width", scattered, execution="eager"), "Size")
+    assert said.startswith("**Size** (2 GPUs, captured, measured once each): the family's 6 members of 80,348 to 75,134,820 parameters")
+    assert "keep 93% to 97% of perfect scaling. Even the smallest keeps 93%: no minimum size was found." in said
+    assert said.endswith("Eager, they keep 73% to 109%, measured once each: too scattered to name a minimum.")
+    alone = said_of(sweep("width", scattered, execution="eager"), "Size")
+    assert alone.endswith("Single Runs as scattered as these name no minimum size.") and " on all keep" not in alone
+    assert said_of(sweep("width", (0.5,) * 6), "Size").endswith("was found: the largest member does not.")
+
+
+def test_every_sweep_has_its_sentence_with_the_batch_among_them() -> None:
+    records = sweep("image_size", (0.92, 0.96, 0.98, 0.98)) + sweep("dense_percent", (0.96, 0.95, 0.77, 0.78))
+    batches = [record for batch, share in ((16, 0.91), (256, 0.99)) for record in planted(CENTRE, share, batch_size=batch)]
+    records += batches + planted(CENTRE, 0.5, devices=4) + planted(CENTRE, 0.4, execution="eager")  # lonely points, no line
+    assert "92% at 32 pixels a side, 96% at 64, 98% at 128 and 98% at 224; that is 236 to 4.8 bytes" in said_of(records, "Images")
+    assert "96% at 0% of the parameters, 95% at 50, 77% at 90 and 78% at 98; that is 59 to 2,288 bytes" in said_of(records, "Dense share")
+    assert "91% at 16 images a device, 96% at 64 and 99% at 256; that is 236 to 15 bytes" in said_of(records, "Batch")
+    picture = figure_family(points_of(records))
+    assert set(picture.data["axis"]) == {"image_size", "dense_percent", "batch_size"}
+    assert set(picture.data["execution"]) == {"captured"} and set(picture.data["devices"]) == {2}
+    assert picture.finding == "Captured, efficiency varies most with dense share: from 77% to 96%"
+
+
+def test_the_ratio_and_not_the_size_orders_efficiency() -> None:
+    """Efficiency falls as images shrink, at one number of parameters, and does not move with the width."""
+    records = sweep("image_size", (0.7, 0.9, 0.96, 0.98)) + sweep("width", (0.9, 0.91, 0.89, 0.9, 0.9, 0.9))[:4]
+    said = said_of(records + planted(Member(8, 8, 64, 0), 0.3, execution="eager"), "Ratio")
+    assert "(2 GPUs, captured): efficiency falls with the bytes of gradients an operation, and not with the number" in said
+    assert "over 6 points" in said and "98% of perfect scaling is kept (depth 8, width 64, 224 pixels, batch 64, measured once)" in said
+    assert "at 236 bytes 70% (depth 8, width 64, 32 pixels, batch 64, measured once)." in said
+    rising = sweep("image_size", (0.98, 0.96, 0.9, 0.7)) + planted(Member(8, 8, 64, 0), 0.9)
+    assert "do not order efficiency" in said_of(rising, "Ratio")
+
+
+def test_captured_steps_speak_first_and_of_them_the_devices_with_most_points() -> None:
+    images = sweep("image_size", (0.9,) * 4)
+    wider = [record for member in SWEEPS["image_size"][:2] for record in planted(member, 0.8, devices=4)]
+    points = points_of(images + wider + sweep("image_size", (0.9,) * 4, execution="eager"))
+    line = preferred_line(points)
+    assert line is not None and line.where == "2 GPUs, captured" and len(line.rows) == 4
+    assert preferred_line(points[points["model"] == CENTRE.name]) is None
+
+
+def test_both_bounds_stand_beside_what_was_measured() -> None:
+    """The centre's 4,738,596 gradients need 1.895 ms; a step of 1.895 ms on one device keeps all of it hidden and half of it exposed."""
+    single = 64 / (4 * 4_738_596 / 1e10)
+    records = planted(CENTRE, 0.7, single) + planted(CENTRE, 0.4, single / 4, batch_size=16)
+    records += planted(CENTRE, 0.8, 4 * single, batch_size=256)
+    points = points_of(records).sort_values("batch_size")
+    assert points["own_hidden"].tolist() == pytest.approx([1, 1, 1]) and points["own_exposed"].tolist() == pytest.approx([0.5] * 3)
+    said = bounds_finding(points)
+    assert said.startswith("On 2 GPUs, captured, 2 of 3 points lie between their two bounds by links") and "may be the links' doing" in said
+    assert said.endswith(
+        "most of all, 40% is kept where exposed summing would leave 50% (depth 8, width 64, 64 pixels, batch 16, measured once)."
+    )
+    html = scale_table(points).html
+    assert ">50%<" in html and "Hidden: 100% in every row" in html and "only a trace tells" in html and "take nothing" not in html
+    assert "lie below both" not in bounds_finding(points[points["batch_size"] > 16])
+    slower = points_of(planted(CENTRE, 0.2, 4 * single))  # links need four times the step
+    assert ">25%<" in scale_table(slower).html and ">20%<" in scale_table(slower).html and "every row" not in scale_table(slower).html
+    assert bounds_finding(points.assign(own_exposed=math.nan)) == "" and bounds_finding(points.iloc[:0]) == ""
+
+
+def test_rows_of_one_job_say_what_tells_them_apart() -> None:
+    records = planted(CENTRE, 0.9) + planted(CENTRE, 0.8, layout="channels_first") + planted(CENTRE, 0.7, bucket_update="in_backward")
+    records += planted(SWEEPS["width"][0], 0.9)
+    points = points_of(records)
+    names = {name.replace("\u00a0", " ") for name in job_names(points)}
+    common = "depth 8, width 64, 64 pixels, batch 64, bf16, captured"
+    apart = {f"{common}, channels last", f"{common}, channels first", f"{common}, channels last, updates in backward"}
+    assert names == {*apart, "depth 8, width 8, 64 pixels, batch 64, bf16, captured"}
+    assert "channels\u00a0first" in scale_table(points).html
+
+
+def test_no_point_of_the_ratio_lies_outside_its_panel_and_fewer_devices_are_drawn() -> None:
+    """Two devices with a sweep, four with one ratio: the sweep is drawn, up to an efficiency of 1.4."""
+    points = points_of(sweep("image_size", (0.9, 0.9, 0.9, 1.4), execution="eager") + planted(CENTRE, 0.9, devices=4))
+    picture = figure_ratio(points)
+    assert set(picture.data["devices"]) == {2} and picture.axes[0].get_ylim()[1] > 1.4
+    lonely = figure_ratio(points[points["model"] == CENTRE.name])
+    assert set(lonely.data["devices"]) == {4}, "without several ratios anywhere, the most devices"
+
+
 def test_without_records_the_page_says_what_is_missing() -> None:
-    points = scale_points(frame_of([]))
+    points = points_of([])
     assert "No Record on several devices yet" in scale_findings(points)[0]
     assert "Nothing to draw" in figure_ratio(points).alt and "--grid family" in figure_family(points).alt
-    lonely = scale_points(frame_of([make_record("ddp", 2, 10.0, workload="cnn")]))
+    lonely = points_of([make_record("ddp", 2, 10.0, workload="cnn")])
     assert lonely.empty and "efficiency" in lonely
 
 
 def test_a_machine_without_ceilings_has_no_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("multigpu.analysis.scales.ceilings", lambda gpu: {})
-    points = scale_points(frame_of(planted(CENTRE, 0.9)))
+    points = points_of(planted(CENTRE, 0.9))
     assert math.isnan(points["ratio"].iloc[0]) and points["efficiency"].iloc[0] == pytest.approx(0.9)
     assert limits.TRAINING_PASSES == 3

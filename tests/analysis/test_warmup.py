@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from multigpu.analysis.frame import frame_of
-from multigpu.analysis.startup import epoch_table, figure_warmup, warmup_finding, warmup_rows, warmup_table
+from multigpu.analysis.startup import epoch_table, figure_warmup, host_clocked, warmup_finding, warmup_rows, warmup_table
 from multigpu.analysis.warmup import change_point, warmup_frame
 from tests.factory import make_record
 
@@ -79,6 +79,19 @@ def test_records_are_read_by_their_slowest_rank_and_host_clocks_are_left_out() -
     assert "ResNet-50 v1.5, PyTorch, captured" in warmup_table(rows).html.replace("\u00a0", " ")
     picture = figure_warmup(rows)
     assert set(picture.data["steps"]) == {3, 12} and "Warm-up takes" in picture.finding
+
+
+def test_a_framework_whose_steps_the_host_marks_is_told_by_its_means() -> None:
+    """Ten warm-up steps of 2, 3 and 9 timed ones each; a traced Run and one by the device's clock are not counted."""
+    step, tensorflow = 2 * 64 / 256, {"framework": "tensorflow", "processes": "one", "execution": "graph", "workload": "cnn"}
+    planted = [{"step_clock": "host", "warmup_s": 10 * times * step} for times in (2, 9, 3)]
+    records = [make_record("exp4", units_per_s=256, warmup_steps=10, repeat=n, measurement=m, **tensorflow) for n, m in enumerate(planted)]
+    records += [make_record("exp4", units_per_s=256, traced_steps=3, measurement=planted[1], **tensorflow), make_record(units_per_s=256)]
+    said = host_clocked(records)
+    assert said.startswith("TensorFlow has no row: its steps are marked by the host's clock")
+    assert "the median ratio of the mean warm-up step to the mean timed one is 3.0 with images (3 Records)." in said
+    assert "TensorFlow" not in warmup_table(warmup_rows(frame_of(records), warmup_frame(records))).html
+    assert host_clocked(records[-1:]) == ""
 
 
 def test_an_epoch_stands_beside_its_rate() -> None:

@@ -11,7 +11,7 @@ import pandas as pd
 
 from multigpu.analysis.picture import Shown
 from multigpu.analysis.tables import tables_by
-from multigpu.analysis.wording import FRAMEWORK_NAMES, MODEL_NAMES, devices_text, missing, percent_text, plural
+from multigpu.analysis.wording import FRAMEWORK_NAMES, MODEL_NAMES, devices_text, missing, percent_text
 from multigpu.conditions import ON_DEVICE
 from multigpu.record import Record
 
@@ -69,8 +69,9 @@ def feeding_frame(records: Iterable[Record]) -> pd.DataFrame:
     """A row an ok Record of image models on the inputs that are compared.
 
     images_per_s: over all timed steps. sustained_per_s: over the second half of them, by the slowest replica's clock, when nothing is
-    left of what was made before the clock started. step_s, wait_s: means of that half, of the replica that waited most; 0 where
-    batches stay on the device, NaN where the wait was not recorded.
+    left of what was made before the clock started. step_s: mean of that half. wait_s: likewise, of the replica that waited most; 0 where
+    batches stay on the device, NaN where the wait was not recorded. Where steps are marked by the host, whose marks may lie before the
+    work, rate and step are those of the whole window.
     """
     rows = []
     for record in records:
@@ -82,20 +83,20 @@ def feeding_frame(records: Iterable[Record]) -> pd.DataFrame:
         steps = np.array(m.step_time_s)[:, run.warmup_steps + run.timed_steps // 2 :]
         wait_s = waited_s(record)
         rate = m.units / run.timed_steps / float(steps.mean(axis=1).max())
-        # TensorFlow's marks are the host's and may lie before the work: its whole window alone is sure
-        sustained = rate if m.step_clock == "device" else m.units / m.wall_s
+        sure = m.step_clock == "device"
+        sustained, step_s = (rate, float(steps.mean())) if sure else (m.units / m.wall_s, m.wall_s / run.timed_steps)
         fields = {name: getattr(run, name) for name in (*JOB, *FED, "device_type") if name != "machine"}
-        figures = {"images_per_s": m.units / m.wall_s, "sustained_per_s": sustained, "step_s": float(steps.mean()), "wait_s": wait_s}
+        figures = {"images_per_s": m.units / m.wall_s, "sustained_per_s": sustained, "step_s": step_s, "wait_s": wait_s}
         rows.append(fields | figures | {"key": record.key, "machine": record.machine.name, "launch_id": record.launch_id})
     return pd.DataFrame({name: pd.Series([row[name] for row in rows], dtype=dtype) for name, dtype in COLUMNS.items()})
 
 
 def feeding_points(frame: pd.DataFrame) -> pd.DataFrame:
-    """Repeats pooled, a row a way of feeding a job: n, launches, means of `sustained_per_s` and `wait_s`, the mean step, and `share` of
-    the rate of the same job with images that stay on the device (NaN without one).
+    """Repeats pooled, a row a way of feeding a job: n, launches, means of `sustained_per_s`, `step_s` and `wait_s`, and beside the same
+    job with images that stay on the device (NaN without one) the `share` of its rate and `longer_s`, what the step takes more.
     """
     if frame.empty:
-        return frame.assign(n=[], launches=[], share=[])
+        return frame.assign(n=[], launches=[], share=[], longer_s=[])
     grouped = frame.groupby([*JOB, *FED, "device_type"], dropna=False, sort=False)
     points = grouped.agg(
         n=("key", "size"),
@@ -106,11 +107,18 @@ def feeding_points(frame: pd.DataFrame) -> pd.DataFrame:
         wait_s=("wait_s", "mean"),
         step_s=("step_s", "mean"),
     ).reset_index()
-    own = points[points["inputs"] == "synthetic"].set_index(list(JOB))["sustained_per_s"].groupby(level=list(JOB)).max()
-    held = [own.get(tuple(row[name] for name in JOB), math.nan) for _, row in points.iterrows()]
-    points["share"] = points["sustained_per_s"] / held
+    held: dict[tuple[str, ...], pd.Series] = {}
+    for _, row in points[points["inputs"] == "synthetic"].sort_values("sustained_per_s").iterrows():
+        held[_job(row)] = row  # the fastest one stays
+    own = [held.get(_job(row)) for _, row in points.iterrows()]
+    rates, steps = ([math.nan if row is None else float(row[name]) for row in own] for name in ("sustained_per_s", "step_s"))
+    points["share"], points["longer_s"] = points["sustained_per_s"] / rates, points["step_s"] - steps
     order = points["inputs"].map({name: number for number, name in enumerate(COMPARED)})
     return points.assign(_order=order).sort_values([*JOB, "_order", "input_workers", "prefetch"], kind="stable").drop(columns="_order")
+
+
+def _job(row: pd.Series) -> tuple[str, ...]:
+    return tuple(str(row[name]) for name in JOB)
 
 
 class Knee(NamedTuple):
@@ -146,6 +154,12 @@ def knee(workers: Sequence[int], rates: Sequence[float]) -> Knee:
     return found
 
 
+def around(workers: Sequence[int], found: Knee) -> tuple[int, int] | None:
+    """The measured numbers of workers next to a knee, between which it was fitted; None where there is none."""
+    below, above = [count for count in workers if count <= found.workers], [count for count in workers if count > found.workers]
+    return (max(below), min(above)) if below and above else None
+
+
 def sweeps(points: pd.DataFrame) -> list[tuple[pd.Series, pd.DataFrame]]:
     """Jobs that were fed by at least three numbers of workers in one way of staging, most devices first: any row, and all rows."""
     files = points[(points["inputs"] == "jpeg_folder") & points["input_workers"].gt(0)]
@@ -168,45 +182,6 @@ def swept_text(row: pd.Series) -> str:
     return job_text(row) + ("" if missing(row["image_dtype"]) else f", images cross as {row['image_dtype']}")
 
 
-def _late(best: pd.Series, rows: pd.DataFrame) -> str:
-    """Where steps are longer and yet hardly wait, batches are not what is late: "" otherwise."""
-    own_s = rows.loc[rows["inputs"] == "synthetic", "step_s"].min()
-    lost_s = best["step_s"] - own_s
-    if best["share"] >= EQUAL or missing(best["wait_s"]) or not lost_s > 0 or best["wait_s"] > 0.1 * lost_s:
-        return ""
-    return (
-        f" The host has its batches in time: the step itself takes {1e3 * lost_s:.1f} ms longer, waits of the GPU for copies under way "
-        "included, if there are any."
-    )
-
-
-def feeding_findings(points: pd.DataFrame) -> list[str]:
-    """Does synthetic equal real, and where does the host give out? A sentence for each job that was measured both ways."""
-    if points.empty or not points["inputs"].eq("jpeg_folder").any():
-        return ["No Record with JPEG files yet: whether synthetic input trains as fast as real input has not been measured."]
-    said = []
-    for _, rows in points.groupby(list(JOB), dropna=False, sort=False):
-        files = rows[(rows["inputs"] == "jpeg_folder") & rows["share"].notna()]
-        if files.empty:
-            continue
-        best = files.sort_values("sustained_per_s").iloc[-1]
-        once = "" if best["n"] >= 5 else " (measured once)" if best["n"] == 1 else f" (n = {best['n']})"
-        judged = "as fast as synthetic images" if best["share"] >= EQUAL else "slower than synthetic images"
-        by = "a thread" if missing(best["input_workers"]) else plural(int(best["input_workers"]), "worker")
-        said.append(
-            f"{job_text(best)}: JPEG files by {by} a device at best are {judged}{once}: {percent_text(best['share'])} of their rate, "
-            f"{1e3 * best['wait_s']:.1f} ms of a step of {1e3 * best['step_s']:.1f} ms spent waiting.{_late(best, rows)}"
-        )
-    for row, rows in sweeps(points):
-        found = knee([int(count) for count in rows["input_workers"]], rows["sustained_per_s"].tolist())
-        each = f"{swept_text(row)}: a worker makes {found.per_worker / row['devices']:,.0f} images/s"
-        most = int(rows["input_workers"].max())
-        beyond = f" and rates still rise at {most} a device: the host does not give out before" if math.isinf(found.ceiling) else ""
-        level = f"; beyond {found.workers:.1f} a device more of them bring nothing" if not beyond else ""
-        said.append(f"{each}{level}{beyond}.")
-    return said
-
-
 NOT_FED = (
     "No Record feeds images from the host yet: `python -m multigpu measure --grid inputs` measures them on GPUs, `inputs_small` anywhere."
 )
@@ -214,27 +189,42 @@ NOT_FED = (
 
 def feeding_table(points: pd.DataFrame) -> Shown:
     """Every way of feeding every job, beside images that stay on the device."""
-    fed = {tuple(str(row[name]) for name in JOB) for _, row in points.iterrows() if row["inputs"] not in ON_DEVICE}
+    fed = {_job(row) for _, row in points.iterrows() if row["inputs"] not in ON_DEVICE}
     rows = [
         {
             "job": job_text(row),
             "images": SOURCES[row["inputs"]],
             "workers a device": workers_text(row),
             "ahead": "" if row["inputs"] in ON_DEVICE else str(row["prefetch"]),
-            "copied on": "" if row["inputs"] in ON_DEVICE else "its own stream" if not missing(row["staging"]) else "the step's stream",
+            "copied on": stream_text(row),
             "cross as": crossing_text(row),
             "images/s": f"{row['sustained_per_s']:,.0f}",
             "of synthetic": "–" if missing(row["share"]) else percent_text(row["share"]),
-            "waiting (ms a step)": "–" if missing(row["wait_s"]) else f"{1e3 * row['wait_s']:.2f}",
+            "longer (ms a step)": "" if row["inputs"] in ON_DEVICE else _ms(row["longer_s"]),
+            "waiting (ms a step)": "" if row["inputs"] in ON_DEVICE else _ms(row["wait_s"]),
             "n": str(row["n"]),
         }
         for _, row in points.iterrows()
-        if tuple(str(row[name]) for name in JOB) in fed
+        if _job(row) in fed
     ]
     note = (
-        "Second half of the timed steps. Waiting: host time until a step had its batch, of the replica that waited most. n = 1: screening."
+        "Second half of the timed steps. Longer: than a step of the same job on images that stay on the device, which is what feeding "
+        "costs. Waiting: host time until a step had its batch, of the replica that waited most; meanwhile its GPU may compute steps "
+        "launched before. n = 1: screening."
     )
-    return tables_by(pd.DataFrame(rows), "job", note if rows else NOT_FED, ["images/s", "of synthetic", "waiting (ms a step)", "n"])
+    right = ["images/s", "of synthetic", "longer (ms a step)", "waiting (ms a step)", "n"]
+    return tables_by(pd.DataFrame(rows), "job", note if rows else NOT_FED, right)
+
+
+def _ms(seconds: float) -> str:
+    return "–" if missing(seconds) else f"{1e3 * seconds:,.1f}"
+
+
+def stream_text(row: pd.Series) -> str:
+    """On which stream a batch is copied to the device."""
+    if row["inputs"] in ON_DEVICE or row["framework"] != "torch":
+        return ""
+    return "the step's stream" if missing(row["staging"]) else "its own stream"
 
 
 def crossing_text(row: pd.Series) -> str:

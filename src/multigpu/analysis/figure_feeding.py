@@ -1,4 +1,4 @@
-"""Rate against the workers that decode: where the line bends, the host has caught up with the devices."""
+"""Rate against the workers that decode: where the line bends, more of them no longer help."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import matplotlib as mpl
 import numpy as np
 import pandas as pd
 
-from multigpu.analysis.feeding import JOB, knee, sweeps, swept_text
+from multigpu.analysis.feeding import JOB, around, knee, sweeps, swept_text
 from multigpu.analysis.layout import grid_of_axes, name_panel
 from multigpu.analysis.picture import Picture, message
 from multigpu.analysis.style import CEILING, RC, look
@@ -21,10 +21,13 @@ NONE = "No sweep of workers to draw: `python -m multigpu measure --grid inputs` 
 def _finding(shown: Sequence[tuple[pd.Series, pd.DataFrame]]) -> str:
     """What a worker makes, and how many a device still help, of the job on the most devices."""
     row, rows = shown[0]
-    found = knee([int(count) for count in rows["input_workers"]], rows["sustained_per_s"].tolist())
-    level = "rates still rise" if math.isinf(found.ceiling) else f"more than {found.workers:.1f} a device bring nothing"
-    most = int(rows["input_workers"].max())
-    return f"A worker makes {found.per_worker / row['devices']:,.0f} images/s; {level} (up to {most} were tried)"
+    workers = [int(count) for count in rows["input_workers"]]
+    found = knee(workers, rows["sustained_per_s"].tolist())
+    beside = around(workers, found)
+    level = f"rates still rise at {max(workers)}, the most that were tried"
+    if beside is not None:
+        level = f"more than about {found.workers:.1f} a device bring nothing, by a fit between the measured {beside[0]} and {beside[1]}"
+    return f"A worker makes {found.per_worker / row['devices']:,.0f} images/s; {level}"
 
 
 def figure_workers(points: pd.DataFrame) -> Picture:
@@ -41,28 +44,28 @@ def figure_workers(points: pd.DataFrame) -> Picture:
             name_panel(ax, name)
             workers, rates = rows["input_workers"].astype(int).to_numpy(), rows["sustained_per_s"].to_numpy()
             found = knee(list(workers), list(rates))
-            line = np.geomspace(workers.min(), workers.max(), 60)
+            line = np.unique([0.0, min(found.workers, workers.max()), workers.max()])
             ax.plot(line, np.minimum(found.per_worker * line, found.ceiling), color=colour, linewidth=1.0)
             ax.plot(workers, rates, "o", color=colour)
             own = synthetic.get(tuple(row[field] for field in JOB), math.nan)
             own = float(np.max(own)) if np.ndim(own) else float(own)
             if not math.isnan(own):
                 ax.axhline(own, color=CEILING, linestyle=(0, (4, 2)), linewidth=1.2)
-                ax.annotate("synthetic", (workers.min(), own), xytext=(0, 3), textcoords="offset points", color=CEILING, fontsize=8)
-            ax.set_xscale("log", base=2)
+                ax.annotate("synthetic", (0, own), xytext=(3, 3), textcoords="offset points", color=CEILING, fontsize=8)
+            ax.set_xlim(0, 1.05 * workers.max())
             ax.set_xticks(workers, [str(count) for count in workers])
-            ax.minorticks_off()
             ax.set_ylim(0, 1.15 * max([*rates, 0 if math.isnan(own) else own]))
             ax.set_xlabel("workers a device")
             bends.append("no bend" if math.isinf(found.workers) else f"a bend at {found.workers:.1f} workers")
             parts.append(rows.assign(panel=name, synthetic_per_s=own))
             ax.yaxis.set_major_formatter("{x:,.0f}")
         axes[0].set_ylabel("images/s")
+    picture.data = pd.concat(parts, ignore_index=True)
+    once = "; each point was measured once (screening)" if picture.data["n"].eq(1).all() else ""
     picture.caption = (
         "Points: JPEG files of about 500 x 375 pixels decoded, cropped, flipped and normalised by workers of PyTorch's loader, second half "
-        "of the timed steps. Line: min(rate of a worker x workers, ceiling), fitted. Dashed: images that stay on the device. "
-        f"{', '.join(dict.fromkeys(points['machine']))}; measured once where not said otherwise (screening)."
+        "of the timed steps. Line: min(rate of a worker x workers, ceiling), a fit to these points: where it bends between two of them "
+        f"nothing was measured. Dashed: images that stay on the device. {', '.join(dict.fromkeys(picture.data['machine']))}{once}."
     )
-    picture.data = pd.concat(parts, ignore_index=True)
     picture.alt = "; ".join(f"{name}: images/s over workers, {bend}" for name, bend in zip(names, bends, strict=True)) + "."
     return picture

@@ -3,40 +3,50 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import matplotlib as mpl
 import numpy as np
 import pandas as pd
-from matplotlib.ticker import FuncFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator
 
 from multigpu.analysis.layout import common, grid_of_axes, label_lines, name_panel
 from multigpu.analysis.limits import ceilings
 from multigpu.analysis.picture import Picture, message
-from multigpu.analysis.scales import AXES, bound_exposed, bound_hidden, exchange_ratio, family_name, model_text, sweep_rows
+from multigpu.analysis.scales import AXES, BATCH, bound_exposed, bound_hidden, exchange_ratio, family_name, job_names, sweep_rows
+from multigpu.analysis.scales_findings import PREFERRED, preferred_line
 from multigpu.analysis.style import CEILING, PALETTE, RC
-from multigpu.analysis.wording import devices_text, execution_text, joined, percent_text
+from multigpu.analysis.wording import devices_text, execution_text, percent_text
 from multigpu.workloads.cnn.family import CENTRE
 
 WIDTH, HEIGHT = 2.9, 2.1
 EXECUTIONS = {"eager": ("#d55e00", "^"), "captured": ("#0072b2", "o"), "compiled": ("#009e73", "s"), "compiled_captured": ("#cc79a7", "v")}
 
 
+MOST = 1.12
+"""Efficiency at the top of a panel whose points lie no higher."""
+
+
+def _comparable(known: pd.DataFrame) -> pd.DataFrame:
+    """Of each precision the devices on which several ratios were measured; where there are none, of each precision the most devices."""
+    kinds = known.groupby(["precision", "devices"])["bytes_per_flop"].transform("nunique")
+    several = known[kinds > 1]
+    return several if len(several) else known[known["devices"] == known.groupby("precision")["devices"].transform("max")]
+
+
 def figure_ratio(points: pd.DataFrame) -> Picture:
-    """A panel a precision and number of devices: every model's efficiency over its bytes an operation, log scale, below its bounds."""
+    """A panel a precision and number of devices: every model's efficiency over its bytes an operation, log scale, beside both bounds."""
     known = points[points["ratio"].notna()] if len(points) else points
     if known.empty:
         return message(
             "Nothing to draw: no model on several devices of a machine whose ceilings are known (`python -m multigpu ceilings`)."
         )
-    most = known.groupby("precision")["devices"].transform("max")
-    known = known[known["devices"] == most]
+    known = _comparable(known)
     panels = list(known.groupby(["precision", "devices"], sort=True))
     with mpl.rc_context(RC):
         names = [f"{precision}, {devices_text(int(str(devices)), 'cuda')}" for (precision, devices), _ in panels]
         picture, axes = grid_of_axes(
             len(panels),
-            _ratio_finding(panels),
+            _ratio_finding(known),
             WIDTH,
             HEIGHT,
             names=names,
@@ -65,8 +75,9 @@ def figure_ratio(points: pd.DataFrame) -> Picture:
                     linestyle="none",
                 )
             ax.set_xscale("log")
-            ax.set_ylim(0, 1.12)
-            ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+            ax.set_ylim(0, max(MOST, 1.05 * known["efficiency"].max()))
+            ax.xaxis.set_major_locator(LogLocator(numticks=5))
+            ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
             ax.set_xlabel("bytes of gradients / MFLOP")
             ends = [(1e6 * x[-1], hidden[-1], "all hidden", CEILING), (1e6 * x[-1], exposed[-1], "all exposed", CEILING)]
             label_lines(ax, ends, HEIGHT)
@@ -75,8 +86,8 @@ def figure_ratio(points: pd.DataFrame) -> Picture:
     picture.caption = (
         "Points: models under all-reduce during backward, weak scaling against the same placement on one device. Lines: the most that "
         "links allow a model that computes at the rate of large matrix products, its gradients summed beside computing (solid) or after it "
-        "(dashed), both from measured ceilings. Models compute more slowly than that, which hides more: what lies below has another cause. "
-        f"No intervals drawn: the table has them. {common(known)}"
+        "(dashed), both from measured ceilings. Models compute more slowly than that, so links take a smaller share of their steps and "
+        f"points may lie above the lines: each one's own two bounds stand in the table, and the intervals. {common(known)}"
     )
     picture.data = known[
         [
@@ -95,39 +106,47 @@ def figure_ratio(points: pd.DataFrame) -> Picture:
         ]
     ].reset_index(drop=True)
     picture.alt = "; ".join(
-        f"{model_text(row['model'])}, batch {row['batch_size']}, {execution_text(row['execution'])}, {row['devices']} devices: "
-        f"{row['efficiency']:.0%}"
-        for _, row in picture.data.iterrows()
-    )
+        f"{name}, {row['devices']} devices: {row['efficiency']:.0%}"
+        for name, (_, row) in zip(job_names(known), known.iterrows(), strict=True)
+    ).replace("\u00a0", " ")
     return picture
 
 
-def _ratio_finding(panels: Sequence[tuple[Any, pd.DataFrame]]) -> str | None:
-    """Between what efficiency lies, in each form of execution of the fullest panel: points between the ends of the axis count too."""
-    (precision, devices), rows = max(panels, key=lambda item: len(item[1]))
-    said = []
-    for execution, own in rows.groupby("execution", sort=True):
-        if own["bytes_per_flop"].nunique() > 1:
-            said.append(f"{percent_text(own['efficiency'].min())} to {percent_text(own['efficiency'].max())} {execution_text(execution)}")
-    if not said:
+def _ratio_finding(known: pd.DataFrame) -> str | None:
+    """What is kept at both ends of the ratio, and least of all, in the steps that wait least for the host."""
+    line = preferred_line(known)
+    if line is None:
         return None
-    low, high = (1e6 * rows["bytes_per_flop"].agg(end) for end in ("min", "max"))
-    return (
-        f"At {low:,.0f} to {high:,.0f} bytes of gradients a million operations efficiency is {joined(said)} "
-        f"({devices_text(int(devices), 'cuda')}, {precision})"
-    )
+    low, high, least = line.rows.iloc[0], line.rows.iloc[-1], line.rows["efficiency"].min()
+    ends = " and ".join(f"{percent_text(row['efficiency'])} at {1e6 * row['bytes_per_flop']:,.0f}" for row in (low, high))
+    between = "" if least >= min(low["efficiency"], high["efficiency"]) else f", and {percent_text(least)} at the least"
+    return f"Efficiency is {ends} bytes of gradients a million operations{between} ({line.where})"
 
 
 def _family_finding(shown: Sequence[tuple[str, pd.DataFrame]]) -> str:
-    """The number of a model with which efficiency varies most, of one form of execution on one number of devices."""
-    lines = [(axis, line["efficiency"]) for axis, rows in shown for _, line in rows.groupby(["execution", "devices"])]
+    """The number of a model with which efficiency varies most, of the form of execution that waits least for the host in all panels."""
+    drawn = {str(name) for _, rows in shown for name in rows["execution"]}
+    chosen = next((name for name in PREFERRED if name in drawn), min(drawn))
+    lines = [
+        (axis, line["efficiency"])
+        for axis, rows in shown
+        for _, line in rows[rows["execution"] == chosen].groupby(["execution", "devices"])
+    ]
     axis, widest = max(lines, key=lambda item: item[1].max() - item[1].min())
-    return f"Efficiency varies most with {AXES[axis]}: from {percent_text(widest.min())} to {percent_text(widest.max())}"
+    return (
+        f"{execution_text(chosen)}, efficiency varies most with {AXES[axis].replace(' (%)', '')}: "
+        f"from {percent_text(widest.min())} to {percent_text(widest.max())}"
+    )
+
+
+def _lines(rows: pd.DataFrame) -> pd.DataFrame:
+    """Those rows whose form of execution was measured at two values or more, on so many devices."""
+    return rows[rows.groupby(["execution", "devices"])["at"].transform("nunique") > 1]
 
 
 def figure_family(points: pd.DataFrame) -> Picture:
     """Efficiency along each axis of the family, a line an execution and number of devices."""
-    shown = [(axis, rows) for axis in AXES if len(rows := sweep_rows(points, axis)) and rows["at"].nunique() > 1] if len(points) else []
+    shown = [(axis, rows) for axis in AXES if len(rows := _lines(sweep_rows(points, axis)))] if len(points) else []
     if not shown:
         return message("The made-up family has no Record yet: python -m multigpu measure --grid family measures it on GPUs.")
     parts = []
@@ -148,18 +167,19 @@ def figure_family(points: pd.DataFrame) -> Picture:
                 ax.set_xscale("log", base=2)
                 ax.set_xticks(sorted(set(rows["at"])), [str(value) for value in sorted(set(rows["at"]))])
                 ax.minorticks_off()
-            ax.set_ylim(0, 1.12)
+            ax.set_ylim(0, max(MOST, *(1.05 * drawn["efficiency"].max() for _, drawn in shown)))
             ax.set_xlabel(AXES[axis])
             label_lines(ax, ends, HEIGHT)
             if number % 2 == 0:
                 ax.set_ylabel("efficiency")
             parts.append(rows.assign(axis=axis)[["axis", "at", "model", "execution", "devices", "n", "efficiency", "bytes_per_flop"]])
-    picture.caption = (
-        "Members of the family at 64 images a device, bf16, all-reduce during backward; the other three numbers stay at "
-        f"{family_name(CENTRE)}. "
-        f"Labels: execution and devices. {', '.join(dict.fromkeys(points['machine']))}."
-    )
     picture.data = pd.concat(parts, ignore_index=True)
+    once = " Each was measured once (screening)." if picture.data["n"].eq(1).all() else ""
+    picture.caption = (
+        f"Members of the family at {BATCH} images a device, but where that is what changes; bf16, all-reduce during backward; the other "
+        f"numbers stay at {family_name(CENTRE)}. Labels: execution and devices.{once} "
+        f"{', '.join(dict.fromkeys(pd.concat([rows for _, rows in shown])['machine']))}."
+    )
     picture.alt = "; ".join(
         f"{row.axis} {row['at']}, {execution_text(row.execution)}, {row.devices} devices: {row.efficiency:.0%}"
         for _, row in picture.data.iterrows()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from statistics import median
+
 import matplotlib as mpl
 import pandas as pd
 
@@ -12,7 +15,8 @@ from multigpu.analysis.picture import Picture, Shown, message
 from multigpu.analysis.style import PALETTE, RC
 from multigpu.analysis.tables import table_html
 from multigpu.analysis.ways import of_one_job
-from multigpu.analysis.wording import FRAMEWORK_NAMES, MODEL_NAMES, devices_text, execution_text, percent_text, plural, unbroken
+from multigpu.analysis.wording import FRAMEWORK_NAMES, MODEL_NAMES, devices_text, execution_text, joined, percent_text, plural, unbroken
+from multigpu.record import Record
 
 EPOCHS = {32: ("CIFAR-10", 50_000), 224: ("ImageNet", 1_281_167)}
 """Training images of the data set that a model of at least so many pixels a side is for."""
@@ -73,6 +77,25 @@ def warmup_finding(rows: pd.DataFrame) -> str:
         f"In {percent_text(len(late) / len(rows))} the end may lie beyond the warm-up that was left out"
         + (f" ({where}), where later steps are {100 * (late['slower'].median() - 1):.0f}% faster in the median." if len(late) else ".")
     )
+
+
+def host_clocked(records: Iterable[Record]) -> str:
+    """Which frameworks have no row among warm-ups since the host marks their steps, and how slow their warm-up is as a whole."""
+    slower: dict[str, dict[str, list[float]]] = {}
+    for record in records:
+        run, m = record.run, record.measurement
+        if record.status == "ok" and m is not None and m.step_clock == "host" and run.warmup_steps and not run.traced_steps:
+            times = m.warmup_s / run.warmup_steps / (m.wall_s / run.timed_steps)
+            slower.setdefault(run.framework, {}).setdefault(run.description.unit, []).append(times)
+    said = []
+    for framework, by_unit in sorted(slower.items()):
+        told = [f"{median(times):.1f} with {unit} ({plural(len(times), 'Record')})" for unit, times in sorted(by_unit.items())]
+        said.append(
+            f"{FRAMEWORK_NAMES[framework]} has no row: its steps are marked by the host's clock, whose marks may lie before the work, so "
+            "no change point can be told. Means can: the median ratio of the mean warm-up step to the mean timed one is "
+            f"{joined(told)}. Claim C24 compares these means of image models."
+        )
+    return " ".join(said)
 
 
 def figure_warmup(rows: pd.DataFrame) -> Picture:

@@ -1,0 +1,122 @@
+"""Whether the host can feed the devices, in sentences: how far JPEG files fall behind, what sets the pace, and where workers give out."""
+
+from __future__ import annotations
+
+import math
+
+import pandas as pd
+
+from multigpu.analysis.feeding import EQUAL, JOB, around, crossing_text, job_text, knee, sweeps, swept_text
+from multigpu.analysis.wording import MODEL_NAMES, devices_text, joined, missing, percent_text, plural
+
+WAITING = 0.1
+"""Of what a fed step is longer: a process that waits for less than this share of it has its batches in time."""
+
+
+def best_fed(points: pd.DataFrame) -> pd.DataFrame:
+    """Of each job that was measured on the device's own images too, its fastest way of being fed with JPEG files."""
+    files = points[(points["inputs"] == "jpeg_folder") & points["share"].notna()]
+    return files.loc[[rows["sustained_per_s"].idxmax() for _, rows in files.groupby(list(JOB), dropna=False, sort=False)]]
+
+
+def _whether(best: pd.DataFrame) -> str:
+    """Yes or no."""
+    equal, slower = best[best["share"] >= EQUAL], best.loc[best["share"] < EQUAL, "share"]
+    answer, reach = ("Yes", "all reach") if slower.empty else ("No", "none reaches") if equal.empty else ("In part", f"{len(equal)} reach")
+    reach += "es" if answer == "In part" and len(equal) == 1 else ""
+    said = (
+        f"**{answer}**: of {plural(len(best), 'job')} fed with JPEG files {reach} {EQUAL:.0%} of the rate that the same job has on images "
+        "that stay on its devices"
+    )
+    if slower.empty:
+        return f"{said}."
+    least, most = percent_text(slower.min()), percent_text(slower.max())
+    others = "the others reach" if len(equal) else "at best they reach"
+    return f"{said}; {others} {least if least == most else f'{least} to {most}'}."
+
+
+def _told(row: pd.Series) -> str:
+    """A job's share, and how much longer its step is."""
+    by = "a thread" if missing(row["input_workers"]) else plural(int(row["input_workers"]), "worker")
+    whole = row["sustained_per_s"] / row["share"]
+    spread = f"n = {row['n']}, {percent_text(row['low'] / whole)} to {percent_text(row['high'] / whole)}"
+    return (
+        f"{job_text(row)}: {percent_text(row['share'])} of that rate ({'measured once' if row['n'] == 1 else spread}) with {by} a device; "
+        f"its step of {1e3 * row['step_s']:.1f} ms is {1e3 * row['longer_s']:.1f} ms longer"
+    )
+
+
+def _list(rows: pd.DataFrame) -> str:
+    return " ".join(f"{_told(row)}." for _, row in rows.iterrows())
+
+
+def _paces(best: pd.DataFrame) -> list[str]:
+    """What sets the pace of the jobs that fall behind: what makes their batches, or something else."""
+    behind = best[(best["share"] < EQUAL) & best["wait_s"].notna() & best["longer_s"].gt(0)]
+    late = behind["wait_s"] > WAITING * behind["longer_s"]
+    said = []
+    if late.any():
+        own = behind[late]
+        wait = f"{1e3 * own['wait_s'].min():.1f}" + (f" to {1e3 * own['wait_s'].max():.1f}" if len(own) > 1 else "")
+        said.append(
+            f"**Batches come late**. {_list(own)} The process waits {wait} ms a step for its batch, so workers set the pace. Most of such "
+            "a wait is no loss, since the GPU meanwhile computes steps launched before: feeding costs what the step is longer."
+        )
+    if not late.all():
+        own = behind[~late]
+        said.append(
+            f"**Batches are there in time, and steps are longer**. {_list(own)} The process waits at most "
+            f"{1e3 * own['wait_s'].max():.1f} ms a step for its batch, so something other than workers sets the pace: the host, whose "
+            "cores they share, may launch kernels later, or the GPU may wait for a copy under way. Only a trace tells which."
+        )
+    return said
+
+
+NO_LINE = {"execution": "how a step is executed", "crossing": "what crosses to the GPU", "batch_size": "the batch"}
+"""What jobs of one line have in common, in words."""
+
+
+def _no_line(best: pd.DataFrame) -> list[str]:
+    """Which jobs of one model on several numbers of devices differ in more than devices."""
+    said = []
+    for (model, _), rows in best.groupby(["model", "framework"], sort=False):
+        ordered = rows.sort_values("devices").assign(crossing=[crossing_text(row) for _, row in rows.sort_values("devices").iterrows()])
+        differ = {name: text for name, text in NO_LINE.items() if ordered[name].nunique() > 1}
+        if rows["devices"].nunique() == 1 or not differ:
+            continue
+        told = [
+            f"{devices_text(row['devices'], row['device_type'])} {joined([row[name] for name in differ])}" for _, row in ordered.iterrows()
+        ]
+        said.append(
+            f"These jobs of {MODEL_NAMES.get(str(model), str(model))} are no scaling line: they differ in {joined(list(differ.values()))} "
+            f"too ({'; '.join(told)})."
+        )
+    return said
+
+
+def _knees(points: pd.DataFrame) -> list[str]:
+    """What a worker makes in each sweep, and where the fitted bend lies."""
+    said = []
+    for row, rows in sweeps(points):
+        workers = [int(count) for count in rows["input_workers"]]
+        found = knee(workers, rows["sustained_per_s"].tolist())
+        each = f"{swept_text(row)}: a worker makes {found.per_worker / row['devices']:,.0f} images/s"
+        beside = around(workers, found)
+        if math.isinf(found.ceiling) or beside is None:
+            said.append(f"{each} and rates still rise at {max(workers)} a device: the host does not give out before.")
+            continue
+        once = ", each measured once" if rows["n"].eq(1).all() else ""
+        said.append(
+            f"{each}; beyond about {found.workers:.1f} a device more of them bring nothing. That bend is a fit to "
+            f"{plural(len(rows), 'point')}{once}: it lies between the measured {beside[0]} and {beside[1]}."
+        )
+    return said
+
+
+def feeding_findings(points: pd.DataFrame) -> list[str]:
+    """Can the host feed the devices, what sets the pace where it cannot, and where does it give out?"""
+    if points.empty or not points["inputs"].eq("jpeg_folder").any():
+        return ["No Record with JPEG files yet: whether synthetic input trains as fast as real input has not been measured."]
+    best = best_fed(points)
+    answered = [_whether(best), *_paces(best), *_no_line(best)] if len(best) else []
+    return [*answered, *_knees(points)]

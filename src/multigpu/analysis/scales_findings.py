@@ -1,0 +1,199 @@
+"""What makes a model scale, in sentences: the ratio, one number of the family at a time, and how far links may be to blame."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pandas as pd
+
+from multigpu.analysis.scales import model_text, sweep_rows
+from multigpu.analysis.wording import decimals, devices_text, execution_text, joined, percent_text, plural
+
+GOOD = 0.90
+"""Efficiency from which a model is said to scale."""
+
+SCATTERED = 1.05
+"""Where a single Run keeps more of perfect scaling than this, single Runs are as far off as what is lost below `GOOD`."""
+
+PREFERRED = ("captured", "compiled_captured", "compiled", "eager")
+"""Forms of execution, those that wait least for the host first: what is lost then is the devices' and links'."""
+
+FEWEST_RANKED = 5
+"""Points below which a rank correlation says nothing."""
+
+MARKED = 0.5
+"""Of a rank correlation: from here on one number is said to go with another."""
+
+
+class Line(NamedTuple):
+    """Points of one form of execution on one number of devices."""
+
+    where: str
+    rows: pd.DataFrame
+
+
+def preferred_line(rows: pd.DataFrame) -> Line | None:
+    """Of a sweep, or of all points: the form of execution that waits least for the host and of it the devices with most points; None where
+    there are not two values of `at` (of points: of bytes an operation).
+    """
+    by = "at" if "at" in rows else "bytes_per_flop"
+    lines = [line for _, line in rows.groupby(["execution", "devices"]) if line[by].nunique() > 1] if len(rows) else []
+    if not lines:
+        return None
+    chosen = min(lines, key=lambda line: (_preference(line["execution"].iloc[0]), -line[by].nunique(), -line["devices"].iloc[0]))
+    first = chosen.iloc[0]
+    on = f"{devices_text(int(first['devices']), first['device_type'])}, {execution_text(first['execution'])}"
+    return Line(on, chosen.sort_values(by))
+
+
+def _preference(execution: str) -> int:
+    return PREFERRED.index(execution) if execution in PREFERRED else len(PREFERRED)
+
+
+def smallest_that_scales(line: pd.DataFrame) -> pd.Series | None:
+    """Along a line of widths, the member with fewest parameters from which on all keep 90%; None if not even the largest does."""
+    found = None
+    for _, row in line.sort_values("parameters", ascending=False).iterrows():
+        if row["efficiency"] < GOOD:
+            break
+        found = row
+    return found
+
+
+def _repeats(rows: pd.DataFrame) -> str:
+    low, high = int(rows["n"].min()), int(rows["n"].max())
+    return "measured once each" if high == 1 else f"n = {low}" if low == high else f"n = {low} to {high}"
+
+
+def _between(rows: pd.DataFrame) -> str:
+    return f"{percent_text(rows['efficiency'].min())} to {percent_text(rows['efficiency'].max())}"
+
+
+def _job(row: pd.Series) -> str:
+    once = ", measured once" if row["n"] == 1 else ""
+    return f"{model_text(row['model'])}, batch {row['batch_size']:,}{once}"
+
+
+def _bytes(row: pd.Series) -> str:
+    value = 1e6 * row["bytes_per_flop"]
+    return f"{value:,.{decimals(value, 2)}f}"
+
+
+def _ratio_finding(points: pd.DataFrame) -> str:
+    """Whether bytes an operation or parameters order efficiency; "" for too few points."""
+    line = preferred_line(points)
+    if line is None or len(line.rows) < FEWEST_RANKED:
+        return ""
+    rows = line.rows
+    ranks = rows[["bytes_per_flop", "parameters", "efficiency"]].rank()
+    ratio, size = (float(ranks[name].corr(ranks["efficiency"])) for name in ("bytes_per_flop", "parameters"))
+    told = f"rank correlations over {plural(len(rows), 'point')}: {ratio:.2f} and {size:.2f}"
+    if ratio <= -MARKED < size:
+        judged = f"efficiency falls with the bytes of gradients an operation, and not with the number of parameters ({told})"
+    elif ratio <= -MARKED:
+        judged = f"efficiency falls with the bytes of gradients an operation, and with the number of parameters too ({told})"
+    else:
+        judged = f"bytes of gradients an operation do not order efficiency ({told}, the latter with the number of parameters)"
+    low, high = rows.iloc[0], rows.iloc[-1]
+    return (
+        f"**Ratio** ({line.where}): {judged}. At {_bytes(low)} bytes a million operations {percent_text(low['efficiency'])} of perfect "
+        f"scaling is kept ({_job(low)}), at {_bytes(high)} bytes {percent_text(high['efficiency'])} ({_job(high)})."
+    )
+
+
+def _most_devices(points: pd.DataFrame) -> str:
+    """The models on the most devices, where those are more than the ratio is told of: best and least kept."""
+    line, most = preferred_line(points), preferred_line(points[points["devices"] == points["devices"].max()])
+    if most is None or (line is not None and line.where == most.where and len(line.rows) >= FEWEST_RANKED):
+        return ""
+    order = most.rows.sort_values("efficiency")
+    least, best = (f"{percent_text(row['efficiency'])} ({_job(row)})" for _, row in order.iloc[[0, -1]].iterrows())
+    return f"On {most.where}, {least} to {best} of perfect scaling are kept."
+
+
+def _size_finding(points: pd.DataFrame) -> str:
+    """Which number of parameters is needed, and where single Runs are too scattered to say."""
+    sweep = sweep_rows(points, "width")
+    line = preferred_line(sweep)
+    if line is None:
+        return ""
+    rows, last = line.rows, ""
+    smallest = rows.sort_values("parameters").iloc[0]
+    said = (
+        f"**Size** ({line.where}, {_repeats(rows)}): the family's {len(rows)} members of {smallest['parameters']:,} to "
+        f"{rows['parameters'].max():,} parameters keep {_between(rows)} of perfect scaling."
+    )
+    if _scattered(rows):
+        return f"{said} Single Runs as scattered as these name no minimum size."
+    found = smallest_that_scales(rows)
+    if found is None:
+        last = f" No size from which on all keep {GOOD:.0%} was found: the largest member does not."
+    elif found["parameters"] == smallest["parameters"]:
+        last = f" Even the smallest keeps {percent_text(smallest['efficiency'])}: no minimum size was found."
+    else:
+        last = f" From {found['parameters']:,} parameters on all keep at least {GOOD:.0%}."
+    others = sweep[sweep["execution"].ne(rows["execution"].iloc[0]) & sweep["devices"].eq(rows["devices"].iloc[0])]
+    for execution, own in others.groupby("execution", sort=True):
+        if own["at"].nunique() > 1 and _scattered(own):
+            form = execution_text(execution)
+            last += f" {form[:1].upper()}{form[1:]}, they keep {_between(own)}, {_repeats(own)}: too scattered to name a minimum."
+    return said + last
+
+
+def _scattered(rows: pd.DataFrame) -> bool:
+    """Whether these are single Runs of which some keep more than can be kept."""
+    return bool((rows["n"].eq(1) & rows["efficiency"].gt(SCATTERED)).any())
+
+
+SWEPT = {
+    "image_size": ("Images", " pixels a side"),
+    "depth": ("Depth", " convolutions"),
+    "dense_percent": ("Dense share", "% of the parameters"),
+    "batch_size": ("Batch", " images a device"),
+}
+"""By what changes: how its sentence begins, and what its first number is."""
+
+
+def _sweep_finding(points: pd.DataFrame, axis: str) -> str:
+    line = preferred_line(sweep_rows(points, axis))
+    if line is None:
+        return ""
+    name, unit = SWEPT[axis]
+    kept = [f"{percent_text(row['efficiency'])} at {row['at']:,}" for _, row in line.rows.iterrows()]
+    kept[0] += unit
+    return (
+        f"**{name}** ({line.where}, {_repeats(line.rows)}): {joined(kept)}; that is {_bytes(line.rows.iloc[0])} to "
+        f"{_bytes(line.rows.iloc[-1])} bytes of gradients a million operations."
+    )
+
+
+def scale_findings(points: pd.DataFrame) -> list[str]:
+    """What sets models apart: the ratio, then a sentence for each number of the family that was changed."""
+    if points.empty:
+        return ["No Record on several devices yet: nothing can be said of what makes a model scale."]
+    said = [_ratio_finding(points), _most_devices(points), _size_finding(points), *(_sweep_finding(points, axis) for axis in SWEPT)]
+    if not points["model"].str.startswith("family_").any():
+        said.append("The made-up family has no Record yet: minimum size, image size and dense share are not separated.")
+    return [text for text in said if text]
+
+
+def bounds_finding(points: pd.DataFrame) -> str:
+    """How many points lose no more than links alone would take unhidden, and which one loses most beyond that."""
+    line = preferred_line(points[points["own_exposed"].notna()]) if len(points) else None
+    if line is None:
+        return ""
+    rows = line.rows
+    between = rows["efficiency"].ge(rows["own_exposed"]) & rows["efficiency"].lt(rows["own_hidden"])
+    below = rows["efficiency"].lt(rows["own_exposed"])
+    said = (
+        f"On {line.where}, {between.sum()} of {plural(len(rows), 'point')} lie between their two bounds by links: what they lose is no "
+        "more than summing takes at least if nothing of it is hidden, so it may be the links' doing."
+    )
+    if not below.any():
+        return said
+    worst = rows.iloc[int((rows["own_exposed"] - rows["efficiency"]).to_numpy().argmax())]
+    return (
+        f"{said} {below.sum()} lie below both: links at their measured best do not explain all that these lose; most of all, "
+        f"{percent_text(worst['efficiency'])} is kept where exposed summing would leave {percent_text(worst['own_exposed'])} "
+        f"({_job(worst)})."
+    )

@@ -1,0 +1,41 @@
+"""Joules a unit from planted windows, told in a sentence."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from multigpu.analysis.energy_page import NO_ENERGY, energy_finding, energy_points
+from multigpu.analysis.hardware import energy_frame
+from multigpu.record import Record
+from tests.factory import make_record
+
+
+def energy(joules: float, window_s: float = 20.0, devices: int = 2, **more: Any) -> Record:
+    """Each GPU takes its share of the joules, over 6,400 units in all."""
+    window = {"window_s": window_s, "start_j": 1e6, "end_j": 1e6 + joules / devices, "steps": 100, "units": 6400 // devices}
+    return make_record(devices=devices, energy_window_s=20, measurement={"energy": [window] * devices}, **{"workload": "cnn", **more})
+
+
+def test_the_least_and_the_most_joules_an_image() -> None:
+    records = [energy(960.0), energy(640.0, batch_size=256, execution="captured"), energy(800.0, batch_size=128)]
+    said = energy_finding(energy_frame(records))
+    assert said.startswith(
+        "On 2 GPUs training takes 0.1 J (ResNet-50 v1.5, batch 256, captured) to 0.15 J (ResNet-50 v1.5, batch 64, eager) an image"
+    )
+    assert said.endswith("counters (± 1.0% at most; 3 jobs, each measured once); the host's energy is not in it.")
+
+
+def test_repeats_are_pooled_and_short_windows_left_out() -> None:
+    records = [energy(960.0), energy(640.0, repeat=1), energy(1.0, window_s=9.9, repeat=2), energy(1280.0, devices=4)]
+    points = energy_points(energy_frame(records))
+    assert points[["devices", "n"]].to_numpy().tolist() == [[2, 2], [4, 1]]
+    assert points["joules_per_unit"].tolist() == pytest.approx([0.125, 0.2])
+    said = energy_finding(energy_frame(records))
+    assert "On 2 GPUs training takes 0.125 J (ResNet-50 v1.5, batch 64, eager) an image" in said
+    assert "; 1 job, n = 2); the" in said and "On 4 GPUs training takes 0.2 J" in said
+    words = energy_finding(energy_frame([energy(640.0, workload="nmt")]))
+    assert " a word, by" in words
+    for nothing in ([], [energy(1.0, window_s=9.9)]):
+        assert energy_finding(energy_frame(nothing)) == NO_ENERGY
