@@ -18,7 +18,7 @@ from multigpu.analysis.frame import frame_of
 from multigpu.analysis.ordinary import ordinary
 from multigpu.inputs.text import lengths_000
 from multigpu.run import build_run
-from tests.factory import make_record
+from tests.factory import make_machine, make_record
 
 # two steps of two replicas: 10 and 30 words in 20 and 40 positions, then 20 and 20 in 20 and 20
 SHARDS = pd.DataFrame(
@@ -190,6 +190,33 @@ def test_the_page_compares_modes_of_one_way_and_leaves_out_what_has_one_mode_alo
     assert "Left out: 2 points of ways that were measured with own buckets alone." in html
     alone = page.modes_gt(modes_table(frame_of(records[:2]))).html
     assert "Left out" not in alone
+
+
+def test_two_machines_share_no_table_and_no_line():
+    """Own buckets on one GPU of either machine: 327,000 and 220,000 words/s under one title say nothing of either."""
+    text, records = {"inputs": "lengths_000", "sequence_length": None}, []
+    for machine, rates in ((make_machine(2), (327e3, 776e3, 762e3)), (make_machine(4), (220e3, 359e3, 456e3))):
+        for devices, mode, rate in ((1, "own", rates[0]), (2, "own", rates[1]), (2, "shared", rates[2])):
+            records.append(make_record("ddp", devices, rate, machine=machine, batching=mode, **text))
+    records += [
+        make_record("ddp", 4, rate, machine=make_machine(4), batching=mode, **text) for mode, rate in (("own", 9e5), ("shared", 8.9e5))
+    ]
+    modes = modes_table(frame_of(records))
+    html = page.modes_gt(modes).html
+    small, large = html.split("Lengths of 000; PyTorch, eager; 4x-nvidia-h200")
+    assert "Lengths of 000; PyTorch, eager; 2x-nvidia-h200" in small
+    assert ">0.98<" in small and ">1.27<" not in small and ">1.27<" in large and ">0.98<" not in large
+    picture = figure_gain(modes, batching_frame(runs_by_mode((2, 4), ("lengths_000",))))
+    assert picture.data["devices"].tolist() == [2, 4] and set(picture.data["machine"]) == {"4x-nvidia-h200"}
+    assert "2x-nvidia-h200" not in picture.caption
+
+    timed = []
+    for record in records[:1] + records[3:4]:
+        steps = record.run.warmup_steps + record.run.timed_steps
+        planted = record.measurement.model_copy(update={"step_time_s": [[0.1 + 0.01 * (step % 7) for step in range(steps)]]})
+        timed.append(record.model_copy(update={"measurement": planted, "input_fingerprint": text_source(record.run).fingerprint}))
+    fits = page.fits_table(timed).html
+    assert fits.count("<table") == 2 and "eager; 2x-nvidia-h200" in fits and "n = 2" not in fits
 
 
 def test_fits_of_one_process_and_of_a_process_a_gpu_are_not_pooled():

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 
+import pandas as pd
 import pytest
 
 from multigpu.analysis import document_experiments as page
 from multigpu.analysis.frame import frame_of
 from multigpu.grid.batching import rebuilt
-from tests.factory import make_point, make_record
+from tests.factory import make_machine, make_point, make_record
 
 TEXT = {"inputs": "lengths_000", "sequence_length": None, "input_label": "lengths"}
 TF = {"framework": "tensorflow", "execution": "graph", "processes": "one", "precision": "tf32"}
@@ -79,7 +80,55 @@ def test_the_corrected_batch_stands_beside_the_correction(frame):
     assert "6.44" in page.correction_table(frame).html and "Ours is not yet measured" in page.correction_table(frame).html
     ours = frame_of([make_record("exp4", n, 1e5 * n, batch_size=384, processes="one", **TEXT) for n in (1, 4)])
     rows = rows_of(page.correction_table(ours).html)
-    assert ["PyTorch, one process", "4", "400,000", "4.00"] in rows
+    assert ["PyTorch, one process", "8x-nvidia-h200", "4", "400,000", "4.00"] in rows
+
+
+@pytest.fixture(scope="module")
+def smaller():
+    """Another machine's Records: Exp1 in a process each, Exp2 in one process, the author's batch, Exp5 at 360 (on one GPU lent away)."""
+    machine = make_machine(2)
+    lent = machine.model_copy(update={"name": "8x-nvidia-h200", "own_name": machine.name})
+    records = [make_record("exp1", n, 2e5 * x, machine=machine, **TEXT) for n, x in ((1, 1.0), (2, 2.14))]
+    records += [make_record("exp2", n, 1e5 * x, machine=machine, processes="one", **TEXT) for n, x in ((1, 1.0), (2, 1.61))]
+    records += [make_record("exp4", n, 6e5 * x, machine=machine, batch_size=384, processes="one", **TEXT) for n, x in ((1, 1.0), (2, 1.88))]
+    return [
+        *records,
+        make_record("exp4", 1, 9e5, machine=lent, batch_size=360, **TF),
+        make_record("exp4", 2, 1.602e6, machine=machine, batch_size=360, **TF),
+    ]
+
+
+def test_what_another_machine_measured_stands_beneath_under_its_name(frame, smaller):
+    """Exp1 was measured on the smaller machine alone: 2.14 times its own one GPU, beside the document's 1.03."""
+    everything = pd.concat([frame, frame_of(smaller)], ignore_index=True)
+    html = page.experiment_tables(frame, everything).html
+    main, below = html.split("On 2x-nvidia-h200: PyTorch, one process", 1)
+    first = main[: main.index("Exp2, batch")]
+    assert "PyTorch: on 2x-nvidia-h200, below." in first and "Not measured: PyTorch: words/s" not in first
+    assert ["Exp2", "2", "161,000", "1.61", "1.00"] in rows_of(below)
+    assert ["Exp1", "2", "428,000", "2.14", "1.03"] in rows_of(below)
+    assert "2.14" not in page.experiment_tables(frame).html  # of one machine alone nothing changes
+
+    text = page.experiments_finding(frame, everything=everything)
+    assert "TensorFlow 2.50 (Exp2), Exp1, Exp3 and Exp4 not measured there" in text
+    assert "On 2x-nvidia-h200, 2 GPUs are so many times as fast as one: the document 1.03 (Exp1)" in text
+    assert "PyTorch 2.14 (Exp1), Exp2, Exp3 and Exp4 not measured." in text
+
+
+def test_the_corrected_batch_of_another_machine_stands_beside_the_correction(frame, smaller):
+    html = page.correction_table(frame, pd.concat([frame, frame_of(smaller)], ignore_index=True)).html
+    assert "Ours is not yet measured" not in html
+    assert ["PyTorch, one process", "2x-nvidia-h200", "2", "1,128,000", "1.88"] in rows_of(html)
+
+
+def test_a_machines_two_gpus_are_compared_with_its_own_one_though_that_is_read_as_anothers(frame, smaller):
+    """1.602 over 0.9 M words/s, both measured on the smaller machine: the document's own 1.78."""
+    everything = page.in_tensorflow(frame_of(smaller))
+    html = page.beside_elsewhere(everything, frame, "Exp5").html
+    rows = {row[0]: row[1:] for row in rows_of(html) if row and row[0].isdigit()}
+    assert rows["2"][:4] == ["69,693", "1.78", "1,602,000", "1.78"] and set(rows) == {"1", "2"}
+    assert "2x-nvidia-h200: " in html and "batch 128" not in html.lower()
+    assert "No other machine" in page.beside_elsewhere(everything.iloc[:0], frame, "Exp5").html
 
 
 def test_the_grid_measures_every_experiment_in_both_shapes():

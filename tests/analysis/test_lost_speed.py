@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 import pandas as pd
@@ -15,6 +16,7 @@ from multigpu.analysis.frame import STEP_COLUMNS, frame_of
 from multigpu.analysis.lost_speed import APART, CEILING, PROTOCOL, REST
 from multigpu.analysis.lost_speed_causes import by_cause, told_apart
 from multigpu.analysis.ordinary import ordinary
+from multigpu.analysis.style import INK, look
 from multigpu.grid.causes import CHAINS
 from multigpu.record import Record
 from multigpu.run import Run
@@ -137,6 +139,49 @@ def test_the_answer_names_what_was_measured_once() -> None:
     assert "Measured once, so that shares beside them are screening: “loss in one piece”." in lost_speed_page.chain_finding(few)
 
 
+def test_what_is_left_over_names_what_was_not_measured() -> None:
+    """The last two ways and the ceiling lack: what they would give back is in what is left over."""
+    table = told(chain_records((*SPEEDUPS[:-2], None, None), ceiling=None))
+    said = lost_speed_page.chain_finding(table)
+    assert "is left over, which holds what was not measured: “step as one graph”, “a larger batch” and independent replicas" in said
+    assert "left over, 3 not measured" in lost_speed_page.chain_html([table]).html
+    whole = told(chain_records())
+    assert "which holds" not in lost_speed_page.chain_finding(whole) and "left over, " not in lost_speed_page.chain_html([whole]).html
+    assert "Of the factor of 8.00 that the first one loses, the host took " in lost_speed_page.chain_finding(whole)
+
+
+def test_shares_of_one_measurement_are_marked_where_they_stand() -> None:
+    """Of five repeats each, the loss in one piece was measured once on one device: the work in a step then rests on n = 1."""
+    records = chain_records(repeats=5, noise=0.004)
+    piece = TORCH.runs(1)[5].digest
+    table = told([record for record in records if record.run.digest != piece or record.repeat == 0])
+    said = lost_speed_page.shares_findings([table])[0]
+    assert re.search(r"the work in a step \d[^,;]*% \(n = 1\)", said) and "rest on n = 1" not in said
+    assert not re.search(r"the protocol [^,;]*\(n = 1\)", said)
+
+
+def test_single_changes_that_are_told_from_none_are_named_where_no_cause_is() -> None:
+    table = told(chain_records(repeats=5, noise=0.004))
+    wide = by_cause(table).assign(share_low=-1.0, share_high=1.0)
+    text = lost_speed_page._surely(
+        wide,
+        table.assign(
+            share_low=table["share_low"].where(table["way"].eq(CEILING)), share_high=table["share_high"].where(table["way"].eq(CEILING))
+        ),
+    )
+    assert text.startswith(" Launches differ too much to tell any cause from 0; of single changes: “nothing merged (independent)” ")
+    sure = figure_lost_speed([table]).finding
+    assert re.search(r"“(cells in one call|all host cores)” gives back 3[34](\.\d)?% of what was lost", sure), "a doubling of eight times"
+
+
+def test_this_computers_section_has_its_heading_with_it() -> None:
+    assert lost_speed_page.on_this_computer([]) is None
+    here = lost_speed_page.on_this_computer([told(chain_records())])
+    assert here is not None
+    html = here.html
+    assert html.startswith("<h2>On this computer</h2>") and "8 CPU processes" in html
+
+
 def test_one_side_alone_is_no_speedup() -> None:
     records = [record for record in chain_records() if record.run.devices == 8 or record.run.host_cores != 2]
     table = told(records)
@@ -203,6 +248,12 @@ def test_what_the_protocol_changes_varies_by_itself() -> None:
     assert "PyTorch (8)" in html and "Document 000" not in html
 
 
+def test_the_nearest_way_says_that_its_warm_up_is_left_out() -> None:
+    """A chain of one way has two speedups; the corrected one is not what its row of that name says."""
+    table = told(chain_records((None, 3.0, None, None, None, None, None, None), devices=4, ceiling=None))
+    assert "“all host cores, warm-up left out” comes nearest with 3.00 times" in lost_speed_page.seven_finding([table])
+
+
 def test_seven_on_eight() -> None:
     sure = told(chain_records(repeats=5, noise=0.001))
     said = lost_speed_page.seven_finding([sure])
@@ -235,14 +286,26 @@ def test_where_more_of_a_chain_was_measured_it_is_told_too() -> None:
     (best,) = lost_speed.best_grounds(frame)
     (fuller,) = lost_speed.fuller_grounds(frame, [best])
     assert (best.devices, best.ways, fuller.devices, fuller.ways) == (4, 6, 2, 8)
-    html = lost_speed_page.fuller_html([fuller], [lost_speed.chain_table(fuller, NO_STEPS)]).html
-    assert "PyTorch</strong>, 2 GPUs" in html and "2x-nvidia-h200" in html and "not measured" not in html
+    tables = [lost_speed.chain_table(ground, NO_STEPS) for ground in (best, fuller)]
+    html = lost_speed_page.chain_html(tables[1:]).html
+    assert "PyTorch, 2 GPUs of 2x-nvidia-h200" in html and "not measured" not in html
+    said = lost_speed_page.findings(tables[:1], tables[1:])
+    assert said[0].startswith(
+        "**How 2018's loss divides on 4 GPUs is not known: its own way was not measured there.** PyTorch on 2 GPUs of 2x-nvidia-h200, of "
+        "what is lost from 2018's way on: the host took "
+    )
+    assert said[1].startswith("PyTorch on 4 GPUs of 8x-nvidia-h200, of what is lost from “cells in one call” on: ")
+    assert "(all rest on n = 1)" in said[1] and "What passing 7 on 8 takes" in said[2]
+    figure = figure_lost_speed([tables[1], tables[0]])
+    assert figure.finding.startswith("From 0.80 to 1.95 times one on 2 GPUs (PyTorch)"), "the chain that has 2018's way"
+    assert "gives back" not in figure.finding, "measured once"
+    alone = figure_lost_speed(tables[:1]).finding
+    assert alone == "From 2.00 to 3.90 times one on 4 GPUs (PyTorch); 2018's way itself was not measured there"
     assert lost_speed.fuller_grounds(frame, [fuller]) == []
     # whole graphs of the smaller machine are read under the larger one's name, and are its own all the same
     lent = frame["machine"].eq("2x-nvidia-h200") & frame["execution"].eq("captured")
     frame.loc[lent, "machine"] = best.frame["machine"].iloc[0]
     assert lent.sum() == 6 and [ground.ways for ground in lost_speed.fuller_grounds(frame, [best])] == [8]
-    assert "No machine and number of GPUs has more ways" in lost_speed_page.fuller_html([], []).html
 
 
 def test_nothing_lost_is_nothing_shared_out() -> None:
@@ -254,7 +317,7 @@ def test_machines_and_versions_never_share_a_chain() -> None:
     other = chain_records(versions={"torch": "2.11.0"})
     records = [record for record in chain_records() if record.run.devices == 1] + [r for r in other if r.run.devices == 8]
     assert lost_speed.best_grounds(frame_of(records)) == []
-    assert lost_speed_page.findings([], []) == [lost_speed_page.NOTHING]
+    assert lost_speed_page.findings([]) == [lost_speed_page.NOTHING]
 
 
 def test_the_documents_own_figures() -> None:
@@ -296,7 +359,7 @@ def test_a_sweep_stands_on_the_machine_that_measured_most_of_it() -> None:
     assert [ground.devices for ground in told] == [8, 8, 2]
     rows = sweeps.sweep_rows("host_cores", told, frame, pd.DataFrame())
     assert set(rows["machine"]) == {two.name} and set(rows["devices"]) == {1, 2}
-    assert "Host cores, on 2 GPUs. PyTorch ddp: “1” 0.90 times one" in sweeps.sweep_finding(rows, "host_cores").replace("0.900", "0.90")
+    assert "Host cores, on 2 GPUs. PyTorch ddp: 0.90 times one with “1”" in sweeps.sweep_finding(rows, "host_cores")
     assert two.name in sweeps.sweep_table(rows, "host_cores").html
     batches = sweeps.sweep_rows("batch", told, frame, pd.DataFrame())
     assert set(batches["machine"]) == {"8x-nvidia-h200"}, "of as many points the first ground's"
@@ -317,7 +380,9 @@ def test_sweeps_tell_one_cause_and_name_what_is_missing() -> None:
     rows = sweeps.sweep_rows("host_cores", grounds, frame, traced)
     ddp = rows[rows["way"].eq("PyTorch ddp") & rows["devices"].eq(8)].set_index("value")["speedup"]
     assert ddp["1"] == pytest.approx(1.5) and ddp["8"] == pytest.approx(5.0) and ddp["all"] == pytest.approx(5.5) and math.isnan(ddp["4"])
-    assert "PyTorch ddp: “1” 1.50 times one, “all” 5.50 times" in sweeps.sweep_finding(rows, "host_cores")
+    assert "PyTorch ddp: 1.50 times one with “1” and 5.50 times one with “all”" in sweeps.sweep_finding(rows, "host_cores")
+    slower = rows.assign(rate=rows["rate"].where(~(rows["value"].eq("all") & rows["devices"].eq(1)), 7e5))
+    assert "while one alone trains 0.70 times as many" in sweeps.sweep_finding(slower, "host_cores").replace("0.700", "0.70")
     assert "PyTorch ddp (4)" in sweeps.sweep_table(rows, "host_cores").html
     batches = sweeps.sweep_rows("batch", grounds, frame, traced)
     assert "out of memory" in sweeps.sweep_table(batches, "batch").html
@@ -325,7 +390,7 @@ def test_sweeps_tell_one_cause_and_name_what_is_missing() -> None:
     cells = sweeps.sweep_rows("recurrence", grounds, frame, traced)
     assert "PyTorch Exp4, one process, a loop: 37,000" in sweeps.kernels_finding(cells, {"stepwise cells": 37_644})
     processes = sweeps.sweep_rows("processes", grounds, frame, traced)
-    assert "Exp4, cells in one call: “one for all” 4.00 times one, “one a device” 5.00 times" in sweeps.sweep_finding(
+    assert "Exp4, cells in one call: 4.00 times one with “one for all” and 5.00 times one with “one a device”" in sweeps.sweep_finding(
         processes, "processes"
     )
     chain = frame_of(chain_records())  # all cores alone: a column of one value is no sweep
@@ -333,6 +398,7 @@ def test_sweeps_tell_one_cause_and_name_what_is_missing() -> None:
     assert "<table" not in single and "One value alone: " in single and "PyTorch ddp (all)" in single
     picture = figure_sweeps([("host cores", rows), ("batch a device", batches)])
     assert len(picture.axes) == 2 and "1 1.50" in picture.alt
+    assert {line.get_color() for ax in picture.axes for line in ax.lines} <= {look("ddp").colour, look("exp4").colour, INK}
     assert len(sweeps.sweep_keys(grounds)) > 10
 
 

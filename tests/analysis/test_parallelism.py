@@ -5,17 +5,18 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
 from multigpu import claims
 from multigpu.analysis import figure_parallelism as figures
 from multigpu.analysis import parallelism as page
-from multigpu.analysis.frame import load_frame
+from multigpu.analysis.frame import frame_of, load_frame
 from multigpu.analysis.partition_bytes import crossing_batch, cut_bytes_per_row, data_parallel_bytes, expected_idle, sent_share
 from multigpu.record import RecordStore
 from multigpu.workloads import find_model
-from tests.factory import make_point, make_record, plant
+from tests.factory import make_machine, make_point, make_record, plant
 
 RATES = (1.0, 1.01, 0.99, 1.0, 1.005)
 
@@ -63,6 +64,31 @@ def test_the_answer_comes_from_records(frame):
     assert "matrices over devices 2.40" in text
     assert "speedup 2.40" in text and "at best 3.00, with 4" in text
     assert page.ABSENT not in text
+
+
+def test_the_answer_is_of_what_is_shown_and_names_other_machines(frame):
+    """Layers of 2 GPUs are shown; those of another machine's 4 GPUs, whose one GPU was not measured, stand apart under its name."""
+    other, layers = make_machine(4), {"workload": "stacks", "model": "stack_dense", "scaling": "strong", "devices": 4}
+    shown = frame[frame["devices"] <= 2]
+    rates = ((16, "ddp", 1e5), (16, "tensor_split", 1e4), (8192, "ddp", 1e5), (8192, "tensor_split", 1e4))
+    theirs = [make_record(units_per_s=rate, batch_size=b, placement=p, machine=other, **layers) for b, p, rate in rates]
+    everything = pd.concat([shown, frame_of(theirs)], ignore_index=True)
+    text = page.answer(shown, everything).html
+    assert "Measured on 2 GPUs (screening), cutting matrices beats data parallelism by more than 5% for dense at a batch of 16" in text
+    assert "Measured on 4 GPUs of 4x-nvidia-h200 (screening), cutting matrices beats data parallelism by more than 5% for no kind" in text
+    table = page.further_layers_table(everything, shown).html
+    # 16 rows at 1e5 rows a second and at 1e4
+    assert (
+        "Dense layers, 4 GPUs of 4x-nvidia-h200" in table and "0.16" in table and "1.60" in table and "one device was not measured" in table
+    )
+    assert "No other machine" in page.further_layers_table(shown, shown).html
+
+    alike = [
+        make_record(units_per_s=r, batch_size=b, placement=p, machine=other, **layers)
+        for b, p, r in ((16, "ddp", 1e5), (16, "tensor_split", 2e5), (8192, "ddp", 1e5), (8192, "tensor_split", 5e4))
+    ]
+    again = page.answer(shown, pd.concat([shown, frame_of(alike)], ignore_index=True)).html
+    assert "The same on 4 GPUs of 4x-nvidia-h200." in again
 
 
 def test_without_records_the_page_says_so_and_shows_the_bytes(frame):

@@ -13,7 +13,7 @@ from multigpu.analysis.figure_step import figure_step
 from multigpu.analysis.frame import frame_of
 from multigpu.measure.trace import ReplicaTrace, StepTrace, TraceSummary
 from multigpu.record import Record
-from tests.factory import make_record
+from tests.factory import make_machine, make_point, make_record
 
 STRONG = {"scaling": "strong"}
 LAYERS = {"placement": "layer_split", "processes": "one", "batch_size": 512, **STRONG}
@@ -94,8 +94,8 @@ def test_the_picture_names_both_ways_and_takes_its_title(records):
     own = traces.layer_traces(traces.split_traces(frame_of(records), records))
     picture = figure_step(own, step=0, finding="a title")
     names = [ax.get_title(loc="left") for ax in picture.axes]
-    assert "micro-batches" not in names[0] and names[1].replace("\n", " ").endswith("4 micro-batches") and picture.finding == "A title"
-    assert "in one piece 100 ms timed" in picture.caption and "4 micro-batches 200 ms timed" in picture.caption
+    assert "micro-batches" not in names[0] and "4 micro-batches; 200 ms timed" in names[1].replace("\n", " ")
+    assert "; 100 ms timed, 100 ms traced" in names[0].replace("\n", " ") and picture.finding == "A title"
 
 
 def test_without_traces_it_says_so():
@@ -148,6 +148,39 @@ def test_hybrids_stand_in_the_table_and_not_in_the_figure():
     assert "on 4 GPUs 1.56 times as fast at a batch of 512 as layers over them" in text  # 2 M over 1.28 M words/s
 
 
+def test_the_words_beside_c31_name_batch_devices_and_machine():
+    """1,024 rows lose on the small machine and 8,192 gain on both: the verdict's one ratio is of the first."""
+    cut = {"workload": "stacks", "placement": "tensor_split", **STRONG}
+    noise = (0.99, 1.0, 1.01, 1.0, 1.0)
+    records = []
+    for machine, speedups in ((make_machine(2), {2: (0.68, 1.25)}), (make_machine(4), {2: (0.8, 1.35), 4: (0.7, 1.15)})):
+        for place, batch in enumerate((1024, 8192)):
+            for devices, ratio in ((1, 1.0), *((n, pair[place]) for n, pair in speedups.items())):
+                rates = [1e5 * ratio * x for x in noise]
+                records += make_point(rates, devices=devices, batch_size=batch, machine=machine, **cut)
+    text = words.cut_claim_sentence(frame_of(records))
+    small, large = text.split("; at 8,192 rows")
+    assert re.search(r"at 1,024 rows 0\.68 \([^)]*\) on 2 GPUs of 2x-nvidia-h200, 0\.80 [^;]* 0\.70 \([^)]*\) on 4 GPUs of 4x", small)
+    assert "1.25" in large and "1.35" in large and "1.15" in large and "It is the smaller batch that does not gain" in large
+    gains = frame_of([record for record in records if record.run.batch_size == 8192])
+    assert "smaller batch" not in words.cut_claim_sentence(gains) and words.cut_claim_sentence(gains.iloc[:0]) is None
+
+
+def test_the_words_beside_c40_say_where_its_bound_lies():
+    """No gain on 2 is an efficiency of 50%, the bound itself; on 4 it is 25%, told with how often one GPU was measured."""
+    machine, rates = make_machine(4), (1e5, 1.001e5, 0.999e5, 1e5, 1e5)
+    records = [
+        record
+        for devices in (1, 2, 4)
+        for record in make_point(rates[: 2 if devices == 1 else 5], devices=devices, machine=machine, **LAYERS)
+    ]
+    text = words.layers_claim_sentence(frame_of(records))
+    assert "On two devices that is a speedup of exactly 1" in text
+    assert re.search(r"On 4 GPUs of 4x-nvidia-h200 it is 25% \(.*\) at batch 512, of which one device was measured 2 times, too few", text)
+    two = frame_of([record for record in records if record.run.devices < 4])
+    assert words.layers_claim_sentence(two).endswith("no number of repeats decides it.")
+
+
 def test_a_cut_that_loses_is_told_kind_by_kind():
     stacks = {"workload": "stacks", "devices": 4, **STRONG}
     records = []
@@ -160,6 +193,7 @@ def test_a_cut_that_loses_is_told_kind_by_kind():
     failed = make_record("tensor_split", status="failed", reason="the loss is nan", model="stack_convolution", batch_size=16, **stacks)
     frame = frame_of([*records, failed])
     text = words.layers_saw(frame)
+    assert text.startswith("With its matrices cut over 4 GPUs, a step takes")
     assert "1.50 to 2.00 times (dense, 2 batches) and 3.00 to 4.00 times (recurrent, 2 batches) as long as with data parallelism" in text
     assert "1.50 to 2.00 times as long as the same loop" in text
     assert text.endswith("Without a figure: matrices over devices, convolution layers, batch 16: the loss is nan.")

@@ -47,13 +47,13 @@ def test_both_protocols_by_hand(tmp_path, records):
     store = plant(RecordStore(tmp_path), records)
     frame, counted = frame_of(records), protocols_lengths.counted_units(records)
     steps = step_times(store, list(frame["key"]))
-    table = protocols.protocol_frame(frame, steps, counted=counted).set_index("devices")
+    table = protocols.protocol_frame(frame, steps, batches=40, counted=counted).set_index("devices")
     words = {n: counted[counted["key"] == record.key]["units"] for n, record in zip((1, 4), records, strict=True)}
     # 40 steps: 4 s on one device; 10 x 0.5 + 30 x 0.1 = 8 s on four
     assert table.loc[1, "published_rate"] == pytest.approx(words[1].sum() / 4.0)
     assert table.loc[4, "published_rate"] == pytest.approx(words[4].sum() / 8.0)
     assert table.loc[4, "corrected_rate"] == pytest.approx(words[4].iloc[10:].sum() / 3.0)
-    longer = protocols.protocol_frame(frame, steps, whole=True, counted=counted).set_index("devices")
+    longer = protocols.protocol_frame(frame, steps, counted=counted).set_index("devices")
     # ten more steps at the steady pace: 1 s and a third of the timed words
     assert longer.loc[4, "published_rate"] == pytest.approx((words[4].sum() + words[4].iloc[10:].sum() / 3) / 9.0)
     finding = protocols_lengths.lengths_finding(longer.reset_index())

@@ -202,7 +202,9 @@ def modes_gt(modes: pd.DataFrame) -> Shown:
         note += f" Left out: {plural(len(modes) - len(shown), 'point')} of ways that were measured with own buckets alone."
     if not rows:
         return table_html(pd.DataFrame(), note="No Record on sentences of different lengths yet.")
-    return tables_by(pd.DataFrame(rows), "sentences", note, ["words/s", "over own buckets", "speedup", "n"])
+    return tables_by(
+        pd.DataFrame(rows).sort_values("sentences", kind="stable"), "sentences", note, ["words/s", "over own buckets", "speedup", "n"]
+    )
 
 
 def _compared(modes: pd.DataFrame) -> pd.DataFrame:
@@ -215,10 +217,11 @@ def _compared(modes: pd.DataFrame) -> pd.DataFrame:
 
 
 def _way(row: pd.Series) -> str:
-    """Which sentences, and how they were trained: what a table of modes has in its title. TensorFlow always has one process here."""
+    """Which sentences, how they were trained and where: what a table of modes has in its title. TensorFlow always has one process here."""
     sentences = INPUT_NAMES.get(row["inputs"], row["inputs"])
     one = ", one process" if row["framework"] == "torch" and row["processes"] == "one" else ""
-    return f"{sentences[:1].upper()}{sentences[1:]}; {FRAMEWORK_NAMES.get(row['framework'], row['framework'])}, {row['execution']}{one}"
+    way = f"{FRAMEWORK_NAMES.get(row['framework'], row['framework'])}, {row['execution']}{one}"
+    return f"{sentences[:1].upper()}{sentences[1:]}; {way}; {row['machine']}"
 
 
 def _cell(row: pd.Series, name: str) -> str:
@@ -259,7 +262,7 @@ def fits_table(records: list[Record]) -> Shown:
         "Median over n Records (least to most)."
     )
     right = ["fixed part (ms)", "ms for 1,000 positions", "explained (%)", "n"]
-    return tables_by(pd.DataFrame(rows), "sentences", note, right)
+    return tables_by(pd.DataFrame(rows).sort_values("sentences", kind="stable"), "sentences", note, right)
 
 
 def _spread(values: pd.Series, form: str) -> str:

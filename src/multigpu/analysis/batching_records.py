@@ -100,7 +100,7 @@ def slowest_steps(record: Record) -> np.ndarray:
 
 
 FIT_SETTING = (
-    *("inputs", "model", "batch_size", "framework", "precision", "execution", "placement"),
+    *("machine", "inputs", "model", "batch_size", "framework", "precision", "execution", "placement"),
     *("processes", "devices", "device_type", "batching", "shuffle"),
 )
 """What repeats of one fit have in common."""
@@ -132,7 +132,7 @@ def fit_steps(record: Record, column: str = "positions") -> dict[str, Any]:
     slope = float(away @ late / (away @ away)) if varies else np.nan
     return {
         "key": record.key,
-        **{name: getattr(run, name) for name in FIT_SETTING},
+        **{name: record.machine.name if name == "machine" else getattr(run, name) for name in FIT_SETTING},
         "column": column,
         "fixed_s": float(times.mean() - slope * largest.mean()),
         "s_per_unit": slope,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from html import escape
 from typing import Any
 
@@ -11,7 +12,7 @@ from multigpu.analysis.documents import DOCUMENT_GPU, published_experiments
 from multigpu.analysis.metrics import scaling_table
 from multigpu.analysis.picture import Shown
 from multigpu.analysis.style import look
-from multigpu.analysis.tables import table_html
+from multigpu.analysis.tables import beside_document, table_html, tables_by
 from multigpu.analysis.wording import (
     FRAMEWORK_NAMES,
     describe,
@@ -19,7 +20,6 @@ from multigpu.analysis.wording import (
     joined,
     missing,
     plural,
-    rate_text,
     status_text,
     with_interval,
 )
@@ -62,6 +62,31 @@ def in_tensorflow(frame: pd.DataFrame) -> pd.DataFrame:
     return frame[plain & frame[usual].isna().all(axis=1)]
 
 
+def elsewhere(everything: pd.DataFrame | None, shown: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """By machine, the rows of `everything` that other machines than those of `shown` measured, each under its own name: one that is read
+    under another machine's name counts here too, so that a machine's one GPU stands beside its two.
+    """
+    if everything is None or everything.empty:
+        return {}
+    own = everything.assign(machine=everything["measured_on"])
+    own = own[~own["machine"].isin(set(shown["machine"]))]
+    return {str(machine): rows for machine, rows in own.groupby("machine")}
+
+
+def beside_elsewhere(everything: pd.DataFrame, shown: pd.DataFrame, experiment: str) -> Shown:
+    """`tables.beside_document` of the other machines (`elsewhere`), of the batches that were measured there on several GPUs."""
+    published = published_experiments()
+    tables = []
+    for machine, rows in elsewhere(everything, shown).items():
+        own = rows[rows["placement"].eq("exp4" if experiment == "Exp5" else experiment.lower()) & rows["status"].eq("ok")]
+        batches = set(own.loc[own["devices"] > 1, "batch_size"])
+        theirs = published[(published["experiment"] == experiment) & published["batch_size"].isin(batches)]
+        theirs = theirs[theirs["gpus"] <= own["devices"].max()]
+        if len(theirs):
+            tables.append(beside_document(own, experiment, theirs, title=machine).html)
+    return Shown("".join(tables) or '<p class="muted">No other machine has a Record of it on several GPUs.</p>\n')
+
+
 def _rebuilding(table: pd.DataFrame, experiment: str) -> pd.DataFrame:
     return table[table["placement"] == experiment.lower()]
 
@@ -83,12 +108,15 @@ def _speedup(row: Any) -> str:
     return f"{row['speedup']:.2f}" if exact else with_interval(f"{row['speedup']:.2f}", low, high, ".2f")
 
 
-def experiment_table(frame: pd.DataFrame, experiment: str, published: pd.DataFrame | None = None) -> Shown:
+def experiment_table(
+    frame: pd.DataFrame, experiment: str, published: pd.DataFrame | None = None, below: Mapping[str, pd.DataFrame] | None = None
+) -> Shown:
     """One of Exp1 to Exp4: the document's words/s and speedup, and each way's of ours, a row a number of GPUs.
 
     Args:
         frame: of `load_frame`, of one machine.
         published: of `documents.published_experiments`.
+        below: of `elsewhere`; a way that only these machines measured is left to their tables, and the note says so.
 
     Raises:
         ValueError: document 000 measured no such experiment on real lengths.
@@ -101,6 +129,13 @@ def experiment_table(frame: pd.DataFrame, experiment: str, published: pd.DataFra
     table = table[table["batch_size"].isin(theirs["batch_size"])]
     ways = _ways(table)  # of all four experiments: one that lacks this one says so
     table = _rebuilding(table, experiment)
+    others = {
+        (str(way), machine): None
+        for machine, rows in (below or {}).items()
+        for way in _rebuilding(own_lengths(rows), experiment)["way"]
+        if not (table["way"] == way).any()
+    }
+    ways = [way for way in ways if way not in {name for name, _ in others}]
     rows = []
     for count in sorted({*theirs.index, *table["devices"]}):
         known = theirs.loc[count] if count in theirs.index else None
@@ -115,7 +150,10 @@ def experiment_table(frame: pd.DataFrame, experiment: str, published: pd.DataFra
             cells |= {f"{way}: words/s": rate, f"{way}: speedup": _speedup(own)}
         rows.append(cells)
     data = pd.DataFrame(rows)
-    note = " ".join(_how(table, way) for way in ways if (table["way"] == way).any()) or f"Ours is not yet measured: {ABSENT}."
+    note = " ".join(_how(table, way) for way in ways if (table["way"] == way).any()) or (
+        "" if others else f"Ours is not yet measured: {ABSENT}."
+    )
+    note = " ".join(filter(None, [note, *(f"{way}: on {machine}, below." for way, machine in others)]))
     return table_html(
         data, f"{experiment}, batch {joined([str(b) for b in sorted(set(theirs['batch_size']))])} a GPU", note, [str(name) for name in data]
     )
@@ -140,10 +178,41 @@ def _how(table: pd.DataFrame, way: str) -> str:
     return f"{way}: {describe(own.iloc[0], ['precision', 'execution', 'processes'])}; {said}."
 
 
-def experiment_tables(frame: pd.DataFrame) -> Shown:
-    """The tables of all four experiments over one note."""
-    tables = "".join(experiment_table(frame, name).html for name in NAMES)
-    return Shown(f'{tables}<p class="muted">{escape(_common(frame), quote=False)}</p>\n')
+def experiment_tables(frame: pd.DataFrame, everything: pd.DataFrame | None = None) -> Shown:
+    """The tables of all four experiments over one note, then those of the machines that `frame` leaves out (`elsewhere`)."""
+    below = elsewhere(everything, frame)
+    tables = "".join(experiment_table(frame, name, below=below).html for name in NAMES)
+    further = "".join(_elsewhere_tables(rows, machine) for machine, rows in below.items())
+    return Shown(f'{tables}<p class="muted">{escape(_common(frame), quote=False)}</p>\n{further}')
+
+
+def _elsewhere_tables(frame: pd.DataFrame, machine: str) -> str:
+    """All four experiments as one other machine measured them, a table a way, the document's speedup beside ours; "" without any."""
+    published = published_experiments()
+    known = published[published["experiment"].isin(NAMES)].set_index(["experiment", "batch_size", "gpus"])["speedup"]
+    table = own_lengths(frame)
+    table = table[table["batch_size"].isin(published["batch_size"]) & (table["n"] > 0)]
+    rows = []
+    for way in _ways(table):
+        for name in NAMES:
+            for _, row in _rebuilding(table[table["way"] == way], name).sort_values("devices").iterrows():
+                theirs = known.get((name, row["batch_size"], row["devices"]))
+                rows.append(
+                    {
+                        "way": way,
+                        "experiment": name,
+                        "GPUs": str(row["devices"]),
+                        "words/s": f"{row['rate']:,.0f}",
+                        "speedup": _speedup(row),
+                        "document: speedup": "1.00" if row["devices"] == 1 else "–" if theirs is None else f"{theirs:.2f}",
+                        "n": str(row["n"]),
+                    }
+                )
+    if not rows:
+        return ""
+    note = f"Measured on {machine}, which has the same GPUs and another host: no rate here is divided by one of another machine."
+    right = ["GPUs", "words/s", "speedup", "document: speedup", "n"]
+    return tables_by(pd.DataFrame(rows), "way", note, right, title=f"On {machine}: {{}}").html
 
 
 def _common(frame: pd.DataFrame) -> str:
@@ -156,14 +225,24 @@ def _common(frame: pd.DataFrame) -> str:
     )
 
 
-def experiments_finding(frame: pd.DataFrame, published: pd.DataFrame | None = None) -> str:
-    """Each experiment's speedup on the most GPUs that we measured, the document's beside it, way by way."""
+def experiments_finding(frame: pd.DataFrame, published: pd.DataFrame | None = None, everything: pd.DataFrame | None = None) -> str:
+    """Each experiment's speedup on the most GPUs that we measured, the document's beside it, way by way; of other machines (`elsewhere`)
+    in a sentence each.
+    """
     published = published_experiments() if published is None else published
+    below = elsewhere(everything, frame)
+    said = [_finding(frame, published, " there" if below else "")]
+    said += [_finding(rows, published, named=machine) for machine, rows in below.items()]
+    return " ".join(filter(None, said)) or f"No placement has a speedup on the document's lengths yet: {ABSENT}."
+
+
+def _finding(frame: pd.DataFrame, published: pd.DataFrame, where: str = "", named: str = "") -> str:
+    """One machine's sentence; "" where it has no speedup. where: follows "not measured"; named: the machine, if it must be told."""
     table = own_lengths(frame)
     table = table[table["speedup"].notna() & (table["devices"] > 1) & table["batch_size"].isin(published["batch_size"])]
     table = table[table["devices"].isin(published["gpus"])]
     if table.empty:
-        return f"No placement has a speedup on the document's lengths yet: {ABSENT}."
+        return ""
     most = table[table["devices"] == table["devices"].max()]
     count = int(most["devices"].iloc[0])
     theirs = published[(published["gpus"] == count) & published["experiment"].isin(NAMES)].set_index("experiment")["speedup"]
@@ -172,14 +251,16 @@ def experiments_finding(frame: pd.DataFrame, published: pd.DataFrame | None = No
         found = {name: _of(_rebuilding(most, name), way=way) for name in NAMES}
         parts = [f"{_speedup(row)} ({name})" for name, row in found.items() if row is not None]
         lacking = [name for name, row in found.items() if row is None]
-        said.append(f"{way} {joined(parts)}" + (f", {joined(lacking)} not measured" if lacking else ""))
+        said.append(f"{way} {joined(parts)}" + (f", {joined(lacking)} not measured{where}" if lacking else ""))
     document = joined([f"{value:.2f} ({name})" for name, value in theirs.items()])
     on = devices_text(count, str(most["device_type"].iloc[0]))
-    return f"On the document's lengths {on} are so many times as fast as one: the document {document}; {'; '.join(said)}."
+    head = f"On {named}, {on} are" if named else f"On the document's lengths {on} are"
+    return f"{head} so many times as fast as one: the document {document}; {'; '.join(said)}."
 
 
-def correction_table(frame: pd.DataFrame) -> Shown:
-    """The author's correction of Exp4 (its batch on 1 and 8 GPUs, the warm-up left out) beside ours of the same batch.
+def correction_table(frame: pd.DataFrame, everything: pd.DataFrame | None = None) -> Shown:
+    """The author's correction of Exp4 (its batch on 1 and 8 GPUs, the warm-up left out) beside ours of the same batch, other machines'
+    (`elsewhere`) below those of `frame`, each over its own one GPU.
 
     The correction does not say which lengths it had; ours are the document's.
     """
@@ -187,27 +268,30 @@ def correction_table(frame: pd.DataFrame) -> Shown:
     rows = [
         {
             "measured by": "the author's correction",
+            "on": DOCUMENT_GPU,
             "GPUs": str(counts),
             "words/s": f"{published_value('000_correction', 'words_per_s'):,.0f}",
             "speedup": f"{published_value('000_correction', 'speedup_parameter_server_gpu'):.2f}",
             "n": "1",
         }
     ]
-    table = own_lengths(frame)
-    table = table[(table["batch_size"] == CORRECTED_BATCH) & (table["placement"] == "exp4")]
-    for _, row in table.iterrows():
-        rate = status_text(row) if missing(row["rate"]) else rate_text(row["rate"]).removesuffix(" words/s")
-        rows.append(
-            {
-                "measured by": row["way"],
-                "GPUs": str(row["devices"]),
-                "words/s": rate,
-                "speedup": _speedup(row),
-                "n": str(row["n"]),
-            }
-        )
+    for own in (frame, *elsewhere(everything, frame).values()):
+        table = own_lengths(own)
+        table = table[(table["batch_size"] == CORRECTED_BATCH) & (table["placement"] == "exp4")]
+        for _, row in table.sort_values(["framework", "processes", "devices"], kind="stable").iterrows():
+            rate = status_text(row) if missing(row["rate"]) else f"{row['rate']:,.0f}"
+            rows.append(
+                {
+                    "measured by": row["way"],
+                    "on": str(row["machine"]),
+                    "GPUs": str(row["devices"]),
+                    "words/s": rate,
+                    "speedup": _speedup(row),
+                    "n": str(row["n"]),
+                }
+            )
     note = (
-        f"{look('exp4').label}, batch {CORRECTED_BATCH} a GPU, own buckets on the document's lengths; the correction does not name its own."
-        + ("" if len(table) else f" Ours is not yet measured: {ABSENT}.")
+        f"{look('exp4').label}, batch {CORRECTED_BATCH} a GPU, own buckets on the document's lengths; the correction names none. "
+        "Speedup: over one GPU of the same way and machine." + ("" if len(rows) > 1 else f" Ours is not yet measured: {ABSENT}.")
     )
     return table_html(pd.DataFrame(rows), note=note, right=["GPUs", "words/s", "speedup", "n"])

@@ -49,6 +49,28 @@ def profiled(records: Iterable[Record]) -> list[Record]:
     )
 
 
+def leading(records: Iterable[Record]) -> list[Record]:
+    """Of each way the Records of the machine that traced it on the most GPUs, of equals the one with most Records: a picture and the
+    answer then tell each way once.
+    """
+    every = list(records)
+    counts: dict[tuple[Any, ...], dict[str, list[int]]] = {}
+    for record in every:
+        way = (*_order(record), record.run.precision)
+        counts.setdefault(way, {}).setdefault(record.machine.name, []).append(record.run.devices)
+    best = {way: max(own, key=lambda name: (max(own[name]), len(own[name]))) for way, own in counts.items()}
+    return [record for record in every if best[(*_order(record), record.run.precision)] == record.machine.name]
+
+
+def by_machine(records: Iterable[Record]) -> dict[str, list[Record]]:
+    """The Records by machine, the one with most GPUs first, of equals the one with most Records."""
+    found: dict[str, list[Record]] = {}
+    for record in records:
+        found.setdefault(record.machine.name, []).append(record)
+    order = sorted(found, key=lambda name: (-max(record.run.devices for record in found[name]), -len(found[name])))
+    return {name: found[name] for name in order}
+
+
 def _way(record: Record) -> tuple[Any, ...]:
     return (*_order(record), record.machine.name, record.run.precision)
 
@@ -80,7 +102,10 @@ def ways(records: Sequence[Record]) -> dict[str, list[Record]]:
     further = {
         name: len({getattr(r.run, name) for r in records if r.run.framework == f}) > 1 for name in ("precision",) for f in FRAMEWORKS
     }
-    machines = len({record.machine.name for record in records}) > 1
+    on: dict[tuple[Any, ...], set[str]] = {}
+    for record in records:
+        on.setdefault((*_order(record), record.run.precision), set()).add(record.machine.name)
+    machines = any(len(names) > 1 for names in on.values())
     found: dict[str, list[Record]] = {}
     for record in records:
         run = record.run
@@ -149,11 +174,38 @@ def _repeats(rows: pd.DataFrame) -> str:
     return f"{n} ({launches})" if n > 1 else "1"
 
 
+def _each_machine(records: Sequence[Record], title: str, document: pd.DataFrame) -> list[tuple[str, Sequence[Record], pd.DataFrame]]:
+    """For a table a machine: its title, its Records, and the document's rows: all of them beside the first machine, beside others those of
+    the counts that they traced.
+    """
+    found = by_machine(records)
+    if len(found) < 2:
+        return [(title, records, document)]
+    first = next(iter(found))
+    return [
+        (f"{title}, {name}", mine, document if name == first else document[document["devices"].isin([r.run.devices for r in mine])])
+        for name, mine in found.items()
+    ]
+
+
+def folded(summary: str, *shown: Shown) -> Shown:
+    """What a page keeps at hand without showing it at once."""
+    return Shown(f"<details><summary>{escape(summary)}</summary>\n{''.join(part.html for part in shown)}</details>\n")
+
+
 def per_gpu_table(records: Sequence[Record], phase: str) -> Shown:
-    """One phase on every GPU of every count, the document's row above ours: ms and their average; a dash where it is not known."""
-    sources = _sources(records, document_replicas(), per_replica=True)
+    """One phase on every GPU of every count, the document's row above ours: ms and their average; a dash where it is not known. A table
+    a machine: with the machine in every row it would not fit a page.
+    """
+    parts = _each_machine(records, f"{phase.capitalize()} on every GPU", document_replicas())
+    return Shown("".join(_per_gpu_table(mine, phase, title, document).html for title, mine, document in parts))
+
+
+def _per_gpu_table(records: Sequence[Record], phase: str, title: str, document: pd.DataFrame) -> Shown:
+    sources = _sources(records, document, per_replica=True)
     sources = [(name, table) for name, table in sources if f"{phase}_s" in table and table[f"{phase}_s"].notna().any()]
     rows = []
+    most = max((int(table["devices"].max()) for _, table in sources), default=1)
     for count, name, table in _by_count(sources):
         times = table.set_index("rank")[f"{phase}_s"].sort_index()
         if times.isna().all():
@@ -161,20 +213,27 @@ def per_gpu_table(records: Sequence[Record], phase: str) -> Shown:
         each = {f"GPU {rank}": ms(time) for rank, time in times.items()}
         rows.append(
             {"GPUs": f"{count}", "measured by": name, "average": ms(times.mean(skipna=False))}
-            | {f"GPU {rank}": each.get(f"GPU {rank}", "") for rank in range(max(COUNTS[-1], count))}
+            | {f"GPU {rank}": each.get(f"GPU {rank}", "") for rank in range(most)}
         )
     note = "ms; ours: medians over traced steps, means over repeats, of which there are as many as n says under launch skew."
     if "–" in {text for row in rows for text in row.values()}:
         note += " A dash: not known, as said above."
     data = pd.DataFrame(rows).fillna("")
     right = [str(name) for name in data if name not in ("GPUs", "measured by")]
-    return _with_note(table_html(data, f"{phase.capitalize()} on every GPU", right=right), note)
+    return _with_note(table_html(data, title, right=right), note)
 
 
 def whole_table(records: Sequence[Record]) -> Shown:
-    """The document's second table of every count beside ours: computation, merge and update with their shares, sum and step."""
+    """The document's second table of every count beside ours: computation, merge and update with their shares, sum and step. A table a
+    machine.
+    """
+    parts = _each_machine(records, "Computation, merge and update", document_whole())
+    return Shown("".join(_whole_table(mine, title, document).html for title, mine, document in parts))
+
+
+def _whole_table(records: Sequence[Record], title: str, document: pd.DataFrame) -> Shown:
     rows = []
-    for count, name, table in _by_count(_sources(records, document_whole(), per_replica=False)):
+    for count, name, table in _by_count(_sources(records, document, per_replica=False)):
         row = table.iloc[0]
         parts = {
             part: "–"
@@ -197,11 +256,13 @@ def whole_table(records: Sequence[Record]) -> Shown:
     )
     data = pd.DataFrame(rows)
     right = [str(name) for name in data if name not in ("GPUs", "measured by")]
-    return _with_note(table_html(data, "Computation, merge and update", right=right), note)
+    return _with_note(table_html(data, title, right=right), note)
 
 
-def whole_table_here(records: Sequence[Record]) -> Shown:
-    """Computation, merge and update on this computer's CPU processes, without the document's GPUs beside them."""
+def whole_table_here(records: Sequence[Record]) -> Shown | None:
+    """Computation, merge and update on this computer's CPU processes, without the document's GPUs beside them, under a heading of its own;
+    None without Records.
+    """
     rows = [
         {
             "processes": f"{int(row['devices'])}",
@@ -214,15 +275,22 @@ def whole_table_here(records: Sequence[Record]) -> Shown:
         for name, table in wholes(records).items()
         for _, row in table.iterrows()
     ]
-    right = [str(name) for name in rows[0] if name != "measured by"] if rows else []
-    note = "ms, of CPU processes: they say nothing about GPUs." if rows else "No step of Exp4 has been traced on this computer."
-    return table_html(pd.DataFrame(rows), note=note, right=right)
+    if not rows:
+        return None
+    right = [str(name) for name in rows[0] if name != "measured by"]
+    note = "ms, of traced steps of a small model on CPU processes, which stand in for GPUs and say nothing about them."
+    return Shown(f"<h2>On this computer</h2>\n{table_html(pd.DataFrame(rows), note=note, right=right).html}")
 
 
 def skew_table(records: Sequence[Record]) -> Shown:
-    """Launch skew and how uneven replicas are, of every count, the document's row above ours."""
+    """Launch skew and how uneven replicas are, of every count, the document's row above ours. A table a machine."""
+    parts = _each_machine(records, "Launch skew", document_whole())
+    return Shown("".join(_skew_table(mine, title, document).html for title, mine, document in parts))
+
+
+def _skew_table(records: Sequence[Record], title: str, document: pd.DataFrame) -> Shown:
     rows = []
-    for count, name, table in _by_count(_sources(records, document_whole(), per_replica=False)):
+    for count, name, table in _by_count(_sources(records, document, per_replica=False)):
         row = table.iloc[0]
         rows.append(
             {
@@ -244,7 +312,7 @@ def skew_table(records: Sequence[Record]) -> Shown:
     )
     data = pd.DataFrame(rows)
     right = [str(name) for name in data if name not in ("GPUs", "measured by")]
-    return _with_note(table_html(data, "Launch skew", right=right), note)
+    return _with_note(table_html(data, title, right=right), note)
 
 
 def results(records: Sequence[Record]) -> list[Result]:
@@ -286,10 +354,14 @@ def _breakable(operator: object) -> str:
     return str(operator).replace("_", "_\u200b").replace("/", "/\u200b")
 
 
-def shown_steps(records: Sequence[Record]) -> list[Record]:
-    """Of each way, for the picture of one step, the Record on the most GPUs whose traced step is the median one (the lower of two)."""
+def shown_steps(records: Sequence[Record], loop: bool = False) -> list[Record]:
+    """Of each way, for the picture of one step, the Record on the most GPUs (of any machine) whose traced step is the median one (the
+    lower of two).
+
+    loop: of the ways that launch cell by cell, whose steps are ten times as long and have a picture and a time axis of their own.
+    """
     shown = []
-    for mine in ways(records).values():
+    for mine in ways([r for r in leading(records) if (r.run.recurrence == "stepwise") == loop]).values():
         most = max(record.run.devices for record in mine)
         steps = whole_frame(mine).set_index("key")["step_s"]
         last = sorted((r for r in mine if r.run.devices == most), key=lambda r: (steps.get(r.key, float("inf")), r.repeat))

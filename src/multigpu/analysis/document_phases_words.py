@@ -10,7 +10,18 @@ from math import isnan, nan
 import pandas as pd
 
 from multigpu.analysis.document_phases import document_replicas, document_whole, growth, replicas_frame, whole_frame
-from multigpu.analysis.document_phases_page import COUNTS, DOCUMENT, FRAMEWORKS, ms, results, skew_text, ways, wholes
+from multigpu.analysis.document_phases_page import (
+    COUNTS,
+    DOCUMENT,
+    FRAMEWORKS,
+    leading,
+    ms,
+    pooled,
+    results,
+    skew_text,
+    ways,
+    wholes,
+)
 from multigpu.analysis.picture import Shown
 from multigpu.analysis.tables import table_html
 from multigpu.analysis.wording import FRAMEWORK_NAMES, joined, plural, with_interval
@@ -23,6 +34,8 @@ NOTHING = (
 
 
 PHASES = ("forward", "backward")
+TWICE = 2.0
+"""A traced step longer than so many timed ones is mostly the profiler's."""
 
 
 @dataclass(frozen=True)
@@ -91,49 +104,100 @@ def growth_table(records: Sequence[Record]) -> Shown:
     return table_html(pd.DataFrame(rows), note=note, right=["mean forward", "mean backward"])
 
 
+def compared(records: Sequence[Record]) -> tuple[int, dict[str, list[Record]]]:
+    """The most GPUs on which ways were traced several times, and the Records of these ways on every number of GPUs: only equal numbers of
+    GPUs and repeated points are set beside each other. Where no way was repeated, those traced once; 0 and none without several GPUs.
+    """
+    mine = ways([record for record in leading(records) if len(whole_frame([record]))])
+    times = {(name, count): n for name, own in mine.items() for count, n in Counter(r.run.devices for r in own).items() if count > 1}
+    chosen = [point for point, n in times.items() if n > 1] or list(times)
+    most = max((count for _, count in chosen), default=0)
+    return most, {name: own for name, own in mine.items() if (name, most) in chosen}
+
+
+def _once(own: Sequence[Record], count: int) -> str:
+    return "" if sum(record.run.devices == count for record in own) > 1 else ", traced once"
+
+
 def forward_finding(records: Sequence[Record]) -> str | None:
-    """By how much forward grows with the number of GPUs: in the document, and the least and the most of ours. None without ours."""
-    document, *ours = grown(records).items()
-    if not ours:
+    """By how much forward grows from one GPU to the most that were compared (`compared`): the document's, each way's. None without ours."""
+    most, found = compared(records)
+    said = []
+    for name, own in found.items():
+        each = growth(own, "forward_s", 1, most)
+        if each is not None:
+            ratio, low, high = each
+            said.append(f"{with_interval(f'{ratio:.2f}', low, high, '.2f')} times ({name}{_once(own, most)})")
+    mean = document_replicas().groupby("devices")["forward_s"].mean()
+    if not said or most not in mean.index:
         return None
-    ranked = sorted(ours, key=lambda item: item[1].forward[0])
-
-    def said(name: str, each: Grown) -> str:
-        ratio, low, high = each.forward
-        return f"{with_interval(f'{ratio:.2f}', low, high, '.2f')} times from {each.low} to {each.most} ({name})"
-
-    ends = [said(*ranked[-1]), *([said(*ranked[0])] if len(ranked) > 1 else [])]
+    last = int(mean.index.max())
+    further = "" if most == last else f" ({mean.loc[last] / mean.loc[1]:.2f} on {last})"
     return (
-        f"The document's mean forward takes {document[1].forward[0]:.2f} times as long on {document[1].most} GPUs as on "
-        f"{document[1].low}; here {joined(ends)}."
+        f"The document's mean forward takes {mean.loc[most] / mean.loc[1]:.2f} times as long on {most} GPUs as on 1{further}; here "
+        f"{joined(said)}."
+    )
+
+
+def does_sentence(records: Sequence[Record]) -> str | None:
+    """How long each phase of a step takes on a GPU, mean over the GPUs that are compared, beside the whole step traced and timed."""
+    most, found = compared(records)
+    said = []
+    for name, own in found.items():
+        there = [record for record in own if record.run.devices == most]
+        each, whole = replicas_frame(there), whole_frame(there)
+        times = {phase: each[f"{phase}_s"] for phase in (*PHASES, "merge", "update") if each[f"{phase}_s"].notna().any()}
+        parts = [f"{phase} {'not known' if of.isna().any() else ms(of.mean())}" for phase, of in times.items()]
+        said.append(
+            f"{name}: {joined(parts)}, of a step of {ms(whole['step_s'].mean())} traced and {ms(whole['timed_step_s'].mean())} timed"
+        )
+    if not said:
+        return None
+    return f"What a GPU does in a step on {most}, in ms from a phase's first work to its last, so that phases overlap: {'; '.join(said)}."
+
+
+def profiled_sentence(records: Sequence[Record]) -> str | None:
+    """How many times as long a step takes under the profiler as timed without, and which ways' phases are mostly the profiler's."""
+    most, found = compared(records)
+    ratios: dict[str, tuple[float, str]] = {}
+    for name, own in found.items():
+        whole = whole_frame([record for record in own if record.run.devices == most])
+        step, timed = whole["step_s"].mean(), whole["timed_step_s"].mean()
+        if timed > 0:
+            ratios[name] = (step / timed, f"{step / timed:.1f} times ({name}: {ms(step)} against {ms(timed)} ms)")
+    if not ratios:
+        return None
+    mostly = [name for name, (ratio, _) in ratios.items() if ratio > TWICE]
+    end = (
+        f" In {joined(mostly)} more of a traced step is the profiler's than the step's own: phases there, and what C6 to C9 make of them, "
+        "are of a slower host than the timed steps had."
+        if mostly
+        else ""
+    )
+    return (
+        f"Under the profiler a step on {most} GPUs takes {joined([text for _, text in ratios.values()])} as long as timed without it.{end}"
     )
 
 
 def answers(records: Sequence[Record]) -> list[str]:
-    """The page's answer: launch skew and forward, the document's beside ours; the verdicts so far, and what is not measured."""
-    skew = skew_finding(records)
-    said = [f"**{skew}.**" if skew else None, forward_finding(records)]
+    """The page's answer: launch skew and forward, the document's beside ours; what a GPU does in a step; the verdicts so far."""
+    skew, (_, found) = skew_finding(records), compared(records)
+    first = " TensorFlow dispatches for all GPUs from one process, as in 2018." if FRAMEWORK_NAMES[FRAMEWORKS[0]] in found else ""
+    said = [f"**{skew}.**{first}" if skew else None, forward_finding(records), does_sentence(records)]
     words = "; ".join(f"{result.claim.number} {result.verdict}" for result in results(records))
-    return [text for text in said if text] + [f"Verdicts: {words}. {coverage(records)}" if records else NOTHING]
+    return [text for text in said if text] + [f"Verdicts: {words}." if records else NOTHING]
 
 
 def skew_finding(records: Sequence[Record]) -> str | None:
-    """Launch skew as a share of the computation's span on the most GPUs: the document's, and the largest and smallest of ours."""
-    last = {name: table.iloc[-1] for name, table in wholes(records).items() if table["devices"].max() > 1}
-    if not last:
+    """Launch skew as a share of the computation's span on the most GPUs that are compared (`compared`), the document's beside ours."""
+    most, found = compared(records)
+    tables = {name: pooled(whole_frame([r for r in own if r.run.devices == most]), ["devices"]) for name, own in found.items()}
+    said = [f"{skew_text(table.iloc[0])} ({name}{_once(found[name], most)})" for name, table in tables.items()]
+    if not said:
         return None
-    ranked = sorted(last, key=lambda name: float(last[name]["skew_share"]))
-
-    def said(name: str) -> str:
-        row = last[name]
-        return f"{skew_text(row)} on {int(row['devices'])} ({name})"
-
-    theirs = document_whole().iloc[-1]
-    both = f" and {said(ranked[0])}" if len(ranked) > 1 else ""
-    return (
-        f"Launch skew is {skew_text(theirs)} of the computation's span on the document's {int(theirs['devices'])} GPUs; here "
-        f"{said(ranked[-1])}{both}"
-    )
+    theirs = {int(row["devices"]): skew_text(row) for _, row in document_whole().iterrows()}
+    document = joined([f"{theirs[count]} on {count}" for count in dict.fromkeys((most, max(theirs))) if count in theirs])
+    return f"Launch skew on {most} GPUs is {joined(said)} of the computation's span; the document's is {document}"
 
 
 def document_sentence() -> str:
@@ -177,7 +241,7 @@ def early_update_sentence(records: Sequence[Record]) -> str | None:
 def overlap_sentence(records: Sequence[Record]) -> str | None:
     """How much longer the sum of phases is than the step on the most GPUs, by way."""
     said = []
-    for name, whole in wholes(records).items():
+    for name, whole in wholes(leading(records)).items():
         last = whole.iloc[-1]
         if isnan(last["total_over_step"]):
             continue
@@ -188,7 +252,7 @@ def overlap_sentence(records: Sequence[Record]) -> str | None:
 def spread_sentence(records: Sequence[Record]) -> str | None:
     """How far the timed step of each way on the most GPUs differs between repeats. None where all were measured once."""
     said = []
-    for name, mine in ways(records).items():
+    for name, mine in ways(leading(records)).items():
         whole = whole_frame(mine)
         # several traces may stand beside one untraced Record
         last = whole[whole["devices"] == whole["devices"].max()]["timed_step_s"].drop_duplicates()

@@ -107,6 +107,8 @@ def _waiting_panel(ax: Axes, counted: pd.DataFrame, title: str) -> None:
 def figure_gain(modes: pd.DataFrame, counted: pd.DataFrame) -> Picture:
     """Rate with a shared bucket over that with own buckets, against devices: a line a placement, and what counting allows at most.
 
+    A panel is of one machine, the one that has most of it (`_of_one_machine`): a line through points of two would show their difference.
+
     Args:
         modes: of `modes_table`.
         counted: of `batching_frame`, for the bound.
@@ -114,6 +116,7 @@ def figure_gain(modes: pd.DataFrame, counted: pd.DataFrame) -> Picture:
     table = modes[(modes["batching"] == "shared") & modes["gain"].notna() & (modes["inputs"] == "lengths_000")] if len(modes) else modes
     if table.empty:
         return message("No Record of a shared bucket beside own buckets yet: `python -m multigpu measure --grid batching` measures both.")
+    table = _of_one_machine(table)
     with mpl.rc_context(RC):
         kinds = list(dict.fromkeys(zip(table["framework"], table["device_type"], strict=True)))
         names = [f"{FRAMEWORK_NAMES.get(framework, framework)}, {device_words(kind)}" for framework, kind in kinds]
@@ -134,6 +137,15 @@ def figure_gain(modes: pd.DataFrame, counted: pd.DataFrame) -> Picture:
         for _, row in table.iterrows()
     )
     return picture
+
+
+def _of_one_machine(table: pd.DataFrame) -> pd.DataFrame:
+    """Of each framework and kind of device the rows of the machine with the most devices, of equals the one with most rows."""
+    best = {}
+    for kind, own in table.groupby(["framework", "device_type"]):
+        best[kind] = max(own.groupby("machine"), key=lambda item: (item[1]["devices"].max(), len(item[1])))[0]
+    chosen = [best[kind] for kind in zip(table["framework"], table["device_type"], strict=True)]
+    return table[table["machine"].eq(pd.Series(chosen, index=table.index))]
 
 
 def _bound(counted: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:

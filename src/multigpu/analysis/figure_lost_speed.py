@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 import matplotlib as mpl
@@ -10,11 +11,12 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
 from multigpu.analysis.layout import grid_of_axes, label_lines, margin_for, name_panel
-from multigpu.analysis.lost_speed import APART, CEILING, DOCUMENT, REST
+from multigpu.analysis.lost_speed import APART, CEILING, DOCUMENT, REST, START
 from multigpu.analysis.lost_speed_page import GOAL, OF, measured, share_text
+from multigpu.analysis.lost_speed_sweeps import SWEEPS
 from multigpu.analysis.picture import Picture, message
 from multigpu.analysis.style import CEILING as GREY
-from multigpu.analysis.style import INK, RC
+from multigpu.analysis.style import INK, RC, look
 from multigpu.analysis.wording import devices_text, missing, ratio_text
 
 WIDTH, ROW = 3.7, 0.27
@@ -69,7 +71,11 @@ def figure_lost_speed(tables: Sequence[pd.DataFrame], device_type: str = "cuda")
 
 def _name(table: pd.DataFrame, device_type: str) -> str:
     chain, devices = str(table["chain"].iloc[0]), int(table["devices"].iloc[0])
-    return f"{chain}, {table['machine'].iloc[0]}" if chain == DOCUMENT else f"{chain}, {devices_text(devices, device_type)}"
+    return (
+        f"{chain}, {table['machine'].iloc[0]}"
+        if chain == DOCUMENT
+        else f"{chain}, {devices_text(devices, device_type)} of {table['machine'].iloc[0]}"
+    )
 
 
 def _way(row: pd.Series) -> str:
@@ -124,26 +130,36 @@ def _panel(ax: Axes, table: pd.DataFrame, low: float, high: float) -> None:
 
 
 def _finding(drawn: Sequence[pd.DataFrame], device_type: str) -> str | None:
-    """Where our chain of most ways begins and ends, and what gave most of it back."""
+    """Where a chain begins and ends, and what surely gave most of it back: of our chains one that has 2018's way, of those the one with
+    most ways. Shares that rest on a start measured once, or that intervals do not tell from none, have no place in a title.
+    """
     ours = [table for table in drawn if table["chain"].iloc[0] != DOCUMENT]
     if not ours:
         return None
-    table = max(ours, key=lambda own: int(own["speedup"].notna().sum()))
+    begun = [table for table in ours if table.loc[table["way"].eq(START), "speedup"].notna().any()]
+    table = max(begun or ours, key=lambda own: int(own["speedup"].notna().sum()))
     told, ways = table[table["speedup"].notna() & ~table["way"].isin([CEILING, REST])], measured(table)
-    gains = told[told["share"].notna()]
-    if len(ways) < 2 or gains.empty:
+    if len(ways) < 2:
         return None
-    first, last, best = told.iloc[0], ways.iloc[-1], gains.iloc[int(gains["share"].to_numpy().argmax())]
-    if best["share"] <= 0 or last["speedup"] <= first["speedup"]:
+    first, last = told.iloc[0], ways.iloc[-1]
+    if last["speedup"] <= first["speedup"]:
         return None
     on = devices_text(int(table["devices"].iloc[0]), device_type)
-    return (
-        f"From {first['speedup']:.2f} to {last['speedup']:.2f} times one on {on} ({table['chain'].iloc[0]}): "
-        f"“{best['way']}” gives back {share_text(float(best['share']))} of what was lost"
-    )
+    head = f"From {first['speedup']:.2f} to {last['speedup']:.2f} times one on {on} ({table['chain'].iloc[0]})"
+    if first["way"] != START:
+        return f"{head}; 2018's way itself was not measured there"
+    gains = told[told["share"].notna()]
+    sure = gains[gains["share_low"].gt(0)]
+    if len(sure):
+        best = sure.iloc[int(sure["share"].to_numpy().argmax())]
+        return f"{head}: “{best['way']}” gives back {share_text(float(best['share']))} of what was lost"
+    return f"{head}; launches differ too much to tell what gave it back" if gains["share_low"].notna().any() else head
 
 
-SWEEP_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#aa3377", "#b07a00")
+DASHES = ("-", (0, (4, 2)), (0, (1, 1.5)), (0, (5, 1.5, 1, 1.5)))
+"""Of ways of one placement, which share its colour."""
+PLACEMENTS = {label: str(fields["placement"]) for sweep in SWEEPS.values() for label, fields in sweep.ways}
+"""Of each way of a sweep."""
 
 
 def figure_sweeps(sweeps: Sequence[tuple[str, pd.DataFrame]], device_type: str = "cuda") -> Picture:
@@ -169,7 +185,8 @@ def figure_sweeps(sweeps: Sequence[tuple[str, pd.DataFrame]], device_type: str =
     picture.data = pd.concat([rows.assign(sweep=label) for label, rows in panels], ignore_index=True)
     picture.caption = (
         "Speedup over one device done the same way with the same value, log scale below. Bars: 95%; without, a side was measured once "
-        "(screening). All cores: drawn at the threads of all replicas together. "
+        "(screening). Colours are placements; round marks: one process dispatches for all devices. All cores: drawn at the threads of all "
+        "replicas together. "
         f"{', '.join(dict.fromkeys(picture.data['machine']))}."
     )
     picture.alt = "Lines of speedups. " + "; ".join(
@@ -187,12 +204,15 @@ def by_way(rows: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
 
 def _lines(ax: Axes, label: str, rows: pd.DataFrame) -> None:
     ends = []
-    for place, (way, own) in enumerate(by_way(rows)):
-        colour = SWEEP_COLOURS[place % len(SWEEP_COLOURS)]
+    seen: Counter[str] = Counter()
+    for way, own in by_way(rows):
+        placement = PLACEMENTS[way]
+        colour, dash = look(placement).colour, DASHES[seen[placement] % len(DASHES)]
+        seen[placement] += 1
         one = "one process" in str(way)
         threads = own["host_threads"].astype(float) * (1 if one else own["devices"])
         x = [float(t) if value == "all" else float(value) for value, t in zip(own["value"], threads, strict=True)]
-        ax.plot(x, own["speedup"], color=colour, marker="o" if one else "s")
+        ax.plot(x, own["speedup"], color=colour, marker="o" if one else "s", linestyle=dash)
         for at, (_, row) in zip(x, own.iterrows(), strict=True):
             if not missing(row["low"]):
                 ax.plot([at, at], [row["low"], row["high"]], color=colour, linewidth=3, alpha=0.45)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import matplotlib as mpl
 import numpy as np
@@ -11,19 +11,21 @@ import pandas as pd
 from matplotlib.patches import Patch
 
 from multigpu.analysis.document_phases import REPLICA_PHASES, document_replicas, document_whole, replicas_frame
-from multigpu.analysis.document_phases_page import COUNTS, pooled, skew_text, ways, wholes
-from multigpu.analysis.document_phases_words import skew_finding
+from multigpu.analysis.document_phases_page import COUNTS, by_machine, leading, pooled, skew_text, ways, wholes
+from multigpu.analysis.document_phases_words import compared, skew_finding
 from multigpu.analysis.figure_step import LOOKS
-from multigpu.analysis.layout import grid_of_axes, label_ends, margin_for, name_panel
+from multigpu.analysis.layout import grid_of_axes, label_lines, margin_for, name_panel
 from multigpu.analysis.picture import Picture
-from multigpu.analysis.style import INK, RC
-from multigpu.analysis.wording import percent_text
+from multigpu.analysis.style import CEILING, INK, RC
+from multigpu.analysis.wording import joined, percent_text
 from multigpu.record import Record
 
-WIDTH, HEIGHT = 6.2, 1.25
+WIDTH, HEIGHT = 3.1, 1.25
 SKEW_WIDTH, SKEW_HEIGHT = 4.2, 2.8
 COLOURS = (("#d55e00", "^"), ("#0072b2", "o"), ("#009e73", "s"), ("#aa3377", "v"), ("#b07a00", "P"), ("#6a5acd", "X"))
-"""Of the ways in their order; further ones begin again."""
+"""Of the ways in their order."""
+FLAT = 0.01
+"""Lines of launch skew that stay below this share lie on each other."""
 
 
 def replica_shares(replicas: pd.DataFrame) -> pd.DataFrame:
@@ -44,17 +46,29 @@ def document_shares() -> pd.DataFrame:
 
 
 def figure_shares(records: Sequence[Record]) -> Picture:
-    """A bar a replica, grouped by number of GPUs, a panel a way; the document's on top. Places of counts without a Record stay empty."""
+    """A bar a replica, grouped by number of GPUs, a panel a way (of `leading` Records), with the counts that
+    were measured; the document's first.
+    """
+    records = leading(records)
     panels = {"Document 000 (P100)": document_shares()}
     panels |= {name: replica_shares(pooled(replicas_frame(mine), ["devices", "rank"])) for name, mine in ways(records).items()}
-    begins = {count: sum(COUNTS[: count - 1]) + 1.2 * (count - 1) for count in COUNTS}
     with mpl.rc_context(RC):
         picture, axes = grid_of_axes(
-            len(panels), shares_finding(panels), WIDTH, HEIGHT, 1, left=0.7, legend=True, names=list(panels), row_gap=0.55
+            len(panels),
+            shares_finding(panels, *compared(records)),
+            WIDTH,
+            HEIGHT,
+            2,
+            left=0.7,
+            legend=True,
+            names=list(panels),
+            row_gap=0.75,
         )
-        for ax, (name, table) in zip(axes, panels.items(), strict=True):
+        for place, (ax, (name, table)) in enumerate(zip(axes, panels.items(), strict=True)):
             name_panel(ax, name)
             drawn = table[table["devices"].isin(COUNTS)]
+            counts = sorted({int(count) for count in drawn["devices"]})
+            begins = {count: sum(counts[:at]) + 1.2 * at for at, count in enumerate(counts)}
             at = np.array([begins[count] + rank for count, rank in zip(drawn["devices"], drawn["rank"], strict=True)], float)
             bottom = np.zeros(len(drawn))
             for phase in REPLICA_PHASES:
@@ -62,23 +76,23 @@ def figure_shares(records: Sequence[Record]) -> Picture:
                 colour, hatch, _ = LOOKS[phase]
                 ax.bar(at, share, 0.86, bottom=bottom, color=colour, hatch=hatch, edgecolor=INK, linewidth=0.3)
                 bottom = bottom + share
-            for count in sorted({*COUNTS} - {*drawn["devices"]}):
-                ax.text(begins[count] + (count - 1) / 2, 50, "not measured", ha="center", va="center", rotation=90, fontsize=8)
-            ax.set_xlim(-0.8, begins[COUNTS[-1]] + COUNTS[-1] - 0.2)
+            ax.set_xlim(-0.8, begins[counts[-1]] + counts[-1] - 0.2)
             ax.set_ylim(0, 100)
             ax.set_yticks([0, 50, 100])
-            ax.set_ylabel("% of sum")
-            ax.set_xticks([begins[count] + (count - 1) / 2 for count in COUNTS], [str(count) for count in COUNTS])
+            if place % 2 == 0:
+                ax.set_ylabel("% of sum")
+            ax.set_xticks([begins[count] + (count - 1) / 2 for count in counts], [str(count) for count in counts])
             ax.tick_params(axis="x", length=0)
             ax.grid(axis="x", visible=False)
-        axes[-1].set_xlabel("GPUs; a bar for each of them, GPU 0 first")
+        for ax in axes[-2:]:
+            ax.set_xlabel("GPUs; a bar for each, GPU 0 first")
         used = [phase for phase in REPLICA_PHASES if any((table[phase] > 0).any() for table in panels.values())]
         looks = [(LOOKS[phase][0], LOOKS[phase][1], LOOKS[phase][2]) for phase in used]
         picture.legend_line([Patch(facecolor=c, hatch=h, edgecolor=INK, linewidth=0.4, label=label) for c, h, label in looks])
     picture.data = pd.concat([table.assign(panel=name) for name, table in panels.items()], ignore_index=True)
     picture.caption = (
         "Shares of the sum of a replica's phases, which overlap where the sum is longer than the step. The document gives merge and update "
-        f"for all GPUs together and no pull.{_unknown(records)} {_repeats(records)}"
+        f"for all GPUs together and no pull.{_unknown(records)} {_repeats(records)}{_machines(records)}"
     )
     picture.alt = "Stacked bars of phases, a bar a replica. " + "; ".join(
         f"{name}: forward {percent_text(mine['forward'].min())} to {percent_text(mine['forward'].max())} on {mine['devices'].max()}"
@@ -88,53 +102,78 @@ def figure_shares(records: Sequence[Record]) -> Picture:
     return picture
 
 
-def _last(table: pd.DataFrame) -> pd.DataFrame:
-    return table[table["devices"] == table["devices"].max()]
+def shares_finding(panels: dict[str, pd.DataFrame], most: int, found: Collection[str]) -> str | None:
+    """The share of forward and backward, mean over the GPUs, on equally many (`most`): the document's, and that of each way of `found`
+    whose phases are all known. None without any.
+    """
 
-
-def shares_finding(panels: dict[str, pd.DataFrame]) -> str | None:
-    """The share of forward and backward, mean over the most GPUs: the document's, and the least and the most of ours. None without ours."""
-
-    def passes(table: pd.DataFrame) -> tuple[float, int]:
-        last = _last(table)
-        return 100 * float((last["forward"] + last["backward"]).mean()), int(last["devices"].iloc[0])
+    def passes(table: pd.DataFrame) -> float:
+        own = table[table["devices"] == most]
+        return 100 * float((own["forward"] + own["backward"]).mean())
 
     (_, document), *ours = panels.items()
-    known = {name: passes(table) for name, table in ours if (table["devices"] > 1).any() and _last(table)["whole"].all()}
-    if not known:
+    known = [(name, table) for name, table in ours if name in found and table.loc[table["devices"] == most, "whole"].all()]
+    if not known or most not in set(document["devices"]):
         return None
-    theirs, many = passes(document)
-    ends = dict.fromkeys((min(known, key=lambda name: known[name]), max(known, key=lambda name: known[name])))
-    mine = " and ".join(f"{known[name][0]:.0f}% on {known[name][1]} ({name})" for name in ends)
-    return f"Forward and backward are {theirs:.0f}% of the phases on the document's {many} GPUs; here {mine}"
+    mine = joined([f"{passes(table):.0f}% ({name})" for name, table in known])
+    return f"On {most} GPUs forward and backward are {passes(document):.0f}% of the phases in the document and here {mine}"
 
 
 def figure_skew(records: Sequence[Record]) -> Picture:
-    """Launch skew over the computation's span against the number of GPUs, a line a way, the document's dashed."""
+    """Launch skew over the computation's span against the number of GPUs, a line a way (of `leading` Records), the document's dashed; those
+    that stay below `FLAT` are grey and have one name.
+    """
+    records = leading(records)
     lines = {"document 000": document_whole()} | wholes(records)
+    flat = [name for name, table in lines.items() if float(table["skew_share"].max()) < FLAT]
+    flat = flat if len(flat) > 1 else []
+    apart = [name for name in lines if name not in flat]
+    longest = _most(lines)
+    short = {name for name in apart[1:] if lines[name]["devices"].max() < longest}
+    named = {name: f"{name} (to {int(lines[name]['devices'].max())})" if name in short else name for name in lines}
+    together = f"the other {len(flat)}, all below {100 * FLAT:.0f}%"
     with mpl.rc_context(RC):
-        picture, (ax,) = grid_of_axes(1, skew_finding(records), SKEW_WIDTH, SKEW_HEIGHT, 1, margin_for(["document 000"]))
+        picture, (ax,) = grid_of_axes(
+            1, skew_finding(records), SKEW_WIDTH, SKEW_HEIGHT, 1, margin_for([*(named[name] for name in apart), together])
+        )
         ends = []
-        for index, (name, table) in enumerate(lines.items()):
-            colour, marker = (INK, "D") if index == 0 else COLOURS[(index - 1) % len(COLOURS)]
+        for name, table in lines.items():
+            colour, marker = (CEILING, ".") if name in flat else (INK, "D") if name == apart[0] else COLOURS[apart.index(name) - 1]
             x, y = table["devices"].to_numpy(float), 100 * table["skew_share"].to_numpy(float)
-            ax.plot(x, y, marker=marker, color=colour, linestyle=(0, (3, 2)) if index == 0 else "-", markersize=5, clip_on=False)
-            ends.append((x[-1], y[-1], name, colour))
+            ax.plot(x, y, marker=marker, color=colour, linestyle=(0, (3, 2)) if name == apart[0] else "-", markersize=5, clip_on=False)
+            ends += [] if name in flat else [(x[-1], y[-1], named[name], colour)]
+        ends += [(float(COUNTS[-1]), 0.0, together, INK)] if flat else []
         ax.set_xlim(1, COUNTS[-1])
         ax.set_ylim(0, 1.1 * ax.get_ylim()[1])
         ax.set_xticks(list(COUNTS))
         ax.set_xlabel("GPUs, weak scaling")
         ax.set_ylabel("launch skew (% of the computation's span)")
-        label_ends(ax, ends, SKEW_HEIGHT)
+        label_lines(ax, ends, SKEW_HEIGHT)
+    grey = f"Grey: {'; '.join(flat)}. " if flat else ""
     picture.data = pd.concat([table.assign(line=name) for name, table in lines.items()], ignore_index=True)
     picture.caption = (
         "Launch skew: span of forward and backward over all GPUs less the longest of one GPU, over that span; the document's (dashed) "
-        f"follows from its tables. {_repeats(records)}"
+        f"follows from its tables. {_repeats(records)}{grey}{_machines(records)}"
     )
     picture.alt = "Lines of launch skew against GPUs. " + "; ".join(
         f"{name} on {int(row['devices'])}: {skew_text(row)}" for name, table in lines.items() for row in [table.iloc[-1]]
     )
     return picture
+
+
+def _most(lines: dict[str, pd.DataFrame]) -> int:
+    """The most GPUs of ours, or of the document's without ours."""
+    ours = [int(table["devices"].max()) for name, table in lines.items() if name != "document 000"]
+    return max(ours, default=COUNTS[-1])
+
+
+def _machines(records: Sequence[Record]) -> str:
+    """Which ways stand on which machine, for a caption."""
+    found = {machine: list(ways(mine)) for machine, mine in by_machine(records).items()}
+    if len(found) < 2:
+        return "".join(f"{machine}." for machine in found)
+    first, *others = found
+    return f"{'; '.join(f'{joined(found[name])}: {name}' for name in others)}; all else: {first}."
 
 
 def _unknown(records: Sequence[Record]) -> str:

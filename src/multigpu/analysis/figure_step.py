@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
 from multigpu.analysis.layout import grid_of_axes, name_panel
-from multigpu.analysis.phases import PASSES, SkewParts, phase_times, skew_parts, step_time, steps_of
+from multigpu.analysis.phases import PASSES, phase_times, skew_parts, step_time, steps_of
 from multigpu.analysis.picture import Picture, message
 from multigpu.analysis.style import INK, RC, look
 from multigpu.analysis.traces import timed_step_s, traced
@@ -48,13 +48,14 @@ def figure_step(records: Sequence[Record], step: int | None = None, finding: str
         return message("No step to draw: no Record with status ok holds a trace (a Run with traced_steps above 0).")
     everyone = [record for record, _, _ in drawn]
     names = [_name(record, everyone) for record in everyone]
+    titles = [f"{name}; {_lengths(record, trace)}" for name, (record, trace, _) in zip(names, drawn, strict=True)]
     with mpl.rc_context(RC):
         most = max(len(replicas) for _, _, (_, replicas) in drawn)
         finding = finding or step_finding([(record, replicas) for record, _, (_, replicas) in drawn])
-        picture, axes = grid_of_axes(len(drawn), finding, WIDTH, LANE * most + 0.15, 1, left=0.85, legend=True, names=names)
+        picture, axes = grid_of_axes(len(drawn), finding, WIDTH, LANE * most + 0.15, 1, left=0.85, legend=True, names=titles)
         longest = max(step_time(replicas) for _, _, (_, replicas) in drawn)
-        for ax, name, (record, _, (_, replicas)) in zip(axes, names, drawn, strict=True):
-            name_panel(ax, name)
+        for ax, title, (record, _, (_, replicas)) in zip(axes, titles, drawn, strict=True):
+            name_panel(ax, title)
             _lanes(ax, replicas, record, most, 1e3 * longest)
         axes[-1].set_xlabel(f"ms from the step's first start, {everyone[0].run.scaling} scaling")
         used = [phase for phase in PHASES if any(phase in mine.phases for _, _, (_, replicas) in drawn for mine in replicas)]
@@ -88,8 +89,19 @@ def _name(record: Record, records: Sequence[Record]) -> str:
     fields = ["model", "batch_size", "precision", "execution", "cross_entropy", "recurrence", "processes", "micro_batches", "framework"]
     fields += ["feed", "stage_devices"]
     differ = [name for name in fields if len({getattr(other.run, name) for other in records}) > 1 or name == "model"]
-    parts = [look(run.placement).label, devices_text(run.devices, run.device_type), *(field_text(row, name) for name in differ)]
-    return ", ".join(part for part in parts if part)
+    told = ["a loop of cells" if name == "recurrence" and run.recurrence == "stepwise" else field_text(row, name) for name in differ]
+    if "processes" in differ and run.processes != "one":
+        told[differ.index("processes")] = _a_process(record)
+    return ", ".join(part for part in [look(run.placement).label, devices_text(run.devices, run.device_type), *told] if part)
+
+
+def _a_process(record: Record) -> str:
+    return f"a process a {device_word(record.run.device_type)}" if record.run.device_type == "cuda" else "a process a device"
+
+
+def _lengths(record: Record, trace: TraceSummary) -> str:
+    """How long a step takes without the profiler and under it: where these differ much, the lanes show the profiler."""
+    return f"{1e3 * timed_step_s(record):.3g} ms timed, {1e3 * median(step_time(replicas) for replicas in steps_of(trace)):.3g} ms traced"
 
 
 def _lanes(ax: Axes, replicas: Sequence[StepTrace], record: Record, most: int, longest_ms: float) -> None:
@@ -133,11 +145,6 @@ def _rows(name: str, record: Record, index: int, replicas: Sequence[StepTrace]) 
     ]
 
 
-def skews_of(trace: TraceSummary) -> list[SkewParts]:
-    """The skew of each traced step, where it is known."""
-    return [parts for replicas in steps_of(trace) if (parts := skew_parts(replicas))]
-
-
 def step_finding(steps: Sequence[tuple[Record, Sequence[StepTrace]]]) -> str | None:
     """The share of each of two or more Runs' steps that launch skew took, where those differ; of one Run, its own."""
     known = [(record, parts.skew / step_time(replicas)) for record, replicas in steps if (parts := skew_parts(replicas))]
@@ -173,7 +180,7 @@ def _called(records: Sequence[Record]) -> list[str]:
     names = []
     for record in records:
         alone = record.run.framework not in several
-        process = "" if alone else ", one process" if record.run.processes == "one" else ", a process a device"
+        process = "" if alone else ", one process" if record.run.processes == "one" else f", {_a_process(record)}"
         parts = (
             "" if pieces == 1 else ", in one piece" if record.run.micro_batches is None else f", {record.run.micro_batches} micro-batches"
         )
@@ -184,16 +191,10 @@ def _called(records: Sequence[Record]) -> list[str]:
 
 def _caption(drawn: Sequence[tuple[Record, TraceSummary, tuple[int, list[StepTrace]]]], step: int | None) -> str:
     which = f"traced step {step}" if step is not None else "of each Run the traced step of median length"
-    traced_runs = [
-        f"{called} {1e3 * timed_step_s(record):.3g} ms timed,"
-        f" {1e3 * median(step_time(replicas) for replicas in steps_of(trace)):.3g} ms traced"
-        for called, (record, trace, _) in zip(_called([record for record, _, _ in drawn]), drawn, strict=True)
-        if record.measurement
-    ]
     reasons = sorted({f"{look(record.run.placement).label}: {why}" for record, trace, _ in drawn for why in trace.missing.values()})
     machines = ", ".join(dict.fromkeys(record.machine.name for record, _, _ in drawn))
     text = (
-        f"Phases of one step on the host's clock, {which}, under the profiler, which slows the host ({'; '.join(traced_runs)}). "
+        f"Phases of one step on the host's clock, {which}, under the profiler, which slows the host. "
         f"A phase reaches from its first to its last work on the device, gaps included. n = 1 (screening). {machines}."
     )
     return text + (f" Not known: {'; '.join(reasons)}." if reasons else "")

@@ -190,7 +190,7 @@ def _steps(ground: Ground, steps: pd.DataFrame) -> list[_Step]:
             continue
         alone, together = _measured(rows[0]), _measured(rows[1])
         if not begun:
-            timed = [as_published(own, steps, whole=True) for own in (rows[0], rows[1])]
+            timed = [as_published(own, steps) for own in (rows[0], rows[1])]
             if all(len(own) for own in timed):
                 found.append(_Step(way.name, way.cause, True, _measured(timed[0]), _measured(timed[1]), ""))
                 found.append(_Step(PROTOCOL, "protocol", False, alone, together, ""))

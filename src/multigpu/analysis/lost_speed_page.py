@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import pandas as pd
 
-from multigpu.analysis.lost_speed import APART, CEILING, DOCUMENT, PROTOCOL, REST, START, Ground
+from multigpu.analysis.lost_speed import APART, CEILING, DOCUMENT, PROTOCOL, REST, START
 from multigpu.analysis.lost_speed_causes import by_cause, told_apart
-from multigpu.analysis.picture import Shown, paragraphs
+from multigpu.analysis.picture import Shown
 from multigpu.analysis.tables import table_html
 from multigpu.analysis.wording import decimals, devices_text, joined, missing, ratio_text, scaled, with_interval
 
@@ -35,9 +34,17 @@ def measured(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def way_names(table: pd.DataFrame) -> list[str]:
-    """What each row of `measured` is called: the protocol's own row is the first way, done otherwise by nothing else."""
+    """What each row of `measured` is called: the protocol's own row is the first way with the warm-up left out."""
     first = table[table["published"]]["way"]
-    return [str(first.iloc[0]) if name == PROTOCOL and len(first) else str(name) for name in measured(table)["way"]]
+    return [f"{first.iloc[0]}, {PROTOCOL}" if name == PROTOCOL and len(first) else str(name) for name in measured(table)["way"]]
+
+
+def unmeasured_last(table: pd.DataFrame) -> list[str]:
+    """The ways after the last measured one, and the ceiling, that have no Record: what is left over holds what they would have changed."""
+    rows = table[~table["way"].eq(REST)]
+    known = rows.index[rows["speedup"].notna() & ~rows["way"].eq(CEILING)]
+    after = rows.loc[rows.index > (known[-1] if len(known) else -1)]
+    return [str(way) for way in after.loc[after["speedup"].isna(), "way"]]
 
 
 def share_text(share: float, low: float = math.nan, high: float = math.nan) -> str:
@@ -55,14 +62,15 @@ def chain_html(tables: Sequence[pd.DataFrame], device_type: str = "cuda") -> Sho
     return Shown("".join(part.html for part in shown)) if shown else table_html(pd.DataFrame(), note=NOTHING)
 
 
-def fuller_html(found: Sequence[Ground], tables: Sequence[pd.DataFrame]) -> Shown:
-    """The chains of `fuller_grounds` in words and as tables."""
-    if not found:
-        return table_html(pd.DataFrame(), note="No machine and number of GPUs has more ways of a chain than those above.")
-    machines = joined(sorted({str(ground.frame["machine"].iloc[0]) for ground in found}))
-    said = [chain_finding(table, ground.device_type) for ground, table in zip(found, tables, strict=True)]
-    parts = [paragraphs(*said, kind="said"), chain_html(tables, found[0].device_type), table_html(pd.DataFrame(), note=f"{machines}.")]
-    return Shown("".join(part.html for part in parts))
+def on_this_computer(tables: Sequence[pd.DataFrame]) -> Shown | None:
+    """`chain_html` of this computer's CPU processes under a heading of its own; None without Records."""
+    if not any(len(table) for table in tables):
+        return None
+    said = (
+        "CPU processes with a small model, as this computer has Records of them. They share its few cores, so their speedups say nothing "
+        "about GPUs."
+    )
+    return Shown(f"<h2>On this computer</h2>\n<p>{said}</p>\n{chain_html(tables, 'cpu').html}")
 
 
 def _one_chain(table: pd.DataFrame, device_type: str) -> Shown:
@@ -77,7 +85,9 @@ def _one_chain(table: pd.DataFrame, device_type: str) -> Shown:
         cause = CAUSE_NAMES.get(str(row["cause"]), "") if not missing(row["share"]) and not left else ""
         rows.append(
             {
-                "way": str(row["way"]) + (", timed as published" if row["published"] and not row["way"].startswith("Exp4") else ""),
+                "way": str(row["way"])
+                + _left_over(table) * left
+                + (", timed as published" if row["published"] and not row["way"].startswith("Exp4") else ""),
                 "speedup": told or ("" if left else str(row["why"])),
                 unit: "" if missing(row["rate"]) else f"{row['rate'] / factor:,.{places}f}",
                 "share of the loss": "" if missing(row["share"]) else share_text(row["share"], row["share_low"], row["share_high"]),
@@ -86,11 +96,17 @@ def _one_chain(table: pd.DataFrame, device_type: str) -> Shown:
             }
         )
     devices = int(table["devices"].iloc[0])
-    where = str(table["machine"].iloc[0]) if table["chain"].iloc[0] == DOCUMENT else devices_text(devices, device_type)
+    where = str(table["machine"].iloc[0])
+    where = where if table["chain"].iloc[0] == DOCUMENT else f"{devices_text(devices, device_type)} of {where}"
     note = "" if table["chain"].iloc[0] != DOCUMENT else (
         "Its table of experiments, then its author's correction; every step changed several things at once, and lengths differ."
     )  # fmt: skip
     return table_html(pd.DataFrame(rows), f"{table['chain'].iloc[0]}, {where}", note, right=["speedup", unit, "share of the loss"])
+
+
+def _left_over(table: pd.DataFrame) -> str:
+    lacking = unmeasured_last(table)
+    return f", {len(lacking)} not measured" if lacking and table["chain"].iloc[0] != DOCUMENT else ""
 
 
 def share_table(tables: Sequence[pd.DataFrame]) -> Shown:
@@ -107,8 +123,7 @@ def speed_table(tables: Sequence[pd.DataFrame]) -> Shown:
     """A row a cause, a column a chain: how many times as many words a second all devices train by it, with bounds."""
 
     def text(row: pd.Series) -> str:
-        places = ".3f" if row["faster"] < 2 else ".1f"
-        return with_interval(f"{row['faster']:{places}}", row["faster_low"], row["faster_high"], places)
+        return with_interval(f"{row['faster']:.2f}", row["faster_low"], row["faster_high"], ".2f")
 
     note = (
         "Times as many words a second on all devices, from the first measured way to the last; in brackets: devices, and 95%. The factors "
@@ -138,25 +153,62 @@ def chain_finding(table: pd.DataFrame, device_type: str = "cuda") -> str:
     first, ways = told.iloc[0], measured(table)
     last, on = ways.iloc[-1], devices_text(int(first["devices"]), device_type)
     name = str(first["chain"])
+    lacking = [str(way) for way in table.loc[table["why"].ne("") & ~table["way"].eq(CEILING), "way"]]
+    without = f" Not measured, and so not told: {joined(lacking)}." if lacking else ""
     head = (
-        f"**{name}**, {on}: “{first['way']}”{' timed as published' if first['published'] else ''} gives {ratio_text(first['speedup'])} one"
+        f"**{name}**, {on} of {first['machine']}.{without} “{first['way']}”{' timed as published' if first['published'] else ''} gives "
+        f"{ratio_text(first['speedup'])} one"
     )
     found = by_cause(table)
     found = found[found["share"].notna()]
-    lacking = [str(way) for way in table.loc[table["why"].ne("") & ~table["way"].eq(CEILING), "way"]]
-    tail = f" Not measured, and so not told: {joined(lacking)}." if lacking else ""
     if found.empty:
-        return f"{head}, which loses nothing that could be shared out.{tail}"
-    rest = found[found["cause"].eq(REST)].iloc[0]
-    parts = found[~found["cause"].eq(REST)].sort_values("share", ascending=False)
-    each = [f"{CAUSE_NAMES[row['cause']]} {share_text(row['share'], row['share_low'], row['share_high'])}" for _, row in parts.iterrows()]
-    told_parts = ", ".join([*each, f"and {share_text(rest['share'])} is left over"])
+        return f"{head}, which loses nothing that could be shared out."
+    parts = found[~found["cause"].eq(REST)]
     end = f"; “{way_names(table)[-1]}” at the chain's end {ratio_text(last['speedup'])}" if len(ways) > 1 else ""
     faster = _faster(found, f"All {on} together train {ratio_text(last['rate'] / first['rate'])} as many words a second there")
     lost = int(first["devices"]) / first["speedup"]
     late = "" if first["way"] == START else " These are shares of what the first measured way loses: those before it could not be told."
-    took = f"Of what the first one loses (a factor of {lost:.2f}) took: {told_parts}."
-    return f"{head}{end}. {faster}{took}{_surely(parts)}{late}{_once(table)}{tail}"
+    took = f"Of the factor of {lost:.2f} that the first one loses, {_shares(table)}."
+    return f"{head}{end}. {faster}{took}{_surely(parts, table)}{late}{_once(table)}"
+
+
+def _shares(table: pd.DataFrame) -> str:
+    """The share of each cause, the largest first, marked where it rests on one measurement on a side, and what is left over."""
+    found = by_cause(table)
+    rest, parts = found[found["cause"].eq(REST)].iloc[0], found[~found["cause"].eq(REST)].sort_values("share", ascending=False)
+    few = parts["share_low"].isna()
+    each = [
+        f"{CAUSE_NAMES[row['cause']]}{' took' * (place == 0)} {share_text(row['share'], row['share_low'], row['share_high'])}"
+        + (" (n = 1)" if missing(row["share_low"]) and not few.all() else "")
+        for place, (_, row) in enumerate(parts.iterrows())
+    ]
+    lacking = ["independent replicas" if way == CEILING else f"“{way}”" for way in unmeasured_last(table)]
+    holds = f", which holds what was not measured: {joined(lacking)}" if lacking else ""
+    return f"{joined(each)}{' (all rest on n = 1)' * bool(few.all())}; {share_text(rest['share'])} is left over{holds}"
+
+
+def shares_findings(tables: Sequence[pd.DataFrame], device_type: str = "cuda") -> list[str]:
+    """The page's answer in short: where 2018's own way was not measured, and a paragraph a chain on whose share the loss was, those with
+    2018's way first.
+    """
+    told = [table for table in tables if table["speedup"].notna().any() and by_cause(table)["share"].notna().any()]
+    if not told:
+        return [chain_finding(table, device_type) for table in tables]
+    begun = [table for table in told if _first(table)["way"] == START]
+    later = [table for table in told if _first(table)["way"] != START]
+    on = joined(list(dict.fromkeys(devices_text(int(table["devices"].iloc[0]), device_type) for table in later)))
+    head = f"**How 2018's loss divides on {on} is not known: its own way was not measured there.** " if later else ""
+    said = []
+    for table in [*begun, *later]:
+        first = _first(table)
+        where = f"{first['chain']} on {devices_text(int(first['devices']), device_type)} of {first['machine']}"
+        start = START if first["way"] == START else f"“{first['way']}”"
+        said.append(f"{where}, of what is lost from {start} on: {_shares(table)}.{_surely(by_cause(table), table)}")
+    return [head + said[0], *said[1:]]
+
+
+def _first(table: pd.DataFrame) -> pd.Series:
+    return table[table["speedup"].notna()].iloc[0]
 
 
 def _faster(found: pd.DataFrame, head: str) -> str:
@@ -170,17 +222,20 @@ def _faster(found: pd.DataFrame, head: str) -> str:
     return f"{head}: {joined(parts)}. " if len(parts) > 1 else f"{head}. "
 
 
-def _surely(parts: pd.DataFrame) -> str:
-    """Which of these shares are surely not 0, where they have bounds at all."""
+def _surely(found: pd.DataFrame, table: pd.DataFrame) -> str:
+    """Which of these causes' shares are surely not 0, where they have bounds at all; and which single ways' are, where no cause's is."""
+    parts = found[~found["cause"].eq(REST) & found["share"].notna()]
     if parts["share_low"].isna().any():
         return ""
     sure = told_apart(parts)
     if len(sure) == len(parts):
         return ""
     names = joined([CAUSE_NAMES[cause] for cause in sure])
-    return (
-        f" Launches differ so much that only that of {names} is surely not 0." if sure else " Launches differ too much to tell any from 0."
-    )
+    if sure:
+        return f" Launches differ so much that only that of {names} is surely not 0."
+    ways = table[table["share_low"].gt(0) | table["share_high"].lt(0)]
+    single = joined([f"“{row['way']}” {share_text(row['share'], row['share_low'], row['share_high'])}" for _, row in ways.iterrows()])
+    return f" Launches differ too much to tell any cause from 0{f'; of single changes: {single}' if single else ''}."
 
 
 def _once(table: pd.DataFrame) -> str:
@@ -245,9 +300,11 @@ def seven_finding(tables: Sequence[pd.DataFrame], device_type: str = "cuda") -> 
     )
 
 
-def findings(found: Sequence[Ground], tables: Sequence[pd.DataFrame]) -> list[str]:
-    """The page's answer: what passing 7 on 8 takes, and a paragraph a chain."""
-    kinds: list[Any] = [ground.device_type for ground in found]
-    if not kinds:
+def findings(tables: Sequence[pd.DataFrame], fuller: Sequence[pd.DataFrame] = (), device_type: str = "cuda") -> list[str]:
+    """The page's answer: whose share the loss was, and what passing 7 on 8 takes.
+
+    fuller: of `fuller_grounds`, which tell more of a chain on fewer devices.
+    """
+    if not tables:
         return [NOTHING]
-    return [*(chain_finding(table, kind) for table, kind in zip(tables, kinds, strict=True)), seven_finding(tables, kinds[0])]
+    return [*shares_findings([*fuller, *tables], device_type), seven_finding(tables, device_type)]

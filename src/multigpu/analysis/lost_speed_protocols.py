@@ -23,7 +23,7 @@ PROTOCOLS = ("building", "published", "corrected")
 def protocol_rates(rows: pd.DataFrame, steps: pd.DataFrame) -> dict[str, float]:
     """The rate of one point's repeats (units/s) under each of `PROTOCOLS`; without step times under the corrected one alone."""
     found = {"corrected": pooled_rate(rows["units"], rows["wall_s"])}
-    timed = as_published(rows, steps, whole=True)
+    timed = as_published(rows, steps)
     if len(timed):
         found["published"] = pooled_rate(timed["units"], timed["wall_s"])
         found["building"] = pooled_rate(timed["units"], timed["wall_s"] + timed["build_s"])
@@ -104,7 +104,11 @@ def beside_document(found: Sequence[Ground], steps: pd.DataFrame, frame: pd.Data
                     rows.setdefault(other.devices, {})[f"{ground.chain.name}: {name}"] = f"{value:.2f}"
     columns = list(dict.fromkeys(name for row in rows.values() for name in row))
     table = pd.DataFrame([{"GPUs": str(count)} | {name: rows[count].get(name, "–") for name in columns} for count in sorted(rows)])
-    note = "Each over one GPU done the same way. The document's Exp4 has real sentence lengths, its Exp5 and all of ours 100 words."
+    machines = ", ".join(dict.fromkeys(f"{ground.chain.name}: {ground.frame['machine'].iloc[0]}" for ground in found))
+    note = (
+        "Each over one GPU done the same way. The document's Exp4 has real sentence lengths, its Exp5 and all of ours 100 words. A dash: "
+        f"not measured on so many GPUs{f' ({machines})' if machines else ''}."
+    )
     return table_html(table, note=note, right=["GPUs", *columns])
 
 

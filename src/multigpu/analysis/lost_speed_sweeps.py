@@ -76,6 +76,8 @@ SWEEPS = {
 }
 
 
+SLOWER = 0.95
+"""One device that trains less than this part of what it did has become slower."""
 COUNTED = ("recurrence", "execution")
 """Sweeps that change how many kernels a step has, or who launches them."""
 
@@ -196,7 +198,9 @@ def _why(row: Any) -> str:
 
 
 def sweep_finding(rows: pd.DataFrame, name: str, device_type: str = "cuda") -> str:
-    """Of each way, the speedups on the most devices from the first measured value to the last, and how one device's rate moved."""
+    """Of each way, the speedups on the most devices from the first measured value to the last, how the rate of all devices moved, and where
+    one device became slower: then a part of a rising speedup is its loss.
+    """
     parts: dict[int, list[str]] = {}
     for way, own in rows[rows["speedup"].notna()].groupby("way", sort=False):
         most = own[own["devices"] == own["devices"].max()]
@@ -204,14 +208,20 @@ def sweep_finding(rows: pd.DataFrame, name: str, device_type: str = "cuda") -> s
         if devices == 1 or len(most) < 2:
             continue
         first, last = most.iloc[0], most.iloc[-1]
-        more = f"{ratio_text(last['rate'] / first['rate'])} the rate"
-        ends = [f"“{end['value']}” {ratio_text(end['speedup'])}" for end in (first, last)]
-        parts.setdefault(devices, []).append(f"{way}: {ends[0]} one, {ends[1]} ({more})")
+        ends = [
+            f"{end['speedup']:.2f} times one{'' if missing(end['low']) else f' ({end.low:.2f} to {end.high:.2f})'} with “{end['value']}”"
+            for end in (first, last)
+        ]
+        single = own[own["devices"].eq(1) & own["rate"].notna()].set_index("value")["rate"]
+        slower = single[last["value"]] / single[first["value"]]
+        loss = f", while one alone trains {ratio_text(slower)} as many" if slower < SLOWER and last["speedup"] > first["speedup"] else ""
+        more = f"{ratio_text(last['rate'] / first['rate'])} as many words a second{loss}"
+        parts.setdefault(devices, []).append(f"{way}: {ends[0]} and {ends[1]}; all devices then train {more}")
     words = SWEEPS[name].name
     if not parts:
         return f"No way was measured with two values of “{words}” on several devices yet."
-    said = (f"{words[:1].upper() + words[1:]}, on {devices_text(count, device_type)}. {'; '.join(own)}." for count, own in parts.items())
-    return " ".join(said)
+    said = (f"{words[:1].upper() + words[1:]}, on {devices_text(count, device_type)}. {'. '.join(own)}." for count, own in parts.items())
+    return f"{' '.join(said)} Without an interval a side was measured once."
 
 
 def kernels_finding(rows: pd.DataFrame, said: Mapping[str, float]) -> str:

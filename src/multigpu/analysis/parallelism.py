@@ -48,6 +48,26 @@ def of_gpus(frame: pd.DataFrame) -> pd.DataFrame:
     return front_machine(frame)
 
 
+def further_layers(everything: pd.DataFrame, shown: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """By machine, the GPU rows of the layer types that other machines than those of `shown` measured."""
+    layers = everything[everything["model"].isin(LAYER_TYPES) & everything["device_type"].eq("cuda")]
+    layers = layers[~layers["machine"].isin(set(shown.loc[shown["model"].isin(LAYER_TYPES), "machine"]))]
+    return {str(machine): rows for machine, rows in layers.groupby("machine")}
+
+
+def further_layers_table(everything: pd.DataFrame, shown: pd.DataFrame) -> Shown:
+    """`speedup_table` of the layer types on the other machines (`further_layers`), each under its name and over its own one device."""
+    told = [
+        speedup_table(rows, tuple(LAYER_TYPES), most_only=True, on=f", {_most_on(machine, rows)}").html
+        for machine, rows in further_layers(everything, shown).items()
+    ]
+    return Shown("".join(told)) if told else table_html(pd.DataFrame(), note="No other machine has Records of these layers.")
+
+
+def _most_on(machine: str, rows: pd.DataFrame) -> str:
+    return f"{devices_text(int(rows['devices'].max()), str(rows['device_type'].iloc[0]))} of {machine}"
+
+
 def _is_none(value: Any) -> bool:
     return bool(missing(value))
 
@@ -84,9 +104,9 @@ def ratio_cell(row: Any) -> str:
     return f"{row['speedup']:.2f}{bounds}"
 
 
-def speedup_table(frame: pd.DataFrame, models: Sequence[str] = MLP, most_only: bool = False, nothing: str = ABSENT) -> Shown:
+def speedup_table(frame: pd.DataFrame, models: Sequence[str] = MLP, most_only: bool = False, nothing: str = ABSENT, on: str = "") -> Shown:
     """Step time, speedup over one device and bytes of every point of these models (with `most_only`: on the most devices), a table a
-    kind of layer; of a model, a table a joined batch.
+    kind of layer; of a model, a table a joined batch. on: ends each title, for where it was measured.
     """
     table = points_of(frame, models)
     if most_only and len(table):
@@ -111,13 +131,15 @@ def speedup_table(frame: pd.DataFrame, models: Sequence[str] = MLP, most_only: b
     if not rows:
         return table_html(pd.DataFrame(), note=nothing)
     note = f"Moved: bytes that all devices together copy or hand to all-reduces and gathers. {_screened(table)}"
+    if table["speedup"].isna().all():
+        note += " No speedup: one device was not measured there."
     right = ["batch", "devices", "step (ms)", "speedup over one", "moved a step", "n"]
     data = pd.DataFrame(rows)
     if data["layers"].ne("").all():
         kinds = {kind: place for place, kind in enumerate(LAYER_TYPES.values())}
         data = data.sort_values("layers", key=lambda names: names.map(kinds), kind="stable")
-        return tables_by(data.assign(layers=data["layers"].str.capitalize()), "layers", note, right, title="{} layers")
-    return tables_by(data.drop(columns="layers"), "batch", note, right, title="Joined batch {}")
+        return tables_by(data.assign(layers=data["layers"].str.capitalize()), "layers", note, right, title=f"{{}} layers{on}")
+    return tables_by(data.drop(columns="layers"), "batch", note, right, title=f"Joined batch {{}}{on}")
 
 
 def pipeline_points(frame: pd.DataFrame, models: Sequence[str] = LSTM, hybrids: bool = False) -> pd.DataFrame:
@@ -245,8 +267,11 @@ def winners(frame: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def layer_finding(frame: pd.DataFrame) -> str | None:
-    """Where cutting was faster than data parallelism, kind by kind (measured once a point, so a difference below 5% is none)."""
+def layer_finding(frame: pd.DataFrame, measured_on: str = "") -> str | None:
+    """Where cutting was faster than data parallelism, kind by kind (measured once a point, so a difference below 5% is none).
+
+    measured_on: the devices and their machine, if they must be told.
+    """
     table = winners(frame)
     if table.empty:
         return None
@@ -259,7 +284,7 @@ def layer_finding(frame: pd.DataFrame) -> str | None:
         if len(won):
             parts.append(f"{kind} at a batch of {where}")
     agree = int((table["faster"] == table["fewer_bytes"]).sum())
-    on = devices_text(int(table["devices"].iloc[0]), device_type)
+    on = measured_on or devices_text(int(table["devices"].iloc[0]), device_type)
     low, high = int(table["batch_size"].min()), int(table["batch_size"].max())
     ahead = f"for {joined(parts)}" if parts else f"for no kind of layer at any joined batch from {low:,} to {high:,} rows"
     return (
@@ -294,8 +319,25 @@ def pipeline_finding(frame: pd.DataFrame) -> str | None:
     return text + (f"; at best {ratio_cell(best)}, with {best['parts']} micro-batches" if best["parts"] > 1 else "") + "."
 
 
-def answer(frame: pd.DataFrame) -> Shown:
-    """The page's answer: from Records of GPUs where there are any; else what bytes say, and that nothing was timed on GPUs yet."""
+def _layers_told(shown: pd.DataFrame, others: dict[str, pd.DataFrame]) -> str:
+    """`layer_finding` of what the page shows, then of each other machine; where the two say the same, that they do."""
+    first = layer_finding(shown) or ""
+    said = [first]
+    for machine, rows in others.items():
+        on = _most_on(machine, rows)
+        text = layer_finding(rows, on) or ""
+        said.append(f"The same on {on}." if first and text.partition(", ")[2] == first.partition(", ")[2] else text)
+    return " ".join(filter(None, said))
+
+
+def answer(frame: pd.DataFrame, everything: pd.DataFrame | None = None) -> Shown:
+    """The page's answer: from Records of GPUs where there are any; else what bytes say, and that nothing was timed on GPUs yet.
+
+    Args:
+        frame: what the page shows, of one machine a model (`of_gpus`).
+        everything: of all machines; what others measured of the layers is told apart.
+    """
     gpus = frame[frame["device_type"] == "cuda"]
-    told = [layer_finding(gpus), speedup_finding(gpus), pipeline_finding(gpus)] if len(gpus) else []
+    others = further_layers(everything, gpus) if everything is not None else {}
+    told = [_layers_told(gpus, others), speedup_finding(gpus), pipeline_finding(gpus)] if len(gpus) else []
     return paragraphs(*([text for text in told if text] or [ABSENT]), bytes_finding())

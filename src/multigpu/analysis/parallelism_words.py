@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pandas as pd
@@ -12,11 +12,13 @@ from multigpu.analysis.parallelism import LSTM, MLP, pipeline_points, points_of,
 from multigpu.analysis.parallelism_traces import launches_sentence, waiting_sentences
 from multigpu.analysis.partition_bytes import LAYER_TYPES
 from multigpu.analysis.style import look
-from multigpu.analysis.wording import devices_text, joined, missing, plural, ratio_text
+from multigpu.analysis.wording import devices_text, joined, missing, percent_text, plural, ratio_text
 from multigpu.record import Record
 
 EVEN = 1.05
 """Ratios of points that were measured once say nothing below this."""
+REPEATS = 5
+"""Of each side, without which a claim stays undecided."""
 
 
 def _at_parts(points: pd.DataFrame) -> pd.DataFrame:
@@ -87,7 +89,11 @@ def layers_saw(frame: pd.DataFrame) -> str | None:
             said.append(f"{_span(ratios)} ({kind}, {plural(len(own), 'batch', 'batches')})")
     loop = _loop_ratios(frame)
     beside = f" The cut recurrent layer takes {_span(loop)} as long as the same loop of positions under data parallelism." if loop else ""
-    return f"With its matrices cut, a step takes {joined(said)} as long as with data parallelism (screening).{beside}{lost_points(frame)}"
+    on = devices_text(int(table["devices"].iloc[0]), str(frame["device_type"].iloc[0]))
+    return (
+        f"With its matrices cut over {on}, a step takes {joined(said)} as long as with data parallelism (screening).{beside}"
+        f"{lost_points(frame)}"
+    )
 
 
 def lost_points(frame: pd.DataFrame) -> str:
@@ -185,6 +191,66 @@ def beside_data_parallel(frame: pd.DataFrame) -> str | None:
         return None
     on = devices_text(int(table["devices"].iloc[0]), table["device_type"].iloc[0])
     return f"Data parallelism trains the same joined batch of the translation model on {on} {joined(said)} as layers over them (screening)."
+
+
+def cut_claim_sentence(everything: pd.DataFrame) -> str | None:
+    """At which joined batch and on how many devices of which machine cutting the documents' model gains: the verdict quotes one case."""
+    table = _by_machine(everything, MLP[:1], "tensor_split")
+    table = table[table["low"].notna()] if len(table) else table
+    if table.empty:
+        return None
+    said = []
+    for batch, own in table.groupby("batch_size"):
+        each = [f"{ratio_cell(row)} on {devices_text(row['devices'], 'cuda')} of {row['machine']}" for _, row in own.iterrows()]
+        said.append(f"at {int(str(batch)):,} rows {joined(each)}")
+    gains, fails = table[table["low"] > 1], table[table["high"] < EVEN]
+    end = (
+        " It is the smaller batch that does not gain; at the larger one cutting pays, and a verdict over both batches does not say so."
+        if len(gains) and len(fails) and fails["batch_size"].max() < gains["batch_size"].min()
+        else ""
+    )
+    return (
+        "C31 is asked of two joined batches, and one case that surely fails decides. Rates over one device, repeats pooled: "
+        f"{'; '.join(said)}.{end}"
+    )
+
+
+def layers_claim_sentence(everything: pd.DataFrame) -> str | None:
+    """What C40's bound can decide: on two devices it is a speedup of exactly 1; and what more devices give."""
+    table = _by_machine(everything, LSTM[:1], "layer_split")
+    table = table[table["speedup"].notna()] if len(table) else table
+    if table.empty:
+        return None
+    first = (
+        "C40 asks for less than half of linear speed. On two devices that is a speedup of exactly 1, which layers over devices give that "
+        "gain nothing and lose nothing: there the bound lies on the expected value, and no number of repeats decides it."
+    )
+    more = table[table["devices"] > 2]
+    most = more[more["devices"] == more["devices"].max()]
+    if most.empty:
+        return first
+    said = [
+        f"{percent_text(row['speedup'] / row['devices'], row['low'] / row['devices'], row['high'] / row['devices'])} at batch "
+        f"{int(row['batch_size'])}"
+        for _, row in most.iterrows()
+    ]
+    head = most.iloc[0]
+    few = int(most["n_one"].min())
+    why = f", of which one device was measured {plural(few, 'time')}, too few for a verdict" if few < REPEATS else ""
+    return f"{first} On {devices_text(int(head['devices']), head['device_type'])} of {head['machine']} it is {joined(said)}{why}."
+
+
+def _by_machine(everything: pd.DataFrame, models: Sequence[str], placement: str) -> pd.DataFrame:
+    """`points_of` of one placement in one piece on several GPUs of every machine, each over its own one device; n_one: repeats there."""
+    own = everything[everything["device_type"].eq("cuda") & everything["placement"].eq(placement)]
+    own = own[own["model_parallel"].isna() & own["micro_batches"].isna()]
+    parts = [points_of(rows, models) for _, rows in own.groupby("machine")]
+    table = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
+    if table.empty:
+        return table
+    ones = table[table["devices"] == 1].set_index(["machine", "batch_size"])["n"].groupby(level=[0, 1]).max()
+    several = table[(table["devices"] > 1) & (table["n"] > 0)]
+    return several.assign(n_one=[ones.get((row["machine"], row["batch_size"]), 0) for _, row in several.iterrows()])
 
 
 def saw(frame: pd.DataFrame) -> list[str]:

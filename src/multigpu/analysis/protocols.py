@@ -19,21 +19,17 @@ BATCHES = 50
 NONE = "No Record to time in two ways: all sentences of one length, step times by a device's clock."
 
 
-def as_published(
-    frame: pd.DataFrame, steps: pd.DataFrame, batches: int = BATCHES, whole: bool = False, counted: pd.DataFrame | None = None
-) -> pd.DataFrame:
+def as_published(frame: pd.DataFrame, steps: pd.DataFrame, batches: int = BATCHES, counted: pd.DataFrame | None = None) -> pd.DataFrame:
     """The rows of `frame` with the units, wall time (s) and rate of their first `batches` steps, warm-up included.
+
+    A Record of fewer steps counts as if it had gone on to `batches` at the pace of its timed ones: its warm-up would else weigh more than
+    in the document's 50 batches, and Records of different lengths would not compare.
 
     Args:
         frame: of `load_frame`; rows whose steps may differ in units (lengths of their own) are left out unless `counted` has them,
             since Records keep the units of the timed steps alone.
         steps: of `frame.step_times`. A step lasts until its slowest replica has ended it.
-        batches: at most so many steps; a Record of fewer counts with all it has.
         counted: of `protocols_lengths.counted_units`: units of every step of Records on sentences of different lengths.
-        whole: or as if it had gone on to `batches` steps at the pace of its timed ones, so that Records of few steps compare with others.
-
-    Returns:
-        A copy of the rows; `published_steps` is the number of steps that enter.
     """
     again = pd.DataFrame({"key": [], "step": [], "units": []}) if counted is None else counted
     known = frame["inputs"].eq("synthetic") | frame["key"].isin(again["key"])
@@ -44,22 +40,18 @@ def as_published(
     steady = even["units"] / even["timed_steps"]
     own = again[again["step"] < batches].groupby("key")["units"].sum()
     units = even["key"].map(own).astype(float).fillna(steady * count)
-    if whole:
-        wall += (batches - count) * even["wall_s"] / even["timed_steps"]
-        units += (batches - count) * steady
-        count = count * 0 + batches
-    return even.assign(units=units, wall_s=wall, units_per_s=units / wall, published_steps=count)
+    wall += (batches - count) * even["wall_s"] / even["timed_steps"]
+    units += (batches - count) * steady
+    return even.assign(units=units, wall_s=wall, units_per_s=units / wall)
 
 
-def protocol_frame(
-    frame: pd.DataFrame, steps: pd.DataFrame, batches: int = BATCHES, whole: bool = False, counted: pd.DataFrame | None = None
-) -> pd.DataFrame:
+def protocol_frame(frame: pd.DataFrame, steps: pd.DataFrame, batches: int = BATCHES, counted: pd.DataFrame | None = None) -> pd.DataFrame:
     """A row a point: rate (units/s) and speedup over the same placement on one device, under both protocols, with intervals.
 
     Columns: those of POINT, n, then `published_` and `corrected_` rate, speedup, speedup_low,
     speedup_high, and first_over_rest: time as published over that of as many steady steps. Arguments: of `as_published`.
     """
-    timed = as_published(frame, steps, batches, whole, counted)
+    timed = as_published(frame, steps, batches, counted)
     keys = list(POINT)
     measures = ["rate", "speedup", "speedup_low", "speedup_high"]
     if timed.empty:
@@ -87,7 +79,7 @@ def protocol_table(table: pd.DataFrame) -> Shown:
             )
         cells.append(cell | {"n": str(row["n"])})
     note = (
-        f"As published: all words over all time of the first {BATCHES} steps or of all there are, from the first one on. One launch "
+        f"As published: all words over all time of the first {BATCHES} steps; a Record of fewer goes on at its steady pace. One launch "
         "serves many Runs here, so libraries are mostly loaded before a Run's first step."
     )
     right = [name for name in (cells[0] if cells else {}) if name not in ("batch", "placement")]
