@@ -83,7 +83,7 @@ def test_noise_is_inconclusive() -> None:
 def test_without_eight_hosts_it_is_not_yet_measured_and_says_so() -> None:
     result = evaluate(CLAIM, hosts_frame(planted({key: time for key, time in SO.items() if key[1] < 8})))
     assert result.verdict == "not yet measured"
-    assert "ring on 8 hosts; central_server on 8 hosts" in result.why
+    assert "ring on 8 hosts; central server on 8 hosts" in result.why
 
 
 def test_one_repeat_or_one_launch_never_decides() -> None:

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
+from collections.abc import Callable
+from html import escape
+from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pandas as pd
 import pytest
 
 from multigpu import paths
+from multigpu.analysis import document_phases_page, inside_page, synchrony_page
+from multigpu.analysis.frame import frame_of
+from multigpu.analysis.inside_traces import trace_table
+from multigpu.analysis.verdicts import verdicts
 from multigpu.claims import (
     VERDICTS,
     all_claims,
@@ -18,6 +27,7 @@ from multigpu.claims import (
     find_claim,
     scoreboard_svg,
     settings_frame,
+    tables,
     to_html_table,
     to_json,
     to_markdown_table,
@@ -25,7 +35,7 @@ from multigpu.claims import (
 from multigpu.claims.core import Setting
 from multigpu.claims.pages import PAGE_OF, PAGES, page_title
 from multigpu.claims.scoreboard import LOOKS
-from multigpu.claims.tables import SYMBOLS, ours
+from multigpu.claims.tables import SYMBOLS, ours, tally
 from multigpu.claims.wording import figure, figure_of, stated
 from tests.claims.cases import CASES
 from tests.claims.planted import table
@@ -56,7 +66,7 @@ def test_claims_frame(results):
         "cannot be tested here",
         "not yet measured",
     ]
-    assert frame.loc["C2", "torch"] == "0.820x at 8 GPUs (95% 0.816-0.824), n = 5 over 2 launches"
+    assert frame.loc["C2", "torch"] == "words/s of Exp2 over Exp4: 0.820x at 8 GPUs (95% 0.816-0.824), n = 5 over 2 launches"
     assert frame.loc["C2", "tensorflow"] == "–"
     assert len(frame.loc["C2", "record_keys"].split()) == 10
     assert frame.loc["C2", "test"].startswith("Test: words/s of Exp2 over Exp4 at most 0.95x. ")
@@ -146,6 +156,97 @@ def test_every_claim_has_the_page_that_shows_it():
         assert (paths.REPOSITORY / "notebooks" / f"{page}.ipynb").exists() and page_title(page) != page
     (row,) = re.findall('<tr id="C13">.*', to_html_table(evaluate_all(pd.DataFrame()), "notebooks/"))
     assert '<a href="notebooks/15-input.html">Can the host feed the GPUs?</a>' in row
+
+
+OWN: dict[str, tuple[str, Callable[[], str]]] = {
+    "08-synchrony": ("page.claims_table", lambda: synchrony_page.claims_table(pd.DataFrame()).html),
+    "09-inside-one-model": ("page.verdicts", lambda: verdicts(inside_page.verdicts(frame_of([]), trace_table([]))).html),
+    "21-phases": ("page.verdict_table", lambda: document_phases_page.verdict_table([]).html),
+}
+"""Pages that show verdicts by a function of their own: how cells call it, and what it renders without Records."""
+
+
+def rendered(notebook: Path) -> set[str]:
+    """Claims whose verdict a notebook shows: those that a cell of code hands to `study.verdict_table`, those that a cell finds one by
+    one and hands to `verdicts`, and those that its own function renders.
+    """
+    numbers: set[str] = set()
+    own, render = OWN.get(notebook.stem, ("", str))
+    for cell in json.loads(notebook.read_text())["cells"]:
+        calls = [node for node in ast.walk(ast.parse("".join(cell["source"]))) if isinstance(node, ast.Call)] if is_code(cell) else []
+        named = {ast.unparse(call.func) for call in calls}
+        for call in calls:
+            name = ast.unparse(call.func)
+            if name == "study.verdict_table" or (name.split(".")[-1] == "find_claim" and "verdicts" in named):
+                numbers |= {node.value for node in ast.walk(call) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+        if own in named:
+            numbers |= set(re.findall('<tr id="(C[0-9]+)">', render()))
+    return numbers
+
+
+def is_code(cell: dict[str, Any]) -> bool:
+    return cell["cell_type"] == "code"
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_that_a_claim_names_shows_its_verdict(page: str) -> None:
+    shown = rendered(paths.REPOSITORY / "notebooks" / f"{page}.ipynb")
+    assert set(PAGES[page]) <= shown, f"{page} does not show {', '.join(sorted(set(PAGES[page]) - shown))}"
+
+
+def test_what_a_page_only_speaks_of_is_not_shown(tmp_path: Path) -> None:
+    cells = [("markdown", "study.verdict_table(['C1'])"), ("code", "x = 'C2'\nfind_claim('C3')"), ("code", "# study.verdict_table(['C4'])")]
+    cells += [("code", "study.verdict_table(['C5', 'C51'])"), ("code", "verdicts([evaluate(find_claim('C7'), frame)])")]
+    file, other = tmp_path / "12-training.ipynb", tmp_path / "21-phases.ipynb"
+    for path, last in ((file, cells), (other, [("code", "page.verdict_table(records)")])):
+        path.write_text(json.dumps({"cells": [{"cell_type": kind, "source": [source]} for kind, source in last]}))
+    assert rendered(file) == {"C5", "C51", "C7"}
+    assert rendered(other) == {"C6", "C7", "C8", "C9"}, "what its own function renders"
+
+
+def test_a_long_title_is_cut_at_its_colon_and_told_whole_when_pointed_at():
+    """A row is as high as its highest cell: a title of 110 letters made every row of page 06 one of twelve lines."""
+    (row,) = re.findall('<tr id="C44">.*', to_html_table(evaluate_all(pd.DataFrame()), "notebooks/"))
+    whole, short = re.search('<a href="notebooks/06-tensorflow.html" title="([^"]*)">([^<]*)</a>', row).groups()
+    assert whole == escape(page_title("06-tensorflow")) and whole.startswith(f"{short}: ") and ":" not in short
+
+
+def test_what_decides_is_not_folded(results):
+    """C29's deciding setting and those beside it stand open; of several contrasts, the first one whole."""
+    rows = CASES["C29"].rows("fails") + CASES["C29"].rows("holds", (1.0,), batch_size=32)
+    (row,) = re.findall('<tr id="C29">.*', to_html_table(evaluate_all(table(rows))))
+    open_text = row.split("<details><summary>more")[0]
+    assert "batch 64 a GPU (95%" in open_text and "1 further setting measured once: 1.13x" in open_text
+    (many,) = re.findall('<tr id="C10">.*', to_html_table(evaluate_all(table(CASES["C10"].rows("holds")))))
+    shown = many.split("</td>")[1].split("<details>")[0]
+    assert "n = 5 over 2 launches;" in shown and "<summary>more" in many
+    wordy = to_html_table([results[0].model_copy(update={"why": f"{300 * 'x'}; the rest"})])
+    assert f"{300 * 'x'};<details><summary>more</summary>the rest</details>" in wordy, "what is too long by itself still ends somewhere"
+
+
+def test_a_comparison_of_frameworks_stands_under_both_once():
+    (row,) = re.findall('<tr id="C44">.*', to_html_table(evaluate_all(table(CASES["C44"].rows("fails")))))
+    assert row.count("n = 5 over 2 launches") == 1 and "<div>PyTorch and TensorFlow: step time in TensorFlow over PyTorch" in row
+
+
+def test_the_tally_counts_every_verdict(results):
+    text = "".join(ElementTree.fromstring(tally(results)).itertext()).strip()
+    assert text == (
+        "Of 51 claims \u2713 1 holds, \u2717 1 does not hold, \u2248 2 are inconclusive, "
+        "\u25cb 43 are not yet measured and \u2013 4 cannot be tested here."
+    )
+
+
+def test_how_it_is_measured_is_said_where_it_is_not_as_usual(results):
+    """C41's figure has no unit: what it is stands in its protocol."""
+    said = {result.claim.number: tables.tested(result) for result in results}
+    assert "Ljung and Box's Q over 20 lags, divided by 20: 1 without memory" in said["C41"]
+    assert "Warm-up left out; units over host time" not in said["C2"]
+
+
+def test_the_page_of_claims_names_every_document():
+    page = (paths.REPOSITORY / "report" / "claims.md").read_text()
+    assert all(f"**{document}**" in page for claim in all_claims() for document in claim.documents)
 
 
 def test_text_is_escaped(results):

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from html import escape
 from typing import Any
 
 import pandas as pd
 
-from multigpu.claims.core import Result, Verdict
+from multigpu.analysis.wording import joined
+from multigpu.claims.core import VERDICTS, Predicate, Result, Verdict
 from multigpu.claims.pages import PAGE_OF, page_title
-from multigpu.claims.wording import plural, stated
+from multigpu.claims.wording import framework_title, plural, stated
 
 SYMBOLS: dict[Verdict, str] = {
     "holds": "✓",
@@ -42,17 +44,23 @@ def ours(result: Result, framework: str) -> str:
         return f"{WITHOUT}{result.by_framework['numpy'].figure}"
     for name, answer in result.by_framework.items():
         if framework in name.split(" / ") and answer.figure:
-            return answer.figure if answer.verdict == result.verdict else f"{answer.figure} ({answer.verdict})"
+            return answer.figure if answer.verdict == result.verdict else f"{answer.verdict}, {answer.figure}"
     return DASH
 
 
 def tested(result: Result) -> str:
-    """The predicates in words: what must be so, and within which scope; empty where there is none."""
+    """The predicates in words: what must be so, measured how where that is not as usual, and within which scope; empty without any."""
     predicates = result.claim.predicates
     if not predicates:
         return ""
     contrasts = "; ".join(stated(contrast) for predicate in predicates for contrast in predicate.contrasts)
-    return f"Test: {contrasts}. {' '.join(predicate.scope for predicate in predicates)}".strip()
+    told = [text for predicate in predicates for text in (_own_protocol(predicate), predicate.scope) if text]
+    return f"Test: {contrasts}. {' '.join(told)}".strip()
+
+
+def _own_protocol(predicate: Predicate) -> str:
+    """How it is measured, where that is not its kind's usual way: a figure without a unit is explained there."""
+    return "" if predicate.protocol == type(predicate).model_fields["protocol"].default else predicate.protocol
 
 
 def claims_frame(results: Sequence[Result]) -> pd.DataFrame:
@@ -110,9 +118,29 @@ def to_markdown_table(results: Sequence[Result]) -> str:
     return "\n".join(lines) + "\n"
 
 
-LONG = 150
+SAID: dict[Verdict, tuple[str, str]] = {
+    "holds": ("holds", "hold"),
+    "does not hold": ("does not hold", "do not hold"),
+    "inconclusive": ("is inconclusive", "are inconclusive"),
+    "not yet measured": ("is not yet measured", "are not yet measured"),
+    "cannot be tested here": ("cannot be tested here", "cannot be tested here"),
+}
+"""Of each verdict, what is said of one claim and of several."""
+
+
+def tally(results: Sequence[Result]) -> str:
+    """How many claims have each verdict, with its sign, as a sentence in HTML."""
+    counts = Counter(result.verdict for result in results)
+    parts = [
+        f'<span class="{css_class(verdict)}"><span class="verdict-sign" aria-hidden="true">{SYMBOLS[verdict]}</span> '
+        f"{plural(counts[verdict], *SAID[verdict])}</span>"
+        for verdict in VERDICTS
+    ]
+    return f'<p class="tally">Of {plural(len(results), "claim", "claims")} {joined(parts)}.</p>\n'
+
+
+LONG = 220
 """Letters of a cell beyond which the rest is folded away."""
-FRAMEWORK_TITLES = {"torch": "PyTorch", "tensorflow": "TensorFlow"}
 
 
 def to_html_table(results: Sequence[Result], folder: str | None = None) -> str:
@@ -130,13 +158,11 @@ def to_html_table(results: Sequence[Result], folder: str | None = None) -> str:
         claim = result.claim
         test = f'<details class="claim-test"><summary>test</summary>{escape(tested(result))}</details>' if claim.predicate else ""
         said = f'<div class="claim-figure">{escape(claim.document)}: {escape(claim.figure)}</div>'
-        figures = [(name, ours(result, name)) for name in FRAMEWORKS]
-        titled = [text if text.startswith(WITHOUT) else f"{FRAMEWORK_TITLES[name]}: {text}" for name, text in figures if text != DASH]
-        shown = [_folded(text) for text in titled]
+        shown = [_folded(text) for text in titled(result)]
         sign = f'<span class="verdict-sign" aria-hidden="true">{SYMBOLS[result.verdict]}</span> {result.verdict}'
         why = f'<div class="claim-why">{_folded(result.why)}</div>' if result.why else ""
         page = PAGE_OF[claim.number]
-        link = "" if folder is None else f'<a href="{escape(folder)}{page}.html">{escape(page_title(page))}</a>'
+        link = "" if folder is None else _link(f"{folder}{page}.html", page_title(page))
         cells = [
             f"<td>{escape(claim.sentence)}{said}{test}</td>",
             f"<td>{''.join(shown) or DASH}</td>",
@@ -147,10 +173,25 @@ def to_html_table(results: Sequence[Result], folder: str | None = None) -> str:
     return "\n".join([*lines, "</tbody>", "</table>"]) + "\n"
 
 
+def _link(address: str, title: str) -> str:
+    """A link to a page by its title as far as the first colon, since a row is as high as its highest cell; the whole when pointed at."""
+    short = title.split(": ")[0]
+    whole = f' title="{escape(title)}"' if short != title else ""
+    return f'<a href="{escape(address)}"{whole}>{escape(short)}</a>'
+
+
+def titled(result: Result) -> list[str]:
+    """Our figures, each with the framework it is of; one of both frameworks, which compares them, once."""
+    names: dict[str, list[str]] = {}
+    for name in FRAMEWORKS:
+        names.setdefault(ours(result, name), []).append(framework_title(name))
+    return [text if text.startswith(WITHOUT) else f"{joined(own)}: {text}" for text, own in names.items() if text != DASH]
+
+
 def _folded(text: str) -> str:
     """A text, whose part after the first sentence or figure that makes it long opens on request."""
-    ends = [at + 1 for at, letter in enumerate(text) if letter == ";" and at < LONG]
-    cut = max(ends, default=0) if len(text) > LONG else 0
+    ends = [at + 1 for at, letter in enumerate(text) if letter == ";"] if len(text) > LONG else []
+    cut = max((end for end in ends if end <= LONG), default=min(ends, default=0))
     if not cut:
         return f"<div>{escape(text)}</div>"
     return f"<div>{escape(text[:cut])}<details><summary>more</summary>{escape(text[cut:].strip())}</details></div>"

@@ -9,20 +9,25 @@ decided one by one and the overall verdict is theirs if those that are decided a
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 import pandas as pd
 
+from multigpu.analysis.wording import joined
 from multigpu.claims.core import Answer, Claim, CollectivePredicate, Contrast, Predicate, Result, Selection, Setting, Verdict
 from multigpu.claims.records import Comparison, Row, admitted, collective_rows, comparisons, matches, quantity, rows, unmet
 from multigpu.claims.statistics import Sample, interval, sample
 from multigpu.claims.synchrony import SynchronyPredicate, synchrony_rows
 from multigpu.claims.traces import TracePredicate, trace_rows
 from multigpu.claims.training import TrainingPredicate, training_rows
-from multigpu.claims.wording import figure, figure_of, number, plural, stated, wanted
+from multigpu.claims.wording import figure, figure_of, framework_title, number, plural, stated, tallied, together, wanted
 
 UNMATCHED_SIDES = "no Records of both sides in one setting (same machine, versions and Run but for what is compared)"
 DECIDED: tuple[Verdict, ...] = ("holds", "does not hold")
+SHARE = re.compile(r"\d+(?:\.\d+)?%")
+"""The percentage in a flag: "clocks disagree by 1.0%"."""
 READERS: dict[type, Callable[[pd.DataFrame], list[Row]]] = {
     CollectivePredicate: collective_rows,
     SynchronyPredicate: synchrony_rows,
@@ -119,6 +124,21 @@ def highest(settings: Sequence[tuple[Comparison, Setting]]) -> list[tuple[Compar
     return list(best.values())
 
 
+def settled(contrast: Contrast, verdict: Verdict) -> bool:
+    """Whether one example ("any") or one counterexample ("all") is enough, whatever else was measured or was not."""
+    return (contrast.across, verdict) in (("any", "holds"), ("all", "does not hold"))
+
+
+def unmeasured(contrast: Contrast, settings: Sequence[Setting], counted: tuple[str, str]) -> str:
+    """The device counts that a contrast names and these settings do not decide, in words; counted: what a count is of, one and many."""
+    if not isinstance(contrast.counts, tuple) or all(term.devices for term in contrast.terms):
+        return ""
+    measured, able = ({s.devices for s in settings if s.enough or not least} for least in (False, True))
+    none, few = [n for n in contrast.counts if n not in measured], [n for n in contrast.counts if n in measured - able]
+    parts = [(none, "not measured"), (few, "measured too seldom to decide")]
+    return ", ".join(f"{joined([str(n) for n in counts])} {counted[counts != [1]]} {how}" for counts, how in parts if counts)
+
+
 def join(contrast: Contrast, settings: Sequence[tuple[Comparison, Setting]], predicate: Predicate) -> tuple[Verdict, str]:
     """The verdict of a contrast over its settings, and why it is not a plain yes or no."""
     able = [(comparison, setting) for comparison, setting in settings if setting.enough]
@@ -129,7 +149,7 @@ def join(contrast: Contrast, settings: Sequence[tuple[Comparison, Setting]], pre
         return "inconclusive", f"{contrast.label}: {found}; {least}"
     verdicts = [setting.verdict for _, setting in able]
     holds, fails = verdicts.count("holds"), verdicts.count("does not hold")
-    tally = f"{contrast.label}: so in {holds} of {plural(len(able), 'setting', 'settings')}, not so in {fails}"
+    tally = f"{contrast.label}: {tallied(holds, fails, [setting for _, setting in able])}"
     if contrast.across == "any":
         verdict: Verdict = "holds" if holds else "does not hold" if fails == len(able) else "inconclusive"
     elif contrast.across == "most":
@@ -138,10 +158,8 @@ def join(contrast: Contrast, settings: Sequence[tuple[Comparison, Setting]], pre
         verdict = "does not hold"
     else:
         verdict = "holds" if holds == len(able) else "does not hold" if fails == len(able) else "inconclusive"
-    # one example ("any") or one counterexample ("all") settles it, whatever the number of models
-    settled = (contrast.across, verdict) in (("any", "holds"), ("all", "does not hold"))
     models = {model for comparison, _ in able for model in comparison.models}
-    if verdict in DECIDED and not settled and len(models) < contrast.models_at_least:
+    if verdict in DECIDED and not settled(contrast, verdict) and len(models) < contrast.models_at_least:
         return "inconclusive", f"{tally}; measured for {plural(len(models), 'model', 'models')} of at least {contrast.models_at_least}"
     if verdict in DECIDED:
         return verdict, "" if len(able) == max(holds, fails) else tally
@@ -159,12 +177,13 @@ def all_of(verdicts: Sequence[Verdict]) -> Verdict:
 def answer(predicate: Predicate, table: Sequence[Row], several: bool = False) -> tuple[Answer, list[Setting]]:
     """What these rows, of one framework or of those that a predicate joins, say of a predicate.
 
-    several: whether it must be said which contrast a figure is of, though there is one only.
+    several: whether it must be said which contrast is not so, though there is one only.
     """
     several = several or len(predicate.contrasts) > 1
     verdicts: list[Verdict] = []
     reasons: list[str] = []
-    texts: list[str] = []
+    gaps: list[str] = []
+    texts: list[Told] = []
     everything: list[Setting] = []
     keys: set[str] = set()
     lacking: dict[Selection, set[str]] = {}
@@ -187,21 +206,65 @@ def answer(predicate: Predicate, table: Sequence[Row], several: bool = False) ->
             verdict, reason = "not yet measured", "" if missing else f"{contrast.label}: {UNMATCHED_SIDES}"
         verdicts.append(verdict)
         reasons.append(reason)
+        open_counts = verdict in DECIDED and not settled(contrast, verdict)
+        gaps.append(unmeasured(contrast, settings, predicate.counted) if open_counts else "")
         if settings:
-            texts.append((f"{contrast.label}: " if several else "") + figure(shown, contrast))
+            further = [setting for setting in settings if not setting.enough] if shown[0].enough else []
+            text = figure(deciding_first(shown, verdict), contrast, further, named(predicate, contrast))
+            texts.append(Told(verdict, contrast.label, text, frozenset((one.estimate, one.record_keys) for one in shown)))
         keys |= {key for setting in shown for key in setting.record_keys}
         everything += settings
     overall = all_of(verdicts)
     if overall == "does not hold":
-        failed = [(c, r) for c, r, v in zip(predicate.contrasts, reasons, verdicts, strict=True) if v == "does not hold"]
-        reasons = [reason or (f"not so: {stated(contrast)}" if several else "") for contrast, reason in failed]
+        failed = [(c, r, g) for c, r, g, v in zip(predicate.contrasts, reasons, gaps, verdicts, strict=True) if v == "does not hold"]
+        gaps = [gap for *_, gap in failed]
+        reasons = [reason or (f"not so: {stated(contrast)}" if several else "") for contrast, reason, _ in failed]
     else:
         reasons += [wanted(predicate.where, lacking, predicate.counted)] if lacking else []
-    flagged = sum(bool(row.get("flags")) for row in table if row["key"] in keys)
-    notes = [*filter(None, reasons), *([f"{plural(flagged, 'Record is', 'Records are')} flagged"] if flagged else [])]
-    return Answer(
-        verdict=overall, figure="; ".join(dict.fromkeys(texts)), why="; ".join(notes), record_keys=tuple(sorted(keys))
-    ), everything
+    notes = dict.fromkeys(filter(None, [*reasons, *gaps, flagged([row for row in table if row["key"] in keys])]))
+    return Answer(verdict=overall, figure=figures(texts, overall), why="; ".join(notes), record_keys=tuple(sorted(keys))), everything
+
+
+def deciding_first(settings: Sequence[Setting], verdict: Verdict) -> list[Setting]:
+    """Settings as a reader wants them: those that say what the verdict says before others, and the most devices first."""
+    return sorted(settings, key=lambda setting: (setting.verdict != verdict, -setting.devices, str(setting.fields)))
+
+
+def named(predicate: Predicate, contrast: Contrast) -> tuple[str, ...]:
+    """What is said of every setting: the model, unless the predicate has one only or its sides are of two."""
+    one = any(field == "model" and len(values) == 1 for field, values in predicate.where + contrast.where)
+    return () if one or "model" in contrast.varied else ("model",)
+
+
+class Told(NamedTuple):
+    """A contrast's figure in words; of: the estimates it gives, each with its Records."""
+
+    verdict: Verdict
+    label: str
+    text: str
+    of: frozenset[tuple[float, tuple[str, ...]]]
+
+
+def figures(texts: Sequence[Told], overall: Verdict) -> str:
+    """The figures of all contrasts: those behind the verdict first, and one that several contrasts share once."""
+    shared: dict[object, list[Told]] = {}
+    for told in sorted(texts, key=lambda told: told.verdict != overall):
+        shared.setdefault(told.of, []).append(told)
+    return "; ".join(f"{together(list(dict.fromkeys(told.label for told in same)))}: {same[0].text}" for same in shared.values())
+
+
+def flagged(table: Sequence[Row]) -> str:
+    """How many of the rows are flagged, and for what; of flags that differ in a percentage alone, the largest."""
+    own = [str(row["flags"]) for row in table if row.get("flags")]
+    shares: dict[str, list[str]] = {}
+    for flag in own:
+        found = SHARE.search(flag)
+        shares.setdefault(SHARE.sub("{}", flag, count=1), []).append(found[0] if found else "")
+    words = [
+        kind.replace("{}", ("up to " if len(set(found)) > 1 else "") + max(found, key=lambda share: float(share.rstrip("%") or 0)))
+        for kind, found in shares.items()
+    ]
+    return f"{plural(len(own), 'Record is', 'Records are')} flagged ({', '.join(words)})" if own else ""
 
 
 def evaluate(claim: Claim, frame: pd.DataFrame, more: Mapping[type, pd.DataFrame] | None = None) -> Result:
@@ -260,8 +323,8 @@ def _part(claim: Claim, predicate: Predicate, table: Sequence[Row], several: boo
         answers[name], found = answer(predicate, [row for row in scope if row["framework"] in group], several)
         settings += found
     overall, why = combine(answers)
-    named = {name: a.figure for name, a in answers.items() if a.figure}
-    texts = [text if len(named) == 1 else f"{name} {text}" for name, text in named.items()]
+    told = {name: a.figure for name, a in answers.items() if a.figure}
+    texts = [text if len(told) == 1 else f"{framework_title(name)}: {text}" for name, text in told.items()]
     keys = sorted({key for a in answers.values() for key in a.record_keys})
     return Result(
         claim=claim,
@@ -279,13 +342,14 @@ def combine(answers: dict[str, Answer]) -> tuple[Verdict, str]:
     decided = {name: a for name, a in answers.items() if a.verdict in DECIDED}
     verdicts = {a.verdict for a in decided.values()}
     if len(verdicts) == 1:
-        open_ones = [name for name, a in answers.items() if a.verdict == "inconclusive"]
-        alone = [f"decided by {' and '.join(decided)}, inconclusive in {' and '.join(open_ones)}"] if open_ones else []
+        open_ones = [framework_title(name) for name, a in answers.items() if a.verdict == "inconclusive"]
+        deciders = joined([framework_title(name) for name in decided])
+        alone = [f"decided by {deciders}, inconclusive in {joined(open_ones)}"] if open_ones else []
         return verdicts.pop(), "; ".join([*dict.fromkeys(a.why for a in decided.values() if a.why), *alone])
     if verdicts:
-        return "inconclusive", "frameworks differ: " + ", ".join(f"{name} {a.verdict}" for name, a in decided.items())
+        return "inconclusive", "frameworks differ: " + ", ".join(f"{framework_title(name)} {a.verdict}" for name, a in decided.items())
     for verdict in ("inconclusive", "not yet measured"):
-        whys = [f"{name}: {a.why}" if len(answers) > 1 else a.why for name, a in answers.items() if a.verdict == verdict]
+        whys = [f"{framework_title(name)}: {a.why}" if len(answers) > 1 else a.why for name, a in answers.items() if a.verdict == verdict]
         if whys:
             same = {a.why for a in answers.values() if a.verdict == verdict}
             return verdict, same.pop() if len(same) == 1 else "; ".join(whys)

@@ -5,11 +5,31 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+from multigpu.analysis.style import look
+from multigpu.analysis.wording import FRAMEWORK_NAMES, MODEL_NAMES, TELLING, field_text, joined
 from multigpu.claims.core import Contrast, Selection, Setting
 
 LISTED = 3
 """Settings that are written out one by one; of more, the range is given."""
-BEST_KNOWN = ("machine", "model", "placement", "precision", "execution", "batch_size", "inputs", "layout", "scaling")
+BEST_KNOWN = ("model", "placement", "batch_size", "precision", "execution", "processes", "layout", "inputs", "scaling", "machine")
+FRAMEWORK_TITLES = {**FRAMEWORK_NAMES, "numpy": "NumPy"}
+WORKLOAD_NAMES = {"nmt": "translation", "cnn": "image models", "deepconn": "reviews"}
+INPUT_NAMES = {
+    "synthetic": "synthetic input",
+    "lengths_000": "sentence lengths of 000",
+    "bucket_means_000": "bucket means of 000",
+    "catalogs": "the committed corpus",
+    "jpeg_folder": "JPEG files",
+}
+FORMS = {
+    "machine": "on {}",
+    "gradients": "K = {}",
+    "law": "{} times",
+    "recurrence": "{} recurrence",
+    "embedding_gradients": "{} gradients of tables",
+    "device_ids": "GPUs {}",
+}
+"""How fields read that `analysis.wording` writes as they are, or does not know."""
 
 
 def plural(count: int, one: str, many: str) -> str:
@@ -21,11 +41,9 @@ def number(value: float, contrast: Contrast, bare: bool = False, decimals: int =
     """A value in the contrast's unit: a ratio, a share in percent, or a quantity."""
     if contrast.unit == "%":
         return f"{100 * value:.{max(decimals - 2, 1)}f}" + ("" if bare else "%")
-    if contrast.unit == "x":
-        text = f"{value:.{decimals}f}" if value >= 0.1 else f"{value:.2g}"
-        return text + ("" if bare else "x")
-    text = f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
-    return text if bare else f"{text} {contrast.unit}".rstrip()
+    suffix = "" if bare or not contrast.unit else contrast.unit if contrast.unit == "x" else f" {contrast.unit}"
+    text = f"{value:,.0f}" if value >= 100 else f"{value:.{decimals}f}" if value >= 0.1 else f"{value:.2g}"
+    return text + suffix
 
 
 WIDEST = 100.0
@@ -37,10 +55,10 @@ def _tells(setting: Setting) -> bool:
     return setting.low is not None and setting.high is not None and setting.low > 0 and setting.high <= WIDEST * setting.low
 
 
-def figure_of(setting: Setting, contrast: Contrast) -> str:
-    """One interval: the estimate, its device count, its interval, repeats and launches."""
+def figure_of(setting: Setting, contrast: Contrast, name: str = "") -> str:
+    """One interval: the estimate, its device count, the setting's name, its interval, repeats and launches."""
     fixed = all(term.devices for term in contrast.terms)
-    at = "" if fixed else f" at {_devices(setting)}"
+    at = ("" if fixed else f" at {_devices(setting)}") + (f", {name}" if name else "")
     if setting.low is None or setting.high is None:
         return f"{number(setting.estimate, contrast)}{at}, n = {setting.n} (screening)"
     # enough digits to tell the bounds apart
@@ -67,41 +85,103 @@ def _devices(setting: Setting) -> str:
     return plural(setting.devices, "GPU", "GPUs")
 
 
-def figure(settings: Sequence[Setting], contrast: Contrast) -> str:
-    """All settings of a contrast: each with what tells it from the others, or the range where they are many."""
+def figure(settings: Sequence[Setting], contrast: Contrast, further: Sequence[Setting] = (), told: Sequence[str] = ()) -> str:
+    """All settings of a contrast: each with what tells it from the others, or the range where they are many.
+
+    further: settings with too little data to decide beside those that do: only their number and range are given.
+    told: fields that are named though they tell nothing apart.
+    """
+    beyond = [_further(further, contrast)] if further else []
     if len(settings) <= LISTED:
-        telling = _telling(settings)
-        parts = []
-        for setting in settings:
-            values = [_value(name, setting.fields[name]) for name in telling if setting.fields.get(name) is not None]
-            parts.append(f"{', '.join(values)} {setting.text}".strip())
-        return "; ".join(parts)
+        names = _telling(settings, [*settings, *further], told, contrast.counts != "highest")
+        return "; ".join([*(figure_of(one, contrast, setting_name(one, names)) for one in settings), *beyond])
     low, high = min(s.estimate for s in settings), max(s.estimate for s in settings)
+    decimals = _apart(low, high, contrast)
     counts = sorted({setting.devices for setting in settings})
     repeats = min(s.n for s in settings)
     noun = "workers" if settings[0].fields.get("device_type") == "worker" else "GPUs"
-    on = _devices(settings[0]) if len(counts) == 1 else f"{', '.join(map(str, counts))} {noun}"
+    on = _devices(settings[0]) if len(counts) == 1 else f"{joined([str(count) for count in counts])} {noun}"
     bounds = [bound for s in settings if _tells(s) for bound in (s.low, s.high) if bound is not None]
     wide = sum(s.low is not None and not _tells(s) for s in settings)
     said = []
     if bounds:
-        said.append(f"95% intervals from {number(min(bounds), contrast, bare=True)} to {number(max(bounds), contrast, bare=True)}")
+        ends = (number(end, contrast, bare=True, decimals=decimals) for end in (min(bounds), max(bounds)))
+        said.append(f"95% intervals from {' to '.join(ends)}")
     if wide:
         said.append(f"in {plural(wide, 'setting', 'settings')} launches differ too much for one")
     outer = f" ({', '.join(said)})" if said else ""
-    return f"{number(low, contrast)} to {number(high, contrast)}{outer} in {len(settings)} settings at {on}, n >= {repeats} each"
+    text = f"{_span(low, high, contrast)}{outer} in {len(settings)} settings{of_models(settings)} at {on}, n >= {repeats} each"
+    return "; ".join([text, *beyond])
 
 
-def _telling(settings: Sequence[Setting]) -> list[str]:
-    """The fewest fields, best known first, that tell the settings apart (the device count is told anyway)."""
-    names = list(dict.fromkeys([*BEST_KNOWN, *(name for setting in settings for name in setting.fields)]))
-    keys: list[tuple[object, ...]] = [(setting.devices,) for setting in settings]
+def _apart(low: float, high: float, contrast: Contrast) -> int:
+    """The decimals of both, one more where they would read the same."""
+    return 3 if low != high and number(low, contrast) == number(high, contrast) else 2
+
+
+def _span(low: float, high: float, contrast: Contrast) -> str:
+    """From the lowest to the highest estimate; one number where they read the same."""
+    decimals = _apart(low, high, contrast)
+    return " to ".join(dict.fromkeys(number(end, contrast, decimals=decimals) for end in (low, high)))
+
+
+def _further(settings: Sequence[Setting], contrast: Contrast) -> str:
+    estimates = [setting.estimate for setting in settings]
+    how = "measured once" if all(setting.n == 1 for setting in settings) else "measured too seldom to decide"
+    count = plural(len(settings), "further setting", "further settings")
+    return f"{count} {how}: {_span(min(estimates), max(estimates), contrast)}"
+
+
+def of_models(settings: Sequence[Setting]) -> str:
+    """The models of these settings: " of ResNet-50 v1.5 and VGG-16", or how many; empty where there is none."""
+    models = sorted({model for setting in settings for model in str(setting.fields.get("model") or "").split(" / ") if model})
+    if not models:
+        return ""
+    return f" of {joined([MODEL_NAMES.get(model, model) for model in models])}" if len(models) <= LISTED else f" of {len(models)} models"
+
+
+def together(labels: Sequence[str]) -> str:
+    """The labels of contrasts that share a figure: "time, in every setting and in one setting"."""
+    heads = {label.rpartition(", ")[0] for label in labels}
+    if len(labels) > 1 and len(heads) == 1 and "" not in heads:
+        return f"{heads.pop()}, {joined([label.rpartition(', ')[2] for label in labels])}"
+    return joined(list(labels))
+
+
+def _telling(shown: Sequence[Setting], found: Sequence[Setting], told: Sequence[str] = (), by_count: bool = True) -> list[str]:
+    """The fewest fields, best known first, that tell every shown setting from all that were found; `told` are among them.
+
+    by_count: whether the device count, which is told anyway, tells settings apart. Where each one's highest count was looked for it
+    does not: the reader would take a smaller one for another count of the same setting.
+    """
+    alike = [(one, other) for one in shown for other in found if other is not one and not (by_count and one.devices != other.devices)]
     telling: list[str] = []
+    names = dict.fromkeys([*BEST_KNOWN, *(name for setting in found for name in setting.fields)])
     for name in names:
-        finer = [(*key, setting.fields.get(name)) for key, setting in zip(keys, settings, strict=True)]
-        if len(set(finer)) > len(set(keys)):
-            keys, telling = finer, [*telling, name]
+        left = [(one, other) for one, other in alike if one.fields.get(name) == other.fields.get(name)]
+        if len(left) < len(alike) or name in told:
+            alike, telling = left, [*telling, name]
     return telling
+
+
+def setting_name(setting: Setting, names: Sequence[str]) -> str:
+    """The named fields of a setting in words; what has no value is left out."""
+    known = [(name, setting.fields.get(name)) for name in names]
+    return ", ".join(filter(None, (_value(name, value, setting.fields) for name, value in known if value is not None)))
+
+
+def framework_title(name: str) -> str:
+    """A framework, or those that a predicate joins ("torch / tensorflow"), as readers know them."""
+    return joined([FRAMEWORK_TITLES.get(part, part) for part in name.split(" / ")])
+
+
+def tallied(holds: int, fails: int, settings: Sequence[Setting]) -> str:
+    """In how many settings a contrast was shown and refuted; the others are open."""
+    count = len(settings)
+    undecided = count - holds - fails
+    of = f"{plural(count, 'setting', 'settings')}{of_models(settings)}"
+    shown = f"shown in {holds or 'none'} of {of}, refuted in {fails or 'none'}"
+    return f"{shown}, open in {undecided}" if undecided else shown
 
 
 def stated(contrast: Contrast) -> str:
@@ -112,28 +192,39 @@ def stated(contrast: Contrast) -> str:
     return f"{contrast.label} {'at least' if contrast.direction == 'above' else 'at most'} {bound}"
 
 
-def _value(name: str, value: object) -> str:
-    """A field's value, with the field's name where the value alone would not tell."""
+def _value(name: str, value: object, fields: Mapping[str, object] | None = None) -> str:
+    """A field's value in words, with the field's name where the value alone would not tell; both of what sides differ in.
+
+    fields: of the Run, where others say what the value is of.
+    """
     if value is None:
         return f"no {name.replace('_', ' ')}"
-    if name == "scaling":
-        return f"{value} scaling"
-    if name == "shuffle":
-        return "shuffled" if value else "in the corpus's order"
-    if name == "batching":
-        return f"{value} buckets"
-    return f"{name.replace('_', ' ')} {value}" if str(value)[0].isdigit() else str(value)
+    if isinstance(value, str) and " / " in value:
+        return " / ".join(_value(name, part, fields) for part in value.split(" / "))
+    if name == "placement":
+        label, _, how = look(str(value)).label.partition(", ")  # a comma would end it in a list
+        return f"{label} ({how})" if how else label
+    if name in ("inputs", "workload"):
+        return (INPUT_NAMES if name == "inputs" else WORKLOAD_NAMES).get(str(value), str(value).replace("_", " "))
+    if name in FORMS:
+        return FORMS[name].format(value)
+    if name in TELLING:
+        return field_text({"device_type": "cuda", "scaling": "weak", "framework": "", **(fields or {}), name: value}, name)
+    return f"{name.replace('_', ' ')} {value}" if str(value)[0].isdigit() else str(value).replace("_", " ")
 
 
 def described(selection: Selection) -> str:
-    """The Runs of a selection, in words."""
-    return ", ".join(" or ".join(_value(name, value) for value in values) for name, values in selection)
+    """The Runs of a selection, in words, what is best known of them first."""
+    rank = {name: place for place, name in enumerate(("workload", *BEST_KNOWN))}
+    pinned = {name: values[0] for name, values in selection if len(values) == 1}
+    ordered = sorted(selection, key=lambda pair: rank.get(pair[0], len(rank)))
+    return ", ".join(" or ".join(_value(name, value, pinned) for value in values) for name, values in ordered)
 
 
 def wanted(scope: Selection, lacking: Mapping[Selection, set[str]], counted: tuple[str, str] = ("GPU", "GPUs")) -> str:
     """The Runs that are missing, in words: what all have in common first. counted: what a count is of, one and many."""
     parts = []
     for select, counts in lacking.items():
-        on = " and ".join(sorted(counts, key=lambda text: (len(text), text)))
+        on = joined(sorted(counts, key=lambda text: (len(text), text)))
         parts.append(f"{described(select)} on {on} {counted[on != '1']}")
     return f"no Records of {described(scope)}" + (":" if lacking.keys() - {()} else "") + " " + "; ".join(part.strip() for part in parts)
