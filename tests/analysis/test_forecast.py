@@ -9,8 +9,8 @@ import pytest
 from multigpu.analysis import forecast_findings as findings
 from multigpu.analysis import forecast_page as page
 from multigpu.analysis.all_reduce import POINT as COLLECTIVE
-from multigpu.analysis.figure_forecast import figure_fan, figure_test, job_names, line_label
-from multigpu.analysis.forecast import Points, forecast, held_out, launch_residuals, slowest_of
+from multigpu.analysis.figure_forecast import beside, figure_fan, figure_test, job_names, line_label
+from multigpu.analysis.forecast import HeldOut, Points, forecast, held_out, launch_residuals, slowest_of
 from multigpu.analysis.forecast_lines import (
     ahead,
     calibrated,
@@ -211,6 +211,88 @@ def test_the_page_says_what_was_tested_and_why_some_have_no_fan(lines):
     assert table.count("<details><summary>ResNet-50 v1.5") == 1
     assert "efficiency on 1,024 (%)" in table and "joined by ring (%)" in table and "links between nodes" in table
     assert "nothing left to test" in page.why_table(lines).html
+
+
+def with_held(line, held, execution="eager"):
+    """The line with another held-out point, of another form of execution."""
+    return replace(line, rows=line.rows.assign(execution=execution), held_out=held)
+
+
+def test_bands_that_overlap_show_nothing_and_one_above_100_has_no_upper_bound(lines):
+    """Bands as measured lie apart and the ranges are bold; widened 400 times they overlap, and 1126% would be no bound."""
+    said = findings.fan_sentence(lines, "")
+    assert "of 2 lines that reach so far" in said and "**" in said and "overlap" not in said and "no upper bound" not in said
+    wide = [replace(line, forecast=line.forecast and replace(line.forecast, widening=400.0)) for line in lines]
+    said = findings.fan_sentence(wide, "")
+    assert findings.fan_finding(wide) is None
+    assert "**The bands overlap**: those of 0 of 1 all-reduce line lie above all of the others'" in said
+    assert said.count("**") == 2 and "with no upper bound; 1 line)" in said
+    ddp = next(line for line in wide if line.placement == "ddp")
+    cell = page._percent(ddp.forecast, ddp.at(1024))
+    assert cell.endswith("or more)") and " to " not in cell
+    one = page._percent(replace(ddp.forecast, widening=0.1), ddp.at(1024))
+    assert " to " in one and "or more" not in one
+
+
+def test_what_widening_did_stands_in_the_title_and_by_form_of_execution(lines):
+    """A band from half to twice the prediction, widened twice in logarithms, reached from 0.71 to 1.41 before: 1.5 lay outside."""
+    own = [line for line in lines if line.held_out]
+    held = HeldOut(4, (1, 2), 1.0, 0.5, 2.0, 1.5, widening=2.0)
+    near, plain = replace(held, measured_s=1.25), HeldOut(4, (1, 2), 1.0, 0.8, 1.2, 1.25)
+    made = [with_held(own[0], held, "captured"), with_held(own[0], near, "captured"), with_held(own[1], plain)]
+    assert findings.inside_before(made) == 1
+    assert findings.test_finding(made).startswith("2 of 3 held-out points lie in their 95% band (1 before it was widened); half of the")
+    assert findings.test_finding(made[2:]).startswith("0 of 1 held-out points lie in their 95% band; "), "nothing was widened"
+    captured, eager = findings.by_execution(made).split(" Eager ")
+    assert captured == (
+        "Captured steps: 2 of 2 inside, middle error 27%; from its low end to its high one a band is 4 times in the middle and 4 times "
+        "at most; before it was widened 2 times in the middle, with 1 inside."
+    )
+    assert eager.endswith("a band is 1.5 times in the middle and 1.5 times at most.")
+    table = page.outside_table(made).html
+    assert "-20.0" in table and "-36.0 to -4.0" in table and table.count("<tr") == 3, "0.8 to 1.2 of 1.25, under a title and its columns"
+    assert "No held-out point lies outside" in page.outside_table(made[:2]).html
+
+
+def test_lines_without_a_fan_are_counted_by_model(lines):
+    few = next(line for line in lines if line.placement == "ps_gpu0")
+    html = page.why_table([few, few, replace(few, rows=few.rows.iloc[:1])]).html
+    assert html.count("<tr") == 2 and ">3<" in html and "1, 4; 1<" in html
+
+
+def test_a_job_has_a_table_of_its_test_and_one_of_its_forecast(lines):
+    """In one table they were 1,569 pixels wide."""
+    html = page.forecast_tables(lines, 1024).html
+    first, second = html.split("</table>")[:2]
+    assert "predicted (ms)" in first and "spread from" in first and "efficiency on" not in first
+    assert "efficiency on 1,024 (%)" in second and "predicted (ms)" not in second
+
+
+def test_the_fan_draws_bands_of_trusted_lines_and_no_line_that_misses_its_own_points(lines):
+    own = [line for line in lines if line.forecast]
+    (ax,) = figure_fan(own, "").axes
+    assert len(ax.collections) - 2 == 2, "two bands beside two intervals of held-out points"
+    missed = replace(own[0], held_out=replace(own[0].held_out, measured_s=2 * own[0].held_out.predicted_s))
+    assert len(figure_fan([missed, own[1]], "").axes[0].collections) == 3
+    astray = replace(own[0], forecast=replace(own[0].forecast, misfit=0.3))
+    picture = figure_fan([astray, own[1]], "")
+    assert set(picture.data["placement"]) == {own[1].placement} and "1 further forecasts" in picture.caption
+    assert "1 of them since they miss points they were fitted to by over 5%" in picture.caption
+    assert "misses points it was fitted to" in figure_fan([astray], "").alt
+    captured = replace(own[0], rows=own[0].rows.assign(execution="captured"))
+    (ax,) = figure_fan([own[0], captured], "").axes
+    assert len({line.get_linestyle() for line in ax.lines if len(line.get_xdata()) > 5}) == 2, "one colour, so two dashes"
+
+
+def test_the_test_is_one_strip_of_marks_by_form_of_execution(lines):
+    own = [line for line in lines if line.held_out]
+    graph = [replace(line, rows=line.rows.assign(execution="graph")) for line in own]
+    picture = figure_test([*own, *graph, *graph])
+    (ax,) = picture.axes
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["graph, 4", "eager, 2"]
+    assert sum(len(line.get_xdata()) for line in ax.lines if line.get_marker() in ("o", "X")) == 6
+    assert picture.get_size_inches()[1] < 5 and len(picture.data) == 6
+    assert beside([0.0, 0.01, 0.02, 1.0], 0.05, 0.1) == [0, 0.1, -0.1, 0], "close marks stand above and below each other"
 
 
 def test_figures_draw_every_forecast_with_its_data(lines):

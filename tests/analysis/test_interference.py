@@ -108,10 +108,27 @@ def test_runs_of_one_kind_are_judged_together() -> None:
     assert kinds.loc["captured", "high"] == pytest.approx(math.exp(logs.mean() + half), rel=1e-6)
     assert kinds.loc["eager", "verdict"] == "not shown"
     finding = interference_finding(records)
-    assert "1.0010 (0.9998 to 1.0022) times as long beside 3 others as alone: such Runs may share a machine." in finding
+    # each Run's repeats are alike, so that each shows it alone
+    assert "1.001 (1.000 to 1.002) times as long beside 3 others as alone: such Runs may share a machine." in finding
     assert "is not shown, so such Runs have the machine to themselves." in finding
     shown = str(interference_summary(records))
     assert shown.count("may share") + shown.count("not shown") + shown.count("disturbed") >= 5
+
+
+def test_a_kind_says_how_many_of_its_runs_show_it_alone() -> None:
+    """Three Runs as alike as can be, of which two have repeats 1% apart: together they may share, alone two show nothing."""
+    records: list[Record] = []
+    for batch, first, noise in ((32, 0, 0.0), (64, 400, 0.01), (128, 800, 0.01)):
+        rates = [RATE * (1 + noise), RATE * (1 - noise), RATE]
+        records += measured(rates, 0, first=first, batch_size=batch, execution="captured")
+        records += measured(rates, 3, first=first + 100, batch_size=batch, execution="captured")
+    table = interference_table(records)
+    (kind,) = kinds_table(table).to_dict("records")
+    assert (kind["verdict"], kind["runs"], kind["shown"]) == ("may share", 3, 1) and kind["reach"] == table["high"].max() > 1.01
+    said = interference_finding(records)
+    expected = f"may share a machine, by their ratios pooled; 1 of 3 shows it alone, their own intervals reach {kind['reach']:.3f} times."
+    assert expected in said and "1.000 (1.000 to 1.000)" in said
+    assert "nobody's fault" not in str(interference_summary(records))
 
 
 def test_a_kind_of_one_run_has_its_interval() -> None:

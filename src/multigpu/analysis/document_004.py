@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
 
 from multigpu.analysis.metrics import summary
 from multigpu.claims.names import NMT_DDL
+from multigpu.claims.statistics import Sample, sample
+from multigpu.claims.statistics import interval as half_width
 from multigpu.grid.document_004 import BATCH, WAYS
 from multigpu.published import load_published, published_value
 
@@ -65,34 +68,61 @@ def steps(frame: pd.DataFrame, precision: str = "fp32", execution: str = "eager"
     return found.sort_values(["devices", "placement"], kind="stable").reset_index(drop=True)
 
 
-def parts(frame: pd.DataFrame, **which: Any) -> pd.DataFrame:
-    """What the step of N devices is made of: a row a number of devices.
+PARTS = ("alone", "after_grows", "during_grows", "after", "during", "hidden")
+"""Of `parts`: columns that come with bounds."""
 
-    Columns: devices, one_s (the step of one device), host_s (what N devices without communication take longer: they share the
-    host), after_s and during_s (what communication adds to that, after and during backward), hidden (1 - during / after). NaN where
-    a side was not measured. Differences of pooled steps, not of traces.
+
+def parts(frame: pd.DataFrame, precision: str = "fp32", execution: str = "eager", **which: Any) -> pd.DataFrame:
+    """How the step of N devices grows over the same way's own step on one, which runs the same code: a row a number of devices.
+
+    Columns: devices; in seconds alone (what replicas without communication take longer: they share the host), after_grows and
+    during_grows (with all-reduce after and during backward), after and during (the same less alone: what communication costs); hidden
+    (1 - during / after; NaN where after is not above 0 at 95%). Each with _low and _high (95%). NaN where a side was not measured.
+    Differences of pooled steps, not of traces.
     """
-    table = steps(frame, **which)
-
-    def step(placement: str, devices: int) -> float:
-        found = table[(table["placement"] == placement) & (table["devices"] == devices)]["step_s"]
-        return float(found.iloc[0]) if len(found) else math.nan
-
+    own = own_runs(frame, **which)
+    own = own[own["precision"].eq(precision) & own["execution"].eq(execution) & own["bucket_mib"].isna() & own["status"].eq("ok")]
+    known = {
+        (str(rows["placement"].iloc[0]), int(rows["devices"].iloc[0])): _pooled(rows) for _, rows in own.groupby(["placement", "devices"])
+    }
     rows = []
-    for devices in sorted(int(count) for count in table["devices"].unique() if count > 1):
-        alone = step("independent", devices)
-        after, during = step("replicated_allreduce", devices) - alone, step("ddp", devices) - alone
-        rows.append(
-            {
-                "devices": devices,
-                "one_s": step("independent", 1),
-                "host_s": alone - step("independent", 1),
-                "after_s": after,
-                "during_s": during,
-                "hidden": 1 - during / after if after > 0 else math.nan,
-            }
-        )
-    return pd.DataFrame(rows, columns=["devices", "one_s", "host_s", "after_s", "during_s", "hidden"])
+    for devices in sorted({count for _, count in known if count > 1}):
+        alone, after, during = (
+            {(way, devices): 1.0, (way, 1): -1.0} for way in ("independent", "replicated_allreduce", "ddp")
+        )  # a way's growth, by the points that it is made of
+        less = {point: -weight for point, weight in alone.items()}
+        found = {"alone": alone, "after_grows": after, "during_grows": during, "after": after | less, "during": during | less}
+        bounds = {name: _combined(known, weights) for name, weights in found.items()}
+        bounds["hidden"] = (math.nan, math.nan, math.nan)
+        (cost, least, _), exposed = bounds["after"], bounds["during"][0]
+        if (least > 0 or (math.isnan(least) and cost > 0)) and not math.isnan(exposed):
+            left = exposed / cost
+            # d / a varies as d - (d / a) a does over a, wherever a is well above 0
+            share = {**during, **{point: -left * weight for point, weight in after.items()}}
+            _, low, high = _combined(known, share | {point: (1 - left) * weight for point, weight in less.items()})
+            bounds["hidden"] = (1 - left, 1 - left + low / cost, 1 - left + high / cost)
+        rows.append({"devices": devices} | {f"{name}{end}": x for name, of in bounds.items() for end, x in zip(ENDS, of, strict=True)})
+    return pd.DataFrame(rows, columns=["devices", *(f"{name}{end}" for name in PARTS for end in ENDS)])
+
+
+ENDS = ("", "_low", "_high")
+
+
+def _pooled(rows: pd.DataFrame) -> tuple[float, Sample]:
+    """The pooled step (s) of one point's repeats, and their sample."""
+    own = sample(list(rows["wall_s"] / rows["timed_steps"]), list(rows["launch_id"]))
+    return float(rows["wall_s"].sum() / rows["timed_steps"].sum()), own
+
+
+def _combined(known: dict[tuple[str, int], tuple[float, Sample]], weights: dict[tuple[str, int], float]) -> tuple[float, float, float]:
+    """A weighted sum of pooled steps with its Welch interval; NaN where a point was not measured, or (bounds) only once."""
+    if any(point not in known for point in weights):
+        return math.nan, math.nan, math.nan
+    value = math.fsum(weight * known[point][0] for point, weight in weights.items())
+    # the error of a step is that of its logarithm times the step
+    errors = [replace(known[at][1], variance=known[at][1].variance * (weight * known[at][0]) ** 2) for at, weight in weights.items()]
+    half = half_width(errors)
+    return value, value - half, value + half
 
 
 def buckets(frame: pd.DataFrame, precision: str = "fp32", execution: str = "eager", **which: Any) -> pd.DataFrame:

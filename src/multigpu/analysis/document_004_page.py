@@ -6,6 +6,7 @@ import math
 
 import matplotlib as mpl
 import pandas as pd
+from matplotlib.axes import Axes
 
 from multigpu.analysis.document_004 import WAY_WORDS, buckets, exposed_by_trace, link_seconds, parts, steps
 from multigpu.analysis.figure_hosts import counts_axis
@@ -21,16 +22,18 @@ NOTHING = (
     "Document 004's step has not been measured here yet: `python -m multigpu measure --grid document_004` does, on a machine with GPUs. "
     "What its links allow follows from its own figures and stands below"
 )
-WIDTH, HEIGHT = 4.2, 3.0
+WIDTH, HEIGHT = 3.3, 2.9
+ASKED = (2, 4, 8)
+"""Numbers of GPUs of which the page asks."""
 
 
 def _ms(seconds: float, low: float = math.nan, high: float = math.nan) -> str:
     return "not measured" if missing(seconds) else with_interval(f"{1000 * seconds:,.1f} ms", 1000 * low, 1000 * high, ",.1f")
 
 
-def _bare(seconds: float) -> str:
+def _bare(seconds: float, low: float = math.nan, high: float = math.nan) -> str:
     """As `_ms`, for a table whose note names the unit."""
-    return _ms(seconds).removesuffix(" ms")
+    return _ms(seconds, low, high).replace(" ms", "")
 
 
 def step_finding(frame: pd.DataFrame) -> str:
@@ -44,22 +47,58 @@ def step_finding(frame: pd.DataFrame) -> str:
     return (
         f"A step of document 004's model takes {_ms(one['step_s'], one['low_s'], one['high_s'])} on one GPU and "
         f"**{_ms(most['step_s'], most['low_s'], most['high_s'])}** on {most['devices']}, so **{percent_text(most['efficiency'])}** of "
-        f"linear speed remains{beside}; {rate_text(most['words_per_s'])} on {most['devices']} GPUs"
+        f"linear speed remains{beside}; {rate_text(most['words_per_s'])} on {most['devices']} GPUs{_not_measured(table)}"
     )
+
+
+def _not_measured(table: pd.DataFrame) -> str:
+    """Which of the counts that the page asks about have no Record: "; on 8 GPUs it was not measured"."""
+    lost = [str(count) for count in ASKED if count not in set(table["devices"].astype(int))]
+    return f"; on {joined(lost)} GPUs it was **not measured**" if lost else ""
 
 
 def communication_finding(frame: pd.DataFrame) -> str | None:
-    """What communication adds on two devices, and how much of it the backward pass hides on the most."""
-    table = parts(frame).dropna(subset=["after_s", "during_s"])
+    """By how much the step grows with and without communication, each way over its own step on one device, and what backward hides."""
+    table = parts(frame).dropna(subset=["after", "during"])
     if table.empty:
         return None
     first, last = table.iloc[0], table.iloc[-1]
-    hidden = "" if missing(last["hidden"]) else f"; during backward {percent_text(last['hidden'])} of it is hidden"
+    hidden = "" if missing(last["hidden"]) else f"; during backward {percent_text(*_of(last, 'hidden'))} of that is hidden"
+    more = ""
+    if last["devices"] > first["devices"]:
+        more = f"; on {int(last['devices'])} by {_ms(*_of(last, 'alone'))} and {_ms(*_of(last, 'after_grows'))}"
     return (
-        f"On {int(first['devices'])} GPUs the step grows by {_ms(first['host_s'])} without any communication and by "
-        f"**{_ms(first['after_s'])}** more when gradients are summed after the backward pass; on {int(last['devices'])} by "
-        f"{_ms(last['host_s'])} and {_ms(last['after_s'])}{hidden}"
+        f"On {int(first['devices'])} GPUs the step grows by {_ms(*_of(first, 'alone'))} without any communication and by "
+        f"**{_ms(*_of(first, 'after_grows'))}** when gradients are summed after the backward pass{more}. "
+        f"What lies between is what communication costs, {_ms(*_of(last, 'after'))} on {int(last['devices'])}{hidden}"
     )
+
+
+def _of(row: pd.Series, name: str) -> tuple[float, float, float]:
+    """A part with its bounds."""
+    return float(row[name]), float(row[f"{name}_low"]), float(row[f"{name}_high"])
+
+
+def traces_finding(frame: pd.DataFrame, phases: pd.DataFrame) -> str | None:
+    """Whether the communication that no compute covers in traced steps lies within what the growth of timed steps says it costs."""
+    traced = exposed_by_trace(phases)
+    traced = traced[traced["precision"].eq("fp32") & traced["execution"].eq("eager")].set_index(["placement", "devices"])
+    told, inside, count = [], 0, 0
+    for _, row in parts(frame).iterrows():
+        for placement, name in (("replicated_allreduce", "after"), ("ddp", "during")):
+            value, low, high = _of(row, name)
+            at = (placement, int(row["devices"]))
+            if at not in traced.index or missing(low):
+                continue
+            seconds = float(traced["exposed_s"][at])
+            agrees = low <= seconds <= high
+            inside, count = inside + agrees, count + 1
+            where = "within" if agrees else "outside"
+            told.append(f"{_ms(seconds)} {name} backward on {at[1]} GPUs, {where} the {_ms(value, low, high)} of timed steps")
+    if not told:
+        return None
+    verdict = "Traced steps tell the same" if inside == count else f"Traced steps agree in {inside} of {count} cases"
+    return f"{verdict}. What no compute covers: {'; '.join(told)}"
 
 
 def transfer_finding() -> str:
@@ -110,26 +149,28 @@ def steps_table(frame: pd.DataFrame) -> Shown:
 
 
 def parts_table(frame: pd.DataFrame) -> Shown:
-    """Compute, host and exposed communication by number of devices."""
+    """By how much each way's step grows, and so what communication costs, by number of devices."""
     rows = [
         {
             "GPUs": f"{int(row['devices'])}",
-            "one GPU alone": _bare(row["one_s"]),
-            "shared host adds": _bare(row["host_s"]),
-            "all-reduce after backward adds": _bare(row["after_s"]),
-            "all-reduce during backward adds": _bare(row["during_s"]),
-            "hidden": "–" if missing(row["hidden"]) else percent_text(row["hidden"]),
+            "grows without communication": _bare(*_of(row, "alone")),
+            "grows with all-reduce after backward": _bare(*_of(row, "after_grows")),
+            "grows with all-reduce during backward": _bare(*_of(row, "during_grows")),
+            "communication after backward": _bare(*_of(row, "after")),
+            "communication during backward": _bare(*_of(row, "during")),
+            "hidden": "–" if missing(row["hidden"]) else percent_text(*_of(row, "hidden")),
         }
         for _, row in parts(frame).iterrows()
     ]
     data = pd.DataFrame(rows)
     note = (
-        "ms, differences of pooled steps; hidden: of what all-reduce after backward adds. Without Records of all three ways a part is "
-        "not known."
+        "ms with 95% intervals, of pooled steps: each way's step less its own on one GPU, where it runs the same code and exchanges "
+        "nothing. Communication: what a way grows by beyond replicas without any. Hidden: of what it costs after backward. Without Records "
+        "of a way on both counts a part is not known."
         if rows
         else NOTHING
     )
-    return table_html(data, "What a step is made of" if rows else "", note, [str(name) for name in data if name != "GPUs"])
+    return table_html(data, "What a step grows by" if rows else "", note, [str(name) for name in data if name != "GPUs"])
 
 
 def trace_table(phases: pd.DataFrame) -> Shown:
@@ -162,56 +203,78 @@ def _steps_headline(table: pd.DataFrame) -> str | None:
 
 
 def figure_steps(frame: pd.DataFrame) -> Picture:
-    """Step time against the number of GPUs, a line a way, the document's beside it; and, where measured, against the size of bucket."""
+    """Our ways' steps in ms to the most GPUs measured; the same by size of bucket, if measured, on one axis; the document's growth."""
     table, sizes = steps(frame), buckets(frame)
-    document = load_published("004_step_times")
-    panels = ["Step time over that of one GPU", *(["Step time by size of bucket"] if len(sizes) else [])]
+    if table.empty:
+        return message(NOTHING.replace("`", ""))
+    panels = ["Step time", *(["Step time by size of bucket"] if len(sizes) else []), "Step over that of one GPU, beside the document"]
     with mpl.rc_context(RC):
-        finding = _steps_headline(table)
-        names = ["document 004"]
-        picture, axes = grid_of_axes(len(panels), finding, WIDTH, HEIGHT, 2, margin_for(names), names=panels)
-        ax, ends = axes[0], []
-        name_panel(ax, panels[0])
-        for placement, line in table.groupby("placement", sort=False):
-            way = look(str(placement))
-            x, y = line["devices"].to_numpy(float), line["step_s"].to_numpy(float)
-            if x[0] != 1:
-                continue  # without one GPU nothing to compare with
-            ax.plot(x, y / y[0], marker=way.marker, color=way.colour, markersize=4, clip_on=False)
-            ends.append((x[-1], y[-1] / y[0], WAY_WORDS[str(placement)], way.colour))
-        x, y = document["gpus"].to_numpy(float), document["step_time_ms"].to_numpy(float)
-        y = y / y[0]
-        ax.plot(x, y, marker="D", color=INK, markersize=4, linestyle=(0, (3, 2)), clip_on=False)
-        ends.append((x[-1], y[-1], "document 004", INK))
-        ax.set_xlim(1, float(x[-1]))
-        ax.set_ylim(0.95, 1.1 * float(y.max()))
-        ax.set_xticks([1, 2, 4, 8, 12, 16])
-        ax.minorticks_off()
-        ax.set_xlabel("GPUs, weak scaling")
-        ax.set_ylabel("times one GPU's step")
-        label_ends(ax, ends, HEIGHT)
+        labels = margin_for(WAY_WORDS.values())
+        picture, axes = grid_of_axes(len(panels), _steps_headline(table), WIDTH, HEIGHT, 2, labels, names=panels)
+        for ax, name in zip(axes, panels, strict=True):
+            name_panel(ax, name)
+        _ways_panel(axes[0], table)
         if len(sizes):
-            ax, ends = axes[1], []
-            name_panel(ax, panels[1])
-            for devices, line in sizes.groupby("devices"):
-                x, y = line["bucket_mib"].to_numpy(float), 1000 * line["step_s"].to_numpy(float)
-                ax.plot(x, y, marker="o", color=look("ddp").colour, markersize=4, clip_on=False)
-                ends.append((x[-1], y[-1], f"{devices} GPUs", look("ddp").colour))
-            counts_axis(ax, sorted(set(sizes["bucket_mib"])), "MiB of gradients in a bucket")
-            ax.set_ylim(0, None)
-            ax.set_ylabel("ms")
-            label_lines(ax, ends, HEIGHT)
+            _buckets_panel(axes[1], sizes, axes[0].get_ylim())
+        _document_panel(axes[-1], table)
     machines = joined(sorted(set(frame.loc[frame["key"].isin(joined_keys(table)), "machine"])))
     picture.caption = (
-        f"Document 004's model, {BATCH} pairs of {LENGTH} words a GPU, fp32, launched call by call; weak scaling. Each way over its own "
-        "step on one GPU. Dashed: the document, V100, four a machine; from 8 on across machines. "
-        + (f"{_measured(table, sizes)} {machines}." if machines else "Nothing measured here yet.")
+        f"Document 004's model, {BATCH} pairs of {LENGTH} words a GPU, fp32, launched call by call; weak scaling. Axes of ms do not begin "
+        f"at 0. Dashed: the document, V100, four a machine; from 8 on across machines. {_measured(table, sizes)} {machines}."
     )
     picture.data = table
     picture.alt = "Step time against GPUs. " + "; ".join(
         f"{WAY_WORDS[str(row['placement'])]} on {int(row['devices'])}: {1000 * row['step_s']:.1f} ms" for _, row in table.iterrows()
     )
-    return picture if len(table) else message(NOTHING.replace("`", ""))
+    return picture
+
+
+def _ways_panel(ax: Axes, table: pd.DataFrame) -> None:
+    """Our ways in ms, with intervals, on an axis on which they can be told apart."""
+    ends = []
+    for placement, line in table.groupby("placement", sort=False):
+        way, (x, y) = look(str(placement)), (line["devices"].to_numpy(float), 1000 * line["step_s"].to_numpy(float))
+        ax.plot(x, y, marker=way.marker, color=way.colour, markersize=4, clip_on=False)
+        ax.vlines(x, 1000 * line["low_s"], 1000 * line["high_s"], color=way.colour, linewidth=1.2)
+        ends.append((x[-1], y[-1], WAY_WORDS[str(placement)], way.colour))
+    low, high = 1000 * table["step_s"].min(), 1000 * table["step_s"].max()
+    ax.set_ylim(math.floor(low - 0.2 * (high - low)), math.ceil(high + 0.1 * (high - low)))
+    ax.set_ylabel("ms")
+    counts_axis(ax, sorted(int(count) for count in table["devices"].unique()), "GPUs, weak scaling")
+    label_lines(ax, ends, HEIGHT)
+
+
+def _buckets_panel(ax: Axes, sizes: pd.DataFrame, limits: tuple[float, float]) -> None:
+    """By size of bucket, on the axis of the ways as far as it reaches."""
+    ends = []
+    for devices, line in sizes.groupby("devices"):
+        x, y = line["bucket_mib"].to_numpy(float), 1000 * line["step_s"].to_numpy(float)
+        ax.plot(x, y, marker="o", color=look("ddp").colour, markersize=4, clip_on=False)
+        ends.append((x[-1], y[-1], f"{devices} GPUs", look("ddp").colour))
+    counts_axis(ax, sorted(set(sizes["bucket_mib"])), "MiB of gradients in a bucket")
+    ax.set_ylim(min(limits[0], math.floor(1000 * sizes["step_s"].min())), max(limits[1], math.ceil(1000 * sizes["step_s"].max())))
+    ax.set_ylabel("ms")
+    label_lines(ax, ends, HEIGHT)
+
+
+def _document_panel(ax: Axes, table: pd.DataFrame) -> None:
+    """Steps over one GPU's: the document's, and ours of the way that it took."""
+    document, ends = load_published("004_step_times"), []
+    own, way = table[table["placement"] == "ddp"], look("ddp")
+    if len(own) and own["devices"].iloc[0] == 1:
+        x, y = own["devices"].to_numpy(float), (own["step_s"] / own["step_s"].iloc[0]).to_numpy(float)
+        ax.plot(x, y, marker=way.marker, color=way.colour, markersize=4, clip_on=False)
+        ends.append((x[-1], y[-1], "ours", way.colour))
+    x, y = document["gpus"].to_numpy(float), document["step_time_ms"].to_numpy(float)
+    ax.plot(x, y / y[0], marker="D", color=INK, markersize=4, linestyle=(0, (3, 2)), clip_on=False)
+    ends.append((x[-1], y[-1] / y[0], "document 004", INK))
+    ax.set_xlim(1, float(x[-1]))
+    ax.set_ylim(0, 1.1 * float(y.max() / y[0]))
+    ax.set_xticks([1, 2, 4, 8, 12, 16])
+    ax.minorticks_off()
+    ax.set_xlabel("GPUs, weak scaling")
+    ax.set_ylabel("times one GPU's step")
+    label_ends(ax, ends, HEIGHT)
 
 
 def _measured(table: pd.DataFrame, sizes: pd.DataFrame) -> str:

@@ -16,11 +16,13 @@ from multigpu.analysis.forecast_lines import Line
 from multigpu.analysis.layout import grid_of_axes, label_lines, margin_for, name_panel, rows_from_top
 from multigpu.analysis.metrics import job_of
 from multigpu.analysis.picture import Picture, message
-from multigpu.analysis.style import FRAMEWORK_LINES, INK, MAX_LINES, RC, look
+from multigpu.analysis.style import CEILING, FRAMEWORK_LINES, INK, MAX_LINES, RC, look
 from multigpu.analysis.wording import describe, device_words, execution_text, field_text, joined, missing, percent_text, telling
 
-WIDTH, HEIGHT, ROW = 3.0, 2.3, 0.23
-MISSED = (0, (1.2, 1.6))
+WIDTH, HEIGHT = 3.0, 2.3
+STRIP_WIDTH, STRIP_ROW, DOT = 6.2, 0.85, 0.062
+"""Inches of the test's one panel, of each of its rows, and of a mark in it."""
+MISSED, CAPTURED = (0, (1.2, 1.6)), (0, (7, 1.5, 1.5, 1.5))
 MOST_SHOWN = 1.35
 """Efficiency above which a measured point is drawn at the edge."""
 TICKS = (1, 2, 4, 8, 16, 64, 256, 1024)
@@ -47,9 +49,10 @@ def job_names(groups: Sequence[Sequence[Line]]) -> list[str]:
 def drawn_jobs(lines: Sequence[Line]) -> list[list[Line]]:
     """The forecasts by job, where some held-out point was repeated often enough to be a headline; at most seven lines each.
 
-    Lines of the table's "screening" tier are drawn beside them. Without such a job, every forecast is drawn.
+    Lines of the table's "screening" tier are drawn beside them. Without such a job, every forecast is drawn; but none of a line that
+    misses points it was fitted to by over `TRUSTED`: what it says beyond them is not worth a line.
     """
-    found = jobs(line for line in lines if line.forecast is not None)
+    found = jobs(line for line in lines if line.forecast is not None and line.forecast.misfit <= TRUSTED)
     firm = [group for group in found if any(line.rows["tier"].iloc[-1] == "headline" for line in group)]
     return [sorted(_seven(group), key=lambda line: look(line.placement).order) for group in firm or found]
 
@@ -95,11 +98,14 @@ def figure_fan(lines: Sequence[Line], assumed: str) -> Picture:
     assumed: the links between nodes in words, for the caption.
     """
     groups = drawn_jobs(lines)
+    missing_own = sum(line.forecast is not None and line.forecast.misfit > TRUSTED for line in lines)
     if not groups:
-        return message(NOTHING)
+        return message(f"No forecast to draw: every line misses points it was fitted to by over {TRUSTED:.0%}." if missing_own else NOTHING)
     with mpl.rc_context(RC):
         left_out = sum(line.forecast is not None for line in lines) - sum(map(len, groups))
-        labels, names = margin_for((line_label(line, group) for group in groups for line in group), 0.95), job_names(groups)
+        names = job_names(groups)
+        longest = max(len(line_label(line, group)) for group in groups for line in group)
+        labels = max(0.95, 0.066 * longest + 0.15)  # tighter than `margin_for`, so that two panels fit a row
         picture, axes = grid_of_axes(len(groups), fan_finding(lines), WIDTH, HEIGHT, 2, labels, names=names, legend=True)
         highest = max(float(line.rows["efficiency"].max()) for group in groups for line in group)
         top = 100 * max(1.05, min(MOST_SHOWN, 1.03 * highest))
@@ -110,7 +116,8 @@ def figure_fan(lines: Sequence[Line], assumed: str) -> Picture:
         picture.legend_line(
             [
                 Line2D([], [], color=INK, linewidth=1.6, label="forecast, 95% band"),
-                Line2D([], [], color=INK, linewidth=1.1, linestyle=MISSED, label=f"test missed by over {TRUSTED:.0%}"),
+                Line2D([], [], color=INK, linewidth=1.6, linestyle=CAPTURED, label="captured"),
+                Line2D([], [], color=INK, linewidth=1.1, linestyle=MISSED, label=f"test missed by over {TRUSTED:.0%}, no band"),
                 Line2D([], [], color=INK, marker="o", markersize=4, linestyle="", label="measured"),
                 Line2D([], [], color=INK, marker="D", markersize=7, markerfacecolor="none", linestyle="", label="held out"),
             ]
@@ -122,7 +129,9 @@ def figure_fan(lines: Sequence[Line], assumed: str) -> Picture:
         "misses at them is part of the band. Diamonds: the largest count measured, which a fit on the smaller ones had to predict (below). "
         f"{assumed} Intervals 95%; measured points without one were measured once (screening). {first['machine']}."
         + (f" With the loss in one piece: {joined(sorted(fused))} of NMT." if fused else "")
-        + (f" {left_out} further forecasts stand in the table alone." if left_out else "")
+        + (f" {left_out} further forecasts stand in the tables alone" if left_out else "")
+        + (f", {missing_own} of them since they miss points they were fitted to by over {TRUSTED:.0%}" if missing_own else "")
+        + ("." if left_out else "")
     )
     picture.data = fan_data(line for group in groups for line in group)
     ends = [(line, len(line.forecast.devices) - 1) for group in groups for line in group if line.forecast]
@@ -145,8 +154,10 @@ def _fan_panel(ax: Axes, name: str, group: Sequence[Line], top: float) -> None:
         x, y = np.array(found.devices), 100 * found.efficiency
         low, high = (100 * bound for bound in found.band())
         sure = trusted(line)
-        dash = FRAMEWORK_LINES.get(str(line.first["framework"]), "-") if sure else MISSED
-        ax.fill_between(x, low, high, color=style.colour, alpha=0.15 if sure else 0.05, linewidth=0)
+        captured = "captured" in str(line.first["execution"])
+        dash = MISSED if not sure else CAPTURED if captured else FRAMEWORK_LINES.get(str(line.first["framework"]), "-")
+        if sure:
+            ax.fill_between(x, low, high, color=style.colour, alpha=0.13, linewidth=0)
         ax.plot(x, y, color=style.colour, linestyle=dash, linewidth=1.6 if sure else 1.1, clip_on=False)
         _measured(ax, line, style.colour, style.marker, top)
         if x[-1] == most:
@@ -167,6 +178,10 @@ def _fan_panel(ax: Axes, name: str, group: Sequence[Line], top: float) -> None:
     ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
     ax.set_xlabel(f"{device_words(str(group[0].first['device_type']))}, weak scaling")
     label_lines(ax, ends, HEIGHT)
+    names = ax.texts[len(ax.texts) - len(ends) :]
+    for (_, end, _, colour), text in zip(ends, names, strict=True):  # from where a line ends to where there was room for its name
+        heights = [min(end / top, 1.0), float(text.get_position()[1])]
+        ax.plot([1.0, 1.028], heights, transform=ax.transAxes, color=colour, linewidth=0.6, clip_on=False)
 
 
 def _measured(ax: Axes, line: Line, colour: str, marker: str, top: float) -> None:
@@ -202,67 +217,71 @@ def fan_data(lines: Iterable[Line]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+def beside(values: Sequence[float], near: float, step: float) -> list[float]:
+    """How far from the middle of its row each mark stands, so that marks closer than `near` do not cover each other: 0, step, -step, ..."""
+    places: list[float] = []
+    for index, value in enumerate(values):
+        taken = {round(places[other], 9) for other in range(index) if abs(values[other] - value) < near}
+        rank = 0
+        while round(place := step * ((rank + 1) // 2) * (1 if rank % 2 else -1), 9) in taken:
+            rank += 1
+        places.append(place)
+    return places
+
+
 def figure_test(lines: Sequence[Line]) -> Picture:
-    """A row a held-out point: its measurement as 0, what was predicted and the interval in which it should have lain, in percent."""
-    chosen = tested(lines)
-    if not chosen:
+    """A mark a held-out point, in rows by form of execution: predicted against measured step in percent, inside its band or not."""
+    order = tested(lines)
+    if not order:
         return message("Nothing was held out: no job was measured on three numbers of devices, one of them 1, with launches repeated.")
-    groups = jobs(chosen)
-    order = [line for group in groups for line in group]
-    names = job_names(groups)
-    heights = [ROW * len(group) + 0.12 for group in groups]
+    forms = list(dict.fromkeys(str(line.first["execution"]) for line in order))
     worst = max(abs(line.held_out.error) for line in order if line.held_out)
     reach = 100 * max(0.1, min(worst, 1.0)) * 1.1
+    names = {form: f"{execution_text(form)}, {sum(str(line.first['execution']) == form for line in order)}" for form in forms}
     with mpl.rc_context(RC):
-        left = margin_for([line_label(line, group) for group in groups for line in group], 1.6)
-        picture, axes = grid_of_axes(len(groups), test_finding(lines), 2.3, heights, 2, left=left, legend=True, names=names)
-        for ax, name, group in zip(axes, names, groups, strict=True):
-            name_panel(ax, name)
-            for place, line in enumerate(group):
-                _test_row(ax, len(group) - 1 - place, line, reach)
-            ax.set_yticks(range(len(group)), [line_label(line, group) for line in reversed(group)])
-            rows_from_top(ax, len(group), len(group))
-            ax.grid(axis="y", visible=False)
-            ax.axvline(0, color=INK, linewidth=1.0)
-            ax.set_xscale("symlog", linthresh=1, linscale=0.6)
-            ax.set_xlim(-reach, reach)
-            ticks = [tick for tick in (-100, -10, -1, 0, 1, 10, 100) if abs(tick) <= reach]
-            ax.xaxis.set_major_locator(FixedLocator(ticks))
-            ax.xaxis.set_minor_locator(NullLocator())
-            ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:+.0f}" if value else "0"))
-            ax.set_xlabel("predicted step against measured (%)")
+        left = margin_for(names.values(), 1.0)
+        picture, (ax,) = grid_of_axes(1, test_finding(lines), STRIP_WIDTH, STRIP_ROW * len(forms), 1, left=left, legend=True)
+        ax.set_xscale("symlog", linthresh=1, linscale=0.6)
+        ax.set_xlim(-reach, reach)
+        rows_from_top(ax, len(forms), len(forms))
+        across = ax.transData + ax.transAxes.inverted()
+        for place, form in enumerate(reversed(forms)):
+            held = [line.held_out for line in order if line.held_out and str(line.first["execution"]) == form]
+            held.sort(key=lambda one: (bool(one.inside), abs(one.error)))  # what lies outside stands in the middle of its row
+            x = [float(np.clip(100 * one.error, -reach, reach)) for one in held]
+            at = [STRIP_WIDTH * float(across.transform((value, 0))[0]) for value in x]
+            y = [place + high for high in beside(at, DOT, DOT / STRIP_ROW)]
+            for inside, marker, size, colour in ((True, "o", 4, CEILING), (False, "X", 6.5, INK)):
+                own = [index for index, one in enumerate(held) if bool(one.inside) == inside]
+                picked = [x[index] for index in own], [y[index] for index in own]
+                ax.plot(*picked, marker=marker, linestyle="", color=colour, markersize=size, clip_on=False, zorder=4 if inside else 5)
+        ax.set_yticks(range(len(forms)), [names[form] for form in reversed(forms)])
+        ax.grid(axis="y", visible=False)
+        ax.axvline(0, color=INK, linewidth=1.0)
+        ax.xaxis.set_major_locator(FixedLocator([tick for tick in (-100, -10, -1, 0, 1, 10, 100) if abs(tick) <= reach]))
+        ax.xaxis.set_minor_locator(NullLocator())
+        ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:+.0f}" if value else "0"))
+        ax.set_xlabel("predicted step against measured (%)")
         picture.legend_line(
             [
-                Line2D([], [], color=INK, marker="o", markersize=5, linewidth=1.6, label="measurement inside the 95% band"),
-                Line2D([], [], color=INK, marker="X", markersize=6, linewidth=1.6, linestyle=(0, (2, 1)), label="outside"),
+                Line2D([], [], color=CEILING, marker="o", markersize=4, linestyle="", label="measurement inside the 95% band"),
+                Line2D([], [], color=INK, marker="X", markersize=6.5, linestyle="", label="outside"),
             ]
         )
     counts = sorted({line.held_out.devices for line in order if line.held_out})
     words = device_words(str(order[0].first["device_type"]))
     picture.caption = (
-        f"The step on {joined([str(count) for count in counts])} {words}, predicted from smaller counts alone: the mark is the prediction, "
-        "the line the interval in which the measurement, at 0, should lie with 95%, both relative to the measurement. "
-        "Linear between -1 and 1, logarithmic beyond; what passes the edge is cut off. Weak scaling. "
+        f"The step on {joined([str(count) for count in counts])} {words}, predicted from smaller counts alone: a mark a line, by form of "
+        "execution with how many there are. Linear between -1 and 1, logarithmic beyond. Weak scaling. "
         f"{', '.join(dict.fromkeys(str(line.first['machine']) for line in order))}."
     )
     picture.data = test_data(order)
-    picture.alt = "Predicted against measured steps. " + "; ".join(
-        f"{line.panel}, {look(line.placement).label}: {100 * line.held_out.error:+.1f}%, {'inside' if line.held_out.inside else 'outside'}"
-        for line in order
-        if line.held_out
+    outside = [line for line in order if line.held_out and not line.held_out.inside]
+    picture.alt = "Predicted against measured steps, marks by form of execution. Outside their band: " + (
+        "; ".join(f"{line.panel}, {look(line.placement).label}: {100 * line.held_out.error:+.1f}%" for line in outside if line.held_out)
+        or "none"
     )
     return picture
-
-
-def _test_row(ax: Axes, y: int, line: Line, reach: float) -> None:
-    """One prediction with its interval, as shares of what was measured; what passes the edge stands at it."""
-    held, style = line.held_out, look(line.placement)
-    if held is None:
-        return
-    low, high = (float(np.clip(100 * (bound / held.measured_s - 1), -reach, reach)) for bound in (held.low_s, held.high_s))
-    ax.plot([low, high], [y, y], color=style.colour, linewidth=1.8, linestyle="-" if held.inside else (0, (2, 1)))
-    mark, size = ("o", 5) if held.inside else ("X", 6.5)
-    ax.plot(np.clip(100 * held.error, -reach, reach), y, marker=mark, color=style.colour, markersize=size, clip_on=False, zorder=4)
 
 
 def test_data(lines: Sequence[Line]) -> pd.DataFrame:

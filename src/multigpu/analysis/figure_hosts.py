@@ -9,7 +9,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from multigpu.analysis.figure_collectives import method_look, seconds_text
 from multigpu.analysis.hosts import document_steps, growth
-from multigpu.analysis.hosts_findings import document_finding, growth_finding
+from multigpu.analysis.hosts_findings import document_finding, growth_once_finding, link_text
 from multigpu.analysis.layout import grid_of_axes, label_lines, margin_for, name_panel
 from multigpu.analysis.picture import Picture, message
 from multigpu.analysis.style import CEILING, INK, RC
@@ -46,7 +46,7 @@ def figure_growth(frame: pd.DataFrame) -> Picture:
     with mpl.rc_context(RC):
         names = [method_look(str(name)).label for name in table["method"].unique()]
         panels = ["Time of one all-reduce", "Bytes on the busiest host's interface, one way"]
-        picture, axes = grid_of_axes(2, _plain(growth_finding(frame)), WIDTH, HEIGHT, 2, margin_for(names, 0.95), names=panels)
+        picture, axes = grid_of_axes(2, _plain(growth_once_finding(frame)), WIDTH, HEIGHT, 2, margin_for(names, 0.95), names=panels)
         for ax, name, column, formula in zip(axes, panels, ("time_s", "sent_bytes"), ("link_s", "way_bytes"), strict=True):
             name_panel(ax, name)
             ends = []
@@ -61,12 +61,12 @@ def figure_growth(frame: pd.DataFrame) -> Picture:
             ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _, unit=unit: unit(value)))
             counts_axis(ax, counts, "hosts")
             label_lines(ax, ends, HEIGHT)
-    size = size_text(int(table["bytes"].iloc[0]))
+    size, rate = size_text(int(table["bytes"].iloc[0])), float(table["rate_bytes_per_s"].iloc[0])
     picture.caption = (
-        f"All-reduce of {size} in fp32 by processes on CPUs over gloo, one a host; time a call of the slowest process by the host's clock, "
-        "from a barrier, median of ten samples. Dashed: by formula, bytes that must follow each other over the link's rate less "
-        "headers (left), bytes that the busiest process sends or receives (right); a library's formula is the least possible, "
-        f"2N(P-1)/P, and has none on the right. {table['machine'].iloc[0]}."
+        f"All-reduce of {size} in fp32 by processes on CPUs over gloo, one a host, links of {link_text(rate)} each way; time a call of the "
+        "slowest process by the host's clock, from a barrier, median of ten samples. Dashed: by formula, bytes that must follow each other "
+        "over the link's rate less headers (left), bytes that the busiest process sends or receives (right); a library's formula is the "
+        f"least possible, 2N(P-1)/P, and has none on the right. {table['machine'].iloc[0]}."
     )
     picture.data = table.reset_index(drop=True)
     picture.alt = "Lines of time and of bytes against hosts. " + "; ".join(

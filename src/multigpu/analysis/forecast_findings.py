@@ -9,7 +9,7 @@ from statistics import median
 import numpy as np
 import pandas as pd
 
-from multigpu.analysis.forecast import LEVEL
+from multigpu.analysis.forecast import LEVEL, HeldOut
 from multigpu.analysis.forecast_lines import Line
 from multigpu.analysis.forecast_merge import Links, fullest
 from multigpu.analysis.metrics import scaling_table
@@ -41,14 +41,27 @@ def coverage(lines: Sequence[Line]) -> tuple[int, int]:
     return sum(bool(line.held_out and line.held_out.inside) for line in own), len(own)
 
 
+def before_widening(line: Line) -> HeldOut | None:
+    """The held-out point with the band that launches and noise alone make."""
+    held = line.held_out
+    return held.widen(1 / held.widening) if held else None
+
+
+def inside_before(lines: Sequence[Line]) -> int:
+    """How many held-out points lay in their band before it was widened."""
+    return sum(bool(held.inside) for line in tested(lines) if (held := before_widening(line)))
+
+
 def test_finding(lines: Sequence[Line]) -> str | None:
     """How many held-out points lie inside their band, and how far off the middle one is: a figure's title."""
     inside, count = coverage(lines)
     if not count:
         return None
-    error = median(abs(line.held_out.error) for line in lines if line.held_out)
+    error, before = median(abs(line.held_out.error) for line in lines if line.held_out), inside_before(lines)
+    widened = f" ({before} before it was widened)" if any(line.held_out.widening > 1 for line in lines if line.held_out) else ""
     return (
-        f"{inside} of {count} held-out points lie in their {LEVEL:.0%} band; half of the predictions err by less than {percent_text(error)}"
+        f"{inside} of {count} held-out points lie in their {LEVEL:.0%} band{widened}; half of the predictions err by less than "
+        f"{percent_text(error)}"
     )
 
 
@@ -75,7 +88,7 @@ def _widening(lines: Sequence[Line]) -> str:
     by = [one.widening for one in held]
     if max(by) <= 1:
         return ""
-    before = sum(bool(one.widen(1 / one.widening).inside) for one in held)
+    before = inside_before(lines)
     return f"; before every band was widened by what the other lines' points ask for ({min(by):.1f} to {max(by):.1f} times), {before} did"
 
 
@@ -85,16 +98,31 @@ def answers(lines: Sequence[Line], assumed: str) -> list[str]:
     return [sentence for sentence in found if sentence] or [NONE]
 
 
+def _times(factor: float) -> str:
+    """A factor that may be large: "2.18 times", "9,684 times"."""
+    return f"{factor:,.0f} times" if factor >= 100 else f"{factor:.3g} times"
+
+
 def by_execution(lines: Sequence[Line]) -> str | None:
-    """The same by form of execution: where the host wanders, and where it does not."""
+    """The same by form of execution, with how far their bands reach: as launches and noise make them, and once widened."""
     parts = []
     for name in dict.fromkeys(str(line.first["execution"]) for line in tested(lines)):
-        own = [line for line in lines if str(line.first["execution"]) == name]
+        own = [line for line in tested(lines) if str(line.first["execution"]) == name]
         inside, count = coverage(own)
-        error = median(abs(line.held_out.error) for line in tested(own) if line.held_out)
-        parts.append(f"{execution_text(name)} steps: {inside} of {count} inside, middle error {percent_text(error)}")
-    text = "; ".join(parts)
-    return f"{text[:1].upper()}{text[1:]}." if len(parts) > 1 else None
+        error = median(abs(line.held_out.error) for line in own if line.held_out)
+        wide = [line.held_out.high_s / line.held_out.low_s for line in own if line.held_out]
+        alone = [held.high_s / held.low_s for line in own if (held := before_widening(line))]
+        before = "" if wide == alone else f"; before it was widened {_times(median(alone))} in the middle, with {inside_before(own)} inside"
+        text = (
+            f"{execution_text(name)} steps: {inside} of {count} inside, middle error {percent_text(error)}; from its low end to its high "
+            f"one a band is {_times(median(wide))} in the middle and {_times(max(wide))} at most{before}."
+        )
+        parts.append(f"{text[:1].upper()}{text[1:]}")
+    return " ".join(parts) if len(parts) > 1 else None
+
+
+Rows = Sequence[tuple[Line, float, float, float]]
+"""Of `_at_most`."""
 
 
 def _at_most(lines: Sequence[Line], home: bool) -> list[tuple[Line, float, float, float]]:
@@ -112,33 +140,48 @@ def _at_most(lines: Sequence[Line], home: bool) -> list[tuple[Line, float, float
     return rows
 
 
+def _apart(reduced: Rows, homes: Rows) -> int:
+    """How many all-reduces' bands lie above every band of placements with homes."""
+    return sum(row[2] > max(home[3] for home in homes) for row in reduced)
+
+
 def fan_finding(lines: Sequence[Line]) -> str | None:
     """What all-reduce keeps at the end of the forecast against placements with homes, where every band lies apart from every other."""
     reduced, homes = _at_most(lines, False), _at_most(lines, True)
-    if not reduced or not homes:
+    if not reduced or not homes or _apart(reduced, homes) < len(reduced):
         return None
     least, best = min(reduced, key=lambda row: row[1]), max(homes, key=lambda row: row[1])
-    if min(row[2] for row in reduced) <= max(row[3] for row in homes):
-        return None
     assert least[0].forecast is not None
     on = devices_text(least[0].forecast.devices[-1], str(least[0].first["device_type"]))
     return f"Forecast for {on}: all-reduce keeps {percent_text(least[1])} or more, variables with one home {percent_text(best[1])} at most"
 
 
 def fan_sentence(lines: Sequence[Line], assumed: str) -> str | None:
-    """What the forecast says of the largest count, and where it must not be believed: the range of each kind, the assumption."""
+    """What the forecast says of the largest count, and where it must not be believed: the range of each kind, whether bands lie apart."""
     reduced, homes = _at_most(lines, False), _at_most(lines, True)
-    parts = []
+    apart = len(reduced) if not (reduced and homes) else _apart(reduced, homes)
+    parts, bold = [], "**" if apart == len(reduced) else ""
     for rows, words in ((reduced, "all-reduce keeps"), (homes, "placements that give each variable one home keep")):
         if rows:
             values, low, high = [row[1] for row in rows], min(row[2] for row in rows), max(row[3] for row in rows)
             between = f"{percent_text(min(values))} to {percent_text(max(values))}" if len(rows) > 1 else percent_text(values[0])
-            parts.append(f"{words} **{between}** (bands from {percent_text(low)} to {percent_text(high)}; {plural(len(rows), 'line')})")
+            reach = f"bands from {percent_text(low)}" + (f" to {percent_text(high)}" if high <= 1 else " with no upper bound")
+            parts.append(f"{words} {bold}{between}{bold} ({reach}; {plural(len(rows), 'line')})")
     forecasts = [line.forecast for line in lines if line.forecast]
     if not parts:
         return None
     most = max(found.devices[-1] for found in forecasts)
-    return f"On {most:,} GPUs, by the lines whose held-out point was predicted within {TRUSTED:.0%}, {joined(parts)}. {assumed}"
+    reaching = sum(found.devices[-1] == most for found in forecasts)
+    overlap = ""
+    if apart < len(reduced):
+        overlap = (
+            f" **The bands overlap**: those of {apart} of {plural(len(reduced), 'all-reduce line')} lie above all of the others', so which "
+            "keeps more is what the middle forecasts say, and not shown."
+        )
+    return (
+        f"On {most:,} GPUs, by the {len(reduced) + len(homes)} of {plural(reaching, 'line')} that reach so far whose held-out point was "
+        f"predicted within {TRUSTED:.0%}, {joined(parts)}.{overlap} {assumed}"
+    )
 
 
 def links_sentence(links: Links) -> str:

@@ -18,7 +18,7 @@ from multigpu.analysis.frame import step_times
 from multigpu.analysis.picture import Shown
 from multigpu.analysis.style import look
 from multigpu.analysis.tables import table_html
-from multigpu.analysis.wording import device_words, joined, percent_text, plural
+from multigpu.analysis.wording import MODEL_NAMES, device_words, joined, percent_text, plural
 from multigpu.claims.names import NMT_DDL
 from multigpu.published import load_published, published_value
 
@@ -26,6 +26,7 @@ GBIT = 1e9 / 8
 """Bytes/s of a Gbit/s."""
 
 RESNET = "resnet50_v1.5"
+NOTHING_HELD_OUT = "Nothing was held out: no job was measured on three numbers of devices, one of them 1, with launches repeated."
 
 
 def assumed_links(network_gbit: float, network_latency_us: float, node: int, between: Between) -> Links:
@@ -54,11 +55,14 @@ def observe(frame: pd.DataFrame, assumed: Links, most: int, draws: int = 400) ->
 
 
 def _percent(found: Forecast, at: int | None) -> str:
+    """An efficiency with its band; a band that ends above 100% bounds nothing there, and says so."""
     if at is None:
         return "–"
     low, high = (100 * float(bound[at]) for bound in found.band())
     value = 100 * float(found.efficiency[at])
-    return f"{value:.1f}" if low != low else f"{value:.1f} ({low:.1f} to {high:.1f})"
+    if low != low:
+        return f"{value:.1f}"
+    return f"{value:.1f} ({low:.1f} to {high:.1f})" if high <= 100 else f"{value:.1f} ({low:.1f} or more)"
 
 
 def _binding(found: Forecast, at: int | None) -> str:
@@ -103,19 +107,19 @@ def forecast_tables(lines: Sequence[Line], most: int) -> Shown:
     if not panels:
         return table_html(pd.DataFrame(), note="No forecast: no job was measured on three numbers of devices, one of them 1.")
     counts = [count for count in COUNTS if count < most] + [most]
-    return Shown("".join(_folded(name, group, _table(group, counts)) for name, group in panels.items()))
+    return Shown("".join(_folded(name, group, counts) for name, group in panels.items()))
 
 
-def _folded(name: str, group: Sequence[Line], table: Shown) -> str:
-    """The table under its job's name and how many lines it has; a page of all of them open is longer than anyone reads."""
-    return f"<details><summary>{escape(name)} ({plural(len(group), 'line')})</summary>{table.html}</details>\n"
-
-
-def _table(group: Sequence[Line], counts: Sequence[int]) -> Shown:
-    rows, bold = [], []
-    most, words = counts[-1], device_words(str(group[0].first["device_type"]))
-    other = _other(group[0].links)
+def _folded(name: str, group: Sequence[Line], counts: Sequence[int]) -> str:
+    """Both tables under their job's name and how many lines it has; a page of all of them open is longer than anyone reads."""
     group = sorted(group, key=lambda line: (look(line.placement).order, line.first["framework"]))
+    tables = _test_table(group).html + _ahead_table(group, counts).html
+    return f"<details><summary>{escape(name)} ({plural(len(group), 'line')})</summary>{tables}</details>\n"
+
+
+def _test_table(group: Sequence[Line]) -> Shown:
+    """The held-out point of each line, predicted and measured."""
+    rows, bold = [], []
     for index, line in enumerate(group):
         found, held = line.forecast, line.held_out
         if found is None or held is None:
@@ -129,24 +133,59 @@ def _table(group: Sequence[Line], counts: Sequence[int]) -> Shown:
                 "measured (ms)": _ms(held.measured_s, factor / last["rate_high"], factor / last["rate_low"]),
                 "error (%)": f"{100 * held.error:+.1f}",
                 "in the band": "–" if held.inside is None else "yes" if held.inside else "no",
-                "fitted": _fitted(found, line),
-                **{f"efficiency on {count:,} (%)": _percent(found, line.at(count)) for count in counts},
-                f"joined by {other} (%)": _other_way(line, line.at(most), most),
-                **{f"longest on {count:,}": _binding(found, line.at(count)) for count in (counts[0], most)},
                 "spread from": line.spread,
             }
         )
         if held.inside is False:
             bold.append((index, "in the band"))
-    data = pd.DataFrame(rows)
-    columns = [str(column) for column in data]
-    figures = [column for column in columns if column.endswith(("(%)", "(ms)"))]
-    wide = [column for column in columns if column.startswith("longest")]
+    data, words = pd.DataFrame(rows), device_words(str(group[0].first["device_type"]))
+    figures = [str(column) for column in data if str(column).endswith(("(%)", "(ms)"))]
     held_counts = joined([str(count) for count in sorted({line.held_out.devices for line in group if line.held_out})])
-    note = f"Held out: the step on {held_counts} {words}."
+    return table_html(data, "", f"Held out: the step on {held_counts} {words}.", figures, bold)
+
+
+def _ahead_table(group: Sequence[Line], counts: Sequence[int]) -> Shown:
+    """What each line's forecast says at `counts`, of which the last is the farthest, and what takes longest in a step there."""
+    most, other = counts[-1], _other(group[0].links)
+    rows = [
+        {
+            "Placement": look(line.placement).label,
+            "fitted": _fitted(found, line),
+            **{f"efficiency on {count:,} (%)": _percent(found, line.at(count)) for count in counts},
+            f"joined by {other} (%)": _other_way(line, line.at(most), most),
+            **{f"longest on {count:,}": _binding(found, line.at(count)) for count in (counts[0], most)},
+        }
+        for line in group
+        if (found := line.forecast) is not None
+    ]
+    data = pd.DataFrame(rows)
+    figures = [str(column) for column in data if str(column).endswith("(%)")]
+    note = "Bands of 95%; one that ends above 100% bounds nothing from above."
     if any(line.first["processes"] == "one" for line in group):
         note += " One process dispatches for the devices of its own host only, so its forecast ends there."
-    return table_html(data, "", note, figures, bold, wide)
+    return table_html(data, "", note, figures, wide=[str(column) for column in data if str(column).startswith("longest")])
+
+
+def outside_table(lines: Sequence[Line]) -> Shown:
+    """The held-out points that lie outside their band, the farthest off first, with how often their counts were measured."""
+    own = [(line, line.held_out) for line in lines if line.held_out and line.held_out.inside is False]
+    rows = [
+        {
+            "Job": line.panel,
+            "Placement": look(line.placement).label,
+            "error (%)": f"{100 * held.error:+.1f}",
+            "its band (%)": f"{100 * (held.low_s / held.measured_s - 1):+.1f} to {100 * (held.high_s / held.measured_s - 1):+.1f}",
+            "n": ", ".join(str(n) for n in line.rows["n"]),
+            "spread from": line.spread,
+        }
+        for line, held in sorted(own, key=lambda item: -abs(item[1].error))
+    ]
+    note = (
+        "Against what was measured. n: repeats at each count, the held-out one last; what was measured once borrows the spread of launches "
+        "from other lines."
+    )
+    none = "No held-out point lies outside its band." if lines else NOTHING_HELD_OUT
+    return table_html(pd.DataFrame(rows), "Outside their band", note if rows else none, ["error (%)", "its band (%)"], wide=["Job"])
 
 
 def records_of(lines: Sequence[Line], frame: pd.DataFrame) -> pd.DataFrame:
@@ -156,19 +195,22 @@ def records_of(lines: Sequence[Line], frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def why_table(lines: Sequence[Line]) -> Shown:
-    """Every line without a fan, and why."""
+    """How many lines of each model have no fan, by reason, and on which counts they were measured."""
+    found: dict[tuple[str, str], list[Line]] = {}
+    for line in lines:
+        if line.why:
+            found.setdefault((str(line.first["model"]), line.why), []).append(line)
     rows = [
         {
-            "Job": line.panel,
-            "Placement": look(line.placement).label,
-            "counts": ", ".join(str(count) for count in line.rows["devices"]),
-            "why no fan": line.why,
+            "Model": MODEL_NAMES.get(model, model),
+            "lines": str(len(own)),
+            "counts": "; ".join(dict.fromkeys(", ".join(str(count) for count in line.rows["devices"]) for line in own)),
+            "why no fan": why,
         }
-        for line in lines
-        if line.why
+        for (model, why), own in found.items()
     ]
     note = "" if rows else "Every line that was measured on two counts has a fan." if lines else "No job was measured on two counts."
-    return table_html(pd.DataFrame(rows), note=note, wide=["Job", "why no fan"])
+    return table_html(pd.DataFrame(rows), note=note, right=["lines"], wide=["why no fan"])
 
 
 def document_points() -> Points:
@@ -243,5 +285,9 @@ def documents_table(lines: Sequence[Line], assumed: Links) -> Shown:
         "256 GPUs; the row says what its network would leave of a step as short as today's."
     )
     return table_html(
-        pd.DataFrame(rows), "On the documents' networks", note, ["GPUs", "forecast (%)", "document (%)"], wide=["step", "network"]
+        pd.DataFrame(rows),
+        "On the documents' networks",
+        note,
+        ["GPUs", "forecast (%)", "document (%)"],
+        wide=["step", "network", "what it says"],
     )

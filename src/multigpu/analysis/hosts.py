@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -11,9 +12,11 @@ import pandas as pd
 
 from multigpu.analysis.all_reduce import serial_bytes
 from multigpu.analysis.collectives import collectives_frame
+from multigpu.claims.statistics import interval as half_width
+from multigpu.claims.statistics import sample
 from multigpu.collectives import algorithms
 from multigpu.collectives.record import CollectiveRecord, CollectiveStore
-from multigpu.hosts.grid import BYTES, COMPUTE_MS, DELAY_US, LATENCY_BYTES
+from multigpu.hosts.grid import BYTES, COMPUTE_MS, DELAY_US, LATENCY_BYTES, SLOW_BYTES
 from multigpu.published import load_published
 
 EXTRA = ("hosts", "per_host", "network", "rate_bytes_per_s", "delay_us", "compute_ms", "host_sent_bytes", "host_received_bytes")
@@ -75,13 +78,15 @@ def growth(frame: pd.DataFrame) -> pd.DataFrame:
     """All-reduces of 1 MiB by one process a host, nothing slept: a row a method and number of hosts, in order.
 
     Columns: method, devices, bytes, time_s, low_s, high_s (the median sample's bounds at 95%), link_s (the formula's), ratio (time over
-    the formula's), sent_bytes (of the busiest host's interface, the larger of both ways), way_bytes (the same by formula), key.
+    the formula's), sent_bytes (of the busiest host's interface, the larger of both ways), way_bytes (the same by formula),
+    rate_bytes_per_s (of a link), key.
     """
     ok = latest(frame)
     ok = ok[(ok["per_host"] == 1) & (ok["delay_us"] == 0) & (ok["compute_ms"] == 0)]
     ok = ok[ok["bytes"] == BYTES]
     rows = [_growth_row(row) for _, row in ok.iterrows()]
-    columns = ["method", "devices", "bytes", "time_s", "low_s", "high_s", "link_s", "ratio", "sent_bytes", "way_bytes", "machine", "key"]
+    columns = ["method", "devices", "bytes", "time_s", "low_s", "high_s", "link_s", "ratio", "sent_bytes", "way_bytes"]
+    columns += ["rate_bytes_per_s", "machine", "key"]
     return pd.DataFrame(rows, columns=columns).sort_values(["method", "devices"], kind="stable").reset_index(drop=True)
 
 
@@ -89,7 +94,7 @@ def _growth_row(row: Any) -> dict[str, Any]:
     limit = link_time_s(row["method"], int(row["bytes"]), int(row["devices"]), row["rate_bytes_per_s"])
     busiest = max(row["host_sent_bytes"], row["host_received_bytes"])
     return {
-        **{name: row[name] for name in ("method", "devices", "bytes", "time_s", "machine", "key")},
+        **{name: row[name] for name in ("method", "devices", "bytes", "time_s", "rate_bytes_per_s", "machine", "key")},
         "low_s": row["median_low_s"],
         "high_s": row["median_high_s"],
         "link_s": limit,
@@ -97,6 +102,35 @@ def _growth_row(row: Any) -> dict[str, Any]:
         "sent_bytes": busiest,
         "way_bytes": row["busiest_way_bytes"],
     }
+
+
+def repeated_growth(frame: pd.DataFrame) -> pd.DataFrame:
+    """Of the all-reduces that were repeated, larger and over slower links (C25 is decided by them): a row a method.
+
+    Columns: method, few, most (hosts), bytes, rate_bytes_per_s, n (repeats of the end that has fewer), launches (likewise), ratio (time on
+    most over that on few, of geometric means), low, high (95%, by launches where they differ), formula (the same of the formula).
+    """
+    ok = latest(frame)
+    ok = ok[(ok["per_host"] == 1) & (ok["delay_us"] == 0) & (ok["compute_ms"] == 0) & (ok["bytes"] == SLOW_BYTES)]
+    rows = []
+    for method, own in ok.groupby("method", sort=True):
+        few, most = int(own["devices"].min()), int(own["devices"].max())
+        ends = [own[own["devices"] == count] for count in (few, most)]
+        if few == most or min(map(len, ends)) < 2:
+            continue
+        base, end = (sample(list(rows_of["time_s"]), list(rows_of["launch_id"])) for rows_of in ends)
+        ratio, half = math.exp(end.mean - base.mean), half_width([base, end])
+        rate = float(own["rate_bytes_per_s"].iloc[0])
+        least, limit = (link_time_s(str(method), SLOW_BYTES, count, rate) for count in (few, most))
+        rows.append(
+            {
+                **{"method": method, "few": few, "most": most, "bytes": SLOW_BYTES, "rate_bytes_per_s": rate},
+                **{"n": min(base.n, end.n), "launches": min(base.launches, end.launches), "ratio": ratio},
+                **{"low": ratio * math.exp(-half), "high": ratio * math.exp(half), "formula": limit / least},
+            }
+        )
+    columns = ["method", "few", "most", "bytes", "rate_bytes_per_s", "n", "launches", "ratio", "low", "high", "formula"]
+    return pd.DataFrame(rows, columns=columns)
 
 
 def latency(frame: pd.DataFrame) -> pd.DataFrame:

@@ -12,6 +12,7 @@ from matplotlib.ticker import FuncFormatter
 
 from multigpu.analysis.figure_hosts import counts_axis
 from multigpu.analysis.hosts import link_time_s
+from multigpu.analysis.hosts_findings import link_text
 from multigpu.analysis.layout import grid_of_axes, label_lines, margin_for, name_panel
 from multigpu.analysis.picture import Picture, Shown, message
 from multigpu.analysis.style import CEILING, FRAMEWORK_LINES, RC, look
@@ -19,7 +20,20 @@ from multigpu.analysis.tables import table_html
 from multigpu.analysis.wording import MODEL_NAMES, joined, percent_text, plural, ratio_text
 from multigpu.record import Record, RecordStore
 
-COLUMNS = ("key", "machine", "commit", "framework", "placement", "model", "parameters", "hosts", "repeat", "step_time_s", "link_s")
+COLUMNS = (
+    "key",
+    "machine",
+    "commit",
+    "framework",
+    "placement",
+    "model",
+    "parameters",
+    "hosts",
+    "repeat",
+    "step_time_s",
+    "link_s",
+    "rate_bytes_per_s",
+)
 NAMES = {"torch": "PyTorch", "tensorflow": "TensorFlow"}
 NOTHING = "No training step between hosts has been measured: `python -m multigpu hosts --parts steps` does, as root on Linux."
 WIDTH, HEIGHT = 4.2, 2.9
@@ -56,6 +70,7 @@ def steps_frame(records: Iterable[Record] | Path) -> pd.DataFrame:
                 "repeat": record.repeat,
                 "step_time_s": measured.wall_s / run.timed_steps,
                 "link_s": link_time_s("ring", 4 * parameters, run.devices, per_s) if run.devices > 1 else 0.0,
+                "rate_bytes_per_s": per_s,
             }
         )
     table = pd.DataFrame(rows, columns=list(COLUMNS))
@@ -107,15 +122,35 @@ def steps_finding(frame: pd.DataFrame) -> str | None:
     for (framework, placement), line in summary.groupby(["framework", "placement"], sort=False):
         by_hosts = line.set_index("hosts")
         if most > 1 and {1, most} <= set(by_hosts.index):
-            one, several, links = (float(by_hosts[name][at]) for name, at in (("time_s", 1), ("time_s", most), ("link_s", most)))
+            one, least, longest = (float(by_hosts[name][1]) for name in ("time_s", "low_s", "high_s"))
+            several, low, high, links = (float(by_hosts[name][most]) for name in ("time_s", "low_s", "high_s", "link_s"))
+            repeated = min(int(by_hosts["n"][at]) for at in (1, most)) > 1
+            repeats = f", by repeats {low / longest:.1f} to {high / least:.1f}" if repeated else ""
             parts.append(
                 f"**{1000 * several:,.0f} ms** with {name_of(str(framework), str(placement))} "
-                f"({ratio_text(several / one)} that on one host; the links alone need "
-                f"{percent_text(links / several)} of it)"
+                f"({ratio_text(several / one)} the {1000 * one:,.0f} ms on one host{repeats}; the links alone need "
+                f"{1000 * links:,.0f} ms, {percent_text(links / several)} of it)"
             )
     if not parts:
         return None
-    return f"On {plural(most, 'host')} a step of the {_model(frame)} takes {joined(parts)}"
+    return f"On {_hosts_words(frame, most)} a step of the {_model(frame)} takes {joined(parts)}"
+
+
+def _hosts_words(frame: pd.DataFrame, count: int) -> str:
+    """So many hosts, and the rate of their links: "4 hosts with links of 200 Mbit/s"."""
+    rates = sorted(set(frame["rate_bytes_per_s"].dropna()))
+    return plural(count, "host") + (f" with links of {joined([link_text(rate) for rate in rates])}" if rates else "")
+
+
+def _title(frame: pd.DataFrame) -> str | None:
+    """The same in short, for the figure: the steps on the most hosts and what the links alone need there."""
+    if steps_finding(frame) is None:
+        return None
+    summary = steps_summary(frame)
+    most = summary[summary["hosts"] == summary["hosts"].max()]
+    parts = [f"{1000 * row['time_s']:,.0f} ms with {name_of(row['framework'], row['placement'])}" for _, row in most.iterrows()]
+    on = _hosts_words(frame, int(summary["hosts"].max()))
+    return f"On {on} a step takes {joined(parts)}; the links alone need {1000 * most['link_s'].iloc[0]:,.0f} ms"
 
 
 def figure_steps(frame: pd.DataFrame) -> Picture:
@@ -123,12 +158,11 @@ def figure_steps(frame: pd.DataFrame) -> Picture:
     summary = steps_summary(frame)
     if summary.empty:
         return message("No training step between hosts has been measured.")
-    finding = steps_finding(frame)
     panel, formula = "Time of a training step", "links, by formula"
     names = [name_of(row["framework"], row["placement"]) for _, row in summary.iterrows()]
     with mpl.rc_context(RC):
         margin = margin_for([*names, formula])
-        picture, (ax,) = grid_of_axes(1, finding and finding.replace("**", ""), WIDTH, HEIGHT, 1, margin, names=[panel])
+        picture, (ax,) = grid_of_axes(1, _title(frame), WIDTH, HEIGHT, 1, margin, names=[panel])
         name_panel(ax, panel)
         ends = []
         for (framework, placement), line in summary.groupby(["framework", "placement"], sort=False):

@@ -30,7 +30,9 @@ COLUMNS = {
     "high": "float64",
     "verdict": "string",
 }
-KINDS = {name: kind for name, kind in COLUMNS.items() if name not in ("run", "n_alone", "n_shared")} | {"runs": "int64"}
+KINDS = {name: kind for name, kind in COLUMNS.items() if name not in ("run", "n_alone", "n_shared")} | {
+    **{"runs": "int64", "shown": "int64", "reach": "float64"}
+}
 LANES = {name: kind for name, kind in COLUMNS.items() if name not in ("lanes", "n_alone", "n_shared", "verdict")} | {
     "gpus": "string",
     "n": "int64",
@@ -77,10 +79,12 @@ def kinds_table(table: pd.DataFrame) -> pd.DataFrame:
     """`interference_table` by kind, of one form of execution: what sharing does to steps launched in this way.
 
     ratio is the geometric mean over Runs, its interval Student's over their logarithms: Runs differ in model and batch, so their spread
-    says more of the kind than any one of them. A kind of one Run has that Run's interval.
+    says more of the kind than any one of them. How uncertain each Run's own ratio is does not enter; `shown` and `reach` say it. A kind of
+    one Run has that Run's interval.
 
     Returns:
-        machine, framework, execution, devices, lanes, runs, ratio, low, high, verdict.
+        machine, framework, execution, devices, lanes, ratio, low, high, verdict, runs, shown (how many Runs have the kind's verdict by
+        their own interval), reach (the highest end of a Run's own interval).
     """
     rows: list[dict[str, object]] = []
     kind = ["machine", "framework", "execution", "devices", "lanes"]
@@ -89,7 +93,9 @@ def kinds_table(table: pd.DataFrame) -> pd.DataFrame:
         if len(own) == 1:
             low, high = own["low"].iloc[0], own["high"].iloc[0]
         ratio = math.exp(own["ratio"].map(math.log).mean())
-        found = {"runs": len(own), "ratio": ratio, "low": low, "high": high, "verdict": verdict_of(low, high)}
+        verdict = verdict_of(low, high)
+        found = {"runs": len(own), "ratio": ratio, "low": low, "high": high, "verdict": verdict}
+        found |= {"shown": int(own["verdict"].eq(verdict).sum()), "reach": own["high"].max()}
         rows.append(dict(zip(kind, key, strict=True)) | found)
     return _as_frame(rows, KINDS, kind)
 

@@ -24,7 +24,7 @@ LAUNCHED = {
 
 
 def _times(ratio: float, low: float, high: float) -> str:
-    return with_interval(f"{ratio:.4f}", low, high, ".4f")
+    return with_interval(f"{ratio:.3f}", low, high, ".3f")
 
 
 def interference_finding(records: Iterable[Record]) -> str:
@@ -42,8 +42,17 @@ def interference_finding(records: Iterable[Record]) -> str:
             "disturbed": "such Runs have the machine to themselves",
             "not shown": f"that sharing costs at most {100 * (ALLOWED - 1):.1f}% is not shown, so such Runs have the machine to themselves",
         }[row["verdict"]]
-        said.append(f"{FRAMEWORK_NAMES[row['framework']]}'s {what} {times}: {verdict}.")
+        said.append(f"{FRAMEWORK_NAMES[row['framework']]}'s {what} {times}: {verdict}{_pooled(row)}.")
     return " ".join(said)
+
+
+def _pooled(kind: pd.Series) -> str:
+    """Whether the Runs pooled say by themselves what they say together, unless it is that nothing is shown."""
+    if kind["runs"] == kind["shown"] or kind["verdict"] == "not shown":
+        return ""
+    alone = "none of them shows" if not kind["shown"] else f"{kind['shown']} of {kind['runs']} shows"
+    reach = "" if missing(kind["reach"]) else f", their own intervals reach {kind['reach']:.3f} times"
+    return f", by their ratios pooled; {alone} it alone{reach}"
 
 
 def interference_summary(records: Iterable[Record]) -> Shown:
@@ -69,7 +78,7 @@ def interference_summary(records: Iterable[Record]) -> Shown:
     note = (
         "A Run a GPU, alone and beside others, on the same GPU and as many cores; the others measure the same Runs in orders of their "
         f"own. Mean step times with 95% intervals; the study allows {100 * (ALLOWED - 1):.1f}%. Each launch of its own: few launches that "
-        "differ give a wide interval, whatever the cause. Equal GPUs are not equally fast, which is nobody's fault."
+        "differ give a wide interval, whatever the cause. GPUs of one model are not equally fast, beside others or alone."
     )
     return table_html(pd.DataFrame(rows), right=figures, note=note if rows else NO_CHECK)
 
@@ -82,4 +91,4 @@ def _job(record: Record) -> str:
 
 def _range(ratios: pd.Series) -> str:
     values = [ratio for ratio in ratios if not missing(ratio)]
-    return joined([f"{ratio:.4f}" for ratio in values]) if values else ""
+    return joined([f"{ratio:.3f}" for ratio in values]) if values else ""
