@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import re
 
-from multigpu.analysis.choose import advice_table, unmeasured_sentence
+import pytest
+
+from multigpu.analysis.choose import advice, advice_sentence, advice_table, bound_table, unmeasured_sentence
 from multigpu.analysis.frame import frame_of
+from multigpu.record import Record
 from tests.factory import make_point, make_record
 
 
@@ -26,13 +29,19 @@ def test_where_all_counts_were_measured_nothing_is_said() -> None:
     assert on_cpus is not None and "no Record is of a GPU" in on_cpus
 
 
+def text_of(html: str) -> str:
+    return " ".join(re.sub(r"<style>.*?</style>|<[^>]+>", " ", html, flags=re.DOTALL).split())
+
+
 def test_advice_says_times_and_shares_without_repeating_its_headings() -> None:
     rates = [1e6, 1.01e6, 0.99e6, 1e6, 1e6]
     records = [record for name, share in (("ddp", 1.0), ("exp2", 0.5)) for record in make_point([share * r for r in rates], placement=name)]
-    html = advice_table(frame_of(records)).html
-    text = " ".join(re.sub(r"<style>.*?</style>|<[^>]+>", " ", html, flags=re.DOTALL).split())
-    assert "Exp2: 50%" in text and " times" not in text.split("The best single GPU")[0] and "in whatever way it was done" in text
-    assert "translation, each job on its most GPUs" in text and "<details>" not in html
+    text = text_of(advice_table(frame_of(records)).html)
+    assert "Exp2, eager: 50%" in text and " times" not in text.split("Fastest:")[0]
+    assert "translation, words/s" in text and "1,000,000" in text and "1,000,000 words/s" not in text, "the heading says the unit"
+    mixed = text_of(advice_table(frame_of([*records, make_record("ddp", 2, 5e6, batch_size=256), make_record("ddp", 1, 3e6)])).html)
+    assert "translation, M words/s" in mixed and "1.00" in mixed and "3.00" in mixed, "one unit a table: a click on the heading sorts"
+    assert "the best single GPU" in text and advice_table(frame_of([])).html.count("<table") == 0
 
 
 def test_every_job_stands_once_with_the_rest_folded_below() -> None:
@@ -46,5 +55,81 @@ def test_every_job_stands_once_with_the_rest_folded_below() -> None:
         )
     ]
     shown, folded = advice_table(frame_of(records)).html.split("<details>")
-    assert shown.count(">ddp<") == 2 and "4.00 M" in shown and "2.00 M" not in shown
-    assert folded.startswith("<summary>2 jobs on every number of GPUs</summary>") and folded.count(">ddp<") == 4
+    assert shown.count("ddp, eager") == 2 and "4.00" in shown and "2.00" not in shown
+    assert folded.startswith("<summary>2 jobs on every number of GPUs, with the slowest way</summary>")
+    assert folded.count("ddp, eager") == 4
+
+
+def ways() -> list[Record]:
+    """A job on one and two GPUs: eager in five repeats (100 and 150 units/s), captured on one GPU once (300)."""
+    eager = [(1, "ddp", 100.0), (2, "ddp", 150.0), (2, "exp2", 75.0), (2, "independent", 900.0)]
+    records = [
+        record
+        for count, name, rate in eager
+        for record in make_point([rate * wobble for wobble in (1, 1.01, 0.99, 1, 1)], placement=name, devices=count)
+    ]
+    return [*records, make_record("ddp", 1, 300.0, execution="captured")]
+
+
+def test_the_fastest_way_is_sought_among_all_however_often_they_were_measured_and_one_gpu_may_win() -> None:
+    """No interval, no second placement: the captured graph on one GPU is twice as fast as the best of two GPUs."""
+    frame = frame_of(ways())
+    table = advice(frame).set_index("devices")
+    assert list(table["best"]) == [True, False] and list(table["way"]) == ["ddp, captured", "ddp, eager"]
+    assert list(table["once"]) == [True, False] and list(table["single"]) == ["ddp, captured"] * 2
+    assert table.loc[2, "speedup_best"] == pytest.approx(0.5, abs=1e-3) and table.loc[2, "single_rate"] == pytest.approx(300, abs=0.1)
+    assert table.loc[2, "slowest"] == "Exp2, eager" and table.loc[2, "slowest_share"] == pytest.approx(0.5, abs=1e-3)
+    text = text_of(advice_table(frame).html)
+    assert "one GPU wins: ddp, captured 300 (once)" in text
+    said = advice_sentence(frame)
+    assert said is not None and "1 job (a model, batch, input and precision) ran on several GPUs." in said
+    assert "**In 1 of them one GPU alone is fastest**: NMT of 000." in said and "The fastest of 1 was measured once" in said
+    faster = frame_of([*ways(), make_record("ddp", 2, 580.0, execution="captured")])
+    assert "In none of them one GPU alone is fastest." in str(advice_sentence(faster))
+    assert "ddp, captured 580 (once) the same way: 300 1.93" in text_of(advice_table(faster).html)
+    assert advice_sentence(frame_of([make_record("ddp", 1)])) is None, "on one GPU there is nothing to choose"
+
+
+def test_the_best_single_gpus_way_is_told_by_what_differs() -> None:
+    alone = {"eager": 100.0, "captured": 200.0}
+    records = [make_record("ddp", 1, rate, execution=execution) for execution, rate in alone.items()]
+    text = text_of(advice_table(frame_of([*records, make_record("exp2", 2, 250.0)])).html)
+    assert "Exp2, eager 250 (once) ddp, captured: 200 1.25" in text, "two things differ"
+    assert "ddp, eager 250 (once) the same, but captured: 200 1.25" in text_of(
+        advice_table(frame_of([*records, make_record("ddp", 2, 250.0)])).html
+    )
+    tensorflow = make_record("exp4", 2, 400.0, framework="tensorflow", processes="one", execution="graph", precision="bf16")
+    assert "Exp4, TensorFlow, graph 400 (once) ddp, captured: 200 2.00" in text_of(advice_table(frame_of([*records, tensorflow])).html)
+    fused = make_record("ddp", 1, 300.0, execution="captured", cross_entropy="fused")
+    both = frame_of([*records, fused, make_record("ddp", 2, 390.0, execution="captured")])
+    assert "ddp, captured 390 (once) the same, with loss in one piece: 300 1.30" in text_of(advice_table(both).html)
+
+
+def test_batches_of_a_gpu_and_batches_in_all_are_jobs_of_their_own_that_share_one_gpu() -> None:
+    own = [make_record("ddp", count, 100.0 * count, scaling=scaling) for count, scaling in ((1, "weak"), (2, "weak"), (2, "strong"))]
+    table = advice(frame_of(own))
+    assert list(dict.fromkeys(table["job"])) == ["NMT of 000, batch 128 a GPU", "NMT of 000, batch 128 in all"]
+    assert list(table["devices"]) == [1, 2, 1, 2]
+
+
+def test_names_with_commas_are_parted_by_semicolons_and_only_what_is_told_apart_is_slowest() -> None:
+    names = ("ddp", "replicated_allreduce", "replicated_copy", "exp4")
+    near = [record for name in names for record in make_point([100.0, 120.0, 80.0, 100.0, 100.0], placement=name)]
+    text = text_of(advice_table(frame_of(near)).html)
+    assert text.count("eager (100%); ") >= 1 and "; 1 further" in text
+    (row,) = advice(frame_of(near)).to_dict("records")
+    assert len(row["equals"]) == 3 and row["slowest"] == "" and "all-reduce, no overlap, eager: " not in text
+
+
+def test_bounds_stand_in_one_table_a_workload_with_slower_placements_folded() -> None:
+    records = [
+        record
+        for batch in (64, 128)
+        for name, rate in (("ddp", 1e6), ("exp2", 5e5))
+        for index in range(5)
+        for record in [make_record(name, 2, rate, repeat=index, launch_id="ab"[index % 2], batch_size=batch)]
+    ]
+    shown, folded = bound_table(frame_of(records)).html.split("<details>")
+    assert shown.count("<table") == 1 and text_of(shown).count(" 1.00 ") == 2 and "placement ddp" in shown
+    assert folded.startswith("<summary>2 slower points of the same jobs</summary>") and text_of(folded).count(" 0.500 ") == 2
+    assert "No headline point yet." in bound_table(frame_of(records[:2])).html

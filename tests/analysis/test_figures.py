@@ -5,15 +5,51 @@ from itertools import pairwise
 
 import pandas as pd
 import pytest
+from matplotlib.markers import CARETRIGHT
 
 from multigpu.analysis.documents import experiment_of
-from multigpu.analysis.figures import figure_bytes, figure_scaling, figure_steps, figure_throughput, save, shown
+from multigpu.analysis.figures import figure_bytes, figure_models, figure_scaling, figure_steps, figure_throughput, save, shown
 from multigpu.analysis.findings import settled_step, warmup_finding
 from multigpu.analysis.frame import frame_of, step_times
 from multigpu.analysis.layout import LEFT, MOST_WIDTH, RIGHT, grid_of_axes, spread_labels
+from multigpu.analysis.style import look
 from multigpu.record import RecordStore
 from tests.analysis.planted import SHARES, screening, study
 from tests.factory import make_point, make_record, plant
+
+
+def by_model(**fields: object) -> pd.DataFrame:
+    """ddp on two devices at 90% of perfect scaling, Exp2 at 150% in launches so far apart that its interval goes beyond 160%."""
+    rates = {("ddp", 1): [100.0] * 5, ("ddp", 2): [180.0] * 5, ("exp2", 1): [100.0] * 5, ("exp2", 2): [250.0, 300.0, 350.0, 340.0, 260.0]}
+    return frame_of([record for (name, count), of in rates.items() for record in make_point(of, placement=name, devices=count, **fields)])
+
+
+def test_an_interval_that_the_axis_cuts_ends_in_an_arrow_that_the_caption_explains():
+    picture = figure_models(by_model())
+    (ax,) = picture.axes
+    edge = ax.get_xlim()[1]
+    (row,) = [row for _, row in picture.data.iterrows() if row["placement"] == "exp2"]
+    assert 100 * row["efficiency_high"] > edge > 100 * row["efficiency"]
+    arrows = [line for line in ax.lines if line.get_marker() == CARETRIGHT]
+    assert [tuple(line.get_xdata()) for line in arrows] == [(edge,)] and arrows[0].get_color() == look("exp2").colour
+    assert "Arrows: the interval goes on beyond the edge." in picture.caption
+    whole = figure_models(by_model().query("placement == 'ddp'"))
+    assert "Arrows" not in whole.caption and not [line for line in whole.axes[0].lines if line.get_marker() == CARETRIGHT]
+
+
+def test_a_picture_of_many_models_fits_a_telephone_and_its_names_stand_above_their_marks():
+    picture = figure_models(pd.concat([by_model(), by_model(batch_size=360, sequence_length=55)], ignore_index=True))
+    (ax,) = picture.axes
+    picture.draw_without_rendering()
+    assert "min-width:307px" in shown(picture, "models").html, "5.2 inches of 72 points, at 82%"
+    assert ax.get_position().width > 0.9, "no margin of names beside the axis"
+    heads = [label.get_window_extent() for label in ax.get_yticklabels()]
+    assert len(heads) == 2 and all(box.x0 > ax.get_window_extent().x0 for box in heads)
+    marks = sorted(ax.transData.transform(line.get_xydata()[0])[1] for line in ax.lines if line.get_marker() in ("o", "^"))
+    assert heads[0].y0 > marks[3] > marks[2] > heads[1].y1 > heads[1].y0 > marks[1], "name, marks, name, marks"
+    inside = picture.get_window_extent()
+    keys = picture.legends[0].get_window_extent()
+    assert keys.y0 > ax.get_window_extent().y1 and keys.x1 < inside.x1
 
 
 @pytest.fixture(scope="module")

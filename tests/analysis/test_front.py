@@ -1,15 +1,18 @@
 """The front page says what Records support, and nothing else."""
 
+from pathlib import Path
+
 import pandas as pd
 import pytest
 
 from multigpu import paths
 from multigpu.analysis import front
 from multigpu.analysis.frame import frame_of
+from multigpu.analysis.wording import field_text
 from multigpu.record import RecordStore
 from multigpu.study import measured_here, plain, published
-from tests.analysis.planted import SHARES, screening, study
-from tests.factory import make_machine, make_record, plant
+from tests.analysis.planted import NOISE, SHARES, screening, study
+from tests.factory import make_machine, make_point, make_record, plant
 
 
 @pytest.fixture(scope="module")
@@ -20,10 +23,26 @@ def frame():
 def test_three_findings_with_figures_and_intervals(frame):
     found = front.findings_of(frame)
     assert len(found) == 3
-    assert "NMT of 000: 3.46 M words/s (" in found[0] and "5.76 times (" in found[0]
+    assert "NMT of 000 trains 3.46 M words/s (" in found[0] and "5.76 times (" in found[0]
     assert "Exp2 (variables, embeddings and update on the CPU)" in found[1] and "11% of the speed" in found[1]
     assert "72% (" in found[2] and "90% (" in found[2] and "batch 64 a GPU" in found[2]
     assert all(" to " in sentence for sentence in found)
+
+
+def test_a_finding_begins_with_its_subject_and_ends_with_the_setting(frame):
+    gain, price, _ = front.findings_of(frame)
+    assert gain.startswith("**What 8 GPUs give:** NMT of 000 trains ")
+    assert "ResNet-50 v1.5 trains 32,4" in gain and gain.endswith(" the best single GPU (batch 256 a GPU).")
+    assert price.startswith("**What a placement costs:** ResNet-50 v1.5 on 8 GPUs trains ") or "NMT of 000 on 8 GPUs trains" in price
+    assert "of the speed" in price.split(": ")[-1] and ", batch" not in gain + price
+    assert front.subject("fully connected, 42 M, batch 1024 in all, bf16", "mlp42m") == (
+        "fully connected, 42 M",
+        " (batch 1024 in all, bf16)",
+    )
+    assert front.subject("NMT of 000", "nmt000") == ("NMT of 000", "") and front.subject("batch 64 a GPU", "vgg16") == (
+        "VGG-16",
+        " (batch 64 a GPU)",
+    )
 
 
 def test_findings_follow_the_data():
@@ -76,6 +95,40 @@ def test_fragments(frame):
     assert parts["missing"] == "1 point of 36 without a figure (out of memory)."
 
 
+def test_the_headline_pictures_baseline_is_the_fastest_single_gpu_of_any_tier():
+    """A captured graph was measured once on one GPU, 300 units/s: 180 on two eager GPUs are 30% of perfect scaling, not 90%."""
+    records = [
+        record
+        for name, count, rate in (("ddp", 1, 100.0), ("ddp", 2, 180.0), ("exp2", 1, 90.0), ("exp2", 2, 150.0), ("independent", 2, 186.0))
+        for record in make_point([rate * wobble for wobble in NOISE], placement=name, devices=count)
+    ]
+    eager = front.headline_picture(frame_of(records))
+    assert dict(zip(eager.data["placement"], eager.data["efficiency"].round(3), strict=True))["ddp"] == pytest.approx(0.9, abs=0.001)
+    assert "another form" not in eager.caption and "(independent replicas 93%), Exp2 75%" in eager.finding
+    picture = front.headline_picture(frame_of([*records, make_record("ddp", 1, 300.0, execution="captured")]))
+    shares = dict(zip(picture.data["placement"], picture.data["efficiency"], strict=True))
+    assert {name: round(share, 4) for name, share in shares.items()} == {"independent": 0.31, "ddp": 0.3, "exp2": 0.25}
+    assert set(picture.data["execution"]) == {"eager"} and set(picture.data["best_single"]) == {"ddp, torch, captured"}
+    assert "For 3 of 3 marks that way is another form of execution (captured)" in picture.caption
+    assert picture.data["efficiency_low"].isna().all() and "they or their baseline were measured once" in picture.caption
+
+
+def test_without_a_headline_point_the_picture_shows_all_and_what_is_missing():
+    records = [make_record(name, count, 100.0 * count) for name in ("ddp", "exp2") for count in (1, 2)]
+    lost = make_record("exp4", 2, status="out_of_memory", reason="150 GiB wanted")
+    picture = front.headline_picture(frame_of([*records, lost]))
+    assert set(picture.data["tier"]) == {"screening"} and "Missing: Exp4 on 2 GPUs" in picture.caption
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("cross_entropy", "fused"), ("bucket_update", "in_backward"), ("bucket_send", "grouped"), ("batch_norm", "persistent")],
+)
+def test_what_a_setting_is_called_stands_in_the_glossary(field, value):
+    words = field_text({field: value}, field)
+    assert f"\n{words}\n: " in (Path(__file__).parents[2] / "report" / "glossary.md").read_text()
+
+
 def test_gpus_come_before_cpus(frame):
     assert set(front.front_frame(frame)["device_type"]) == {"cuda"}
     assert set(front.front_frame(frame_of(screening()))["device_type"]) == {"cpu"}
@@ -110,6 +163,7 @@ def test_what_the_report_asks_for(tmp_path, monkeypatch):
     monkeypatch.setattr(paths, "RUNS", tmp_path)
     assert [front.machine(), front.findings(), front.headline()] == [None, None, None]
     assert "<svg" in front.scoreboard() and "<table" in front.claims()
+    assert front.claims().startswith('<p class="tally">Of 51 claims '), "how many hold stands above the table"
     plant(RecordStore(tmp_path), [*study(), *screening()])
     assert front.machine().startswith("Measured on 8 x NVIDIA H200") and "2x-cpu-planted" in front.machine()
     assert front.findings().startswith("1. **") and "{.muted}" in front.findings()

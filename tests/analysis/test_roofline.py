@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from multigpu.analysis.frame import frame_of
-from multigpu.analysis.limits import ceilings, memory_bytes_per_unit
+from multigpu.analysis.limits import bounds, ceilings, memory_bytes_per_unit
 from multigpu.analysis.roofline import MOST_NAMES, figure_roofline, named, roofline_finding, rooflines
 from multigpu.workloads import find_model
 from tests.analysis.test_limits import machine  # noqa: F401  (a machine of round ceilings, in every test)
@@ -36,6 +36,27 @@ def test_the_fastest_run_on_one_gpu_stands_below_the_lower_roof() -> None:
     model = find_model("cnn", "resnet50_v1.5")
     assert images["intensity"] == pytest.approx(3 * model.forward_flops_per_unit / memory_bytes_per_unit(model, "bf16"))
     assert images["roof"] == pytest.approx(images["intensity"] * 4.3e12)
+
+
+def test_what_fast_convolutions_spare_is_no_operation_that_a_run_reached() -> None:
+    """VGG-16 in fp32 at 20% more than direct convolutions could: the roof of the tables of bounds, and no 120%."""
+    model = find_model("cnn", "vgg16")
+    direct = ceilings("NVIDIA H200")["fp32"].value / (3 * model.forward_flops_per_unit)
+    fields = {"workload": "cnn", "model": "vgg16", "layout": "channels_first", "precision": "fp32"}
+    frame = frame_of([make_record("ddp", 1, 1.2 * direct, **fields)])
+    (point,) = rooflines(frame).to_dict("records")
+    left = 1 - model.spared_flops_per_unit / model.forward_flops_per_unit
+    assert 0.2 < left < 0.5 and point["fast"] and point["share"] == pytest.approx(1.2 * left, rel=1e-3)
+    assert point["share"] == pytest.approx(bounds(frame)["share_of_bound"].iloc[0], rel=1e-6), "the table above says the same"
+    assert "In fp32 operations are those that fast convolutions leave." in figure_roofline(rooflines(frame)).caption
+    assert "fast convolutions" not in figure_roofline(rooflines(frame_of([make_record("ddp", 1, 1e6)]))).caption
+
+
+def test_panels_stand_below_each_other_so_that_a_telephone_shows_all() -> None:
+    two = [make_record("ddp", 1, 1e6), make_record("ddp", 1, 1e5, precision="fp32")]
+    picture = figure_roofline(rooflines(frame_of(two)))
+    upper, lower = (ax.get_position() for ax in picture.axes)
+    assert upper.x0 == lower.x0 and upper.y0 > lower.y1 and picture.get_size_inches()[0] < 6.7
 
 
 def test_the_title_names_the_nearest_and_the_farthest() -> None:

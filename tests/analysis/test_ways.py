@@ -169,8 +169,9 @@ def test_a_bound_is_of_its_own_records_alone(frame):
 
 def test_the_bound_table_has_a_row_a_way(frame):
     html = bound_table(frame).html
-    for rate in ("2.00 M", "2.20 M", "4.00 M", "4.40 M", "2.50 M"):
-        assert rate in html
+    assert "M words/s" in html
+    for rate in ("2.00", "2.20", "4.00", "4.40", "2.50"):
+        assert f">{rate}<" in html
 
 
 def test_a_larger_batch_is_compared_in_the_same_way_only():

@@ -1,23 +1,47 @@
-"""Advice computed from Records: the fastest placement of each job, what is not distinguishable from it, and the distance to bounds."""
+"""Advice computed from Records: the fastest way of each job, whether one GPU wins, what is not told from it, and the distance to bounds."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pandas as pd
 
 from multigpu.analysis.findings import line_name, panels
 from multigpu.analysis.limits import bounds
-from multigpu.analysis.metrics import scaling_table
+from multigpu.analysis.metrics import Key, job_of, scaling_table
 from multigpu.analysis.picture import Shown
+from multigpu.analysis.style import look
 from multigpu.analysis.tables import table_html, tables_by
-from multigpu.analysis.wording import joined, missing, percent_text, plural, rate_text, ratio_text
+from multigpu.analysis.wording import (
+    MODEL_NAMES,
+    UNIT_NAMES,
+    decimals,
+    describe,
+    joined,
+    missing,
+    percent_text,
+    plural,
+    rate_text,
+    ratio_text,
+    scaled,
+    telling,
+)
 from multigpu.grid import device_counts
 
 WANTED = 8
 """GPUs up to which the documents measured, and so this study's grids go."""
 WORKLOAD_NAMES = {"nmt": "translation", "cnn": "image models", "deepconn": "reviews", "stacks": "layers by themselves"}
+JOB_FIELDS = ("batch_size", "input_label", "sequence_length", "precision", "optimizer")
+"""What tells a model's jobs apart, as far as it does; "a GPU" and "in all" tell scaling."""
+WAY_FIELDS = (
+    *("model_parallel", "micro_batches", "cross_entropy", "bucket_mib", "bucket_update", "bucket_send", "all_reduce_spec", "wire_dtype"),
+    *("loss_scale", "recurrence", "embedding_gradients", "stage_devices"),
+)
+"""What a way of training has or has not; a field that is empty says nothing."""
+MOST_EQUALS = 2
+"""Ways that a cell names of those that are not told from the fastest."""
 BINDINGS = {"compute": "arithmetic", "memory": "memory", "communication": "traffic"}
 
 
@@ -28,75 +52,191 @@ def overlaps(best: Any, row: Any) -> bool:
     return bool(high >= low)
 
 
+def jobs(table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
+    """Each job that was measured on several devices and in which there is a choice, with its name and its points in every way and on
+    every number of devices.
+
+    A job is the model, the batch of a device or of all, input and precision. What one device does is the same job under weak and strong
+    scaling; on several devices independent replicas train no one model and are left out.
+    """
+    table = table[table["n"].gt(0) & (table["placement"].ne("independent") | table["devices"].eq(1))].reset_index(drop=True)
+    alone: dict[Key, list[int]] = {}
+    together: dict[Key, list[int]] = {}
+    for index, (_, row) in enumerate(table.iterrows()):
+        if row["devices"] == 1:
+            alone.setdefault(job_of(row), []).append(index)
+        else:
+            together.setdefault((*job_of(row), row["scaling"]), []).append(index)
+    firsts = table.iloc[[of[0] for of in together.values()]]
+    fields = telling(firsts, JOB_FIELDS) if len(firsts) else {}
+    models = [*MODEL_NAMES, *sorted(set(firsts["model"]) - set(MODEL_NAMES))]
+
+    def order(item: tuple[Key, list[int]]) -> tuple[int, int]:
+        row = table.iloc[item[1][0]]
+        return models.index(row["model"]), int(row["batch_size"])
+
+    for (*job, _), of in sorted(together.items(), key=order):
+        row = table.iloc[of[0]]
+        every = [*alone.get(tuple(job), []), *of]
+        usual = "input_label" if row["input_label"] == "synthetic" else ""
+        told = [field for field in fields[row["model"]] if field not in ("model", "batch_size", usual)]
+        if len(every) > 1:
+            yield describe(row, ["model", "batch_size", *told]), table.iloc[every]
+
+
+def way_text(row: Any, rows: pd.DataFrame) -> str:
+    """How a point was trained: placement, framework if it is not PyTorch, form of execution, and what else is not the library's own way.
+
+    rows: of the same job; how pixels lie is said where it differs among them.
+    """
+    several = rows.loc[rows["framework"].eq(row["framework"]), "framework_version"].nunique() > 1
+    version = ["framework_version"] if several else ["framework"] if row["framework"] != "torch" else []
+    process = ["processes"] if row["framework"] == "torch" and row["processes"] == "one" and row["devices"] > 1 else []
+    varied = [field for field in ("layout", "batch_norm") if rows[field].nunique(dropna=False) > 1]
+    told = describe(row, [*version, "execution", *process, *varied, *WAY_FIELDS])
+    return f"{look(row['placement']).label}, {told.replace('channels first', 'NCHW').replace('channels last', 'NHWC')}"
+
+
 def advice(frame: pd.DataFrame) -> pd.DataFrame:
-    """The fastest placement of each job on each number of devices, among points with an interval; independent replicas left out.
+    """The fastest way of each job on each number of devices: every placement, framework and form of execution, however often measured.
 
     Returns:
-        workload, job, devices, placement, rate, rate_low, rate_high, unit, speedup_best (and bounds), ceiling_ratio (and bounds),
-        equals (placements whose interval overlaps the fastest one's), slowest and its share of the fastest rate.
+        workload, model, job, devices, best (whether this is the fastest on any number of devices), way, once (measured once), rate,
+        rate_low, rate_high, unit, speedup_best (and bounds), ceiling_ratio (and bounds), single and single_rate (the best single device),
+        equals (ways on as many devices that are not told from it, each with its share of the rate), slowest (that is told from
+        it, or "") and its share.
     """
     table = scaling_table(frame)
-    table = table[(table["placement"] != "independent") & table["rate_low"].notna()]
-    rows = []
-    for name, panel in panels(table):
-        for devices, group in panel.groupby("devices", sort=True):
-            if len(group) < 2:
-                continue
-            ordered = group.sort_values("rate", ascending=False)
-            best, worst = ordered.iloc[0], ordered.iloc[-1]
-            equals = [line_name(row, panel) for _, row in ordered.iloc[1:].iterrows() if overlaps(best, row)]
-            kept = ["rate", "rate_low", "rate_high", "unit"]
-            kept += [f"{ratio}{end}" for ratio in ("speedup_best", "ceiling_ratio") for end in ("", "_low", "_high")]
-            rows.append(
-                {
-                    "workload": str(best["workload"]),
-                    "job": name,
-                    "devices": int(str(devices)),
-                    "placement": line_name(best, panel),
-                    **{column: best[column] for column in kept},
-                }
-                | {"equals": ", ".join(equals), "slowest": line_name(worst, panel), "slowest_share": worst["rate"] / best["rate"]}
+    kept = ["rate", "rate_low", "rate_high", "unit", "single_rate"]
+    kept += [f"{ratio}{end}" for ratio in ("speedup_best", "ceiling_ratio") for end in ("", "_low", "_high")]
+    table = table.rename(columns={"best_single_rate": "single_rate"})
+    found = []
+    for name, rows in jobs(table):
+        rows = rows.sort_values("rate", ascending=False)
+        single = rows[rows["devices"] == 1].head(1)
+        for devices, group in rows.groupby("devices", sort=True):
+            best = group.iloc[0]
+            others = [(other, overlaps(best, other)) for _, other in group.iloc[1:].iterrows()]
+            slower = [other for other, same in others if not same]
+            found.append(
+                {"workload": str(best["workload"]), "model": str(best["model"]), "job": name, "devices": int(str(devices))}
+                | {"best": best.name == rows.index[0], "way": way_text(best, rows), "once": best["n"] == 1}
+                | {column: best[column] for column in kept}
+                | {"single": way_text(single.iloc[0], rows) if len(single) else ""}
+                | {"equals": [f"{way_text(other, rows)} ({percent_text(other['rate'] / best['rate'])})" for other, same in others if same]}
+                | {"slowest": way_text(slower[-1], rows) if slower else ""}
+                | {"slowest_share": slower[-1]["rate"] / best["rate"] if slower else math.nan}
             )
-    return pd.DataFrame(rows)
+    return pd.DataFrame(found)
+
+
+def advice_sentence(frame: pd.DataFrame) -> str | None:
+    """In how many jobs that several devices were tried on one device alone is fastest, and of which models; None without any job."""
+    table = advice(frame)
+    if table.empty:
+        return None
+    best = table[table["best"]]
+    alone = best[best["devices"] == 1]
+    wins = "In none of them one GPU alone is fastest." if alone.empty else ""
+    if len(alone):
+        models = "; ".join(MODEL_NAMES.get(name, name) for name in dict.fromkeys(alone["model"]))
+        wins = f"**In {len(alone)} of them one GPU alone is fastest**: {models}."
+    once = int(best["once"].sum())
+    marked = f" The fastest of {once} {'was' if once == 1 else 'were'} measured once, as marked." if once else ""
+    return f"{plural(len(best), 'job')} (a model, batch, input and precision) ran on several GPUs. {wins}{marked}"
 
 
 def advice_table(frame: pd.DataFrame) -> Shown:
-    """`advice` in words: a table a workload of every job on its most devices, and folded a table a job on all numbers of devices."""
+    """`advice` in words: a table a workload with the fastest way of every job, and folded a table a workload on each number of devices."""
     table = advice(frame)
     if table.empty:
-        return table_html(table, note="No job has two placements with an interval yet.")
+        return table_html(table, note="No job has a Record on several GPUs yet.")
+    factors = {str(name): scaled(rates.max())[0] for name, rates in table.groupby("workload")["rate"]}
     rows = [
         {
-            "workload": f"{WORKLOAD_NAMES.get(row['workload'], row['workload'])}, each job on its most GPUs",
+            "workload": _heading(row, factors[row["workload"]]),
             "job": row["job"],
             "GPUs": str(row["devices"]),
-            "fastest": row["placement"],
-            "rate": rate_text(row["rate"], unit=row["unit"]),
-            "over the best single GPU": _times(row),
+            "fastest": ("one GPU wins: " if row["best"] and row["devices"] == 1 else "") + row["way"],
+            "rate": _rate(row["rate"], factors[row["workload"]]) + (" (once)" if row["once"] else ""),
+            "best single GPU": _single_cell(row, factors[row["workload"]]),
+            "over it": _times(row),
             "share of independent replicas": _ceiling_cell(row),
-            "not distinguishable": row["equals"] or "–",
-            "slowest, and its share": f"{row['slowest']}: {percent_text(row['slowest_share'])}",
+            "not told from it": _first(row["equals"]),
+            "slowest told from it": f"{row['slowest']}: {percent_text(row['slowest_share'])}" if row["slowest"] else "–",
         }
         for _, row in table.iterrows()
     ]
-    note = (
-        "Fastest: those behind “or” have intervals that overlap its own. The best single GPU is the job's fastest in whatever way it was "
-        "done, so a slower way may stay below it on several GPUs. Independent replicas are those done in the same way. The slowest's share "
-        "is of the fastest's rate. 95% intervals, none where either side was measured once."
-    )
     every = pd.DataFrame(rows)
-    most = every[table["devices"].eq(table.groupby("job")["devices"].transform("max"))]
-    also = ["" if equals == "–" else f", or {equals}" for equals in most["not distinguishable"]]
-    most = most.assign(fastest=most["fastest"] + also).drop(columns=["share of independent replicas", "not distinguishable"])
-    shown = tables_by(most, "workload", note, ["GPUs", "rate"], ["job", "fastest"])
-    rest = tables_by(every.drop(columns="workload"), "job", "", ["GPUs", "rate"])
-    folded = f"<details><summary>{plural(table['job'].nunique(), 'job')} on every number of GPUs</summary>{rest.html}</details>\n"
-    return Shown(shown.html + (folded if len(most) < len(every) else ""))
+    note = (
+        "Fastest: of every placement, framework (PyTorch where none is named), form of execution, loss, bucket and number of GPUs "
+        "measured; “(once)”: one repeat, no interval. Batches of a GPU grow with the GPUs, those in all do not. Over it: the rate over "
+        "the best single GPU's. Behind “or”: ways on as many GPUs whose intervals overlap, with their share of the rate; of many the first."
+    )
+    also = ["" if equals == "–" else f"; or {equals}" for equals in every["not told from it"]]
+    best = every.assign(fastest=every["fastest"] + also)[table["best"]]
+    best["over it"] = [_times(row, interval=False) for _, row in table[table["best"]].iterrows()]
+    best = best.drop(columns=["share of independent replicas", "not told from it", "slowest told from it"])
+    shown = tables_by(best, "workload", note, ["GPUs", "rate", "over it"], ["job", "fastest", "best single GPU"])
+    further = (
+        "Over the best single GPU: with a 95% interval where both were repeated. Share of independent replicas: of those done in the same "
+        "way on as many GPUs. The slowest's share is of the fastest's rate; “–” where intervals tell none from the fastest."
+    )
+    rest = tables_by(
+        every.drop(columns=["best single GPU"]).rename(columns={"over it": "over the best single GPU"}),
+        "workload",
+        further,
+        ["GPUs", "rate", "over the best single GPU"],
+        ["job", "fastest", "not told from it", "slowest told from it"],
+    )
+    summary = f"{plural(len(best), 'job')} on every number of GPUs, with the slowest way"
+    return Shown(f"{shown.html}<details><summary>{summary}</summary>{rest.html}</details>\n")
 
 
-def _times(row: Any) -> str:
-    """The rate over the best single GPU's with its interval, without the word that its heading says."""
-    return ratio_text(row["speedup_best"], row["speedup_best_low"], row["speedup_best_high"]).replace(" times", "")
+def _first(names: Sequence[str]) -> str:
+    """The first names and how many more, parted by semicolons since names hold commas."""
+    further = [f"{len(names) - MOST_EQUALS} further"] if len(names) > MOST_EQUALS else []
+    return "; ".join([*names[:MOST_EQUALS], *further]) or "–"
+
+
+def _single_cell(row: Any, factor: float) -> str:
+    """The way behind the best single device, unless it is the row's own."""
+    if not row["single"]:
+        return "not measured"
+    if row["devices"] == 1:
+        return "the same"
+    return f"{_beside(row['single'], row['way'])}: {_rate(row['single_rate'], factor)}"
+
+
+def _beside(single: str, way: str) -> str:
+    """A way beside another one of the same row: what it has in common is not said again where it differs in one thing."""
+    own, other = single.split(", "), way.split(", ")
+    added, lost = [part for part in own if part not in other], [part for part in other if part not in own]
+    if not added and not lost:
+        return "the same way"
+    if len(added) == 1 and len(lost) <= 1:
+        return f"the same, {'but' if lost else 'with'} {added[0]}"
+    return single
+
+
+def _heading(row: Any, factor: float) -> str:
+    """A workload's name and the unit of its table: one for all rows, since a click on a heading sorts by the first number."""
+    return f"{WORKLOAD_NAMES.get(row['workload'], row['workload'])},{scaled(factor)[1]} {UNIT_NAMES[row['unit']]}"
+
+
+def _rate(rate: float, factor: float) -> str:
+    """A rate in the table's unit, to three digits."""
+    if missing(rate):
+        return "not measured"
+    return rate_text(rate, unit="words").split(" ")[0] if factor == 1 else f"{rate / factor:.{max(2, decimals(rate / factor))}f}"
+
+
+def _times(row: Any, interval: bool = True) -> str:
+    """The rate over the best single GPU's, with its interval unless told otherwise, without the word that its heading says."""
+    if missing(row["speedup_best"]):
+        return "–"
+    bounds_of = (row["speedup_best_low"], row["speedup_best_high"]) if interval else ()
+    return ratio_text(row["speedup_best"], *bounds_of).replace(" times", "")
 
 
 def _ceiling_cell(row: Any) -> str:
@@ -140,21 +280,36 @@ def of_this_gpu(frame: pd.DataFrame, ours: pd.DataFrame) -> pd.DataFrame:
 
 
 def bound_table(frame: pd.DataFrame) -> Shown:
-    """Each headline point on the most devices, with its bound, what sets the bound, and the share of it that was reached."""
+    """Each job's fastest headline point on the most devices with its bound, what sets the bound, and the share of it that was reached; the
+    other placements' points folded below. A table a workload: rows are sorted by a click.
+    """
     table, limits = scaling_table(frame), bounds(frame)
     rows = []
+    factors = {str(name): scaled(rates.max())[0] for name, rates in table.groupby("workload")["rate"]}
     for name, panel in panels(table[table["tier"] == "headline"]):
-        for _, row in panel[panel["devices"] == panel["devices"].max()].sort_values("rate", ascending=False).iterrows():
+        most = panel[panel["devices"] == panel["devices"].max()].sort_values("rate", ascending=False)
+        for place, (_, row) in enumerate(most.iterrows()):
             limit, binding, share = point_bound(limits, row)
             rows.append(
                 {
+                    "workload": _heading(row, factors[row["workload"]]),
+                    "first": place == 0,
                     "job": name,
                     "GPUs": str(row["devices"]),
                     "placement": line_name(row, panel),
-                    "rate": rate_text(row["rate"], unit=row["unit"]),
-                    "bound": rate_text(limit, unit=row["unit"]),
+                    "rate": _rate(row["rate"], factors[row["workload"]]),
+                    "bound": _rate(limit, factors[row["workload"]]),
                     "set by": BINDINGS.get(binding, "unknown"),
                     "reached": percent_text(share),
                 }
             )
-    return tables_by(pd.DataFrame(rows), "job", "" if rows else "No headline point yet.", ["GPUs", "rate", "bound", "reached"])
+    if not rows:
+        return table_html(pd.DataFrame(), note="No headline point yet.")
+    every = pd.DataFrame(rows)
+    figures, first = ["GPUs", "rate", "bound", "reached"], every["first"]
+    shown = tables_by(every[first].drop(columns="first"), "workload", "", figures, ["job"])
+    if first.all():
+        return shown
+    rest = tables_by(every[~first].drop(columns="first"), "workload", "", figures, ["job"])
+    summary = f"{plural(int((~first).sum()), 'slower point')} of the same jobs"
+    return Shown(f"{shown.html}<details><summary>{summary}</summary>{rest.html}</details>\n")

@@ -1,4 +1,7 @@
-"""Efficiency of many models on their most devices, a row a job, a mark a placement: where small multiples of lines would be a page long."""
+"""Efficiency of many models on their most devices, a row a job, a mark a placement: where small multiples of lines would be a page long.
+
+A job's name stands above its marks and not beside them: the picture is so narrow that a telephone shows all of it.
+"""
 
 from __future__ import annotations
 
@@ -9,36 +12,44 @@ import matplotlib as mpl
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
+from matplotlib.markers import CARETLEFT, CARETRIGHT
 
 from multigpu.analysis.figure_scaling import BASELINES, several_devices
 from multigpu.analysis.findings import panels, scaling_finding, with_several_placements
-from multigpu.analysis.layout import common, gaps, grid_of_axes, left_out, rows_from_top
+from multigpu.analysis.layout import BOTTOM, common, gaps, left_out
 from multigpu.analysis.metrics import scaling_table
 from multigpu.analysis.picture import Picture, head_height, message
 from multigpu.analysis.style import INK, RC, look
-from multigpu.analysis.wording import MODEL_NAMES, device_word, devices_text, joined, missing, percent_text
+from multigpu.analysis.wording import MODEL_NAMES, device_word, devices_text, execution_text, joined, missing, percent_text, plural
 
-WIDTH, ROW, TWO_LINES = 5.6, 0.3, 0.36
-LETTERS, LETTER = 52, 0.068
-"""Of a line of a row's name, and the inches of one."""
+WIDTH, SIDE, BESIDE = 5.2, 0.15, 0.55
+"""Inches of the picture, of its margins, and of the right one where efficiencies are written at the edge."""
+LETTERS, NAME, MARK = 68, 0.16, 0.065
+"""Of a line of a row's name; inches of such a line, and from one mark of a row to the next."""
+KEY_LETTER, KEY_ROOM, KEY_LINE = 0.078, 0.34, 0.17
+"""Inches of a letter of the legend, of a key without its letters, and of a line of keys."""
 RIGHTMOST = 1.6
 """Efficiencies beyond this are written at the edge: one slow launch on one device would flatten all others."""
-ONE_LINE = 7
-"""So many placements stand in one line of the legend."""
 WELL = 0.9
 """The share of perfect scaling that the finding counts."""
 
+Job = tuple[str, pd.DataFrame]
+"""A job's name and its rows."""
 
-def figure_models(frame: pd.DataFrame, baseline: Literal["own", "best"] = "own", compared: bool = False) -> Picture:
+
+def figure_models(frame: pd.DataFrame, baseline: Literal["own", "best"] = "own", compared: bool = False, headline: bool = False) -> Picture:
     """How every job scales to its most devices: a row a job, a mark a placement (hollow in TensorFlow), with its interval.
 
     Args:
         frame: of `load_frame`; of several machines, if these differ in devices, which then stand beside a job's name.
         baseline: "own" divides by the same placement on one device, as the documents do; "best" by the fastest single device.
         compared: draw only the jobs with two placements or more beside the ceiling, where there are any.
+        headline: draw only the points of the tier headline, where there are any; a baseline may be of any tier.
     """
     column = "efficiency" if baseline == "own" else "efficiency_best"
     table = scaling_table(frame)
+    headline = headline and bool(table["tier"].eq("headline").any())
+    table = table[table["tier"] == "headline"] if headline else table
     drawn = table[table[column].notna()]
     every = _jobs(drawn, baseline == "best")
     several = {name for name, _ in with_several_placements(_jobs(drawn, baseline == "best", most=False))} if compared else set()
@@ -50,42 +61,104 @@ def figure_models(frame: pd.DataFrame, baseline: Literal["own", "best"] = "own",
     jobs = [(name, marks.loc[rows.index]) for name, rows in jobs]
     counts = sorted({int(count) for count in marks["devices"]})
     names = [f"{name}\u00a0({rows['devices'].iloc[0]})" if len(counts) > 1 else name for name, rows in jobs]
-    lines = [textwrap.wrap(name, LETTERS) for name in names]
-    high = ROW if max(map(len, lines)) == 1 else TWO_LINES
-    left = 0.2 + LETTER * max(len(line) for own in lines for line in own)
-    placements = sorted(set(marks["placement"]), key=lambda name: look(name).order)
+    edge = min(RIGHTMOST, max(1.05, float(marks["efficiency"].max()) * 1.02))
     with mpl.rc_context(RC):
         finding = _finding(marks) if baseline == "own" else scaling_finding(marks, column)
-        picture, (ax,) = grid_of_axes(1, finding, WIDTH, high * len(jobs) + 0.2, 1, 0.5, left=left, legend=True, names=[""])
-        _legend(picture, placements)
-        for place, (_, rows) in enumerate(jobs[::-1]):
-            _row(ax, place, rows)
-        ax.axvline(100, color=INK, linewidth=0.8, alpha=0.5)
-        ax.set_xlim(0, 100 * min(RIGHTMOST, max(1.05, float(marks["efficiency"].max()) * 1.02)))
-        ax.set_yticks(range(len(jobs)), ["\n".join(own) for own in lines[::-1]])
-        ax.grid(axis="y", color=INK, linewidth=0.6, alpha=0.12)
-        rows_from_top(ax, len(jobs), len(jobs))
-        ax.spines["left"].set_visible(False)
-        ax.set_xlabel("efficiency (%)")
-    on = f"In brackets: of how many devices ({', '.join(map(str, counts))})." if len(counts) > 1 else ""
+        _drawn(picture := Picture(*_size(finding, names, jobs)), finding, names, jobs, edge)
+    on = f"In brackets: of how many devices ({', '.join(map(str, counts))}). " if len(counts) > 1 else ""
+    beyond = "Arrows: the interval goes on beyond the edge. " if len(_cut(marks, edge)) else ""
     picture.caption = (
         f"Efficiency: units/s on the most devices measured over as many times that of {BASELINES[baseline]} "
-        f"{device_word(marks['device_type'].iloc[0])}. {on} {_hollow(marks)}Bars: 95%; marks without were measured once (screening). "
+        f"{device_word(marks['device_type'].iloc[0])}. {_other_forms(marks) if baseline == 'best' else ''}{on}{_hollow(marks)}"
+        f"Bars: 95%; marks without: they or their baseline were measured once. {beyond}"
         f"{common(marks)}{gaps(table)}{left_out(every, jobs)}"
     )
     fields = ["machine", "model", "batch_size", "precision", "execution", "placement", "framework", "devices", "n", "launches", "tier"]
-    picture.data = marks[[*fields, "efficiency", "efficiency_low", "efficiency_high", "keys"]]
+    told = ["best_single"] if baseline == "best" else []
+    picture.data = marks[[*fields, "efficiency", "efficiency_low", "efficiency_high", *told, "keys"]]
     picture.alt = (
         "Dots of efficiency, a row a model. " + "; ".join(_told(name, rows) for name, (_, rows) in zip(names, jobs, strict=True)) + "."
     )
     return picture
 
 
+def _lines(name: str) -> list[str]:
+    return textwrap.wrap(name, LETTERS)
+
+
+def _row_height(name: str, rows: pd.DataFrame) -> float:
+    """Inches of one job's row: its name, its marks one below the other, and a gap."""
+    return NAME * len(_lines(name)) + MARK * max(len(rows), 2) + 0.1
+
+
+def _keys_a_line(rows: pd.DataFrame) -> int:
+    """How many keys of the legend the picture is wide enough for."""
+    widest = max(len(look(name).label) for name in rows["placement"])
+    return max(1, int((WIDTH - SIDE) / (KEY_ROOM + KEY_LETTER * widest)))
+
+
+def _top(finding: str | None, marks: pd.DataFrame) -> float:
+    """Inches above the rows: the finding and the legend."""
+    return head_height(finding, WIDTH) + 0.1 + KEY_LINE * -(-marks["placement"].nunique() // _keys_a_line(marks))
+
+
+def _size(finding: str | None, names: list[str], jobs: list[Job]) -> tuple[float, float]:
+    """The picture's width and height in inches."""
+    high = sum(_row_height(name, rows) for name, (_, rows) in zip(names, jobs, strict=True))
+    return WIDTH, _top(finding, pd.concat([rows for _, rows in jobs])) + high + BOTTOM
+
+
+def _drawn(picture: Picture, finding: str | None, names: list[str], jobs: list[Job], edge: float) -> None:
+    """The finding, the legend and the rows, from the top; heights within the axes are inches.
+
+    edge: the efficiency at which the axis ends.
+    """
+    marks = pd.concat([rows for _, rows in jobs])
+    picture.head(finding)
+    width, height = picture.get_size_inches()
+    inside = height - _top(finding, marks) - BOTTOM
+    right = BESIDE if marks["efficiency"].gt(RIGHTMOST).any() else SIDE
+    ax = picture.add_axes((SIDE / width, BOTTOM / height, (width - SIDE - right) / width, inside / height))
+    _legend(picture, marks)
+    ax.axvline(100, color=INK, linewidth=0.8, alpha=0.5)
+    ax.set_xlim(0, 100 * edge)
+    ax.set_ylim(0, inside)
+    top, heads = inside, []
+    for name, (_, rows) in zip(names, jobs, strict=True):
+        heads.append(top - 0.02)
+        _row(ax, top - 0.05 - NAME * len(_lines(name)), rows, edge)
+        top -= _row_height(name, rows)
+        ax.axhline(top, color=INK, linewidth=0.6, alpha=0.12)
+    ax.set_yticks(heads, ["\n".join(_lines(name)) for name in names], ha="left", va="top", fontsize=8)
+    ax.tick_params(axis="y", length=0, pad=-2)
+    ax.grid(axis="y", visible=False)
+    ax.spines["left"].set_visible(False)
+    ax.set_xlabel("efficiency (%)")
+
+
+def _cut(marks: pd.DataFrame, edge: float) -> pd.DataFrame:
+    """The marks within the axis whose intervals are not."""
+    return marks[marks["efficiency"].le(RIGHTMOST) & (marks["efficiency_high"].gt(edge) | marks["efficiency_low"].lt(0))]
+
+
+def _other_forms(marks: pd.DataFrame) -> str:
+    """For a caption: of how many marks the best single device ran in another form of execution."""
+    forms = marks["best_single"].str.rsplit(", ", n=1).str[-1]
+    others = forms[forms != marks["execution"]]
+    if others.empty:
+        return ""
+    names = "; ".join(sorted({execution_text(form) for form in others}))
+    return (
+        f"For {len(others)} of {plural(len(marks), 'mark')} that way is another form of execution ({names}): "
+        "what they lack may be that form's gain and not scaling; the data name it. "
+    )
+
+
 def _hollow(marks: pd.DataFrame) -> str:
     return "Hollow: TensorFlow. " if marks["framework"].nunique() > 1 else ""
 
 
-def _jobs(drawn: pd.DataFrame, every: bool, most: bool = True) -> list[tuple[str, pd.DataFrame]]:
+def _jobs(drawn: pd.DataFrame, every: bool, most: bool = True) -> list[Job]:
     """Each job's rows on the most devices, by model and batch; of several machines fewer devices first, and no name of a machine.
 
     Args:
@@ -101,20 +174,28 @@ def _jobs(drawn: pd.DataFrame, every: bool, most: bool = True) -> list[tuple[str
     names = {index: name for name, panel in panels(marks) for index in panel.index}  # by what tells these rows apart, and no machine
     models = list(MODEL_NAMES)
 
-    def order(job: tuple[str, pd.DataFrame]) -> tuple[int, int, int]:
+    def order(job: Job) -> tuple[int, int, int]:
         first = job[1].iloc[0]
         return models.index(first["model"]) if first["model"] in models else len(models), int(first["batch_size"]), int(first["devices"])
 
     return sorted(((names[rows.index[0]], rows) for rows in found), key=order)
 
 
-def _legend(picture: Picture, placements: list[str]) -> None:
-    """The placements under the finding, in two lines if they are many: the panel has no name of its own and leaves room for the second."""
+def _legend(picture: Picture, marks: pd.DataFrame) -> None:
+    """The placements under the finding, in as many lines as the picture's width needs."""
     width, height = picture.get_size_inches()
     top = 1 - (head_height(picture.finding, width) - 0.05) / height
-    columns = len(placements) if len(placements) <= ONE_LINE else -(-len(placements) // 2)
-    keys, corner = [_key(name) for name in placements], (0.04 / width, top)
-    picture.legend(handles=keys, loc="upper left", bbox_to_anchor=corner, ncols=columns, columnspacing=1.4, borderpad=0, labelspacing=0.25)
+    keys = [_key(name) for name in sorted(set(marks["placement"]), key=lambda name: look(name).order)]
+    picture.legend(
+        handles=keys,
+        loc="upper left",
+        bbox_to_anchor=(0.04 / width, top),
+        ncols=_keys_a_line(marks),
+        columnspacing=1.2,
+        borderpad=0,
+        labelspacing=0.25,
+        handletextpad=0.4,
+    )
 
 
 def _key(placement: str) -> Line2D:
@@ -122,25 +203,26 @@ def _key(placement: str) -> Line2D:
     return Line2D([], [], color=style.colour, marker=style.marker, linestyle="none", markersize=5, label=style.label)
 
 
-def _row(ax: Axes, place: int, rows: pd.DataFrame) -> None:
-    """One job's marks, a little below each other in the order of all pages; what lies beyond the edge is written there."""
+def _row(ax: Axes, top: float, rows: pd.DataFrame, edge: float) -> None:
+    """One job's marks below `top`, a little below each other in the order of all pages; what lies beyond the edge is written there."""
     ordered = rows.assign(_order=[look(name).order for name in rows["placement"]]).sort_values("_order")
-    step = 0.72 / max(len(ordered), 4)
-    beyond = []
+    top -= MARK * (0.5 if len(ordered) > 1 else 1)
     for index, (_, row) in enumerate(ordered.iterrows()):
-        style, y = look(row["placement"]), place + step * ((len(ordered) - 1) / 2 - index)
+        style, y = look(row["placement"]), top - MARK * index
         if row["efficiency"] > RIGHTMOST:
-            beyond.append((y, f"▸ {percent_text(row['efficiency'])}", style.colour))
+            text = f"▸ {percent_text(row['efficiency'])}"
+            ax.text(1.01, y, text, transform=ax.get_yaxis_transform(), color=style.colour, fontsize=8, va="center")
             continue
         if not missing(row["efficiency_low"]):
-            low, high = (100 * min(row[f"efficiency_{end}"], RIGHTMOST) for end in ("low", "high"))
-            ax.plot([low, high], [y, y], color=style.colour, linewidth=2.2, alpha=0.4, solid_capstyle="butt")
+            low, high = (100 * row[f"efficiency_{end}"] for end in ("low", "high"))
+            ends = [max(low, 0.0), min(high, 100 * edge)]
+            ax.plot(ends, [y, y], color=style.colour, linewidth=2.2, alpha=0.4, solid_capstyle="butt")
+            for end, arrow in [(0.0, CARETLEFT)] * (low < 0) + [(100 * edge, CARETRIGHT)] * (high > 100 * edge):
+                ax.plot([end], [y], marker=arrow, color=style.colour, markersize=5, linestyle="none", clip_on=False)
         hollow: dict[str, Any] = {"mfc": "none", "mew": 1.3} if row["framework"] == "tensorflow" else {}
         ax.plot(
             [100 * row["efficiency"]], [y], marker=style.marker, color=style.colour, markersize=4.5, linestyle="none", zorder=3, **hollow
         )
-    for y, text, colour in beyond:
-        ax.text(1.01, y, text, transform=ax.get_yaxis_transform(), color=colour, fontsize=8, va="center")
 
 
 def _finding(marks: pd.DataFrame) -> str | None:

@@ -97,6 +97,13 @@ def _perfect(value: str, row: Any) -> str:
     return "of perfect scaling" + ("" if value == "efficiency" else f" from the best single {device_word(row['device_type'])}")
 
 
+def _of_replicas(panel: pd.DataFrame, row: Any, value: str) -> str:
+    """What independent replicas on as many devices reach: what they lack is the gain of another form of execution on one device."""
+    beside = panel[(panel["placement"] == "independent") & (panel["devices"] == row["devices"]) & (panel["framework"] == row["framework"])]
+    shares = beside[value].dropna()
+    return f" (independent replicas {percent_text(shares.iloc[0])})" if len(shares) else ""
+
+
 def scaling_finding(table: pd.DataFrame, value: str = "efficiency") -> str | None:
     """Which placement scales and which does not; `table` of `scaling_table`, `value` efficiency or efficiency_best."""
     found = widest(table, value)
@@ -105,7 +112,8 @@ def scaling_finding(table: pd.DataFrame, value: str = "efficiency") -> str | Non
         on = devices_text(best["devices"], best["device_type"])
         reach, least = (percent_text(row[value]) for row in (best, worst))
         fast, slow = line_name(best, table), line_name(worst, table)
-        return f"{_where(name, table)}on {on} {fast} reaches {reach} {_perfect(value, best)}, {slow} {least}"
+        ceiling = "" if value == "efficiency" else _of_replicas(dict(panels(table))[name], best, value)
+        return f"{_where(name, table)}on {on} {fast} reaches {reach} {_perfect(value, best)}{ceiling}, {slow} {least}"
     rows = table[(table["placement"] != "independent") & table[f"{value}_low"].notna() & (table["devices"] > 1)]
     if rows.empty:
         return None

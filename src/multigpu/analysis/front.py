@@ -38,6 +38,7 @@ from multigpu.analysis.wording import (
     why_missing,
 )
 from multigpu.claims import Result, evaluate_all, scoreboard_svg, to_html_table
+from multigpu.claims.tables import tally
 from multigpu.reading import as_read, stored_records, study_records
 from multigpu.same_gpus import leading_machine
 from multigpu.store import Stamp, stamp_of
@@ -79,6 +80,13 @@ def headline_table(frame: pd.DataFrame) -> pd.DataFrame:
     return table[table["tier"] == "headline"]
 
 
+def subject(name: str, model: str) -> tuple[str, str]:
+    """A panel's name (`findings.panels`) as the model, which a sentence begins with, and its setting in brackets, with which it ends."""
+    known = MODEL_NAMES.get(model, model)
+    setting = name.removeprefix(known).removeprefix(", ")
+    return known, f" ({setting})" if setting else ""
+
+
 def gain(table: pd.DataFrame) -> str | None:
     """What the most devices give at best, of each workload the job with the highest throughput."""
     parts = []
@@ -93,7 +101,8 @@ def gain(table: pd.DataFrame) -> str | None:
         tied = joined([line_name(rival, table) for _, rival in rivals.iterrows()])
         who = line_name(row, table) + (f" (intervals do not tell {tied} from it)" if tied else "")
         single = device_word(row["device_type"])
-        parts.append(f"{named[row.name][0]}: {rate} with {who}, {times} the best single {single}")
+        model, setting = subject(named[row.name][0], row["model"])
+        parts.append(f"{model} trains {rate} with {who}, {times} the best single {single}{setting}")
     return f"**What {devices_text(rows['devices'].iloc[0], rows['device_type'].iloc[0])} give:** {'; '.join(parts)}." if parts else None
 
 
@@ -105,9 +114,10 @@ def price(table: pd.DataFrame) -> str | None:
     name, best, worst = found
     on = devices_text(best["devices"], best["device_type"])
     fast, slow = (rate_text(row["rate"], row["rate_low"], row["rate_high"], row["unit"]) for row in (best, worst))
+    model, setting = subject(name, best["model"])
     return (
-        f"**What a placement costs:** {name} on {on} trains {slow} with {title(worst['placement'])} and {fast} with "
-        f"{title(best['placement'])}: {percent_text(worst['rate'] / best['rate'])} of the speed."
+        f"**What a placement costs:** {model} on {on} trains {slow} with {title(worst['placement'])} and {fast} with "
+        f"{title(best['placement'])}: {percent_text(worst['rate'] / best['rate'])} of the speed{setting}."
     )
 
 
@@ -146,7 +156,9 @@ def merging(table: pd.DataFrame) -> str | None:
     name = next(name for name, panel in panels(table) if row.name in panel.index)
     share = percent_text(row["ceiling_ratio"], row["ceiling_ratio_low"], row["ceiling_ratio_high"])
     on = devices_text(row["devices"], row["device_type"])
-    return f"**What merging costs:** {name} on {on} with {line_name(row, table)} reaches {share} of the speed of independent replicas."
+    model, setting = subject(name, row["model"])
+    who = line_name(row, table)
+    return f"**What merging costs:** {model} on {on} with {who} reaches {share} of the speed of independent replicas{setting}."
 
 
 def host(table: pd.DataFrame) -> str | None:
@@ -164,10 +176,10 @@ def host(table: pd.DataFrame) -> str | None:
     _, eager, captured = max(found, key=lambda item: item[0])
     on = devices_text(eager["devices"], eager["device_type"])
     slow, fast = (rate_text(row["rate"], row["rate_low"], row["rate_high"], row["unit"]) for row in (eager, captured))
-    job = describe(eager, ["model", "batch_size"])
+    model, setting = subject(describe(eager, ["model", "batch_size"]), eager["model"])
     return (
-        f"**What the host costs:** {job} on {on} with {title(eager['placement'])} trains {slow} launched kernel by kernel "
-        f"and {fast} as one captured graph a step."
+        f"**What the host costs:** {model} on {on} with {title(eager['placement'])} trains {slow} launched kernel by kernel "
+        f"and {fast} as one captured graph a step{setting}."
     )
 
 
@@ -197,11 +209,9 @@ def missing_of(frame: pd.DataFrame) -> str:
 
 def headline_picture(frame: pd.DataFrame) -> Picture:
     """The headline picture: efficiency against the best single device, of the headline points, and if there are none, of all; of jobs
-    whose placements can be compared, on their most devices.
+    whose placements can be compared, on their most devices. The best single device is sought among all points.
     """
-    own = front_frame(frame)
-    keys = {key for row in headline_table(own)["keys"] for key in str(row).split(", ")}
-    return figure_models(own[own["key"].isin(keys)] if keys else own, "best", compared=True)
+    return figure_models(front_frame(frame), "best", compared=True, headline=True)
 
 
 def shown_headline(frame: pd.DataFrame) -> str:
@@ -302,5 +312,5 @@ def scoreboard() -> str | None:
 
 
 def claims() -> str | None:
-    """The table of all claims."""
-    return f'<div class="wide">\n{to_html_table(results(), "notebooks/")}</div>\n'
+    """How many claims have which verdict, and the table of all claims."""
+    return f'{tally(results())}<div class="wide">\n{to_html_table(results(), "notebooks/")}</div>\n'

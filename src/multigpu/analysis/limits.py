@@ -132,6 +132,11 @@ def memory_bytes_per_unit(model: Model, precision: str) -> float:
     return model.memory_passes_per_unit * (2 if precision in ("bf16", "fp16") else 8 if precision == "fp64" else 4)
 
 
+def least_forward_flops(model: Model, precision: str) -> float:
+    """Operations that the forward pass of one unit takes at least: without what fast convolutions spare, where they are used."""
+    return model.forward_flops_per_unit - (model.spared_flops_per_unit if precision in FAST_CONVOLUTIONS else 0.0)
+
+
 def bound_units_per_s(
     model: Model,
     gpu: str,
@@ -143,8 +148,7 @@ def bound_units_per_s(
 ) -> Bound:
     """The most units/s that `devices` devices called `gpu` can train.
 
-    compute: N C / (3 F), C the device's FLOP/s in `precision`, F the model's forward FLOPs a unit, without what fast convolutions spare
-        where they are used (`FAST_CONVOLUTIONS`).
+    compute: N C / (3 F), C the device's FLOP/s in `precision`, F the model's forward FLOPs a unit (`least_forward_flops`).
     memory: N M / m, m the bytes a unit must pass through memory (`memory_bytes_per_unit`).
     communication: U / t, U the units of one step over all devices, t of `communication_time_s` (`group` too).
     """
@@ -157,8 +161,7 @@ def bound_units_per_s(
             return float("inf")
         return known[quantity].value
 
-    flops = model.forward_flops_per_unit - (model.spared_flops_per_unit if precision in FAST_CONVOLUTIONS else 0.0)
-    compute = devices * value(precision) / (TRAINING_PASSES * flops)
+    compute = devices * value(precision) / (TRAINING_PASSES * least_forward_flops(model, precision))
     memory = devices * value("memory") / memory_bytes_per_unit(model, precision)
     communication = float("inf")
     if moved_bytes and any(moved_bytes.values()):

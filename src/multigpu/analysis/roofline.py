@@ -1,7 +1,8 @@
 """How far each model is from one device's limits: operations a second reached in training, against what arithmetic and memory allow.
 
 The roofline model (Williams, Waterman and Patterson 2009): at I operations a byte, a device of C operations/s and M bytes/s makes at most
-min(C, I M). Operations are the model's three passes of multiply-adds, bytes those that layers must read or write (`Model`).
+min(C, I M). Operations are the model's three passes of multiply-adds, without those that fast convolutions spare where they are used, as
+in the tables of bounds (`limits.least_forward_flops`); bytes are those that layers must read or write (`Model`).
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator, NullFormatter
 
 from multigpu.analysis.layout import grid_of_axes, margin_for, name_panel, spread_labels
-from multigpu.analysis.limits import TRAINING_PASSES, ceilings, memory_bytes_per_unit
+from multigpu.analysis.limits import FAST_CONVOLUTIONS, TRAINING_PASSES, ceilings, least_forward_flops, memory_bytes_per_unit
 from multigpu.analysis.picture import Picture, message
 from multigpu.analysis.style import CEILING, PALETTE, RC
-from multigpu.analysis.wording import MODEL_NAMES, percent_text, plural
+from multigpu.analysis.wording import MODEL_NAMES, joined, percent_text, plural
 from multigpu.workloads import find_model
 
 WIDTH, HEIGHT = 2.6, 2.3
@@ -34,8 +35,8 @@ def rooflines(frame: pd.DataFrame) -> pd.DataFrame:
 
     Returns:
         workload, model, precision, batch_size, execution, gpu, key, n (Records of that kind of Run), records (of the model in that
-        precision), intensity (operations a byte), reached and roof (operations/s), share (reached over roof) and limit ("arithmetic" or
-        "memory": which of the two is the roof).
+        precision), intensity (operations a byte), reached and roof (operations/s), limit ("arithmetic" or "memory": which of the
+        two is the roof), fast (whether fast convolutions spare some of its operations) and share (reached over roof).
     """
     one = frame[(frame["status"] == "ok") & (frame["devices"] == 1) & (frame["device_type"] == "cuda")]
     rows = []
@@ -44,17 +45,18 @@ def rooflines(frame: pd.DataFrame) -> pd.DataFrame:
         known, model = ceilings(best["gpu"]), find_model(str(workload), str(name))
         if str(precision) not in known or "memory" not in known:
             continue
-        flops = TRAINING_PASSES * model.forward_flops_per_unit
+        flops = TRAINING_PASSES * least_forward_flops(model, str(precision))
         intensity = flops / memory_bytes_per_unit(model, str(precision))
         flat, slope = known[str(precision)].value, intensity * known["memory"].value
         same = group[(group["batch_size"] == best["batch_size"]) & (group["execution"] == best["execution"])]
+        fast = str(precision) in FAST_CONVOLUTIONS and model.spared_flops_per_unit > 0
         rows.append(
             {name: best[name] for name in ("workload", "model", "precision", "batch_size", "execution", "gpu", "key")}
             | {"n": len(same), "records": len(group), "intensity": intensity, "reached": best["units_per_s"] * flops}
-            | {"roof": min(flat, slope), "limit": "arithmetic" if flat <= slope else "memory"}
+            | {"roof": min(flat, slope), "limit": "arithmetic" if flat <= slope else "memory", "fast": fast}
         )
     columns = ["workload", "model", "precision", "batch_size", "execution", "gpu", "key", "n", "records", "intensity", "reached", "roof"]
-    table = pd.DataFrame(rows, columns=[*columns, "limit"])
+    table = pd.DataFrame(rows, columns=[*columns, "limit", "fast"]).astype({"fast": bool})
     return table.assign(share=table["reached"] / table["roof"])
 
 
@@ -102,7 +104,7 @@ def figure_roofline(points: pd.DataFrame) -> Picture:
     colours = {model: PALETTE[number % len(PALETTE)] for number, model in enumerate(dict.fromkeys(points["model"][spoken]))}
     with mpl.rc_context(RC):
         labels = margin_for([_label_of(row) for _, row in points[spoken].iterrows()])
-        picture, axes = grid_of_axes(len(panels), roofline_finding(points), WIDTH, HEIGHT, names=names, label_width=labels, left=0.75)
+        picture, axes = grid_of_axes(len(panels), roofline_finding(points), WIDTH, HEIGHT, 1, labels, names=names, left=0.75)
         for ax, (precision, rows) in zip(axes, panels, strict=True):
             name_panel(ax, str(precision))
             known = ceilings(rows["gpu"].iloc[0])
@@ -125,15 +127,17 @@ def figure_roofline(points: pd.DataFrame) -> Picture:
                 axis.set_major_formatter("{x:g}")
                 axis.set_minor_formatter(NullFormatter())
             ax.set_xlabel("operations a byte of memory traffic")
-        axes[0].set_ylabel("TFLOP/s reached by one GPU")
+            ax.set_ylabel("TFLOP/s of one GPU")
     picture.data = points
     others = f" Grey: {plural(int((~spoken).sum()), 'further model')}, named in the data." if not spoken.all() else ""
+    fast = sorted(set(points.loc[points["fast"], "precision"]))
+    spared = f" In {joined(fast)} operations are those that fast convolutions leave." if fast else ""
     picture.caption = (
         "Line: the roof, the smaller of measured matrix products and of measured memory bandwidth times operations a byte (where no "
         "measurement is known, the data sheet's). Points: each model's fastest Run on one GPU, whatever its batch and placement; bytes are "
         "those that layers must read or write, one by one. Points below a sloping roof are bound by memory at best. "
         "Triangles: launched kernel by kernel; circles: captured; squares: compiled. Points measured once are screening."
-        f"{others}"
+        f"{spared}{others}"
     )
     picture.alt = "; ".join(
         f"{_name(row)}, {row['precision']}: {percent_text(row['share'])} of a roof set by {row['limit']}"
