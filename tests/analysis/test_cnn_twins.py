@@ -11,10 +11,13 @@ import pytest
 
 from multigpu.analysis import cnn_document, cnn_statements
 from multigpu.analysis.frame import frame_of
+from multigpu.analysis.hardware import gpu_frame, gpu_points
+from multigpu.measure.machine import DeviceState
 from multigpu.paths import PUBLISHED
 from multigpu.published import load_published
 from multigpu.workloads import find_model
 from tests.analysis.test_cnn_pages import NOTHING, point
+from tests.factory import make_machine, make_record
 
 WORDS = {"parameter_server": "parameter server", "gpu": "GPU", "cpu": "CPU", "TRUE": "NCCL", "FALSE": ""}
 """What stands for a word of a published table; a switch that is off is not said."""
@@ -83,10 +86,49 @@ def test_large_models_are_compared_at_the_claims_batch_captured_before_eager() -
     assert dict(table["efficiency"]) == pytest.approx({"resnet50_v1.5": 0.98, "inception3": 0.8, "vgg16": 0.9})
     assert dict(table["execution"]) == {"resnet50_v1.5": "captured", "inception3": "eager", "vgg16": "eager"}
     row = cells(cnn_document.scaling_twin(frame).html)[0]
-    assert row[3:5] == ["1.80", "90.00%"] and "Inception-v3 80%, once (bf16, eager)" in row[5]
+    assert row[3:5] == ["1.80", "90.00% (3)"] and "Inception-v3 80%, once (bf16, eager)" in row[7]
+    assert row[5:7] == ["1.88", "94.00% (2)"], "without what was measured once: 98% and 90%"
+    once = cells(cnn_document.scaling_twin(frame_of(scaled("inception3", 100, 160, n=1) + scaled("vgg16", 100, 180, n=1))).html)[0]
+    assert once[3:6] == ["1.70", "85.00% (2)", "Inception-v3 80%, once (bf16, eager); VGG-16 90%, once (bf16, eager)"], (
+        "no column of dashes"
+    )
     told = {row[0]: row[2] for row in cells(cnn_statements.statements_twin(frame).html)}
     assert told["still over 90%"] == "the least of 3 points under DDP: Inception-v3 80%, once (2 GPUs, batch 64, bf16, eager)"
     assert told["almost 2x scaling for 2 GPUs"].startswith("Inception-v3: 1.60 times one GPU (DDP, batch 64, eager, once)")
+
+
+def replicas(rates: dict[int, float], execution: str = "captured", **more: Any) -> list[Any]:
+    """Two Records of independent replicas, one a GPU with its own rate; the second GPU's clock is 1,900 MHz."""
+    states = [
+        DeviceState(sm_clock_mhz=1900 if gpu == 1 else 1980, memory_clock_mhz=3201, power_w=600.0 + gpu, temperature_c=50) for gpu in rates
+    ]
+    fields = {"workload": "cnn", "execution": execution, "batch_size": 256} | more
+    units = 256 * 40  # images of one GPU in 40 timed steps
+    measurement = {"event_time_s": [units / rate for rate in rates.values()], "device_states": states, "units": units * len(rates)}
+    return [make_record("independent", len(rates), repeat=r, launch_id="ab"[r], measurement=measurement, **fields) for r in (0, 1)]
+
+
+def test_our_gpus_stand_beside_the_documents_with_their_clocks() -> None:
+    """Of most GPUs, captured: two of 4,800 and 4,704 images/s; eager steps, which the host may slow, do not stand for them."""
+    records = replicas({0: 4800.0, 1: 4704.0}) + replicas({0: 3000.0, 1: 1500.0}, "eager", batch_size=512)
+    html = cnn_document.clocks_twin(NOTHING, gpu_points(gpu_frame(records))).html
+    rows = cells(html)
+    assert rows[0][5:] == ["4,800", "100.00", "3.201", "1.980", "600"] and rows[1][5:] == ["4,704", "98.00", "3.201", "1.900", "601"]
+    assert rows[5][0] == "5" and rows[5][5:] == ["–"] * 5 and len(rows) == 6
+    assert "Ours, 8x-nvidia-h200: ResNet-50 v1.5, batch 256, bf16, captured, all at once" in html and "n = 2" in html
+    more = cells(cnn_document.clocks_twin(NOTHING, gpu_points(gpu_frame(replicas(dict.fromkeys(range(8), 100.0))))).html)
+    assert len(more) == 8 and more[7][:2] == ["7", "–"] and more[7][6] == "100.00", "none of ours is left out either"
+    assert all(len(row) == 5 for row in cells(cnn_document.clocks_twin(NOTHING, gpu_points(gpu_frame([]))).html)), (
+        "no column of ours without Records"
+    )
+
+
+def test_layouts_of_another_machine_count_among_the_single_figures() -> None:
+    both = point(130, precision="fp32", layout="channels_first") + point(100, precision="fp32")
+    ours = frame_of(point(100, machine=make_machine(4)))
+    assert {row[0]: row[2] for row in cells(cnn_statements.statements_twin(ours).html)}["+22%"] == "not measured"
+    told = {row[0]: row[2] for row in cells(cnn_statements.statements_twin(ours, measured=frame_of(both)).html)}
+    assert told["+22%"] == "+30.0% of 1 point in fp32 (ResNet-50 v1.5); see C16"
 
 
 def test_models_are_compared_under_ddp_at_one_batch() -> None:

@@ -57,16 +57,18 @@ def at_claims_batch(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def scaling_twin(frame: pd.DataFrame) -> Shown:
-    """The document's medians over its large models beside ours: `at_claims_batch`, each model told."""
+    """The document's medians over its large models beside ours (`at_claims_batch`), of all and of those with an interval; each told."""
     ours = at_claims_batch(frame)
     rows = []
     for _, row in load_published("001_scaling").iterrows():
         own = ours[ours["devices"] == row["gpus"]]
-        cells = {"ours, speedup": NOT_YET, "ours, efficiency": "", "each model": ""}
+        cells = {"ours, speedup": NOT_YET, "ours, efficiency": "", "repeated ones, speedup": "", "repeated ones, efficiency": ""}
+        cells["each model"] = ""
         if len(own):
+            repeated = own[own["efficiency_low"].notna()]
             cells = {
-                "ours, speedup": f"{median(own['speedup']):.2f}",
-                "ours, efficiency": f"{100 * median(own['efficiency']):.2f}%",
+                **_medians("ours", own),
+                **_medians("repeated ones", repeated),
                 "each model": "; ".join(
                     f"{one_efficiency(point)} ({point['precision']}, {point['execution']})" for _, point in own.iterrows()
                 ),
@@ -78,10 +80,22 @@ def scaling_twin(frame: pd.DataFrame) -> Shown:
         )
     note = (
         "Weak scaling, both. Document: the best update of each model, P100 and K80. Ours: DDP against DDP on one GPU at "
-        f"{BATCH} images a GPU, the median over models; each captured, or eager where captured was not measured."
+        f"{BATCH} images a GPU, the median over models; each captured, or eager where captured was not measured. In brackets: of how many. "
+        "Repeated ones: of models with an interval alone; one eager measurement may be the host's. C12 counts points of five repeats, so "
+        "it can hold where the median of all models is lower."
     )
     figures = [name for name in rows[0] if name != "each model"]
     return table_html(pd.DataFrame(rows), "001: median speedup of large models", note, right=figures, wide=["each model"])
+
+
+def _medians(name: str, own: pd.DataFrame) -> dict[str, str]:
+    """Median speedup and efficiency of these rows; dashes without any."""
+    if own.empty:
+        return {f"{name}, speedup": "–", f"{name}, efficiency": "–"}
+    return {
+        f"{name}, speedup": f"{median(own['speedup']):.2f}",
+        f"{name}, efficiency": f"{100 * median(own['efficiency']):.2f}% ({len(own)})",
+    }
 
 
 def one_efficiency(row: Any) -> str:
@@ -211,8 +225,11 @@ def _repeats(row: Any) -> str:
     return f"{row['n']} over {row['launches']}" if row["n"] > 1 else "1, screening"
 
 
-def clocks_twin(frame: pd.DataFrame) -> Shown:
-    """The document's GPUs by memory clock; ours run at one."""
+def clocks_twin(frame: pd.DataFrame, gpus: pd.DataFrame | None = None) -> Shown:
+    """The document's GPUs by memory clock; beside them ours, which run at one.
+
+    gpus: of `hardware.gpu_points`; shown is the job of most GPUs, captured before eager, of most repeats, of the largest batch.
+    """
     known = frame[frame["sm_clock_mhz"].notna()]
     clock = (
         f"the SM clock after a Run is {known['sm_clock_mhz'].median():,.0f} MHz in the median" if len(known) else "no clock was recorded"
@@ -224,4 +241,35 @@ def clocks_twin(frame: pd.DataFrame) -> Shown:
     data = data.assign(**{name: [f"{value:{form}}" for value in data[name]] for name, form in places.items()})
     data = data.astype(str).rename(columns=words)
     note = f"Clocks are never touched here and every GPU of the machine has the same memory clock; {clock}."
-    return table_html(data, "001: throughput by memory clock (GTX 1070)", note, right=list(words.values()))
+    ours = _each_gpu(gpus) if gpus is not None else pd.DataFrame()
+    if len(ours):
+        first = ours.iloc[0]
+        beside = data.merge(pd.DataFrame([_gpu_cells(row) for _, row in ours.iterrows()]), on="GPU", how="outer")
+        data = beside.sort_values("GPU", key=lambda names: names.astype(int)).fillna("–").reset_index(drop=True)
+        how = "alone, one at a time" if first["how"] == "alone" else "all at once, each a replica by itself"
+        note += (
+            f" Ours, {first['machine']}: {MODEL_NAMES.get(first['model'], first['model'])}, batch {first['batch_size']}, "
+            f"{first['precision']}, {first['execution']}, {how}, n = {ours['n'].min()}; clocks and power as found just after the timed "
+            "steps. Others stand on the page about hardware."
+        )
+    return table_html(data, "001: throughput by memory clock (GTX 1070)", note, right=[str(name) for name in data])
+
+
+def _each_gpu(points: pd.DataFrame) -> pd.DataFrame:
+    """The rows, a GPU each, of the image model's job that tells most: of most GPUs, captured, of most repeats, of the largest batch."""
+    job = ["machine", "how", "model", "batch_size", "precision", "execution"]
+    jobs = [own.sort_values("gpu") for _, own in points.groupby(job, sort=True)] if len(points) else []
+    last = {"eager": 0, "captured": 1}
+    rank = [(len(own), last.get(own["execution"].iloc[0], -1), own["n"].min(), own["batch_size"].iloc[0]) for own in jobs]
+    return jobs[rank.index(max(rank))] if jobs else points
+
+
+def _gpu_cells(row: Any) -> dict[str, str]:
+    return {
+        "GPU": str(row["gpu"]),
+        "ours: images/s": f"{row['units_per_s']:,.0f}",
+        "ours: of GPU 0 (%)": f"{100 * row['share']:.2f}",
+        "memory clock (GHz)": f"{row['memory_clock_mhz'] / 1000:.3f}",
+        "SM clock (GHz)": f"{row['sm_clock_mhz'] / 1000:.3f}",
+        "power (W)": f"{row['power_w']:,.0f}",
+    }

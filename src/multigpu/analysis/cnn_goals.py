@@ -10,6 +10,7 @@ from typing import Any
 
 import pandas as pd
 
+from multigpu.analysis.cnn_page import repeats_cell
 from multigpu.analysis.metrics import summary
 from multigpu.analysis.ordinary import BUCKETS, USUAL_BUCKETS
 from multigpu.analysis.picture import Shown
@@ -106,7 +107,7 @@ def goal_table(frame: pd.DataFrame) -> Shown:
             "over independent replicas": _cell(row, "ratio"),
             "goal is": row["so"],
             "the same on 1 GPU": _cell(row, "one_ratio"),
-            "repeats (theirs)": f"{_repeats(row['n'], row['launches'])} ({_repeats(row['base_n'], row['base_launches'])})"
+            "repeats (theirs)": f"{repeats_cell(row['n'], row['launches'])} ({repeats_cell(row['base_n'], row['base_launches'])})"
             if row["n"]
             else "–",
         }
@@ -131,10 +132,6 @@ def _cell(row: Any, name: str) -> str:
         return "–"
     low, high = row[f"{name}_low"], row[f"{name}_high"]
     return f"{row[name]:.4f}" if missing(low) else f"{row[name]:.4f} ({low:.4f} to {high:.4f})"
-
-
-def _repeats(n: int, launches: int) -> str:
-    return "once" if n == 1 else f"{n}/{launches}"
 
 
 def goal_sentence(frame: pd.DataFrame) -> str:

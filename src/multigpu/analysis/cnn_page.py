@@ -22,6 +22,20 @@ def on_many(frame: pd.DataFrame, least: int = 3) -> pd.DataFrame:
     return frame[chosen] if any(chosen) else frame
 
 
+def as_measured(frame: pd.DataFrame) -> pd.DataFrame:
+    """Every row under the name of the machine that measured it, which `same_gpus.as_one` may have changed.
+
+    A table that names machines divides rows of one alone; under the changed name a point of several repeats may stand beside one that the
+    other machine measured once, while its own twin, repeated as often, keeps the old name.
+    """
+    return frame.assign(machine=frame["measured_on"])
+
+
+def repeats_cell(n: int, launches: int) -> str:
+    """Repeats over launches: "5/4", or that there was one."""
+    return "once" if n == 1 else f"{n}/{launches}"
+
+
 def rebuild_table(grids: Sequence[str], devices: Sequence[int]) -> Shown:
     """The commands that measure what a page shows, with points, measurements and the seconds that each may take."""
     counts = ",".join(map(str, devices))

@@ -28,23 +28,25 @@ TABLE = "001_statements"
 class Ours:
     """The Records that statements are compared with.
 
-    frame: every Record of the page; table: `scaling_table` of its plain ones; large: `cnn_document.at_claims_batch`; small: `scaling_table`
-    of CIFAR's models.
+    layouts: `formats.layouts` of every machine's Records; table: `scaling_table` of the page's plain ones; large:
+    `cnn_document.at_claims_batch`; small: `scaling_table` of CIFAR's models.
     """
 
-    frame: pd.DataFrame
+    layouts: pd.DataFrame
     table: pd.DataFrame
     large: pd.DataFrame
     small: pd.DataFrame
 
 
-def statements_twin(frame: pd.DataFrame, small: pd.DataFrame | None = None) -> Shown:
+def statements_twin(frame: pd.DataFrame, small: pd.DataFrame | None = None, measured: pd.DataFrame | None = None) -> Shown:
     """Every single figure of the document beside ours; figures of one sentence share a row.
 
-    small: the Records of CIFAR's models, where another machine has them.
+    small: the Records of CIFAR's models, where another machine has them. measured: every machine's Records, of which both layouts are
+    compared (`cnn_page.as_measured`).
     """
     plain = torch_points(frame)
-    ours = Ours(frame, scaling_table(plain), at_claims_batch(frame), scaling_table(torch_points(frame if small is None else small)))
+    both = layouts(frame if measured is None else measured)
+    ours = Ours(both, scaling_table(plain), at_claims_batch(frame), scaling_table(torch_points(frame if small is None else small)))
     rows = [
         {"the document": str(first["printed"]), "scope there": str(first["scope"]), "ours": ANSWERS[str(first["name"])](ours)}
         for _, first in load_published(TABLE).drop_duplicates(["printed", "scope"]).iterrows()
@@ -122,7 +124,7 @@ def _channels_first(kind: str | None) -> Callable[[Ours], str]:
     """kind: of images ("imagenet", "cifar10"), or None for both."""
 
     def answer(ours: Ours) -> str:
-        table = layouts(ours.frame)
+        table = ours.layouts
         table = table[table["precision"] == "fp32"] if len(table) else table
         if kind and len(table):
             table = table[table["model"].map(images_of) == kind]

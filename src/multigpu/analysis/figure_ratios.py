@@ -19,7 +19,7 @@ COLOURS = {FASTER: "#0072b2", SLOWER: "#d55e00", EQUAL: "#808080", ONCE: "#80808
 MARKERS = {FASTER: ">", SLOWER: "<", EQUAL: "o", ONCE: "$\u25d0$"}
 
 
-NAMING = ("model", "batch_size", "devices", "placement", "framework", "precision", "execution", "all_reduce_spec", "wire_dtype")
+NAMING = ("model", "batch_size", "devices", "placement", "framework", "precision", "execution", "all_reduce_spec", "wire_dtype", "machine")
 """Fields that name a row, in this order."""
 
 

@@ -2,33 +2,48 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pandas as pd
 
+from multigpu.analysis.cnn_page import repeats_cell
 from multigpu.analysis.metrics import summary
-from multigpu.analysis.pairs import Change, paired, ratio_cell
+from multigpu.analysis.pairs import Change, best_first, paired, ratio_cell
 from multigpu.analysis.picture import Shown
 from multigpu.analysis.style import look
-from multigpu.analysis.tables import table_html
+from multigpu.analysis.tables import table_html, tables_by
 from multigpu.analysis.ways import find_point, ratio_of
-from multigpu.analysis.wording import FRAMEWORK_NAMES, MODEL_NAMES, describe, devices_text, joined, missing, ratio_text
+from multigpu.analysis.wording import (
+    FRAMEWORK_NAMES,
+    MODEL_NAMES,
+    describe,
+    devices_text,
+    joined,
+    missing,
+    percent_text,
+    plural,
+    ratio_text,
+)
 from multigpu.published import load_published
 
 LAYOUT = Change("channels first over channels last", {"layout": ("channels_first",)}, {"layout": "channels_last"})
 PRECISIONS = ("tf32", "bf16", "fp16")
 GRID = "cnn_formats"
+WAITS = 0.8
+"""Of the rate of the same step captured: an eager step that reaches less spends the rest on being launched, whatever it computes in."""
 
 
 def _ordered(table: pd.DataFrame, *rest: str) -> pd.DataFrame:
     order = {name: index for index, name in enumerate(MODEL_NAMES)}
-    return table.assign(_model=table["model"].map(order)).sort_values(["_model", *rest]).drop(columns="_model").reset_index(drop=True)
+    ordered = table.assign(_model=table["model"].map(order)).sort_values(["_model", *rest]).drop(columns="_model")
+    return best_first(ordered)
 
 
 def layouts(frame: pd.DataFrame) -> pd.DataFrame:
-    """Every point in NCHW with its twin in NHWC: ratio of rates with its interval (`pairs.paired`)."""
+    """Every point in NCHW with its twin in NHWC: ratio of rates with its interval (`pairs.paired`), those with an interval first."""
     table = paired(frame, LAYOUT)
-    return _ordered(table, "devices", "precision", "execution") if len(table) else table
+    return _ordered(table, "devices", "precision", "execution", "machine") if len(table) else table
 
 
 def published_gain(image: str = "imagenet") -> float:
@@ -54,23 +69,38 @@ def layout_table(frame: pd.DataFrame) -> Shown:
         )
     rows = [
         {
+            "machine": row["machine"],
             "model": describe(row, ["model", "batch_size"]),
-            "framework": FRAMEWORK_NAMES.get(row["framework"], row["framework"]),
-            "how": describe(row, ["precision", "execution"]),
+            "how": describe(row, ["precision", "execution", *(["framework"] if row["framework"] != "torch" else [])]),
             "GPUs": str(row["devices"]),
             "NCHW (images/s)": f"{row['rate']:,.0f}",
             "NCHW over NHWC": ratio_cell(row),
+            "repeats (NHWC's)": _repeats(row),
             "so NCHW is": row["verdict"],
             "the document": f"{published_gain(images_of(row['model'])):.2f}",
         }
         for _, row in table.iterrows()
     ]
-    note = "The document: typical gain of NCHW on Tesla M60, TensorFlow 1.3, fp32. 95% intervals, none where a side was measured once."
-    return table_html(pd.DataFrame(rows), note=note, right=["GPUs", "NCHW (images/s)", "NCHW over NHWC", "the document"])
+    note = (
+        "PyTorch unless it says TensorFlow. The document: typical gain of NCHW on Tesla M60, TensorFlow 1.3, fp32. 95% intervals, none "
+        "where a side was measured once; not told apart: the interval holds 1. Repeats/launches of NCHW, in brackets of NHWC, both on the "
+        "table's machine."
+    )
+    return tables_by(pd.DataFrame(rows), "machine", note, ["GPUs", "NCHW (images/s)", "NCHW over NHWC", "the document"])
+
+
+def _repeats(row: Any) -> str:
+    """Repeats over launches of a point and, in brackets, of its twin."""
+    return f"{repeats_cell(row['n'], row['launches'])} ({repeats_cell(row['base_n'], row['base_launches'])})"
 
 
 def precisions(frame: pd.DataFrame) -> pd.DataFrame:
-    """Every point in TF32, bf16 or fp16 with its twin in fp32: ratio (and bounds), and memory of both."""
+    """Every point in TF32, bf16 or fp16 with its twin in fp32, those with an interval first.
+
+    Returns:
+        the fields of `summary`; ratio (and bounds), base_memory_gib, base_n, base_launches: the twin's; of_captured: the rate of an eager
+        step over that of the same step captured (NaN: not eager, or none was captured).
+    """
     points = summary(frame)
     rows = []
     for _, row in points[points["precision"].isin(PRECISIONS) & (points["n"] > 0)].iterrows():
@@ -78,10 +108,14 @@ def precisions(frame: pd.DataFrame) -> pd.DataFrame:
         if base is None:
             continue
         ratio, (low, high) = ratio_of(frame, row, base)
-        rows.append({**row, "ratio": ratio, "ratio_low": low, "ratio_high": high, "base_memory_gib": base["peak_memory_gib"]})
-        rows[-1]["_order"] = look(row["placement"]).order
+        captured = find_point(points, row, execution="captured") if row["execution"] == "eager" else None
+        rows.append(
+            {**row, "ratio": ratio, "ratio_low": low, "ratio_high": high, "base_memory_gib": base["peak_memory_gib"]}
+            | {"base_n": base["n"], "base_launches": base["launches"], "_order": look(row["placement"]).order}
+            | {"of_captured": math.nan if captured is None else row["rate"] / captured["rate"]}
+        )
     return (
-        _ordered(pd.DataFrame(rows), "batch_size", "_order", "devices", "precision", "layout").drop(columns="_order")
+        _ordered(pd.DataFrame(rows), "batch_size", "_order", "devices", "precision", "layout", "machine").drop(columns="_order")
         if rows
         else pd.DataFrame()
     )
@@ -96,21 +130,28 @@ def precision_table(frame: pd.DataFrame) -> Shown:
         return table_html(table, note=f"Not measured yet: no point has its twin in fp32. The grid {GRID} measures it.")
     rows = [
         {
-            "model": describe(row, ["model", "batch_size"]),
+            "job": f"{describe(row, ['model', 'batch_size'])}, on {row['machine']}",
             "placement": look(row["placement"]).label,
             "GPUs": str(row["devices"]),
             "precision": describe(row, ["precision", "loss_scale"]) + (" (scale found)" if _found(row) else ""),
             "layout": describe(row, ["layout"]),
             "images/s": f"{row['rate']:,.0f}",
             "over fp32": ratio_cell(row),
+            "repeats (fp32's)": _repeats(row),
+            "of captured": "–" if missing(row["of_captured"]) else percent_text(row["of_captured"]),
             "memory (GiB)": _gib(row["peak_memory_gib"]),
             "in fp32 (GiB)": _gib(row["base_memory_gib"]),
-            "left out": "; ".join(part for part in str(row["flags"]).split(", ") if "left out" in part),
+            "left out": "; ".join(part.split(" left out")[0] for part in str(row["flags"]).split(", ") if "left out" in part),
         }
         for _, row in table.iterrows()
     ]
-    note = "Memory: the most that was allocated since the Run began, with what cuDNN tries in its first steps before it chooses."
-    return table_html(pd.DataFrame(rows), right=["GPUs", "images/s", "over fp32", "memory (GiB)", "in fp32 (GiB)"], note=note)
+    note = (
+        "95% intervals, none where a side was measured once. Repeats/launches, in brackets those in fp32, both on the table's machine. Of "
+        "captured: the rate of the eager step over that of the same step captured. Memory: the most that was allocated since the Run "
+        "began, with what cuDNN tries in its first steps before it chooses. Left out: a gradient overflowed."
+    )
+    figures = ["GPUs", "images/s", "over fp32", "of captured", "memory (GiB)", "in fp32 (GiB)"]
+    return tables_by(pd.DataFrame(rows), "job", note, figures)
 
 
 def _gib(value: float) -> str:
@@ -122,8 +163,8 @@ def _found(row: Any) -> bool:
 
 
 def layout_sentence(frame: pd.DataFrame) -> str:
-    """Whether NCHW is faster in fp32, as in the document: how often, and the largest effect either way; then other precisions. A sentence a
-    framework, since each chooses kernels of its own.
+    """What NCHW gains in fp32, as in the document: every repeated point, and how far those measured once reach; then other precisions. A
+    sentence a framework, since each chooses kernels of its own.
     """
     table = layouts(frame)
     if table.empty:
@@ -138,24 +179,24 @@ def _layout_of(table: pd.DataFrame, framework: str) -> str:
     fp32, others = table[table["precision"] == "fp32"], _in_others(table)
     if fp32.empty:
         return f"{framework}: NCHW against NHWC was not measured in fp32; {others} times the rate with NHWC."
-    more = f"; {others} times" if others else ""
-    faster = int((fp32["ratio"] > 1).sum())
-    most, least = (fp32.iloc[int((sign * fp32["ratio"]).to_numpy().argmax())] for sign in (1, -1))
-    parts = [f"{ratio_text(row['ratio'], row['ratio_low'], row['ratio_high'])} {describe(row, ['model'])}" for row in (most, least)]
-    if len(fp32) == 1:
-        return f"{framework}: in fp32 NCHW was measured at one point: {parts[0]}'s rate with NHWC{more}."
-    said = f"{framework}: in fp32 NCHW is faster than NHWC in {faster} of {len(fp32)} points"
-    return f"{said}: from {parts[1]}'s rate with NHWC to {parts[0]}'s{more}."
+    exact, once = fp32[fp32["ratio_low"].notna()], fp32[fp32["ratio_low"].isna()]
+    parts = [f"{ratio_cell(row)} for {_where(row)} ({row['verdict']})" for _, row in exact.iterrows()]
+    said = [joined(parts)] if parts else []
+    if len(once):
+        where = f" for {_where(once.iloc[0])}" if len(once) == 1 else f" in {len(once)}{' further' if parts else ''} points"
+        said.append(f"measured once, {_extent(once['ratio'])}{where}")
+    return f"{framework}: in fp32 the rate with NCHW over that with NHWC is {'; '.join(filter(None, [*said, others]))}."
+
+
+def _extent(ratios: pd.Series) -> str:
+    """The least and the largest: "0.56 to 1.05"."""
+    return " to ".join(dict.fromkeys(f"{value:.2f}" for value in (ratios.min(), ratios.max())))
 
 
 def _in_others(table: pd.DataFrame) -> str:
     """What NCHW costs or gains in the precisions that the document could not know, where tensor cores work; "" without any."""
-    parts = []
-    for name in PRECISIONS:
-        own = table.loc[table["precision"] == name, "ratio"]
-        most, least = (f"{value:.2f}" for value in (own.max(), own.min()))
-        parts += [f"in {name} {most if most == least else f'{least} to {most}'}"] if len(own) else []
-    return joined(parts)
+    found = {name: own["ratio"] for name, own in table.groupby("precision") if name in PRECISIONS}
+    return joined([f"in {name} {_extent(found[name])}" for name in PRECISIONS if name in found])
 
 
 def precision_sentence(frame: pd.DataFrame) -> str:
@@ -176,6 +217,41 @@ def precision_sentence(frame: pd.DataFrame) -> str:
 
 def _where(row: Any) -> str:
     return f"{MODEL_NAMES.get(row['model'], row['model'])} on {devices_text(row['devices'], row['device_type'])}"
+
+
+def host_bound_sentence(frame: pd.DataFrame) -> str | None:
+    """Of which models an eager step is far below the same step captured, so that its launches and not its arithmetic set the ratio; None
+    without an eager point.
+    """
+    table = precisions(frame)
+    eager = table[table["execution"] == "eager"] if len(table) else table
+    if eager.empty:
+        return None
+    of = "All" if len(eager) == len(table) else f"{len(eager)} of"
+    verb = "is" if len(eager) == 1 else "are"
+    said = f"{of} {plural(len(table), 'point')} {verb} of eager steps, whose kernels the host launches one by one"
+    known = eager[eager["of_captured"].notna()]
+    if known.empty:
+        return f"{said}; none of them was captured too, so whether the host or the arithmetic sets their rates is not known."
+    shares = {name: (own.min(), own.max()) for name, own in known.groupby("model", sort=False)["of_captured"]}
+    waiting, others = ([(name, ends) for name, ends in shares.items() if (ends[0] < WAITS) == slow] for slow in (True, False))
+    parts = [
+        f"{_shares(slow)}{words}"
+        for slow, words in ((waiting, ": the host sets their pace, and a ratio over fp32 says little"), (others, ""))
+        if slow
+    ]
+    captured = joined(sorted(set(known["precision"])))
+    return f"{said}. Of the rate of the same step captured ({captured} alone) they reach {'; '.join(parts)}."
+
+
+def _shares(models: list[tuple[Any, tuple[float, float]]]) -> str:
+    """What models reach, least first: "27% with AlexNet (CIFAR) and 89% to 94% with ResNet-50 v1.5"."""
+    return joined(
+        [
+            f"{' to '.join(dict.fromkeys(percent_text(share) for share in ends))} with {MODEL_NAMES.get(name, name)}"
+            for name, ends in sorted(models, key=lambda one: one[1])
+        ]
+    )
 
 
 def published_row(row: Any) -> float:

@@ -24,6 +24,9 @@ FULL = 0.95
 STRAIGHT = 0.98
 """Least r^2 of a line through memory."""
 
+NOTHING_GIB = 0.05
+"""Memory that is told as 0.0."""
+
 
 def ladders(frame: pd.DataFrame) -> list[pd.DataFrame]:
     """The points of `summary` that differ in their batch alone, smallest first, a table each; at least three batches, measured or not.
@@ -44,7 +47,7 @@ def memory_law(ladder: pd.DataFrame) -> tuple[float, float]:
     """(fixed GiB, GiB an image) of the straight line through peak memory against batch, by least squares.
 
     NaN where memory does not follow a line (r^2 below 0.98, or less memory for more images): while cuDNN tries its algorithms, one
-    that is not chosen in the end may need the most.
+    that is not chosen in the end may need the most. So, too, where the line begins below 0, as no memory does.
     """
     known = ladder[ladder["peak_memory_gib"].notna()]
     batch, memory = known["batch_size"].to_numpy(float), known["peak_memory_gib"].to_numpy(float)
@@ -52,7 +55,7 @@ def memory_law(ladder: pd.DataFrame) -> tuple[float, float]:
         return float("nan"), float("nan")
     slope, fixed = np.polyfit(batch, memory, 1)
     straight = np.corrcoef(batch, memory)[0, 1] ** 2 >= STRAIGHT and (np.diff(memory) > 0).all()
-    return (float(fixed), float(slope)) if straight else (float("nan"), float("nan"))
+    return (max(0.0, float(fixed)), float(slope)) if straight and fixed > -NOTHING_GIB else (float("nan"), float("nan"))
 
 
 def ladder_rows(frame: pd.DataFrame) -> pd.DataFrame:
@@ -97,7 +100,7 @@ def ladder_table(frame: pd.DataFrame) -> Shown:
     note = (
         "Rates a ladder, most measured once a batch (screening). Enough: the smallest batch with 95% of the best rate; “or more”: the "
         "largest measured, which more images may exceed. Memory: the most allocated on a GPU at the largest batch; fixed and an image: "
-        "a straight line through all batches where it is one, else a dash."
+        "a straight line through all batches where it is one and begins at 0 or above, else a dash."
     )
     note += "" if chosen["first_full"].notna().any() else " No ladder reached a batch that does not fit."
     note += f" {plural(len(table) - len(chosen), 'ladder')} of placements other than ddp: not shown." if len(table) > len(chosen) else ""

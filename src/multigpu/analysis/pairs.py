@@ -13,7 +13,11 @@ from multigpu.analysis.metrics import summary
 from multigpu.analysis.ways import find_point, ratio_of
 from multigpu.analysis.wording import missing
 
-FASTER, SLOWER, EQUAL, ONCE = "faster", "slower", "no difference", "measured once"
+FASTER, SLOWER, EQUAL, ONCE = "faster", "slower", "not told apart", "measured once"
+"""What an interval of a ratio says. One that holds 1 does not say that there is no difference: it tells how large one may be."""
+
+BASE = ("step_time_s", "moved_bytes", "peak_memory_gib", "n", "launches", "keys")
+"""What `paired` tells of a counterpart."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +59,7 @@ def paired(frame: pd.DataFrame, change: Change) -> pd.DataFrame:
 
     Returns:
         the fields of `summary` for the point; ratio, ratio_low, ratio_high: its rate over its counterpart's; verdict;
-        base_step_time_s, base_moved_bytes, base_peak_memory_gib: the counterpart's.
+        base_step_time_s, base_moved_bytes, base_peak_memory_gib, base_n, base_launches, base_keys: the counterpart's.
     """
     points = summary(frame)
     rows = []
@@ -66,9 +70,14 @@ def paired(frame: pd.DataFrame, change: Change) -> pd.DataFrame:
         ratio, (low, high) = ratio_of(frame, row, base)
         rows.append(
             {**row, "ratio": ratio, "ratio_low": low, "ratio_high": high, "verdict": verdict(ratio, low, high), "change": change.name}
-            | {f"base_{name}": base[name] for name in ("step_time_s", "moved_bytes", "peak_memory_gib")}
+            | {f"base_{name}": base[name] for name in BASE}
         )
     return pd.DataFrame(rows)
+
+
+def best_first(table: pd.DataFrame) -> pd.DataFrame:
+    """The rows whose ratio has an interval before those with a side that was measured once; else their order stays."""
+    return table.sort_values("ratio_low", key=lambda lows: lows.isna(), kind="stable").reset_index(drop=True) if len(table) else table
 
 
 def ratio_cell(row: Any, name: str = "ratio") -> str:

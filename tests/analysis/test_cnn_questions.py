@@ -1,0 +1,87 @@
+"""Document 001's questions: each has a page that exists and an answer that follows the Records and verdicts, which are planted here."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from multigpu.analysis import cnn_questions
+from multigpu.analysis.cnn_questions import Known, answers, question_table
+from multigpu.analysis.frame import frame_of
+from multigpu.claims import Result, find_claim
+from multigpu.paths import REPOSITORY
+from tests.analysis.test_cnn_pages import NOTHING, point
+
+NONE_TRAINED = pd.DataFrame({"same": []})
+
+
+def result(number: str, verdict: Any) -> Result:
+    return Result(claim=find_claim(number), verdict=verdict, figure="", why="", record_keys=[], by_framework={})
+
+
+def known(ours: pd.DataFrame = NOTHING, same: pd.DataFrame = NONE_TRAINED, **verdicts: str) -> Known:
+    return Known(ours, ours, {number: result(number, verdict) for number, verdict in verdicts.items()}, same)
+
+
+def answer(asked: str, told: Known) -> str:
+    (found,) = [row["answer"] for _, row in answers(told).iterrows() if asked in row["asked"]]
+    return str(found)
+
+
+def test_without_records_no_question_is_answered_by_accident() -> None:
+    table = answers(known())
+    assert len(table) == len(cnn_questions.QUESTIONS) and table["asked"].is_unique
+    claims = table["answer"].str.contains(r"not (?:yet )?measured|not decided|no Record|no interval")
+    assert claims.all(), list(table.loc[~claims, "answer"])
+
+
+def test_every_page_exists_and_is_linked_as_in_the_built_report() -> None:
+    html = question_table(NOTHING, NOTHING, [result("C16", "does not hold")], NONE_TRAINED).html
+    pages = set(re.findall(r'href="([^".#]+)\.html"', html))
+    assert pages == {page for one in cnn_questions.QUESTIONS for page in one.pages} - {cnn_questions.OWN_PAGE}
+    assert all((REPOSITORY / "notebooks" / f"{page}.ipynb").is_file() for page in pages)
+    assert html.startswith("<details>") and '<a href="../claims.html#C16">C16</a> does not hold' in html
+    assert html.count("<tr>") == 1 + len(cnn_questions.QUESTIONS)
+
+
+def test_answers_follow_verdicts() -> None:
+    assert answer("concat predictions", known(C23="holds")).startswith("no, both train the same (C23 holds)")
+    assert answer("concat predictions", known(C23="does not hold")).startswith("yes, they differ (C23 does not hold)")
+    assert answer("concat predictions", known(C23="inconclusive")).startswith("not decided (C23 is inconclusive)")
+    said = answer("seven GTX", known(**dict.fromkeys(("C49", "C50", "C19", "C20"), "cannot be tested here")))
+    assert said == "C49, C50, C19 and C20 cannot be tested here"
+    assert (
+        known(C1="holds", C2="holds", C3="inconclusive").verdict("C1", "C2", "C3", "C5")
+        == "C1 and C2 hold, C3 is inconclusive and C5 is not yet measured"
+    )
+
+
+def test_answers_are_computed_from_records() -> None:
+    """Captured 4 times eager; ddp above Exp2, and not told apart from Exp4; NCHW 0.8 of NHWC; 760 of 800 without merging."""
+    records = point(100, devices=1) + point(190.2) + point(100, "exp2") + point(190, "exp4")
+    records += (
+        point(400, devices=1, execution="captured") + point(760, execution="captured") + point(800, "independent", execution="captured")
+    )
+    records += point(80, "exp2", model="vgg16") + point(160, model="vgg16")
+    records += point(152, precision="bf16", layout="channels_first")
+    told = known(frame_of(records), pd.DataFrame({"same": [True, True, False, None]}), C12="holds", C16="inconclusive", C23="holds")
+    assert answer("speedups", told) == "yes (C12 holds); ResNet-50 v1.5 1.90 (1.90 to 1.90) times one GPU's rate on 2 GPUs"
+    assert answer("long training", told).startswith(
+        "beside more GPUs, by a captured step: 4.00 (3.99 to 4.01) times (ResNet-50 v1.5) an eager one's"
+    )
+    assert answer("variable update", told).startswith("ddp is fastest in 2 of 2 jobs with intervals, in 1 of them alone;")
+    assert answer("data format", told) == "NCHW over NHWC bf16 0.80 (0.80 to 0.80) (ResNet-50 v1.5); C16 is inconclusive"
+    assert answer("good models", told) == "those whose whole interval keeps 90%: ResNet-50 v1.5"
+    assert (
+        answer("exchanging gradients", told)
+        == "of replicas that send nothing, captured ResNet-50 keeps 95% (95 to 95%) at 64 a GPU on 2 GPUs"
+    )
+    assert answer("converge", told) == "2 of 3 runs keep to the loss of their reference within that page's tolerance"
+
+
+@pytest.mark.parametrize("page", sorted({page for one in cnn_questions.QUESTIONS for page in one.pages}))
+def test_pages_are_named_as_files_are(page: str) -> None:
+    assert re.fullmatch(r"\d\d-[a-z0-9-]+", page)
