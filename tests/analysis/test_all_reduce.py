@@ -25,7 +25,7 @@ from multigpu.analysis.all_reduce import (
     winners,
 )
 from multigpu.analysis.collectives import collectives_frame, median_bounds
-from multigpu.analysis.figure_collectives import figure_collectives
+from multigpu.analysis.figure_collectives import figure_collectives, method_look
 from multigpu.collectives.record import CollectiveRecord, CollectiveStore
 from tests.collectives.planted import ALPHA_S, BETA, make_record, study
 
@@ -128,6 +128,45 @@ def test_a_winner_needs_intervals_apart_and_exact_sums() -> None:
     assert list(stretches([])) == []
 
 
+def test_nobody_wins_where_a_rival_of_the_next_size_was_not_measured() -> None:
+    """Two-shot wins at 4 B and ties with NCCL at 16 B; at 64 B it has no Record, and at 256 B it loses."""
+    both = [(4, 2.0, 1.0), (16, 1.0, 1.001), (256, 1.0, 2.0)]
+    made = [record for size, nccl, shot in both for record in (steady("nccl", size, nccl), steady("two_shot", size, shot))]
+    made += [steady("nccl", 64, 1.0), steady("ring", 64, 3.0)]
+    assert winners(points(collectives_frame(made))) == [(4, "two_shot"), (16, None), (64, None), (256, "nccl")]
+    assert findings.fastest_finding(collectives_frame(made), 8) == "On 8 GPUs, torch two-shot is fastest at 4 B; NCCL is fastest at 256 B"
+    # a method that loses next door may be missing, and so may one that was measured alone there
+    beside = [*made, steady("two_shot", 64, 4.0), steady("ring", 1024, 1.0)]
+    assert winners(points(collectives_frame(beside)))[2:] == [(64, "nccl"), (256, "nccl"), (1024, None)]
+
+
+def test_the_answer_says_how_many_records_a_point_has() -> None:
+    once = findings.repeats_finding(two_methods(2.0), 8)
+    assert once is not None and once.startswith("Each point is one Record") and "say nothing of other launches" in once
+    twice = collectives_frame([make_record("nccl", N, 8, repeat=repeat) for repeat in range(2)])
+    assert findings.repeats_finding(twice, 8) == "Each point has 2 Records; intervals at 95%; a single Record's is that of its samples"
+    assert findings.repeats_finding(twice, 4) is None
+
+
+def test_the_other_algorithms_have_a_title_of_their_own_and_no_line_lies_hidden() -> None:
+    times = {"nccl": 1.0, "ring": 1.5, "torus": 1.2, "everyone_bf16": 2.0, "everyone_fp16": 2.0}
+    frame = collectives_frame([steady(name, size, seconds) for name, seconds in times.items() for size in (N // 4, N)])
+    told = findings.others_finding(frame, 8)
+    assert told == (
+        "At 1 GiB on 8 GPUs the fastest written out, 2-D torus, takes 1.20 times the time of NCCL; half the bytes, everyone to everyone, "
+        "take 2.00 times"
+    )
+    picture = figure_collectives(frame, finding=told)
+    assert picture.finding == told and "The wide line is that of bf16" in picture.caption
+    colours = {name: method_look(name).colour for name in times}
+    widths = {line.get_color(): line.get_linewidth() for line in picture.axes[0].get_lines()}
+    assert widths[colours["everyone_bf16"]] > 2 * widths[colours["everyone_fp16"]], "two lines on each other: the lower is wider"
+    order = [line.get_color() for line in picture.axes[0].get_lines()]
+    assert order.index(colours["everyone_bf16"]) < order.index(colours["everyone_fp16"])
+    assert figure_collectives(frame[frame["method"] != "everyone_bf16"]).finding != told
+    assert findings.others_finding(two_methods(2.0).query("method == 'ring'"), 8) is None
+
+
 def test_sentences_say_who_wins_and_by_how_much() -> None:
     frame = collectives_frame(
         [
@@ -183,7 +222,7 @@ def test_the_documents_90_ms_stand_beside_the_transfer() -> None:
     assert findings.added_ms() == 90
     size = gradient_bytes("nmt", "nmt004")
     told = findings.gradients_finding(collectives_frame([steady("nccl", size, 3e-3, 2)]))
-    assert told is not None and "717.67 MB" in told and "(measured)" in told and told.endswith("are 30.0 times as long")
+    assert told is not None and "717.67 MB" in told and "(measured)" in told and told.endswith("in tens, are about 30 times as long")
     assert findings.gradients_finding(collectives_frame([steady("nccl", 2**20, 3e-3, 2)])) is None
 
 
@@ -196,6 +235,12 @@ def test_tables_hold_times_and_say_what_is_missing() -> None:
     frame = collectives_frame([steady("nccl", 4, 10e-6, 2), steady("ring", 4, 20e-6, 2), steady("nccl", N, 3e-3, 2)])
     html = tables.sizes_table(frame, 2, "captured", (4, N)).html
     assert "10.0 (10.0 to 10.0)" in html and "3.00 (2.99 to 3.01)" in html and "not measured" in html and "screening" in html
+    assert "time allowed for the sweep had ended" in html
+    full = tables.sizes_table(collectives_frame([steady("nccl", 4, 10e-6, 2), steady("ring", 4, 20e-6, 2)]), 2, "captured", (4,)).html
+    assert "time allowed" not in full, "no cell is missing"
+    short, long = (part.split("</table>")[0] for part in html.split("<table")[1:])
+    assert "short messages" in short and "4 B" in short and "bus bandwidth" not in short
+    assert "long messages" in long and "1 GiB (ms)" in long and "bus bandwidth at 1 GiB" in long
     assert "No all-reduce on 4 devices was measured eager." in tables.sizes_table(frame, 4, "eager").html
     html = tables.gradients_table(frame).html
     assert "717.67" in html and "NMT of 000" in html and "in proportion between the sizes measured: 4 B to 1 GiB" in html
@@ -233,6 +278,9 @@ def test_the_report_speaks_of_the_machine_with_gpus(tmp_path, monkeypatch) -> No
     assert study_module.measured_here(both).empty, "what the report speaks of is not said twice"
     monkeypatch.setattr(study_module, "this_machine", lambda: SimpleNamespace(name=both.loc[~own, "machine"].iloc[0]))
     assert len(study_module.measured_here(both)) == 3
+    own_section = tables.here(study_module.measured_here(both))
+    assert own_section is not None and "<h2>On this computer</h2>" in own_section.html and "gloo" in own_section.html
+    assert tables.here(both.iloc[:0]) is None, "no heading over nothing"
 
 
 def test_gradients_are_marked_on_the_curves(frame: pd.DataFrame) -> None:
@@ -240,5 +288,5 @@ def test_gradients_are_marked_on_the_curves(frame: pd.DataFrame) -> None:
     plain = figure_collectives(frame)
     for ax, without in zip(picture.axes, plain.axes, strict=True):
         assert len(ax.get_lines()) == len(without.get_lines()) + 2
-    assert {"nmt000", "nmt004"} <= {text.get_text() for text in picture.axes[0].texts}
-    assert "Dashed: the gradients of nmt000 (374 MB) and nmt004 (718 MB)." in picture.caption and "Dashed" not in plain.caption
+    assert {"NMT of 000", "NMT of 004"} <= {text.get_text() for text in picture.axes[0].texts}
+    assert "Dashed: the gradients of NMT of 000 (374 MB) and NMT of 004 (718 MB)." in picture.caption and "Dashed" not in plain.caption

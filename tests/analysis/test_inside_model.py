@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -70,8 +71,8 @@ def test_epochs_are_means_with_their_spread_beside_the_document() -> None:
     value, limits = inside_model.ratio(known["tower_per_gpu"], known["single"])
     assert value == pytest.approx(1.1, rel=1e-3) and limits.low < 1.1 < limits.high < 1.12
     html = inside_model.epochs_table(frame).html
-    assert "20.455" in html and "22.500" in html and "1.100 (" in html and "1.125" in html
-    assert "with one tower a GPU it takes 1.100 (" in inside_model.epoch_sentence(
+    assert "20.455" in html and "22.500" in html and "1.10 (" in html and ">1.13<" in html
+    assert "with one tower a GPU it takes 1.10 (" in inside_model.epoch_sentence(
         frame, "torch"
     ) and "the document: 1.10" in inside_model.epoch_sentence(frame, "torch")
     assert inside_model.epoch_sentence(frame, "tensorflow") == "TensorFlow: not yet measured on one and two GPUs."
@@ -195,8 +196,66 @@ def test_the_page_stands_without_records_and_with_them() -> None:
     frame = frame_of([*point("single", 2.0), *point("tower_per_gpu", 2.2), *point("single", 5.0, feed="arrays")])
     traces = both(0.5, 2.5)
     assert len(inside_page.answers(frame, traces)) == 2
-    assert "2.50" in inside_model.host_table(frame).html and "19.0" in inside_busy.busy_table(traces).html
+    assert (
+        "2.50" in inside_model.host_table(frame).html
+        and "4 (19)" not in (html := inside_busy.busy_table(traces).html)
+        and "19 (19)" in html
+    )
     assert "[CUDA memcpy PtoP]" in inside_document.document_profile().html
+
+
+def test_one_replica_is_one_gpu_and_rows_say_how_many_gpus() -> None:
+    """Captured steps run by the engine of replicas, on one GPU: no second GPU made them fast."""
+    fast = point("ddp", 0.5, devices=1, processes="per_device", execution="captured")
+    slow = point("ddp", 3.0, devices=2, processes="per_device")
+    frame = frame_of([*point("single", 2.0), *fast, *slow])
+    rows = [re.findall(r"<td[^>]*>([^<]*)</td>", row)[:3] for row in inside_model.epochs_table(frame).html.split("<tr>")]
+    assert ["one GPU", "captured, as one replica", "1"] in rows and ["replicas, a process a GPU", "eager", "2"] in rows
+    assert [one.row["execution"] for one in inside_model.epochs(frame)] == ["eager", "eager", "captured"], "the usual form first"
+    assert (
+        "captured, as one replica" in inside_model.host_table(frame).html and "a process a GPU" not in inside_model.host_table(frame).html
+    )
+
+
+def test_a_placement_is_named_by_what_is_on_gpu_1() -> None:
+    graph = inside_page.graph()
+    named = {digits: inside_model.other_gpus_text(graph, digits) for digits in ("01111000011", "10000111100", "01010001010", "0" * 11)}
+    assert named == {
+        "01111000011": "user conv to dense, item dense and rating on GPU 1",
+        "10000111100": "user conv to dense, item dense and rating on GPU 1",  # equal GPUs, the other way round
+        "01010001010": "user conv, user flatten, item pool and item dense on GPU 1",
+        "0" * 11: "all on one GPU",
+    }
+    assert inside_model.other_gpus_text(graph, "00000011112") == "item conv to dense on GPU 1; rating on GPU 2"
+    row = frame_of(point("searched", 2.0, stage_devices="01111000000")).iloc[0]
+    assert inside_model.placement_text(row) == "a search's, user conv to dense on GPU 1"
+
+
+def test_this_computers_records_have_a_heading_only_where_there_are_any() -> None:
+    assert inside_model.here(frame_of([])) is None and inside_model.here(frame_of(point("single", 2.0))) is None
+    shown = inside_model.here(frame_of(point("single", 2.0, model="deepconn_small", timed_steps=20)))
+    assert shown is not None and "<h2>On this computer</h2>" in shown.html and "No Record" not in shown.html and "20" in shown.html
+
+
+def test_a_crossing_measured_once_is_rounded_and_rows_stand_in_order() -> None:
+    """Where one GPU takes 1 and 2 ms at 100 and 1,000 and two take 1.25 and 1.6, the lines cross at 316: sqrt(100 x 1,000)."""
+    times = {("single", 100): 1.0, ("single", 1000): 2.0, ("tower_per_gpu", 100): 1.25, ("tower_per_gpu", 1000): 1.6}
+
+    def points(repeats: int, **more: Any) -> list[Record]:
+        return [
+            record
+            for (name, batch), ms in times.items()
+            for record in make_point(
+                [1000 * batch / ms] * repeats, placement=name, devices=DEVICES[name], batch_size=batch, **COMMON | more
+            )
+        ]
+
+    once = [*points(1, model="deepconn_x4"), *points(1), *points(1, framework="tensorflow", execution="graph")]
+    html = inside_model.crossing_table(frame_of(once)).html
+    assert "from about batch 320 on (measured once)" in html and "316" not in html and "no interval" not in html
+    assert "2 GPUs win from batch 316 on (316 to 316)" in inside_model.crossing_table(frame_of(points(5))).html
+    rows = [re.findall(r"<td[^>]*>([^<]*)</td>", row)[:2] for row in html.split("<tr>")]
+    assert [row for row in rows if row] == [["PyTorch", "DeepCoNN"], ["PyTorch", "DeepCoNN, 4 x as wide"], ["TensorFlow", "DeepCoNN"]]
 
 
 def test_the_graph_is_drawn_with_what_crosses() -> None:

@@ -14,6 +14,8 @@ from multigpu.analysis import inside_busy, inside_document, inside_model, inside
 from multigpu.analysis.figure_step import figure_step
 from multigpu.analysis.frame import frame_of
 from multigpu.analysis.inside_traces import trace_table
+from multigpu.analysis.traces import timed_step_s
+from multigpu.analysis.wording import decimals
 from multigpu.claims import evaluate_all, find_claim
 from multigpu.grid import cost_s, find_grid
 from multigpu.grid.inside_model import FRAMEWORKS
@@ -49,7 +51,7 @@ def test_only_whole_epochs_are_epochs() -> None:
     html = cells(inside_model.epochs_table(frame).html)
     assert "1.645" in html and "10 Records of 100 steps at this batch: no epochs, left out." in html  # 824 x 2 ms / 1.002
     assert "3.289" not in html and "3.289" in cells(inside_model.epochs_table(frame, whole=False).html)
-    assert "an epoch takes 1.64 s on one GPU (5 epochs); with one tower a GPU it takes 1.100 (" in inside_model.epoch_sentence(
+    assert "an epoch takes 1.64 s on one GPU (5 epochs); with one tower a GPU it takes 1.10 (" in inside_model.epoch_sentence(
         frame, "torch"
     )
     assert "1.645" in inside_model.host_table(frame).html and "3.289" not in inside_model.host_table(frame).html
@@ -97,7 +99,7 @@ def test_the_documents_gpus_were_idle_most_of_the_time() -> None:
     said = inside_document.document_sentence()
     assert "39.5 of 102.3 s" in said and "38.6%" in said and "22.4%" in said and "23.1%" in said
     assert "it was host-bound" in said and "10.1 s with one tower a GPU (10.2 s slower" in said and "long enough to be" in said
-    assert "38.6%" in cells(inside_busy.busy_table(both(0.5, 2.5)).html) and "22.4%" in cells(inside_busy.busy_table(both(0.5, 2.5)).html)
+    assert "(39%)" in cells(inside_busy.busy_table(both(0.5, 2.5)).html) and "(22%)" in cells(inside_busy.busy_table(both(0.5, 2.5)).html)
 
 
 def test_the_documents_sentence_follows_its_figures(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,7 +120,11 @@ def test_totals_stand_beside_the_documents(tmp_path: Path) -> None:
     assert "time (s)" in html and all(total in html for total in ("13.0696", "10.0978", "6.92109"))
     records = traced("tower_per_gpu", 2.0, trace_of(2, copies_ms=0.5, exposed_ms=0.3, sparse_ms=1.5))
     html = cells(inside_page.profile_table(frame_of(point("single", 2.0)), "torch", store=plant(RecordStore(tmp_path), records)).html)
-    assert "time (ms)" in html and ">2.000<" in html and ">1.500<" in html  # two GPUs' copies of 1 ms each, the sparse kernels
+    assert ">1.000<" in html and ">0.750<" in html, "of one step of two: two GPUs' copies of 1 ms each, the sparse kernels' 1.5 ms"
+    assert ">19.0<" in html and ">0.00<" in html and "us)" not in html  # 2 x 19 calls in two steps
+    shown, folded = html.split("<details>")
+    assert "[memcpy PtoP]" in shown and "UnsortedSegment" not in shown and "UnsortedSegment" in folded and "1 profile in" in folded
+    assert "alternating GPUs (&quot;exaggerated&quot;)" in inside_document.document_profile().html
     assert "of steps 835 to 836," in html and "traced_from" in html
 
 
@@ -155,13 +161,7 @@ def test_traces_of_replicas_of_a_found_placement_and_of_fed_rows_are_shown(tmp_p
         ("single", "arrays", 0),
     ]
     html = cells(inside_page.profile_table(frame, "torch", store=store).html)
-    assert "[memcpy HtoD]" in html and "fed from arrays" in html and "a search&#x27;s, 01111000000" in html
-    assert inside_page.step_finding(found) is None, "alternating was not traced"
-    kinds = {"workload": "deepconn", "scaling": "strong", "processes": "one", "batch_size": 32}
-    times = (("single", 2.0, 1), ("tower_per_gpu", 3.0, 2), ("alternating", 4.0, 2))
-    three = [make_point([32 / ms * 1000], placement=name, devices=devices, **kinds)[0] for name, ms, devices in times]
-    said = inside_page.step_finding(three)
-    assert said == "a step takes 2.00 ms on one GPU, 3.00 with one tower a GPU, 4.00 with alternating GPUs"
+    assert "[memcpy HtoD]" in html and "fed from arrays" in html and "a search&#x27;s, user conv to dense on GPU 1" in html
     assert inside_document.NAMES["replicated_allreduce"] in html
     html = cells(inside_busy.busy_table(trace_table(records)).html)
     assert html.count("<tr>") == len(found) and ">2.000<" in html and "by an all-reduce's kernels is no copy" in html
@@ -171,6 +171,28 @@ def test_traces_of_replicas_of_a_found_placement_and_of_fed_rows_are_shown(tmp_p
     )
 
 
+def test_a_step_is_that_of_whole_epochs_on_the_whole_page(tmp_path: Path) -> None:
+    """Epochs of 2.0 and 3.0 ms a step, traced beside Runs of 2.0 and 2.2 ms: 1.0 ms longer and not 0.2, of which copies are 0.3."""
+    made = [*point("single", 2.0), *point("tower_per_gpu", 3.0), *point("alternating", 4.0)]
+    frame = frame_of(made)
+    records = [*traced("single", 2.0, trace_of(1, 0, 0, 1.5), timed_steps=100)]
+    records += traced("tower_per_gpu", 2.2, trace_of(2, 0.5, 0.3, 1.5), timed_steps=100)
+    traces = inside_page.of_machines(trace_table(records), frame)
+    said = inside_busy.cause_sentence(traces, "torch")
+    assert "of the 1.00 ms that a step with one tower a GPU takes longer, copies that nothing hides make at most 30%" in said
+    assert "busy 50% of a step on one GPU" in said and "each 33% with one tower a GPU" in said  # 1 ms of 2.0 and of 3.0
+    assert "0.20 ms" in inside_busy.cause_sentence(trace_table(records), "torch"), "without epochs, the traced Runs' own"
+    assert "2.994" in inside_busy.busy_table(traces).html and "2.694" in inside_busy.busy_table(traces).html
+    alone = inside_page.traced_alone(traces)
+    assert alone is not None and alone.endswith("one tower a GPU over one GPU in PyTorch 1.10, of whole epochs 1.50.")
+    assert inside_page.traced_alone(inside_page.of_machines(trace_table(records), frame_of(point("single", 2.0)))) is None
+    finding = inside_page.step_finding(frame, "torch")
+    assert finding == "over whole epochs a step takes 2.00 ms on one GPU, 2.99 with one tower a GPU, 3.99 with alternating GPUs"
+    assert inside_page.step_finding(frame, "tensorflow") is None
+    found = inside_page.traced_records(frame, "torch", store=plant(RecordStore(tmp_path), records))
+    assert [round(1e3 * timed_step_s(one), 3) for one in found] == [1.996, 2.994], "the picture's panels say the same"
+
+
 @pytest.mark.parametrize(
     ("pipeline_ms", "verdict"),
     [(1.0, "as there, one step ahead is faster"), (2.3, "the other way round than there."), (2.002, "though the interval holds 1")],
@@ -178,7 +200,11 @@ def test_traces_of_replicas_of_a_found_placement_and_of_fed_rows_are_shown(tmp_p
 def test_feeding_beside_the_companion_text(pipeline_ms: float, verdict: str) -> None:
     frame = frame_of([*point("single", 2.0, feed="arrays"), *point("single", pipeline_ms, feed="pipeline")])
     said = inside_model.feeding_sentence(frame, "torch")
-    assert verdict in said and "companion text: 30.9 against 59.8 s, 0.52" in said and f"{pipeline_ms / 2:.3f} (" in said
+    assert (
+        verdict in said
+        and "companion text: 30.9 against 59.8 s, 0.52" in said
+        and f"{pipeline_ms / 2:.{decimals(pipeline_ms / 2)}f} (" in said
+    )
     assert "not yet measured" in inside_model.feeding_sentence(frame, "tensorflow")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 import pandas as pd
 import pytest
@@ -12,9 +13,11 @@ from multigpu.analysis.figure_synchrony import _cancelling, figure_k, figure_rat
 from multigpu.analysis.figure_synchrony_error import ends_sentence, figure_error, figure_rates, figure_staleness
 from multigpu.analysis.picture import Picture, svg_text
 from multigpu.analysis.synchrony import curves_frame, ratio_frame, staleness_frame, synchrony_frame
+from multigpu.analysis.synchrony_devices import devices_sentence
 from multigpu.synchrony.problems import LinearRegression
 from multigpu.synchrony.record import SynchronyRecord
 from multigpu.synchrony.trained_models import TrainedModel
+from tests.analysis.test_large_batch import on_device
 from tests.synchrony.planted import averaged, record, records
 
 RATE = {"kind": "constant", "rate": 0.1}
@@ -125,11 +128,49 @@ def test_where_async_ends_is_computed_for_every_problem() -> None:
 def test_the_answer_needs_intervals_that_part() -> None:
     at_20 = [*records("sync", 20, update_time_s=3.6), *records("async", 20, update_time_s=0.05)]
     text = page.answer(synchrony_frame([*at_20, *trained()])).html
-    assert "<strong>3.60</strong>" in text and "counted by updates, as 002 does, it is 72 times" in text
+    assert (
+        "In the simulator, where network and server take no time" in text
+        and "<strong>3.60</strong>" in text
+        and "counted by updates, as 002 does, it is 72 times" in text
+    )
     assert "<strong>10</strong> times as far above" in text
+    lines = figure_error(curves_frame(trained()), {"linear regression, 10 features, batch 32": LEAST}).data
+    assert "When the time is up async lies above sync on linear regression." in page.answer(synchrony_frame(trained()), (), lines).html
     alike = [r for r in trained() if r.experiment.protocol != "async"]
     assert "floor" not in page.answer(synchrony_frame(alike)).html
     assert "No Record supports an answer" in page.answer(synchrony_frame([])).html
+
+
+def test_the_answer_names_what_devices_did_beside_the_simulator() -> None:
+    """Sync applies 2 gradients in 0.2 s and late in 0.5 s, async one in 0.08 and 0.1: 12.5 over 10, and 10 over 4."""
+    sync, late = on_device("sync", None, 0.2), on_device("sync", None, 0.5, 0.3)
+    made = [sync, on_device("async", None, 0.08), late, on_device("async", None, 0.1, 0.3), on_device("async", None, 0.01, server="cpu")]
+    said = devices_sentence(made)
+    assert said == (
+        f"On {sync.machine.name} with 2 workers, images (tiny ResNet), batch 32, async applies **1.25** times as many gradients a second "
+        "as sync and **2.50** times with the last one 300 ms late (one run each, the server on the host)."
+    )
+    assert "<strong>2.50</strong>" in page.answer(synchrony_frame([]), made).html
+    assert devices_sentence(made[:1]) is None and devices_sentence([]) is None
+
+
+def test_figures_have_three_digits_and_seeds_are_counted() -> None:
+    """Twenty workers of five seeds and 256 of two; 256 H(256) is 1,567.8."""
+    made = [*records("sync", 20, update_time_s=3.6), *records("async", 20, update_time_s=0.05)]
+    made += [
+        record(name, 256, update_time_s=s, seed=n, noise=1 + n / 100) for name, s in (("sync", 157.1234), ("async", 0.1)) for n in (0, 1)
+    ]
+    html = page.ratio_table(synchrony_frame(made)).html
+    rows = [re.findall(r"<td[^>]*>([^<]*)</td>", row) for row in html.split("<tr>")]
+    by = {tuple(row[:2]): row for row in rows if row}
+    assert by["update", "256"][2] == "1,571" and by["update", "256"][4:7] == ["1,568", "1,420", "2"]
+    assert (
+        by["update", "20"][2] == "72.0" and by["update", "20"][4:] == ["72.0", "59.9", "5", "about 100"] and by["sample", "20"][2] == "3.60"
+    )
+    assert "five" not in html and "Marks: 2 to 5 seeds" in figure_ratio(synchrony_frame(made)).caption
+    common = {"problem": DIGITS, "rate": RATE, "losses": (1.0,) * 4, "errors": (0.1,) * 4}
+    twins = [record(name, 8, 2, seed=seed, **common) for name in ("k_sync", "k_batch_sync") for seed in range(3)]
+    assert "means over 3 seeds" in page.twins_table(synchrony_frame(twins)).html
 
 
 def test_staleness_marks_the_mean_and_n_over_k() -> None:
@@ -218,7 +259,7 @@ def test_a_model_on_devices_stands_beside_the_same_draws_without_gradients() -> 
     twins = [record("async", 2, update_time_s=1.0, clock=clock, problem=LINEAR, rate=RATE, losses=(1.0,)) for clock in ("real", "virtual")]
     found = real_frame(synchrony_frame([*real, *bare, *twins]))
     assert found["ratio"].tolist() == pytest.approx([1.0, 1.1, 0.55]) or found["ratio"].tolist() == pytest.approx([1.1, 1.0, 0.55])
-    assert set(found["workers"]) == {2, 4} and "P = 4, images resnet_tiny, batch 4" in page.real_table(synchrony_frame(real + bare)).html
+    assert set(found["workers"]) == {2, 4} and "P = 4, images (tiny ResNet), batch 4" in page.real_table(synchrony_frame(real + bare)).html
     assert real_frame(synchrony_frame(real)).empty
 
 

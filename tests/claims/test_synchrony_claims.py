@@ -10,6 +10,7 @@ import pytest
 
 from multigpu.analysis.synchrony import synchrony_frame
 from multigpu.claims import SynchronyPredicate, all_claims, claims_frame, evaluate, evaluate_all, find_claim, to_html_table, where_synchrony
+from multigpu.published import published_value
 from multigpu.synchrony.averaging_record import AveragingRecord
 from multigpu.synchrony.problems import LinearRegression
 from multigpu.synchrony.record import SynchronyRecord
@@ -98,6 +99,17 @@ def test_it_holds_and_names_its_records(number: str) -> None:
     assert "n = 5 seeds" in result.figure
     assert claims_frame([result])["torch"].iloc[0] == f"NumPy: {result.figure}"
     assert "<div>NumPy: " in (html := to_html_table([result])) and "PyTorch" not in html
+
+
+def test_c26_tells_the_documents_figure_from_its_theorems_value() -> None:
+    """P H(P) is what the theorem gives: 20 (1 + 1/2 + ... + 1/20) = 71.95, and H(8) = 2.718. The document's plot shows about 100."""
+    claim = find_claim("C26")
+    assert claim.figure == f"about P log P; about {published_value('002_statements', 'async_updates_ratio'):g} at P = 20 (read off)"
+    exact = {p: sum(1 / one for one in range(1, p + 1)) for p in (8, 20)}
+    assert isinstance(claim.predicate, SynchronyPredicate)
+    assert f"P H(P) = {20 * exact[20]:.0f} an update and H(P) = {exact[8]:.2f} a sample" in claim.predicate.scope
+    bounds = [contrast.bound for contrast in claim.predicate.contrasts[:4]]
+    assert bounds == [72.0 / 1.05, 72.0 * 1.05, 2.72 / 1.05, 2.72 * 1.05], "as committed before the Records"
 
 
 @pytest.mark.parametrize(("number", "index"), [(number, i) for number, case in CASES.items() for i in range(len(case[1]))])

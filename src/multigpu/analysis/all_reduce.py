@@ -15,6 +15,7 @@ from typing import Any
 import pandas as pd
 
 from multigpu.analysis.limits import ceilings
+from multigpu.analysis.wording import MODEL_NAMES
 from multigpu.claims.statistics import interval, sample
 from multigpu.collectives import find_algorithm
 from multigpu.collectives.algorithms.hierarchical import group_size
@@ -149,19 +150,29 @@ def gradient_bytes(workload: str, model: str) -> int:
 
 
 def gradient_marks() -> dict[str, int]:
-    """The sizes of the gradients of JOBS by model, for figures."""
-    return {model: gradient_bytes(workload, model) for workload, model in JOBS}
+    """The sizes of the gradients of JOBS by the model's name on every page, for figures."""
+    return {MODEL_NAMES.get(model, model): gradient_bytes(workload, model) for workload, model in JOBS}
 
 
 def winners(table: pd.DataFrame) -> list[tuple[int, str | None]]:
-    """Of each size, the method whose interval lies below every other's, or None; methods that round on the wire do not compete."""
-    found: list[tuple[int, str | None]] = []
+    """Of each size, the method whose interval lies below every other's, or None; methods that round on the wire do not compete.
+
+    None too where a method was not measured that wins or ties at a neighbouring size: its rival may be missing.
+    """
     rounding = table["method"].str.contains("_[bf]", regex=True)
-    for size, group in table[~rounding].groupby("bytes"):
-        order = group.sort_values("time_s")
-        clear = len(order) > 1 and order["high_s"].iloc[0] < order["low_s"].iloc[1:].min()
-        found.append((int(str(size)), str(order["method"].iloc[0]) if clear else None))
+    groups = [(int(str(size)), group.sort_values("time_s")) for size, group in table[~rounding].groupby("bytes")]
+    ahead = [_ahead(order) for _, order in groups]
+    found: list[tuple[int, str | None]] = []
+    for index, (size, order) in enumerate(groups):
+        rivals = {name for near in (index - 1, index + 1) if 0 <= near < len(groups) for name in ahead[near]}
+        clear = len(ahead[index]) == 1 and rivals <= set(order["method"])
+        found.append((size, str(order["method"].iloc[0]) if clear else None))
     return found
+
+
+def _ahead(order: pd.DataFrame) -> set[str]:
+    """The methods of one size that no other is clearly faster than, in order of time; none where nothing is compared."""
+    return set(order.loc[order["low_s"] <= order["high_s"].iloc[0], "method"]) if len(order) > 1 else set()
 
 
 def stretches(found: Sequence[tuple[int, str | None]]) -> Iterator[tuple[str | None, int, int]]:

@@ -19,6 +19,8 @@ from multigpu.published import load_published
 COMPARED = ("nccl", "gloo", "two_shot", "ring", "halving_doubling", "tree", "central_server", "everyone")
 OTHERS = ("nccl", "gloo", "ring", "torus", "hierarchical", "everyone_bf16", "everyone_fp16")
 """Methods of one figure: no more than seven lines on any kind of device."""
+HALVED = ("everyone_bf16", "everyone_fp16")
+"""Methods that round on the wire."""
 
 DOCUMENT_FORMULAS: dict[str, tuple[str, Callable[[int], float]]] = {
     "ring": ("2N(P-1)/P", lambda devices: 2 * (devices - 1) / devices),
@@ -62,6 +64,42 @@ def fastest_finding(frame: pd.DataFrame, devices: int) -> str | None:
         return None
     parts = [f"{name_of(method)} is fastest {joined(found)}" for method, found in spans.items()]
     return f"On {devices_text(devices, str(table['device_type'].iloc[0]))}, {'; '.join(parts)}"
+
+
+def repeats_text(table: pd.DataFrame) -> str:
+    """How many Records a point has, of `points`, and what an interval means then."""
+    low, high = int(table["n"].min()), int(table["n"].max())
+    if high == 1:
+        return (
+            "Each point is one Record, measured in one launch (screening); intervals are those of the median of its samples, at 95%, and "
+            "say nothing of other launches."
+        )
+    return (
+        f"Each point has {low if low == high else f'{low} to {high}'} Records; intervals at 95%; a single Record's is that of its samples."
+    )
+
+
+def repeats_finding(frame: pd.DataFrame, devices: int) -> str | None:
+    """`repeats_text` of the points that answers speak of."""
+    table = at(points(frame), devices, execution_of(frame))
+    return None if table.empty else repeats_text(table).rstrip(".")
+
+
+def others_finding(frame: pd.DataFrame, devices: int, library: str = "nccl") -> str | None:
+    """The fastest algorithm written out at the largest size beside the library, and what half the bytes on the wire give there."""
+    table = at(points(frame), devices, execution_of(frame))
+    table = table[table["bytes"] == table["bytes"].max()]
+    exact = table[(table["kind"] == "algorithm") & ~table["method"].isin(HALVED)].sort_values("time_s")
+    base = find_point(table, library, int(table["bytes"].max())) if len(table) else None
+    if exact.empty or base is None:
+        return None
+    best, on = exact.iloc[0], devices_text(devices, str(table["device_type"].iloc[0]))
+    text = f"At {size_text(int(best['bytes']))} on {on} the fastest written out, {name_of(best['method'])}, takes "
+    text += f"{ratio_text(best['time_s'] / base['time_s'])} the time of {name_of(library)}"
+    halved = table[table["method"].isin(HALVED)]
+    if halved.empty:
+        return text
+    return f"{text}; half the bytes, everyone to everyone, take {ratio_text(halved['time_s'].min() / base['time_s'])}"
 
 
 def bandwidth_finding(frame: pd.DataFrame, devices: int, method: str = "nccl") -> str | None:
@@ -167,10 +205,10 @@ def gradients_finding(frame: pd.DataFrame, devices: int = 2, method: str = "nccl
         return None
     how = "measured" if found.measured else f"in proportion between {size_text(found.between[0])} and {size_text(found.between[1])}"
     time = time_text({"time_s": found.time_s, "low_s": found.low_s, "high_s": found.high_s}, 1e-3)
-    ratio = ratio_text(added_ms() / 1e3 / found.time_s)
     return (
         f"Here the {size / 1e6:.2f} MB of document 004's gradients take {time} ms by {name_of(method)} on {devices} GPUs ({how}); "
-        f"the {added_ms():.0f} ms that a second GPU added there are {ratio} as long"
+        f"the {added_ms():.0f} ms that a second GPU added there, a difference of step times given in tens, are about "
+        f"{added_ms() / 1e3 / found.time_s:.0f} times as long"
     )
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from html import escape
 
 import pandas as pd
 
 from multigpu.analysis.all_reduce import JOBS, Model, at, find_point, gradient_bytes, model_of, points, serial_bytes, transfer, winners
-from multigpu.analysis.all_reduce_findings import DOCUMENT_FORMULAS, execution_of, name_of, time_text
+from multigpu.analysis.all_reduce_findings import DOCUMENT_FORMULAS, execution_of, name_of, repeats_text, time_text
 from multigpu.analysis.figure_collectives import method_look, seconds_text
-from multigpu.analysis.picture import Shown
+from multigpu.analysis.picture import Shown, paragraphs
 from multigpu.analysis.tables import table_html
 from multigpu.analysis.wording import MODEL_NAMES, device_words, devices_text, joined
 from multigpu.collectives import find_algorithm
@@ -18,47 +19,58 @@ from multigpu.collectives.run import size_text
 
 SIZES = (4, 2**16, 2**20, 2**22, 2**30)
 """The sizes that tables show."""
+HERE_SIZES = (4, 2**16, 2**20, 2**22, 2**24)
+"""Those of processes on CPUs."""
+SHORT = 2**20
+"""Bytes of the largest message that stands among the short ones."""
 
 
 def _methods(table: pd.DataFrame) -> list[str]:
     return sorted(set(table["method"]), key=lambda name: method_look(name).order)
 
 
-def _repeats(table: pd.DataFrame) -> str:
-    """What an interval means here."""
-    low, high = int(table["n"].min()), int(table["n"].max())
-    if high == 1:
-        return (
-            "Each point is one Record, measured in one launch (screening); intervals are those of the median of its samples, at 95%, and "
-            "say nothing of other launches."
-        )
-    return (
-        f"Each point has {low if low == high else f'{low} to {high}'} Records; intervals at 95%; a single Record's is that of its samples."
-    )
-
-
 def sizes_table(frame: pd.DataFrame, devices: int, execution: str, sizes: Sequence[int] = SIZES) -> Shown:
-    """The time of every method at the sizes shown, with intervals, and bus bandwidth at the largest."""
+    """The time of every method at the sizes shown, with intervals, and bus bandwidth at the largest.
+
+    Short messages and long ones are tables of their own: side by side, the long ones that decide would lie outside of the page.
+    """
     table = at(points(frame), devices, execution)
+    if table.empty:
+        return table_html(pd.DataFrame(), note=f"No all-reduce on {devices} devices was measured {execution}.")
+    best, title = dict(winners(table)), f"{devices_text(devices, str(table['device_type'].iloc[0]))}, {execution}"
+    short, cells = [size for size in sizes if size <= SHORT], [find_point(table, name, size) for name in _methods(table) for size in sizes]
+    parts = [part for part in (short, [size for size in sizes if size > SHORT]) if part]
+    titles = [f"{title}, short messages", f"{title}, long messages"] if len(parts) > 1 else [title]
+    note = f"{repeats_text(table)} Bold: the interval lies below every other's."
+    if any(cell is None for cell in cells):
+        note += " Not measured: the time allowed for the sweep had ended."
+    shown = [_sizes_part(table, devices, part, part is parts[-1], best, name) for part, name in zip(parts, titles, strict=True)]
+    return Shown(f'{"".join(part.html for part in shown)}<p class="muted">{escape(note, quote=False)}</p>\n')
+
+
+def _sizes_part(table: pd.DataFrame, devices: int, sizes: Sequence[int], last: bool, best: Mapping[int, str | None], title: str) -> Shown:
     units = [(size, 1e-3 if size >= 2**28 else 1e-6, "ms" if size >= 2**28 else "µs") for size in sizes]
     rows, bold = [], []
-    best = dict(winners(table))
     for index, method in enumerate(_methods(table)):
         cells = {"method": name_of(method)}
         for size, factor, unit in units:
             row, column = find_point(table, method, size), f"{size_text(size)} ({unit})"
             cells[column] = "not measured" if row is None else time_text(row, factor)
             bold += [(index, column)] if best.get(size) == method else []
-        last = find_point(table, method, max(sizes))
-        bus = f"bus bandwidth at {size_text(max(sizes))} (GB/s)"
-        cells[bus] = "–" if last is None else f"{bus_factor(devices) * last['bytes'] / last['time_s'] / 1e9:.0f}"
+        if last:
+            row, column = find_point(table, method, max(sizes)), f"bus bandwidth at {size_text(max(sizes))} (GB/s)"
+            cells[column] = "–" if row is None else f"{bus_factor(devices) * row['bytes'] / row['time_s'] / 1e9:.0f}"
         rows.append(cells)
     data = pd.DataFrame(rows)
-    if table.empty:
-        return table_html(data, note=f"No all-reduce on {devices} devices was measured {execution}.")
-    title = f"{devices_text(devices, str(table['device_type'].iloc[0]))}, {execution}"
-    note = f"{_repeats(table)} Bold: the interval lies below every other's. Not measured: the time allowed for the sweep had ended."
-    return table_html(data, title, note, [str(name) for name in data if name != "method"], bold)
+    return table_html(data, title, "", [str(name) for name in data if name != "method"], bold)
+
+
+def here(frame: pd.DataFrame) -> Shown | None:
+    """This computer's own Records under their heading; None without any, so that a page says nothing of it."""
+    if at(points(frame), 2, "eager").empty:
+        return None
+    said = paragraphs("This computer's own Records, processes on CPUs over gloo.", kind="said").html
+    return Shown(f"<h2>On this computer</h2>\n{said}\n{sizes_table(frame, 2, 'eager', HERE_SIZES).html}")
 
 
 def formula_table(frame: pd.DataFrame, devices: int, sizes: Sequence[int] = (2**16, 2**20, 2**30)) -> Shown:
@@ -141,4 +153,6 @@ def gradients_table(frame: pd.DataFrame, methods: Sequence[str] = ("nccl", "two_
     between = joined([f"{size_text(low)} to {size_text(high)}" for low, high in sorted(spans)])
     note = f"Times of one all-reduce, {execution}" + (f"; in proportion between the sizes measured: {between}" if spans else "")
     data = pd.DataFrame(rows)
-    return table_html(data, "", f"{note}. {_repeats(table)}" if len(table) else "", [str(name) for name in data if name != "gradients of"])
+    return table_html(
+        data, "", f"{note}. {repeats_text(table)}" if len(table) else "", [str(name) for name in data if name != "gradients of"]
+    )

@@ -35,6 +35,9 @@ _LOOKS: dict[str, tuple[str, str, str]] = {
     "everyone_fp16": ("#6a5acd", "X", "everyone, fp16"),
 }
 LIBRARY_LINE: dict[str, Any] = {"linewidth": 2.2}
+LIES_UNDER = ("everyone_bf16",)
+"""Methods whose line lies under another's of as many bytes: drawn wider and first, so that both are seen."""
+UNDER: dict[str, Any] = {"linewidth": 5.0, "markersize": 9, "alpha": 0.55}
 
 
 def method_look(method: str) -> Look:
@@ -62,6 +65,7 @@ def figure_collectives(
     dtype: str = "fp32",
     machine: str | None = None,
     marks: Mapping[str, int] | None = None,
+    finding: str | None = None,
 ) -> Picture:
     """Time a call and bus bandwidth against bytes, a line a method, for one machine, number of devices and form of execution.
 
@@ -71,6 +75,7 @@ def figure_collectives(
         execution: captured where it was measured, unless given.
         machine: the one with the most points unless given.
         marks: sizes in bytes to mark, by a short name each.
+        finding: the title; what the largest message says unless given.
     """
     table = collectives_summary(frame)
     table = table[table["dtype"] == dtype]
@@ -89,7 +94,7 @@ def figure_collectives(
     with mpl.rc_context(RC):
         names = [method_look(name).label for name in table["method"].unique()]
         panels = ["Time of one all-reduce", "Bus bandwidth"]
-        picture, axes = grid_of_axes(2, _finding(table, link), WIDTH, HEIGHT, 2, margin_for(names, 0.95), names=panels)
+        picture, axes = grid_of_axes(2, finding or _finding(table, link), WIDTH, HEIGHT, 2, margin_for(names, 0.95), names=panels)
         _panel(axes[0], panels[0], table, "time_s", 1.0, None)
         _panel(axes[1], panels[1], table, "bus_bytes_per_s", 1e-9, link)
         axes[1].set_ylabel("GB/s")
@@ -124,8 +129,9 @@ def _panel(ax: Axes, name: str, table: pd.DataFrame, column: str, factor: float,
         if column == "time_s":
             low, high = factor * line["time_low_s"].to_numpy(float), factor * line["time_high_s"].to_numpy(float)
             ax.fill_between(x, low, high, color=style.colour, alpha=0.12, linewidth=0)
-        more = LIBRARY_LINE if line["kind"].iloc[0] == "library" else {}
-        ax.plot(x, y, marker=style.marker, color=style.colour, markersize=4, clip_on=False, **more)
+        more = LIBRARY_LINE if line["kind"].iloc[0] == "library" else UNDER if method in LIES_UNDER else {}
+        plain: dict[str, Any] = {"marker": style.marker, "color": style.colour, "markersize": 4, "clip_on": False}
+        ax.plot(x, y, **plain | more)
         if x[-1] == most:
             ends.append((x[-1], y[-1], style.label, style.colour))
         else:  # the line ends early: its name stays with it
@@ -186,6 +192,7 @@ def _caption(table: pd.DataFrame, frame: pd.DataFrame, link: Ceiling | None) -> 
         f"the slowest process by {clock}; median of {samples} samples, the band from the fastest to the slowest. Bus bandwidth is "
         "2(P-1)/P times bytes over time (nccl-tests); heavy lines are libraries, the others are written out from sends and receives. "
         + ("Methods with bf16 or fp16 on the wire send half the bytes. " if table["method"].str.contains("_[bf]").any() else "")
+        + ("The wide line is that of bf16, under that of fp16. " if {"everyone_bf16", "everyone_fp16"} <= set(table["method"]) else "")
         + (f"The link is one way of one device ({link.how}: {link.source}). " if link else "")
         + f"{first['machine']}."
         + (f" Missing: {gaps}." if gaps else "")

@@ -164,9 +164,11 @@ def figure_ratio(frame: pd.DataFrame) -> Picture:
                 ax.set_ylim(0, None)
             ax.legend(loc="upper left")
         axes[0].set_ylabel("time of sync over async")
+    few, many = int(table["n"].min()), int(table["n"].max())
+    seeds = f"{few} seeds" if few == many else f"{few} to {many} seeds"
     picture.caption = (
         "Exponential times of equal workers. An update of sync applies P gradients, one of async a single gradient: hence the factor P "
-        f"between the panels. H(P) = 1 + 1/2 + ... + 1/P is about log P + 0.58. Marks: {int(table['n'].min())} seeds, 95% intervals."
+        f"between the panels. H(P) = 1 + 1/2 + ... + 1/P is about log P + 0.58. Marks: {seeds}, 95% intervals."
     )
     picture.data = table
     picture.alt = f"Ratio of runtimes against workers, an update and a sample, beside P log P and P H(P). {finding or ''}"

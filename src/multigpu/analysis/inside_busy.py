@@ -9,8 +9,19 @@ from typing import Any
 import pandas as pd
 
 from multigpu.analysis.crossing import USUAL
-from multigpu.analysis.inside_document import NAMES, bound_word, copies_explain, document_busy, document_copies
-from multigpu.analysis.inside_model import FEEDS, NO_RECORD, ORDER, WAY, WHERE, form_text, placement_text, plain_row
+from multigpu.analysis.inside_document import bound_word, copies_explain, document_busy, document_copies
+from multigpu.analysis.inside_model import (
+    FEEDS,
+    NO_RECORD,
+    ORDER,
+    WAY,
+    WHERE,
+    form_text,
+    is_replica,
+    placement_text,
+    plain_row,
+    steps_by_way,
+)
 from multigpu.analysis.picture import Shown
 from multigpu.analysis.tables import tables_by
 from multigpu.analysis.wording import FRAMEWORK_NAMES
@@ -28,6 +39,23 @@ def traced_groups(traces: pd.DataFrame, model: str = "deepconn") -> Iterator[tup
     ]
     for _, group in own.groupby([*WAY, *WHERE, "timed_steps"], dropna=False, sort=False, observed=True):
         yield plain_row(group), group
+
+
+def on_epochs(traces: pd.DataFrame, frame: pd.DataFrame) -> pd.DataFrame:
+    """The traces with the steps of whole epochs where the frame has epochs of the same way: one step time on the whole page.
+
+    What the GPUs did in a step stays as traced: busy_share keeps busy seconds, step_without_copies_s keeps what copies could have cost.
+    own_step_s: the step as `trace_table` has it, of shorter Runs where there are any; claims compare those.
+    """
+    known, found = steps_by_way(frame), traces.assign(own_step_s=traces["timed_step_s"] if len(traces) else None)
+    for row, group in traced_groups(traces):
+        step_s = known.get(tuple(row[name] for name in (*WAY, *WHERE)))
+        if step_s is not None:
+            at, own = group.index, group["timed_step_s"].astype(float)
+            found.loc[at, "timed_step_s"] = step_s
+            found.loc[at, "busy_share"] = group["busy_share"].astype(float) * own / step_s
+            found.loc[at, "step_without_copies_s"] = step_s - (own - group["step_without_copies_s"].astype(float))
+    return found
 
 
 def group_order(row: dict[str, Any]) -> tuple[str, int, int]:
@@ -50,21 +78,21 @@ def busy_table(traces: pd.DataFrame, model: str = "deepconn") -> Shown:
                 "placement": placement_text(row),
                 "how": form_text(row),
                 "step (ms)": f"{1e3 * mean['timed_step_s']:.3f}",
-                "GPUs busy": _beside(_percent(mean["busy_share"]), "" if all_of is None else _percent(all_of.share)),
+                "busy": _beside(_percent(mean["busy_share"]), "" if all_of is None else _percent(all_of.share)),
                 "copies a step": _beside(
-                    f"{mean['peer_copies_a_step']:.1f}", "" if document is None else f"{document['calls_a_step']:.1f}"
+                    f"{mean['peer_copies_a_step']:.3g}", "" if document is None else f"{document['calls_a_step']:.3g}"
                 ),
                 "of GPU time": _beside(_percent(mean["copy_share"]), "" if document is None else _percent(document["share"])),
-                "without copies (ms)": f"{1e3 * mean['step_without_copies_s']:.3f}",
+                "without (ms)": f"{1e3 * mean['step_without_copies_s']:.3f}",
                 "n": str(len(group)),
             }
         )
     note = (
-        "In brackets: the document. GPUs busy: share of the unprofiled step in which a GPU does anything, mean over the GPUs; the "
-        "document's: all that its profile counts over its GPUs' time in five epochs, at most. Of GPU time: copies between GPUs. Without "
-        "them a step takes at least this long."
+        "In brackets: the document. Step: of the whole epochs above, without a profiler. Busy: share of it in which a GPU does anything, "
+        "mean over the GPUs; the document's: all that its profile counts over its GPUs' time in five epochs, at most. Of GPU time: copies "
+        "between GPUs. Without: a step takes at least this long without them. n: traced Runs."
     )
-    if any(row["placement"] == NAMES["replicated_allreduce"] for row in rows):
+    if any(is_replica(row) for row, _ in traced_groups(traces, model)):
         note += " What replicas merge by an all-reduce's kernels is no copy."
     right = [name for name in rows[0] if name not in ("framework", "placement", "how")] if rows else ()
     table = pd.DataFrame(rows, columns=list(rows[0]) if rows else ["framework"])
@@ -77,12 +105,11 @@ def _beside(ours: str, theirs: str) -> str:
 
 def _percent(share: float) -> str:
     """A share in percent; a dash where it is not known."""
-    return "–" if isnan(share) else f"{100 * share:.1f}%"
+    return "–" if isnan(share) else f"{100 * share:.0f}%" if share >= 0.1 else f"{100 * share:.1f}%"
 
 
-def cause_sentence(traces: pd.DataFrame, framework: str) -> str:
-    """Whether the copies or the host explain what the second GPU costs, from traces of batches kept on the devices."""
-    name = FRAMEWORK_NAMES[framework]
+def plain_traces(traces: pd.DataFrame, framework: str) -> dict[str, pd.DataFrame]:
+    """Placement -> its traces of batches kept on the GPUs, in the framework's usual form."""
     known: dict[str, pd.DataFrame] = {}
     for row, group in traced_groups(traces):
         plain = (
@@ -92,6 +119,12 @@ def cause_sentence(traces: pd.DataFrame, framework: str) -> str:
         )
         if plain and len(group) > len(known.get(row["placement"], [])):
             known[row["placement"]] = group
+    return known
+
+
+def cause_sentence(traces: pd.DataFrame, framework: str) -> str:
+    """Whether the copies or the host explain what the second GPU costs, from traces of batches kept on the devices."""
+    name, known = FRAMEWORK_NAMES[framework], plain_traces(traces, framework)
     if not {"single", "tower_per_gpu"} <= set(known):
         return f"{name}: no trace of one and two GPUs yet, so nothing says whether copies or the host make the difference."
     one, two = known["single"], known["tower_per_gpu"]
@@ -104,10 +137,10 @@ def cause_sentence(traces: pd.DataFrame, framework: str) -> str:
         f"and each {100 * busy[1]:.0f}% with one tower a GPU;"
     )
     if step <= base:
-        return f"{opening} two GPUs are not slower ({1e3 * step:.3f} against {1e3 * base:.3f} ms), so there is nothing to explain."
+        return f"{opening} two GPUs are not slower ({1e3 * step:.2f} against {1e3 * base:.2f} ms), so there is nothing to explain."
     share = min(1.0, max(0.0, (step - least) / (step - base)))
     verdict = "copies can explain the difference" if copies_explain(least, base) else "copies alone do not explain it"
     return (
-        f"{opening} of the {1e3 * (step - base):.3f} ms that a step with one tower a GPU takes longer, copies that nothing hides make at "
+        f"{opening} of the {1e3 * (step - base):.2f} ms that a step with one tower a GPU takes longer, copies that nothing hides make at "
         f"most {100 * share:.0f}%: {verdict}."
     )

@@ -12,10 +12,10 @@ from multigpu.workloads.deepconn.description import epoch_steps
 DOCUMENT_NAMES = {"single": "single", "tower_per_gpu": "reasonable", "alternating": "exaggerated"}
 """Our placement -> the document's name of it."""
 NAMES = {"single": "one GPU", "tower_per_gpu": "one tower a GPU", "alternating": "alternating GPUs", "searched": "found by search"} | {
-    "replicated_allreduce": "two replicas of half the batch, one process",
+    "replicated_allreduce": "two replicas, one process",
     "ddp": "replicas, a process a GPU",
 }
-"""Our placements in words, in the order of the page."""
+"""Our placements in words, in the order of the page. Replicas share the batch; one replica alone is no placement (`placement_text`)."""
 EPOCHS = 5
 DOCUMENT_STEPS = EPOCHS * epoch_steps(32)
 """Steps behind the document's profile: five epochs of 824 steps. Its calls over them are 19.0 and 23.0 copies a step."""
@@ -120,8 +120,10 @@ def companion_ratio() -> tuple[float, float, float]:
 def document_profile() -> Shown:
     """The document's own three lines."""
     table = load_published("003_nvprof").drop(columns=["printed"])
-    names = {"time_percent": "Time(%)", "time_s": "time (s)", "average_us": "avg (us)", "min_us": "min (us)", "max_us": "max (us)"}
+    ours = {theirs: f'{NAMES[name]} ("{theirs}")' for name, theirs in DOCUMENT_NAMES.items()}
+    table["placement"] = table["placement"].map(lambda theirs: ours.get(theirs, theirs))
+    names = {"time_percent": "Time(%)", "time_s": "time (s)", "average_us": "avg (µs)", "min_us": "min (µs)", "max_us": "max (µs)"}
     table = table.rename(columns=names)
     cells = table.astype({"calls": "object"}).map(lambda value: f"{value:,}" if isinstance(value, int | float) else str(value))
-    note = f"Totals over {EPOCHS} epochs, {DOCUMENT_STEPS:,} steps."
+    note = f"Totals over {EPOCHS} epochs, {DOCUMENT_STEPS:,} steps; in brackets the document's name of the placement."
     return table_html(cells, "Document 003, nvprof", note=note, right=["calls", *names.values()])

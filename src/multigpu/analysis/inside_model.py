@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import groupby
 from math import isnan
 from typing import Any
 
@@ -16,11 +17,14 @@ import pandas as pd
 
 from multigpu.analysis.crossing import USUAL, crossing_text, crossings
 from multigpu.analysis.formulas import Interval, ratio_interval
-from multigpu.analysis.inside_document import NAMES, companion_ratio, document_epoch
-from multigpu.analysis.picture import Shown
+from multigpu.analysis.inside_document import DOCUMENT_NAMES, NAMES, companion_ratio, document_epoch
+from multigpu.analysis.picture import Shown, paragraphs
 from multigpu.analysis.tables import table_html, tables_by
-from multigpu.analysis.wording import FRAMEWORK_NAMES, MODEL_NAMES, execution_text, joined, missing, plural
+from multigpu.analysis.wording import FRAMEWORK_NAMES, MODEL_NAMES, decimals, execution_text, joined, missing, plural
+from multigpu.stages.graph import StageGraph, parse_places
+from multigpu.workloads import find_model
 from multigpu.workloads.deepconn.description import EPOCH_ROWS, epoch_steps
+from multigpu.workloads.deepconn.stages import stage_graph
 
 ORDER = list(NAMES)
 FEEDS = {
@@ -32,6 +36,8 @@ FEEDS = {
 NO_RECORD = "No Record of document 003's model on a GPU yet: this page shows what will be measured and how it is computed."
 WAY = ["framework", "execution", "processes", "feed", "embedding_gradients"]
 WHERE = ["placement", "devices", "stage_devices"]
+REPLICAS = ("replicated_allreduce", "ddp")
+"""Placements with the whole model on every GPU."""
 
 
 @dataclass(frozen=True)
@@ -112,9 +118,10 @@ def ratio(point: Point, base: Point) -> tuple[float, Interval]:
     return point.mean_s / base.mean_s, Interval(low, high)
 
 
-def _way_order(row: Mapping[str, Any]) -> tuple[int, int, list[str]]:
-    """PyTorch first; plainly fed first."""
-    return list(FRAMEWORK_NAMES).index(row["framework"]), list(FEEDS).index(row["feed"]), [str(row[name]) for name in WAY]
+def _way_order(row: Mapping[str, Any]) -> tuple[int, int, bool, list[str]]:
+    """PyTorch first; plainly fed first, of these the framework's usual form first."""
+    framework, other = row["framework"], row["execution"] != USUAL[row["framework"]]
+    return list(FRAMEWORK_NAMES).index(framework), list(FEEDS).index(row["feed"]), other, [str(row[name]) for name in WAY]
 
 
 def base_of(point: Point, everything: list[Point]) -> Point | None:
@@ -125,15 +132,42 @@ def base_of(point: Point, everything: list[Point]) -> Point | None:
 
 
 def form_text(row: Mapping[str, Any], fed: bool = True) -> str:
-    """How it is trained, in words, beside its framework: the form of execution, its gradients and, with `fed`, where rows come from."""
+    """How it is trained, in words, beside its framework: the form of execution, its gradients and, with `fed`, where rows come from.
+
+    One replica alone is one GPU, whose step another engine runs: that is said here, and its placement is "one GPU".
+    """
     sparse = ", sparse gradients" if row["embedding_gradients"] == "sparse" else ""
     source = f", {FEEDS[row['feed']]}" if fed and row["feed"] is not None else ""
-    return f"{execution_text(row['execution'])}{sparse}{source}"
+    alone = ", as one replica" if is_replica(row) and int(row["devices"]) == 1 else ""
+    return f"{execution_text(row['execution'])}{sparse}{source}{alone}"
+
+
+def is_replica(row: Mapping[str, Any]) -> bool:
+    """Whether the whole model is on every GPU."""
+    return row["placement"] in REPLICAS
 
 
 def placement_text(row: Mapping[str, Any]) -> str:
-    """A placement in words; one that a search found then by its stages' devices, since it need not be what one finds now."""
-    return f"a search's, {row['stage_devices']}" if isinstance(row["stage_devices"], str) else NAMES[row["placement"]]
+    """A placement in words; one that a search found then by what it puts on GPU 1, since it need not be what one finds now."""
+    if isinstance(row["stage_devices"], str):
+        graph = stage_graph(find_model("deepconn", row["model"]), strings=not missing(row["feed"]) and row["feed"] == "strings")
+        return f"a search's, {other_gpus_text(graph, row['stage_devices'])}"
+    return NAMES["single" if is_replica(row) and int(row["devices"]) == 1 else row["placement"]]
+
+
+def other_gpus_text(graph: StageGraph, stage_devices: str) -> str:
+    """What is not on the first GPU, neighbours of one tower joined: "user conv to dense and rating on GPU 1"; "all on one GPU".
+
+    GPUs count as they come, since equal ones can change places.
+    """
+    places = parse_places(graph, stage_devices)
+    said = []
+    for number, device in enumerate(dict.fromkeys(places[stage.name] for stage in graph.placed)):
+        parts = groupby(graph.placed, key=lambda stage: (places[stage.name], stage.tower))
+        runs = [[stage.name for stage in stages] for (place, _), stages in parts if place == device]
+        words = [one[0].replace("_", " ") + (f" to {one[-1].split('_')[-1]}" if len(one) > 1 else "") for one in runs]
+        said += [f"{joined(words)} on GPU {number}"] if number else []
+    return "; ".join(said) or "all on one GPU"
 
 
 def epochs_table(frame: pd.DataFrame, model: str = "deepconn", batch: int = 32, whole: bool = True) -> Shown:
@@ -146,41 +180,62 @@ def epochs_table(frame: pd.DataFrame, model: str = "deepconn", batch: int = 32, 
     rows = []
     for one in everything:
         base, (mean_s, deviation) = base_of(one, everything), one.epoch_s
-        beside = document_epoch(one.row["placement"]) if (model, batch) == ("deepconn", 32) else None
-        single = document_epoch("single")
         rows.append(
             {
                 "framework": FRAMEWORK_NAMES[one.row["framework"]],
                 "placement": placement_text(one.row),
                 "how": form_text(one.row),
+                "GPUs": str(int(one.row["devices"])),
                 "steps timed": "" if whole else str(one.row["timed_steps"]),
-                "s an epoch": f"{mean_s:.3f}",
-                "±": "once" if deviation is None else f"{deviation:.3f}",
-                "n (launches)": f"{len(one.step_s)} ({one.launches})",
+                "s an epoch": _with_deviation(mean_s, deviation),
+                "n": f"{len(one.step_s)} ({one.launches})",
                 "over one GPU": "" if base is None or base is one else _ratio_text(*ratio(one, base)),
-                "document, s": "" if beside is None or single is None else f"{beside:.3f}{ratio_beside(beside, single)}",
             }
         )
     each = "each timed whole" if whole else "scaled from the steps timed"
     note = (
-        f"An epoch is {EPOCH_ROWS:,} rows, {each}; ± is the standard deviation over the n repeats; ratios with 95% intervals. "
-        "Rows are kept on the GPUs unless another source is named."
+        f"An epoch is {EPOCH_ROWS:,} rows, {each}; ± is the standard deviation over the n repeats, in brackets their launches; ratios with "
+        "95% intervals, over one GPU trained in the same way. Replicas share the batch. Rows are kept on the GPUs unless another source is "
+        "named."
     )
     if not rows:
         note = NO_RECORD
     elif whole and (short := left_out(frame, model, batch)):
         note = f"{note} {short}"
-    right = ["s an epoch", "±", "n (launches)", "over one GPU", "document, s"]
+    if rows and (model, batch) == ("deepconn", 32):
+        rows += document_rows()
+    right = ["s an epoch", "n", "over one GPU"]
     return tables_by(pd.DataFrame(rows, columns=list(rows[0]) if rows else ["framework"]), "framework", note, right)
 
 
-def ratio_beside(seconds: float, single: float) -> str:
-    """The document's own ratio to its one GPU, behind its seconds."""
-    return "" if seconds == single else f" ({seconds / single:.3f})"
+def document_rows() -> list[dict[str, str]]:
+    """The document's own epochs as rows of `epochs_table`."""
+    epochs_s = {name: document_epoch(name) for name in DOCUMENT_NAMES}
+    single = epochs_s["single"]
+    return [
+        {
+            "framework": "Document 003, TensorFlow",
+            "placement": NAMES[name],
+            "how": "",
+            "GPUs": "1" if name == "single" else "2",
+            "steps timed": "",
+            "s an epoch": f"{seconds:.3f}",
+            "n": "",
+            "over one GPU": "" if name == "single" or not single else f"{seconds / single:.2f}",
+        }
+        for name, seconds in epochs_s.items()
+        if seconds is not None
+    ]
 
 
 def _ratio_text(value: float, limits: Interval) -> str:
-    return f"{value:.3f}" if isnan(limits.low) else f"{value:.3f} ({limits.low:.3f} to {limits.high:.3f})"
+    """Three digits: repeats spread by a hundredth and more."""
+    form = f".{decimals(value)}f"
+    return f"{value:{form}}" if isnan(limits.low) else f"{value:{form}} ({limits.low:{form}} to {limits.high:{form}})"
+
+
+def _with_deviation(mean: float, deviation: float | None) -> str:
+    return f"{mean:.3f}" if deviation is None else f"{mean:.3f} ± {deviation:.3f}"
 
 
 def _usual(row: Mapping[str, Any]) -> bool:
@@ -199,17 +254,16 @@ def host_table(frame: pd.DataFrame, model: str = "deepconn", batch: int = 32) ->
         rows.append(
             {
                 "framework": FRAMEWORK_NAMES[one.row["framework"]],
-                "how": form_text(one.row, fed=False) + ("" if one.row["processes"] == "one" else ", a process a GPU"),
+                "how": form_text(one.row, fed=False),
                 "rows come from": FEEDS[one.row["feed"]],
-                "s an epoch": f"{mean_s:.3f}",
-                "±": "once" if deviation is None else f"{deviation:.3f}",
+                "s an epoch": _with_deviation(mean_s, deviation),
                 "n": str(len(one.step_s)),
                 "over the usual way": "" if not usual or one is usual[0] else _ratio_text(*ratio(one, usual[0])),
             }
         )
     columns = list(rows[0]) if rows else ["framework"]
     note = "Ratios with 95% intervals; the usual way: rows kept on the GPU, eager in PyTorch, a graph in TensorFlow." if rows else NO_RECORD
-    return tables_by(pd.DataFrame(rows, columns=columns), "framework", note, ["s an epoch", "±", "n", "over the usual way"])
+    return tables_by(pd.DataFrame(rows, columns=columns), "framework", note, ["s an epoch", "n", "over the usual way"])
 
 
 def feeding_sentence(frame: pd.DataFrame, framework: str) -> str:
@@ -237,19 +291,44 @@ def feeding_sentence(frame: pd.DataFrame, framework: str) -> str:
 
 
 def crossing_table(frame: pd.DataFrame) -> Shown:
-    """Where two GPUs begin to win, by framework, width and kind of placement."""
+    """Where two GPUs begin to win, by framework, width and kind of placement, narrow models first."""
     rows = [
         {
-            "model": MODEL_NAMES.get(str(row["model"]), str(row["model"])),
             "framework": FRAMEWORK_NAMES[str(row["framework"])],
+            "model": MODEL_NAMES.get(str(row["model"]), str(row["model"])),
             "2 GPUs as": NAMES[str(row["placement"])],
-            "from which batch": crossing_text({str(name): value for name, value in row.items()}),
+            "from which batch": from_which_batch(row),
             "n": str(row["n"]),
         }
-        for row in crossings(model_rows(frame)).to_dict("records")
+        for row in sorted(crossings(model_rows(frame)).to_dict("records"), key=_crossing_order)
     ]
-    columns = ["model", "framework", "2 GPUs as", "from which batch", "n"]
+    columns = ["framework", "model", "2 GPUs as", "from which batch", "n"]
     return table_html(pd.DataFrame(rows, columns=columns), note="" if rows else NO_RECORD, wide=["from which batch"])
+
+
+def _crossing_order(row: Mapping[Any, Any]) -> tuple[int, int, int]:
+    return list(FRAMEWORK_NAMES).index(row["framework"]), list(MODEL_NAMES).index(row["model"]), ORDER.index(row["placement"])
+
+
+def from_which_batch(row: Mapping[Any, Any]) -> str:
+    """A row of `crossings` in words; where a point was measured once, to two digits: the line between two batches is worth no more."""
+    if row["side"] == "inside" and (missing(row["low"]) or missing(row["high"])):
+        batch = float(row["batch"])
+        return f"2 GPUs win from about batch {round(batch, 1 - int(np.floor(np.log10(batch)))):.0f} on (measured once)"
+    return crossing_text({str(name): value for name, value in row.items()})
+
+
+def here(own: pd.DataFrame, model: str = "deepconn_small") -> Shown | None:
+    """This computer's own Records of a small model under their heading; None without any, so that a page says nothing of it."""
+    if not points(own, model):
+        return None
+    text = "This computer's own Records of a small model; without GPUs, CPU threads stand in for them."
+    return Shown(f"<h2>On this computer</h2>\n{paragraphs(text, kind='said').html}\n{epochs_table(own, model, whole=False).html}")
+
+
+def steps_by_way(frame: pd.DataFrame) -> dict[tuple[Any, ...], float]:
+    """Mean seconds a step of whole epochs, by the values of WAY and WHERE."""
+    return {tuple(one.row[name] for name in (*WAY, *WHERE)): one.mean_s for one in epochs(frame)}
 
 
 def epoch_sentence(frame: pd.DataFrame, framework: str) -> str:

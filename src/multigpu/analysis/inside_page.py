@@ -6,14 +6,26 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
-from multigpu.analysis.crossing import crossing_text, crossings
-from multigpu.analysis.inside_busy import BATCH, cause_sentence
+from multigpu.analysis.crossing import USUAL, crossings
+from multigpu.analysis.inside_busy import BATCH, cause_sentence, on_epochs, plain_traces
 from multigpu.analysis.inside_document import document_sentence
-from multigpu.analysis.inside_model import FEEDS, NO_RECORD, ORDER, epoch_sentence, feeding_sentence, model_rows, placement_text
-from multigpu.analysis.inside_traces import trace_summary, window_of
+from multigpu.analysis.inside_model import (
+    FEEDS,
+    NO_RECORD,
+    ORDER,
+    WAY,
+    WHERE,
+    epoch_sentence,
+    feeding_sentence,
+    from_which_batch,
+    model_rows,
+    placement_text,
+    steps_by_way,
+)
+from multigpu.analysis.inside_traces import COPY_WORDS, trace_summary, window_of
 from multigpu.analysis.picture import Shown
 from multigpu.analysis.tables import table_html, tables_by
-from multigpu.analysis.traces import timed_step_s, traced
+from multigpu.analysis.traces import traced
 from multigpu.analysis.wording import FRAMEWORK_NAMES, joined, plural
 from multigpu.claims import Result, evaluate, find_claim
 from multigpu.claims.traces import TracePredicate
@@ -34,11 +46,14 @@ GRIDS = ("inside_model", "inside_model_traces", "inside_model_host", "inside_mod
 CROSSED = ("deepconn", "replicated_allreduce")
 LINES = 6
 """Of each placement's profile."""
+COPIES_BETWEEN = COPY_WORDS["device_to_device"]
+PROFILE_FIGURES = ("Time(%)", "ms", "calls", "avg (µs)", "min (µs)", "max (µs)", "MiB")
+HAND_WRITTEN_GPUS = tuple((name, 1 if name == "single" else 2) for name in HAND_WRITTEN)
 
 
 def of_machines(traces: pd.DataFrame, frame: pd.DataFrame) -> pd.DataFrame:
-    """The traces of the machines that the frame is of."""
-    return traces[traces["machine"].isin(set(frame["machine"]))]
+    """The traces of the machines that the frame is of, with the steps of its whole epochs (`inside_busy.on_epochs`)."""
+    return on_epochs(traces[traces["machine"].isin(set(frame["machine"]))], frame)
 
 
 def answers(frame: pd.DataFrame, traces: pd.DataFrame) -> list[str]:
@@ -52,19 +67,18 @@ def answers(frame: pd.DataFrame, traces: pd.DataFrame) -> list[str]:
 def crossing_sentences(frame: pd.DataFrame) -> list[str]:
     """From which batch on two replicas of half of it win, with the document's width; nothing where that was not measured."""
     own = [row for row in crossings(model_rows(frame)).to_dict("records") if (row["model"], row["placement"]) == CROSSED]
-    parts = [
-        f"in {FRAMEWORK_NAMES[str(row['framework'])]} {crossing_text({str(name): value for name, value in row.items()})}" for row in own
-    ]
+    parts = [f"in {FRAMEWORK_NAMES[str(row['framework'])]} {from_which_batch(row)}" for row in own]
     return [f"As two replicas of half the batch, at the document's width: {', '.join(parts)}."] if parts else []
 
 
-def step_finding(records: Sequence[Record]) -> str | None:
-    """How long a step took, untraced, where batches are kept on the GPUs and the document's placements were traced; else None."""
-    known = {record.run.placement: timed_step_s(record) for record in records if record.run.feed is None}
-    if not set(HAND_WRITTEN) <= set(known):
+def step_finding(frame: pd.DataFrame, framework: str) -> str | None:
+    """How long a step takes, by whole epochs, of batches kept on the GPUs; None unless all of the document's placements have epochs."""
+    known = steps_by_way(frame)
+    steps = [known.get((framework, USUAL[framework], "one", None, None, name, devices, None)) for name, devices in HAND_WRITTEN_GPUS]
+    if None in steps:
         return None
-    one, towers, alternating = (f"{1e3 * known[name]:.2f}" for name in HAND_WRITTEN)
-    return f"a step takes {one} ms on one GPU, {towers} with one tower a GPU, {alternating} with alternating GPUs"
+    one, towers, alternating = (f"{1e3 * step:.2f}" for step in steps if step is not None)
+    return f"over whole epochs a step takes {one} ms on one GPU, {towers} with one tower a GPU, {alternating} with alternating GPUs"
 
 
 def causes(traces: pd.DataFrame) -> list[str]:
@@ -97,7 +111,10 @@ def panels(records: Sequence[StageRecord]) -> dict[str, Mapping[str, int]]:
 
 
 def traced_records(frame: pd.DataFrame, framework: str, model: str = "deepconn", store: RecordStore | None = None) -> list[Record]:
-    """The first traced Record of each placement and way of feeding, on the machines of the frame: rows kept on the GPU first."""
+    """The first traced Record of each placement and way of feeding, on the machines of the frame: rows kept on the GPU first.
+
+    Where the frame has whole epochs of the same way, their mean step stands for the untraced one: one step time on the whole page.
+    """
     found: dict[tuple[object, ...], Record] = {}
     machines = set(frame["machine"])
     for record, _ in traced(store or study_records()):
@@ -108,38 +125,56 @@ def traced_records(frame: pd.DataFrame, framework: str, model: str = "deepconn",
             best = found.setdefault(what, record)
             if record.repeat < best.repeat:
                 found[what] = record
-    return sorted(found.values(), key=lambda record: (list(FEEDS).index(record.run.feed), ORDER.index(record.run.placement)))
+    steps = steps_by_way(frame)
+    every = [_on_epochs(record, steps.get(tuple(getattr(record.run, name) for name in (*WAY, *WHERE)))) for record in found.values()]
+    return sorted(every, key=lambda record: (list(FEEDS).index(record.run.feed), ORDER.index(record.run.placement)))
+
+
+def _on_epochs(record: Record, step_s: float | None) -> Record:
+    if step_s is None or record.measurement is None:
+        return record
+    measurement = record.measurement.model_copy(update={"untraced_step_s": {record.repeat: step_s}})
+    return record.model_copy(update={"measurement": measurement})
 
 
 def profile_table(frame: pd.DataFrame, framework: str, model: str = "deepconn", store: RecordStore | None = None) -> Shown:
-    """The dearest lines of each placement's profile, copies always among them, with nvprof's columns."""
-    rows, records = [], traced_records(frame, framework, model, store)
-    for record in records:
-        table = trace_summary(record)
-        chosen = table[(table.index < LINES) | table["operation"].str.startswith("[memcpy")]
-        for row in chosen.to_dict("records"):
-            rows.append(
-                {
-                    "placement": placement_text(record.run.model_dump()) + (f", {FEEDS[record.run.feed]}" if record.run.feed else ""),
-                    "operation": row["operation"].replace("_", "_\u200b"),  # a long name may break there
-                    "Time(%)": _figure(row["time_percent"], 2),
-                    "time (ms)": _figure(1e3 * row["time_s"], 3),
-                    "calls": f"{row['calls']:,}",
-                    "calls a step": _figure(row["calls_a_step"], 1),
-                    "avg (us)": _figure(row["average_us"], 2),
-                    "min (us)": _figure(row["min_us"], 2),
-                    "max (us)": _figure(row["max_us"], 2),
-                    "MiB": "" if pd.isna(row["bytes"]) else f"{row['bytes'] / 2**20:.2f}",
-                }
-            )
-    right = ["Time(%)", "time (ms)", "calls", "calls a step", "avg (us)", "min (us)", "max (us)", "MiB"]
-    note = f"No traced Record of document 003's model in {FRAMEWORK_NAMES[framework]} on a GPU yet."
-    if records:
-        windows = [f"{first} to {last}" for first, last in sorted({window_of(record) for record in records})]
-        note = (
-            f"One Record each, of steps {joined(windows)}, counted from the Run's first; a Run's traced_from and traced_steps choose them."
-        )
-    return tables_by(pd.DataFrame(rows, columns=list(rows[0]) if rows else ["placement"]), "placement", note, right, ["operation"])
+    """A line a placement's copies between GPUs, as the document's profile has them, and folded the dearest lines of every profile."""
+    records = traced_records(frame, framework, model, store)
+    if not records:
+        return table_html(pd.DataFrame(), note=f"No traced Record of document 003's model in {FRAMEWORK_NAMES[framework]} on a GPU yet.")
+    profiles = [_profile_lines(record) for record in records]
+    windows = [f"{first} to {last}" for first, last in sorted({window_of(record) for record in records})]
+    note = (
+        f"One Record each, of steps {joined(windows)}, counted from the Run's first; a Run's traced_from and traced_steps choose them. "
+        "Times, calls and MiB are those of one step, all GPUs together. Of a placement that copies nothing between GPUs, its dearest line."
+    )
+    shown = pd.DataFrame([next((line for line in lines if line["operation"] == COPIES_BETWEEN), lines[0]) for lines in profiles])
+    every = pd.DataFrame([line for lines in profiles for line in lines])
+    return Shown(
+        f"{table_html(shown, FRAMEWORK_NAMES[framework], note, PROFILE_FIGURES, wide=['operation']).html}"
+        f"<details><summary>The dearest lines of {plural(len(profiles), 'profile')} in {FRAMEWORK_NAMES[framework]}</summary>\n"
+        f"{tables_by(every, 'placement', '', PROFILE_FIGURES, ['operation']).html}</details>\n"
+    )
+
+
+def _profile_lines(record: Record) -> list[dict[str, str]]:
+    """The dearest lines of one profile, copies always among them, nvprof's columns as of one step."""
+    table, steps = trace_summary(record), record.run.traced_steps
+    chosen = table[(table.index < LINES) | table["operation"].str.startswith("[memcpy")]
+    return [
+        {
+            "placement": placement_text(record.run.model_dump()) + (f", {FEEDS[record.run.feed]}" if record.run.feed else ""),
+            "operation": row["operation"].replace("_", "_\u200b"),  # a long name may break there
+            "Time(%)": _figure(row["time_percent"], 2),
+            "ms": _figure(1e3 * row["time_s"] / steps, 3),
+            "calls": _figure(row["calls_a_step"], 1),
+            "avg (µs)": _figure(row["average_us"], 2),
+            "min (µs)": _figure(row["min_us"], 2),
+            "max (µs)": _figure(row["max_us"], 2),
+            "MiB": "" if pd.isna(row["bytes"]) else f"{row['bytes'] / 2**20 / steps:.2f}",
+        }
+        for row in chosen.to_dict("records")
+    ]
 
 
 def _figure(value: float, decimals: int) -> str:
@@ -170,6 +205,22 @@ def epochs_alone(frame: pd.DataFrame) -> str | None:
         f"{plural(int((~whole).sum()), 'Record')} of {steps} steps. Verdict: {every.verdict}. "
         f"The epochs alone: {alone.verdict} ({alone.figure or alone.why})."
     )
+
+
+def traced_alone(traces: pd.DataFrame) -> str | None:
+    """What C36's ratio would be of whole epochs, where it compares shorter Runs; None where both agree. traces: of `of_machines`."""
+    parts = []
+    for framework in FRAMEWORKS:
+        known = plain_traces(traces, framework)
+        if {"single", "tower_per_gpu"} <= set(known):
+            own, whole = (
+                float(known["tower_per_gpu"][name].mean() / known["single"][name].mean()) for name in ("own_step_s", "timed_step_s")
+            )
+            if abs(own / whole - 1) >= 0.01:
+                parts.append(f"in {FRAMEWORK_NAMES[framework]} {own:.2f}, of whole epochs {whole:.2f}")
+    if not parts:
+        return None
+    return f"C36 compares the Runs measured beside the traces, shorter than an epoch: one tower a GPU over one GPU {'; '.join(parts)}."
 
 
 def grid_costs(devices: Sequence[int] = (1, 2)) -> Shown:

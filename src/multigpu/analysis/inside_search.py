@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from statistics import fmean
 
 import pandas as pd
 
 from multigpu import paths
 from multigpu.analysis.inside_document import NAMES
-from multigpu.analysis.inside_model import Point, points
+from multigpu.analysis.inside_model import Point, other_gpus_text, points
 from multigpu.analysis.picture import Shown
-from multigpu.analysis.tables import tables_by
-from multigpu.analysis.wording import FRAMEWORK_NAMES, MODEL_NAMES, bytes_text, joined
+from multigpu.analysis.tables import table_html, tables_by
+from multigpu.analysis.wording import FRAMEWORK_NAMES, MODEL_NAMES, joined
 from multigpu.stages.check import graph_of
+from multigpu.stages.cost import HostModel
 from multigpu.stages.graph import StageGraph, parse_places, places_text
 from multigpu.stages.placements import HAND_WRITTEN, RULES, SPLIT
 from multigpu.stages.record import REFUTED, Predicted, StageRecord, StageStore
@@ -72,17 +74,17 @@ def search_table(records: Iterable[StageRecord], frame: pd.DataFrame) -> Shown:
                 {
                     "job": job_text(record),
                     "placement": WORDS.get(one.name, MINIMUM_CUT),
-                    "stages": one.stage_devices,
-                    "predicted (ms)": f"{1e3 * one.step_time_s:.3f}",
-                    "side by side left out (ms)": f"{1e3 * one.serial_s:.3f}",
-                    "crosses (KiB)": f"{one.cut_bytes / 2**10:,.2f}",
-                    "measured (ms)": f"{1e3 * sum(found) / len(found):.3f}" if found else "not measured",
+                    "stages": other_gpus_text(graph_of(record.run), one.stage_devices),
+                    "predicted (ms)": f"{1e3 * one.step_time_s:.2f}",
+                    "in turn (ms)": f"{1e3 * one.serial_s:.2f}",
+                    "crosses (MiB)": f"{one.cut_bytes / 2**20:,.2f}",
+                    "measured (ms)": _mean_text(found),
                     "n": str(len(found)) if found else "",
                 }
             )
-    right = ["predicted (ms)", "side by side left out (ms)", "crosses (KiB)", "measured (ms)", "n"]
+    right = ["predicted (ms)", "in turn (ms)", "crosses (MiB)", "measured (ms)", "n"]
     note = (
-        "Stages: the device of each, in the order of the drawing. Measured: of any placement with the same stages there."
+        "In turn: side by side left out, the sum of all parts. Measured: means a step of any placement with the same stages there."
         if rows
         else NO_SEARCH
     )
@@ -94,22 +96,71 @@ def job_text(record: StageRecord) -> str:
     return f"{FRAMEWORK_NAMES[record.run.framework]}, {MODEL_NAMES.get(record.run.model, record.run.model)}, batch {record.run.batch_size}"
 
 
-def search_sentences(records: Sequence[StageRecord]) -> list[str]:
-    """What each search found, a sentence each; of a framework without one, what makes it."""
-    said = []
+def found_table(records: Sequence[StageRecord], frame: pd.DataFrame) -> Shown:
+    """What each search found, a row each: predicted and measured, and the fastest measured of those written by hand."""
+    rows = []
     for record in records:
-        found, by_hand = record.found, min(record.written, key=lambda one: one.step_time_s)
-        of = "all" if record.complete else "not all"
-        where = "one GPU" if found.devices == 1 else f"{found.devices} GPUs"
-        share = found.step_time_s / by_hand.step_time_s
-        best = "the fastest measured" if record.refuted else "the cheapest"
-        same = f": it is the placement '{NAMES[record.by_hand]}', whose Records and traces are its own" if record.by_hand else ""
-        said.append(
-            f"{job_text(record)}: of {record.tried} placements priced ({of} there are) {best} uses {where} and is predicted to take "
-            f"{share:.3f} of the fastest hand-written one's time{same}{measured_text(record)}."
-            f"{refuted_sentence(record)}{cut_sentence(record)}{host_sentence(record)}"
+        found, (name, theirs) = record.found, fastest_by_hand(record, frame)
+        same = record.by_hand is not None
+        rows.append(
+            {
+                "job": job_text(record),
+                "found": NAMES[str(record.by_hand)] if same else other_gpus_text(graph_of(record.run), found.stage_devices),
+                "predicted (ms)": f"{1e3 * found.step_time_s:.2f}",
+                "measured (ms)": _mean_text(measured_s(record, found.stage_devices, frame)),
+                "fastest by hand (ms)": f"{_mean_text(theirs)}, {NAMES[name]}" if name else "not measured",
+                "n": str(len(measured_s(record, found.stage_devices, frame)) or ""),
+            }
         )
+    tried = sorted({f"{record.tried} placements priced ({'all' if record.complete else 'not all'} there are)" for record in records})
+    note = (
+        f"Of {joined(tried)}, the cheapest; where measuring refuted the prices, the fastest measured. Fastest by hand: "
+        "measured, of the placements written by hand. Means a step of the Records below."
+    )
+    return table_html(pd.DataFrame(rows), note=note if rows else NO_SEARCH, right=["predicted (ms)", "measured (ms)"])
+
+
+def fastest_by_hand(record: StageRecord, frame: pd.DataFrame) -> tuple[str, list[float]]:
+    """The placement written by hand that took least, with its steps in seconds; ("", []) where none was measured."""
+    known = {one.name: steps for one in record.written if (steps := measured_s(record, one.stage_devices, frame))}
+    name = min(known, key=lambda name: fmean(known[name]), default="")
+    return name, known.get(name, [])
+
+
+def _mean_text(steps: Sequence[float]) -> str:
+    return f"{1e3 * fmean(steps):.2f}" if steps else "not measured"
+
+
+def misses_table(records: Sequence[StageRecord]) -> Shown:
+    """How far prices miss the measured steps, a row a search and a column for each way in which the host may start the work."""
+    rows: list[dict[str, str]] = []
+    bold = []
+    for record in records:
+        if record.host_model_errors:
+            bold.append((len(rows), HOST_WORDS[record.costs.threads]))
+            misses = {words: f"{record.host_model_errors[name]:.0%}" for name, words in HOST_WORDS.items()}
+            rows.append({"job": job_text(record), **misses, "placements measured": str(len(record.measured_s) + len(record.found_s))})
+    note = (
+        "By how much priced steps miss the measured ones: root mean square of the logarithm of their ratio, over the placements measured "
+        "when the search was made. Bold: what the prices above reckon with."
+    )
+    if not rows:
+        note = "No step was measured beside a search yet." if records else NO_SEARCH
+    return table_html(pd.DataFrame(rows), note=note, right=[*HOST_WORDS.values(), "placements measured"], bold=bold)
+
+
+HOST_WORDS: dict[HostModel, str] = {
+    "one": "one thread starts all",
+    "forward": "backward: a thread a GPU",
+    "per_device": "all: a thread a GPU",
+}
+
+
+def search_sentences(records: Sequence[StageRecord], frame: pd.DataFrame) -> list[str]:
+    """What measuring refuted and document 002's criterion, a sentence each; of a framework without a search, what makes one."""
     measured = {record.run.framework for record in records}
+    said = [text for record in records if (text := refuted_sentence(record, frame))]
+    said += [cut_sentence(records)] if records else []
     return said + [
         f"{name}: its stages have not been measured on GPUs yet: `python -m multigpu stages framework={framework} --devices 2` does it."
         for framework, name in FRAMEWORK_NAMES.items()
@@ -117,56 +168,31 @@ def search_sentences(records: Sequence[StageRecord]) -> list[str]:
     ]
 
 
-def measured_text(record: StageRecord) -> str:
-    """What a placement found took that is none written by hand, beside the fastest of those; "" where it was not measured."""
-    took = record.found_s.get(record.found.stage_devices)
-    if record.by_hand or took is None or not record.measured_s:
-        return ""
-    fastest = min(record.measured_s, key=lambda name: record.measured_s[name])
-    theirs = record.measured_s[fastest]
-    beside = f"{1e3 * theirs:.2f} of '{NAMES[fastest]}', {took / theirs:.3f} times as long"
-    return f"; measured, it takes {1e3 * took:.2f} ms against {beside}"
-
-
-def refuted_sentence(record: StageRecord) -> str:
+def refuted_sentence(record: StageRecord, frame: pd.DataFrame) -> str:
     """What was priced lower and took longer than a placement written by hand; "" where nothing was."""
+    name, theirs = fastest_by_hand(record, frame)
     told = [
-        f"{one.stage_devices} (stages in the drawing's order) was priced at {1e3 * one.step_time_s:.2f} ms and took "
-        f"{1e3 * record.found_s[one.stage_devices]:.2f} ms"
+        f"with {other_gpus_text(graph_of(record.run), one.stage_devices)} a step was priced at {1e3 * one.step_time_s:.2f} ms and took "
+        f"{1e3 * fmean(measured_s(record, one.stage_devices, frame) or [record.found_s[one.stage_devices]]):.2f} ms"
         for one in record.refuted
     ]
-    fastest = min(record.measured_s, key=lambda name: record.measured_s[name]) if record.measured_s else ""
-    if not told:
-        return ""
-    return f" Prices were refuted by measuring: {joined(told)}, against {1e3 * record.measured_s[fastest]:.2f} ms of '{NAMES[fastest]}'."
+    beside = f", against {_mean_text(theirs)} ms of {NAMES[name]}" if name else ""
+    return f"{job_text(record)}: measuring refuted the prices: {joined(told)}{beside}." if told else ""
 
 
-def cut_sentence(record: StageRecord) -> str:
-    """Document 002's criterion beside what was found: the minimum cut, its bytes and its price."""
-    cut, found, graph = minimum_cut(record), record.found, graph_of(record.run)
-    places = parse_places(graph, cut.stage_devices)
+def cut_sentence(records: Sequence[StageRecord]) -> str:
+    """Document 002's criterion beside what was found: the minimum cuts and their prices."""
+    ratios = [minimum_cut(record).step_time_s / record.found.step_time_s for record in records]
+    apart = joined(list(dict.fromkeys(_parted(record) for record in records)))
+    reach = " to ".join(dict.fromkeys(f"{ratio:.2f}" for ratio in (min(ratios), max(ratios))))
+    return (
+        f"Document 002 cuts where the least crosses: on two GPUs that parts {apart} from the rest, and is predicted to take {reach} times "
+        "as long as the placement found."
+    )
+
+
+def _parted(record: StageRecord) -> str:
+    """The stages on the minimum cut's smaller side."""
+    places = parse_places(graph_of(record.run), minimum_cut(record).stage_devices)
     fewer = min((0, 1), key=lambda device: sum(place == device for place in places.values()))
-    apart = joined([name for name, place in places.items() if place == fewer])
-    return (
-        f" Document 002 cuts where the least crosses: on two GPUs that parts {apart} from the rest, {bytes_text(cut.cut_bytes)} a step, "
-        f"predicted to take {cut.step_time_s / found.step_time_s:.3f} of the found placement's time."
-    )
-
-
-HOST_WORDS = {
-    "one": "one thread starts everything",
-    "forward": "backward passes are started by a thread for each GPU",
-    "per_device": "every GPU's work is started by a thread of its own",
-}
-
-
-def host_sentence(record: StageRecord) -> str:
-    """Which model of the host the measured steps bear out, and by how much they tell it from the others; "" without measured steps."""
-    if not record.host_model_errors:
-        return ""
-    kept, known = record.costs.threads, len(record.measured_s) + len(record.found_s)
-    others = [f"{miss:.0%} if {HOST_WORDS[name]}" for name, miss in record.host_model_errors.items() if name != kept]
-    return (
-        f" It reckons as if {HOST_WORDS[kept]}: so the measured steps of {known} placements are missed by "
-        f"{record.host_model_errors[kept]:.0%} (root mean square of the logarithm), against {' and '.join(others)}."
-    )
+    return joined([name for name, place in places.items() if place == fewer])

@@ -11,6 +11,7 @@ import pandas as pd
 from scipy import stats
 
 from multigpu.analysis.formulas import interval
+from multigpu.analysis.wording import MODEL_NAMES
 from multigpu.synchrony.averaging_record import AveragingRecord, AveragingStore
 from multigpu.synchrony.curve import Point
 from multigpu.synchrony.laws import Law
@@ -71,7 +72,7 @@ def problem_name(problem: ProblemDescription) -> str:
     """What tells problems apart, in words: "digits, hidden 64, batch 128"."""
     if isinstance(problem, TrainedModel):
         told = "" if problem.precision == "fp32" and problem.device == "cpu" else f", {problem.precision}"
-        return f"{NAMES[problem.workload]} {problem.model}, batch {problem.batch_size}{told}"
+        return f"{NAMES[problem.workload]} ({MODEL_NAMES.get(problem.model, problem.model)}), batch {problem.batch_size}{told}"
     parts = [problem.kind.replace("_", " ")]
     hidden = getattr(problem, "hidden", ())
     parts += [f"hidden {' and '.join(map(str, hidden))}"] if hidden else []

@@ -131,6 +131,26 @@ def devices_table(records: Iterable[SynchronyRecord]) -> Shown:
     return table_html(pd.DataFrame(rows), note=note.replace("`", ""), right=figures)
 
 
+def devices_sentence(records: Iterable[SynchronyRecord]) -> str | None:
+    """How many times as many gradients async applies as sync on the most devices, the server on the host; None where either did not run."""
+    table = devices_frame(records)
+    table = table[(table["server_device"] == "host") & (table["workers"] == table["workers"].max())]
+    known = {(row["protocol"], row["straggler_s"]): row for _, row in table.iterrows()}
+    ratios = {
+        late: float(row["gradients_per_s"]) / float(known["sync", late]["gradients_per_s"])
+        for (protocol, late), row in known.items()
+        if protocol == "async" and ("sync", late) in known
+    }
+    if 0.0 not in ratios:
+        return None
+    row = known["async", 0.0]
+    straggling = "".join(f" and **{ratio:.2f}** times with the last one {1e3 * late:.0f} ms late" for late, ratio in ratios.items() if late)
+    return (
+        f"On {row['machine']} with {row['workers']} workers, {row['problem']}, async applies **{ratios[0.0]:.2f}** times as many gradients "
+        f"a second as sync{straggling} (one run each, the server on the host)."
+    )
+
+
 def _number(value: float, form: str) -> str:
     return "–" if pd.isna(value) else f"{value:{form}}"
 

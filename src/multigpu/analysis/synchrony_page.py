@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -13,12 +14,15 @@ import pandas as pd
 
 from multigpu.analysis.figure_downpour import downpour_frame
 from multigpu.analysis.figure_synchrony import NO_REAL_RUN, figure_k, protocol_look, real_frame, real_who
+from multigpu.analysis.figure_synchrony_error import ends_sentence
 from multigpu.analysis.layout import grid_of_axes, name_panel, rows_from_top
 from multigpu.analysis.picture import Picture, Shown, paragraphs
 from multigpu.analysis.style import RC
 from multigpu.analysis.synchrony import curves_frame, problem_name, ratio_frame, staleness_frame, synchrony_frame
+from multigpu.analysis.synchrony_devices import devices_sentence
 from multigpu.analysis.tables import table_html
 from multigpu.analysis.verdicts import verdicts
+from multigpu.analysis.wording import decimals
 from multigpu.claims import SynchronyPredicate, all_claims, evaluate
 from multigpu.measure.machine import gpu_count
 from multigpu.parameters import Measure
@@ -74,25 +78,34 @@ def observe(measure: Measure, experiments: str = "study", root: Path = RECORDS) 
     )
 
 
-def answer(frame: pd.DataFrame) -> Shown:
-    """Two sentences: what waiting costs, and what not waiting costs; each only where Records support it."""
-    sentences = []
+def answer(frame: pd.DataFrame, records: Iterable[SynchronyRecord] = (), lines: pd.DataFrame | None = None) -> Shown:
+    """What waiting costs, simulated and on devices, and what not waiting costs; each only where Records support it.
+
+    Args:
+        lines: the data of `figure_error`, which says of every problem where async ends.
+    """
+    sentences: list[str | None] = []
     ratios = ratio_frame(frame)
     at = {(row["workers"], row["unit"]): row for _, row in ratios.iterrows()}
     if (20, "update") in at and (20, "sample") in at:
         update, sample = at[20, "update"], at[20, "sample"]
         sentences.append(
-            f"Waiting for the slowest of 20 workers costs **{sample['ratio']:.2f}** times the time of async for the same "
-            f"samples ({sample['low']:.2f} to {sample['high']:.2f}, exponential times); counted by updates, as 002 does, it is "
-            f"{update['ratio']:.0f} times, but that compares an update of 20 gradients with one of a single gradient."
+            "In the simulator, where network and server take no time, waiting for the slowest of 20 workers costs "
+            f"**{sample['ratio']:.2f}** times the time of async for the same samples ({sample['low']:.2f} to {sample['high']:.2f}, "
+            f"exponential times); counted by updates, as 002 does, it is {update['ratio']:.0f} times, but that compares an update of 20 "
+            "gradients with one of a single gradient."
         )
+    sentences.append(devices_sentence(records))
     ends = _ends(frame)
     if ends is not None:
         sentences.append(
-            f"Not waiting costs a floor: at the same constant rate async ends **{ends[0]:.0f}** times as far above the least "
+            f"Not waiting can cost a floor: at the same constant rate async ends **{ends[0]:.0f}** times as far above the least "
             f"loss of linear regression as sync ({ends[1]:.0f} to {ends[2]:.0f}), though it is there sooner."
+            + (f" {ends_text}" if lines is not None and (ends_text := ends_sentence(lines)) else "")
         )
-    text = sentences or ["No Record supports an answer yet: `python -m multigpu synchrony` runs the experiments."]
+    text = [sentence for sentence in sentences if sentence] or [
+        "No Record supports an answer yet: `python -m multigpu synchrony` runs the experiments."
+    ]
     return paragraphs(*text)
 
 
@@ -121,15 +134,21 @@ def ratio_table(frame: pd.DataFrame) -> Shown:
             {
                 "Per": row["unit"],
                 "P": f"{p}",
-                "Ours": f"{row['ratio']:,.2f}",
-                "95%": f"{row['low']:,.2f} to {row['high']:,.2f}",
-                "Exact": f"{scale * harmonic_difference(p, p):,.2f}",
-                "P log P or log P": f"{scale * np.log(p):,.2f}",
+                "Ours": _three(row["ratio"]),
+                "95%": f"{_three(row['low'], row['ratio'])} to {_three(row['high'], row['ratio'])}",
+                "Exact": _three(scale * harmonic_difference(p, p)),
+                "P log P or log P": _three(scale * np.log(p)),
+                "Seeds": str(row["n"]),
                 "Document 002": f"about {document:g}" if document else "not given",
             }
         )
-    note = "Time of sync over that of async, exponential times, five seeds. Exact: P H(P) an update and H(P) a sample."
+    note = "Time of sync over that of async, exponential times, simulated. Exact: P H(P) an update and H(P) a sample, by 002's theorem."
     return table_html(pd.DataFrame(rows), note=note, right=["P", "Ours", "95%", "Exact", "P log P or log P"])
+
+
+def _three(value: float, like: float | None = None) -> str:
+    """Three digits of `value`, or as many decimals as three digits of `like`; whole from a hundred on."""
+    return f"{value:,.{decimals(value if like is None else like)}f}"
 
 
 def averaging_table(frame: pd.DataFrame) -> Shown:
@@ -178,11 +197,12 @@ def twins_table(frame: pd.DataFrame) -> Shown:
     """The K-batch protocols over their K twins: time an update and loss after equally many updates."""
     table = frame[(frame["status"] == "ok") & (frame["clock"] == "virtual") & frame["budget_s"].isna()]
     table = table[table["problem"] == problem_name(grid.DIGITS)]
-    rows = []
+    rows, counts = [], []
     for (law, k), group in table[table["workers"] == 8].groupby(["law", "gradients_per_update"]):
         for batch, twin in (("k_batch_sync", "k_sync"), ("k_batch_async", "k_async")):
             over, under = (group[group["protocol"] == name] for name in (batch, twin))
             if len(over) and len(under):
+                counts += [len(over), len(under)]
                 rows.append(
                     {
                         "Law": law,
@@ -193,7 +213,8 @@ def twins_table(frame: pd.DataFrame) -> Shown:
                         "Staleness": f"{over['staleness'].mean():.2f} and {under['staleness'].mean():.2f}",
                     }
                 )
-    note = "8 workers, logistic regression on digits, 400 updates each; means over five seeds."
+    seeds = " to ".join(str(count) for count in sorted({min(counts), max(counts)})) if counts else "no"
+    note = f"8 workers, logistic regression on digits, 400 updates each; means over {seeds} seeds."
     return table_html(pd.DataFrame(rows), note=note, right=["K", "Time an update", "Loss"])
 
 
