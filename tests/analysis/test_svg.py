@@ -7,12 +7,14 @@ from xml.etree import ElementTree
 
 import matplotlib as mpl
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from matplotlib.path import Path
 
 from multigpu.analysis.picture import FONTS, Picture, svg_text
 from multigpu.analysis.style import RC
-from multigpu.analysis.svg import classed, compact, inherited, renamed, rounded, unwrapped, without_names
+from multigpu.analysis.svg import arcs, classed, compact, inherited, renamed, rounded, unwrapped, without_names
 
 
 @given(st.lists(st.floats(-1e5, 1e5, allow_subnormal=False), min_size=2, max_size=6))
@@ -84,6 +86,27 @@ def test_what_is_referred_to_has_short_names_of_this_drawing() -> None:
     )
     assert renamed(text) == text.replace("n-m4f2", "n_1").replace("n-pb", "n_2")
     assert renamed(renamed(text)) == renamed(text)
+
+
+def drawn_circle(x: float, y: float, radius: float, squeezed: float = 1.0) -> str:
+    """As matplotlib writes one: from its top, eight curves."""
+    vertices = Path.unit_circle().vertices * (radius * squeezed, radius) + (x, y)
+    first, *others = [f"{a:.2f} {b:.2f}" for a, b in vertices[:-1]]
+    curves = [" ".join(others[at : at + 3]) for at in range(0, 24, 3)]
+    return f'<path d="M{first}' + "".join(f"C{curve}" for curve in curves) + 'z" />'
+
+
+@given(st.floats(-100, 700), st.floats(-100, 700), st.floats(0.2, 6))
+def test_a_circle_is_two_arcs_through_the_same_points(x: float, y: float, radius: float) -> None:
+    text = drawn_circle(x, y, radius)
+    short = arcs(text)
+    found = re.fullmatch(r'<path d="M(\S+) (\S+)a(\S+) \S+ 0 1 1 0 (\S+)a\S+ \S+ 0 1 1 0 (\S+)z" />', short)
+    assert found and len(short) < len(text) / 3
+    at_x, at_y, r, down, back = map(float, found.groups())
+    assert (at_x, at_y + down / 2, r) == pytest.approx((x, y, radius), abs=0.02) and down == -back
+    assert arcs(short) == short
+    flat = drawn_circle(x, y, radius, squeezed=0.8)
+    assert arcs(flat) == flat, "an ellipse stays what it is"
 
 
 def test_a_drawing_keeps_its_marks_and_words() -> None:
