@@ -144,9 +144,9 @@ def test_a_narrow_screen_shows_a_claim_without_scrolling() -> None:
 
 def test_a_warning_of_our_own_is_said_and_a_librarys_is_not() -> None:
     text = (
-        "/tmp/ipykernel_4349/2009.py:1: UserWarning: Boolean Series key will be reindexed.\n  chosen = frame[mask]\n"
-        "/home/me/lib/python3.11/site-packages/tqdm/auto.py:21: TqdmWarning: IProgress not found.\n"
-        "/home/me/src/multigpu/analysis/ways.py:7: RuntimeWarning: Mean of empty slice\n"
+        "<work>/ipykernel_4349/2009.py:1: UserWarning: Boolean Series key will be reindexed.\n  chosen = frame[mask]\n"
+        "<lib>/site-packages/tqdm/auto.py:21: TqdmWarning: IProgress not found.\n"
+        "<src>/multigpu/analysis/ways.py:7: RuntimeWarning: Mean of empty slice\n"
     )
     cell = nbformat.v4.new_code_cell("draw()", outputs=[nbformat.v4.new_output("stream", name="stderr", text=text)])
     found = warnings_of(nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell("# Title"), cell]))

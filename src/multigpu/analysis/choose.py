@@ -11,7 +11,7 @@ import pandas as pd
 from multigpu.analysis.findings import line_name, panels
 from multigpu.analysis.limits import bounds
 from multigpu.analysis.metrics import Key, job_of, scaling_table
-from multigpu.analysis.picture import Shown
+from multigpu.analysis.picture import Shown, folded, together
 from multigpu.analysis.style import look
 from multigpu.analysis.tables import table_html, tables_by
 from multigpu.analysis.wording import (
@@ -190,7 +190,7 @@ def advice_table(frame: pd.DataFrame) -> Shown:
         ["job", "fastest", "not told from it", "slowest told from it"],
     )
     summary = f"{plural(len(best), 'job')} on every number of GPUs, with the slowest way"
-    return Shown(f"{shown.html}<details><summary>{summary}</summary>{rest.html}</details>\n")
+    return together(shown, folded(summary, rest))
 
 
 def _first(names: Sequence[str]) -> str:
@@ -312,4 +312,4 @@ def bound_table(frame: pd.DataFrame) -> Shown:
         return shown
     rest = tables_by(every[~first].drop(columns="first"), "workload", "", figures, ["job"])
     summary = f"{plural(int((~first).sum()), 'slower point')} of the same jobs"
-    return Shown(f"{shown.html}<details><summary>{summary}</summary>{rest.html}</details>\n")
+    return together(shown, folded(summary, rest))

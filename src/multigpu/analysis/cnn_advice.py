@@ -17,7 +17,7 @@ from multigpu.analysis.ordinary import BUCKETS
 from multigpu.analysis.pairs import EQUAL, ONCE, Change, best_first, paired
 from multigpu.analysis.picture import Shown
 from multigpu.analysis.style import look
-from multigpu.analysis.tables import table_html, tables_by
+from multigpu.analysis.tables import table_html
 from multigpu.analysis.ways import ratio_of
 from multigpu.analysis.wording import (
     MODEL_NAMES,
@@ -99,24 +99,33 @@ def advice_table(frame: pd.DataFrame) -> Shown:
         return table_html(table, note="No model has two updates measured on several GPUs.")
     rows = [
         {
-            "model": describe(row, ["model"]) + (f" (the document: {look(row['says'][0]).label})" if row["says"] else ""),
-            "job": describe(row, ["batch_size", "precision", "execution", *_unusual(row)]),
+            "job": describe(row, ["model", "batch_size", "precision", "execution", *_unusual(row)]),
             "GPUs": str(row["devices"]),
-            "advice": _advised(row),
+            "advice": _advised(row).replace(ONCE, "once"),
             "not told apart, keeps": "; ".join(_kept(rival) for rival in row["rivals"]),
-            "of (once)": f"{row['candidates']} ({len(row['once'])})",
-            "slowest": f"{look(row['slowest']).label}, {percent_text(1 / row['times'])}",
+            "slowest": f"{_unlisted(look(row['slowest']).label)} {percent_text(1 / row['times'])}",
             "agrees": {None: "–", True: "yes", False: "no"}[row["agrees"]],
         }
         for _, row in table.iterrows()
     ]
     note = (
-        "Advice: the fastest update. Not told apart: updates whose rate over its own has an interval that holds 1, with that rate and "
-        "interval: what choosing them keeps; without an interval, of what was measured once. Where fewer than two have an interval, those "
-        "of one launch are compared. Of: updates measured, and how many of them once. Slowest: with its share of the best rate. Agrees: "
-        "whether the document's update is the fastest or not told apart from it; a dash where it was not measured."
+        "Advice: the fastest update; once: measured once. Not told apart: updates whose rate over its own has an interval that "
+        "holds 1, with that rate and interval: what choosing them keeps; without an interval, of what was measured once. Where "
+        "fewer than two have an interval, those of one launch are compared. Slowest: with its share of the best rate. Agrees: "
+        "whether the document's update is the fastest or not told apart from it; a dash where it was not measured. "
+        f"{_document_advises(table)}"
     )
-    return tables_by(pd.DataFrame(rows), "model", note, ["GPUs", "of (once)"])
+    return table_html(pd.DataFrame(rows), note=note.strip(), right=["GPUs"])
+
+
+def _document_advises(table: pd.DataFrame) -> str:
+    """What the document advises for the models of the table: "It advises Exp2 for ResNet-50 v1 and Inception-v3."."""
+    models: dict[str, list[str]] = {}
+    for _, row in table.drop_duplicates("model").iterrows():
+        if row["says"]:
+            models.setdefault(_unlisted(look(row["says"][0]).label), []).append(describe(row, ["model"]))
+    told = [f"{update} for {joined(names)}" for update, names in models.items()]
+    return f"It advises {'; '.join(told)}." if told else ""
 
 
 def _unusual(row: Any) -> list[str]:

@@ -188,11 +188,6 @@ def _each_machine(records: Sequence[Record], title: str, document: pd.DataFrame)
     ]
 
 
-def folded(summary: str, *shown: Shown) -> Shown:
-    """What a page keeps at hand without showing it at once."""
-    return Shown(f"<details><summary>{escape(summary)}</summary>\n{''.join(part.html for part in shown)}</details>\n")
-
-
 def per_gpu_table(records: Sequence[Record], phase: str) -> Shown:
     """One phase on every GPU of every count, the document's row above ours: ms and their average; a dash where it is not known. A table
     a machine: with the machine in every row it would not fit a page.

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from html import escape
 
 import pandas as pd
 
 from multigpu.analysis.feeding import SOURCES, crossing_text, stream_text, workers_text
-from multigpu.analysis.picture import Shown
+from multigpu.analysis.picture import Shown, folded
 from multigpu.analysis.tables import table_html
 from multigpu.analysis.wording import FRAMEWORK_NAMES, MODEL_NAMES, joined
 from multigpu.conditions import ON_DEVICE
@@ -50,9 +49,8 @@ def missing_ways(records: Iterable[Record]) -> Shown:
     nothing = f", among them all with {', '.join(never[:-1])}{' or ' if len(never) > 1 else ''}{never[-1]}" if never else ""
     counts = joined([str(count) for count in sorted({run.devices for run in planned})])
     said = f"Not yet measured: {len(absent)} of the {len(planned)} Runs that the grid `{GRID}` declares for {counts} GPUs{nothing}."
-    summary = "".join(f"<code>{part}</code>" if place % 2 else escape(part, quote=False) for place, part in enumerate(said.split("`")))
     table = table_html(pd.DataFrame(_rows(absent)), note="Each a Run that is planned and has no Record yet.", wide=["job"])
-    return Shown(f"<details><summary>{summary}</summary>{table.html}</details>\n")
+    return folded(said, table)
 
 
 def _rows(absent: list[Run]) -> list[dict[str, str]]:

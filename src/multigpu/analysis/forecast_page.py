@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from html import escape
 
 import pandas as pd
 
@@ -15,7 +14,7 @@ from multigpu.analysis.forecast import Forecast, Points, forecast, held_out
 from multigpu.analysis.forecast_lines import COUNTS, Line, forecast_lines, lines_of
 from multigpu.analysis.forecast_merge import Between, Demand, Links
 from multigpu.analysis.frame import step_times
-from multigpu.analysis.picture import Shown
+from multigpu.analysis.picture import Shown, folded, together
 from multigpu.analysis.style import look
 from multigpu.analysis.tables import table_html
 from multigpu.analysis.wording import MODEL_NAMES, device_words, joined, percent_text, plural
@@ -107,14 +106,13 @@ def forecast_tables(lines: Sequence[Line], most: int) -> Shown:
     if not panels:
         return table_html(pd.DataFrame(), note="No forecast: no job was measured on three numbers of devices, one of them 1.")
     counts = [count for count in COUNTS if count < most] + [most]
-    return Shown("".join(_folded(name, group, counts) for name, group in panels.items()))
+    return together(*(_of_job(name, group, counts) for name, group in panels.items()))
 
 
-def _folded(name: str, group: Sequence[Line], counts: Sequence[int]) -> str:
+def _of_job(name: str, group: Sequence[Line], counts: Sequence[int]) -> Shown:
     """Both tables under their job's name and how many lines it has; a page of all of them open is longer than anyone reads."""
     group = sorted(group, key=lambda line: (look(line.placement).order, line.first["framework"]))
-    tables = _test_table(group).html + _ahead_table(group, counts).html
-    return f"<details><summary>{escape(name)} ({plural(len(group), 'line')})</summary>{tables}</details>\n"
+    return folded(f"{name} ({plural(len(group), 'line')})", _test_table(group), _ahead_table(group, counts))
 
 
 def _test_table(group: Sequence[Line]) -> Shown:

@@ -22,7 +22,7 @@ from multigpu.analysis.frameworks import (
     experiments,
     forms,
 )
-from multigpu.analysis.picture import Shown, paragraphs
+from multigpu.analysis.picture import Shown, folded, paragraphs
 from multigpu.analysis.style import look
 from multigpu.analysis.tables import scaling_gt, table_html
 from multigpu.analysis.wording import MODEL_NAMES, bytes_text, joined, missing, percent_text, plural
@@ -230,8 +230,7 @@ def kernels_gt(records: Sequence[Record], placement: str, devices: int, model: s
     )
     if not tables:
         return Shown('<p class="muted">No trace yet.</p>\n')
-    told = f'{"".join(tables)}<p class="muted">{note}</p>\n'
-    return Shown(f"<details><summary>The {most} dearest kernels of each way</summary>\n{told}</details>\n")
+    return folded(f"The {most} dearest kernels of each way", *map(Shown, tables), Shown(f'<p class="muted">{note}</p>\n'))
 
 
 GRIDS_HERE = (

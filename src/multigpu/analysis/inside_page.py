@@ -23,7 +23,7 @@ from multigpu.analysis.inside_model import (
     steps_by_way,
 )
 from multigpu.analysis.inside_traces import COPY_WORDS, trace_summary, window_of
-from multigpu.analysis.picture import Shown
+from multigpu.analysis.picture import Shown, folded, together
 from multigpu.analysis.tables import table_html, tables_by
 from multigpu.analysis.traces import traced
 from multigpu.analysis.wording import FRAMEWORK_NAMES, joined, plural
@@ -150,10 +150,10 @@ def profile_table(frame: pd.DataFrame, framework: str, model: str = "deepconn", 
     )
     shown = pd.DataFrame([next((line for line in lines if line["operation"] == COPIES_BETWEEN), lines[0]) for lines in profiles])
     every = pd.DataFrame([line for lines in profiles for line in lines])
-    return Shown(
-        f"{table_html(shown, FRAMEWORK_NAMES[framework], note, PROFILE_FIGURES, wide=['operation']).html}"
-        f"<details><summary>The dearest lines of {plural(len(profiles), 'profile')} in {FRAMEWORK_NAMES[framework]}</summary>\n"
-        f"{tables_by(every, 'placement', '', PROFILE_FIGURES, ['operation']).html}</details>\n"
+    summary = f"The dearest lines of {plural(len(profiles), 'profile')} in {FRAMEWORK_NAMES[framework]}"
+    return together(
+        table_html(shown, FRAMEWORK_NAMES[framework], note, PROFILE_FIGURES, wide=["operation"]),
+        folded(summary, tables_by(every, "placement", "", PROFILE_FIGURES, ["operation"])),
     )
 
 

@@ -114,6 +114,17 @@ class Shown:
         return self.html
 
 
+def folded(summary: str, *parts: Shown) -> Shown:
+    """What a page keeps one click away; the summary's backticks are code."""
+    said = re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(summary, quote=False))
+    return Shown(f"<details><summary>{said}</summary>\n{''.join(part.html for part in parts)}</details>\n")
+
+
+def together(*parts: Shown) -> Shown:
+    """One below the other."""
+    return Shown("".join(part.html for part in parts))
+
+
 def paragraphs(*sentences: str | None, kind: Literal["answer", "said"] = "answer") -> Shown:
     """Computed sentences, a paragraph each, Markdown's ** as bold and its backticks as code; those that are None or empty are left out.
 

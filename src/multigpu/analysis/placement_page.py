@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from html import escape
 
 import pandas as pd
 from scipy.stats import spearmanr
@@ -23,11 +22,6 @@ PRECISION = "bf16"
 
 AGAIN = 3
 """Launches from which on the spread of a point's traced steps is told."""
-
-
-def folded(summary: str, whole: Shown) -> Shown:
-    """A table one click away, for those who want it."""
-    return Shown(f"<details><summary>{escape(summary)}</summary>\n{whole.html}\n</details>\n")
 
 
 def smaller_machine(costs: pd.DataFrame) -> Shown | None:

@@ -11,7 +11,7 @@ import pandas as pd
 from multigpu.analysis.layout import grid_of_axes, margin_for, rows_from_top
 from multigpu.analysis.metrics import summary
 from multigpu.analysis.ordinary import ordinary, usual_buckets
-from multigpu.analysis.picture import Picture, Shown, message
+from multigpu.analysis.picture import Picture, Shown, folded, message, together
 from multigpu.analysis.style import PALETTE, RC
 from multigpu.analysis.tables import table_html
 from multigpu.analysis.ways import of_one_job
@@ -180,4 +180,4 @@ def epoch_table(frame: pd.DataFrame) -> Shown:
         return table_html(every, right=right, note=note, wide=["job"])
     shown, rest = (table_html(every[which], right=right, note=text, wide=["job"]) for which, text in ((chosen, note), (~chosen, "")))
     few = f"{plural(int((~chosen).sum()), 'point')} measured too few times for an interval"
-    return Shown(f"{shown.html}<details><summary>{few}</summary>{rest.html}</details>\n")
+    return together(shown, folded(few, rest))

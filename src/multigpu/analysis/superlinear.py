@@ -10,7 +10,7 @@ import pandas as pd
 from multigpu.analysis.metrics import scaling_table
 from multigpu.analysis.ordinary import BUCKETS
 from multigpu.analysis.pairs import ratio_cell
-from multigpu.analysis.picture import Shown
+from multigpu.analysis.picture import Shown, folded
 from multigpu.analysis.style import look
 from multigpu.analysis.tables import table_html
 from multigpu.analysis.wording import describe, joined, missing, percent_text, plural
@@ -100,11 +100,10 @@ def superlinear_table(frame: pd.DataFrame) -> Shown:
     )
     if len(table) and (shared := describe(table.iloc[0], [name for name in settings if name not in differ])):
         note += f" Every row: {shared}."
-    return table_html(
-        pd.DataFrame(rows),
-        note=note if rows else "No speedup exceeds the number of devices.",
-        right=["N", "speedup", "above N by", "baseline's spread"],
-    )
+    right = ["N", "speedup", "above N by", "baseline's spread"]
+    if not rows:
+        return table_html(pd.DataFrame(), note="No speedup exceeds the number of devices.")
+    return folded(f"{plural(len(rows), 'speedup')} above the number of GPUs", table_html(pd.DataFrame(rows), note=note, right=right))
 
 
 def superlinear_sentence(frame: pd.DataFrame) -> str:
