@@ -263,7 +263,7 @@ def test_of_the_committed_records_none_that_decides_c16_is_hidden() -> None:
     (c16,) = [result for result in results() if result.claim.number == "C16"]
     assert c16.record_keys and set(c16.record_keys) <= shown
     html = formats.layout_table(measured).html
-    assert all(name in html for name in set(measured["machine"]))
+    assert len(set(table["machine"])) >= 2 and all(name in html for name in set(table["machine"]))
     ok = measured[measured["status"] == "ok"]
     twins = [name for name in POINT if name not in ("precision", "loss_scale")]
     in_fp32 = ok.loc[ok["precision"] == "fp32", twins].drop_duplicates()
