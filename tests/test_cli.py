@@ -246,7 +246,9 @@ def test_a_budget_is_for_what_would_be_measured(capsys, tmp_path) -> None:
         measured_here(failed.run, status="failed"),
         measured_here(upgraded.run, versions={"torch": "0.1"}, measurement={"total_s": 1000.0}),
         measured_here(retimed.run, timing_version=TIMING_VERSION + 1, measurement={"total_s": 1000.0}),
-        *(measured_here(entry.run, measurement={"total_s": entry.cost_s / 4}) for entry in rest),
+        measured_here(rest[0].run, status="failed"),  # the first attempt of what was measured in the end
+        measured_here(rest[0].run, attempt=1, measurement={"total_s": rest[0].cost_s / 4}),
+        *(measured_here(entry.run, measurement={"total_s": entry.cost_s / 4}) for entry in rest[1:]),
     ]
     store, every = plant(RecordStore(tmp_path / "runs"), records), 3 + len(rest)
     words = ["--records", str(store.root), "measure", "--grid", "cpu_study", "--devices", "1", "--budget-s", "600", "--dry-run"]

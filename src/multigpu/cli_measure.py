@@ -95,8 +95,15 @@ def _planned(arguments: argparse.Namespace, otherwise: str) -> list[Planned]:
 
 
 def _standing(arguments: argparse.Namespace) -> list[Record]:
-    """The Records that measuring their points on this machine would find; those of other versions of a framework stand beside them."""
-    return [record for record in store_of(arguments) if record.key == key_here(record.run, record.repeat)]
+    """The Records that measuring their points on this machine would find, of each point the latest attempt; those of other versions of a
+    framework stand beside them.
+    """
+    latest: dict[str, Record] = {}
+    for record in store_of(arguments):
+        known = latest.get(record.key)
+        if (known is None or record.attempt > known.attempt) and record.key == key_here(record.run, record.repeat):
+            latest[record.key] = record
+    return list(latest.values())
 
 
 def _learned(planned: Sequence[Planned], standing: Sequence[Record]) -> float | None:

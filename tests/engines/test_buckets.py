@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from pathlib import Path
 
 import pytest
@@ -42,6 +44,21 @@ def test_one_bucket_alone_is_not_packed_and_several_are_views_of_one_stretch() -
         assert [bucket.missing for bucket in reducer.buckets] == [0] * len(reducer.buckets)
         reducer.update()
     assert [float(weight.detach()[0]) for weight in weights] == [-2.0, -4.0, -6.0, -8.0]
+
+
+@pytest.mark.parametrize("early", [False, True])
+def test_a_closed_reducer_gives_its_parameters_back(early: bool) -> None:
+    """Hooks in C++ close a circle that the collector does not see: 25 GiB of earlier models were left after 55 captured Runs."""
+    weights = parameters(1, 2)
+    reducer = BucketReducer(weights, lambda group: torch.optim.SGD(group, lr=1.0, momentum=0.9), Wire(0, 1), in_backward=early)
+    reducer.start()
+    sum(weight.sum() for weight in weights).backward()
+    reducer.update()
+    left = [weakref.ref(weight) for weight in weights]
+    reducer.close()
+    del reducer, weights
+    gc.collect()
+    assert [one() for one in left] == [None, None]
 
 
 class Doubled:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from multigpu.engines.torch import split
 from multigpu.engines.torch.parts import Group
 from multigpu.engines.torch.session import Session
 from multigpu.engines.torch.shared import SharedMemory
+from multigpu.engines.torch.trainer import Context
 from multigpu.run import Run
 from tests.training.cases import Case, session_of, training
 
@@ -92,6 +95,25 @@ def test_pages_are_unlocked_where_building_a_training_fails(pages: Pages, tmp_pa
     assert pages.locked
     session.close()
     assert not pages.locked
+
+
+STANDING = ["independent", "exp1", "exp2", "exp3", "exp4", "ps_gpu0", "replicated_allreduce", "ddp"]
+
+
+@pytest.mark.parametrize("placement", STANDING)
+def test_nothing_of_a_model_is_left_when_its_run_has_ended(placement: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next Run of the process would count it as its own memory, or lack it."""
+    if placement == "ddp":  # as where its step is captured, which a CPU cannot
+        monkeypatch.setattr(Context, "captured", property(lambda self: True))
+        monkeypatch.setattr("multigpu.engines.torch.session.CapturedTrainer", lambda trainer: trainer)
+    session = build(host_run(placement), tmp_path)
+    for step in range(2):
+        session.step(step)
+    left = [weakref.ref(parameter) for parameter in session.trainer.module.parameters()]
+    session.close()
+    del session
+    gc.collect()
+    assert left and all(one() is None for one in left)
 
 
 def test_groups_of_parts_end_where_building_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

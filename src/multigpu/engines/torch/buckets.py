@@ -151,9 +151,7 @@ class BucketReducer:
         self.packing, self.updating = (torch.cuda.Stream(parameters[0].device) if in_backward and self.cuda else None for _ in range(2))
         groups = group_by_size(parameters[::-1], bucket_mib, min(FIRST_BUCKET_MIB, bucket_mib))
         self.buckets = [Bucket(group, make_optimizer(group), grouped) for group in groups]
-        for bucket in self.buckets:
-            for parameter in bucket.parameters:
-                parameter.register_post_accumulate_grad_hook(self._hook(bucket))
+        self.hooks = [p.register_post_accumulate_grad_hook(self._hook(b)) for b in self.buckets for p in b.parameters]
 
     def _hook(self, bucket: Bucket) -> Callable[[Tensor], None]:
         def arrived(parameter: Tensor) -> None:
@@ -172,6 +170,13 @@ class BucketReducer:
                 bucket.optimizer.step()
 
         return arrived
+
+    def close(self) -> None:
+        """Let go of the parameters. They hold this reducer by their hooks and it holds them, on a way that Python's collector does not
+        see: without this the model, its gradients and slots stay in memory for as long as the process lives.
+        """
+        for hook in self.hooks:
+            hook.remove()
 
     def _send(self, bucket: Bucket) -> None:
         if self.in_backward and self.wire.replicas == 1:

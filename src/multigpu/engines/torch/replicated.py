@@ -56,6 +56,7 @@ class ReplicatedTrainer(Trainer):
             size = run.bucket_mib or BUCKET_MIB
             grouped = run.bucket_send == "grouped"
             self.reducer = BucketReducer(parameters, self._optimizer, self.wire, size, wire_type, self.scale, early, grouped)
+            context.closing.callback(self.reducer.close)
             return
         self.optimizer = self._optimizer(list(self.parameters.values()))
         if placement.merge == "all_reduce" and placement.overlap:
