@@ -7,6 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from multigpu import paths
+from multigpu.held_memory import without_held_memory
 from multigpu.record import Record, RecordStore
 from multigpu.same_gpus import as_one, untraced_digest
 from multigpu.store import Stamp, stamp_of
@@ -41,8 +42,8 @@ def study_records(root: Path | None = None) -> list[Record]:
 
 
 def as_read(records: Iterable[Record]) -> list[Record]:
-    """The Records `as_one`, each traced one with what an untraced step of its Run takes."""
-    return with_untraced_steps(as_one(records))
+    """The Records `as_one`, without memory that earlier Runs held, each traced one with what an untraced step of its Run takes."""
+    return with_untraced_steps(as_one(without_held_memory(records)))
 
 
 def measured_by(machine: str, root: Path | None = None) -> list[Record]:
@@ -52,7 +53,7 @@ def measured_by(machine: str, root: Path | None = None) -> list[Record]:
     Raises:
         ValueError: a file is no Record; the sentence names it.
     """
-    return with_untraced_steps(record for record in stored_records(root) if record.machine.name == machine)
+    return with_untraced_steps(record for record in without_held_memory(stored_records(root)) if record.machine.name == machine)
 
 
 def with_untraced_steps(records: Iterable[Record]) -> list[Record]:

@@ -50,7 +50,7 @@ def figure_ladder(frame: pd.DataFrame, devices: int = 1) -> Picture:
     full = drawn["status"].eq("out_of_memory").any()
     picture.caption = (
         ("A cross: the batch that was out of memory; no larger one was tried. " if full else "")
-        + "Memory: the most that was allocated on a GPU, which what cuDNN tries in the warm-up may decide. "
+        + "Memory: the most that was allocated on a GPU, with what cuDNN tries in the warm-up; none beside an earlier Run's model. "
         + common(shown)
     )
     picture.data = drawn[["model", "placement", "execution", "precision", "batch_size", "status", "rate", "peak_memory_gib", "n"]]

@@ -148,7 +148,8 @@ def precision_table(frame: pd.DataFrame) -> Shown:
     note = (
         "95% intervals, none where a side was measured once. Repeats/launches, in brackets those in fp32, both on the table's machine. Of "
         "captured: the rate of the eager step over that of the same step captured. Memory: the most that was allocated since the Run "
-        "began, with what cuDNN tries in its first steps before it chooses. Left out: a gradient overflowed."
+        "began, with what cuDNN tries in its first steps before it chooses; a dash where the process still held an earlier Run's model. "
+        "Left out: a gradient overflowed."
     )
     figures = ["GPUs", "images/s", "over fp32", "of captured", "memory (GiB)", "in fp32 (GiB)"]
     return tables_by(pd.DataFrame(rows), "job", note, figures)

@@ -100,7 +100,8 @@ def ladder_table(frame: pd.DataFrame) -> Shown:
     note = (
         "Rates a ladder, most measured once a batch (screening). Enough: the smallest batch with 95% of the best rate; “or more”: the "
         "largest measured, which more images may exceed. Memory: the most allocated on a GPU at the largest batch; fixed and an image: "
-        "a straight line through all batches where it is one and begins at 0 or above, else a dash."
+        "a straight line through all batches where it is one and begins at 0 or above, else a dash. No memory where an earlier Run's "
+        "model was still in it."
     )
     note += "" if chosen["first_full"].notna().any() else " No ladder reached a batch that does not fit."
     note += f" {plural(len(table) - len(chosen), 'ladder')} of placements other than ddp: not shown." if len(table) > len(chosen) else ""

@@ -1,0 +1,73 @@
+"""Peaks that hold an earlier Run's model are not read, nor "out of memory" where such a model took the room."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from multigpu.held_memory import FREED_SINCE, beside_held_memory, leaves_memory, without_held_memory
+from multigpu.reading import as_read, measured_by
+from multigpu.record import Record, RecordStore
+from tests.factory import make_record, plant
+
+BUCKETS = {"placement": "ddp", "execution": "captured"}
+
+
+def at(second: int, batch_size: int, launch_id: str = "a", day: str = "2026-11-01", **fields: Any) -> Record:
+    """A Record of the Run with `batch_size`, written `second` seconds into `day`."""
+    record = make_record(batch_size=batch_size, launch_id=launch_id, **fields)
+    return record.model_copy(update={"measured_at": f"{day}T00:00:{second:02d}+00:00"})
+
+
+def peaks(records: list[Record]) -> list[list[float] | None]:
+    return [record.measurement.peak_memory_gib if record.measurement else None for record in records]
+
+
+def test_a_peak_after_a_captured_ddp_run_of_the_same_launch_is_not_read() -> None:
+    first, after = at(1, 16, **BUCKETS), at(3, 32)
+    before, elsewhere = at(0, 64), at(3, 128, launch_id="b")
+    read = without_held_memory([after, first, before, elsewhere])
+    assert peaks(read) == [[], [1.5] * 2, [1.5] * 2, [1.5] * 2], "in whatever order they are read"
+    assert [one.model_copy(update={"measurement": None}) for one in read] == [
+        one.model_copy(update={"measurement": None}) for one in (after, first, before, elsewhere)
+    ]
+    assert read[0].measurement and after.measurement and after.measurement.peak_memory_gib == [1.5] * 2, "the Record itself is as it was"
+    assert read[0].measurement.step_time_s == after.measurement.step_time_s
+
+
+def test_out_of_memory_beside_an_earlier_model_says_nothing() -> None:
+    full, later = at(3, 4096, status="out_of_memory"), at(4, 2048, status="failed")
+    alone = at(3, 8192, launch_id="b", status="out_of_memory")
+    assert without_held_memory([at(1, 16, **BUCKETS), full, later, alone]) == [at(1, 16, **BUCKETS), later, alone]
+
+
+def test_nothing_is_left_behind_since_models_are_given_back() -> None:
+    day = FREED_SINCE[:10].replace("-23", "-24")
+    records = [at(1, 16, day=day, **BUCKETS), at(2, 32, day=day), at(3, 64, day=day, status="out_of_memory")]
+    assert not beside_held_memory(records)
+    assert without_held_memory(records) == records
+
+
+@pytest.mark.parametrize(
+    ("fields", "left"),
+    [
+        ({}, True),
+        ({"devices": 1}, True),
+        ({"execution": "compiled_captured"}, True),
+        ({"execution": "eager"}, False),
+        ({"placement": "replicated_allreduce"}, False),
+        ({"placement": "independent"}, False),
+    ],
+)
+def test_what_leaves_its_model_behind(fields: dict[str, Any], left: bool) -> None:
+    run = make_record(**{**BUCKETS, **fields}).run
+    assert leaves_memory(run) == left
+    records = [at(1, 16, **{**BUCKETS, **fields}), at(3, 32, placement="exp2")]
+    assert bool(beside_held_memory(records)) == left
+
+
+def test_pages_read_them_so(tmp_path: Any) -> None:
+    store = plant(RecordStore(tmp_path), [at(1, 16, **BUCKETS), at(3, 32), at(4, 64, status="out_of_memory")])
+    for read in (as_read(store), measured_by("8x-nvidia-h200", tmp_path)):
+        assert sorted(map(str, peaks(read))) == ["[1.5, 1.5]", "[]"]
