@@ -87,7 +87,12 @@ def test_ladders_join_what_other_grids_measure() -> None:
     assert eager == {32, 64, 256}
     batches = {name: {e.run.batch_size for e in cnn_ladders((1,)) if e.run.model == name} for name in (*LARGE, *SMALL, *FURTHER)}
     assert all(batches[name] == set(LADDER) for name in (*LARGE, *SMALL)) and all(batches[n] == set(COARSE_LADDER) for n in FURTHER)
-    assert not cnn_ladders((2, 4)) and {entry.tier for entry in cnn_ladders((1,))} == {"screening"}
+    assert not cnn_ladders((2, 4))
+
+
+def test_captured_ladders_are_measured_in_two_launches() -> None:
+    seen = {(entry.run.execution, tuple(point.launch for point in entry.points())) for entry in cnn_ladders((1,))}
+    assert seen == {("captured", (0, 1)), ("eager", (0,))}
 
 
 def test_the_price_of_a_ladder_grows_with_its_batches_until_memory_ends() -> None:

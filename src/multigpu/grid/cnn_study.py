@@ -6,6 +6,7 @@ Costs are estimates of one H200 host in seconds: a launch of kernels takes 3 us 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from multigpu.grid.entries import FEWEST, Planned, Tier
@@ -128,19 +129,22 @@ def ladder_price_s(model: Model, batch: int) -> float:
 
 def cnn_ladders(devices: Sequence[int]) -> list[Planned]:
     """From 16 images a GPU to the largest batch that fits, on one GPU: captured, and for ResNet-50 eager, up to 512, where both are one;
-    five batches of each further model. Screening, with the steps of all other points, so that what these measured joins its ladder. A
-    ladder is left at its first batch that does not fit.
+    five batches of each further model. Captured ones twice, in two launches, since one batch is to be told from its neighbours. With the
+    steps of all other points, so that what these measured joins its ladder. A ladder is left at its first batch that does not fit.
     """
     if 1 not in devices:
         return []
-    forms: list[tuple[str, Sequence[int], dict[str, Any]]] = [(model, LADDER, {"execution": "captured"}) for model in (*LARGE, *SMALL)]
-    forms.append(("resnet50_v1.5", LADDER[:6], {}))
-    forms += [(model, COARSE_LADDER, {"execution": "captured"}) for model in FURTHER]
-    return [
-        _cnn(model, "ddp", 1, cost_s=ladder_price_s(find_model("cnn", model), batch), batch_size=batch, **form)
-        for model, ladder, form in forms
-        for batch in ladder
-    ]
+    forms: list[tuple[str, Sequence[int], str]] = [(model, LADDER, "captured") for model in (*LARGE, *SMALL)]
+    forms.append(("resnet50_v1.5", LADDER[:6], "eager"))
+    forms += [(model, COARSE_LADDER, "captured") for model in FURTHER]
+    planned = []
+    for model, ladder, execution in forms:
+        tier: Tier = "headline" if execution == "captured" else "screening"
+        for batch in ladder:
+            price = ladder_price_s(find_model("cnn", model), batch)
+            rung = _cnn(model, "ddp", 1, tier, price, batch_size=batch, execution=execution)
+            planned.append(replace(rung, launches=(0, 1)))
+    return planned
 
 
 def cnn_small(devices: Sequence[int]) -> list[Planned]:
