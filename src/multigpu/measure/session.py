@@ -111,6 +111,16 @@ def _byte_flags(counted: dict[str, int], predicted: dict[str, int], uncounted: s
     return [f"moved bytes {counted} differ from the prediction {predicted}"] if counted != predicted else []
 
 
+HELD_GIB = 0.05
+"""What a GPU may have allocated before a Run begins and still tell the Run's own peak."""
+
+
+def _held_flags(parts: list[dict[str, Any]]) -> list[str]:
+    """Whether the peak of memory counts what the process held before the Run began."""
+    held = max((part.get("held_gib", 0.0) for part in parts), default=0.0)
+    return [f"{held:.2f} GiB were allocated before the Run began"] if held > HELD_GIB else []
+
+
 def _parameter_change(run: Run, parts: list[dict[str, Any]]) -> float:
     """How far all variables moved over how far they were from zero; copies count once, by the first."""
     row = find_placement(run.placement)
@@ -136,6 +146,7 @@ def measurement(run: Run, parts: list[dict[str, Any]], total_s: float) -> Measur
     predicted = step_bytes(run, first["lookups"], first.get("gradient_rows"))
     wall_s, events = max(part["wall_s"] for part in parts), [part["event_s"] for part in parts]
     flags = clock_flags(wall_s, events) + _byte_flags(counted, predicted, uncounted)
+    flags += _held_flags(parts)
     if left_out:
         flags.append(f"{left_out} of {len(losses)} steps left out: a gradient overflowed")
     return Measurement(

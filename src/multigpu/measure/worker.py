@@ -21,7 +21,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from multigpu.engines.torch.devices import local_device
+from multigpu.engines.torch.devices import give_back_memory, local_device
 from multigpu.measure.agree import Votes, await_word, publish
 from multigpu.measure.machine import confine, threads_for
 from multigpu.measure.plan import Item, Plan
@@ -126,9 +126,7 @@ class Worker(Program):
                 with contextlib.suppress(Exception):
                     session.close()
             session = None
-            gc.collect()
-            if torch.cuda.is_available() and item.run.device_type == "cuda":
-                torch.cuda.empty_cache()
+            give_back_memory(torch.cuda.is_available() and item.run.device_type == "cuda")
             if self.rank == 0:
                 shutil.rmtree(shared, ignore_errors=True)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import resource
 import time
@@ -35,6 +36,17 @@ def local_device(run: Run, rank: int) -> int:
     return run.chosen_devices[rank % int(os.environ.get("LOCAL_WORLD_SIZE", run.devices))]
 
 
+def give_back_memory(cuda: bool) -> None:
+    """Give back what an ended Run's tensors were in, so that the next Run has the room and counts none of it in its peak.
+
+    cuBLAS keeps a workspace for every stream that ever multiplied matrices (32 MiB on an H200), and each captured Run has its own streams.
+    """
+    gc.collect()
+    if cuda:
+        torch._C._cuda_clearCublasWorkspaces()
+        torch.cuda.empty_cache()
+
+
 class Device:
     """Replica `rank`'s device under the settings of one Run."""
 
@@ -56,6 +68,7 @@ class Device:
             # let cuDNN time its algorithms in the warm-up steps, as every published CNN benchmark does (sentences change their shapes)
             torch.backends.cudnn.benchmark = run.description.unit != "words"
             torch.cuda.reset_peak_memory_stats(self.torch)
+        self.held_gib = torch.cuda.memory_allocated(self.torch) / 2**30 if self.cuda else 0.0  # by whatever ran before in this process
 
     def autocast(self) -> contextlib.AbstractContextManager[Any]:
         """Arithmetic in 16 bits inside, where the Run asks for it."""

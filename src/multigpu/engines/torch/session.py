@@ -94,6 +94,7 @@ class Session:
             "lookups": self.batches[0].lookups,
             "moved": self.moved,
             "peak_memory_gib": self.device.peak_memory_gib(),
+            "held_gib": self.device.held_gib,
             "state": state.model_dump() if state else None,
             "threads": self.threads,
             "skipped": None if skipped[1] is None else skipped,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import time
 from dataclasses import replace
 from itertools import pairwise
@@ -12,6 +11,7 @@ from typing import Any
 
 import torch
 
+from multigpu.engines.torch.devices import give_back_memory
 from multigpu.engines.torch.dispatch.build import build_trainer
 from multigpu.engines.torch.dispatch.devices import Devices
 from multigpu.engines.torch.dispatch.trainer import Context, Trainer
@@ -104,6 +104,7 @@ class Session:
                 "lookups": self.batches[0][rank].lookups,
                 "moved": self.moved if rank == 0 else {},
                 "peak_memory_gib": device.peak_memory_gib(),
+                "held_gib": device.held_gib,
                 "state": state.model_dump() if state else None,
                 "threads": self.threads,
                 "startup_s": self.startup_s,
@@ -127,6 +128,4 @@ class Session:
         if hasattr(self, "trainer"):
             del self.trainer
         self.context.closing.close()
-        gc.collect()
-        if self.devices.cuda:
-            torch.cuda.empty_cache()
+        give_back_memory(self.devices.cuda)
