@@ -6,7 +6,16 @@ from typing import Any
 
 import pytest
 
-from multigpu.held_memory import FREED_SINCE, beside_held_memory, leaves_memory, without_held_memory
+from multigpu.held_memory import (
+    FREED_SINCE,
+    TOLD,
+    WORKSPACE_GIB,
+    WORKSPACES_FREED_SINCE,
+    beside_held_memory,
+    beside_workspaces,
+    leaves_memory,
+    without_held_memory,
+)
 from multigpu.reading import as_read, measured_by
 from multigpu.record import Record, RecordStore
 from tests.factory import make_record, plant
@@ -46,6 +55,24 @@ def test_nothing_is_left_behind_since_models_are_given_back() -> None:
     day = FREED_SINCE[:10].replace("-23", "-24")
     records = [at(1, 16, day=day, **BUCKETS), at(2, 32, day=day), at(3, 64, day=day, status="out_of_memory")]
     assert not beside_held_memory(records)
+    assert without_held_memory(records) == records
+
+
+@pytest.mark.parametrize(("peak_gib", "told"), [(2 * WORKSPACE_GIB / TOLD + 0.1, True), (2 * WORKSPACE_GIB / TOLD - 0.1, False)])
+def test_a_peak_that_workspaces_may_have_raised_is_not_read(peak_gib: float, told: bool) -> None:
+    """Two captured Runs came before; what they left is more than a share of a small peak and not of a large one."""
+    day = FREED_SINCE[:10].replace("-23", "-22")
+    captured = {"placement": "independent", "execution": "captured", "day": day}
+    last = at(9, 64, day=day, measurement={"peak_memory_gib": [peak_gib, 0.1]})
+    records = [last, at(1, 16, **captured), at(2, 32, **captured), at(3, 32, launch_id="b", **captured)]
+    assert beside_workspaces(records) == (set() if told else {(last.launch_id, last.key, last.attempt)})
+    assert peaks(without_held_memory(records))[0] == ([peak_gib, 0.1] if told else [])
+    late = [one.model_copy(update={"measured_at": WORKSPACES_FREED_SINCE}) for one in records]
+    assert without_held_memory(late) == late
+
+
+def test_workspaces_take_no_room_that_matters() -> None:
+    records = [at(0, 8, placement="independent", execution="captured"), at(3, 4096, status="out_of_memory")]
     assert without_held_memory(records) == records
 
 

@@ -1,9 +1,10 @@
 """Peaks of memory that hold what earlier Runs of the same process left there, and batches that lacked that room.
 
-Until `FREED_SINCE` a captured Run of an overlapped all-reduce never gave its model back (`engines.torch.buckets.BucketReducer.close`):
-parameters, gradients and slots stayed on the GPU until the launch ended. Times are not touched by that. Records stay as they were
-written; what is read of them leaves out the peaks of Runs that followed such a one in their launch, and the Records that say that one of
-those did not fit.
+Two things stayed on the GPU until a launch ended. Until `FREED_SINCE` a captured Run of an overlapped all-reduce never gave its model
+back (`engines.torch.buckets.BucketReducer.close`): parameters, gradients and slots. Until `WORKSPACES_FREED_SINCE` cuBLAS kept a workspace
+for each stream of captured Runs (`engines.torch.devices.give_back_memory`). Times are not touched by that. Records stay as they were
+written; what is read of them leaves out the peaks that held a model, or that workspaces may have raised by more than `TOLD`, and the
+Records that say that a Run beside such a model did not fit.
 """
 
 from __future__ import annotations
@@ -15,13 +16,19 @@ from multigpu.record import Record
 from multigpu.run import Run
 
 FREED_SINCE = "2026-11-23T12:50:00+00:00"
+WORKSPACES_FREED_SINCE = "2026-11-23T18:40:00+00:00"
+
+WORKSPACE_GIB = 0.05
+"""What a captured Run left there at most: in a launch of 52 on an H200 CIFAR's ResNet-20 and LeNet rose by 0.04 GiB a Run before them."""
+
+TOLD = 0.05
+"""A peak that workspaces may have raised by more than this share is not read."""
 
 
 def leaves_memory(run: Run) -> bool:
     """Whether this Run's model stayed behind: its gradients travelled in the buckets that are written out for captured steps."""
     row = find_placement(run.placement)
-    overlapped = row.merge == "all_reduce" and row.overlap
-    return overlapped and "captured" in run.execution and run.framework == "torch" and run.processes == "per_device"
+    return row.merge == "all_reduce" and row.overlap and _is_captured(run)
 
 
 def beside_held_memory(records: Iterable[Record]) -> set[tuple[str, str, int]]:
@@ -34,12 +41,34 @@ def beside_held_memory(records: Iterable[Record]) -> set[tuple[str, str, int]]:
     return {_name(one) for one in every if one.measured_at > began.get(one.launch_id, FREED_SINCE)}
 
 
+def beside_workspaces(records: Iterable[Record]) -> set[tuple[str, str, int]]:
+    """(launch, key, attempt) of the Records whose peak the workspaces of earlier captured Runs may have raised by more than `TOLD`."""
+    launches: dict[str, list[Record]] = {}
+    for one in records:
+        if one.run.device_type == "cuda" and one.measured_at < WORKSPACES_FREED_SINCE:
+            launches.setdefault(one.launch_id, []).append(one)
+    found = set()
+    for launch in launches.values():
+        captured = 0
+        for one in sorted(launch, key=lambda record: record.measured_at):
+            peaks = one.measurement.peak_memory_gib if one.measurement else []
+            if peaks and captured * WORKSPACE_GIB > TOLD * max(peaks):
+                found.add(_name(one))
+            captured += _is_captured(one.run)
+    return found
+
+
 def without_held_memory(records: Iterable[Record]) -> list[Record]:
-    """The Records, those beside held memory without a peak; those of them that were out of memory left out."""
+    """The Records, those beside held memory without a peak; those of them that a model left no room for are left out."""
     every = list(records)
-    held = beside_held_memory(every)
-    kept = [one for one in every if one.status != "out_of_memory" or _name(one) not in held]
-    return [_without_peak(one) if _name(one) in held else one for one in kept]
+    models = beside_held_memory(every)
+    raised = models | beside_workspaces(every)
+    kept = [one for one in every if one.status != "out_of_memory" or _name(one) not in models]
+    return [_without_peak(one) if _name(one) in raised else one for one in kept]
+
+
+def _is_captured(run: Run) -> bool:
+    return "captured" in run.execution and run.framework == "torch" and run.processes == "per_device"
 
 
 def _name(record: Record) -> tuple[str, str, int]:
