@@ -155,10 +155,14 @@ def test_a_renamed_record_is_written_as_it_was_measured() -> None:
 
 def test_what_a_machine_can_still_add() -> None:
     points = [Point(one.run, one.repeat) for one in records()] + [Point(records()[4].run, 7), Point(records()[0].run, 7)]
-    found = still_missing(points, [one for one in records() if one.machine.name == FOUR.name], TWO)
+    theirs = [one for one in records() if one.machine.name == FOUR.name]
+    found = still_missing(points, theirs, TWO, theirs[0].versions)
     told = [(point.run.placement, point.run.devices, point.repeat) for point in found]
     assert told == [("ddp", 2, 2), ("exp4", 2, 0), ("ddp", 2, 3), ("independent", 1, 0), ("ddp", 1, 7)]
     assert still_missing(points[:9], [], TWO) == [point for point in points[:9] if point.run.devices <= 2]
+    newer = still_missing(points, theirs, TWO, {"torch": "9.0"})
+    assert {one.run.digest for one in theirs if needs_only_gpus(one.run) and one.run.devices <= 2} <= {point.run.digest for point in newer}
+    assert len(newer) > len(found), "what another version measured is not known of this one"
 
 
 def test_the_grid_asks_what_every_machine_with_two_gpus_can_measure() -> None:

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import median
 
 import numpy as np
 
 from multigpu.conditions import ON_DEVICE
-from multigpu.measure.machine import Machine
+from multigpu.measure.machine import Machine, framework_version
 from multigpu.measure.point import Point
 from multigpu.placements import find_placement
 from multigpu.record import Record
@@ -175,20 +175,26 @@ def _leading(records: Sequence[Record]) -> dict[tuple[str, str, str], str]:
     return {key: leading_machine(found) for key, found in measured.items()}
 
 
-def still_missing(points: Sequence[Point], records: Iterable[Record], here: Machine) -> list[Point]:
+def still_missing(
+    points: Sequence[Point], records: Iterable[Record], here: Machine, installed: Mapping[str, str] | None = None
+) -> list[Point]:
     """The points that this machine can add to what machines with the same GPUs have measured.
 
     Left out: what needs more GPUs than are here; what another of them has a Record of; and, where another has Records of the workload,
-    what would count on that machine alone, because it needs more than GPUs.
+    what would count on that machine alone, because it needs more than GPUs. Another version of a framework is another measurement.
+
+    Args:
+        installed: package -> version, of this machine (None: as found).
     """
     others = [one for one in records if kind_of(one.machine) == kind_of(here) != "" and one.machine.name != here.name]
-    known = {(one.run.digest, one.repeat) for one in others}
+    known = {(one.run.digest, one.repeat, one.framework_version) for one in others}
+    version = {name: framework_version(name, installed) for name in {point.run.framework for point in points}}
     elsewhere = {one.run.workload for one in others}
     return [
         point
         for point in points
         if (point.run.device_type != "cuda" or point.run.devices <= len(here.gpus))
-        and (point.run.digest, point.repeat) not in known
+        and (point.run.digest, point.repeat, version[point.run.framework]) not in known
         and (needs_only_gpus(point.run) or point.run.workload not in elsewhere)
     ]
 

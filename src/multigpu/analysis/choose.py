@@ -61,13 +61,13 @@ def jobs(table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
     """
     table = table[table["n"].gt(0) & (table["placement"].ne("independent") | table["devices"].eq(1))].reset_index(drop=True)
     alone: dict[Key, list[int]] = {}
-    together: dict[Key, list[int]] = {}
+    alike: dict[Key, list[int]] = {}
     for index, (_, row) in enumerate(table.iterrows()):
         if row["devices"] == 1:
             alone.setdefault(job_of(row), []).append(index)
         else:
-            together.setdefault((*job_of(row), row["scaling"]), []).append(index)
-    firsts = table.iloc[[of[0] for of in together.values()]]
+            alike.setdefault((*job_of(row), row["scaling"]), []).append(index)
+    firsts = table.iloc[[of[0] for of in alike.values()]]
     fields = telling(firsts, JOB_FIELDS) if len(firsts) else {}
     models = [*MODEL_NAMES, *sorted(set(firsts["model"]) - set(MODEL_NAMES))]
 
@@ -75,7 +75,7 @@ def jobs(table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
         row = table.iloc[item[1][0]]
         return models.index(row["model"]), int(row["batch_size"])
 
-    for (*job, _), of in sorted(together.items(), key=order):
+    for (*job, _), of in sorted(alike.items(), key=order):
         row = table.iloc[of[0]]
         every = [*alone.get(tuple(job), []), *of]
         usual = "input_label" if row["input_label"] == "synthetic" else ""

@@ -98,7 +98,7 @@ def ladder_table(frame: pd.DataFrame) -> Shown:
     chosen = table[plain] if any(plain) else table
     rows = [_row(row) for _, row in chosen.iterrows()]
     note = (
-        "Rates a ladder, most measured once a batch (screening). Enough: the smallest batch with 95% of the best rate; “or more”: the "
+        "Rates a ladder, most measured once or twice a batch. Enough: the smallest batch with 95% of the best rate; “or more”: the "
         "largest measured, which more images may exceed. Memory: the most allocated on a GPU at the largest batch; fixed and an image: "
         "a straight line through all batches where it is one and begins at 0 or above, else a dash. No memory where an earlier Run's "
         "model was still in it."
