@@ -14,6 +14,7 @@ from multigpu.analysis.tables import tables_by
 from multigpu.analysis.wording import FRAMEWORK_NAMES, MODEL_NAMES, devices_text, missing, percent_text
 from multigpu.conditions import ON_DEVICE
 from multigpu.record import Record
+from multigpu.same_gpus import kind_of
 
 COMPARED = ("synthetic", "synthetic_host", "jpeg_folder")
 """Inputs that this page is about, in its order."""
@@ -63,6 +64,13 @@ def waited_s(record: Record) -> float:
         return math.nan
     half, end = run.warmup_steps + run.timed_steps // 2, run.warmup_steps + run.timed_steps
     return float(np.array(m.input_wait_s)[:, half:end].mean(axis=1).max())
+
+
+def fed_on(records: Iterable[Record], machines: Iterable[str]) -> list[Record]:
+    """The Records of these machines and of others with the same GPUs, as they were measured: what feeds a GPU is its own host."""
+    every, names = list(records), set(machines)
+    kinds = {kind_of(record.machine) for record in every if record.machine.name in names} - {""}
+    return [record for record in every if record.machine.name in names or kind_of(record.machine) in kinds]
 
 
 def feeding_frame(records: Iterable[Record]) -> pd.DataFrame:
@@ -171,8 +179,8 @@ def sweeps(points: pd.DataFrame) -> list[tuple[pd.Series, pd.DataFrame]]:
 
 
 def job_text(row: pd.Series) -> str:
-    """A job in words."""
-    on = devices_text(row["devices"], row["device_type"])
+    """A job in words, with the machine that fed it: a host has its own cores."""
+    on = f"{devices_text(row['devices'], row['device_type'])} of {row['machine']}"
     own = f"{MODEL_NAMES.get(row['model'], row['model'])}, batch {row['batch_size']} a device, {row['precision']}, {row['execution']}, {on}"
     return own if row["framework"] == "torch" else f"{own}, {FRAMEWORK_NAMES[row['framework']]}"
 

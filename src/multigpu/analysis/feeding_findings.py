@@ -7,7 +7,8 @@ import math
 import pandas as pd
 
 from multigpu.analysis.feeding import EQUAL, JOB, around, crossing_text, job_text, knee, sweeps, swept_text
-from multigpu.analysis.wording import MODEL_NAMES, devices_text, joined, missing, percent_text, plural
+from multigpu.analysis.feeding_ahead import ahead_finding
+from multigpu.analysis.wording import MODEL_NAMES, joined, percent_text, plural
 
 WAITING = 0.1
 """Of what a fed step is longer: a process that waits for less than this share of it has its batches in time."""
@@ -36,18 +37,17 @@ def _whether(best: pd.DataFrame) -> str:
 
 
 def _told(row: pd.Series) -> str:
-    """A job's share, and how much longer its step is."""
-    by = "a thread" if missing(row["input_workers"]) else plural(int(row["input_workers"]), "worker")
+    """A job's share, and by how much its step is longer."""
     whole = row["sustained_per_s"] / row["share"]
     spread = f"n = {row['n']}, {percent_text(row['low'] / whole)} to {percent_text(row['high'] / whole)}"
     return (
-        f"{job_text(row)}: {percent_text(row['share'])} of that rate ({'measured once' if row['n'] == 1 else spread}) with {by} a device; "
-        f"its step of {1e3 * row['step_s']:.1f} ms is {1e3 * row['longer_s']:.1f} ms longer"
+        f"{percent_text(row['share'])} of that rate in {job_text(row)} ({'measured once' if row['n'] == 1 else spread}; "
+        f"{1e3 * row['longer_s']:.1f} ms longer)"
     )
 
 
 def _list(rows: pd.DataFrame) -> str:
-    return " ".join(f"{_told(row)}." for _, row in rows.iterrows())
+    return f"{'; '.join(_told(row) for _, row in rows.iterrows())}."
 
 
 def _paces(best: pd.DataFrame) -> list[str]:
@@ -72,6 +72,29 @@ def _paces(best: pd.DataFrame) -> list[str]:
     return said
 
 
+def _copying(points: pd.DataFrame) -> list[str]:
+    """What copying alone costs, of images that lie in the host's memory: where the step is one graph, and where the host launches it."""
+    held = points[(points["inputs"] == "synthetic_host") & points["share"].notna()]
+    best = held.loc[[rows["sustained_per_s"].idxmax() for _, rows in held.groupby(list(JOB), dropna=False, sort=False)]]
+    shares = {name: best.loc[best["execution"].eq(name), "share"] for name in ("captured", "eager")}
+    if shares["captured"].empty or shares["eager"].empty:
+        return []
+    reach = {name: _extent(own) for name, own in shares.items()}
+    jobs = {name: plural(len(own), "job") for name, own in shares.items()}
+    weighed = "the copy is cheap" if shares["captured"].min() >= EQUAL else "the copy itself costs"
+    if shares["eager"].min() < EQUAL <= shares["captured"].min():
+        weighed += ", so what eager steps lose beyond that is their host's, which launches their kernels too"
+    return [
+        f"**Copying alone**. Images from the host's memory reach {reach['captured']} of that rate where the step is one CUDA graph "
+        f"({jobs['captured']}), {reach['eager']} where it is eager ({jobs['eager']}): {weighed}."
+    ]
+
+
+def _extent(shares: pd.Series) -> str:
+    least, most = percent_text(shares.min()), percent_text(shares.max())
+    return least if least == most else f"{least} to {most}"
+
+
 NO_LINE = {"execution": "how a step is executed", "crossing": "what crosses to the GPU", "batch_size": "the batch"}
 """What jobs of one line have in common, in words."""
 
@@ -84,12 +107,9 @@ def _no_line(best: pd.DataFrame) -> list[str]:
         differ = {name: text for name, text in NO_LINE.items() if ordered[name].nunique() > 1}
         if rows["devices"].nunique() == 1 or not differ:
             continue
-        told = [
-            f"{devices_text(row['devices'], row['device_type'])} {joined([row[name] for name in differ])}" for _, row in ordered.iterrows()
-        ]
         said.append(
-            f"These jobs of {MODEL_NAMES.get(str(model), str(model))} are no scaling line: they differ in {joined(list(differ.values()))} "
-            f"too ({'; '.join(told)})."
+            f"These jobs of {MODEL_NAMES.get(str(model), str(model))} are no scaling line: they differ in "
+            f"{joined(list(differ.values()))} too."
         )
     return said
 
@@ -118,5 +138,5 @@ def feeding_findings(points: pd.DataFrame) -> list[str]:
     if points.empty or not points["inputs"].eq("jpeg_folder").any():
         return ["No Record with JPEG files yet: whether synthetic input trains as fast as real input has not been measured."]
     best = best_fed(points)
-    answered = [_whether(best), *_paces(best), *_no_line(best)] if len(best) else []
-    return [*answered, *_knees(points)]
+    answered = [_whether(best), *_copying(points), *_paces(best), *_no_line(best)] if len(best) else []
+    return [said for said in (*answered, ahead_finding(points), *_knees(points)) if said]

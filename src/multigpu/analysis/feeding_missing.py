@@ -28,13 +28,14 @@ KINDS: dict[str, Callable[[Run], bool]] = {
 
 
 def declared(records: Iterable[Record]) -> tuple[list[Run], list[Run]]:
-    """The Runs that the grid declares for the largest machine of these Records, and those of them that no ok Record has.
+    """The Runs that the grid declares for the machines of these Records, and those of them that no ok Record has.
 
     Both are empty without GPUs.
     """
     known = list(records)
-    counts = device_counts(max((len(record.machine.gpus) for record in known), default=0))
-    planned = [entry.run for entry in find_grid(GRID, counts)] if counts else []
+    sizes = sorted({len(record.machine.gpus) for record in known} - {0})
+    every = {entry.run.digest: entry.run for gpus in sizes for entry in find_grid(GRID, device_counts(gpus))}
+    planned = list(every.values())
     done = {record.run.digest for record in known if record.status == "ok"}
     return planned, [run for run in planned if run.digest not in done]
 
