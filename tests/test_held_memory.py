@@ -8,6 +8,7 @@ import pytest
 
 from multigpu.held_memory import (
     FREED_SINCE,
+    HELD_FLAG,
     TOLD,
     WORKSPACE_GIB,
     WORKSPACES_FREED_SINCE,
@@ -16,6 +17,7 @@ from multigpu.held_memory import (
     leaves_memory,
     without_held_memory,
 )
+from multigpu.measure.session import HELD_GIB, _held_flags
 from multigpu.reading import as_read, measured_by
 from multigpu.record import Record, RecordStore
 from tests.factory import make_record, plant
@@ -98,3 +100,16 @@ def test_pages_read_them_so(tmp_path: Any) -> None:
     store = plant(RecordStore(tmp_path), [at(1, 16, **BUCKETS), at(3, 32), at(4, 64, status="out_of_memory")])
     for read in (as_read(store), measured_by("8x-nvidia-h200", tmp_path)):
         assert sorted(map(str, peaks(read))) == ["[1.5, 1.5]", "[]"]
+
+
+@pytest.mark.parametrize(("held_gib", "peak"), [(0.10, [3.2, 3.2]), (0.35, [])])
+def test_what_a_run_found_allocated_concerns_its_peak_alone(held_gib: float, peak: list[float]) -> None:
+    """No reason to distrust its times; its peak is read unless it was raised by more than a share."""
+    flags = [f"{held_gib:.2f}{HELD_FLAG}", "host and device clocks disagree"]
+    (read,) = without_held_memory([at(1, 16, day="2026-12-01", measurement={"peak_memory_gib": [3.2, 3.2], "flags": flags})])
+    assert read.measurement and (read.measurement.peak_memory_gib, read.measurement.flags) == (peak, flags[1:])
+
+
+def test_a_run_says_what_was_allocated_before_it_began() -> None:
+    assert _held_flags([{"held_gib": 0.01}, {"held_gib": 0.351}]) == [f"0.35{HELD_FLAG}"]
+    assert _held_flags([{"held_gib": HELD_GIB}, {}]) == [], "TensorFlow's parts do not say"

@@ -4,7 +4,8 @@ Two things stayed on the GPU until a launch ended. Until `FREED_SINCE` a capture
 back (`engines.torch.buckets.BucketReducer.close`): parameters, gradients and slots. Until `WORKSPACES_FREED_SINCE` cuBLAS kept a workspace
 for each stream of captured Runs (`engines.torch.devices.give_back_memory`). Times are not touched by that. Records stay as they were
 written; what is read of them leaves out the peaks that held a model, or that workspaces may have raised by more than `TOLD`, and the
-Records that say that a Run beside such a model did not fit.
+Records that say that a Run beside such a model did not fit. Since then a Run says itself what was allocated before it began
+(`HELD_FLAG`): that concerns its peak and is no reason to distrust its times.
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ WORKSPACE_GIB = 0.05
 """What a captured Run left there at most: in a launch of 52 on an H200 CIFAR's ResNet-20 and LeNet rose by 0.04 GiB a Run before them."""
 
 TOLD = 0.05
-"""A peak that workspaces may have raised by more than this share is not read."""
+"""A peak that workspaces, or what a Run found allocated, may have raised by more than this share is not read."""
+
+HELD_FLAG = " GiB were allocated before the Run began"
+"""How a Record's flag says it, after the number."""
 
 
 def leaves_memory(run: Run) -> bool:
@@ -64,7 +68,7 @@ def without_held_memory(records: Iterable[Record]) -> list[Record]:
     models = beside_held_memory(every)
     raised = models | beside_workspaces(every)
     kept = [one for one in every if one.status != "out_of_memory" or _name(one) not in models]
-    return [_without_peak(one) if _name(one) in raised else one for one in kept]
+    return [_without_peak(one) if _name(one) in raised else _without_flag(one) for one in kept]
 
 
 def _is_captured(run: Run) -> bool:
@@ -73,6 +77,17 @@ def _is_captured(run: Run) -> bool:
 
 def _name(record: Record) -> tuple[str, str, int]:
     return record.launch_id, record.key, record.attempt
+
+
+def _without_flag(record: Record) -> Record:
+    """The Record without the flag on its memory, and without a peak that this has raised too much."""
+    m = record.measurement
+    held = [float(flag.removesuffix(HELD_FLAG)) for flag in m.flags if flag.endswith(HELD_FLAG)] if m else []
+    if m is None or not held:
+        return record
+    rest = [flag for flag in m.flags if not flag.endswith(HELD_FLAG)]
+    kept = record.model_copy(update={"measurement": m.model_copy(update={"flags": rest})})
+    return _without_peak(kept) if max(held) > TOLD * max(m.peak_memory_gib, default=0.0) else kept
 
 
 def _without_peak(record: Record) -> Record:

@@ -191,9 +191,20 @@ def test_a_line_through_memory_that_begins_below_nothing_is_not_told() -> None:
 def test_a_ladder_that_still_gains_is_not_said_to_have_had_enough() -> None:
     records = [make_record("ddp", 1, rate, workload="cnn", batch_size=batch) for batch, rate in ((16, 100.0), (32, 180.0), (64, 300.0))]
     frame = frame_of(records)
-    assert "still gains at batch 64, the largest measured" in ladders.ladder_sentence(frame)
+    still = "Eager on 1 GPU, still gaining at the largest batch measured: ResNet-50 v1.5 64 (300 images/s)."
+    assert ladders.ladder_sentence(frame).startswith(still)
     assert "No batch measured was too large" in ladders.ladder_sentence(frame) and ">64 or more<" in ladders.ladder_table(frame).html
     assert figure_ladder(frame).finding == "At the largest batch measured, 64, no ladder has reached the end of its gain"
+
+
+def test_the_answer_names_the_batch_that_is_enough_and_the_one_that_does_not_fit() -> None:
+    records = [make_record("ddp", 1, rate, workload="cnn", batch_size=batch) for batch, rate in ((16, 100.0), (32, 198.0), (64, 200.0))]
+    records.append(make_record("ddp", 1, workload="cnn", batch_size=128, status="out_of_memory"))
+    said = ladders.ladder_sentence(frame_of(records))
+    assert said == (
+        "Eager on 1 GPU, images a device for 95% of the best rate: ResNet-50 v1.5 32 (200 images/s). Too large for a GPU's memory were 128 "
+        "images of ResNet-50 v1.5."
+    )
 
 
 def test_what_was_measured_once_is_compared_within_a_launch() -> None:

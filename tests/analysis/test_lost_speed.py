@@ -290,12 +290,12 @@ def test_where_more_of_a_chain_was_measured_it_is_told_too() -> None:
     html = lost_speed_page.chain_html(tables[1:]).html
     assert "PyTorch, 2 GPUs of 2x-nvidia-h200" in html and "not measured" not in html
     said = lost_speed_page.findings(tables[:1], tables[1:])
-    assert said[0].startswith(
-        "**How 2018's loss divides on 4 GPUs is not known: its own way was not measured there.** PyTorch on 2 GPUs of 2x-nvidia-h200, of "
-        "what is lost from 2018's way on: the host took "
-    )
-    assert said[1].startswith("PyTorch on 4 GPUs of 8x-nvidia-h200, of what is lost from “cells in one call” on: ")
-    assert "(all rest on n = 1)" in said[1] and "What passing 7 on 8 takes" in said[2]
+    assert said[0].startswith("**PyTorch on 2 GPUs of 2x-nvidia-h200**, of what is lost from 2018's way on: the host took ")
+    assert said[1].startswith("**PyTorch on 4 GPUs of 8x-nvidia-h200**, of what is lost from “cells in one call” on: ")
+    unknown = "How 2018's whole loss divides is not known of PyTorch on 4 GPUs: its own way was not measured there."
+    assert "(all rest on n = 1)" in said[1] and said[2] == unknown and "What passing 7 on 8 takes" in said[3]
+    assert lost_speed_page.findings(tables[:1])[0] == unknown, "where 2018's way was measured of no chain, that comes first"
+    assert not any("not known of" in text for text in lost_speed_page.findings([], tables[1:]) + lost_speed_page.findings(tables[1:]))
     figure = figure_lost_speed([tables[1], tables[0]])
     assert figure.finding.startswith("From 0.80 to 1.95 times one on 2 GPUs (PyTorch)"), "the chain that has 2018's way"
     assert "gives back" not in figure.finding, "measured once"

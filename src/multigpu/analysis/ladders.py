@@ -126,18 +126,37 @@ def _row(row: Any) -> dict[str, str]:
 
 
 def ladder_sentence(frame: pd.DataFrame) -> str:
-    """From which batch on a larger one gives little, a clause a model, on the fewest devices measured."""
+    """From which batch on a larger one gives little, on the fewest devices measured, models of one form together; and what did not fit."""
     table = ladder_rows(frame)
     if table.empty:
         return "No model has been measured at three batches yet."
-    parts = []
+    told: dict[str, list[Any]] = {}
     for _, group in table.groupby("model", sort=False):
         row = group.sort_values(["devices", "best"], ascending=[True, False]).iloc[0]
-        own, rate = row["ladder"], rate_text(row["best"], unit=row["unit"])
-        who = f"{describe(own, ['model', 'execution'])} on {devices_text(row['devices'], own['device_type'])}"
-        if row["enough"] == row["largest"]:
-            parts.append(f"{who} still gains at batch {row['largest']:,}, the largest measured ({rate})")
-        else:
-            parts.append(f"{who} reaches {100 * FULL:.0f}% of its best ({rate}) from batch {row['enough']:,} on")
-    unreached = "" if table["first_full"].notna().any() else " No batch measured was too large for a GPU's memory."
-    return f"{joined(parts)}.{unreached}"
+        own = row["ladder"]
+        told.setdefault(f"{describe(own, ['execution'])} on {devices_text(row['devices'], own['device_type'])}", []).append(row)
+    said = [f"{form[0].upper()}{form[1:]}, {_enough(rows)}." for form, rows in told.items()]
+    full = {float(str(batch)): rows for batch, rows in table[table["first_full"].notna()].groupby("first_full")}
+    parts = [f"{batch:,.0f} images of {joined(sorted({_name(row) for _, row in rows.iterrows()}))}" for batch, rows in full.items()]
+    end = f"Too large for a GPU's memory were {joined(parts)}." if parts else "No batch measured was too large for a GPU's memory."
+    return " ".join([*said, end])
+
+
+def _enough(rows: list[Any]) -> str:
+    """A clause for the models that had enough images, from the smallest batch on, and one for those that still gain at their largest."""
+    reached = sorted((row for row in rows if row["enough"] < row["largest"]), key=lambda row: row["enough"])
+    gaining = [_rung(row, "largest") for row in rows if row["enough"] >= row["largest"]]
+    unit = "images" if rows[0]["unit"] == "images" else "samples"
+    enough = (
+        f"{unit} a device for {100 * FULL:.0f}% of the best rate: {joined([_rung(row, 'enough') for row in reached])}" if reached else ""
+    )
+    still = f"still gaining at the largest batch measured: {joined(gaining)}" if gaining else ""
+    return "; ".join(filter(None, [enough, still]))
+
+
+def _rung(row: Any, batch: str) -> str:
+    return f"{_name(row)} {row[batch]:,} ({rate_text(row['best'], unit=row['unit'])})"
+
+
+def _name(row: Any) -> str:
+    return describe(row["ladder"], ["model"])

@@ -188,23 +188,32 @@ def _shares(table: pd.DataFrame) -> str:
 
 
 def shares_findings(tables: Sequence[pd.DataFrame], device_type: str = "cuda") -> list[str]:
-    """The page's answer in short: where 2018's own way was not measured, and a paragraph a chain on whose share the loss was, those with
-    2018's way first.
+    """The page's answer in short: a paragraph a chain on whose share the loss was, those with 2018's way first, and of which chains that
+    way was not measured (before all others where it was of none).
     """
     told = [table for table in tables if table["speedup"].notna().any() and by_cause(table)["share"].notna().any()]
     if not told:
         return [chain_finding(table, device_type) for table in tables]
     begun = [table for table in told if _first(table)["way"] == START]
     later = [table for table in told if _first(table)["way"] != START]
-    on = joined(list(dict.fromkeys(devices_text(int(table["devices"].iloc[0]), device_type) for table in later)))
-    head = f"**How 2018's loss divides on {on} is not known: its own way was not measured there.** " if later else ""
     said = []
     for table in [*begun, *later]:
         first = _first(table)
-        where = f"{first['chain']} on {devices_text(int(first['devices']), device_type)} of {first['machine']}"
+        whose = f"{first['chain']} on {devices_text(int(first['devices']), device_type)} of {first['machine']}"
         start = START if first["way"] == START else f"“{first['way']}”"
-        said.append(f"{where}, of what is lost from {start} on: {_shares(table)}.{_surely(by_cause(table), table)}")
-    return [head + said[0], *said[1:]]
+        said.append(f"**{whose}**, of what is lost from {start} on: {_shares(table)}.{_surely(by_cause(table), table)}")
+    return [*said, _not_begun(later, device_type)] if begun else [_not_begun(later, device_type), *said]
+
+
+def _not_begun(later: Sequence[pd.DataFrame], device_type: str) -> str:
+    """Of which chains 2018's own way was not measured; "" where it was of all."""
+    counts: dict[str, list[str]] = {}
+    for table in later:
+        first = _first(table)
+        counts.setdefault(first["chain"], []).append(str(int(first["devices"])))
+    devices = "GPUs" if device_type == "cuda" else "processes"
+    where = joined([f"{chain} on {joined(own)} {devices}" for chain, own in counts.items()])
+    return f"How 2018's whole loss divides is not known of {where}: its own way was not measured there." if where else ""
 
 
 def _first(table: pd.DataFrame) -> pd.Series:
@@ -307,4 +316,4 @@ def findings(tables: Sequence[pd.DataFrame], fuller: Sequence[pd.DataFrame] = ()
     """
     if not tables:
         return [NOTHING]
-    return [*shares_findings([*fuller, *tables], device_type), seven_finding(tables, device_type)]
+    return [*filter(None, shares_findings([*fuller, *tables], device_type)), seven_finding(tables, device_type)]

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from multigpu.engines.errors import DidNotTrain
+from multigpu.held_memory import HELD_FLAG
 from multigpu.measure.timing import clock_flags, training_fault
 from multigpu.measure.trace import joined
 from multigpu.placements import find_placement
@@ -118,7 +119,7 @@ HELD_GIB = 0.05
 def _held_flags(parts: list[dict[str, Any]]) -> list[str]:
     """Whether the peak of memory counts what the process held before the Run began."""
     held = max((part.get("held_gib", 0.0) for part in parts), default=0.0)
-    return [f"{held:.2f} GiB were allocated before the Run began"] if held > HELD_GIB else []
+    return [f"{held:.2f}{HELD_FLAG}"] if held > HELD_GIB else []
 
 
 def _parameter_change(run: Run, parts: list[dict[str, Any]]) -> float:
