@@ -10,11 +10,12 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from multigpu.analysis import inside_busy, inside_document, inside_model, inside_page, inside_search
+from multigpu.analysis import inside_busy, inside_document, inside_model, inside_page, inside_search, stage_words
 from multigpu.analysis.crossing import alike, crossing_of, crossing_text, crossings
 from multigpu.analysis.figure_stages import figure_stages
 from multigpu.analysis.frame import frame_of
 from multigpu.analysis.inside_traces import SUMMARY, trace_summary, trace_table, window_of, write_trace_summary
+from multigpu.analysis.wording import field_text
 from multigpu.claims import evaluate, find_claim
 from multigpu.measure.trace import Activity, CopyTotals, KernelTotals, ReplicaTrace, StepTrace, TraceSummary, joined, replica_trace
 from multigpu.record import Record
@@ -219,16 +220,17 @@ def test_one_replica_is_one_gpu_and_rows_say_how_many_gpus() -> None:
 
 def test_a_placement_is_named_by_what_is_on_gpu_1() -> None:
     graph = inside_page.graph()
-    named = {digits: inside_model.other_gpus_text(graph, digits) for digits in ("01111000011", "10000111100", "01010001010", "0" * 11)}
+    named = {digits: stage_words.other_gpus_text(graph, digits) for digits in ("01111000011", "10000111100", "01010001010", "0" * 11)}
     assert named == {
         "01111000011": "user conv to dense, item dense and rating on GPU 1",
         "10000111100": "user conv to dense, item dense and rating on GPU 1",  # equal GPUs, the other way round
         "01010001010": "user conv, user flatten, item pool and item dense on GPU 1",
         "0" * 11: "all on one GPU",
     }
-    assert inside_model.other_gpus_text(graph, "00000011112") == "item conv to dense on GPU 1; rating on GPU 2"
+    assert stage_words.other_gpus_text(graph, "00000011112") == "item conv to dense on GPU 1; rating on GPU 2"
     row = frame_of(point("searched", 2.0, stage_devices="01111000000")).iloc[0]
     assert inside_model.placement_text(row) == "a search's, user conv to dense on GPU 1"
+    assert field_text(row, "stage_devices") == "user conv to dense on GPU 1"
 
 
 def test_this_computers_records_have_a_heading_only_where_there_are_any() -> None:

@@ -167,7 +167,9 @@ def test_traces_of_replicas_of_a_found_placement_and_of_fed_rows_are_shown(tmp_p
     assert html.count("<tr>") == len(found) and ">2.000<" in html and "by an all-reduce's kernels is no copy" in html
     panels = list(figure_step(found).data["panel"].unique())
     assert (
-        len(panels) == 4 and any("fed from arrays" in name for name in panels) and any("stages on 01111000000" in name for name in panels)
+        len(panels) == 4
+        and any("fed from arrays" in name for name in panels)
+        and any("user conv to dense on GPU 1" in name for name in panels)
     )
 
 

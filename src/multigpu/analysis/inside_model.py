@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import groupby
 from math import isnan
 from typing import Any
 
@@ -19,12 +18,10 @@ from multigpu.analysis.crossing import USUAL, crossing_text, crossings
 from multigpu.analysis.formulas import Interval, ratio_interval
 from multigpu.analysis.inside_document import DOCUMENT_NAMES, NAMES, companion_ratio, document_epoch
 from multigpu.analysis.picture import Shown, paragraphs
+from multigpu.analysis.stage_words import stages_text
 from multigpu.analysis.tables import table_html, tables_by
 from multigpu.analysis.wording import FRAMEWORK_NAMES, MODEL_NAMES, decimals, execution_text, joined, missing, plural
-from multigpu.stages.graph import StageGraph, parse_places
-from multigpu.workloads import find_model
 from multigpu.workloads.deepconn.description import EPOCH_ROWS, epoch_steps
-from multigpu.workloads.deepconn.stages import stage_graph
 
 ORDER = list(NAMES)
 FEEDS = {
@@ -150,24 +147,8 @@ def is_replica(row: Mapping[str, Any]) -> bool:
 def placement_text(row: Mapping[str, Any]) -> str:
     """A placement in words; one that a search found then by what it puts on GPU 1, since it need not be what one finds now."""
     if isinstance(row["stage_devices"], str):
-        graph = stage_graph(find_model("deepconn", row["model"]), strings=not missing(row["feed"]) and row["feed"] == "strings")
-        return f"a search's, {other_gpus_text(graph, row['stage_devices'])}"
+        return f"a search's, {stages_text(row)}"
     return NAMES["single" if is_replica(row) and int(row["devices"]) == 1 else row["placement"]]
-
-
-def other_gpus_text(graph: StageGraph, stage_devices: str) -> str:
-    """What is not on the first GPU, neighbours of one tower joined: "user conv to dense and rating on GPU 1"; "all on one GPU".
-
-    GPUs count as they come, since equal ones can change places.
-    """
-    places = parse_places(graph, stage_devices)
-    said = []
-    for number, device in enumerate(dict.fromkeys(places[stage.name] for stage in graph.placed)):
-        parts = groupby(graph.placed, key=lambda stage: (places[stage.name], stage.tower))
-        runs = [[stage.name for stage in stages] for (place, _), stages in parts if place == device]
-        words = [one[0].replace("_", " ") + (f" to {one[-1].split('_')[-1]}" if len(one) > 1 else "") for one in runs]
-        said += [f"{joined(words)} on GPU {number}"] if number else []
-    return "; ".join(said) or "all on one GPU"
 
 
 def epochs_table(frame: pd.DataFrame, model: str = "deepconn", batch: int = 32, whole: bool = True) -> Shown:

@@ -10,8 +10,9 @@ import pandas as pd
 
 from multigpu import paths
 from multigpu.analysis.inside_document import NAMES
-from multigpu.analysis.inside_model import Point, other_gpus_text, points
+from multigpu.analysis.inside_model import Point, points
 from multigpu.analysis.picture import Shown
+from multigpu.analysis.stage_words import other_gpus_text
 from multigpu.analysis.tables import table_html, tables_by
 from multigpu.analysis.wording import FRAMEWORK_NAMES, MODEL_NAMES, joined
 from multigpu.stages.check import graph_of
