@@ -71,7 +71,8 @@ class Run(BaseModel):
         soon as it has returned, packed and updated on streams of their own beside what is left of backward; captured steps of placements
         that merge during backward only.
     bucket_send: how a bucket travels: packed into one message (None), or "grouped", each gradient from where backward left it, all in one
-        call of the library, with no wait that the order of a stream makes needless; as `bucket_update`, captured steps only.
+        call of the library, with no wait that the order of a stream makes needless, or "grouped_small_last", so too, and the small bucket
+        is the last that backward completes instead of the first, all others being updated at once; as `bucket_update`, captured steps only.
     all_reduce_spec: which all-reduce takes which gradients, by their bytes (grammar: `collectives.spec`), for the placement
         `replicated_allreduce`; None: the library's takes all of them as one message.
     wire_dtype: the type in which gradients travel through the all-reduce (None: their own); PyTorch only.
@@ -124,7 +125,7 @@ class Run(BaseModel):
     cross_entropy: Literal["library", "fused"] | None = None
     bucket_mib: int | None = Field(default=None, ge=1, le=4096)
     bucket_update: Literal["in_backward"] | None = None
-    bucket_send: Literal["grouped"] | None = None
+    bucket_send: Literal["grouped", "grouped_small_last"] | None = None
     all_reduce_spec: str | None = None
     wire_dtype: Literal["bf16", "fp16"] | None = None
     loss_scale: int | None = Field(default=None, ge=1, le=2**24)

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from multigpu.engines.torch import buckets
-from multigpu.engines.torch.buckets import BucketReducer, group_by_size
+from multigpu.engines.torch.buckets import BucketReducer, group_by_size, with_small_last
 from multigpu.engines.torch.loss_scale import LossScale
 from multigpu.engines.torch.wire import Wire
 
@@ -30,6 +30,34 @@ def test_groups_close_at_their_limit_and_large_ones_stand_alone() -> None:
     assert sizes(found) == [[0.5, 0.5], [1, 2, 2], [9], [1], [4], [0.5]]
     assert sizes(group_by_size(parameters(9, 9), 4, 1)) == [[9], [9]]
     assert sizes(group_by_size(parameters(0.25), 25, 1)) == [[0.25]]
+
+
+def test_the_last_group_is_the_small_one() -> None:
+    """In the order in which backward makes them: the last ones until they reach 1 MiB, the others up to the limit."""
+    assert sizes(with_small_last(parameters(3, 2, 2, 9, 0.75, 0.5, 0.25, 0.5), limit_mib=4)) == [[3, 2], [2], [9], [0.75], [0.5, 0.25, 0.5]]
+    assert sizes(with_small_last(parameters(2, 30), 25)) == [[2], [30]], "what comes last may be large: it travels alone"
+    assert sizes(with_small_last(parameters(0.25, 0.25), 25)) == [[0.25, 0.25]]
+
+
+def test_a_small_last_bucket_leaves_two_updates() -> None:
+    """All that has travelled long before is updated at once; in backward each bucket still has its own."""
+    made: list[int] = []
+
+    def rule(group: list[nn.Parameter]) -> torch.optim.Optimizer:
+        made.append(len(group))
+        return torch.optim.SGD(group, lr=1.0)
+
+    weights = parameters(0.5, 0.5, 1, 1, 1, 1)
+    reducer = BucketReducer(weights, rule, Wire(0, 1), bucket_mib=2, grouped=True, small_last=True)
+    assert [len(bucket.parameters) for bucket in reducer.buckets] == [2, 2, 2] and made == [4, 2]
+    for _ in range(2):
+        reducer.start()
+        sum(((index + 1) * weight).sum() for index, weight in enumerate(weights)).backward()
+        reducer.update()
+    assert [float(weight.detach()[0]) for weight in weights] == [-2.0, -4.0, -6.0, -8.0, -10.0, -12.0]
+    made.clear()
+    BucketReducer(weights, rule, Wire(0, 1), bucket_mib=2, in_backward=True, small_last=True)
+    assert made == [2, 2, 2]
 
 
 def test_one_bucket_alone_is_not_packed_and_several_are_views_of_one_stretch() -> None:
@@ -83,10 +111,13 @@ def test_buckets_updated_in_backward_or_sent_unpacked_train_as_the_usual_ones(re
     monkeypatch.setattr(buckets, "start_all_reduce", Doubled)
     batches = torch.randn(5, 8, 300, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     ends, counted = [], []
-    for early, grouped in ((False, False), (True, False), (False, True), (True, True)):
+    ways = [(early, grouped, False) for early in (False, True) for grouped in (False, True)] + [
+        (early, True, True) for early in (False, True)
+    ]
+    for early, grouped, last in ways:
         module, weights = layers()
         wire = Wire(0, replicas)
-        reducer = BucketReducer(weights, lambda group: torch.optim.Adam(group, lr=1e-3), wire, 1, in_backward=early, grouped=grouped)
+        reducer = BucketReducer(weights, lambda group: torch.optim.Adam(group, lr=1e-3), wire, 1, None, None, early, grouped, last)
         for batch in batches:
             reducer.start()
             module(batch).square().mean().backward()
@@ -99,7 +130,7 @@ def test_buckets_updated_in_backward_or_sent_unpacked_train_as_the_usual_ones(re
         several = [bucket for bucket in reducer.buckets if len(bucket.parameters) > 1]
         assert several and all((bucket.flat is None) == grouped for bucket in several)
     assert all(torch.equal(one, other) for end in ends[1:] for one, other in zip(ends[0], end, strict=True))
-    assert counted == [counted[0]] * 4, "unpacked gradients are as many bytes"
+    assert counted == [counted[0]] * 6, "unpacked gradients are as many bytes"
 
 
 def _sum_over_two(rank: int, folder: str) -> None:

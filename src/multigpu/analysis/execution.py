@@ -102,8 +102,12 @@ def bucket_table(frame: pd.DataFrame) -> Shown:
     return Shown("".join(parts)) if parts else table_html(pd.DataFrame(), note="No other size of buckets was measured.")
 
 
-BUCKET_WAYS = {"bucket_update": "Updating each bucket in backward", "bucket_send": "Sending gradients unpacked"}
-"""Other ways with buckets than the library's, and how a sentence begins that tells what one gained."""
+BUCKET_WAYS = {
+    "in_backward": ("bucket_update", "Updating each bucket in backward"),
+    "grouped": ("bucket_send", "Sending gradients unpacked"),
+    "grouped_small_last": ("bucket_send", "Sending them unpacked with a small last bucket"),
+}
+"""Other ways with buckets than the library's: the field that says so, and how a sentence begins that tells what one gained."""
 
 
 def bucket_points(frame: pd.DataFrame) -> pd.DataFrame:
@@ -116,12 +120,12 @@ def bucket_points(frame: pd.DataFrame) -> pd.DataFrame:
         over that of independent replicas) with _low and _high (NaN: no such Record, or no interval).
     """
     rows = []
-    for changed in BUCKET_WAYS:
-        others = [name for name in BUCKETS if name != changed]
-        other = frame[frame[changed].notna() & frame[others].isna().all(axis=1)]
+    for changed, (field, _) in BUCKET_WAYS.items():
+        others = [name for name in BUCKETS if name != field]
+        other = frame[frame[field].eq(changed) & frame[others].isna().all(axis=1)]
         own = frame[frame["launch_id"].isin(set(other["launch_id"]))]
         points = summary(own)
-        chosen = points[(points["n"] > 0) & points[changed].notna() & points[others].isna().all(axis=1)]
+        chosen = points[(points["n"] > 0) & points[field].eq(changed) & points[others].isna().all(axis=1)]
         for _, row in chosen.iterrows():
             usual = find_point(points, row, **USUAL_BUCKETS)
             alone = find_point(points, row, **USUAL_BUCKETS, placement="independent")
@@ -147,7 +151,7 @@ def bucket_finding(frame: pd.DataFrame) -> str:
         )
         beyond = f"{text} ({faster} of {plural(len(own), 'point')} faster, {slower} slower, beyond their intervals)"
         said.setdefault(str(changed), []).append(beyond)
-    return " ".join(f"{BUCKET_WAYS[changed]}: {'; '.join(parts)}." for changed, parts in sorted(said.items(), reverse=True))
+    return " ".join(f"{begins}: {'; '.join(said[changed])}." for changed, (_, begins) in BUCKET_WAYS.items() if changed in said)
 
 
 def bucket_way_table(frame: pd.DataFrame) -> Shown:
@@ -170,7 +174,8 @@ def bucket_way_table(frame: pd.DataFrame) -> Shown:
         "PyTorch, captured. Usual: buckets packed, sent and updated as the library does, updates when backward has ended. Ratios with 95% "
         "intervals, of the launches that measured both sides; one of single measurements has none. Sizes of buckets are the library's."
     )
-    empty = "No Run sent or updated its buckets otherwise yet: python -m multigpu measure --grid updates_in_backward,sent_unpacked does."
+    grids = "updates_in_backward,sent_unpacked,small_last"
+    empty = f"No Run sent or updated its buckets otherwise yet: python -m multigpu measure --grid {grids} does."
     machines = ", ".join(dict.fromkeys(frame["machine"])) if rows else ""
     return table_html(pd.DataFrame(rows), machines, note=note if rows else empty, right=["step (ms)", "usual (ms)", "n"])
 

@@ -243,7 +243,7 @@ def field_text(row: Row, field: str) -> str:
         case "bucket_update":
             return "updates in backward"
         case "bucket_send":
-            return "gradients sent unpacked"
+            return "gradients sent unpacked" + (", the last bucket small" if value == "grouped_small_last" else "")
         case "all_reduce_spec":
             return f"all-reduce {value}"
         case "model_parallel":

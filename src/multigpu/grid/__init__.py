@@ -27,7 +27,7 @@ from multigpu.grid.inside_model import (
     inside_model_traces,
 )
 from multigpu.grid.interference import interference, interference_small
-from multigpu.grid.overlap import sent_unpacked, updates_in_backward
+from multigpu.grid.overlap import sent_unpacked, small_last, updates_in_backward
 from multigpu.grid.parallelism import parallelism, parallelism_small
 from multigpu.grid.phases import phases, phases_small
 from multigpu.grid.placement_table import placement_table
@@ -85,6 +85,7 @@ GRIDS: dict[str, Callable[[Sequence[int]], list[Planned]]] = {
     "captured": captured,
     "updates_in_backward": updates_in_backward,
     "sent_unpacked": sent_unpacked,
+    "small_last": small_last,
     "compiled": compiled,
     "dispatch": dispatch,
     "traces": traces,

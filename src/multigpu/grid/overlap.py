@@ -52,3 +52,8 @@ def sent_unpacked(devices: Sequence[int]) -> list[Planned]:
     once more than other grids do, to share its launches.
     """
     return _compared(devices, {"bucket_send": "grouped"}, (50, 100), FEWEST, len(AGAIN))
+
+
+def small_last(devices: Sequence[int]) -> list[Planned]:
+    """As `sent_unpacked`, of `ddp` whose last bucket is the small one, which is all that a step waits for when backward has ended."""
+    return _compared(devices, {"bucket_send": "grouped_small_last"}, (50, 100), FEWEST, len(AGAIN) + len(FEWEST))

@@ -42,7 +42,7 @@ def optimizers_of(trainer: Trainer) -> list[torch.optim.Optimizer]:
     """Every optimizer of this replica, in one order."""
     plain = inner(trainer)
     if isinstance(plain, ReplicatedTrainer):
-        return [bucket.optimizer for bucket in plain.reducer.buckets] if plain.reducer else [plain.optimizer]
+        return [optimizer for _, optimizer in plain.reducer.updates] if plain.reducer else [plain.optimizer]
     assert isinstance(plain, ServerTrainer)
     stores: list[Any] = list[Store](plain.stores)
     return [store.optimizer for store in stores if store.optimizer is not None]

@@ -22,6 +22,9 @@ from multigpu.engines.torch.wire import Wire
 FIRST_BUCKET_MIB = 1.0
 """The library's own choice: a small first bucket starts the wire early."""
 
+LAST_BUCKET_MIB = 1.0
+"""Where the small bucket is the last one: what still travels when backward has ended, and nothing can hide."""
+
 BUCKET_MIB = 25.0
 
 
@@ -32,8 +35,8 @@ class Bucket:
     left its gradient, and so do all of them if the bucket is `grouped`: as many messages, in one call.
     """
 
-    def __init__(self, parameters: list[nn.Parameter], optimizer: torch.optim.Optimizer, grouped: bool = False) -> None:
-        self.parameters, self.optimizer, self.grouped = parameters, optimizer, grouped
+    def __init__(self, parameters: list[nn.Parameter], grouped: bool = False) -> None:
+        self.parameters, self.grouped = parameters, grouped
         self.missing = len(parameters)
         self.arrivals: dict[int, torch.cuda.Event] = {}
         self.work: Any = None
@@ -104,6 +107,19 @@ def group_by_size(parameters: list[nn.Parameter], limit_mib: float, first_mib: f
     return [group for group in groups if group]
 
 
+def with_small_last(parameters: list[nn.Parameter], limit_mib: float) -> list[list[nn.Parameter]]:
+    """As `group_by_size`, of gradients in the order in which backward makes them, but the group that is small is the last one: those that
+    come last, until they reach LAST_BUCKET_MIB. The library's first group starts the wire early; a wire that is done long before backward
+    gains nothing by that, and what comes last is what a step waits for.
+    """
+    size, kept = 0.0, len(parameters)
+    while kept and size < LAST_BUCKET_MIB:
+        kept -= 1
+        size += parameters[kept].numel() * parameters[kept].element_size() / 2**20
+    groups = group_by_size(parameters[:kept], limit_mib, limit_mib) if kept else []
+    return [*groups, parameters[kept:]]
+
+
 @contextmanager
 def beside(stream: torch.cuda.Stream | None, after: torch.cuda.Stream | None = None) -> Iterator[None]:
     """What is launched here runs on `stream`, behind all that the current stream (and `after`) have been given; None: no other stream."""
@@ -123,13 +139,14 @@ class BucketReducer:
     Args:
         parameters: in the order of declaration; the first backward is assumed to produce them in reverse.
         make_optimizer: the update rule over some parameters; each bucket has its own, so that early buckets are updated
-            while the last ones still travel.
+            while the last ones still travel. With `small_last` all but the last bucket share one, unless they are updated in backward.
         bucket_mib: where a bucket ends (megabytes of 2^20 bytes); the first ends at 1 MiB at most.
         wire_type: in which gradients travel; None: in their own.
         scale: of the loss, to be taken off; an update then waits for all buckets, since any may have overflowed.
         in_backward: update a bucket as soon as it has returned, while backward goes on; a lone replica then packs nothing.
         grouped: send a bucket's gradients from where backward left them, in one call, instead of packing them into one message, and
             wait for nothing that the order of a stream ensures.
+        small_last: end the buckets so that the last one is small, instead of the first (`with_small_last`).
     """
 
     def __init__(
@@ -142,6 +159,7 @@ class BucketReducer:
         scale: LossScale | None = None,
         in_backward: bool = False,
         grouped: bool = False,
+        small_last: bool = False,
     ) -> None:
         if in_backward and scale is not None:
             raise ValueError("a scaled loss is checked for overflows over all buckets: update after backward")
@@ -149,11 +167,21 @@ class BucketReducer:
         self.in_backward = in_backward
         # packing must not wait for the update of the bucket before, which waits for the wire
         self.packing, self.updating = (torch.cuda.Stream(parameters[0].device) if in_backward and self.cuda else None for _ in range(2))
-        groups = group_by_size(parameters[::-1], bucket_mib, min(FIRST_BUCKET_MIB, bucket_mib))
-        self.buckets = [Bucket(group, make_optimizer(group), grouped) for group in groups]
-        self.hooks = [p.register_post_accumulate_grad_hook(self._hook(b)) for b in self.buckets for p in b.parameters]
+        made = parameters[::-1]  # as backward makes their gradients
+        groups = with_small_last(made, bucket_mib) if small_last else group_by_size(made, bucket_mib, min(FIRST_BUCKET_MIB, bucket_mib))
+        self.buckets = [Bucket(group, grouped) for group in groups]
+        parts = [[bucket] for bucket in self.buckets]
+        if small_last and not in_backward and len(parts) > 1:
+            parts = [self.buckets[:-1], self.buckets[-1:]]
+        self.updates = [(part, make_optimizer([p for bucket in part for p in bucket.parameters])) for part in parts]
+        optimizers = [optimizer for part, optimizer in self.updates for _ in part]
+        self.hooks = [
+            parameter.register_post_accumulate_grad_hook(self._hook(bucket, optimizer))
+            for bucket, optimizer in zip(self.buckets, optimizers, strict=True)
+            for parameter in bucket.parameters
+        ]
 
-    def _hook(self, bucket: Bucket) -> Callable[[Tensor], None]:
+    def _hook(self, bucket: Bucket, optimizer: torch.optim.Optimizer) -> Callable[[Tensor], None]:
         def arrived(parameter: Tensor) -> None:
             bucket.missing -= 1
             if self.cuda:  # another gradient of this bucket may come from another stream
@@ -167,7 +195,7 @@ class BucketReducer:
                 self._send(bucket)
             with beside(self.updating, after=self.packing):
                 self._arrive(bucket)
-                bucket.optimizer.step()
+                optimizer.step()
 
         return arrived
 
@@ -203,14 +231,15 @@ class BucketReducer:
                 if aside is not None:
                     torch.cuda.current_stream().wait_stream(aside)
             return
-        for bucket in self.buckets:
-            self._arrive(bucket)
+        for part, optimizer in self.updates:
+            for bucket in part:
+                self._arrive(bucket)
             if self.scale is None:
-                bucket.optimizer.step()
+                optimizer.step()
         if self.scale is not None:
             self.scale.take_off([message for bucket in self.buckets for message in bucket.messages])
-            for bucket in self.buckets:
-                bucket.optimizer.step()
+            for _, optimizer in self.updates:
+                optimizer.step()
 
     def _arrive(self, bucket: Bucket) -> None:
         """Wait for a bucket's sum (on a GPU the stream waits, not the host), and bring it back to the gradients' own type."""

@@ -54,8 +54,8 @@ class ReplicatedTrainer(Trainer):
             parameters = list(self.parameters.values())
             early = run.bucket_update == "in_backward"
             size = run.bucket_mib or BUCKET_MIB
-            grouped = run.bucket_send == "grouped"
-            self.reducer = BucketReducer(parameters, self._optimizer, self.wire, size, wire_type, self.scale, early, grouped)
+            grouped, small_last = run.bucket_send is not None, run.bucket_send == "grouped_small_last"
+            self.reducer = BucketReducer(parameters, self._optimizer, self.wire, size, wire_type, self.scale, early, grouped, small_last)
             context.closing.callback(self.reducer.close)
             return
         self.optimizer = self._optimizer(list(self.parameters.values()))
