@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from multigpu.analysis.feeding import around, feeding_frame, feeding_points, feeding_table, knee
-from multigpu.analysis.feeding_findings import feeding_findings
+from multigpu.analysis.feeding_findings import feeding_findings, knee_findings, pace_findings
 from multigpu.analysis.feeding_missing import declared, missing_ways
 from multigpu.analysis.figure_feeding import figure_workers
 from multigpu.analysis.frame import frame_of
@@ -104,9 +104,11 @@ def test_a_wait_is_not_what_feeding_adds() -> None:
     captured: dict[str, Any] = {"execution": "captured"}
     records = [synthetic(4000.0, **captured), fed(3200.0, 0.0194, **captured)]
     records += [synthetic(4000.0), fed(2000.0, 0.0001), synthetic(1000.0, batch_size=32), fed(800.0, 0.0001, batch_size=32)]
-    _, late, in_time = feeding_findings(feeding_points(feeding_frame(records)))
+    late, in_time = pace_findings(feeding_points(feeding_frame(records)))
     job = "ResNet-50 v1.5, batch 64 a device, bf16, captured, 1 GPU of 8x-nvidia-h200"
-    assert late.startswith(f"**Batches come late**. 80% of that rate in {job} (measured once; 4.0 ms longer). The process waits 19.4 ms a")
+    assert late.startswith(
+        f"**Batches come late**. Of the rate on images that stay on the device: 80% in {job} (measured once; 4.0 ms longer)."
+    )
     assert "19.4 ms a step for its batch, so workers set the pace." in late
     assert "feeding costs what the step is longer" in late and "eager" not in late
     assert in_time.startswith("**Batches are there in time, and steps are longer**.") and in_time.count("ms longer)") == 2
@@ -115,19 +117,19 @@ def test_a_wait_is_not_what_feeding_adds() -> None:
 
 def test_repeats_that_scatter_are_told() -> None:
     repeats = [fed(rate, 0.05, repeat=number, launch_id=str(number)) for number, rate in enumerate((600.0, 900.0))]
-    said = feeding_findings(feeding_points(feeding_frame([synthetic(1000.0), *repeats])))[1]
-    assert "72% of that rate in ResNet-50" in said and "(n = 2, 60% to 90%; 24.9 ms longer)" in said
+    (said,) = pace_findings(feeding_points(feeding_frame([synthetic(1000.0), *repeats])))
+    assert "72% in ResNet-50" in said and "(n = 2, 60% to 90%; 24.9 ms longer)" in said
 
 
 def test_jobs_that_differ_in_more_than_devices_are_no_scaling_line() -> None:
     captured: dict[str, Any] = {"execution": "captured"}
     one = [synthetic(1000.0, **captured), fed(500.0, 0.05, image_dtype="uint8", **captured)]
     two = [synthetic(2000.0, devices=2), fed(900.0, 0.05, devices=2)]
-    (said,) = [text for text in feeding_findings(feeding_points(feeding_frame([*two, *one]))) if "scaling line" in text]
+    (said,) = [text for text in pace_findings(feeding_points(feeding_frame([*two, *one]))) if "scaling line" in text]
     how = "how a step is executed and what crosses to the GPU"
     assert said == f"These jobs of ResNet-50 v1.5 are no scaling line: they differ in {how} too."
     alike = [synthetic(1000.0), fed(500.0, 0.05), *two]
-    assert not any("scaling line" in text for text in feeding_findings(feeding_points(feeding_frame(alike))))
+    assert not any("scaling line" in text for text in pace_findings(feeding_points(feeding_frame(alike))))
 
 
 def test_what_the_grid_declares_and_no_record_has_is_named() -> None:
@@ -155,7 +157,7 @@ def test_what_the_grid_declares_and_no_record_has_is_named() -> None:
 def test_a_sweep_says_where_the_host_gives_out() -> None:
     records = [synthetic(1000.0)] + [fed(min(150.0 * count, 600.0), input_workers=count) for count in (1, 2, 4, 8)]
     points = feeding_points(feeding_frame(records))
-    (said,) = [text for text in feeding_findings(points) if "a worker makes" in text]
+    (said,) = knee_findings(points)
     assert "a worker makes 150 images/s; beyond about 4.0 a device more of them bring nothing. That bend is a fit to 4 points" in said
     assert said.endswith("each measured once: it lies between the measured 4 and 8.")
     picture = figure_workers(points)
@@ -164,7 +166,7 @@ def test_a_sweep_says_where_the_host_gives_out() -> None:
     assert "a bend at 4.0 workers" in picture.alt and set(picture.data["input_workers"]) == {1, 2, 4, 8}
     assert set(picture.data["synthetic_per_s"].round()) == {1000.0}
     rising = feeding_points(feeding_frame([fed(150.0 * count, input_workers=count) for count in (1, 2, 4)]))
-    assert any("rates still rise at 4 a device: the host does not give out before" in said for said in feeding_findings(rising))
+    assert any("rates still rise at 4 a device: the host does not give out before" in said for said in knee_findings(rising))
 
 
 def test_without_such_records_the_page_says_so() -> None:

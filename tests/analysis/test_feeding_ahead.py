@@ -8,7 +8,7 @@ import pytest
 
 from multigpu.analysis.feeding import fed_on, feeding_frame, feeding_points
 from multigpu.analysis.feeding_ahead import ahead_finding, ahead_table, repeats_differ
-from multigpu.analysis.feeding_findings import feeding_findings
+from multigpu.analysis.feeding_findings import feeding_findings, pace_findings
 from multigpu.record import Record
 from tests.analysis.test_feeding import fed, synthetic
 from tests.factory import make_machine
@@ -64,7 +64,7 @@ def test_hosts_with_the_same_gpus_are_told_as_they_are() -> None:
     shown = fed_on(own, ["4x-nvidia-h200"])
     assert shown == own[:2]
     both = [*shown, *(synthetic(1000.0, machine=record.machine) for record in shown)]
-    said = " ".join(feeding_findings(feeding_points(feeding_frame(both))))
+    said = " ".join(pace_findings(feeding_points(feeding_frame(both))))
     assert "1 GPU of 4x-nvidia-h200" in said and "1 GPU of 1x-nvidia-h200" in said
 
 

@@ -41,13 +41,13 @@ def _told(row: pd.Series) -> str:
     whole = row["sustained_per_s"] / row["share"]
     spread = f"n = {row['n']}, {percent_text(row['low'] / whole)} to {percent_text(row['high'] / whole)}"
     return (
-        f"{percent_text(row['share'])} of that rate in {job_text(row)} ({'measured once' if row['n'] == 1 else spread}; "
+        f"{percent_text(row['share'])} in {job_text(row)} ({'measured once' if row['n'] == 1 else spread}; "
         f"{1e3 * row['longer_s']:.1f} ms longer)"
     )
 
 
 def _list(rows: pd.DataFrame) -> str:
-    return f"{'; '.join(_told(row) for _, row in rows.iterrows())}."
+    return f"Of the rate on images that stay on the device: {'; '.join(_told(row) for _, row in rows.iterrows())}."
 
 
 def _paces(best: pd.DataFrame) -> list[str]:
@@ -114,7 +114,7 @@ def _no_line(best: pd.DataFrame) -> list[str]:
     return said
 
 
-def _knees(points: pd.DataFrame) -> list[str]:
+def knee_findings(points: pd.DataFrame) -> list[str]:
     """What a worker makes in each sweep, and where the fitted bend lies."""
     said = []
     for row, rows in sweeps(points):
@@ -134,9 +134,15 @@ def _knees(points: pd.DataFrame) -> list[str]:
 
 
 def feeding_findings(points: pd.DataFrame) -> list[str]:
-    """Can the host feed the devices, what sets the pace where it cannot, and where does it give out?"""
+    """Can the host feed the devices, what does copying alone cost, and what do batches ahead of their step give?"""
     if points.empty or not points["inputs"].eq("jpeg_folder").any():
         return ["No Record with JPEG files yet: whether synthetic input trains as fast as real input has not been measured."]
     best = best_fed(points)
-    answered = [_whether(best), *_copying(points), *_paces(best), *_no_line(best)] if len(best) else []
-    return [said for said in (*answered, ahead_finding(points), *_knees(points)) if said]
+    answered = [_whether(best), *_copying(points)] if len(best) else []
+    return [said for said in (*answered, ahead_finding(points)) if said]
+
+
+def pace_findings(points: pd.DataFrame) -> list[str]:
+    """What sets the pace of the jobs that JPEG files do not feed fast enough, and which of them make no scaling line."""
+    best = best_fed(points)
+    return [*_paces(best), *_no_line(best)] if len(best) else []
