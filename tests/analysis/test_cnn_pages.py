@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pandas as pd
@@ -175,6 +176,8 @@ def test_a_ladder_ends_at_the_batch_that_does_not_fit() -> None:
     picture = figure_ladder(frame)
     assert picture.finding.endswith("eager reaches 95% of its best rate from batch 64 on") and "256 out of memory" in picture.alt
     crooked = ladder({16: 30.0, 32: 3.0, 64: 5.0, 128: 9.0}, rates, 256)
+    untold = figure_ladder(frame.assign(peak_memory_gib=math.nan)).axes
+    assert [[text.get_text() for text in ax.texts if "peak" in text.get_text()] for ax in untold] == [[], ["no peak to show"]]
     assert figure_ladder(crooked).axes[1].get_ylim()[1] > 30, "every batch's memory is in the panel, not the largest batch's alone"
     assert ladders.ladder_rows(crooked)["image_gib"].isna().all(), "memory that falls with the batch follows no line"
 

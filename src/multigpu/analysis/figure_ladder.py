@@ -12,7 +12,7 @@ from multigpu.analysis.ladders import FULL, ladder_rows, ladders
 from multigpu.analysis.layout import common, grid_of_axes, label_lines, margin_for, name_panel
 from multigpu.analysis.metrics import summary
 from multigpu.analysis.picture import Picture, message
-from multigpu.analysis.style import RC
+from multigpu.analysis.style import INK, RC
 from multigpu.analysis.wording import describe, device_word, missing, rate_text
 
 WIDTH, HEIGHT = 2.35, 1.9
@@ -73,6 +73,8 @@ def _panel(ax: Axes, own: list[pd.DataFrame], column: str) -> None:
             ax.plot([batch], [0], marker="x", color=colour, markersize=8, clip_on=False, linestyle="none")
         if len(known):
             ends.append((float(known["batch_size"].iloc[-1]), float(known[column].iloc[-1]), label, colour))
+    if not ends:  # its Runs were measured beside an earlier Run's model
+        ax.text(0.5, 0.5, "no peak to show", transform=ax.transAxes, ha="center", va="center", color=INK, fontsize=8, style="italic")
     ax.set_xscale("log", base=2)
     batches = sorted({int(batch) for ladder in own for batch in ladder["batch_size"]})
     ax.set_xticks(batches[:: -(-len(batches) // 6)])
