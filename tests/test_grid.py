@@ -22,8 +22,8 @@ def entry(seed: int, cost: float, tier: str = "headline") -> Planned:
 def test_every_grid_names_each_point_once_and_has_a_price(name: str) -> None:
     planned = GRIDS[name](COUNTS)
     assert find_grid(name, COUNTS) == planned
-    digests = [each.run.digest for each in planned]
-    assert len(digests) == len(set(digests))
+    entries = [(each.run.digest, each.first_repeat) for each in planned]
+    assert len(entries) == len(set(entries))
     assert all(each.cost_s > 0 for each in planned)
     assert cost_s(planned) == pytest.approx(sum(each.cost_s * len(each.points()) for each in planned))
     assert len({(point.run.digest, point.repeat) for point in points(planned)}) == len(points(planned))

@@ -91,8 +91,11 @@ def test_ladders_join_what_other_grids_measure() -> None:
 
 
 def test_captured_ladders_are_measured_in_two_launches() -> None:
-    seen = {(entry.run.execution, tuple(point.launch for point in entry.points())) for entry in cnn_ladders((1,))}
-    assert seen == {("captured", (0, 1)), ("eager", (0,))}
+    """Screening all the same: two repeats are not the five of a headline point."""
+    planned = find_grid("cnn_ladders", (1,))
+    seen = {(entry.run.execution, entry.tier, *((point.repeat, point.launch) for point in entry.points())) for entry in planned}
+    assert seen == {("captured", "screening", (0, 0)), ("captured", "screening", (1, 1)), ("eager", "screening", (0, 0))}
+    assert [entry.first_repeat for entry in planned] == sorted(entry.first_repeat for entry in planned), "first repeats first"
 
 
 def test_the_price_of_a_ladder_grows_with_its_batches_until_memory_ends() -> None:

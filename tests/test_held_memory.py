@@ -47,6 +47,11 @@ def test_a_peak_after_a_captured_ddp_run_of_the_same_launch_is_not_read() -> Non
     assert read[0].measurement.step_time_s == after.measurement.step_time_s
 
 
+def test_of_two_records_in_one_second_either_may_be_the_later() -> None:
+    first, other = at(1, 16, **BUCKETS), at(1, 32)
+    assert peaks(without_held_memory([other, first])) == [[], [1.5] * 2]
+
+
 def test_out_of_memory_beside_an_earlier_model_says_nothing() -> None:
     full, later = at(3, 4096, status="out_of_memory"), at(4, 2048, status="failed")
     alone = at(3, 8192, launch_id="b", status="out_of_memory")

@@ -44,7 +44,8 @@ def measure_command(arguments: argparse.Namespace) -> int:
         planned = _undecided(arguments) if arguments.undecided else _planned(arguments, default_grid())
         chosen = points(planned) if arguments.undecided or arguments.budget_s is None else _affordable(arguments, planned)
         if arguments.budget_s is None:
-            print(f"{len(chosen)} measurements of {len(planned)} Runs; at most about {cost_s(planned) / 60:.0f} minutes", flush=True)
+            runs = len({entry.run.digest for entry in planned})
+            print(f"{len(chosen)} measurements of {runs} Runs; at most about {cost_s(planned) / 60:.0f} minutes", flush=True)
         costs = {entry.run.digest: entry.cost_s for entry in planned}
 
         def price(point: Point) -> float:

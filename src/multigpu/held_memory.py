@@ -38,11 +38,17 @@ def leaves_memory(run: Run) -> bool:
 def beside_held_memory(records: Iterable[Record]) -> set[tuple[str, str, int]]:
     """(launch, key, attempt) of the Records whose process may have held an earlier Run's model."""
     every = [one for one in records if one.run.device_type == "cuda" and one.measured_at < FREED_SINCE]
-    began: dict[str, str] = {}  # launch -> when the first such Run had ended
+    first: dict[str, tuple[str, tuple[str, str, int]]] = {}  # launch -> when its first such Run had ended, and which that is
     for one in every:
         if leaves_memory(one.run):
-            began[one.launch_id] = min(one.measured_at, began.get(one.launch_id, one.measured_at))
-    return {_name(one) for one in every if one.measured_at > began.get(one.launch_id, FREED_SINCE)}
+            ended = (one.measured_at, _name(one))
+            first[one.launch_id] = min(ended, first.get(one.launch_id, ended))
+    held = set()
+    for one in every:
+        ended_at, name = first.get(one.launch_id, (FREED_SINCE, _name(one)))
+        if one.measured_at >= ended_at and _name(one) != name:  # of two in one second either may have been the later
+            held.add(_name(one))
+    return held
 
 
 def beside_workspaces(records: Iterable[Record]) -> set[tuple[str, str, int]]:

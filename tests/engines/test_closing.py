@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 
 from multigpu.engines.torch import split
+from multigpu.engines.torch.devices import give_back_memory
 from multigpu.engines.torch.parts import Group
 from multigpu.engines.torch.session import Session
 from multigpu.engines.torch.shared import SharedMemory
@@ -138,3 +139,15 @@ def test_an_error_of_closing_does_not_hide_why_building_failed(pages: Pages, tmp
     monkeypatch.setattr(pages, "cudaHostUnregister", lambda address: 1 / 0)
     with pytest.raises(MemoryError, match="planted"):
         build(host_run("exp2"), tmp_path)
+
+
+def test_an_ended_run_leaves_no_workspaces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """cuBLAS keeps one a stream in memory that counts as allocated: it is free only after they are cleared and the cache is emptied."""
+    done: list[str] = []
+    monkeypatch.setattr(gc, "collect", lambda: done.append("collected"))
+    monkeypatch.setattr(torch._C, "_cuda_clearCublasWorkspaces", lambda: done.append("cleared"), raising=False)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: done.append("emptied"))
+    give_back_memory(cuda=False)
+    assert done == ["collected"]
+    give_back_memory(cuda=True)
+    assert done[1:] == ["collected", "cleared", "emptied"]

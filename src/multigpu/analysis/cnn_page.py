@@ -45,7 +45,7 @@ def rebuild_table(grids: Sequence[str], devices: Sequence[int]) -> Shown:
         rows.append(
             {
                 "command": f"python -m multigpu measure --grid {name} --devices {counts}",
-                "points": f"{len(planned):,}",
+                "points": f"{len({entry.run.digest for entry in planned}):,}",
                 "measurements": f"{len(points(planned)):,}",
                 "seconds": f"{cost_s(planned):,.0f}",
             }

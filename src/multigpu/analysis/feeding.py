@@ -13,6 +13,7 @@ from multigpu.analysis.picture import Shown
 from multigpu.analysis.tables import tables_by
 from multigpu.analysis.wording import FRAMEWORK_NAMES, MODEL_NAMES, devices_text, missing, percent_text
 from multigpu.conditions import ON_DEVICE
+from multigpu.reading import with_untraced_steps
 from multigpu.record import Record
 from multigpu.same_gpus import kind_of
 
@@ -67,10 +68,12 @@ def waited_s(record: Record) -> float:
 
 
 def fed_on(records: Iterable[Record], machines: Iterable[str]) -> list[Record]:
-    """The Records of these machines and of others with the same GPUs, as they were measured: what feeds a GPU is its own host."""
+    """The Records of these machines and of others with the same GPUs, each under its own name, since what feeds a GPU is its own host;
+    traced ones `with_untraced_steps`.
+    """
     every, names = list(records), set(machines)
     kinds = {kind_of(record.machine) for record in every if record.machine.name in names} - {""}
-    return [record for record in every if record.machine.name in names or kind_of(record.machine) in kinds]
+    return with_untraced_steps(record for record in every if record.machine.name in names or kind_of(record.machine) in kinds)
 
 
 def feeding_frame(records: Iterable[Record]) -> pd.DataFrame:

@@ -31,9 +31,7 @@ def _whether(best: pd.DataFrame) -> str:
     )
     if slower.empty:
         return f"{said}."
-    least, most = percent_text(slower.min()), percent_text(slower.max())
-    others = "the others reach" if len(equal) else "at best they reach"
-    return f"{said}; {others} {least if least == most else f'{least} to {most}'}."
+    return f"{said}; {'the others reach' if len(equal) else 'at best they reach'} {_extent(slower)}."
 
 
 def _told(row: pd.Series) -> str:
@@ -76,11 +74,12 @@ def _copying(points: pd.DataFrame) -> list[str]:
     """What copying alone costs, of images that lie in the host's memory: where the step is one graph, and where the host launches it."""
     held = points[(points["inputs"] == "synthetic_host") & points["share"].notna()]
     best = held.loc[[rows["sustained_per_s"].idxmax() for _, rows in held.groupby(list(JOB), dropna=False, sort=False)]]
-    shares = {name: best.loc[best["execution"].eq(name), "share"] for name in ("captured", "eager")}
+    forms = {name: best[best["execution"].eq(name)] for name in ("captured", "eager")}
+    shares = {name: own["share"] for name, own in forms.items()}
     if shares["captured"].empty or shares["eager"].empty:
         return []
     reach = {name: _extent(own) for name, own in shares.items()}
-    jobs = {name: plural(len(own), "job") for name, own in shares.items()}
+    jobs = {name: plural(len(own), "job") + ", measured once" * bool(own["n"].eq(1).all()) for name, own in forms.items()}
     weighed = "the copy is cheap" if shares["captured"].min() >= EQUAL else "the copy itself costs"
     if shares["eager"].min() < EQUAL <= shares["captured"].min():
         weighed += ", so what eager steps lose beyond that is their host's, which launches their kernels too"

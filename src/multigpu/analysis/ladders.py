@@ -136,8 +136,10 @@ def ladder_sentence(frame: pd.DataFrame) -> str:
         own = row["ladder"]
         told.setdefault(f"{describe(own, ['execution'])} on {devices_text(row['devices'], own['device_type'])}", []).append(row)
     said = [f"{form[0].upper()}{form[1:]}, {_enough(rows)}." for form, rows in told.items()]
-    full = {float(str(batch)): rows for batch, rows in table[table["first_full"].notna()].groupby("first_full")}
-    parts = [f"{batch:,.0f} images of {joined(sorted({_name(row) for _, row in rows.iterrows()}))}" for batch, rows in full.items()]
+    full: dict[int, set[str]] = {}
+    for _, row in table[table["first_full"].notna()].iterrows():
+        full.setdefault(round(row["first_full"]), set()).add(_name(row))
+    parts = [f"{batch:,} {_unit(table.iloc[0])} of {joined(sorted(full[batch]))}" for batch in sorted(full)]
     end = f"Too large for a GPU's memory were {joined(parts)}." if parts else "No batch measured was too large for a GPU's memory."
     return " ".join([*said, end])
 
@@ -146,9 +148,10 @@ def _enough(rows: list[Any]) -> str:
     """A clause for the models that had enough images, from the smallest batch on, and one for those that still gain at their largest."""
     reached = sorted((row for row in rows if row["enough"] < row["largest"]), key=lambda row: row["enough"])
     gaining = [_rung(row, "largest") for row in rows if row["enough"] >= row["largest"]]
-    unit = "images" if rows[0]["unit"] == "images" else "samples"
     enough = (
-        f"{unit} a device for {100 * FULL:.0f}% of the best rate: {joined([_rung(row, 'enough') for row in reached])}" if reached else ""
+        f"{_unit(rows[0])} a device for {100 * FULL:.0f}% of the best rate: {joined([_rung(row, 'enough') for row in reached])}"
+        if reached
+        else ""
     )
     still = f"still gaining at the largest batch measured: {joined(gaining)}" if gaining else ""
     return "; ".join(filter(None, [enough, still]))
@@ -156,6 +159,11 @@ def _enough(rows: list[Any]) -> str:
 
 def _rung(row: Any, batch: str) -> str:
     return f"{_name(row)} {row[batch]:,} ({rate_text(row['best'], unit=row['unit'])})"
+
+
+def _unit(row: Any) -> str:
+    """What a batch counts."""
+    return "images" if row["unit"] == "images" else "samples"
 
 
 def _name(row: Any) -> str:

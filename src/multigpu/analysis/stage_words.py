@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from itertools import groupby
 from typing import Any
 
+from multigpu.analysis.wording import joined
 from multigpu.stages.graph import StageGraph, parse_places
 from multigpu.workloads import find_model
 from multigpu.workloads.deepconn.stages import stage_graph
@@ -28,5 +29,5 @@ def other_gpus_text(graph: StageGraph, stage_devices: str) -> str:
         parts = groupby(graph.placed, key=lambda stage: (places[stage.name], stage.tower))
         runs = [[stage.name for stage in stages] for (place, _), stages in parts if place == device]
         words = [one[0].replace("_", " ") + (f" to {one[-1].split('_')[-1]}" if len(one) > 1 else "") for one in runs]
-        said += [f"{' and '.join(filter(None, [', '.join(words[:-1]), words[-1]]))} on GPU {number}"] if number else []
+        said += [f"{joined(words)} on GPU {number}"] if number else []
     return "; ".join(said) or "all on one GPU"

@@ -8,8 +8,6 @@ from typing import Any
 
 import pandas as pd
 
-from multigpu.analysis.stage_words import stages_text
-
 Row = Any
 """A row of a frame: a Series or a dictionary, by column name."""
 
@@ -233,6 +231,8 @@ def field_text(row: Row, field: str) -> str:
         case "host_cores":
             return plural(int(value), "host core")
         case "stage_devices":
+            from multigpu.analysis.stage_words import stages_text  # which joins its words as this module does
+
             return stages_text(row)
         case "cross_entropy":
             return "loss in one piece" if value == "fused" else "the library's loss"

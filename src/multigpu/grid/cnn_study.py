@@ -137,14 +137,16 @@ def cnn_ladders(devices: Sequence[int]) -> list[Planned]:
     forms: list[tuple[str, Sequence[int], str]] = [(model, LADDER, "captured") for model in (*LARGE, *SMALL)]
     forms.append(("resnet50_v1.5", LADDER[:6], "eager"))
     forms += [(model, COARSE_LADDER, "captured") for model in FURTHER]
-    planned = []
+    once: list[Planned] = []
+    again: list[Planned] = []
     for model, ladder, execution in forms:
-        tier: Tier = "headline" if execution == "captured" else "screening"
         for batch in ladder:
             price = ladder_price_s(find_model("cnn", model), batch)
-            rung = _cnn(model, "ddp", 1, tier, price, batch_size=batch, execution=execution)
-            planned.append(replace(rung, launches=(0, 1)))
-    return planned
+            rung = _cnn(model, "ddp", 1, cost_s=price, batch_size=batch, execution=execution)
+            once.append(rung)
+            if execution == "captured":
+                again.append(replace(rung, launches=(1,), first_repeat=1))
+    return once + again
 
 
 def cnn_small(devices: Sequence[int]) -> list[Planned]:
