@@ -281,6 +281,6 @@ def test_committed_records_read_as_one_agree() -> None:
     """The rule, over what was measured on both: where it joins, machines agree; where it does not, they need not."""
     table = both_measured(RecordStore(paths.RUNS))
     steady = table[table["steady"]]
-    assert len(steady) >= 30 and steady["ratio"].between(0.92, 1.03).all() and steady["joins"].mean() > 0.8
+    assert len(steady) >= 30 and steady["ratio"].between(0.92, 1.05).all() and steady["joins"].mean() > 0.8
     assert table.loc[table["joins"], "ratio"].between(0.975, 1.025).all() and table.loc[table["joins"], "only_gpus"].all()
     assert table.loc[table["only_gpus"] & ~table["steady"], "ratio"].max() > 1.2
