@@ -56,6 +56,18 @@ def test_sizes_of_buckets_are_compared_with_the_plain_replicas() -> None:
     assert "ddp, updates in backward keeps 0.9900" in cnn_goals.goal_sentence(early)
 
 
+def test_a_way_that_only_one_gpu_has_tried_is_named() -> None:
+    records = captured(400, "independent") + captured(380) + captured(100, "independent", devices=1) + captured(98, devices=1)
+    assert cnn_goals.untried_rows(frame_of(records)).empty and "On 1 GPU the best way" not in cnn_goals.goal_sentence(frame_of(records))
+    small = captured(99, devices=1, bucket_send="grouped_small_last")
+    (row,) = (row for _, row in cnn_goals.untried_rows(frame_of(records + small)).iterrows())
+    assert (row["batch_size"], row["placement"]) == (64, "ddp") and row["ratio"] == pytest.approx(0.99)
+    said = cnn_goals.goal_sentence(frame_of(records + small))
+    assert said.endswith(f" at 64 a GPU with ddp, {row['how']}; how much of that remains on more is not measured.") and "0.9900 (" in said
+    tried = records + small + captured(390, bucket_send="grouped_small_last")
+    assert cnn_goals.untried_rows(frame_of(tried)).empty, "measured on four, it is the best there or it is not"
+
+
 def test_without_replicas_or_records_nothing_is_claimed() -> None:
     for frame in (NOTHING, frame_of(captured(380))):
         table = cnn_goals.goal_rows(frame)

@@ -26,6 +26,8 @@ document's; they are stated for GOAL_DEVICES and bf16, captured."""
 GOAL_DEVICES = 8
 MODELS = ("resnet50_v1.5", "resnet50_v1")
 JOB = {"framework": "torch", "scaling": "weak", "inputs": "synthetic", "precision": "bf16", "execution": "captured"}
+HOW = [*BUCKETS, "all_reduce_spec"]
+"""Fields that say how a placement of JOB was carried out, where not in the usual way."""
 
 MET, NOT_MET, HOLDS, ONCE, UNMEASURED = "met", "not met", "interval holds it", "measured once", "not measured"
 
@@ -52,12 +54,8 @@ def goal_rows(frame: pd.DataFrame) -> pd.DataFrame:
         over independent replicas' (`ratio_interval`); n, launches and base_n, base_launches: repeats and launches of either; so: `against`;
         one_ratio (and bounds): the same placement over the same replicas on one GPU, where nothing can be waited for.
     """
-    points = summary(frame)
-    points = points[points["n"] > 0]
-    for name, value in JOB.items():
-        points = points[points[name] == value]
-    model = next((name for name in MODELS if points["model"].eq(name).any()), MODELS[0])
-    points = points[points["model"] == model]
+    points = _points(frame)
+    model = points["model"].iloc[0] if len(points) else MODELS[0]
     rows = []
     for batch, goal in GOALS.items():
         own = points[points["batch_size"] == batch]
@@ -65,6 +63,32 @@ def goal_rows(frame: pd.DataFrame) -> pd.DataFrame:
             head = {"model": model, "batch_size": batch, "devices": devices, "device_type": "cuda", "goal": goal}
             rows.append(head | _best(frame, points, own[own["devices"] == devices], goal))
     return pd.DataFrame(rows)
+
+
+def untried_rows(frame: pd.DataFrame) -> pd.DataFrame:
+    """A row a batch of GOALS whose best way on one GPU was measured on no more: what the goal's GPUs may keep with it is open.
+
+    Returns:
+        batch_size; the columns of `goal_rows` from `placement` on, of one GPU. Empty: every such way was measured on more.
+    """
+    points, rows = _points(frame), []
+    for batch, goal in GOALS.items():
+        own = points[points["batch_size"] == batch]
+        best = _best(frame, points, own[own["devices"] == 1], goal)
+        more = own[own["devices"] > 1].to_dict("records")
+        if best["placement"] and (best["placement"], best["how"]) not in {(row["placement"], describe(row, HOW)) for row in more}:
+            rows.append({"batch_size": batch} | best)
+    return pd.DataFrame(rows)
+
+
+def _points(frame: pd.DataFrame) -> pd.DataFrame:
+    """The measured points of JOB: of ResNet-50 v1.5, or of v1 where only that was measured."""
+    points = summary(frame)
+    points = points[points["n"] > 0]
+    for name, value in JOB.items():
+        points = points[points[name] == value]
+    model = next((name for name in MODELS if points["model"].eq(name).any()), MODELS[0])
+    return points[points["model"] == model]
 
 
 def _best(frame: pd.DataFrame, points: pd.DataFrame, own: pd.DataFrame, goal: float) -> dict[str, Any]:
@@ -84,7 +108,7 @@ def _best(frame: pd.DataFrame, points: pd.DataFrame, own: pd.DataFrame, goal: fl
     one, (one_low, one_high) = (math.nan, (math.nan, math.nan)) if alone is None else ratio_of(frame, alone, _replicas(points, alone))
     return {
         "placement": row["placement"],
-        "how": describe(row, [*BUCKETS, "all_reduce_spec"]),
+        "how": describe(row, HOW),
         **{"ratio": ratio, "ratio_low": low, "ratio_high": high, "one_ratio": one, "one_ratio_low": one_low, "one_ratio_high": one_high},
         **{"n": row["n"], "launches": row["launches"], "base_n": base["n"], "base_launches": base["launches"]},
         "so": against(goal, ratio, low, high),
@@ -155,4 +179,16 @@ def goal_sentence(frame: pd.DataFrame) -> str:
         parts.append(text)
     last = table[(table["devices"] == GOAL_DEVICES) & table["placement"].eq("")]
     lacking = f" On {GOAL_DEVICES} GPUs, for which the goals are stated, neither was measured." if len(last) == len(GOALS) else ""
-    return f"{MODEL_NAMES[table['model'].iloc[0]]}, captured, bf16: {'; '.join(parts)}.{lacking}"
+    return f"{MODEL_NAMES[table['model'].iloc[0]]}, captured, bf16: {'; '.join(parts)}.{lacking}{_untried_words(frame)}"
+
+
+def _untried_words(frame: pd.DataFrame) -> str:
+    """`untried_rows` in a sentence of its own, "" where there are none."""
+    rows = untried_rows(frame)
+    if rows.empty:
+        return ""
+    said = []
+    for way, group in rows.groupby(rows.apply(_way, axis=1), sort=False):
+        kept = [f"{_cell(row, 'ratio')} at {row['batch_size']} a GPU" for _, row in group.iterrows()]
+        said.append(f"{', '.join(kept)} with {way}")
+    return f" On 1 GPU the best way keeps {'; '.join(said)}; how much of that remains on more is not measured."

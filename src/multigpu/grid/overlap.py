@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from multigpu.grid.entries import FEWEST, Planned, ends_of, nmt, resnet50
+from multigpu.grid.entries import FEWEST, TRACED, Planned, ends_of, nmt, resnet50
 from multigpu.run import Run
 
 AGAIN = (*FEWEST, 0, 1, 2, 3)
@@ -55,5 +55,11 @@ def sent_unpacked(devices: Sequence[int]) -> list[Planned]:
 
 
 def small_last(devices: Sequence[int]) -> list[Planned]:
-    """As `sent_unpacked`, of `ddp` whose last bucket is the small one, which is all that a step waits for when backward has ended."""
-    return _compared(devices, {"bucket_send": "grouped_small_last"}, (50, 100), FEWEST, len(AGAIN) + len(FEWEST))
+    """As `sent_unpacked`, of `ddp` whose last bucket is the small one, which is all that a step waits for when backward has ended; and
+    traced, for what is still lost.
+    """
+    planned = _compared(devices, {"bucket_send": "grouped_small_last"}, (50, 100), FEWEST, len(AGAIN) + len(FEWEST))
+    form = {"precision": "bf16", "execution": "captured", "bucket_send": "grouped_small_last"}
+    for batch in (64, 256):
+        planned.append(Planned(resnet50("ddp", max(devices, default=1), batch, **form, **TRACED), "screening", batch / 20))
+    return planned
