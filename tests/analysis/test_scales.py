@@ -22,7 +22,7 @@ from multigpu.analysis.scales import (
     scale_table,
     sweep_rows,
 )
-from multigpu.analysis.scales_findings import bounds_finding, preferred_line, scale_findings, smallest_that_scales
+from multigpu.analysis.scales_findings import bounds_finding, family_findings, preferred_line, scale_answers, smallest_that_scales
 from multigpu.record import Record
 from multigpu.workloads import find_model
 from multigpu.workloads.cnn.family import CENTRE, MEMBERS, SWEEPS, Member, dense_share
@@ -94,7 +94,7 @@ def test_the_smallest_model_that_scales_is_the_one_from_which_on_all_do() -> Non
     assert len(points) == 6 and points["efficiency"].tolist() == pytest.approx(sorted(kept, key=list(points["efficiency"]).index))
     found = smallest_that_scales(points)
     assert found is not None and found["model"] == "family_d8_w64_s64_f0"
-    assert any(said.endswith("From 4,738,596 parameters on all keep at least 90%.") for said in scale_findings(points))
+    assert any(said.endswith("From 4,738,596 parameters on all keep at least 90%.") for said in family_findings(points))
     assert list(sweep_rows(points, "width")["at"]) == [8, 16, 32, 64, 128, 256]
     row = points[points["model"] == CENTRE.name].iloc[0]
     model = find_model("cnn", CENTRE.name)
@@ -114,7 +114,8 @@ def points_of(records: list[Record]) -> pd.DataFrame:
 
 
 def said_of(records: list[Record], start: str) -> str:
-    (said,) = [text for text in scale_findings(points_of(records)) if text.startswith(f"**{start}**")]
+    points = points_of(records)
+    (said,) = [text for text in [*scale_answers(points), *family_findings(points)] if text.startswith(f"**{start}**")]
     return said
 
 
@@ -204,7 +205,7 @@ def test_no_point_of_the_ratio_lies_outside_its_panel_and_fewer_devices_are_draw
 
 def test_without_records_the_page_says_what_is_missing() -> None:
     points = points_of([])
-    assert "No Record on several devices yet" in scale_findings(points)[0]
+    assert "No Record on several devices yet" in scale_answers(points)[0] and not family_findings(points)
     assert "Nothing to draw" in figure_ratio(points).alt and "--grid family" in figure_family(points).alt
     lonely = points_of([make_record("ddp", 2, 10.0, workload="cnn")])
     assert lonely.empty and "efficiency" in lonely

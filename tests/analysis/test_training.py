@@ -85,6 +85,10 @@ def test_independent_replicas_need_not():
     assert same_of(panel(0.01))["independent", "fp32"] is None
 
 
+def said(seen: page.Seen) -> str:
+    return page.answer(seen).html + page.exceptions(seen).html
+
+
 def test_what_cannot_miss_is_not_counted():
     """ddp beside itself lies at 0, and its drift within three times itself, whatever it does."""
     records = panel(0.01)
@@ -104,12 +108,13 @@ def test_a_tolerance_that_independent_replicas_keep_too_tells_nothing():
     assert same_of(panel(0.031, replicas=0.02))["exp2", "fp32"] is False
     assert same_of(panel(0.01, replicas=0.031))["exp2", "fp32"] is True
     seen, alone = page.see(panel(0.01, replicas=0.02)), page.see(panel(0.01)[:-1])
-    text, html = page.answer(seen).html, page.curve_table(seen).html
+    text, html = said(seen), page.curve_table(seen).html
     assert "Not counted: 1 run in fp32 of small ResNet on handwritten digits, 2 devices, since the tolerance does not tell" in text
     assert "all 1 joined run compared" in text and ">not told<" in html
     assert "Not told: the tolerance does not tell independent replicas apart here." in html and "No replicas" not in html
     assert alone.same["same"].isna().all(), "without replicas nothing shows what the tolerance can tell"
-    assert "1 run in fp64 of" in page.answer(alone).html and "since no independent replicas were trained there" in page.answer(alone).html
+    assert "1 run in fp64 of" in said(alone) and "since no independent replicas were trained there" in said(alone)
+    assert "<p>" not in page.exceptions(page.see(panel(0.01))).html, "where all are counted and follow there is nothing to say"
     assert ">no replicas<" in page.curve_table(alone).html
     for nothing in (figure_curves(alone.same, alone.curves), figure_distance(alone.same)):
         assert nothing.finding == "No joined run has a tolerance that tells it from independent replicas"
@@ -234,7 +239,7 @@ def test_translation_is_compared_at_each_rate_by_itself():
     assert seen.same["same"].tolist() == [None, None, True, True, True, None, None, None, False, True, True, None]
     assert seen.same["leaves_at"].tolist()[-5:-2] == [20.0] * 3 and seen.same["leaves_at"].notna().sum() == 5
     assert seen.same["differs_at"].tolist()[-5:-2] == [11.0] * 3 and math.isnan(seen.same["differs_at"].iloc[0])
-    text = page.answer(seen).html
+    text = said(seen)
     assert f"{first}: all 3 joined runs compared with ddp (2 other placements, fp32 and fp64) follow" in text
     assert "Of all comparisons together 5 of 6 runs follow" in text and "not the result" not in text
     assert (
@@ -247,10 +252,7 @@ def test_translation_is_compared_at_each_rate_by_itself():
     # fp64 that differs later than fp32 does: its first digits are equal
     late = [*LOSSES[:15], *(loss * 1.001 for loss in LOSSES[15:])]
     swapped = [trained(late, (), placement="exp2", precision="fp64", base_rate=3e-3, **job) if r is records[2] else r for r in records]
-    assert (
-        "Before step 16 every digit that a Record keeps is equal, as ddp's are in fp32 before step 11:"
-        in page.answer(page.see(swapped)).html
-    )
+    assert "Before step 16 every digit that a Record keeps is equal, as ddp's are in fp32 before step 11:" in said(page.see(swapped))
     assert "Exp2" not in page.system_table(seen).html, "nothing of what that table is for is known"
     assert len(figure_curves(seen.same, seen.curves).data["panel"].unique()) == 2
 

@@ -101,7 +101,7 @@ def advice_table(frame: pd.DataFrame) -> Shown:
         {
             "job": describe(row, ["model", "batch_size", "precision", "execution", *_unusual(row)]),
             "GPUs": str(row["devices"]),
-            "advice": _advised(row).replace(ONCE, "once"),
+            "advice": advised(row).replace(ONCE, "once"),
             "not told apart, keeps": "; ".join(_kept(rival) for rival in row["rivals"]),
             "slowest": f"{_unlisted(look(row['slowest']).label)} {percent_text(1 / row['times'])}",
             "agrees": {None: "–", True: "yes", False: "no"}[row["agrees"]],
@@ -133,7 +133,8 @@ def _unusual(row: Any) -> list[str]:
     return (["processes"] if row["processes"] == "one" else []) + (["framework"] if row["framework"] != "torch" else [])
 
 
-def _advised(row: Any) -> str:
+def advised(row: Any) -> str:
+    """The update that a row of `advice` names, with "(measured once)" where it was."""
     return _unlisted(look(row["best"]).label) + (f" ({ONCE})" if row["best"] in row["once"] else "")
 
 
@@ -153,6 +154,12 @@ FEW = 3
 """More models than this that were measured once are counted in the answer and named in the table alone."""
 
 
+def told_rows(table: pd.DataFrame) -> list[Any]:
+    """The row of `advice` that speaks for each model and form of execution: on its most devices, of those the one with most updates."""
+    groups: Any = table.groupby(["model", "execution"], sort=False) if len(table) else []
+    return [group[group["devices"] == group["devices"].max()].sort_values("candidates").iloc[-1] for _, group in groups]
+
+
 def advice_sentence(frame: pd.DataFrame) -> str:
     """The fastest update of each model, on its most devices in each form of execution, and what the updates that are not told apart from it
     may lose; those measured once are counted alone.
@@ -161,13 +168,13 @@ def advice_sentence(frame: pd.DataFrame) -> str:
     if table.empty:
         return "Which update suits which model cannot be said: no model has two of them measured on several GPUs."
     answers: dict[tuple[str, str, tuple[str, ...]], list[tuple[str, Any]]] = {}
-    for _, group in table.groupby(["model", "execution"], sort=False):
-        row = group[group["devices"] == group["devices"].max()].sort_values("candidates").iloc[-1]
-        batches = sorted(set(group.loc[group["devices"] == row["devices"], "batch_size"]))
+    for row in told_rows(table):
+        alike = table[["model", "execution", "devices"]].eq(row[["model", "execution", "devices"]]).all(axis=1)
+        batches = sorted(set(table.loc[alike, "batch_size"]))
         batch = ["batch_size"] if len(batches) > 1 else []
         way = describe(row, ["execution", *(["framework"] if row["framework"] != "torch" else [])])
         where = f"{way[:1].upper()}{way[1:]} on {devices_text(row['devices'], row['device_type'])}"
-        same = (where, _advised(row), tuple(name for name, *_ in row["rivals"]))
+        same = (where, advised(row), tuple(name for name, *_ in row["rivals"]))
         answers.setdefault(same, []).append((describe(row, ["model", *batch]), row["rivals"]))
     parts: dict[str, list[str]] = {}
     for (where, answer, rivals), found in answers.items():
@@ -245,12 +252,17 @@ def scaling_sentence(frame: pd.DataFrame) -> str:
         for own, verb, words, named in groups
         if len(own)
     ]
-    every = _ddp_points(frame)
-    least = every.iloc[int(every["efficiency"].to_numpy().argmin())]
+    least, every = least_scaled(frame)
     return (
-        f"Of {plural(len(table), 'model')} under ddp, {joined(parts)}. The least of all {plural(len(every), 'point')} of theirs: "
+        f"Of {plural(len(table), 'model')} under ddp, {joined(parts)}. The least of all {plural(every, 'point')} of theirs: "
         f"{_scaled(least)}, {describe(least, ['batch_size', 'precision'])}."
     )
+
+
+def least_scaled(frame: pd.DataFrame) -> tuple[Any, int]:
+    """The point of the least efficiency under ddp, of all and not only of those that speak for their models; and how many there are."""
+    every = _ddp_points(frame)
+    return every.iloc[int(every["efficiency"].to_numpy().argmin())], len(every)
 
 
 def _each(own: pd.DataFrame) -> str:

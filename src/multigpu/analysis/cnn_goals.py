@@ -17,7 +17,7 @@ from multigpu.analysis.picture import Shown
 from multigpu.analysis.style import look
 from multigpu.analysis.tables import tables_by
 from multigpu.analysis.ways import find_point, ratio_of
-from multigpu.analysis.wording import MODEL_NAMES, describe, devices_text, missing, percent_text
+from multigpu.analysis.wording import MODEL_NAMES, describe, devices_text, joined, missing, percent_text
 from multigpu.placements import placements
 
 GOALS = {64: 0.97, 256: 0.99}
@@ -167,8 +167,7 @@ def goal_sentence(frame: pd.DataFrame) -> str:
             goal = group.iloc[0]
             parts.append(f"at {goal['batch_size']} a GPU (goal {goal['goal']:.2f}) no placement was measured beside independent replicas")
             continue
-        exact = measured[measured["ratio_low"].notna()]
-        row = (exact if len(exact) else measured).sort_values("devices").iloc[-1]
+        row = _told(measured)
         text = f"at {row['batch_size']} a GPU {_way(row)} keeps {_cell(row, 'ratio')} of independent replicas on"
         text += f" {devices_text(row['devices'], row['device_type'])} (goal {row['goal']:.2f}: {row['so']}"
         lost, alone = 1 - row["ratio"], 1 - row["one_ratio"]
@@ -180,6 +179,26 @@ def goal_sentence(frame: pd.DataFrame) -> str:
     last = table[(table["devices"] == GOAL_DEVICES) & table["placement"].eq("")]
     lacking = f" On {GOAL_DEVICES} GPUs, for which the goals are stated, neither was measured." if len(last) == len(GOALS) else ""
     return f"{MODEL_NAMES[table['model'].iloc[0]]}, captured, bf16: {'; '.join(parts)}.{lacking}{_untried_words(frame)}"
+
+
+def _told(measured: pd.DataFrame) -> Any:
+    """The row that speaks for a batch: on the most GPUs measured with an interval, else on the most."""
+    exact = measured[measured["ratio_low"].notna()]
+    return (exact if len(exact) else measured).sort_values("devices").iloc[-1]
+
+
+def goal_answer(frame: pd.DataFrame) -> str | None:
+    """`goal_sentence` in short: the shares kept, beside the goals; None where nothing was measured beside replicas."""
+    table = goal_rows(frame)
+    told = [_told(group) for _, group in table[table["placement"] != ""].groupby("batch_size", sort=False)]
+    if not told:
+        return None
+    kept = [
+        f"{_cell(row, 'ratio')} at {row['batch_size']} images a GPU on {devices_text(row['devices'], row['device_type'])} "
+        f"(goal on {GOAL_DEVICES}: {row['goal']:.2f})"
+        for row in told
+    ]
+    return f"Of independent replicas' rate {MODEL_NAMES[table['model'].iloc[0]]} keeps, captured, {joined(kept)}."
 
 
 def _untried_words(frame: pd.DataFrame) -> str:

@@ -29,6 +29,7 @@ from multigpu.published import load_published
 
 LAYOUT = Change("channels first over channels last", {"layout": ("channels_first",)}, {"layout": "channels_last"})
 PRECISIONS = ("tf32", "bf16", "fp16")
+FORMS = ("fp32", *PRECISIONS)
 GRID = "cnn_formats"
 WAITS = 0.8
 """Of the rate of the same step captured: an eager step that reaches less spends the rest on being launched, whatever it computes in."""
@@ -214,6 +215,29 @@ def precision_sentence(frame: pd.DataFrame) -> str:
         parts.append(f"{name} {said}" + (f" over {len(own)} points" if len(own) > 2 else ""))
     lacking = [name for name in PRECISIONS if name not in set(table["precision"])]
     return f"Against fp32: {'; '.join(parts)}." + (f" Not measured: {joined(lacking)}." if lacking else "")
+
+
+def answer(frame: pd.DataFrame) -> list[str]:
+    """How far layouts part, and the most that each precision gives; nothing of what was not measured."""
+    layout, precision = layouts(frame), precisions(frame)
+    said, parts = [], []
+    for name, words in FRAMEWORK_NAMES.items() if len(layout) else ():
+        own = layout[layout["framework"] == name]
+        each = [f"{_extent(own.loc[own['precision'] == form, 'ratio'])} in {form}" for form in FORMS if form in set(own["precision"])]
+        parts += [f"{joined(each)} in {words}"] if each else []
+    if parts:
+        said.append(f"The rate with NCHW over that with NHWC is {'; '.join(parts)}.")
+    most = [own.sort_values("ratio").iloc[-1] for _, own in precision.groupby("precision")] if len(precision) else []
+    if most:
+        once = [", once" if missing(row["ratio_low"]) else "" for row in most]
+        gains = [ratio_text(row["ratio"], row["ratio_low"], row["ratio_high"]) for row in most]
+        each = [f"{row['precision']} {gain}{few} ({_where(row)})" for row, gain, few in zip(most, gains, once, strict=True)]
+        points = f"{'eager ' if precision['execution'].eq('eager').all() else ''}{'point' if len(precision) == 1 else 'points'}"
+        slower = int((precision["ratio"] < 1).sum())
+        said.append(
+            f"The most that fewer bits give over fp32: {'; '.join(each)}. {slower} of {len(precision)} {points} are slower than fp32."
+        )
+    return said or ["Neither another layout nor another precision has been measured yet."]
 
 
 def _where(row: Any) -> str:

@@ -131,8 +131,7 @@ def ladder_sentence(frame: pd.DataFrame) -> str:
     if table.empty:
         return "No model has been measured at three batches yet."
     told: dict[str, list[Any]] = {}
-    for _, group in table.groupby("model", sort=False):
-        row = group.sort_values(["devices", "best"], ascending=[True, False]).iloc[0]
+    for row in _told_rows(table):
         own = row["ladder"]
         told.setdefault(f"{describe(own, ['execution'])} on {devices_text(row['devices'], own['device_type'])}", []).append(row)
     said = [f"{form[0].upper()}{form[1:]}, {_enough(rows)}." for form, rows in told.items()]
@@ -142,6 +141,26 @@ def ladder_sentence(frame: pd.DataFrame) -> str:
     parts = [f"{batch:,} {_unit(table.iloc[0])} of {joined(sorted(full[batch]))}" for batch in sorted(full)]
     end = f"Too large for a GPU's memory were {joined(parts)}." if parts else "No batch measured was too large for a GPU's memory."
     return " ".join([*said, end])
+
+
+def answer(frame: pd.DataFrame) -> str | None:
+    """`ladder_sentence` in short: between which batches models have enough, and how many still gain or met the end of memory."""
+    rows = _told_rows(ladder_rows(frame))
+    reached = sorted((row for row in rows if row["enough"] < row["largest"]), key=lambda row: row["enough"])
+    if not reached:
+        return None
+    first, last = reached[0], reached[-1]
+    still = sum(row["enough"] >= row["largest"] for row in rows)
+    return (
+        f"{100 * FULL:.0f}% of its best rate a model reaches at {first['enough']:,} ({_name(first)}) to {last['enough']:,} "
+        f"{_unit(last)} ({_name(last)}) a device; of {plural(len(rows), 'model')} {still} still gained at the largest batch measured."
+    )
+
+
+def _told_rows(table: pd.DataFrame) -> list[Any]:
+    """A row a model: on the fewest devices measured, of those the fastest form."""
+    groups: Any = table.groupby("model", sort=False) if len(table) else []
+    return [group.sort_values(["devices", "best"], ascending=[True, False]).iloc[0] for _, group in groups]
 
 
 def _enough(rows: list[Any]) -> str:

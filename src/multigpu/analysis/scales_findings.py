@@ -167,11 +167,18 @@ def _sweep_finding(points: pd.DataFrame, axis: str) -> str:
     )
 
 
-def scale_findings(points: pd.DataFrame) -> list[str]:
-    """What sets models apart: the ratio, then a sentence for each number of the family that was changed."""
+def scale_answers(points: pd.DataFrame) -> list[str]:
+    """What sets models apart."""
     if points.empty:
         return ["No Record on several devices yet: nothing can be said of what makes a model scale."]
-    said = [_ratio_finding(points), _most_devices(points), _size_finding(points), *(_sweep_finding(points, axis) for axis in SWEPT)]
+    return [text for text in (_ratio_finding(points), _most_devices(points)) if text]
+
+
+def family_findings(points: pd.DataFrame) -> list[str]:
+    """A sentence for each number of the family that was changed."""
+    if points.empty:
+        return []
+    said = [_size_finding(points), *(_sweep_finding(points, axis) for axis in SWEPT)]
     if not points["model"].str.startswith("family_").any():
         said.append("The made-up family has no Record yet: minimum size, image size and dense share are not separated.")
     return [text for text in said if text]

@@ -95,11 +95,16 @@ def answer(seen: Seen) -> Shown:
     return paragraphs(*text)
 
 
+def exceptions(seen: Seen) -> Shown:
+    """Which runs the comparison of curves does not count, and which miss their tolerance; nothing where all follow."""
+    return paragraphs(*_uncounted(seen.same[seen.same["role"] == "compared"]), *_leaving(seen.same), kind="said")
+
+
 def _curves(same: pd.DataFrame) -> list[str]:
-    """The comparison that tells most, then all of them, what is not counted, and what misses its tolerance."""
+    """The comparison that tells most, then all of them."""
     compared, judged = same[same["role"] == "compared"], same[same["same"].notna()]
     if judged.empty:
-        return [*_uncounted(compared)]
+        return []
     panels = compared.groupby("panel", sort=False)
     telling = (panels["replicas"].min() / panels["tolerance"].max()).fillna(0.0)[list(dict.fromkeys(judged["panel"]))]
     first = judged[judged["panel"] == telling.idxmax()]
@@ -115,7 +120,7 @@ def _curves(same: pd.DataFrame) -> list[str]:
     if judged["panel"].nunique() > 1:
         least = (judged["replicas"] / judged["tolerance"]).min()
         sentences.append(f"Of all comparisons together {_share(judged)} runs follow their reference so.{_away(least, 'least ')}")
-    return [*sentences, *_uncounted(compared), *_leaving(same)]
+    return sentences
 
 
 def _share(judged: pd.DataFrame) -> str:

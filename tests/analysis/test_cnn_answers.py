@@ -1,0 +1,95 @@
+"""The first sentences of the pages on image models, on planted Records whose shares are known by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from multigpu import study
+from multigpu.analysis import cnn_answers, cnn_goals, cnn_page, formats, ladders, scales, scales_findings
+from multigpu.analysis import training_page as training
+from multigpu.analysis.frame import frame_of
+from multigpu.analysis.picture import Shown
+from tests.analysis.test_cnn_goals import captured
+from tests.analysis.test_cnn_pages import NOTHING, ladder, point
+from tests.factory import make_point, make_record
+
+MOST_WORDS = 170
+"""In all sentences that a page begins with: what a reader of a minute takes in."""
+
+
+def test_how_many_models_scale_and_how_many_are_open() -> None:
+    """Two GPUs over twice one: 98%, 80%, 95% in one measurement, and 96% between launches that are 20% apart."""
+    records = point(100, devices=1) + point(196) + point(100, devices=1, model="vgg16") + point(160, model="vgg16")
+    records += point(100, devices=1, model="lenet", n=1) + point(190, model="lenet", n=1)
+    noisy = {"placement": "ddp", "workload": "cnn", "model": "resnet20", "batch_size": 128}
+    records += make_point([90, 110, 100, 95, 105], "abcde", devices=1, **noisy) + make_point([170, 214, 192, 182, 202], "abcde", **noisy)
+    scaling, updates = cnn_answers.answers(frame_of(records))
+    assert scaling == (
+        "Under ddp 2 of 4 models keep 90% of perfect scaling (1 of them measured once), for 1 the interval leaves it open, and 1 keep "
+        "less; the least of all 4 points is 80% (VGG-16, batch 64 a GPU, eager on 2 GPUs)."
+    )
+    assert "cannot be said" in updates, "no model has two updates"
+
+
+def test_which_update_is_fastest_counts_ties_and_names_exceptions() -> None:
+    records = point(300) + point(300.2, "exp4") + point(200, "exp2")  # ddp is tied; the document's Exp2 is slower
+    records += point(100, model="vgg16") + point(90, "exp2", model="vgg16")  # the document says ddp
+    records += point(90, model="lenet") + point(100, "exp2", model="lenet")  # it says nothing
+    records += point(50, model="alexnet", n=1) + point(40, "exp2", model="alexnet", n=1)
+    (_, updates) = cnn_answers.answers(frame_of(records))
+    assert updates == (
+        "The fastest variable update is ddp, or not told apart from it, for 3 of 4 models and forms of a step (1 measured once); elsewhere "
+        "it is Exp2 for LeNet, eager. The document's own choice is the fastest or tied with it for 2 of the 3 where both were measured."
+    )
+
+
+def test_what_resnet_keeps_stands_beside_its_goals() -> None:
+    records = captured(400, "independent") + captured(380) + captured(800, "independent", batch_size=256) + captured(796, batch_size=256)
+    said = cnn_goals.goal_answer(frame_of(records))
+    assert said and said.startswith("Of independent replicas' rate ResNet-50 v1.5 keeps, captured, 0.9500 (")
+    assert "at 64 images a GPU on 4 GPUs (goal on 8: 0.97) and 0.9950 (" in said
+    assert cnn_goals.goal_answer(NOTHING) is None and len(cnn_answers.answers(NOTHING)) == 2
+
+
+def test_how_far_layouts_and_precisions_reach() -> None:
+    records = point(80, precision="fp32", layout="channels_first") + point(100, precision="fp32") + point(400)
+    records += point(90, precision="fp16", n=1) + point(240, layout="channels_first")
+    layout, precision = formats.answer(frame_of(records))
+    assert layout == "The rate with NCHW over that with NHWC is 0.80 in fp32 and 0.60 in bf16 in PyTorch."
+    assert precision.startswith("The most that fewer bits give over fp32: bf16 4.00 times (3.99 to 4.01) (ResNet-50 v1.5 on 2 GPUs); fp16 ")
+    assert "0.900 times, once (" in precision and precision.endswith("1 of 3 eager points are slower than fp32.")
+    assert formats.answer(NOTHING) == ["Neither another layout nor another precision has been measured yet."]
+
+
+def test_between_which_batches_models_have_enough() -> None:
+    def rungs(model: str, rates: dict[int, float]) -> list:
+        return [make_record("ddp", 1, rate, workload="cnn", model=model, batch_size=batch) for batch, rate in rates.items()]
+
+    records = rungs("resnet50_v1.5", {16: 100, 32: 198, 64: 200}) + rungs("vgg16", {16: 100, 32: 102, 64: 103})
+    still = rungs("lenet", {16: 100, 32: 180, 64: 300})
+    assert ladders.answer(frame_of(records + still)) == (
+        "95% of its best rate a model reaches at 16 (VGG-16) to 32 images (ResNet-50 v1.5) a device; of 3 models 1 still gained at the "
+        "largest batch measured."
+    )
+    assert ladders.answer(frame_of(still)) is None and ladders.answer(NOTHING) is None
+    assert ladders.answer(ladder({16: 1.0, 32: 2.0, 64: 4.0}, {16: 100.0, 32: 101.0, 64: 102.0}, 128)) is not None
+
+
+@pytest.fixture(scope="module")
+def committed() -> dict[str, list[str]]:
+    """What the pages say first of the committed Records."""
+    frame = study.observe("none")
+    ours = study.published(frame, "cnn")
+    measured = cnn_page.as_measured(study.of_all_machines(frame, "cnn"))
+    begun: Shown = training.answer(training.observe("none"))
+    return {
+        "13": cnn_answers.answers(ours),
+        "14": [*formats.answer(measured), ladders.answer(ours) or ""],
+        "16": scales_findings.scale_answers(scales.scale_points(study.published_whole(frame))),
+        "12": [begun.html],
+    }
+
+
+@pytest.mark.parametrize("page", ["12", "13", "14", "16"])
+def test_a_page_begins_shortly(committed: dict[str, list[str]], page: str) -> None:
+    assert 20 < sum(len(text.split()) for text in committed[page]) <= MOST_WORDS
