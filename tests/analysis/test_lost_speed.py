@@ -290,6 +290,8 @@ def test_where_more_of_a_chain_was_measured_it_is_told_too() -> None:
     html = lost_speed_page.chain_html(tables[1:]).html
     assert "PyTorch, 2 GPUs of 2x-nvidia-h200" in html and "not measured" not in html
     said = lost_speed_page.findings(tables[:1], tables[1:])
+    assert len(said) > 2 and lost_speed_page.answer(tables[:1], tables[1:]) == [said[0], said[-1]], "the rest stands beside its table"
+    assert lost_speed_page.further(tables[:1], tables[1:]) == said[1:-1]
     assert said[0].startswith("**PyTorch on 2 GPUs of 2x-nvidia-h200**, of what is lost from 2018's way on: the host took ")
     assert said[1].startswith("**PyTorch on 4 GPUs of 8x-nvidia-h200**, of what is lost from “cells in one call” on: ")
     unknown = "How 2018's whole loss divides is not known of PyTorch on 4 GPUs: its own way was not measured there."
@@ -317,6 +319,7 @@ def test_machines_and_versions_never_share_a_chain() -> None:
     other = chain_records(versions={"torch": "2.11.0"})
     records = [record for record in chain_records() if record.run.devices == 1] + [r for r in other if r.run.devices == 8]
     assert lost_speed.best_grounds(frame_of(records)) == []
+    assert lost_speed_page.answer([]) == [lost_speed_page.NOTHING] and lost_speed_page.further([]) == []
     assert lost_speed_page.findings([]) == [lost_speed_page.NOTHING]
 
 

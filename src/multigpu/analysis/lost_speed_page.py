@@ -317,3 +317,14 @@ def findings(tables: Sequence[pd.DataFrame], fuller: Sequence[pd.DataFrame] = ()
     if not tables:
         return [NOTHING]
     return [*filter(None, shares_findings([*fuller, *tables], device_type)), seven_finding(tables, device_type)]
+
+
+def answer(tables: Sequence[pd.DataFrame], fuller: Sequence[pd.DataFrame] = (), device_type: str = "cuda") -> list[str]:
+    """What the page says first: the first and the last of `findings`."""
+    said = findings(tables, fuller, device_type)
+    return said if len(said) < 3 else [said[0], said[-1]]
+
+
+def further(tables: Sequence[pd.DataFrame], fuller: Sequence[pd.DataFrame] = (), device_type: str = "cuda") -> list[str]:
+    """The `findings` between those: the other chains' shares."""
+    return findings(tables, fuller, device_type)[1:-1]
