@@ -12,7 +12,7 @@ from multigpu.claims.deciding import planned_row
 from multigpu.claims.records import admitted, comparisons, matches
 from multigpu.grid import OTHER_PLACEMENTS, SPINE_PLACEMENTS, find_grid
 from multigpu.grid.cnn_study import COARSE_LADDER, FURTHER, LADDER, LARGE, SMALL, cnn_formats, cnn_ladders, cnn_updates, ladder_price_s
-from multigpu.grid.cnns import CAPTURED_MODELS, CNN_UPDATES, CNNS_OF_INTEREST, REPEATED_UPDATES, cnn_batches, cnn_models
+from multigpu.grid.cnns import CAPTURED_MODELS, CNN_UPDATES, CNNS_OF_INTEREST, REPEATED_UPDATES, cnn_batches, cnn_captured, cnn_models
 from multigpu.grid.entries import Planned
 from multigpu.grid.family import family
 from multigpu.grid.hardware import energy, hardware
@@ -65,6 +65,19 @@ def test_models_at_their_batches_repeat_at_both_ends_only() -> None:
     graphs = Counter((entry.run.model, entry.run.devices) for entry in planned if entry.run.execution == "captured")
     assert graphs == Counter((model, count) for model in CAPTURED_MODELS for count in (1, 8))
     assert len({entry.run.digest for entry in planned}) == len(planned) == 3 * (12 * 6 + 12 * 2) + 2 * 4
+
+
+def test_captured_models_are_compared_in_the_same_launches() -> None:
+    planned = cnn_captured((1, 2, 4))
+    forms = Counter((entry.run.model, entry.run.devices) for entry in planned)
+    assert forms == dict.fromkeys(((name, count) for name in CNNS_OF_INTEREST[1:] for count in (1, 4)), 3)
+    assert {(entry.run.execution, entry.tier) for entry in planned} == {("captured", "headline")}
+    assert all(type(entry.run).model_validate(entry.run.model_dump()) == entry.run for entry in planned), "copied with other buckets"
+    for entry in planned:
+        assert Counter(point.launch for point in entry.points()) == {0: 2, 1: 1, 2: 1, 3: 1}
+        assert entry.run.batch_size == entry.run.description.config.default_batch
+    ways = {(entry.run.placement, entry.run.bucket_send) for entry in planned}
+    assert ways == {("ddp", None), ("ddp", "grouped_small_last"), ("independent", None)}
 
 
 def test_batches_are_swept_under_every_placement() -> None:

@@ -59,6 +59,27 @@ def cnn_models(devices: Sequence[int]) -> list[Planned]:
     return sorted(planned, key=lambda entry: entry.tier != "headline")  # what is repeated comes first
 
 
+SMALL_LAST = {"bucket_send": "grouped_small_last"}
+
+
+def cnn_captured(devices: Sequence[int]) -> list[Planned]:
+    """Document 001's models of interest with the whole step as one CUDA graph, so that no host sets their pace: `ddp` as the library makes
+    its buckets, `ddp` that sends gradients unpacked with a small last bucket, and independent replicas. Repeated, in the same launches, on
+    one GPU and on the most. ResNet-50's are those of `small_last`.
+    """
+    planned = []
+    for count in ends_of(devices):
+        for name in CNNS_OF_INTEREST:
+            if name == "resnet50_v1.5":
+                continue
+            model = find_model("cnn", name)
+            price = round(2.0 + 0.005 * len(model.variables) + 2.0 * model.parameters / 1e8, 1)
+            for placement, buckets in (("ddp", {}), ("ddp", SMALL_LAST), ("independent", {})):
+                usual = _cnn(model, placement, count, execution="captured").run
+                planned.append(Planned(usual.model_copy(update=buckets), "headline", price, FEWEST))
+    return planned
+
+
 def cnn_batches(devices: Sequence[int]) -> list[Planned]:
     """ResNet-50, Inception-v3 and VGG-16 at 32, 64 and 256 images a GPU, AlexNet at 512, under every placement. Screening. Repeated, on
     one GPU and on the most: ResNet-50 at 16 and at 512, whole steps as one CUDA graph, all-reduced during backward (C46).
