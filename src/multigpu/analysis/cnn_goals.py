@@ -198,7 +198,9 @@ def goal_answer(frame: pd.DataFrame) -> str | None:
         f"(goal on {GOAL_DEVICES}: {row['goal']:.2f})"
         for row in told
     ]
-    return f"Of independent replicas' rate {MODEL_NAMES[table['model'].iloc[0]]} keeps, captured, {joined(kept)}."
+    alone = [f"{_cell(row, 'ratio')} at {row['batch_size']}" for _, row in untried_rows(frame).iterrows()]
+    untried = f" A way that 1 GPU alone has tried keeps {joined(alone)} there." if alone else ""
+    return f"Of independent replicas' rate {MODEL_NAMES[table['model'].iloc[0]]} keeps, captured, {joined(kept)}.{untried}"
 
 
 def _untried_words(frame: pd.DataFrame) -> str:

@@ -55,7 +55,7 @@ def changes(frame: pd.DataFrame, kinds: Sequence[Change]) -> pd.DataFrame:
         return pd.DataFrame()
     table = pd.concat(found, ignore_index=True)
     order = {name: index for index, name in enumerate(MODEL_NAMES)}
-    by = ["change", "model", "devices", "framework", "machine"]
+    by = ["change", "model", "batch_size", "devices", "framework", "machine"]
     return best_first(table.sort_values(by, key=lambda own: own.map(order) if own.name == "model" else own, kind="stable"))
 
 
