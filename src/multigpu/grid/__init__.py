@@ -50,6 +50,7 @@ from multigpu.grid.tensorflow import (
     tensorflow_distribute,
     tensorflow_forms,
     tensorflow_layers,
+    tensorflow_models,
     tensorflow_nmt,
     tensorflow_traces,
 )
@@ -121,6 +122,7 @@ GRIDS: dict[str, Callable[[Sequence[int]], list[Planned]]] = {
     "tensorflow_forms": tensorflow_forms,
     "tensorflow_traces": tensorflow_traces,
     "tensorflow_cnn": tensorflow_cnn,
+    "tensorflow_models": tensorflow_models,
     "tensorflow_layers": tensorflow_layers,
     "tensorflow_distribute": tensorflow_distribute,
     "inputs": inputs,

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from multigpu.grid.cnns import CNNS_OF_INTEREST
 from multigpu.grid.entries import ENDS, EXPERIMENTS, FEWEST, TRACED, Planned, ends_of, nmt, resnet50
 from multigpu.grid.parallelism import LAYER_BATCHES, LAYER_TYPES, stack
 from multigpu.run import Run
+from multigpu.workloads import find_model
+from multigpu.workloads.base import Model
 
 IN_GRAPH = (*EXPERIMENTS, "ps_gpu0", "replicated_copy", "replicated_allreduce", "independent")
 CONCATENATED = ("make_parallel", "make_parallel_cpu")
@@ -114,6 +117,33 @@ def tensorflow_cnn(devices: Sequence[int]) -> list[Planned]:
                 run = Run(**nchw.model_dump(exclude_defaults=True) | {"layout": layout})
                 planned.append(Planned(run, "screening", 4.0 + 2 * count))
     return planned
+
+
+def tensorflow_models(devices: Sequence[int]) -> list[Planned]:
+    """Document 001's other models of interest in its own framework, at their own batches: first variables on the CPU and NCCL's all-reduce,
+    then the other updates that its claims compare; on one GPU and on the most. And NCHW against NHWC in fp32, as the document was (C16), on
+    one GPU. Screening.
+    """
+    planned = []
+    for group in (COMPARED[:1] + COMPARED[3:4], COMPARED[1:3] + COMPARED[4:]):
+        for count in ends_of(devices):
+            for name in CNNS_OF_INTEREST:
+                model = find_model("cnn", name)
+                if name == "resnet50_v1.5":  # `tensorflow_cnn` has it
+                    continue
+                price = round(5.0 + 2 * count + 0.02 * len(model.variables) + 4.0 * model.parameters / 1e8, 1)
+                planned += [Planned(_image_model(model, placement, count, "bf16"), "screening", price) for placement in group]
+    if 1 in devices:
+        for name in ("resnet50_v1.5", "vgg16", "alexnet_cifar"):
+            runs = [_image_model(find_model("cnn", name), "exp4", 1, "fp32", layout) for layout in ("channels_first", "channels_last")]
+            planned += [Planned(run, "screening", 10.0) for run in runs]
+    return planned
+
+
+def _image_model(model: Model, placement: str, count: int, precision: str, layout: str = "channels_last") -> Run:
+    """A model of images at its own batch, one process and one graph."""
+    fields: dict[str, Any] = {"workload": "cnn", "model": model.name, "batch_size": model.config.default_batch, "layout": layout}
+    return Run(placement=placement, devices=count, precision=precision, **fields, **TENSORFLOW)  # type: ignore[arg-type]
 
 
 COMPARED = ("exp2", "ps_gpu0", "replicated_copy", "replicated_allreduce", "exp4")
