@@ -11,7 +11,19 @@ from multigpu.claims.core import Predicate
 from multigpu.claims.deciding import planned_row
 from multigpu.claims.records import admitted, comparisons, matches
 from multigpu.grid import OTHER_PLACEMENTS, SPINE_PLACEMENTS, find_grid
-from multigpu.grid.cnn_study import COARSE_LADDER, FURTHER, LADDER, LARGE, SMALL, cnn_formats, cnn_ladders, cnn_updates, ladder_price_s
+from multigpu.grid.cnn_study import (
+    COARSE_LADDER,
+    ENDS_OF_LADDERS,
+    FURTHER,
+    LADDER,
+    LARGE,
+    ONCE,
+    SMALL,
+    cnn_formats,
+    cnn_ladders,
+    cnn_updates,
+    ladder_price_s,
+)
 from multigpu.grid.cnns import CAPTURED_MODELS, CNN_UPDATES, CNNS_OF_INTEREST, REPEATED_UPDATES, cnn_batches, cnn_captured, cnn_models
 from multigpu.grid.entries import Planned
 from multigpu.grid.family import family
@@ -98,14 +110,24 @@ def test_ladders_join_what_other_grids_measure() -> None:
     }
     eager = {e.run.batch_size for e in cnn_batches((1,)) if e.run.digest in ladder and e.run.execution == "eager"}
     assert eager == {32, 64, 256}
-    batches = {name: {e.run.batch_size for e in cnn_ladders((1,)) if e.run.model == name} for name in (*LARGE, *SMALL, *FURTHER)}
-    assert all(batches[name] == set(LADDER) for name in (*LARGE, *SMALL)) and all(batches[n] == set(COARSE_LADDER) for n in FURTHER)
+    batches: dict[str, set[int]] = {}
+    for entry in cnn_ladders((1,)):
+        batches.setdefault(entry.run.model, set()).add(entry.run.batch_size)
+    assert set(batches) == {model.name for model in (*FOR_IMAGENET, *FOR_CIFAR)}, "every model of the document"
+    ends = {name: set(ENDS_OF_LADDERS.get(name, ())) for name in batches}
+    assert all(batches[name] == {*LADDER} | ends[name] for name in (*LARGE, *SMALL))
+    assert all(batches[name] == {*COARSE_LADDER} | ends[name] for name in (*FURTHER, *ONCE))
+    assert all(not own & {*LADDER} or name in (*FURTHER, *ONCE) for name, own in ends.items()), "no rung is planned twice"
     assert not cnn_ladders((2, 4))
 
 
 def test_captured_ladders_are_measured_in_two_launches() -> None:
     """Screening all the same: two repeats are not the five of a headline point."""
     planned = find_grid("cnn_ladders", (1,))
+    single = {(model, batch) for model, batches in ENDS_OF_LADDERS.items() for batch in batches}
+    single |= {(model, batch) for model in ONCE for batch in COARSE_LADDER}
+    counts = Counter((e.run.model, e.run.batch_size) for e in planned if e.run.execution == "captured")
+    assert all(count == (1 if rung in single else 2) for rung, count in counts.items())
     seen = {(entry.run.execution, entry.tier, *((point.repeat, point.launch) for point in entry.points())) for entry in planned}
     assert seen == {("captured", "screening", (0, 0)), ("captured", "screening", (1, 1)), ("eager", "screening", (0, 0))}
     assert [entry.first_repeat for entry in planned] == sorted(entry.first_repeat for entry in planned), "first repeats first"

@@ -16,7 +16,9 @@ from multigpu.held_memory import (
     beside_workspaces,
     leaves_memory,
     without_held_memory,
+    without_peaks,
 )
+from multigpu.measure.point import Point
 from multigpu.measure.session import HELD_GIB, _held_flags
 from multigpu.reading import as_read, measured_by
 from multigpu.record import Record, RecordStore
@@ -118,3 +120,14 @@ def test_what_a_run_found_allocated_concerns_its_peak_alone(held_gib: float, pea
 def test_a_run_says_what_was_allocated_before_it_began() -> None:
     assert _held_flags([{"held_gib": 0.01}, {"held_gib": 0.351}]) == [f"0.35{HELD_FLAG}"]
     assert _held_flags([{"held_gib": HELD_GIB}, {}]) == [], "TensorFlow's parts do not say"
+
+
+def test_what_has_no_peak_is_measured_once_more_where_the_gpus_are_alike() -> None:
+    first, after, again = at(1, 16, **BUCKETS), at(3, 32), at(4, 64)
+    fresh = at(3, 64, launch_id="b", repeat=1)  # alone in its launch: its peak is read, and one is enough
+    here = first.machine
+    points = [Point(one.run, repeat) for one in (first, after, again) for repeat in (1, 0)]
+    unmeasured = Point(at(5, 128).run)
+    assert without_peaks([*points, unmeasured], [first, after, again, fresh], here) == [Point(after.run, 1)], "the first of its points"
+    others = [one.model_copy(update={"machine": here.model_copy(update={"gpus": ["another"] * len(here.gpus)})}) for one in (first, after)]
+    assert not without_peaks(points, others, here) and not without_peaks(points, [at(1, 16, status="failed")], here)

@@ -45,6 +45,11 @@ def build_parser() -> argparse.ArgumentParser:
         action="store_true",
         help="only what this machine can add to the Records of machines with the same GPUs (`multigpu.same_gpus`)",
     )
+    one.add_argument(
+        "--peaks",
+        action="store_true",
+        help="once more, only what was measured on these GPUs and has no peak memory that is read (`multigpu.held_memory`)",
+    )
     one.add_argument("--repeats", type=int, default=1, help="repeats of the one Run")
     one.add_argument("--timeout", type=float, default=300.0, help="seconds one Run may take")
     one.add_argument("--retry", action="append", default=[], choices=STATUSES, help="measure again what ended so")

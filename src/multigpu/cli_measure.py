@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from multigpu import paths
 from multigpu.arguments import parse_counts, parse_fields
 from multigpu.grid import Planned, affordable, cost_s, default_grid, every_grid, find_grid, pace, points, restricted
+from multigpu.held_memory import without_peaks
 from multigpu.hosts.arguments import company
 from multigpu.hosts.launching import follow
 from multigpu.inputs.check import check_inputs
@@ -54,6 +55,10 @@ def measure_command(arguments: argparse.Namespace) -> int:
     if arguments.complete:
         every, chosen = len(chosen), still_missing(chosen, store_of(arguments), this_machine())
         print(f"{len(chosen)} of {every} are new to machines with these GPUs and can be measured here", flush=True)
+    if arguments.peaks:
+        chosen = without_peaks(chosen, store_of(arguments), this_machine())
+        arguments.retry = [*arguments.retry, "ok"]
+        print(f"{len(chosen)} Runs were measured on these GPUs and have no peak that is read", flush=True)
     if arguments.share:
         print(sharing_words(chosen), flush=True)
     if arguments.dry_run:

@@ -12,9 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from multigpu.measure.machine import Machine
+from multigpu.measure.point import Point
 from multigpu.placements import find_placement
 from multigpu.record import Record
 from multigpu.run import Run
+from multigpu.same_gpus import kind_of
 
 FREED_SINCE = "2026-11-23T12:50:00+00:00"
 WORKSPACES_FREED_SINCE = "2026-11-23T18:40:00+00:00"
@@ -75,6 +78,19 @@ def without_held_memory(records: Iterable[Record]) -> list[Record]:
     raised = models | beside_workspaces(every)
     kept = [one for one in every if one.status != "out_of_memory" or _name(one) not in models]
     return [_without_peak(one) if _name(one) in raised else _without_flag(one) for one in kept]
+
+
+def without_peaks(points: Iterable[Point], records: Iterable[Record], here: Machine) -> list[Point]:
+    """The first point of each Run that machines with the GPUs of this one measured, of whose Records none has a peak that is read."""
+    kind = kind_of(here)
+    own = [one for one in without_held_memory(records) if one.status == "ok" and kind and kind_of(one.machine) == kind]
+    peaks = {one.run.digest for one in own if one.measurement and one.measurement.peak_memory_gib}
+    lacking = {one.run.digest for one in own} - peaks
+    first: dict[str, Point] = {}
+    for point in points:
+        if point.run.digest in lacking:
+            first.setdefault(point.run.digest, point)
+    return list(first.values())
 
 
 def _is_captured(run: Run) -> bool:

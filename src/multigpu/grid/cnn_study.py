@@ -28,6 +28,17 @@ LADDER = (16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
 COARSE_LADDER = LADDER[::2]
 FURTHER = ("googlenet", "vgg19", "inception4", "resnet152_v1.5", "lenet", "densenet100_k12")
 """Models with a ladder of five batches."""
+ONCE = (
+    *("resnet50_v1", "resnet101_v1", "resnet101_v1.5", "resnet152_v1", "vgg11", "overfeat", "trivial"),
+    *("resnet32", "resnet44", "resnet56"),
+)
+"""The other models of document 001: as many batches, each once."""
+ENDS_OF_LADDERS = {
+    **dict.fromkeys(("vgg19", "inception4", "resnet152_v1.5", "resnet152_v1", "resnet101_v1", "resnet101_v1.5", "resnet50_v1"), (2048,)),
+    **{"densenet100_k12": (2048,), "vgg11": (2048, 8192), "googlenet": (8192, 16384), "resnet110": (8192, 16384, 32768)},
+    "densenet40_k12": (8192, 16384, 32768),
+}
+"""Batches between the last of a ladder that fits a GPU and the first that may not. Models of a smaller step fit more images than help."""
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
 
 
@@ -128,25 +139,27 @@ def ladder_price_s(model: Model, batch: int) -> float:
 
 
 def cnn_ladders(devices: Sequence[int]) -> list[Planned]:
-    """From 16 images a GPU to the largest batch that fits, on one GPU: captured, and for ResNet-50 eager, up to 512, where both are one;
-    five batches of each further model. Captured ones twice, in two launches, since one batch is to be told from its neighbours. With the
-    steps of all other points, so that what these measured joins its ladder. A ladder is left at its first batch that does not fit.
+    """From 16 images a GPU to the largest batch that fits, on one GPU, every model of document 001: captured, and for ResNet-50 eager, to
+    512, where both are one. All nine batches of eight models, five of the others, and where these end. Twice, in two launches, since one
+    batch is to be told from its neighbours; ONCE and the ends once. With the steps of all other points, so that what these measured joins
+    its ladder. A ladder is left at its first batch that does not fit.
     """
     if 1 not in devices:
         return []
-    forms: list[tuple[str, Sequence[int], str]] = [(model, LADDER, "captured") for model in (*LARGE, *SMALL)]
-    forms.append(("resnet50_v1.5", LADDER[:6], "eager"))
-    forms += [(model, COARSE_LADDER, "captured") for model in FURTHER]
-    once: list[Planned] = []
-    again: list[Planned] = []
-    for model, ladder, execution in forms:
-        for batch in ladder:
-            price = ladder_price_s(find_model("cnn", model), batch)
-            rung = _cnn(model, "ddp", 1, cost_s=price, batch_size=batch, execution=execution)
-            once.append(rung)
-            if execution == "captured":
-                again.append(replace(rung, launches=(1,), first_repeat=1))
-    return once + again
+    ladders = dict.fromkeys((*LARGE, *SMALL), LADDER) | dict.fromkeys((*FURTHER, *ONCE), COARSE_LADDER)
+    twice = [rung for model, batches in ladders.items() if model not in ONCE for rung in _rungs(model, batches)]
+    once = [rung for model, batches in ladders.items() if model in ONCE for rung in _rungs(model, batches)]
+    once += [rung for model, batches in ENDS_OF_LADDERS.items() for rung in _rungs(model, batches)]
+    again = [replace(rung, launches=(1,), first_repeat=1) for rung in twice]
+    return [*twice, *_rungs("resnet50_v1.5", LADDER[:6], "eager"), *once, *again]
+
+
+def _rungs(model: str, batches: Sequence[int], execution: str = "captured") -> list[Planned]:
+    """These batches of a model on one GPU."""
+    prices = [ladder_price_s(find_model("cnn", model), batch) for batch in batches]
+    return [
+        _cnn(model, "ddp", 1, cost_s=price, batch_size=batch, execution=execution) for batch, price in zip(batches, prices, strict=True)
+    ]
 
 
 def cnn_small(devices: Sequence[int]) -> list[Planned]:
