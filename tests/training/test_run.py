@@ -155,9 +155,20 @@ def test_grids_hold_every_question_once(name):
     if name.startswith("batching"):
         return
     curves = {entry.training.run.placement for entry in planned if entry.question == "same curve"}
-    model = "resnet20" if name in ("training", "training_headline") else None
+    model = "resnet20" if name in ("training", "training_headline", "training_cifar_cpu") else None
     wanted = told_apart(joined_placements(), model) if model else joined_placements()
     assert set(wanted) == curves, "a joined placement is not trained"
+
+
+@pytest.mark.parametrize(("name", "inputs"), [("training_cpu", "teacher_small"), ("training_cifar_cpu", "digits_split")])
+def test_every_placement_trains_real_and_taught_images(name: str, inputs: str) -> None:
+    """In fp64 too, where a placement that computes the same has next to nothing to hide behind; replicas show what a tolerance tells."""
+    own = [entry.training.run for entry in find_grid(name) if entry.training.run.inputs == inputs and entry.question == "same curve"]
+    if name == "training_cifar_cpu":
+        assert {run.model for run in own} == {"resnet20"}
+    names = told_apart(joined_placements(), own[0].model)
+    assert [run.placement for run in own if run.precision == "fp32"] == names and "independent" in names
+    assert [run.placement for run in own if run.precision == "fp64"] == [name for name in names if name != "independent"]
 
 
 def test_an_image_model_is_not_trained_twice_under_two_names() -> None:

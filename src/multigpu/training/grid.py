@@ -94,9 +94,29 @@ def cpu() -> list[PlannedTraining]:
     for batch in (16, 32, 64, 128, 256, 512, 1500):
         found.append(PlannedTraining(batch_point({**DIGITS, "devices": 1}, batch, DIGITS_ITEMS, 6, SMALL_BATCH, BASE_RATE, 2), BATCH, 4))
     taught = {**SMALL, "inputs": "teacher_small", "devices": 2, "batch_size": 64, "scaling": "strong", "epochs": 2, "base_rate": 0.05}
-    for placement in ("ddp", "exp2", "replicated_ring"):
-        found.append(PlannedTraining(build_training_run(placement=placement, evaluate_every=63, **taught), CURVE, 5))
-    return once(found)
+    return once(found + same_curves({**taught, "evaluate_every": 63}, 5))
+
+
+def same_curves(common: dict[str, Any], cost_s: float) -> list[PlannedTraining]:
+    """One job under every joined placement in fp32 and fp64, and as independent replicas, which show what the comparison can tell."""
+    names = told_apart(joined_placements(), common["model"])
+    fp32 = [build_training_run(placement=name, **common) for name in names]
+    fp64 = [build_training_run(placement=name, precision="fp64", **common) for name in names if name != "independent"]
+    return [PlannedTraining(training, CURVE, cost_s) for training in (*fp32, *fp64)]
+
+
+def cifar_cpu() -> list[PlannedTraining]:
+    """A model of CIFAR's, resnet20, on 1,500 digits enlarged to 32 pixels: one curve under every placement? Ten minutes of two cores."""
+    job: dict[str, Any] = {
+        **DIGITS,
+        "model": "resnet20",
+        "devices": 2,
+        "batch_size": 64,
+        "scaling": "strong",
+        "epochs": 2,
+        "base_rate": 0.05,
+    }
+    return same_curves({**job, "evaluate_every": 24}, 30)
 
 
 def rate_scaling(
@@ -280,6 +300,7 @@ def translation_gpu() -> list[PlannedTraining]:
 
 GRIDS: dict[str, Callable[[], list[PlannedTraining]]] = {
     "training_cpu": cpu,
+    "training_cifar_cpu": cifar_cpu,
     "training": gpu,
     "training_headline": small_gpu,
     "batching_cpu": batching_cpu,
