@@ -175,3 +175,6 @@ def test_pairs_are_of_one_job_which_is_told() -> None:
     assert rows["parameter server, GPU"][6].startswith("7,000 (") and rows["parameter server, GPU"][7] == "5 over 2"
     assert rows["parameter server, CPU"][6:] == ["2,500", "1, screening"] and rows["replicated, GPU"][6] == "not measured"
     assert "batch 512 a GPU, bf16, channels last, eager" in html and "1,830.20" in html and "1,233.27" in html
+    other = make_machine(name="another")
+    once = [r for name in ("ps_gpu0", "exp2", "independent") for r in point(1, name, n=1, **more, machine=other)]
+    assert cnn_document.pairs_twin(frame_of([*once, *records])).html == html, "as many updates, fewer repeats, and never a mix of machines"
