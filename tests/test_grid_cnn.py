@@ -80,7 +80,11 @@ def test_models_at_their_batches_repeat_at_both_ends_only() -> None:
 
 
 def test_captured_models_are_compared_in_the_same_launches() -> None:
-    planned = cnn_captured((1, 2, 4))
+    every = cnn_captured((1, 2, 4))
+    claimed = [entry for entry in every if entry.run.batch_size == 64 and entry.run.description.config.default_batch != 64]
+    assert {(e.run.model, e.run.devices) for e in claimed} == {(n, c) for n in ("inception3", "alexnet", "resnet152_v1.5") for c in (1, 4)}
+    assert all(entry.tier == "headline" and entry.run.bucket_send is None for entry in claimed) and len(claimed) == 6
+    planned = [entry for entry in every if entry not in claimed]
     forms = Counter((entry.run.model, entry.run.devices) for entry in planned)
     assert forms == dict.fromkeys(((name, count) for name in CNNS_OF_INTEREST[1:] for count in (1, 4)), 3)
     assert {(entry.run.execution, entry.tier) for entry in planned} == {("captured", "headline")}

@@ -59,13 +59,16 @@ def cnn_models(devices: Sequence[int]) -> list[Planned]:
     return sorted(planned, key=lambda entry: entry.tier != "headline")  # what is repeated comes first
 
 
+CLAIMED_BATCH = 64
+OF_ANOTHER_BATCH = ("inception3", "alexnet", "resnet152_v1.5")
 SMALL_LAST = {"bucket_send": "grouped_small_last"}
 
 
 def cnn_captured(devices: Sequence[int]) -> list[Planned]:
     """Document 001's models of interest with the whole step as one CUDA graph, so that no host sets their pace: `ddp` as the library makes
     its buckets, `ddp` that sends gradients unpacked with a small last bucket, and independent replicas. Repeated, in the same launches, on
-    one GPU and on the most. ResNet-50's are those of `small_last`.
+    one GPU and on the most. ResNet-50's are those of `small_last`. And the library's buckets at the batch that C12 compares, of models
+    whose own is another.
     """
     planned = []
     for count in ends_of(devices):
@@ -77,7 +80,11 @@ def cnn_captured(devices: Sequence[int]) -> list[Planned]:
             for placement, buckets in (("ddp", {}), ("ddp", SMALL_LAST), ("independent", {})):
                 usual = _cnn(model, placement, count, execution="captured").run
                 planned.append(Planned(usual.model_copy(update=buckets), "headline", price, FEWEST))
-    return planned
+    return planned + [
+        Planned(_cnn(find_model("cnn", name), "ddp", count, CLAIMED_BATCH, "captured").run, "headline", 3.0, FEWEST)
+        for count in ends_of(devices)
+        for name in OF_ANOTHER_BATCH
+    ]
 
 
 def cnn_batches(devices: Sequence[int]) -> list[Planned]:
