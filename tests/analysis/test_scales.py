@@ -13,6 +13,8 @@ from multigpu.analysis.figure_scales import figure_family, figure_ratio
 from multigpu.analysis.frame import frame_of
 from multigpu.analysis.limits import Ceiling
 from multigpu.analysis.scales import (
+    BATCH,
+    SERVER,
     bound_exposed,
     bound_hidden,
     exchange_ratio,
@@ -20,9 +22,19 @@ from multigpu.analysis.scales import (
     own_bounds,
     scale_points,
     scale_table,
+    server_rows,
     sweep_rows,
 )
-from multigpu.analysis.scales_findings import bounds_finding, family_findings, preferred_line, scale_answers, smallest_that_scales
+from multigpu.analysis.scales_findings import (
+    bounds_finding,
+    family_findings,
+    preferred_line,
+    scale_answers,
+    server_findings,
+    server_shown,
+    smallest_that_scales,
+)
+from multigpu.grid.family import family
 from multigpu.record import Record
 from multigpu.workloads import find_model
 from multigpu.workloads.cnn.family import CENTRE, MEMBERS, SWEEPS, Member, dense_share
@@ -216,3 +228,72 @@ def test_a_machine_without_ceilings_has_no_bounds(monkeypatch: pytest.MonkeyPatc
     points = points_of(planted(CENTRE, 0.9))
     assert math.isnan(points["ratio"].iloc[0]) and points["efficiency"].iloc[0] == pytest.approx(0.9)
     assert limits.TRAINING_PASSES == 3
+
+
+def on_server(kept: tuple[float, ...], **more: Any) -> list[Record]:
+    """The family's widths, fewest filters first, with variables on the CPU of one host, eager."""
+    fields: dict[str, Any] = {"workload": "cnn", "execution": "eager", **more}
+    records: list[Record] = []
+    for member, share in zip(SWEEPS["width"], kept, strict=False):
+        records += [make_record("exp2", devices, 100.0 * (1, 2 * share)[devices - 1], model=member.name, **fields) for devices in (1, 2)]
+    return records
+
+
+def server_said(records: list[Record]) -> tuple[list[str], str]:
+    """The sentences and the HTML of the family with variables on the CPU."""
+    frame = frame_of(records)
+    server, points = scale_points(frame, SERVER), scale_points(frame)
+    return server_findings(server_rows(server, points)), server_shown(server, points).html
+
+
+def test_without_records_of_a_server_on_the_cpu_the_page_says_how_to_measure_them() -> None:
+    """Of all-reduce alone, or of nothing."""
+    for records in ([], sweep("width", (0.5, 0.92, 0.7, 0.91, 0.95, 0.99))):
+        (said,), html = server_said(records)
+        assert said == (
+            "**Variables on the CPU**: not measured yet for the family's 6 members of different width, so nothing here tests the "
+            "document's smallest size of about 400,000 parameters; `python -m multigpu measure --grid family placement=exp2 --devices 1,2` "
+            "measures them."
+        )
+        assert "<table" not in html and "<code>python -m multigpu measure --grid family" in html
+
+
+def test_the_command_for_a_server_on_the_cpu_measures_what_the_page_reads() -> None:
+    runs = [entry.run for entry in family((1, 2)) if entry.run.placement == SERVER]
+    assert len(runs) == 12 and {run.model for run in runs} == {member.name for member in SWEEPS["width"]}
+    assert {(run.devices, run.batch_size, run.execution) for run in runs} == {(count, BATCH, "eager") for count in (1, 2)}
+
+
+def test_smaller_members_that_keep_less_on_a_server_bear_the_document_out() -> None:
+    """Two widths have less than 400,000 parameters; all-reduce, eager too, was measured of all six."""
+    summed = sweep("width", (0.8, 0.85, 0.9, 0.9, 0.95, 0.97), execution="eager")
+    said, html = server_said(on_server((0.4, 0.5, 0.6, 0.8, 0.9, 0.95)) + list({record.key: record for record in summed}.values()))
+    assert said == [
+        "**Variables on the CPU** (2 GPUs, eager, measured once each): the family keeps 40% to 95% of perfect scaling, and 80% to 97% "
+        "under all-reduce during backward (6 members); 40% to 50% below the document's 400,000 parameters (2 members), 60% to 95% from "
+        "there on. Every smaller member keeps less than every larger one, as the document says."
+    ]
+    assert html.index("80,348") < html.index("75,134,820") and ">40%<" in html and ">80%<" in html and "n = 1: screening" in html
+
+
+def test_a_server_where_size_does_not_order_the_members_or_runs_scatter() -> None:
+    said, html = server_said(on_server((0.7, 0.5, 0.6, 0.8, 0.9, 0.95)))
+    assert said[0].endswith(
+        "Not every smaller member keeps less than every larger one: the family does not show the document's smallest size."
+    )
+    assert "all-reduce" not in said[0] and "Not measured: all-reduce." in html
+    scattered, _ = server_said(on_server((0.4, 0.5, 1.3, 0.8, 0.9, 0.95)))
+    assert scattered[0].endswith("Single Runs as scattered as these neither bear out its smallest size nor refute it.")
+
+
+def test_what_of_the_server_is_lacking_is_said_beside_what_there_is() -> None:
+    said, _ = server_said(on_server((0.4, 0.5)))
+    assert said[0].endswith("All members measured lie below the document's smallest size of about 400,000 parameters: it is not tested.")
+    assert said[1].startswith("4 of the family's 6 widths are not measured yet; `python -m multigpu measure --grid family placement=exp2 ")
+    (alone,), html = server_said(on_server((0.4,)))
+    assert alone.startswith(
+        "**Variables on the CPU**: depth 8, width 8, 64 pixels keeps 40% of perfect scaling; one size alone says nothing"
+    )
+    assert "5 of the family's 6 widths are not measured yet" in alone and "<table" in html
+    captured = sweep("width", (0.8,) * 6)
+    assert "under all-reduce" not in server_said(on_server((0.4, 0.5)) + captured)[0][0], "captured steps are not the same Runs"

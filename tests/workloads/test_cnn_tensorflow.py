@@ -1,4 +1,4 @@
-"""Image models at full size in TensorFlow: they trace in both layouts, with the description's convolutions and statistics."""
+"""Image models at full size in TensorFlow: they trace in both layouts, with the description's convolutions, statistics and parameters."""
 
 from __future__ import annotations
 
@@ -21,9 +21,8 @@ pytestmark = [
 ]
 
 ROOT = Path(__file__).parents[2]
-SHALLOWER = ("resnet50_v1", "resnet101_v1", "resnet101_v1.5", "resnet152_v1", "resnet32", "resnet44", "resnet56", "vgg11", "vgg16")
-"""Left out: a deeper network of the same family has the same layers."""
-NAMES = [model.name for model in (*FOR_IMAGENET, *FOR_CIFAR) if model.name not in SHALLOWER]
+NAMES = [model.name for model in (*FOR_IMAGENET, *FOR_CIFAR)]
+LAYOUTS = ("channels_first", "channels_last")
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +38,7 @@ def traced() -> dict[str, dict[str, dict[str, object]]]:
     return json.loads(subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout)
 
 
-@pytest.mark.parametrize("layout", ["channels_first", "channels_last"])
+@pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("name", NAMES)
 def test_full_size_models_trace(name: str, layout: str, traced: dict[str, dict[str, dict[str, object]]]) -> None:
     model, found = find_model("cnn", name), traced[name][layout]
@@ -48,3 +47,16 @@ def test_full_size_models_trace(name: str, layout: str, traced: dict[str, dict[s
     assert (found["loss"], found["type"], found["same_shapes"]) == ([], "float32", True)
     assert found["statistics"] == sorted(f"{norm}.{kind}" for norm in norms for kind in ("mean", "variance"))
     assert found["convolutions"] == sum(v.kind == "convolution" for v in model.variables) + banded
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_loss_depends_on_every_parameter_of_the_description_and_on_no_other(
+    name: str, traced: dict[str, dict[str, dict[str, object]]]
+) -> None:
+    """Elements of the variables behind the loss, in both layouts; `test_descriptions.py` has the counts themselves."""
+    found = [[traced[name][layout][key] for key in ("unread", "made", "parameters")] for layout in LAYOUTS]
+    assert found == [[[], 0, find_model("cnn", name).parameters]] * 2
+
+
+def test_all_models_of_the_document_are_traced() -> None:
+    assert len(NAMES) == len(set(NAMES)) == 24

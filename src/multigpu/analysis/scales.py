@@ -17,6 +17,8 @@ from multigpu.workloads import find_model
 from multigpu.workloads.cnn.family import CENTRE, SWEEPS, Member, dense_share
 
 PLACEMENT = "ddp"
+SERVER = "exp2"
+"""Variables on the CPU: what document 001 measured its models on small images with."""
 BATCH = 64
 """Images a device of the family's members, but where the batch is what changes."""
 
@@ -31,6 +33,9 @@ AXES = {
 
 HIDDEN, EXPOSED = "bound, hidden", "bound, exposed"
 """Columns of the two bounds by links."""
+
+BESIDE = ("machine", "model", "batch_size", "precision", "execution", "layout", "input_label", "devices")
+"""What must be equal of points of two placements that stand in one row."""
 
 NAMED = ("model", "batch_size", "precision", "execution", "devices")
 """What a row of the table says of its job in any case."""
@@ -178,3 +183,44 @@ def scale_table(points: pd.DataFrame, models: Sequence[str] = ()) -> Shown:
 
 def _bound_text(bound: float) -> str:
     return "–" if missing(bound) else percent_text(bound)
+
+
+def server_rows(server: pd.DataFrame, points: pd.DataFrame) -> pd.DataFrame:
+    """The family's widths with variables on the CPU, fewest parameters first, each beside the same Run under all-reduce.
+
+    Args:
+        server, points: of `scale_points`, with SERVER and with PLACEMENT.
+
+    Columns besides those of `server`: at (filters of the first stage), summed and summed_n (efficiency and repeats under all-reduce; NaN
+    and 0 where that was not measured).
+    """
+    if server.empty:
+        return server
+    rows = sweep_rows(server, "width")
+    known = {_beside(row): (row["efficiency"], row["n"]) for _, row in points.iterrows()}
+    found = [known.get(_beside(row), (math.nan, 0)) for _, row in rows.iterrows()]
+    both = rows.assign(summed=[efficiency for efficiency, _ in found], summed_n=[n for _, n in found])
+    return both.sort_values(["execution", "devices", "parameters"], ascending=[True, False, True]).reset_index(drop=True)
+
+
+def _beside(row: pd.Series) -> tuple[str, ...]:
+    return tuple(str(row[name]) for name in BESIDE)
+
+
+def server_table(rows: pd.DataFrame) -> Shown:
+    """Efficiency by size with variables on the CPU, beside all-reduce during backward; rows of `server_rows`."""
+    cells = [
+        {
+            "on": f"{devices_text(int(row['devices']), row['device_type'])}, {execution_text(row['execution'])}",
+            "model": model_text(row["model"]),
+            "parameters": f"{row['parameters']:,}",
+            "variables on the CPU": percent_text(row["efficiency"], row["efficiency_low"], row["efficiency_high"]),
+            "n": str(row["n"]),
+            "all-reduce": "not measured" if missing(row["summed"]) else percent_text(row["summed"]),
+            "n, all-reduce": str(row["summed_n"]),
+        }
+        for _, row in rows.iterrows()
+    ]
+    note = f"Efficiency against the same placement on one device, {BATCH} images a device; all-reduce: during backward. n = 1: screening."
+    figures = ["parameters", "variables on the CPU", "n", "all-reduce", "n, all-reduce"]
+    return tables_by(pd.DataFrame(cells), "on", note, figures)

@@ -6,14 +6,19 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from multigpu.analysis.scales import model_text, sweep_rows
+from multigpu.analysis.picture import Shown, paragraphs, together
+from multigpu.analysis.scales import SERVER, model_text, server_rows, server_table, sweep_rows
 from multigpu.analysis.wording import decimals, devices_text, execution_text, joined, percent_text, plural
+from multigpu.grid.family import family
 
 GOOD = 0.90
 """Efficiency from which a model is said to scale."""
 
 SCATTERED = 1.05
 """Where a single Run keeps more of perfect scaling than this, single Runs are as far off as what is lost below `GOOD`."""
+
+LEAST_001 = 400_000
+"""Parameters below which document 001 says that models may not be suitable, of models on small images with variables on the CPU."""
 
 PREFERRED = ("captured", "compiled_captured", "compiled", "eager")
 """Forms of execution, those that wait least for the host first: what is lost then is the devices' and links'."""
@@ -66,7 +71,7 @@ def _repeats(rows: pd.DataFrame) -> str:
 
 
 def _between(rows: pd.DataFrame) -> str:
-    return f"{percent_text(rows['efficiency'].min())} to {percent_text(rows['efficiency'].max())}"
+    return " to ".join(dict.fromkeys(percent_text(end) for end in (rows["efficiency"].min(), rows["efficiency"].max())))
 
 
 def _job(row: pd.Series) -> str:
@@ -204,3 +209,58 @@ def bounds_finding(points: pd.DataFrame) -> str:
         f"{percent_text(worst['efficiency'])} is kept where exposed summing would leave {percent_text(worst['own_exposed'])} "
         f"({_job(worst)})."
     )
+
+
+def server_findings(rows: pd.DataFrame) -> list[str]:
+    """What the family says of document 001's smallest size with variables on the CPU, and what is not measured; rows of `server_rows`.
+
+    Whether the members below that size keep less than those above is said of repeated Runs and of single ones alike, with their number of
+    repeats; not of single Runs as far off as what is lost.
+    """
+    planned = {entry.run.model for entry in family((1, 2)) if entry.run.placement == SERVER}
+    lacking = len(planned - set(rows["model"]))
+    command = f"`python -m multigpu measure --grid family placement={SERVER} --devices 1,2`"
+    if rows.empty:
+        return [
+            f"**Variables on the CPU**: not measured yet for the family's {plural(len(planned), 'member')} of different width, so nothing "
+            f"here tests the document's smallest size of about {LEAST_001:,} parameters; {command} measures them."
+        ]
+    left = f"{lacking} of the family's {len(planned)} widths are not measured yet; {command} measures them." if lacking else ""
+    line = preferred_line(rows)
+    if line is None:
+        row = rows.iloc[0]
+        one = f"**Variables on the CPU**: {model_text(row['model'])} keeps {percent_text(row['efficiency'])} of perfect scaling"
+        return [f"{one}; one size alone says nothing of a smallest one. {left}".strip()]
+    return [text for text in (_server_finding(line), left) if text]
+
+
+def _server_finding(line: Line) -> str:
+    """The members below the document's smallest size and those above it, and how much the same ones keep under all-reduce."""
+    rows = line.rows
+    said = f"**Variables on the CPU** ({line.where}, {_repeats(rows)}): the family keeps {_between(rows)} of perfect scaling"
+    beside = rows[rows["summed"].notna()]
+    if len(beside):
+        summed = " to ".join(dict.fromkeys(percent_text(end) for end in (beside["summed"].min(), beside["summed"].max())))
+        said += f", and {summed} under all-reduce during backward ({plural(len(beside), 'member')})"
+    small, large = rows[rows["parameters"] < LEAST_001], rows[rows["parameters"] >= LEAST_001]
+    if small.empty or large.empty:
+        side = "below" if large.empty else "at or above"
+        return f"{said}. All members measured lie {side} the document's smallest size of about {LEAST_001:,} parameters: it is not tested."
+    few = plural(len(small), "member")
+    said += f"; {_between(small)} below the document's {LEAST_001:,} parameters ({few}), {_between(large)} from there on"
+    if _scattered(rows):
+        return f"{said}. Single Runs as scattered as these neither bear out its smallest size nor refute it."
+    if small["efficiency"].max() < large["efficiency"].min():
+        return f"{said}. Every smaller member keeps less than every larger one, as the document says."
+    return f"{said}. Not every smaller member keeps less than every larger one: the family does not show the document's smallest size."
+
+
+def server_shown(server: pd.DataFrame, points: pd.DataFrame) -> Shown:
+    """The family with variables on the CPU: what it says, and the table where there is a Record.
+
+    Args:
+        server, points: of `scale_points`, with variables on the CPU and under all-reduce during backward.
+    """
+    rows = server_rows(server, points)
+    said = paragraphs(*server_findings(rows), kind="said")
+    return together(said, server_table(rows)) if len(rows) else said

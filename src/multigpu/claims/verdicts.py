@@ -8,7 +8,6 @@ decided one by one and the overall verdict is theirs if those that are decided a
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
@@ -16,13 +15,14 @@ from typing import NamedTuple
 import pandas as pd
 
 from multigpu.analysis.wording import joined
+from multigpu.claims.cautions import ENOUGH, perfect_scaling, rests_on
 from multigpu.claims.core import Answer, Claim, CollectivePredicate, Contrast, Predicate, Result, Selection, Setting, Verdict
 from multigpu.claims.records import Comparison, Row, admitted, collective_rows, comparisons, matches, quantity, rows, unmet
-from multigpu.claims.statistics import Sample, interval, sample
+from multigpu.claims.settings import common_repeats, measure
 from multigpu.claims.synchrony import SynchronyPredicate, synchrony_rows
 from multigpu.claims.traces import TracePredicate, trace_rows
 from multigpu.claims.training import TrainingPredicate, training_rows
-from multigpu.claims.wording import figure, figure_of, framework_title, number, plural, stated, tallied, together, wanted
+from multigpu.claims.wording import figure, framework_title, number, plural, stated, tallied, together, wanted
 
 UNMATCHED_SIDES = "no Records of both sides in one setting (same machine, versions and Run but for what is compared)"
 DECIDED: tuple[Verdict, ...] = ("holds", "does not hold")
@@ -35,82 +35,6 @@ READERS: dict[type, Callable[[pd.DataFrame], list[Row]]] = {
     TracePredicate: trace_rows,
 }
 """What reads the table of a kind of predicate; of all others, `rows`."""
-
-
-def judge(contrast: Contrast, low: float, high: float) -> Verdict:
-    """The verdict of one interval."""
-    bound = contrast.bound
-    if contrast.direction == "above":
-        holds, fails = low >= bound, high < bound
-    elif contrast.direction == "below":
-        holds, fails = high <= bound, low > bound
-    else:
-        inside, outside = low >= 1 / bound and high <= bound, high < 1 / bound or low > bound
-        holds, fails = (inside, outside) if contrast.direction == "within" else (outside, inside)
-    return "holds" if holds else "does not hold" if fails else "inconclusive"
-
-
-def measure(contrast: Contrast, comparison: Comparison, predicate: Predicate) -> Setting:
-    """The interval of a contrast in one setting, and its verdict."""
-    samples = _pairs if contrast.paired else _sides
-    parts, estimate = samples(contrast, comparison)
-    n, launches = min(part.n for part in parts), min(part.launches for part in parts)
-    enough = n >= predicate.min_n and launches >= predicate.min_launches
-    half = interval(parts)
-    known = not math.isnan(half)
-    low, high = math.exp(estimate - half), math.exp(estimate + half)
-    setting = Setting(
-        framework=comparison.fields.get("framework", ""),
-        contrast=contrast.label,
-        fields={name: value if isinstance(value, int) else str(value) for name, value in comparison.fields.items()},
-        devices=comparison.devices,
-        estimate=math.exp(estimate),
-        low=low if known else None,
-        high=high if known else None,
-        n=n,
-        launches=launches,
-        enough=enough,
-        verdict=judge(contrast, low, high) if enough and known else "inconclusive",
-        text="",
-        record_keys=tuple(sorted({row["key"] for group in comparison.groups for row in group})),
-        flagged=sum(bool(row.get("flags")) for group in comparison.groups for row in group),
-    )
-    return setting.model_copy(update={"text": figure_of(setting, contrast)})
-
-
-def common_repeats(comparison: Comparison) -> list[int]:
-    """The repeats that all terms have."""
-    return sorted(set.intersection(*({row["repeat"] for row in group} for group in comparison.groups)))
-
-
-def _value(contrast: Contrast, row: Row, devices: int) -> float:
-    value = quantity(row, contrast.quantity) or math.nan
-    return value / devices if contrast.per_device else value
-
-
-def _sides(contrast: Contrast, comparison: Comparison) -> tuple[list[Sample], float]:
-    """A Sample of each term's repeats, and the logarithm of their product over that of the terms below."""
-    parts, estimate = [], 0.0
-    for index, (term, group) in enumerate(zip(contrast.terms, comparison.groups, strict=True)):
-        values = [_value(contrast, row, term.devices or comparison.devices) for row in group]
-        parts.append(sample(values, [row["launch_id"] for row in group]))
-        estimate += parts[-1].mean * (1 if index < len(contrast.over) else -1)
-    return parts, estimate
-
-
-def _pairs(contrast: Contrast, comparison: Comparison) -> tuple[list[Sample], float]:
-    """The one Sample of the ratios of repeats that all terms have, at least one, and its mean."""
-    groups = [{row["repeat"]: row for row in group} for group in comparison.groups]
-    common = common_repeats(comparison)
-    ratios = []
-    for repeat in common:
-        logs = [
-            math.log(_value(contrast, group[repeat], term.devices or comparison.devices))
-            for term, group in zip(contrast.terms, groups, strict=True)
-        ]
-        ratios.append(math.exp(math.fsum(logs[: len(contrast.over)]) - math.fsum(logs[len(contrast.over) :])))
-    one = sample(ratios, [tuple(group[repeat]["launch_id"] for group in groups) for repeat in common])
-    return [one], one.mean
 
 
 def highest(settings: Sequence[tuple[Comparison, Setting]]) -> list[tuple[Comparison, Setting]]:
@@ -126,7 +50,7 @@ def highest(settings: Sequence[tuple[Comparison, Setting]]) -> list[tuple[Compar
 
 def settled(contrast: Contrast, verdict: Verdict) -> bool:
     """Whether one example ("any") or one counterexample ("all") is enough, whatever else was measured or was not."""
-    return (contrast.across, verdict) in (("any", "holds"), ("all", "does not hold"))
+    return (contrast.across, verdict) in ENOUGH
 
 
 def unmeasured(contrast: Contrast, settings: Sequence[Setting], counted: tuple[str, str]) -> str:
@@ -183,6 +107,7 @@ def answer(predicate: Predicate, table: Sequence[Row], several: bool = False) ->
     verdicts: list[Verdict] = []
     reasons: list[str] = []
     gaps: list[str] = []
+    asides: list[list[str]] = []
     texts: list[Told] = []
     everything: list[Setting] = []
     keys: set[str] = set()
@@ -208,6 +133,7 @@ def answer(predicate: Predicate, table: Sequence[Row], several: bool = False) ->
         reasons.append(reason)
         open_counts = verdict in DECIDED and not settled(contrast, verdict)
         gaps.append(unmeasured(contrast, settings, predicate.counted) if open_counts else "")
+        asides.append(cautions(contrast, pairs, predicate, verdict))
         if settings:
             further = [setting for setting in settings if not setting.enough] if shown[0].enough else []
             text = figure(deciding_first(shown, verdict), contrast, further, named(predicate, contrast))
@@ -215,14 +141,30 @@ def answer(predicate: Predicate, table: Sequence[Row], several: bool = False) ->
         keys |= {key for setting in shown for key in setting.record_keys}
         everything += settings
     overall = all_of(verdicts)
-    if overall == "does not hold":
-        failed = [(c, r, g) for c, r, g, v in zip(predicate.contrasts, reasons, gaps, verdicts, strict=True) if v == "does not hold"]
-        gaps = [gap for *_, gap in failed]
-        reasons = [reason or (f"not so: {stated(contrast)}" if several else "") for contrast, reason, _ in failed]
-    else:
-        reasons += [wanted(predicate.where, lacking, predicate.counted)] if lacking else []
-    notes = dict.fromkeys(filter(None, [*reasons, *gaps, flagged([row for row in table if row["key"] in keys])]))
-    return Answer(verdict=overall, figure=figures(texts, overall), why="; ".join(notes), record_keys=tuple(sorted(keys))), everything
+    notes: list[str] = []
+    for contrast, verdict, reason, aside, gap in zip(predicate.contrasts, verdicts, reasons, asides, gaps, strict=True):
+        if overall != "does not hold":
+            notes += [*beside(contrast, reason, aside if overall in DECIDED else []), gap]
+        elif verdict == overall:
+            notes += [*beside(contrast, reason or (f"not so: {stated(contrast)}" if several else ""), aside), gap]
+    if lacking and overall != "does not hold":
+        notes.append(wanted(predicate.where, lacking, predicate.counted))
+    notes.append(flagged([row for row in table if row["key"] in keys]))
+    why = "; ".join(dict.fromkeys(filter(None, notes)))
+    return Answer(verdict=overall, figure=figures(texts, overall), why=why, record_keys=tuple(sorted(keys))), everything
+
+
+def cautions(contrast: Contrast, pairs: Sequence[tuple[Comparison, Setting]], predicate: Predicate, verdict: Verdict) -> list[str]:
+    """What must be known beside the verdict of a contrast: that few settings decided it, that its bound was out of reach."""
+    found = [rests_on(contrast, [setting for _, setting in pairs], verdict)] if verdict in DECIDED else []
+    if verdict == "does not hold":
+        found.append(perfect_scaling(contrast, [pair for pair in pairs if pair[1].enough], predicate))
+    return [text for text in found if text]
+
+
+def beside(contrast: Contrast, reason: str, aside: Sequence[str]) -> list[str]:
+    """A contrast's reason and what stands beside it, the first of them with the contrast's name."""
+    return [reason, *aside] if reason or not aside else [f"{contrast.label}: {aside[0]}", *aside[1:]]
 
 
 def deciding_first(settings: Sequence[Setting], verdict: Verdict) -> list[Setting]:
@@ -345,7 +287,9 @@ def combine(answers: dict[str, Answer]) -> tuple[Verdict, str]:
         open_ones = [framework_title(name) for name, a in answers.items() if a.verdict == "inconclusive"]
         deciders = joined([framework_title(name) for name in decided])
         alone = [f"decided by {deciders}, inconclusive in {joined(open_ones)}"] if open_ones else []
-        return verdicts.pop(), "; ".join([*dict.fromkeys(a.why for a in decided.values() if a.why), *alone])
+        differ = len({a.why for a in decided.values()}) > 1
+        apart = [f"{framework_title(name)}: {a.why}" if differ else a.why for name, a in decided.items() if a.why]
+        return verdicts.pop(), "; ".join([*dict.fromkeys(apart), *alone])
     if verdicts:
         return "inconclusive", "frameworks differ: " + ", ".join(f"{framework_title(name)} {a.verdict}" for name, a in decided.items())
     for verdict in ("inconclusive", "not yet measured"):

@@ -110,7 +110,7 @@ def figure(settings: Sequence[Setting], contrast: Contrast, further: Sequence[Se
     if wide:
         said.append(f"in {plural(wide, 'setting', 'settings')} launches differ too much for one")
     outer = f" ({', '.join(said)})" if said else ""
-    text = f"{_span(low, high, contrast)}{outer} in {len(settings)} settings{of_models(settings)} at {on}, n >= {repeats} each"
+    text = f"{spread(settings, contrast)}{outer} in {len(settings)} settings{of_models(settings)} at {on}, n >= {repeats} each"
     return "; ".join([text, *beyond])
 
 
@@ -119,17 +119,21 @@ def _apart(low: float, high: float, contrast: Contrast) -> int:
     return 3 if low != high and number(low, contrast) == number(high, contrast) else 2
 
 
-def _span(low: float, high: float, contrast: Contrast) -> str:
+def spread(settings: Sequence[Setting], contrast: Contrast, least_decimals: int = 2) -> str:
     """From the lowest to the highest estimate; one number where they read the same."""
-    decimals = _apart(low, high, contrast)
+    low, high = min(setting.estimate for setting in settings), max(setting.estimate for setting in settings)
+    decimals = max(_apart(low, high, contrast), least_decimals)
     return " to ".join(dict.fromkeys(number(end, contrast, decimals=decimals) for end in (low, high)))
 
 
+def seldom(settings: Sequence[Setting]) -> str:
+    """How often settings were measured that have too few repeats to decide."""
+    return "measured once" if all(setting.n == 1 for setting in settings) else "measured too seldom to decide"
+
+
 def _further(settings: Sequence[Setting], contrast: Contrast) -> str:
-    estimates = [setting.estimate for setting in settings]
-    how = "measured once" if all(setting.n == 1 for setting in settings) else "measured too seldom to decide"
     count = plural(len(settings), "further setting", "further settings")
-    return f"{count} {how}: {_span(min(estimates), max(estimates), contrast)}"
+    return f"{count} {seldom(settings)}: {spread(settings, contrast)}"
 
 
 def of_models(settings: Sequence[Setting]) -> str:
