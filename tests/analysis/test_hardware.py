@@ -9,11 +9,13 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from multigpu.analysis import hardware
+from multigpu.analysis import hardware, startup
+from multigpu.analysis.energy_page import energy_finding
 from multigpu.analysis.figure_pairs import figure_pairs
 from multigpu.measure.ceilings import Ceilings
 from multigpu.record import Record
-from tests.factory import make_record
+from multigpu.workloads import find_model
+from tests.factory import make_machine, make_record
 
 ALEXNET: dict[str, Any] = {"workload": "cnn", "model": "alexnet", "batch_size": 512}
 
@@ -102,6 +104,16 @@ def test_pairs_with_and_without_peer_access() -> None:
     assert "not been measured" in hardware.pair_finding(points.iloc[:0], None)
 
 
+def test_a_ratio_of_pairs_is_of_one_machine() -> None:
+    other = make_machine(name="another")
+    records = [make_record("ddp", 2, 2000.0, device_ids="0,1", **ALEXNET)]
+    records += [make_record("ddp", 2, 1000.0, device_ids="0,1", peer_access="off", machine=other, **ALEXNET)]
+    html = hardware.peer_table(hardware.pair_points(records)).html
+    assert "2.00x" not in html and "another" in html and html.count(">2,000<") == html.count(">1,000<") == 1
+    records += [make_record("ddp", 2, 1600.0, device_ids="0,1", machine=other, **ALEXNET)]
+    assert "1.60x" in hardware.peer_table(hardware.pair_points(records)).html
+
+
 def energy(window_s: float, **more: Any) -> Record:
     windows = [{"window_s": window_s, "start_j": 1e6, "end_j": 1e6 + 500 * window_s, "steps": 100, "units": 6400} for _ in range(2)]
     return make_record(workload="cnn", energy_window_s=20, devices=2, measurement={"energy": windows}, **more)
@@ -121,3 +133,27 @@ def test_joules_an_image_and_windows_that_are_too_short() -> None:
     alone_short = hardware.energy_table(hardware.energy_frame([short])).html
     assert "--grid hardware" in alone_short and f"Record {short.key} (9.9 s)" in alone_short
     assert "--grid hardware" in hardware.energy_table(hardware.energy_frame([])).html
+
+
+def test_gpus_stand_in_order_under_their_machine() -> None:
+    records = []
+    for machine, gpus in ((make_machine(2, "two"), 2), (make_machine(4, "four"), 4)):
+        planted = {"device_states": [state()] * gpus, "event_time_s": [1.0] * gpus}
+        records.append(make_record("independent", gpus, 1000.0, machine=machine, measurement=planted, **ALEXNET))
+    html = hardware.gpu_table(hardware.gpu_points(hardware.gpu_frame(records))).html
+    heads = [html.index(f"GPU {gpu} (") for gpu in range(4)]
+    assert heads == sorted(heads) and html.index("temperature") > heads[-1] and ">two<" in html and ">four<" in html
+
+
+def test_an_image_on_two_gpus_is_set_beside_one() -> None:
+    one = energy(12.0)
+    alone = one.measurement.energy[:1] if one.measurement else []
+    records = [one, make_record(workload="cnn", energy_window_s=20, devices=1, measurement={"energy": [w.model_dump() for w in alone]})]
+    said = energy_finding(hardware.energy_frame(records))
+    assert said.endswith("On 2 GPUs an image takes 1.00 times as much as on one (1 job, each measured once).")
+    assert "times as much" not in energy_finding(hardware.energy_frame(records[:1]))
+
+
+def test_an_epoch_is_of_the_classes_that_a_model_tells_apart() -> None:
+    names = {name: startup.epoch_images(find_model("cnn", name))[0] for name in ("lenet", "resnet50_v1.5", "resnet20", "resnet_small")}
+    assert names == {"lenet": "ImageNet", "resnet50_v1.5": "ImageNet", "resnet20": "CIFAR-10", "resnet_small": "CIFAR-10"}

@@ -40,4 +40,24 @@ def energy_finding(frame: pd.DataFrame) -> str:
             f"GPUs' own counters (± {100 * rows['uncertain'].max():.1f}% at most; {plural(len(rows), 'job')}, {repeats}); the host's "
             "energy is not in it."
         )
-    return " ".join(said) or NO_ENERGY
+    return " ".join([*said, *_against_one(points)]) or NO_ENERGY
+
+
+def _against_one(points: pd.DataFrame) -> list[str]:
+    """What a unit takes on several GPUs over what it takes on one, a sentence a number of GPUs; a job measured on both alone counts."""
+    job = [name for name in JOB if name != "devices"]
+    alone = points[points["devices"] == 1].set_index(job)
+    said = []
+    for (unit, devices), rows in points[points["devices"] > 1].groupby(["unit", "devices"]):
+        own = rows.set_index(job).join(alone, rsuffix="_one", how="inner")
+        if own.empty:
+            continue
+        ratios = own["joules_per_unit"] / own["joules_per_unit_one"]
+        ends = " to ".join(dict.fromkeys(f"{value:.2f}" for value in (ratios.min(), ratios.max())))
+        once = ", each measured once" if own[["n", "n_one"]].to_numpy().max() == 1 else ""
+        one = str(unit).removesuffix("s")
+        named = f"{'an' if one == 'image' else 'a'} {one}"
+        said.append(
+            f"On {devices_text(int(str(devices)), 'cuda')} {named} takes {ends} times as much as on one ({plural(len(own), 'job')}{once})."
+        )
+    return said

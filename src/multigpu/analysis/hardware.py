@@ -125,6 +125,7 @@ def gpu_table(points: pd.DataFrame) -> Shown:
         shares = {f"GPU {row['gpu']} (%)": _share(row, several) for _, row in job.sort_values("gpu").iloc[1:].iterrows()}
         rows.append(
             {
+                "machine": first["machine"],
                 "job": unbroken(*_job(first).split(", ", 1)),
                 "measured": first["how"],
                 f"GPU {first['gpu']} (units/s)": _first(first, several),
@@ -134,12 +135,15 @@ def gpu_table(points: pd.DataFrame) -> Shown:
             | {"temperature (°C)": _least_to_most(job["temperature_c"]), "n": _least_to_most(job["n"])}
         )
     data = pd.DataFrame(rows).fillna("–")
+    told = ["SM clock (MHz)", "power (W)", "temperature (°C)", "n"]
+    gpus = sorted((str(name) for name in data if str(name).startswith("GPU ")), key=lambda name: int(name.split()[1]))
+    data = data[["machine", "job", "measured", *gpus, *told]]
     note = (
         "Rates of the other GPUs are in percent of the first one's. Clocks, power and temperature as found just after the timed steps, "
         "least to most over GPUs, never set. ±: half the width of the 95% interval, none where a GPU was measured once. Beside others: "
         "shares within each Record." + ("" if several else f" Every GPU: a memory clock of {clocks.iloc[0]:,.0f} MHz.")
     )
-    return table_html(data, right=[str(name) for name in data if name not in ("job", "measured")], note=note, wide=["job"])
+    return table_html(data, right=[*gpus, *told], note=note, wide=["job"])
 
 
 def _share(row: pd.Series, with_clock: bool) -> str:
@@ -199,9 +203,12 @@ def pair_points(records: Iterable[Record]) -> pd.DataFrame:
 
 
 def peer_table(points: pd.DataFrame) -> Shown:
-    """Pairs with peer access and without, a row a placement: a stand-in for pairs on one and on two sides of a switch."""
+    """Pairs with peer access and without, a row a placement and machine: a stand-in for pairs on one and on two sides of a switch. A ratio
+    is of one machine alone.
+    """
     rows = []
-    for (model, placement, execution, batch), group in points.groupby(["model", "placement", "execution", "batch_size"], sort=False):
+    job = ["machine", "model", "placement", "execution", "batch_size"]
+    for (machine, model, placement, execution, batch), group in points.groupby(job, sort=False):
         direct, around = (group[group["peer"] == peer] for peer in ("on", "off"))
         pairs = sorted(set(around["pair"])) or sorted(set(direct["pair"]))[:3]
         cells = {f"GPUs {pair}": _rate(direct, pair) for pair in pairs}
@@ -209,17 +216,19 @@ def peer_table(points: pd.DataFrame) -> Shown:
         times = [_value(direct, pair) / _value(around, pair) for pair in both]
         rows.append(
             {
+                "machine": machine,
                 "model": f"{MODEL_NAMES.get(str(model), str(model))}, batch {batch}",
                 "placement": look(str(placement)).label,
                 "execution": execution,
                 **cells,
             }
             | {f"{pair} through the host": _rate(around, pair) for pair in pairs}
-            | {"direct over through the host": f"{fmean(times):.2f}x" if times else "–"}
+            | {"direct over through the host": f"{fmean(times):.2f}x" if times else "–", "n": _least_to_most(group["n"])}
         )
-    note = "images/s on two GPUs. Through the host: NCCL_P2P_DISABLE=1, which NCCL alone heeds; a stand-in, not a switch."
+    note = "images/s on two GPUs. Through the host: NCCL_P2P_DISABLE=1, which NCCL alone heeds; a stand-in, not a switch. "
+    note += "n: repeats of each side, least to most; a ratio has no interval, and none where its machine measured one side alone."
     missing_note = "No Run on a named pair of GPUs yet: `python -m multigpu measure --grid hardware` measures them."
-    return table_html(pd.DataFrame(rows).fillna("") if rows else pd.DataFrame(), note=note if rows else missing_note)
+    return table_html(pd.DataFrame(rows).fillna("–") if rows else pd.DataFrame(), note=note if rows else missing_note)
 
 
 def _value(rows: pd.DataFrame, pair: str) -> float:
@@ -305,6 +314,7 @@ def energy_table(frame: pd.DataFrame) -> Shown:
         {
             "job": unbroken(*_job(row).split(", ", 1)),
             "GPUs": str(row["devices"]),
+            "machine": row["machine"],
             "joules a unit": f"{row['joules_per_unit']:.3g} J a{'n image' if row['unit'] == 'images' else ' ' + row['unit'][:-1]}",
             "units/s": f"{row['units_per_s']:,.0f}",
             "power a GPU (W)": f"{row['power_w'] / row['devices']:.0f}",

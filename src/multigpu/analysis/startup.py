@@ -17,9 +17,10 @@ from multigpu.analysis.tables import table_html
 from multigpu.analysis.ways import of_one_job
 from multigpu.analysis.wording import FRAMEWORK_NAMES, MODEL_NAMES, devices_text, execution_text, joined, percent_text, plural, unbroken
 from multigpu.record import Record
+from multigpu.workloads.base import Model
 
-EPOCHS = {32: ("CIFAR-10", 50_000), 224: ("ImageNet", 1_281_167)}
-"""Training images of the data set that a model of at least so many pixels a side is for."""
+CIFAR, IMAGENET = ("CIFAR-10", 50_000), ("ImageNet", 1_281_167)
+"""Data sets and how many training images they have."""
 
 GROUP = ["model", "framework", "execution"]
 NO_CLOCK = "No Record holds step times by a device's clock."
@@ -126,9 +127,11 @@ def figure_warmup(rows: pd.DataFrame) -> Picture:
     return picture
 
 
-def epoch_images(image_size: int) -> tuple[str, int]:
-    """The data set that a model with images of this size is for, and how many training images it has."""
-    return EPOCHS[224] if image_size >= 224 else EPOCHS[32]
+def epoch_images(model: Model) -> tuple[str, int]:
+    """The data set that a model is for, by the classes that it tells apart (LeNet takes small images, of ImageNet's classes), and how many
+    training images it has.
+    """
+    return IMAGENET if model.config.classes > 100 else CIFAR
 
 
 def epoch_table(frame: pd.DataFrame) -> Shown:
@@ -148,7 +151,7 @@ def epoch_table(frame: pd.DataFrame) -> Shown:
         own = images[images["key"].isin(row["keys"].split(", "))]
         first_steps = own["warmup_s"] - own["warmup_steps"] * own["step_time_s"]
         before = (own["startup_s"] + own["build_s"] + first_steps).median()
-        name, count = epoch_images(find_model(row["workload"], row["model"]).config.image_size)
+        name, count = epoch_images(find_model(row["workload"], row["model"]))
         cells.append(
             {
                 "job": unbroken(
