@@ -10,6 +10,7 @@ from multigpu.analysis import cnn_goals
 from multigpu.analysis.cnn_goals import HOLDS, MET, NOT_MET, ONCE, UNMEASURED, against
 from multigpu.analysis.frame import frame_of
 from tests.analysis.test_cnn_pages import NOTHING, point
+from tests.factory import make_record
 
 NAN = float("nan")
 
@@ -64,6 +65,9 @@ def test_a_way_that_only_one_gpu_has_tried_is_named() -> None:
     assert (row["batch_size"], row["placement"]) == (64, "ddp") and row["ratio"] == pytest.approx(0.99)
     said = cnn_goals.goal_sentence(frame_of(records + small))
     assert said.endswith(f" at 64 a GPU with ddp, {row['how']}; how much of that remains on more is not measured.") and "0.9900 (" in said
+    late = [make_record("independent", 1, 120.0, workload="cnn", execution="captured", launch_id="later", repeat=9)]
+    (row,) = (row for _, row in cnn_goals.untried_rows(frame_of(records + small + late)).iterrows())
+    assert row["ratio"] == pytest.approx(0.99), "over the replicas of its own launches"
     tried = records + small + captured(390, bucket_send="grouped_small_last")
     assert cnn_goals.untried_rows(frame_of(tried)).empty, "measured on four, it is the best there or it is not"
 

@@ -50,7 +50,7 @@ def goal_rows(frame: pd.DataFrame) -> pd.DataFrame:
 
     Returns:
         model, batch_size, devices, device_type, goal; placement ("" where none was measured beside replicas), and how it was carried out
-        where not in the usual way; ratio (and bounds): its rate
+        where not in the usual way; keys: of its Records; ratio (and bounds): its rate
         over independent replicas' (`ratio_interval`); n, launches and base_n, base_launches: repeats and launches of either; so: `against`;
         one_ratio (and bounds): the same placement over the same replicas on one GPU, where nothing can be waited for.
     """
@@ -77,8 +77,19 @@ def untried_rows(frame: pd.DataFrame) -> pd.DataFrame:
         best = _best(frame, points, own[own["devices"] == 1], goal)
         more = own[own["devices"] > 1].to_dict("records")
         if best["placement"] and (best["placement"], best["how"]) not in {(row["placement"], describe(row, HOW)) for row in more}:
-            rows.append({"batch_size": batch} | best)
+            rows.append({"batch_size": batch} | _in_its_launches(frame, best, batch, goal))
     return pd.DataFrame(rows)
+
+
+def _in_its_launches(frame: pd.DataFrame, best: dict[str, Any], batch: int, goal: float) -> dict[str, Any]:
+    """The same way on one GPU over the replicas of its own launches, where these were measured there: what it keeps differs from theirs by
+    less than launches do.
+    """
+    launches = set(frame.loc[frame["key"].isin(best["keys"].split(", ")), "launch_id"])
+    own = frame[frame["launch_id"].isin(launches)]
+    points = _points(own)
+    found = _best(own, points, points[points["batch_size"].eq(batch) & points["devices"].eq(1)], goal)
+    return found if (found["placement"], found["how"]) == (best["placement"], best["how"]) else best
 
 
 def _points(frame: pd.DataFrame) -> pd.DataFrame:
@@ -102,13 +113,14 @@ def _best(frame: pd.DataFrame, points: pd.DataFrame, own: pd.DataFrame, goal: fl
             found.append((not missing(bounds[0]), float(row["rate"]), row, base, ratio, bounds))
     if not found:
         empty = dict.fromkeys(("ratio", "ratio_low", "ratio_high", "one_ratio", "one_ratio_low", "one_ratio_high"), math.nan)
-        return {"placement": "", "how": "", **empty, "n": 0, "launches": 0, "base_n": 0, "base_launches": 0, "so": UNMEASURED}
+        return {"placement": "", "how": "", **empty, "keys": "", "n": 0, "launches": 0, "base_n": 0, "base_launches": 0, "so": UNMEASURED}
     _, _, row, base, ratio, (low, high) = max(found, key=lambda one: one[:2])
     alone = find_point(points, row, devices=1)
     one, (one_low, one_high) = (math.nan, (math.nan, math.nan)) if alone is None else ratio_of(frame, alone, _replicas(points, alone))
     return {
         "placement": row["placement"],
         "how": describe(row, HOW),
+        "keys": row["keys"],
         **{"ratio": ratio, "ratio_low": low, "ratio_high": high, "one_ratio": one, "one_ratio_low": one_low, "one_ratio_high": one_high},
         **{"n": row["n"], "launches": row["launches"], "base_n": base["n"], "base_launches": base["launches"]},
         "so": against(goal, ratio, low, high),
