@@ -10,6 +10,7 @@ import pytest
 
 from multigpu import study
 from multigpu.analysis import cnn_advice, cnn_document, cnn_page, cnn_statements, cnn_updates, formats, ladders, superlinear
+from multigpu.analysis.figure_ladder import _apart
 from multigpu.analysis.figures import figure_ladder, figure_models, figure_ratios
 from multigpu.analysis.frame import frame_of
 from multigpu.analysis.front import results
@@ -198,6 +199,11 @@ def test_a_ladder_that_still_gains_is_not_said_to_have_had_enough() -> None:
     assert ladders.ladder_sentence(frame).startswith(still)
     assert "No batch measured was too large" in ladders.ladder_sentence(frame) and ">64 or more<" in ladders.ladder_table(frame).html
     assert figure_ladder(frame).finding == "At the largest batch measured, 64, no ladder has reached the end of its gain"
+
+
+def test_batches_on_the_axis_have_room_for_their_names() -> None:
+    assert _apart([16, 64, 256, 1024, 2048, 4096]) == [16, 64, 256, 1024, 4096] and _apart([32, 64, 128]) == [32, 64, 128]
+    assert _apart([16 * 2**power for power in range(12)]) == [16 * 4**power for power in range(6)] and _apart([]) == []
 
 
 def test_the_answer_names_the_batch_that_is_enough_and_the_one_that_does_not_fit() -> None:

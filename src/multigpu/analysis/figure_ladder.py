@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import matplotlib as mpl
@@ -25,6 +26,10 @@ FORMS = {
     "xla": ("#6a5acd", "X", "xla"),
 }
 """Of each form of execution: colour, marker, label."""
+
+
+MANY = 10_000
+"""From this rate on an axis counts thousands: longer numbers would cover its name."""
 
 
 def figure_ladder(frame: pd.DataFrame, devices: int = 1) -> Picture:
@@ -77,16 +82,26 @@ def _panel(ax: Axes, own: list[pd.DataFrame], column: str) -> None:
         ax.text(0.5, 0.5, "no peak to show", transform=ax.transAxes, ha="center", va="center", color=INK, fontsize=8, style="italic")
     ax.set_xscale("log", base=2)
     batches = sorted({int(batch) for ladder in own for batch in ladder["batch_size"]})
-    ax.set_xticks(batches[:: -(-len(batches) // 6)])
+    ax.set_xticks(_apart(batches))
     ax.xaxis.set_major_formatter(lambda x, _: f"{x:,.0f}")
     ax.minorticks_off()
     most = max((float(ladder.loc[ladder["n"] > 0, column].max()) for ladder in own), default=1.0)
     ax.set_ylim(0, 1.08 * most if most > 0 else 1.0)  # of all rungs: memory may be most at a small batch
-    ax.yaxis.set_major_formatter(lambda y, _: f"{y:,.0f}" if y >= 10 else f"{y:g}")
+    thousands = column == "rate" and most >= MANY
+    ax.yaxis.set_major_formatter(lambda y, _: f"{y / 1000 if thousands else y:,.6g}")
     device = device_word(own[0]["device_type"][0])
-    ax.set_ylabel("images/s" if column == "rate" else f"GiB a {device}")
+    ax.set_ylabel(f"{'k ' if thousands else ''}images/s" if column == "rate" else f"GiB a {device}")
     ax.set_xlabel(f"images a {device} (log scale)")
     label_lines(ax, ends, HEIGHT)
+
+
+def _apart(batches: Sequence[int]) -> list[int]:
+    """The batches whose names have room on the axis: each four times the one before it, or twice where they are few."""
+    least, kept = (2 if len(batches) <= 4 else 4), list(batches[:1])
+    for batch in batches:
+        if batch >= least * kept[-1]:
+            kept.append(batch)
+    return kept
 
 
 def _finding(frame: pd.DataFrame, devices: int) -> str | None:
