@@ -15,6 +15,7 @@ from multigpu.held_memory import (
     beside_held_memory,
     beside_workspaces,
     leaves_memory,
+    with_peaks,
     without_held_memory,
     without_peaks,
 )
@@ -22,7 +23,7 @@ from multigpu.measure.point import Point
 from multigpu.measure.session import HELD_GIB, _held_flags
 from multigpu.reading import as_read, measured_by
 from multigpu.record import Record, RecordStore
-from tests.factory import make_record, plant
+from tests.factory import make_machine, make_record, plant
 
 BUCKETS = {"placement": "ddp", "execution": "captured"}
 
@@ -131,3 +132,18 @@ def test_what_has_no_peak_is_measured_once_more_where_the_gpus_are_alike() -> No
     assert without_peaks([*points, unmeasured], [first, after, again, fresh], here) == [Point(after.run, 1)], "the first of its points"
     others = [one.model_copy(update={"machine": here.model_copy(update={"gpus": ["another"] * len(here.gpus)})}) for one in (first, after)]
     assert not without_peaks(points, others, here) and not without_peaks(points, [at(1, 16, status="failed")], here)
+
+
+def test_a_peak_that_is_not_read_is_that_of_the_same_run_on_the_same_gpus() -> None:
+    """Whatever the host; of a Run that uses its host, of other GPUs or of another batch it is not."""
+    first, after = at(1, 16, **BUCKETS), at(3, 32)
+    read = without_held_memory([first, after])
+    two, four, strange = make_machine(2), make_machine(4), make_machine(2, "strange", gpu="another")
+    fresh = [at(4, 32, launch_id="b", machine=machine, measurement={"peak_memory_gib": [2.5] * 2}) for machine in (two, four)]
+    assert peaks(with_peaks([*read, fresh[1]]))[0] == [1.5] * 2 and peaks(with_peaks([*read, fresh[1]]))[1] == [2.5] * 2
+    assert peaks(with_peaks(read))[1] == []
+    other = [at(4, 32, launch_id="c", machine=strange), at(4, 64, launch_id="d", machine=two)]
+    assert peaks(with_peaks([*read, *other]))[1] == []
+    hosted = without_held_memory([first, at(3, 32, placement="exp2")])
+    assert peaks(with_peaks([*hosted, at(4, 32, launch_id="b", placement="exp2")]))[1] == []
+    assert peaks(as_read([first, after, fresh[1]]))[1] == [2.5] * 2

@@ -17,7 +17,7 @@ from multigpu.measure.point import Point
 from multigpu.placements import find_placement
 from multigpu.record import Record
 from multigpu.run import Run
-from multigpu.same_gpus import kind_of
+from multigpu.same_gpus import kind_of, needs_only_gpus
 
 FREED_SINCE = "2026-11-23T12:50:00+00:00"
 WORKSPACES_FREED_SINCE = "2026-11-23T18:40:00+00:00"
@@ -78,6 +78,26 @@ def without_held_memory(records: Iterable[Record]) -> list[Record]:
     raised = models | beside_workspaces(every)
     kept = [one for one in every if one.status != "out_of_memory" or _name(one) not in models]
     return [_without_peak(one) if _name(one) in raised else _without_flag(one) for one in kept]
+
+
+def with_peaks(records: Iterable[Record]) -> list[Record]:
+    """The Records, each whose own peak is not read with that of the same Run on the same kind of GPUs, if one is (the latest): what a Run
+    that needs only GPUs allocates is its framework's and no host's.
+    """
+    every = list(records)
+    known: dict[tuple[str, str, str], Record] = {}
+    for one in sorted(every, key=lambda record: record.measured_at):
+        if one.status == "ok" and one.measurement and one.measurement.peak_memory_gib:
+            known[kind_of(one.machine), one.run.digest, one.framework_version] = one
+    return [_with_peak(one, known.get((kind_of(one.machine), one.run.digest, one.framework_version))) for one in every]
+
+
+def _with_peak(record: Record, other: Record | None) -> Record:
+    m = record.measurement
+    lacking = m is not None and not m.peak_memory_gib and kind_of(record.machine) and needs_only_gpus(record.run)
+    if not lacking or m is None or other is None or other.measurement is None:
+        return record
+    return record.model_copy(update={"measurement": m.model_copy(update={"peak_memory_gib": other.measurement.peak_memory_gib})})
 
 
 def without_peaks(points: Iterable[Point], records: Iterable[Record], here: Machine) -> list[Point]:

@@ -7,7 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from multigpu import paths
-from multigpu.held_memory import without_held_memory
+from multigpu.held_memory import with_peaks, without_held_memory
 from multigpu.record import Record, RecordStore
 from multigpu.same_gpus import as_one, untraced_digest
 from multigpu.store import Stamp, stamp_of
@@ -42,8 +42,10 @@ def study_records(root: Path | None = None) -> list[Record]:
 
 
 def as_read(records: Iterable[Record]) -> list[Record]:
-    """The Records `as_one`, without memory that earlier Runs held, each traced one with what an untraced step of its Run takes."""
-    return with_untraced_steps(as_one(without_held_memory(records)))
+    """The Records `as_one`, without memory that earlier Runs held but with what the same Run took elsewhere (`with_peaks`), each traced one
+    with what an untraced step of its Run takes.
+    """
+    return with_untraced_steps(as_one(with_peaks(without_held_memory(records))))
 
 
 def measured_by(machine: str, root: Path | None = None) -> list[Record]:
