@@ -24,12 +24,24 @@ from multigpu.grid.cnn_study import (
     cnn_updates,
     ladder_price_s,
 )
-from multigpu.grid.cnns import CAPTURED_MODELS, CNN_UPDATES, CNNS_OF_INTEREST, REPEATED_UPDATES, cnn_batches, cnn_captured, cnn_models
+from multigpu.grid.cnns import (
+    CAPTURED_MODELS,
+    CNN_UPDATES,
+    CNNS_OF_INTEREST,
+    JOINED,
+    REPEATED_UPDATES,
+    cnn_batches,
+    cnn_captured,
+    cnn_compiled,
+    cnn_models,
+    cnn_strong,
+)
 from multigpu.grid.entries import Planned
 from multigpu.grid.family import family
 from multigpu.grid.hardware import energy, hardware
 from multigpu.grid.inputs import inputs
 from multigpu.grid.pytorch import captured
+from multigpu.run import Run
 from multigpu.workloads import find_model
 from multigpu.workloads.cnn.description import FOR_CIFAR, FOR_IMAGENET
 
@@ -174,3 +186,24 @@ def test_inputs_are_fed_at_both_ends() -> None:
     swept = Counter((e.run.model, e.run.devices) for e in planned if e.run.input_workers in (1, 2, 4, 8) and e.run.framework == "torch")
     assert swept == {("resnet50_v1.5", 1): 4, ("resnet50_v1.5", 4): 4, ("resnet152_v1.5", 1): 4}
     assert {e.run.input_workers for e in planned if e.run.framework == "tensorflow"} <= {None, 16}
+
+
+def test_every_model_of_interest_is_compiled_in_both_forms_and_the_expensive_one_comes_first() -> None:
+    planned = cnn_compiled((1, 2, 4))
+    assert {entry.run.devices for entry in planned} == {1, 4}
+    for count in (1, 4):
+        own = [entry.run for entry in planned if entry.run.devices == count]
+        assert {run.model for run in own} == set(CNNS_OF_INTEREST)
+        forms = [run.execution for run in own]
+        assert forms == ["compiled_captured", "compiled"] * (len(CNNS_OF_INTEREST) + 1)
+
+
+def test_a_strong_point_has_a_step_of_one_gpu_to_be_compared_with() -> None:
+    planned = cnn_strong((1, 2, 4, 8))
+    for entry in planned:
+        Run(**entry.run.model_dump())  # valid
+        assert entry.run.scaling == ("strong" if entry.run.devices > 1 else "weak")
+        assert sum(entry.run.shard_sizes) in JOINED[entry.run.model]
+    ladder = {entry.run.digest for entry in cnn_ladders((1,))}
+    assert all(entry.run.digest in ladder for entry in planned if entry.run.devices == 1)
+    assert all(entry.tier == "headline" for entry in planned[:4])

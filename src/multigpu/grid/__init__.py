@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from multigpu.grid.batching import batching, batching_captured, batching_small, batching_tensorflow, shuffling
 from multigpu.grid.causes import causes, causes_small
 from multigpu.grid.cnn_study import cnn_formats, cnn_ladders, cnn_pairs, cnn_small, cnn_updates
-from multigpu.grid.cnns import cnn_batches, cnn_captured, cnn_models
+from multigpu.grid.cnns import cnn_batches, cnn_captured, cnn_compiled, cnn_models, cnn_strong
 from multigpu.grid.deepconn import deepconn
 from multigpu.grid.document_004 import document_004, document_004_small
 from multigpu.grid.entries import EXPERIMENTS, OTHER_PLACEMENTS, SPINE_PLACEMENTS, Planned, affordable, cost_s, having, pace, points
@@ -103,6 +103,8 @@ GRIDS: dict[str, Callable[[Sequence[int]], list[Planned]]] = {
     "causes_small": causes_small,
     "cnn_models": cnn_models,
     "cnn_captured": cnn_captured,
+    "cnn_compiled": cnn_compiled,
+    "cnn_strong": cnn_strong,
     "cnn_batches": cnn_batches,
     "cnn_pairs": cnn_pairs,
     "cnn_updates": cnn_updates,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from multigpu.grid.entries import FEWEST, OTHER_PLACEMENTS, SPINE_PLACEMENTS, Planned, ends_of, resnet50
+from multigpu.grid.entries import FEWEST, OTHER_PLACEMENTS, SPINE_PLACEMENTS, Planned, Tier, ends_of, resnet50
 from multigpu.run import Execution, Run
 from multigpu.workloads import find_model
 from multigpu.workloads.base import Model
@@ -85,6 +85,41 @@ def cnn_captured(devices: Sequence[int]) -> list[Planned]:
         for count in ends_of(devices)
         for name in OF_ANOTHER_BATCH
     ]
+
+
+def cnn_compiled(devices: Sequence[int]) -> list[Planned]:
+    """Document 001's models of interest left to torch.compile, beside their eager and captured Runs of other grids: as one CUDA graph and
+    launched kernel by kernel (which finds the kernels that the first compiled), `ddp`, on one GPU and on the most. Screening: compiling
+    costs most. ResNet-50 at 64 and 256 images a GPU.
+    """
+    jobs = [(name, None) for name in CNNS_OF_INTEREST if name != "resnet50_v1.5"]
+    planned = []
+    for count in ends_of(devices):
+        for name, batch in (("resnet50_v1.5", 64), ("resnet50_v1.5", 256), *jobs):
+            model = find_model("cnn", name)
+            price = round(8.0 + 0.2 * len(model.variables), 1)
+            forms: tuple[tuple[Execution, float], ...] = (("compiled_captured", price), ("compiled", 4.0))
+            planned += [Planned(_cnn(model, "ddp", count, batch, form).run, "screening", cost) for form, cost in forms]
+    return planned
+
+
+JOINED = {"resnet50_v1.5": (256, 64, 1024), "inception3": (256, 64), "vgg16": (256, 64), "alexnet": (512,), "resnet110": (256,)}
+"""Images of all GPUs together, by model, for strong scaling; each is in `cnn_ladders`, which holds one GPU's."""
+
+
+def cnn_strong(devices: Sequence[int]) -> list[Planned]:
+    """One joined batch on more and more GPUs (strong scaling), captured, `ddp`: ResNet-50's 256 images repeated, the rest screening. What
+    one GPU does is the same Run as under weak scaling; a batch that leaves no GPU an image does not exist.
+    """
+    planned = []
+    for count in sorted(devices, reverse=True):
+        for name, batches in JOINED.items():
+            for batch in batches:
+                run = _cnn(find_model("cnn", name), "ddp", count, batch, "captured").run
+                tier: Tier = "headline" if (name, batch) == ("resnet50_v1.5", 256) else "screening"
+                strong = run.model_copy(update={"scaling": "strong"}) if count > 1 else run
+                planned.append(Planned(strong, tier, 4.0, FEWEST))
+    return sorted(planned, key=lambda entry: entry.tier != "headline")
 
 
 def cnn_batches(devices: Sequence[int]) -> list[Planned]:
