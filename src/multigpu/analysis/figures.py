@@ -12,6 +12,7 @@ from multigpu.analysis.figure_ratios import figure_ratios
 from multigpu.analysis.figure_scaling import figure_scaling
 from multigpu.analysis.figure_step import figure_step
 from multigpu.analysis.figure_steps import figure_steps
+from multigpu.analysis.figure_strong import figure_strong
 from multigpu.analysis.figure_throughput import figure_throughput
 from multigpu.analysis.figure_waterfall import figure_waterfall
 from multigpu.analysis.picture import Picture, Shown, save, shown
@@ -28,6 +29,7 @@ __all__ = [
     "figure_scaling",
     "figure_step",
     "figure_steps",
+    "figure_strong",
     "figure_throughput",
     "figure_waterfall",
     "save",
