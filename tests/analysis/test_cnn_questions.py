@@ -57,6 +57,9 @@ def test_answers_follow_verdicts() -> None:
         known(C1="holds", C2="holds", C3="inconclusive").verdict("C1", "C2", "C3", "C5")
         == "C1 and C2 hold, C3 is inconclusive and C5 is not yet measured"
     )
+    few = known(C14="holds", C16="holds")
+    few.results["C14"] = few.results["C14"].model_copy(update={"why": "speedup: the verdict rests on 1 of 20 settings, while the others"})
+    assert few.verdict("C14", "C16") == "C14 (by 1 of 20 settings) and C16 hold"
 
 
 def test_answers_are_computed_from_records() -> None:

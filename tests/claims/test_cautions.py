@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from multigpu.claims import Result, evaluate, find_claim
-from multigpu.claims.cautions import ENOUGH
+from multigpu.claims.cautions import ENOUGH, few_settings
 from multigpu.claims.core import Claim
 from multigpu.claims.verdicts import settled
 from tests.claims.cases import CASES, CNN, IN_GRAPH, scaling
@@ -43,6 +43,7 @@ def test_a_verdict_by_one_setting_of_four_says_so_and_how_the_others_spread() ->
         "speedup at batch 64 over that at batch 32: the verdict rests on 1 of 4 settings, while the other 3, measured once, "
         "run from 0.80x to 1.50x, 1 of them in agreement with it"
     )
+    assert few_settings(result.why) == "1 of 4 settings"
     none = result_of("C14", batches(7.4, 7.3) + beside[:8])
     assert none.verdict == "holds" and none.why.endswith(
         "while the other 2, measured once, run from 0.80x to 1.50x, none of them in agreement with it"
@@ -53,7 +54,7 @@ def test_a_verdict_by_one_setting_of_four_says_so_and_how_the_others_spread() ->
 
 def test_half_of_the_settings_or_all_of_them_need_no_caution() -> None:
     decided = batches(7.4, 7.3)
-    assert result_of("C14", decided).why == ""
+    assert result_of("C14", decided).why == "" and few_settings("") == ""
     assert result_of("C14", decided + batches(4.0, 5.0, ONCE, placement="exp2")).why == "", "one of two is half"
 
 
@@ -93,6 +94,7 @@ def test_each_framework_says_what_its_own_verdict_rests_on() -> None:
     more = [row for seed in (1, 2, 3) for row in case.rows("holds", ONCE, seed=seed, **other)]
     apart = result_of("C2", case.rows("holds") + case.rows("holds", **other) + once + more)
     assert "; TensorFlow: words/s of Exp2 over Exp4: the verdict rests on 1 of 4 settings, " in apart.why
+    assert few_settings(apart.why) == "1 of 3 settings", "the part that rests on fewest"
 
 
 def test_what_settles_a_contrast_is_said_in_words() -> None:

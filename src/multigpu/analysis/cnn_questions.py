@@ -19,6 +19,7 @@ from multigpu.analysis.picture import Shown
 from multigpu.analysis.style import look
 from multigpu.analysis.wording import describe, devices_text, joined, missing, percent_text, plural, rate_text
 from multigpu.claims import Result
+from multigpu.claims.cautions import few_settings
 from multigpu.claims.pages import page_title
 
 NOT_YET = "not measured yet"
@@ -40,10 +41,12 @@ class Known:
     same: pd.DataFrame
 
     def verdict(self, *numbers: str) -> str:
-        """Of claims: "C16 does not hold, C17 and C18 are inconclusive", equal verdicts together."""
+        """Of claims: "C16 does not hold, C17 and C18 are inconclusive", equal verdicts together; and of how few settings."""
         said: dict[str, list[str]] = {}
         for number in numbers:
-            said.setdefault(self.results[number].verdict if number in self.results else "not yet measured", []).append(number)
+            few = few_settings(self.results[number].why) if number in self.results else ""
+            name = f"{number} (by {few})" if few else number
+            said.setdefault(self.results[number].verdict if number in self.results else "not yet measured", []).append(name)
         return joined([f"{joined(own)} {_verb(verdict, len(own))}" for verdict, own in said.items()])
 
     def by_verdict(self, number: str, holds: str, fails: str) -> str:

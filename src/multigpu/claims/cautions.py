@@ -5,6 +5,7 @@ Neither changes a verdict: predicates were written down before their Records, an
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from copy import copy
 
@@ -19,6 +20,8 @@ ENOUGH: dict[tuple[str, Verdict], str] = {
     ("all", "does not hold"): "one counterexample is enough",
 }
 """By how settings join, a contrast's verdict that one of them settles, whatever else was measured or was not; in words."""
+
+RESTS_ON = "the verdict rests on"
 
 
 def rests_on(contrast: Contrast, settings: Sequence[Setting], verdict: Verdict) -> str:
@@ -38,7 +41,13 @@ def rests_on(contrast: Contrast, settings: Sequence[Setting], verdict: Verdict) 
     else:
         agree = "all" if agreeing == len(few) else f"{agreeing or 'none'} of them"
         how = f"{others} {len(few)}, {seldom(few)}, run from {spread(few, contrast)}, {agree} in agreement with it"
-    return f"the verdict rests on {deciding} of {len(settings)} settings{settled}, while {how}"
+    return f"{RESTS_ON} {deciding} of {len(settings)} settings{settled}, while {how}"
+
+
+def few_settings(why: str) -> str:
+    """Of a verdict's reason, the fewest settings that a part of it rests on: "1 of 20 settings"; "" where none rests on few."""
+    found = re.findall(rf"{RESTS_ON} (\d+) of (\d+) settings", why)
+    return min((f"{few} of {every} settings" for few, every in found), key=lambda text: int(text.split()[0]), default="")
 
 
 def perfect_scaling(contrast: Contrast, pairs: Sequence[tuple[Comparison, Setting]], predicate: Predicate) -> str:
