@@ -10,7 +10,8 @@ from multigpu.analysis.picture import Shown
 from multigpu.analysis.tables import table_html
 from multigpu.grid import cost_s, find_grid, points
 
-SCALING_GRIDS = ("cnn_pairs", "cnn_updates", "cnn_models", "cnn_captured", "cnn_strong", "cnn_batches")
+SCALING_GRIDS = ("cnn_pairs", "cnn_models", "cnn_captured", "cnn_strong", "cnn_batches")
+UPDATE_GRIDS = ("cnn_updates", "cnn_pairs", "cnn_models", "cnn_batches")
 FORMAT_GRIDS = ("cnn_formats", "cnn_ladders")
 
 

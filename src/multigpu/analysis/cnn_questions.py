@@ -25,6 +25,7 @@ from multigpu.claims.pages import page_title
 NOT_YET = "not measured yet"
 OWN_PAGE = "13-cnn-scaling"
 """The notebook that shows the table."""
+UPDATES_PAGE = "24-cnn-updates"
 
 
 @dataclass(frozen=True)
@@ -224,18 +225,18 @@ QUESTIONS = (
         lambda known: "no Record looks into it; what copying batches ahead changes is asked on that page",
     ),
     Question("Which data format, NCHW or NHWC?", ("14-cnn-formats",), _layout),
-    Question("What kind of variable update?", (OWN_PAGE,), _update),
+    Question("What kind of variable update?", (UPDATES_PAGE,), _update),
     Question("What batch sizes to use?", ("14-cnn-formats", "20-large-batch"), _batch),
     Question(
         "What learning rate to use?",
         ("20-large-batch", "12-training"),
         _of_claims("C32", before="in proportion to the batch, after a warm-up, is what is tried: "),
     ),
-    Question("Is gradient averaging necessary or can we just concat predictions?", (OWN_PAGE,), _concatenate),
+    Question("Is gradient averaging necessary or can we just concat predictions?", (UPDATES_PAGE,), _concatenate),
     Question(
         "What are necessary steps to scale in Keras?",
-        (OWN_PAGE, "06-tensorflow"),
-        lambda known: "not measured: Keras takes part in no Record; its way, concatenated predictions, stands above in both frameworks",
+        (UPDATES_PAGE, "06-tensorflow"),
+        lambda known: "not measured: Keras takes part in no Record; its way, concatenated predictions, stands there in both frameworks",
     ),
     Question("What's the cost of exchanging gradients?", ("07-all-reduce", "05-placement-cost"), _exchange),
     Question("How well does a data-parallel model converge?", ("12-training",), _converges),

@@ -15,7 +15,7 @@ PAGES = {
     "10-batching": ("C4", "C41"),
     "11-parallelism": ("C31", "C40"),
     "12-training": ("C32", "C34", "C46"),
-    "13-cnn-scaling": ("C12", "C14", "C15", "C17", "C18", "C21", "C22", "C23", "C29", "C42", "C43"),
+    "13-cnn-scaling": ("C12", "C14", "C15", "C17", "C18"),
     "14-cnn-formats": ("C16",),
     "15-input": ("C13",),
     "16-what-scales": ("C30",),
@@ -23,6 +23,7 @@ PAGES = {
     "18-across-hosts": ("C25",),
     "19-document-004": ("C38", "C39", "C47"),
     "21-phases": ("C6", "C7", "C8", "C9"),
+    "24-cnn-updates": ("C21", "C22", "C23", "C29", "C42", "C43"),
 }
 """A notebook's name -> the claims whose figures it is about and whose verdicts it shows."""
 
