@@ -71,8 +71,9 @@ def test_what_further_ways_of_updating_change_is_a_median_with_its_range() -> No
     records += captured(100) + captured(104, wire_dtype="bf16") + point(10, "exp2", devices=1) + point(1, "staged_cpu", devices=1)
     _, said = cnn_answers.update_answers(frame_of(records), frame_of(records))
     assert said == (
-        "The rate over that without, on several devices, in the median: staging 1.00 (0.90 to 1.10 in 2 points), an all-reduce a range of "
-        "sizes not measured yet, gradients in 16 bits 1.04 (one point) and concatenated predictions not measured yet."
+        "What the document's further ways do to the rate, in the median on several devices: staging 1.00 times (0.90 to 1.10 "
+        "in 2 points), an all-reduce a range of sizes not measured yet, gradients in 16 bits 1.04 times (one point) and concatenated "
+        "predictions not measured yet."
     )
 
 

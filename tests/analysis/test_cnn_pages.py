@@ -133,6 +133,10 @@ def test_the_answer_says_which_models_scale_and_what_capturing_gives() -> None:
         "Captured steps beside eager ones, ddp: ResNet-50 v1.5, batch 64 a GPU, on 2 GPUs: 196 "
     )
     assert "196 against 120 images/s (1.63 times (1.63 to 1.64))." in captured
+    lone = point(30, execution="captured", model="vgg11", n=1) + point(10, model="vgg11", n=1)
+    both = str(cnn_advice.captured_sentence(frame_of(records + lone)))
+    assert both.startswith("Captured, ddp is 3.00 (VGG-11) to 1.63 (ResNet-50 v1.5) times as fast as eager in 2 points. Captured steps")
+    assert "30 against 10" not in both, "what was measured once is told by the extent alone"
     apart = point(400, execution="captured", machine=make_machine(2)) + point(100, machine=make_machine(4))
     assert cnn_advice.captured_sentence(frame_of(apart)) is None, "rows of two machines are never divided by one another"
 

@@ -300,9 +300,16 @@ def captured_points(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def captured_sentence(frame: pd.DataFrame) -> str | None:
-    """`captured_points` in units a second; None where no step was measured both ways."""
-    parts = [_beaten(row) for _, row in captured_points(frame).iterrows()]
-    return f"Captured steps beside eager ones, ddp: {'; '.join(parts)}." if parts else None
+    """Of `captured_points` the largest and the smallest gain, and both rates of those that were repeated; None where no step was measured
+    both ways.
+    """
+    table = captured_points(frame)
+    if table.empty:
+        return None
+    ends = [f"{row['ratio']:.2f} ({describe(row, ['model'])})" for row in (table.iloc[0], table.iloc[-1])]
+    extent = f"Captured, ddp is {' to '.join(ends)} times as fast as eager in {plural(len(table), 'point')}. " if len(table) > 1 else ""
+    repeated = [_beaten(row) for _, row in table.iterrows() if len(table) == 1 or not missing(row["ratio_low"])]
+    return f"{extent}{'Captured steps beside eager ones, ddp: ' + '; '.join(repeated) + '.' if repeated else ''}".strip()
 
 
 def _beaten(row: Any) -> str:

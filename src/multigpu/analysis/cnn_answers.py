@@ -79,8 +79,8 @@ def _further(measured: pd.DataFrame) -> str:
             told.append(f"{name} not measured yet")
             continue
         ends = f"{ratios.min():.2f} to {ratios.max():.2f} in {plural(len(ratios), 'point')}" if len(ratios) > 1 else "one point"
-        told.append(f"{name} {ratios.median():.2f} ({ends})")
-    return f"The rate over that without, on several devices, in the median: {joined(told)}."
+        told.append(f"{name} {ratios.median():.2f} times ({ends})")
+    return f"What the document's further ways do to the rate, in the median on several devices: {joined(told)}."
 
 
 def _updates(frame: pd.DataFrame) -> str:
