@@ -175,7 +175,9 @@ def test_what_no_claim_reads_is_measured_once_or_three_times() -> None:
     widths = {entry.run.model for entry in family((1, 2, 4)) if entry.run.execution == "eager" and entry.run.placement == "ddp"}
     assert len(widths) == 6 and len({entry.run.model for entry in family((1,))}) == 15
     thrice = {(e.run.device_ids, e.run.devices) for e in hardware((1, 2, 4)) if len(e.points()) > 1}
-    assert thrice == {(str(gpu), 1) for gpu in range(4)} | {("0,1", 2)}
+    assert thrice == {(str(gpu), 1) for gpu in range(4)} | {("0,1", 2), (None, 1)}
+    joules = [e for e in energy((1, 4)) if len(e.points()) > 1]
+    assert len(joules) == 4 and {(e.run.devices, e.run.energy_window_s) for e in joules} == {(1, 12)}
     assert {len(entry.points()) for entry in hardware((1, 2, 4))} == {1, 3}
     assert {(e.run.workload, e.run.energy_window_s) for e in energy((1, 4))} == {("cnn", 12)}
 

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from multigpu.analysis import hardware, startup
-from multigpu.analysis.energy_page import energy_finding
+from multigpu.analysis.energy import energy_finding, energy_frame, energy_table
 from multigpu.analysis.figure_pairs import figure_pairs
 from multigpu.measure.ceilings import Ceilings
 from multigpu.record import Record
@@ -120,19 +120,19 @@ def energy(window_s: float, **more: Any) -> Record:
 
 
 def test_joules_an_image_and_windows_that_are_too_short() -> None:
-    row = hardware.energy_frame([energy(20.0), make_record()]).iloc[0]
+    row = energy_frame([energy(20.0), make_record()]).iloc[0]
     assert (row["joules"], row["power_w"], row["uncertain"]) == pytest.approx((20000.0, 1000.0, 0.01))
     assert row["joules_per_unit"] == pytest.approx(20000 / 12800)
-    assert "1.56 J an image" in hardware.energy_table(hardware.energy_frame([energy(20.0)])).html
+    assert "1.56 J an image" in energy_table(energy_frame([energy(20.0)])).html
     long, short = energy(20.0), energy(9.9, repeat=1)
-    frame = hardware.energy_frame([long, short])
+    frame = energy_frame([long, short])
     assert frame["joules"].tolist() == pytest.approx([20000.0, math.nan], nan_ok=True) and frame["window_s"].tolist() == [20.0, 9.9]
-    html = hardware.energy_table(frame).html
+    html = energy_table(frame).html
     assert f"Left out, for their windows are shorter than 10 s: Record {short.key} (9.9 s)." in html and long.key not in html
     assert html.count("1.56 J an image") == 1
-    alone_short = hardware.energy_table(hardware.energy_frame([short])).html
+    alone_short = energy_table(energy_frame([short])).html
     assert "--grid hardware" in alone_short and f"Record {short.key} (9.9 s)" in alone_short
-    assert "--grid hardware" in hardware.energy_table(hardware.energy_frame([])).html
+    assert "--grid hardware" in energy_table(energy_frame([])).html
 
 
 def test_gpus_stand_in_order_under_their_machine() -> None:
@@ -149,9 +149,9 @@ def test_an_image_on_two_gpus_is_set_beside_one() -> None:
     one = energy(12.0)
     alone = one.measurement.energy[:1] if one.measurement else []
     records = [one, make_record(workload="cnn", energy_window_s=20, devices=1, measurement={"energy": [w.model_dump() for w in alone]})]
-    said = energy_finding(hardware.energy_frame(records))
+    said = energy_finding(energy_frame(records))
     assert said.endswith("On 2 GPUs an image takes 1.00 times as much as on one (1 job, each measured once).")
-    assert "times as much" not in energy_finding(hardware.energy_frame(records[:1]))
+    assert "times as much" not in energy_finding(energy_frame(records[:1]))
 
 
 def test_an_epoch_is_of_the_classes_that_a_model_tells_apart() -> None:

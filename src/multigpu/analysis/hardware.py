@@ -1,4 +1,4 @@
-"""Effects of hardware: every GPU beside its clocks, every pair beside its link, pairs through the host, and energy."""
+"""Effects of hardware: every GPU beside its clocks, every pair beside its link, and pairs through the host."""
 
 from __future__ import annotations
 
@@ -12,16 +12,12 @@ import pandas as pd
 from multigpu.analysis.picture import Shown
 from multigpu.analysis.style import look
 from multigpu.analysis.tables import table_html
-from multigpu.analysis.wording import MODEL_NAMES, joined, missing, plural, unbroken
+from multigpu.analysis.wording import MODEL_NAMES, missing, plural, unbroken
 from multigpu.claims.statistics import interval, sample
-from multigpu.conditions import LEAST_ENERGY_S
 from multigpu.measure.ceilings import Ceilings
 from multigpu.record import Record
 
 NO_GPUS = "No Record tells two GPUs of one machine apart."
-
-COUNTER_STEP_S = 0.1
-"""The longest time between two movements of NVML's counter of energy; over a window, what one reading may miss at either end."""
 
 
 def _plain(record: Record, *allowed: str) -> bool:
@@ -259,71 +255,3 @@ def pair_finding(points: pd.DataFrame, ceilings: Ceilings | None) -> str:
     elif not said:
         said.append("no placement has been measured on two pairs")
     return (said[0][:1].upper() + "; ".join(said)[1:]) + "."
-
-
-ENERGY_COLUMNS = {
-    **dict.fromkeys(("key", "machine", "model", "placement", "execution", "precision", "unit"), "string"),
-    **dict.fromkeys(("devices", "batch_size"), "int64"),
-    **dict.fromkeys(("window_s", "joules", "joules_per_unit", "power_w", "units_per_s", "uncertain"), "float64"),
-}
-
-
-def energy_frame(records: Iterable[Record]) -> pd.DataFrame:
-    """A row a Record with a window of energy, over all its GPUs.
-
-    joules: what the counters moved; joules_per_unit: over the units trained within the window; power_w: mean of all GPUs together;
-    uncertain: the share of a window that the counters' steps leave open at its two ends. All of these are NaN where a window is
-        shorter than 10 s, on which no figure may rest: `energy_table` names it.
-    """
-    rows = []
-    for record in records:
-        run, m = record.run, record.measurement
-        if m is None or not m.energy:
-            continue
-        window_s = min(window.window_s for window in m.energy)
-        joules, units = sum(w.end_j - w.start_j for w in m.energy), sum(w.units for w in m.energy)
-        figures = {
-            "joules": joules,
-            "joules_per_unit": joules / units,
-            "power_w": sum((w.end_j - w.start_j) / w.window_s for w in m.energy),
-            "units_per_s": units / window_s,
-            "uncertain": 2 * COUNTER_STEP_S / window_s,
-        }
-        if window_s < LEAST_ENERGY_S:
-            figures = dict.fromkeys(figures, math.nan)
-        fields = {name: getattr(run, name) for name in ("model", "placement", "execution", "precision", "devices", "batch_size")}
-        rows.append(
-            {
-                "key": record.key,
-                "machine": record.machine.name,
-                "unit": run.description.unit,
-                **fields,
-                "window_s": window_s,
-                **figures,
-            }
-        )
-    return pd.DataFrame({name: pd.Series([row[name] for row in rows], dtype=dtype) for name, dtype in ENERGY_COLUMNS.items()})
-
-
-def energy_table(frame: pd.DataFrame) -> Shown:
-    """Joules a unit and power, most GPUs first; windows that are too short are left out and named."""
-    short = frame[frame["joules"].isna()]
-    named = [f"Record {row['key']} ({row['window_s']:.1f} s)" for _, row in short.iterrows()]
-    left_out = f" Left out, for their windows are shorter than {LEAST_ENERGY_S} s: {joined(named)}." if named else ""
-    rows = [
-        {
-            "job": unbroken(*_job(row).split(", ", 1)),
-            "GPUs": str(row["devices"]),
-            "machine": row["machine"],
-            "joules a unit": f"{row['joules_per_unit']:.3g} J a{'n image' if row['unit'] == 'images' else ' ' + row['unit'][:-1]}",
-            "units/s": f"{row['units_per_s']:,.0f}",
-            "power a GPU (W)": f"{row['power_w'] / row['devices']:.0f}",
-            "window (s)": f"{row['window_s']:.1f}",
-            "counter's step": f"± {100 * row['uncertain']:.1f}%",
-        }
-        for _, row in frame.drop(short.index).sort_values(["model", "batch_size", "execution", "devices"]).iterrows()
-    ]
-    note = "Energy of the GPUs alone, by NVML's counters at both ends of a window of training; the host's is not in it. n = 1 (screening)."
-    why = "No window of energy yet: `python -m multigpu measure --grid hardware` measures windows of 12 s on GPUs."
-    right = ["joules a unit", "units/s", "power a GPU (W)", "window (s)"]
-    return table_html(pd.DataFrame(rows), right=right, note=(note if rows else why) + left_out, wide=["job"])

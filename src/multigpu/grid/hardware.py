@@ -59,15 +59,26 @@ def pairs(gpus: int) -> list[Planned]:
 
 
 def energy(devices: Sequence[int]) -> list[Planned]:
-    """Joules an image over windows of WINDOW_S: ResNet-50 at 64 and 256 captured and at 64 eager, and AlexNet, on one GPU and the most."""
-    planned = []
+    """Joules an image over windows of WINDOW_S, on one GPU and the most: ResNet-50 at 64 and 256 captured and at 64 eager, and AlexNet;
+    three times on one GPU. Once: ResNet-50 at 256 in fp32 and TF32, to see what fewer bits save, and left to torch.compile.
+    """
+    repeated: list[Planned] = []
+    once: list[Planned] = []
+    window = {"energy_window_s": WINDOW_S}
+    price = 4.0 + 1.2 * WINDOW_S
     for count in ends_of(devices):
-        window = {"energy_window_s": WINDOW_S}
         runs = [resnet50("ddp", count, batch, **ONE_GRAPH, **window) for batch in (256, 64)]
         runs.append(resnet50("ddp", count, 64, precision="bf16", **window))
         runs.append(alexnet("ddp", count, **ONE_GRAPH, **window))
-        planned += [Planned(run, "screening", 4.0 + 1.2 * WINDOW_S) for run in runs]
-    return planned
+        repeated += [Planned(run, "headline" if count == 1 else "screening", price, THREE) for run in runs]
+        once += [
+            Planned(resnet50("ddp", count, 256, **ONE_GRAPH | window | {"precision": bits}), "screening", price)
+            for bits in ("fp32", "tf32")
+        ]
+        once.append(
+            Planned(resnet50("ddp", count, 256, **ONE_GRAPH | window | {"execution": "compiled_captured"}), "screening", price + 30)
+        )
+    return repeated + once
 
 
 def hardware(devices: Sequence[int]) -> list[Planned]:

@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from multigpu.analysis.energy_page import NO_ENERGY, energy_finding, energy_points
-from multigpu.analysis.hardware import energy_frame
+from multigpu.analysis.energy import NO_ENERGY, energy_finding, energy_frame, energy_points, energy_table
 from multigpu.record import Record
-from tests.factory import make_record
+from tests.factory import make_machine, make_record
 
 
 def energy(joules: float, window_s: float = 20.0, devices: int = 2, **more: Any) -> Record:
@@ -22,7 +21,8 @@ def test_the_least_and_the_most_joules_an_image() -> None:
     records = [energy(960.0), energy(640.0, batch_size=256, execution="captured"), energy(800.0, batch_size=128)]
     said = energy_finding(energy_frame(records))
     assert said.startswith(
-        "On 2 GPUs training takes 0.1 J (ResNet-50 v1.5, batch 256, captured) to 0.15 J (ResNet-50 v1.5, batch 64, eager) an image"
+        "On 2 GPUs training takes 0.1 J (ResNet-50 v1.5, batch 256, bf16, captured) to 0.15 J (ResNet-50 v1.5, batch 64, bf16, eager) an "
+        "image"
     )
     assert said.endswith("counters (± 1.0% at most; 3 jobs, each measured once); the host's energy is not in it.")
 
@@ -33,9 +33,16 @@ def test_repeats_are_pooled_and_short_windows_left_out() -> None:
     assert points[["devices", "n"]].to_numpy().tolist() == [[2, 2], [4, 1]]
     assert points["joules_per_unit"].tolist() == pytest.approx([0.125, 0.2])
     said = energy_finding(energy_frame(records))
-    assert "On 2 GPUs training takes 0.125 J (ResNet-50 v1.5, batch 64, eager) an image" in said
+    assert "On 2 GPUs training takes 0.125 J (ResNet-50 v1.5, batch 64, bf16, eager) an image" in said
     assert "; 1 job, n = 2); the" in said and "On 4 GPUs training takes 0.2 J" in said
     words = energy_finding(energy_frame([energy(640.0, workload="nmt")]))
     assert " a word, by" in words
     for nothing in ([], [energy(1.0, window_s=9.9)]):
         assert energy_finding(energy_frame(nothing)) == NO_ENERGY
+
+
+def test_a_row_pools_the_windows_of_one_machine_and_tells_their_extent() -> None:
+    other = make_machine(name="another")
+    html = energy_table(energy_frame([energy(960.0), energy(640.0, repeat=1), energy(320.0, machine=other)])).html
+    assert "0.125 J an image (0.1 to 0.15)" in html and "0.05 J an image<" in html
+    assert html.count(">another<") == 1 and ">2<" in html
