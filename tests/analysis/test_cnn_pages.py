@@ -251,6 +251,13 @@ def test_a_table_that_names_machines_divides_rows_of_one_alone() -> None:
     both = figure_ratios(formats.layouts(pd.concat([lent, cnn_page.as_measured(lent)])), "NCHW over NHWC", "none")
     names = [label.get_text() for label in both.axes[0].get_yticklabels()]
     assert names == ["4x-nvidia-h200", "2x-nvidia-h200"], "rows that differ in their machine alone are told apart, the repeated one on top"
+    apart = point(101, layout="channels_first", machine=make_machine(2), precision="fp32") + point(
+        100, machine=make_machine(2), precision="fp32"
+    )
+    apart += point(400, devices=4, layout="channels_first", machine=make_machine(4)) + point(404, devices=4, machine=make_machine(4))
+    drawn = figure_ratios(formats.layouts(frame_of(apart)), "NCHW over NHWC", "none")
+    assert not any("nvidia" in label.get_text() for label in drawn.axes[0].get_yticklabels()), "GPUs tell the rows apart"
+    assert "2x-nvidia-h200" in drawn.caption and "4x-nvidia-h200" in drawn.caption
 
 
 def test_every_machines_points_are_shown_the_repeated_ones_first() -> None:
