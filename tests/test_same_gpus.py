@@ -272,6 +272,17 @@ def test_agreement_of_two_machines() -> None:
     assert picture.finding == "On the same GPUs steady steps agree to 0%, other steps differ by up to 100%" and len(picture.data) == 2
 
 
+def test_steps_whose_blocks_alone_were_compiled_are_not_compared_with_todays() -> None:
+    def compiled(measured_at: str, **more: Any) -> list[Any]:
+        fields: dict[str, Any] = {"workload": "cnn", "execution": "compiled_captured"} | more
+        found = [make_record("ddp", 1, machine=machine, **fields) for machine in (FOUR, TWO)]
+        return [record.model_copy(update={"measured_at": measured_at}) for record in found]
+
+    before, after = "2026-11-22T12:15:00+00:00", "2026-11-24T02:36:00+00:00"
+    assert both_measured(compiled(before)).empty and len(both_measured(compiled(after))) == 1
+    assert len(both_measured(compiled(before, execution="captured"))) == len(both_measured(compiled(before, workload="nmt"))) == 1
+
+
 def test_agreement_without_a_second_machine_says_so() -> None:
     alone = both_measured([make_record("ddp", 2, machine=FOUR)])
     assert "No Run" in agreement_sentences(alone)[0] and "No Run" in figure_agreement(alone).alt

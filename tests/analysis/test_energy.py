@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from multigpu.analysis.energy import NO_ENERGY, energy_finding, energy_frame, energy_points, energy_table
+from multigpu.analysis.energy import NO_ENERGY, energy_finding, energy_frame, energy_otherwise, energy_points, energy_table
 from multigpu.record import Record
 from tests.factory import make_machine, make_record
 
@@ -46,3 +46,15 @@ def test_a_row_pools_the_windows_of_one_machine_and_tells_their_extent() -> None
     html = energy_table(energy_frame([energy(960.0), energy(640.0, repeat=1), energy(320.0, machine=other)])).html
     assert "0.125 J an image (0.1 to 0.15)" in html and "0.05 J an image<" in html
     assert html.count(">another<") == 1 and ">2<" in html
+
+
+def test_fewer_bits_and_other_forms_are_set_beside_the_usual_one() -> None:
+    usual = {"execution": "captured", "precision": "bf16"}
+    records = [energy(640.0, **usual), energy(640.0, repeat=1, **usual), energy(1280.0, execution="captured", precision="fp32")]
+    records += [energy(320.0, repeat=repeat, execution="compiled_captured", precision="bf16") for repeat in (0, 1)]
+    records += [energy(960.0, batch_size=256)]  # with nothing usual beside it
+    (said,) = energy_otherwise(energy_frame(records))
+    assert said == (
+        "Beside the energy of ResNet-50 v1.5, batch 64, bf16, captured on 2 GPUs: fp32 2.00 times, once; compiled and captured 0.50 times."
+    )
+    assert energy_otherwise(energy_frame([])) == []

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import pandas as pd
 
 from multigpu.analysis.picture import Shown
 from multigpu.analysis.tables import table_html
-from multigpu.analysis.wording import MODEL_NAMES, devices_text, execution_text, joined, plural, unbroken
+from multigpu.analysis.wording import MODEL_NAMES, devices_text, execution_text, field_text, joined, plural, unbroken
 from multigpu.conditions import LEAST_ENERGY_S
 from multigpu.record import Record
 
@@ -113,7 +114,7 @@ def _joules(row: pd.Series) -> str:
     return f"{row['joules_per_unit']:.3g} J a{'n image' if row['unit'] == 'images' else ' ' + row['unit'][:-1]}{extent}"
 
 
-def _job(row: pd.Series) -> str:
+def _job(row: Mapping[str, Any] | pd.Series) -> str:
     name = MODEL_NAMES.get(row["model"], row["model"])
     return f"{name}, batch {row['batch_size']}, {row['precision']}, {execution_text(row['execution'])}"
 
@@ -156,3 +157,22 @@ def _against_one(points: pd.DataFrame) -> list[str]:
             f"On {devices_text(int(str(devices)), 'cuda')} {named} takes {ends} times as much as on one ({plural(len(own), 'job')}{once})."
         )
     return said
+
+
+USUAL = {"precision": "bf16", "execution": "captured"}
+"""Beside which other precisions and forms of a step are set."""
+
+
+def energy_otherwise(frame: pd.DataFrame) -> list[str]:
+    """What a unit takes in another precision or form of a step over the same job in the usual one, a sentence a job."""
+    points = energy_points(frame)
+    said: dict[str, list[str]] = {}
+    for name, usual in USUAL.items():
+        job = [field for field in JOB if field != name]
+        own = points[points[name] != usual].merge(points[points[name] == usual], on=job, suffixes=("", "_usual"))
+        for _, row in own.iterrows():
+            words = field_text(row, name) if name == "precision" else execution_text(row[name])
+            once = ", once" if min(row["n"], row["n_usual"]) == 1 else ""
+            where = f"{_job({**row, name: usual})} on {devices_text(int(row['devices']), 'cuda')}"
+            said.setdefault(where, []).append(f"{words} {row['joules_per_unit'] / row['joules_per_unit_usual']:.2f} times{once}")
+    return [f"Beside the energy of {where}: {'; '.join(parts)}." for where, parts in said.items()]

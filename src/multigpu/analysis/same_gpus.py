@@ -18,6 +18,7 @@ from matplotlib.ticker import FuncFormatter, NullFormatter
 from multigpu.analysis.picture import Picture, head_height, message
 from multigpu.analysis.style import INK, PALETTE, RC
 from multigpu.analysis.wording import FRAMEWORK_NAMES, execution_text, percent_text, plural
+from multigpu.older_programs import compiled_in_blocks
 from multigpu.record import Record
 from multigpu.same_gpus import ALIKE, STEADY, alike, kept_ahead, kind_of, needs_only_gpus, step_width
 
@@ -34,7 +35,7 @@ def both_measured(records: Iterable[Record]) -> pd.DataFrame:
     """A row a Run that machines with the same GPUs measured (not traced), for each machine beside the one with most GPUs.
 
     Args:
-        records: as they were measured, not read `as_one`.
+        records: as they were measured, not read `as_one`. What was `compiled_in_blocks` is left out: it was another program.
 
     Returns:
         run (in words), its fields, gpu, main and other (machines), their repeats and median step times in seconds, ratio (of other over
@@ -43,7 +44,7 @@ def both_measured(records: Iterable[Record]) -> pd.DataFrame:
     """
     found: dict[tuple[str, str], dict[str, list[Record]]] = {}
     for record in records:
-        if kind_of(record.machine) and record.status == "ok" and not record.run.traced_steps:
+        if kind_of(record.machine) and record.status == "ok" and not record.run.traced_steps and not compiled_in_blocks(record):
             found.setdefault((record.run.digest, kind_of(record.machine)), {}).setdefault(record.machine.name, []).append(record)
     rows = []
     for (_, gpu), machines in found.items():
