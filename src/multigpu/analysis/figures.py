@@ -6,6 +6,7 @@ Titles are findings computed from the frame, or absent. `save(picture, name)` wr
 from multigpu.analysis.figure_bytes import figure_bytes
 from multigpu.analysis.figure_collectives import figure_collectives
 from multigpu.analysis.figure_forms import figure_forms
+from multigpu.analysis.figure_framework_models import figure_framework_models
 from multigpu.analysis.figure_frameworks import figure_frameworks
 from multigpu.analysis.figure_ladder import figure_ladder
 from multigpu.analysis.figure_models import figure_models
@@ -24,6 +25,7 @@ __all__ = [
     "figure_bytes",
     "figure_collectives",
     "figure_forms",
+    "figure_framework_models",
     "figure_frameworks",
     "figure_ladder",
     "figure_models",

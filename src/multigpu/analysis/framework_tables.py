@@ -235,7 +235,7 @@ def kernels_gt(records: Sequence[Record], placement: str, devices: int, model: s
 
 GRIDS_HERE = (
     *("tensorflow_nmt", "tensorflow_anomaly", "tensorflow_forms", "tensorflow_traces", "tensorflow_distribute", "tensorflow_cnn"),
-    "tensorflow_layers",
+    *("tensorflow_models", "tensorflow_layers", "cnn_captured", "cnn_models"),
     *("documents_tf32", "headline", "documents_precision", "placements_screening", "dispatch", "traces"),
 )
 
