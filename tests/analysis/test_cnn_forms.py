@@ -75,7 +75,7 @@ def test_compiling_is_what_the_first_form_of_a_launch_took_beyond_steady_steps()
     """10 warm-up steps of 1 s each: 30 s of 40 are compiling; the second form of the launch found the kernels."""
     first = form(64, "compiled", at="2026-11-24T01:00:00+00:00", warmup_s=40.0, **VGG)
     second = form(64, "compiled_captured", at="2026-11-24T01:05:00+00:00", warmup_s=10.5, **VGG)
-    frame = as_measured(frame_of(first + second))
+    frame = as_measured(frame_of(second + first))
     assert cnn_forms.compiling_s(frame) == pytest.approx(30.0)
     assert cnn_forms.compiling_s(frame[frame["execution"].eq("compiled_captured")]) == pytest.approx(0.5)
     assert ">30<" in cnn_forms.form_table(frame).html
