@@ -5,7 +5,8 @@ from __future__ import annotations
 from multigpu.record import Record
 
 WHOLE_SINCE = "2026-11-22T20:40:45+00:00"
-"""Until then torch.compile was given the blocks of an image model one by one; its first convolution and its classifier ran eagerly."""
+"""Until then torch.compile was given the blocks of an image model one by one: its first convolution and its classifier, all of VGG and
+AlexNet, ran eagerly."""
 
 
 def compiled_in_blocks(record: Record) -> bool:

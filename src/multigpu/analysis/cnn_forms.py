@@ -19,6 +19,7 @@ from multigpu.analysis.tables import table_html
 from multigpu.analysis.ways import find_point, of_one_job, ratio_of
 from multigpu.analysis.wording import MODEL_NAMES, joined, missing, plural, ratio_text
 from multigpu.grid.cnns import cnn_compiled
+from multigpu.older_programs import WHOLE_SINCE
 
 FORMS = ("eager", "captured", "compiled", "compiled_captured")
 COMPILED = ("compiled", "compiled_captured")
@@ -38,9 +39,6 @@ HEADINGS = {
 }
 
 GRID = "cnn_compiled"
-WHOLE_SINCE = "2026-11-22T20:40:45+00:00"
-"""Until then the blocks of an image model alone were compiled: its first convolution and its classifier, all of VGG and AlexNet, ran
-eagerly. What is older is another form of the same name."""
 FOUND_S = 1.0
 """Compiling takes longer than this; a first form of a model that takes less found its kernels, compiled for another model of the launch."""
 
