@@ -10,7 +10,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 from multigpu.analysis.layout import grid_of_axes, margin_for, name_panel, rows_from_top
 from multigpu.analysis.picture import Picture, message
 from multigpu.analysis.style import CEILING, INK, RC, in_order, look
-from multigpu.analysis.training import ALLOWED, windowed
+from multigpu.analysis.training import ALLOWED, shape_text, windowed
 from multigpu.analysis.wording import plural
 
 NOTHING = "No TrainingRecord to draw: `python -m multigpu train` trains the default grid."
@@ -68,7 +68,9 @@ def figure_distance(table: pd.DataFrame) -> Picture:
     sizes = {name: len(table[table["panel"] == name]) for name in panels}
     marks = pd.concat([table["distance"], table["tolerance"], table["replicas"]])
     ends = (marks[marks > 0].min() / 30, marks.max() * 3) if (marks > 0).any() else (1e-12, 1e-6)
-    labels = {key: f"{look(row['placement']).label}{_form(row)}" for key, row in table.set_index("key").iterrows()}
+    labels = {
+        key: f"{look(row['placement']).label}{shape_text(row['processes'])}{_form(row)}" for key, row in table.set_index("key").iterrows()
+    }
     judged, beyond = table[table["same"].notna()], table[table["same"].eq(False)]
     finding = "no joined run has a tolerance that tells it from independent replicas"
     if len(beyond):
