@@ -24,6 +24,7 @@ from multigpu.analysis.training import (
 )
 from multigpu.analysis.training_threats import in_both_shapes, threats, without_curve
 from multigpu.record import Record
+from multigpu.training.grid import GRIDS
 from multigpu.training.joined import joined_placements
 from multigpu.training.placement_grid import GENTLE_RATE, full, small
 from tests.factory import make_machine, make_point
@@ -169,6 +170,24 @@ def test_committed_placements_follow_one_curve_to_the_end_of_their_budget():
         assert table["drift"].max() < drift and table["replicas"].min() > beyond * table["tolerance"].max()
         (free,) = table.loc[table["role"] == "free", "placement"]
         assert free == "independent"
+
+
+@pytest.mark.parametrize("grid", ["training_cpu", "training_cifar_cpu"])
+def test_committed_image_models_follow_one_curve_under_every_placement_on_cpus(grid: str):
+    """make_parallel too, whose one process has all devices: every comparison of these two grids has its Record, and none misses."""
+    records = {record.training.digest: record for record in training_records(paths.TRAINING) if record.status == "ok"}
+    planned = [entry.training for entry in GRIDS[grid]() if entry.question == "same curve"]
+    missing = [training.label() for training in planned if training.digest not in records]
+    assert not missing, missing
+    own = [records[training.digest] for training in planned]
+    table = same_curve_table(training_frame(own), curves_frame(own))
+    compared = table[table["role"] == "compared"]
+    assert len(compared) == len(planned) - 3 * table["panel"].nunique(), "all but reference, yardstick and independent replicas"
+    assert compared["same"].tolist() == [True] * len(compared), compared[["placement", "precision", "distance", "tolerance"]]
+    concatenated = compared[compared["processes"] == "one"]
+    assert set(concatenated["placement"]) == {"make_parallel", "make_parallel_cpu"}
+    assert len(concatenated) == 4 * table["panel"].nunique() and (concatenated["replicas"] > concatenated["tolerance"]).all()
+    assert (concatenated.loc[concatenated["precision"] == "fp64", "distance"] < 1e-12).all()
 
 
 def test_time_to_accuracy_is_the_first_time():
