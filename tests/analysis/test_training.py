@@ -380,9 +380,13 @@ def test_placements_without_a_curve_are_named_and_so_is_the_shape_of_processes()
     assert "With one process for all devices make_parallel was trained to the end, and no other placement" in threats(seen).html
     assert in_both_shapes() and not {"ddp", "make_parallel"} & set(in_both_shapes())
     assert "make_parallel, one process" in page.curve_table(seen).html and "exp2, one process" not in page.curve_table(seen).html.lower()
+    assert figure_distance(seen.same).caption.endswith("With one process for all devices: make_parallel.")
     row = seen.same.set_index("key").loc[concatenated.key]
     assert (row["role"], row["same"], row["processes"]) == ("compared", True, "one")
     both = page.see([*panel(0.01), concatenated, trained(shifted(0.02), placement="exp2", processes="one", **STRONG)])
+    drawn = figure_distance(both.same)
+    assert drawn.caption.endswith("With one process for all devices: make_parallel.")
+    assert {"Exp2, one process", "Exp2", "make_parallel"} <= {text.get_text() for ax in drawn.axes for text in ax.get_yticklabels()}
     assert "With one process" not in threats(both).html, "what is said to be missing is there"
 
 
