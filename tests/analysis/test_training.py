@@ -22,9 +22,10 @@ from multigpu.analysis.training import (
     training_frame,
     training_records,
 )
-from multigpu.analysis.training_threats import threats, without_curve
+from multigpu.analysis.training_threats import in_both_shapes, threats, without_curve
 from multigpu.record import Record
-from multigpu.training.grid import joined_placements
+from multigpu.training.grid import GRIDS
+from multigpu.training.joined import joined_placements
 from multigpu.training.placement_grid import GENTLE_RATE, full, small
 from tests.factory import make_machine, make_point
 from tests.training.planted import trained
@@ -144,10 +145,11 @@ TRAINED |= {f"replicated_{way}" for way in ("allreduce", "copy", "ring", "server
 def test_committed_placements_follow_one_curve_to_the_end_of_their_budget():
     """Every Record of the two grids that compare placements at a rate where they can be: there, at its last step, the same curve."""
     records = {record.training.digest: record for record in training_records(paths.TRAINING) if record.status == "ok"}
-    assert set(joined_placements()) >= TRAINED
-    two = [small(name, "fp32") for name in joined_placements()]
-    two += [small(name, "fp64") for name in joined_placements() if name != "independent"]
-    whole = [full(name, 2) for name in joined_placements()]
+    known = joined_placements(unit="words")
+    assert set(known) >= TRAINED
+    two = [small(name, "fp32") for name in known]
+    two += [small(name, "fp64") for name in known if name != "independent"]
+    whole = [full(name, 2) for name in known]
     assert {training.base for training in two} == {GENTLE_RATE}
     two, whole = ([t for t in planned if t.run.placement in TRAINED or t.digest in records] for planned in (two, whole))
     missing = [training.label() for training in (*two, *whole) if training.digest not in records]
@@ -168,6 +170,24 @@ def test_committed_placements_follow_one_curve_to_the_end_of_their_budget():
         assert table["drift"].max() < drift and table["replicas"].min() > beyond * table["tolerance"].max()
         (free,) = table.loc[table["role"] == "free", "placement"]
         assert free == "independent"
+
+
+@pytest.mark.parametrize("grid", ["training_cpu", "training_cifar_cpu"])
+def test_committed_image_models_follow_one_curve_under_every_placement_on_cpus(grid: str):
+    """make_parallel too, whose one process has all devices: every comparison of these two grids has its Record, and none misses."""
+    records = {record.training.digest: record for record in training_records(paths.TRAINING) if record.status == "ok"}
+    planned = [entry.training for entry in GRIDS[grid]() if entry.question == "same curve"]
+    missing = [training.label() for training in planned if training.digest not in records]
+    assert not missing, missing
+    own = [records[training.digest] for training in planned]
+    table = same_curve_table(training_frame(own), curves_frame(own))
+    compared = table[table["role"] == "compared"]
+    assert len(compared) == len(planned) - 3 * table["panel"].nunique(), "all but reference, yardstick and independent replicas"
+    assert compared["same"].tolist() == [True] * len(compared), compared[["placement", "precision", "distance", "tolerance"]]
+    concatenated = compared[compared["processes"] == "one"]
+    assert set(concatenated["placement"]) == {"make_parallel", "make_parallel_cpu"}
+    assert len(concatenated) == 4 * table["panel"].nunique() and (concatenated["replicas"] > concatenated["tolerance"]).all()
+    assert (concatenated.loc[concatenated["precision"] == "fp64", "distance"] < 1e-12).all()
 
 
 def test_time_to_accuracy_is_the_first_time():
@@ -344,8 +364,30 @@ def test_what_limits_the_page_is_computed():
     records.append(trained(LOSSES, devices=2, schedule="luong10", schedule_steps=20, adjust_to_devices=False, epochs=6))
     text = threats(page.see(records)).html
     assert "Seeds of a setting: curves 1 and schedules 1 to 2; one is screening." in text
-    assert "make_parallel and make_parallel, CPU have no curve" in text and without_curve() == ["make_parallel", "make_parallel_cpu"]
     assert "Seeds" not in threats(page.see([])).html
+
+
+def test_placements_without_a_curve_are_named_and_so_is_the_shape_of_processes():
+    """The panel holds exp2 and ddp on CPUs; then make_parallel, which has one process alone; then a placement that has both shapes."""
+    seen = page.see(panel(0.01))
+    missing = without_curve(seen, "cpu")
+    assert set(missing) == set(joined_placements()) - {"ddp", "exp2", "independent"} and "make_parallel_cpu" in missing
+    text = threats(seen).html
+    assert "make_parallel, CPU and Exp1 have no curve: no Record" in text and "On GPUs" not in text and "With one process" not in text
+    concatenated = trained(shifted(0.02), placement="make_parallel", processes="one", **STRONG)
+    seen = page.see([*panel(0.01), concatenated])
+    assert set(without_curve(seen, "cpu")) == set(missing) - {"make_parallel"}
+    assert "With one process for all devices make_parallel was trained to the end, and no other placement" in threats(seen).html
+    assert in_both_shapes() and not {"ddp", "make_parallel"} & set(in_both_shapes())
+    assert "make_parallel, one process" in page.curve_table(seen).html and "exp2, one process" not in page.curve_table(seen).html.lower()
+    assert figure_distance(seen.same).caption.endswith("With one process for all devices: make_parallel.")
+    row = seen.same.set_index("key").loc[concatenated.key]
+    assert (row["role"], row["same"], row["processes"]) == ("compared", True, "one")
+    both = page.see([*panel(0.01), concatenated, trained(shifted(0.02), placement="exp2", processes="one", **STRONG)])
+    drawn = figure_distance(both.same)
+    assert drawn.caption.endswith("With one process for all devices: make_parallel.")
+    assert {"Exp2, one process", "Exp2", "make_parallel"} <= {text.get_text() for ax in drawn.axes for text in ax.get_yticklabels()}
+    assert "With one process" not in threats(both).html, "what is said to be missing is there"
 
 
 def test_every_part_speaks_with_and_without_records():

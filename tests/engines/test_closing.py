@@ -85,8 +85,11 @@ def test_pages_are_unlocked_where_building_fails(
     assert not pages.locked
 
 
-def test_pages_are_unlocked_where_building_a_training_fails(pages: Pages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    case = Case("one", training("exp2", devices=1))
+@pytest.mark.parametrize("shape", [{"devices": 1}, {"devices": 2, "processes": "one"}], ids=["process a device", "one process"])
+def test_pages_are_unlocked_where_building_a_training_fails(
+    shape: dict[str, Any], pages: Pages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = Case("one", training("exp2", **shape))
     with monkeypatch.context() as planted:
         planted.setattr("multigpu.training.session.FileWatch", fail)  # the trainer stands by then
         with pytest.raises(MemoryError, match="planted"):

@@ -7,36 +7,36 @@ from typing import Any
 
 import torch
 
-from multigpu.engines.torch.trainer import Context, Trainer
 from multigpu.training.duties import Duties
 from multigpu.training.run import TrainingRun
+from multigpu.training.towers import AnyContext, AnyTrainer, replicas_of
 
 
 class OwnStart(Duties):
-    """Every process draws its own initial weights, as programs do that seed nothing; the broadcast must make them one."""
+    """Every replica draws its own initial weights, as programs do that seed nothing; the broadcast must make them one."""
 
-    def build(self, context: Context) -> Trainer:
+    def build(self, context: AnyContext) -> AnyTrainer:
         trainer = super().build(context)
-        if context.rank:
+        for replica in replicas_of(trainer):
             with torch.no_grad():
-                for _, value in trainer.owned():
-                    value.add_(0.01 * context.rank)
+                for _, value in replica.owned():
+                    value.add_(0.01 * replica.rank)
         return trainer
 
 
 class NotBroadcast(OwnStart):
     """1 is not done."""
 
-    def start(self, trainer: Trainer) -> None:
+    def start(self, trainer: AnyTrainer) -> None:
         pass
 
 
 class NotSynchronised(Duties):
     """2 is not done: the all-reduce does nothing."""
 
-    def build(self, context: Context) -> Trainer:
+    def build(self, context: AnyContext) -> AnyTrainer:
         trainer = super().build(context)
-        trainer.wire.all_reduce = lambda tensor: None  # type: ignore[method-assign]
+        trainer.wire.all_reduce = lambda tensor: None  # type: ignore
         return trainer
 
 
@@ -57,7 +57,7 @@ class UnawareOfReplicas(Duties):
 class RateNotApplied(Duties):
     """4 is not done: the optimizer keeps the rate that it was made with."""
 
-    def apply_rate(self, trainer: Trainer, rate: float) -> None:
+    def apply_rate(self, trainer: AnyTrainer, rate: float) -> None:
         pass
 
 

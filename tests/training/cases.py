@@ -1,4 +1,4 @@
-"""Training on two processes of one machine without a launcher: a server that has the framework imported forks them."""
+"""Training without a launcher, in a process a device or in one for all: a server that has the framework imported forks them."""
 
 from __future__ import annotations
 
@@ -75,25 +75,31 @@ def session_of(case: Case, rank: int, root: Path) -> TrainingSession:
     return TrainingSession(case.training, rank, 1, shared, 60.0, 0.0, stage, case.duties(), root / (case.folder or f"run-{case.name}"))
 
 
-def train_one(case: Case, rank: int, root: Path) -> dict[str, Any]:
-    """What a replica knows at the end: its part of the Record and its variables; or the sentence with which it was refused."""
+def train_one(case: Case, rank: int, root: Path) -> list[dict[str, Any]]:
+    """What each replica of a process knows at the end: its part of the Record and its variables; or the sentence that refused it."""
     session = session_of(case, rank, root)
     try:
         session.warm_up()
-        (part,) = session.time()
-        return {"part": part, "values": session.trainer.full_values(), "at": session.history.resumed_at}
+        parts, at = session.time(), session.history.resumed_at
+        values = [replica.full_values() for replica in session.replicas]
+        return [{"part": part, "values": own, "at": at} for part, own in zip(parts, values, strict=True)]
     except (DidNotTrain, ValueError) as error:
-        return {"refused": str(error)}
+        return [{"refused": str(error)} for _ in session.devices]
     finally:
         session.close()
+
+
+def processes_of(case: Case) -> int:
+    """How many processes train it."""
+    return 1 if case.training.run.processes == "one" else case.training.run.devices
 
 
 def worker(rank: int, cases: list[Case], root: Path) -> None:
     """One process: every case, one after the other."""
     torch.set_num_threads(1)
-    replicas = cases[0].training.run.devices
-    store = dist.FileStore(str(root / f"store-{cases[0].name}"), replicas)
-    dist.init_process_group("gloo", store=store, rank=rank, world_size=replicas, timeout=timedelta(seconds=30))
+    processes = processes_of(cases[0])
+    store = dist.FileStore(str(root / f"store-{cases[0].name}"), processes)
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=processes, timeout=timedelta(seconds=30))
     for case in cases:
         found = train_one(case, rank, root)
         (root / f"{case.name}.{rank}").write_bytes(pickle.dumps(found))
@@ -101,11 +107,13 @@ def worker(rank: int, cases: list[Case], root: Path) -> None:
 
 
 def run_cases(cases: list[Case], root: Path) -> dict[str, list[dict[str, Any]]]:
-    """What every replica of every case knows, by name and rank; cases that were killed have no entry."""
+    """What every replica of every case knows, by name and rank; cases that were killed have no entry.
+
+    All of them are trained by as many processes.
+    """
     context = mp.get_context("forkserver")
     context.set_forkserver_preload(["tests.training.cases", "sklearn.datasets", "torch._dynamo"])
-    replicas = cases[0].training.run.devices
-    processes = [context.Process(target=worker, args=(rank, cases, root)) for rank in range(replicas)]
+    processes = [context.Process(target=worker, args=(rank, cases, root)) for rank in range(processes_of(cases[0]))]
     for process in processes:
         process.start()
     while any(process.is_alive() for process in processes):
@@ -115,9 +123,9 @@ def run_cases(cases: list[Case], root: Path) -> dict[str, list[dict[str, Any]]]:
                 process.kill()
     found = {}
     for case in cases:
-        files = [root / f"{case.name}.{rank}" for rank in range(replicas)]
+        files = [root / f"{case.name}.{rank}" for rank in range(len(processes))]
         if all(file.exists() for file in files):
-            found[case.name] = [pickle.loads(file.read_bytes()) for file in files]
+            found[case.name] = [replica for file in files for replica in pickle.loads(file.read_bytes())]
     return found
 
 
@@ -129,4 +137,5 @@ def measured(case: Case, found: list[dict[str, Any]]) -> TrainingMeasurement:
 def in_this_process(case: Case, root: Path | None = None) -> dict[str, Any]:
     """A run on one device, here."""
     with tempfile.TemporaryDirectory() as folder:
-        return train_one(case, 0, root or Path(folder))
+        (found,) = train_one(case, 0, root or Path(folder))
+        return found

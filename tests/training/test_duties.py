@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from multigpu.engines.errors import DidNotTrain
-from multigpu.training.grid import joined_placements
+from multigpu.training.joined import joined_placements, placed
 from multigpu.training.record import TrainingMeasurement
 from tests.training import broken
 from tests.training.cases import Case, in_this_process, measured, run_cases, training, translation
@@ -24,9 +24,12 @@ RESUMED = ("ddp", "exp1", "exp2")
 TRANSLATED = ("ddp", "exp3")
 """Of the model with tables: copies of all, and tables in host memory whose rows travel."""
 
+PER_DEVICE = [name for name in joined_placements() if "processes" not in placed(name)]
+"""Those with one process for all devices are trained in `test_one_process`."""
+
 CASES = [
     *(Case(f"clipped-{name}", training(name, steps=1, clip_norm=CLIP, optimizer="sgd")) for name in ("ddp", "replicated_allreduce")),
-    *(Case(f"curve-{name}", training(name, **CHECKPOINTED if name in RESUMED else {})) for name in joined_placements()),
+    *(Case(f"curve-{name}", training(name, **CHECKPOINTED if name in RESUMED else {})) for name in PER_DEVICE),
     Case("done", training("replicated_allreduce", epochs=1, steps=None, checkpoint_every=7, evaluate_every=15)),
     Case("own-start", training("replicated_allreduce"), broken.OwnStart),
     Case("not-broadcast", training("replicated_allreduce"), broken.NotBroadcast),
@@ -133,7 +136,7 @@ def test_killed_and_resumed_is_bitwise_the_unbroken_run(results, placement: str)
     assert two.resumed_at == [2] and two.start_hashes == one.start_hashes
 
 
-@pytest.mark.parametrize("placement", [name for name in joined_placements() if name not in ("ddp", "independent")])
+@pytest.mark.parametrize("placement", [name for name in PER_DEVICE if name not in ("ddp", "independent")])
 def test_every_joined_placement_follows_the_same_curve(results, placement: str):
     """Six steps: rounding alone tells them apart, 1e-5 of the loss at most."""
     assert of(results, f"curve-{placement}").loss == pytest.approx(of(results, "curve-ddp").loss, rel=1e-5)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from multigpu.training.grid import joined_placements
+from multigpu.training.joined import joined_placements, placed
 from multigpu.training.measure import Point, train
 from multigpu.training.record import TrainingRecord, TrainingStore
 from multigpu.training.run import TrainingRun, build_training_run
@@ -20,12 +20,14 @@ from multigpu.training.run import TrainingRun, build_training_run
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU that PyTorch can use here")]
 
 STEPS = 12
+ONE_PROCESS = ("exp1", "exp2", "ps_gpu0", "replicated_allreduce", "replicated_copy")
+"""Placements with both shapes, of each way in which one thread moves variables and gradients."""
 COMMON: dict[str, Any] = {"workload": "cnn", "model": "resnet_tiny", "inputs": "teacher_small", "scaling": "strong", "batch_size": 64}
 COMMON |= {"steps": STEPS, "base_rate": 0.05, "evaluate_every": STEPS, "precision": "fp32"}
 
 
 def on_gpus(placement: str, devices: int, **more: Any) -> TrainingRun:
-    return build_training_run(**COMMON | {"placement": placement, "device_type": "cuda", "devices": devices} | more)
+    return build_training_run(**COMMON | placed(placement) | {"device_type": "cuda", "devices": devices} | more)
 
 
 def trained(runs: list[TrainingRun], folder: Path) -> list[TrainingRecord]:
@@ -62,6 +64,7 @@ def test_every_placement_and_a_captured_one_follow_one_curve(tmp_path: Path, usu
     """In fp32 on the same weights and batches; twelve steps leave rounding no time to grow."""
     runs = [on_gpus("ddp", count, execution="captured") for count in counts()]
     runs += [on_gpus(name, counts()[-1]) for name in joined_placements() if name not in ("ddp", "independent")]
+    runs += [on_gpus(name, counts()[-1], processes="one") for name in ONE_PROCESS]
     for run, record in zip(runs, trained(runs, tmp_path), strict=True):
         np.testing.assert_allclose(curve(record), usual[run.run.devices], rtol=2e-3, err_msg=run.label())
 

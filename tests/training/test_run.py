@@ -8,8 +8,9 @@ import pytest
 
 from multigpu.arguments import parse_fields
 from multigpu.measure.machine import framework_version, this_machine
-from multigpu.training.grid import GRIDS, QUESTIONS, find_grid, joined_placements, restricted, told_apart
-from multigpu.training.measure import affordable, main, parse_training_fields
+from multigpu.training.grid import GRIDS, QUESTIONS, find_grid, restricted
+from multigpu.training.joined import joined_placements, placed, told_apart
+from multigpu.training.measure import Point, affordable, launch_of, main, parse_training_fields
 from multigpu.training.record import TrainingStore, training_key
 from multigpu.training.run import TrainingRun
 from tests.factory import make_machine
@@ -21,7 +22,14 @@ REFUSED = [
     ({"epochs": 2}, "a budget is needed: give either steps or epochs, not both"),
     ({"inputs": "synthetic", "steps": None, "epochs": 2}, "inputs 'synthetic' has no epochs to count"),
     ({"inputs": "synthetic", "schedule": "warmup"}, "has no epochs to count: give steps and no warmup_epochs"),
-    ({"placement": "replicated_copy", "processes": "one"}, "with one process a device, not in 'torch' with processes 'one'"),
+    (
+        {"framework": "tensorflow", "placement": "make_parallel", "processes": "one", "execution": "graph"},
+        "training to the end of a budget runs in 'torch' alone, not in 'tensorflow': leave out framework",
+    ),
+    ({"processes": "one"}, "gradients merge while backward runs, in a process for each replica; it runs with per_device"),
+    ({"placement": "make_parallel"}, "in the process that works on all of them; it runs with one"),
+    ({"placement": "layer_split", "processes": "one"}, "'layer_split' splits one model over devices"),
+    ({"placement": "make_parallel", "processes": "one", "clip_norm": 5.0}, "clip_norm 5 needs all merged gradients in one place"),
     ({"warmup_steps": 3}, "warmup_steps 3 has no meaning in training"),
     ({"host_cores": 2}, "host_cores 2 has no meaning in training, which uses the whole host"),
     ({"placement": "staged_cpu"}, "placement 'staged_cpu' is stale"),
@@ -156,7 +164,9 @@ def test_grids_hold_every_question_once(name):
         return
     curves = {entry.training.run.placement for entry in planned if entry.question == "same curve"}
     model = "resnet20" if name in ("training", "training_headline", "training_cifar_cpu") else None
-    wanted = told_apart(joined_placements(), model) if model else joined_placements()
+    known = joined_placements(unit="words" if name.startswith("translation") else "images")
+    wanted = told_apart(known, model) if model else known
+    assert all(entry.training.run.processes == placed(entry.training.run.placement).get("processes", "per_device") for entry in planned)
     assert set(wanted) == curves, "a joined placement is not trained"
 
 
@@ -176,6 +186,19 @@ def test_an_image_model_is_not_trained_twice_under_two_names() -> None:
     assert set(joined_placements()) - set(told_apart(joined_placements(), "resnet20")) == {"exp3"}
 
 
+def test_one_process_is_for_what_has_no_process_a_device() -> None:
+    """A loss over all predictions, of images alone: words have no such placement."""
+    one = [name for name in joined_placements() if "processes" in placed(name)]
+    assert one == ["make_parallel", "make_parallel_cpu"] == sorted(set(joined_placements()) - set(joined_placements(unit="words")))
+    assert placed("ddp") == {"placement": "ddp"} and placed("exp1") == {"placement": "exp1"}
+    assert placed("make_parallel") == {"placement": "make_parallel", "processes": "one"}
+
+
+def test_a_launch_has_one_shape_of_processes() -> None:
+    shapes = [Point(training("exp1")), Point(training("exp1", processes="one")), Point(training("make_parallel", processes="one"))]
+    assert launch_of(shapes[0]) < launch_of(shapes[1]) == launch_of(shapes[2])
+
+
 @pytest.mark.parametrize("name", ["training", "training_headline", "translation_gpu"])
 def test_every_job_on_several_gpus_has_the_run_that_its_efficiency_is_counted_from(name: str) -> None:
     """ddp on one GPU, one joined batch and all else alike; of eager jobs too."""
@@ -183,7 +206,8 @@ def test_every_job_on_several_gpus_has_the_run_that_its_efficiency_is_counted_fr
     several = [one for one in strong if one.run.devices > 1]
     assert several
     for one in several:
-        alone = one.model_copy(update={"run": one.run.model_copy(update={"devices": 1, "placement": "ddp"})})
+        usual = {"devices": 1, "placement": "ddp", "processes": "per_device"}
+        alone = one.model_copy(update={"run": one.run.model_copy(update=usual)})
         assert alone in strong, one.label()
 
 

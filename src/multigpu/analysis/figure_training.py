@@ -10,8 +10,8 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 from multigpu.analysis.layout import grid_of_axes, margin_for, name_panel, rows_from_top
 from multigpu.analysis.picture import Picture, message
 from multigpu.analysis.style import CEILING, INK, RC, in_order, look
-from multigpu.analysis.training import ALLOWED, windowed
-from multigpu.analysis.wording import plural
+from multigpu.analysis.training import ALLOWED, shape_text, windowed
+from multigpu.analysis.wording import joined, plural
 
 NOTHING = "No TrainingRecord to draw: `python -m multigpu train` trains the default grid."
 
@@ -68,7 +68,12 @@ def figure_distance(table: pd.DataFrame) -> Picture:
     sizes = {name: len(table[table["panel"] == name]) for name in panels}
     marks = pd.concat([table["distance"], table["tolerance"], table["replicas"]])
     ends = (marks[marks > 0].min() / 30, marks.max() * 3) if (marks > 0).any() else (1e-12, 1e-6)
-    labels = {key: f"{look(row['placement']).label}{_form(row)}" for key, row in table.set_index("key").iterrows()}
+    shapes = table.groupby("placement")["processes"].nunique()
+    both = set(shapes[shapes > 1].index)  # a placement with one shape alone has it in the caption: long labels take the room of the marks
+    labels = {
+        key: f"{look(row['placement']).label}{shape_text(row['processes']) if row['placement'] in both else ''}{_form(row)}"
+        for key, row in table.set_index("key").iterrows()
+    }
     judged, beyond = table[table["same"].notna()], table[table["same"].eq(False)]
     finding = "no joined run has a tolerance that tells it from independent replicas"
     if len(beyond):
@@ -104,6 +109,9 @@ def figure_distance(table: pd.DataFrame) -> Picture:
         "within a tolerance that independent replicas keep too, or beside which none were trained. A run that is equal in all seven digits "
         "that a Record keeps stands at the left edge."
     )
+    one = [look(name).label for name in in_order(table.loc[table["processes"] == "one", "placement"]) if name not in both]
+    if one:
+        picture.caption += f" With one process for all devices: {joined(one)}."
     picture.data = table
     picture.alt = f"Distance of every joined run's loss curve from its reference. {finding}."
     return picture

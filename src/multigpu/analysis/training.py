@@ -13,20 +13,8 @@ import pandas as pd
 from multigpu.analysis.wording import MODEL_NAMES, plural
 from multigpu.training.record import TrainingRecord, TrainingStore
 
-TEXTS: tuple[str, ...] = (
-    "key",
-    "machine",
-    "gpu",
-    "status",
-    "reason",
-    "workload",
-    "model",
-    "unit",
-    "placement",
-    "semantics",
-    "device_type",
-    "scaling",
-)
+TEXTS: tuple[str, ...] = ("key", "machine", "gpu", "status", "reason", "workload", "model", "unit", "placement", "semantics", "device_type")
+TEXTS += ("processes", "scaling")
 TEXTS += ("inputs", "input_label", "layout", "precision", "execution", "optimizer", "rate_scaling", "schedule", "why", "framework")
 TEXTS += ("framework_version", "launch_id", "measured_at", "commit", "flags")
 WHOLE = ("attempt", "repeat", "devices", "batch_size", "joined_batch", "multiple", "seed", "training_version")
@@ -69,6 +57,11 @@ def job_name(model: str, inputs: str) -> str:
     return f"{MODEL_NAMES.get(model, model)} on {INPUT_NAMES.get(inputs, inputs.replace('_', ' '))}"
 
 
+def shape_text(processes: str) -> str:
+    """What is added to a placement's name: a process a device is the usual shape, and not said."""
+    return ", one process" if processes == "one" else ""
+
+
 def training_records(folder: Path | str | TrainingStore) -> list[TrainingRecord]:
     """Every Record in a folder.
 
@@ -89,7 +82,7 @@ def _row(record: TrainingRecord) -> dict[str, Any]:
     row: dict[str, Any] = {name: getattr(record, name) for name in ("key", "attempt", "repeat", "status", "reason", "input_label")}
     row |= {name: getattr(record, name) for name in ("measured_at", "commit", "clean_tree", "training_version")}
     names = ("workload", "model", "placement", "device_type", "scaling", "inputs", "layout", "precision", "execution", "optimizer")
-    row |= {name: getattr(run, name) for name in (*names, "framework", "devices", "batch_size", "seed")}
+    row |= {name: getattr(run, name) for name in (*names, "framework", "processes", "devices", "batch_size", "seed")}
     row |= {"rate_scaling": training.rate_scaling, "schedule": training.schedule, "adjusted": training.adjust_to_devices}
     schedule = training.schedule_of(m.steps_per_epoch or 1 if m else 1)
     row |= {
@@ -215,9 +208,9 @@ def same_curve_table(frame: pd.DataFrame, curves: pd.DataFrame) -> pd.DataFrame:
     ddp in fp32. Its drift is how far ddp in fp32 lies from the truth, or where fp32 is the truth, the median distance of the others.
     tolerance = ALLOWED x drift x ROUNDING: fp64 is held to what rounding can do there, 2^-29 of what it did in fp32.
 
-    Returns columns: panel, key, machine, placement, devices, precision, execution, semantics, seed, base_rate, role, distance, drift,
-    tolerance, replicas, same, differs_at, leaves_at, steps, last_loss, accuracy. A panel is named by its rate where another differs from
-    it in the rate alone.
+    Returns columns: panel, key, machine, placement, processes, devices, precision, execution, semantics, seed, base_rate, role, distance,
+    drift, tolerance, replicas, same, differs_at, leaves_at, steps, last_loss, accuracy. A panel is named by its rate where another differs
+    from it in the rate alone.
 
     role: "reference" (the truth beside itself), "yardstick" (the run whose distance is the drift: it cannot miss three times that),
         "compared", or "free" (need not follow). replicas: the distance of independent replicas (NaN: none were trained).
@@ -255,7 +248,7 @@ def same_curve_table(frame: pd.DataFrame, curves: pd.DataFrame) -> pd.DataFrame:
                 {
                     "panel": f"{job_name(str(named['model']), str(named['inputs']))}, {plural(int(named['devices']), 'device')}",
                     **{name: row[name] for name in ("key", "machine", "placement", "devices", "precision", "execution", "semantics")},
-                    **{name: row[name] for name in ("seed", "base_rate")},
+                    **{name: row[name] for name in ("processes", "seed", "base_rate")},
                     "role": role,
                     "distance": distances[row["key"]],
                     "drift": drift,
@@ -269,8 +262,8 @@ def same_curve_table(frame: pd.DataFrame, curves: pd.DataFrame) -> pd.DataFrame:
                     "accuracy": row["accuracy"],
                 }
             )
-    columns = ["panel", "key", "machine", "placement", "devices", "precision", "execution", "semantics", "seed", "base_rate", "role"]
-    columns += ["distance", "drift", "tolerance", "replicas", "same", "differs_at", "leaves_at", "steps", "last_loss", "accuracy"]
+    columns = ["panel", "key", "machine", "placement", "processes", "devices", "precision", "execution", "semantics", "seed", "base_rate"]
+    columns += ["role", "distance", "drift", "tolerance", "replicas", "same", "differs_at", "leaves_at", "steps", "last_loss", "accuracy"]
     table = pd.DataFrame(rows, columns=columns)
     places = {name: place for place, name in enumerate(dict.fromkeys(table["panel"]))}
     table = table.assign(_place=table["panel"].map(places)).sort_values(["_place", "base_rate"], kind="stable").drop(columns="_place")

@@ -21,6 +21,7 @@ from multigpu.analysis.training import (
     reach_frame,
     same_curve_table,
     scores_frame,
+    shape_text,
     training_frame,
     training_records,
 )
@@ -243,7 +244,7 @@ def curve_table(seen: Seen) -> Shown:
                 rows.append(
                     {
                         "Job": panel,
-                        "Placement": look(placement).label,
+                        "Placement": look(placement).label + shape_text(row["processes"]),
                         "Precision": row["precision"],
                         "Execution": row["execution"],
                         "Distance": f"{row['distance']:.1e}",
@@ -309,7 +310,7 @@ def system_table(seen: Seen) -> Shown:
                     {
                         "Machine": machine,
                         "Job": job_name(str(model), str(inputs)),
-                        "Placement": look(placement).label + ("" if row["execution"] == "eager" else f", {row['execution']}"),
+                        "Placement": _placement_text(row),
                         "N": f"{row['devices']}",
                         "Accuracy": percent(row["accuracy"]),
                         "Level": percent(row["level"]),
@@ -331,6 +332,11 @@ def system_table(seen: Seen) -> Shown:
         note += f" No power or energy: training shorter than the {LEAST_ENERGY_S} s that the counters need."
     figures = ["N", "Accuracy", "Level", "Time, s", "Steps", "Efficiency", "Overhead", "Power, W", "Energy, kJ"]
     return tables_by(pd.DataFrame(rows), "Job", note, [*figures, "Cost, GPU-s"])
+
+
+def _placement_text(row: pd.Series) -> str:
+    """The placement, and what is unusual of how it was carried out."""
+    return look(row["placement"]).label + shape_text(row["processes"]) + ("" if row["execution"] == "eager" else f", {row['execution']}")
 
 
 def _to_level(row: pd.Series, value: float, form: str) -> str:

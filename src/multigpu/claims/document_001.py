@@ -215,7 +215,8 @@ CLAIMS = (
             ),
             scope="Equal within 2% after warm-up and timed steps, variables on GPU 0 and one process both times, repeat by repeat: "
             "equal ones begin alike and see the same batches. In float64 a test finds the variables themselves equal to 1e-13 "
-            "(tests/engines/test_parallel.py). What concatenating costs is no part of the claim.",
+            "(tests/engines/test_parallel.py), and page 12 trains both to the end of a budget on CPUs. What concatenating costs is no part "
+            "of the claim.",
         ),
     ),
     Claim(

@@ -12,28 +12,37 @@ import torch
 import torch.distributed as dist
 
 from multigpu.engines.torch.build import build_trainer
-from multigpu.engines.torch.trainer import Context, Trainer
+from multigpu.engines.torch.dispatch import build as dispatch_build
+from multigpu.engines.torch.trainer import Context
 from multigpu.training.run import TrainingRun
 from multigpu.training.state import copies_of, set_rate
+from multigpu.training.towers import AnyContext, AnyTrainer, replicas_of
 
 
 class Duties:
-    """What a replica does."""
+    """What a process does for its replica, or for all of them."""
 
-    def start(self, trainer: Trainer) -> None:
+    def start(self, trainer: AnyTrainer) -> None:
         """1. Identical initial weights: every replica takes rank 0's variables and running statistics.
 
         Only before training: scoring a model needs no other replica. Placements with one master a variable have nothing to send.
         """
-        for tensor in copies_of(trainer):
+        first, *others = (copies_of(replica) for replica in replicas_of(trainer))
+        for other in others:
+            for tensor, sent in zip(other, first, strict=True):
+                with torch.no_grad():
+                    tensor.copy_(sent)
+        if trainer.context.run.processes == "one":
+            return
+        for tensor in first:
             sent = tensor.detach().contiguous()
             dist.broadcast(sent, 0)
             with torch.no_grad():
                 tensor.copy_(sent)
 
-    def build(self, context: Context) -> Trainer:
+    def build(self, context: AnyContext) -> AnyTrainer:
         """2. Synchronised gradients: the trainer of the placement, whose step merges what all replicas computed."""
-        return build_trainer(context)
+        return build_trainer(context) if isinstance(context, Context) else dispatch_build.build_trainer(context)
 
     def shard(self, rank: int) -> int:
         """3. Disjoint shards: which part of every joined batch this replica trains on."""
@@ -43,9 +52,10 @@ class Duties:
         """4. A schedule that knows how many replicas there are (as far as the Run asks for it): step -> rate."""
         return training.schedule_of(steps_per_epoch).rate
 
-    def apply_rate(self, trainer: Trainer, rate: float) -> None:
+    def apply_rate(self, trainer: AnyTrainer, rate: float) -> None:
         """4, carried out before every step."""
-        set_rate(trainer, rate)
+        for replica in replicas_of(trainer):
+            set_rate(replica, rate)
 
     def leads(self, rank: int) -> bool:
         """5. Whether this replica evaluates, checkpoints and logs: one does."""

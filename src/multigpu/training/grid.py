@@ -8,9 +8,8 @@ from typing import Any
 
 from multigpu.grid.entries import having
 from multigpu.measure.machine import gpu_count
-from multigpu.placements import find_placement, placements
-from multigpu.training.run import TRAINABLE, TrainingRun, build_training_run
-from multigpu.workloads import find_model
+from multigpu.training.joined import joined_placements, placed, told_apart
+from multigpu.training.run import TrainingRun, build_training_run
 
 
 @dataclass(frozen=True)
@@ -36,30 +35,6 @@ def once(planned: list[PlannedTraining]) -> list[PlannedTraining]:
     return list({entry.training.digest: entry for entry in reversed(planned)}.values())[::-1]
 
 
-def joined_placements(execution: str = "eager") -> list[str]:
-    """Every placement that trains one model with one process a device in PyTorch and allows this form of execution, `ddp` first."""
-    found = [
-        name
-        for name, row in placements().items()
-        if row.semantics.kind in TRAINABLE
-        and row.compute == "replica"
-        and any(e.framework == "torch" and e.processes == "per_device" and execution in e.executions for e in row.engines)
-    ]
-    return sorted(found, key=lambda name: (name != "ddp", name == "independent", name))
-
-
-def told_apart(names: list[str], model: str) -> list[str]:
-    """Without the placements of image models that differ from a later one in nothing but where tables live, if the model has none: a CNN
-    under `exp3` is one under `exp4`.
-    """
-    if any(variable.kind == "embedding" for variable in find_model("cnn", model).variables):
-        return names
-    own = {"name", "title", "source", "summary", "engines", "refusals", "embeddings", "lookup", "travels"}
-    rows = {name: find_placement(name).model_dump_json(exclude=own) for name in names}
-    last = {row: name for name, row in rows.items()}
-    return [name for name in names if last[rows[name]] == name]
-
-
 # --- CPUs -----------------------------------------------------------------------------------------------------------------------
 
 SMALL: dict[str, Any] = {"workload": "cnn", "model": "resnet_small", "device_type": "cpu"}
@@ -78,11 +53,11 @@ def cpu() -> list[PlannedTraining]:
     found = rate_scaling(DIGITS, DIGITS_ITEMS, SMALL_BATCH, 1, BASE_RATE, epochs=6, warmup_epochs=2, seeds=SEEDS, cost_s=4)
     curve = {**DIGITS, "devices": 2, "batch_size": 64, "scaling": "strong", "epochs": 4, "base_rate": 0.05, "evaluate_every": 24}
     for placement in joined_placements():
-        found.append(PlannedTraining(build_training_run(placement=placement, **curve), CURVE, 4))
+        found.append(PlannedTraining(build_training_run(**placed(placement), **curve), CURVE, 4))
     for placement in joined_placements():
         if placement == "independent":
             continue
-        found.append(PlannedTraining(build_training_run(placement=placement, precision="fp64", **curve), CURVE, 5))
+        found.append(PlannedTraining(build_training_run(**placed(placement), precision="fp64", **curve), CURVE, 5))
     # 564 steps of one device are the six epochs of 94 steps that every entry is given
     for seed in range(2):
         decayed: dict[str, Any] = {**DIGITS, "placement": "ddp", "seed": seed, "batch_size": SMALL_BATCH, "epochs": 6}
@@ -100,13 +75,13 @@ def cpu() -> list[PlannedTraining]:
 def same_curves(common: dict[str, Any], cost_s: float) -> list[PlannedTraining]:
     """One job under every joined placement in fp32 and fp64, and as independent replicas, which show what the comparison can tell."""
     names = told_apart(joined_placements(), common["model"])
-    fp32 = [build_training_run(placement=name, **common) for name in names]
-    fp64 = [build_training_run(placement=name, precision="fp64", **common) for name in names if name != "independent"]
+    fp32 = [build_training_run(**placed(name), **common) for name in names]
+    fp64 = [build_training_run(**placed(name), precision="fp64", **common) for name in names if name != "independent"]
     return [PlannedTraining(training, CURVE, cost_s) for training in (*fp32, *fp64)]
 
 
 def cifar_cpu() -> list[PlannedTraining]:
-    """A model of CIFAR's, resnet20, on 1,500 digits enlarged to 32 pixels: one curve under every placement? Ten minutes of two cores."""
+    """A model of CIFAR's, resnet20, on 1,500 digits enlarged to 32 pixels: one curve under every placement? Twelve minutes of two cores."""
     job: dict[str, Any] = {
         **DIGITS,
         "model": "resnet20",
@@ -219,7 +194,10 @@ def gpu() -> list[PlannedTraining]:
         found.append(PlannedTraining(captured, CURVE, 15))
         for placement in told_apart(joined_placements(), TAUGHT["model"]):
             if devices > 1 or placement == "ddp":
-                found.append(PlannedTraining(build_training_run(placement=placement, devices=devices, **strong), CURVE, 22))
+                training = build_training_run(**placed(placement), devices=devices, **strong)
+                # one thread that launches for all devices: estimated, not measured yet
+                cost_s = 22 * max(1.0, devices / 2) if training.run.processes == "one" else 22
+                found.append(PlannedTraining(training, CURVE, cost_s))
     weak: dict[str, Any] = {**TAUGHT, "execution": "captured"}
     # on fewer GPUs than 8, which more machines have: it is the joined batch that counts
     found += rate_scaling(weak, IMAGES, 128, joined_over(), 0.1, epochs=15, warmup_epochs=5, seeds=SEEDS, cost_s=15, others=FEWER_SEEDS)
@@ -283,7 +261,7 @@ def translation_cpu() -> list[PlannedTraining]:
     found = []
     for rate in (GENTLE_RATE, None):
         for precision, cost_s in (("fp32", 11), ("fp64", 17)):
-            names = [name for name in joined_placements() if precision == "fp32" or name != "independent"]
+            names = [name for name in joined_placements(unit="words") if precision == "fp32" or name != "independent"]
             found += [PlannedTraining(small(name, precision, rate), CURVE, cost_s) for name in names]
     return found
 
@@ -294,7 +272,7 @@ def translation_gpu() -> list[PlannedTraining]:
     """
     from multigpu.training.placement_grid import full
 
-    found = [PlannedTraining(full(name, joined_over()), CURVE, 12) for name in joined_placements()]
+    found = [PlannedTraining(full(name, joined_over()), CURVE, 12) for name in joined_placements(unit="words")]
     return [*found, PlannedTraining(full("ddp", 1), CURVE, 12)]
 
 

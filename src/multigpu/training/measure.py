@@ -53,6 +53,11 @@ def points(planned: Sequence[PlannedTraining]) -> list[Point]:
     ]
 
 
+def launch_of(point: Point) -> tuple[int, bool]:
+    """What points must share to be trained by one launch: its number, and whether it is one process for all devices."""
+    return point.launch, point.training.run.processes == "one"
+
+
 def train(
     chosen: Sequence[Point],
     store: TrainingStore,
@@ -89,11 +94,11 @@ def train(
     summary, began = Summary(), time.monotonic()
     bar = tqdm(total=len(chosen), unit="run", disable=not progress, smoothing=0.1)
     try:
-        for launch in sorted({point.launch for point in chosen}):
+        for launch in sorted({launch_of(point) for point in chosen}):
             scratch, memory = Path(tempfile.mkdtemp(prefix="multigpu-training-")), memory_folder()
             try:
                 plan, reused = make_plan(
-                    [point for point in chosen if point.launch == launch],
+                    [point for point in chosen if launch_of(point) == launch],
                     store.root.resolve(),
                     scratch,
                     memory,
@@ -125,9 +130,11 @@ def make_plan(
     keep: bool,
     hook: str | None,
 ) -> tuple[TrainingPlan, int]:
-    """The plan of one launch without what has a Record already, and how many were left out."""
+    """The plan of one launch (`launch_of`) without what has a Record already, and how many were left out."""
+    alone = chosen[0].training.run.processes == "one"
     plan = TrainingPlan(
         items=[],
+        program="multigpu.training.solo" if alone else "multigpu.training.worker",
         workers=1,
         machine=this_machine().name,
         versions=versions(),
@@ -151,7 +158,7 @@ def make_plan(
     # grouped by device count, since a new group costs as much as a short run; in the order of the grid within
     counts = list(dict.fromkeys(item.run.devices for item in items))
     items.sort(key=lambda item: counts.index(item.run.devices))
-    workers = max((item.run.devices for item in items), default=1)
+    workers = 1 if alone else max((item.run.devices for item in items), default=1)
     return plan.model_copy(update={"items": items, "workers": workers}), len(chosen) - len(items)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from multigpu.training.joined import joined_placements
 from multigpu.training.run import TrainingRun, build_training_run
 
 SMALL: dict[str, Any] = {"workload": "nmt", "model": "nmt_short", "device_type": "cpu", "inputs": "pieces_short", "devices": 2}
@@ -28,9 +29,7 @@ def small(placement: str, precision: str = "fp32", rate: float | None = GENTLE_R
 
 def comparing() -> set[str]:
     """Digests of the runs that compare placements, on however many GPUs: too short to translate anything."""
-    from multigpu.training.grid import joined_placements
-
-    return {full(name, devices).digest for name in joined_placements() for devices in (1, 2, 4)}
+    return {full(name, devices).digest for name in joined_placements(unit="words") for devices in (1, 2, 4)}
 
 
 def full(placement: str, devices: int) -> TrainingRun:

@@ -31,7 +31,11 @@ class TrainingItem(Item):
 
 
 class TrainingPlan(Plan):
-    """One launch. checkpoints: root of the folders in which runs checkpoint and log; keep: whether finished runs leave them there."""
+    """One launch.
+
+    program: `training.worker`, or `training.solo` where one process has all devices.
+    checkpoints: root of the folders in which runs checkpoint and log; keep: whether finished runs leave them there.
+    """
 
     items: list[TrainingItem]  # type: ignore[assignment]  # every TrainingItem is an Item
     program: str = "multigpu.training.worker"  # type: ignore[assignment]

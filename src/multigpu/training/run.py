@@ -24,7 +24,7 @@ DRAWN_ANEW = ("synthetic", "lengths_000", "bucket_means_000", "planted_reviews")
 class TrainingRun(BaseModel):
     """A Run, its budget, its schedule, and when to evaluate and to checkpoint.
 
-    run: the point to train; one process a device in PyTorch. Its warmup_steps and timed_steps have no meaning here.
+    run: the point to train; in PyTorch, a process a device or one for all devices. Its warmup_steps and timed_steps have no meaning here.
     steps, epochs: the budget; one of them. An epoch is the source's own: every item once (the last step filled up).
     base_rate: None: the rule's own. scaling of it: "linear": base k n / reference_batch (document 002), "none".
     schedule: see `training.schedule`. warmup_epochs: of "warmup", whose start is the base rate. schedule_steps: of "luong10", 004's
@@ -56,11 +56,8 @@ class TrainingRun(BaseModel):
     @model_validator(mode="after")
     def _possible(self) -> TrainingRun:
         run, plain = self.run, Run.model_fields
-        if run.framework != "torch" or run.processes != "per_device":
-            raise ValueError(
-                f"training runs in 'torch' with one process a device, not in {run.framework!r} with processes {run.processes!r}:"
-                " leave out framework and processes"
-            )
+        if run.framework != "torch":
+            raise ValueError(f"training to the end of a budget runs in 'torch' alone, not in {run.framework!r}: leave out framework")
         kind = run.semantics.kind
         if kind not in TRAINABLE:
             raise ValueError(f"placement {run.placement!r} is {kind}: training takes one whose semantics are {', '.join(TRAINABLE)}")

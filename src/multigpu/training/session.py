@@ -1,4 +1,4 @@
-"""One TrainingRun on one replica: build, begin or resume, train to the end of the budget."""
+"""One TrainingRun in one process, on its replica or on all: build, begin or resume, train to the end of the budget."""
 
 from __future__ import annotations
 
@@ -9,15 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.distributed as dist
 
 from multigpu.engines.errors import DidNotTrain
 from multigpu.engines.torch.captured import CapturedTrainer
-from multigpu.engines.torch.devices import Device
+from multigpu.engines.torch.devices import give_back_memory
 from multigpu.engines.torch.feed import Feed
-from multigpu.engines.torch.trainer import Context, Trainer
+from multigpu.engines.torch.trainer import Trainer
 from multigpu.engines.torch.variables import distances
-from multigpu.engines.torch.wire import Wire, barrier
 from multigpu.inputs.batch import Source
 from multigpu.measure.machine import total_energy_j
 from multigpu.measure.session import Stage
@@ -31,25 +29,20 @@ from multigpu.training.evidence import Evidence, start_fault
 from multigpu.training.files import FileWatch
 from multigpu.training.history import History
 from multigpu.training.run import TrainingRun
+from multigpu.training.towers import AnyTrainer, Replica, open_process, replicas_of, step_of
 from multigpu.workloads import workloads
 
 LONGEST_SEGMENT = 200
 """Steps between two stops at which replicas compare what they hold."""
 
 
-def everyone(value: Any, replicas: int) -> list[Any]:
-    """Every replica's value, by rank."""
-    if replicas == 1:
-        return [value]
-    found: list[Any] = [None] * replicas
-    dist.all_gather_object(found, value)
-    return found
-
-
 class TrainingSession:
-    """A replica's side of one TrainingRun.
+    """A process's side of one TrainingRun: its replica's, or where one thread works on all devices, that of all replicas.
+
+    Lists of what a replica has are by rank, of those in this process.
 
     Args:
+        rank: of the process.
         shared: a folder of memory-backed files, the same for all replicas. folder: where the leading replica checkpoints and logs.
         stage: told "build", "start" (variables stand, nothing is broadcast), "step" and "checkpoint".
     """
@@ -70,16 +63,15 @@ class TrainingSession:
         self.training, self.run, self.rank, self.threads = training, training.run, rank, threads
         self.duties, self.folder, self.stage, self.startup_s = duties, folder, stage, startup_s
         run = self.run
-        self.replicas = run.devices
         self.source: Source = workloads()[run.workload].inputs[run.inputs](run, run.description)
-        self.device = Device(run, rank, threads)
-        self.context = Context(run, rank, self.device, Wire(rank, run.devices), self.source.capacity, shared, timeout_s)
-        self.shard = duties.shard(rank)
-        self.feed = Feed(self.source, self.shard, self.device)
+        self.process = open_process(run, rank, threads, self.source, shared, timeout_s)
+        self.context, self.devices = self.process.context, self.process.devices
+        self.shards = [duties.shard(own) for own in self.process.ranks]
+        self.feeds = [Feed(self.source, shard, device) for shard, device in zip(self.shards, self.process.fed, strict=True)]
         try:
             stage("build")
             self._build()
-            self.device.synchronise()
+            self.process.clock.synchronise()
         except BaseException:
             with contextlib.suppress(Exception):  # the first error is the cause
                 self.close()  # nobody else can: whoever asked for this session never got it
@@ -87,23 +79,36 @@ class TrainingSession:
         self.build_s = time.perf_counter() - began
 
     def _build(self) -> None:
-        training, duties = self.training, self.duties
-        self.trainer: Trainer = duties.build(self.context)
+        training, duties, ranks = self.training, self.duties, self.process.ranks
+        self.trainer: AnyTrainer = duties.build(self.context)
         if training.clip_norm:
-            state.clip_updates(self.trainer, training.clip_norm)
-        if self.context.captured:
+            for replica in replicas_of(self.trainer):
+                state.clip_updates(replica, training.clip_norm)
+        if isinstance(self.trainer, Trainer) and self.trainer.context.captured:
             self.trainer = CapturedTrainer(self.trainer)
         self.per_epoch = steps_per_epoch(self.source)
         self.total = training.budget(self.per_epoch)
         self.rate_of = duties.rates(training, self.per_epoch)
-        self.leads = duties.leads(self.rank)
+        leading = [place for place, rank in enumerate(ranks) if duties.leads(rank)]
+        self.leads = bool(leading)
         self.watch = FileWatch(self.folder)
         self.context.closing.callback(self.watch.close)
-        self.scorer = Scorer(self.run, self.source, self.device) if training.evaluate_every and self.leads else None
+        scored = leading if training.evaluate_every else []
+        self.scorers = {place: Scorer(self.run, self.source, self.devices[place]) for place in scored}
         items = item_source(self.source)
-        self.reads = ReadLog(items) if items else None
-        self.applied: list[Any] = []
-        self.evaluations = 0
+        self.reads = [ReadLog(items) for _ in ranks] if items else []
+        self.applied: list[list[Any]] = []
+        self.units: list[int] = []
+        self.evaluations = [0 for _ in ranks]
+
+    @property
+    def replicas(self) -> list[Replica]:
+        """Those of this process."""
+        return replicas_of(self.trainer)
+
+    def _hashes(self) -> list[str]:
+        """Of all variables, as each replica has them or, where they have one master, finds them."""
+        return [state.weights_hash(state.inner(replica).full_values()) for replica in self.replicas]
 
     # --- the start ------------------------------------------------------------------------------------------------------------
 
@@ -117,50 +122,50 @@ class TrainingSession:
         self.stage("start")
         held = self._checkpoint_of_all()
         self.at = 0
-        self.history = History(self.training, self.replicas)
+        self.history = History(self.training, self.run.devices)
         if held:
             self.at, saved = held
-            state.put_back(self.trainer, self.rank, saved["replicas"])
-            self.history = History.restored(self.training, self.replicas, saved["history"], self.at)
-        elif self.replicas > 1:
+            for replica, rank in zip(self.replicas, self.process.ranks, strict=True):
+                state.put_back(replica, rank, saved["replicas"])
+            self.history = History.restored(self.training, self.run.devices, saved["history"], self.at)
+        elif self.run.devices > 1:
             self.duties.start(self.trainer)
-        if self.device.cuda and "captured" in self.run.execution:
+        if isinstance(self.trainer, CapturedTrainer):
             state.make_rates_tensors(self.trainer)
-        barrier()  # masters in shared memory stand before anyone pulls them
-        hashes = everyone(state.weights_hash(state.inner(self.trainer).full_values()), self.replicas)
+        self.process.meet()  # masters in shared memory stand before anyone pulls them
+        hashes = self.process.everyone(self._hashes())
         self.evidence = Evidence(self.training, self.source, self.history.audits, self.at)
         if not held:
             self.history.start_hashes = hashes
-            if fault := start_fault(hashes, state.is_replicated(self.trainer)):
+            if fault := start_fault(hashes, state.is_replicated(self.replicas[0])):
                 raise DidNotTrain(fault)
             self._evaluate()
         self.energy_before = self._energy()
 
     def _checkpoint_of_all(self) -> tuple[int, dict[str, Any]] | None:
-        """What the leading replica finds in the folder, on every replica."""
-        found: list[Any] = [None]
+        """What the first process finds in the folder, in every process."""
+        found: Any = None
         if self.rank == 0 and checkpoint_path(self.folder).exists():
             try:
-                found = [read_checkpoint(checkpoint_path(self.folder), self.training)]
+                found = read_checkpoint(checkpoint_path(self.folder), self.training)
             except ValueError as error:
-                found = [str(error)]
-        if self.replicas > 1:
-            dist.broadcast_object_list(found, 0)
-        if isinstance(found[0], str):
-            raise ValueError(found[0])
-        return found[0]
+                found = str(error)
+        found = self.process.from_first(found)
+        if isinstance(found, str):
+            raise ValueError(found)
+        return found
 
     # --- training -------------------------------------------------------------------------------------------------------------
 
-    def _step(self, index: int) -> torch.Tensor:
+    def _step(self, index: int) -> list[torch.Tensor]:
         self.stage("step")
         self.duties.apply_rate(self.trainer, self.rate_of(index))
-        self.applied.append(state.rate_mark(self.trainer))
-        if self.reads:
-            self.reads.note(index, self.shard)
-        shard = self.feed.shard(index)
-        self.units += shard.batch.units
-        return self.trainer.step(shard)
+        self.applied.append([state.rate_mark(replica) for replica in self.replicas])
+        for log, shard in zip(self.reads, self.shards, strict=False):  # no logs where the input names no items
+            log.note(index, shard)
+        shards = [feed.shard(index) for feed in self.feeds]
+        self.units = [units + shard.batch.units for units, shard in zip(self.units, shards, strict=True)]
+        return step_of(self.trainer, shards)
 
     def _next_stop(self) -> int:
         ends = [self.total, self.at + LONGEST_SEGMENT]
@@ -173,12 +178,12 @@ class TrainingSession:
         return bool(every) and (self.at % (every or 1) == 0 or (at_the_end and self.at == self.total))
 
     def time(self) -> list[dict[str, Any]]:
-        """Train to the end of the budget; all that this replica knows, as plain numbers (a list of one part)."""
+        """Train to the end of the budget; all that each replica knows, as plain numbers."""
         fault: str | None = None
         while self.at < self.total and not fault and not self.history.diverged:
             stop = self._next_stop()
-            self.units, self.applied = 0, []
-            window = run_window(self._step, self.at, stop - self.at, self.device, barrier)
+            self.units, self.applied = [0 for _ in self.process.ranks], []
+            window = run_window(self._step, self.at, stop - self.at, self.process.clock, self.process.meet)
             fault = self._account(window, stop)
             if fault or self.history.diverged:
                 break
@@ -188,57 +193,61 @@ class TrainingSession:
                 self._checkpoint()
         if self.history.diverged and not fault:
             self._evaluate()
-        return [self._part(fault)]
+        self.history.audits = self.evidence.audits()
+        hashes, energy = self._hashes(), self._energy()
+        return [self._part(place, fault, hashes[place], energy[place]) for place in range(len(hashes))]
 
     def _account(self, window: Window, stop: int) -> str | None:
         """Put together what all replicas know of the steps up to `stop`; why they were no joint training, or None."""
-        rates = [float(mark) for mark in self.applied if mark is not None]
-        mine = {
-            "losses": torch.stack(window.results).double().cpu().tolist(),
-            "steps": window.step_time_s,
-            "wall_s": window.wall_s,
-            "rates": rates,
-            "units": self.units,
-            "checksum": state.checksum(state.weights_of(self.trainer)),
-            "read": self.reads.take() if self.reads else {},
-            "files": self.watch.names,
-            "evaluations": self.evaluations,
-        }
-        parts = everyone(mine, self.replicas)
+        mine = []
+        for place, replica in enumerate(self.replicas):
+            marks = [step[place] for step in self.applied]
+            mine.append(
+                {
+                    "losses": torch.stack([step[place] for step in window.results]).double().cpu().tolist(),
+                    "steps": window.step_time_s,
+                    "wall_s": window.wall_s,
+                    "rates": [float(mark) for mark in marks if mark is not None],
+                    "units": self.units[place],
+                    "checksum": state.checksum(state.weights_of(replica)),
+                    "read": self.reads[place].take() if self.reads else {},
+                    "files": self._files(place),
+                    "evaluations": self.evaluations[place],
+                }
+            )
+        parts = self.process.everyone(mine)
         first, self.at = self.at, stop
         self.history.add(parts, stop)
         return self.evidence.fault(parts, first, stop)
+
+    def _files(self, place: int) -> list[str]:
+        """What this process wrote; its first replica answers for it."""
+        return [] if place else self.watch.names
 
     def _evaluate(self) -> None:
         """Score the model on the leading replica; every replica gives what it holds of it."""
         if not self.training.evaluate_every:
             return
         began = time.perf_counter()
-        values = state.inner(self.trainer).full_values()
-        if self.scorer:
-            self.evaluations += 1
-            buffers = dict(self.trainer.module.named_buffers())
-            scores = self.scorer.score(values, buffers)
+        every = [state.inner(replica).full_values() for replica in self.replicas]
+        for place, scorer in self.scorers.items():
+            self.evaluations[place] += 1
+            scores = scorer.score(every[place], dict(self.replicas[place].module.named_buffers()))
             self.history.note_scores(self.at, scores)
             self._log({"step": self.at, "seconds": self.history.train_s, "loss": self.history.last_loss, **scores})
         self.history.evaluation_s += time.perf_counter() - began
 
     def _checkpoint(self) -> None:
-        """One replica writes what all of them need to go on."""
+        """One process writes what all replicas need to go on."""
         began = time.perf_counter()
         self.stage("checkpoint")
-        mine = state.take(self.trainer, self.rank)
-        gathered: list[Any] | None = [None] * self.replicas if self.rank == 0 else None
-        if self.replicas > 1:
-            dist.gather_object(mine, gathered, 0)
-        else:
-            gathered = [mine]
+        mine = [state.take(replica, rank) for replica, rank in zip(self.replicas, self.process.ranks, strict=True)]
+        every = self.process.to_first(mine)
         self.history.audits = self.evidence.audits()
         if self.leads:
-            held = {"replicas": gathered or [mine], "history": self.history.saved()}
-            write_checkpoint(self.folder, self.training, self.at, held)
+            write_checkpoint(self.folder, self.training, self.at, {"replicas": every or mine, "history": self.history.saved()})
             self._log({"step": self.at, "checkpoint": True})
-        barrier()
+        self.process.meet()
         self.history.checkpoint_s += time.perf_counter() - began
 
     def _log(self, line: dict[str, Any]) -> None:
@@ -248,34 +257,40 @@ class TrainingSession:
 
     # --- the end --------------------------------------------------------------------------------------------------------------
 
-    def _energy(self) -> float | None:
-        return total_energy_j(self.device.index) if self.device.cuda else None
+    def _energy(self) -> list[float | None]:
+        return [total_energy_j(device.index) if device.cuda else None for device in self.devices]
 
-    def _part(self, fault: str | None) -> dict[str, Any]:
-        found, before, after = self.device.state(), self.energy_before, self._energy()
-        self.history.audits = self.evidence.audits()
+    def _part(self, place: int, fault: str | None, end_hash: str, after: float | None) -> dict[str, Any]:
+        replica, device, before = self.replicas[place], self.devices[place], self.energy_before[place]
+        found = device.state()
         return {
             "fault": fault,
-            "history": self.history.saved() if self.rank == 0 else None,
+            "history": self.history.saved() if self.process.ranks[place] == 0 else None,
             "steps": self.at,
             "per_epoch": self.per_epoch,
-            "agree": self.evidence.agree if state.is_replicated(self.trainer) else None,
-            "end_hash": state.weights_hash(state.inner(self.trainer).full_values()),
-            "evaluations": self.evaluations,
-            "files": self.watch.names,
-            "peak_memory_gib": self.device.peak_memory_gib(),
+            "agree": self.evidence.agree if state.is_replicated(replica) else None,
+            "end_hash": end_hash,
+            "evaluations": self.evaluations[place],
+            "files": self._files(place),
+            "peak_memory_gib": device.peak_memory_gib(),
             "energy_j": after - before if after is not None and before is not None else None,
             "state": found.model_dump() if found else None,
             "threads": self.threads,
             "startup_s": self.startup_s,
             "build_s": self.build_s,
-            **distances(self.run, dict(self.trainer.owned()), self.device.torch, self.device.dtype),
+            **distances(self.run, dict(replica.owned()), device.torch, device.dtype),
         }
 
     def close(self) -> None:
         """Free what this run holds; the process goes on to the next."""
-        self.feed.close()
+        for feed in self.feeds:
+            feed.close()
         if hasattr(self, "trainer"):
-            self.trainer.close()
+            if isinstance(self.trainer, Trainer):
+                self.trainer.close()
+            else:
+                self.process.clock.synchronise()  # copies may still be on their way to memory that is given back
             del self.trainer
         self.context.closing.close()
+        if self.run.processes == "one":
+            give_back_memory(self.devices[0].cuda)

@@ -1,4 +1,4 @@
-"""What a trainer holds between two steps, whatever its placement: variables, slots, rates, running statistics, random numbers."""
+"""What a replica holds between two steps, whatever its placement: variables, slots, rates, running statistics, random numbers."""
 
 from __future__ import annotations
 
@@ -13,24 +13,26 @@ from multigpu.engines.torch.captured import CapturedTrainer
 from multigpu.engines.torch.replicated import ReplicatedTrainer
 from multigpu.engines.torch.server import ServerTrainer
 from multigpu.engines.torch.stores import Store
-from multigpu.engines.torch.trainer import Trainer
+from multigpu.training.towers import Replica, Tower
 
 SCALE = ("scale", "tracker", "left_out")
 """What a `LossScale` keeps between steps."""
 
 
-def inner(trainer: Trainer) -> Trainer:
+def inner(trainer: Replica) -> Replica:
     """The trainer itself, not what captures its steps."""
     return trainer.trainer if isinstance(trainer, CapturedTrainer) else trainer
 
 
-def is_replicated(trainer: Trainer) -> bool:
+def is_replicated(trainer: Replica) -> bool:
     """Whether every replica keeps copies of all variables that must be equal."""
     plain = inner(trainer)
+    if isinstance(plain, Tower):
+        return plain.replicated
     return isinstance(plain, ReplicatedTrainer) and plain.merge != "none" and plain.replicas > 1
 
 
-def copies_of(trainer: Trainer) -> list[Tensor]:
+def copies_of(trainer: Replica) -> list[Tensor]:
     """Variables and floating-point buffers that must be equal on all replicas, in one order; none where they need not."""
     if not is_replicated(trainer):
         return []
@@ -38,9 +40,11 @@ def copies_of(trainer: Trainer) -> list[Tensor]:
     return [value for _, value in trainer.owned()] + buffers
 
 
-def optimizers_of(trainer: Trainer) -> list[torch.optim.Optimizer]:
+def optimizers_of(trainer: Replica) -> list[torch.optim.Optimizer]:
     """Every optimizer of this replica, in one order."""
     plain = inner(trainer)
+    if isinstance(plain, Tower):
+        return plain.optimizers()
     if isinstance(plain, ReplicatedTrainer):
         return [optimizer for _, optimizer in plain.reducer.updates] if plain.reducer else [plain.optimizer]
     assert isinstance(plain, ServerTrainer)
@@ -48,14 +52,14 @@ def optimizers_of(trainer: Trainer) -> list[torch.optim.Optimizer]:
     return [store.optimizer for store in stores if store.optimizer is not None]
 
 
-def make_rates_tensors(trainer: Trainer) -> None:
+def make_rates_tensors(trainer: Replica) -> None:
     """Keep rates on the device, where a captured step reads them at every replay. Before the first capture."""
     for optimizer in optimizers_of(trainer):
         for group in optimizer.param_groups:
             group["lr"] = torch.tensor(float(group["lr"]), device=trainer.device.torch, dtype=torch.float32)
 
 
-def set_rate(trainer: Trainer, rate: float) -> None:
+def set_rate(trainer: Replica, rate: float) -> None:
     """The rate of the next step, for every optimizer of this replica."""
     for optimizer in optimizers_of(trainer):
         for group in optimizer.param_groups:
@@ -65,7 +69,7 @@ def set_rate(trainer: Trainer, rate: float) -> None:
                 group["lr"] = rate
 
 
-def clip_updates(trainer: Trainer, most: float) -> None:
+def clip_updates(trainer: Replica, most: float) -> None:
     """From now on every update takes gradients whose joint norm is at most this: larger ones shrink together (004: `max_gradient_norm`).
 
     Gradients are merged by then, so that every replica shrinks them alike.
@@ -79,7 +83,7 @@ def clip_updates(trainer: Trainer, most: float) -> None:
         optimizer.register_step_pre_hook(clip)
 
 
-def rate_mark(trainer: Trainer) -> float | Tensor | None:
+def rate_mark(trainer: Replica) -> float | Tensor | None:
     """The rate that this replica's optimizers hold now (to be read later, where it is on the device); None where it updates nothing."""
     for optimizer in optimizers_of(trainer):
         rate = optimizer.param_groups[0]["lr"]
@@ -87,7 +91,7 @@ def rate_mark(trainer: Trainer) -> float | Tensor | None:
     return None
 
 
-def weights_of(trainer: Trainer) -> list[Tensor]:
+def weights_of(trainer: Replica) -> list[Tensor]:
     """Variables that must be equal on all replicas; running statistics are each replica's own once it trains."""
     return [value for _, value in trainer.owned()] if is_replicated(trainer) else []
 
@@ -111,7 +115,7 @@ def weights_hash(values: Mapping[str, Tensor]) -> str:
     return digest.hexdigest()
 
 
-def take(trainer: Trainer, rank: int) -> dict[str, Any]:
+def take(trainer: Replica, rank: int) -> dict[str, Any]:
     """All that this replica must get back to go on as if nothing had happened; tensors on the CPU.
 
     Of copies that are equal on all replicas, rank 0's are enough; running statistics and random numbers are each replica's own.
@@ -131,7 +135,7 @@ def take(trainer: Trainer, rank: int) -> dict[str, Any]:
     return held
 
 
-def put_back(trainer: Trainer, rank: int, replicas: list[dict[str, Any]]) -> None:
+def put_back(trainer: Replica, rank: int, replicas: list[dict[str, Any]]) -> None:
     """Undo whatever happened since `take`.
 
     Args:
@@ -145,7 +149,7 @@ def put_back(trainer: Trainer, rank: int, replicas: list[dict[str, Any]]) -> Non
         for name, buffer in trainer.module.named_buffers():
             buffer.copy_(mine["buffers"][name])
     for optimizer, state in zip(optimizers_of(trainer), source["optimizers"], strict=True):
-        optimizer.load_state_dict(state)
+        optimizer.load_state_dict(_on_cpu(state))  # a copy: a CPU's optimizer keeps the tensors that it is given, and towers share a source
     scale = getattr(inner(trainer), "scale", None)
     if scale is not None:
         for name in SCALE:

@@ -149,3 +149,6 @@ class StagesTrainer(Trainer):
 
     def owned(self, rank: int) -> Iterator[tuple[str, Tensor]]:
         yield from ((name, value) for name, value in self.values.items() if self.homes[name] == rank)
+
+    def optimizers_of(self, rank: int) -> list[torch.optim.Optimizer]:
+        return [self.optimizers[rank]] if rank in self.optimizers else []

@@ -125,6 +125,9 @@ class DeviceStore(Store):
             if table.home == rank:
                 yield table.variable.name, self.masters[table.variable.name]
 
+    def optimizers_of(self, rank: int) -> list[torch.optim.Optimizer]:
+        return [self.optimizers[rank]] if rank in self.optimizers else []
+
 
 class MirrorStore(DeviceStore):
     """Variables that live in host memory and are updated on GPUs (document 000's Exp1 as its table says it).

@@ -80,5 +80,8 @@ class HostStore(Store):
         if rank == 0:
             yield from self.host.values()
 
+    def optimizers_of(self, rank: int) -> list[torch.optim.Optimizer]:
+        return [] if rank else [self.optimizer]
+
 
 STORES[True, True] = HostStore

@@ -165,6 +165,10 @@ class PipelineTrainer(Trainer):
     def owned(self, rank: int) -> Iterator[tuple[str, Tensor]]:
         yield from self.parameters[rank].items()
 
+    def optimizers_of(self, rank: int) -> list[torch.optim.Optimizer]:
+        own = self.optimizers[rank]
+        return [] if own is None else [own]
+
     def full_values(self, rank: int = 0) -> dict[str, Tensor]:
         """All variables on the CPU, of the copy of the model that device `rank` belongs to."""
         first = rank - rank % self.degree

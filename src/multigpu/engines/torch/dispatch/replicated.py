@@ -89,3 +89,6 @@ class ReplicatedTrainer(Trainer):
 
     def owned(self, rank: int) -> Iterator[tuple[str, Tensor]]:
         yield from self.parameters[rank].items()
+
+    def optimizers_of(self, rank: int) -> list[torch.optim.Optimizer]:
+        return [self.optimizers[rank]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import torch
 from torch import Tensor
 
 from multigpu.engines.errors import Unsupported
@@ -66,3 +67,6 @@ class ServerTrainer(Trainer):
     def owned(self, rank: int) -> Iterator[tuple[str, Tensor]]:
         for store in self.stores:
             yield from store.owned(rank)
+
+    def optimizers_of(self, rank: int) -> list[torch.optim.Optimizer]:
+        return [optimizer for store in self.stores for optimizer in store.optimizers_of(rank)]

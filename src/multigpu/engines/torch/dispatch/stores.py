@@ -71,6 +71,10 @@ class Store(ABC):
     def owned(self, rank: int) -> Iterator[tuple[str, Tensor]]:
         """Master copies on this device (those on the host count as rank 0's)."""
 
+    @abstractmethod
+    def optimizers_of(self, rank: int) -> list[torch.optim.Optimizer]:
+        """Those whose slots lie on this device (the host's count as rank 0's)."""
+
     def masters_in(self, rank: int) -> Iterator[tuple[str, Tensor]]:
         """Dense variables that replica `rank`'s own memory holds the masters of."""
         for member in self.dense:

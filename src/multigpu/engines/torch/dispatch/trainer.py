@@ -84,6 +84,10 @@ class Trainer(ABC):
         and rank 0 also for those on the host.
         """
 
+    @abstractmethod
+    def optimizers_of(self, rank: int) -> list[torch.optim.Optimizer]:
+        """Those whose slots lie on this device (the host's count as rank 0's), in one order: the rest of what training must keep."""
+
     def full_values(self, rank: int = 0) -> dict[str, Tensor]:
         """All variables on the CPU, contiguous (of replica `rank`, where each has its own)."""
         replicated = self.context.placement.variables == "replica"

@@ -1,0 +1,41 @@
+"""Which placements train one model to the end of a budget, and with how many processes. Imports no framework."""
+
+from __future__ import annotations
+
+from multigpu.placements import find_placement, placements
+from multigpu.training.run import TRAINABLE
+from multigpu.workloads import find_model
+
+
+def joined_placements(execution: str = "eager", unit: str = "images") -> list[str]:
+    """Every placement that trains one model of such units in PyTorch and allows this form of execution, `ddp` first.
+
+    unit: of the model: a loss over all replicas' predictions needs one prediction an image.
+    """
+    found = [
+        name
+        for name, row in placements().items()
+        if row.semantics.kind in TRAINABLE
+        and row.compute == "replica"
+        and (row.loss == "replica" or unit == "images")
+        and any(e.framework == "torch" and execution in e.executions for e in row.engines)
+    ]
+    return sorted(found, key=lambda name: (name != "ddp", name == "independent", name))
+
+
+def placed(name: str) -> dict[str, str]:
+    """Fields of a Run under this placement in PyTorch: a process a device, or one for all of them where it has no other shape."""
+    shapes = {engine.processes for engine in find_placement(name).engines if engine.framework == "torch"}
+    return {"placement": name} if "per_device" in shapes else {"placement": name, "processes": "one"}
+
+
+def told_apart(names: list[str], model: str) -> list[str]:
+    """Without the placements of image models that differ from a later one in nothing but where tables live, if the model has none: a CNN
+    under `exp3` is one under `exp4`.
+    """
+    if any(variable.kind == "embedding" for variable in find_model("cnn", model).variables):
+        return names
+    own = {"name", "title", "source", "summary", "engines", "refusals", "embeddings", "lookup", "travels"}
+    rows = {name: find_placement(name).model_dump_json(exclude=own) for name in names}
+    last = {row: name for name, row in rows.items()}
+    return [name for name in names if last[rows[name]] == name]

@@ -1,0 +1,127 @@
+"""The replicas of one TrainingRun that one process works on: its own, or all of them where one thread dispatches for all devices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from multigpu.engines.torch.devices import Device
+from multigpu.engines.torch.dispatch import trainer as dispatch
+from multigpu.engines.torch.dispatch.devices import Devices
+from multigpu.engines.torch.dispatch.replicated import ReplicatedTrainer
+from multigpu.engines.torch.dispatch.wire import Wire as DispatchWire
+from multigpu.engines.torch.feed import Shard
+from multigpu.engines.torch.trainer import Context, Trainer
+from multigpu.engines.torch.wire import Wire, barrier
+from multigpu.inputs.batch import Source
+from multigpu.run import Run
+
+AnyContext = Context | dispatch.Context
+AnyTrainer = Trainer | dispatch.Trainer
+
+
+class Tower:
+    """One replica of a trainer of all, seen as if it had a trainer of its own: what it holds, and what updates that."""
+
+    def __init__(self, trainer: dispatch.Trainer, rank: int) -> None:
+        self.trainer, self.rank, self.replicas = trainer, rank, trainer.replicas
+        self.device, self.module = trainer.devices.each[rank], trainer.modules[rank]
+
+    @property
+    def replicated(self) -> bool:
+        """Whether every replica keeps copies of all variables that must be equal."""
+        return isinstance(self.trainer, ReplicatedTrainer) and self.trainer.merge != "none" and self.replicas > 1
+
+    def optimizers(self) -> list[torch.optim.Optimizer]:
+        """Those that update what this replica answers for, in one order."""
+        return self.trainer.optimizers_of(self.rank)
+
+    def owned(self) -> Iterator[tuple[str, Tensor]]:
+        """As `engines.torch.trainer.Trainer.owned`."""
+        return self.trainer.owned(self.rank)
+
+    def full_values(self) -> dict[str, Tensor]:
+        """All variables on the CPU: this replica's copies, or the masters wherever they are."""
+        return self.trainer.full_values(self.rank)
+
+
+Replica = Trainer | Tower
+
+
+def replicas_of(trainer: AnyTrainer) -> list[Replica]:
+    """The replicas that a trainer has in this process, by rank."""
+    if isinstance(trainer, dispatch.Trainer):
+        return [Tower(trainer, rank) for rank in range(trainer.replicas)]
+    return [trainer]
+
+
+def step_of(trainer: AnyTrainer, shards: list[Shard]) -> list[Tensor]:
+    """One step on a shard for each replica in this process; each one's share of the joined batch's mean loss."""
+    return trainer.step(shards) if isinstance(trainer, dispatch.Trainer) else [trainer.step(*shards)]
+
+
+@dataclass(frozen=True)
+class Process:
+    """One process of a TrainingRun, and what it tells the others.
+
+    processes: of the Run. ranks: of the replicas in this one; `devices` are theirs, in this order, and `fed` those on which their shards
+    lie. clock: what times a window of steps.
+    """
+
+    processes: int
+    ranks: list[int]
+    devices: list[Device]
+    fed: list[Device]
+    clock: Device | Devices
+    context: AnyContext
+
+    def meet(self) -> None:
+        """Wait for the other processes."""
+        if self.processes > 1:
+            barrier()
+
+    def everyone(self, values: list[Any]) -> list[Any]:
+        """Every replica's value, by rank, from those of this process's own."""
+        if self.processes == 1:
+            return values
+        found: list[Any] = [None] * self.processes
+        dist.all_gather_object(found, values)
+        return [value for part in found for value in part]
+
+    def to_first(self, values: list[Any]) -> list[Any] | None:
+        """As `everyone`, in the first process; None in the others."""
+        if self.processes == 1:
+            return values
+        found: list[Any] | None = [None] * self.processes if self.ranks[0] == 0 else None
+        dist.gather_object(values, found, 0)
+        return [value for part in found for value in part] if found is not None else None
+
+    def from_first(self, value: Any) -> Any:
+        """The first process's value, in all of them."""
+        held = [value]
+        if self.processes > 1:
+            dist.broadcast_object_list(held, 0)
+        return held[0]
+
+
+def open_process(run: Run, rank: int, threads: int, source: Source, shared: Path, timeout_s: float) -> Process:
+    """The devices of this process and the context of its trainer.
+
+    Args:
+        rank: of this process (0 where it has all devices). threads: of the host, for it.
+    """
+    if run.processes == "one":
+        devices = Devices(run, threads)
+        context = dispatch.Context(run, devices, DispatchWire(devices), source.capacity, shared)
+        # a joined batch that is sliced lies on the first device
+        fed = [devices.each[0]] * run.devices if context.placement.loss == "gpu0" else devices.each
+        return Process(1, list(range(run.devices)), devices.each, fed, devices, context)
+    device = Device(run, rank, threads)
+    own = Context(run, rank, device, Wire(rank, run.devices), source.capacity, shared, timeout_s)
+    return Process(run.devices, [rank], [device], [device], device, own)

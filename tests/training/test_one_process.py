@@ -1,0 +1,181 @@
+"""One process that works on all devices trains to the same end as a process a device, goes on bit by bit, and has the same duties."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from multigpu.placements import placements
+from multigpu.training.measure import Point, train
+from multigpu.training.plan import folder_of
+from multigpu.training.record import TrainingMeasurement, TrainingStore
+from multigpu.training.run import TRAINABLE, TrainingRun
+from tests.training import broken
+from tests.training.cases import Case, measured, run_cases, train_one, training
+
+pytestmark = pytest.mark.timeout(300)
+
+ONE = [
+    name
+    for name, row in placements().items()
+    if row.semantics.kind in TRAINABLE
+    and row.compute == "replica"
+    and any((engine.framework, engine.processes) == ("torch", "one") for engine in row.engines)
+]
+JOINED = [name for name in ONE if name != "independent"]
+PLAIN = "alexnet_cifar_tiny"
+"""A model without batch norm, whose gradient does not tell how a batch was shared out."""
+
+ADAM = {"optimizer": "adam", "base_rate": 1e-3, "schedule": "luong10", "schedule_steps": 8, "checkpoint_every": 2}
+"""Slots, a count of steps and a rate that changes: all of it must come back."""
+
+
+def one(placement: str, **more: Any) -> TrainingRun:
+    return training(placement, processes="one", **more)
+
+
+FIRST = [
+    *(Case(f"{precision}-{name}", one(name, precision=precision, evaluate_every=3)) for name in ONE for precision in ("fp32", "fp64")),
+    *(Case(f"whole-{name}", one(name, **ADAM)) for name in ONE),
+]
+USUAL = [Case(precision, training("ddp", precision=precision, evaluate_every=3)) for precision in ("fp32", "fp64")]
+KILLED = [Case(f"killed-{name}", one(name, **ADAM), kill=(0, 3), folder=f"folder-{name}") for name in ONE]
+RESUMING = [Case(f"resumed-{name}", one(name, **ADAM), folder=f"folder-{name}") for name in ONE]
+CASES = {case.name: case for case in (*FIRST, *USUAL, *RESUMING)}
+
+Found = dict[str, list[dict[str, Any]]]
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Found:
+    """What every replica of every case knows; each killed case was killed in a process of its own."""
+    root = tmp_path_factory.mktemp("one")
+    found = run_cases(FIRST, root) | run_cases(USUAL, root)
+    for case in KILLED:
+        assert not run_cases([case], root), "nobody was killed"
+        assert (root / case.folder / "checkpoint.pt").exists()
+    return found | run_cases(RESUMING, root)
+
+
+def of(results: Found, name: str) -> TrainingMeasurement:
+    return measured(CASES[name], results[name])
+
+
+def test_every_placement_with_such_an_engine_is_here() -> None:
+    assert {"make_parallel", "make_parallel_cpu", "exp1", "exp2", "exp3", "exp4", "ps_gpu0", "replicated_copy", "independent"} <= set(ONE)
+
+
+@pytest.mark.parametrize("placement", JOINED)
+def test_it_reaches_the_variables_that_a_process_a_device_reaches(results: Found, placement: str) -> None:
+    """Six steps in float64, where rounding has nothing to hide behind."""
+    ours, theirs = of(results, f"fp64-{placement}"), of(results, "fp64")
+    assert ours.loss == pytest.approx(theirs.loss, rel=1e-12) and ours.loss[-1] < 0.9 * ours.loss[0]
+    ddp = results["fp64"][0]["values"]
+    for replica in results[f"fp64-{placement}"]:
+        assert replica["values"].keys() == ddp.keys()
+        assert all(torch.allclose(value, ddp[name], rtol=0, atol=1e-13) for name, value in replica["values"].items())
+    for mine, its in zip(ours.evaluations, theirs.evaluations, strict=True):
+        assert mine.scores == pytest.approx(its.scores, rel=1e-6)
+
+
+@pytest.mark.parametrize("placement", JOINED)
+def test_it_follows_the_same_curve(results: Found, placement: str) -> None:
+    assert of(results, f"fp32-{placement}").loss == pytest.approx(of(results, "fp32").loss, rel=1e-5)
+
+
+def test_independent_replicas_do_not(results: Found) -> None:
+    apart = of(results, "fp64-independent")
+    assert apart.replicas_agree is None and len(set(apart.end_hashes)) == 2
+    assert apart.loss[-1] != pytest.approx(of(results, "fp64").loss[-1], rel=1e-3)
+
+
+@pytest.mark.parametrize("placement", ["make_parallel", "make_parallel_cpu", "ps_gpu0", "exp1"])
+def test_three_towers_of_unequal_slices_are_one_device_on_the_joined_batch(placement: str, tmp_path: Path) -> None:
+    """Of 100 images make_parallel's last tower takes 34, a server's first."""
+    fields = {"model": PLAIN, "precision": "fp64", "steps": 4}
+    towers, alone = (
+        Case("towers", one(placement, devices=3, **fields)),
+        Case("alone", training("replicated_allreduce", devices=1, **fields)),
+    )
+    assert sorted(towers.training.run.shard_sizes) == [33, 33, 34]
+    ours, theirs = train_one(towers, 0, tmp_path), train_one(alone, 0, tmp_path)
+    assert measured(towers, ours).loss == pytest.approx(measured(alone, theirs).loss, rel=1e-12)
+    assert all(torch.allclose(value, ours[0]["values"][name], rtol=0, atol=1e-13) for name, value in theirs[0]["values"].items())
+
+
+@pytest.mark.parametrize("placement", ONE)
+def test_killed_and_resumed_is_bitwise_the_unbroken_run(results: Found, placement: str) -> None:
+    whole, resumed = results[f"whole-{placement}"], results[f"resumed-{placement}"]
+    assert [part["at"] for part in resumed] == [[2], [2]], "it did not begin at the checkpoint before the kill"
+    for a, b in zip(whole, resumed, strict=True):
+        assert a["values"].keys() == b["values"].keys()
+        assert all(torch.equal(value, b["values"][name]) for name, value in a["values"].items())
+    first, second = of(results, f"whole-{placement}"), of(results, f"resumed-{placement}")
+    assert first.loss == second.loss and first.rate == second.rate and first.end_hashes == second.end_hashes
+    assert second.start_hashes == first.start_hashes and len(set(first.rate)) > 1
+
+
+@pytest.mark.parametrize("placement", ONE)
+def test_a_record_has_what_it_has_of_a_process_a_device(results: Found, placement: str) -> None:
+    ours, theirs = of(results, f"fp64-{placement}"), of(results, "fp64")
+    for name in ("steps", "samples", "units", "steps_per_epoch", "rate", "epochs", "evaluations_by_rank", "files_by_rank", "start_hashes"):
+        assert getattr(ours, name) == getattr(theirs, name), name
+    copies = placements()[placement].variables == "replica"
+    assert ours.replicas_agree is (True if copies and placement != "independent" else None)
+    assert len(ours.end_hashes) == (2 if copies else 1) and len(ours.peak_memory_gib) == 2
+    (audit,) = ours.epochs
+    assert (audit.distinct, audit.shared) == (600, 0)
+
+
+ADJUSTED = {"schedule": "luong10", "schedule_steps": 12, "scaling": "weak", "batch_size": 50}
+BROKEN = [
+    (broken.NotBroadcast, "replicated_copy", {}, "replicas [1] start from other weights than replica 0"),
+    (broken.NotSynchronised, "replicated_allreduce", {}, "their gradients were not synchronised"),
+    (broken.SameShard, "make_parallel", {}, "shards are not disjoint: 300 of 1500 items of epoch 0"),
+    (broken.UnawareOfReplicas, "make_parallel_cpu", ADJUSTED, "the schedule of this run asks for"),
+    (broken.RateNotApplied, "make_parallel", {"rate_scaling": "linear", "reference_batch": 25}, "took step 0 at the rate 0.1, and"),
+    (broken.EveryoneLeads, "make_parallel", {"evaluate_every": 3}, "ranks [0, 1] evaluated or wrote files (log.jsonl)"),
+]
+
+
+@pytest.mark.parametrize(("duties", "placement", "more", "sentence"), BROKEN, ids=lambda value: getattr(value, "__name__", ""))
+def test_a_duty_that_is_not_done_is_found(duties: Any, placement: str, more: dict[str, Any], sentence: str, tmp_path: Path) -> None:
+    found = train_one(Case("broken", one(placement, **more), duties), 0, tmp_path)
+    texts = {each.get("refused") or each["part"]["fault"] for each in found}
+    assert len(texts) == 1 and sentence in str(texts.pop())
+
+
+def test_the_broadcast_makes_different_starts_one(tmp_path: Path, results: Found) -> None:
+    case = Case("own-start", one("replicated_copy", precision="fp64", evaluate_every=3), broken.OwnStart)
+    m = measured(case, train_one(case, 0, tmp_path))
+    assert len(set(m.start_hashes)) == 1 and m.loss == of(results, "fp64-replicated_copy").loss
+
+
+def kill_once(stage: str, run: Any, rank: int) -> None:
+    """A hook: the first step after a checkpoint stands is the process's last, once."""
+    struck = Path(os.environ["STRUCK"])
+    if stage == "step" and Path(os.environ["CHECKPOINT"]).exists() and not struck.exists():
+        struck.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_the_launcher_trains_both_shapes_and_starts_a_killed_process_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One call of `train`: two launches, whose Records lie together; the run that is killed goes on from its checkpoint."""
+    killed, usual = one("make_parallel", checkpoint_every=2), training("ddp")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]))
+    monkeypatch.setenv("CHECKPOINT", str(folder_of(tmp_path, killed, 0) / "checkpoint.pt"))
+    monkeypatch.setenv("STRUCK", str(tmp_path / "struck"))
+    store, points = TrainingStore(tmp_path / "records"), [Point(killed), Point(usual)]
+    hook = "tests.training.test_one_process:kill_once"
+    summary = train(points, store, tmp_path, progress=False, hook=hook)
+    assert dict(summary.statuses) == {"ok": 2} and (tmp_path / "struck").exists(), summary
+    found = {record.training.run.placement: record.measurement for record in store}
+    ours, theirs = found["make_parallel"], found["ddp"]
+    assert ours and theirs and ours.resumed_at == [2] and ours.steps == 6
+    assert ours.loss == pytest.approx(theirs.loss, rel=1e-5)
+    assert train(points, store, tmp_path, progress=False).reused == 2, "what has a Record is not trained again"
