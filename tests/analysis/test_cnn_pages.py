@@ -258,6 +258,11 @@ def test_a_table_that_names_machines_divides_rows_of_one_alone() -> None:
     drawn = figure_ratios(formats.layouts(frame_of(apart)), "NCHW over NHWC", "none")
     assert not any("nvidia" in label.get_text() for label in drawn.axes[0].get_yticklabels()), "GPUs tell the rows apart"
     assert "2x-nvidia-h200" in drawn.caption and "4x-nvidia-h200" in drawn.caption
+    graph = {"framework": "tensorflow", "execution": "graph", "processes": "one", "precision": "fp32", "n": 1}
+    apart += point(90, "exp4", layout="channels_first", **graph) + point(100, "exp4", **graph)
+    drawn = figure_ratios(formats.layouts(frame_of(apart)), "NCHW over NHWC", "none")
+    assert "PyTorch: ddp, eager; TensorFlow: Exp4, graph." in drawn.caption
+    assert not any("ddp" in label.get_text() or "eager" in label.get_text() for label in drawn.axes[0].get_yticklabels())
 
 
 def test_every_machines_points_are_shown_the_repeated_ones_first() -> None:

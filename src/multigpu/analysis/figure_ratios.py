@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -35,6 +36,14 @@ def shared_fields(table: pd.DataFrame) -> list[str]:
     return same if len(same) < len(NAMING) else same[1:]
 
 
+def implied_by_framework(table: pd.DataFrame) -> list[str]:
+    """Of placement and execution those that every framework has one of, where there are several: the caption tells them once."""
+    own = table.groupby("framework")
+    if len(own) < 2:
+        return []
+    return [name for name in ("placement", "execution") if table[name].nunique() > 1 and (own[name].nunique() == 1).all()]
+
+
 def figure_ratios(table: pd.DataFrame, what: str, nothing: str, published: Callable[[Any], float] | None = None) -> Picture:
     """Every row of `pairs.paired` as a dot.
 
@@ -47,13 +56,14 @@ def figure_ratios(table: pd.DataFrame, what: str, nothing: str, published: Calla
         return message(nothing)
     rows = table.iloc[::-1].reset_index(drop=True)
     same = shared_fields(table)
-    telling = [field for field in NAMING if field not in same]
-    shorter = [field for field in telling if field != "machine"]
-    if len({named(row, shorter) for _, row in rows.iterrows()}) == len(rows):  # the caption names the machines
-        telling = shorter
+    implied = implied_by_framework(table)
+    telling = [field for field in NAMING if field not in (*same, *implied)]
+    shorter = [field for field in telling if field != "machine"]  # the caption names the machines
+    times = Counter(named(row, shorter) for _, row in rows.iterrows())
 
     def name(row: Any) -> str:
-        return named(row, telling)
+        short = named(row, shorter)
+        return short if times[short] == 1 else named(row, telling)
 
     with mpl.rc_context(RC):
         left = margin_for([name(row) for _, row in rows.iterrows()])
@@ -74,6 +84,9 @@ def figure_ratios(table: pd.DataFrame, what: str, nothing: str, published: Calla
     hollow = " Hollow: the document's typical figure, another machine." if published is not None else ""
     every = named(table.iloc[0], [field for field in same if field in ("model", "batch_size", "devices", "placement")])
     every = f" Every row: {every}." if every else ""
+    if implied:
+        ways = [named(own.iloc[0], ["framework", *implied]).replace(", ", ": ", 1) for _, own in table.groupby("framework", sort=False)]
+        every += f" {'; '.join(ways)}."
     picture.caption = f"{what}.{every} The line: no difference. Half circles: measured once, no interval.{hollow} {common(table)}"
     columns = ["model", "placement", "devices", "precision", "execution", "ratio", "ratio_low", "ratio_high", "verdict", "n"]
     picture.data = table[columns]
