@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from multigpu import study
-from multigpu.analysis import cnn_answers, cnn_goals, cnn_page, formats, ladders, scales, scales_findings
+from multigpu.analysis import cnn_answers, cnn_goals, cnn_page, formats, ladders, scales, scales_findings, training_words
 from multigpu.analysis import training_page as training
 from multigpu.analysis.frame import frame_of
 from multigpu.analysis.picture import Shown
@@ -107,7 +107,7 @@ def committed() -> dict[str, list[str]]:
     frame = study.observe("none")
     ours = study.published(frame, "cnn")
     measured = cnn_page.as_measured(study.of_all_machines(frame, "cnn"))
-    begun: Shown = training.answer(training.observe("none"))
+    begun: Shown = training_words.answer(training.observe("none"))
     return {
         "13": cnn_answers.answers(ours),
         "24": cnn_answers.update_answers(ours, measured),

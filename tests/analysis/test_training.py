@@ -10,6 +10,7 @@ import pytest
 from multigpu import paths
 from multigpu.analysis import training_page as page
 from multigpu.analysis import training_rates as rates
+from multigpu.analysis import training_words as words
 from multigpu.analysis.figure_training import figure_curves, figure_distance
 from multigpu.analysis.figure_training_rates import figure_batch, figure_rules, figure_schedule, schedule_points
 from multigpu.analysis.frame import frame_of
@@ -87,7 +88,7 @@ def test_independent_replicas_need_not():
 
 
 def said(seen: page.Seen) -> str:
-    return page.answer(seen).html + page.exceptions(seen).html
+    return words.answer(seen).html + words.exceptions(seen).html
 
 
 def test_what_cannot_miss_is_not_counted():
@@ -97,7 +98,7 @@ def test_what_cannot_miss_is_not_counted():
     assert [table.loc[record.key, "role"] for record in records] == ["reference", "yardstick", "compared", "compared", "free"]
     assert table.loc[[records[0].key, records[1].key], "same"].isna().all()
     seen = page.see(records)
-    assert "all 2 joined runs compared with ddp (1 other placement, fp32 and fp64) follow" in page.answer(seen).html
+    assert "all 2 joined runs compared with ddp (1 other placement, fp32 and fp64) follow" in words.answer(seen).html
     html = page.curve_table(seen).html
     assert html.count(">reference<") == html.count(">yardstick<") == html.count(">need not<") == 1 and html.count(">yes<") == 2
 
@@ -115,7 +116,7 @@ def test_a_tolerance_that_independent_replicas_keep_too_tells_nothing():
     assert "Not told: the tolerance does not tell independent replicas apart here." in html and "No replicas" not in html
     assert alone.same["same"].isna().all(), "without replicas nothing shows what the tolerance can tell"
     assert "1 run in fp64 of" in said(alone) and "since no independent replicas were trained there" in said(alone)
-    assert "<p>" not in page.exceptions(page.see(panel(0.01))).html, "where all are counted and follow there is nothing to say"
+    assert "<p>" not in words.exceptions(page.see(panel(0.01))).html, "where all are counted and follow there is nothing to say"
     assert ">no replicas<" in page.curve_table(alone).html
     for nothing in (figure_curves(alone.same, alone.curves), figure_distance(alone.same)):
         assert nothing.finding == "No joined run has a tolerance that tells it from independent replicas"
@@ -130,7 +131,7 @@ def test_the_comparison_that_tells_most_leads():
     records = panel(0.01, replicas=0.15)
     records += [trained(LOSSES, placement="ddp", precision="fp64", **gentle), trained(shifted(1e-6), placement="ddp", **gentle)]
     records += [trained(shifted(2e-6), placement="exp2", **gentle), trained(shifted(0.15), placement="independent", **gentle)]
-    text = page.answer(page.see(records)).html
+    text = words.answer(page.see(records)).html
     first, second = text.split("<p>")[1:3]
     assert first.startswith("small ResNet on 4,000 images that a network labelled, 2 devices: all 1 joined run compared")
     assert "to the last of 20 steps" in first and "Independent replicas lie at 50,000 times the tolerance." in first
@@ -405,11 +406,11 @@ def test_every_part_speaks_with_and_without_records():
     records.append(trained(LOSSES, inputs="teacher_small", schedule="luong10", schedule_steps=20, epochs=20))
     records.append(trained(status="failed", reason="replicas hold different weights", placement="replicated_ring", devices=2))
     seen, empty = page.see(records), page.see([])
-    text = page.answer(seen).html
+    text = words.answer(seen).html
     assert "all 2 joined runs compared with ddp" in text and "changes the time and not the result." in text
     reaches = "reaches 90.0% with a rate scaled with the batch after a warm-up and 70.0% without one, 50.0% with an unscaled rate"
     assert f"{reaches}; the small batch itself 95.0%" in text
-    assert "No Record supports an answer yet" in page.answer(empty).html
+    assert "No Record supports an answer yet" in words.answer(empty).html
     assert "different weights" in page.failures_table(seen).html
     for one in (seen, empty):
         for table in (
