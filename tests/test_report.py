@@ -10,6 +10,7 @@ from multigpu import paths, report
 from multigpu.placements import placements
 from multigpu.placements.pictures import held, placements_page
 from multigpu.report import ReportError, build_report, publishable, questions, title_and_question, warnings_of, write_generated
+from multigpu.topics import OTHERS, TOPICS, by_topic
 
 SVG = '<svg xmlns="http://www.w3.org/2000/svg" width="10" height="10"><rect width="10" height="10"/></svg>'
 LOADS = re.compile(r"""<(?:script|img|iframe|source|embed|object)\b[^>]*?\s(?:src|data)\s*=\s*["'](?:https?:)?//""", re.I)
@@ -116,6 +117,21 @@ def test_links_of_a_questions_text_lead_into_the_notebooks_folder(tmp_path: Path
     nbformat.write(nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell(text)]), path)
     listed = questions([path])
     assert "[beside](notebooks/11-other.ipynb)" in listed and "(https://example.org/a.ipynb)" in listed
+
+
+def test_every_notebook_has_one_topic_and_strangers_come_last() -> None:
+    ours = sorted((paths.REPOSITORY / "notebooks").glob("*.ipynb"))
+    listed = [stem for stems in TOPICS.values() for stem in stems]
+    assert sorted(listed) == [path.stem for path in ours]
+    grouped = by_topic([*ours, Path("notebooks/99-own.ipynb")])
+    assert list(grouped) == [*TOPICS, OTHERS] and [path.stem for path in grouped[OTHERS]] == ["99-own"]
+    assert [path.stem for path in grouped["Image models"]][:2] == ["13-cnn-scaling", "24-cnn-updates"]
+    assert by_topic(ours[:1]) == {"The machine, and what to choose": ours[:1]}, "no topic without a page"
+
+
+def test_questions_and_navigation_are_grouped(site: Path) -> None:
+    front = (site / "index.html").read_text()
+    assert f"<h3>{OTHERS}" in front and f'<span class="caption-text">{OTHERS}</span>' in front
 
 
 def test_title_and_question() -> None:

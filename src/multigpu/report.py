@@ -18,6 +18,7 @@ from multigpu import paths
 from multigpu.analysis import front
 from multigpu.notebooks import NotebookError, numbered_notebooks, read_notebook
 from multigpu.placements.pictures import placements_page
+from multigpu.topics import by_topic
 
 PAGES = paths.REPOSITORY / "report"
 NO_RECORD = "No Record yet: run `make study`."
@@ -76,16 +77,20 @@ def title_and_question(notebook: nbformat.NotebookNode, name: str) -> tuple[str,
 
 
 def questions(notebooks: list[Path]) -> str:
-    """The pages made from notebooks: a list for the reader and the tree for the navigation."""
+    """The pages made from notebooks, topic by topic: a list for the reader and a tree for the navigation."""
     if not notebooks:
         return NO_NOTEBOOK
+    return "\n\n".join(_topic(topic, own) for topic, own in by_topic(notebooks).items())
+
+
+def _topic(topic: str, notebooks: list[Path]) -> str:
     lines = []
     for path in notebooks:
         title, question = title_and_question(read_notebook(path), path.stem)
         question = re.sub(r"\]\((?=[^/)]+\.ipynb)", "](notebooks/", question)  # a notebook's links are relative to its own folder
         lines.append(f"- [{title}](notebooks/{path.name})" + (f"<br>{question}" if question else ""))
     tree = "\n".join(f"notebooks/{path.stem}" for path in notebooks)
-    return "\n".join(lines) + f"\n\n```{{toctree}}\n:hidden:\n:caption: Questions\n{tree}\n```"
+    return f"### {topic}\n\n" + "\n".join(lines) + f"\n\n```{{toctree}}\n:hidden:\n:caption: {topic}\n{tree}\n```"
 
 
 def publishable(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
