@@ -97,6 +97,9 @@ def test_between_which_batches_models_have_enough() -> None:
         "95% of its best rate a model reaches at 16 (VGG-16) to 32 images (ResNet-50 v1.5) a device; of 3 models 1 still gained at the "
         "largest batch measured."
     )
+    full = make_record("ddp", 1, workload="cnn", model="lenet", batch_size=128, status="out_of_memory")
+    ended = str(ladders.answer(frame_of([*records, *still, full])))
+    assert ended.endswith("1 still gained at the largest batch measured, 1 of them next to the end of memory.")
     assert ladders.answer(frame_of(still)) is None and ladders.answer(NOTHING) is None
     assert ladders.answer(ladder({16: 1.0, 32: 2.0, 64: 4.0}, {16: 100.0, 32: 101.0, 64: 102.0}, 128)) is not None
 

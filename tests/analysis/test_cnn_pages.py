@@ -199,7 +199,9 @@ def test_a_line_through_memory_that_begins_below_nothing_is_not_told() -> None:
 def test_a_ladder_that_still_gains_is_not_said_to_have_had_enough() -> None:
     records = [make_record("ddp", 1, rate, workload="cnn", batch_size=batch) for batch, rate in ((16, 100.0), (32, 180.0), (64, 300.0))]
     frame = frame_of(records)
-    still = "Eager on 1 GPU, still gaining at the largest batch measured: ResNet-50 v1.5 64 (300 images/s)."
+    still = "Eager on 1 GPU, still gaining where their ladders end, with memory left: ResNet-50 v1.5 64 (300 images/s)."
+    full = frame_of([*records, make_record("ddp", 1, workload="cnn", batch_size=128, status="out_of_memory")])
+    assert "still gaining at the largest batch measured that fits: ResNet-50 v1.5 64 (" in ladders.ladder_sentence(full)
     assert ladders.ladder_sentence(frame).startswith(still)
     assert "No batch measured was too large" in ladders.ladder_sentence(frame) and ">64 or more<" in ladders.ladder_table(frame).html
     assert figure_ladder(frame).finding == "At the largest batch measured, 64, no ladder has reached the end of its gain"

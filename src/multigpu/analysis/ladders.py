@@ -150,10 +150,13 @@ def answer(frame: pd.DataFrame) -> str | None:
     if not reached:
         return None
     first, last = reached[0], reached[-1]
-    still = sum(row["enough"] >= row["largest"] for row in rows)
+    still = [row for row in rows if row["enough"] >= row["largest"]]
+    ended = sum(not missing(row["first_full"]) for row in still)
+    more = f", {ended} of them next to the end of memory" if ended else ""
     return (
         f"{100 * FULL:.0f}% of its best rate a model reaches at {first['enough']:,} ({_name(first)}) to {last['enough']:,} "
-        f"{_unit(last)} ({_name(last)}) a device; of {plural(len(rows), 'model')} {still} still gained at the largest batch measured."
+        f"{_unit(last)} ({_name(last)}) a device; of {plural(len(rows), 'model')} {len(still)} still gained at the largest batch "
+        f"measured{more}."
     )
 
 
@@ -166,14 +169,18 @@ def _told_rows(table: pd.DataFrame) -> list[Any]:
 def _enough(rows: list[Any]) -> str:
     """A clause for the models that had enough images, from the smallest batch on, and one for those that still gain at their largest."""
     reached = sorted((row for row in rows if row["enough"] < row["largest"]), key=lambda row: row["enough"])
-    gaining = [_rung(row, "largest") for row in rows if row["enough"] >= row["largest"]]
+    still = [row for row in rows if row["enough"] >= row["largest"]]
+    ends = {
+        "still gaining at the largest batch measured that fits": [row for row in still if not missing(row["first_full"])],
+        "still gaining where their ladders end, with memory left": [row for row in still if missing(row["first_full"])],
+    }
     enough = (
         f"{_unit(rows[0])} a device for {100 * FULL:.0f}% of the best rate: {joined([_rung(row, 'enough') for row in reached])}"
         if reached
         else ""
     )
-    still = f"still gaining at the largest batch measured: {joined(gaining)}" if gaining else ""
-    return "; ".join(filter(None, [enough, still]))
+    told = [f"{words}: {joined([_rung(row, 'largest') for row in own])}" for words, own in ends.items() if own]
+    return "; ".join(filter(None, [enough, *told]))
 
 
 def _rung(row: Any, batch: str) -> str:
