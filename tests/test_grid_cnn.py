@@ -38,10 +38,11 @@ from multigpu.grid.cnns import (
 )
 from multigpu.grid.entries import Planned
 from multigpu.grid.family import family
-from multigpu.grid.hardware import energy, hardware
+from multigpu.grid.hardware import energy, hardware, memory_speed
 from multigpu.grid.inputs import inputs
 from multigpu.grid.pytorch import captured
 from multigpu.run import Run
+from multigpu.same_gpus import needs_only_gpus
 from multigpu.workloads import find_model
 from multigpu.workloads.cnn.description import FOR_CIFAR, FOR_IMAGENET
 
@@ -209,3 +210,17 @@ def test_a_strong_point_has_a_step_of_one_gpu_to_be_compared_with() -> None:
     ladder = {entry.run.digest for entry in cnn_ladders((1,))}
     assert all(entry.run.digest in ladder for entry in planned if entry.run.devices == 1)
     assert all(entry.tier == "headline" for entry in planned[:4])
+
+
+def test_memory_speed_needs_one_gpu_and_no_host_and_holds_every_model() -> None:
+    """Two kinds of GPU can be compared in it: nothing of a host, of a second GPU or of a page of its own."""
+    planned = memory_speed([1, 2])
+    runs = [entry.run for entry in planned]
+    assert all(run.devices == 1 and run.execution == "captured" and needs_only_gpus(run) for run in runs)
+    assert {run.model for run in runs} == {model.name for model in (*FOR_IMAGENET, *FOR_CIFAR)} | {"nmt000"}
+    assert len({run.digest for run in runs}) == len(runs)
+    assert {(run.model, run.precision) for run in runs} >= {("alexnet", "fp32"), ("alexnet", "tf32"), ("resnet50_v1.5", "fp32")}
+    assert all(len(entry.points()) == (1 if entry.run.traced_steps else 3) for entry in planned)
+    for run in (run for run in runs if run.traced_steps):
+        assert run.model_copy(update={"traced_steps": 0, "timed_steps": 30}) in runs, "its step is timed without a profiler too"
+    assert memory_speed([2, 4]) == []

@@ -17,7 +17,7 @@ from multigpu.grid.deepconn import deepconn
 from multigpu.grid.document_004 import document_004, document_004_small
 from multigpu.grid.entries import EXPERIMENTS, OTHER_PLACEMENTS, SPINE_PLACEMENTS, Planned, affordable, cost_s, having, pace, points
 from multigpu.grid.family import equal_batches, family, family_small
-from multigpu.grid.hardware import hardware, hardware_small
+from multigpu.grid.hardware import hardware, hardware_small, memory_speed
 from multigpu.grid.inputs import inputs, inputs_small
 from multigpu.grid.inside_model import (
     inside_model,
@@ -134,6 +134,7 @@ GRIDS: dict[str, Callable[[Sequence[int]], list[Planned]]] = {
     "equal_batches": equal_batches,
     "hardware": hardware,
     "hardware_small": hardware_small,
+    "memory_speed": memory_speed,
     "same_gpus": same_gpus,
     "interference": interference,
     "interference_small": interference_small,

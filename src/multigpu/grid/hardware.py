@@ -1,13 +1,14 @@
-"""Effects of hardware: every GPU alone, every pair of GPUs, pairs without peer access, and energy."""
+"""Effects of hardware: every GPU alone, every pair of GPUs, pairs without peer access, energy, and what memory's speed is worth."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import combinations
 
-from multigpu.grid.entries import Planned, Tier, ends_of, resnet50
+from multigpu.grid.entries import TRACED, Planned, Tier, ends_of, nmt, resnet50
 from multigpu.measure.machine import gpu_count
 from multigpu.run import Run
+from multigpu.workloads.cnn.description import FOR_CIFAR, FOR_IMAGENET
 
 WINDOW_S = 12
 """A fifth more than the shortest window that counts: a reading misses up to 0.1 s at either end."""
@@ -87,6 +88,30 @@ def hardware(devices: Sequence[int]) -> list[Planned]:
     here = gpu_count()
     gpus = min(gpus, here) if here else gpus
     return each_gpu(gpus) + (pairs(gpus) if gpus > 1 else []) + energy(devices)
+
+
+LEAST_BATCH = 64
+"""Images of a step whose kernels fill a GPU, or nearly so: below, kernels too short for any memory to matter would hide it."""
+
+
+def memory_speed(devices: Sequence[int]) -> list[Planned]:
+    """Whole steps as one CUDA graph on one GPU, to be measured on two kinds of GPU that differ in memory alone: every image model of
+    document 001, document 000's model, and document 001's own AlexNet and ResNet-50 in fp32 and TF32 too. Three repeats, in a launch each.
+    Traced once: AlexNet, ResNet-50 and document 000's model, to see which kernels wait for memory.
+    """
+    if 1 not in devices:
+        return []
+    form = {"layout": "channels_last", **ONE_GRAPH}
+    runs = [alexnet("ddp", 1, **ONE_GRAPH), resnet50("ddp", 1, 64, **ONE_GRAPH), resnet50("ddp", 1, 256, **ONE_GRAPH)]
+    runs.append(nmt("ddp", 1, 128, cross_entropy="fused", **ONE_GRAPH))
+    for bits in ("fp32", "tf32"):
+        runs += [alexnet("ddp", 1, **ONE_GRAPH | {"precision": bits}), resnet50("ddp", 1, 64, **ONE_GRAPH | {"precision": bits})]
+    for model in (*FOR_IMAGENET, *FOR_CIFAR):
+        run = Run(workload="cnn", model=model.name, placement="ddp", batch_size=max(model.config.default_batch, LEAST_BATCH), **form)  # type: ignore[arg-type]
+        runs += [run] if run not in runs else []
+    traced = [alexnet("ddp", 1, **ONE_GRAPH, **TRACED), resnet50("ddp", 1, 64, **ONE_GRAPH, **TRACED)]
+    traced.append(nmt("ddp", 1, 128, cross_entropy="fused", **ONE_GRAPH, **TRACED))
+    return [Planned(run, "headline", 3.0, THREE) for run in runs] + [Planned(run, "screening", 5.0) for run in traced]
 
 
 def hardware_small(devices: Sequence[int]) -> list[Planned]:
