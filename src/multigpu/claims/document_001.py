@@ -183,7 +183,8 @@ CLAIMS = (
         sentence="A memory clock 5% lower costs up to 15% of the throughput.",
         documents=("001",),
         figure="84.7% to 98.8% of the throughput at 95% of the clock",
-        untestable="Clocks are never touched here, and all GPUs of the machine run at one memory clock.",
+        untestable="Clocks are never touched here, and all GPUs of one machine run at one memory clock. A stand-in stands on the page "
+        "about hardware: GPUs of equal arithmetic and unequal memory.",
     ),
     Claim(
         number="C20",
