@@ -20,6 +20,7 @@ from multigpu.grid.cnn_study import (
     ONCE,
     SMALL,
     cnn_formats,
+    cnn_formats_captured,
     cnn_ladders,
     cnn_updates,
     ladder_price_s,
@@ -224,3 +225,17 @@ def test_memory_speed_needs_one_gpu_and_no_host_and_holds_every_model() -> None:
     for run in (run for run in runs if run.traced_steps):
         assert run.model_copy(update={"traced_steps": 0, "timed_steps": 30}) in runs, "its step is timed without a profiler too"
     assert memory_speed([2, 4]) == []
+
+
+def test_captured_formats_hold_every_layout_and_precision_of_each_model() -> None:
+    """What the eager grid holds on one GPU, with no host in it; the dearest searches last, so that a budget leaves these out."""
+    planned = cnn_formats_captured([1, 2])
+
+    def facts(run: Run) -> tuple[object, ...]:
+        return run.model, run.batch_size, run.precision, run.layout, run.loss_scale
+
+    assert {facts(e.run) for e in planned} == {facts(e.run) for e in cnn_formats([1])}
+    assert all(e.run.execution == "captured" and needs_only_gpus(e.run) for e in planned)
+    assert len({e.run.digest for e in planned}) == len(planned) == 8 * 7
+    assert [e.cost_s for e in planned] == sorted(e.cost_s for e in planned) and planned[-1].run.model == "alexnet"
+    assert cnn_formats_captured([2]) == []

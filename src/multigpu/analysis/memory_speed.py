@@ -211,4 +211,5 @@ def unclean(records: Iterable[Record], kinds: Kinds | None) -> str:
     found = [one for one in compared if not one.clean_tree and kinds and kind_of(one.machine) in (kinds.slow, kinds.fast)]
     commits = joined(sorted({one.commit[:7] for one in found}))
     machines = joined(sorted({one.machine.name for one in found}))
-    return f"{plural(len(found), 'Record')} of {machines} name a tree with changes over commit {commits}." if found else ""
+    names = "names" if len(found) == 1 else "name"
+    return f"{plural(len(found), 'Record')} of {machines} {names} a tree with changes over commit {commits}." if found else ""

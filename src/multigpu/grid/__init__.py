@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from multigpu.grid.batching import batching, batching_captured, batching_small, batching_tensorflow, shuffling
 from multigpu.grid.causes import causes, causes_small
-from multigpu.grid.cnn_study import cnn_formats, cnn_ladders, cnn_pairs, cnn_small, cnn_updates
+from multigpu.grid.cnn_study import cnn_formats, cnn_formats_captured, cnn_ladders, cnn_pairs, cnn_small, cnn_updates
 from multigpu.grid.cnns import cnn_batches, cnn_captured, cnn_compiled, cnn_models, cnn_strong
 from multigpu.grid.deepconn import deepconn
 from multigpu.grid.document_004 import document_004, document_004_small
@@ -109,6 +109,7 @@ GRIDS: dict[str, Callable[[Sequence[int]], list[Planned]]] = {
     "cnn_pairs": cnn_pairs,
     "cnn_updates": cnn_updates,
     "cnn_formats": cnn_formats,
+    "cnn_formats_captured": cnn_formats_captured,
     "cnn_ladders": cnn_ladders,
     "cnn_small": cnn_small,
     "deepconn": deepconn,

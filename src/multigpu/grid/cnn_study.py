@@ -125,6 +125,28 @@ def cnn_formats(devices: Sequence[int]) -> list[Planned]:
     return repeated + once
 
 
+SEARCHED_S = {"alexnet": 50.0, "vgg16": 40.0, "inception3": 30.0, "resnet50_v1.5": 15.0}
+"""Seconds that a model's first Run in fp32 took on an H200, most of them the library's search for its kernels; others take 8."""
+
+
+def cnn_formats_captured(devices: Sequence[int]) -> list[Planned]:
+    """As `cnn_formats` on one GPU with the whole step as one CUDA graph, so that no host sets the pace: NCHW against NHWC in bf16 and in
+    fp32, TF32, and fp16 with its loss scale found and fixed. Screening: captured repeats lie within a percent. What takes the library's
+    search longest comes last.
+    """
+    if 1 not in devices:
+        return []
+    sixteen, wide = [], []
+    form: dict[str, Any] = {"execution": "captured"}
+    for model in (*LARGE, *SMALL):
+        sixteen += [_cnn(model, "ddp", 1, cost_s=4.0, layout=layout, **form) for layout in ("channels_first", "channels_last")]
+        sixteen += [_cnn(model, "ddp", 1, cost_s=4.0, precision="fp16", loss_scale=scale, **form) for scale in (None, 128)]
+        search = SEARCHED_S.get(model, 8.0)
+        wide.append(_cnn(model, "ddp", 1, cost_s=min(search, 8.0), precision="tf32", **form))
+        wide += [_cnn(model, "ddp", 1, cost_s=search, precision="fp32", layout=own, **form) for own in ("channels_first", "channels_last")]
+    return [*sixteen, *sorted(wide, key=lambda entry: entry.cost_s)]
+
+
 def ladder_price_s(model: Model, batch: int) -> float:
     """Seconds of a captured Run of this batch on one H200: building and capturing, then 40 steps.
 
