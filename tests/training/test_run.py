@@ -32,7 +32,12 @@ REFUSED = [
     ({"placement": "make_parallel", "processes": "one", "clip_norm": 5.0}, "clip_norm 5 needs all merged gradients in one place"),
     ({"warmup_steps": 3}, "warmup_steps 3 has no meaning in training"),
     ({"host_cores": 2}, "host_cores 2 has no meaning in training, which uses the whole host"),
-    ({"placement": "staged_cpu"}, "placement 'staged_cpu' is stale"),
+    ({"placement": "staged_cpu", "processes": "one"}, "each replica's own process fetches ahead while its device computes"),
+    ({"placement": "staged_gpu0", "clip_norm": 5.0}, "clip_norm 5 needs all merged gradients in one place before the update"),
+    (
+        {"placement": "parameter_server_async", "framework": "tensorflow", "execution": "graph"},
+        "training to the end of a budget runs in 'torch' alone, not in 'tensorflow': leave out framework",
+    ),
     ({"workload": "deepconn", "model": "deepconn_tiny", "inputs": "synthetic", "evaluate_every": 2}, "'deepconn' has no evaluate.py"),
     ({"base_rate": -1.0}, "base_rate = -1.0"),
     ({"clip_norm": 0.0}, "clip_norm = 0.0"),
