@@ -40,6 +40,23 @@ class NotSynchronised(Duties):
         return trainer
 
 
+class FetchedApart(Duties):
+    """2 is not done where variables are staged: the last replica computes its next step with something else than the others."""
+
+    def build(self, context: AnyContext) -> AnyTrainer:
+        trainer = super().build(context)
+        if trainer.context.rank:  # type: ignore
+            for store in trainer.stores:  # type: ignore
+                pull = store.pull
+
+                def apart(store: Any = store, pull: Any = pull) -> None:
+                    pull()
+                    store.fetched += 1e-3
+
+                store.pull = apart
+        return trainer
+
+
 class SameShard(Duties):
     """3 is not done: all replicas read the first shard."""
 

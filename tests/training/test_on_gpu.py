@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from multigpu.training.joined import joined_placements, placed
+from multigpu.training.joined import joined_placements, placed, staged_twins
 from multigpu.training.measure import Point, train
 from multigpu.training.record import TrainingRecord, TrainingStore
 from multigpu.training.run import TrainingRun, build_training_run
@@ -67,6 +67,17 @@ def test_every_placement_and_a_captured_one_follow_one_curve(tmp_path: Path, usu
     runs += [on_gpus(name, counts()[-1], processes="one") for name in ONE_PROCESS]
     for run, record in zip(runs, trained(runs, tmp_path), strict=True):
         np.testing.assert_allclose(curve(record), usual[run.run.devices], rtol=2e-3, err_msg=run.label())
+
+
+def test_staged_variables_follow_the_curve_of_each_other_and_leave_their_twins(tmp_path: Path, usual: dict[int, list[float]]) -> None:
+    """The first step is the same; then gradients are one step old, wherever the variables are and however steps are launched."""
+    runs = [on_gpus(name, count) for count in counts() for name in staged_twins()]
+    runs += [on_gpus("staged_gpu0", count, execution="captured") for count in counts()]
+    found = [(run.run.devices, curve(record)) for run, record in zip(runs, trained(runs, tmp_path), strict=True)]
+    for devices, losses in found:
+        first = next(other for count, other in found if count == devices)
+        np.testing.assert_allclose(losses, first, rtol=2e-3)
+        assert losses[0] == pytest.approx(usual[devices][0], rel=2e-3) and losses[1] != pytest.approx(usual[devices][1], rel=5e-3)
 
 
 def test_reduced_precision_trains_nearly_as_well(tmp_path: Path, usual: dict[int, list[float]]) -> None:

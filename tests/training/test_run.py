@@ -9,7 +9,7 @@ import pytest
 from multigpu.arguments import parse_fields
 from multigpu.measure.machine import framework_version, this_machine
 from multigpu.training.grid import GRIDS, QUESTIONS, find_grid, restricted
-from multigpu.training.joined import joined_placements, placed, told_apart
+from multigpu.training.joined import joined_placements, placed, staged_twins, told_apart
 from multigpu.training.measure import Point, affordable, launch_of, main, parse_training_fields
 from multigpu.training.record import TrainingStore, training_key
 from multigpu.training.run import TrainingRun
@@ -32,7 +32,12 @@ REFUSED = [
     ({"placement": "make_parallel", "processes": "one", "clip_norm": 5.0}, "clip_norm 5 needs all merged gradients in one place"),
     ({"warmup_steps": 3}, "warmup_steps 3 has no meaning in training"),
     ({"host_cores": 2}, "host_cores 2 has no meaning in training, which uses the whole host"),
-    ({"placement": "staged_cpu"}, "placement 'staged_cpu' is stale"),
+    ({"placement": "staged_cpu", "processes": "one"}, "each replica's own process fetches ahead while its device computes"),
+    ({"placement": "staged_gpu0", "clip_norm": 5.0}, "clip_norm 5 needs all merged gradients in one place before the update"),
+    (
+        {"placement": "parameter_server_async", "framework": "tensorflow", "execution": "graph"},
+        "training to the end of a budget runs in 'torch' alone, not in 'tensorflow': leave out framework",
+    ),
     ({"workload": "deepconn", "model": "deepconn_tiny", "inputs": "synthetic", "evaluate_every": 2}, "'deepconn' has no evaluate.py"),
     ({"base_rate": -1.0}, "base_rate = -1.0"),
     ({"clip_norm": 0.0}, "clip_norm = 0.0"),
@@ -163,19 +168,29 @@ def test_grids_hold_every_question_once(name):
     if name.startswith("batching"):
         return
     curves = {entry.training.run.placement for entry in planned if entry.question == "same curve"}
-    model = "resnet20" if name in ("training", "training_headline", "training_cifar_cpu") else None
+    if not curves:
+        assert name in ("training_models", "training_staged_cpu")
+        return
+    model = "resnet20" if name in ("training", "training_headline", "training_cifar_cpu", "training_alexnet_cpu") else None
     known = joined_placements(unit="words" if name.startswith("translation") else "images")
     wanted = told_apart(known, model) if model else known
     assert all(entry.training.run.processes == placed(entry.training.run.placement).get("processes", "per_device") for entry in planned)
     assert set(wanted) == curves, "a joined placement is not trained"
 
 
-@pytest.mark.parametrize(("name", "inputs"), [("training_cpu", "teacher_small"), ("training_cifar_cpu", "digits_split")])
+@pytest.mark.parametrize(
+    ("name", "inputs"),
+    [
+        ("training_cpu", "teacher_small"),
+        ("training_cifar_cpu", "digits_split"),
+        ("training_alexnet_cpu", "digits_split"),
+    ],
+)
 def test_every_placement_trains_real_and_taught_images(name: str, inputs: str) -> None:
     """In fp64 too, where a placement that computes the same has next to nothing to hide behind; replicas show what a tolerance tells."""
     own = [entry.training.run for entry in find_grid(name) if entry.training.run.inputs == inputs and entry.question == "same curve"]
-    if name == "training_cifar_cpu":
-        assert {run.model for run in own} == {"resnet20"}
+    if name != "training_cpu":
+        assert {run.model for run in own} == {"resnet20" if name == "training_cifar_cpu" else "alexnet_cifar"}
     names = told_apart(joined_placements(), own[0].model)
     assert [run.placement for run in own if run.precision == "fp32"] == names and "independent" in names
     assert [run.placement for run in own if run.precision == "fp64"] == [name for name in names if name != "independent"]
@@ -225,8 +240,47 @@ def test_translation_is_trained_at_two_rates_in_two_precisions() -> None:
     assert {(t.joined_batch, t.run.seed, t.epochs) for t in planned} == {(64, 0, 3)}
 
 
+def test_alexnet_is_trained_on_other_numbers_of_devices_as_it_is_beside_placements() -> None:
+    """Which its curve on two is compared with: all else is equal."""
+    planned = GRIDS["training_alexnet_cpu"]()
+    two = {e.training.run.precision: e.training for e in planned if e.question == "same curve" and e.training.run.placement == "ddp"}
+    others = [e.training for e in planned if e.question == "number of devices"]
+    assert Counter((t.run.devices, t.run.precision) for t in others) == dict.fromkeys(
+        [(1, "fp32"), (1, "fp64"), (4, "fp32"), (4, "fp64")], 1
+    )
+    for other in others:
+        usual = two[other.run.precision]
+        assert other == usual.model_copy(update={"run": usual.run.model_copy(update={"devices": other.run.devices})})
+
+
+def test_every_staged_run_stands_beside_its_twin() -> None:
+    """Equal in all else; on digits at a low rate and a high one, the small network in three seeds."""
+    for name in ("training_staged_cpu", "training_models"):
+        own = [e.training for e in GRIDS[name]() if e.question == "one step stale"]
+        staged = [t for t in own if t.run.placement in staged_twins()]
+        assert len(own) == 2 * len(staged)
+        for run in staged:
+            twin = run.run.model_copy(update={"placement": staged_twins()[run.run.placement]})
+            assert run.model_copy(update={"run": twin}) in own
+    found = Counter((e.training.run.model, e.training.base) for e in GRIDS["training_staged_cpu"]())
+    assert found == {("resnet_small", rate): 12 for rate in (0.05, 0.4)} | {("resnet20", rate): 4 for rate in (0.01, 0.1)}
+
+
+def test_document_001s_models_are_trained_alike_but_for_their_rates() -> None:
+    planned = [e.training for e in GRIDS["training_models"]() if e.question == "models"]
+    assert Counter(t.run.precision for t in planned) == {"bf16": 7, "fp32": 6}
+    assert {t.run.model: t.base for t in planned} == {
+        "alexnet_cifar": 0.01,
+        "densenet40_k12": 0.1,
+        **{f"resnet{layers}": 0.1 for layers in (20, 32, 44, 56, 110)},
+    }
+    assert {(t.joined_batch, t.epochs, t.run.devices, t.run.execution, t.run.seed) for t in planned} == {(128, 6, 1, "captured", 0)}
+
+
 def test_grids_fit_their_budgets():
     """A few minutes of one core; half an hour of 8 GPUs, start-up included, is the headline's bound."""
+    assert sum(entry.cost_s for entry in GRIDS["training_models"]()) < 340
+    assert sum(entry.cost_s for entry in GRIDS["training_alexnet_cpu"]()) < 900
     assert sum(entry.cost_s for entry in GRIDS["training_cpu"]()) < 400
     assert sum(entry.cost_s for entry in GRIDS["training_headline"]()) < 1300
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from multigpu.inputs.batch import Source
+from multigpu.placements import find_placement
 from multigpu.training.data import CoverageAudit, item_source, steps_per_epoch
 from multigpu.training.record import EpochAudit
 from multigpu.training.run import TrainingRun
@@ -40,6 +41,7 @@ class Evidence:
         items = item_source(source)
         self.coverage = CoverageAudit(items, training.joined_batch, list(audits), from_step) if items else None
         self.agree = True
+        self.staged = find_placement(training.run.placement).staged
 
     def audits(self) -> list[EpochAudit]:
         """What was read, by epoch."""
@@ -50,7 +52,8 @@ class Evidence:
         sums = [part["checksum"] for part in parts]
         if any(other != sums[0] for other in sums):
             self.agree = False
-            return f"replicas hold different weights after step {stop}: their gradients were not synchronised"
+            why = "they did not fetch the same for their next step" if self.staged else "their gradients were not synchronised"
+            return f"replicas hold different weights after step {stop}: {why}"
         if self.coverage:
             self.coverage.add([part["read"] for part in parts])
             if fault := self.coverage.fault():

@@ -25,7 +25,8 @@ class PlannedTraining:
 
 CURVE, SCALING, ADJUSTING, BATCH, PRECISION = "same curve", "rate scaling", "schedule", "batch", "precision"
 BATCHING, TRANSLATION = "batching", "translation"
-QUESTIONS = (CURVE, SCALING, ADJUSTING, BATCH, PRECISION, BATCHING, TRANSLATION)
+SPREAD, MODELS, STALE = "number of devices", "models", "one step stale"
+QUESTIONS = (CURVE, SCALING, ADJUSTING, BATCH, PRECISION, BATCHING, TRANSLATION, SPREAD, MODELS, STALE)
 
 SEEDS, FEWER_SEEDS = range(5), range(3)
 
@@ -92,6 +93,26 @@ def cifar_cpu() -> list[PlannedTraining]:
         "base_rate": 0.05,
     }
     return same_curves({**job, "evaluate_every": 24}, 30)
+
+
+def alexnet_cpu() -> list[PlannedTraining]:
+    """AlexNet for CIFAR on real digits under every placement, as `cifar_cpu`, and, as it has no batch norm, on other numbers of devices.
+    Eight minutes of two cores.
+    """
+    from multigpu.training import models_grid
+
+    others = [PlannedTraining(training, SPREAD, 14) for training in models_grid.spread()]
+    return [*same_curves({**models_grid.ALEXNET, "devices": 2}, 16), *others]
+
+
+def staged_cpu() -> list[PlannedTraining]:
+    """Variables one step old on real digits, at a low rate and a high one: the small network in three seeds, two minutes of two cores,
+    and ResNet-20, eight.
+    """
+    from multigpu.training import staged_grid
+
+    small, cifar = staged_grid.small(), staged_grid.cifar()
+    return [PlannedTraining(training, STALE, 5) for training in small] + [PlannedTraining(training, STALE, 60) for training in cifar]
 
 
 def rate_scaling(
@@ -234,6 +255,17 @@ def small_gpu() -> list[PlannedTraining]:
     ]
 
 
+def models_gpu() -> list[PlannedTraining]:
+    """Document 001's models on small images on one GPU, the cheapest and most telling first, and what staged variables do there. About
+    five minutes.
+    """
+    from multigpu.training import models_grid
+
+    planned = [PlannedTraining(training, MODELS, cost_s) for training, cost_s in models_grid.on_one_gpu(IMAGES)]
+    pair = [PlannedTraining(training, STALE, cost_s) for training, cost_s in models_grid.staged_pair(IMAGES)]
+    return [thinned(entry) for entry in (*planned[:4], *pair, *planned[4:])]
+
+
 def batching_cpu() -> list[PlannedTraining]:
     """Translation on the committed corpus: the preset of one process, then every mode of batching on 4, about 16 minutes of two cores."""
     from multigpu.training import batching_grid
@@ -279,8 +311,11 @@ def translation_gpu() -> list[PlannedTraining]:
 GRIDS: dict[str, Callable[[], list[PlannedTraining]]] = {
     "training_cpu": cpu,
     "training_cifar_cpu": cifar_cpu,
+    "training_alexnet_cpu": alexnet_cpu,
+    "training_staged_cpu": staged_cpu,
     "training": gpu,
     "training_headline": small_gpu,
+    "training_models": models_gpu,
     "batching_cpu": batching_cpu,
     "batching_gpu": batching_gpu,
     "translation_cpu": translation_cpu,

@@ -1,10 +1,17 @@
-"""Which placements train one model to the end of a budget, and with how many processes. Imports no framework."""
+"""Which placements train one model to the end of a budget, with how many processes, and which of them a step late. Imports no framework."""
 
 from __future__ import annotations
 
 from multigpu.placements import find_placement, placements
-from multigpu.training.run import TRAINABLE
 from multigpu.workloads import find_model
+
+JOINED = ("joined", "lossy", "independent")
+"""Semantics of the placements whose curves are compared with `ddp`'s: those that should follow it, and replicas that need not."""
+
+NAMING = {"name", "title", "source", "summary", "engines", "refusals"}
+"""Of a row, what says nothing about where parts live."""
+TABLES = {"embeddings", "lookup", "travels"}
+"""And what says where tables do, which image models have none of."""
 
 
 def joined_placements(execution: str = "eager", unit: str = "images") -> list[str]:
@@ -15,7 +22,7 @@ def joined_placements(execution: str = "eager", unit: str = "images") -> list[st
     found = [
         name
         for name, row in placements().items()
-        if row.semantics.kind in TRAINABLE
+        if row.semantics.kind in JOINED
         and row.compute == "replica"
         and (row.loss == "replica" or unit == "images")
         and any(e.framework == "torch" and execution in e.executions for e in row.engines)
@@ -35,7 +42,16 @@ def told_apart(names: list[str], model: str) -> list[str]:
     """
     if any(variable.kind == "embedding" for variable in find_model("cnn", model).variables):
         return names
-    own = {"name", "title", "source", "summary", "engines", "refusals", "embeddings", "lookup", "travels"}
-    rows = {name: find_placement(name).model_dump_json(exclude=own) for name in names}
+    rows = {name: find_placement(name).model_dump_json(exclude=NAMING | TABLES) for name in names}
     last = {row: name for name, row in rows.items()}
     return [name for name in names if last[rows[name]] == name]
+
+
+def staged_twins() -> dict[str, str]:
+    """Every placement that computes with variables one step old -> the joined one that differs from it in nothing else, for a model
+    without tables: what staging does to training is the difference of their curves.
+    """
+    left_out = NAMING | TABLES | {"staged", "semantics"}
+    rows = {name: row.model_dump_json(exclude=left_out) for name, row in placements().items()}
+    staged = sorted(name for name, row in placements().items() if row.staged)
+    return {name: next(other for other in joined_placements() if rows[other] == rows[name]) for name in staged}

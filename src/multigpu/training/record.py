@@ -62,7 +62,8 @@ class TrainingMeasurement(BaseModel):
     samples, units: items, and words, images or reviews, of all replicas.
     start_hashes: sha256 of the weights each replica began to train with, after the broadcast. end_hashes: those at the end (of one
         replica where variables have one master).
-    replicas_agree: whether all replicas held the same bits at every stop (None where they need not).
+    replicas_agree: whether all replicas held the same bits at every stop, of their copies or of what they staged (None where they need
+        not).
     epochs: audits; empty where the input has no items.
     evaluations_by_rank: how often each rank scored the model. files_by_rank: names of the files that each rank opened for writing (rank 0
         answers for one process that has all devices).

@@ -14,8 +14,10 @@ from multigpu.run import Run
 from multigpu.training.schedule import Law, Schedule, linear_rate
 from multigpu.workloads.base import Optimizer
 
-TRAINABLE = ("joined", "lossy", "independent")
-"""Semantics whose placements are trained here; the protocols with stale gradients are `multigpu.synchrony`'s."""
+TRAINABLE = ("joined", "lossy", "independent", "stale")
+"""Semantics whose placements are trained here. Staged variables are one step old at every step, so a run of them is as reproducible as any
+other and can be audited and resumed. How old an asynchronous placement's gradients are depends on who comes when: a curve of one would be
+one of many, without a reference to hold it to, and belongs to the protocols of `multigpu.synchrony`, which count ages and repeat."""
 
 DRAWN_ANEW = ("synthetic", "lengths_000", "bucket_means_000", "planted_reviews")
 """Inputs without a data set: nothing to cover in an epoch, nothing held out."""

@@ -268,7 +268,7 @@ class TrainingSession:
             "history": self.history.saved() if self.process.ranks[place] == 0 else None,
             "steps": self.at,
             "per_epoch": self.per_epoch,
-            "agree": self.evidence.agree if state.is_replicated(replica) else None,
+            "agree": self.evidence.agree if state.keeps_copies(replica) else None,
             "end_hash": end_hash,
             "evaluations": self.evaluations[place],
             "files": self._files(place),

@@ -12,6 +12,7 @@ from torch import Tensor
 from multigpu.engines.torch.captured import CapturedTrainer
 from multigpu.engines.torch.replicated import ReplicatedTrainer
 from multigpu.engines.torch.server import ServerTrainer
+from multigpu.engines.torch.staged import StagedDeviceStore, StagedHostStore
 from multigpu.engines.torch.stores import Store
 from multigpu.training.towers import Replica, Tower
 
@@ -38,6 +39,21 @@ def copies_of(trainer: Replica) -> list[Tensor]:
         return []
     buffers = [buffer for buffer in trainer.module.buffers() if buffer.is_floating_point()]
     return [value for _, value in trainer.owned()] + buffers
+
+
+def staged_copies(trainer: Replica) -> list[Tensor]:
+    """What this replica fetched during its last step and computes the next one with, where variables are staged: all replicas fetch the
+    same, and between two steps it is one update older than the masters.
+    """
+    plain = inner(trainer)
+    if not isinstance(plain, ServerTrainer):
+        return []
+    return [store.fetched for store in plain.stores if isinstance(store, StagedDeviceStore | StagedHostStore)]
+
+
+def keeps_copies(trainer: Replica) -> bool:
+    """Whether there is something between steps that must be equal on all replicas: copies of all variables, or staged ones."""
+    return is_replicated(trainer) or (trainer.replicas > 1 and bool(staged_copies(trainer)))
 
 
 def optimizers_of(trainer: Replica) -> list[torch.optim.Optimizer]:
@@ -92,8 +108,8 @@ def rate_mark(trainer: Replica) -> float | Tensor | None:
 
 
 def weights_of(trainer: Replica) -> list[Tensor]:
-    """Variables that must be equal on all replicas; running statistics are each replica's own once it trains."""
-    return [value for _, value in trainer.owned()] if is_replicated(trainer) else []
+    """Variables, or staged copies of them, that must be equal on all replicas; running statistics are each replica's own once it trains."""
+    return [value for _, value in trainer.owned()] if is_replicated(trainer) else staged_copies(trainer)
 
 
 def checksum(tensors: list[Tensor]) -> list[int]:
@@ -118,7 +134,8 @@ def weights_hash(values: Mapping[str, Tensor]) -> str:
 def take(trainer: Replica, rank: int) -> dict[str, Any]:
     """All that this replica must get back to go on as if nothing had happened; tensors on the CPU.
 
-    Of copies that are equal on all replicas, rank 0's are enough; running statistics and random numbers are each replica's own.
+    Of copies that are equal on all replicas, staged ones too, rank 0's are enough; running statistics and random numbers are each
+    replica's own.
     """
     cuda = trainer.device.cuda
     held: dict[str, Any] = {
@@ -132,6 +149,8 @@ def take(trainer: Replica, rank: int) -> dict[str, Any]:
     if rank == 0 or not is_replicated(trainer):
         held["variables"] = {name: value.detach().cpu().contiguous().clone() for name, value in trainer.owned()}
         held["optimizers"] = [_on_cpu(optimizer.state_dict()) for optimizer in optimizers_of(trainer)]
+    if rank == 0 and (staged := staged_copies(trainer)):
+        held["staged"] = _on_cpu(staged)
     return held
 
 
@@ -148,6 +167,8 @@ def put_back(trainer: Replica, rank: int, replicas: list[dict[str, Any]]) -> Non
             value.copy_(source["variables"][name])
         for name, buffer in trainer.module.named_buffers():
             buffer.copy_(mine["buffers"][name])
+        for copy, taken in zip(staged_copies(trainer), replicas[0].get("staged", []), strict=True):
+            copy.copy_(taken)
     for optimizer, state in zip(optimizers_of(trainer), source["optimizers"], strict=True):
         optimizer.load_state_dict(_on_cpu(state))  # a copy: a CPU's optimizer keeps the tensors that it is given, and towers share a source
     scale = getattr(inner(trainer), "scale", None)

@@ -1,0 +1,140 @@
+"""Staged variables, one step old, train to the end: as the reference says, unlike the placement that does not stage, resumed bit by bit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from multigpu.engines.torch.reference import train_reference
+from multigpu.training import state
+from multigpu.training.joined import joined_placements, staged_twins
+from multigpu.training.record import TrainingMeasurement
+from multigpu.training.run import TrainingRun
+from tests.equivalence.cases import make_context
+from tests.training import broken
+from tests.training.cases import Case, in_this_process, measured, run_cases, session_of, training
+
+pytestmark = pytest.mark.timeout(300)
+
+TWINS = staged_twins()
+STEPS = 5
+DOUBLE: dict[str, Any] = {"precision": "fp64", "steps": STEPS, "base_rate": None, "evaluate_every": 1}
+"""At the rule's own rate, which the reference takes."""
+ADAM: dict[str, Any] = {"optimizer": "adam", "base_rate": 1e-3, "schedule": "luong10", "schedule_steps": 8, "checkpoint_every": 2}
+"""Slots, a count of steps and a rate that changes: all of it must come back, and so must what was staged."""
+
+FIRST = [
+    *(Case(f"double-{name}", training(name, **DOUBLE)) for name in (*TWINS, *TWINS.values())),
+    *(Case(f"whole-{name}", training(name, **ADAM)) for name in TWINS),
+    Case("fetched-apart", training("staged_cpu"), broken.FetchedApart),
+]
+KILLED = [Case(f"killed-{name}", training(name, **ADAM), kill=(1, 3), folder=f"folder-{name}") for name in TWINS]
+RESUMING = [Case(f"resumed-{name}", training(name, **ADAM), folder=f"folder-{name}") for name in TWINS]
+CASES = {case.name: case for case in (*FIRST, *RESUMING)}
+
+Found = dict[str, list[dict[str, Any]]]
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Found:
+    """What every replica of every case knows; each killed case was killed in processes of its own."""
+    root = tmp_path_factory.mktemp("staged")
+    found = run_cases(FIRST, root)
+    for case in KILLED:
+        assert not run_cases([case], root), "nobody was killed"
+        assert (root / case.folder / "checkpoint.pt").exists()
+    return found | run_cases(RESUMING, root)
+
+
+def of(results: Found, name: str) -> TrainingMeasurement:
+    return measured(CASES[name], results[name])
+
+
+def reference(run: TrainingRun, stale: int) -> tuple[dict[str, torch.Tensor], list[float]]:
+    """The repository's own: one process on both shards, with gradients so many steps old."""
+    context, source = make_context(run.run.model_copy(update={"placement": ""}), 0, Path())
+    return train_reference(context, source, STEPS, [0, 1], stale)
+
+
+def test_each_has_the_twin_that_does_not_stage_and_none_counts_as_joined() -> None:
+    assert TWINS == {"staged_cpu": "exp2", "staged_gpu0": "ps_gpu0"}
+    assert not set(TWINS) & set(joined_placements()) and set(TWINS.values()) < set(joined_placements())
+
+
+@pytest.mark.parametrize("placement", sorted(TWINS))
+def test_it_is_the_reference_with_gradients_one_step_old(results: Found, placement: str) -> None:
+    """Five steps in float64, on two processes: no further from it than another order of summing leads."""
+    values, losses = reference(CASES[f"double-{placement}"].training, stale=1)
+    ours = of(results, f"double-{placement}")
+    assert ours.loss == pytest.approx(losses, rel=1e-6) and len(losses) == STEPS  # a Record keeps seven digits
+    found = results[f"double-{placement}"][0]["values"]
+    assert found.keys() == values.keys()
+    assert all(torch.allclose(value, values[name], rtol=0, atol=1e-13) for name, value in found.items())
+    fresh, _ = reference(CASES[f"double-{placement}"].training, stale=0)
+    assert not all(torch.allclose(value, fresh[name], rtol=0, atol=1e-6) for name, value in found.items())
+
+
+@pytest.mark.parametrize(("placement", "twin"), sorted(TWINS.items()))
+def test_it_leaves_its_twin_after_the_first_step(results: Found, placement: str, twin: str) -> None:
+    """Both take the first step at the initial variables; the second is taken there again where they are staged. What is scored are the
+    newest variables: after one step those of both are the same, and no longer the first.
+    """
+    staged, plain = of(results, f"double-{placement}"), of(results, f"double-{twin}")
+    assert staged.start_hashes == plain.start_hashes and len(set(staged.start_hashes)) == 1
+    assert staged.loss[0] == plain.loss[0]
+    assert all(abs(a / b - 1) > 1e-4 for a, b in zip(staged.loss[1:], plain.loss[1:], strict=True))
+    scores = [[evaluation.scores["loss"] for evaluation in run.evaluations] for run in (staged, plain)]
+    assert scores[0][:2] == pytest.approx(scores[1][:2], rel=1e-6) and abs(scores[0][1] / scores[0][0] - 1) > 1e-4
+    assert abs(scores[0][2] / scores[1][2] - 1) > 1e-4
+
+
+@pytest.mark.parametrize("placement", sorted(TWINS))
+def test_duties_are_audited_on_every_replica(results: Found, placement: str) -> None:
+    run = of(results, f"whole-{placement}")
+    (audit,) = run.epochs
+    assert (audit.distinct, audit.shared) == (600, 0) and run.replicas_agree is True and len(run.end_hashes) == 1
+    assert run.files_by_rank[1] == [] and run.evaluations_by_rank == [0, 0]
+    assert run.rate == pytest.approx([1e-3] * 5 + [5e-4])  # luong10 over 8 steps halves for the first time after the fifth
+
+
+def test_replicas_that_fetch_something_else_are_found(results: Found) -> None:
+    faults = {each["part"]["fault"] for each in results["fetched-apart"]}
+    assert faults == {"replicas hold different weights after step 6: they did not fetch the same for their next step"}
+
+
+@pytest.mark.parametrize("placement", sorted(TWINS))
+def test_killed_and_resumed_is_bitwise_the_unbroken_run(results: Found, placement: str) -> None:
+    whole, resumed = results[f"whole-{placement}"], results[f"resumed-{placement}"]
+    assert [part["at"] for part in resumed] == [[2], [2]], "it did not begin at the checkpoint before the kill"
+    for a, b in zip(whole, resumed, strict=True):
+        assert a["values"].keys() == b["values"].keys()
+        assert all(torch.equal(value, b["values"][name]) for name, value in a["values"].items())
+    first, second = of(results, f"whole-{placement}"), of(results, f"resumed-{placement}")
+    assert first.loss == second.loss and first.rate == second.rate and first.end_hashes == second.end_hashes
+
+
+@pytest.mark.parametrize("placement", sorted(TWINS))
+def test_without_what_was_staged_a_resumed_run_would_be_another(tmp_path: Path, placement: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One device too has something staged; a checkpoint that left it out would go on from the wrong variables."""
+    fields: dict[str, Any] = {"devices": 1, "batch_size": 20, "checkpoint_every": 3}
+    whole = in_this_process(Case("whole", training(placement, **fields)), tmp_path)["values"]
+
+    def go_on(name: str) -> dict[str, torch.Tensor]:
+        session = session_of(Case(name, training(placement, **fields)), 0, tmp_path)
+        session.warm_up()
+        session.total = 4  # as if it ended one step after its checkpoint
+        session.time()
+        session.close()
+        return in_this_process(Case(f"{name}-again", training(placement, **fields), folder=f"run-{name}"), tmp_path)["values"]
+
+    def differs(values: dict[str, torch.Tensor]) -> bool:
+        return not all(torch.equal(value, values[name]) for name, value in whole.items())
+
+    assert not differs(go_on("half"))
+    nothing: Callable[[Any], list[torch.Tensor]] = lambda trainer: []  # noqa: E731
+    monkeypatch.setattr(state, "staged_copies", nothing)
+    assert differs(go_on("forgetful"))
