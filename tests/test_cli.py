@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from multigpu import paths
 from multigpu.cli import main
 from multigpu.collectives.record import CollectiveStore
 from multigpu.grid import find_grid
@@ -19,6 +21,7 @@ from multigpu.record import Record, RecordStore
 from multigpu.run import Run
 from tests.analysis.test_inside_model import trace_of
 from tests.claims.test_collective_claims import planted as planted_all_reduces
+from tests.collectives.planted import study as all_reduces
 from tests.factory import make_machine, make_record, plant
 
 TINY = ["workload=nmt", "model=nmt_tiny", "placement=ddp", "device_type=cpu", "devices=1", "batch_size=4", "sequence_length=5"]
@@ -135,6 +138,52 @@ def test_records_are_listed_filtered_and_exported(capsys, tmp_path, suffix) -> N
     assert sorted(read["placement"]) == ["ddp", "exp4"]
     code, _, err = run(capsys, "--records", str(tmp_path / "runs"), "records", "--export", str(tmp_path / "out.docx"))
     assert code == 2 and "docx" in err
+
+
+def loose_and_packed(folder: Path) -> tuple[int, int]:
+    return len(list(folder.rglob("*.json.gz"))), len(list(folder.rglob("records-*.tar.xz")))
+
+
+def test_records_are_packed_in_one_folder(capsys, tmp_path) -> None:
+    folder = tmp_path / "runs"
+    plant(RecordStore(folder), [make_record(repeat=repeat) for repeat in range(21)])
+    before = list(RecordStore(folder))
+    listed = run(capsys, "--records", str(folder), "records")
+    code, out, _ = run(capsys, "--records", str(folder), "records", "--pack")
+    assert code == 0 and re.fullmatch(rf"{folder}/8x-nvidia-h200: 21 Records packed, [\d,]+ bytes before, [\d,]+ after\n", out), out
+    assert loose_and_packed(tmp_path) == (0, 1) and list(RecordStore(folder)) == before
+    assert run(capsys, "--records", str(folder), "records") == listed
+    assert run(capsys, "--records", str(folder), "records", "--pack")[:2] == (0, "nothing to pack: no place has 20 loose Records\n")
+
+
+def test_records_are_packed_in_every_folder_that_the_study_keeps(capsys, tmp_path, monkeypatch) -> None:
+    for name in ("RUNS", "COLLECTIVES", "HOSTS", "HOSTS_RUNS", "SYNCHRONY", "STAGES", "TRAINING", "INTERFERENCE"):
+        monkeypatch.setattr(paths, name, tmp_path / getattr(paths, name).relative_to(paths.REPOSITORY))
+    records = [make_record(repeat=repeat) for repeat in range(20)]
+    for folder in (paths.RUNS, paths.HOSTS_RUNS, paths.INTERFERENCE):
+        plant(RecordStore(folder), records)
+    for record in all_reduces()[:25]:
+        CollectiveStore(paths.HOSTS).write(record)
+    code, out, _ = run(capsys, "records", "--pack")
+    assert code == 0 and [line.split(": ")[0].removeprefix(f"{tmp_path}/data/").split("/")[0] for line in out.splitlines()] == [
+        "runs",
+        "hosts",
+        "hosts",
+        "interference",
+    ]
+    assert loose_and_packed(tmp_path) == (0, 4)
+
+
+def test_packing_names_what_is_no_record_and_goes_alone(capsys, tmp_path) -> None:
+    plant(RecordStore(tmp_path), [make_record(repeat=repeat) for repeat in range(20)])
+    broken = tmp_path / "8x-nvidia-h200" / "abc.0.json.gz"
+    broken.write_bytes(b"no gzip")
+    code, out, err = run(capsys, "--records", str(tmp_path), "records", "--pack")
+    assert (code, out) == (2, "") and f"{broken} is not a Record of this version" in err and len(err.splitlines()) == 1
+    assert loose_and_packed(tmp_path) == (21, 0)
+    for more in (["placement=ddp"], ["--export", "x.csv"], ["--traced"], ["--trace-summary", "abc"]):
+        code, _, err = run(capsys, "--records", str(tmp_path), "records", "--pack", *more)
+        assert code == 2 and "--pack packs every Record that is loose" in err
 
 
 def test_a_traces_summary_is_printed_and_written(capsys, tmp_path) -> None:

@@ -1,3 +1,4 @@
+import gzip
 import json
 import os
 import subprocess
@@ -7,8 +8,10 @@ from pathlib import Path
 import nbformat
 import pytest
 
+from multigpu.archive import write_archive
 from multigpu.notebooks import NotebookError, execute_notebooks, load_parameters, numbered_notebooks, this_interpreter
 from multigpu.parameters import ParameterError
+from multigpu.store import loose_in, packed_in
 
 CHECK = "from multigpu.parameters import Measure, check_parameters\ncheck_parameters(globals(), measure=Measure, grid=str)"
 
@@ -147,13 +150,20 @@ MOST = 40
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A home with some of the committed Records of each kind and place, and all else that `data/` holds; figures go to it, too."""
+    """A home with some of the committed Records of each kind and place, every other one packed, and all else that `data/` holds; figures go
+    to it, too.
+    """
     root, data = tmp_path_factory.mktemp("home"), OURS[0].parents[1] / "data"
     for folder in (path for path in data.rglob("*") if path.is_dir()):
         mine = root / "data" / folder.relative_to(data)
         mine.mkdir(parents=True)
-        files = sorted(path for path in folder.iterdir() if path.is_file())
-        for path in files[:: len(files) // MOST + 1] if files and files[0].name.endswith(".json.gz") else files:
+        every = {(held.key, held.attempt): held for held in [*packed_in(folder), *loose_in(folder)]}
+        if some := [every[name] for name in sorted(every)][:: len(every) // MOST + 1]:
+            write_archive(mine, {(held.key, held.attempt): held.text() for held in some[::2]})
+            for held in some[1::2]:
+                (mine / f"{held.key}.{held.attempt}.json.gz").write_bytes(gzip.compress(held.text()))
+        records = {held.path for held in every.values()}
+        for path in (path for path in folder.iterdir() if path.is_file() and path not in records):
             (mine / path.name).symlink_to(path)
     return root
 

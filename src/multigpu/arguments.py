@@ -22,7 +22,7 @@ OWN_PARSERS = ("collectives", "synchrony", "hosts", "stages", "train", "interfer
 def build_parser() -> argparse.ArgumentParser:
     """The parser of all commands."""
     parser = argparse.ArgumentParser(prog="multigpu", description="A reproducible study of multi-GPU training.")
-    parser.add_argument("--records", default=str(paths.RUNS), help="folder of the Records (default: data/runs)")
+    parser.add_argument("--records", help="folder of the Records (default: data/runs)")
     commands = parser.add_subparsers(dest="command", required=True)
 
     commands.add_parser("doctor", help="what this machine can run and what is missing")
@@ -67,6 +67,11 @@ def build_parser() -> argparse.ArgumentParser:
     listing.add_argument("--export", metavar="FILE", help="write to a .csv, .json or .parquet file")
     listing.add_argument("--traced", action="store_true", help="list traced Runs, which no other listing holds")
     listing.add_argument("--trace-summary", metavar="KEY", help="copies and kernels of one traced Run, as CSV with --export FILE.csv")
+    listing.add_argument(
+        "--pack",
+        action="store_true",
+        help="put the loose Records of each machine into an archive: of every folder that the study keeps, or of --records alone",
+    )
 
     why = commands.add_parser(
         "explain", help="why a measured point is as fast as it is: where a step's time goes, and what was seen to help"

@@ -30,6 +30,8 @@ def _ceilings(arguments: argparse.Namespace) -> int:
 
 
 def _records(arguments: argparse.Namespace) -> int:
+    if arguments.pack:
+        return _pack(arguments)
     from multigpu.analysis.frame import export, load_frame
 
     if arguments.trace_summary:
@@ -65,6 +67,22 @@ def _records(arguments: argparse.Namespace) -> int:
         "machine",
     ]
     print(frame[columns].to_string(index=False) if len(frame) else "no Record matches")
+    return 0
+
+
+def _pack(arguments: argparse.Namespace) -> int:
+    """Loose Records into archives."""
+    from multigpu.packing import FEWEST, pack, stores_of, study_stores
+
+    if arguments.where or arguments.export or arguments.traced or arguments.trace_summary:
+        raise ValueError("--pack packs every Record that is loose: leave filters, --export, --traced and --trace-summary out")
+    done = 0
+    for store in stores_of(Path(arguments.records)) if arguments.records else study_stores():
+        for packed in pack(store):
+            print(packed, flush=True)
+            done += 1
+    if not done:
+        print(f"nothing to pack: no place has {FEWEST} loose Records")
     return 0
 
 

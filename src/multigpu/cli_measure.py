@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 
 def store_of(arguments: argparse.Namespace) -> RecordStore:
-    """The Records that `--records` names."""
-    return RecordStore(Path(arguments.records))
+    """The Records that `--records` names, or the study's."""
+    return RecordStore(Path(arguments.records or paths.RUNS))
 
 
 def measure_command(arguments: argparse.Namespace) -> int:

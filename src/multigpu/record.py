@@ -118,6 +118,6 @@ def record_key(run: Run, repeat: int, machine: str, framework_version: str, timi
 
 
 class RecordStore(MachineStore[Record]):
-    """Records as `<root>/<machine>/<key>.<attempt>.json.gz`, one file each."""
+    """Records of Runs in `<root>/<machine>/`."""
 
     kind = Record

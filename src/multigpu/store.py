@@ -1,32 +1,62 @@
-"""Folders of Records: one compressed JSON file each, written once, atomically, and never edited."""
+"""Folders of Records: each written once, atomically, as a compressed JSON file, and never edited; many may be packed in archives."""
 
 from __future__ import annotations
 
+import errno
 import gzip
 import os
 import tempfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from multigpu.archive import Name, archives_in, files_in, member_name, name_of, read_archive
+from multigpu.writing import write_whole
+
 Kind = TypeVar("Kind", bound=BaseModel)
+FILES = ("[!.]*.json.gz", "records-*.tar.xz")
+"""What the names of loose Records and of archives look like, as patterns of `glob`."""
 Stamp = tuple[tuple[str, int, int], ...]
 
 
+class Held(NamedTuple):
+    """Where a Record lies: `path` is its own file, or the archive that holds it with the JSON text `packed`."""
+
+    path: Path
+    key: str
+    attempt: int
+    packed: bytes | None = None
+
+    def text(self) -> bytes:
+        """Its JSON.
+
+        Raises:
+            OSError, EOFError, zlib.error: its file cannot be read, or is not there any more.
+        """
+        return gzip.decompress(self.path.read_bytes()) if self.packed is None else self.packed
+
+    def __str__(self) -> str:
+        return str(self.path) if self.packed is None else f"{member_name(self.key, self.attempt)} in {self.path}"
+
+
 class Store(Generic[Kind]):
-    """Records of one kind as `<root>/<place>/<key>.<attempt>.json.gz`; a place is a machine's name unless a subclass says otherwise.
+    """Records of one kind as `<root>/<place>/<key>.<attempt>.json.gz`, or in archives (`multigpu.archive`) of the same folder; a place is a
+    machine's name unless a subclass says otherwise. Where a Record lies makes no difference to who reads it.
 
     kind: the class of its Records, which have a `key` and an `attempt`.
+    only: the one folder below the root that holds them ("": every one but the foreign).
     foreign: folders below the root that hold Records of another kind.
 
     Raises:
-        ValueError: the folder cannot be written, or a file in it is no such Record; the sentence names the path.
+        ValueError: the folder cannot be written, a file in it is no such Record or no such archive, or two hold different Records under one
+            key and attempt; the sentence names each.
     """
 
     kind: type[Kind]
+    only: ClassVar[str] = ""
     foreign: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(self, root: Path) -> None:
@@ -34,14 +64,22 @@ class Store(Generic[Kind]):
 
     def place(self, record: Kind) -> str:
         """The folder of this Record."""
-        return _any(record).machine.name
+        return self.only or _any(record).machine.name
+
+    def places(self) -> list[str]:
+        """The folders below the root that may hold Records of this kind, in order."""
+        if not self.root.is_dir():
+            return []
+        found = sorted(path.name for path in self.root.iterdir() if path.is_dir() and path.name not in self.foreign)
+        return [name for name in found if name == self.only] if self.only else found
 
     def path(self, place: str, key: str, attempt: int = 0) -> Path:
+        """Where this Record is written, and lies until it is packed."""
         return self.root / place / f"{key}.{attempt}.json.gz"
 
-    def attempts(self, place: str, key: str) -> list[Path]:
-        """The files under this key, the oldest first."""
-        return sorted((self.root / place).glob(f"{key}.*.json.gz"), key=_attempt)
+    def attempts(self, place: str, key: str) -> list[Held]:
+        """Where the attempts under this key lie, the oldest first."""
+        return [held for _, held in sorted(self._held(place, key).items())]
 
     def latest(self, place: str, key: str) -> Kind | None:
         """The latest attempt under this key, or None."""
@@ -58,34 +96,48 @@ class Store(Generic[Kind]):
             raise ValueError(f"records cannot be written to {self.root}: {error.strerror}; choose a folder with write permission") from None
 
     def write(self, record: Kind) -> Path:
-        """Write `record` atomically: readers see the whole file or none.
+        """Write `record` atomically, as a file of its own: readers see the whole file or none.
 
         Raises:
-            FileExistsError: this attempt is written already (Records are never edited).
+            FileExistsError: this attempt is written already, loose or packed (Records are never edited).
         """
-        path = self.path(self.place(record), _any(record).key, _any(record).attempt)
-        write_once(path, record)
+        key, attempt = _any(record).key, _any(record).attempt
+        path = self.path(self.place(record), key, attempt)
+        if any(held.attempt == attempt for held in packed_in(path.parent, key)):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
+        # mtime 0: equal Records are equal bytes
+        write_whole(path, gzip.compress(record.model_dump_json().encode(), mtime=0))
         return path
 
-    def read(self, path: Path) -> Kind:
-        """The Record in `path`.
+    def read(self, held: Held) -> Kind:
+        """The Record that lies there, or that was packed since it lay there.
 
         Raises:
-            ValueError: the file is none of this kind; the sentence names it.
+            ValueError: it is none of this kind; the sentence names it.
         """
         try:
-            return self.kind.model_validate_json(gzip.decompress(path.read_bytes()))
+            return self.kind.model_validate_json(_text(held))
         except (OSError, EOFError, zlib.error, ValidationError) as error:
             name = self.kind.__name__
             article = "an" if name[0] in "AEIOU" else "a"
-            raise ValueError(f"{path} is not {article} {name} of this version: {str(error).splitlines()[0]}") from None
+            raise ValueError(f"{held} is not {article} {name} of this version: {str(error).splitlines()[0]}") from None
 
     def __iter__(self) -> Iterator[Kind]:
         """Every Record, the latest attempt of each key only, in order of place and key."""
-        files = [path for path in self.root.glob("*/[!.]*.json.gz") if path.parent.name not in self.foreign]
-        latest = {(path.parent.name, path.name.split(".")[0]): path for path in sorted(files, key=_attempt)}
-        for where in sorted(latest):
-            yield self.read(latest[where])
+        for place in self.places():
+            latest = {key: held for (key, _), held in sorted(self._held(place).items())}
+            yield from map(self.read, latest.values())
+
+    def _held(self, place: str, key: str | None = None) -> dict[Name, Held]:
+        """Where the Records of a place lie, of this key or of all."""
+        folder = self.root / place
+        loose = loose_in(folder, key)  # before the archives: what is packed meanwhile is in one before its own file goes
+        found: dict[Name, Held] = {}
+        for held in [*packed_in(folder, key), *loose]:
+            there = found.setdefault((held.key, held.attempt), held)
+            if there is not held:
+                check_same(there, held)
+        return found
 
 
 class MachineStore(Store[Kind]):
@@ -96,40 +148,68 @@ class MachineStore(Store[Kind]):
         return self.latest(machine, key)
 
 
+def loose_in(folder: Path, key: str | None = None) -> list[Held]:
+    """The loose Records of a folder, of this key or of all.
+
+    Raises:
+        ValueError: a file that ends as they do has another name.
+    """
+    start, found = "" if key is None else f"{key}.", []
+    for file in files_in(folder):
+        if file.startswith(start) and file.endswith(".json.gz") and not file.startswith("."):  # hidden ones are being written
+            if (name := name_of(file.removesuffix(".gz"))) is None:
+                raise ValueError(f"{folder / file} is no Record: the name of one is <key>.<attempt>.json.gz")
+            found.append(Held(folder / file, *name))
+    return found
+
+
+def packed_in(folder: Path, key: str | None = None) -> Iterator[Held]:
+    """The Records in the archives of a folder, of this key or of all; one may be in several.
+
+    Raises:
+        ValueError: an archive is broken; the sentence names it.
+    """
+    for archive in archives_in(folder):
+        texts = read_archive(archive)
+        for each in texts if key is None else texts.keys() & {key}:
+            for attempt, text in texts[each].items():
+                yield Held(archive, each, attempt, text)
+
+
+def check_same(one: Held, other: Held) -> None:
+    """Check that both are the same Record, which may lie in two places while it is packed.
+
+    Raises:
+        ValueError: they differ, or one cannot be read; the sentence names both.
+    """
+    try:
+        same = one.text() == other.text()
+    except FileNotFoundError:  # packed since it was seen
+        return
+    except (OSError, EOFError, zlib.error) as error:
+        raise ValueError(f"{one} and {other} cannot be compared: {error}") from None
+    if not same:
+        raise ValueError(f"{one} and {other} differ, and a Record is never edited: keep the one that was measured")
+
+
 def stamp_of(*roots: Path) -> Stamp:
     """What tells one state of the stores in these folders from another: their files, when each was written, and its size.
 
     Raises:
         OSError: a file cannot be looked at, or went away meanwhile.
     """
-    files = sorted(path.absolute() for root in roots for path in root.glob("*/[!.]*.json.gz"))
+    files = sorted(path.absolute() for root in roots for pattern in FILES for path in root.glob(f"*/{pattern}"))
     return tuple((str(path), found.st_mtime_ns, found.st_size) for path in files for found in (path.stat(),))
 
 
-def write_once(path: Path, model: BaseModel) -> None:
-    """Write `model` as compressed JSON, atomically: readers see the whole file or none.
-
-    Raises:
-        FileExistsError: the file is there already.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # mtime 0: equal models are equal bytes
-    data = gzip.compress(model.model_dump_json().encode(), mtime=0)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".writing-")
+def _text(held: Held) -> bytes:
     try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)
-        os.link(temporary, path)  # unlike rename, fails if the file exists
-    finally:
-        os.unlink(temporary)
-
-
-def _attempt(path: Path) -> int:
-    part = path.name.split(".")[1]
-    return int(part) if part.isdigit() else -1
+        return held.text()
+    except FileNotFoundError:
+        for packed in packed_in(held.path.parent, held.key):
+            if packed.attempt == held.attempt:
+                return packed.text()
+        raise
 
 
 def _any(record: BaseModel) -> Any:

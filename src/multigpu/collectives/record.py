@@ -92,6 +92,6 @@ def collective_key(run: CollectiveRun, repeat: int, machine: str, framework_vers
 
 
 class CollectiveStore(MachineStore[CollectiveRecord]):
-    """CollectiveRecords as `<root>/<machine>/<key>.<attempt>.json.gz`, one file each."""
+    """CollectiveRecords in `<root>/<machine>/`."""
 
     kind = CollectiveRecord

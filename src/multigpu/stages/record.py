@@ -99,6 +99,6 @@ def stage_key(run: Run, devices: int, machine: str, framework_version: str) -> s
 
 
 class StageStore(Store[StageRecord]):
-    """StageRecords as `<root>/<machine>/<key>.<attempt>.json.gz`, one file each."""
+    """StageRecords in `<root>/<machine>/`."""
 
     kind = StageRecord

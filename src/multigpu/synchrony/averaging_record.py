@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -88,21 +87,14 @@ def measure_averaging(experiment: AveragingExperiment) -> AveragingRecord:
 
 
 class AveragingStore(Store[AveragingRecord]):
-    """Records as `<root>/averaging/<key>.0.json.gz`, one file each, beside a SynchronyStore's."""
+    """AveragingRecords in `<root>/averaging/`, beside a SynchronyStore's."""
 
     kind = AveragingRecord
+    only = AVERAGING
 
     def __init__(self, root: Path = RECORDS) -> None:
         super().__init__(root)
 
-    def place(self, record: AveragingRecord) -> str:
-        return AVERAGING
-
     def find(self, experiment: AveragingExperiment) -> AveragingRecord | None:
         """Its Record, or None."""
         return self.latest(AVERAGING, experiment.key)
-
-    def __iter__(self) -> Iterator[AveragingRecord]:
-        """Every Record, in order of key."""
-        keys = sorted(path.name.split(".")[0] for path in (self.root / AVERAGING).glob("[!.]*.json.gz"))
-        return (record for key in keys if (record := self.latest(AVERAGING, key)) is not None)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -86,21 +85,14 @@ def make_downpour_record(outcome: DownpourOutcome) -> DownpourRecord:
 
 
 class DownpourStore(Store[DownpourRecord]):
-    """Records as `<root>/downpour/<key>.0.json.gz`, one file each, beside a SynchronyStore's."""
+    """DownpourRecords in `<root>/downpour/`, beside a SynchronyStore's."""
 
     kind = DownpourRecord
+    only = DOWNPOUR
 
     def __init__(self, root: Path = RECORDS) -> None:
         super().__init__(root)
 
-    def place(self, record: DownpourRecord) -> str:
-        return DOWNPOUR
-
     def find(self, experiment: Downpour) -> DownpourRecord | None:
         """Its Record, or None."""
         return self.latest(DOWNPOUR, downpour_key(experiment))
-
-    def __iter__(self) -> Iterator[DownpourRecord]:
-        """Every Record, in order of key."""
-        keys = sorted(path.name.split(".")[0] for path in (self.root / DOWNPOUR).glob("[!.]*.json.gz"))
-        return (record for key in keys if (record := self.latest(DOWNPOUR, key)) is not None)

@@ -197,7 +197,7 @@ def histogram(staleness: dict[int, int]) -> Histogram:
 
 
 class SynchronyStore(Store[SynchronyRecord]):
-    """Records as `<root>/<"virtual" or machine>/<key>.<attempt>.json.gz`, one file each."""
+    """SynchronyRecords in `<root>/<"virtual" or machine>/`."""
 
     kind = SynchronyRecord
     foreign = frozenset({AVERAGING, DOWNPOUR})

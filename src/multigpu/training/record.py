@@ -151,6 +151,6 @@ def training_key(training: TrainingRun, repeat: int, machine: str, framework_ver
 
 
 class TrainingStore(MachineStore[TrainingRecord]):
-    """TrainingRecords as `<root>/<machine>/<key>.<attempt>.json.gz`, one file each."""
+    """TrainingRecords in `<root>/<machine>/`."""
 
     kind = TrainingRecord

@@ -1,0 +1,129 @@
+"""Archives of Records: the JSON texts of many as one `records-<digest>.tar.xz`, which any `tar xf` opens; written once, never rewritten.
+
+Records of one machine repeat what they have in common, so that together they take a quarter of what each takes alone. A member is called
+`<key>.<attempt>.json` and holds what the loose file `<key>.<attempt>.json.gz` held unpacked. The digest, of the tar that is inside, tells
+two archives of a folder apart, and an archive that was changed from the one that was written.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import lzma
+import os
+import re
+import tarfile
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+
+from multigpu.writing import write_whole
+
+Name = tuple[str, int]
+"""The key and the attempt of a Record."""
+Texts = Mapping[str, Mapping[int, bytes]]
+"""Key -> attempt -> JSON."""
+
+_START, _END = "records-", ".tar.xz"
+_NAME = re.compile(r"([^./]+)\.(0|[1-9][0-9]*)\.json")
+_PRESET = 6 | lzma.PRESET_EXTREME  # a larger dictionary saves 0.3% of the largest, and takes seven times the memory
+
+
+def name_of(file: str) -> Name | None:
+    """The Record that a file of this name holds, `<key>.<attempt>.json`; None if it is no such name."""
+    found = _NAME.fullmatch(file)
+    return (found[1], int(found[2])) if found else None
+
+
+def member_name(key: str, attempt: int) -> str:
+    """What a Record is called in an archive."""
+    return f"{key}.{attempt}.json"
+
+
+def archives_in(folder: Path) -> list[Path]:
+    """The archives of a folder, in order of name."""
+    return [folder / name for name in sorted(files_in(folder)) if name.startswith(_START) and name.endswith(_END)]
+
+
+def files_in(folder: Path) -> list[str]:
+    """The names of what lies in a folder, in no order; none where there is no such folder. Faster than `glob`, and asked for every key."""
+    try:
+        return os.listdir(folder)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def write_archive(folder: Path, texts: Mapping[Name, bytes]) -> Path:
+    """Write these Records as an archive, atomically, unless it is there; equal Records are equal bytes."""
+    content = _tar({member_name(*name): text for name, text in texts.items()})
+    path = folder / _archive_name(content)
+    with contextlib.suppress(FileExistsError):  # the same Records, by its name
+        write_whole(path, lzma.compress(content, preset=_PRESET))
+    return path
+
+
+def read_archive(path: Path) -> Texts:
+    """What is in an archive, unpacked once a process unless the file changes.
+
+    Raises:
+        ValueError: it is none, or not as it was written; the sentence names it.
+    """
+    try:
+        found = path.stat()
+    except OSError as error:
+        raise _broken(path, error) from None
+    return _unpack(path, found.st_mtime_ns, found.st_size)
+
+
+@cache
+def _unpack(path: Path, _mtime_ns: int, _size: int) -> Texts:
+    texts: dict[str, dict[int, bytes]] = {}
+    try:
+        content = lzma.decompress(path.read_bytes())
+        if path.name != (right := _archive_name(content)):
+            raise ValueError(f"by its content its name is {right}")
+        for member, text in _members(content):
+            if (name := name_of(member)) is None:
+                raise ValueError(f"its member {member} is no Record")
+            texts.setdefault(name[0], {})[name[1]] = text
+    except (OSError, lzma.LZMAError, ValueError) as error:
+        raise _broken(path, error) from None
+    return texts
+
+
+def _broken(path: Path, error: Exception) -> ValueError:
+    return ValueError(f"{path} is not an archive of Records as it was written: {str(error).splitlines()[0]}")
+
+
+def _tar(members: Mapping[str, bytes]) -> bytes:
+    """A plain tar whose bytes depend on nothing but the members' names and contents."""
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w", format=tarfile.USTAR_FORMAT) as tar:
+        for name in sorted(members):
+            entry = tarfile.TarInfo(name)  # mode 0644, mtime, uid and gid 0
+            entry.size = len(members[name])
+            tar.addfile(entry, io.BytesIO(members[name]))
+    return out.getvalue()
+
+
+def _members(content: bytes) -> Iterator[tuple[str, bytes]]:
+    """Name and content of each member of a tar as `_tar` makes it; `tarfile`, which knows every other, takes twelve times as long.
+
+    Raises:
+        ValueError: it is no such tar.
+    """
+    at, block = 0, tarfile.BLOCKSIZE
+    while (head := content[at : at + block]).strip(b"\0"):
+        member, size = head[:100].rstrip(b"\0").decode(), int(head[124:135], 8)
+        at += block
+        if head[156:157] != tarfile.REGTYPE or head[345:500].strip(b"\0") or not 0 <= size <= len(content) - at:
+            raise ValueError(f"its member {member} is no file of its own")
+        yield member, content[at : at + size]
+        at += -(-size // block) * block
+    if content[at:].strip(b"\0"):
+        raise ValueError("something follows its last member")
+
+
+def _archive_name(content: bytes) -> str:
+    return f"{_START}{hashlib.sha256(content).hexdigest()[:12]}{_END}"

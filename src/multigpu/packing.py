@@ -1,0 +1,111 @@
+"""`python -m multigpu records --pack`: the loose Records of a place become one more archive beside those that it has."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from multigpu import paths
+from multigpu.archive import Name, write_archive
+from multigpu.collectives.record import CollectiveStore
+from multigpu.record import RecordStore
+from multigpu.stages.record import StageStore
+from multigpu.store import Held, Store, check_same, loose_in, packed_in
+from multigpu.synchrony.averaging_record import AveragingStore
+from multigpu.synchrony.downpour_record import DownpourStore
+from multigpu.synchrony.record import SynchronyStore
+from multigpu.training.record import TrainingStore
+
+FEWEST = 20
+"""Loose Records that are worth an archive: fewer save little, and every archive is kept for good."""
+
+
+@dataclass(frozen=True)
+class Packed:
+    """What was packed in one place: so many Records, of `before` bytes loose; `after`: bytes of the archives that hold them."""
+
+    folder: Path
+    records: int
+    before: int
+    after: int
+
+    def __str__(self) -> str:
+        return f"{self.folder}: {self.records:,} Records packed, {self.before:,} bytes before, {self.after:,} after"
+
+
+def study_stores() -> list[Store]:
+    """Every folder of Records that the study keeps, once for each kind that it holds."""
+    return [
+        RecordStore(paths.RUNS),
+        CollectiveStore(paths.COLLECTIVES),
+        CollectiveStore(paths.HOSTS),
+        RecordStore(paths.HOSTS_RUNS),
+        SynchronyStore(paths.SYNCHRONY),
+        AveragingStore(paths.SYNCHRONY),
+        DownpourStore(paths.SYNCHRONY),
+        StageStore(paths.STAGES),
+        TrainingStore(paths.TRAINING),
+        RecordStore(paths.INTERFERENCE),
+    ]
+
+
+def stores_of(folder: Path) -> list[Store]:
+    """The stores of one folder: one of the study's holds the kinds that it holds, any other one Records of Runs."""
+    return [store for store in study_stores() if store.root.resolve() == folder.resolve()] or [RecordStore(folder)]
+
+
+def pack(store: Store) -> Iterator[Packed]:
+    """Pack the loose Records of every place that has `FEWEST` or more, and remove those that an interrupted packing left beside an archive.
+
+    Records that are written meanwhile stay loose. A place is done when it is yielded.
+
+    Raises:
+        ValueError: a file is no Record of the store's kind, or differs from what an archive holds under its name, or the folder cannot be
+            written; the sentence names it. This place is as it was, but for an archive of the same Records.
+    """
+    for place in store.places():
+        folder = store.root / place
+        try:
+            if found := _pack_place(store, folder):
+                yield found
+        except OSError as error:
+            raise ValueError(f"{folder} cannot be packed: {error}; no Record is lost, and the same command goes on from there") from None
+
+
+def _pack_place(store: Store, folder: Path) -> Packed | None:
+    loose, packed = _by_name(loose_in(folder)), _by_name(packed_in(folder))
+    fresh = loose.keys() - packed.keys()
+    if len(fresh) < FEWEST:
+        loose, fresh = {name: held for name, held in loose.items() if name in packed}, set()
+    if not loose:
+        return None
+    for name, held in loose.items():
+        store.read(held)
+        if name in packed:
+            check_same(packed[name], held)
+    before = sum(held.path.stat().st_size for held in loose.values())
+    if fresh:
+        write_archive(folder, {name: loose[name].text() for name in fresh})
+        _keep_names(folder)
+        packed = _by_name(packed_in(folder))
+    for name, held in loose.items():  # every one before any goes
+        check_same(packed[name], held)
+    for held in loose.values():
+        held.path.unlink(missing_ok=True)
+    archives = {packed[name].path for name in loose}
+    return Packed(folder, len(loose), before, sum(path.stat().st_size for path in archives))
+
+
+def _by_name(every: Iterable[Held]) -> dict[Name, Held]:
+    return {(held.key, held.attempt): held for held in every}
+
+
+def _keep_names(folder: Path) -> None:
+    """Have the names of a folder's files outlast a power cut, before others are taken out of it."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

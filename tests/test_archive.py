@@ -1,0 +1,155 @@
+"""Archives of Records: equal ones are equal bytes, any tar opens them, and one that is not as it was written is named."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import lzma
+import subprocess
+import tarfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from multigpu import archive
+from multigpu.archive import Name, archives_in, read_archive, write_archive
+
+KEYS = st.text("0123456789abcdef", min_size=1, max_size=20)
+TEXTS = st.dictionaries(st.tuples(KEYS, st.integers(0, 12)), st.binary(max_size=600), min_size=1, max_size=12)
+FEW = {("b0", 0): b'{"n": 1}', ("a1", 10): b'{"n": 2}', ("a1", 2): b'{"n": 3}'}
+
+
+def flat(path: Path) -> dict[Name, bytes]:
+    return {(key, attempt): text for key, attempts in read_archive(path).items() for attempt, text in attempts.items()}
+
+
+@settings(max_examples=60, deadline=None)
+@given(texts=TEXTS)
+def test_what_is_packed_comes_back_and_equal_records_are_equal_bytes(texts: dict[Name, bytes], tmp_path_factory) -> None:
+    one, two = (write_archive(tmp_path_factory.mktemp("a"), dict(each)) for each in (texts.items(), reversed(texts.items())))
+    assert flat(one) == texts
+    assert one.name == two.name and one.read_bytes() == two.read_bytes()
+
+
+def test_any_tar_opens_one(tmp_path: Path) -> None:
+    path = write_archive(tmp_path, FEW)
+    (tmp_path / "out").mkdir()
+    subprocess.run(["tar", "xf", path, "-C", tmp_path / "out"], check=True)
+    assert {file.name: file.read_bytes() for file in (tmp_path / "out").iterdir()} == {
+        "b0.0.json": b'{"n": 1}',
+        "a1.10.json": b'{"n": 2}',
+        "a1.2.json": b'{"n": 3}',
+    }
+
+
+def test_nothing_of_who_wrote_it_is_in_one(tmp_path: Path) -> None:
+    path = write_archive(tmp_path, FEW)
+    content = lzma.decompress(path.read_bytes())
+    assert path.name == f"records-{hashlib.sha256(content).hexdigest()[:12]}.tar.xz" and path.stat().st_mode & 0o777 == 0o644
+    with tarfile.open(path) as tar:
+        members = tar.getmembers()
+    assert [member.name for member in members] == ["a1.10.json", "a1.2.json", "b0.0.json"], "in order of name"
+    for member in members:
+        assert (member.mtime, member.uid, member.gid, member.mode, member.uname, member.gname) == (0, 0, 0, 0o644, "", "")
+
+
+def test_the_format_does_not_move(tmp_path: Path) -> None:
+    assert write_archive(tmp_path, FEW).name == NAME_OF_FEW
+
+
+NAME_OF_FEW = "records-ec6fcf5dbaf5.tar.xz"
+
+
+def test_one_that_is_there_is_not_written_again(tmp_path: Path) -> None:
+    path = write_archive(tmp_path, FEW)
+    before = path.stat()
+    assert write_archive(tmp_path, FEW) == path and path.stat() == before
+    other = write_archive(tmp_path, FEW | {("c", 0): b"{}"})
+    (tmp_path / ".writing-records-x.tar.xz").write_bytes(b"half")
+    (tmp_path / "records.json").write_bytes(b"else")
+    assert archives_in(tmp_path) == sorted([path, other])
+    assert archives_in(tmp_path / "absent") == []
+
+
+def test_one_is_unpacked_once_a_process_unless_it_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    unpacked: list[int] = []
+    whole = lzma.decompress
+    monkeypatch.setattr(archive.lzma, "decompress", lambda data: unpacked.append(len(data)) or whole(data))
+    path = write_archive(tmp_path, FEW)
+    assert [flat(path) == FEW for _ in range(3)] == [True] * 3 and len(unpacked) == 1
+    path.write_bytes(path.read_bytes()[:-1])
+    for count in (2, 3):
+        with pytest.raises(ValueError, match=path.name):
+            read_archive(path)
+        assert len(unpacked) == count, "what is broken is looked at again"
+
+
+def test_a_broken_one_is_named_in_one_sentence(tmp_path: Path) -> None:
+    path = write_archive(tmp_path, FEW)
+    whole = path.read_bytes()
+    broken = [whole[:place] + bytes([whole[place] ^ 0xFF]) + whole[place + 1 :] for place in range(0, len(whole), 7)]
+    for data in [*broken, whole[:-9], whole[: len(whole) // 2], b"", b"no xz", lzma.compress(b"no tar")]:
+        path.write_bytes(data)
+        with pytest.raises(ValueError, match=rf"{path} is not an archive of Records as it was written: .") as error:
+            read_archive(path)
+        assert "\n" not in str(error.value)
+    path.unlink()
+    with pytest.raises(ValueError, match=rf"{path} is not an archive of Records as it was written: .*No such file"):
+        read_archive(path)
+
+
+def test_one_that_was_changed_is_told_by_its_name(tmp_path: Path) -> None:
+    path, other = write_archive(tmp_path, FEW), write_archive(tmp_path / "other", FEW | {("b0", 0): b'{"n": 9}'})
+    path.write_bytes(other.read_bytes())
+    with pytest.raises(
+        ValueError, match=f"{path.name} is not an archive of Records as it was written: by its content its name is {other.name}"
+    ):
+        read_archive(path)
+
+
+def by_hand(folder: Path, content: bytes) -> Path:
+    """An archive of this content under the name that belongs to it."""
+    path = folder / f"records-{hashlib.sha256(content).hexdigest()[:12]}.tar.xz"
+    path.write_bytes(lzma.compress(content))
+    return path
+
+
+def tar_of(name: str, data: bytes = b"", form: int = tarfile.USTAR_FORMAT, **entry_fields: object) -> bytes:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w", format=form) as tar:
+        entry = tarfile.TarInfo(name)
+        for field, value in {"size": len(data), **entry_fields}.items():
+            setattr(entry, field, value)
+        tar.addfile(entry, io.BytesIO(data))
+    return out.getvalue()
+
+
+GOOD = tar_of("key.0.json", b"{}", mtime=10**9, uid=7, uname="who")
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        *((tar_of(name), f"its member {name} is no Record") for name in ("ceilings.json", "key.json", "key.01.json", "key.-1.json")),
+        (tar_of("key.0.json.gz"), "its member key.0.json.gz is no Record"),
+        (tar_of("folder/key.0.json"), "its member folder/key.0.json is no Record"),
+        (tar_of("key.0.json", type=tarfile.DIRTYPE), "its member key.0.json/ is no file of its own"),
+        (tar_of("key.0.json", type=tarfile.SYMTYPE, linkname="other"), "its member key.0.json is no file of its own"),
+        (tar_of("k" * 120 + ".0.json", b"{}", tarfile.PAX_FORMAT), "is no file of its own"),
+        (tar_of(f"{'d' * 90}/{'k' * 60}.0.json", b"{}"), "is no file of its own"),
+        (GOOD[:513], "its member key.0.json is no file of its own"),
+        (GOOD[:124] + b"-0000000002" + GOOD[135:], "its member key.0.json is no file of its own"),
+        (GOOD[:124] + b"many" + GOOD[128:], "invalid literal"),
+        (GOOD + tar_of("b.0.json"), "something follows its last member"),
+    ],
+)
+def test_one_made_by_hand_holds_whole_records_alone(content: bytes, words: str, tmp_path: Path) -> None:
+    path = by_hand(tmp_path, content)
+    with pytest.raises(ValueError, match=rf"{path.name} is not an archive of Records as it was written: .*{words}"):
+        read_archive(path)
+
+
+def test_one_made_by_hand_may_be_right(tmp_path: Path) -> None:
+    assert flat(by_hand(tmp_path, GOOD)) == {("key", 0): b"{}"}

@@ -1,0 +1,231 @@
+"""Packing loses nothing wherever it is interrupted, touches Records alone, and works for every kind that the study keeps."""
+
+from __future__ import annotations
+
+import gzip
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from multigpu import packing, paths
+from multigpu.archive import read_archive
+from multigpu.packing import FEWEST, pack, stores_of, study_stores
+from multigpu.record import RecordStore
+from multigpu.synchrony.record import SynchronyStore
+from tests.factory import make_record
+from tests.test_store import Note, Notes, pack_some, planted, some, text
+
+FOLDERS = ("RUNS", "COLLECTIVES", "HOSTS", "HOSTS_RUNS", "SYNCHRONY", "STAGES", "TRAINING", "INTERFERENCE")
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home whose folders of Records are empty."""
+    for name in FOLDERS:
+        monkeypatch.setattr(paths, name, tmp_path / getattr(paths, name).relative_to(paths.REPOSITORY))
+    return tmp_path / "data"
+
+
+def test_the_loose_ones_become_one_archive_a_place(tmp_path: Path) -> None:
+    notes = planted(tmp_path, [*some(30), *some(40, "there"), *some(6, "few")])
+    expected, size = list(notes), sum(path.stat().st_size for path in tmp_path.glob("here/*"))
+    here, there = pack(notes)
+    assert names(here.folder) == [next(tmp_path.glob("here/records-*.tar.xz")).name]
+    assert (here.records, there.records, here.before) == (30, 39, size)
+    assert here.after == sum(path.stat().st_size for path in tmp_path.glob("here/*")) < size / 4
+    assert str(here) == f"{tmp_path / 'here'}: 30 Records packed, {size:,} bytes before, {here.after:,} after"
+    assert len(names(tmp_path / "few")) == 6, "too few to be worth an archive"
+    assert list(Notes(tmp_path)) == expected
+    (path,) = tmp_path.glob("here/*")
+    assert read_archive(path)["k02"][1] == text(Note(key="k02", attempt=1, value=2))
+    assert list(pack(notes)) == []
+
+
+def test_later_packings_add_archives_and_rewrite_none(tmp_path: Path) -> None:
+    notes = planted(tmp_path, some(60))
+    assert [packed.records for packed in pack(notes)] == [60]
+    (first,) = tmp_path.glob("here/*")
+    before = first.stat()
+    later = [Note(key="k00", value=7), *(Note(key=f"k{number:02}", attempt=3, value=1) for number in range(1, FEWEST))]
+    planted(tmp_path, later[1:])
+    assert list(pack(notes)) == [] and len(names(tmp_path / "here")) == FEWEST
+    planted(tmp_path, later[:1])
+    assert [packed.records for packed in pack(notes)] == [FEWEST]
+    assert first.stat() == before and len(names(tmp_path / "here")) == 2
+    assert list(notes)[:FEWEST] == later
+
+
+def test_wherever_it_is_interrupted_nothing_is_lost_and_a_second_call_finishes(tmp_path: Path) -> None:
+    """At every call that changes a file, or makes sure of one, in turn."""
+
+    def stop_at(number: int, call: Callable) -> Callable:
+        def stopped(*given, **more):
+            calls.append(call)
+            if len(calls) == number:
+                raise KeyboardInterrupt
+            return call(*given, **more)
+
+        return stopped
+
+    every = some(30)
+    for number in range(1, 60):
+        root, calls = tmp_path / str(number), []
+        expected = list(planted(root, every))
+        with pytest.MonkeyPatch.context() as patch:
+            for name in ("link", "unlink", "fsync", "chmod"):
+                patch.setattr(os, name, stop_at(number, getattr(os, name)))
+            try:
+                done = len(list(pack(Notes(root))))
+            except KeyboardInterrupt:
+                done = 0
+        assert list(Notes(root)) == expected
+        for note in every:
+            with pytest.raises(FileExistsError):
+                Notes(root).write(note)
+        again = [packed.records for packed in pack(Notes(root))]
+        assert len([name for name in names(root / "here") if not name.startswith(".")]) == 1
+        assert list(Notes(root)) == expected and list(pack(Notes(root))) == []
+        if done:
+            break
+        gone = max(0, sum(call is os.unlink for call in calls) - 2)  # but the temporary file, and the one at which it was stopped
+        assert again == [30 - gone]
+    assert done and number == 5 + 30 + 1, "sync, mode, name, temporary file, sync of the folder; 30 files; and once to the end"
+
+
+def test_what_an_interruption_left_is_removed_though_few_are_new(tmp_path: Path) -> None:
+    notes = planted(tmp_path, some(30))
+    loose = {path: path.read_bytes() for path in tmp_path.glob("here/*")}
+    list(pack(notes))
+    for path in list(loose)[:4]:
+        path.write_bytes(loose[path])
+    planted(tmp_path, [Note(key="new")])
+    (packed,) = pack(notes)
+    assert packed.records == 4 and [name for name in names(tmp_path / "here") if "json" in name] == ["new.0.json.gz"]
+    assert packed.after == next(tmp_path.glob("here/*.xz")).stat().st_size
+
+
+def test_what_an_interruption_left_is_not_packed_twice(tmp_path: Path) -> None:
+    notes = planted(tmp_path, some(30))
+    loose = {path: path.read_bytes() for path in tmp_path.glob("here/*")}
+    list(pack(notes))
+    (first,) = tmp_path.glob("here/*")
+    for path, content in list(loose.items())[:4]:
+        path.write_bytes(content)
+    planted(tmp_path, [Note(key=f"new{number}") for number in range(FEWEST)])
+    (packed,) = pack(notes)
+    (second,) = (path for path in tmp_path.glob("here/*") if path != first)
+    assert packed.records == FEWEST + 4 and len(read_archive(second)) == FEWEST
+    assert packed.after == first.stat().st_size + second.stat().st_size
+
+
+def test_files_that_are_no_records_stay(tmp_path: Path) -> None:
+    notes = planted(tmp_path, some(30))
+    others = {".writing-x": b"half", ".writing-k.0.json.gz": b"half", "ceilings.json": b"{}", "notes.txt": b"words", "k.0.json": b"{}"}
+    for name, content in others.items():
+        (tmp_path / "here" / name).write_bytes(content)
+    (tmp_path / "stray.0.json.gz").write_bytes(b"x")
+    list(pack(notes))
+    assert {path.name: path.read_bytes() for path in tmp_path.glob("here/*") if path.suffix != ".xz"} == others
+    assert (tmp_path / "stray.0.json.gz").exists()
+
+
+@pytest.mark.parametrize(
+    "content", [b"no gzip", gzip.compress(b"{}"), gzip.compress(b"x"), b""], ids=["no gzip", "empty", "no JSON", "none"]
+)
+def test_nothing_is_touched_where_a_file_is_no_record(tmp_path: Path, content: bytes) -> None:
+    notes = planted(tmp_path, [*some(30), *some(30, "before")])
+    (tmp_path / "here" / "bad.0.json.gz").write_bytes(content)
+    before = names(tmp_path / "here")
+    packing_it = pack(notes)
+    assert next(packing_it).folder.name == "before"
+    with pytest.raises(ValueError, match=r"bad\.0\.json\.gz is not a Note of this version") as error:
+        list(packing_it)
+    assert "\n" not in str(error.value) and names(tmp_path / "here") == before
+
+
+def test_nothing_is_touched_where_an_archive_says_otherwise(tmp_path: Path) -> None:
+    notes = planted(tmp_path, some(30))
+    packed = pack_some(tmp_path, [Note(key="k02", value=99)])
+    before = names(tmp_path / "here")
+    with pytest.raises(ValueError, match=rf"k02\.0\.json in {packed} and .*k02\.0\.json\.gz differ"):
+        list(pack(notes))
+    assert names(tmp_path / "here") == before
+
+
+def test_files_go_only_if_what_was_written_holds_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that keeps other bytes than it was given, in turn some of another Record and none at all."""
+    whole = packing.write_archive
+    for spoil, words in (
+        (lambda folder, texts: whole(folder, dict.fromkeys(texts, b"{}")), "differ"),
+        (lambda folder, texts: whole(folder, texts).write_bytes(b"zeros"), "is not an archive of Records"),
+    ):
+        notes = planted(tmp_path / words, some(30))
+        monkeypatch.setattr(packing, "write_archive", spoil)
+        with pytest.raises(ValueError, match=words):
+            list(pack(notes))
+        assert len(list(tmp_path.glob(f"{words}/here/*.json.gz"))) == 30
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_) -> None:
+        raise OSError(28, "No space left on device")
+
+    notes = planted(tmp_path, some(30))
+    monkeypatch.setattr(os, "link", full)
+    with pytest.raises(ValueError, match=rf"{tmp_path / 'here'} cannot be packed: .*No space left on device; no Record is lost"):
+        list(pack(notes))
+    assert len(names(tmp_path / "here")) == 30
+
+
+KEPT = study_stores()
+
+
+@pytest.mark.parametrize(
+    "number", range(len(KEPT)), ids=[f"{type(store).__name__}-{store.root.parent.name}-{store.root.name}" for store in KEPT]
+)
+def test_every_kind_that_the_study_keeps_can_be_packed(number: int, elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some of the committed Records of each."""
+    monkeypatch.setattr(packing, "FEWEST", 1)
+    store, mine = KEPT[number], study_stores()[number]
+    records = list(store)
+    records = records[:: len(records) // 40 + 1]
+    assert records, f"{store.root} holds none of this kind"
+    assert mine.root.is_relative_to(elsewhere)
+    for record in records:
+        mine.write(record)
+    done = [packed for one in study_stores() for packed in pack(one)]
+    assert {packed.folder for packed in done} == {mine.root / mine.place(record) for record in records}
+    assert sum(packed.records for packed in done) == len(records)
+    assert not list(elsewhere.rglob("*.json.gz")) and len(list(elsewhere.rglob("records-*.tar.xz"))) == len(done)
+    # text against text: some hold figures that are no numbers, which equal nothing
+    assert [record.model_dump_json() for record in mine] == [record.model_dump_json() for record in records]
+    for record in records:
+        with pytest.raises(FileExistsError):
+            mine.write(record)
+
+
+def test_a_folder_is_packed_as_what_it_holds(tmp_path: Path) -> None:
+    assert [type(store).__name__ for store in stores_of(paths.SYNCHRONY)] == ["SynchronyStore", "AveragingStore", "DownpourStore"]
+    assert [type(store).__name__ for store in stores_of(paths.HOSTS / "runs" / "..")] == ["CollectiveStore"]
+    (store,) = stores_of(tmp_path)
+    assert isinstance(store, RecordStore) and store.root == tmp_path
+    assert {store.root for store in KEPT} == {getattr(paths, name) for name in FOLDERS}
+    assert not {"averaging", "downpour"} & set(SynchronyStore().places())
+
+
+def test_records_of_runs_read_as_before(tmp_path: Path) -> None:
+    every = [make_record(repeat=repeat, attempt=attempt, units_per_s=1e6 + attempt) for repeat in range(15) for attempt in range(2)]
+    store = RecordStore(tmp_path)
+    for record in every:
+        store.write(record)
+    before = list(store)
+    assert [packed.records for packed in pack(store)] == [30]
+    assert list(store) == before and store.find(every[1].machine.name, every[1].key) == every[1]
+    store.write(every[1].model_copy(update={"attempt": 2, "status": "failed", "measurement": None}))
+    assert store.find(every[1].machine.name, every[1].key).status == "failed"  # type: ignore[union-attr]

@@ -1,0 +1,243 @@
+"""A store of Records: whether they lie loose, in archives or in both makes no difference, and none is lost or hidden."""
+
+from __future__ import annotations
+
+import gzip
+import os
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import BaseModel
+
+from multigpu import archive, store
+from multigpu.archive import Name, write_archive
+from multigpu.packing import pack
+from multigpu.store import MachineStore, stamp_of
+
+
+class Machine(BaseModel):
+    name: str
+
+
+class Note(BaseModel):
+    """A Record that is quick to make."""
+
+    key: str
+    attempt: int = 0
+    machine: Machine = Machine(name="here")
+    value: int = 0
+
+
+class Notes(MachineStore[Note]):
+    kind = Note
+
+
+def text(note: Note) -> bytes:
+    return note.model_dump_json().encode()
+
+
+def pack_some(root: Path, notes: list[Note]) -> Path:
+    """An archive of these in the folder of the first."""
+    return write_archive(root / notes[0].machine.name, {(note.key, note.attempt): text(note) for note in notes})
+
+
+def some(count: int = 30, machine: str = "here") -> list[Note]:
+    return [
+        Note(key=f"k{number:02}", attempt=n, machine=Machine(name=machine), value=number)
+        for number in range(count)
+        for n in range(number % 3)
+    ]
+
+
+def planted(root: Path, notes: list[Note]) -> Notes:
+    for note in notes:
+        Notes(root).write(note)
+    return Notes(root)
+
+
+KEYS = ["a", "ab", "abc", "b", "d"]
+"""Some begin with others."""
+
+LAID = st.dictionaries(
+    st.tuples(st.sampled_from(["here", "there"]), st.sampled_from(KEYS), st.integers(0, 11)),
+    st.sets(st.sampled_from(["loose", "first", "second"]), min_size=1),
+    max_size=25,
+)
+"""(machine, key, attempt) -> where it lies, which may be in several places at once."""
+
+
+@settings(max_examples=80, deadline=None)
+@given(laid=LAID)
+def test_any_mix_of_loose_and_packed_reads_as_the_loose_ones(laid: dict[tuple[str, str, int], set[str]], tmp_path_factory) -> None:
+    root, plain = tmp_path_factory.mktemp("mixed"), tmp_path_factory.mktemp("loose")
+    notes = {name: Note(machine=Machine(name=name[0]), key=name[1], attempt=name[2], value=value) for value, name in enumerate(laid)}
+    expected, mixed = planted(plain, list(notes.values())), Notes(root)
+    for machine in ("here", "there"):
+        for which in ("first", "second"):
+            if packed := [notes[name] for name in laid if name[0] == machine and which in laid[name]]:
+                pack_some(root, packed)
+    for name, places in laid.items():
+        if "loose" in places:
+            path = expected.path(*name)
+            mixed.path(*name).parent.mkdir(exist_ok=True)
+            mixed.path(*name).write_bytes(path.read_bytes())
+    assert list(mixed) == list(expected)
+    for machine in ("here", "there", "elsewhere"):
+        for key in [*KEYS, "bc"]:
+            assert mixed.find(machine, key) == expected.find(machine, key)
+            lying = mixed.attempts(machine, key)
+            assert [mixed.read(held) for held in lying] == [expected.read(held) for held in expected.attempts(machine, key)]
+            assert [held.attempt for held in lying] == sorted(name[2] for name in laid if name[:2] == (machine, key))
+    for note in notes.values():
+        with pytest.raises(FileExistsError):
+            mixed.write(note)
+
+
+def test_the_latest_attempt_counts_wherever_it_lies(tmp_path: Path) -> None:
+    notes = Notes(tmp_path)
+    pack_some(tmp_path, [Note(key="a", attempt=n, value=n) for n in (0, 1, 9)])
+    assert notes.find("here", "a") == Note(key="a", attempt=9, value=9)
+    pack_some(tmp_path, [Note(key="a", attempt=11, value=11), Note(key="ab", attempt=12)])
+    assert notes.find("here", "a") == Note(key="a", attempt=11, value=11)
+    newest = Note(key="a", attempt=12, value=12)
+    notes.write(newest)
+    assert notes.find("here", "a") == newest and list(notes) == [newest, Note(key="ab", attempt=12)]
+
+
+def test_one_record_with_two_contents_is_refused_by_both_names(tmp_path: Path) -> None:
+    note, other = Note(key="a", value=1), Note(key="a", value=2)
+    loose, packed = planted(tmp_path, [note]).path("here", "a"), pack_some(tmp_path, [note, Note(key="b")])
+    assert Notes(tmp_path).find("here", "a") == note
+    loose.write_bytes(gzip.compress(text(note), compresslevel=1, mtime=7))
+    assert Notes(tmp_path).find("here", "a") == note, "the JSON counts, not how it was packed"
+    loose.write_bytes(gzip.compress(text(other)))
+    told = rf"a\.0\.json in {packed} and {loose} differ, and a Record is never edited"
+    for ask in (lambda: Notes(tmp_path).find("here", "a"), lambda: list(Notes(tmp_path)), lambda: Notes(tmp_path).attempts("here", "a")):
+        with pytest.raises(ValueError, match=told) as error:
+            ask()
+        assert "\n" not in str(error.value)
+    loose.write_bytes(b"no gzip")
+    with pytest.raises(ValueError, match=rf"a\.0\.json in {packed} and {loose} cannot be compared: ."):
+        list(Notes(tmp_path))
+    assert Notes(tmp_path).find("here", "b") == Note(key="b")
+    loose.unlink()
+    second = pack_some(tmp_path, [other])
+    with pytest.raises(ValueError, match="differ") as error:
+        Notes(tmp_path).find("here", "a")
+    assert str(packed) in str(error.value) and str(second) in str(error.value)
+
+
+def test_an_older_attempt_with_two_contents_is_refused_too(tmp_path: Path) -> None:
+    planted(tmp_path, [Note(key="a", value=1), Note(key="a", attempt=1)])
+    pack_some(tmp_path, [Note(key="a", value=2)])
+    with pytest.raises(ValueError, match="differ"):
+        list(Notes(tmp_path))
+
+
+def test_what_is_in_an_archive_and_no_such_record_is_named(tmp_path: Path) -> None:
+    path = write_archive(tmp_path / "here", {("a", 0): b"{}", ("b", 0): text(Note(key="b"))})
+    assert Notes(tmp_path).find("here", "b") == Note(key="b")
+    for ask in (lambda: Notes(tmp_path).find("here", "a"), lambda: list(Notes(tmp_path))):
+        with pytest.raises(ValueError, match=rf"^a\.0\.json in {path} is not a Note of this version: "):
+            ask()
+
+
+def test_a_broken_archive_is_named_whatever_is_asked(tmp_path: Path) -> None:
+    notes = planted(tmp_path, [Note(key="b")])
+    path = pack_some(tmp_path, [Note(key="a")])
+    path.write_bytes(path.read_bytes()[:-9])
+    for ask in (lambda: notes.find("here", "b"), lambda: list(notes), lambda: notes.write(Note(key="c"))):
+        with pytest.raises(ValueError, match=rf"{path} is not an archive of Records as it was written"):
+            ask()
+    assert Notes(tmp_path).find("there", "b") is None
+
+
+def test_a_file_of_another_name_is_named_and_not_passed_over(tmp_path: Path) -> None:
+    notes = planted(tmp_path, [Note(key="a")])
+    for name in ("a.json.gz", "a.x.json.gz", "a.00.json.gz", "a.0.1.json.gz"):
+        path = tmp_path / "here" / name
+        path.write_bytes(gzip.compress(text(Note(key="a"))))
+        with pytest.raises(ValueError, match=rf"{path} is no Record: the name of one is <key>\.<attempt>\.json\.gz"):
+            list(notes)
+        path.unlink()
+    (tmp_path / "here" / ".writing-a.0.json.gz").write_bytes(b"half")
+    (tmp_path / "here" / "ceilings.json").write_bytes(b"{}")
+    (tmp_path / "stray.0.json.gz").write_bytes(b"")
+    assert list(notes) == [Note(key="a")]
+
+
+def test_a_folder_that_is_not_there_holds_nothing(tmp_path: Path) -> None:
+    notes = Notes(tmp_path / "absent")
+    assert list(notes) == [] and notes.places() == [] and notes.find("here", "a") is None and notes.attempts("here", "a") == []
+
+
+def test_fresh_stores_share_what_was_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    every = some()
+    unpacked: list[int] = []
+    whole = archive.lzma.decompress
+    monkeypatch.setattr(archive.lzma, "decompress", lambda data: unpacked.append(len(data)) or whole(data))
+    pack_some(tmp_path, every[::2])
+    pack_some(tmp_path, every[1::2])
+    for note in every:
+        assert Notes(tmp_path).find("here", note.key) is not None
+    assert len(unpacked) == 2
+    with pytest.raises(FileExistsError):
+        Notes(tmp_path).write(every[0])
+    assert len(unpacked) == 2
+
+
+def test_what_is_packed_between_two_looks_is_not_missed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loose when the store begins to look, packed before it has looked everywhere."""
+    every = some(60)
+    looked: list[Path] = []
+    whole = archive.files_in
+
+    def files_in(folder: Path) -> list[str]:
+        found = whole(folder)
+        looked.append(folder)
+        if len(looked) == 1:
+            assert [packed.records for packed in pack(Notes(tmp_path))] == [len(every)]
+        return found
+
+    notes = planted(tmp_path, every)
+    monkeypatch.setattr(archive, "files_in", files_in)
+    monkeypatch.setattr(store, "files_in", files_in)
+    assert list(notes) == [note for note in every if note.attempt == int(note.key[1:]) % 3 - 1]
+
+
+def test_what_is_packed_while_a_store_is_read_is_read(tmp_path: Path) -> None:
+    notes = planted(tmp_path, some(60))
+    expected = list(notes)
+    reading = iter(Notes(tmp_path))
+    first = next(reading)
+    assert len(list(pack(notes))) == 1 and not list(tmp_path.glob("*/*.gz"))
+    assert [first, *reading] == expected
+    lost = SimpleNamespace(held=planted(tmp_path, [Note(key="lost")]).attempts("here", "lost")[0])
+    lost.held.path.unlink()
+    with pytest.raises(ValueError, match=r"lost\.0\.json\.gz is not a Note of this version: .*No such file"):
+        notes.read(lost.held)
+
+
+def test_the_stamp_notices_archives(tmp_path: Path) -> None:
+    planted(tmp_path, [Note(key="a")])
+    stamps = [stamp_of(tmp_path)]
+    path = pack_some(tmp_path, [Note(key="b")])
+    stamps.append(stamp_of(tmp_path))
+    os.utime(path, ns=(0, 0))
+    stamps.append(stamp_of(tmp_path))
+    path.write_bytes(path.read_bytes() + b"\0")
+    os.utime(path, ns=(0, 0))
+    stamps.append(stamp_of(tmp_path))
+    Notes(tmp_path).path("here", "a").unlink()
+    stamps.append(stamp_of(tmp_path))
+    assert len(set(stamps)) == 5 and stamp_of(tmp_path) == stamps[-1]
+    assert str(path) in {file for file, _, _ in stamps[1]}
+
+
+def test_names_are_those_of_any_key(tmp_path: Path) -> None:
+    names: list[Name] = [("a", 0), ("a", 10), ("a", 2)]
+    planted(tmp_path, [Note(key=key, attempt=attempt) for key, attempt in names])
+    assert [held.attempt for held in Notes(tmp_path).attempts("here", "a")] == [0, 2, 10], "by number, not by letter"
