@@ -27,6 +27,7 @@ from multigpu.analysis.synchrony import synchrony_frame
 from multigpu.analysis.training import training_frame, training_records
 from multigpu.analysis.wording import (
     MODEL_NAMES,
+    decimals,
     describe,
     device_word,
     devices_text,
@@ -88,22 +89,27 @@ def subject(name: str, model: str) -> tuple[str, str]:
 
 
 def gain(table: pd.DataFrame) -> str | None:
-    """What the most devices give at best, of each workload the job with the highest throughput."""
-    parts = []
+    """What the most devices give over one at its best, of each workload the job with the highest throughput; what scales best first."""
+    parts: list[tuple[float, str]] = []
     rows = table[(table["placement"] != "independent") & (table["devices"] > 1) & table["speedup_best_low"].notna()]
     rows = rows[rows["devices"] == rows["devices"].max()]
-    named = {index: (name, order) for order, (name, panel) in enumerate(panels(table)) for index in panel.index}
-    for _, group in sorted(rows.groupby("workload"), key=lambda item: min(named[index][1] for index in item[1].index)):
+    named = {index: name for name, panel in panels(table) for index in panel.index}
+    for _, group in rows.groupby("workload"):
         row = group.sort_values("rate").iloc[-1]
         rate = rate_text(row["rate"], row["rate_low"], row["rate_high"], row["unit"])
         times = ratio_text(row["speedup_best"], row["speedup_best_low"], row["speedup_best_high"])
         rivals = group[(group["rate_high"] >= row["rate_low"]) & (group.index != row.name) & (group["batch_size"] == row["batch_size"])]
         tied = joined([line_name(rival, table) for _, rival in rivals.iterrows()])
         who = line_name(row, table) + (f" (intervals do not tell {tied} from it)" if tied else "")
-        single = device_word(row["device_type"])
-        model, setting = subject(named[row.name][0], row["model"])
-        parts.append(f"{model} trains {rate} with {who}, {times} the best single {single}{setting}")
-    return f"**What {devices_text(rows['devices'].iloc[0], rows['device_type'].iloc[0])} give:** {'; '.join(parts)}." if parts else None
+        model, setting = subject(named[row.name], row["model"])
+        parts.append((row["speedup_best"], f"{model} {times}, {rate} with {who}{setting}"))
+    if not parts:
+        return None
+    parts.sort(key=lambda part: -part[0])
+    span = " to ".join(dict.fromkeys(f"{times:.{decimals(times)}f}" for times in (parts[-1][0], parts[0][0])))
+    word = device_word(rows["device_type"].iloc[0])
+    lead = f"{devices_text(rows['devices'].iloc[0], rows['device_type'].iloc[0])} train {span} times as fast as the best single {word}"
+    return f"**{lead}:** {'; '.join(text for _, text in parts)}."
 
 
 def price(table: pd.DataFrame) -> str | None:
@@ -116,8 +122,8 @@ def price(table: pd.DataFrame) -> str | None:
     fast, slow = (rate_text(row["rate"], row["rate_low"], row["rate_high"], row["unit"]) for row in (best, worst))
     model, setting = subject(name, best["model"])
     return (
-        f"**What a placement costs:** {model} on {on} trains {slow} with {title(worst['placement'])} and {fast} with "
-        f"{title(best['placement'])}: {percent_text(worst['rate'] / best['rate'])} of the speed{setting}."
+        f"**A placement may cost {percent_text(1 - worst['rate'] / best['rate'])} of the speed:** {model} on {on} trains {slow} with "
+        f"{title(worst['placement'])} and {fast} with {title(best['placement'])}{setting}."
     )
 
 
@@ -173,13 +179,13 @@ def host(table: pd.DataFrame) -> str | None:
             found.append((captured["rate"] / eager["rate"], eager, captured))
     if not found:
         return None
-    _, eager, captured = max(found, key=lambda item: item[0])
+    times, eager, captured = max(found, key=lambda item: item[0])
     on = devices_text(eager["devices"], eager["device_type"])
     slow, fast = (rate_text(row["rate"], row["rate_low"], row["rate_high"], row["unit"]) for row in (eager, captured))
     model, setting = subject(describe(eager, ["model", "batch_size"]), eager["model"])
     return (
-        f"**What the host costs:** {model} on {on} with {title(eager['placement'])} trains {slow} launched kernel by kernel "
-        f"and {fast} as one captured graph a step{setting}."
+        f"**Launching a step kernel by kernel may cost a factor of {times:.{decimals(times, 2)}f}:** {model} on {on} with "
+        f"{title(eager['placement'])} trains {slow} so, and {fast} as one captured graph a step{setting}."
     )
 
 
