@@ -229,7 +229,8 @@ def test_memory_speed_needs_one_gpu_and_no_host_and_holds_every_model() -> None:
 
 def test_captured_formats_hold_every_layout_and_precision_of_each_model() -> None:
     """What the eager grid holds on one GPU, with no host in it; the dearest searches last, so that a budget leaves these out."""
-    planned = cnn_formats_captured([1, 2])
+    traced, *planned = cnn_formats_captured([1, 2])
+    assert traced.run.traced_steps and (traced.run.model, traced.run.precision) == ("resnet50_v1.5", "fp16")
 
     def facts(run: Run) -> tuple[object, ...]:
         return run.model, run.batch_size, run.precision, run.layout, run.loss_scale
