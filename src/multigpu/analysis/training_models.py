@@ -21,7 +21,7 @@ from multigpu.training.record import TrainingRecord
 
 NOTHING = (
     "Document 001's models on small images have not been trained side by side yet: `python -m multigpu train --grid training_models` does "
-    "so on one GPU in about five minutes."
+    "so on one GPU in about six minutes."
 )
 LEAST_MODELS = 3
 """Models that make a comparison of them."""
