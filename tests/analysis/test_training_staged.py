@@ -6,9 +6,11 @@ import math
 
 import pytest
 
+from multigpu import paths
 from multigpu.analysis import training_page as page
-from multigpu.analysis.training import same_curve_table
+from multigpu.analysis.training import same_curve_table, training_records
 from multigpu.analysis.training_staged import between_seeds, figure_staged, staged_pairs, staged_said, staged_table
+from multigpu.training.grid import GRIDS
 from multigpu.training.record import TrainingRecord
 from tests.training.planted import trained
 
@@ -106,6 +108,17 @@ def test_staged_runs_are_no_part_of_the_comparison_of_joined_ones() -> None:
     assert "Exp2, staged" not in html and ">Exp2<" in html, "the twin is one of the joined runs too"
     alone = page.system_table(page.see([*pair(0.05, 0, (0.5, 0.9), 0.1)])).html
     assert "Exp2" not in alone
+
+
+def test_every_committed_staged_run_lies_further_from_its_twin_than_seeds_do_from_each_other() -> None:
+    """All of the grid have their Records; of the small network's three seeds, the nearest staged run lies beyond two seeds of its twin."""
+    wanted = {entry.training.digest for entry in GRIDS["training_staged_cpu"]()}
+    own = [record for record in training_records(paths.TRAINING) if record.status == "ok" and record.training.digest in wanted]
+    assert {record.training.digest for record in own} == wanted
+    seen, pairs = pairs_of(own)
+    assert len(pairs) == len(wanted) // 2
+    for _, at in pairs[pairs["model"] == "resnet_small"].groupby(["staged", "base_rate"]):
+        assert len(at) == 3 and at["distance"].min() > between_seeds(at, seen.curves)
 
 
 def test_without_records_one_sentence_says_how_to_measure() -> None:
