@@ -80,14 +80,21 @@ def test_sentences_and_table_hold_both_sides() -> None:
     planted += [r for rate in (0.05,) for r in pair(rate, 0, (0.5, 0.9), 0.2, luck=0.05, host=False)]
     seen, pairs = pairs_of(planted)
     text = staged_said(pairs, seen.curves).html
+    assert "<p>Small ResNet on handwritten digits, 2 devices, variables one step old" in text
     assert "at a rate of 0.05 it takes 20 steps to 90%, and 10 steps without staging" in text
     assert "at a rate of 0.4 it takes 20 steps (1 of 2 runs) to 90%, and 10 steps without staging" in text
     # in seed 0: 1.1 and 1.05 x 1.2 where they stage, 1 and 1.05 where they do not
     assert any(f"lie {a} of the loss apart where they stage and {b} where" in text for a, b in (("0.15", "0.05"), ("0.13", "0.048")))
-    assert "(medians of 1 pair of one seed" in text and "staging lies 0.2 from not staging" in text
+    assert "(medians of 1 pair of one seed" in text and "staging lies 0.2 of it from not staging" in text
     html = staged_table(pairs, seen.curves).html
     assert "20; 10" in html and "20 (1 of 2); 10" in html and ">0.17<" in html, "0.2 / 1.2 between seeds"
     assert "Exp2, staged" in html and "server on GPU 0, staged" in html
+
+
+def test_a_large_distance_is_a_plain_number() -> None:
+    seen, pairs = pairs_of(pair(0.4, 0, (0.1, 0.3), 1234.0))
+    html = staged_table(pairs, seen.curves).html
+    assert ">1,200<" in html and "e+" not in html.split("</style>")[1]
 
 
 def test_a_run_that_diverged_is_counted() -> None:

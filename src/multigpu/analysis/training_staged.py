@@ -67,7 +67,7 @@ def staged_said(pairs: pd.DataFrame, curves: pd.DataFrame) -> Shown:
     said: list[str | None] = []
     for job, own in _jobs(pairs):
         effects = [f"at a rate of {rate:g} {_effect(at)}" for rate, at in own.groupby("base_rate")]
-        said.append(f"{job}, variables one step old, scored every epoch: {'; '.join(effects)}.")
+        said.append(f"{job[:1].upper()}{job[1:]}, variables one step old, scored every epoch: {'; '.join(effects)}.")
         said += [_where(rate, at, curves) for rate, at in own.groupby("base_rate")][:1]
     return paragraphs(*said, kind="said")
 
@@ -84,7 +84,7 @@ def _where(rate: Any, own: pd.DataFrame, curves: pd.DataFrame) -> str | None:
     return (
         f"There, at a rate of {rate:g}, two placements of variables lie {np.median(staged):.2g} of the loss apart where they stage and "
         f"{np.median(fresh):.2g} where they do not (medians of {plural(len(staged), 'pair')} of one seed, at the windows furthest apart); "
-        f"staging lies {own['distance'].median():.2g} from not staging."
+        f"staging lies {own['distance'].median():.2g} of it from not staging."
     )
 
 
@@ -196,8 +196,8 @@ def staged_table(pairs: pd.DataFrame, curves: pd.DataFrame) -> Shown:
                     "Accuracy": _beside(at["accuracy"].mean(), at["accuracy_twin"].mean(), ".1%"),
                     "Level": "" if pd.isna(at["level"].iloc[0]) else f"{at['level'].iloc[0]:.0%}",
                     "Steps to it": "" if pd.isna(at["level"].iloc[0]) else f"{_steps(at['steps_to'])}; {_steps(at['steps_to_twin'])}",
-                    "Distance of curves": f"{far:.2g}",
-                    "Of seeds": "" if math.isnan(luck) else f"{luck:.2g}",
+                    "Distance of curves": _two_digits(far),
+                    "Of seeds": "" if math.isnan(luck) else _two_digits(luck),
                 }
             )
     note = (
@@ -211,6 +211,10 @@ def staged_table(pairs: pd.DataFrame, curves: pd.DataFrame) -> Shown:
 
 def _beside(staged: float, twin: float, form: str) -> str:
     return "" if pd.isna(staged) and pd.isna(twin) else f"{staged:{form}}; {twin:{form}}"
+
+
+def _two_digits(value: float) -> str:
+    return f"{float(f'{value:.2g}'):,g}"
 
 
 def _diverged(at: pd.DataFrame) -> str:
