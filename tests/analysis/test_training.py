@@ -173,9 +173,9 @@ def test_committed_placements_follow_one_curve_to_the_end_of_their_budget():
         assert free == "independent"
 
 
-@pytest.mark.parametrize("grid", ["training_cpu", "training_cifar_cpu"])
+@pytest.mark.parametrize("grid", ["training_cpu", "training_cifar_cpu", "training_alexnet_cpu"])
 def test_committed_image_models_follow_one_curve_under_every_placement_on_cpus(grid: str):
-    """make_parallel too, whose one process has all devices: every comparison of these two grids has its Record, and none misses."""
+    """make_parallel too, whose one process has all devices: every comparison of these grids has its Record, and none misses."""
     records = {record.training.digest: record for record in training_records(paths.TRAINING) if record.status == "ok"}
     planned = [entry.training for entry in GRIDS[grid]() if entry.question == "same curve"]
     missing = [training.label() for training in planned if training.digest not in records]

@@ -204,8 +204,8 @@ ROUNDING = {"fp64": 2.0**-29, "fp32": 1.0}
 def same_curve_table(frame: pd.DataFrame, curves: pd.DataFrame) -> pd.DataFrame:
     """Joined placements beside the reference, where fp64 says what no rounding would give.
 
-    A panel is what runs share apart from placement, precision and execution. Its truth is ddp in fp64, or where there is none (GPUs)
-    ddp in fp32. Its drift is how far ddp in fp32 lies from the truth, or where fp32 is the truth, the median distance of the others.
+    A panel is what runs share apart from placement, precision and execution, without staged ones. Its truth is ddp in fp64, or where there
+    is none (GPUs) in fp32. Its drift is how far ddp in fp32 lies from the truth, or where fp32 is the truth, the median distance of all.
     tolerance = ALLOWED x drift x ROUNDING: fp64 is held to what rounding can do there, 2^-29 of what it did in fp32.
 
     Returns columns: panel, key, machine, placement, processes, devices, precision, execution, semantics, seed, base_rate, role, distance,
@@ -222,7 +222,7 @@ def same_curve_table(frame: pd.DataFrame, curves: pd.DataFrame) -> pd.DataFrame:
     shared = ["machine", "workload", "model", "inputs", "input_label", "devices", "batch_size", "scaling", "seed"]
     shared += ["base_rate", "rate_scaling", "schedule", "epochs"]
     usual = {"status": "ok", "schedule": "constant", "rate_scaling": "none"}
-    ok = frame[pd.concat([frame[name] == value for name, value in usual.items()], axis=1).all(axis=1)]
+    ok = frame[pd.concat([frame[name] == value for name, value in usual.items()], axis=1).all(axis=1) & frame["semantics"].ne("stale")]
     losses: dict[Any, np.ndarray] = {key: group["loss"].to_numpy() for key, group in curves.groupby("key")}
     ends: dict[Any, np.ndarray] = {key: group["step"].to_numpy() for key, group in curves.groupby("key")}
     rows: list[dict[str, Any]] = []

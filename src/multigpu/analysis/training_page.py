@@ -23,6 +23,7 @@ from multigpu.analysis.training import (
     training_frame,
     training_records,
 )
+from multigpu.analysis.training_staged import staged_pairs
 from multigpu.conditions import LEAST_ENERGY_S
 from multigpu.parameters import Measure
 from multigpu.record import STATUSES
@@ -144,6 +145,8 @@ def system_table(seen: Seen) -> Shown:
     """
     ok = seen.frame[(seen.frame["status"] == "ok") & (seen.frame["scaling"] == "strong") & (seen.frame["precision"] == "fp32")]
     ok = ok[ok["accuracy"].notna() | (ok["device_type"] == "cuda")]  # else nothing of it is known
+    pairs = staged_pairs(seen.frame, seen.curves, seen.reach)
+    ok = ok[~ok["key"].isin({*pairs["key"], *pairs["key_twin"]} - {*seen.same["key"]})]  # which have a section of their own
     merged = ok.merge(seen.reach, on="key", how="left", suffixes=("", "_to"))
     rows = []
     for (machine, model, inputs, _, _), job in merged.groupby(["machine", "model", "inputs", "joined_batch", "base_rate"], sort=False):

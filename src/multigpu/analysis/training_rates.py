@@ -12,6 +12,7 @@ from multigpu.analysis.ordinary import usual_buckets
 from multigpu.analysis.picture import Shown, paragraphs
 from multigpu.analysis.tables import table_html, tables_by
 from multigpu.analysis.training import job_name
+from multigpu.analysis.training_models import alike
 from multigpu.analysis.training_page import Seen, percent
 from multigpu.analysis.wording import MODEL_NAMES, joined, plural
 from multigpu.run import Precision
@@ -204,9 +205,11 @@ def efficiency_table(seen: Seen, runs: pd.DataFrame) -> Shown:
 
 
 def precision_points(frame: pd.DataFrame) -> pd.DataFrame:
-    """Runs on one device that differ in precision and seed alone, of at least two precisions: constant rates, as C34 asks."""
+    """Runs on one device that differ in precision and seed alone, of at least two precisions: constant rates, as C34 asks. Runs that
+    compare models (`training_models.alike`) have a table of their own.
+    """
     ok = frame[(frame["status"] == "ok") & (frame["placement"] == "ddp") & (frame["devices"] == 1) & frame["accuracy"].notna()]
-    ok = ok[(ok["rate_scaling"] == "none") & (ok["schedule"] == "constant")]
+    ok = ok[(ok["rate_scaling"] == "none") & (ok["schedule"] == "constant") & ~ok["key"].isin(alike(frame)["key"])]
     jobs = ["machine", "model", "inputs", "joined_batch", "base_rate", "epochs", "execution"]
     return ok[ok.groupby(jobs)["precision"].transform("nunique") > 1] if len(ok) else ok
 
