@@ -11,6 +11,7 @@ import pandas as pd
 from multigpu.analysis.findings import line_name, panels
 from multigpu.analysis.limits import bounds
 from multigpu.analysis.metrics import Key, job_of, scaling_table
+from multigpu.analysis.ordinary import of_today
 from multigpu.analysis.picture import Shown, folded, together
 from multigpu.analysis.style import look
 from multigpu.analysis.tables import table_html, tables_by
@@ -106,7 +107,7 @@ def advice(frame: pd.DataFrame) -> pd.DataFrame:
         equals (ways on as many devices that are not told from it, each with its share of the rate), slowest (that is told from
         it, or "") and its share.
     """
-    table = scaling_table(frame)
+    table = scaling_table(of_today(frame))
     kept = ["rate", "rate_low", "rate_high", "unit", "single_rate"]
     kept += [f"{ratio}{end}" for ratio in ("speedup_best", "ceiling_ratio") for end in ("", "_low", "_high")]
     table = table.rename(columns={"best_single_rate": "single_rate"})
@@ -283,6 +284,7 @@ def bound_table(frame: pd.DataFrame) -> Shown:
     """Each job's fastest headline point on the most devices with its bound, what sets the bound, and the share of it that was reached; the
     other placements' points folded below. A table a workload: rows are sorted by a click.
     """
+    frame = of_today(frame)
     table, limits = scaling_table(frame), bounds(frame)
     rows = []
     factors = {str(name): scaled(rates.max())[0] for name, rates in table.groupby("workload")["rate"]}

@@ -6,6 +6,11 @@ from typing import Any
 
 import pandas as pd
 
+from multigpu.older_programs import WHOLE_SINCE
+
+COMPILED = ("compiled", "compiled_captured")
+"""Forms of execution in which torch.compile makes the kernels."""
+
 SPECIAL = ("input_workers", "staging", "image_dtype", "device_ids", "peer_access", "energy_window_s", "host_cores")
 """Fields of a Run that ask for something besides training: how it is fed, on which GPUs and how many cores, with which counters."""
 
@@ -25,6 +30,16 @@ FED = ("synthetic_host", "jpeg_folder")
 def usual_buckets(frame: pd.DataFrame) -> pd.DataFrame:
     """The rows whose buckets are the library's in size, form and time of update."""
     return frame[frame[list(BUCKETS)].isna().all(axis=1)]
+
+
+def in_blocks(frame: pd.DataFrame) -> pd.Series:
+    """Which rows are of image models of whose layers torch.compile had the blocks alone (`older_programs.compiled_in_blocks`)."""
+    return frame["workload"].eq("cnn") & frame["execution"].isin(COMPILED) & frame["measured_at"].lt(WHOLE_SINCE)
+
+
+def of_today(frame: pd.DataFrame) -> pd.DataFrame:
+    """The rows without those of an older program under the same Run (`in_blocks`), which are not compared with today's."""
+    return frame[~in_blocks(frame)]
 
 
 def ordinary(frame: pd.DataFrame) -> pd.DataFrame:

@@ -9,7 +9,7 @@ import pandas as pd
 
 from multigpu.analysis.limits import TRAINING_PASSES, ceilings
 from multigpu.analysis.metrics import scaling_table
-from multigpu.analysis.ordinary import BUCKETS
+from multigpu.analysis.ordinary import BUCKETS, of_today
 from multigpu.analysis.picture import Shown
 from multigpu.analysis.tables import table_html, tables_by
 from multigpu.analysis.wording import MODEL_NAMES, TELLING, describe, devices_text, execution_text, missing, percent_text, telling, unbroken
@@ -95,7 +95,7 @@ def scale_points(frame: pd.DataFrame, placement: str = PLACEMENT) -> pd.DataFram
     rate of large matrix products), own_hidden, own_exposed (of this one, whose step on one device is known).
     """
     chosen = frame[(frame["placement"] == placement) & (frame["scaling"] == "weak") & (frame["framework"] == "torch")]
-    table = scaling_table(chosen[chosen["workload"] == "cnn"]) if len(chosen) else pd.DataFrame()
+    table = scaling_table(of_today(chosen[chosen["workload"] == "cnn"])) if len(chosen) else pd.DataFrame()
     columns = ["parameters", "dense_share", "gradient_bytes", "step_flops", "bytes_per_flop"]
     columns += ["ratio", "hidden", "exposed", "own_hidden", "own_exposed"]
     if table.empty:

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from multigpu.analysis.metrics import scaling_table
-from multigpu.analysis.ordinary import BUCKETS
+from multigpu.analysis.ordinary import BUCKETS, of_today
 from multigpu.analysis.pairs import ratio_cell
 from multigpu.analysis.picture import Shown, folded
 from multigpu.analysis.style import look
@@ -36,7 +36,7 @@ def superlinear(frame: pd.DataFrame) -> pd.DataFrame:
         repeats, or, where it was measured once, the median of that over the model's other one-device points (NaN without any);
         borrowed: whether it is the latter; why: one of this module's four sentences.
     """
-    table = scaling_table(frame)
+    table = scaling_table(of_today(frame))
     above = table[(table["devices"] > 1) & (table["speedup"] > table["devices"]) & (table["placement"] != "independent")]
     rows = []
     for _, row in above.iterrows():
@@ -108,7 +108,7 @@ def superlinear_table(frame: pd.DataFrame) -> Shown:
 
 def superlinear_sentence(frame: pd.DataFrame) -> str:
     """How many speedups exceed N, and how many of them noise does not explain."""
-    table, every = superlinear(frame), scaling_table(frame)
+    table, every = superlinear(frame), scaling_table(of_today(frame))
     several = every[(every["devices"] > 1) & every["speedup"].notna() & (every["placement"] != "independent")]
     if table.empty:
         return f"Of {plural(len(several), 'speedup')}, none exceeds the number of GPUs."
