@@ -43,7 +43,7 @@ def test_rows_and_records_are_of_an_older_program_alike() -> None:
 @pytest.mark.parametrize(("at", "fastest", "ratio"), [(OLD, "captured", 1.75), (NEW, "compiled and captured", 2.2)])
 def test_the_fastest_way_is_sought_among_todays_programs(at: str, fastest: str, ratio: float) -> None:
     best = advice(frame_of(scaled(at))).query("best").iloc[0]
-    assert best["way"] == f"ddp, {fastest}" and best["speedup_best"] == pytest.approx(ratio, rel=1e-3)
+    assert best["way"] == f"ddp, {fastest}" and best["over_own"] == pytest.approx(ratio, rel=1e-3)
 
 
 def test_scaling_is_that_of_todays_programs(monkeypatch: pytest.MonkeyPatch) -> None:
