@@ -42,14 +42,16 @@ def of_today(frame: pd.DataFrame) -> pd.DataFrame:
     return frame[~in_blocks(frame)]
 
 
-def ordinary(frame: pd.DataFrame) -> pd.DataFrame:
+def ordinary(frame: pd.DataFrame, family: bool = False) -> pd.DataFrame:
     """The rows that pages about placements, models and batches speak of: a Run that was fed, pinned to GPUs or watched by a counter is
     another one of the same name, so is one whose sentences share a step otherwise than the document's, and members of the made-up
     family are no model of the documents. PyTorch's loop of cells is there to be slow, on the page about 2018's lost speed.
+
+    family: whether the page is about the family.
     """
     special = frame[[name for name in SPECIAL if name in frame]].notna().any(axis=1)
     fed = frame["inputs"].isin(FED) if "inputs" in frame else False
-    made_up = frame["model"].str.startswith("family_").fillna(False) if "model" in frame else False
+    made_up = frame["model"].str.startswith("family_").fillna(False) if "model" in frame and not family else False
     batched = frame["batching"].isin(("shared", "fixed")) | frame["shuffle"] if {"batching", "shuffle"} <= set(frame) else False
     drawn = frame["inputs"].isin(BATCHED) if "inputs" in frame else False
     looped: Any = False
