@@ -72,34 +72,70 @@ def ways() -> list[Record]:
 
 
 def test_the_fastest_way_is_sought_among_all_however_often_they_were_measured_and_one_gpu_may_win() -> None:
-    """No interval, no second placement: the captured graph on one GPU is twice as fast as the best of two GPUs."""
-    frame = frame_of(ways())
+    """No interval, no second placement: the captured graph on one GPU is twice as fast as the best of two GPUs, captured there at 120."""
+    frame = frame_of([*ways(), make_record("ddp", 2, 120.0, execution="captured")])
     table = advice(frame).set_index("devices")
     assert list(table["best"]) == [True, False] and list(table["way"]) == ["ddp, captured", "ddp, eager"]
     assert list(table["once"]) == [True, False] and list(table["single"]) == ["ddp, captured"] * 2
-    assert table.loc[2, "speedup_best"] == pytest.approx(0.5, abs=1e-3) and table.loc[2, "single_rate"] == pytest.approx(300, abs=0.1)
+    assert table.loc[2, "over_own"] == pytest.approx(1.5, abs=1e-3), "eager over eager, and not over captured"
+    assert table.loc[2, "over_own_low"] < 1.5 < table.loc[2, "over_own_high"] and table.loc[2, "single_rate"] == pytest.approx(300, abs=0.1)
     assert table.loc[2, "slowest"] == "Exp2, eager" and table.loc[2, "slowest_share"] == pytest.approx(0.5, abs=1e-3)
     text = text_of(advice_table(frame).html)
-    assert "one GPU wins: ddp, captured 300 (once)" in text
+    assert "one GPU wins: ddp, captured 300 (once) the same 1.00" in text
     said = advice_sentence(frame)
     assert said is not None and "1 job (a model, batch, input and precision) ran on several GPUs." in said
     assert "**In 1 of them one GPU alone is fastest**: NMT of 000." in said and "The fastest of 1 was measured once" in said
+    assert "nothing says" not in said
     faster = frame_of([*ways(), make_record("ddp", 2, 580.0, execution="captured")])
-    assert "In none of them one GPU alone is fastest." in str(advice_sentence(faster))
+    assert "In none of them one GPU alone is known to be fastest." in str(advice_sentence(faster))
     assert "ddp, captured 580 (once) the same way: 300 1.93" in text_of(advice_table(faster).html)
     assert advice_sentence(frame_of([make_record("ddp", 1)])) is None, "on one GPU there is nothing to choose"
+
+
+def test_one_gpu_does_not_win_by_a_form_that_several_never_tried() -> None:
+    """Captured on one GPU at 300, on two eager alone at 150, 1.5 times one GPU eager: two captured may be anything."""
+    frame = frame_of(ways())
+    table = advice(frame).set_index("devices")
+    assert list(table["alone"]) == ["untried", ""] and table.loc[2, "over_own"] == pytest.approx(1.5, abs=1e-3)
+    said = str(advice_sentence(frame))
+    assert "In none of them one GPU alone is known to be fastest." in said and "is fastest**" not in said
+    assert "In 1 the fastest form was measured on one GPU alone, so nothing says which number wins: NMT of 000." in said
+    text = text_of(advice_table(frame).html)
+    untried = "ddp, captured (this form was measured on one GPU alone; fastest on several: ddp, eager on 2 GPUs: 150) 300 (once) the same"
+    assert untried in text and "one GPU wins" not in text
+
+
+def test_the_frameworks_name_a_form_too() -> None:
+    """TensorFlow's graph on one GPU at 300 beside PyTorch's steps on two."""
+    graph = {"framework": "tensorflow", "processes": "one", "execution": "graph", "precision": "bf16"}
+    records = [make_record("ddp", 1, 100.0), make_record("ddp", 2, 150.0), make_record("exp4", 1, 300.0, **graph)]
+    assert list(advice(frame_of(records))["alone"]) == ["untried", ""]
+    slower = make_record("exp4", 2, 250.0, **graph)
+    assert list(advice(frame_of([*records, slower]))["alone"]) == ["wins", ""]
+
+
+def test_one_gpu_does_not_win_where_intervals_do_not_tell() -> None:
+    noisy = (1.0, 1.1, 0.9, 1.0, 1.0)
+    records = [
+        record
+        for count, rate in ((1, 101.0), (2, 100.0))
+        for record in make_point([rate * by for by in noisy], placement="ddp", devices=count)
+    ]
+    said = str(advice_sentence(frame_of(records)))
+    assert "known to be fastest. In 1 intervals do not tell one GPU from several: NMT of 000." in said
+    assert "one GPU, not told from several: ddp, eager" in text_of(advice_table(frame_of(records)).html)
 
 
 def test_the_best_single_gpus_way_is_told_by_what_differs() -> None:
     alone = {"eager": 100.0, "captured": 200.0}
     records = [make_record("ddp", 1, rate, execution=execution) for execution, rate in alone.items()]
     text = text_of(advice_table(frame_of([*records, make_record("exp2", 2, 250.0)])).html)
-    assert "Exp2, eager 250 (once) ddp, captured: 200 1.25" in text, "two things differ"
-    assert "ddp, eager 250 (once) the same, but captured: 200 1.25" in text_of(
+    assert "Exp2, eager 250 (once) ddp, captured: 200† 2.50" in text, "two things differ; over one GPU eager"
+    assert "ddp, eager 250 (once) the same, but captured: 200† 2.50" in text_of(
         advice_table(frame_of([*records, make_record("ddp", 2, 250.0)])).html
     )
     tensorflow = make_record("exp4", 2, 400.0, framework="tensorflow", processes="one", execution="graph", precision="bf16")
-    assert "Exp4, TensorFlow, graph 400 (once) ddp, captured: 200 2.00" in text_of(advice_table(frame_of([*records, tensorflow])).html)
+    assert "Exp4, TensorFlow, graph 400 (once) ddp, captured: 200†" in text_of(advice_table(frame_of([*records, tensorflow])).html)
     fused = make_record("ddp", 1, 300.0, execution="captured", cross_entropy="fused")
     both = frame_of([*records, fused, make_record("ddp", 2, 390.0, execution="captured")])
     assert "ddp, captured 390 (once) the same, with loss in one piece: 300 1.30" in text_of(advice_table(both).html)

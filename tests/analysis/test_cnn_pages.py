@@ -56,20 +56,6 @@ def test_each_change_stands_beside_the_same_run_without_it() -> None:
         assert cnn_updates.change_sentence(frame, kinds[0]).endswith("not measured yet.")
 
 
-def test_speedups_above_n_are_listed_with_what_explains_them() -> None:
-    records = point(100, devices=1) + point(230)  # far above 2 x 100, whose repeats spread by 0.4%
-    records += point(100, "exp4", devices=1) + point(200.1, "exp4")  # the interval holds 2
-    records += point(100, "exp2", devices=1, n=1) + point(209, "exp2", n=1)
-    records += point(100, "ps_gpu0", devices=1) + point(190, "ps_gpu0")
-    records += point(100, "independent", devices=1) + point(250, "independent")
-    found = superlinear.superlinear(frame_of(records)).set_index("placement")
-    assert dict(found["why"]) == {"ddp": superlinear.BEYOND, "exp4": superlinear.WITHIN, "exp2": superlinear.ONCE}
-    assert found.loc["ddp", "excess"] == pytest.approx(0.15) and not found.loc["ddp", "borrowed"] and found.loc["exp2", "borrowed"]
-    said = superlinear.superlinear_sentence(frame_of(records))
-    assert said.startswith("Of 4 speedups, 3 exceed the number of GPUs: 1 by more than the baseline's spread, 1 with an interval")
-    assert "No speedup exceeds" in superlinear.superlinear_table(frame_of(point(100, devices=1) + point(190))).html
-
-
 def test_advice_knows_what_is_not_told_apart_and_what_was_measured_once() -> None:
     records = point(300) + point(300.2, "exp4") + point(200, "exp2") + point(900, "ps_gpu0", n=1)
     records += point(90, "exp2", model="vgg16") + point(100, "replicated_allreduce", model="vgg16")

@@ -19,10 +19,12 @@ from multigpu.analysis.scales import (
     bound_hidden,
     exchange_ratio,
     job_names,
+    once_a_job,
     own_bounds,
     scale_points,
     scale_table,
     server_rows,
+    short_name,
     sweep_rows,
 )
 from multigpu.analysis.scales_findings import (
@@ -38,7 +40,7 @@ from multigpu.grid.family import family
 from multigpu.record import Record
 from multigpu.workloads import find_model
 from multigpu.workloads.cnn.family import CENTRE, MEMBERS, SWEEPS, Member, dense_share
-from tests.factory import make_record
+from tests.factory import make_machine, make_point, make_record
 
 
 @pytest.fixture(autouse=True)
@@ -204,6 +206,80 @@ def test_rows_of_one_job_say_what_tells_them_apart() -> None:
     apart = {f"{common}, channels last", f"{common}, channels first", f"{common}, channels last, updates in backward"}
     assert names == {*apart, "depth 8, width 8, 64 pixels, batch 64, bf16, captured"}
     assert "channels\u00a0first" in scale_table(points).html
+
+
+def test_a_run_watched_by_a_counter_is_no_second_point_of_its_job() -> None:
+    points = points_of([*planted(CENTRE, 0.9), *planted(CENTRE, 0.7, energy_window_s=12)])
+    assert list(points["efficiency"]) == [pytest.approx(0.9)] and "energy_window_s" in points
+
+
+def test_a_job_of_two_machines_names_them_and_counts_once() -> None:
+    """Six members whose efficiency falls with their bytes; one of them five times more on another machine, five times as often."""
+    there = make_machine(4)
+    rising = sweep("image_size", (0.7, 0.9, 0.96, 0.98)) + planted(Member(8, 8, 64, 0), 0.95)
+    more = [
+        make_record("ddp", count, 100.0 * (1, 2 * 0.97)[count - 1], repeat, "ab"[repeat % 2], machine=there, **CAPTURED)
+        for count in (1, 2)
+        for repeat in range(5)
+    ]
+    points = points_of(rising + more)
+    names = [name.replace("\u00a0", " ") for name in job_names(points)]
+    assert len(set(names)) == len(names) == 6
+    assert {name for name in names if "64 pixels, batch 64, bf16, captured" in name and "width 64" in name} == {
+        f"depth 8, width 64, 64 pixels, batch 64, bf16, captured, {name}" for name in ("8x-nvidia-h200", there.name)
+    }
+    alone = once_a_job(points)
+    assert len(alone) == 5 and list(alone.loc[alone["model"] == CENTRE.name, "n"]) == [5], "the one that was repeated"
+    (said,) = [text for text in scale_answers(points) if text.startswith("**Ratio**")]
+    assert "rank correlations over 5 points" in said and len(figure_ratio(points).data) == 5
+
+
+CAPTURED: dict[str, Any] = {"workload": "cnn", "model": CENTRE.name, "execution": "captured"}
+
+
+def often(member: Member, efficiency: float, devices: int = 2, **more: Any) -> list[Record]:
+    """`planted` with five repeats over two launches."""
+    fields: dict[str, Any] = {"workload": "cnn", "model": member.name, "execution": "captured", **more}
+    return [
+        record
+        for count, rate in ((1, 100.0), (devices, 100.0 * devices * efficiency))
+        for record in make_point([rate] * 5, placement="ddp", devices=count, **fields)
+    ]
+
+
+def test_repeated_points_lead_and_a_single_one_that_is_slower_than_eager_says_so() -> None:
+    """On four devices two sizes of images keep 95% and 99%, repeated; a third 60%, once, which eager steps exceed: 240 against 280."""
+    small, middle, large, largest = SWEEPS["image_size"]
+    records = often(small, 0.95, 4) + often(large, 0.99, 4) + planted(middle, 0.6, devices=4)
+    records += planted(middle, 0.7, devices=4, execution="eager") + planted(largest, 0.8, devices=4)
+    said = scale_answers(points_of(records))
+    assert said == [
+        "On 4 GPUs, captured, 95% (depth 8, width 64, 32 pixels, batch 64) to 99% (depth 8, width 64, 128 pixels, batch 64) of perfect "
+        "scaling are kept; of what was measured once, 60% (depth 8, width 64, 64 pixels, batch 64, slower than eager steps on as many "
+        "devices: 240 against 280 images/s) and 80% (depth 8, width 64, 224 pixels, batch 64)."
+    ]
+    html = scale_table(points_of(records)).html.replace("\u00a0", " ")
+    assert html.count("captured, slower than eager<") == 1 and "slower than eager: on as many devices" in html
+    alone = scale_answers(points_of(records[10:20] + records[20:22]))
+    assert "60% (depth 8, width 64, 64 pixels, batch 64, measured once) to 99%" in alone[0], "one repeated point is no range"
+    ratio = said_of(often(small, 0.7) + often(large, 0.95) + sweep("width", (0.9, 0.91, 0.89, 0.9, 0.9, 0.9)), "Ratio")
+    assert (
+        "scaling is kept (depth 8, width 64, 128 pixels, batch 64), at 236 bytes 70% (depth 8, width 64, 32 pixels, batch 64); of" in ratio
+    )
+    assert ratio.endswith("90% at 60 bytes (depth 8, width 8, 64 pixels, batch 64).")
+
+
+def test_captured_points_lie_above_faint_eager_ones_and_the_extremes_are_named() -> None:
+    records = sweep("image_size", (0.7, 0.9, 0.96, 0.98)) + sweep("image_size", (1.2, 0.8, 0.9, 0.6), execution="eager")
+    (ax,) = figure_ratio(points_of(records)).axes
+    eager, captured = (next(line for line in ax.get_lines() if line.get_label() == form) for form in ("eager", "captured"))
+    assert eager.get_alpha() < 0.5 and eager.get_zorder() < captured.get_zorder() and captured.get_alpha() is None
+    names = [text.get_text() for text in ax.texts]
+    assert {"32 pixels", "224 pixels"} <= set(names)
+    assert ax.yaxis.get_major_formatter()(0.8) == "80%"
+    assert short_name(pd.Series({"model": "vgg16", "batch_size": 64})) == "VGG-16, 64"
+    assert short_name(pd.Series({"model": CENTRE.name, "batch_size": 1024})) == "batch 1,024"
+    assert short_name(pd.Series({"model": CENTRE.name, "batch_size": BATCH})) == "the family's centre"
 
 
 def test_no_point_of_the_ratio_lies_outside_its_panel_and_fewer_devices_are_drawn() -> None:

@@ -4,10 +4,10 @@ import pytest
 
 from multigpu.analysis import dispatch, economy, execution, ways
 from multigpu.analysis.causes import causes_frame
-from multigpu.analysis.choose import bound_table, point_bound
+from multigpu.analysis.choose import bound_table
 from multigpu.analysis.frame import frame_of, load_frame
 from multigpu.analysis.front import batch, headline_table
-from multigpu.analysis.limits import bounds
+from multigpu.analysis.limits import bounds, point_bound
 from multigpu.analysis.metrics import summary
 from multigpu.analysis.ordinary import ordinary
 from multigpu.grid.overlap import updates_in_backward

@@ -8,12 +8,15 @@ from typing import Any
 
 import pandas as pd
 
+from multigpu.analysis.causes import first_like
 from multigpu.analysis.findings import line_name, panels
-from multigpu.analysis.limits import bounds
+from multigpu.analysis.limits import BINDINGS, bounds, point_bound
 from multigpu.analysis.metrics import Key, job_of, scaling_table
+from multigpu.analysis.ordinary import of_today
 from multigpu.analysis.picture import Shown, folded, together
 from multigpu.analysis.style import look
 from multigpu.analysis.tables import table_html, tables_by
+from multigpu.analysis.ways import ratio_of
 from multigpu.analysis.wording import (
     MODEL_NAMES,
     UNIT_NAMES,
@@ -40,9 +43,13 @@ WAY_FIELDS = (
     *("loss_scale", "recurrence", "embedding_gradients", "stage_devices"),
 )
 """What a way of training has or has not; a field that is empty says nothing."""
+FORM = ("framework", "execution")
+"""What a rate on several devices must share with the one on a single device beside which it says what devices add."""
+WINS, LEVEL, UNTRIED = "wins", "level", "untried"
+"""Of a job that is fastest on one device: several in the same form are slower; intervals do not tell; that form was tried on one alone."""
 MOST_EQUALS = 2
 """Ways that a cell names of those that are not told from the fastest."""
-BINDINGS = {"compute": "arithmetic", "memory": "memory", "communication": "traffic"}
+OVER = "over one GPU in this form"
 
 
 def overlaps(best: Any, row: Any) -> bool:
@@ -102,27 +109,35 @@ def advice(frame: pd.DataFrame) -> pd.DataFrame:
 
     Returns:
         workload, model, job, devices, best (whether this is the fastest on any number of devices), way, once (measured once), rate,
-        rate_low, rate_high, unit, speedup_best (and bounds), ceiling_ratio (and bounds), single and single_rate (the best single device),
-        equals (ways on as many devices that are not told from it, each with its share of the rate), slowest (that is told from
-        it, or "") and its share.
+        rate_low, rate_high, unit, over_own (and bounds: over the best single device in the same FORM; NaN without any), ceiling_ratio (and
+        bounds), single and single_rate (the best single device), single_alone (whether its FORM was tried on one device alone), alone (of
+        a best on one device: WINS, LEVEL or UNTRIED), several and several_rate (the fastest on several devices), equals (ways on as many
+        devices that are not told from it, each with its share of the rate), slowest (that is told from it, or "") and its share.
     """
+    frame = of_today(frame)
     table = scaling_table(frame)
-    kept = ["rate", "rate_low", "rate_high", "unit", "single_rate"]
-    kept += [f"{ratio}{end}" for ratio in ("speedup_best", "ceiling_ratio") for end in ("", "_low", "_high")]
+    kept = ["rate", "rate_low", "rate_high", "unit", "single_rate", *(f"ceiling_ratio{end}" for end in ("", "_low", "_high"))]
     table = table.rename(columns={"best_single_rate": "single_rate"})
     found = []
     for name, rows in jobs(table):
         rows = rows.sort_values("rate", ascending=False)
-        single = rows[rows["devices"] == 1].head(1)
+        ones, more = rows[rows["devices"] == 1], rows[rows["devices"] > 1]
+        single, tried = ones.head(1), set(more[list(FORM)].itertuples(index=False, name=None))
+        untried = len(single) > 0 and tuple(single.iloc[0][list(FORM)]) not in tried
         for devices, group in rows.groupby("devices", sort=True):
             best = group.iloc[0]
             others = [(other, overlaps(best, other)) for _, other in group.iloc[1:].iterrows()]
             slower = [other for other, same in others if not same]
+            first = best.name == rows.index[0]
+            alone = (UNTRIED if untried else LEVEL if overlaps(best, more.iloc[0]) else WINS) if first and devices == 1 else ""
+            over = ratio_of(frame, best, first_like(ones, {name: best[name] for name in FORM}))
             found.append(
                 {"workload": str(best["workload"]), "model": str(best["model"]), "job": name, "devices": int(str(devices))}
-                | {"best": best.name == rows.index[0], "way": way_text(best, rows), "once": best["n"] == 1}
+                | {"best": first, "way": way_text(best, rows), "once": best["n"] == 1, "alone": alone}
                 | {column: best[column] for column in kept}
-                | {"single": way_text(single.iloc[0], rows) if len(single) else ""}
+                | {"over_own": over[0], "over_own_low": over[1].low, "over_own_high": over[1].high}
+                | {"single": way_text(single.iloc[0], rows) if len(single) else "", "single_alone": untried}
+                | {"several": f"{way_text(more.iloc[0], rows)} on {more.iloc[0]['devices']} GPUs", "several_rate": more.iloc[0]["rate"]}
                 | {"equals": [f"{way_text(other, rows)} ({percent_text(other['rate'] / best['rate'])})" for other, same in others if same]}
                 | {"slowest": way_text(slower[-1], rows) if slower else ""}
                 | {"slowest_share": slower[-1]["rate"] / best["rate"] if slower else math.nan}
@@ -131,16 +146,22 @@ def advice(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def advice_sentence(frame: pd.DataFrame) -> str | None:
-    """In how many jobs that several devices were tried on one device alone is fastest, and of which models; None without any job."""
+    """In how many jobs that several devices were tried on one device alone is fastest, in how many that is not known, and of which models;
+    None without any job.
+    """
     table = advice(frame)
     if table.empty:
         return None
     best = table[table["best"]]
-    alone = best[best["devices"] == 1]
-    wins = "In none of them one GPU alone is fastest." if alone.empty else ""
-    if len(alone):
-        models = "; ".join(MODEL_NAMES.get(name, name) for name in dict.fromkeys(alone["model"]))
-        wins = f"**In {len(alone)} of them one GPU alone is fastest**: {models}."
+    of = {why: best[best["alone"] == why] for why in (WINS, LEVEL, UNTRIED)}
+    models = {why: "; ".join(MODEL_NAMES.get(name, name) for name in dict.fromkeys(own["model"])) for why, own in of.items()}
+    wins = f"**In {len(of[WINS])} of them one GPU alone is fastest**: {models[WINS]}." if len(of[WINS]) else ""
+    wins = wins or "In none of them one GPU alone is known to be fastest."
+    if len(of[LEVEL]):
+        wins += f" In {len(of[LEVEL])} intervals do not tell one GPU from several: {models[LEVEL]}."
+    if len(of[UNTRIED]):
+        none = "the fastest form was measured on one GPU alone, so nothing says which number wins"
+        wins += f" In {len(of[UNTRIED])} {none}: {models[UNTRIED]}."
     once = int(best["once"].sum())
     marked = f" The fastest of {once} {'was' if once == 1 else 'were'} measured once, as marked." if once else ""
     return f"{plural(len(best), 'job')} (a model, batch, input and precision) ran on several GPUs. {wins}{marked}"
@@ -157,10 +178,10 @@ def advice_table(frame: pd.DataFrame) -> Shown:
             "workload": _heading(row, factors[row["workload"]]),
             "job": row["job"],
             "GPUs": str(row["devices"]),
-            "fastest": ("one GPU wins: " if row["best"] and row["devices"] == 1 else "") + row["way"],
+            "fastest": _fastest_cell(row, factors[row["workload"]]),
             "rate": _rate(row["rate"], factors[row["workload"]]) + (" (once)" if row["once"] else ""),
             "best single GPU": _single_cell(row, factors[row["workload"]]),
-            "over it": _times(row),
+            OVER: _times(row),
             "share of independent replicas": _ceiling_cell(row),
             "not told from it": _first(row["equals"]),
             "slowest told from it": f"{row['slowest']}: {percent_text(row['slowest_share'])}" if row["slowest"] else "–",
@@ -170,23 +191,25 @@ def advice_table(frame: pd.DataFrame) -> Shown:
     every = pd.DataFrame(rows)
     note = (
         "Fastest: of every placement, framework (PyTorch where none is named), form of execution, loss, bucket and number of GPUs "
-        "measured; “(once)”: one repeat, no interval. Batches of a GPU grow with the GPUs, those in all do not. Over it: the rate over "
-        "the best single GPU's. Behind “or”: ways on as many GPUs whose intervals overlap, with their share of the rate; of many the first."
+        "measured; “(once)”: one repeat, no interval. Batches of a GPU grow with the GPUs, those in all do not. Over one GPU in this form: "
+        "over the best single GPU of the same framework and form of execution; “–” where that form was measured on one GPU alone, or on "
+        "several alone. †: the best single GPU's form was measured on one GPU alone. Behind “or”: ways on as many GPUs whose intervals "
+        "overlap, with their share of the rate; of many the first."
     )
     also = ["" if equals == "–" else f"; or {equals}" for equals in every["not told from it"]]
     best = every.assign(fastest=every["fastest"] + also)[table["best"]]
-    best["over it"] = [_times(row, interval=False) for _, row in table[table["best"]].iterrows()]
+    best[OVER] = [_times(row, interval=False) for _, row in table[table["best"]].iterrows()]
     best = best.drop(columns=["share of independent replicas", "not told from it", "slowest told from it"])
-    shown = tables_by(best, "workload", note, ["GPUs", "rate", "over it"], ["job", "fastest", "best single GPU"])
+    shown = tables_by(best, "workload", note, ["GPUs", "rate", OVER], ["job", "fastest", "best single GPU"])
     further = (
-        "Over the best single GPU: with a 95% interval where both were repeated. Share of independent replicas: of those done in the same "
+        "Over one GPU in this form: with a 95% interval where both were repeated. Share of independent replicas: of those done in the same "
         "way on as many GPUs. The slowest's share is of the fastest's rate; “–” where intervals tell none from the fastest."
     )
     rest = tables_by(
-        every.drop(columns=["best single GPU"]).rename(columns={"over it": "over the best single GPU"}),
+        every.drop(columns=["best single GPU"]),
         "workload",
         further,
-        ["GPUs", "rate", "over the best single GPU"],
+        ["GPUs", "rate", OVER],
         ["job", "fastest", "not told from it", "slowest told from it"],
     )
     summary = f"{plural(len(best), 'job')} on every number of GPUs, with the slowest way"
@@ -199,13 +222,21 @@ def _first(names: Sequence[str]) -> str:
     return "; ".join([*names[:MOST_EQUALS], *further]) or "–"
 
 
+def _fastest_cell(row: Any, factor: float) -> str:
+    """The way, and of a job that is fastest on one device whether several were shown to be slower."""
+    if row["alone"] == UNTRIED:
+        other = f"{row['several']}: {_rate(row['several_rate'], factor)}"
+        return f"{row['way']} (this form was measured on one GPU alone; fastest on several: {other})"
+    return {WINS: "one GPU wins: ", LEVEL: "one GPU, not told from several: "}.get(row["alone"], "") + row["way"]
+
+
 def _single_cell(row: Any, factor: float) -> str:
     """The way behind the best single device, unless it is the row's own."""
     if not row["single"]:
         return "not measured"
     if row["devices"] == 1:
         return "the same"
-    return f"{_beside(row['single'], row['way'])}: {_rate(row['single_rate'], factor)}"
+    return f"{_beside(row['single'], row['way'])}: {_rate(row['single_rate'], factor)}{'†' if row['single_alone'] else ''}"
 
 
 def _beside(single: str, way: str) -> str:
@@ -232,30 +263,17 @@ def _rate(rate: float, factor: float) -> str:
 
 
 def _times(row: Any, interval: bool = True) -> str:
-    """The rate over the best single GPU's, with its interval unless told otherwise, without the word that its heading says."""
-    if missing(row["speedup_best"]):
+    """The rate over a single GPU's in the same form, with its interval unless told otherwise, without the word that its heading says."""
+    if missing(row["over_own"]) or row["alone"] == UNTRIED:
         return "–"
-    bounds_of = (row["speedup_best_low"], row["speedup_best_high"]) if interval else ()
-    return ratio_text(row["speedup_best"], *bounds_of).replace(" times", "")
+    bounds_of = (row["over_own_low"], row["over_own_high"]) if interval else ()
+    return ratio_text(row["over_own"], *bounds_of).replace(" times", "")
 
 
 def _ceiling_cell(row: Any) -> str:
     """The share of the ceiling with its interval, or that no independent replicas were measured so."""
     known = not missing(row["ceiling_ratio"])
     return percent_text(row["ceiling_ratio"], row["ceiling_ratio_low"], row["ceiling_ratio_high"]) if known else "not measured"
-
-
-def point_bound(limits: pd.DataFrame, row: Any) -> tuple[float, str, float]:
-    """(bound in units/s, what sets it, share of it that was reached) of one point: the means over its own Records alone.
-
-    Args:
-        limits: of `limits.bounds`.
-        row: of `summary` or `scaling_table`; its `keys` name the Records, so points that differ in any field never mix.
-    """
-    own = limits[limits["key"].isin(str(row["keys"]).split(", "))]
-    if own.empty:
-        return math.nan, "", math.nan
-    return float(own["bound"].mean()), str(own["binding"].iloc[0]), float(own["share_of_bound"].mean())
 
 
 def unmeasured_sentence(frame: pd.DataFrame, wanted: int = WANTED, grid: str = "headline") -> str | None:
@@ -283,6 +301,7 @@ def bound_table(frame: pd.DataFrame) -> Shown:
     """Each job's fastest headline point on the most devices with its bound, what sets the bound, and the share of it that was reached; the
     other placements' points folded below. A table a workload: rows are sorted by a click.
     """
+    frame = of_today(frame)
     table, limits = scaling_table(frame), bounds(frame)
     rows = []
     factors = {str(name): scaled(rates.max())[0] for name, rates in table.groupby("workload")["rate"]}

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from multigpu.analysis.metrics import scaling_table, summary
-from multigpu.analysis.ordinary import BUCKETS
+from multigpu.analysis.ordinary import BUCKETS, of_today
 from multigpu.analysis.pairs import ratio_cell
 from multigpu.analysis.picture import Shown
 from multigpu.analysis.style import look
@@ -36,10 +36,10 @@ PAIR_JOB = ["batch_size", "precision", "layout", "execution"]
 
 
 def torch_points(frame: pd.DataFrame) -> pd.DataFrame:
-    """Records with one process a GPU, weak scaling and synthetic images, gradients in their own type."""
+    """Records with one process a GPU, weak scaling and synthetic images, gradients in their own type; compiled, of today's program."""
     plain = frame["framework"].eq("torch") & frame["processes"].eq("per_device") & frame["scaling"].eq("weak")
     usual = frame[[*BUCKETS, "all_reduce_spec", "wire_dtype"]].isna().all(axis=1)
-    return frame[plain & frame["inputs"].eq("synthetic") & usual]
+    return of_today(frame[plain & frame["inputs"].eq("synthetic") & usual])
 
 
 def at_claims_batch(frame: pd.DataFrame) -> pd.DataFrame:

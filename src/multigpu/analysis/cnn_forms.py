@@ -12,17 +12,15 @@ from typing import Any
 import pandas as pd
 
 from multigpu.analysis.metrics import summary
-from multigpu.analysis.ordinary import usual_buckets
+from multigpu.analysis.ordinary import COMPILED, in_blocks, of_today, usual_buckets
 from multigpu.analysis.pairs import ratio_cell
 from multigpu.analysis.picture import Shown, together
 from multigpu.analysis.tables import table_html
 from multigpu.analysis.ways import find_point, of_one_job, ratio_of
 from multigpu.analysis.wording import MODEL_NAMES, joined, missing, plural, ratio_text
 from multigpu.grid.cnns import cnn_compiled
-from multigpu.older_programs import WHOLE_SINCE
 
 FORMS = ("eager", "captured", "compiled", "compiled_captured")
-COMPILED = ("compiled", "compiled_captured")
 GAINS = {
     "capturing": ("captured", "eager"),
     "compiling": ("compiled_captured", "captured"),
@@ -43,18 +41,13 @@ FOUND_S = 1.0
 """Compiling takes longer than this; a first form of a model that takes less found its kernels, compiled for another model of the launch."""
 
 
-def in_blocks(frame: pd.DataFrame) -> pd.Series:
-    """Which rows are of image models of whose layers torch.compile had the blocks alone."""
-    return frame["workload"].eq("cnn") & frame["execution"].isin(COMPILED) & frame["measured_at"].lt(WHOLE_SINCE)
-
-
 def form_rows(frame: pd.DataFrame, devices: int = 1) -> pd.DataFrame:
     """The rows of the grid's models and batches in any of FORMS under `ddp`, which differ in their form alone; the whole model compiled."""
     jobs = {(entry.run.model, entry.run.batch_size) for entry in cnn_compiled([devices])}
     same = {"framework": "torch", "placement": "ddp", "processes": "per_device", "precision": "bf16", "optimizer": "default"}
-    rows = usual_buckets(of_one_job(frame))
+    rows = of_today(usual_buckets(of_one_job(frame)))
     rows = rows[pd.concat([rows[name].eq(value) for name, value in same.items()], axis=1).all(axis=1) & rows["status"].eq("ok")]
-    rows = rows[rows["devices"].eq(devices) & rows["execution"].isin(FORMS) & ~in_blocks(rows)]
+    rows = rows[rows["devices"].eq(devices) & rows["execution"].isin(FORMS)]
     of_jobs = [pair in jobs for pair in zip(rows["model"], rows["batch_size"], strict=True)]
     return rows[pd.Series(of_jobs, rows.index, bool)]
 
@@ -262,11 +255,11 @@ def form_answer(frame: pd.DataFrame, devices: int = 1) -> str | None:
     return f"Compiling a captured step gives {_ends(own, 'compiling')} its rate{once}."
 
 
-def blocks_sentence(frame: pd.DataFrame) -> str | None:
+def blocks_sentence(frame: pd.DataFrame, left_out: bool = True) -> str | None:
     """Of which models and machines compiled steps are of a time when blocks alone were compiled, and where the whole model was since; None
     without any such.
 
-    frame: each row under the machine that measured it.
+    frame: each row under the machine that measured it. left_out: what the page does with these steps.
     """
     rows = frame[frame["workload"].eq("cnn") & frame["execution"].isin(COMPILED) & frame["status"].eq("ok")]
     old = rows[in_blocks(rows)]
@@ -274,9 +267,12 @@ def blocks_sentence(frame: pd.DataFrame) -> str | None:
     for model, own in old.groupby("model", sort=False):
         name = MODEL_NAMES.get(str(model), str(model))
         parts.append(f"{name}'s compiled steps on {joined(sorted(set(own['machine'])))} were measured when its blocks alone were compiled")
-        new = rows[rows["model"].eq(model) & ~in_blocks(rows)]
+        new = of_today(rows[rows["model"].eq(model)])
         where = joined(
             [f"on {machine} at batch {batch}" for machine, batch in dict.fromkeys(zip(new["machine"], new["batch_size"], strict=True))]
         )
         parts[-1] += f"; the whole model was compiled {where} since" if where else ""
-    return f"{'. '.join(parts)}. What is no block, its first convolution and its classifier, ran eagerly." if parts else None
+    if not parts:
+        return None
+    done = "These steps are left out of this page." if left_out else "Tables name these steps “blocks alone”."
+    return f"{'. '.join(parts)}. What is no block, its first convolution and its classifier, ran eagerly. {done}"

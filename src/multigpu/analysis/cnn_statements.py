@@ -11,7 +11,7 @@ import pandas as pd
 
 from multigpu.analysis.cnn_document import BATCH, NOT_YET, at_claims_batch, cifar_points, cifar_speedup, one_efficiency, torch_points
 from multigpu.analysis.formats import images_of, layouts
-from multigpu.analysis.metrics import scaling_table
+from multigpu.analysis.metrics import scaling_table, summary
 from multigpu.analysis.picture import Shown
 from multigpu.analysis.style import look
 from multigpu.analysis.tables import table_html
@@ -28,11 +28,12 @@ TABLE = "001_statements"
 class Ours:
     """The Records that statements are compared with.
 
-    layouts: `formats.layouts` of every machine's Records; table: `scaling_table` of the page's plain ones; large:
-    `cnn_document.at_claims_batch`; small: `scaling_table` of CIFAR's models.
+    layouts: `formats.layouts` of every machine's Records; single: `summary` of the plain ones on one GPU of every machine with these GPUs;
+    table: `scaling_table` of the page's plain ones; large: `cnn_document.at_claims_batch`; small: `scaling_table` of CIFAR's models.
     """
 
     layouts: pd.DataFrame
+    single: pd.DataFrame
     table: pd.DataFrame
     large: pd.DataFrame
     small: pd.DataFrame
@@ -42,11 +43,12 @@ def statements_twin(frame: pd.DataFrame, small: pd.DataFrame | None = None, meas
     """Every single figure of the document beside ours; figures of one sentence share a row.
 
     small: the Records of CIFAR's models, where another machine has them. measured: every machine's Records, of which both layouts are
-    compared (`cnn_page.as_measured`).
+    compared and one GPU's best is sought (`cnn_page.as_measured`).
     """
-    plain = torch_points(frame)
-    both = layouts(frame if measured is None else measured)
-    ours = Ours(both, scaling_table(plain), at_claims_batch(frame), scaling_table(torch_points(frame if small is None else small)))
+    every = frame if measured is None else measured
+    single = summary(torch_points(every[every["gpu"].isin(set(frame["gpu"])) & every["devices"].eq(1)]))
+    table, cifar = (scaling_table(torch_points(own)) for own in (frame, frame if small is None else small))
+    ours = Ours(layouts(every), single, table, at_claims_batch(frame), cifar)
     rows = [
         {"the document": str(first["printed"]), "scope there": str(first["scope"]), "ours": ANSWERS[str(first["name"])](ours)}
         for _, first in load_published(TABLE).drop_duplicates(["printed", "scope"]).iterrows()
@@ -60,14 +62,15 @@ def _untestable(number: str) -> Callable[[Ours], str]:
 
 def _one_gpu(model: str) -> Callable[[Ours], str]:
     def answer(ours: Ours) -> str:
-        table = ours.table
-        own = table[(table["model"] == model) & (table["devices"] == 1) & (table["n"] > 0)]
+        table = ours.single
+        own = table[(table["model"] == model) & (table["n"] > 0)]
         if own.empty:
             return NOT_YET
         best = own.iloc[int(own["rate"].to_numpy().argmax())]
         rate = rate_text(best["rate"], best["rate_low"], best["rate_high"], "images")
         how = describe(best, ["precision", "batch_size", "execution"])
-        return f"at best {rate} ({how}, {look(best['placement']).label}{_once(best['n'])})"
+        on = f", {best['machine']}" if table["machine"].nunique() > 1 else ""
+        return f"at best {rate} ({how}, {look(best['placement']).label}{on}{_once(best['n'])})"
 
     return answer
 

@@ -11,7 +11,7 @@ import pandas as pd
 
 from multigpu.analysis.causes import match
 from multigpu.analysis.metrics import summary
-from multigpu.analysis.ordinary import BUCKETS, USUAL_BUCKETS, usual_buckets
+from multigpu.analysis.ordinary import BUCKETS, USUAL_BUCKETS, in_blocks, usual_buckets
 from multigpu.analysis.picture import Shown
 from multigpu.analysis.style import look
 from multigpu.analysis.tables import table_html
@@ -24,15 +24,17 @@ DEFAULT_BUCKET_MIB = 25
 
 def execution_points(frame: pd.DataFrame, causes: pd.DataFrame) -> pd.DataFrame:
     """A row a point of `frame`, with times_eager (and bounds): its rate over that of the same point launched kernel by kernel;
-    kernels and launches a replica and step, of the traced Run of the same point (NaN where there is none).
+    kernels and launches a replica and step, of the traced Run of the same point (NaN where there is none); blocks: whether torch.compile
+    had the model's blocks alone (`ordinary.in_blocks`).
     """
-    points = summary(frame)
+    points, blocks = summary(frame), set(frame.loc[in_blocks(frame), "key"])
     rows = []
     for _, row in points.iterrows():
         base = find_point(points, row, execution="eager", **USUAL_BUCKETS)
         times, (low, high) = ratio_of(frame, row, base)
         trace = match(causes, row)
-        counted = {name: math.nan if trace is None else trace[name] for name in ("kernels", "launches")}
+        counted: dict[str, Any] = {name: math.nan if trace is None else trace[name] for name in ("kernels", "launches")}
+        counted["blocks"] = not blocks.isdisjoint(str(row["keys"]).split(", "))
         rows.append({**row, "times_eager": times, "times_eager_low": low, "times_eager_high": high, **counted})
     table = pd.DataFrame(rows)
     if table.empty:
@@ -67,7 +69,7 @@ def execution_table(frame: pd.DataFrame, causes: pd.DataFrame) -> Shown:
 
 def _row(row: Any, most: float) -> dict[str, str]:
     return {
-        "execution": describe(row, ["execution", "cross_entropy"]),
+        "execution": describe(row, ["execution", "cross_entropy"]) + (", blocks alone" if row["blocks"] else ""),
         "GPUs": str(row["devices"]),
         **rate_cells(row, most),
         "step (ms)": "–" if not row["n"] else f"{1e3 * row['step_time_s']:.2f}",

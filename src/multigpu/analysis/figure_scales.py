@@ -3,17 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
 import pandas as pd
-from matplotlib.ticker import FuncFormatter, LogLocator
+from matplotlib.axes import Axes
+from matplotlib.patheffects import withStroke
+from matplotlib.ticker import FuncFormatter, LogLocator, PercentFormatter
+from matplotlib.transforms import Bbox
 
-from multigpu.analysis.layout import common, grid_of_axes, label_lines, name_panel
+from multigpu.analysis.layout import LEFT, common, grid_of_axes, label_lines, name_panel
 from multigpu.analysis.limits import ceilings
 from multigpu.analysis.picture import Picture, message
-from multigpu.analysis.scales import AXES, BATCH, bound_exposed, bound_hidden, exchange_ratio, family_name, job_names, sweep_rows
-from multigpu.analysis.scales_findings import PREFERRED, preferred_line
+from multigpu.analysis.scales import (
+    AXES,
+    BATCH,
+    bound_exposed,
+    bound_hidden,
+    exchange_ratio,
+    family_name,
+    job_names,
+    once_a_job,
+    short_name,
+    sweep_rows,
+)
+from multigpu.analysis.scales_findings import PREFERRED, preference, preferred_line
 from multigpu.analysis.style import CEILING, PALETTE, RC
 from multigpu.analysis.wording import devices_text, execution_text, percent_text
 from multigpu.workloads.cnn.family import CENTRE
@@ -33,6 +48,47 @@ def _comparable(known: pd.DataFrame) -> pd.DataFrame:
     return several if len(several) else known[known["devices"] == known.groupby("precision")["devices"].transform("max")]
 
 
+FAINT = 0.35
+"""How strongly points launched kernel by kernel are drawn: their hosts scatter them, and the finding is of the others."""
+
+SIDES = ((1, 0, "left"), (-1, 0, "right"), (0, 1, "center"), (0, -1, "center"), (1, 1, "left"), (1, -1, "left"), (-1, -1, "right"))
+"""Where a name may stand beside its point, in the order in which places are tried: steps right and up, and how it is aligned."""
+
+
+def _extremes(rows: pd.DataFrame) -> pd.DataFrame:
+    """Of one form's points in a panel: fewest and most bytes an operation, least and most efficiency."""
+    chosen = [rows[name].agg(which) for name in ("bytes_per_flop", "efficiency") for which in ("idxmin", "idxmax")]
+    return rows.loc[list(dict.fromkeys(chosen))]
+
+
+def _name_points(ax: Axes, rows: pd.DataFrame, colour: str, drawn: pd.DataFrame, taken: list[Bbox]) -> None:
+    """Write these points' names beside them, where no other point and no name stands; one without such a place stays unnamed.
+
+    drawn: all points of the panel. taken: where names stand; grows.
+    """
+    around = [Bbox.from_bounds(x - 3, y - 3, 6, 6) for x, y in ax.transData.transform(drawn[["at", "efficiency"]])]
+    inside = ax.get_window_extent()
+    for _, row in rows.iterrows():
+        for across, up, side in SIDES:
+            text = ax.annotate(
+                short_name(row),
+                (row["at"], row["efficiency"]),
+                xytext=(6 * across, 9 * up),
+                textcoords="offset points",
+                ha=side,
+                va="center",
+                fontsize=7.5,
+                color=colour,
+                zorder=4,
+                path_effects=[withStroke(linewidth=2, foreground="white")],
+            )
+            box = text.get_window_extent()
+            if inside.x0 <= box.x0 and box.x1 <= inside.x1 and inside.y0 <= box.y0 and not any(map(box.overlaps, [*taken, *around])):
+                taken.append(box)
+                break
+            text.remove()
+
+
 def figure_ratio(points: pd.DataFrame) -> Picture:
     """A panel a precision and number of devices: every model's efficiency over its bytes an operation, log scale, beside both bounds."""
     known = points[points["ratio"].notna()] if len(points) else points
@@ -40,7 +96,7 @@ def figure_ratio(points: pd.DataFrame) -> Picture:
         return message(
             "Nothing to draw: no model on several devices of a machine whose ceilings are known (`python -m multigpu ceilings`)."
         )
-    known = _comparable(known)
+    known = once_a_job(_comparable(known))
     panels = list(known.groupby(["precision", "devices"], sort=True))
     with mpl.rc_context(RC):
         names = [f"{precision}, {devices_text(int(str(devices)), 'cuda')}" for (precision, devices), _ in panels]
@@ -50,7 +106,8 @@ def figure_ratio(points: pd.DataFrame) -> Picture:
             WIDTH,
             HEIGHT,
             names=names,
-            label_width=0.95,
+            label_width=0.87,
+            left=LEFT + 0.08,
             legend=True,
         )
         handles = {}
@@ -64,21 +121,26 @@ def figure_ratio(points: pd.DataFrame) -> Picture:
             hidden, exposed = [bound_hidden(r) for r in ratios], [bound_exposed(r) for r in ratios]
             ax.plot(1e6 * x, hidden, color=CEILING, linewidth=1.2)
             ax.plot(1e6 * x, exposed, color=CEILING, linewidth=1.2, linestyle=(0, (4, 2)))
+            rows = rows.assign(at=1e6 * rows["bytes_per_flop"])
             for execution, group in rows.groupby("execution", sort=True):
                 colour, marker = EXECUTIONS.get(str(execution), (PALETTE[5], "P"))
+                below: dict[str, Any] = {"alpha": FAINT, "markersize": 4, "zorder": 1.5} if execution == "eager" else {"zorder": 3}
                 (handles[execution],) = ax.plot(
-                    1e6 * group["bytes_per_flop"],
-                    group["efficiency"],
-                    marker,
+                    *(group["at"], group["efficiency"], marker),
                     color=colour,
                     label=execution_text(execution),
                     linestyle="none",
+                    **below,
                 )
             ax.set_xscale("log")
             ax.set_ylim(0, max(MOST, 1.05 * known["efficiency"].max()))
             ax.xaxis.set_major_locator(LogLocator(numticks=5))
             ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
+            ax.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
             ax.set_xlabel("bytes of gradients / MFLOP")
+            taken: list[Bbox] = []
+            for form in sorted(set(rows["execution"]), key=preference):
+                _name_points(ax, _extremes(rows[rows["execution"] == form]), EXECUTIONS.get(form, (PALETTE[5], "P"))[0], rows, taken)
             ends = [(1e6 * x[-1], hidden[-1], "all hidden", CEILING), (1e6 * x[-1], exposed[-1], "all exposed", CEILING)]
             label_lines(ax, ends, HEIGHT)
         axes[0].set_ylabel("efficiency")
@@ -87,7 +149,9 @@ def figure_ratio(points: pd.DataFrame) -> Picture:
         "Points: models under all-reduce during backward, weak scaling against the same placement on one device. Lines: the most that "
         "links allow a model that computes at the rate of large matrix products, its gradients summed beside computing (solid) or after it "
         "(dashed), both from measured ceilings. Models compute more slowly than that, so links take a smaller share of their steps and "
-        f"points may lie above the lines: each one's own two bounds stand in the table, and the intervals. {common(known)}"
+        "points may lie above the lines: each one's own two bounds stand in the table, and the intervals. A job is one point, of its most "
+        "repeats. Named: of each form of execution the points with fewest and most bytes, and with least and most efficiency, where there "
+        f"is room; a number behind a model: images a device. {common(known)}"
     )
     picture.data = known[
         [
@@ -120,7 +184,8 @@ def _ratio_finding(known: pd.DataFrame) -> str | None:
     low, high, least = line.rows.iloc[0], line.rows.iloc[-1], line.rows["efficiency"].min()
     ends = " and ".join(f"{percent_text(row['efficiency'])} at {1e6 * row['bytes_per_flop']:,.0f}" for row in (low, high))
     between = "" if least >= min(low["efficiency"], high["efficiency"]) else f", and {percent_text(least)} at the least"
-    return f"Efficiency is {ends} bytes of gradients a million operations{between} ({line.where})"
+    once = ", both ends measured once" if low["n"] == high["n"] == 1 else ""
+    return f"Efficiency is {ends} bytes of gradients a million operations{between} ({line.where}{once})"
 
 
 def _family_finding(shown: Sequence[tuple[str, pd.DataFrame]]) -> str:
@@ -152,7 +217,7 @@ def figure_family(points: pd.DataFrame) -> Picture:
     parts = []
     with mpl.rc_context(RC):
         names = [f"by {AXES[axis]}" for axis, _ in shown]
-        picture, axes = grid_of_axes(len(shown), _family_finding(shown), WIDTH, HEIGHT, names=names, label_width=1.15)
+        picture, axes = grid_of_axes(len(shown), _family_finding(shown), WIDTH, HEIGHT, names=names, label_width=1.07, left=LEFT + 0.08)
         for number, (ax, name, (axis, rows)) in enumerate(zip(axes, names, shown, strict=True)):
             name_panel(ax, name)
             ends = []
@@ -168,6 +233,7 @@ def figure_family(points: pd.DataFrame) -> Picture:
                 ax.set_xticks(sorted(set(rows["at"])), [str(value) for value in sorted(set(rows["at"]))])
                 ax.minorticks_off()
             ax.set_ylim(0, max(MOST, *(1.05 * drawn["efficiency"].max() for _, drawn in shown)))
+            ax.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
             ax.set_xlabel(AXES[axis])
             label_lines(ax, ends, HEIGHT)
             if number % 2 == 0:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -19,6 +20,9 @@ from multigpu.workloads.base import Model
 
 TRAINING_PASSES = 3
 """A training step costs about three forward passes: forward, gradients of the activations, gradients of the variables."""
+
+BINDINGS = {"compute": "arithmetic", "memory": "memory", "communication": "traffic"}
+"""What sets a bound (`bounds`), in words."""
 
 
 FAST_CONVOLUTIONS = ("fp32", "fp64")
@@ -195,3 +199,16 @@ def bounds(frame: pd.DataFrame) -> pd.DataFrame:
         limit = found.units_per_s if np.isfinite(found.units_per_s) else float("nan")
         rows.append((row["key"], found.compute, found.memory, found.communication, limit, found.binding, row["units_per_s"] / limit))
     return pd.DataFrame(rows, columns=list(columns)).replace({np.inf: np.nan}).astype(columns)
+
+
+def point_bound(limits: pd.DataFrame, row: Any) -> tuple[float, str, float]:
+    """(bound in units/s, what sets it, share of it that was reached) of one point: the means over its own Records alone.
+
+    Args:
+        limits: of `bounds`.
+        row: of `summary` or `scaling_table`; its `keys` name the Records, so points that differ in any field never mix.
+    """
+    own = limits[limits["key"].isin(str(row["keys"]).split(", "))]
+    if own.empty:
+        return math.nan, "", math.nan
+    return float(own["bound"].mean()), str(own["binding"].iloc[0]), float(own["share_of_bound"].mean())

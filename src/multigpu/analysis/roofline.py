@@ -17,6 +17,7 @@ from matplotlib.ticker import LogLocator, NullFormatter
 
 from multigpu.analysis.layout import grid_of_axes, margin_for, name_panel, spread_labels
 from multigpu.analysis.limits import FAST_CONVOLUTIONS, TRAINING_PASSES, ceilings, least_forward_flops, memory_bytes_per_unit
+from multigpu.analysis.ordinary import of_today
 from multigpu.analysis.picture import Picture, message
 from multigpu.analysis.style import CEILING, PALETTE, RC
 from multigpu.analysis.wording import MODEL_NAMES, joined, percent_text, plural
@@ -38,7 +39,7 @@ def rooflines(frame: pd.DataFrame) -> pd.DataFrame:
         precision), intensity (operations a byte), reached and roof (operations/s), limit ("arithmetic" or "memory": which of the
         two is the roof), fast (whether fast convolutions spare some of its operations) and share (reached over roof).
     """
-    one = frame[(frame["status"] == "ok") & (frame["devices"] == 1) & (frame["device_type"] == "cuda")]
+    one = of_today(frame[(frame["status"] == "ok") & (frame["devices"] == 1) & (frame["device_type"] == "cuda")])
     rows = []
     for (workload, name, precision), group in one.groupby(["workload", "model", "precision"], sort=True):
         best = group.sort_values("units_per_s").iloc[-1]

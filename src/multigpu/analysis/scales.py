@@ -9,7 +9,7 @@ import pandas as pd
 
 from multigpu.analysis.limits import TRAINING_PASSES, ceilings
 from multigpu.analysis.metrics import scaling_table
-from multigpu.analysis.ordinary import BUCKETS
+from multigpu.analysis.ordinary import BUCKETS, of_today, ordinary
 from multigpu.analysis.picture import Shown
 from multigpu.analysis.tables import table_html, tables_by
 from multigpu.analysis.wording import MODEL_NAMES, TELLING, describe, devices_text, execution_text, missing, percent_text, telling, unbroken
@@ -37,6 +37,9 @@ HIDDEN, EXPOSED = "bound, hidden", "bound, exposed"
 BESIDE = ("machine", "model", "batch_size", "precision", "execution", "layout", "input_label", "devices")
 """What must be equal of points of two placements that stand in one row."""
 
+SLOWER = "slower than eager"
+"""What stands beside a point for which `eager_is_faster`."""
+
 NAMED = ("model", "batch_size", "precision", "execution", "devices")
 """What a row of the table says of its job in any case."""
 
@@ -45,6 +48,18 @@ def family_name(member: Member) -> str:
     """A member in words."""
     dense = f", {member.dense_percent}% dense" if member.dense_percent else ""
     return f"depth {member.depth}, width {member.width}, {member.image_size} pixels{dense}"
+
+
+def short_name(row: pd.Series) -> str:
+    """A point in a few words: a known model's name; of the family, what is not as at its centre and usual batch ("98% dense")."""
+    known = {member.name: member for sweep in SWEEPS.values() for member in sweep}
+    member = known.get(row["model"])
+    if member is None:
+        return f"{MODEL_NAMES.get(row['model'], row['model'])}, {row['batch_size']:,}"
+    units = {"depth": "depth {:,}", "width": "width {:,}", "image_size": "{:,} pixels", "dense_percent": "{:,}% dense"}
+    said = [text.format(value) for name, text in units.items() if (value := getattr(member, name)) != getattr(CENTRE, name)]
+    said += [f"batch {row['batch_size']:,}"] if row["batch_size"] != BATCH else []
+    return ", ".join(said) or "the family's centre"
 
 
 def model_text(model: str) -> str:
@@ -88,20 +103,24 @@ def own_bounds(gradient_bytes: float, step_time_s: float, devices: int, link_byt
 
 
 def scale_points(frame: pd.DataFrame, placement: str = PLACEMENT) -> pd.DataFrame:
-    """A row a model, batch, precision, execution and number of devices above one, under all-reduce during backward.
+    """A row a model, batch, precision, execution and number of devices above one, under all-reduce during backward; of Runs that were
+    fed, pinned to GPUs or watched by a counter there is none: they are others of the same name.
 
     Columns besides those of `scaling_table`: parameters, dense_share, gradient_bytes (float32), step_flops of one device (three forward
     passes), bytes_per_flop, ratio (NaN where the machine's ceilings are unknown), hidden, exposed (bounds of a model that computes at the
-    rate of large matrix products), own_hidden, own_exposed (of this one, whose step on one device is known).
+    rate of large matrix products), own_hidden, own_exposed (of this one, whose step on one device is known), eager_rate (of the same
+    launched kernel by kernel on as many devices; NaN without any).
     """
     chosen = frame[(frame["placement"] == placement) & (frame["scaling"] == "weak") & (frame["framework"] == "torch")]
-    table = scaling_table(chosen[chosen["workload"] == "cnn"]) if len(chosen) else pd.DataFrame()
+    chosen = of_today(ordinary(chosen[chosen["workload"] == "cnn"], family=True))
+    table = scaling_table(chosen) if len(chosen) else pd.DataFrame()
     columns = ["parameters", "dense_share", "gradient_bytes", "step_flops", "bytes_per_flop"]
-    columns += ["ratio", "hidden", "exposed", "own_hidden", "own_exposed"]
+    columns += ["ratio", "hidden", "exposed", "own_hidden", "own_exposed", "eager_rate"]
     if table.empty:
         return pd.DataFrame(columns=[*table.columns, "model", "devices", "efficiency", *columns])
     table = table[table["n"] > 0]
     single = {_job(row): row["step_time_s"] for _, row in table[table["devices"] == 1].iterrows()}
+    eager = {(_job(row), row["devices"]): row["rate"] for _, row in table[table["execution"] == "eager"].iterrows()}
     table = table[(table["devices"] > 1) & table["efficiency"].notna()].copy()
     values = []
     for _, row in table.iterrows():
@@ -115,12 +134,25 @@ def scale_points(frame: pd.DataFrame, placement: str = PLACEMENT) -> pd.DataFram
             own = own_bounds(model.parameter_bytes, single.get(_job(row), math.nan), row["devices"], link)
         bounds = (math.nan, math.nan) if math.isnan(ratio) else (bound_hidden(ratio), bound_exposed(ratio))
         sizes = (model.parameters, dense_share(model.variables), model.parameter_bytes, flops, model.parameter_bytes / flops)
-        values.append((*sizes, ratio, *bounds, *own))
+        twin = eager.get((_job(row, execution="eager"), row["devices"]), math.nan)
+        values.append((*sizes, ratio, *bounds, *own, twin))
     return pd.concat([table.reset_index(drop=True), pd.DataFrame(values, columns=columns)], axis=1)
 
 
-def _job(row: pd.Series) -> tuple[object, ...]:
-    return tuple(str(row[name]) for name in ("machine", "model", "batch_size", "precision", "execution", "layout", "input_label", *BUCKETS))
+def _job(row: pd.Series, **other: str) -> tuple[str, ...]:
+    names = ("machine", "model", "batch_size", "precision", "execution", "layout", "input_label", *BUCKETS)
+    return tuple(str(other.get(name, row[name])) for name in names)
+
+
+def eager_is_faster(row: pd.Series) -> bool:
+    """Whether a single Run that spares the host was slower than eager steps on the same devices: such a Run tells little of scaling."""
+    return bool(row["execution"] != "eager" and row["n"] == 1 and row["eager_rate"] > row["rate"])
+
+
+def once_a_job(points: pd.DataFrame) -> pd.DataFrame:
+    """Of rows of one job (NAMED: on two machines, or with other buckets) the one that was repeated most."""
+    chosen = points.sort_values("n", ascending=False, kind="stable").drop_duplicates(list(NAMED))
+    return points[points.index.isin(chosen.index)]
 
 
 def job_names(points: pd.DataFrame) -> list[str]:
@@ -155,7 +187,7 @@ def scale_table(points: pd.DataFrame, models: Sequence[str] = ()) -> Shown:
     cells = [
         {
             "on": devices_text(int(row["devices"]), row["device_type"]),
-            "job": name,
+            "job": unbroken(name, *([SLOWER] if eager_is_faster(row) else [])),
             "parameters": f"{row['parameters'] / 1e6:,.2f} M",
             "dense": percent_text(row["dense_share"]),
             "bytes / MFLOP": f"{1e6 * row['bytes_per_flop']:,.2f}",
@@ -170,9 +202,9 @@ def scale_table(points: pd.DataFrame, models: Sequence[str] = ()) -> Shown:
         return table_html(pd.DataFrame(), note="No Record on several devices to show.")
     note = (
         "Dense: share of the parameters. Bytes: float32 gradients; operations: three forward passes of one device's batch. n = 1: "
-        "screening. Bounds: the most efficiency that links at their measured best allow a step as long as on one device, with all of the "
-        "summing beside computing (hidden) and with none of it (exposed). What lies between the two may be the links' doing or not: only "
-        "a trace tells."
+        f"screening; {SLOWER}: on as many devices. Bounds: the most efficiency that links at their measured best allow a step as long as "
+        "on one device, with all of the summing beside computing (hidden) and with none of it (exposed). What lies between the two may be "
+        "the links' doing or not: only a trace tells."
     )
     free = {row[HIDDEN] for row in cells} == {_bound_text(1.0)}
     note += " Hidden: 100% in every row, for in none links need longer than the whole step." if free else ""

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import pandas as pd
 
 from multigpu.analysis.picture import Shown, paragraphs, together
-from multigpu.analysis.scales import SERVER, model_text, server_rows, server_table, sweep_rows
+from multigpu.analysis.scales import SERVER, eager_is_faster, model_text, once_a_job, server_rows, server_table, sweep_rows
 from multigpu.analysis.wording import decimals, devices_text, execution_text, joined, percent_text, plural
 from multigpu.grid.family import family
 
@@ -45,13 +45,14 @@ def preferred_line(rows: pd.DataFrame) -> Line | None:
     lines = [line for _, line in rows.groupby(["execution", "devices"]) if line[by].nunique() > 1] if len(rows) else []
     if not lines:
         return None
-    chosen = min(lines, key=lambda line: (_preference(line["execution"].iloc[0]), -line[by].nunique(), -line["devices"].iloc[0]))
+    chosen = min(lines, key=lambda line: (preference(line["execution"].iloc[0]), -line[by].nunique(), -line["devices"].iloc[0]))
     first = chosen.iloc[0]
     on = f"{devices_text(int(first['devices']), first['device_type'])}, {execution_text(first['execution'])}"
     return Line(on, chosen.sort_values(by))
 
 
-def _preference(execution: str) -> int:
+def preference(execution: str) -> int:
+    """The place of a form of execution in `PREFERRED`; behind all of them where it has none."""
     return PREFERRED.index(execution) if execution in PREFERRED else len(PREFERRED)
 
 
@@ -74,8 +75,11 @@ def _between(rows: pd.DataFrame) -> str:
     return " to ".join(dict.fromkeys(percent_text(end) for end in (rows["efficiency"].min(), rows["efficiency"].max())))
 
 
-def _job(row: pd.Series) -> str:
-    once = ", measured once" if row["n"] == 1 else ""
+def _job(row: pd.Series, often: bool = True) -> str:
+    """often: whether to say that it was measured once."""
+    once = ", measured once" if often and row["n"] == 1 else ""
+    if eager_is_faster(row):
+        once += f", slower than eager steps on as many devices: {row['rate']:,.0f} against {row['eager_rate']:,.0f} images/s"
     return f"{model_text(row['model'])}, batch {row['batch_size']:,}{once}"
 
 
@@ -85,8 +89,8 @@ def _bytes(row: pd.Series) -> str:
 
 
 def _ratio_finding(points: pd.DataFrame) -> str:
-    """Whether bytes an operation or parameters order efficiency; "" for too few points."""
-    line = preferred_line(points)
+    """Whether bytes an operation or parameters order efficiency, each job counted once; "" for too few points."""
+    line = _jobs_line(points)
     if line is None or len(line.rows) < FEWEST_RANKED:
         return ""
     rows = line.rows
@@ -99,21 +103,43 @@ def _ratio_finding(points: pd.DataFrame) -> str:
         judged = f"efficiency falls with the bytes of gradients an operation, and with the number of parameters too ({told})"
     else:
         judged = f"bytes of gradients an operation do not order efficiency ({told}, the latter with the number of parameters)"
-    low, high = rows.iloc[0], rows.iloc[-1]
-    return (
+    first, rest = _repeated_first(rows)
+    low, high = first.iloc[0], first.iloc[-1]
+    said = (
         f"**Ratio** ({line.where}): {judged}. At {_bytes(low)} bytes a million operations {percent_text(low['efficiency'])} of perfect "
-        f"scaling is kept ({_job(low)}), at {_bytes(high)} bytes {percent_text(high['efficiency'])} ({_job(high)})."
+        f"scaling is kept ({_job(low)}), at {_bytes(high)} bytes {percent_text(high['efficiency'])} ({_job(high)})"
     )
+    also = [f"{percent_text(row['efficiency'])} at {_bytes(row)} bytes ({_job(row, often=False)})" for _, row in _ends(rest).iterrows()]
+    return f"{said}; of what was measured once, {joined(also)}." if also else f"{said}."
+
+
+def _jobs_line(points: pd.DataFrame) -> Line | None:
+    """`preferred_line` with each job once."""
+    line = preferred_line(points)
+    return None if line is None else Line(line.where, once_a_job(line.rows))
+
+
+def _repeated_first(rows: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The repeated rows and those measured once; all and none where fewer than two were repeated: with these no range can be told."""
+    repeated = rows["n"] > 1
+    return (rows[repeated], rows[~repeated]) if repeated.sum() > 1 else (rows, rows.iloc[:0])
+
+
+def _ends(rows: pd.DataFrame) -> pd.DataFrame:
+    """The first row and the last one."""
+    return rows.iloc[[0, -1]] if len(rows) > 1 else rows
 
 
 def _most_devices(points: pd.DataFrame) -> str:
-    """The models on the most devices, where those are more than the ratio is told of: best and least kept."""
-    line, most = preferred_line(points), preferred_line(points[points["devices"] == points["devices"].max()])
+    """The models on the most devices, where those are more than the ratio is told of: best and least kept, of repeated ones first."""
+    line, most = _jobs_line(points), _jobs_line(points[points["devices"] == points["devices"].max()])
     if most is None or (line is not None and line.where == most.where and len(line.rows) >= FEWEST_RANKED):
         return ""
-    order = most.rows.sort_values("efficiency")
-    least, best = (f"{percent_text(row['efficiency'])} ({_job(row)})" for _, row in order.iloc[[0, -1]].iterrows())
-    return f"On {most.where}, {least} to {best} of perfect scaling are kept."
+    first, rest = _repeated_first(most.rows.sort_values("efficiency"))
+    least, best = (f"{percent_text(row['efficiency'])} ({_job(row)})" for _, row in _ends(first).iterrows())
+    said = f"On {most.where}, {least} to {best} of perfect scaling are kept"
+    also = [f"{percent_text(row['efficiency'])} ({_job(row, often=False)})" for _, row in _ends(rest).iterrows()]
+    return f"{said}; of what was measured once, {joined(also)}." if also else f"{said}."
 
 
 def _size_finding(points: pd.DataFrame) -> str:

@@ -11,7 +11,7 @@ import pandas as pd
 
 from multigpu.analysis.layout import grid_of_axes, margin_for, rows_from_top
 from multigpu.analysis.metrics import summary
-from multigpu.analysis.ordinary import ordinary, usual_buckets
+from multigpu.analysis.ordinary import in_blocks, ordinary, usual_buckets
 from multigpu.analysis.picture import Picture, Shown, folded, message, together
 from multigpu.analysis.style import PALETTE, RC
 from multigpu.analysis.tables import table_html
@@ -138,6 +138,10 @@ def epoch_images(model: Model) -> tuple[str, int]:
     return IMAGENET if model.config.classes > 100 else CIFAR
 
 
+BLOCKS = "blocks alone"
+"""What stands beside a job of whose model torch.compile had the blocks alone."""
+
+
 def epoch_table(frame: pd.DataFrame) -> Shown:
     """Throughput beside the time of an epoch: the same figure, and what the first epoch takes longer; of points that were repeated, if any
     were, and folded the others.
@@ -162,6 +166,7 @@ def epoch_table(frame: pd.DataFrame) -> Shown:
                     MODEL_NAMES.get(row["model"], row["model"]),
                     f"batch {row['batch_size']}",
                     f"{row['precision']}, {execution_text(row['execution'])}",
+                    *([BLOCKS] if in_blocks(own).any() else []),
                 ),
                 "on": devices_text(row["devices"], row["device_type"]),
                 "images/s": f"{row['rate']:,.0f}",
@@ -179,6 +184,8 @@ def epoch_table(frame: pd.DataFrame) -> Shown:
         "first steps take beyond as many steady ones (choosing algorithms, compiling, capturing), medians each. The time of an epoch "
         "depends on the data set, throughput does not."
     )
+    if any(BLOCKS in cell["job"].replace("\u00a0", " ") for cell in cells):
+        note += f" {BLOCKS.capitalize()}: compiled before whole models were, and not to be compared with those."
     right = ["images/s", "an epoch (s)", "before the first one (s)", "of it first steps (s)", "that is", "n"]
     if not cells:
         return table_html(pd.DataFrame(), note="No Record of an image model.")

@@ -13,9 +13,8 @@ from typing import Any
 import pandas as pd
 
 from multigpu.analysis.causes import CAUSES, PARTS, all_like, first_like, match
-from multigpu.analysis.choose import BINDINGS, point_bound
 from multigpu.analysis.formulas import NO_INTERVAL, Interval, pooled_rate, ratio_interval
-from multigpu.analysis.limits import bounds
+from multigpu.analysis.limits import BINDINGS, bounds, point_bound
 from multigpu.analysis.metrics import POINT, summary
 from multigpu.analysis.ordinary import BUCKETS, USUAL_BUCKETS
 from multigpu.analysis.picture import Shown
