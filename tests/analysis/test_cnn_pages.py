@@ -217,9 +217,30 @@ def test_the_answer_names_the_batch_that_is_enough_and_the_one_that_does_not_fit
     records.append(make_record("ddp", 1, workload="cnn", batch_size=128, status="out_of_memory"))
     said = ladders.ladder_sentence(frame_of(records))
     assert said == (
-        "Eager on 1 GPU, images a device for 95% of the best rate: ResNet-50 v1.5 32 (200 images/s). Too large for a GPU's memory were 128 "
-        "images of ResNet-50 v1.5."
+        "Eager on 1 GPU, images a device for 95% of the best rate: ResNet-50 v1.5 32 (200 images/s). A GPU's memory ends between 64 "
+        "and 128 images of ResNet-50 v1.5."
     )
+
+
+def test_the_end_of_memory_lies_between_two_batches_that_were_measured() -> None:
+    """512 images were out of memory as well as 1,024, and 256 were never tried: the end lies between 128 and 512."""
+    rates = {32: 100.0, 64: 198.0, 128: 200.0}
+    records = [make_record("ddp", 1, rate, workload="cnn", batch_size=batch) for batch, rate in rates.items()]
+    records += [make_record("ddp", 1, workload="cnn", batch_size=batch, status="out_of_memory") for batch in (1024, 512)]
+    frame = frame_of(records)
+    assert ladders.ladder_sentence(frame).endswith(" A GPU's memory ends between 128 and 512 images of ResNet-50 v1.5.")
+    caption = figure_ladder(frame).caption
+    assert caption.startswith("A cross: a batch that was out of memory. ") and "no larger" not in caption
+
+
+def test_a_page_draws_some_models_and_folds_the_others() -> None:
+    runs = [("resnet50_v1.5", 1000.0), ("vgg11", 500.0)]
+    records = [make_record("ddp", 1, rate, workload="cnn", model=name, batch_size=batch) for name, rate in runs for batch in (16, 32, 64)]
+    drawn, others = ladders.parted(frame_of(records))
+    assert set(drawn["model"]) == {"resnet50_v1.5"} and set(others["model"]) == {"vgg11"}
+    assert len(figure_ladder(drawn).axes) == len(figure_ladder(others).axes) == 2
+    alone, none = ladders.parted(others)
+    assert set(alone["model"]) == {"vgg11"} and none.empty
 
 
 def test_what_was_measured_once_is_compared_within_a_launch() -> None:
