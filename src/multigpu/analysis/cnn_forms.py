@@ -171,7 +171,8 @@ def form_table(frame: pd.DataFrame, devices: int = 1) -> Shown:
         row[HEADINGS["capturing"]] += "†" if borrowed else ""
     marked = " †: of both, since the eager steps' machine captured none and a captured step needs the GPU alone."
     first = (
-        "PyTorch, ddp, one GPU, bf16, channels last; steps of so many images. Captured: the whole step as one CUDA graph; both: compiled "
+        "PyTorch, ddp, one GPU, bf16, channels last (NHWC); steps of so many images. Captured: the whole step as one CUDA "
+        "graph; both: compiled "
         "and captured. Repeats: in the order of the columns; what was measured once is screening."
     )
     then = (

@@ -66,7 +66,7 @@ def layout_table(frame: pd.DataFrame) -> Shown:
     if table.empty:
         gain = f"{published_gain():.2f} on large images and {published_gain('cifar10'):.2f} on small ones"
         return table_html(
-            table, note=f"Not measured yet: only channels last was. The document: typically {gain}. The grid {GRID} measures it."
+            table, note=f"Not measured yet: only channels last (NHWC) was. The document: typically {gain}. The grid {GRID} measures it."
         )
     rows = [
         {
@@ -170,7 +170,7 @@ def layout_sentence(frame: pd.DataFrame) -> str:
     """
     table = layouts(frame)
     if table.empty:
-        return "NCHW against NHWC has not been measured yet: all points are channels last."
+        return "NCHW against NHWC has not been measured yet: all points are channels last (NHWC)."
     return " ".join(
         _layout_of(table[table["framework"] == name], words) for name, words in FRAMEWORK_NAMES.items() if name in set(table["framework"])
     )
