@@ -91,6 +91,18 @@ def test_how_far_layouts_and_precisions_reach() -> None:
     assert formats.answer(NOTHING) == ["Neither another layout nor another precision has been measured yet."]
 
 
+def test_a_layout_that_is_not_told_apart_has_no_ratio_in_a_sentence() -> None:
+    """NCHW at 116 beside 100, between launches that are 60% apart: the interval holds 1 and much else."""
+    fields = {"placement": "ddp", "workload": "cnn", "devices": 2, "precision": "fp32", "model": "alexnet_cifar", "batch_size": 128}
+    records = make_point([80, 130, 100, 90, 120], "abcde", **fields)
+    records += make_point([93, 151, 116, 104, 139], "abcde", layout="channels_first", **fields)
+    records += point(101.5, precision="fp32", layout="channels_first") + point(100, precision="fp32")
+    (said,) = formats.answer(frame_of(records))
+    assert "1.02 in PyTorch (2 of 2 points repeated, 1 of them not told apart from 1)." in said
+    longer = formats.layout_sentence(frame_of(records))
+    assert longer.endswith("(faster); not told apart from 1 for AlexNet (CIFAR) on 2 GPUs.") and "1.16" not in longer
+
+
 def test_captured_steps_answer_what_fewer_bits_give() -> None:
     """An eager point of 6 times and one slower than fp32 are its host's; two captured and repeated ones answer."""
     records = captured(100, devices=1, precision="fp32") + captured(400, devices=1) + captured(250, devices=1, precision="tf32")

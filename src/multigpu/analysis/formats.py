@@ -9,7 +9,7 @@ import pandas as pd
 
 from multigpu.analysis.cnn_page import repeats_cell
 from multigpu.analysis.metrics import summary
-from multigpu.analysis.pairs import Change, best_first, paired, ratio_cell
+from multigpu.analysis.pairs import EQUAL, Change, best_first, paired, ratio_cell
 from multigpu.analysis.picture import Shown
 from multigpu.analysis.style import look
 from multigpu.analysis.tables import table_html, tables_by
@@ -182,10 +182,12 @@ def _layout_of(table: pd.DataFrame, framework: str) -> str:
     if fp32.empty:
         return f"{framework}: NCHW against NHWC was not measured in fp32; {others} times the rate with NHWC."
     exact, once = fp32[fp32["ratio_low"].notna()], fp32[fp32["ratio_low"].isna()]
-    parts = [f"{ratio_cell(row)} for {_where(row)} ({row['verdict']})" for _, row in exact.iterrows()]
+    apart, level = exact[exact["verdict"] != EQUAL], exact[exact["verdict"] == EQUAL]
+    parts = [f"{ratio_cell(row)} for {_where(row)} ({row['verdict']})" for _, row in apart.iterrows()]
     said = [joined(parts)] if parts else []
+    said += [f"not told apart from 1 for {joined([_where(row) for _, row in level.iterrows()])}"] if len(level) else []
     if len(once):
-        where = f" for {_where(once.iloc[0])}" if len(once) == 1 else f" in {len(once)}{' further' if parts else ''} points"
+        where = f" for {_where(once.iloc[0])}" if len(once) == 1 else f" in {len(once)}{' further' if said else ''} points"
         said.append(f"measured once, {_extent(once['ratio'])}{where}")
     return f"{framework}: in fp32 the rate with NCHW over that with NHWC is {'; '.join(filter(None, [*said, others]))}."
 
@@ -236,12 +238,21 @@ def _layout_answer(table: pd.DataFrame) -> list[str]:
     for form in FORMS if len(table) else ():
         rows = table[table["precision"] == form]
         each = [(words, rows[rows["framework"] == name]) for name, words in FRAMEWORK_NAMES.items() if name in set(rows["framework"])]
-        told = [
-            f"{_extent(own['ratio'])} in {words} ({int(own['ratio_low'].notna().sum())} of {plural(len(own), 'point')} repeated)"
-            for words, own in each
-        ]
+        told = [f"{_told_extent(own)} in {words} ({_repeated(own)})" for words, own in each]
         parts += [f"in {form}{', the precision of the document,' if form == 'fp32' else ''} {joined(told)}"] if told else []
     return [f"The rate with NCHW over that with NHWC is {'; '.join(parts)}."] if parts else []
+
+
+def _told_extent(own: pd.DataFrame) -> str:
+    """How far ratios reach, without those whose interval holds 1: they may be a gain or a loss."""
+    told = own.loc[own["verdict"] != EQUAL, "ratio"]
+    return _extent(told) if len(told) else "not told apart from 1"
+
+
+def _repeated(own: pd.DataFrame) -> str:
+    level = int((own["verdict"] == EQUAL).sum())
+    apart = f", {level} of them not told apart from 1" if 0 < level < len(own) else ""
+    return f"{int(own['ratio_low'].notna().sum())} of {plural(len(own), 'point')} repeated{apart}"
 
 
 def _precision_answer(table: pd.DataFrame) -> list[str]:
