@@ -7,6 +7,7 @@ import pytest
 from multigpu import study
 from multigpu.analysis import cnn_answers, cnn_goals, cnn_page, formats, ladders, scales, scales_findings, training_words
 from multigpu.analysis import training_page as training
+from multigpu.analysis.figures import figure_ratios
 from multigpu.analysis.frame import frame_of
 from multigpu.analysis.picture import Shown
 from tests.analysis.test_cnn_goals import captured
@@ -152,3 +153,10 @@ def committed() -> dict[str, list[str]]:
 @pytest.mark.parametrize("page", ["12", "13", "14", "16", "24"])
 def test_a_page_begins_shortly(committed: dict[str, list[str]], page: str) -> None:
     assert 20 < sum(len(text.split()) for text in committed[page]) <= MOST_WORDS
+
+
+def test_a_title_counts_each_precision_by_itself() -> None:
+    records = point(120, precision="fp32", layout="channels_first") + point(100, precision="fp32")
+    records += point(60, layout="channels_first") + point(100)
+    drawn = figure_ratios(formats.layouts(frame_of(records)), "NCHW over NHWC", "none")
+    assert drawn.finding == "NCHW over NHWC: in fp32 faster in 1 of 1 point; in bf16 slower in 1 of 1 point"
