@@ -7,10 +7,12 @@ import pytest
 from multigpu import study
 from multigpu.analysis import cnn_answers, cnn_goals, cnn_page, formats, ladders, scales, scales_findings, training_words
 from multigpu.analysis import training_page as training
+from multigpu.analysis.figures import figure_ratios
 from multigpu.analysis.frame import frame_of
 from multigpu.analysis.picture import Shown
 from tests.analysis.test_cnn_goals import captured
-from tests.analysis.test_cnn_pages import NOTHING, ladder, point
+from tests.analysis.test_cnn_pages import NOTHING, point
+from tests.analysis.test_ladders import ladder
 from tests.factory import make_point, make_record
 
 MOST_WORDS = 170
@@ -81,10 +83,38 @@ def test_how_far_layouts_and_precisions_reach() -> None:
     records = point(80, precision="fp32", layout="channels_first") + point(100, precision="fp32") + point(400)
     records += point(90, precision="fp16", n=1) + point(240, layout="channels_first")
     layout, precision = formats.answer(frame_of(records))
-    assert layout == "The rate with NCHW over that with NHWC is 0.80 in fp32 and 0.60 in bf16 in PyTorch."
+    assert layout == (
+        "The rate with NCHW over that with NHWC is in fp32, the precision of the document, 0.80 in PyTorch (1 of 1 point repeated); in "
+        "bf16 0.60 in PyTorch (1 of 1 point repeated)."
+    )
     assert precision.startswith("The most that fewer bits give over fp32: bf16 4.00 times (3.99 to 4.01) (ResNet-50 v1.5 on 2 GPUs); fp16 ")
     assert "0.900 times, once (" in precision and precision.endswith("1 of 3 eager points are slower than fp32.")
     assert formats.answer(NOTHING) == ["Neither another layout nor another precision has been measured yet."]
+
+
+def test_a_layout_that_is_not_told_apart_has_no_ratio_in_a_sentence() -> None:
+    """NCHW at 116 beside 100, between launches that are 60% apart: the interval holds 1 and much else."""
+    fields = {"placement": "ddp", "workload": "cnn", "devices": 2, "precision": "fp32", "model": "alexnet_cifar", "batch_size": 128}
+    records = make_point([80, 130, 100, 90, 120], "abcde", **fields)
+    records += make_point([93, 151, 116, 104, 139], "abcde", layout="channels_first", **fields)
+    records += point(101.5, precision="fp32", layout="channels_first") + point(100, precision="fp32")
+    (said,) = formats.answer(frame_of(records))
+    assert "1.02 in PyTorch (2 of 2 points repeated, 1 of them not told apart from 1)." in said
+    longer = formats.layout_sentence(frame_of(records))
+    assert longer.endswith("(faster); not told apart from 1 for AlexNet (CIFAR) on 2 GPUs.") and "1.16" not in longer
+
+
+def test_captured_steps_answer_what_fewer_bits_give() -> None:
+    """An eager point of 6 times and one slower than fp32 are its host's; two captured and repeated ones answer."""
+    records = captured(100, devices=1, precision="fp32") + captured(400, devices=1) + captured(250, devices=1, precision="tf32")
+    records += point(100, precision="fp32") + point(600) + point(90, precision="fp16", n=1)
+    (said,) = formats.answer(frame_of(records))
+    assert said == (
+        "One CUDA graph a step, fewer bits give over fp32: tf32 2.50 and bf16 4.00 times (ResNet-50 v1.5). Eager steps, which their host "
+        "launches, give 0.90 to 6.00 times in 2 points; fp16 was measured in those alone."
+    )
+    longer = formats.precision_sentence(frame_of(records))
+    assert longer.index("Captured, against fp32: bf16 4.00 times") < longer.index("Eager, against fp32: ")
 
 
 def test_between_which_batches_models_have_enough() -> None:
@@ -123,3 +153,10 @@ def committed() -> dict[str, list[str]]:
 @pytest.mark.parametrize("page", ["12", "13", "14", "16", "24"])
 def test_a_page_begins_shortly(committed: dict[str, list[str]], page: str) -> None:
     assert 20 < sum(len(text.split()) for text in committed[page]) <= MOST_WORDS
+
+
+def test_a_title_counts_each_precision_by_itself() -> None:
+    records = point(120, precision="fp32", layout="channels_first") + point(100, precision="fp32")
+    records += point(60, layout="channels_first") + point(100)
+    drawn = figure_ratios(formats.layouts(frame_of(records)), "NCHW over NHWC", "none")
+    assert drawn.finding == "NCHW over NHWC: in fp32 faster in 1 of 1 point; in bf16 slower in 1 of 1 point"

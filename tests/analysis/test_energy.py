@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from multigpu.analysis.energy import NO_ENERGY, energy_finding, energy_frame, energy_otherwise, energy_points, energy_table
+from multigpu.analysis.energy import NO_ENERGY, energy_finding, energy_frame, energy_on_more, energy_otherwise, energy_points, energy_table
 from multigpu.record import Record
 from tests.factory import make_machine, make_record
 
@@ -34,7 +34,9 @@ def test_repeats_are_pooled_and_short_windows_left_out() -> None:
     assert points["joules_per_unit"].tolist() == pytest.approx([0.125, 0.2])
     said = energy_finding(energy_frame(records))
     assert "On 2 GPUs training takes 0.125 J (ResNet-50 v1.5, batch 64, bf16, eager) an image" in said
-    assert "; 1 job, n = 2); the" in said and "On 4 GPUs training takes 0.2 J" in said
+    assert "; 1 job, n = 2); the" in said and "On 4 GPUs training" not in said
+    (more,) = energy_on_more(energy_frame(records))
+    assert more.startswith("On 4 GPUs training takes 0.2 J"), "the answer tells the fewest GPUs, the section the others"
     words = energy_finding(energy_frame([energy(640.0, workload="nmt")]))
     assert " a word, by" in words
     for nothing in ([], [energy(1.0, window_s=9.9)]):

@@ -182,3 +182,29 @@ def test_other_pages_leave_these_records_out() -> None:
     records.append(make_record(workload="cnn", peer_access="off"))
     frame = frame_of(records)
     assert list(ordinary(frame)["key"]) == [records[0].key] and len(frame) == len(records)
+
+
+def test_steps_that_wait_for_no_host_lead_the_answer() -> None:
+    """One eager way of feeding trains 110% of a rate that wanders: noise, and no answer beside captured steps."""
+    captured: dict[str, Any] = {"execution": "captured"}
+    records = [synthetic(4000.0, **captured), fed(3200.0, 0.05, **captured), synthetic(900.0), synthetic(1500.0, repeat=1, launch_id="b")]
+    records += [fed(1237.5), synthetic(1000.0, batch_size=32), fed(500.0, batch_size=32)]
+    first = feeding_findings(feeding_points(feeding_frame(records)))[0]
+    assert first.startswith("**No**: of 1 job fed with JPEG files, each step one CUDA graph, none reaches 95%")
+    assert "at best they reach 80%. 2 further jobs, whose steps the host launches too, reach 50% to 110%, 2 of them measured once." in first
+    assert first.endswith("without feeding, repeats of one job differ by up to 1.67 times.")
+
+
+def test_the_answer_says_where_the_host_gives_out() -> None:
+    """A worker makes 150 images/s and four are enough for eager steps; a graph's 1,000 images/s a GPU would take seven."""
+    swept = [fed(min(150.0 * count, 600.0), input_workers=count) for count in (1, 2, 4, 8)]
+    captured = [synthetic(2000.0, execution="captured", devices=2), synthetic(9000.0, execution="captured", batch_size=1024)]
+    records = [synthetic(1000.0), *swept, *captured]
+    (said,) = [text for text in feeding_findings(feeding_points(feeding_frame(records))) if "gives out" in text]
+    assert said == (
+        "**Where the host gives out**: beyond 4.0 workers a GPU more bring nothing in 1 of 1 sweep, all of eager steps. The 1,000 images/s "
+        "of a GPU whose step is one CUDA graph (ResNet-50 v1.5, batch 64) take 7 workers, each of which makes 150."
+    )
+    rising = [synthetic(1000.0), *(fed(150.0 * count, input_workers=count) for count in (1, 2, 4))]
+    (said,) = [text for text in feeding_findings(feeding_points(feeding_frame(rising))) if "gives out" in text]
+    assert said == "**Where the host gives out** lies beyond the workers that were tried, in 1 sweep."

@@ -151,6 +151,8 @@ def test_layouts_of_both_frameworks_stand_in_one_row() -> None:
     )
     html = layout_twins.twins_table(measured(records)).html
     assert ">0.90<" in html and ">once<" in html and ">5/2<" in html and ">1.05 (" in html and ">1.25<" in html
+    level = measured(pair(90, 100, ours | RESNET, 1) + pair(100.01, 100, {"machine": TWO} | RESNET))
+    assert layout_twins.twins_sentence(level).endswith("; in PyTorch not told apart from 1 (ResNet-20)."), "its interval holds 1"
     alone = measured(pair(115, 100, ours | VGG))
     assert layout_twins.twins_sentence(alone).endswith("1.15 (VGG-16) times the rate of NHWC; PyTorch has no such pair yet.")
 

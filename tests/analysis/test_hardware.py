@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from multigpu.analysis import hardware, startup
+from multigpu.analysis import hardware, memory_speed, startup
 from multigpu.analysis.energy import energy_finding, energy_frame, energy_table
 from multigpu.analysis.figure_pairs import figure_pairs
 from multigpu.measure.ceilings import Ceilings
@@ -37,7 +37,10 @@ def test_a_slower_gpu_stands_beside_its_clock() -> None:
     assert list(points["gpu"]) == [0, 1] and list(points["n"]) == [2, 2]
     assert points["share"].tolist() == pytest.approx([1.0, 0.85]) and points["memory_clock_mhz"].tolist() == [3201, 3041]
     said = hardware.gpu_finding(points)
-    assert "2 GPUs alone, eager, are at most 17.6% apart (AlexNet, batch 512)" in said and "memory clocks of 3,041 to 3,201 MHz" in said
+    assert (
+        "2 GPUs alone, eager, are at most 17.6% apart (AlexNet, batch 512, n = 2; 1 job)" in said
+        and "memory clocks of 3,041 to 3,201 MHz" in said
+    )
     html = hardware.gpu_table(points).html
     assert "at 3,201 MHz" in html and re.search(r">85\.00 ± \d\.\d\d at 3,041 MHz<", html), "clocks differ, so each share says its own"
     alike = hardware.gpu_table(points.assign(memory_clock_mhz=3201.0)).html
@@ -82,6 +85,40 @@ def test_gpus_beside_others_are_compared_within_a_record() -> None:
     assert "No Record" in hardware.gpu_finding(hardware.gpu_points(hardware.gpu_frame([])))
 
 
+def test_gpus_are_told_apart_by_steps_that_wait_for_no_host() -> None:
+    """One eager Record, in which the host served the third GPU late, is no finding about GPUs."""
+    records = []
+    for execution, third in (("captured", 1.005), ("eager", 1.42)):
+        planted = {"device_states": [state()] * 4, "event_time_s": [1.0, 1.0, third, 1.0]}
+        repeats = 2 if execution == "captured" else 1
+        fields = {**ALEXNET, "execution": execution}
+        records += [make_record("independent", 4, 1000.0, repeat=repeat, measurement=planted, **fields) for repeat in range(repeats)]
+    points = hardware.gpu_points(hardware.gpu_frame(records))
+    assert hardware.gpu_finding(points) == (
+        "By steps that wait for no host, 4 GPUs beside others, captured, are at most 0.5% apart (AlexNet, batch 512, n = 2; 1 job): all at "
+        "a memory clock of 3,201 MHz."
+    )
+    assert hardware.host_bound_finding(points) == (
+        "Steps that wait for their host say more of the host than of GPUs: 4 GPUs beside others, eager, are at most 42.0% apart (AlexNet, "
+        "batch 512, once; 1 job)."
+    )
+    eager = hardware.gpu_points(hardware.gpu_frame(records[2:]))
+    assert hardware.gpu_finding(eager).endswith("All these steps wait for their host, so what they differ by need not be the GPUs'.")
+    assert hardware.host_bound_finding(eager) == hardware.host_bound_finding(points.iloc[:0]) == ""
+
+
+def test_the_documents_gpus_stand_in_the_section_about_memory() -> None:
+    kinds = memory_speed.Kinds("NVIDIA H100", "NVIDIA H200", 0.7, {"bf16": 1.0})
+    common = {"model": "alexnet", "batch_size": 512, "precision": "bf16", "kept_low": 0.8, "kept_high": 0.8}
+    points = pd.DataFrame([common | {"kept": 0.8, "per_memory": 0.626, "at_clock": 0.968}])
+    answer, (section,) = memory_speed.memory_finding(points, kinds), memory_speed.document_finding(points, kinds)
+    assert answer.endswith("That is at most 0.63% of throughput for 1% of memory speed.") and "ocument" not in answer
+    assert section.startswith(
+        "At 95% of the memory clock that would leave 96.8% of the rate or more; document 001's GPUs kept 84.7, 94.5 and"
+    )
+    assert memory_speed.document_finding(points, None) == memory_speed.document_finding(points.iloc[:0], kinds) == []
+
+
 def test_pairs_with_and_without_peer_access() -> None:
     records = [make_record("ddp", 2, rate, device_ids=ids, **ALEXNET) for ids, rate in (("0,1", 2000.0), ("0,3", 1900.0))]
     records += [make_record("ddp", 2, 1600.0, device_ids="0,1", peer_access="off", repeat=n, **ALEXNET) for n in range(2)]
@@ -97,7 +134,7 @@ def test_pairs_with_and_without_peer_access() -> None:
     assert len(picture.data) == 12 + 4 and "33.3%" in picture.finding
     assert "no pair" in figure_pairs(None, points.iloc[:0]).alt.lower()
     one = points[points["pair"] == points["pair"].iloc[0]]
-    assert hardware.pair_finding(one, None) == "Training was measured on one pair of GPUs alone, 0,1: nothing tells pairs apart."
+    assert hardware.pair_finding(one, None) == "Training was measured on one pair alone."
     direct = points[points["peer"] == "on"]
     apart = pd.concat([direct[direct["pair"] == "0,1"], direct[direct["pair"] == "0,3"].assign(placement="other")])
     assert hardware.pair_finding(apart, None) == "No placement has been measured on two pairs."

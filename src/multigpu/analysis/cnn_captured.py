@@ -81,7 +81,8 @@ def captured_table(frame: pd.DataFrame) -> Shown:
         for _, row in kept(frame).iterrows()
     ]
     note = (
-        "PyTorch, ddp, bf16, channels last, weak scaling, whole steps as one CUDA graph; gradients unpacked, the small bucket last. Of "
+        "PyTorch, ddp, bf16, channels last (NHWC), weak scaling, whole steps as one CUDA graph; gradients unpacked, the small "
+        "bucket last. Of "
         "perfect scaling: over as many times one GPU in the same form. Packed: what the library's buckets keep of the same replicas. "
         "95% intervals, Records of the launches that measured both kinds of buckets alone."
     )

@@ -41,6 +41,15 @@ FOUND_S = 1.0
 """Compiling takes longer than this; a first form of a model that takes less found its kernels, compiled for another model of the launch."""
 
 
+TELLS = 2.0
+"""The upper end of an interval over its lower one, beyond which a ratio tells too little for a sentence."""
+
+
+def _repeated(table: pd.DataFrame, name: str) -> pd.DataFrame:
+    """The rows whose ratio is of repeats on both sides and has an interval that tells something."""
+    return table[table[f"{name}_high"] <= TELLS * table[f"{name}_low"]]
+
+
 def form_rows(frame: pd.DataFrame, devices: int = 1) -> pd.DataFrame:
     """The rows of the grid's models and batches in any of FORMS under `ddp`, which differ in their form alone; the whole model compiled."""
     jobs = {(entry.run.model, entry.run.batch_size) for entry in cnn_compiled([devices])}
@@ -155,7 +164,8 @@ def form_table(frame: pd.DataFrame, devices: int = 1) -> Shown:
         row[HEADINGS["capturing"]] += "†" if borrowed else ""
     marked = " †: of both, since the eager steps' machine captured none and a captured step needs the GPU alone."
     first = (
-        "PyTorch, ddp, one GPU, bf16, channels last; steps of so many images. Captured: the whole step as one CUDA graph; both: compiled "
+        "PyTorch, ddp, one GPU, bf16, channels last (NHWC); steps of so many images. Captured: the whole step as one CUDA "
+        "graph; both: compiled "
         "and captured. Repeats: in the order of the columns; what was measured once is screening."
     )
     then = (
@@ -222,12 +232,19 @@ def _compiling(table: pd.DataFrame) -> str:
 
 
 def _capturing(table: pd.DataFrame) -> str:
-    own = table[table["capturing"].notna()]
-    if own.empty:
+    """What a host costs eager steps: of points that were repeated, where there are such, since eager steps differ between launches."""
+    every = table[table["capturing"].notna()]
+    if every.empty:
         return ""
+    told = _repeated(every, "capturing")
+    own = told if len(told) else every
     both = own[own["compiling"].notna()]
     host = both[both["capturing"] > both["compiling"]]
     said = f"Host: capturing gives {_ends(own, 'capturing')} the rate of the eager step"
+    if len(own) < len(every):
+        said += f" ({len(own)} of {plural(len(every), 'model and batch', 'models and batches')}; the others were not repeated or scatter)"
+    elif told.empty:
+        said += " (none repeated)"
     if both.empty:
         return f"{said}."
     rest = both.drop(host.index)
@@ -237,10 +254,11 @@ def _capturing(table: pd.DataFrame) -> str:
 
 
 def _launched(table: pd.DataFrame) -> str:
-    """What a host does to compiled steps that it launches: beside the same in one graph, and beside eager ones of its own."""
-    own, beside = (table[table[name].notna()] for name in ("capturing_compiled", "compiling_eager"))
+    """What a host does to compiled steps that it launches: beside the same in one graph, and, repeated, beside eager ones of its own."""
+    own, beside = table[table["capturing_compiled"].notna()], _repeated(table, "compiling_eager")
     beside = beside.assign(eager_over=1 / beside["compiling_eager"])
-    parts = [f"capturing a compiled step makes it {_ends(own, 'capturing_compiled')} as fast"] if len(own) else []
+    once = ", all compiled once" if len(own) and own["capturing_compiled_low"].isna().all() else ""
+    parts = [f"capturing a compiled step makes it {_ends(own, 'capturing_compiled')} as fast{once}"] if len(own) else []
     parts += [f"where one host has both, an eager step is {_ends(beside, 'eager_over')} as fast as a compiled one"] if len(beside) else []
     return f"Together: {'; '.join(parts)}." if parts else ""
 

@@ -120,23 +120,33 @@ def _job(row: Mapping[str, Any] | pd.Series) -> str:
 
 
 def energy_finding(frame: pd.DataFrame) -> str:
-    """The least and the most joules a unit, of each unit and number of GPUs."""
-    said = []
+    """The least and the most joules a unit on the fewest GPUs, and how many times as much one takes on more."""
     points = energy_points(frame)
-    for _, rows in points.groupby(["unit", "devices"], sort=True):
-        ordered = rows.sort_values("joules_per_unit")
-        least, most = ordered.iloc[0], ordered.iloc[-1]
-        one = str(least["unit"]).removesuffix("s")
-        figures = f"{least['joules_per_unit']:.3g} J ({_job(least)})"
-        figures += f" to {most['joules_per_unit']:.3g} J ({_job(most)})" if len(rows) > 1 else ""
-        low, high = int(rows["n"].min()), int(rows["n"].max())
-        repeats = "each measured once" if high == 1 else f"n = {low}" if low == high else f"n = {low} to {high}"
-        said.append(
-            f"On {devices_text(int(least['devices']), 'cuda')} training takes {figures} {'an' if one == 'image' else 'a'} {one}, by the "
-            f"GPUs' own counters (± {100 * rows['uncertain'].max():.1f}% at most; {plural(len(rows), 'job')}, {repeats}); the host's "
-            "energy is not in it."
-        )
-    return " ".join([*said, *_against_one(points)]) or NO_ENERGY
+    fewest = [_extent(unit_rows[unit_rows["devices"] == unit_rows["devices"].min()]) for _, unit_rows in points.groupby("unit", sort=True)]
+    return " ".join([*fewest, *_against_one(points)]) or NO_ENERGY
+
+
+def energy_on_more(frame: pd.DataFrame) -> list[str]:
+    """The least and the most joules a unit on more GPUs than `energy_finding` tells, a sentence a unit and number of them."""
+    points = energy_points(frame)
+    more = points[points["devices"] > points.groupby("unit")["devices"].transform("min")]
+    return [_extent(rows) for _, rows in more.groupby(["unit", "devices"], sort=True)]
+
+
+def _extent(points: pd.DataFrame) -> str:
+    """The least and the most joules a unit of points of one unit and number of GPUs."""
+    ordered = points.sort_values("joules_per_unit")
+    least, most = ordered.iloc[0], ordered.iloc[-1]
+    one = str(least["unit"]).removesuffix("s")
+    figures = f"{least['joules_per_unit']:.3g} J ({_job(least)})"
+    figures += f" to {most['joules_per_unit']:.3g} J ({_job(most)})" if len(points) > 1 else ""
+    low, high = int(points["n"].min()), int(points["n"].max())
+    repeats = "each measured once" if high == 1 else f"n = {low}" if low == high else f"n = {low} to {high}"
+    return (
+        f"On {devices_text(int(least['devices']), 'cuda')} training takes {figures} {'an' if one == 'image' else 'a'} {one}, by the "
+        f"GPUs' own counters (± {100 * points['uncertain'].max():.1f}% at most; {plural(len(points), 'job')}, {repeats}); the host's "
+        "energy is not in it."
+    )
 
 
 def _against_one(points: pd.DataFrame) -> list[str]:

@@ -7,8 +7,8 @@ import math
 import pandas as pd
 
 from multigpu.analysis.feeding import EQUAL, JOB, around, crossing_text, job_text, knee, sweeps, swept_text
-from multigpu.analysis.feeding_ahead import ahead_finding
-from multigpu.analysis.wording import MODEL_NAMES, joined, percent_text, plural
+from multigpu.analysis.feeding_ahead import ahead_finding, repeats_differ
+from multigpu.analysis.wording import MODEL_NAMES, joined, percent_text, plural, ratio_text
 
 WAITING = 0.1
 """Of what a fed step is longer: a process that waits for less than this share of it has its batches in time."""
@@ -20,18 +20,83 @@ def best_fed(points: pd.DataFrame) -> pd.DataFrame:
     return files.loc[[rows["sustained_per_s"].idxmax() for _, rows in files.groupby(list(JOB), dropna=False, sort=False)]]
 
 
-def _whether(best: pd.DataFrame) -> str:
-    """Yes or no."""
+GRAPHS = ("captured",)
+"""Executions whose steps wait for no host: one CUDA graph a step."""
+
+
+EXECUTIONS = {"graph": "as TensorFlow's graph"}
+
+
+def _whether(best: pd.DataFrame, noise: float) -> list[str]:
+    """Yes or no, by the jobs whose step is one CUDA graph where there are any; and what the others say, whose pace is their host's too."""
+    graph, launched = best[best["execution"].isin(GRAPHS)], best[~best["execution"].isin(GRAPHS)]
+    if graph.empty:
+        return [_answered(best, "")]
+    said = [_answered(graph, ", each step one CUDA graph,")]
+    if len(launched):
+        several, once = _extent(launched["share"]), int(launched["n"].eq(1).sum())
+        forms = [
+            f"{len(own)} {EXECUTIONS.get(str(name), name)}: {_extent(own['share'])}"
+            for name, own in launched.groupby("execution", sort=True)
+        ]
+        of_each = f" ({'; '.join(forms)})" if len(forms) > 1 else ""
+        jobs = f"{plural(len(launched), 'further job')}, whose steps the host launches too, reach{'es' * (len(launched) == 1)}"
+        said.append(
+            f"{jobs} {several}{of_each}, {once} of them measured once. Such steps wander with their host: without feeding, repeats of one "
+            f"job differ by up to {ratio_text(noise)}."
+        )
+    return said
+
+
+def _answered(best: pd.DataFrame, form: str) -> str:
+    """Yes or no, of these jobs."""
     equal, slower = best[best["share"] >= EQUAL], best.loc[best["share"] < EQUAL, "share"]
     answer, reach = ("Yes", "all reach") if slower.empty else ("No", "none reaches") if equal.empty else ("In part", f"{len(equal)} reach")
     reach += "es" if answer == "In part" and len(equal) == 1 else ""
     said = (
-        f"**{answer}**: of {plural(len(best), 'job')} fed with JPEG files {reach} {EQUAL:.0%} of the rate that the same job has on images "
-        "that stay on its devices"
+        f"**{answer}**: of {plural(len(best), 'job')} fed with JPEG files{form} {reach} {EQUAL:.0%} of the rate that the same job has on "
+        "images that stay on its devices"
     )
     if slower.empty:
         return f"{said}."
     return f"{said}; {'the others reach' if len(equal) else 'at best they reach'} {_extent(slower)}."
+
+
+def host_finding(points: pd.DataFrame) -> str:
+    """Where the host gives out: how many workers a GPU bring nothing more, and how many its captured steps need; "" without a sweep.
+
+    A worker's rate is the one before the bend of a sweep, where cores are left.
+    """
+    found = [(row, knee(rows["input_workers"].tolist(), rows["sustained_per_s"].tolist())) for row, rows in sweeps(points)]
+    if not found:
+        return ""
+    bends = [bend.workers for _, bend in found if not math.isinf(bend.ceiling)]
+    said, count = "**Where the host gives out**", plural(len(found), "sweep")
+    if bends:
+        forms = joined(sorted({str(row["execution"]) for row, _ in found}))
+        said += f": beyond {_between(bends, 1)} workers a GPU more bring nothing in {len(bends)} of {count}, all of {forms} steps"
+    else:
+        said += f" lies beyond the workers that were tried, in {count}"
+    same = [name for name in JOB if name not in ("machine", "execution", "devices")]
+    held = points[points["inputs"].eq("synthetic") & points["execution"].isin(GRAPHS)]
+    swept = pd.DataFrame([row[same].to_dict() | {"made": bend.per_worker / row["devices"]} for row, bend in found])
+    for job, rows in swept.groupby(same, dropna=False, sort=False):
+        own = held[[tuple(map(str, row)) == tuple(map(str, job)) for row in held[same].itertuples(index=False)]]
+        if own.empty:
+            continue
+        rate, made = float((own["sustained_per_s"] / own["devices"]).max()), rows["made"].tolist()
+        named = rows.iloc[0]
+        said += (
+            f". The {rate:,.0f} images/s of a GPU whose step is one CUDA graph ({MODEL_NAMES.get(named['model'], named['model'])}, "
+            f"batch {named['batch_size']}) take {_between([math.ceil(rate / most) for most in made], 0)} workers, each of which makes "
+            f"{_between(made, 0)}"
+        )
+    return f"{said}."
+
+
+def _between(values: list[float] | list[int], digits: int) -> str:
+    least, most = f"{min(values):,.{digits}f}", f"{max(values):,.{digits}f}"
+    return least if least == most else f"{least} to {most}"
 
 
 def _told(row: pd.Series) -> str:
@@ -137,8 +202,14 @@ def feeding_findings(points: pd.DataFrame) -> list[str]:
     if points.empty or not points["inputs"].eq("jpeg_folder").any():
         return ["No Record with JPEG files yet: whether synthetic input trains as fast as real input has not been measured."]
     best = best_fed(points)
-    answered = [_whether(best), *_copying(points)] if len(best) else []
+    answered = [" ".join(_whether(best, repeats_differ(_of(points, best)))), host_finding(points), *_copying(points)] if len(best) else []
     return [said for said in (*answered, ahead_finding(points)) if said]
+
+
+def _of(points: pd.DataFrame, jobs: pd.DataFrame) -> pd.DataFrame:
+    """What was measured of those of these jobs that the host launches."""
+    named = {tuple(map(str, row)) for row in jobs.loc[~jobs["execution"].isin(GRAPHS), list(JOB)].itertuples(index=False)}
+    return points[[tuple(map(str, row)) in named for row in points[list(JOB)].itertuples(index=False)]]
 
 
 def pace_findings(points: pd.DataFrame) -> list[str]:

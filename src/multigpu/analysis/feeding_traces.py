@@ -47,7 +47,8 @@ def fed_parts_findings(parts: pd.DataFrame) -> list[str]:
         grown = worst[f"{name}_more_s"]
         said.append(
             f"{job_text(worst)}, {SOURCES[worst['inputs']]}: of the {1e3 * longer:.1f} ms that the step is longer than on the device's own "
-            f'images, {1e3 * grown:.1f} ms are "{PARTS[name][0]}", by the trace.'
+            f'images ({1e3 * worst["step_s"]:.1f} and {1e3 * own["step_s"]:.1f} ms), {1e3 * grown:.1f} ms are "{PARTS[name][0]}", by the '
+            "trace. Both are medians over all timed steps; the tables above take means over their second half."
         )
     return said
 

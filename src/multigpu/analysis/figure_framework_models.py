@@ -65,7 +65,8 @@ def figure_framework_models(frame: pd.DataFrame) -> Picture:
         ax.set_xlabel("milliseconds a step (log scale)")
         picture.legend_line(handles)
     picture.caption = (
-        "A step of so many images on one GPU, bf16, channels last. TensorFlow: one process, its graph, variables on the GPU (Exp4), or on "
+        "A step of so many images on one GPU, bf16, channels last (NHWC). TensorFlow: one process, its graph, variables on the "
+        "GPU (Exp4), or on "
         f"the CPU (Exp2; hollow). PyTorch: ddp. Marks without bars: the table has repeats and intervals. {hosts_text(table)}"
     )
     columns = ["model", "batch_size", "machine", "captured_on", "eager_on", *MARKS, "tensorflow_n", "captured_n", "eager_n"]

@@ -54,7 +54,7 @@ def figure_ladder(frame: pd.DataFrame, devices: int = 1) -> Picture:
     shown = summary(frame[frame["key"].isin([key for keys in drawn["keys"] for key in str(keys).split(", ")])])
     full = drawn["status"].eq("out_of_memory").any()
     picture.caption = (
-        ("A cross: the batch that was out of memory; no larger one was tried. " if full else "")
+        ("A cross: a batch that was out of memory. " if full else "")
         + "Memory: the most that was allocated on a GPU, with what cuDNN tries in the warm-up; none beside an earlier Run's model. "
         + common(shown)
     )

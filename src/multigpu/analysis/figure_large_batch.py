@@ -93,7 +93,7 @@ def figure_times(runs: pd.DataFrame) -> Picture:
     counts = {name: sorted({int(n) for n in table[table["execution"] == name]["n"]}) for name in looks}
     repeats = ", ".join(f"{looks[name][2]}: {' or '.join(map(str, found))}" for name, found in counts.items() if found)
     picture.caption = (
-        f"ResNet-50, PyTorch DDP, bf16, weak scaling on {', '.join(sorted(set(table['machine'])))}; medians of repeats ({repeats}). "
+        f"ResNet-50, PyTorch, ddp, bf16, weak scaling on {', '.join(sorted(set(table['machine'])))}; medians of repeats ({repeats}). "
         "Epochs are computed from the throughput of synthetic images."
     )
     picture.data = table

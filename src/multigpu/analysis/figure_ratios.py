@@ -99,9 +99,19 @@ def _ratio(row: Any) -> str:
 
 
 def _finding(table: pd.DataFrame, what: str) -> str | None:
-    """How many points lie on which side, of those with an interval."""
-    counts = table.loc[table["verdict"] != ONCE, "verdict"].value_counts()
-    if counts.empty:
+    """How many points lie on which side, of those with an interval; each precision by itself, fp32 first, since its kernels are its own."""
+    exact = table[table["verdict"] != ONCE]
+    if exact.empty:
         return None
+    several = exact["precision"].nunique() > 1
+    parts = [
+        f"{f'in {name} ' if several else ''}{_counted(own)}"
+        for name, own in sorted(exact.groupby("precision"), key=lambda one: (one[0] != "fp32", one[0]))
+    ]
+    return f"{what}: {'; '.join(parts)}"
+
+
+def _counted(rows: pd.DataFrame) -> str:
+    counts = rows["verdict"].value_counts()
     parts = [f"{word} in {counts[word]}" for word in (FASTER, SLOWER, EQUAL) if counts.get(word)]
-    return f"{what}: {joined(parts)} of {plural(int(counts.sum()), 'point')}"
+    return f"{joined(parts)} of {plural(len(rows), 'point')}"

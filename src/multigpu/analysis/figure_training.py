@@ -59,15 +59,20 @@ def figure_curves(table: pd.DataFrame, curves: pd.DataFrame) -> Picture:
     return picture
 
 
+LEAST, MOST = 3e-3, 30.0
+"""Ends of the axis of distances over tolerances: what lies beyond stands at the edge."""
+
+
 def figure_distance(table: pd.DataFrame) -> Picture:
-    """How far each joined placement's curve lies from the reference, beside the tolerance and independent replicas."""
+    """How far each joined placement's curve lies from the reference, in tolerances, beside independent replicas."""
     table = table[table["role"].isin(["compared", "yardstick"])]
     if table.empty:
         return message(NOTHING)
+    table = table.assign(
+        in_tolerances=_over(table["distance"], table["tolerance"]), replicas_in=_over(table["replicas"], table["tolerance"])
+    )
     panels = list(dict.fromkeys(table["panel"]))
     sizes = {name: len(table[table["panel"] == name]) for name in panels}
-    marks = pd.concat([table["distance"], table["tolerance"], table["replicas"]])
-    ends = (marks[marks > 0].min() / 30, marks.max() * 3) if (marks > 0).any() else (1e-12, 1e-6)
     shapes = table.groupby("placement")["processes"].nunique()
     both = set(shapes[shapes > 1].index)  # a placement with one shape alone has it in the caption: long labels take the room of the marks
     labels = {
@@ -84,37 +89,47 @@ def figure_distance(table: pd.DataFrame) -> Picture:
         most = max(sizes.values())
         picture, axes = grid_of_axes(len(panels), finding, 2.6, 0.21 * most + 0.2, 2, left=margin_for(labels.values()), names=panels)
         for ax, name in zip(axes, panels, strict=True):
-            panel = table[table["panel"] == name].sort_values("distance")
+            panel = table[table["panel"] == name].sort_values("in_tolerances")
             name_panel(ax, name)
             rows_from_top(ax, len(panel), most)
-            if (apart := panel["replicas"].iloc[0]) > 0:
-                ax.axvline(apart, color=CEILING, linestyle=":")
+            ax.axvline(1, color=INK, linewidth=1)
             for place, (_, row) in enumerate(panel.iterrows()):
-                style = look(row["placement"])
-                at = max(row["distance"], ends[0])
+                style, y = look(row["placement"]), len(panel) - 1 - place
                 inner = "none" if pd.isna(row["same"]) else style.colour
-                ax.plot(at, len(panel) - 1 - place, marker=style.marker, color=style.colour, markerfacecolor=inner, clip_on=False)
-                if row["tolerance"] > 0:
-                    ax.plot(row["tolerance"], len(panel) - 1 - place, marker="|", markersize=9, color=INK, clip_on=False)
+                ax.plot(_within(row["in_tolerances"]), y, marker=style.marker, color=style.colour, markerfacecolor=inner, clip_on=False)
+                if not pd.isna(row["replicas_in"]):
+                    apart = ">" if row["replicas_in"] > MOST else "|"
+                    ax.plot(_within(row["replicas_in"]), y, marker=apart, markersize=5 if apart == ">" else 9, color=CEILING, clip_on=False)
             ax.set_xscale("log")
-            ax.set_xlim(*ends)
+            ax.set_xlim(LEAST, MOST)
+            ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
             ax.tick_params(axis="y", pad=7)
             ax.set_yticks(range(len(panel) - 1, -1, -1), [labels[key] for key in panel["key"]])
-            ax.set_xlabel("largest relative distance of the loss")
+            ax.set_xlabel("distance of the loss over tolerance")
     picture.caption = (
-        "Means over 10 points at a time, the largest relative difference to the end of the budget. The reference is ddp in fp64, or in "
-        f"fp32 where no fp64 was run. Bars: the tolerance, {ALLOWED:g} times the drift, which is how far rounding alone led ddp in fp32 "
+        "Means over 10 points at a time, the largest relative difference to the end of the budget, over its tolerance: left of the line a "
+        "run follows its reference. The reference is ddp in fp64, or in "
+        f"fp32 where no fp64 was run. The tolerance is {ALLOWED:g} times the drift, which is how far rounding alone led ddp in fp32 "
         "from fp64 (or, without fp64, the median distance of all); in fp64, which rounds 2²⁹ times as finely, that "
-        "much less. Dotted: independent replicas. Open marks are not counted: of ddp in fp32, whose distance is the drift, and of runs "
-        "within a tolerance that independent replicas keep too, or beside which none were trained. A run that is equal in all seven digits "
-        "that a Record keeps stands at the left edge."
+        f"much less. Bars: independent replicas; arrows: beyond {MOST:g} tolerances. Open marks are not counted: of ddp in fp32, whose "
+        "distance is the drift, and of runs within a tolerance that independent replicas keep too, or beside which none were trained. A "
+        "run that is equal in all seven digits that a Record keeps stands at the left edge."
     )
     one = [look(name).label for name in in_order(table.loc[table["processes"] == "one", "placement"]) if name not in both]
     if one:
         picture.caption += f" With one process for all devices: {joined(one)}."
     picture.data = table
-    picture.alt = f"Distance of every joined run's loss curve from its reference. {finding}."
+    picture.alt = f"Distance of every joined run's loss curve from its reference, in tolerances. {finding}."
     return picture
+
+
+def _over(distances: pd.Series, tolerances: pd.Series) -> pd.Series:
+    """Distances in tolerances; 0 where the distance is, inf beyond a tolerance of nothing, NaN without either."""
+    return (distances / tolerances).where(distances.ne(0) | tolerances.isna(), 0.0)
+
+
+def _within(times: float) -> float:
+    return min(max(times, LEAST), MOST) if not pd.isna(times) else LEAST
 
 
 def _form(row: pd.Series) -> str:

@@ -9,7 +9,7 @@ import pandas as pd
 
 from multigpu.analysis.cnn_page import repeats_cell
 from multigpu.analysis.metrics import summary
-from multigpu.analysis.pairs import Change, best_first, paired, ratio_cell
+from multigpu.analysis.pairs import EQUAL, Change, best_first, paired, ratio_cell
 from multigpu.analysis.picture import Shown
 from multigpu.analysis.style import look
 from multigpu.analysis.tables import table_html, tables_by
@@ -66,7 +66,7 @@ def layout_table(frame: pd.DataFrame) -> Shown:
     if table.empty:
         gain = f"{published_gain():.2f} on large images and {published_gain('cifar10'):.2f} on small ones"
         return table_html(
-            table, note=f"Not measured yet: only channels last was. The document: typically {gain}. The grid {GRID} measures it."
+            table, note=f"Not measured yet: only channels last (NHWC) was. The document: typically {gain}. The grid {GRID} measures it."
         )
     rows = [
         {
@@ -170,7 +170,7 @@ def layout_sentence(frame: pd.DataFrame) -> str:
     """
     table = layouts(frame)
     if table.empty:
-        return "NCHW against NHWC has not been measured yet: all points are channels last."
+        return "NCHW against NHWC has not been measured yet: all points are channels last (NHWC)."
     return " ".join(
         _layout_of(table[table["framework"] == name], words) for name, words in FRAMEWORK_NAMES.items() if name in set(table["framework"])
     )
@@ -182,10 +182,12 @@ def _layout_of(table: pd.DataFrame, framework: str) -> str:
     if fp32.empty:
         return f"{framework}: NCHW against NHWC was not measured in fp32; {others} times the rate with NHWC."
     exact, once = fp32[fp32["ratio_low"].notna()], fp32[fp32["ratio_low"].isna()]
-    parts = [f"{ratio_cell(row)} for {_where(row)} ({row['verdict']})" for _, row in exact.iterrows()]
+    apart, level = exact[exact["verdict"] != EQUAL], exact[exact["verdict"] == EQUAL]
+    parts = [f"{ratio_cell(row)} for {_where(row)} ({row['verdict']})" for _, row in apart.iterrows()]
     said = [joined(parts)] if parts else []
+    said += [f"not told apart from 1 for {joined([_where(row) for _, row in level.iterrows()])}"] if len(level) else []
     if len(once):
-        where = f" for {_where(once.iloc[0])}" if len(once) == 1 else f" in {len(once)}{' further' if parts else ''} points"
+        where = f" for {_where(once.iloc[0])}" if len(once) == 1 else f" in {len(once)}{' further' if said else ''} points"
         said.append(f"measured once, {_extent(once['ratio'])}{where}")
     return f"{framework}: in fp32 the rate with NCHW over that with NHWC is {'; '.join(filter(None, [*said, others]))}."
 
@@ -202,42 +204,81 @@ def _in_others(table: pd.DataFrame) -> str:
 
 
 def precision_sentence(frame: pd.DataFrame) -> str:
-    """What fewer bits give over fp32: of each precision the least and the largest ratio, with their models."""
+    """What fewer bits give over fp32: of each form of execution, captured steps first, and precision the least and the largest ratio with
+    their models.
+    """
     table = precisions(frame)
     if table.empty:
         return "No precision has been measured beside fp32 yet."
-    forms = [describe(row, ["precision", "loss_scale"]) + (" (scale found)" if _found(row) else "") for _, row in table.iterrows()]
-    parts = []
-    for name in dict.fromkeys(forms):
-        own = table[[form == name for form in forms]].sort_values("ratio")
-        ends = [own.iloc[0]] if len(own) == 1 else [own.iloc[0], own.iloc[-1]]
-        said = " to ".join(f"{ratio_text(row['ratio'], row['ratio_low'], row['ratio_high'])} for {_where(row)}" for row in ends)
-        parts.append(f"{name} {said}" + (f" over {len(own)} points" if len(own) > 2 else ""))
+    said = []
+    for execution in sorted(table["execution"].unique(), key=lambda name: (name != "captured", name)):
+        rows = table[table["execution"] == execution]
+        forms = [describe(row, ["precision", "loss_scale"]) + (" (scale found)" if _found(row) else "") for _, row in rows.iterrows()]
+        parts = []
+        for name in dict.fromkeys(forms):
+            own = rows[[form == name for form in forms]].sort_values("ratio")
+            ends = [own.iloc[0]] if len(own) == 1 else [own.iloc[0], own.iloc[-1]]
+            extent = " to ".join(f"{ratio_text(row['ratio'], row['ratio_low'], row['ratio_high'])} for {_where(row)}" for row in ends)
+            parts.append(f"{name} {extent}" + (f" over {len(own)} points" if len(own) > 2 else ""))
+        how = "TensorFlow's graph" if execution == "graph" else describe(rows.iloc[0], ["execution"]).capitalize()
+        said.append(f"{how}, against fp32: {'; '.join(parts)}.")
     lacking = [name for name in PRECISIONS if name not in set(table["precision"])]
-    return f"Against fp32: {'; '.join(parts)}." + (f" Not measured: {joined(lacking)}." if lacking else "")
+    return " ".join(said) + (f" Not measured: {joined(lacking)}." if lacking else "")
 
 
 def answer(frame: pd.DataFrame) -> list[str]:
-    """How far layouts part, and the most that each precision gives; nothing of what was not measured."""
-    layout, precision = layouts(frame), precisions(frame)
-    said, parts = [], []
-    for name, words in FRAMEWORK_NAMES.items() if len(layout) else ():
-        own = layout[layout["framework"] == name]
-        each = [f"{_extent(own.loc[own['precision'] == form, 'ratio'])} in {form}" for form in FORMS if form in set(own["precision"])]
-        parts += [f"{joined(each)} in {words}"] if each else []
-    if parts:
-        said.append(f"The rate with NCHW over that with NHWC is {'; '.join(parts)}.")
-    most = [own.sort_values("ratio").iloc[-1] for _, own in precision.groupby("precision")] if len(precision) else []
-    if most:
-        once = [", once" if missing(row["ratio_low"]) else "" for row in most]
-        gains = [ratio_text(row["ratio"], row["ratio_low"], row["ratio_high"]) for row in most]
-        each = [f"{row['precision']} {gain}{few} ({_where(row)})" for row, gain, few in zip(most, gains, once, strict=True)]
-        points = f"{'eager ' if precision['execution'].eq('eager').all() else ''}{'point' if len(precision) == 1 else 'points'}"
-        slower = int((precision["ratio"] < 1).sum())
-        said.append(
-            f"The most that fewer bits give over fp32: {'; '.join(each)}. {slower} of {len(precision)} {points} are slower than fp32."
-        )
+    """How far layouts part, and what each precision gives, by captured steps where there are some; nothing of what was not measured."""
+    said = [*_layout_answer(layouts(frame)), *_precision_answer(precisions(frame))]
     return said or ["Neither another layout nor another precision has been measured yet."]
+
+
+def _layout_answer(table: pd.DataFrame) -> list[str]:
+    """Each precision by itself, the document's first: of each framework how far ratios reach, and of how many points that were repeated."""
+    parts = []
+    for form in FORMS if len(table) else ():
+        rows = table[table["precision"] == form]
+        each = [(words, rows[rows["framework"] == name]) for name, words in FRAMEWORK_NAMES.items() if name in set(rows["framework"])]
+        told = [f"{_told_extent(own)} in {words} ({_repeated(own)})" for words, own in each]
+        parts += [f"in {form}{', the precision of the document,' if form == 'fp32' else ''} {joined(told)}"] if told else []
+    return [f"The rate with NCHW over that with NHWC is {'; '.join(parts)}."] if parts else []
+
+
+def _told_extent(own: pd.DataFrame) -> str:
+    """How far ratios reach, without those whose interval holds 1: they may be a gain or a loss."""
+    told = own.loc[own["verdict"] != EQUAL, "ratio"]
+    return _extent(told) if len(told) else "not told apart from 1"
+
+
+def _repeated(own: pd.DataFrame) -> str:
+    level = int((own["verdict"] == EQUAL).sum())
+    apart = f", {level} of them not told apart from 1" if 0 < level < len(own) else ""
+    return f"{int(own['ratio_low'].notna().sum())} of {plural(len(own), 'point')} repeated{apart}"
+
+
+def _precision_answer(table: pd.DataFrame) -> list[str]:
+    """What fewer bits give, by steps that are one CUDA graph and were repeated; without any the most that any step gained."""
+    if table.empty:
+        return []
+    graph = table[table["execution"].eq("captured") & table["ratio_low"].notna()]
+    if len(graph):
+        each = [
+            f"{name} {_extent(graph.loc[graph['precision'] == name, 'ratio'])}" for name in PRECISIONS if name in set(graph["precision"])
+        ]
+        eager = table[table["execution"] == "eager"]
+        models = joined(list(dict.fromkeys(MODEL_NAMES.get(name, name) for name in graph["model"])))
+        said = f"One CUDA graph a step, fewer bits give over fp32: {joined(each)} times ({models})."
+        if len(eager):
+            few = [name for name in PRECISIONS if name in set(eager["precision"]) - set(graph["precision"])]
+            said += f" Eager steps, which their host launches, give {_extent(eager['ratio'])} times in {plural(len(eager), 'point')}"
+            said += f"; {joined(few)} was measured in those alone." if few else "."
+        return [said]
+    most = [own.sort_values("ratio").iloc[-1] for _, own in table.groupby("precision")]
+    once = [", once" if missing(row["ratio_low"]) else "" for row in most]
+    gains = [ratio_text(row["ratio"], row["ratio_low"], row["ratio_high"]) for row in most]
+    told = [f"{row['precision']} {gain}{few} ({_where(row)})" for row, gain, few in zip(most, gains, once, strict=True)]
+    points = f"{'eager ' if table['execution'].eq('eager').all() else ''}{'point' if len(table) == 1 else 'points'}"
+    slower = int((table["ratio"] < 1).sum())
+    return [f"The most that fewer bits give over fp32: {'; '.join(told)}. {slower} of {len(table)} {points} are slower than fp32."]
 
 
 def _where(row: Any) -> str:

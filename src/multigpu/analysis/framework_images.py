@@ -117,7 +117,8 @@ def images_gt(frame: pd.DataFrame, devices: int) -> Shown:
             }
         )
     note = (
-        f"Images/s on {plural(devices, 'GPU')} (n: repeats), ResNet-50 v1.5, {BATCH} images a GPU, bf16, channels last, weak scaling; "
+        f"Images/s on {plural(devices, 'GPU')} (n: repeats), ResNet-50 v1.5, {BATCH} images a GPU, bf16, channels last (NHWC), "
+        "weak scaling; "
         f"TensorFlow has one process for all GPUs{_apart(points)}. The last two columns are ratios. –: not measured, or not a placement of "
         "PyTorch."
     )

@@ -104,7 +104,8 @@ def models_table(frame: pd.DataFrame) -> Shown:
     ]
     lent = " †: of another machine with these GPUs." if len(table) and table["lent"].any() else ""
     note = (
-        "A step of so many images on one GPU, bf16, channels last: TensorFlow one process and one graph, variables on the GPU (Exp4), its "
+        "A step of so many images on one GPU, bf16, channels last (NHWC): TensorFlow one process and one graph, variables on "
+        "the GPU (Exp4), its "
         f"own batch norm; PyTorch `ddp`. Ratios of images/s, with 95% intervals where both sides were repeated.{lent} An eager step of "
         "another host is not divided: both frameworks' hosts take part in it. Repeats: in the order of the columns of steps; once is "
         f"screening. {hosts_text(table)}"
@@ -206,7 +207,8 @@ def updates_table(frame: pd.DataFrame) -> Shown:
         for _, row in table.iterrows()
     ]
     note = (
-        f"TensorFlow, one process and one graph, one GPU, bf16, channels last. {look(HOST).label}: all variables on the CPU, updated "
+        f"TensorFlow, one process and one graph, one GPU, bf16, channels last (NHWC). {look(HOST).label}: all variables on the "
+        "CPU, updated "
         f"there; {look(HOME).label} and the server on GPU 0: on the GPU. The ratio is of a step's time, with its 95% interval where both "
         f"were repeated. Repeats: in the order of the columns; once is screening. {_hosts(table, 'machine')}."
     )

@@ -12,7 +12,7 @@ import pandas as pd
 from multigpu.analysis.picture import Shown
 from multigpu.analysis.style import look
 from multigpu.analysis.tables import table_html
-from multigpu.analysis.wording import MODEL_NAMES, missing, plural, unbroken
+from multigpu.analysis.wording import MODEL_NAMES, execution_text, missing, plural, unbroken
 from multigpu.claims.statistics import interval, sample
 from multigpu.measure.ceilings import Ceilings
 from multigpu.record import Record
@@ -156,23 +156,46 @@ def _least_to_most(values: pd.Series) -> str:
     return low if low == high else f"{low} to {high}"
 
 
+HOSTLESS = ("captured", "compiled_captured")
+"""Executions whose steps, one CUDA graph each, wait for no host: what such GPUs differ by is the GPUs' own."""
+
+
 def gpu_finding(points: pd.DataFrame) -> str:
-    """How far GPUs are apart, and whether their clocks differ."""
+    """How far GPUs are apart by steps that wait for no host, and whether their clocks differ."""
     if points.empty:
         return NO_GPUS
+    own = points[points["execution"].isin(HOSTLESS)]
+    apart = _apart(own if len(own) else points)
+    clocks = sorted(set(points["memory_clock_mhz"].round().astype(int)))
+    told = f"all at a memory clock of {clocks[0]:,} MHz" if len(clocks) == 1 else f"at memory clocks of {clocks[0]:,} to {clocks[-1]:,} MHz"
+    if own.empty:
+        return f"{'; '.join(apart)}: {told}. All these steps wait for their host, so what they differ by need not be the GPUs'."
+    return f"By steps that wait for no host, {'; '.join(apart)}: {told}."
+
+
+def host_bound_finding(points: pd.DataFrame) -> str:
+    """How far GPUs are apart by steps that wait for their host, no finding about GPUs; "" where `gpu_finding` tells them."""
+    rest = points[~points["execution"].isin(HOSTLESS)] if len(points) else points
+    if rest.empty or len(rest) == len(points):
+        return ""
+    return f"Steps that wait for their host say more of the host than of GPUs: {'; '.join(_apart(rest))}."
+
+
+def _apart(points: pd.DataFrame) -> list[str]:
+    """Of each way of measuring and execution: how many GPUs, how far apart at most, in which job and of how many repeats."""
     said = []
     for (how, execution), group in points.groupby(["how", "execution"], sort=True):
         jobs = group.groupby(["machine", "model", "batch_size", "precision"])
-        spread = jobs["share"].agg(lambda shares: shares.max() / shares.min() - 1)
-        worst = spread.reset_index(name="apart").sort_values("apart").iloc[-1]
-        gpus = jobs["gpu"].nunique().max()
+        spread = jobs.agg(
+            apart=("share", lambda shares: shares.max() / shares.min() - 1), n=("n", "min"), gpus=("gpu", "nunique")
+        ).reset_index()
+        worst = spread.sort_values("apart").iloc[-1]
+        once = "once" if worst["n"] == 1 else f"n = {worst['n']}"
         said.append(
-            f"{plural(int(gpus), 'GPU')} {how}, {execution}, are at most {100 * spread.max():.1f}% apart "
-            f"({MODEL_NAMES.get(worst['model'], worst['model'])}, batch {worst['batch_size']})"
+            f"{plural(int(spread['gpus'].max()), 'GPU')} {how}, {execution_text(execution)}, are at most {100 * worst['apart']:.1f}% apart "
+            f"({MODEL_NAMES.get(worst['model'], worst['model'])}, batch {worst['batch_size']}, {once}; {plural(len(spread), 'job')})"
         )
-    clocks = sorted(set(points["memory_clock_mhz"].round().astype(int)))
-    told = f"all at a memory clock of {clocks[0]:,} MHz" if len(clocks) == 1 else f"at memory clocks of {clocks[0]:,} to {clocks[-1]:,} MHz"
-    return f"{'; '.join(said)}: {told}."
+    return said
 
 
 PAIR_COLUMNS = {
@@ -251,7 +274,7 @@ def pair_finding(points: pd.DataFrame, ceilings: Ceilings | None) -> str:
     if direct.empty:
         said.append("training on named pairs has not been measured yet")
     elif direct["pair"].nunique() == 1:
-        said.append(f"training was measured on one pair of GPUs alone, {direct['pair'].iloc[0]}: nothing tells pairs apart")
+        said.append("training was measured on one pair alone")
     elif not said:
         said.append("no placement has been measured on two pairs")
     return (said[0][:1].upper() + "; ".join(said)[1:]) + "."

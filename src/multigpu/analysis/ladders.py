@@ -15,6 +15,9 @@ from multigpu.analysis.wording import MODEL_NAMES, describe, devices_text, joine
 LEAST_RUNGS = 3
 """Batches that make a ladder."""
 
+DRAWN = ("resnet50_v1.5", "inception3", "vgg16", "alexnet", "resnet20", "densenet40_k12")
+"""Models whose ladders a page draws: the document's four large ones, and the smallest of each kind on small images."""
+
 WORDS = ("placement", "precision", "execution", "layout")
 """What else tells ladders of a model apart, beside the number of devices."""
 
@@ -43,6 +46,12 @@ def ladders(frame: pd.DataFrame) -> list[pd.DataFrame]:
     return sorted(found, key=lambda g: (order.index(g["model"][0]) if g["model"][0] in order else 99, int(g["devices"][0])))
 
 
+def parted(frame: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The rows of DRAWN models and those of the others, which a page folds; of a study without any DRAWN model all, and none."""
+    own = frame["model"].isin(DRAWN)
+    return (frame[own], frame[~own]) if own.any() else (frame, frame.iloc[:0])
+
+
 def memory_law(ladder: pd.DataFrame) -> tuple[float, float]:
     """(fixed GiB, GiB an image) of the straight line through peak memory against batch, by least squares.
 
@@ -60,13 +69,15 @@ def memory_law(ladder: pd.DataFrame) -> tuple[float, float]:
 
 def ladder_rows(frame: pd.DataFrame) -> pd.DataFrame:
     """A row a ladder: model, how, devices, smallest and largest measured batch with their rates, the best rate, enough (the smallest
-    batch with 95% of it), first_full (the batch that was out of memory, or NaN), memory at the largest, fixed_gib and image_gib.
+    batch with 95% of it), first_full (the smallest batch that was out of memory, or NaN), last_fit (the largest measured below it), memory
+    at the largest, fixed_gib and image_gib.
     """
     rows = []
     for ladder in ladders(frame):
         ok = ladder[ladder["n"] > 0]
         best = float(ok["rate"].max())
         full = ladder[ladder["status"].eq("out_of_memory")]["batch_size"]
+        below = ok.loc[ok["batch_size"].lt(full.min()), "batch_size"] if len(full) else full
         fixed, image = memory_law(ok)
         rows.append(
             {
@@ -80,6 +91,7 @@ def ladder_rows(frame: pd.DataFrame) -> pd.DataFrame:
                 "best_batch": int(ok["batch_size"].iloc[int(ok["rate"].to_numpy().argmax())]),
                 "enough": int(ok[ok["rate"] >= FULL * best]["batch_size"].iloc[0]),
                 "first_full": float(full.min()) if len(full) else float("nan"),
+                "last_fit": float(below.max()) if len(below) else float("nan"),
                 "memory_gib": float(ok["peak_memory_gib"].iloc[-1]),
                 "fixed_gib": fixed,
                 "image_gib": image,
@@ -135,12 +147,17 @@ def ladder_sentence(frame: pd.DataFrame) -> str:
         own = row["ladder"]
         told.setdefault(f"{describe(own, ['execution'])} on {devices_text(row['devices'], own['device_type'])}", []).append(row)
     said = [f"{form[0].upper()}{form[1:]}, {_enough(rows)}." for form, rows in told.items()]
-    full: dict[int, set[str]] = {}
+    ends: dict[tuple[float, float], set[str]] = {}
     for _, row in table[table["first_full"].notna()].iterrows():
-        full.setdefault(round(row["first_full"]), set()).add(_name(row))
-    parts = [f"{batch:,} {_unit(table.iloc[0])} of {joined(sorted(full[batch]))}" for batch in sorted(full)]
-    end = f"Too large for a GPU's memory were {joined(parts)}." if parts else "No batch measured was too large for a GPU's memory."
+        ends.setdefault((-1.0 if missing(row["last_fit"]) else row["last_fit"], row["first_full"]), set()).add(_name(row))
+    parts = [_end(low, high, joined(sorted(ends[low, high])), _unit(table.iloc[0])) for low, high in sorted(ends)]
+    end = f"A GPU's memory ends {'; '.join(parts)}." if parts else "No batch measured was too large for a GPU's memory."
     return " ".join([*said, end])
+
+
+def _end(low: float, high: float, names: str, unit: str) -> str:
+    """Between which batches the end of memory lies: the largest that was measured to fit, and the smallest that did not."""
+    return f"below {high:,.0f} {unit} of {names}" if low < 0 else f"between {low:,.0f} and {high:,.0f} {unit} of {names}"
 
 
 def answer(frame: pd.DataFrame) -> str | None:

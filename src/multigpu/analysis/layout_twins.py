@@ -96,7 +96,10 @@ def twins_sentence(frame: pd.DataFrame) -> str:
     both = table[table["torch"].notna()]
     if both.empty:
         return f"{text}; PyTorch has no such pair yet."
-    other = [f"{row['torch']:.2f} ({MODEL_NAMES[row['model']]})" for _, row in both.iterrows()]
+    told = [
+        f"{row['torch']:.2f}" if not row["torch_low"] <= 1 <= row["torch_high"] else "not told apart from 1" for _, row in both.iterrows()
+    ]
+    other = [f"{ratio} ({MODEL_NAMES[name]})" for ratio, name in zip(told, both["model"], strict=True)]
     lacking = [MODEL_NAMES[name] for name in table.loc[table["torch"].isna(), "model"]]
     absent = f"; not measured there: {joined(lacking)}" if lacking else ""
     return f"{text}; in PyTorch {joined(other)}{absent}."

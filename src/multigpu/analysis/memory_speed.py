@@ -135,25 +135,30 @@ def point_name(row: pd.Series) -> str:
 
 
 def memory_finding(points: pd.DataFrame, kinds: Kinds | None) -> str:
-    """How much of its rate each job keeps, and what that says of the document's 15%."""
+    """How much of its rate each job keeps; `document_finding` sets the document's 15% beside it."""
     if kinds is None or points.empty:
         return NONE
     worst, best = points.iloc[0], points.iloc[-1]
-    document = documents_gpus().sort_values("at_clock")
-    below = document[document["at_clock"] < CLOCK]
     return (
         f"With {percent_text(kinds.memory)} of the memory speed of {short(kinds.fast)} and the same arithmetic, {short(kinds.slow)} keeps "
         f"{_interval(worst, 'kept')}% ({point_name(worst)}) to {_interval(best, 'kept')}% ({point_name(best)}) of its rate, whole steps as "
-        f"one graph: at most {worst['per_memory']:.2f}% of throughput for 1% of memory speed, which at {CLOCK:.0%} of the memory clock "
-        f"would leave {100 * worst['at_clock']:.1f}% or more. Document 001's GPUs kept "
-        f"{joined([f'{100 * share:.1f}' for share in document['at_clock']])}% there"
-        + (
-            f"; {plural(len(below), 'of them lost', 'of them lost')} more than a step that did nothing but wait for memory would, "
-            "so something else slowed them too."
-            if len(below)
-            else "."
-        )
+        f"one graph. That is at most {worst['per_memory']:.2f}% of throughput for 1% of memory speed."
     )
+
+
+def document_finding(points: pd.DataFrame, kinds: Kinds | None) -> list[str]:
+    """What memory's speed explains of the document's GPUs at a lower memory clock; nothing without two kinds of GPU."""
+    if kinds is None or points.empty:
+        return []
+    document = documents_gpus().sort_values("at_clock")
+    below = document[document["at_clock"] < CLOCK]
+    kept = joined([f"{100 * share:.1f}" for share in document["at_clock"]])
+    said = (
+        f"At {CLOCK:.0%} of the memory clock that would leave {100 * points.iloc[0]['at_clock']:.1f}% of the rate or more; document 001's "
+        f"GPUs kept {kept}% there"
+    )
+    lost = f"; {len(below)} of them lost more than a step that did nothing but wait for memory would, so something else slowed them too."
+    return [said + (lost if len(below) else ".")]
 
 
 def short(gpu: str) -> str:

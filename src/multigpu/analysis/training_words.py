@@ -12,13 +12,13 @@ from multigpu.analysis.picture import Shown, paragraphs
 from multigpu.analysis.style import in_order, look
 from multigpu.analysis.training import ALLOWED, LEAVES, job_name
 from multigpu.analysis.training_page import NOT_TOLD, Seen
-from multigpu.analysis.wording import joined, plural
+from multigpu.analysis.wording import devices_text, joined, plural
 from multigpu.placements import find_placement
 
 
 def answer(seen: Seen) -> Shown:
     """A few sentences, each only where Records support it."""
-    sentences = [*_curves(seen.same), *_rules(seen.frame)]
+    sentences = [*_curves(seen.same, seen.frame), *_time_to_level(seen), *_rules(seen.frame)]
     text = sentences or ["No Record supports an answer yet: `python -m multigpu train` trains the default grid."]
     return paragraphs(*text)
 
@@ -28,26 +28,29 @@ def exceptions(seen: Seen) -> Shown:
     return paragraphs(*_uncounted(seen.same[seen.same["role"] == "compared"]), *_leaving(seen.same), kind="said")
 
 
-def _curves(same: pd.DataFrame) -> list[str]:
-    """The comparison that tells most, then all of them."""
+def _curves(same: pd.DataFrame, frame: pd.DataFrame) -> list[str]:
+    """One comparison, then all of them: of image models before others, on GPUs before CPUs, the one that tells most."""
     compared, judged = same[same["role"] == "compared"], same[same["same"].notna()]
     if judged.empty:
         return []
     panels = compared.groupby("panel", sort=False)
     telling = (panels["replicas"].min() / panels["tolerance"].max()).fillna(0.0)[list(dict.fromkeys(judged["panel"]))]
-    first = judged[judged["panel"] == telling.idxmax()]
+    kinds = judged.drop_duplicates("panel").merge(frame[["key", "unit", "device_type"]], on="key").set_index("panel")
+    leading = max(telling.index, key=lambda name: (*kinds.loc[name, ["unit", "device_type"]].eq(["images", "cuda"]), telling[name]))
+    first = judged[judged["panel"] == leading]
     others = first.loc[first["placement"] != "ddp", "placement"].nunique()
     whole = len(judged) == int(judged["same"].sum())
     sentences = [
-        f"{telling.idxmax()}: {_share(first)} joined {'run' if len(first) == 1 else 'runs'} compared with ddp "
+        f"{leading}: {_share(first)} joined {'run' if len(first) == 1 else 'runs'} compared with ddp "
         f"({plural(others, 'other placement')}, {joined(sorted(set(first['precision'])))}) "
         f"{'follows' if int(first['same'].sum()) == 1 else 'follow'} its loss curve to the last of {first['steps'].iloc[0]:,.0f} steps, "
         f"within {ALLOWED:g} times what rounding alone does{_in_fp64(first[first['same'].astype(bool)])}."
-        f"{_away(telling.max())}{' Where parts live changes the time and not the result.' if whole else ''}"
+        f"{' Where parts live changes the time and not the result.' if whole else ''}"
     ]
-    if judged["panel"].nunique() > 1:
-        least = (judged["replicas"] / judged["tolerance"]).min()
-        sentences.append(f"Of all comparisons together {_share(judged)} runs follow their reference so.{_away(least, 'least ')}")
+    if len(telling) > 1:
+        sentences.append(f"Of all comparisons together {_share(judged)} runs follow their reference so.{_away(judged)}")
+    else:
+        sentences[0] += _away(judged)
     return sentences
 
 
@@ -56,11 +59,43 @@ def _share(judged: pd.DataFrame) -> str:
     return f"all {same}" if same == len(judged) else f"{same} of {len(judged)}"
 
 
-def _away(times: float, most: str = "") -> str:
-    """How far beyond the tolerance independent replicas lie; nothing where there are none."""
-    if not math.isfinite(times) or times <= 1:
+def _away(judged: pd.DataFrame) -> str:
+    """How far beyond the tolerance independent replicas lie, least and most over jobs; nothing where there are none."""
+    plain = judged[judged["precision"] == "fp32"]  # a tolerance in fp64 is 2^29 times as small, and so tells nothing more
+    panels = (plain if len(plain) else judged).groupby("panel", sort=False)
+    times = (panels["replicas"].min() / panels["tolerance"].max()).dropna().sort_values()
+    if times.empty or not math.isfinite(times.iloc[-1]) or times.iloc[0] <= 1:
         return ""
-    return f" Independent replicas lie at {most}{float(f'{times:.2g}'):,g} times the tolerance."
+    said = [f"{float(f'{value:.2g}'):,g} times" for value in (times.iloc[0], times.iloc[-1])]
+    if len(times) == 1:
+        return f" Independent replicas lie at {said[0]} the tolerance."
+    least, most = said
+    return f" Independent replicas lie at {least} the tolerance in the job that tells least, at {most} in the one that tells most."
+
+
+def _time_to_level(seen: Seen) -> list[str]:
+    """Time to accuracy of the job that most placements trained on GPUs: captured runs, then eager ones, on most devices and on one."""
+    ok = seen.frame[seen.frame["status"].eq("ok") & seen.frame["scaling"].eq("strong") & seen.frame["precision"].eq("fp32")]
+    ok = ok[ok["device_type"].eq("cuda") & ok["semantics"].eq("joined")].merge(seen.reach, on="key", suffixes=("", "_to"))
+    ok = ok[ok["seconds"].notna()]
+    if ok.empty:
+        return []
+    jobs = [own for _, own in ok.groupby(["machine", "model", "inputs", "joined_batch", "base_rate"], sort=False)]
+    job = max(jobs, key=lambda own: (own["placement"].nunique(), len(own)))
+    said: list[str] = []
+    last = 0
+    for devices, execution in sorted(set(zip(job["devices"], job["execution"], strict=True)), key=lambda one: (-one[0], one[1])):
+        own = job[job["devices"].eq(devices) & job["execution"].eq(execution)].sort_values("seconds")
+        ends = [own.iloc[0]] if len(own) == 1 else [own.iloc[0], own.iloc[-1]]
+        told = " to ".join(f"{row['seconds']:.1f} s ({look(row['placement']).label})" for row in ends)
+        where = f"on {devices_text(int(devices), 'cuda')} " if devices != last else ""
+        said.append(f"{'; ' if said and where else ', ' if said else ''}{where}{execution} in {told}")
+        last = devices
+    first = job.iloc[0]
+    once = " Each is one run" if not job.duplicated(["placement", "devices", "execution", "processes"]).any() else " Some are one run each"
+    eager = "; eager steps wander with their host" if job["execution"].eq("eager").any() else ""
+    named = job_name(str(first["model"]), str(first["inputs"]))
+    return [f"Time to accuracy: {named} reaches {first['level']:.1%} {''.join(said)}.{once}{eager}."]
 
 
 def _uncounted(compared: pd.DataFrame) -> list[str]:
@@ -75,21 +110,23 @@ def _uncounted(compared: pd.DataFrame) -> list[str]:
 
 
 def _rules(frame: pd.DataFrame) -> list[str]:
-    """Of each job: what every rule for the rate reached."""
+    """What every rule for the rate reached, of the first job on GPUs, or else the first; the table of rules holds all."""
     named = {"small": (1, "none", "constant"), "warm": (8, "linear", "warmup"), "bare": (8, "linear", "constant")}
     named["plain"] = (8, "none", "constant")
-    said = []
+    said: list[tuple[str, str]] = []
     jobs: Any = rule_points(frame).groupby(["machine", "model", "inputs"], sort=False)
     for (machine, model, inputs), own in jobs:
         at = own.groupby(["multiple", "rate_scaling", "schedule"])["accuracy"].mean()
         if all(key in at.index for key in named.values()):
             values = {name: f"{at[key]:.1%}" for name, key in named.items()}
-            said.append(
+            text = (
                 f"At 8 times the batch and equal epochs, {job_name(str(model), str(inputs))} ({machine}) reaches {values['warm']} with a "
                 f"rate scaled with the batch after a warm-up and {values['bare']} without one, {values['plain']} with an unscaled rate; "
                 f"the small batch itself {values['small']}."
             )
-    return said
+            said.append((str(machine), text))
+    gpus = set(frame.loc[frame["device_type"].eq("cuda"), "machine"])
+    return [text for _, text in sorted(said, key=lambda one: one[0] not in gpus)][:1]
 
 
 def _in_fp64(judged: pd.DataFrame) -> str:
