@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from multigpu import study
@@ -13,34 +15,56 @@ from tests.analysis.test_cnn_goals import captured
 from tests.analysis.test_cnn_pages import NOTHING, ladder, point
 from tests.factory import make_point, make_record
 
-MOST_WORDS = 170
-"""In all sentences that a page begins with: what a reader of a minute takes in."""
+MOST_WORDS, NAMED = 170, {"13": 200}
+"""In all sentences that a page begins with: what a reader of a minute takes in; a page whose answer names models has more."""
 
 
-def test_how_many_models_scale_and_how_many_are_open() -> None:
-    """Two GPUs over twice one: 98%, 80%, 95% in one measurement, and 96% between launches that are 20% apart."""
-    records = point(100, devices=1) + point(196) + point(100, devices=1, model="vgg16") + point(160, model="vgg16")
-    records += point(100, devices=1, model="lenet", n=1) + point(190, model="lenet", n=1)
+def test_models_are_told_by_points_that_no_host_set() -> None:
+    """Of perfect scaling captured steps keep 98% (ResNet-50), 80% (VGG-16) and, once, 95% (LeNet); eager ones 97% steadily (AlexNet), 120%
+    between launches that are 20% apart (ResNet-20) and, once, 62% (Inception-v3).
+    """
+    form = {"execution": "captured"}
+    records = point(100, devices=1, **form) + point(196, **form) + point(100, devices=1) + point(100)  # eager, 50%
+    records += point(100, devices=1, model="vgg16", **form) + point(160, model="vgg16", **form)
+    records += point(100, devices=1, model="lenet", n=1, **form) + point(190, model="lenet", n=1, **form)
+    records += point(100, devices=1, model="alexnet") + point(194, model="alexnet")
+    records += point(100, devices=1, model="inception3", n=1) + point(124, model="inception3", n=1)
     noisy = {"placement": "ddp", "workload": "cnn", "model": "resnet20", "batch_size": 128}
-    records += make_point([90, 110, 100, 95, 105], "abcde", devices=1, **noisy) + make_point([170, 214, 192, 182, 202], "abcde", **noisy)
-    (scaling,) = cnn_answers.answers(frame_of(records))
-    updates, _ = cnn_answers.update_answers(frame_of(records), frame_of(records))
+    records += make_point([90, 110, 100, 95, 105], "abcde", devices=1, **noisy) + make_point([210, 274, 242, 222, 252], "abcde", **noisy)
+    scaling = cnn_answers.answers(frame_of(records))[0]
     assert scaling == (
-        "Under ddp 2 of 4 models keep 90% of perfect scaling (1 of them measured once), for 1 the interval leaves it open, and 1 keep "
-        "less; the least of all 4 points is 80% (VGG-16, batch 64 a GPU, eager on 2 GPUs)."
+        "Under ddp, in steps that no host paces (captured, or repeated within 10%), ResNet-50 v1.5 and AlexNet keep 90% of perfect "
+        "scaling with the whole interval; LeNet keeps 90% in one measurement; VGG-16 keeps less than 90%. The least of 3 captured points "
+        "is 80% (80 to 80%) (VGG-16, batch 64 a GPU on 2 GPUs). Of the other 2 of 6 models only points that their host sets "
+        "were measured: they tell no scaling."
     )
-    assert "cannot be said" in updates, "no model has two updates"
+    eager = point(100, devices=1, model="lenet", n=1) + point(110, model="lenet", n=1)
+    assert cnn_answers.answers(frame_of(eager))[0].startswith("Of 1 model only points that their host sets"), "and no least"
+    assert "cannot be said" in cnn_answers.update_answers(frame_of(eager), frame_of(eager))[0], "no model has two updates"
 
 
-def test_which_update_is_fastest_counts_ties_and_names_exceptions() -> None:
+def test_a_captured_point_behind_its_eager_twin_is_said_to_be() -> None:
+    form = {"execution": "captured", "model": "vgg16"}
+    records = point(100, devices=1, n=1, **form) + point(170, n=1, **form) + point(187, n=1, model="vgg16")
+    said = cnn_answers.answers(frame_of(records))[0]
+    assert "is 85% (VGG-16, batch 64 a GPU on 2 GPUs, once; the eager step was 1.10 times as fast)." in said
+
+
+def test_jobs_with_intervals_tell_the_update_and_exceptions_are_named() -> None:
+    """With intervals ddp is tied on two GPUs, and behind all-reduce on four at another batch; LeNet's Exp2 has ddp beside it; what was
+    measured once, or beside one interval alone, tells nothing.
+    """
     records = point(300) + point(300.2, "exp4") + point(200, "exp2")  # ddp is tied; the document's Exp2 is slower
+    records += point(980, devices=4, batch_size=256) + point(1000, "replicated_allreduce", devices=4, batch_size=256)
     records += point(100, model="vgg16") + point(90, "exp2", model="vgg16")  # the document says ddp
-    records += point(90, model="lenet") + point(100, "exp2", model="lenet")  # it says nothing
-    records += point(50, model="alexnet", n=1) + point(40, "exp2", model="alexnet", n=1)
+    records += point(90, model="lenet") + point(100, "exp2", model="lenet", n=1)
+    records += point(50, model="alexnet", n=1) + point(60, "exp2", model="alexnet", n=1)
     updates, _ = cnn_answers.update_answers(frame_of(records), frame_of(records))
-    assert updates == (
-        "The fastest variable update is ddp, or not told apart from it, for 3 of 4 models and forms of a step (1 measured once); elsewhere "
-        "it is Exp2 for LeNet, eager. The document's own choice is the fastest or tied with it for 2 of the 3 where both were measured."
+    assert re.sub(r"0\.98\d \(0\.97\d to 0\.98\d\)", "SHARE", updates) == (
+        "The fastest variable update is ddp, or not told apart from it, in 2 of 3 jobs with intervals (a model, batch, form of a step and "
+        "number of GPUs); elsewhere it is all-reduce (no overlap) for ResNet-50 v1.5, batch 256 a GPU, eager on 4 GPUs, of whose rate ddp "
+        "keeps SHARE. The document's own choice is the fastest or tied with it in 1 of the 2 where it has one too. Of 2 further jobs fewer "
+        "than two updates have intervals: not told apart."
     )
 
 
@@ -122,4 +146,4 @@ def committed() -> dict[str, list[str]]:
 
 @pytest.mark.parametrize("page", ["12", "13", "14", "16", "24"])
 def test_a_page_begins_shortly(committed: dict[str, list[str]], page: str) -> None:
-    assert 20 < sum(len(text.split()) for text in committed[page]) <= MOST_WORDS
+    assert 20 < sum(len(text.split()) for text in committed[page]) <= NAMED.get(page, MOST_WORDS)

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from multigpu import study
-from multigpu.analysis import cnn_advice, cnn_document, cnn_page, cnn_statements, cnn_updates, formats, ladders, superlinear
+from multigpu.analysis import cnn_advice, cnn_document, cnn_page, cnn_scaling, cnn_statements, cnn_updates, formats, ladders, superlinear
 from multigpu.analysis.figure_ladder import _apart
 from multigpu.analysis.figures import figure_ladder, figure_models, figure_ratios
 from multigpu.analysis.frame import frame_of
@@ -84,13 +84,14 @@ def test_advice_knows_what_is_not_told_apart_and_what_was_measured_once() -> Non
     slower = frame_of(point(300) + point(300.2, "replicated_allreduce") + point(200, "exp2"))
     assert "all-reduce (no overlap)" in cnn_advice.advice_sentence(slower), "a comma would end the name in the list"
     assert said.startswith("The fastest variable update by model. Eager on 2 GPUs: ") and "; all-reduce (no overlap) for VGG-16." in said
-    once = [
-        point(rate, name, model=model, n=1) for model in ("vgg11", "vgg19", "alexnet", "lenet") for rate, name in ((9, "ddp"), (5, "exp2"))
-    ]
-    many = cnn_advice.advice_sentence(frame_of([*records, *(record for few in once for record in few)]))
-    assert many.endswith("; ddp (measured once) for 4 models."), "what was measured once is counted, last"
-    few = cnn_advice.advice_sentence(frame_of([*records, *once[0], *once[1]]))
-    assert few.endswith("; ddp (measured once) for VGG-11.")
+    once = [point(rate, name, model=model, n=1) for model in ("vgg11", "alexnet") for rate, name in ((9, "ddp"), (5, "exp2"))]
+    few = frame_of([*records, *(record for few in once for record in few)])
+    assert cnn_advice.advice_sentence(few).endswith("Of 2 further jobs fewer than two updates have intervals: not told apart.")
+    html = cnn_advice.advice_table(few).html
+    assert html.count("not told apart; ahead: ddp (once)") == 2, "what was measured once is no advice"
+    assert "No job has two" in cnn_advice.advice_sentence(frame_of([*once[0], *once[1]]))
+    two = frame_of([*records, *point(80, batch_size=256), *point(90, "exp2", batch_size=256)])
+    assert "Exp2 for ResNet-50 v1.5, batch 256 a GPU" in cnn_advice.advice_sentence(two), "no batch of a model is hidden behind another"
     lacking = cnn_advice.lacking_sentence(frame_of(records), ("vgg16", "alexnet"))
     assert lacking == "Not measured yet: 1 model (AlexNet)."
 
@@ -114,8 +115,8 @@ def test_intervals_that_overlap_are_no_equality() -> None:
     assert f"not told apart from Exp2, which keeps {100 * share:.0f}% (intervals {100 * low:.0f}% to {100 * high:.0f}%) of its rate" in said
 
 
-def test_the_answer_says_which_models_scale_and_what_capturing_gives() -> None:
-    """Two GPUs over twice one: 98%, 80%, 95% in one measurement, and 96% between launches that are 20% apart."""
+def test_the_sentence_says_which_models_scale_and_what_capturing_gives() -> None:
+    """Two GPUs over twice one: 98% captured, 80%, 95% in one measurement, and 96% between launches that are 20% apart."""
     records = point(100, devices=1) + point(120)  # ResNet-50 eager, 60%: a captured step speaks for the model
     records += point(100, devices=1, execution="captured") + point(196, execution="captured")
     records += point(100, devices=1, model="alexnet") + point(900, devices=1, execution="captured", model="alexnet")  # never on several
@@ -123,22 +124,32 @@ def test_the_answer_says_which_models_scale_and_what_capturing_gives() -> None:
     records += point(100, devices=1, model="lenet", n=1) + point(190, model="lenet", n=1)
     noisy = {"placement": "ddp", "workload": "cnn", "model": "resnet20", "batch_size": 128}
     records += make_point([90, 110, 100, 95, 105], "abcde", devices=1, **noisy) + make_point([170, 214, 192, 182, 202], "abcde", **noisy)
-    said = cnn_advice.scaling_sentence(frame_of(records))
+    said = cnn_scaling.scaling_sentence(frame_of(records))
     assert said.startswith("Of 4 models under ddp, 1 keeps 90% of perfect scaling with the whole interval (ResNet-50 v1.5 98.0% (")
-    assert "), captured on 2 GPUs), 1 has an interval that holds 90% (ResNet-20: 95.9%), 1 keeps less than 90% (VGG-16 80.0% (" in said
-    assert "and 1 keeps 90% in one measurement. The least of all 5 points of theirs: ResNet-50 v1.5 60.0% (" in said
-    assert "cannot be said" in cnn_advice.scaling_sentence(NOTHING)
-    captured = cnn_advice.captured_sentence(frame_of(records))
+    assert "), captured on 2 GPUs), 1 keeps less than 90% (VGG-16 80.0% (" in said
+    assert "and 2 have eager points alone, measured once or with an interval of more than 10% to a side, which tell no scaling" in said
+    assert (
+        "(LeNet and ResNet-20: 95% to 96%). The one captured point is 98% (98 to 98%) (ResNet-50 v1.5, batch 64 a GPU on 2 GPUs)." in said
+    )
+    assert "cannot be said" in cnn_scaling.scaling_sentence(NOTHING)
+    captured = cnn_scaling.captured_sentence(frame_of(records))
     assert captured is not None and captured.startswith(
         "Captured steps beside eager ones, ddp: ResNet-50 v1.5, batch 64 a GPU, on 2 GPUs: 196 "
     )
     assert "196 against 120 images/s (1.63 times (1.63 to 1.64))." in captured
-    lone = point(30, execution="captured", model="vgg11", n=1) + point(10, model="vgg11", n=1)
-    both = str(cnn_advice.captured_sentence(frame_of(records + lone)))
-    assert both.startswith("Captured, ddp is 3.00 (VGG-11) to 1.63 (ResNet-50 v1.5) times as fast as eager in 2 points. Captured steps")
-    assert "30 against 10" not in both, "what was measured once is told by the extent alone"
     apart = point(400, execution="captured", machine=make_machine(2)) + point(100, machine=make_machine(4))
-    assert cnn_advice.captured_sentence(frame_of(apart)) is None, "rows of two machines are never divided by one another"
+    assert cnn_scaling.captured_sentence(frame_of(apart)) is None, "rows of two machines are never divided by one another"
+
+
+def test_a_captured_step_that_is_slower_is_not_hidden_behind_another_point_of_its_model() -> None:
+    records = point(120) + point(196, execution="captured") + point(30, execution="captured", model="vgg11", n=1)
+    records += point(10, model="vgg11", n=1) + point(100, devices=4) + point(94, devices=4, n=1, execution="captured")
+    said = str(cnn_scaling.captured_sentence(frame_of(records)))
+    assert said.startswith(
+        "Captured, ddp is 0.94 (ResNet-50 v1.5, batch 64 a GPU, on 4 GPUs, once) to 3.00 (VGG-11, batch 64 a GPU, on 2 GPUs, once) times "
+        "as fast as eager in 3 points, 1.63 in the 1 repeated. Captured steps"
+    )
+    assert "30 against 10" not in said, "what was measured once is told by the extent alone"
 
 
 def test_many_models_are_rows_of_one_figure() -> None:

@@ -8,12 +8,13 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from multigpu.analysis import cnn_questions
+from multigpu.analysis import cnn_questions, cnn_scaling
 from multigpu.analysis.cnn_questions import Known, answers, question_table
 from multigpu.analysis.frame import frame_of
 from multigpu.claims import Result, find_claim
 from multigpu.paths import REPOSITORY
 from tests.analysis.test_cnn_pages import NOTHING, point
+from tests.factory import make_point
 
 NONE_TRAINED = pd.DataFrame({"same": []})
 
@@ -73,11 +74,17 @@ def test_answers_are_computed_from_records() -> None:
     told = known(frame_of(records), pd.DataFrame({"same": [True, True, False, None]}), C12="holds", C16="inconclusive", C23="holds")
     assert answer("speedups", told) == "yes (C12 holds); ResNet-50 v1.5 1.90 (1.90 to 1.90) times one GPU's rate on 2 GPUs"
     assert answer("long training", told).startswith(
-        "beside more GPUs, by a captured step: 4.00 (3.99 to 4.01) times (ResNet-50 v1.5) an eager one's"
+        "beside more GPUs, by a captured step: 4.00 (ResNet-50 v1.5, batch 64 a GPU, on 2 GPUs) times as fast as eager"
     )
     assert answer("variable update", told).startswith("ddp is fastest in 2 of 2 jobs with intervals, in 1 of them alone;")
     assert answer("data format", told) == "NCHW over NHWC bf16 0.80 (0.80 to 0.80) (ResNet-50 v1.5); C16 is inconclusive"
-    assert answer("good models", told) == "those whose whole interval keeps 90%: ResNet-50 v1.5"
+    good = "those that keep 90% with the whole interval, captured or within 10% to either side: "
+    assert re.fullmatch(f"{re.escape(good)}ResNet-50 v1.5 95.0% \\(94.8 to 95.2%\\), captured on 2 GPUs", answer("good models", told))
+    wide = make_point([90, 110, 100, 95, 105], "abcde", devices=1, placement="ddp", workload="cnn", model="resnet110", batch_size=128)
+    wide += make_point([240, 260, 250, 235, 265], "abcde", placement="ddp", workload="cnn", model="resnet110", batch_size=128)
+    points = cnn_scaling.scaled_points(frame_of(wide))
+    assert points["efficiency_low"][0] > 0.9, "planted so that the whole interval keeps 90%"
+    assert answer("good models", known(frame_of(wide))) == cnn_questions.NOT_YET, "an interval so wide is a host's"
     assert (
         answer("exchanging gradients", told)
         == "of replicas that send nothing, captured ResNet-50 keeps 95% (95 to 95%) at 64 a GPU on 2 GPUs"

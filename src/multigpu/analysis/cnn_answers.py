@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pandas as pd
 
-from multigpu.analysis.cnn_advice import SCALES, advice, advice_sentence, advised, least_scaled, scaled_points, scaling_sentence, told_rows
+from multigpu.analysis.cnn_advice import advice, advice_sentence, advised, decided
 from multigpu.analysis.cnn_goals import goal_answer
+from multigpu.analysis.cnn_scaling import scaling_answer
 from multigpu.analysis.cnn_updates import PARALLEL, SPECS, STAGED, WIRES, changes
 from multigpu.analysis.strong import captured_ddp, strong_points
 from multigpu.analysis.wording import describe, devices_text, joined, percent_text, plural
@@ -23,7 +26,7 @@ def answers(frame: pd.DataFrame) -> list[str]:
     """Which models scale, what one batch for all loses, and what ResNet-50 keeps; the first says where nothing was measured, others are
     left out.
     """
-    return [text for text in (_scaling(frame), _strong(frame), goal_answer(frame)) if text]
+    return [text for text in (scaling_answer(frame), _strong(frame), goal_answer(frame)) if text]
 
 
 def update_answers(frame: pd.DataFrame, measured: pd.DataFrame) -> list[str]:
@@ -33,25 +36,6 @@ def update_answers(frame: pd.DataFrame, measured: pd.DataFrame) -> list[str]:
         frame: of one machine a model. measured: of all, each row under the machine that measured it.
     """
     return [_updates(frame), _further(measured)]
-
-
-def _scaling(frame: pd.DataFrame) -> str:
-    table = scaled_points(frame)
-    if table.empty:
-        return scaling_sentence(frame)
-    exact = table["efficiency_low"].notna()
-    keeps = exact & (table["efficiency_low"] >= SCALES)
-    once = ~exact & (table["efficiency"] >= SCALES)
-    may = exact & ~keeps & (table["efficiency_high"] >= SCALES)
-    kept, less = int((keeps | once).sum()), int((~keeps & ~once & ~may).sum())
-    also = f" ({once.sum()} of them measured once)" if once.any() else ""
-    open_for = f", for {may.sum()} the interval leaves it open" if may.any() else ""
-    least, every = least_scaled(frame)
-    where = f"{describe(least, ['model', 'batch_size', 'execution'])} on {devices_text(least['devices'], least['device_type'])}"
-    return (
-        f"Under ddp {kept} of {plural(len(table), 'model')} keep {percent_text(SCALES)} of perfect scaling{also}{open_for}, and {less} "
-        f"keep less; the least of all {plural(every, 'point')} is {percent_text(least['efficiency'])} ({where})."
-    )
 
 
 def _strong(frame: pd.DataFrame) -> str:
@@ -84,20 +68,41 @@ def _further(measured: pd.DataFrame) -> str:
 
 
 def _updates(frame: pd.DataFrame) -> str:
-    """For how many models and forms of a step ddp is the fastest update or tied with it, the others, and how the document's advice does."""
-    rows = told_rows(advice(frame))
-    if not rows:
+    """In how many jobs of which two updates have intervals ddp is the fastest or tied with it, the others by name, and how the document's
+    advice does.
+    """
+    table = advice(frame)
+    if table.empty:
         return advice_sentence(frame)
+    told = [ddp_told(table)] if any(_of_ddp(row) for _, row in table.iterrows()) else []
+    judged = [bool(row["agrees"]) for _, row in table.iterrows() if decided(row) and row["agrees"] is not None]
+    if judged:
+        told.append(f"The document's own choice is the fastest or tied with it in {sum(judged)} of the {len(judged)} where it has one too.")
+    rest = sum(not decided(row) for _, row in table.iterrows())
+    if rest:
+        told.append(f"Of {plural(rest, 'further job')} fewer than two updates have intervals: not told apart.")
+    return " ".join(told)
+
+
+def _of_ddp(row: Any) -> bool:
+    """Whether ddp and another update of a job have intervals."""
+    return decided(row) and "ddp" in row["known"]
+
+
+def ddp_told(table: pd.DataFrame) -> str:
+    """Of `cnn_advice.advice`: in how many jobs with intervals no update is faster than ddp, and the exceptions with what ddp keeps."""
+    rows = [row for _, row in table.iterrows() if _of_ddp(row)]
     others = [row for row in rows if row["best"] != "ddp" and "ddp" not in {name for name, *_ in row["rivals"]}]
-    once = sum(row["best"] in row["once"] for row in rows)
     said = (
-        f"The fastest variable update is ddp, or not told apart from it, for {len(rows) - len(others)} of {len(rows)} models and forms of"
+        f"The fastest variable update is ddp, or not told apart from it, in {len(rows) - len(others)} of {plural(len(rows), 'job')} with "
+        "intervals (a model, batch, form of a step and number of GPUs)"
     )
-    said += f" a step ({once} measured once)" if once else " a step"
-    if others:
-        framework = [["framework"] if row["framework"] != "torch" else [] for row in others]
-        named = [f"{advised(row)} for {describe(row, ['model', 'execution', *own])}" for row, own in zip(others, framework, strict=True)]
-        said += f"; elsewhere it is {joined(named)}"
-    judged = [bool(row["agrees"]) for row in rows if row["agrees"] is not None]
-    beside = f" The document's own choice is the fastest or tied with it for {sum(judged)} of the {len(judged)} where both were measured."
-    return f"{said}.{beside if judged else ''}"
+    return f"{said}{f'; elsewhere it is {joined([_ahead(row) for row in others])}' if others else ''}."
+
+
+def _ahead(row: Any) -> str:
+    """The update that is faster than ddp, for which job, and what ddp keeps of its rate."""
+    _, share, low, high = next(found for found in row["shares"] if found[0] == "ddp")
+    named = describe(row, ["model", "batch_size", "execution", *(["framework"] if row["framework"] != "torch" else [])])
+    on = devices_text(row["devices"], row["device_type"])
+    return f"{advised(row)} for {named} on {on}, of whose rate ddp keeps {share:.3f} ({low:.3f} to {high:.3f})"

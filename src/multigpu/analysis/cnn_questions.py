@@ -11,13 +11,13 @@ from statistics import median
 
 import pandas as pd
 
-from multigpu.analysis import cnn_advice, cnn_goals, cnn_updates, formats, ladders
+from multigpu.analysis import cnn_advice, cnn_goals, cnn_scaling, cnn_updates, formats, ladders
 from multigpu.analysis.cnn_document import at_claims_batch, cifar_points, torch_points
 from multigpu.analysis.metrics import scaling_table
 from multigpu.analysis.pairs import ratio_cell
 from multigpu.analysis.picture import Shown
 from multigpu.analysis.style import look
-from multigpu.analysis.wording import describe, devices_text, joined, missing, percent_text, plural, rate_text
+from multigpu.analysis.wording import describe, devices_text, joined, percent_text, plural, rate_text
 from multigpu.claims import Result
 from multigpu.claims.cautions import few_settings
 from multigpu.claims.pages import page_title
@@ -77,21 +77,14 @@ def _speedups(known: Known) -> str:
 
 
 def _good_models(known: Known) -> str:
-    points = cnn_advice.scaled_points(known.ours)
-    sure = points[points["efficiency_low"] >= cnn_advice.SCALES] if len(points) else points
-    if sure.empty:
-        return NOT_YET
-    names = joined([describe(row, ["model"]) for _, row in sure.iterrows()])
-    return f"those whose whole interval keeps {percent_text(cnn_advice.SCALES)}: {names}"
+    return cnn_scaling.good_models(known.ours) or NOT_YET
 
 
 def _captured(known: Known) -> str:
-    table = cnn_advice.captured_points(known.measured)
+    table = cnn_scaling.captured_pairs(known.measured)
     if table.empty:
         return NOT_YET
-    first, last = table.iloc[0], table.iloc[-1]
-    ends = [f"{ratio_cell(row)} times ({describe(row, ['model'])}{', once' if missing(row['ratio_low']) else ''})" for row in (first, last)]
-    return f"beside more GPUs, by a captured step: {' to '.join(dict.fromkeys(ends))} an eager one's rate on as many GPUs"
+    return f"beside more GPUs, by a captured step: {cnn_scaling.captured_range(table)}"
 
 
 def _layout(known: Known) -> str:
