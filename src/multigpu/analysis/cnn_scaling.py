@@ -10,11 +10,10 @@ from typing import Any
 import pandas as pd
 
 from multigpu.analysis.cnn_document import torch_points
-from multigpu.analysis.metrics import scaling_table, summary
+from multigpu.analysis.metrics import scaling_table
 from multigpu.analysis.ordinary import BUCKETS
 from multigpu.analysis.pairs import Change, best_first, paired
-from multigpu.analysis.steady import WIDTH, once_text, steady
-from multigpu.analysis.ways import find_point
+from multigpu.analysis.steady import WIDTH, eager_ahead, once_text, steady
 from multigpu.analysis.wording import (
     MODEL_NAMES,
     UNIT_NAMES,
@@ -113,16 +112,6 @@ def least_captured(frame: pd.DataFrame) -> tuple[Any, int] | None:
     own = ddp_points(frame)
     own = own[own["execution"].eq("captured")]
     return (own.iloc[int(own["efficiency"].to_numpy().argmin())], len(own)) if len(own) else None
-
-
-def eager_ahead(frame: pd.DataFrame, row: Any) -> str:
-    """Of a captured point that was measured once and is slower than its eager twin, that it is: "; the eager step was 1.07 times as fast";
-    "" for any other.
-    """
-    twin = find_point(summary(frame), row, execution="eager") if row["execution"] == "captured" and row["n"] == 1 else None
-    if twin is None or twin["rate"] <= row["rate"]:
-        return ""
-    return f"; the eager step was {ratio_text(twin['rate'] / row['rate'])} as fast"
 
 
 def scaling_sentence(frame: pd.DataFrame) -> str:
