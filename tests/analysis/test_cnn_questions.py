@@ -11,20 +11,23 @@ import pytest
 from multigpu.analysis import cnn_questions, cnn_scaling
 from multigpu.analysis.cnn_questions import Known, answers, question_table
 from multigpu.analysis.frame import frame_of
+from multigpu.analysis.startup import warmup_rows
+from multigpu.analysis.warmup import warmup_frame
 from multigpu.claims import Result, find_claim
 from multigpu.paths import REPOSITORY
 from tests.analysis.test_cnn_pages import NOTHING, point
-from tests.factory import make_point
+from tests.factory import make_point, make_record
 
 NONE_TRAINED = pd.DataFrame({"same": []})
+NONE_WARM = warmup_rows(NOTHING, warmup_frame([]))
 
 
 def result(number: str, verdict: Any) -> Result:
     return Result(claim=find_claim(number), verdict=verdict, figure="", why="", record_keys=[], by_framework={})
 
 
-def known(ours: pd.DataFrame = NOTHING, same: pd.DataFrame = NONE_TRAINED, **verdicts: str) -> Known:
-    return Known(ours, ours, {number: result(number, verdict) for number, verdict in verdicts.items()}, same)
+def known(ours: pd.DataFrame = NOTHING, same: pd.DataFrame = NONE_TRAINED, warm: pd.DataFrame = NONE_WARM, **verdicts: str) -> Known:
+    return Known(ours, ours, {number: result(number, verdict) for number, verdict in verdicts.items()}, same, warm)
 
 
 def answer(asked: str, told: Known) -> str:
@@ -40,7 +43,7 @@ def test_without_records_no_question_is_answered_by_accident() -> None:
 
 
 def test_every_page_exists_and_is_linked_as_in_the_built_report() -> None:
-    html = question_table(NOTHING, NOTHING, [result("C16", "does not hold")], NONE_TRAINED).html
+    html = question_table(NOTHING, NOTHING, [result("C16", "does not hold")], NONE_TRAINED, NONE_WARM).html
     pages = set(re.findall(r'href="([^".#]+)\.html"', html))
     assert pages == {page for one in cnn_questions.QUESTIONS for page in one.pages} - {cnn_questions.OWN_PAGE}
     assert all((REPOSITORY / "notebooks" / f"{page}.ipynb").is_file() for page in pages)
@@ -90,6 +93,19 @@ def test_answers_are_computed_from_records() -> None:
         == "of replicas that send nothing, captured ResNet-50 keeps 95% (95 to 95%) at 64 a GPU on 2 GPUs"
     )
     assert answer("converge", told) == "2 of 3 runs keep to the loss of their reference within that page's tolerance"
+
+
+def test_the_warm_up_has_a_length_in_steps_and_seconds() -> None:
+    """Three captured Records whose first 2, 4 and 6 steps take 40 ms, others 20 ms; an eager one is not counted."""
+    curves = [[0.04] * slow + [0.02] * (40 - slow) for slow in (2, 4, 6)]
+    more = {"workload": "cnn", "execution": "captured"}
+    records = [make_record(seed=seed, measurement={"step_time_s": [curve]}, **more) for seed, curve in enumerate(curves)]
+    records.append(make_record(workload="cnn", seed=9, measurement={"step_time_s": [[0.09] * 9 + [0.01] * 31]}))
+    told = known(warm=warmup_rows(frame_of(records), warmup_frame(records)), C24="holds")
+    assert answer("quantify the warm-up", told) == (
+        "in steps and seconds, by a change point in each Record's step times: 4 steps and 0.16 s in the median of 3 captured Records (90% "
+        "of them 0.09 to 0.23 s); C24 holds"
+    )
 
 
 @pytest.mark.parametrize("page", sorted({page for one in cnn_questions.QUESTIONS for page in one.pages}))

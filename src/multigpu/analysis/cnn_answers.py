@@ -74,7 +74,7 @@ def _updates(frame: pd.DataFrame) -> str:
     table = advice(frame)
     if table.empty:
         return advice_sentence(frame)
-    told = [ddp_told(table)] if any(_of_ddp(row) for _, row in table.iterrows()) else []
+    told = [ddp_told(table)] if ddp_rows(table)[0] else []
     judged = [bool(row["agrees"]) for _, row in table.iterrows() if decided(row) and row["agrees"] is not None]
     if judged:
         told.append(f"The document's own choice is the fastest or tied with it in {sum(judged)} of the {len(judged)} where it has one too.")
@@ -89,10 +89,15 @@ def _of_ddp(row: Any) -> bool:
     return decided(row) and "ddp" in row["known"]
 
 
-def ddp_told(table: pd.DataFrame) -> str:
-    """Of `cnn_advice.advice`: in how many jobs with intervals no update is faster than ddp, and the exceptions with what ddp keeps."""
+def ddp_rows(table: pd.DataFrame) -> tuple[list[Any], list[Any]]:
+    """Of `cnn_advice.advice` the jobs in which ddp and another update have intervals, and those of them in which one is faster than ddp."""
     rows = [row for _, row in table.iterrows() if _of_ddp(row)]
-    others = [row for row in rows if row["best"] != "ddp" and "ddp" not in {name for name, *_ in row["rivals"]}]
+    return rows, [row for row in rows if row["best"] != "ddp" and "ddp" not in {name for name, *_ in row["rivals"]}]
+
+
+def ddp_told(table: pd.DataFrame) -> str:
+    """`ddp_rows` in words: in how many jobs no update is faster than ddp, and the exceptions with what ddp keeps."""
+    rows, others = ddp_rows(table)
     said = (
         f"The fastest variable update is ddp, or not told apart from it, in {len(rows) - len(others)} of {plural(len(rows), 'job')} with "
         "intervals (a model, batch, form of a step and number of GPUs)"

@@ -214,7 +214,7 @@ def goal_answer(frame: pd.DataFrame) -> str | None:
 
 
 def _untried_short(frame: pd.DataFrame) -> str:
-    """`untried_rows` in short: " With gradients sent unpacked, the last bucket small, tried on 1 GPU alone, it keeps ..."; "" without any."""
+    """`untried_rows` in short, each way by its name; "" without any."""
     rows, said = untried_rows(frame), []
     for way, group in rows.groupby(rows.apply(lambda row: row["how"] or _way(row), axis=1), sort=False) if len(rows) else []:
         kept = [f"{_cell(row, 'ratio')} at {row['batch_size']}" for _, row in group.iterrows()]

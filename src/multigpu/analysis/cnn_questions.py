@@ -11,7 +11,7 @@ from statistics import median
 
 import pandas as pd
 
-from multigpu.analysis import cnn_advice, cnn_goals, cnn_scaling, cnn_updates, formats, ladders
+from multigpu.analysis import cnn_advice, cnn_goals, cnn_practice, cnn_scaling, cnn_updates, formats, startup
 from multigpu.analysis.cnn_document import at_claims_batch, cifar_points, torch_points
 from multigpu.analysis.metrics import scaling_table
 from multigpu.analysis.pairs import ratio_cell
@@ -33,13 +33,15 @@ class Known:
     """What answers are computed from.
 
     ours: the page's Records, of a machine a model; measured: all machines', each row under the machine that measured it
-    (`cnn_page.as_measured`); results: by a claim's number; same: of `training.same_curve_table`, or no row.
+    (`cnn_page.as_measured`); results: by a claim's number; same: of `training.same_curve_table`, or no row;
+    warm: of `startup.warmup_rows`.
     """
 
     ours: pd.DataFrame
     measured: pd.DataFrame
     results: dict[str, Result]
     same: pd.DataFrame
+    warm: pd.DataFrame
 
     def verdict(self, *numbers: str) -> str:
         """Of claims: "C16 does not hold, C17 and C18 are inconclusive", equal verdicts together; and of how few settings."""
@@ -116,16 +118,13 @@ def _cifar(known: Known) -> str:
 
 
 def _batch(known: Known) -> str:
-    table = ladders.ladder_rows(known.ours)
-    wanted = {"placement": "ddp", "execution": "captured"}
-    chosen = [all(row["ladder"][name] == value for name, value in wanted.items()) for _, row in table.iterrows()]
-    own = table[chosen] if len(table) else table
-    own = own[own["model"].eq("resnet50_v1.5") & own["devices"].eq(1)] if len(own) else own
-    if own.empty:
-        return known.verdict("C14")
-    row = own.iloc[0]
-    enough = f"{100 * ladders.FULL:.0f}% of its best rate from {row['enough']:,} images a GPU on"
-    return f"ResNet-50, captured, reaches {enough} ({rate_text(row['best'], unit=row['unit'])}); 32 or 64: {known.verdict('C14')}"
+    said = cnn_practice.enough(known.ours)
+    return f"{said}; 32 or 64: {known.verdict('C14')}" if said else known.verdict("C14")
+
+
+def _warmup(known: Known) -> str:
+    said = startup.warmup_length(known.warm)
+    return f"in steps and seconds, by a change point in each Record's step times: {said or NOT_YET}; {known.verdict('C24')}"
 
 
 def _tensorflow(known: Known) -> str:
@@ -234,11 +233,7 @@ QUESTIONS = (
     Question("What's the cost of exchanging gradients?", ("07-all-reduce", "05-placement-cost"), _exchange),
     Question("How well does a data-parallel model converge?", ("12-training",), _converges),
     Question("How well does data parallelism work in TensorFlow? How are operations distributed?", ("06-tensorflow",), _tensorflow),
-    Question(
-        "How to quantify the warm-up?",
-        ("17-hardware",),
-        _of_claims("C24", before="in steps and seconds, by a change point in each Record's step times: "),
-    ),
+    Question("How to quantify the warm-up?", ("17-hardware",), _warmup),
     Question(
         "How do the machines compare? Are seven GTX cards on slow links usable? Do memory clocks and the way between a pair matter?",
         ("17-hardware",),
@@ -253,12 +248,12 @@ def answers(known: Known) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def question_table(ours: pd.DataFrame, measured: pd.DataFrame, results: Iterable[Result], same: pd.DataFrame) -> Shown:
+def question_table(ours: pd.DataFrame, measured: pd.DataFrame, results: Iterable[Result], same: pd.DataFrame, warm: pd.DataFrame) -> Shown:
     """`answers` with links to pages and claims, folded. Arguments: of `Known`.
 
     Written out, since `tables.table_html` has no links: as in the table of claims, addresses are those of the built report.
     """
-    table = answers(Known(ours, measured, {result.claim.number: result for result in results}, same))
+    table = answers(Known(ours, measured, {result.claim.number: result for result in results}, same, warm))
     head = "".join(f'<th scope="col">{name}</th>' for name in ("001 asks", "answered", "in a few words"))
     lines = [f"<table><thead><tr>{head}</tr></thead>", "<tbody>"]
     for _, row in table.iterrows():
