@@ -159,7 +159,11 @@ def test_many_models_are_rows_of_one_figure() -> None:
     records += point(100, "exp2", devices=1, machine=two) + point(150, "exp2", machine=two)
     records += point(50, devices=1, n=1, model="trivial", machine=two) + point(200, n=1, model="trivial", machine=two)
     picture = figure_models(frame_of(records))
-    assert picture.finding == "On 2 to 4 GPUs, jobs that reach 90% of perfect scaling: ddp in 3 of 3 and Exp2 in 0 of 1"
+    assert (
+        picture.finding == "On 2 to 4 GPUs, jobs repeated within 10% that keep 90% of perfect scaling: ddp in 1 of 2 and Exp2 in 0 of 1"
+    ), "what was measured once is not counted, nor an interval that goes below"
+    filled = {line.get_xdata()[0]: line.get_fillstyle() for line in picture.axes[0].lines if line.get_marker() in ("o", "^")}
+    assert set(filled.values()) == {"full"}, "the one that was measured once stands at the edge"
     ax = picture.axes[0]
     names = [label.get_text().replace("\u00a0", " ") for label in ax.get_yticklabels()]
     assert names == ["ResNet-50 v1.5 (2)", "ResNet-50 v1.5 (4)", "trivial network (2)"], (
@@ -171,6 +175,26 @@ def test_many_models_are_rows_of_one_figure() -> None:
     assert cnn_page.on_many(frame_of(records)).equals(frame_of(records)), "none has three numbers of devices"
     further = [*records, *point(200, devices=2, machine=four)]
     assert set(cnn_page.on_many(frame_of(further))["model"]) == {"resnet50_v1.5"}
+
+
+def test_kinds_of_models_are_blocks_with_axes_on_both_sides_and_half_marks_for_one_measurement() -> None:
+    """ResNet-50 above its replicas by 10%, ResNet-20 below, once each."""
+    records = point(100, devices=1, n=1) + point(190, n=1) + point(100, "independent", devices=1, n=1) + point(170, "independent", n=1)
+    small = {"model": "resnet20", "batch_size": 128}
+    records += point(100, devices=1, **small) + point(180, **small)
+    records += point(100, "independent", devices=1, **small) + point(190, "independent", **small)
+    picture = figure_models(frame_of(records))
+    assert len(picture.axes) == len(picture.legends) == 2
+    assert [text.get_text() for text in picture.texts][1:] == ["Models for ImageNet's images", "Models for CIFAR-10's small images"]
+    first, second = picture.axes
+    assert first.get_position().y0 > second.get_position().y1 and first.get_xlim() == second.get_xlim()
+    assert all(ax.xaxis.get_tick_params()["labeltop"] and ax.xaxis.get_tick_params()["labelbottom"] for ax in picture.axes)
+    styles = [{line.get_fillstyle() for line in ax.lines if line.get_marker() in ("o", "D")} for ax in picture.axes]
+    assert styles == [{"left"}, {"full"}]
+    assert "half marks, without: they or their baseline were measured once." in picture.caption
+    assert "1 of 2 eager marks beside independent replicas lies above them, though these send nothing: eager" in picture.caption
+    alone = figure_models(frame_of(point(100, devices=1, **small) + point(180, **small)))
+    assert len(alone.axes) == 1 and "beside independent" not in alone.caption and len(alone.texts) == 1, "one block has no heading"
 
 
 def ladder(memory: dict[int, float], rates: dict[int, float], full: int) -> pd.DataFrame:
@@ -397,7 +421,7 @@ def test_without_records_every_part_says_so() -> None:
         *(twin(NOTHING).html for twin in (cnn_document.scaling_twin, cnn_document.cifar_twin, cnn_statements.statements_twin)),
         formats.layout_sentence(NOTHING),
     ]
-    assert "Not measured: ours, speedup." in said[0] and "Not measured: ours, Exp2; ours, all-reduce, no overlap; ours, ddp." in said[1]
+    assert "Not measured: ours repeated, speedup." in said[0] and "Not measured: ours, Exp2; ours, all-reduce, no overlap; ours, ddp." in said[1]
     assert "not measured" in said[2].lower()
     assert "not been measured" in said[3]
     assert figure_ladder(NOTHING).alt.startswith("No ladder") and "No model" in ladders.ladder_table(NOTHING).html
