@@ -421,7 +421,10 @@ def test_without_records_every_part_says_so() -> None:
         *(twin(NOTHING).html for twin in (cnn_document.scaling_twin, cnn_document.cifar_twin, cnn_statements.statements_twin)),
         formats.layout_sentence(NOTHING),
     ]
-    assert "Not measured: ours repeated, speedup." in said[0] and "Not measured: ours, Exp2; ours, all-reduce, no overlap; ours, ddp." in said[1]
+    assert (
+        "Not measured: ours repeated, speedup." in said[0]
+        and "Not measured: ours, Exp2; ours, all-reduce, no overlap; ours, ddp." in said[1]
+    )
     assert "not measured" in said[2].lower()
     assert "not been measured" in said[3]
     assert figure_ladder(NOTHING).alt.startswith("No ladder") and "No model" in ladders.ladder_table(NOTHING).html

@@ -10,6 +10,7 @@ from multigpu.analysis.cnn_advice import advice, advice_sentence, advised, decid
 from multigpu.analysis.cnn_goals import goal_answer
 from multigpu.analysis.cnn_scaling import scaling_answer
 from multigpu.analysis.cnn_updates import PARALLEL, SPECS, STAGED, WIRES, changes
+from multigpu.analysis.steady import WIDTH, steady
 from multigpu.analysis.strong import captured_ddp, strong_points
 from multigpu.analysis.wording import describe, devices_text, joined, percent_text, plural
 
@@ -54,17 +55,25 @@ def _strong(frame: pd.DataFrame) -> str:
 
 
 def _further(measured: pd.DataFrame) -> str:
-    """Of each of FURTHER on several devices: the median of its rates over those without it, and their range."""
-    told = []
+    """Of each of FURTHER on several devices: the median of its rates over those without it, and their range, of points that no host set;
+    how many others there are.
+    """
+    told, hosts = [], 0
     for name, kinds in FURTHER.items():
         table = changes(measured, kinds)
-        ratios = table.loc[table["devices"] > 1, "ratio"].dropna() if len(table) else pd.Series(dtype="float64")
-        if ratios.empty:
+        table = table[table["devices"].gt(1) & table["ratio"].notna()] if len(table) else table
+        if table.empty:
             told.append(f"{name} not measured yet")
             continue
+        sure = steady(table, "ratio")
+        ratios, hosts = table.loc[sure, "ratio"], hosts + int((~sure).sum())
         ends = f"{ratios.min():.2f} to {ratios.max():.2f} in {plural(len(ratios), 'point')}" if len(ratios) > 1 else "one point"
-        told.append(f"{name} {ratios.median():.2f} times ({ends})")
-    return f"What the document's further ways do to the rate, in the median on several devices: {joined(told)}."
+        told.append(f"{name} {ratios.median():.2f} times ({ends})" if len(ratios) else f"{name} not told")
+    rest = f" Left out: {plural(hosts, 'point')} that hosts set." if hosts else ""
+    return (
+        "What the document's further ways do to the rate on several devices, in the median of steps that no host paces (captured, or "
+        f"repeated within {percent_text(WIDTH)}): {joined(told)}.{rest}"
+    )
 
 
 def _updates(frame: pd.DataFrame) -> str:
@@ -77,7 +86,9 @@ def _updates(frame: pd.DataFrame) -> str:
     told = [ddp_told(table)] if ddp_rows(table)[0] else []
     judged = [bool(row["agrees"]) for _, row in table.iterrows() if decided(row) and row["agrees"] is not None]
     if judged:
-        told.append(f"The document's own choice is the fastest or tied with it in {sum(judged)} of the {len(judged)} where it has one too.")
+        told.append(
+            f"The document's own choice is the fastest or tied with it in {sum(judged)} of the {len(judged)} where it has an interval too."
+        )
     rest = sum(not decided(row) for _, row in table.iterrows())
     if rest:
         told.append(f"Of {plural(rest, 'further job')} fewer than two updates have intervals: not told apart.")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from html import escape
@@ -11,11 +10,12 @@ from statistics import median
 
 import pandas as pd
 
-from multigpu.analysis import cnn_advice, cnn_goals, cnn_practice, cnn_scaling, cnn_updates, formats, startup
+from multigpu.analysis import cnn_advice, cnn_answers, cnn_goals, cnn_practice, cnn_scaling, cnn_updates, formats, startup
 from multigpu.analysis.cnn_document import at_claims_batch, cifar_points, torch_points
 from multigpu.analysis.metrics import scaling_table
 from multigpu.analysis.pairs import ratio_cell
 from multigpu.analysis.picture import Shown
+from multigpu.analysis.steady import steady
 from multigpu.analysis.style import look
 from multigpu.analysis.wording import describe, devices_text, joined, percent_text, plural, rate_text
 from multigpu.claims import Result
@@ -91,19 +91,18 @@ def _captured(known: Known) -> str:
 
 def _layout(known: Known) -> str:
     table = formats.layouts(known.measured)
-    exact = table[table["ratio_low"].notna()] if len(table) else table
+    exact = table[table["ratio_low"].notna() & steady(table, "ratio")] if len(table) else table
     each = [f"{describe(row, ['precision'])} {ratio_cell(row)} ({describe(row, ['model'])})" for _, row in exact.iterrows()]
     return f"NCHW over NHWC {joined(each) or NOT_YET}; {known.verdict('C16')}"
 
 
 def _update(known: Known) -> str:
-    table = cnn_advice.advice(known.ours)
-    sure = table[[row["best"] not in row["once"] for _, row in table.iterrows()]] if len(table) else table
-    if sure.empty:
+    rows, others = cnn_answers.ddp_rows(cnn_advice.advice(known.ours))
+    if not rows:
         return known.verdict("C21", "C42", "C22")
-    (name, count), *_ = Counter(sure["best"]).most_common()
-    alone = int((sure["best"].eq(name) & sure["rivals"].map(len).eq(0)).sum())
-    said = f"{look(name).label} is fastest in {count} of {plural(len(sure), 'job')} with intervals, in {alone} of them alone"
+    alone = sum(row["best"] == "ddp" and not row["rivals"] for row in rows)
+    of = f"{len(rows) - len(others)} of {plural(len(rows), 'job')} with intervals"
+    said = f"no update is faster than ddp in {of}, and every other is slower in {alone} of them"
     return f"{said}; {known.verdict('C21', 'C42', 'C22')}"
 
 
@@ -111,10 +110,14 @@ def _cifar(known: Known) -> str:
     own = cifar_points(scaling_table(torch_points(known.measured)), "exp2").drop_duplicates("model", keep="last")
     if own.empty:
         return f"{NOT_YET}; {known.verdict('C17')}"
-    low, high = (percent_text(value) for value in (own["efficiency"].min(), own["efficiency"].max()))
+    ends = " to ".join(dict.fromkeys(percent_text(value) for value in (own["efficiency"].min(), own["efficiency"].max())))
     once = int(own["efficiency_low"].isna().sum())
     often = f", {once} measured once" if once else ""
-    return f"{plural(len(own), 'model')} keep {low} to {high} on 2 GPUs with variables on the CPU{often}; {known.verdict('C17', 'C18')}"
+    hosts = int((~steady(own, "efficiency")).sum())
+    often += f", {hosts} set by their hosts (eager)" if hosts else ""
+    return (
+        f"{plural(len(own), 'model keeps', 'models keep')} {ends} on 2 GPUs with variables on the CPU{often}; {known.verdict('C17', 'C18')}"
+    )
 
 
 def _batch(known: Known) -> str:
@@ -167,11 +170,11 @@ def _converges(known: Known) -> str:
 def _concatenate(known: Known) -> str:
     table = cnn_updates.changes(known.measured, cnn_updates.PARALLEL)
     table = table[table["devices"] > 1] if len(table) else table
-    cost = (
-        f"; concatenating trains at {median(table['ratio']):.2f} times the rate in the median of {plural(len(table), 'point')}"
-        if len(table)
-        else ""
-    )
+    cost = ""
+    if len(table):
+        hosts = int((~steady(table, "ratio")).sum())
+        cost = f"; concatenating trains at {median(table['ratio']):.2f} times the rate in the median of {plural(len(table), 'point')}"
+        cost += f", {hosts} of which hosts set" if hosts else ""
     return known.by_verdict("C23", "no, both train the same", "yes, they differ") + cost
 
 
