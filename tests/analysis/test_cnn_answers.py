@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from multigpu import study
@@ -15,34 +17,56 @@ from tests.analysis.test_cnn_pages import NOTHING, point
 from tests.analysis.test_ladders import ladder
 from tests.factory import make_point, make_record
 
-MOST_WORDS = 170
-"""In all sentences that a page begins with: what a reader of a minute takes in."""
+MOST_WORDS, NAMED = 170, {"13": 200}
+"""In all sentences that a page begins with: what a reader of a minute takes in; a page whose answer names models has more."""
 
 
-def test_how_many_models_scale_and_how_many_are_open() -> None:
-    """Two GPUs over twice one: 98%, 80%, 95% in one measurement, and 96% between launches that are 20% apart."""
-    records = point(100, devices=1) + point(196) + point(100, devices=1, model="vgg16") + point(160, model="vgg16")
-    records += point(100, devices=1, model="lenet", n=1) + point(190, model="lenet", n=1)
+def test_models_are_told_by_points_that_no_host_set() -> None:
+    """Of perfect scaling captured steps keep 98% (ResNet-50), 80% (VGG-16) and, once, 95% (LeNet); eager ones 97% steadily (AlexNet), 120%
+    between launches that are 20% apart (ResNet-20) and, once, 62% (Inception-v3).
+    """
+    form = {"execution": "captured"}
+    records = point(100, devices=1, **form) + point(196, **form) + point(100, devices=1) + point(100)  # eager, 50%
+    records += point(100, devices=1, model="vgg16", **form) + point(160, model="vgg16", **form)
+    records += point(100, devices=1, model="lenet", n=1, **form) + point(190, model="lenet", n=1, **form)
+    records += point(100, devices=1, model="alexnet") + point(194, model="alexnet")
+    records += point(100, devices=1, model="inception3", n=1) + point(124, model="inception3", n=1)
     noisy = {"placement": "ddp", "workload": "cnn", "model": "resnet20", "batch_size": 128}
-    records += make_point([90, 110, 100, 95, 105], "abcde", devices=1, **noisy) + make_point([170, 214, 192, 182, 202], "abcde", **noisy)
-    (scaling,) = cnn_answers.answers(frame_of(records))
-    updates, _ = cnn_answers.update_answers(frame_of(records), frame_of(records))
+    records += make_point([90, 110, 100, 95, 105], "abcde", devices=1, **noisy) + make_point([210, 274, 242, 222, 252], "abcde", **noisy)
+    scaling = cnn_answers.answers(frame_of(records))[0]
     assert scaling == (
-        "Under ddp 2 of 4 models keep 90% of perfect scaling (1 of them measured once), for 1 the interval leaves it open, and 1 keep "
-        "less; the least of all 4 points is 80% (VGG-16, batch 64 a GPU, eager on 2 GPUs)."
+        "Under ddp, in steps that no host paces (captured, or repeated within 10%), ResNet-50 v1.5 and AlexNet keep 90% of perfect "
+        "scaling with the whole interval; LeNet keeps 90% in one measurement; VGG-16 keeps less than 90%. The least of 3 captured points "
+        "is 80% (80 to 80%) (VGG-16, batch 64 a GPU on 2 GPUs). Of the other 2 of 6 models only points that their host sets "
+        "were measured: they tell no scaling."
     )
-    assert "cannot be said" in updates, "no model has two updates"
+    eager = point(100, devices=1, model="lenet", n=1) + point(110, model="lenet", n=1)
+    assert cnn_answers.answers(frame_of(eager))[0].startswith("Of 1 model only points that their host sets"), "and no least"
+    assert "cannot be said" in cnn_answers.update_answers(frame_of(eager), frame_of(eager))[0], "no model has two updates"
 
 
-def test_which_update_is_fastest_counts_ties_and_names_exceptions() -> None:
+def test_a_captured_point_behind_its_eager_twin_is_said_to_be() -> None:
+    form = {"execution": "captured", "model": "vgg16"}
+    records = point(100, devices=1, n=1, **form) + point(170, n=1, **form) + point(187, n=1, model="vgg16")
+    said = cnn_answers.answers(frame_of(records))[0]
+    assert "is 85% (VGG-16, batch 64 a GPU on 2 GPUs, once; the eager step was 1.10 times as fast)." in said
+
+
+def test_jobs_with_intervals_tell_the_update_and_exceptions_are_named() -> None:
+    """With intervals ddp is tied on two GPUs, and behind all-reduce on four at another batch; LeNet's Exp2 has ddp beside it; what was
+    measured once, or beside one interval alone, tells nothing.
+    """
     records = point(300) + point(300.2, "exp4") + point(200, "exp2")  # ddp is tied; the document's Exp2 is slower
+    records += point(980, devices=4, batch_size=256) + point(1000, "replicated_allreduce", devices=4, batch_size=256)
     records += point(100, model="vgg16") + point(90, "exp2", model="vgg16")  # the document says ddp
-    records += point(90, model="lenet") + point(100, "exp2", model="lenet")  # it says nothing
-    records += point(50, model="alexnet", n=1) + point(40, "exp2", model="alexnet", n=1)
+    records += point(90, model="lenet") + point(100, "exp2", model="lenet", n=1)
+    records += point(50, model="alexnet", n=1) + point(60, "exp2", model="alexnet", n=1)
     updates, _ = cnn_answers.update_answers(frame_of(records), frame_of(records))
-    assert updates == (
-        "The fastest variable update is ddp, or not told apart from it, for 3 of 4 models and forms of a step (1 measured once); elsewhere "
-        "it is Exp2 for LeNet, eager. The document's own choice is the fastest or tied with it for 2 of the 3 where both were measured."
+    assert re.sub(r"0\.98\d \(0\.97\d to 0\.98\d\)", "SHARE", updates) == (
+        "The fastest variable update is ddp, or not told apart from it, in 2 of 3 jobs with intervals (a model, batch, form of a step and "
+        "number of GPUs); elsewhere it is all-reduce (no overlap) for ResNet-50 v1.5, batch 256 a GPU, eager on 4 GPUs, of whose rate ddp "
+        "keeps SHARE. The document's own choice is the fastest or tied with it in 1 of the 2 where it has an interval too. Of 2 further "
+        "jobs fewer than two updates have intervals: not told apart."
     )
 
 
@@ -51,9 +75,11 @@ def test_what_resnet_keeps_stands_beside_its_goals() -> None:
     said = cnn_goals.goal_answer(frame_of(records))
     assert said and said.startswith("Of independent replicas' rate ResNet-50 v1.5 keeps, captured, 0.9500 (")
     assert "at 64 images a GPU on 4 GPUs (goal on 8: 0.97) and 0.9950 (" in said
-    assert "alone has tried" not in said
+    assert "tried on 1 GPU alone" not in said
     one = captured(100, "independent", devices=1) + captured(99, devices=1, bucket_send="grouped_small_last")
-    assert "A way that 1 GPU alone has tried keeps 0.9900 (" in str(cnn_goals.goal_answer(frame_of(records + one)))
+    unpacked = captured(392, bucket_send="grouped")
+    told = str(cnn_goals.goal_answer(frame_of(records + one + unpacked)))
+    assert " With gradients sent unpacked, the last bucket small, tried on 1 GPU alone, it keeps 0.9900 (" in told, "the way is named"
     assert cnn_goals.goal_answer(NOTHING) is None and len(cnn_answers.answers(NOTHING)) == 1
 
 
@@ -68,14 +94,18 @@ def test_what_one_batch_for_all_loses_is_told_by_the_worst_point() -> None:
     )
 
 
-def test_what_further_ways_of_updating_change_is_a_median_with_its_range() -> None:
+def test_what_further_ways_of_updating_change_is_told_by_points_that_no_host_set() -> None:
+    """Staging 1.10 and 0.90 in eager steps that repeat, and once 2.00; an all-reduce of two kinds once, eager; 16 bits captured 1.04."""
     records = point(100, "exp2") + point(110, "staged_cpu") + point(100, "ps_gpu0", model="vgg16") + point(90, "staged_gpu0", model="vgg16")
+    records += point(100, "exp2", n=1, model="lenet") + point(200, "staged_cpu", n=1, model="lenet")
     records += captured(100) + captured(104, wire_dtype="bf16") + point(10, "exp2", devices=1) + point(1, "staged_cpu", devices=1)
-    _, said = cnn_answers.update_answers(frame_of(records), frame_of(records))
+    records += point(100, "replicated_allreduce") + point(50, "replicated_allreduce", n=1, all_reduce_spec="library")
+    base = point(100, "replicated_allreduce", n=1, all_reduce_spec="library", model="vgg16")
+    _, said = cnn_answers.update_answers(frame_of(records + base), frame_of(records + base))
     assert said == (
-        "What the document's further ways do to the rate, in the median on several devices: staging 1.00 times (0.90 to 1.10 "
-        "in 2 points), an all-reduce a range of sizes not measured yet, gradients in 16 bits 1.04 times (one point) and concatenated "
-        "predictions not measured yet."
+        "What the document's further ways do to the rate on several devices, in the median of steps that no host paces (captured, or "
+        "repeated within 10%): staging 1.00 times (0.90 to 1.10 in 2 points), an all-reduce a range of sizes not told, gradients in 16 "
+        "bits 1.04 times (one point) and concatenated predictions not measured yet. Left out: 2 points that hosts set."
     )
 
 
@@ -152,7 +182,7 @@ def committed() -> dict[str, list[str]]:
 
 @pytest.mark.parametrize("page", ["12", "13", "14", "16", "24"])
 def test_a_page_begins_shortly(committed: dict[str, list[str]], page: str) -> None:
-    assert 20 < sum(len(text.split()) for text in committed[page]) <= MOST_WORDS
+    assert 20 < sum(len(text.split()) for text in committed[page]) <= NAMED.get(page, MOST_WORDS)
 
 
 def test_a_title_counts_each_precision_by_itself() -> None:

@@ -1,4 +1,4 @@
-"""Which image models scale, and under which variable update (document 001's questions; C12, C42, C43): answers computed from Records.
+"""Which variable update suits which image model (document 001's question; C42, C43): answers computed from Records.
 
 An update is preferred where the interval of every other's rate over its own lies below 1. Where one holds 1 the two are not told apart,
 which is no equality: the interval says how much choosing the other may lose.
@@ -11,27 +11,22 @@ from typing import Any
 import pandas as pd
 
 from multigpu.analysis.choose import overlaps
-from multigpu.analysis.cnn_document import torch_points
-from multigpu.analysis.metrics import scaling_table, summary
+from multigpu.analysis.metrics import summary
 from multigpu.analysis.ordinary import BUCKETS
-from multigpu.analysis.pairs import EQUAL, ONCE, Change, best_first, paired
+from multigpu.analysis.pairs import EQUAL, ONCE
 from multigpu.analysis.picture import Shown
 from multigpu.analysis.style import look
 from multigpu.analysis.tables import table_html
 from multigpu.analysis.ways import ratio_of
 from multigpu.analysis.wording import (
     MODEL_NAMES,
-    UNIT_NAMES,
     describe,
     devices_text,
     joined,
     missing,
     percent_text,
     plural,
-    ratio_text,
-    with_interval,
 )
-from multigpu.workloads import find_model
 
 UPDATES = ("exp2", "staged_cpu", "ps_gpu0", "staged_gpu0", "exp4", "replicated_copy", "replicated_allreduce", "ddp")
 """Document 001's kinds of variable update, with variables spread over GPUs and with all-reduce during backward."""
@@ -52,8 +47,9 @@ def advice(frame: pd.DataFrame) -> pd.DataFrame:
     Returns:
         the job's fields; best: the fastest placement; rivals: those not told apart from it, a tuple each of placement, its rate over the
         best one's, and the interval's ends (NaN where either was measured once, and intervals of rates alone overlap); once: placements
-        that were measured once; slowest and times: the slowest, and how many times as fast the best is; says: what the document advises
-        ("" if nothing); agrees: whether that is the best or one of its rivals.
+        that were measured once; known: those with an interval; shares: all others than the best, as rivals are; slowest and times: the
+        slowest, and how many times as fast the best is; says: what the document advises ("" if nothing); agrees: whether that is the best
+        or one of its rivals.
     """
     points = summary(frame)
     usual = points[[*BUCKETS, "all_reduce_spec", "wire_dtype", "loss_scale", "batch_norm"]].isna().all(axis=1)
@@ -76,6 +72,7 @@ def advice(frame: pd.DataFrame) -> pd.DataFrame:
         rows.append(
             {name: best[name] for name in (*JOB, "device_type", "unit")}
             | {"best": best["placement"], "rivals": rivals, "once": list(group.loc[group["rate_low"].isna(), "placement"])}
+            | {"known": list(known["placement"]), "shares": [(row["placement"], share, *ends) for row, share, ends in shares]}
             | {"rate": best["rate"], "candidates": len(group), "slowest": worst["placement"], "times": best["rate"] / worst["rate"]}
             | {"says": says, "agrees": bool({best["placement"], *(name for name, *_ in rivals)} & measured) if measured else None}
         )
@@ -101,18 +98,19 @@ def advice_table(frame: pd.DataFrame) -> Shown:
         {
             "job": describe(row, ["model", "batch_size", "precision", "execution", *_unusual(row)]),
             "GPUs": str(row["devices"]),
-            "advice": advised(row).replace(ONCE, "once"),
+            "advice": advised(row) if decided(row) else f"{EQUAL}; ahead: {advised(row).replace(ONCE, 'once')}",
             "not told apart, keeps": "; ".join(_kept(rival) for rival in row["rivals"]),
-            "slowest": f"{_unlisted(look(row['slowest']).label)} {percent_text(1 / row['times'])}",
-            "agrees": {None: "–", True: "yes", False: "no"}[row["agrees"]],
+            "slowest": f"{unlisted(look(row['slowest']).label)} {percent_text(1 / row['times'])}",
+            "agrees": {None: "–", True: "yes", False: "no"}[row["agrees"] if decided(row) else None],
         }
         for _, row in table.iterrows()
     ]
     note = (
-        "Advice: the fastest update; once: measured once. Not told apart: updates whose rate over its own has an interval that "
+        "Advice: the fastest update, where two have intervals. Not told apart: updates whose rate over its own has an interval that "
         "holds 1, with that rate and interval: what choosing them keeps; without an interval, of what was measured once. Where "
-        "fewer than two have an interval, those of one launch are compared. Slowest: with its share of the best rate. Agrees: "
-        "whether the document's update is the fastest or not told apart from it; a dash where it was not measured. "
+        "fewer than two have an interval, none is advised: the one that was ahead in one launch is named. Slowest: with its share of the "
+        "best rate. Agrees: whether the document's update is the fastest or not told apart from it; a dash where it was not measured, or "
+        "none is advised. "
         f"{_document_advises(table)}"
     )
     return table_html(pd.DataFrame(rows), note=note.strip(), right=["GPUs"])
@@ -123,7 +121,7 @@ def _document_advises(table: pd.DataFrame) -> str:
     models: dict[str, list[str]] = {}
     for _, row in table.drop_duplicates("model").iterrows():
         if row["says"]:
-            models.setdefault(_unlisted(look(row["says"][0]).label), []).append(describe(row, ["model"]))
+            models.setdefault(unlisted(look(row["says"][0]).label), []).append(describe(row, ["model"]))
     told = [f"{update} for {joined(names)}" for update, names in models.items()]
     return f"It advises {'; '.join(told)}." if told else ""
 
@@ -135,58 +133,55 @@ def _unusual(row: Any) -> list[str]:
 
 def advised(row: Any) -> str:
     """The update that a row of `advice` names, with "(measured once)" where it was."""
-    return _unlisted(look(row["best"]).label) + (f" ({ONCE})" if row["best"] in row["once"] else "")
+    return unlisted(look(row["best"]).label) + (f" ({ONCE})" if row["best"] in row["once"] else "")
 
 
 def _kept(rival: tuple[str, float, float, float]) -> str:
     """A rival with the share of the best rate that it keeps: "Exp2 72% (49 to 106%)"."""
     name, share, low, high = rival
-    return f"{_unlisted(look(name).label)} {percent_text(share, low, high)}" + (", once" if missing(low) else "")
+    return f"{unlisted(look(name).label)} {percent_text(share, low, high)}" + (", once" if missing(low) else "")
 
 
-def _unlisted(label: str) -> str:
+def unlisted(label: str) -> str:
     """A label without its comma, which would end it in a list: "all-reduce (no overlap)"."""
     first, comma, rest = label.partition(", ")
     return f"{first} ({rest})" if comma else label
 
 
-FEW = 3
-"""More models than this that were measured once are counted in the answer and named in the table alone."""
-
-
-def told_rows(table: pd.DataFrame) -> list[Any]:
-    """The row of `advice` that speaks for each model and form of execution: on its most devices, of those the one with most updates."""
-    groups: Any = table.groupby(["model", "execution"], sort=False) if len(table) else []
-    return [group[group["devices"] == group["devices"].max()].sort_values("candidates").iloc[-1] for _, group in groups]
+def decided(row: Any) -> bool:
+    """Whether two updates of a job have intervals: of fewer, nothing is told apart."""
+    return len(row["known"]) > 1
 
 
 def advice_sentence(frame: pd.DataFrame) -> str:
-    """The fastest update of each model, on its most devices in each form of execution, and what the updates that are not told apart from it
-    may lose; those measured once are counted alone.
+    """Of every job of which two updates have intervals the fastest one, and what those that are not told apart from it may lose; the other
+    jobs are counted.
     """
     table = advice(frame)
     if table.empty:
         return "Which update suits which model cannot be said: no model has two of them measured on several GPUs."
     answers: dict[tuple[str, str, tuple[str, ...]], list[tuple[str, Any]]] = {}
-    for row in told_rows(table):
-        alike = table[["model", "execution", "devices"]].eq(row[["model", "execution", "devices"]]).all(axis=1)
-        batches = sorted(set(table.loc[alike, "batch_size"]))
+    rows = [row for _, row in table.iterrows() if decided(row)]
+    for row in rows:
+        batches = {other["batch_size"] for other in rows if other["model"] == row["model"]}
         batch = ["batch_size"] if len(batches) > 1 else []
-        way = describe(row, ["execution", *(["framework"] if row["framework"] != "torch" else [])])
+        precisions = {other["precision"] for other in rows}
+        precision = ["precision"] if len(precisions) > 1 else []
+        way = describe(row, ["execution", *precision, *(["framework"] if row["framework"] != "torch" else [])])
         where = f"{way[:1].upper()}{way[1:]} on {devices_text(row['devices'], row['device_type'])}"
         same = (where, advised(row), tuple(name for name, *_ in row["rivals"]))
         answers.setdefault(same, []).append((describe(row, ["model", *batch]), row["rivals"]))
     parts: dict[str, list[str]] = {}
     for (where, answer, rivals), found in answers.items():
-        models = [model for model, _ in found]
-        once = ONCE in answer and len(models) > FEW
-        said = f"{answer} for {plural(len(models), 'model') if once else joined(models)}"
+        said = f"{answer} for {joined([model for model, _ in found])}"
         if rivals:
             lost = joined([_range([own[place] for _, own in found]) for place in range(len(rivals))])
             said += f", {EQUAL} from {lost} of its rate"
         parts.setdefault(where, []).append(said)
-    told = (f"{where}: {'; '.join(sorted(said, key=lambda text: ONCE in text))}." for where, said in parts.items())
-    return f"The fastest variable update by model. {' '.join(told)}"
+    told = [f"{where}: {'; '.join(said)}." for where, said in sorted(parts.items())]
+    said = f"The fastest variable update by model. {' '.join(told)}" if told else "No job has two variable updates with intervals."
+    rest = len(table) - len(rows)
+    return f"{said} Of {plural(rest, 'further job')} fewer than two updates have intervals: {EQUAL}." if rest else said
 
 
 def _range(rivals: list[tuple[str, float, float, float]]) -> str:
@@ -194,130 +189,7 @@ def _range(rivals: list[tuple[str, float, float, float]]) -> str:
     ends = [percent_text(value) for value in (min(share for _, share, *_ in rivals), max(share for _, share, *_ in rivals))]
     lows, highs = [low for *_, low, _ in rivals if not missing(low)], [high for *_, high in rivals if not missing(high)]
     known = f"intervals {percent_text(min(lows))} to {percent_text(max(highs))}" if lows else "once"
-    return f"{_unlisted(look(rivals[0][0]).label)}, which keeps {' to '.join(dict.fromkeys(ends))} ({known})"
-
-
-SCALES = 0.9
-"""Share of perfect scaling that document 001's large models keep (C12)."""
-SCALED_WAYS = ("captured", "eager")
-"""Forms of execution of which a model is told in one, the first of equally often repeated ones."""
-
-
-def _ddp_points(frame: pd.DataFrame) -> pd.DataFrame:
-    """The rows of `scaling_table` under ddp on several devices whose one device was measured."""
-    table = scaling_table(torch_points(frame))
-    return table[table["placement"].eq("ddp") & table["devices"].gt(1) & table["efficiency"].notna() & table["execution"].isin(SCALED_WAYS)]
-
-
-def scaled_points(frame: pd.DataFrame) -> pd.DataFrame:
-    """A row of `scaling_table` a model under ddp on several devices: with an interval before measured once, captured before eager, on most
-    devices, at the model's own batch, then at the largest.
-    """
-    own = _ddp_points(frame)
-    order = {name: index for index, name in enumerate(MODEL_NAMES)}
-    usual = [row["batch_size"] == find_model(row["workload"], row["model"]).config.default_batch for _, row in own.iterrows()]
-    keyed = own.assign(
-        _once=own["efficiency_low"].isna(),
-        _form=own["execution"].map(SCALED_WAYS.index),
-        _other=[not value for value in usual],
-        _model=own["model"].map(order),
-    )
-    by = ["_model", "_once", "_form", "devices", "_other", "batch_size"]
-    keyed = keyed.sort_values(by, ascending=[True, True, True, False, True, False], kind="stable")
-    return keyed.drop_duplicates("model").drop(columns=["_once", "_form", "_other", "_model"]).reset_index(drop=True)
-
-
-SINGULAR = {"keep": "keeps", "have": "has"}
-
-
-def scaling_sentence(frame: pd.DataFrame) -> str:
-    """Which models keep SCALES of perfect scaling under ddp: those whose interval says so, those whose interval leaves it open, those
-    measured once; and the least of all points, whichever stands for its model.
-    """
-    table = scaled_points(frame)
-    if table.empty:
-        return "Which models scale cannot be said: none was measured under ddp on one GPU and on several."
-    exact, once = table[table["efficiency_low"].notna()], table[table["efficiency_low"].isna()]
-    low, high, share = exact["efficiency_low"] >= SCALES, exact["efficiency_high"] >= SCALES, percent_text(SCALES)
-    enough = once["efficiency"] >= SCALES
-    groups = [
-        (exact[low], "keep", f"{share} of perfect scaling with the whole interval", _each),
-        (exact[~low & high], "have", f"an interval that holds {share}", _together),
-        (exact[~high], "keep", f"less than {share}", _each),
-        (once[enough], "keep", f"{share} in one measurement", None),
-        (once[~enough], "keep", "less in one measurement", _each),
-    ]
-    parts = [
-        f"{plural(len(own), SINGULAR[verb], verb)} {words}{f' ({named(own)})' if named else ''}"
-        for own, verb, words, named in groups
-        if len(own)
-    ]
-    least, every = least_scaled(frame)
-    return (
-        f"Of {plural(len(table), 'model')} under ddp, {joined(parts)}. The least of all {plural(every, 'point')} of theirs: "
-        f"{_scaled(least)}, {describe(least, ['batch_size', 'precision'])}."
-    )
-
-
-def least_scaled(frame: pd.DataFrame) -> tuple[Any, int]:
-    """The point of the least efficiency under ddp, of all and not only of those that speak for their models; and how many there are."""
-    every = _ddp_points(frame)
-    return every.iloc[int(every["efficiency"].to_numpy().argmin())], len(every)
-
-
-def _each(own: pd.DataFrame) -> str:
-    return "; ".join(_scaled(row) for _, row in own.iterrows())
-
-
-def _together(own: pd.DataFrame) -> str:
-    """The models, and the least and the most of their efficiencies."""
-    ends = dict.fromkeys(f"{100 * value:.1f}%" for value in (own["efficiency"].min(), own["efficiency"].max()))
-    return f"{joined([describe(row, ['model']) for _, row in own.iterrows()])}: {' to '.join(ends)}"
-
-
-def _scaled(row: Any) -> str:
-    """A model with its efficiency: "VGG-16 94.8% (94.7 to 94.9%), captured on 2 GPUs"."""
-    low, high = (100 * row[f"efficiency_{end}"] for end in ("low", "high"))
-    share = with_interval(f"{100 * row['efficiency']:.1f}%", low, high, ".1f").replace(")", "%)")
-    return f"{describe(row, ['model'])} {share}, {row['execution']} on {devices_text(row['devices'], row['device_type'])}"
-
-
-CAPTURED = Change("a captured step", {"execution": ("captured",)}, {"execution": "eager"})
-
-
-def captured_points(frame: pd.DataFrame) -> pd.DataFrame:
-    """A row of `pairs.paired` a model: captured over eager steps of the same Run under ddp on several devices, with an interval before
-    measured once, on its most devices; the largest ratio first.
-
-    frame: each row under the machine that measured it (`cnn_page.as_measured`).
-    """
-    table = paired(frame, CAPTURED)
-    if table.empty:
-        return table
-    table = table[table["placement"].eq("ddp") & table["devices"].gt(1) & table[[*BUCKETS, "wire_dtype"]].isna().all(axis=1)]
-    ordered = best_first(table.sort_values(["devices", "ratio"], ascending=False, kind="stable"))
-    return ordered.drop_duplicates("model").sort_values("ratio", ascending=False, ignore_index=True)
-
-
-def captured_sentence(frame: pd.DataFrame) -> str | None:
-    """Of `captured_points` the largest and the smallest gain, and both rates of those that were repeated; None where no step was measured
-    both ways.
-    """
-    table = captured_points(frame)
-    if table.empty:
-        return None
-    ends = [f"{row['ratio']:.2f} ({describe(row, ['model'])})" for row in (table.iloc[0], table.iloc[-1])]
-    extent = f"Captured, ddp is {' to '.join(ends)} times as fast as eager in {plural(len(table), 'point')}. " if len(table) > 1 else ""
-    repeated = [_beaten(row) for _, row in table.iterrows() if len(table) == 1 or not missing(row["ratio_low"])]
-    return f"{extent}{'Captured steps beside eager ones, ddp: ' + '; '.join(repeated) + '.' if repeated else ''}".strip()
-
-
-def _beaten(row: Any) -> str:
-    """Both rates of a model: "AlexNet (CIFAR), batch 128 a GPU, on 2 GPUs: 268,996 against 74,113 images/s (3.63 times, once)"."""
-    once = ", once" if missing(row["ratio_low"]) else ""
-    on = f"{describe(row, ['model', 'batch_size'])}, on {devices_text(row['devices'], row['device_type'])}"
-    rates = f"{row['rate']:,.0f} against {row['rate'] / row['ratio']:,.0f} {UNIT_NAMES[row['unit']]}"
-    return f"{on}: {rates} ({ratio_text(row['ratio'], row['ratio_low'], row['ratio_high'])}{once})"
+    return f"{unlisted(look(rivals[0][0]).label)}, which keeps {' to '.join(dict.fromkeys(ends))} ({known})"
 
 
 def lacking_sentence(frame: pd.DataFrame, models: tuple[str, ...]) -> str | None:

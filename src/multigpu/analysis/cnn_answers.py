@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pandas as pd
 
-from multigpu.analysis.cnn_advice import SCALES, advice, advice_sentence, advised, least_scaled, scaled_points, scaling_sentence, told_rows
+from multigpu.analysis.cnn_advice import advice, advice_sentence, advised, decided
 from multigpu.analysis.cnn_goals import goal_answer
+from multigpu.analysis.cnn_scaling import scaling_answer
 from multigpu.analysis.cnn_updates import PARALLEL, SPECS, STAGED, WIRES, changes
+from multigpu.analysis.steady import WIDTH, steady
 from multigpu.analysis.strong import captured_ddp, strong_points
 from multigpu.analysis.wording import describe, devices_text, joined, percent_text, plural
 
@@ -23,7 +27,7 @@ def answers(frame: pd.DataFrame) -> list[str]:
     """Which models scale, what one batch for all loses, and what ResNet-50 keeps; the first says where nothing was measured, others are
     left out.
     """
-    return [text for text in (_scaling(frame), _strong(frame), goal_answer(frame)) if text]
+    return [text for text in (scaling_answer(frame), _strong(frame), goal_answer(frame)) if text]
 
 
 def update_answers(frame: pd.DataFrame, measured: pd.DataFrame) -> list[str]:
@@ -33,25 +37,6 @@ def update_answers(frame: pd.DataFrame, measured: pd.DataFrame) -> list[str]:
         frame: of one machine a model. measured: of all, each row under the machine that measured it.
     """
     return [_updates(frame), _further(measured)]
-
-
-def _scaling(frame: pd.DataFrame) -> str:
-    table = scaled_points(frame)
-    if table.empty:
-        return scaling_sentence(frame)
-    exact = table["efficiency_low"].notna()
-    keeps = exact & (table["efficiency_low"] >= SCALES)
-    once = ~exact & (table["efficiency"] >= SCALES)
-    may = exact & ~keeps & (table["efficiency_high"] >= SCALES)
-    kept, less = int((keeps | once).sum()), int((~keeps & ~once & ~may).sum())
-    also = f" ({once.sum()} of them measured once)" if once.any() else ""
-    open_for = f", for {may.sum()} the interval leaves it open" if may.any() else ""
-    least, every = least_scaled(frame)
-    where = f"{describe(least, ['model', 'batch_size', 'execution'])} on {devices_text(least['devices'], least['device_type'])}"
-    return (
-        f"Under ddp {kept} of {plural(len(table), 'model')} keep {percent_text(SCALES)} of perfect scaling{also}{open_for}, and {less} "
-        f"keep less; the least of all {plural(every, 'point')} is {percent_text(least['efficiency'])} ({where})."
-    )
 
 
 def _strong(frame: pd.DataFrame) -> str:
@@ -70,34 +55,70 @@ def _strong(frame: pd.DataFrame) -> str:
 
 
 def _further(measured: pd.DataFrame) -> str:
-    """Of each of FURTHER on several devices: the median of its rates over those without it, and their range."""
-    told = []
+    """Of each of FURTHER on several devices: the median of its rates over those without it, and their range, of points that no host set;
+    how many others there are.
+    """
+    told, hosts = [], 0
     for name, kinds in FURTHER.items():
         table = changes(measured, kinds)
-        ratios = table.loc[table["devices"] > 1, "ratio"].dropna() if len(table) else pd.Series(dtype="float64")
-        if ratios.empty:
+        table = table[table["devices"].gt(1) & table["ratio"].notna()] if len(table) else table
+        if table.empty:
             told.append(f"{name} not measured yet")
             continue
+        sure = steady(table, "ratio")
+        ratios, hosts = table.loc[sure, "ratio"], hosts + int((~sure).sum())
         ends = f"{ratios.min():.2f} to {ratios.max():.2f} in {plural(len(ratios), 'point')}" if len(ratios) > 1 else "one point"
-        told.append(f"{name} {ratios.median():.2f} times ({ends})")
-    return f"What the document's further ways do to the rate, in the median on several devices: {joined(told)}."
+        told.append(f"{name} {ratios.median():.2f} times ({ends})" if len(ratios) else f"{name} not told")
+    rest = f" Left out: {plural(hosts, 'point')} that hosts set." if hosts else ""
+    return (
+        "What the document's further ways do to the rate on several devices, in the median of steps that no host paces (captured, or "
+        f"repeated within {percent_text(WIDTH)}): {joined(told)}.{rest}"
+    )
 
 
 def _updates(frame: pd.DataFrame) -> str:
-    """For how many models and forms of a step ddp is the fastest update or tied with it, the others, and how the document's advice does."""
-    rows = told_rows(advice(frame))
-    if not rows:
+    """In how many jobs of which two updates have intervals ddp is the fastest or tied with it, the others by name, and how the document's
+    advice does.
+    """
+    table = advice(frame)
+    if table.empty:
         return advice_sentence(frame)
-    others = [row for row in rows if row["best"] != "ddp" and "ddp" not in {name for name, *_ in row["rivals"]}]
-    once = sum(row["best"] in row["once"] for row in rows)
+    told = [ddp_told(table)] if ddp_rows(table)[0] else []
+    judged = [bool(row["agrees"]) for _, row in table.iterrows() if decided(row) and row["agrees"] is not None]
+    if judged:
+        told.append(
+            f"The document's own choice is the fastest or tied with it in {sum(judged)} of the {len(judged)} where it has an interval too."
+        )
+    rest = sum(not decided(row) for _, row in table.iterrows())
+    if rest:
+        told.append(f"Of {plural(rest, 'further job')} fewer than two updates have intervals: not told apart.")
+    return " ".join(told)
+
+
+def _of_ddp(row: Any) -> bool:
+    """Whether ddp and another update of a job have intervals."""
+    return decided(row) and "ddp" in row["known"]
+
+
+def ddp_rows(table: pd.DataFrame) -> tuple[list[Any], list[Any]]:
+    """Of `cnn_advice.advice` the jobs in which ddp and another update have intervals, and those of them in which one is faster than ddp."""
+    rows = [row for _, row in table.iterrows() if _of_ddp(row)]
+    return rows, [row for row in rows if row["best"] != "ddp" and "ddp" not in {name for name, *_ in row["rivals"]}]
+
+
+def ddp_told(table: pd.DataFrame) -> str:
+    """`ddp_rows` in words: in how many jobs no update is faster than ddp, and the exceptions with what ddp keeps."""
+    rows, others = ddp_rows(table)
     said = (
-        f"The fastest variable update is ddp, or not told apart from it, for {len(rows) - len(others)} of {len(rows)} models and forms of"
+        f"The fastest variable update is ddp, or not told apart from it, in {len(rows) - len(others)} of {plural(len(rows), 'job')} with "
+        "intervals (a model, batch, form of a step and number of GPUs)"
     )
-    said += f" a step ({once} measured once)" if once else " a step"
-    if others:
-        framework = [["framework"] if row["framework"] != "torch" else [] for row in others]
-        named = [f"{advised(row)} for {describe(row, ['model', 'execution', *own])}" for row, own in zip(others, framework, strict=True)]
-        said += f"; elsewhere it is {joined(named)}"
-    judged = [bool(row["agrees"]) for row in rows if row["agrees"] is not None]
-    beside = f" The document's own choice is the fastest or tied with it for {sum(judged)} of the {len(judged)} where both were measured."
-    return f"{said}.{beside if judged else ''}"
+    return f"{said}{f'; elsewhere it is {joined([_ahead(row) for row in others])}' if others else ''}."
+
+
+def _ahead(row: Any) -> str:
+    """The update that is faster than ddp, for which job, and what ddp keeps of its rate."""
+    _, share, low, high = next(found for found in row["shares"] if found[0] == "ddp")
+    named = describe(row, ["model", "batch_size", "execution", *(["framework"] if row["framework"] != "torch" else [])])
+    on = devices_text(row["devices"], row["device_type"])
+    return f"{advised(row)} for {named} on {on}, of whose rate ddp keeps {share:.3f} ({low:.3f} to {high:.3f})"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from statistics import median
 from typing import Any
 
@@ -11,9 +12,10 @@ from multigpu.analysis.metrics import scaling_table, summary
 from multigpu.analysis.ordinary import BUCKETS, of_today
 from multigpu.analysis.pairs import ratio_cell
 from multigpu.analysis.picture import Shown
+from multigpu.analysis.steady import eager_ahead
 from multigpu.analysis.style import look
 from multigpu.analysis.tables import table_html
-from multigpu.analysis.wording import MODEL_NAMES, describe, joined, missing, percent_text, with_interval
+from multigpu.analysis.wording import FRAMEWORK_NAMES, MODEL_NAMES, describe, joined, missing, percent_text, with_interval
 from multigpu.published import load_published
 from multigpu.workloads import find_model
 from multigpu.workloads.cnn import densenet
@@ -23,11 +25,17 @@ from multigpu.workloads.cnn.layers import trace
 NOT_YET = "not measured"
 BATCH = 64
 """Images a GPU at which claim C12 compares large models."""
+REPEATED, ALL = "ours repeated", "all ours"
+"""Columns of medians: of models with an interval, and with those measured once."""
 FORMS = ("captured", "eager")
 """Forms of execution of which a model is shown in one, the first that was measured."""
 LARGE = ("resnet50_v1", "resnet50_v1.5", "inception3", "inception4", "vgg16", "alexnet", "resnet152_v1", "resnet152_v1.5")
+CLOCKED = "alexnet"
+"""The document's model in its table of memory clocks."""
 CIFAR = {"alexnet": "alexnet_cifar"}
 """The document's name of a model -> ours, where they differ."""
+SMALL_UPDATES = ("exp2", "replicated_allreduce", "ddp")
+"""Placements of ours beside the document's small models."""
 CIFAR_NAMES = tuple(model.name for model in FOR_CIFAR)
 GROWTH, DENSENET_LAYERS = 12, (12, 32)
 """Of the document's DenseNets (k = 12): 40 and 100 layers are three blocks of 12 and 32 convolutions and four layers more."""
@@ -57,20 +65,21 @@ def at_claims_batch(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def scaling_twin(frame: pd.DataFrame) -> Shown:
-    """The document's medians over its large models beside ours (`at_claims_batch`), of all and of those with an interval; each told."""
+    """The document's medians over its large models beside ours (`at_claims_batch`), of those with an interval and of all; each told."""
     ours = at_claims_batch(frame)
     rows = []
     for _, row in load_published("001_scaling").iterrows():
         own = ours[ours["devices"] == row["gpus"]]
-        cells = {"ours, speedup": NOT_YET, "ours, efficiency": "", "repeated ones, speedup": "", "repeated ones, efficiency": ""}
-        cells["each model"] = ""
+        empty = [f"{name}, {what}" for name in (REPEATED, ALL) for what in ("speedup", "efficiency")]
+        cells = {**dict.fromkeys(empty, ""), empty[0]: NOT_YET, "each model": ""}
         if len(own):
             repeated = own[own["efficiency_low"].notna()]
             cells = {
-                **_medians("ours", own),
-                **_medians("repeated ones", repeated),
+                **_medians(REPEATED, repeated),
+                **_medians(ALL, own),
                 "each model": "; ".join(
-                    f"{one_efficiency(point)} ({point['precision']}, {point['execution']})" for _, point in own.iterrows()
+                    f"{one_efficiency(point)} ({point['precision']}, {point['execution']}{eager_ahead(frame, point)})"
+                    for _, point in own.iterrows()
                 ),
             }
         rows.append(
@@ -79,10 +88,11 @@ def scaling_twin(frame: pd.DataFrame) -> Shown:
             | cells
         )
     note = (
-        "Weak scaling, both. Document: the best update of each model, P100 and K80. Ours: DDP against DDP on one GPU at "
+        "Weak scaling, both. Document: the best update of each model, P100 and K80. Ours: ddp against ddp on one GPU at "
         f"{BATCH} images a GPU, the median over models; each captured, or eager where captured was not measured. In brackets: of how many. "
-        "Repeated ones: of models with an interval alone; one eager measurement may be the host's. C12 counts points of five repeats, so "
-        "it can hold where the median of all models is lower."
+        "Repeated: of models with an interval. All: with those measured once, where an eager step may be its host's, and a captured one "
+        "that is slower than the eager step is said to be. C12 counts points of five repeats, so it can hold where the median of all "
+        "models is lower."
     )
     figures = [name for name in rows[0] if name != "each model"]
     return table_html(pd.DataFrame(rows), "001: median speedup of large models", note, right=figures, wide=["each model"])
@@ -119,13 +129,14 @@ def cifar_twin(frame: pd.DataFrame) -> Shown:
                 "parameters, ours": f"{own.parameters:,}",
                 "speedup on 2, document": f"{row['speedup']:.2f}",
                 "efficiency, document": f"{row['efficiency_percent']:.2f}%",
-                **{f"ours, {look(name).label}": cifar_speedup(table, own.name, name) for name in ("exp2", "replicated_allreduce", "ddp")},
+                **{f"ours, {look(name).label}": cifar_speedup(table, own.name, name) for name in SMALL_UPDATES},
             }
         )
     nccl, share = (float(str(statements.loc[f"resnet20_nccl_{what}", "value"])) for what in ("speedup", "efficiency"))
     note = (
         f"Document: two Tesla M60, variables on the CPU; ResNet-20 with NCCL {nccl:.3f} ({share:.2f}%). {counting_sentence()} Ours: "
-        f"speedup and efficiency on 2 GPUs{_of(frame)}, eager, each model at its own batch."
+        f"speedup and efficiency on 2 GPUs{_of(frame)}, eager, each model at its own batch, {_arithmetic(table, SMALL_UPDATES)}, where the "
+        "document's are TensorFlow in fp32. Eager steps of such models wait for their host: wide intervals and speedups above 2 are its."
     )
     return table_html(pd.DataFrame(rows), "001: CIFAR-10 models on two GPUs", note, right=[name for name in rows[0] if name != "model"])
 
@@ -151,11 +162,21 @@ def _of(frame: pd.DataFrame) -> str:
     return f" of {' and '.join(sorted(set(frame['machine'])))}" if len(frame) else ""
 
 
+def _arithmetic(table: pd.DataFrame, placements: Iterable[str]) -> str:
+    """How the points were trained that `cifar_speedup` shows: "PyTorch in bf16"."""
+    shown = [cifar_points(table, name).drop_duplicates("model", keep="last")["precision"] for name in placements]
+    precisions = joined(sorted(set(pd.concat(shown))))
+    return f"{FRAMEWORK_NAMES['torch']} in {precisions}" if precisions else FRAMEWORK_NAMES["torch"]
+
+
 def cifar_points(table: pd.DataFrame, placement: str, devices: int = 2) -> pd.DataFrame:
-    """The rows of `scaling_table` of one placement on `devices` GPUs, eager, each of CIFAR's models at its own batch."""
+    """The rows of `scaling_table` of one placement on `devices` GPUs, eager, each of CIFAR's models at its own batch; the last of a model
+    speaks for it: of most repeats, then in bf16, channels last.
+    """
     batches = {model.name: model.config.default_batch for model in FOR_CIFAR}
     own = table[table["speedup"].notna() & table["execution"].eq("eager") & (table["batch_size"] == table["model"].map(batches))]
-    return own[(own["placement"] == placement) & (own["devices"] == devices)].sort_values("n")
+    own = own[(own["placement"] == placement) & (own["devices"] == devices)]
+    return own.sort_values(["n", "precision", "layout"], ascending=[True, False, True], kind="stable")
 
 
 def cifar_speedup(table: pd.DataFrame, model: str, placement: str) -> str:
@@ -231,7 +252,8 @@ def _repeats(row: Any) -> str:
 def clocks_twin(frame: pd.DataFrame, gpus: pd.DataFrame | None = None) -> Shown:
     """The document's GPUs by memory clock; beside them ours, which run at one.
 
-    gpus: of `hardware.gpu_points`; shown is the job of most GPUs, captured before eager, of most repeats, of the largest batch.
+    gpus: of `hardware.gpu_points`; shown is a job of the document's model, or of another where that was not measured, captured before
+    eager, of most GPUs, of most repeats, of the largest batch.
     """
     known = frame[frame["sm_clock_mhz"].notna()]
     clock = (
@@ -250,8 +272,10 @@ def clocks_twin(frame: pd.DataFrame, gpus: pd.DataFrame | None = None) -> Shown:
         beside = data.merge(pd.DataFrame([_gpu_cells(row) for _, row in ours.iterrows()]), on="GPU", how="outer")
         data = beside.sort_values("GPU", key=lambda names: names.astype(int)).fillna("–").reset_index(drop=True)
         how = "alone, one at a time" if first["how"] == "alone" else "all at once, each a replica by itself"
+        named = f"{MODEL_NAMES.get(first['model'], first['model'])}"
+        named += "" if first["model"] == CLOCKED else f" (the document's {MODEL_NAMES[CLOCKED]} was not measured so)"
         note += (
-            f" Ours, {first['machine']}: {MODEL_NAMES.get(first['model'], first['model'])}, batch {first['batch_size']}, "
+            f" Document: {MODEL_NAMES[CLOCKED]}. Ours, {first['machine']}: {named}, batch {first['batch_size']}, "
             f"{first['precision']}, {first['execution']}, {how}, n = {ours['n'].min()}; clocks and power as found just after the timed "
             "steps. Others stand on the page about hardware."
         )
@@ -259,12 +283,15 @@ def clocks_twin(frame: pd.DataFrame, gpus: pd.DataFrame | None = None) -> Shown:
 
 
 def _each_gpu(points: pd.DataFrame) -> pd.DataFrame:
-    """The rows, a GPU each, of the image model's job that tells most: of most GPUs, captured, of most repeats, of the largest batch."""
+    """The rows, a GPU each, of the job that `clocks_twin` shows."""
     job = ["machine", "how", "model", "batch_size", "precision", "execution"]
     jobs = [own.sort_values("gpu") for _, own in points.groupby(job, sort=True)] if len(points) else []
-    last = {"eager": 0, "captured": 1}
-    rank = [(len(own), last.get(own["execution"].iloc[0], -1), own["n"].min(), own["batch_size"].iloc[0]) for own in jobs]
-    return jobs[rank.index(max(rank))] if jobs else points
+
+    def rank(own: pd.DataFrame) -> tuple[bool, bool, int, int, int]:
+        first = own.iloc[0]
+        return first["model"] == CLOCKED, first["execution"] == "captured", len(own), int(own["n"].min()), int(first["batch_size"])
+
+    return max(jobs, key=rank, default=points)
 
 
 def _gpu_cells(row: Any) -> dict[str, str]:

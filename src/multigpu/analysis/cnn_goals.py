@@ -210,9 +210,16 @@ def goal_answer(frame: pd.DataFrame) -> str | None:
         f"(goal on {GOAL_DEVICES}: {row['goal']:.2f})"
         for row in told
     ]
-    alone = [f"{_cell(row, 'ratio')} at {row['batch_size']}" for _, row in untried_rows(frame).iterrows()]
-    untried = f" A way that 1 GPU alone has tried keeps {joined(alone)} there." if alone else ""
-    return f"Of independent replicas' rate {MODEL_NAMES[table['model'].iloc[0]]} keeps, captured, {joined(kept)}.{untried}"
+    return f"Of independent replicas' rate {MODEL_NAMES[table['model'].iloc[0]]} keeps, captured, {joined(kept)}.{_untried_short(frame)}"
+
+
+def _untried_short(frame: pd.DataFrame) -> str:
+    """`untried_rows` in short, each way by its name; "" without any."""
+    rows, said = untried_rows(frame), []
+    for way, group in rows.groupby(rows.apply(lambda row: row["how"] or _way(row), axis=1), sort=False) if len(rows) else []:
+        kept = [f"{_cell(row, 'ratio')} at {row['batch_size']}" for _, row in group.iterrows()]
+        said.append(f" With {way}, tried on 1 GPU alone, it keeps {joined(kept)} there.")
+    return "".join(said)
 
 
 def _untried_words(frame: pd.DataFrame) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from html import escape
@@ -11,13 +10,14 @@ from statistics import median
 
 import pandas as pd
 
-from multigpu.analysis import cnn_advice, cnn_goals, cnn_updates, formats, ladders
+from multigpu.analysis import cnn_advice, cnn_answers, cnn_goals, cnn_practice, cnn_scaling, cnn_updates, formats, startup
 from multigpu.analysis.cnn_document import at_claims_batch, cifar_points, torch_points
 from multigpu.analysis.metrics import scaling_table
 from multigpu.analysis.pairs import ratio_cell
 from multigpu.analysis.picture import Shown
+from multigpu.analysis.steady import steady
 from multigpu.analysis.style import look
-from multigpu.analysis.wording import describe, devices_text, joined, missing, percent_text, plural, rate_text
+from multigpu.analysis.wording import describe, devices_text, joined, percent_text, plural, rate_text
 from multigpu.claims import Result
 from multigpu.claims.cautions import few_settings
 from multigpu.claims.pages import page_title
@@ -33,13 +33,15 @@ class Known:
     """What answers are computed from.
 
     ours: the page's Records, of a machine a model; measured: all machines', each row under the machine that measured it
-    (`cnn_page.as_measured`); results: by a claim's number; same: of `training.same_curve_table`, or no row.
+    (`cnn_page.as_measured`); results: by a claim's number; same: of `training.same_curve_table`, or no row;
+    warm: of `startup.warmup_rows`.
     """
 
     ours: pd.DataFrame
     measured: pd.DataFrame
     results: dict[str, Result]
     same: pd.DataFrame
+    warm: pd.DataFrame
 
     def verdict(self, *numbers: str) -> str:
         """Of claims: "C16 does not hold, C17 and C18 are inconclusive", equal verdicts together; and of how few settings."""
@@ -77,38 +79,30 @@ def _speedups(known: Known) -> str:
 
 
 def _good_models(known: Known) -> str:
-    points = cnn_advice.scaled_points(known.ours)
-    sure = points[points["efficiency_low"] >= cnn_advice.SCALES] if len(points) else points
-    if sure.empty:
-        return NOT_YET
-    names = joined([describe(row, ["model"]) for _, row in sure.iterrows()])
-    return f"those whose whole interval keeps {percent_text(cnn_advice.SCALES)}: {names}"
+    return cnn_scaling.good_models(known.ours) or NOT_YET
 
 
 def _captured(known: Known) -> str:
-    table = cnn_advice.captured_points(known.measured)
+    table = cnn_scaling.captured_pairs(known.measured)
     if table.empty:
         return NOT_YET
-    first, last = table.iloc[0], table.iloc[-1]
-    ends = [f"{ratio_cell(row)} times ({describe(row, ['model'])}{', once' if missing(row['ratio_low']) else ''})" for row in (first, last)]
-    return f"beside more GPUs, by a captured step: {' to '.join(dict.fromkeys(ends))} an eager one's rate on as many GPUs"
+    return f"beside more GPUs, by a captured step: {cnn_scaling.captured_range(table)}"
 
 
 def _layout(known: Known) -> str:
     table = formats.layouts(known.measured)
-    exact = table[table["ratio_low"].notna()] if len(table) else table
+    exact = table[table["ratio_low"].notna() & steady(table, "ratio")] if len(table) else table
     each = [f"{describe(row, ['precision'])} {ratio_cell(row)} ({describe(row, ['model'])})" for _, row in exact.iterrows()]
     return f"NCHW over NHWC {joined(each) or NOT_YET}; {known.verdict('C16')}"
 
 
 def _update(known: Known) -> str:
-    table = cnn_advice.advice(known.ours)
-    sure = table[[row["best"] not in row["once"] for _, row in table.iterrows()]] if len(table) else table
-    if sure.empty:
+    rows, others = cnn_answers.ddp_rows(cnn_advice.advice(known.ours))
+    if not rows:
         return known.verdict("C21", "C42", "C22")
-    (name, count), *_ = Counter(sure["best"]).most_common()
-    alone = int((sure["best"].eq(name) & sure["rivals"].map(len).eq(0)).sum())
-    said = f"{look(name).label} is fastest in {count} of {plural(len(sure), 'job')} with intervals, in {alone} of them alone"
+    alone = sum(row["best"] == "ddp" and not row["rivals"] for row in rows)
+    of = f"{len(rows) - len(others)} of {plural(len(rows), 'job')} with intervals"
+    said = f"no update is faster than ddp in {of}, and every other is slower in {alone} of them"
     return f"{said}; {known.verdict('C21', 'C42', 'C22')}"
 
 
@@ -116,23 +110,24 @@ def _cifar(known: Known) -> str:
     own = cifar_points(scaling_table(torch_points(known.measured)), "exp2").drop_duplicates("model", keep="last")
     if own.empty:
         return f"{NOT_YET}; {known.verdict('C17')}"
-    low, high = (percent_text(value) for value in (own["efficiency"].min(), own["efficiency"].max()))
+    ends = " to ".join(dict.fromkeys(percent_text(value) for value in (own["efficiency"].min(), own["efficiency"].max())))
     once = int(own["efficiency_low"].isna().sum())
     often = f", {once} measured once" if once else ""
-    return f"{plural(len(own), 'model')} keep {low} to {high} on 2 GPUs with variables on the CPU{often}; {known.verdict('C17', 'C18')}"
+    hosts = int((~steady(own, "efficiency")).sum())
+    often += f", {hosts} set by their hosts (eager)" if hosts else ""
+    return (
+        f"{plural(len(own), 'model keeps', 'models keep')} {ends} on 2 GPUs with variables on the CPU{often}; {known.verdict('C17', 'C18')}"
+    )
 
 
 def _batch(known: Known) -> str:
-    table = ladders.ladder_rows(known.ours)
-    wanted = {"placement": "ddp", "execution": "captured"}
-    chosen = [all(row["ladder"][name] == value for name, value in wanted.items()) for _, row in table.iterrows()]
-    own = table[chosen] if len(table) else table
-    own = own[own["model"].eq("resnet50_v1.5") & own["devices"].eq(1)] if len(own) else own
-    if own.empty:
-        return known.verdict("C14")
-    row = own.iloc[0]
-    enough = f"{100 * ladders.FULL:.0f}% of its best rate from {row['enough']:,} images a GPU on"
-    return f"ResNet-50, captured, reaches {enough} ({rate_text(row['best'], unit=row['unit'])}); 32 or 64: {known.verdict('C14')}"
+    said = cnn_practice.enough(known.ours)
+    return f"{said}; 32 or 64: {known.verdict('C14')}" if said else known.verdict("C14")
+
+
+def _warmup(known: Known) -> str:
+    said = startup.warmup_length(known.warm)
+    return f"in steps and seconds, by a change point in each Record's step times: {said or NOT_YET}; {known.verdict('C24')}"
 
 
 def _tensorflow(known: Known) -> str:
@@ -175,11 +170,11 @@ def _converges(known: Known) -> str:
 def _concatenate(known: Known) -> str:
     table = cnn_updates.changes(known.measured, cnn_updates.PARALLEL)
     table = table[table["devices"] > 1] if len(table) else table
-    cost = (
-        f"; concatenating trains at {median(table['ratio']):.2f} times the rate in the median of {plural(len(table), 'point')}"
-        if len(table)
-        else ""
-    )
+    cost = ""
+    if len(table):
+        hosts = int((~steady(table, "ratio")).sum())
+        cost = f"; concatenating trains at {median(table['ratio']):.2f} times the rate in the median of {plural(len(table), 'point')}"
+        cost += f", {hosts} of which hosts set" if hosts else ""
     return known.by_verdict("C23", "no, both train the same", "yes, they differ") + cost
 
 
@@ -241,11 +236,7 @@ QUESTIONS = (
     Question("What's the cost of exchanging gradients?", ("07-all-reduce", "05-placement-cost"), _exchange),
     Question("How well does a data-parallel model converge?", ("12-training",), _converges),
     Question("How well does data parallelism work in TensorFlow? How are operations distributed?", ("06-tensorflow",), _tensorflow),
-    Question(
-        "How to quantify the warm-up?",
-        ("17-hardware",),
-        _of_claims("C24", before="in steps and seconds, by a change point in each Record's step times: "),
-    ),
+    Question("How to quantify the warm-up?", ("17-hardware",), _warmup),
     Question(
         "How do the machines compare? Are seven GTX cards on slow links usable? Do memory clocks and the way between a pair matter?",
         ("17-hardware",),
@@ -260,12 +251,12 @@ def answers(known: Known) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def question_table(ours: pd.DataFrame, measured: pd.DataFrame, results: Iterable[Result], same: pd.DataFrame) -> Shown:
+def question_table(ours: pd.DataFrame, measured: pd.DataFrame, results: Iterable[Result], same: pd.DataFrame, warm: pd.DataFrame) -> Shown:
     """`answers` with links to pages and claims, folded. Arguments: of `Known`.
 
     Written out, since `tables.table_html` has no links: as in the table of claims, addresses are those of the built report.
     """
-    table = answers(Known(ours, measured, {result.claim.number: result for result in results}, same))
+    table = answers(Known(ours, measured, {result.claim.number: result for result in results}, same, warm))
     head = "".join(f'<th scope="col">{name}</th>' for name in ("001 asks", "answered", "in a few words"))
     lines = [f"<table><thead><tr>{head}</tr></thead>", "<tbody>"]
     for _, row in table.iterrows():

@@ -81,6 +81,21 @@ def warmup_finding(rows: pd.DataFrame) -> str:
     )
 
 
+def warmup_length(rows: pd.DataFrame, execution: str = "captured") -> str | None:
+    """How long steps of one form are slower than those that follow, in steps and in seconds; None without any such Record.
+
+    rows: of `warmup_rows`.
+    """
+    own = rows[rows["execution"].eq(execution)]
+    if own.empty:
+        return None
+    low, high = own["seconds"].quantile(0.05), own["seconds"].quantile(0.95)
+    return (
+        f"{plural(round(own['steps'].median()), 'step')} and {own['seconds'].median():.2f} s in the median of "
+        f"{plural(len(own), f'{execution_text(execution)} Record')} (90% of them {low:.2f} to {high:.2f} s)"
+    )
+
+
 def host_clocked(records: Iterable[Record]) -> str:
     """Which frameworks have no row among warm-ups since the host marks their steps, and how slow their warm-up is as a whole."""
     slower: dict[str, dict[str, list[float]]] = {}
