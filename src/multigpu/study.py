@@ -126,10 +126,16 @@ def published(
 
 
 def of_all_machines(frame: pd.DataFrame, workload: str) -> pd.DataFrame:
-    """Every machine's ordinary rows of a workload, those with GPUs if there are any: for figures that tell machines apart."""
+    """Every machine's ordinary rows of a workload, those with GPUs if there are any: for figures that tell machines apart.
+
+    Of machines with GPUs those count that have what the report's machines for this workload have; another kind of GPU is another subject,
+    which the page about hardware has.
+    """
     rows = frame[frame["workload"] == workload]
     gpus = rows[rows["device_type"] == "cuda"]
-    return ordinary(gpus if len(gpus) else rows)
+    if gpus.empty:
+        return ordinary(rows)
+    return ordinary(gpus[gpus["gpu"].isin(set(published(rows)["gpu"]))])
 
 
 def plain(frame: pd.DataFrame) -> pd.DataFrame:

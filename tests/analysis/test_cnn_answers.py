@@ -15,7 +15,7 @@ from multigpu.analysis.picture import Shown
 from tests.analysis.test_cnn_goals import captured
 from tests.analysis.test_cnn_pages import NOTHING, point
 from tests.analysis.test_ladders import ladder
-from tests.factory import make_point, make_record
+from tests.factory import make_machine, make_point, make_record
 
 MOST_WORDS, NAMED = 170, {"13": 200}
 """In all sentences that a page begins with: what a reader of a minute takes in; a page whose answer names models has more."""
@@ -140,11 +140,33 @@ def test_captured_steps_answer_what_fewer_bits_give() -> None:
     records += point(100, precision="fp32") + point(600) + point(90, precision="fp16", n=1)
     (said,) = formats.answer(frame_of(records))
     assert said == (
-        "One CUDA graph a step, fewer bits give over fp32: tf32 2.50 and bf16 4.00 times (ResNet-50 v1.5). Eager steps, which their host "
-        "launches, give 0.90 to 6.00 times in 2 points; fp16 was measured in those alone."
+        "One CUDA graph a step, channels last (NHWC), fewer bits give over fp32: tf32 2.50 and bf16 4.00 times (ResNet-50 v1.5; 2 of 2 "
+        "points repeated). Eager steps, which their host launches, give 0.90 to 6.00 times in 2 points; fp16 was measured in those alone."
     )
     longer = formats.precision_sentence(frame_of(records))
     assert longer.index("Captured, against fp32: bf16 4.00 times") < longer.index("Eager, against fp32: ")
+    once = [one for one in captured(450, devices=1, precision="fp16") if one.repeat == 0]
+    (said, _) = reversed(formats.answer(frame_of([*records, *once, *captured(50, devices=1, layout="channels_first")])))
+    assert "tf32 2.50, bf16 4.00 and fp16 4.50 times (ResNet-50 v1.5; 2 of 3 points repeated)" in said and "alone" not in said
+
+
+def test_captured_steps_answer_what_a_layout_gives_and_eager_ones_stand_below() -> None:
+    """Eager NCHW gains 20%, captured NCHW loses 10%."""
+    both = point(120, layout="channels_first", precision="fp32") + point(100, precision="fp32")
+    both += captured(90, devices=1, layout="channels_first", precision="fp32") + captured(100, devices=1, precision="fp32")
+    (said, *_) = formats.answer(frame_of(both))
+    assert "0.90 in PyTorch, captured (1 of 1 point repeated)" in said and "1.20" not in said
+    longer = formats.layout_sentence(frame_of(both))
+    assert longer.index("PyTorch, captured: in fp32") < longer.index("PyTorch, eager: in fp32") and "1.20 (" in longer
+
+
+def test_a_page_on_one_kind_of_gpu_leaves_other_kinds_out() -> None:
+    """Two GPUs lead; one of the same kind joins them, one of another kind is another subject."""
+    other = make_machine(1, "1x-nvidia-h100", "NVIDIA H100")
+    records = [make_record(devices=count, workload="cnn", machine=make_machine(2)) for count in (1, 2)]
+    records += [make_record(devices=1, workload="cnn", machine=machine, repeat=1) for machine in (make_machine(1), other)]
+    assert set(study.of_all_machines(frame_of(records), "cnn")["gpu"]) == {"NVIDIA H200"}
+    assert set(study.of_all_machines(frame_of(records[3:]), "cnn")["gpu"]) == {"NVIDIA H100"}, "nothing else was measured"
 
 
 def test_between_which_batches_models_have_enough() -> None:

@@ -115,11 +115,11 @@ def test_single_figures_lead_with_what_no_host_set() -> None:
     records += scaled("resnet50_v1.5", 50, 90, n=1) + scaled("resnet50_v1.5", 50, 60, n=1, batch_size=32)
     frame = frame_of(records)
     assert single(frame, "still over 90%") == (
-        "the least of 3 captured points of large models under DDP: Inception-v3 90%, once (2 GPUs, batch 32, bf16); 3 eager points that "
+        "the least of 3 captured points of large models under ddp: Inception-v3 90%, once (2 GPUs, batch 32, bf16); 3 eager points that "
         "hosts set: not compared"
     )
     assert single(frame, "almost 2x scaling for 2 GPUs").startswith(
-        "Inception-v3: 1.80 times one GPU (DDP, batch 32 a GPU, captured, once); eager, which hosts set: 1.20 times in 1 setting, 1 with a "
+        "Inception-v3: 1.80 times one GPU (ddp, batch 32 a GPU, captured, once); eager, which hosts set: 1.20 times in 1 setting, 1 with a "
     )
     assert single(frame, "batch size 64 or 32") == (
         "captured: 64 keeps 1.09 times the efficiency of 32 in 1 setting: 98% against 90% (ResNet-50 v1.5, ddp, 2 GPUs); eager, which "
@@ -188,7 +188,7 @@ def test_models_are_compared_under_ddp_at_one_batch() -> None:
     printed = "training resnet50 is 1.61x faster (median) than inception3"
     said = single(frame_of(records), printed)
     assert said.startswith("1.87 times (1.8") and said.endswith(
-        ") on 1 GPU (bf16, captured); eager, which hosts set: 1.20 to 1.64 times in 2 settings, 2 with a side measured once; DDP, batch 64"
+        ") on 1 GPU (bf16, captured); eager, which hosts set: 1.20 to 1.64 times in 2 settings, 2 with a side measured once; ddp, batch 64"
     )
     other = {"execution": "captured", "machine": make_machine(4), "devices": 1}
     two = single(frame_of([*records, *point(180, **other), *point(100, model="inception3", **other)]), printed)

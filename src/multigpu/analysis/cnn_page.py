@@ -12,7 +12,7 @@ from multigpu.grid import cost_s, find_grid, points
 
 SCALING_GRIDS = ("cnn_pairs", "cnn_models", "cnn_captured", "cnn_strong", "cnn_batches")
 UPDATE_GRIDS = ("cnn_updates", "cnn_pairs", "cnn_models", "cnn_batches")
-FORMAT_GRIDS = ("cnn_formats", "cnn_compiled", "cnn_ladders")
+FORMAT_GRIDS = ("cnn_formats", "cnn_formats_captured", "cnn_compiled", "cnn_ladders")
 
 
 def on_many(frame: pd.DataFrame, least: int = 3) -> pd.DataFrame:

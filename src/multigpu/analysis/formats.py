@@ -166,14 +166,23 @@ def _found(row: Any) -> bool:
 
 def layout_sentence(frame: pd.DataFrame) -> str:
     """What NCHW gains in fp32, as in the document: every repeated point, and how far those measured once reach; then other precisions. A
-    sentence a framework, since each chooses kernels of its own.
+    sentence a framework, since each chooses kernels of its own, and of captured steps one before those that a host launches.
     """
     table = layouts(frame)
     if table.empty:
         return "NCHW against NHWC has not been measured yet: all points are channels last (NHWC)."
-    return " ".join(
-        _layout_of(table[table["framework"] == name], words) for name, words in FRAMEWORK_NAMES.items() if name in set(table["framework"])
-    )
+    return " ".join(_layout_of(own, words) for words, own in _by_form(table))
+
+
+def _by_form(table: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
+    """A framework's rows under its name; where some of its steps are captured, these and the others apart."""
+    found = []
+    for name, words in FRAMEWORK_NAMES.items():
+        own = table[table["framework"] == name]
+        captured = own["execution"] == "captured"
+        parts = [(f"{words}, captured", own[captured]), (f"{words}, eager" if captured.any() else words, own[~captured])]
+        found += [(named, rows) for named, rows in parts if len(rows)]
+    return found
 
 
 def _layout_of(table: pd.DataFrame, framework: str) -> str:
@@ -218,7 +227,7 @@ def precision_sentence(frame: pd.DataFrame) -> str:
         for name in dict.fromkeys(forms):
             own = rows[[form == name for form in forms]].sort_values("ratio")
             ends = [own.iloc[0]] if len(own) == 1 else [own.iloc[0], own.iloc[-1]]
-            extent = " to ".join(f"{ratio_text(row['ratio'], row['ratio_low'], row['ratio_high'])} for {_where(row)}" for row in ends)
+            extent = " to ".join(f"{ratio_text(row['ratio'], row['ratio_low'], row['ratio_high'])} for {_in_layout(row)}" for row in ends)
             parts.append(f"{name} {extent}" + (f" over {len(own)} points" if len(own) > 2 else ""))
         how = "TensorFlow's graph" if execution == "graph" else describe(rows.iloc[0], ["execution"]).capitalize()
         said.append(f"{how}, against fp32: {'; '.join(parts)}.")
@@ -233,12 +242,14 @@ def answer(frame: pd.DataFrame) -> list[str]:
 
 
 def _layout_answer(table: pd.DataFrame) -> list[str]:
-    """Each precision by itself, the document's first: of each framework how far ratios reach, and of how many points that were repeated."""
+    """Each precision by itself, the document's first: of each framework how far ratios reach, of captured steps where it has some, and of
+    how many points that were repeated.
+    """
     parts = []
     for form in FORMS if len(table) else ():
-        rows = table[table["precision"] == form]
-        each = [(words, rows[rows["framework"] == name]) for name, words in FRAMEWORK_NAMES.items() if name in set(rows["framework"])]
-        told = [f"{_told_extent(own)} in {words} ({_repeated(own)})" for words, own in each]
+        each = _by_form(table[table["precision"] == form])
+        hosts = {words.replace(", captured", ", eager") for words, _ in each if words.endswith(", captured")}
+        told = [f"{_told_extent(own)} in {words} ({_repeated(own)})" for words, own in each if words not in hosts]
         parts += [f"in {form}{', the precision of the document,' if form == 'fp32' else ''} {joined(told)}"] if told else []
     return [f"The rate with NCHW over that with NHWC is {'; '.join(parts)}."] if parts else []
 
@@ -256,17 +267,22 @@ def _repeated(own: pd.DataFrame) -> str:
 
 
 def _precision_answer(table: pd.DataFrame) -> list[str]:
-    """What fewer bits give, by steps that are one CUDA graph and were repeated; without any the most that any step gained."""
+    """What fewer bits give, by steps that are one CUDA graph, in NHWC; without any the most that any step gained."""
     if table.empty:
         return []
-    graph = table[table["execution"].eq("captured") & table["ratio_low"].notna()]
+    graph = table[table["execution"].eq("captured") & table["layout"].ne("channels_first")]
     if len(graph):
         each = [
             f"{name} {_extent(graph.loc[graph['precision'] == name, 'ratio'])}" for name in PRECISIONS if name in set(graph["precision"])
         ]
         eager = table[table["execution"] == "eager"]
-        models = joined(list(dict.fromkeys(MODEL_NAMES.get(name, name) for name in graph["model"])))
-        said = f"One CUDA graph a step, fewer bits give over fp32: {joined(each)} times ({models})."
+        names = list(dict.fromkeys(MODEL_NAMES.get(name, name) for name in graph["model"]))
+        models = joined(names) if len(names) <= MOST_NAMED else f"{len(names)} models, the most with {_most(graph)}"
+        repeated = int(graph["ratio_low"].notna().sum())
+        said = (
+            f"One CUDA graph a step, channels last (NHWC), fewer bits give over fp32: {joined(each)} times ({models}; {repeated} of "
+            f"{plural(len(graph), 'point')} repeated)."
+        )
         if len(eager):
             few = [name for name in PRECISIONS if name in set(eager["precision"]) - set(graph["precision"])]
             said += f" Eager steps, which their host launches, give {_extent(eager['ratio'])} times in {plural(len(eager), 'point')}"
@@ -281,8 +297,22 @@ def _precision_answer(table: pd.DataFrame) -> list[str]:
     return [f"The most that fewer bits give over fp32: {'; '.join(told)}. {slower} of {len(table)} {points} are slower than fp32."]
 
 
+MOST_NAMED = 3
+
+
+def _most(table: pd.DataFrame) -> str:
+    """The model whose ratio is largest."""
+    name = str(table.sort_values("ratio").iloc[-1]["model"])
+    return MODEL_NAMES.get(name, name)
+
+
 def _where(row: Any) -> str:
     return f"{MODEL_NAMES.get(row['model'], row['model'])} on {devices_text(row['devices'], row['device_type'])}"
+
+
+def _in_layout(row: Any) -> str:
+    """As `_where`; NHWC is not said, since it is what every other page has."""
+    return _where(row) + (" (NCHW)" if row["layout"] == "channels_first" else "")
 
 
 def host_bound_sentence(frame: pd.DataFrame) -> str | None:
