@@ -9,7 +9,7 @@ import pytest
 
 from multigpu import study
 from multigpu.analysis import cnn_page, feeding
-from multigpu.analysis.cnn_practice import enough, practice
+from multigpu.analysis.cnn_practice import advised, enough, practice
 from multigpu.analysis.frame import frame_of
 from multigpu.reading import stored_records
 from multigpu.record import Record
@@ -24,19 +24,26 @@ MOST_WORDS = 220
 
 def said(records: list[Record], given: Sequence[Record] = ()) -> str:
     frame = frame_of(records)
-    return str(practice(frame, frame, feeding.feeding_points(feeding.feeding_frame(given))))
+    return told(advised(frame, frame, feeding.feeding_points(feeding.feeding_frame(given))))
+
+
+def told(items: dict[str, str]) -> str:
+    return "".join(f" {name}: {text}" for name, text in items.items())
 
 
 def test_without_records_nothing_is_advised() -> None:
     assert practice(NOTHING, NOTHING, NOT_FED) is None
-    assert said(point(100)) == "None", "one point compares nothing"
+    assert said(point(100)) == "", "one point compares nothing"
 
 
 def test_the_update_counts_jobs_with_intervals() -> None:
     records = point(300) + point(200, "exp2") + point(90, model="vgg16") + point(100, "exp2", model="vgg16")
     records += point(9, model="lenet", n=1) + point(10, "exp2", model="lenet", n=1)
-    assert said(records) == (
-        "**In short**, what to do with an image model on NVIDIA H200. Update: ddp; no other is faster in 1 of 2 jobs with intervals."
+    assert said(records) == " Update: ddp; no other is faster in 1 of 2 jobs with intervals."
+    shown = practice(frame_of(records), frame_of(records), NOT_FED)
+    assert shown is not None and shown.html == (
+        '<div class="answer"><p><strong>In short</strong>, what to do with an image model on NVIDIA H200:</p>'
+        "<ul><li><strong>Update</strong>: ddp; no other is faster in 1 of 2 jobs with intervals.</li></ul></div>"
     )
 
 
@@ -100,7 +107,7 @@ def committed() -> str:
     frame = study.observe("none")
     ours = study.published(frame, "cnn")
     given = feeding.feeding_points(feeding.feeding_frame(feeding.fed_on(stored_records(), ours["machine"])))
-    return str(practice(ours, cnn_page.as_measured(study.of_all_machines(frame, "cnn")), given))
+    return told(advised(ours, cnn_page.as_measured(study.of_all_machines(frame, "cnn")), given))
 
 
 def test_the_committed_records_fill_every_clause(committed: str) -> None:

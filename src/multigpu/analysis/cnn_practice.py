@@ -1,6 +1,6 @@
-"""What to do with an image model on these GPUs, in one paragraph: what the pages on image models found, each clause with its figure.
+"""What to do with an image model on these GPUs, in a list: what the pages on image models found, each item with its figure.
 
-A clause whose Records are absent is left out.
+An item whose Records are absent is left out.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from multigpu.analysis.cnn_scaling import captured_pairs, captured_range
 from multigpu.analysis.feeding_findings import best_fed
 from multigpu.analysis.metrics import summary
 from multigpu.analysis.pairs import FASTER, SLOWER
+from multigpu.analysis.picture import Shown, bulleted
 from multigpu.analysis.steady import steady
 from multigpu.analysis.ways import find_point
 from multigpu.analysis.wording import describe, devices_text, joined, percent_text, plural, rate_text, ratio_text
@@ -23,14 +24,20 @@ FED = "resnet50_v1.5"
 """The model whose batch and feeding are told: the one with most points of either."""
 
 
-def practice(ours: pd.DataFrame, measured: pd.DataFrame, fed: pd.DataFrame) -> str | None:
-    """The paragraph; None without any clause.
+def practice(ours: pd.DataFrame, measured: pd.DataFrame, fed: pd.DataFrame) -> Shown | None:
+    """`advised` as a page shows it; None without any item."""
+    told = advised(ours, measured, fed)
+    gpus = joined(sorted(set(ours["gpu"].dropna())))
+    return bulleted(f"**In short**, what to do with an image model on {gpus}:", told) if told else None
+
+
+def advised(ours: pd.DataFrame, measured: pd.DataFrame, fed: pd.DataFrame) -> dict[str, str]:
+    """What is to be chosen -> what was found of it.
 
     ours: image models' Records, of a machine a model. measured: all machines', each row under the machine that measured it
     (`cnn_page.as_measured`). fed: of `feeding.feeding_points`.
     """
-    gpus = set(ours["gpu"].dropna())
-    same = measured[measured["gpu"].isin(gpus)]
+    same = measured[measured["gpu"].isin(set(ours["gpu"].dropna()))]
     parts = {
         "Update": _update(ours),
         "Form": _capture(same),
@@ -40,8 +47,7 @@ def practice(ours: pd.DataFrame, measured: pd.DataFrame, fed: pd.DataFrame) -> s
         "Kernels": _compiled(same),
         "Input": _workers(fed),
     }
-    told = [f"{name}: {text}." for name, text in parts.items() if text]
-    return f"**In short**, what to do with an image model on {joined(sorted(gpus))}. {' '.join(told)}" if told else None
+    return {name: f"{text}." for name, text in parts.items() if text}
 
 
 def _update(ours: pd.DataFrame) -> str:

@@ -6,7 +6,7 @@ import base64
 import io
 import re
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -134,6 +134,13 @@ def paragraphs(*sentences: str | None, kind: Literal["answer", "said"] = "answer
     bold = (re.sub(r"\*\*(.+?)\*\*", r"<strong>\1</strong>", escape(text, quote=False)) for text in sentences if text)
     told = (re.sub(r"`([^`]+)`", r"<code>\1</code>", text) for text in bold)
     return Shown(f'<div class="{kind}">{"".join(f"<p>{text}</p>" for text in told)}</div>')
+
+
+def bulleted(head: str, items: Mapping[str, str]) -> Shown:
+    """A page's answer as a list: a sentence, as `paragraphs` sets it, then an item a line, its name in bold."""
+    top = paragraphs(head).html.removesuffix("</div>")
+    lines = "".join(f"<li><strong>{escape(name, quote=False)}</strong>: {escape(text, quote=False)}</li>" for name, text in items.items())
+    return Shown(f"{top}<ul>{lines}</ul></div>")
 
 
 def shown(figure: Figure, name: str, data: pd.DataFrame | None = None) -> Shown:
