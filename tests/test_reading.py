@@ -10,8 +10,8 @@ import pytest
 from multigpu.analysis.causes import PARTS, causes_frame
 from multigpu.analysis.inside_traces import trace_table
 from multigpu.analysis.traces import own_step_s, paired_step_s, phases_frame, timed_step_s, untraced_sentence
-from multigpu.reading import as_read, measured_by, stored_records, study_records
-from multigpu.record import RecordStore
+from multigpu.reading import as_read, measured_by, of_todays_programs, stored_records, study_records, todays_records
+from multigpu.record import Record, RecordStore
 from tests.analysis.traced import traced_record
 from tests.factory import make_machine, make_record, plant
 
@@ -137,3 +137,23 @@ def test_a_file_that_is_broken_inside_is_named(tmp_path: Path) -> None:
         file.write_bytes(whole[:place] + bytes([whole[place] ^ 0xFF]) + whole[place + 1 :])
         with pytest.raises(ValueError, match=rf"{file.name} is not a Record"):
             stored_records(tmp_path)
+
+
+def test_what_another_machine_measured_since_stands_for_an_older_program(tmp_path: Path) -> None:
+    """Two GPUs hold a compiled step of January on one of them; one alone has the same Run of today's program."""
+
+    def compiled(machine: str, rate: float, at: str) -> Record:
+        fields = {"workload": "cnn", "execution": "compiled_captured"}
+        return make_record(devices=1, units_per_s=rate, machine=make_machine(int(machine[0]), machine), **fields).model_copy(
+            update={"measured_at": at}
+        )
+
+    old, new = compiled("2x-nvidia-h200", 300, "2026-01-02T03:04:05+00:00"), compiled("1x-nvidia-h200", 400, "2026-12-01T00:00:00+00:00")
+    both = [make_record(devices=count, workload="cnn", machine=make_machine(2)) for count in (1, 2)]
+    store = plant(RecordStore(tmp_path), [old, new, *both])
+    own = {("2x-nvidia-h200", one.key) for one in both}
+    read = {(one.machine.name, one.key) for one in study_records(tmp_path)}
+    assert read == {("2x-nvidia-h200", old.key), ("1x-nvidia-h200", new.key), *own}, "its own come first"
+    today = {(one.machine.name, one.key) for one in todays_records(tmp_path)}
+    assert today == {("2x-nvidia-h200", new.key), *own}
+    assert {one.key for one in of_todays_programs(store)} == {new.key, *(one.key for one in both)}

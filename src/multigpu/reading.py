@@ -8,6 +8,7 @@ from pathlib import Path
 
 from multigpu import paths
 from multigpu.held_memory import with_peaks, without_held_memory
+from multigpu.older_programs import compiled_in_blocks
 from multigpu.record import Record, RecordStore
 from multigpu.same_gpus import as_one, untraced_digest
 from multigpu.store import Stamp, stamp_of
@@ -46,6 +47,21 @@ def as_read(records: Iterable[Record]) -> list[Record]:
     with what an untraced step of its Run takes.
     """
     return with_untraced_steps(as_one(with_peaks(without_held_memory(records))))
+
+
+def todays_records(root: Path | None = None) -> list[Record]:
+    """As `study_records`, without those of an older program under the same Run (`older_programs`). Where one machine has such a Record,
+    what another machine with its GPUs measured since counts there, which it else does not: every machine's own Records come first.
+
+    Raises:
+        ValueError: a file is no Record; the sentence names it.
+    """
+    return as_read(of_todays_programs(stored_records(root)))
+
+
+def of_todays_programs(records: Iterable[Record]) -> list[Record]:
+    """The Records that are not of an older program under the same Run."""
+    return [record for record in records if not compiled_in_blocks(record)]
 
 
 def measured_by(machine: str, root: Path | None = None) -> list[Record]:

@@ -24,7 +24,7 @@ from multigpu.grid import Planned, default_grid, devices_here, find_grid, points
 from multigpu.measure.launch import measure as run_points
 from multigpu.measure.machine import gpu_count, this_machine
 from multigpu.parameters import Measure
-from multigpu.reading import study_records
+from multigpu.reading import study_records, todays_records
 from multigpu.record import STATUSES, RecordStore
 
 
@@ -48,6 +48,15 @@ def observe(measure: Measure, grid: str = "auto", workload: str | None = None) -
     if measure != "none":
         print(run_points(points(planned_here(grid, workload)), RecordStore(paths.RUNS), retry=STATUSES if measure == "all" else ()))
     return frame_of(study_records())
+
+
+def observe_today() -> pd.DataFrame:
+    """Every Record of today's programs (`reading.todays_records`): for pages that say what to choose.
+
+    Raises:
+        ValueError: Records cannot be read.
+    """
+    return frame_of(todays_records())
 
 
 def observe_collectives(measure: Measure, budget_s: float = 60.0) -> pd.DataFrame:

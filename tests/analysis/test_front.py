@@ -115,6 +115,21 @@ def test_the_headline_pictures_baseline_is_the_fastest_single_gpu_of_any_tier():
     assert picture.data["efficiency_low"].isna().all() and "they or their baseline were measured once" in picture.caption
 
 
+def test_an_older_program_is_no_baseline() -> None:
+    """A compiled image model of a time when blocks alone were compiled trained 300 images/s on one GPU; today's steps 100 and 180."""
+    records = [
+        record
+        for name, count, rate in (("ddp", 1, 100.0), ("ddp", 2, 180.0), ("exp2", 1, 90.0), ("exp2", 2, 150.0))
+        for record in make_point([rate * wobble for wobble in NOISE], placement=name, devices=count, workload="cnn")
+    ]
+    compiled = make_record("ddp", 1, 300.0, workload="cnn", execution="compiled_captured")  # planted Records are of January
+    picture = front.headline_picture(frame_of([*records, compiled]))
+    assert dict(zip(picture.data["placement"], picture.data["efficiency"].round(3), strict=True))["ddp"] == pytest.approx(0.9, abs=0.001)
+    today = compiled.model_copy(update={"measured_at": "2026-12-01T00:00:00+00:00"})
+    later = front.headline_picture(frame_of([*records, today]))
+    assert dict(zip(later.data["placement"], later.data["efficiency"].round(3), strict=True))["ddp"] == pytest.approx(0.3, abs=0.001)
+
+
 def test_without_a_headline_point_the_picture_shows_all_and_what_is_missing():
     records = [make_record(name, count, 100.0 * count) for name in ("ddp", "exp2") for count in (1, 2)]
     lost = make_record("exp4", 2, status="out_of_memory", reason="150 GiB wanted")

@@ -32,7 +32,7 @@ from multigpu.analysis.helped import ONCE_MARGIN
 from multigpu.analysis.metrics import JOB, summary
 from multigpu.analysis.ways import ratio_of
 from multigpu.analysis.wording import device_word, devices_text, joined, missing, percent_text, plural, rate_text, ratio_text
-from multigpu.reading import as_read
+from multigpu.reading import as_read, of_todays_programs
 from multigpu.record import Record, RecordStore
 from multigpu.run import Run
 from multigpu.workloads import workloads
@@ -235,7 +235,7 @@ def advised(store: RecordStore, fields: Mapping[str, Any], machine: str | None =
         raise ValueError(f"--limit {most}: at least 1 job is needed")
     if "workload" not in fields:
         raise ValueError(f"which job is meant? name workload={'|'.join(workloads())}, and more fields of a Run if wanted")
-    found, rest = rankings(as_read(store), fields, machine, most)
+    found, rest = rankings(as_read(of_todays_programs(store)), fields, machine, most)
     if form == "json":
         return json.dumps({"jobs": [as_dict(one) for one in found], "note": rest}, indent=1)
     return "\n\n".join(filter(None, [*(as_text(one) for one in found), rest]))

@@ -20,7 +20,7 @@ from multigpu.analysis.hosts import hosts_frame
 from multigpu.analysis.inside_traces import trace_table
 from multigpu.analysis.machines import machine_line, machines
 from multigpu.analysis.metrics import POINT, scaling_table
-from multigpu.analysis.ordinary import ordinary
+from multigpu.analysis.ordinary import of_today, ordinary
 from multigpu.analysis.picture import Picture, shown
 from multigpu.analysis.style import title
 from multigpu.analysis.synchrony import synchrony_frame
@@ -40,7 +40,7 @@ from multigpu.analysis.wording import (
 )
 from multigpu.claims import Result, evaluate_all, scoreboard_svg, to_html_table
 from multigpu.claims.tables import tally
-from multigpu.reading import as_read, stored_records, study_records
+from multigpu.reading import as_read, stored_records, study_records, todays_records
 from multigpu.same_gpus import leading_machine
 from multigpu.store import Stamp, stamp_of
 
@@ -70,6 +70,11 @@ def front_machine(frame: pd.DataFrame) -> pd.DataFrame:
         jobs[job] = leading_machine(zip(own["machine"], own["devices"], strict=True))
     told = pd.Series([jobs.get(job) for job in zip(*(frame[name] for name in MODEL), strict=True)], index=frame.index, dtype="string")
     return frame[frame["device_type"].eq(kind) & frame["machine"].eq(told).fillna(False)]
+
+
+def told_frame(frame: pd.DataFrame) -> pd.DataFrame:
+    """The rows that the front page itself compares: those of `front_frame` of today's programs (`ordinary.of_today`)."""
+    return of_today(front_frame(frame))
 
 
 MODEL = ["workload", "model"]
@@ -195,7 +200,7 @@ CANDIDATES: tuple[Callable[[pd.DataFrame], str | None], ...] = (gain, price, hos
 
 def findings_of(frame: pd.DataFrame) -> list[str]:
     """At most three findings, each one sentence with figures and intervals."""
-    table = headline_table(front_frame(frame))
+    table = headline_table(told_frame(frame))
     found = [candidate(table) for candidate in CANDIDATES] if len(table) else []
     return [sentence for sentence in found if sentence][:FINDINGS]
 
@@ -204,7 +209,7 @@ def missing_of(frame: pd.DataFrame) -> str:
     """What the front page cannot say and why: statuses that are not ok, and what was measured once."""
     if frame.empty:
         return "Nothing has been measured yet."
-    table = scaling_table(front_frame(frame))
+    table = scaling_table(told_frame(frame))
     lost = table[table["n"] == 0]
     whys = dict.fromkeys(why_missing(row).split(":")[0] for _, row in lost.iterrows())
     parts = [f"{plural(len(lost), 'point')} of {len(table)} without a figure ({', '.join(whys)})"] if len(lost) else []
@@ -217,7 +222,7 @@ def headline_picture(frame: pd.DataFrame) -> Picture:
     """The headline picture: efficiency against the best single device, of the headline points, and if there are none, of all; of jobs
     whose placements can be compared, on their most devices. The best single device is sought among all points.
     """
-    return figure_models(front_frame(frame), "best", compared=True, headline=True)
+    return figure_models(told_frame(frame), "best", compared=True, headline=True)
 
 
 def shown_headline(frame: pd.DataFrame) -> str:
@@ -266,6 +271,16 @@ def _records() -> tuple[pd.DataFrame, dict[str, str]]:
     return _read(paths.RUNS, _stamp())
 
 
+@lru_cache(maxsize=1)
+def _today(root: Path, _: Stamp) -> pd.DataFrame:
+    """The frame that the front page's own sentences and picture are of: today's programs alone."""
+    return frame_of(todays_records(root))
+
+
+def _told() -> pd.DataFrame:
+    return _today(paths.RUNS, _stamp())
+
+
 def machine() -> str | None:
     """One line that names the machines of the Records, the front page's own first."""
     frame, lines = _records()
@@ -283,7 +298,7 @@ def machine() -> str | None:
 
 def findings() -> str | None:
     """The findings as a list, and what is missing."""
-    frame, _ = _records()
+    frame = _told()
     if frame.empty:
         return None
     lost = missing_of(frame)
@@ -292,7 +307,7 @@ def findings() -> str | None:
 
 def headline() -> str | None:
     """The headline picture with its caption and data."""
-    frame, _ = _records()
+    frame = _told()
     return None if frame.empty else shown_headline(frame)
 
 
