@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from multigpu.analysis.parity import STEPS, TOLERANCE, amplified, parity, parity_table
+from multigpu.analysis.parity import STEPS, TOLERANCE, amplified, learning_losses, parity, parity_table
 from multigpu.record import Record
 from tests.factory import make_record
 
@@ -22,6 +22,23 @@ def test_the_difference_is_of_the_first_steps_means() -> None:
     off = trained([1.02 * (10.0 - step / 10) for step in range(40)], execution="captured")
     table = parity([PLAIN, late, off])
     assert list(table["difference"]) == pytest.approx([0.0, 0.0, 0.02])
+
+
+def test_steps_that_left_their_update_out_are_passed_over() -> None:
+    """Two of fp16's first steps overflowed, the first and the fourth: the same batch has the same loss once more."""
+    plain = PLAIN.measurement.loss
+    skipping = [plain[0], plain[0], plain[1], plain[2], plain[2], *plain[3:38]]
+
+    def in_fp16(counted: tuple[int, int] | None) -> Record:
+        record = trained(skipping, workload="cnn", devices=1, batch_size=64, precision="fp16")
+        return record.model_copy(update={"measurement": record.measurement.model_copy(update={"skipped_steps": counted})})
+
+    reference = trained(plain, workload="cnn", devices=1, batch_size=64, precision="fp32")
+    assert learning_losses(in_fp16((2, 0))) == plain[:38] and learning_losses(in_fp16((1, 1))) == plain[:38]
+    assert learning_losses(in_fp16((1, 0))) == skipping[1:], "no more are passed over than were counted"
+    assert learning_losses(in_fp16((0, 0))) == learning_losses(in_fp16(None)) == skipping
+    late, same = parity([reference, in_fp16(None)])["difference"].iloc[1], parity([reference, in_fp16((2, 0))])["difference"].iloc[1]
+    assert late > TOLERANCE and same == pytest.approx(0)
 
 
 def test_other_jobs_independent_replicas_and_short_runs_are_left_out() -> None:

@@ -40,11 +40,27 @@ def reference_of(records: Iterable[Record]) -> dict[tuple[object, ...], float]:
     return found
 
 
+def learning_losses(record: Record) -> list[float]:
+    """The losses of a measured Record's steps without those whose update was left out because a gradient overflowed (fp16, its scale being
+    found): after such a step the same batch has the same loss once more, by which it is known. As many are passed over as were counted.
+    """
+    assert record.measurement
+    every, left = record.measurement.loss, sum(record.measurement.skipped_steps or ())
+    kept = []
+    for index, loss in enumerate(every):
+        if left and index + 1 < len(every) and every[index + 1] == loss:
+            left -= 1
+        else:
+            kept.append(loss)
+    return kept
+
+
 def parity(records: Iterable[Record]) -> pd.DataFrame:
     """A row for each measured Record whose job has a fp32 reference: `JOB`, placement, `WAY`, staged, key and difference.
 
-    difference: mean loss of the first `STEPS` steps over the reference's, minus 1. Independent replicas on several devices
-    learn other things than the joined batch, and TensorFlow draws other synthetic images and samples, so both are left out.
+    difference: mean loss of the first `STEPS` steps that updated (`learning_losses`) over the reference's, minus 1. Independent replicas
+    on several devices learn other things than the joined batch, and TensorFlow draws other synthetic images and samples, so both are
+    left out.
     staged: whether the placement computes with variables that are one update old, which is other training by its meaning.
     """
     records = list(records)
@@ -57,7 +73,7 @@ def parity(records: Iterable[Record]) -> pd.DataFrame:
         apart |= run.workload in DRAWN and run.framework != "torch"
         if record.status != "ok" or not record.measurement or job not in reference or apart or len(record.measurement.loss) < STEPS:
             continue
-        difference = fmean(record.measurement.loss[:STEPS]) / reference[job] - 1
+        difference = fmean(learning_losses(record)[:STEPS]) / reference[job] - 1
         way = {name: getattr(run, name) for name in WAY}
         rows.append(dict(zip(JOB, job, strict=True)) | way | {"placement": run.placement, "key": record.key})
         rows[-1] |= {"staged": find_placement(run.placement).staged, "difference": difference}
@@ -68,7 +84,7 @@ def amplified(table: pd.DataFrame) -> pd.Series:
     """Of each row of `parity` whether its job tells nothing of forms of execution.
 
     That is so where repeats of one plain way of it differ among themselves by more than either side of `TOLERANCE` in these first steps
-    already, so that any rounding does (ResNet-110 at a rate of 0.1). fp16 skips steps while it looks for its scale, which is no rounding.
+    already, so that any rounding does (ResNet-110 at a rate of 0.1). fp16's repeats are left out: its scale is found or fixed.
     """
     plain = table[table["execution"].eq("eager") & table["framework"].eq("torch") & ~table["staged"] & table["precision"].ne("fp16")]
     spread = plain.groupby([*JOB, *WAY, "placement"], dropna=False)["difference"].agg(lambda own: own.max() - own.min())
@@ -106,7 +122,8 @@ def parity_table(records: Iterable[Record]) -> Shown:
             }
         )
     note = (
-        f"Mean loss of the first {plural(STEPS, 'step')} beside PyTorch's ddp in fp32, of all placements."
+        f"Mean loss of the first {plural(STEPS, 'step')} that updated (fp16 leaves some out while it finds its scale) beside PyTorch's "
+        "ddp in fp32, of all placements."
         + (" Staged: every gradient is one update old, so another course is what it should take." if table["staged"].any() else "")
         if rows
         else "No job has a Record in fp32 to compare with."
