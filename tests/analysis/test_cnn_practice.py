@@ -11,6 +11,7 @@ from multigpu import study
 from multigpu.analysis import cnn_page, feeding
 from multigpu.analysis.cnn_practice import advised, enough, practice
 from multigpu.analysis.frame import frame_of
+from multigpu.analysis.sixteen_bits import sixteen_bit_points
 from multigpu.reading import stored_records
 from multigpu.record import Record
 from tests.analysis.test_cnn_forms import form
@@ -24,7 +25,7 @@ MOST_WORDS = 220
 
 def said(records: list[Record], given: Sequence[Record] = ()) -> str:
     frame = frame_of(records)
-    return told(advised(frame, frame, feeding.feeding_points(feeding.feeding_frame(given))))
+    return told(advised(frame, frame, feeding.feeding_points(feeding.feeding_frame(given)), sixteen_bit_points(records)))
 
 
 def told(items: dict[str, str]) -> str:
@@ -32,7 +33,7 @@ def told(items: dict[str, str]) -> str:
 
 
 def test_without_records_nothing_is_advised() -> None:
-    assert practice(NOTHING, NOTHING, NOT_FED) is None
+    assert practice(NOTHING, NOTHING, NOT_FED, sixteen_bit_points([])) is None
     assert said(point(100)) == "", "one point compares nothing"
 
 
@@ -40,7 +41,7 @@ def test_the_update_counts_jobs_with_intervals() -> None:
     records = point(300) + point(200, "exp2") + point(90, model="vgg16") + point(100, "exp2", model="vgg16")
     records += point(9, model="lenet", n=1) + point(10, "exp2", model="lenet", n=1)
     assert said(records) == " Update: ddp; no other is faster in 1 of 2 jobs with intervals."
-    shown = practice(frame_of(records), frame_of(records), NOT_FED)
+    shown = practice(frame_of(records), frame_of(records), NOT_FED, sixteen_bit_points([]))
     assert shown is not None and shown.html == (
         '<div class="answer"><p><strong>In short</strong>, what to do with an image model on NVIDIA H200:</p>'
         "<ul><li><strong>Update</strong>: ddp; no other is faster in 1 of 2 jobs with intervals.</li></ul></div>"
@@ -81,6 +82,25 @@ def test_the_precision_names_the_least_and_the_most_gain() -> None:
     assert " Precision: bf16; 3.00 times (" in text and "; VGG-16, captured, n = 5) to 4.00 times (" in text and "9.00" not in text
 
 
+def test_where_fp16_is_faster_than_bf16_it_is_said() -> None:
+    """Its two loss scales were measured once each: no precision of its own that is repeated, and pooled a ratio with an interval."""
+    form: dict[str, Any] = {"execution": "captured", "devices": 1}
+    bf16 = [*point(400, **form), *point(100, precision="fp32", **form)]
+
+    def with_fp16(*rates: float) -> str:
+        scales = ({}, {"loss_scale": 128})
+        return said(
+            bf16 + [one for rate, more in zip(rates, scales, strict=False) for one in point(rate, n=1, precision="fp16", **form, **more)]
+        )
+
+    text = with_fp16(480, 480.5)
+    assert " Precision: bf16; 4.00 times (" in text and "; fp16 trains up to 1.20 times (" in text
+    assert "; ResNet-50 v1.5, n = 2) as fast as bf16." in text
+    assert "fp16 trains" not in with_fp16(400, 400.5), "not told apart"
+    assert "fp16 trains" not in with_fp16(480), "measured once"
+    assert " Precision: fp16; 4.80 times (" in said([*bf16, *point(480, precision="fp16", **form)])
+
+
 def test_the_batch_is_the_smallest_that_is_enough_with_its_repeats() -> None:
     rungs = [(64, 100.0, 1), (128, 190.0, 5), (256, 199.0, 2)]
     records = [one for batch, rate, n in rungs for one in point(rate, devices=1, n=n, execution="captured", batch_size=batch)]
@@ -107,7 +127,8 @@ def committed() -> str:
     frame = study.observe("none")
     ours = study.published(frame, "cnn")
     given = feeding.feeding_points(feeding.feeding_frame(feeding.fed_on(stored_records(), ours["machine"])))
-    return told(advised(ours, cnn_page.as_measured(study.of_all_machines(frame, "cnn")), given))
+    halves = sixteen_bit_points(stored_records())
+    return told(advised(ours, cnn_page.as_measured(study.of_all_machines(frame, "cnn")), given, halves))
 
 
 def test_the_committed_records_fill_every_clause(committed: str) -> None:

@@ -24,25 +24,25 @@ FED = "resnet50_v1.5"
 """The model whose batch and feeding are told: the one with most points of either."""
 
 
-def practice(ours: pd.DataFrame, measured: pd.DataFrame, fed: pd.DataFrame) -> Shown | None:
+def practice(ours: pd.DataFrame, measured: pd.DataFrame, fed: pd.DataFrame, halves: pd.DataFrame) -> Shown | None:
     """`advised` as a page shows it; None without any item."""
-    told = advised(ours, measured, fed)
+    told = advised(ours, measured, fed, halves)
     gpus = joined(sorted(set(ours["gpu"].dropna())))
     return bulleted(f"**In short**, what to do with an image model on {gpus}:", told) if told else None
 
 
-def advised(ours: pd.DataFrame, measured: pd.DataFrame, fed: pd.DataFrame) -> dict[str, str]:
+def advised(ours: pd.DataFrame, measured: pd.DataFrame, fed: pd.DataFrame, halves: pd.DataFrame) -> dict[str, str]:
     """What is to be chosen -> what was found of it.
 
     ours: image models' Records, of a machine a model. measured: all machines', each row under the machine that measured it
-    (`cnn_page.as_measured`). fed: of `feeding.feeding_points`.
+    (`cnn_page.as_measured`). fed: of `feeding.feeding_points`. halves: of `sixteen_bits.sixteen_bit_points`.
     """
     same = measured[measured["gpu"].isin(set(ours["gpu"].dropna()))]
     parts = {
         "Update": _update(ours),
         "Form": _capture(same),
         "Layout": _layout(same),
-        "Precision": _precision(same),
+        "Precision": _precision(same, halves[halves["kind"].isin(set(same["gpu"]))]),
         "Batch": enough(ours),
         "Kernels": _compiled(same),
         "Input": _workers(fed),
@@ -80,13 +80,19 @@ def _layout(same: pd.DataFrame) -> str:
     return f"{advice}; NCHW has {_ends(own)} the rate of NHWC in bf16"
 
 
-def _precision(same: pd.DataFrame) -> str:
-    """The precision that gives most over fp32, and what it gives."""
+def _precision(same: pd.DataFrame, halves: pd.DataFrame) -> str:
+    """The repeated precision that gives most over fp32, and what it gives; and where fp16 gives more than bf16."""
     own = _surest(formats.precisions(same))
     if own.empty or own["ratio"].max() <= 1:
         return ""
     best = str(own.groupby("precision")["ratio"].median().idxmax())
-    return f"{best}; {_ends(own[own['precision'].eq(best)])} the rate of fp32"
+    said = f"{best}; {_ends(own[own['precision'].eq(best)])} the rate of fp32"
+    more = halves[halves["ratio_low"] > 1]
+    if best != "bf16" or more.empty:
+        return said
+    row = more.iloc[0]
+    times = ratio_text(row["ratio"], row["ratio_low"], row["ratio_high"]).removesuffix(")")
+    return f"{said}; fp16 trains up to {times}; {describe(row, ['model'])}, n = {min(row['n_fp16'], row['n_bf16'])}) as fast as bf16"
 
 
 def _ends(table: pd.DataFrame) -> str:
