@@ -14,7 +14,7 @@ from multigpu.analysis.cnn_scaling import ddp_points, least_captured
 from multigpu.analysis.formats import images_of, layouts
 from multigpu.analysis.metrics import scaling_table, summary
 from multigpu.analysis.picture import Shown
-from multigpu.analysis.steady import GRAPHS, eager_ahead, once_text, steady
+from multigpu.analysis.steady import GRAPHS, eager_ahead, exact_first, once_text, steady
 from multigpu.analysis.style import look
 from multigpu.analysis.tables import table_html
 from multigpu.analysis.ways import ratio_of
@@ -102,7 +102,7 @@ def _model_ratio(ours: Ours) -> str:
     told = [
         f"{ratio_text(row['ratio'], row['ratio_low'], row['ratio_high'])} on {devices_text(row['devices'], row['device_type'])}"
         f"{' of ' + row['machine'] if machines else ''} ({describe(row, ['precision', 'execution'])}{once_text(row, 'ratio')})"
-        for _, row in table[sure].sort_values("ratio_low", key=lambda lows: lows.isna(), kind="stable").iterrows()
+        for _, row in exact_first(table[sure], "ratio").iterrows()
     ]
     told += _of_hosts(table[~sure], "ratio")
     return f"{'; '.join(told)}; ddp, batch {BATCH}"
@@ -209,7 +209,7 @@ def _two_gpus(ours: Ours) -> str:
     told = [
         f"{ratio_text(row['speedup'], row['speedup_low'], row['speedup_high'])} one GPU (ddp, {describe(row, ['batch_size', 'execution'])}"
         f"{once_text(row, 'speedup')})"
-        for _, row in own[sure].sort_values("speedup_low", key=lambda lows: lows.isna(), kind="stable").iterrows()
+        for _, row in exact_first(own[sure], "speedup").iterrows()
     ]
     told += _of_hosts(own[~sure], "speedup")
     names = cifar_points(ours.small, "exp2")["model"].unique()

@@ -8,8 +8,9 @@ from statistics import fmean
 
 import pandas as pd
 
-from multigpu.analysis.memory_speed import Kinds, of_one_gpu, short
+from multigpu.analysis.memory_speed import Kinds, short
 from multigpu.analysis.picture import Shown
+from multigpu.analysis.steady import of_one_gpu
 from multigpu.analysis.tables import table_html
 from multigpu.analysis.wording import MODEL_NAMES, joined
 from multigpu.measure.trace import TraceSummary
@@ -110,7 +111,7 @@ def kernel_finding(points: pd.DataFrame, kinds: Kinds | None) -> str:
                 f"{_model(first)} at batch {first['batch_size']} takes less time on the GPU with the slower memory: "
                 f"{first['slow_busy_ms']:.1f} ms a step against {first['fast_busy_ms']:.1f}, though its kernels sum to "
                 f"{total['slow_ms']:.1f} against {total['fast_ms']:.1f} ms: more of them run side by side. The same library chooses other "
-                f"kernels there ({first['slow_own']}, in place of {first['fast_own']}), and that is worth more than memory."
+                f"kernels there ({first['slow_own']}, in place of {first['fast_own']}): the two steps differ in more than memory."
             )
     return " ".join(said)
 

@@ -14,13 +14,14 @@ from statistics import median
 import pandas as pd
 
 from multigpu.analysis.picture import Shown
+from multigpu.analysis.steady import of_one_gpu
 from multigpu.analysis.tables import table_html
 from multigpu.analysis.wording import MODEL_NAMES, joined, missing, percent_text, plural, rate_text, unbroken
 from multigpu.claims.statistics import interval, sample
 from multigpu.measure.ceilings import Ceilings
 from multigpu.published import load_published
 from multigpu.record import Record
-from multigpu.same_gpus import kind_of, needs_only_gpus
+from multigpu.same_gpus import kind_of
 
 ARITHMETIC_ALIKE, MEMORY_APART = 1.10, 1.10
 """Two kinds are compared if their matrix products take equally long within the first in every precision, and their copies do not within
@@ -56,20 +57,6 @@ def compared_kinds(ceilings: Sequence[Ceilings]) -> Kinds | None:
             if memory * MEMORY_APART < 1 and all(1 / ARITHMETIC_ALIKE <= share <= ARITHMETIC_ALIKE for share in shares.values()):
                 found.append(Kinds(slow.gpu, fast.gpu, memory, shares))
     return min(found, key=lambda kinds: kinds.memory, default=None)
-
-
-def of_one_gpu(records: Iterable[Record]) -> list[Record]:
-    """Measured steps of one GPU that no host and no link can set the pace of: whole steps as one CUDA graph, nothing of a host in them."""
-    return [
-        record
-        for record in records
-        if record.status == "ok"
-        and record.measurement
-        and record.run.devices == 1
-        and record.run.execution == "captured"
-        and record.run.energy_window_s is None
-        and needs_only_gpus(record.run)
-    ]
 
 
 POINT_COLUMNS = {

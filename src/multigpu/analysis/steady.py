@@ -6,6 +6,7 @@ unless its interval is narrow.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import pandas as pd
@@ -13,11 +14,27 @@ import pandas as pd
 from multigpu.analysis.metrics import summary
 from multigpu.analysis.ways import find_point
 from multigpu.analysis.wording import missing, ratio_text
+from multigpu.record import Record
+from multigpu.same_gpus import needs_only_gpus
 
 WIDTH = 0.1
 """The most that a steady ratio's interval reaches to either side, as a share of the ratio."""
 GRAPHS = ("captured", "compiled_captured")
 """Forms of execution in which the host launches a step as one graph."""
+
+
+def of_one_gpu(records: Iterable[Record]) -> list[Record]:
+    """Measured steps of one GPU that no host and no link can set the pace of: whole steps as one CUDA graph, nothing of a host in them."""
+    return [
+        record
+        for record in records
+        if record.status == "ok"
+        and record.measurement
+        and record.run.devices == 1
+        and record.run.execution == "captured"
+        and record.run.energy_window_s is None
+        and needs_only_gpus(record.run)
+    ]
 
 
 def narrow(table: pd.DataFrame, name: str) -> pd.Series:
@@ -29,6 +46,11 @@ def narrow(table: pd.DataFrame, name: str) -> pd.Series:
 def steady(table: pd.DataFrame, name: str) -> pd.Series:
     """Which rows' ratio of this name no host set: of captured steps, or `narrow`."""
     return table["execution"].isin(GRAPHS) | narrow(table, name)
+
+
+def exact_first(table: pd.DataFrame, name: str) -> pd.DataFrame:
+    """The rows with an interval of this ratio before those measured once, else as they are."""
+    return table.sort_values(f"{name}_low", key=lambda lows: lows.isna(), kind="stable")
 
 
 def once_text(row: Any, name: str) -> str:

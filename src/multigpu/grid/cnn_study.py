@@ -132,7 +132,7 @@ SEARCHED_S = {"alexnet": 50.0, "vgg16": 40.0, "inception3": 30.0, "resnet50_v1.5
 def cnn_formats_captured(devices: Sequence[int]) -> list[Planned]:
     """As `cnn_formats` on one GPU with the whole step as one CUDA graph, so that no host sets the pace: NCHW against NHWC in bf16 and in
     fp32, TF32, and fp16 with its loss scale found and fixed. Screening: captured repeats lie within a percent. What takes the library's
-    search longest comes last. First ResNet-50 in fp16 traced: its kernels of batch norm are not bf16's.
+    search longest comes last. First ResNet-50 in fp16 traced: are its kernels of batch norm bf16's?
     """
     if 1 not in devices:
         return []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import combinations
 
+from multigpu.grid.cnn_study import SEARCHED_S
 from multigpu.grid.entries import TRACED, Planned, Tier, ends_of, nmt, resnet50
 from multigpu.measure.machine import gpu_count
 from multigpu.run import Run
@@ -111,7 +112,9 @@ def memory_speed(devices: Sequence[int]) -> list[Planned]:
         runs += [run] if run not in runs else []
     traced = [alexnet("ddp", 1, **ONE_GRAPH, **TRACED), resnet50("ddp", 1, 64, **ONE_GRAPH, **TRACED)]
     traced.append(nmt("ddp", 1, 128, cross_entropy="fused", **ONE_GRAPH, **TRACED))
-    return [Planned(run, "headline", 3.0, THREE) for run in runs] + [Planned(run, "screening", 5.0) for run in traced]
+    prices = [SEARCHED_S.get(run.model, 8.0) if run.precision == "fp32" else 4.0 for run in runs]
+    planned = [Planned(run, "headline", price, THREE) for run, price in zip(runs, prices, strict=True)]
+    return planned + [Planned(run, "screening", 5.0) for run in traced]
 
 
 def hardware_small(devices: Sequence[int]) -> list[Planned]:
