@@ -141,8 +141,8 @@ def document_finding(points: pd.DataFrame, kinds: Kinds | None) -> list[str]:
     below = document[document["at_clock"] < CLOCK]
     kept = joined([f"{100 * share:.1f}" for share in document["at_clock"]])
     said = (
-        f"At {CLOCK:.0%} of the memory clock that would leave {100 * points.iloc[0]['at_clock']:.1f}% of the rate or more; document 001's "
-        f"GPUs kept {kept}% there"
+        f"At {CLOCK:.0%} of the memory clock such losses would leave {100 * points.iloc[0]['at_clock']:.1f}% of the rate or more; document "
+        f"001's GPUs kept {kept}% there"
     )
     lost = f"; {len(below)} of them lost more than a step that did nothing but wait for memory would, so something else slowed them too."
     return [said + (lost if len(below) else ".")]
@@ -172,7 +172,7 @@ def memory_table(points: pd.DataFrame, kinds: Kinds | None) -> Shown:
     ]
     rows += [
         {
-            "job": f"001: GPU {row['gpu']}",
+            "job": f"001: GPU {int(row['gpu'])}",
             slow: "–",
             fast: "–",
             kept: f"{100 * row['kept']:.1f}",
