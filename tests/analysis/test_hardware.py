@@ -114,7 +114,7 @@ def test_the_documents_gpus_stand_in_the_section_about_memory() -> None:
     answer, (section,) = memory_speed.memory_finding(points, kinds), memory_speed.document_finding(points, kinds)
     assert answer.endswith("That is at most 0.63% of throughput for 1% of memory speed.") and "ocument" not in answer
     assert section.startswith(
-        "At 95% of the memory clock that would leave 96.8% of the rate or more; document 001's GPUs kept 84.7, 94.5 and"
+        "At 95% of the memory clock such losses would leave 96.8% of the rate or more; document 001's GPUs kept 84.7, 94.5 and"
     )
     assert memory_speed.document_finding(points, None) == memory_speed.document_finding(points.iloc[:0], kinds) == []
 
