@@ -1,6 +1,6 @@
 """One job of the Snakemake workflow: a notebook, or a grid.
 
-    python -m multigpu.workflow page notebooks/07-all-reduce.ipynb build/workflow/pages/07-all-reduce.ipynb measure=missing
+    python -m multigpu.workflow page notebooks/02-parameters.ipynb build/workflow/pages/02-parameters.ipynb records=data
     python -m multigpu.workflow grid headline
 
 A job ends with the process that started it, however that ends, and its kernel and workers end with it. Bad input ends with exit code 2

@@ -4,7 +4,6 @@ Titles are findings computed from the frame, or absent. `save(picture, name)` wr
 """
 
 from multigpu.analysis.figure_bytes import figure_bytes
-from multigpu.analysis.figure_collectives import figure_collectives
 from multigpu.analysis.figure_forms import figure_forms
 from multigpu.analysis.figure_framework_models import figure_framework_models
 from multigpu.analysis.figure_frameworks import figure_frameworks
@@ -23,7 +22,6 @@ __all__ = [
     "Picture",
     "Shown",
     "figure_bytes",
-    "figure_collectives",
     "figure_forms",
     "figure_framework_models",
     "figure_frameworks",
