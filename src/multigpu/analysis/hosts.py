@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -73,16 +74,19 @@ def host_points(frame: pd.DataFrame) -> pd.DataFrame:
     follow each other (NaN: a library's). sent_bytes: of the busiest host's interface in one call, the larger of both ways.
     """
     table = all_reduce.points(frame, by=POINT)
-    known = frame.drop_duplicates("key").set_index("key")
+    measured = frame.drop_duplicates("key").set_index("key")
     first = [keys.split(", ")[0] for keys in table["keys"]]
-    sent = known[["host_sent_bytes", "host_received_bytes"]].astype("float64").max(axis=1)
+    sent = measured[["host_sent_bytes", "host_received_bytes"]].astype("float64").max(axis=1)
     table["sent_bytes"] = [sent[key] for key in first]
+    rows = table.to_dict("records")
+    known = algorithms()
     table["latency_terms"] = [
-        algorithms()[row.method].cost(row.bytes // 4, 4, row.devices).latency_terms if row.method in algorithms() else float("nan")
-        for row in table.itertuples()
+        known[row["method"]].cost(row["bytes"] // 4, 4, row["devices"]).latency_terms if row["method"] in known else math.nan
+        for row in rows
     ]
+    one_a_host = [row["per_host"] == 1 and row["devices"] > 1 for row in rows]
     table["link_s"] = [
-        link_time_s(row.method, row.bytes, row.devices, row.rate_bytes_per_s) if row.per_host == 1 and row.devices > 1 else float("nan")
-        for row in table.itertuples()
+        link_time_s(row["method"], row["bytes"], row["devices"], row["rate_bytes_per_s"]) if alone else math.nan
+        for row, alone in zip(rows, one_a_host, strict=True)
     ]
     return table
