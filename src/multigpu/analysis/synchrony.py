@@ -248,8 +248,8 @@ def staleness_frame(records: Iterable[SynchronyRecord]) -> pd.DataFrame:
 
 
 def ratio_frame(frame: pd.DataFrame) -> pd.DataFrame:
-    """Time of sync over async under exponential times, where both have several seeds: workers, unit ("update" or "sample"), ratio, low,
-    high (95%, Welch on logarithms), n, keys.
+    """Time of sync over async under exponential times, where both have several seeds: workers, unit ("update" or "sample"), ratio with
+    ratio_low and ratio_high (95%, Welch on logarithms), n, keys.
     """
     table = frame[(frame["status"] == "ok") & (frame["clock"] == "virtual") & frame["problem"].isna() & (frame["law"] == "exponential")]
     rows = []
@@ -259,20 +259,10 @@ def ratio_frame(frame: pd.DataFrame) -> pd.DataFrame:
         n = min(map(len, sides))
         if n < 2:
             continue
+        keys = ", ".join(key for side in sides for key in side["key"])
         for unit, column in (("update", "update_time_s"), ("sample", "gradient_time_s")):
             over, under = (np.log(side[column].to_numpy()) for side in sides)
             test = stats.ttest_ind(over, under, equal_var=False).confidence_interval()
-            ratio = float(np.exp(over.mean() - under.mean()))
-            keys = " ".join(key for side in sides for key in side["key"])
-            rows.append(
-                {
-                    "workers": int(workers),
-                    "unit": unit,
-                    "ratio": ratio,
-                    "low": np.exp(test.low),
-                    "high": np.exp(test.high),
-                    "n": n,
-                    "keys": keys,
-                }
-            )
-    return pd.DataFrame(rows, columns=["workers", "unit", "ratio", "low", "high", "n", "keys"])
+            found = {"ratio": np.exp(over.mean() - under.mean()), "ratio_low": np.exp(test.low), "ratio_high": np.exp(test.high)}
+            rows.append({"workers": workers, "unit": unit} | found | {"n": n, "keys": keys})
+    return pd.DataFrame(rows, columns=["workers", "unit", "ratio", "ratio_low", "ratio_high", "n", "keys"])
