@@ -188,10 +188,13 @@ def _averaged(record: AveragingRecord) -> list[dict[str, Any]]:
     return rows
 
 
+CURVE = ("key", "protocol", "clock", "workers", "gradients_per_update", "budget_s", "problem", "rate_rule", "rate", "repeat")
+CURVE += ("time_s", "updates", "applied", "loss", "error")
+"""Columns of `curves_frame`."""
+
+
 def curves_frame(records: Iterable[SynchronyRecord]) -> pd.DataFrame:
-    """A row a point of a curve: key, protocol, clock, gradients_per_update, workers, problem, rate_rule, repeat, time_s, updates, applied,
-    loss, error.
-    """
+    """A row a point of a curve: CURVE."""
     rows = [
         {
             "key": record.key,
@@ -214,7 +217,7 @@ def curves_frame(records: Iterable[SynchronyRecord]) -> pd.DataFrame:
         if record.result is not None and record.experiment.problem is not None and record.experiment.rate is not None
         for point in record.result.curve
     ]
-    return pd.DataFrame(rows)
+    return pd.DataFrame(rows, columns=list(CURVE))
 
 
 def staleness_frame(records: Iterable[SynchronyRecord]) -> pd.DataFrame:
