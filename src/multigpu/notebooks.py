@@ -169,7 +169,7 @@ def execute_notebooks(folder: Path, output: Path, parameters: Mapping[str, Any] 
     return done
 
 
-def execute_one(notebook: Path, output: Path, parameters: Mapping[str, Any] | None = None) -> None:
+def execute_one(notebook: Path, output: Path, parameters: Mapping[str, Any] | None = None, progress: bool = True) -> None:
     """Execute one notebook; its executed copy appears at `output` only when it ran to its end (else `NAME.failed.ipynb` beside it).
 
     Raises:
@@ -185,7 +185,8 @@ def execute_one(notebook: Path, output: Path, parameters: Mapping[str, Any] | No
         output.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise NotebookError(f"an executed notebook cannot be written to {output.parent}: {error.strerror}.") from None
-    with this_interpreter() as kernel, tqdm(total=len(read_notebook(notebook).cells), unit="cell", desc=notebook.stem) as bar:
+    cells = len(read_notebook(notebook).cells)
+    with this_interpreter() as kernel, tqdm(total=cells, unit="cell", desc=notebook.stem, disable=not progress) as bar:
         _Engine.bar = bar
         _execute(notebook.resolve(), unfinished, parameters or {}, kernel)
     unfinished.replace(output)

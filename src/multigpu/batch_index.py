@@ -1,0 +1,88 @@
+"""What a batch shows: a page for every row that was executed, and the index of all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import nbformat
+from jinja2 import Environment, PackageLoader
+from nbconvert import HTMLExporter
+
+from multigpu.analysis.frame import frame_of
+from multigpu.analysis.metrics import summary
+from multigpu.batch import Outcome, Task
+from multigpu.measure.lanes import key_here
+from multigpu.measure.machine import this_machine
+from multigpu.record import Record, RecordStore
+from multigpu.run import Run
+
+TEMPLATE = Environment(loader=PackageLoader("multigpu", "."), autoescape=True).get_template("batch.html.j2")
+STATUS_WORDS = {"done": "done", "failed": "failed", "not_here": "not on this machine", "": "not begun"}
+
+
+def write_page(task: Task, out: Path) -> None:
+    """The executed notebook of a row as a page beside it, without its code; nothing where none was executed."""
+    for ending in (".ipynb", ".failed.ipynb"):
+        source, page = task.file(out, ending), task.file(out, f"{ending.removesuffix('.ipynb')}.html")
+        if not source.is_file():
+            page.unlink(missing_ok=True)
+            continue
+        exporter = HTMLExporter(template_name="basic", exclude_input=True, exclude_input_prompt=True, exclude_output_prompt=True)
+        body, _ = exporter.from_notebook_node(nbformat.read(source, as_version=4))
+        page.write_text(TEMPLATE.render(title=task.run.label(), body=body), encoding="utf-8")
+
+
+def write_index(points: Path, tasks: list[Task], out: Path) -> None:
+    """The page of all rows: what each is, what became of it, its rate, and where to read more."""
+    rows, heading = [], ""
+    for task in tasks:
+        outcome = task.outcome(out) or Outcome.model_construct(status="", reason="")
+        said = task.row.settings.reason
+        row: dict[str, Any] = {
+            "heading": said if said != heading else "",
+            "label": label(task.run),
+            "status": outcome.status,
+            "status_words": STATUS_WORDS[outcome.status],
+            "reason": outcome.reason,
+            "links": [(name, path.relative_to(out).as_posix()) for name, path in _files(task, out)],
+        }
+        heading = said
+        rows.append(row | _rate(task, out))
+    counts = {words: sum(row["status_words"] == words for row in rows) for words in STATUS_WORDS.values()}
+    told = ", ".join(f"{count} {words}" for words, count in counts.items() if count)
+    title = tasks[0].row.settings.question or points.stem
+    text = TEMPLATE.render(title=title, summary=f"{len(rows)} rows of {points.name}: {told}. Machine: {this_machine().name}.", rows=rows)
+    unfinished = out / "index.html.writing"
+    unfinished.write_text(text, encoding="utf-8")
+    unfinished.replace(out / "index.html")
+
+
+def label(run: Run) -> str:
+    """A Run in words, with every field that no other part of the label says and that is not the usual one."""
+    said = ("workload", "model", "placement", "framework", "processes", "execution", "devices", "batch_size", "precision")
+    others = {name: value for name, value in run.model_dump(exclude_defaults=True).items() if name not in said}
+    return " ".join([run.label(), *(f"{name}={value}" for name, value in others.items())])
+
+
+def _files(task: Task, out: Path) -> list[tuple[str, Path]]:
+    """What there is to read of a row."""
+    endings = {"page": (".html", ".failed.html"), "notebook": (".ipynb", ".failed.ipynb")}
+    return [(name, task.file(out, each)) for name, both in endings.items() for each in both if task.file(out, each).is_file()]
+
+
+def _records(task: Task, out: Path) -> list[Record]:
+    store, machine = RecordStore(out / "records"), this_machine().name
+    found = (store.find(machine, key_here(task.run, repeat)) for repeat in range(len(task.launches)))
+    return [record for record in found if record is not None and record.status == "ok"]
+
+
+def _rate(task: Task, out: Path) -> dict[str, str]:
+    """The rate of a row with its interval and repeats; empty where nothing was measured on this machine."""
+    records = _records(task, out)
+    if not records:
+        return dict.fromkeys(("rate", "interval", "n"), "")
+    point = summary(frame_of(records)).iloc[0]
+    unit = task.run.description.unit
+    interval = "" if point["n"] == 1 else f"{point['rate_low']:,.0f} to {point['rate_high']:,.0f}"
+    return {"rate": f"{point['rate']:,.0f} {unit}/s", "interval": interval, "n": str(point["n"])}
