@@ -118,10 +118,17 @@ def build_parser() -> argparse.ArgumentParser:
         "--parameters", type=Path, metavar="FILE", help="a YAML file of `name: value` lines for every notebook that has the name"
     )
 
+    report.add_argument(
+        "--only", default="", metavar="PAGE", help="execute this page alone, such as 02-parameters, and keep the others as they are"
+    )
+    report.add_argument(
+        "--publish", action="store_true", help="the published report: write figures/, and stop where a sentence is not true of its Records"
+    )
+
     study = commands.add_parser("study", help="measure the default grid, execute every notebook, build the report")
     study.add_argument("--grid", help=f"one of {', '.join(GRIDS)} (default: by machine)")
     study.add_argument("--devices", help="device counts, e.g. 1,2,4 (default: what is here)")
-    study.set_defaults(parameters=None)
+    study.set_defaults(parameters=None, only="", publish=False)
     return parser
 
 

@@ -139,7 +139,9 @@ def _report(arguments: argparse.Namespace) -> int:
     home = paths.REPOSITORY
     executed = home / "build" / "notebooks"
     given = load_parameters(arguments.parameters) if arguments.parameters else {}
-    execute_notebooks(home / "notebooks", executed, {"measure": "none"} | given)
+    if arguments.publish:
+        os.environ[paths.PUBLISH] = "1"  # kernels inherit it
+    execute_notebooks(home / "notebooks", executed, given, only=arguments.only)
     print(f"the report is at {build_report(home / 'build' / 'html', executed)}")
     return 0
 
