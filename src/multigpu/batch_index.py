@@ -9,13 +9,12 @@ import nbformat
 from jinja2 import Environment, PackageLoader
 from nbconvert import HTMLExporter
 
-from multigpu.analysis.frame import frame_of
-from multigpu.analysis.metrics import summary
+from multigpu.analysis.estimate import SINGLE_RUN, estimate
 from multigpu.batch import Outcome, Task
+from multigpu.experiment import label, pooled
 from multigpu.measure.lanes import key_here
 from multigpu.measure.machine import this_machine
 from multigpu.record import Record, RecordStore
-from multigpu.run import Run
 
 TEMPLATE = Environment(loader=PackageLoader("multigpu", "."), autoescape=True).get_template("batch.html.j2")
 STATUS_WORDS = {"done": "done", "failed": "failed", "not_here": "not on this machine", "": "not begun"}
@@ -29,8 +28,10 @@ def write_page(task: Task, out: Path) -> None:
             page.unlink(missing_ok=True)
             continue
         exporter = HTMLExporter(template_name="basic", exclude_input=True, exclude_input_prompt=True, exclude_output_prompt=True)
-        body, _ = exporter.from_notebook_node(nbformat.read(source, as_version=4))
-        page.write_text(TEMPLATE.render(title=task.run.label(), body=body), encoding="utf-8")
+        executed = nbformat.read(source, as_version=4)
+        executed.cells = [cell for cell in executed.cells if not cell.source.startswith("# ")]  # how it is used; and papermill's own
+        body, _ = exporter.from_notebook_node(executed)
+        page.write_text(TEMPLATE.render(title=label(task.run), body=body), encoding="utf-8")
 
 
 def write_index(points: Path, tasks: list[Task], out: Path) -> None:
@@ -58,13 +59,6 @@ def write_index(points: Path, tasks: list[Task], out: Path) -> None:
     unfinished.replace(out / "index.html")
 
 
-def label(run: Run) -> str:
-    """A Run in words, with every field that no other part of the label says and that is not the usual one."""
-    said = ("workload", "model", "placement", "framework", "processes", "execution", "devices", "batch_size", "precision")
-    others = {name: value for name, value in run.model_dump(exclude_defaults=True).items() if name not in said}
-    return " ".join([run.label(), *(f"{name}={value}" for name, value in others.items())])
-
-
 def _files(task: Task, out: Path) -> list[tuple[str, Path]]:
     """What there is to read of a row."""
     endings = {"page": (".html", ".failed.html"), "notebook": (".ipynb", ".failed.ipynb")}
@@ -82,7 +76,7 @@ def _rate(task: Task, out: Path) -> dict[str, str]:
     records = _records(task, out)
     if not records:
         return dict.fromkeys(("rate", "interval", "n"), "")
-    point = summary(frame_of(records)).iloc[0]
-    unit = task.run.description.unit
-    interval = "" if point["n"] == 1 else f"{point['rate_low']:,.0f} to {point['rate_high']:,.0f}"
-    return {"rate": f"{point['rate']:,.0f} {unit}/s", "interval": interval, "n": str(point["n"])}
+    row = pooled(records).iloc[0]
+    rate = estimate(row, "rate")
+    interval = f"{rate.low:,.0f} to {rate.high:,.0f}" if rate.known else SINGLE_RUN
+    return {"rate": f"{rate:rate}", "interval": interval, "n": str(row["n"])}

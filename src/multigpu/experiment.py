@@ -5,20 +5,20 @@ from __future__ import annotations
 import math
 import os
 import tempfile
-import threading
-import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import pandas as pd
 from IPython.core.getipython import get_ipython
-from IPython.display import DisplayHandle, display
 
 from multigpu import paths
-from multigpu.analysis.documents import document_rows, published_experiments
+from multigpu.analysis.documents import published_of
 from multigpu.analysis.frame import frame_of
+from multigpu.analysis.limits import bounds, point_bound
+from multigpu.analysis.points import LENGTH, POINT, Missing, points, where
+from multigpu.analysis.read import read_study
 from multigpu.grid.from_yaml import launches_of, traced
 from multigpu.measure.lanes import key_here
 from multigpu.measure.launch import check_devices, measure
@@ -26,8 +26,7 @@ from multigpu.measure.machine import gpu_count, this_machine
 from multigpu.measure.point import Point
 from multigpu.measure.watching import HOOK, WATCHED, Watched
 from multigpu.parameters import ParameterError, check_parameters
-from multigpu.published import load_published
-from multigpu.reading import study_records
+from multigpu.progress import Progress
 from multigpu.record import STATUSES, Record, RecordStore
 from multigpu.run import Run, build_run
 
@@ -71,6 +70,12 @@ class Experiment:
         found = [Point(self.run, repeat, launch) for repeat, launch in enumerate(self.launches)]
         return found + ([Point(traced(self.run, self.trace))] if self.trace else [])
 
+    @property
+    def job(self) -> dict[str, Any]:
+        """What `advise` is asked about."""
+        named = ("workload", "model", "inputs", "devices", "batch_size", "precision", "sequence_length")
+        return {name: value for name in named if (value := getattr(self.run, name)) is not None}
+
     def records(self) -> list[Record]:
         """The Records of its points on this machine, of each the latest attempt."""
         found = (self.store.find(this_machine().name, key_here(point.run, point.repeat)) for point in self.points)
@@ -109,65 +114,11 @@ def planned(namespace: Mapping[str, Any]) -> Experiment:
     return Experiment(run, launches, steps, RecordStore(Path(given["records"] or RECORDS)), given["compare"])
 
 
-class Progress:
-    """A line a Run, which says how far it is while it trains: in a notebook, where its text is replaced as it goes on."""
-
-    def __init__(self, experiment: Experiment, watched: Watched) -> None:
-        self.run, self.total, self.done, self.watched = experiment.run, len(experiment.points), 0, watched
-        self.lines: list[str] = []
-        self.began: tuple[str, float] = ("", 0.0)
-        self.handle: DisplayHandle | None = display({"text/plain": ""}, raw=True, display_id=True)
-        self.ended = threading.Event()
-        self.lock = threading.Lock()
-        self.thread = threading.Thread(target=self._follow, daemon=True)
-        self.thread.start()
-
-    def set_description(self, desc: str | None = None) -> None:
-        with self.lock:
-            self.watched.reset()
-            self.lines.append("starts")
-
-    def update(self, n: float = 1) -> bool | None:
-        with self.lock:
-            self.done += int(n)
-            if n and not self.lines:
-                self.lines += ["measured before"] * int(n)
-            elif n:
-                self.lines[-1] = "ended"
-            self._show()
-        return True
-
-    def set_postfix_str(self, s: str = "") -> None:
-        with self.lock:
-            if self.lines:
-                self.lines[-1] = s
-            self._show()
-
-    def close(self) -> None:
-        self.ended.set()
-        self.thread.join()
-
-    def _follow(self) -> None:
-        while not self.ended.wait(0.3):
-            with self.lock:
-                if len(self.lines) > self.done:
-                    self.lines[-1] = self._now()
-                    self._show()
-
-    def _now(self) -> str:
-        """The stage, and the steps of it and their rate."""
-        stage, steps = self.watched.state()
-        if stage != self.began[0]:
-            self.began = (stage, time.monotonic())
-        took = time.monotonic() - self.began[1]
-        count = {"warm-up": self.run.warmup_steps, "timed": self.run.timed_steps}.get(stage, 0)
-        rate = f", {steps / took:,.1f} steps/s" if took > 1 and steps else ""
-        return {"": "starts", "build": "builds the model"}.get(stage, f"{stage}: step {min(steps, count)} of {count}{rate}")
-
-    def _show(self) -> None:
-        lines = [f"run {number} of {self.total}  {line}" for number, line in enumerate(self.lines, 1)]
-        if self.handle is not None:
-            self.handle.update({"text/plain": "\n".join(lines)}, raw=True)
+def label(run: Run) -> str:
+    """A Run in words, with every field that no other part of the label says and that is not the usual one."""
+    said = ("workload", "model", "placement", "framework", "processes", "execution", "devices", "batch_size", "precision")
+    others = {name: value for name, value in run.model_dump(exclude_defaults=True).items() if name not in said}
+    return " ".join([run.label(), *(f"{name}={value}" for name, value in others.items())])
 
 
 class ExperimentError(ParameterError):
@@ -184,7 +135,7 @@ def train(experiment: Experiment) -> list[Record]:
     with tempfile.TemporaryDirectory(prefix="multigpu-experiment-") as folder:
         path = Path(os.environ.get(WATCHED) or Path(folder, "watched"))
         before, os.environ[WATCHED] = os.environ.get(WATCHED), str(path)
-        progress = Progress(experiment, Watched(path))
+        progress = Progress(experiment.run, len(experiment.points), Watched(path))
         try:
             done = measure(experiment.points, experiment.store, AGAIN, hook=HOOK, bar=progress)
         except ValueError as error:
@@ -207,32 +158,59 @@ def by_hand() -> bool:
     return bool(getattr(getattr(shell, "kernel", None), "_allow_stdin", False))
 
 
-SAME_POINT = tuple(
-    name for name in Run.model_fields if name not in ("seed", "data", "warmup_steps", "timed_steps", "traced_steps", "traced_from")
-)
-"""Fields in which the same point of other Records agrees."""
+def pooled(records: Iterable[Record]) -> pd.DataFrame:
+    """The point of these Records, traced ones left out (`points.points`), with what this machine cannot exceed: bound (units/s), bound_by
+    (arithmetic, memory or traffic; "" where no ceiling is known) and of_bound.
+    """
+    frame = frame_of(record for record in records if record.status == "ok")
+    own, limits = points(frame), bounds(frame)
+    found = [point_bound(limits, row) for _, row in own.iterrows()]
+    return own.assign(**{name: [one[at] for one in found] for at, name in enumerate(("bound", "bound_by", "of_bound"))})
+
+
+def steps(records: Iterable[Record]) -> pd.DataFrame:
+    """A row a step of each repeat, warm-up first: repeat ("repeat 0"), step, step_time_s (of the slowest device) and loss."""
+    rows = [
+        (f"repeat {record.repeat}", step, max(times), loss)
+        for record in records
+        if record.measurement and not record.run.traced_steps
+        for step, (times, loss) in enumerate(zip(zip(*record.measurement.step_time_s, strict=True), record.measurement.loss, strict=True))
+    ]
+    return pd.DataFrame(rows, columns=["repeat", "step", "step_time_s", "loss"])
+
+
+def moved(records: Iterable[Record]) -> pd.DataFrame:
+    """What a step moves, by kind: counted, and predicted from the placement's row, in bytes over all devices; of the first repeat."""
+    first = next(record.measurement for record in records if record.measurement)
+    counted = first.moved_bytes
+    kinds = [*first.predicted_bytes, *((counted or {}).keys() - first.predicted_bytes.keys())]
+    rows = [(kind, math.nan if counted is None else counted.get(kind, 0), first.predicted_bytes.get(kind, 0)) for kind in kinds]
+    return pd.DataFrame(rows, columns=["kind", "counted", "predicted"])
 
 
 def committed(experiment: Experiment) -> pd.DataFrame:
-    """The committed Records of the same point, of every machine (`frame_of`); none where nothing is to be compared.
+    """The same point among the committed Records, a row a machine and a number of steps.
 
     Raises:
+        Missing: none is of this point, or nothing is to be compared.
         ValueError: Records cannot be read.
     """
-    wanted = experiment.run.model_dump(include=set(SAME_POINT))
-    records = study_records() if experiment.compare else []
-    return frame_of(record for record in records if record.run.model_dump(include=set(SAME_POINT)) == wanted)
+    same = {name: getattr(experiment.run, name) for name in POINT if name in Run.model_fields and name not in LENGTH}
+    found = where(read_study().everywhere, **same) if experiment.compare else pd.DataFrame(columns=["n"])
+    return _there(found[found["n"] > 0], experiment, "no committed Record is of this point")
 
 
 def published(experiment: Experiment) -> pd.DataFrame:
-    """What documents printed of this point: document, devices, rate (units/s), step_time_s; empty without one, or where nothing
-    is to be compared.
+    """What documents printed of this point: document, devices, rate (units/s), step_time_s.
+
+    Raises:
+        Missing: none measured this point, or nothing is to be compared.
     """
-    columns, run = ["document", "devices", "rate", "step_time_s"], experiment.run
-    rates = document_rows(run.model_dump(), published_experiments())
-    tables = [rates.assign(document="000, on P100s", devices=rates["gpus"], rate=rates["words_per_s"], step_time_s=math.nan)]
-    if (run.model, run.placement, run.batch_size) == ("nmt004", "ddp", 64):
-        steps = load_published("004_step_times")
-        tables.append(steps.assign(document="004, on V100s", devices=steps["gpus"], rate=math.nan, step_time_s=steps["step_time_ms"] / 1e3))
-    every = pd.concat([table[columns] for table in tables])
-    return every[every["devices"].eq(run.devices) & experiment.compare].reset_index(drop=True)
+    return _there(published_of(experiment.run), experiment, "no document measured this point")
+
+
+def _there(table: pd.DataFrame, experiment: Experiment, why: str) -> pd.DataFrame:
+    """The table, if it has rows and is to be shown."""
+    if table.empty or not experiment.compare:
+        raise Missing(why if experiment.compare else "nothing was to be compared (compare = False)")
+    return table
