@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +30,18 @@ def write_page(task: Task, out: Path) -> None:
             continue
         exporter = HTMLExporter(template_name="basic", exclude_input=True, exclude_input_prompt=True, exclude_output_prompt=True)
         executed = nbformat.read(source, as_version=4)
-        executed.cells = [cell for cell in executed.cells if not cell.source.startswith("# ")]  # how it is used; and papermill's own
+        executed.cells = list(_told(executed.cells))
         body, _ = exporter.from_notebook_node(executed)
         page.write_text(TEMPLATE.render(title=label(task.run), body=body), encoding="utf-8")
+
+
+def _told(cells: list[nbformat.NotebookNode]) -> Iterator[nbformat.NotebookNode]:
+    """What a page shows of a notebook: not how it is used, and nothing behind the cell that stopped it."""
+    for cell in cells:
+        if not cell.source.startswith("# ") and not any(tag.startswith("papermill-error") for tag in cell.metadata.get("tags", [])):
+            yield cell
+        if any(output.output_type == "error" for output in cell.get("outputs", [])):
+            return
 
 
 def write_index(points: Path, tasks: list[Task], out: Path) -> None:

@@ -118,7 +118,8 @@ def label(run: Run) -> str:
     """A Run in words, with every field that no other part of the label says and that is not the usual one."""
     said = ("workload", "model", "placement", "framework", "processes", "execution", "devices", "batch_size", "precision")
     others = {name: value for name, value in run.model_dump(exclude_defaults=True).items() if name not in said}
-    return " ".join([run.label(), *(f"{name}={value}" for name, value in others.items())])
+    words = {name: ",".join(value) if isinstance(value, tuple) else value for name, value in others.items()}
+    return " ".join([run.label(), *(f"{name}={value}" for name, value in words.items())])
 
 
 class ExperimentError(ParameterError):

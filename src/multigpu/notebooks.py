@@ -126,7 +126,7 @@ def this_interpreter() -> Iterator[str]:
     with tempfile.TemporaryDirectory(prefix="multigpu-kernel-") as folder:
         spec = Path(folder, "kernels", "python3", "kernel.json")
         spec.parent.mkdir(parents=True)
-        argv = [sys.executable, "-c", KERNEL, "--log-level=ERROR", "-f", "{connection_file}"]
+        argv = [sys.executable, "-c", KERNEL, "--log-level=CRITICAL", "-f", "{connection_file}"]
         # absolute, since a relative PYTHONPATH means something else in the notebook's folder
         path = os.pathsep.join(filter(None, [str(Path(__file__).resolve().parents[1]), os.environ.get("PYTHONPATH")]))
         content = {"argv": argv, "display_name": "Python 3", "language": "python", "env": {"PYTHONPATH": path}}
