@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from html import escape
 from typing import Any, get_args, get_origin
 
 from multigpu.experiment import PARAMETERS, by_hand, planned
@@ -100,7 +101,7 @@ def form(namespace: dict[str, Any]) -> Any:
                 namespace[name] = _read(name, field.value)
             run = planned(namespace).run
         except ParameterError as error:
-            said.value = f"<b>This cannot be trained:</b> {error}"
+            said.value = f"<b>This cannot be trained:</b> {escape(str(error))}"
             return
         said.value = f"<b>Ready:</b> {run.label()}. Run the cells below."
 
