@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
-from jinja2 import Environment, PackageLoader
+from jinja2 import Environment, PackageLoader, TemplateNotFound
 from nbconvert import HTMLExporter
 
 from multigpu.analysis.estimate import SINGLE_RUN, estimate
@@ -31,7 +31,11 @@ def write_page(task: Task, out: Path) -> None:
         exporter = HTMLExporter(template_name="basic", exclude_input=True, exclude_input_prompt=True, exclude_output_prompt=True)
         executed = nbformat.read(source, as_version=4)
         executed.cells = list(_told(executed.cells))
-        body, _ = exporter.from_notebook_node(executed)
+        try:
+            body, _ = exporter.from_notebook_node(executed)
+        except (ValueError, TemplateNotFound) as error:  # an installation without nbconvert's templates: the notebook itself is there
+            print(f"{page.name} was not made: {str(error).splitlines()[0]}", flush=True)
+            continue
         page.write_text(TEMPLATE.render(title=label(task.run), body=body), encoding="utf-8")
 
 
