@@ -8,6 +8,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -126,7 +127,7 @@ def this_interpreter() -> Iterator[str]:
     with tempfile.TemporaryDirectory(prefix="multigpu-kernel-") as folder:
         spec = Path(folder, "kernels", "python3", "kernel.json")
         spec.parent.mkdir(parents=True)
-        argv = [sys.executable, "-c", KERNEL, "--log-level=ERROR", "-f", "{connection_file}"]
+        argv = [sys.executable, "-c", KERNEL, "--log-level=CRITICAL", "-f", "{connection_file}"]
         # absolute, since a relative PYTHONPATH means something else in the notebook's folder
         path = os.pathsep.join(filter(None, [str(Path(__file__).resolve().parents[1]), os.environ.get("PYTHONPATH")]))
         content = {"argv": argv, "display_name": "Python 3", "language": "python", "env": {"PYTHONPATH": path}}
@@ -176,19 +177,21 @@ def execute_notebooks(
         raise NotebookError(f"executed notebooks cannot be written to {output}: {error.strerror}.") from None
 
     cells = {path: len(read_notebook(path).cells) for path in notebooks}
-    done = []
     with this_interpreter() as kernel, tqdm(total=sum(cells.values()), unit="cell", desc="notebooks", disable=not progress) as bar:
         _Engine.bar = bar
-        for path in notebooks:
-            bar.set_description(path.stem)
+
+        def execute(path: Path) -> Path:
             copy, unfinished = output / path.name, output / f"{path.stem}.failed.ipynb"
             _execute(path, unfinished, {name: value for name, value in given.items() if name in names[path]}, kernel)
-            unfinished.replace(copy)
-            done.append(copy)
-    return done
+            return unfinished.replace(copy)
+
+        # a kernel starts and draws on one core; all are heard before one that stopped is told
+        with ThreadPoolExecutor(max_workers=min(4, os.cpu_count() or 1)) as pool:
+            started = [pool.submit(execute, path) for path in notebooks]
+        return [future.result() for future in started]
 
 
-def execute_one(notebook: Path, output: Path, parameters: Mapping[str, Any] | None = None) -> None:
+def execute_one(notebook: Path, output: Path, parameters: Mapping[str, Any] | None = None, progress: bool = True) -> None:
     """Execute one notebook; its executed copy appears at `output` only when it ran to its end (else `NAME.failed.ipynb` beside it).
 
     Raises:
@@ -204,7 +207,8 @@ def execute_one(notebook: Path, output: Path, parameters: Mapping[str, Any] | No
         output.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise NotebookError(f"an executed notebook cannot be written to {output.parent}: {error.strerror}.") from None
-    with this_interpreter() as kernel, tqdm(total=len(read_notebook(notebook).cells), unit="cell", desc=notebook.stem) as bar:
+    cells = len(read_notebook(notebook).cells)
+    with this_interpreter() as kernel, tqdm(total=cells, unit="cell", desc=notebook.stem, disable=not progress) as bar:
         _Engine.bar = bar
         _execute(notebook.resolve(), unfinished, parameters or {}, kernel)
     unfinished.replace(output)
