@@ -8,19 +8,15 @@ import pandas as pd
 import pytest
 
 from multigpu.analysis.all_reduce import (
-    Model,
-    at,
     gradient_bytes,
-    model_of,
     points,
     serial_bytes,
-    stretches,
     transfer,
     winners,
 )
 from multigpu.analysis.collectives import collectives_frame, median_bounds
 from multigpu.collectives.record import CollectiveRecord
-from tests.collectives.planted import ALPHA_S, BETA, make_record, study
+from tests.collectives.planted import make_record, study
 
 N = 2**30
 
@@ -85,17 +81,6 @@ def test_bytes_beyond_a_power_of_two_are_handed_over_and_back() -> None:
     assert serial_bytes("halving_doubling", 4 * 840, 6) / (4 * 840) == pytest.approx(3.5)
 
 
-def test_the_latency_is_fitted_and_the_bandwidth_is_not(frame: pd.DataFrame) -> None:
-    model = model_of(at(points(frame), 8, "captured"), bytes_per_s=BETA)
-    assert model is not None and model.bytes_per_s == BETA
-    # planted: 2 us a message in a row, and what 1 KiB adds at 400 GB/s: at most 7 KiB over one message
-    assert ALPHA_S < model.alpha_s < ALPHA_S + 7 * 1024 / BETA
-    assert Model(2e-6, 400e9).time_s("ring", N, 8) == pytest.approx(14 * 2e-6 + 1.75 * N / 400e9)
-    assert Model(2e-6, 400e9).time_s("central_server", N, 4) == pytest.approx(2 * 2e-6 + 6 * N / 400e9)
-    assert model_of(points(collectives_frame([]))) is None
-    assert model_of(at(points(collectives_frame([make_record(size=N)])), 8, "captured"), BETA) is None
-
-
 def test_a_transfer_is_measured_or_in_proportion() -> None:
     table = points(collectives_frame([steady("nccl", size, 1e-3 + size / 400e9, 2) for size in (2**28, 2**30)]))
     between = transfer(table, "nccl", 717_668_352)
@@ -120,8 +105,6 @@ def test_a_winner_needs_intervals_apart_and_exact_sums() -> None:
     assert winners(points(two_methods(0.5))) == [(N, "ring")]
     assert winners(points(two_methods(1.001))) == [(N, None)]
     assert winners(points(two_methods(2.0, "everyone_bf16"))) == [(N, None)]  # the ring is alone
-    assert list(stretches([(4, "a"), (16, "a"), (64, None), (256, "a")])) == [("a", 4, 16), (None, 64, 64), ("a", 256, 256)]
-    assert list(stretches([])) == []
 
 
 def test_nobody_wins_where_a_rival_of_the_next_size_was_not_measured() -> None:

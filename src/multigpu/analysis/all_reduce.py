@@ -7,14 +7,12 @@ Records have the interval of `claims.statistics`, with launches as the units whe
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import median
 from typing import Any
 
 import pandas as pd
 
-from multigpu.analysis.limits import ceilings
 from multigpu.claims.statistics import interval, sample
 from multigpu.collectives import find_algorithm
 from multigpu.collectives.algorithms.hierarchical import group_size
@@ -65,12 +63,6 @@ def at(table: pd.DataFrame, devices: int, execution: str) -> pd.DataFrame:
     return table[(table["devices"] == devices) & (table["execution"] == execution)]
 
 
-def find_point(table: pd.DataFrame, method: str, size: int) -> pd.Series | None:
-    """The point of a method and size in a table of `at`, or None."""
-    rows = table[(table["method"] == method) & (table["bytes"] == size)]
-    return None if rows.empty else rows.iloc[0]
-
-
 def serial_bytes(method: str, size: int, devices: int) -> float:
     """Bytes that must follow each other for an all-reduce of `size` bytes, the links of a process full duplex.
 
@@ -88,37 +80,6 @@ def serial_bytes(method: str, size: int, devices: int) -> float:
         return 2 * cost.busiest_way_bytes - 2 * size * (leaders - 1) / leaders
     beyond = method == "halving_doubling" and devices & (devices - 1)
     return cost.busiest_way_bytes + (size if beyond else 0)
-
-
-@dataclass(frozen=True)
-class Model:
-    """t = latency terms x alpha_s + bytes that follow each other / bytes_per_s, for every algorithm alike.
-
-    alpha_s: fitted, the median over algorithms of the time of SHORT_BYTES over the number of latency terms.
-    bytes_per_s: not fitted, what one copy between two of the same devices was measured to carry (`multigpu ceilings`).
-    Adding up is left out, as the documents leave it out.
-    """
-
-    alpha_s: float
-    bytes_per_s: float
-
-    def time_s(self, method: str, size: int, devices: int) -> float:
-        """Seconds of one all-reduce of `size` bytes a device."""
-        terms = find_algorithm(method).cost(size // 4, 4, devices).latency_terms
-        return terms * self.alpha_s + serial_bytes(method, size, devices) / self.bytes_per_s
-
-
-def model_of(table: pd.DataFrame, bytes_per_s: float | None = None) -> Model | None:
-    """The Model of the points of one `at`; None where short messages or the link were not measured."""
-    if table.empty:
-        return None
-    devices, link = int(table["devices"].iloc[0]), ceilings(str(table["gpu"].iloc[0])).get("device_link")
-    carried = bytes_per_s or (link.value if link and link.how == "measured" else None)
-    short = table[(table["kind"] == "algorithm") & (table["bytes"] == SHORT_BYTES)]
-    if short.empty or carried is None:
-        return None
-    terms = [find_algorithm(name).cost(SHORT_BYTES // 4, 4, devices).latency_terms for name in short["method"]]
-    return Model(median(time / count for time, count in zip(short["time_s"], terms, strict=True)), carried)
 
 
 @dataclass(frozen=True)
@@ -173,12 +134,3 @@ def winners(table: pd.DataFrame) -> list[tuple[int, str | None]]:
 def _ahead(order: pd.DataFrame) -> set[str]:
     """The methods of one size that no other is clearly faster than, in order of time; none where nothing is compared."""
     return set(order.loc[order["time_s_low"] <= order["time_s_high"].iloc[0], "method"]) if len(order) > 1 else set()
-
-
-def stretches(found: Sequence[tuple[int, str | None]]) -> Iterator[tuple[str | None, int, int]]:
-    """Neighbouring sizes with one winner, joined: (method, first size, last size)."""
-    start = 0
-    for index in range(1, len(found) + 1):
-        if index == len(found) or found[index][1] != found[start][1]:
-            yield found[start][1], found[start][0], found[index - 1][0]
-            start = index
