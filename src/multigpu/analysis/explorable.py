@@ -40,14 +40,14 @@ def explorable(chart: alt.TopLevelMixin, name: str, finding: str, caption: str, 
     spec = chart.to_dict()
     spec["config"] = LOOK
     spec["usermeta"] = {"embedOptions": {"actions": False}}
-    # in a block of its own: the program's names are as short as those of other scripts of the page
+    # in a function of its own: the program's names are as short as those of other scripts of the page
     options = {"actions": False, "renderer": "svg", "mode": "vega-lite"}
     csv = base64.b64encode(data.to_csv(index=False, float_format=DIGITS).encode()).decode()
     drawn = json.dumps(spec).replace("</", "<\\/")
     return Shown(
         f'<figure class="picture" id="{name}" style="margin:1.2rem 0">\n<p class="table-title">{escape(finding)}</p>\n'
         f'<div style="overflow-x:auto"><div id="{name}-chart" role="img" aria-label="{escape(finding)}"></div></div>\n'
-        f"<script>{{{program}}}\n"
+        f"<script>(() => {{{program}}})();\n"
         f'vegaEmbed("#{name}-chart", {drawn}, {json.dumps(options)}).catch(console.error);</script>\n'
         f'<figcaption>{escape(caption)} <a href="data:text/csv;base64,{csv}" download="{name}.csv">Data (CSV)</a></figcaption>\n</figure>\n'
     )
