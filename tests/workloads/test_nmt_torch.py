@@ -160,6 +160,19 @@ def test_bfloat16_arithmetic_is_near_float32(source: tuple[int, ...]) -> None:
     assert all(p.grad is not None and p.grad.dtype == torch.float32 for p in module.parameters())
 
 
+def test_persistent_cells_read_float32_variables_under_autocast() -> None:
+    batch = sentences(TINY, (4, 2), (3, 5))
+    exact, module = filled(TINY), build(TINY, recurrence="persistent")
+    module.load_state_dict(exact.state_dict())
+    module.reset_buffers()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss = module(batch)
+    expected = exact(batch)
+    assert loss.item() == pytest.approx(expected.item(), rel=0.02)
+    for mine, theirs in zip(gradients(module, loss), gradients(exact, expected), strict=True):
+        assert mine.dtype == torch.float32 and close(mine.double(), theirs, 0.03)
+
+
 def test_packing_by_hand() -> None:
     packing = pack(torch.tensor([1, 3, 2]), torch.device("cpu"))  # sorted: sentence 1, 2, 0
     assert packing.batch_sizes.tolist() == [3, 2, 1]
@@ -192,9 +205,10 @@ def test_training_lowers_the_loss() -> None:
 
 
 @pytest.mark.parametrize("lengths", [([3, 3], [4, 4]), ([1, 5, 3], [2, 6, 1])], ids=["equal lengths", "ragged"])
-def test_a_loop_of_cells_equals_the_library(lengths) -> None:
+@pytest.mark.parametrize("recurrence", ["stepwise", "persistent"])
+def test_other_recurrences_equal_the_library(recurrence: str, lengths) -> None:
     batch = sentences(TINY, *lengths)
-    loop = build(TINY, recurrence="stepwise").double()
+    loop = build(TINY, recurrence=recurrence).double()
     loop.load_state_dict(MODULE.state_dict())
     loop.reset_buffers()
     expected, found = MODULE(batch), loop(batch)

@@ -29,6 +29,7 @@ from multigpu.grid.inside_model import (
 from multigpu.grid.interference import interference, interference_small
 from multigpu.grid.overlap import sent_unpacked, small_last, updates_in_backward
 from multigpu.grid.parallelism import parallelism, parallelism_small
+from multigpu.grid.persistent import persistent
 from multigpu.grid.phases import phases, phases_small
 from multigpu.grid.placement_table import placement_table
 from multigpu.grid.pytorch import (
@@ -88,6 +89,7 @@ GRIDS: dict[str, Callable[[Sequence[int]], list[Planned]]] = {
     "sent_unpacked": sent_unpacked,
     "small_last": small_last,
     "compiled": compiled,
+    "persistent": persistent,
     "dispatch": dispatch,
     "traces": traces,
     "phases": phases,

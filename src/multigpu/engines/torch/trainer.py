@@ -16,6 +16,7 @@ from multigpu.engines.context import RunContext
 from multigpu.engines.torch.devices import Device
 from multigpu.engines.torch.feed import Shard
 from multigpu.engines.torch.wire import Wire
+from multigpu.kernels.lstm_launch import library_instead
 from multigpu.run import Run
 
 
@@ -66,6 +67,14 @@ def build_module(run: Run) -> nn.Module:
         more = {"recurrence": run.recurrence, "cross_entropy": run.cross_entropy, "captured": "captured" in run.execution}
     with torch.device("meta"):
         return builder.build(run.description, run.layout, **more)
+
+
+def substituted(run: Run, device: torch.device) -> str | None:
+    """What of the Run something else than it asked for computed on this device, and why; None where nothing did."""
+    if run.recurrence != "persistent":
+        return None
+    reason = library_instead(device)
+    return None if reason is None else f"recurrence 'persistent' was left to the library: {reason}"
 
 
 class Trainer(ABC):

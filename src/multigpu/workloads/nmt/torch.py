@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -11,7 +12,9 @@ from torch import Tensor, nn
 from multigpu.workloads.base import Model
 from multigpu.workloads.nmt.description import NmtConfig, cell_names
 from multigpu.workloads.nmt.projection_loss import IGNORED, projected_cross_entropy
-from multigpu.workloads.nmt.recurrence import State, fused, pack, stepwise, to_device
+from multigpu.workloads.nmt.recurrence import State, fused, pack, persistent, stepwise, to_device
+
+RECURRENCES: dict[str, Callable[..., tuple[Tensor, State]]] = {"fused": fused, "stepwise": stepwise, "persistent": persistent}
 
 
 def build(
@@ -20,7 +23,7 @@ def build(
     """The module of a translation model, its parameters uninitialised (and on the meta device if built under it).
 
     Args:
-        recurrence: "fused" (also None) or "stepwise": how a stack of cells runs.
+        recurrence: "fused" (also None), "stepwise" or "persistent": how a stack of cells runs.
         cross_entropy: "library" (also None) or "fused" with the projection (`projection_loss.py`).
         captured: whether steps become one CUDA graph: the encoder's two directions, which do not depend on each other, then
             stand side by side in it. (A host that launches kernel by kernel gains nothing from a second stream.)
@@ -30,11 +33,11 @@ def build(
     """
     if layout is not None:
         raise ValueError(f"layout {layout!r} has no meaning for words: leave it out")
-    if recurrence not in (None, "fused", "stepwise"):
-        raise ValueError(f"unknown recurrence {recurrence!r}: choose fused or stepwise")
+    if (recurrence or "fused") not in RECURRENCES:
+        raise ValueError(f"unknown recurrence {recurrence!r}: choose {', '.join(RECURRENCES)}")
     if cross_entropy not in (None, "library", "fused"):
         raise ValueError(f"unknown cross_entropy {cross_entropy!r}: choose library or fused")
-    return Nmt(model, stepwise if recurrence == "stepwise" else fused, cross_entropy == "fused", captured)
+    return Nmt(model, RECURRENCES[recurrence or "fused"], cross_entropy == "fused", captured)
 
 
 def host_lengths(batch: dict[str, Tensor], name: str) -> Tensor:
@@ -80,6 +83,7 @@ class Nmt(nn.Module):
         super().__init__()
         self.config: NmtConfig = model.config
         self.recurrence, self.concurrent = recurrence, concurrent
+        self.halved = partial(persistent, beside=2) if recurrence is persistent else recurrence  # for a direction beside the other
         self.loss: Callable[[Tensor, Tensor, Tensor], Tensor] = projected_cross_entropy if fused_loss else library_loss
         self.streams: dict[torch.device, torch.cuda.Stream] = {}
         for variable in model.variables:
@@ -146,11 +150,18 @@ class Nmt(nn.Module):
             return rows[name].transpose(0, 1)
         return F.embedding(ids.t(), self.get_parameter(name))
 
-    def _run(self, stack: str, x: Tensor, state: State, batch_sizes: Tensor | None = None) -> tuple[Tensor, State]:
+    def _run(
+        self,
+        stack: str,
+        x: Tensor,
+        state: State,
+        batch_sizes: Tensor | None = None,
+        recurrence: Callable[..., tuple[Tensor, State]] | None = None,
+    ) -> tuple[Tensor, State]:
         cells = cell_names(self.config, stack)
         kernels = [self._parameters[f"{cell}_kernel"] for cell in cells]
         biases = [self._parameters[f"{cell}_bias"] for cell in cells]
-        return self.recurrence(x, state, kernels, biases, self.forget_bias, batch_sizes, self.dropout)
+        return (recurrence or self.recurrence)(x, state, kernels, biases, self.forget_bias, batch_sizes, self.dropout)
 
     def _encode(self, source: Tensor, lengths: Tensor) -> State:
         """The decoder's first state, (cells, B, D): every sentence's encoder states after its own last word.
@@ -185,8 +196,8 @@ class Nmt(nn.Module):
         side = self.streams.setdefault(source.device, torch.cuda.Stream(source.device))
         side.wait_stream(main)
         with torch.cuda.stream(side):
-            _, backwards = self._run("encoder_backward", source.flip(0), state)
-        _, forwards = self._run("encoder_forward", source, state)
+            _, backwards = self._run("encoder_backward", source.flip(0), state, recurrence=self.halved)
+        _, forwards = self._run("encoder_forward", source, state, recurrence=self.halved)
         main.wait_stream(side)
         for tensor in (source, *state):  # memory that the other stream works on is not to be given away meanwhile
             tensor.record_stream(side)
