@@ -94,7 +94,7 @@ def test_torch_agrees_with_the_operators_registration() -> None:
 
 def test_what_the_kernels_cannot_compute_is_refused() -> None:
     values = [value.cuda() for value in arguments(4, 2, 64, dtype=torch.bfloat16)]
-    with pytest.raises(ValueError, match="on GPUs has 512 units and computes in bfloat16, not 64 in torch.bfloat16"):
+    with pytest.raises(ValueError, match=r"on GPUs has 512 units and computes in bfloat16, not 64 in torch.bfloat16"):
         lstm(*values, None, 1)
 
 
