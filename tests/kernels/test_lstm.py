@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -10,7 +12,7 @@ from torch import Tensor
 from torch._subclasses import FakeTensorMode
 
 from multigpu.kernels import lstm_launch
-from multigpu.kernels.lstm import by_gate, interleave, lstm
+from multigpu.kernels.lstm import by_gate, interleave, lstm, lstm_layer
 from multigpu.workloads.nmt.recurrence import fused, pack, persistent
 from tests.kernels.layers import NAMES, arguments, distance, incoming, reference, results, written_out
 
@@ -148,3 +150,17 @@ def test_every_shape_fits_the_shared_memory_of_a_block() -> None:
     most = 227 * 1024
     assert all(lstm_launch.forward_bytes(*shape) <= most for shape in lstm_launch.FORWARD)
     assert all(lstm_launch.backward_bytes(*shape) <= most for shape in lstm_launch.BACKWARD)
+
+
+def test_a_kernels_gradient_taken_apart_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Tensor, "record_stream", lambda self, stream: None)
+    monkeypatch.setattr(torch.cuda, "stream", lambda stream: contextlib.nullcontext())
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: None)
+    values, lengths, given_back = arguments(5, 3, UNITS), ends(5, 1, 3), incoming(5, 3, UNITS)
+
+    def apart(values: list[Tensor], lengths: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        x, h0, c0, kernel, *biases = values
+        return lstm_layer(x, h0, c0, kernel, tuple(biases), lengths, 1, "another stream")
+
+    for mine, theirs in zip(results(apart, values, lengths, given_back), results(layer, values, lengths, given_back), strict=True):
+        assert torch.equal(mine, theirs)

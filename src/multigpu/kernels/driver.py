@@ -12,8 +12,10 @@ from torch import Tensor
 from multigpu.kernels.build import Unavailable, built
 
 MAX_DYNAMIC_SHARED_SIZE, NON_PORTABLE_CLUSTER_SIZE = 8, 14  # CUfunction_attribute
-CLUSTER_DIMENSION = 4  # CUlaunchAttributeID
+CLUSTER_DIMENSION, PRIORITY = 4, 8  # CUlaunchAttributeID
 PORTABLE_CLUSTER = 8
+FIRST = -5
+"""The priority of launches: before those of ordinary streams, of which many blocks wait where these few need a place each."""
 
 
 class Dimensions(ctypes.Structure):
@@ -23,9 +25,9 @@ class Dimensions(ctypes.Structure):
 
 
 class AttributeValue(ctypes.Union):
-    """CUlaunchAttributeValue, of which only the cluster is used."""
+    """CUlaunchAttributeValue: a cluster's dimensions, or a number."""
 
-    _fields_ = [("pad", ctypes.c_char * 64), ("cluster", Dimensions)]
+    _fields_ = [("pad", ctypes.c_char * 64), ("cluster", Dimensions), ("number", ctypes.c_int)]
 
 
 class Attribute(ctypes.Structure):
@@ -95,11 +97,13 @@ class Kernel:
                 check(driver().cuFuncSetAttribute(self.function, NON_PORTABLE_CLUSTER_SIZE, 1), f"clusters of {cluster} for {name}")
 
     def _configuration(self, blocks: int, stream: int) -> Configuration:
-        attributes = (Attribute * 1)()
-        attributes[0].id = CLUSTER_DIMENSION
-        attributes[0].value.cluster = Dimensions(self.cluster, 1, 1)
+        attributes = (Attribute * 2)()
+        attributes[0].id = PRIORITY
+        attributes[0].value.number = FIRST
+        attributes[1].id = CLUSTER_DIMENSION
+        attributes[1].value.cluster = Dimensions(self.cluster, 1, 1)
         sizes = Dimensions(blocks, 1, 1), Dimensions(self.threads, 1, 1)
-        return Configuration(*sizes, self.shared_bytes, stream, attributes, int(self.cluster > 1))
+        return Configuration(*sizes, self.shared_bytes, stream, attributes, 1 + (self.cluster > 1))
 
     def most_clusters(self) -> int:
         """How many clusters of it the GPU holds at once; of 16 blocks 7 on 132 multiprocessors, not 8."""

@@ -7,6 +7,8 @@ Shapes: T positions, B sentences, n units. Gates are kept interleaved by unit, i
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -55,7 +57,15 @@ def check_arguments(x: Tensor, h0: Tensor, c0: Tensor, kernel: Tensor, biases: t
 
 @torch.library.custom_op("multigpu::lstm", mutates_args=())
 def lstm(
-    x: Tensor, h0: Tensor, c0: Tensor, kernel: Tensor, bias: Tensor, more_bias: Tensor, lengths: Tensor | None, beside: int
+    x: Tensor,
+    h0: Tensor,
+    c0: Tensor,
+    kernel: Tensor,
+    bias: Tensor,
+    more_bias: Tensor,
+    lengths: Tensor | None,
+    beside: int,
+    products: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """One layer over all positions.
 
@@ -66,6 +76,8 @@ def lstm(
         bias, more_bias: (4 n,), added up.
         lengths: (B,) int32 on x's device, each from 1 to T: where each sentence ends; None: all at T.
         beside: how many such layers run at once on other streams, this one counted: they share the GPU.
+        products: (T, B, 4 n), never read: what takes the gradient of the gates' products in place of `kernel`, which then gets none
+            (`lstm_layer`).
 
     Returns:
         y (T, B, n), zeros behind a sentence's end; h and c (B, n) at each sentence's end; and what the backward pass needs:
@@ -81,7 +93,15 @@ def lstm(
 
 @lstm.register_fake
 def _(
-    x: Tensor, h0: Tensor, c0: Tensor, kernel: Tensor, bias: Tensor, more_bias: Tensor, lengths: Tensor | None, beside: int
+    x: Tensor,
+    h0: Tensor,
+    c0: Tensor,
+    kernel: Tensor,
+    bias: Tensor,
+    more_bias: Tensor,
+    lengths: Tensor | None,
+    beside: int,
+    products: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     positions, batch, n = x.shape
     y, gates, cells = x.new_empty(x.shape), x.new_empty(positions, batch, 4 * n), x.new_empty(positions + 1, batch, n)
@@ -90,62 +110,59 @@ def _(
 
 @torch.library.custom_op("multigpu::lstm_backward", mutates_args=())
 def lstm_backward(
-    dy: Tensor,
-    dh: Tensor,
-    dc: Tensor,
-    x: Tensor,
-    h0: Tensor,
-    y: Tensor,
-    gates: Tensor,
-    cells: Tensor,
-    packed: Tensor,
-    lengths: Tensor | None,
-    beside: int,
+    dy: Tensor, dh: Tensor, dc: Tensor, gates: Tensor, cells: Tensor, packed: Tensor, lengths: Tensor | None, beside: int
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Gradients of `lstm` for those of its first three results: of x, h0, c0, kernel and bias, the last three in the exact type."""
-    with torch.autocast(x.device.type, enabled=False):
-        dy, dh, dc, x = dy.to(x.dtype).contiguous(), dh.to(dc.dtype).contiguous(), dc.contiguous(), x.contiguous()
+    """Gradients of `lstm` for those of its first three results: of the products (T, B, 4 n), x, h0, c0 and bias.
+
+    The last two are in the exact type, as `dc` is.
+    """
+    with torch.autocast(gates.device.type, enabled=False):
+        dy, dh, dc = dy.to(gates.dtype).contiguous(), dh.to(dc.dtype).contiguous(), dc.contiguous()
         if lengths is not None:  # a sentence's last state is its output at its end
-            ends, rows = lengths.long() - 1, torch.arange(len(lengths), device=x.device)
+            ends, rows = lengths.long() - 1, torch.arange(len(lengths), device=dy.device)
             dy = dy.clone()
             dy[ends, rows] += dh.to(dy.dtype)
             dh = torch.zeros_like(dh)
-        run = lstm_launch.backward if x.is_cuda else _backward
-        dgates, dh0, dc0, dbias = run(dy, dh, dc, gates, cells, packed, beside)
-        positions, batch, n = x.shape
-        flat = dgates.view(positions * batch, 4 * n)
-        before = torch.cat((h0[None], y[:-1])).view(positions * batch, n)  # what each position's products took
-        dkernel = dc.new_empty(2, 4 * n, n)
-        for half, values in zip(dkernel, (x.view(positions * batch, n), before), strict=True):
-            half.view(2, 2, n, n).copy_(_product(flat.t(), values, dc.dtype).view(n, 2, 2, n).permute(2, 1, 0, 3))
-        return (flat @ packed[0]).view_as(x), dh0.to(x.dtype), dc0, dkernel, by_gate(dbias)
+        run = lstm_launch.backward if dy.is_cuda else _backward
+        dproducts, dh0, dc0, dbias = run(dy, dh, dc, gates, cells, packed, beside)
+        return dproducts, (dproducts.flatten(0, 1) @ packed[0]).view_as(dy), dh0.to(dy.dtype), dc0, by_gate(dbias)
 
 
 @lstm_backward.register_fake
 def _(
-    dy: Tensor,
-    dh: Tensor,
-    dc: Tensor,
-    x: Tensor,
-    h0: Tensor,
-    y: Tensor,
-    gates: Tensor,
-    cells: Tensor,
-    packed: Tensor,
-    lengths: Tensor | None,
-    beside: int,
+    dy: Tensor, dh: Tensor, dc: Tensor, gates: Tensor, cells: Tensor, packed: Tensor, lengths: Tensor | None, beside: int
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    batch, n = h0.shape
-    return x.new_empty(x.shape), x.new_empty(batch, n), dc.new_empty(batch, n), dc.new_empty(2, 4 * n, n), dc.new_empty(4 * n)
+    batch, n = dh.shape
+    exact = dc.new_empty(batch, n), dc.new_empty(4 * n)
+    return gates.new_empty(gates.shape), gates.new_empty(dy.shape), gates.new_empty(batch, n), *exact
+
+
+@torch.library.custom_op("multigpu::lstm_kernel_gradient", mutates_args=())
+def lstm_kernel_gradient(dproducts: Tensor, x: Tensor, h0: Tensor, y: Tensor) -> Tensor:
+    """The gradient of `lstm`'s kernel, (2, 4 n, n) in the exact type, from that of its products."""
+    positions, batch, n = x.shape
+    with torch.autocast(x.device.type, enabled=False):
+        flat = dproducts.view(positions * batch, 4 * n).t()
+        before = torch.cat((h0[None], y[:-1]))  # what each position's products took
+        found = x.new_empty(2, 4 * n, n, dtype=exact_type(x.dtype))
+        for half, values in zip(found, (x, before), strict=True):
+            half.view(2, 2, n, n).copy_(_product(flat, values.reshape(positions * batch, n)).view(n, 2, 2, n).permute(2, 1, 0, 3))
+        return found
+
+
+@lstm_kernel_gradient.register_fake
+def _(dproducts: Tensor, x: Tensor, h0: Tensor, y: Tensor) -> Tensor:
+    n = x.shape[2]
+    return x.new_empty(2, 4 * n, n, dtype=exact_type(x.dtype))
 
 
 def _setup(ctx, inputs, output) -> None:  # type: ignore[no-untyped-def]
-    x, h0, c0, _, _, _, lengths, beside = inputs
+    x, h0, c0, _, _, _, lengths, beside, products = inputs
     y, _, _, *kept = output
     ctx.mark_non_differentiable(*kept)
     ctx.set_materialize_grads(False)
     ctx.save_for_backward(x, h0, y, *kept, lengths)
-    ctx.beside, ctx.exact = beside, c0.dtype
+    ctx.beside, ctx.exact, ctx.apart = beside, c0.dtype, products is not None
 
 
 def _differentiate(ctx, dy, dh, dc, *_):  # type: ignore[no-untyped-def]
@@ -153,16 +170,57 @@ def _differentiate(ctx, dy, dh, dc, *_):  # type: ignore[no-untyped-def]
     dy = torch.zeros_like(y) if dy is None else dy
     dh = h0.new_zeros(h0.shape, dtype=ctx.exact) if dh is None else dh
     dc = h0.new_zeros(h0.shape, dtype=ctx.exact) if dc is None else dc
-    dx, dh0, dc0, dkernel, dbias = lstm_backward(dy, dh, dc, x, h0, y, gates, cells, packed, lengths, ctx.beside)
-    return dx, dh0, dc0, dkernel, dbias, dbias if ctx.needs_input_grad[5] else None, None, None
+    dproducts, dx, dh0, dc0, dbias = lstm_backward(dy, dh, dc, gates, cells, packed, lengths, ctx.beside)
+    dkernel = lstm_kernel_gradient(dproducts, x, h0, y) if ctx.needs_input_grad[3] else None
+    more = dbias.clone() if ctx.needs_input_grad[5] else None
+    return dx, dh0, dc0, dkernel, dbias, more, None, None, dproducts if ctx.apart else None
 
 
 lstm.register_autograd(_differentiate, setup_context=_setup)
 
 
-def _product(a: Tensor, b: Tensor, dtype: torch.dtype) -> Tensor:
-    """`a @ b` with sums left in `dtype`."""
-    return torch.mm(a, b, out_dtype=dtype) if a.is_cuda else (a @ b).to(dtype)
+class KernelApart(torch.autograd.Function):
+    """Makes `products` of `lstm` from a kernel: nothing forward, and backward the kernel's gradient.
+
+    Autograd runs it on the stream that was current when it was made, behind what it needs, while the layers below go on.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, kernel: Tensor, uses: list[Tensor], like: Tensor) -> Tensor:
+        """uses: filled with x, h0 and y once the layer has run. like: x, for shapes and type."""
+        ctx.uses = uses
+        return like.new_empty(()).expand(*like.shape[:2], kernel.shape[1])
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        for use in ctx.uses:
+            use.record_stream(torch.cuda.current_stream(use.device))
+        return lstm_kernel_gradient(gradients[0].contiguous(), *ctx.uses), None, None
+
+
+def lstm_layer(
+    x: Tensor, h0: Tensor, c0: Tensor, kernel: Tensor, biases: tuple[Tensor, Tensor], lengths: Tensor | None, beside: int, side: Any = None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """y, h and c of `lstm`.
+
+    Args:
+        side: a stream on which backward computes the kernel's gradient; None: in its turn.
+    """
+    if side is None or not kernel.requires_grad:
+        y, h, c, *_ = lstm(x, h0, c0, kernel, *biases, lengths, beside)
+        return y, h, c
+    uses: list[Tensor] = []
+    with torch.cuda.stream(side):
+        products = KernelApart.apply(kernel, uses, x)
+    y, h, c, *_ = lstm(x, h0, c0, kernel.detach(), *biases, lengths, beside, products)
+    uses += [x.detach(), h0.detach(), y.detach()]
+    return y, h, c
+
+
+def _product(a: Tensor, b: Tensor) -> Tensor:
+    """`a @ b` with sums left in the exact type."""
+    exact = exact_type(a.dtype)
+    return torch.mm(a, b, out_dtype=exact) if a.is_cuda else (a @ b).to(exact)
 
 
 def _last(y: Tensor, lengths: Tensor | None) -> Tensor:

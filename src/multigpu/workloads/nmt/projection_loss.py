@@ -42,36 +42,70 @@ def softmax_gradient_(logits: Tensor, targets: Tensor) -> Tensor:
     return losses
 
 
-class ProjectedCrossEntropy(torch.autograd.Function):
-    """Sum of cross entropies of `x @ weight` against targets.
+class WeightApart(torch.autograd.Function):
+    """Makes the logits that `ProjectedCrossEntropy` differentiates: nothing forward, and backward the weight's gradient.
 
-    x: (N, D); weight: (D, V), of one type; targets: (N,) int64.
+    Autograd runs it on the stream that was current when it was made, while the layers below go on.
     """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
+    def forward(ctx: Any, weight: Tensor, uses: list[Tensor], like: Tensor) -> Tensor:
+        """uses: filled with x; with the gradient of the loss, backward. like: x, for the logits' shape and type."""
+        ctx.uses = uses
+        return like.new_empty(()).expand(len(like), weight.shape[1])
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        x, scale = ctx.uses
+        for use in ctx.uses:
+            use.record_stream(torch.cuda.current_stream(use.device))
+        return (x * scale).t() @ gradients[0], None, None
+
+
+class ProjectedCrossEntropy(torch.autograd.Function):
+    """Sum of cross entropies of `x @ weight` against targets.
+
+    x: (N, D); weight: (D, V), of one type; targets: (N,) int64. apart: of `WeightApart`, which then gets the gradient of the logits
+    instead of `weight`, and uses: what that takes to make the weight's of it.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, targets: Tensor, apart: Tensor | None = None, uses: list[Tensor] | None = None
+    ) -> Tensor:
         logits = x @ weight  # (N, V)
         losses = softmax_gradient_(logits, targets)
         ctx.save_for_backward(x, weight, logits)
+        ctx.uses = uses
         return losses.sum()
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor | None, None, Tensor | None, None]:
         x, weight, rows = ctx.saved_tensors
         scale = gradients[0].to(x.dtype)
         # the scale goes onto the small factors, never onto the (N, V) array
-        return (rows @ weight.t()) * scale, (x * scale).t() @ rows, None
+        dx = (rows @ weight.t()) * scale
+        if ctx.uses is None:
+            return dx, (x * scale).t() @ rows, None, None, None
+        ctx.uses[:] = [x, scale]
+        return dx, None, None, rows, None
 
 
-def projected_cross_entropy(x: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
+def projected_cross_entropy(x: Tensor, weight: Tensor, targets: Tensor, side: torch.cuda.Stream | None = None) -> Tensor:
     """The sum over kept positions of the cross entropy of `x @ weight`, in autocast's type where it is on.
 
     Args:
         x: (N, D).
         weight: (D, V).
         targets: (N,) int64, `IGNORED` where padded.
+        side: a stream on which backward computes the weight's gradient; None: in its turn.
     """
     kind = x.device.type
     with_type = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else weight.dtype
     with torch.autocast(kind, enabled=False):
-        return ProjectedCrossEntropy.apply(x.to(with_type), weight.to(with_type), targets)
+        if side is None or not weight.requires_grad:
+            return ProjectedCrossEntropy.apply(x.to(with_type), weight.to(with_type), targets)
+        x, uses = x.to(with_type), []
+        with torch.cuda.stream(side):
+            apart = WeightApart.apply(weight.to(with_type), uses, x)
+        return ProjectedCrossEntropy.apply(x, weight.detach().to(with_type), targets, apart, uses)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from multigpu.kernels.lstm import exact_type, lstm
+from multigpu.kernels.lstm import exact_type, lstm_layer
 from multigpu.kernels.lstm_launch import library_instead
 
 State = tuple[Tensor, Tensor]
@@ -116,6 +116,7 @@ def persistent(
     batch_sizes: Tensor | None = None,
     dropout: float = 0.0,
     beside: int = 1,
+    side: torch.cuda.Stream | None = None,
 ) -> tuple[Tensor, State]:
     """What `fused` computes, by one persistent kernel a cell (`multigpu.kernels`), or by the library where that kernel cannot run.
 
@@ -124,6 +125,7 @@ def persistent(
 
     Args:
         beside: how many such stacks run at once on streams of their own, this one counted.
+        side: a stream on which backward computes the gradients of the kernels, beside the cells below.
     """
     if library_instead(x.device) is not None:
         return fused(x, state, kernels, biases, forget_bias, batch_sizes, dropout)
@@ -138,8 +140,8 @@ def persistent(
             value = value.new_zeros(running.numel(), x.shape[1]).index_copy(0, places, value).view(*running.shape, x.shape[1])
         hidden, cell = [], []
         for h, c, kernel, bias in zip(*state, kernels, biases, strict=True):
-            weights = kernel.to(exact), bias.to(exact), forget_bias.to(exact)
-            value, h, c, *_ = lstm(dropped(value, dropout), h.to(kind), c.to(exact), *weights, lengths, beside)
+            shifts = bias.to(exact), forget_bias.to(exact)
+            value, h, c = lstm_layer(dropped(value, dropout), h.to(kind), c.to(exact), kernel.to(exact), shifts, lengths, beside, side)
             hidden.append(h)
             cell.append(c.to(kind))
         y = value if places is None else value.flatten(0, 1).index_select(0, places)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -83,9 +83,8 @@ class Nmt(nn.Module):
         super().__init__()
         self.config: NmtConfig = model.config
         self.recurrence, self.concurrent = recurrence, concurrent
-        self.halved = partial(persistent, beside=2) if recurrence is persistent else recurrence  # for a direction beside the other
         self.loss: Callable[[Tensor, Tensor, Tensor], Tensor] = projected_cross_entropy if fused_loss else library_loss
-        self.streams: dict[torch.device, torch.cuda.Stream] = {}
+        self.streams: dict[tuple[torch.device, str], torch.cuda.Stream] = {}
         for variable in model.variables:
             self.register_parameter(variable.name, nn.Parameter(torch.empty(variable.shape)))
         self.register_buffer("forget_bias", torch.empty(4 * self.config.units), persistent=False)
@@ -125,6 +124,8 @@ class Nmt(nn.Module):
         target = self._embed("target_embedding", ids["target_embedding"], rows)  # (T, B, D)
         output, _ = self._run("decoder", target, state)  # (T, B, D)
         targets = self._targets(batch["target_output"], host_lengths(batch, "target_length"))  # (T, B)
+        if self.loss is projected_cross_entropy and (side := self._gradients(output.device)) is not None:
+            return projected_cross_entropy(output.flatten(0, 1), self.projection, targets.flatten(), side)
         return self.loss(output.flatten(0, 1), self.projection, targets.flatten())
 
     def encode(self, source: Tensor, lengths: Tensor) -> State:
@@ -150,18 +151,24 @@ class Nmt(nn.Module):
             return rows[name].transpose(0, 1)
         return F.embedding(ids.t(), self.get_parameter(name))
 
-    def _run(
-        self,
-        stack: str,
-        x: Tensor,
-        state: State,
-        batch_sizes: Tensor | None = None,
-        recurrence: Callable[..., tuple[Tensor, State]] | None = None,
-    ) -> tuple[Tensor, State]:
+    def _run(self, stack: str, x: Tensor, state: State, batch_sizes: Tensor | None = None, beside: int = 1) -> tuple[Tensor, State]:
+        """beside: how many stacks run at once, this one counted."""
         cells = cell_names(self.config, stack)
         kernels = [self._parameters[f"{cell}_kernel"] for cell in cells]
         biases = [self._parameters[f"{cell}_bias"] for cell in cells]
-        return (recurrence or self.recurrence)(x, state, kernels, biases, self.forget_bias, batch_sizes, self.dropout)
+        more: dict[str, Any] = {}
+        if self.recurrence is persistent:
+            more = {"beside": beside, "side": self._gradients(x.device)}
+        return self.recurrence(x, state, kernels, biases, self.forget_bias, batch_sizes, self.dropout, **more)
+
+    def _gradients(self, device: torch.device) -> torch.cuda.Stream | None:
+        """The stream for gradients of variables beside persistent cells, which leave half of a GPU free; None: in their turn."""
+        beside = self.recurrence is persistent and self.concurrent and device.type == "cuda"
+        return self._stream(device, "gradients") if beside else None
+
+    def _stream(self, device: torch.device, name: str) -> torch.cuda.Stream:
+        """A stream beside the one that computes, always the same of a name."""
+        return self.streams.setdefault((device, name), torch.cuda.Stream(device))
 
     def _encode(self, source: Tensor, lengths: Tensor) -> State:
         """The decoder's first state, (cells, B, D): every sentence's encoder states after its own last word.
@@ -193,11 +200,11 @@ class Nmt(nn.Module):
             _, backwards = self._run("encoder_backward", source.flip(0), state)
             return forwards, backwards
         main = torch.cuda.current_stream(source.device)
-        side = self.streams.setdefault(source.device, torch.cuda.Stream(source.device))
+        side = self._stream(source.device, "direction")
         side.wait_stream(main)
         with torch.cuda.stream(side):
-            _, backwards = self._run("encoder_backward", source.flip(0), state, recurrence=self.halved)
-        _, forwards = self._run("encoder_forward", source, state, recurrence=self.halved)
+            _, backwards = self._run("encoder_backward", source.flip(0), state, beside=2)
+        _, forwards = self._run("encoder_forward", source, state, beside=2)
         main.wait_stream(side)
         for tensor in (source, *state):  # memory that the other stream works on is not to be given away meanwhile
             tensor.record_stream(side)
