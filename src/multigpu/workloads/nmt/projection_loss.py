@@ -51,7 +51,7 @@ class WeightApart(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, weight: Tensor, uses: list[Tensor], like: Tensor) -> Tensor:
         """uses: filled with x; with the gradient of the loss, backward. like: x, for the logits' shape and type."""
-        ctx.uses = uses
+        ctx.uses, ctx.dtype = uses, weight.dtype
         return like.new_empty(()).expand(len(like), weight.shape[1])
 
     @staticmethod
@@ -59,14 +59,15 @@ class WeightApart(torch.autograd.Function):
         x, scale = ctx.uses
         for use in ctx.uses:
             use.record_stream(torch.cuda.current_stream(use.device))
-        return (x * scale).t() @ gradients[0], None, None
+        factor, rows = (x * scale).t(), gradients[0]
+        return factor @ rows if ctx.dtype == x.dtype else torch.mm(factor, rows, out_dtype=ctx.dtype), None, None
 
 
 class ProjectedCrossEntropy(torch.autograd.Function):
     """Sum of cross entropies of `x @ weight` against targets.
 
-    x: (N, D); weight: (D, V), of one type; targets: (N,) int64. apart: of `WeightApart`, which then gets the gradient of the logits
-    instead of `weight`, and uses: what that takes to make the weight's of it.
+    x: (N, D); weight: (D, V), of one type; targets: (N,) int64. apart: made by `WeightApart`, which then gets the gradient of the logits,
+        and `weight` none; uses: what that takes to make the weight's gradient.
     """
 
     @staticmethod
@@ -87,7 +88,7 @@ class ProjectedCrossEntropy(torch.autograd.Function):
         dx = (rows @ weight.t()) * scale
         if ctx.uses is None:
             return dx, (x * scale).t() @ rows, None, None, None
-        ctx.uses[:] = [x, scale]
+        ctx.uses[:] = [x.detach(), scale]
         return dx, None, None, rows, None
 
 
@@ -105,7 +106,7 @@ def projected_cross_entropy(x: Tensor, weight: Tensor, targets: Tensor, side: to
     with torch.autocast(kind, enabled=False):
         if side is None or not weight.requires_grad:
             return ProjectedCrossEntropy.apply(x.to(with_type), weight.to(with_type), targets)
-        x, uses = x.to(with_type), []
+        x, uses = x.to(with_type), list[Tensor]()
         with torch.cuda.stream(side):
-            apart = WeightApart.apply(weight.to(with_type), uses, x)
+            apart = WeightApart.apply(weight, uses, x)
         return ProjectedCrossEntropy.apply(x, weight.detach().to(with_type), targets, apart, uses)
