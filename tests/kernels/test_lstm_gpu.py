@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
 
+from multigpu.engines.torch.build import build_trainer
+from multigpu.engines.torch.captured import CapturedTrainer
+from multigpu.engines.torch.devices import Device
+from multigpu.engines.torch.feed import Feed
+from multigpu.engines.torch.trainer import Context
+from multigpu.engines.torch.wire import Wire
 from multigpu.kernels import lstm_launch
 from multigpu.kernels.lstm import UNITS, lstm, lstm_layer
-from multigpu.workloads import find_model
+from multigpu.run import Run
+from multigpu.workloads import find_model, workloads
+from multigpu.workloads.nmt.projection_loss import projected_cross_entropy
 from multigpu.workloads.nmt.torch import build
 from tests.kernels.layers import NAMES, arguments, distance, incoming, reference, results
 from tests.workloads.helpers import filled, gradients, sentences
@@ -136,3 +145,72 @@ def test_a_translation_model_equals_float64_and_the_host_never_waits(kind: str) 
     assert loss.item() == pytest.approx(expected.item(), rel=3e-3)
     for mine, theirs in zip(found, gradients(exact, expected), strict=True):
         assert mine.dtype == torch.float32 and distance(mine, theirs) < 0.03
+
+
+def test_a_projections_gradient_on_another_stream_is_the_same() -> None:
+    generator = torch.Generator(device="cuda").manual_seed(0)
+    x = torch.randn(1000, UNITS, generator=generator, device="cuda")
+    weight = torch.randn(UNITS, 5000, generator=generator, device="cuda") * 0.05
+    targets = torch.randint(5000, (1000,), generator=generator, device="cuda")
+    found = []
+    for side in (None, torch.cuda.Stream()):
+        leaves = [x.clone().requires_grad_(), weight.clone().requires_grad_()]
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            loss = projected_cross_entropy(*leaves, targets, side)
+        found.append([loss.detach(), *torch.autograd.grad(loss / 1000, leaves)])
+    assert torch.equal(found[0][0], found[1][0]) and torch.equal(found[0][1], found[1][1])
+    assert distance(found[1][2], found[0][2]) < 4e-3 and found[1][2].dtype == torch.float32  # sums are no longer rounded to 16 bits
+
+
+def test_a_captured_pass_with_gradients_beside_it_equals_an_eager_one() -> None:
+    model = find_model("nmt", "nmt000_pieces")
+    batch = {name: a if name.endswith("_length") else a.cuda() for name, a in sentences(model, [40] * 128, [30] * 128).items()}
+    values = filled(model, dtype=torch.float32).state_dict()
+    passes = []
+    for captured in (False, True):
+        module = build(model, recurrence="persistent", cross_entropy="fused", captured=captured).cuda()
+        module.load_state_dict(values)
+        module.reset_buffers()
+
+        def once(module: torch.nn.Module = module) -> list[Tensor]:
+            with torch.autocast("cuda", dtype=torch.bfloat16):
+                loss = module(batch)
+            return [loss.detach(), *gradients(module, loss)]
+
+        if not captured:
+            passes.append(once())
+            continue
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(2):
+                once()
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, stream=stream):
+            passes.append(once())
+        for _ in range(5):
+            graph.replay()
+        torch.cuda.synchronize()
+    assert passes[1][0].item() == pytest.approx(passes[0][0].item(), rel=1e-5)
+    assert max(distance(mine, theirs) for mine, theirs in zip(passes[1], passes[0], strict=True)) < 5e-3
+
+
+def test_captured_steps_on_sentences_of_different_lengths_train_as_eager_ones() -> None:
+    losses = []
+    for execution in ("eager", "captured"):
+        run = Run(
+            workload="nmt", model="nmt000_pieces", placement="independent", batch_size=16, inputs="lengths_000", execution=execution,
+            precision="bf16", recurrence="persistent", cross_entropy="fused",
+        )  # fmt: skip
+        source = workloads()["nmt"].inputs["lengths_000"](run, run.description)
+        device = Device(run, 0, threads=1)
+        context = Context(run, 0, device, Wire(0, 1), source.capacity, Path(), 60.0)
+        trainer, feed = build_trainer(context), Feed(source, 0, device)
+        if execution == "captured":
+            trainer = CapturedTrainer(trainer)
+        losses.append([float(trainer.step(feed.shard(step))) for step in range(50)])
+        if execution == "captured":
+            assert 3 <= len(trainer.graphs) <= 8
+        trainer.close()
+    assert losses[1] == pytest.approx(losses[0], rel=0.01)

@@ -11,6 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from multigpu.engines.torch.feed import Shard
+from multigpu.engines.torch.few_shapes import with_few_shapes
+from multigpu.inputs.batch import Batch
 from multigpu.workloads import find_model
 from multigpu.workloads.base import Model
 from multigpu.workloads.nmt.projection_loss import IGNORED, projected_cross_entropy
@@ -214,6 +217,22 @@ def test_other_recurrences_equal_the_library(recurrence: str, lengths) -> None:
     expected, found = MODULE(batch), loop(batch)
     assert close(found, expected)
     assert all(close(a, b, 1e-10) for a, b in zip(gradients(loop, found), gradients(MODULE, expected), strict=True))
+
+
+@pytest.mark.parametrize(("source", "target"), [((5, 2, 4), (3, 6, 1)), ((4, 4), (5, 5))], ids=["ragged", "equal lengths"])
+def test_lengths_on_the_device_and_wider_arrays_change_nothing(source: tuple[int, ...], target: tuple[int, ...]) -> None:
+    batch = sentences(TINY, source, target)
+    module = build(TINY, recurrence="persistent").double()
+    module.load_state_dict(MODULE.state_dict())
+    module.reset_buffers()
+    assert module.reads_lengths_on_device and not MODULE.reads_lengths_on_device
+    host = {name: tensor for name, tensor in batch.items() if name.endswith("_length")}
+    shard = with_few_shapes(Shard(Batch({}, 0, 0, 0, (sum(target), 7), ({}, {})), batch, host), torch.device("cpu"))
+    assert {tuple(shard.device[name].shape) for name in ("source", "target_input", "target_output")} == {(len(source), 10)}
+    assert shard.terms is not None and shard.terms.tolist() == [sum(target), sum(target) + 7]
+    found, expected = module({**shard.device, "source_length": None, "target_length": host["target_length"] * 0}), MODULE(batch)
+    assert close(found, expected)
+    assert all(close(a, b, 1e-10) for a, b in zip(gradients(module, found), gradients(MODULE, expected), strict=True))
 
 
 def test_an_unknown_recurrence_is_refused() -> None:

@@ -82,7 +82,11 @@ class Trainer(ABC):
 
     `step` trains on one shard and returns its share of the joined batch's mean loss (0-dim, on the device; shares of
     all replicas add up to the mean). It may return before the device has finished.
+
+    takes_terms: whether it divides the loss by a shard's `terms` where that has them.
     """
+
+    takes_terms = False
 
     def __init__(self, context: Context) -> None:
         self.context = context
@@ -95,7 +99,7 @@ class Trainer(ABC):
         """Embedding variable -> ids of the rows that this batch looks up."""
         return cast(StepModule, self.module).lookups(batch)
 
-    def loss(self, shard: Shard, terms: int, rows: dict[str, Tensor] | None = None) -> Tensor:
+    def loss(self, shard: Shard, terms: int | Tensor, rows: dict[str, Tensor] | None = None) -> Tensor:
         """The shard's loss over `terms`, to be differentiated."""
         with self.device.autocast():
             total = self.module(shard.device, rows)

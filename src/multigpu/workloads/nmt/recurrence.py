@@ -115,6 +115,7 @@ def persistent(
     forget_bias: Tensor,
     batch_sizes: Tensor | None = None,
     dropout: float = 0.0,
+    lengths: Tensor | None = None,
     beside: int = 1,
     side: torch.cuda.Stream | None = None,
 ) -> tuple[Tensor, State]:
@@ -124,15 +125,17 @@ def persistent(
     does; and
 
     Args:
+        lengths: (B,) int32 on x's device, where x is (T, B, units) and not all sentences end at T: where each does; outputs behind are 0.
         beside: how many such stacks run at once on streams of their own, this one counted.
         side: a stream on which backward computes the gradients of the kernels, beside the cells below.
     """
     if library_instead(x.device) is not None:
+        assert lengths is None, "the library plans with lengths on the host"
         return fused(x, state, kernels, biases, forget_bias, batch_sizes, dropout)
     kind = arithmetic_type(x)
     exact = exact_type(kind)
     with torch.autocast(x.device.type, enabled=False):
-        value, lengths, places = x.to(kind), None, None
+        value, places = x.to(kind), None
         if batch_sizes is not None:
             running = torch.arange(int(batch_sizes[0])) < batch_sizes[:, None]  # (T, B): sentences are sorted
             counts = to_device(torch.cat((running.flatten().nonzero()[:, 0], running.sum(0))), x.device)
