@@ -88,7 +88,7 @@ class Kernel:
         image = built(source, options)
         self.module, self.function = ctypes.c_void_p(), ctypes.c_void_p()
         with torch.cuda.device(device):
-            torch.cuda.current_stream().synchronize()  # which makes the context current in this thread
+            torch.cuda.mem_get_info(device)  # makes the context current in this thread, and waits for nothing
             check(driver().cuModuleLoadData(ctypes.byref(self.module), image), f"loading {name}")
             check(driver().cuModuleGetFunction(ctypes.byref(self.function), self.module, name.encode()), f"finding {name}")
             if shared_bytes:

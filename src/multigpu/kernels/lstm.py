@@ -179,6 +179,14 @@ def _differentiate(ctx, dy, dh, dc, *_):  # type: ignore[no-untyped-def]
 lstm.register_autograd(_differentiate, setup_context=_setup)
 
 
+def stand_in(lender: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """A tensor of this shape that is never read: another's first number, over and over.
+
+    Memory of its own would come from the stream that is current, which is no part of a captured step before something runs on it.
+    """
+    return lender.as_strided(shape, (0,) * len(shape))
+
+
 class KernelApart(torch.autograd.Function):
     """Makes `products` of `lstm` from a kernel: nothing forward, and backward the kernel's gradient.
 
@@ -186,14 +194,14 @@ class KernelApart(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, kernel: Tensor, uses: list[Tensor], like: Tensor) -> Tensor:
-        """uses: filled with x, h0 and y once the layer has run. like: x, for shapes and type."""
+    def forward(ctx: Any, kernel: Tensor, uses: list[Tensor], shape: torch.Size) -> Tensor:
+        """uses: holds a tensor of the result's type, whose memory is lent to it, and x, h0 and y once the layer has run. shape: x's."""
         ctx.uses = uses
-        return like.new_empty(()).expand(*like.shape[:2], kernel.shape[1])
+        return stand_in(uses[0], (*shape[:2], kernel.shape[1]))
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        for use in ctx.uses:
+        for use in (*gradients, *ctx.uses):  # memory that this stream works on is not to be given away meanwhile
             use.record_stream(torch.cuda.current_stream(use.device))
         return lstm_kernel_gradient(gradients[0].contiguous(), *ctx.uses), None, None
 
@@ -209,11 +217,11 @@ def lstm_layer(
     if side is None or not kernel.requires_grad:
         y, h, c, *_ = lstm(x, h0, c0, kernel, *biases, lengths, beside)
         return y, h, c
-    uses: list[Tensor] = []
+    uses = [x.detach()]
     with torch.cuda.stream(side):
-        products = KernelApart.apply(kernel, uses, x)
+        products = KernelApart.apply(kernel, uses, x.shape)
     y, h, c, *_ = lstm(x, h0, c0, kernel.detach(), *biases, lengths, beside, products)
-    uses += [x.detach(), h0.detach(), y.detach()]
+    uses += [h0.detach(), y.detach()]
     return y, h, c
 
 

@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from multigpu.kernels.lstm import stand_in
+
 IGNORED = -100
 """The target that a padded position has: cross entropy passes over it."""
 
@@ -49,18 +51,18 @@ class WeightApart(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, weight: Tensor, uses: list[Tensor], like: Tensor) -> Tensor:
-        """uses: filled with x; with the gradient of the loss, backward. like: x, for the logits' shape and type."""
+    def forward(ctx: Any, weight: Tensor, uses: list[Tensor]) -> Tensor:
+        """uses: holds x, and once backward has come to the logits the gradient of the loss."""
         ctx.uses, ctx.dtype = uses, weight.dtype
-        return like.new_empty(()).expand(len(like), weight.shape[1])
+        return stand_in(uses[0], (len(uses[0]), weight.shape[1]))
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
         x, scale = ctx.uses
-        for use in ctx.uses:
+        for use in (*gradients, *ctx.uses):  # memory that this stream works on is not to be given away meanwhile
             use.record_stream(torch.cuda.current_stream(use.device))
         factor, rows = (x * scale).t(), gradients[0]
-        return factor @ rows if ctx.dtype == x.dtype else torch.mm(factor, rows, out_dtype=ctx.dtype), None, None
+        return factor @ rows if ctx.dtype == x.dtype else torch.mm(factor, rows, out_dtype=ctx.dtype), None
 
 
 class ProjectedCrossEntropy(torch.autograd.Function):
@@ -88,7 +90,7 @@ class ProjectedCrossEntropy(torch.autograd.Function):
         dx = (rows @ weight.t()) * scale
         if ctx.uses is None:
             return dx, (x * scale).t() @ rows, None, None, None
-        ctx.uses[:] = [x.detach(), scale]
+        ctx.uses[1:] = [scale]
         return dx, None, None, rows, None
 
 
@@ -106,7 +108,8 @@ def projected_cross_entropy(x: Tensor, weight: Tensor, targets: Tensor, side: to
     with torch.autocast(kind, enabled=False):
         if side is None or not weight.requires_grad:
             return ProjectedCrossEntropy.apply(x.to(with_type), weight.to(with_type), targets)
-        x, uses = x.to(with_type), list[Tensor]()
+        x = x.to(with_type)
+        uses = [x.detach()]
         with torch.cuda.stream(side):
-            apart = WeightApart.apply(weight, uses, x)
+            apart = WeightApart.apply(weight, uses)
         return ProjectedCrossEntropy.apply(x, weight.detach().to(with_type), targets, apart, uses)
