@@ -85,9 +85,9 @@ def lstm(
     """
     check_arguments(x, h0, c0, kernel, (bias, more_bias), lengths)
     with torch.autocast(x.device.type, enabled=False):
-        x = x.contiguous()
+        dense = [value.contiguous() for value in (x, h0, c0, kernel, bias, more_bias)]  # kernels read memory as it lies
         run = lstm_launch.forward if x.is_cuda else _forward
-        y, c, gates, cells, packed = run(x, h0.contiguous(), c0.contiguous(), kernel.contiguous(), bias, more_bias, lengths, beside)
+        y, c, gates, cells, packed = run(*dense, None if lengths is None else lengths.contiguous(), beside)
         return y, _last(y, lengths), c, gates, cells, packed
 
 
