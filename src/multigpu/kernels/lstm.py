@@ -85,9 +85,11 @@ def lstm(
     """
     check_arguments(x, h0, c0, kernel, (bias, more_bias), lengths)
     with torch.autocast(x.device.type, enabled=False):
-        dense = [value.contiguous() for value in (x, h0, c0, kernel, bias, more_bias)]  # kernels read memory as it lies
+        # kernels read memory as it lies
+        x, h0, c0, kernel, bias, more_bias = (value.contiguous() for value in (x, h0, c0, kernel, bias, more_bias))
         run = lstm_launch.forward if x.is_cuda else _forward
-        y, c, gates, cells, packed = run(*dense, None if lengths is None else lengths.contiguous(), beside)
+        lengths = None if lengths is None else lengths.contiguous()
+        y, c, gates, cells, packed = run(x, h0, c0, kernel, bias, more_bias, lengths, beside)
         return y, _last(y, lengths), c, gates, cells, packed
 
 
