@@ -61,7 +61,8 @@ class Run(BaseModel):
     batch_norm: cuDNN's persistent kernels, as tf_cnn_benchmarks asks TensorFlow for them ("persistent",
         TF_USE_CUDNN_BATCHNORM_SPATIAL_PERSISTENT=1), or the framework's own choice (None); images in TensorFlow on GPUs only.
     recurrence: all cells in one call of the library ("fused", also None) or a loop of cells, as "dynamic rnn" ("stepwise"); NMT and
-        recurrent stacks only.
+        recurrent stacks only. "persistent": a cell at a time by this project's own kernels, bf16 on GPUs with compute capability 9.0 (on
+        others the library's, and the Record says so; on CPUs written out); NMT in PyTorch only.
     embedding_gradients: of tables, added up in an array of the table's size ("dense", also None) or sent as deduplicated rows
         with their ids ("sparse"); NMT and DeepCoNN in TensorFlow only.
     cross_entropy: projection and loss operation by operation ("library", also None) or in one piece that leaves the gradient
@@ -120,7 +121,7 @@ class Run(BaseModel):
     shuffle: bool = False
     layout: Literal["channels_first", "channels_last"] | None = None
     batch_norm: Literal["persistent"] | None = None
-    recurrence: Literal["fused", "stepwise"] | None = None
+    recurrence: Literal["fused", "stepwise", "persistent"] | None = None
     embedding_gradients: Literal["dense", "sparse"] | None = None
     cross_entropy: Literal["library", "fused"] | None = None
     bucket_mib: int | None = Field(default=None, ge=1, le=4096)
@@ -167,8 +168,6 @@ class Run(BaseModel):
         for name, units in ONLY_FOR.items():
             if model.unit not in units and getattr(self, name) != type(self).model_fields[name].default:
                 raise ValueError(f"{name} {getattr(self, name)!r} has no meaning for {model.unit}: leave it out")
-        if self.recurrence and model.unit == "samples" and model.config.kind != "recurrent":
-            raise ValueError(f"recurrence {self.recurrence!r} has no meaning for model {self.model!r}, which has no LSTM: leave it out")
         if self.batching != "own" and self.inputs == "synthetic":
             raise ValueError(
                 f"batching {self.batching!r} has no meaning for inputs 'synthetic', whose sentences all have one length: leave it out"

@@ -81,6 +81,7 @@ GRIDS: dict[str, Callable[[Sequence[int]], list[Planned]]] = {
     "sent_unpacked": sent_unpacked,
     "small_last": small_last,
     "compiled": partial(grid, "compiled"),
+    "persistent": partial(grid, "persistent"),
     "dispatch": partial(grid, "dispatch"),
     "traces": traces,
     "phases": phases,
