@@ -25,9 +25,12 @@ from multigpu.hosts.cluster import CLUSTER_VARIABLE, Cluster, slug
 from multigpu.hosts.meeting import Meeting
 from multigpu.measure.machine import framework_version, gpu_count, source_state, this_host, this_machine
 from multigpu.measure.plan import MAX_STARTS, Journal, Plan, hung, noted
+from multigpu.measure.private_network import allowed
 from multigpu.placements import find_placement
 from multigpu.record import Status
 from multigpu.run import Run
+
+LOOPBACK = "127.0.0.1"
 
 PORT = 29400
 """Where host 0 listens unless a command says otherwise."""
@@ -74,6 +77,10 @@ def check_run(run: Run, cluster: Cluster) -> None:
     if run.processes != "per_device" or (run.framework == "tensorflow" and not joined):
         raise ValueError(f"several hosts run PyTorch with a process a device, or TensorFlow's placement 'multi_worker', not {run.label()}")
     check_host(run, min(run.devices, cluster.per_host), gpu_count())
+    if run.framework == "tensorflow" and (
+        refusal := allowed(f"TensorFlow on several hosts ({run.label()})", "which must reach each other")
+    ):
+        raise refusal
     if row.uses_host:
         raise ValueError(f"placement {run.placement!r} uses memory that one host's processes share: choose another on several hosts")
 

@@ -18,8 +18,9 @@ from pathlib import Path
 
 import psutil
 
-from multigpu.hosts.launching import Company, check_host, check_run, end
+from multigpu.hosts.launching import LOOPBACK, Company, check_host, check_run, end, libraries_environment
 from multigpu.inputs.check import check_inputs
+from multigpu.measure import private_network
 from multigpu.measure.bar import Bar, new_bar
 from multigpu.measure.ladder import ascending, with_smaller
 from multigpu.measure.machine import cores_here, framework_version, gpu_count, source_state, this_machine, versions
@@ -48,6 +49,11 @@ class Summary:
         return "\n".join([f"{counts}; {self.reused} measured before; {self.wall_s:.0f} s", *self.troubles])
 
 
+def listens_everywhere(run: Run) -> bool:
+    """Whether a Run's processes listen on all interfaces of their host, whatever they are told: TensorFlow's servers do."""
+    return run.framework == "tensorflow" and run.processes == "per_device"
+
+
 def check_devices(run: Run) -> None:
     """Refuse what this machine cannot run.
 
@@ -59,6 +65,8 @@ def check_devices(run: Run) -> None:
         allowed = f"choose at most {available} or device_type 'cpu'" if available else "choose device_type 'cpu'"
         raise ValueError(f"{run.devices} GPUs were asked for and this machine has {available}: {allowed}")
     check_host(run, run.devices, available)
+    if listens_everywhere(run):
+        private_network.check_private(f"TensorFlow over several processes ({run.label()})")
 
 
 def memory_folder() -> Path:
@@ -221,10 +229,9 @@ def _launch_once(plan: Plan, bar: Bar, summary: Summary, company: Company | None
     path.write_text(plan.model_dump_json())
     journal = Journal(plan)
     seen = len(journal.progress.read_text().splitlines()) if journal.progress.exists() else 0
+    alone = {} if company else libraries_environment(LOOPBACK)
     with open(plan.scratch / "agent.log", "w") as log:
-        agent = subprocess.Popen(
-            [sys.executable, "-m", "multigpu.measure.agent", str(path)], env=launch_environment() | plan.environment, stdout=log, stderr=log
-        )
+        agent = subprocess.Popen(_agent(plan, path), env=launch_environment() | alone | plan.environment, stdout=log, stderr=log)
         try:
             while True:
                 ended = agent.poll() is not None
@@ -250,6 +257,12 @@ def _launch_once(plan: Plan, bar: Bar, summary: Summary, company: Company | None
                 except subprocess.TimeoutExpired:
                     agent.kill()
     return agent.returncode
+
+
+def _agent(plan: Plan, path: Path) -> list[str]:
+    """The command of this host's agent; what would listen on all interfaces gets a network of its own where one host is all there is."""
+    hidden = plan.hosts == 1 and any(listens_everywhere(item.run) for item in plan.items) and private_network.why_not() is None
+    return [*(private_network.prefix() if hidden else []), sys.executable, "-m", "multigpu.measure.agent", str(path)]
 
 
 def _show(event: dict[str, object], plan: Plan, bar: Bar, summary: Summary) -> None:
