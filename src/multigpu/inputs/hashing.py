@@ -15,7 +15,7 @@ def fingerprint(*parts: object) -> str:
     """sha256 over the parts' texts, in order; where one part ends and the next begins counts too."""
     digest = hashlib.sha256()
     for part in parts:
-        text = str(part).encode()
+        text = str(part).encode(errors="surrogateescape")  # names of files may be no UTF-8
         digest.update(len(text).to_bytes(8, "little") + text)
     return digest.hexdigest()
 

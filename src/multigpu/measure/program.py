@@ -48,9 +48,14 @@ def is_echo(reason: str, status: Status = "failed") -> bool:
     return status not in CAUSES and any(words in reason.lower() for words in LOST_PEER)
 
 
+def printable(text: str) -> str:
+    """The text with what no file in UTF-8 can hold (bytes of a name that is none) written out."""
+    return text.encode(errors="backslashreplace").decode()
+
+
 def status_of(error: BaseException) -> Fault:
     """The status and the sentence for a Record of a Run that ended with `error`, decided without importing its framework."""
-    text = " ".join(str(error).split())
+    text = printable(" ".join(str(error).split()))
     names = {kind.__name__ for kind in type(error).__mro__}
     full = any(words in text.lower() for words in MEMORY_WORDS) or getattr(error, "errno", None) in (12, 28)
     if names & MEMORY_ERRORS or full:
@@ -144,11 +149,23 @@ class Program:
             index=index, event="done", status="ok", label=item.run.label(), units_per_s=rate, unit=item.run.description.unit
         )
 
+    def input_of(self, item: Item, status: Status) -> tuple[str, str]:
+        """Label and fingerprint of what an item reads; "" where that cannot be read, which is why it has no measurement.
+
+        Raises:
+            Exception: of a measured Run it can no longer be read, or not all of it.
+        """
+        try:
+            source = workloads()[item.run.workload].inputs[item.run.inputs](item.run, item.run.description)
+            return printable(source.label), source.fingerprint
+        except Exception:
+            if status == "ok":
+                raise
+            return "", ""
+
     def write(self, item: Item, key: str, status: Status, reason: str, measured: Any = None) -> Record:
         """The Record of this item, written."""
-        source = None
-        with contextlib.suppress(Exception):  # an input that cannot be opened is why this Run has no measurement
-            source = workloads()[item.run.workload].inputs[item.run.inputs](item.run, item.run.description)
+        input_label, input_fingerprint = self.input_of(item, status)
         commit, clean = source_state()
         record = Record(
             key=key,
@@ -164,8 +181,8 @@ class Program:
             measured_at=datetime.now(UTC).isoformat(timespec="seconds"),
             commit=commit,
             clean_tree=clean,
-            input_label=source.label if source else "",
-            input_fingerprint=source.fingerprint if source else "",
+            input_label=input_label,
+            input_fingerprint=input_fingerprint,
             measurement=measured,
             lane=this_lane(),
             boot=this_boot(),
