@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from multigpu.measure.lane import Lane
 from multigpu.measure.machine import DeviceState, EnergyWindow, Machine, framework_version
+from multigpu.measure.surroundings import Surroundings
 from multigpu.measure.trace import TraceSummary
 from multigpu.run import Run
 from multigpu.store import MachineStore
@@ -77,7 +78,7 @@ class Record(BaseModel):
     """One measured Run, or the reason why there is no measurement.
 
     lane: None: the whole machine was its own. boot: which start of the host it was, "" where it does not say: hosts of one name are
-    equal, and another day it may be another of them.
+    equal, and another day it may be another of them. surroundings: what else the machine did (None: it was not looked at).
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -101,6 +102,7 @@ class Record(BaseModel):
     measurement: Measurement | None = None
     lane: Lane | None = None
     boot: str = ""
+    surroundings: Surroundings | None = None
 
     @property
     def framework_version(self) -> str:

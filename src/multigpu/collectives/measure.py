@@ -12,9 +12,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import shutil
 import sys
-import tempfile
 import time
 import uuid
 from collections import Counter
@@ -34,6 +32,8 @@ from multigpu.hosts.namespaces import Hosts, why_not
 from multigpu.hosts.spread import Spread
 from multigpu.measure.launch import Summary
 from multigpu.measure.machine import Machine, framework_version, gpu_count, this_machine
+from multigpu.measure.memory import scratch_folder
+from multigpu.measure.turn import turn
 from multigpu.record import Status
 
 MAX_STARTS = 12
@@ -80,7 +80,8 @@ def measure(
         check_machine(run)
     store.check_writable()
     summary = Summary()
-    scratch = Path(tempfile.mkdtemp(prefix="multigpu-collectives-"))
+    held = contextlib.ExitStack()
+    scratch = held.enter_context(scratch_folder("multigpu-collectives-"))
     launches: list[Launch] = []
     bar = tqdm(total=len(runs) * repeats, unit="run", disable=not progress, smoothing=0.1)
     try:
@@ -104,6 +105,9 @@ def measure(
                     )
                 )
         bar.update(summary.reused)
+        if plans:
+            held.enter_context(turn())
+            began = time.time()  # a wait for the machine is not part of the budget
         launches += [_launched(plan, spread) for plan in plans]
         for launch in launches:
             launch.wait_until_ready()
@@ -114,7 +118,7 @@ def measure(
         for launch in launches:
             launch.end()
         bar.close()
-        shutil.rmtree(scratch, ignore_errors=True)
+        held.close()
         summary.wall_s = time.time() - began
     return summary
 

@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -24,6 +22,7 @@ import psutil
 from multigpu.hosts.cluster import CLUSTER_VARIABLE, Cluster, slug
 from multigpu.hosts.meeting import Meeting
 from multigpu.measure.machine import framework_version, gpu_count, source_state, this_host, this_machine
+from multigpu.measure.memory import scratch_folder
 from multigpu.measure.plan import MAX_STARTS, Journal, Plan, hung, noted
 from multigpu.measure.private_network import allowed
 from multigpu.placements import find_placement
@@ -246,7 +245,11 @@ def follow(company: Company, environment: Callable[[], dict[str, str]]) -> int:
 
 def _carry_out(company: Company, plan: dict[str, Any], environment: dict[str, str]) -> None:
     """This host's part of one launch."""
-    scratch = Path(tempfile.mkdtemp(prefix="multigpu-host-"))
+    with scratch_folder("multigpu-host-") as scratch:
+        _carry_out_in(scratch, company, plan, environment)
+
+
+def _carry_out_in(scratch: Path, company: Company, plan: dict[str, Any], environment: dict[str, str]) -> None:
     address = socket.gethostbyname(company.meeting.address)
     plan |= {"host": company.meeting.host, "scratch": str(scratch), "memory": str(scratch), "address": address}
     plan["environment"] = {name: value for name, value in plan["environment"].items() if not name.endswith("_SOCKET_IFNAME")}
@@ -267,7 +270,6 @@ def _carry_out(company: Company, plan: dict[str, Any], environment: dict[str, st
         company.meeting.tell("ended", code=code, faults=_faults(scratch), echoes=noted(scratch, "echo"))
     finally:
         end(agent)
-        shutil.rmtree(scratch, ignore_errors=True)
 
 
 def _faults(scratch: Path) -> dict[str, tuple[Status, str]]:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
-import shutil
 import subprocess
 import sys
-import tempfile
 import time
 import uuid
 from collections import Counter
@@ -16,18 +15,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import psutil
-
 from multigpu.hosts.launching import LOOPBACK, Company, check_host, check_run, end, libraries_environment
 from multigpu.inputs.check import check_inputs
 from multigpu.measure import private_network
 from multigpu.measure.bar import Bar, new_bar
 from multigpu.measure.ladder import ascending, with_smaller
+from multigpu.measure.lane import this_lane
 from multigpu.measure.machine import cores_here, framework_version, gpu_count, source_state, this_machine, versions
+from multigpu.measure.memory import memory_folder, scratch_folder
 from multigpu.measure.plan import Item, Journal, Plan, find_record
 from multigpu.measure.point import Point, launch_of
 from multigpu.measure.process import NO_KERAS
 from multigpu.measure.timing import TIMING_VERSION
+from multigpu.measure.turn import turn
 from multigpu.record import RecordStore
 from multigpu.run import Run
 
@@ -37,16 +37,17 @@ SAFE = {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1", "NVSHM
 
 @dataclass
 class Summary:
-    """What a sweep did: statuses counted, those that are not ok with their reasons, and its cost."""
+    """What a sweep did: statuses counted, those that are not ok with their reasons, what was measured again and why, and its cost."""
 
     statuses: Counter[str] = field(default_factory=Counter)
     troubles: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
     reused: int = 0
     wall_s: float = 0.0
 
     def __str__(self) -> str:
         counts = ", ".join(f"{n} {status}" for status, n in sorted(self.statuses.items())) or "nothing to measure"
-        return "\n".join([f"{counts}; {self.reused} measured before; {self.wall_s:.0f} s", *self.troubles])
+        return "\n".join([f"{counts}; {self.reused} measured before; {self.wall_s:.0f} s", *self.troubles, *self.notes])
 
 
 def listens_everywhere(run: Run) -> bool:
@@ -67,16 +68,6 @@ def check_devices(run: Run) -> None:
     check_host(run, run.devices, available)
     if listens_everywhere(run):
         private_network.check_private(f"TensorFlow over several processes ({run.label()})")
-
-
-def memory_folder() -> Path:
-    """A new folder of memory-backed files for one launch; those of launchers that were killed are removed first."""
-    root = Path("/dev/shm") if os.path.isdir("/dev/shm") else Path(tempfile.gettempdir())
-    for left in root.glob("multigpu-memory-*"):
-        owner = left.name.split("-")[2]
-        if owner.isdigit() and not psutil.pid_exists(int(owner)):
-            shutil.rmtree(left, ignore_errors=True)
-    return Path(tempfile.mkdtemp(prefix=f"multigpu-memory-{os.getpid()}-", dir=root))
 
 
 def make_plan(
@@ -164,24 +155,45 @@ def measure(
             raise ValueError(f"TensorBoard's logs cannot be written to {tensorboard}: {error.strerror}; choose another folder") from None
     summary, began = Summary(), time.monotonic()
     shown: Bar = new_bar(len(points), progress) if bar is None else bar
+    held = contextlib.ExitStack()
     try:
         for launch in sorted({launch_of(p) for p in points}):
             chosen = [p for p in points if launch_of(p) == launch]
-            scratch, memory = Path(tempfile.mkdtemp(prefix="multigpu-sweep-")), memory_folder()
-            try:
+            with scratch_folder("multigpu-sweep-") as scratch, memory_folder() as memory:
                 plan, reused = make_plan(chosen, store.root.resolve(), scratch, memory, retry, hook, tensorboard and tensorboard.resolve())
                 summary.reused += reused
                 shown.update(reused)
                 if plan.items:
+                    held.enter_context(turn())  # until the sweep ends
                     launch_plan(plan, shown, summary, company)
-            finally:
-                shutil.rmtree(scratch, ignore_errors=True)
-                shutil.rmtree(memory, ignore_errors=True)
+                if again := disturbed(plan, summary):
+                    launch_plan(again, shown, summary, company)
     finally:
+        held.close()
         if bar is None:
             shown.close()
         summary.wall_s = time.monotonic() - began
     return summary
+
+
+def disturbed(plan: Plan, summary: Summary) -> Plan | None:
+    """What this launch measured while others disturbed it or a GPU was throttled, to be measured once more as a new attempt; both stay.
+
+    None where there is nothing of the kind, and in a lane: beside others everything would be told as disturbed.
+    """
+    if (lane := this_lane()) and lane.neighbours:
+        return None
+    items = []
+    for item in plan.items:
+        record = find_record(plan, item)
+        if record and record.launch_id.startswith(plan.launch_id) and record.surroundings and (why := record.surroundings.disturbances):
+            items.append(item.model_copy(update={"attempt": record.attempt + 1}))
+            summary.notes.append(f"measured again: {item.run.label()}: {'; '.join(why)}")
+    if not items:
+        return None
+    scratch = plan.scratch / "again"  # what the journal knows of the first attempt is over
+    scratch.mkdir()
+    return plan.model_copy(update={"items": items, "scratch": scratch, "launch_id": uuid.uuid4().hex[:12]})
 
 
 def launch_environment() -> dict[str, str]:

@@ -19,6 +19,7 @@ from multigpu.measure.machine import source_state, this_boot, this_machine
 from multigpu.measure.plan import Item, Journal, Plan, find_record
 from multigpu.measure.process import started_at
 from multigpu.measure.session import load_hook, measurement
+from multigpu.measure.surroundings import Surroundings, Watch
 from multigpu.record import Record, RecordStore, Status
 from multigpu.workloads import workloads
 
@@ -84,6 +85,7 @@ class Program:
         self.plan, self.journal = plan, Journal(plan)
         self.hook = load_hook(plan.hook)
         self.startup_s = time.time() - started_at()
+        self.watch: Watch | None = None
 
     def known(self, item: Item) -> Any:
         """The Record that makes this item unnecessary, or None."""
@@ -101,6 +103,8 @@ class Program:
             reason = f"a batch of {batch} was out of memory"
             self.journal.report(index=index, event="done", status=PASSED_OVER, reason=reason)
             return "skip"
+        run, here = item.run, this_machine().processes_per_host
+        self.watch = Watch(run.chosen_devices[:here] if run.device_type == "cuda" else (), os.getppid())
         self.journal.note_start(key)
         self.journal.report(index=index, event="start", label=item.run.label())
         return "run"
@@ -137,13 +141,16 @@ class Program:
 
     def publish_record(self, index: int, item: Item, key: str, parts: list[dict[str, Any]], total_s: float) -> None:
         """Write what all replicas know, by rank, as one Record."""
+        surroundings = self.watch.seen() if self.watch else None
         try:
             measured = measurement(item.run, parts, total_s)
         except DidNotTrain as error:
             self.write(item, key, "failed", f"did not train: {error}")
             self.journal.report(index=index, event="done", status="failed", reason=str(error))
             return
-        self.write(item, key, "ok", "", measured)
+        if surroundings:
+            measured = measured.model_copy(update={"flags": measured.flags + surroundings.disturbances})
+        self.write(item, key, "ok", "", measured, surroundings)
         rate = measured.units / measured.wall_s
         self.journal.report(
             index=index, event="done", status="ok", label=item.run.label(), units_per_s=rate, unit=item.run.description.unit
@@ -163,7 +170,9 @@ class Program:
                 raise
             return "", ""
 
-    def write(self, item: Item, key: str, status: Status, reason: str, measured: Any = None) -> Record:
+    def write(
+        self, item: Item, key: str, status: Status, reason: str, measured: Any = None, surroundings: Surroundings | None = None
+    ) -> Record:
         """The Record of this item, written."""
         input_label, input_fingerprint = self.input_of(item, status)
         commit, clean = source_state()
@@ -186,6 +195,7 @@ class Program:
             measurement=measured,
             lane=this_lane(),
             boot=this_boot(),
+            surroundings=surroundings,
         )
         RecordStore(self.plan.records).write(record)
         return record

@@ -31,6 +31,7 @@ from multigpu.measure.launch import measure as measure_points
 from multigpu.measure.libraries import tensorflow_environment
 from multigpu.measure.machine import framework_version, gpu_count, source_state, this_machine, versions
 from multigpu.measure.point import Point
+from multigpu.measure.turn import turn
 from multigpu.record import Record, RecordStore
 from multigpu.run import Run, build_run
 from multigpu.stages.check import graph_of
@@ -161,7 +162,8 @@ def measure_stages(run: Run, devices: int, store: StageStore, again: bool = Fals
     words = json.dumps({"run": run.model_dump(mode="json"), "sizes": sizes, "calls": calls})
     environment = os.environ | (tensorflow_environment(sys.path, os.environ) if run.framework == "tensorflow" else {})
     command = [sys.executable, "-m", "multigpu.stages.profile"]
-    result = subprocess.run(command, input=words, capture_output=True, text=True, env=environment)
+    with turn():
+        result = subprocess.run(command, input=words, capture_output=True, text=True, env=environment)
     if result.returncode:
         raise RuntimeError(f"measuring the stages failed: {(result.stderr.strip().splitlines() or ['no message'])[-1]}")
     commit, clean = source_state()

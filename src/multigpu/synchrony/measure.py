@@ -16,6 +16,7 @@ from pathlib import Path
 from tqdm.auto import tqdm
 
 from multigpu.measure.machine import gpu_count
+from multigpu.measure.turn import turn
 from multigpu.synchrony.averaging_record import AveragingExperiment, AveragingStore, measure_averaging
 from multigpu.synchrony.downpour import Downpour
 from multigpu.synchrony.downpour_record import DownpourStore, measure_downpour
@@ -90,7 +91,7 @@ def _run_real(experiment: Experiment, store: SynchronyStore) -> bool:
     """Whether it went well; its Record is written either way."""
     before = store.find(experiment)
     attempt = before.attempt + 1 if before else 0
-    with tempfile.TemporaryDirectory(prefix="multigpu-synchrony-") as folder:
+    with turn(), tempfile.TemporaryDirectory(prefix="multigpu-synchrony-") as folder:
         try:
             if experiment.engine == "ray":
                 # actors wait more than they compute: none reserves a core

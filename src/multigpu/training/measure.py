@@ -6,9 +6,8 @@ What was interrupted goes on from its checkpoint, what is finished is not traine
 from __future__ import annotations
 
 import argparse
-import shutil
+import contextlib
 import sys
-import tempfile
 import time
 import uuid
 from collections.abc import Sequence
@@ -24,8 +23,10 @@ from multigpu.hosts.arguments import add_arguments
 from multigpu.hosts.arguments import company as company_of
 from multigpu.hosts.launching import Company, check_run, follow
 from multigpu.inputs.check import check_inputs
-from multigpu.measure.launch import Summary, check_devices, launch_environment, launch_plan, memory_folder
+from multigpu.measure.launch import Summary, check_devices, launch_environment, launch_plan
 from multigpu.measure.machine import framework_version, gpu_count, this_machine, versions
+from multigpu.measure.memory import memory_folder, scratch_folder
+from multigpu.measure.turn import turn
 from multigpu.record import STATUSES
 from multigpu.run import Run
 from multigpu.training.checkpoint import checkpoint_path, open_checkpoint
@@ -93,28 +94,19 @@ def train(
     store.check_writable()
     summary, began = Summary(), time.monotonic()
     bar = tqdm(total=len(chosen), unit="run", disable=not progress, smoothing=0.1)
+    held = contextlib.ExitStack()
     try:
         for launch in sorted({launch_of(point) for point in chosen}):
-            scratch, memory = Path(tempfile.mkdtemp(prefix="multigpu-training-")), memory_folder()
-            try:
-                plan, reused = make_plan(
-                    [point for point in chosen if launch_of(point) == launch],
-                    store.root.resolve(),
-                    scratch,
-                    memory,
-                    checkpoints,
-                    retry,
-                    keep,
-                    hook,
-                )
+            with scratch_folder("multigpu-training-") as scratch, memory_folder() as memory:
+                own = [point for point in chosen if launch_of(point) == launch]
+                plan, reused = make_plan(own, store.root.resolve(), scratch, memory, checkpoints, retry, keep, hook)
                 summary.reused += reused
                 bar.update(reused)
                 if plan.items:
+                    held.enter_context(turn())  # until the sweep ends
                     launch_plan(plan, bar, summary, company)
-            finally:
-                shutil.rmtree(scratch, ignore_errors=True)
-                shutil.rmtree(memory, ignore_errors=True)
     finally:
+        held.close()
         bar.close()
         summary.wall_s = time.monotonic() - began
     return summary

@@ -62,7 +62,7 @@ class TrainingProgram(Program):
         if not self.plan.keep:
             shutil.rmtree(self.plan.folder(item), ignore_errors=True)
 
-    def write(self, item: Item, key: str, status: Status, reason: str, measured: TrainingMeasurement | None = None) -> Any:
+    def write(self, item: Item, key: str, status: Status, reason: str, measured: TrainingMeasurement | None = None, *_: Any) -> Any:
         """The Record of this item, written."""
         assert isinstance(item, TrainingItem)
         input_label, input_fingerprint = self.input_of(item, status)
