@@ -19,6 +19,9 @@ from multigpu.writing import write_whole
 Kind = TypeVar("Kind", bound=BaseModel)
 FILES = ("[!.]*.json.gz", "records-*.tar.xz")
 """What the names of loose Records and of archives look like, as patterns of `glob`."""
+ROOM_BYTES = 1 << 16
+"""A Record of many steps takes about so much."""
+FULL = (errno.ENOSPC, errno.EDQUOT)
 Stamp = tuple[tuple[str, int, int], ...]
 
 
@@ -86,14 +89,22 @@ class Store(Generic[Kind]):
         attempts = self.attempts(place, key)
         return self.read(attempts[-1]) if attempts else None
 
-    def check_writable(self) -> None:
-        """Fail now rather than after an hour of measuring."""
+    def check_writable(self, place: str = "") -> None:
+        """Fail now rather than after an hour of measuring: `ROOM_BYTES` are written to the place's folder, if it is there, or the root.
+
+        Raises:
+            ValueError: they cannot be.
+        """
+        folder = self.root / place if (self.root / place).is_dir() else self.root
         try:
-            self.root.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryFile(dir=self.root):
-                pass
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=folder) as file:
+                file.write(b"\xff" * ROOM_BYTES)
+                file.flush()
+                os.fsync(file.fileno())
         except OSError as error:
-            raise ValueError(f"records cannot be written to {self.root}: {error.strerror}; choose a folder with write permission") from None
+            help = "make room there" if error.errno in FULL else "choose a folder with write permission"
+            raise ValueError(f"records cannot be written to {folder}: {error.strerror}; {help}") from None
 
     def write(self, record: Kind) -> Path:
         """Write `record` atomically, as a file of its own: readers see the whole file or none.

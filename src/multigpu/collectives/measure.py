@@ -23,6 +23,7 @@ from typing import Any, get_args
 from tqdm.auto import tqdm
 
 from multigpu import paths
+from multigpu.arguments import count, seconds
 from multigpu.collectives import algorithms
 from multigpu.collectives.launch import Launch
 from multigpu.collectives.plan import CollectivePlan, Item, make_record
@@ -78,7 +79,7 @@ def measure(
     began = time.time()
     for run in runs:
         check_machine(run)
-    store.check_writable()
+    store.check_writable(this_machine().name)
     summary = Summary()
     held = contextlib.ExitStack()
     scratch = held.enter_context(scratch_folder("multigpu-collectives-"))
@@ -215,14 +216,18 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--executions", help="eager, captured or both (default: all that exist)")
     parser.add_argument("--dtype", default="fp32", help="fp32 (default) or bf16")
     parser.add_argument("--device-type", choices=("cuda", "cpu"), help="default: cuda where there is a GPU")
-    parser.add_argument("--repeats", type=int, default=1, help="measurements of every Run")
-    parser.add_argument("--budget-s", type=float, default=120.0, help="seconds after which nothing more is started")
+    parser.add_argument("--repeats", type=count(), default=1, help="measurements of every Run")
+    parser.add_argument("--budget-s", type=seconds, default=120.0, help="seconds after which nothing more is started")
     parser.add_argument(
         "--link-mbit", type=float, metavar="R", help="put the processes on hosts joined by links of so many Mbit/s (needs root)"
     )
-    parser.add_argument("--per-host", type=int, default=1, help="processes on each of these hosts (default: 1)")
-    parser.add_argument("--delay-us", type=int, default=0, help="slept before every exchange of messages, as a distant host's latency")
-    parser.add_argument("--compute-ms", type=int, default=0, help="slept before every timed call, where a training step would compute")
+    parser.add_argument("--per-host", type=count(), default=1, help="processes on each of these hosts (default: 1)")
+    parser.add_argument(
+        "--delay-us", type=count(0, 10**9), default=0, help="slept before every exchange of messages, as a distant host's latency"
+    )
+    parser.add_argument(
+        "--compute-ms", type=count(0, 10**6), default=0, help="slept before every timed call, where a training step would compute"
+    )
     parser.add_argument("--retry", action="append", default=[], choices=get_args(Status), help="measure again what ended so")
     parser.add_argument("--out", help="folder of the Records (default: data/collectives, with --link-mbit data/hosts)")
     parser.add_argument("--dry-run", action="store_true", help="list what would be measured, in order")

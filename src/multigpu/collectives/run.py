@@ -10,6 +10,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from multigpu.collectives import algorithms
+from multigpu.refusal import refusal
 
 DeviceType = Literal["cuda", "cpu"]
 
@@ -98,10 +99,7 @@ def build_collective_run(**fields: object) -> CollectiveRun:
     try:
         return CollectiveRun(**fields)  # type: ignore[arg-type]
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        message = first["msg"].removeprefix("Value error, ")
-        raise ValueError(f"{where} = {first['input']!r}: {message[0].lower() + message[1:]}" if where else message) from None
+        raise ValueError(refusal(error)) from None
 
 
 def size_text(count: int) -> str:

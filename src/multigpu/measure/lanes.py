@@ -246,7 +246,7 @@ def measure_shared(
     for point in points:
         check_devices(point.run)
     check_inputs(point.run for point in points)
-    store.check_writable()
+    store.check_writable(this_machine().name)
     machine, summary, began = this_machine(), Summary(), time.monotonic()
     known = known_points(points, store, retry)
     sharing: dict[tuple[str, int], list[Point]] = {}

@@ -10,9 +10,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from multigpu.hosts.launching import LOOPBACK, Company, check_host, check_run, end, libraries_environment
@@ -26,6 +24,7 @@ from multigpu.measure.memory import memory_folder, scratch_folder
 from multigpu.measure.plan import Item, Journal, Plan, find_record
 from multigpu.measure.point import Point, launch_of
 from multigpu.measure.process import NO_KERAS
+from multigpu.measure.summary import Summary
 from multigpu.measure.timing import TIMING_VERSION
 from multigpu.measure.turn import turn
 from multigpu.record import RecordStore
@@ -33,21 +32,6 @@ from multigpu.run import Run
 
 # NVLink multicast is off for every process: a program that misuses it can put all GPUs of a host out of service
 SAFE = {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1", "NVSHMEM_DISABLE_NVLS": "1"}
-
-
-@dataclass
-class Summary:
-    """What a sweep did: statuses counted, those that are not ok with their reasons, what was measured again and why, and its cost."""
-
-    statuses: Counter[str] = field(default_factory=Counter)
-    troubles: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    reused: int = 0
-    wall_s: float = 0.0
-
-    def __str__(self) -> str:
-        counts = ", ".join(f"{n} {status}" for status, n in sorted(self.statuses.items())) or "nothing to measure"
-        return "\n".join([f"{counts}; {self.reused} measured before; {self.wall_s:.0f} s", *self.troubles, *self.notes])
 
 
 def listens_everywhere(run: Run) -> bool:
@@ -147,7 +131,7 @@ def measure(
         if tensorboard and (point.run.framework, point.run.processes) != ("tensorflow", "one"):
             raise ValueError(f"TensorBoard logs need framework=tensorflow and processes=one, which {point.run.label()} has not")
     check_inputs(point.run for point in points)
-    store.check_writable()
+    store.check_writable(this_machine().name)
     if tensorboard:
         try:
             tensorboard.mkdir(parents=True, exist_ok=True)
@@ -256,6 +240,9 @@ def _launch_once(plan: Plan, bar: Bar, summary: Summary, company: Company | None
                     if event["event"] == "done":
                         finished.add(event["index"])
                 seen = len(lines)
+                if sentence := journal.unwritable():
+                    kept = f"{sum(summary.statuses.values())} Runs were measured and are kept"
+                    raise RuntimeError(f"{sentence}; {kept}, and the same command goes on from there once there is room")
                 if ended or (company and company.in_trouble()):
                     break
                 time.sleep(0.1)

@@ -170,6 +170,16 @@ class Program:
                 raise
             return "", ""
 
+    def keep(self, store: Any, record: Any) -> None:
+        """Write a Record; where the disk does not take it, no other would be kept either, and the launch ends."""
+        try:
+            store.write(record)
+        except FileExistsError:
+            raise
+        except OSError as error:
+            self.journal.note_unwritable(f"a Record cannot be written to {store.root}: {error.strerror}")
+            os._exit(1)
+
     def write(
         self, item: Item, key: str, status: Status, reason: str, measured: Any = None, surroundings: Surroundings | None = None
     ) -> Record:
@@ -197,5 +207,5 @@ class Program:
             boot=this_boot(),
             surroundings=surroundings,
         )
-        RecordStore(self.plan.records).write(record)
+        self.keep(RecordStore(self.plan.records), record)
         return record

@@ -24,6 +24,7 @@ from statistics import median
 from typing import Any
 
 from multigpu import paths
+from multigpu.arguments import count
 from multigpu.grid.entries import FEWEST
 from multigpu.grid.inside_model import BATCH, WINDOW
 from multigpu.measure.launch import check_devices
@@ -253,10 +254,10 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "fields", nargs="*", metavar="field=value", help="fields of a Run (default: workload=deepconn model=deepconn batch_size=32)"
     )
-    parser.add_argument("--devices", type=int, default=2, help="devices to spread the stages over (default: 2)")
+    parser.add_argument("--devices", type=count(1), default=2, help="devices to spread the stages over (default: 2)")
     parser.add_argument(
         "--repeats",
-        type=int,
+        type=count(0),
         default=len(FEWEST),
         help="measurements of each placement written by hand and of the one found, which is also traced (default: 5); 0: only search",
     )

@@ -18,7 +18,7 @@ from typing import Any
 from tqdm.auto import tqdm
 
 from multigpu import paths
-from multigpu.arguments import parse_fields
+from multigpu.arguments import name, parse_fields, seconds
 from multigpu.hosts.arguments import add_arguments
 from multigpu.hosts.arguments import company as company_of
 from multigpu.hosts.launching import Company, check_run, follow
@@ -91,7 +91,7 @@ def train(
         if found.exists():
             open_checkpoint(found, point.training)
     check_inputs(point.training.run for point in chosen)
-    store.check_writable()
+    store.check_writable(this_machine().name)
     summary, began = Summary(), time.monotonic()
     bar = tqdm(total=len(chosen), unit="run", disable=not progress, smoothing=0.1)
     held = contextlib.ExitStack()
@@ -187,8 +187,8 @@ def main(words: Sequence[str] | None = None) -> int:
         metavar="field=value",
         help="fields of one TrainingRun and its Run, e.g. workload=cnn epochs=5; with --grid: its runs that have them",
     )
-    parser.add_argument("--grid", help=f"one of {', '.join(GRIDS)}")
-    parser.add_argument("--budget-s", type=float, metavar="S", help="train only what the grid's estimates allow, what matters most first")
+    parser.add_argument("--grid", type=name, help=f"one of {', '.join(GRIDS)}")
+    parser.add_argument("--budget-s", type=seconds, metavar="S", help="train only what the grid's estimates allow, what matters most first")
     parser.add_argument("--folder", type=Path, default=paths.TRAINING, help="folder of the Records (default: data/training)")
     parser.add_argument("--checkpoints", type=Path, default=paths.CHECKPOINTS, help="folder of checkpoints (default: build/checkpoints)")
     parser.add_argument("--keep", action="store_true", help="leave the last checkpoint and the log of finished runs")

@@ -85,5 +85,5 @@ class TrainingProgram(Program):
             input_fingerprint=input_fingerprint,
             measurement=measured,
         )
-        TrainingStore(self.plan.records).write(record)
+        self.keep(TrainingStore(self.plan.records), record)
         return record
