@@ -105,6 +105,8 @@ def build_parser() -> argparse.ArgumentParser:
         help="put the loose Records of each machine into an archive: of every folder that the study keeps, or of --records alone",
     )
 
+    commands.add_parser("verify", help="list every file among the Records that is none, or cannot be what a launch wrote")
+
     why = commands.add_parser(
         "explain", help="why a measured point is as fast as it is: where a step's time goes, and what was seen to help"
     )

@@ -1,5 +1,5 @@
 """The command line: `python -m multigpu doctor | ceilings | measure | collectives | synchrony | hosts | stages | train | interference |
-records | explain | advise | claims | report | study`.
+records | verify | explain | advise | claims | report | study`.
 
 Bad input ends with exit code 2 and one sentence; a sweep whose launcher died with 1, everything measured kept.
 """
@@ -84,6 +84,17 @@ def _pack(arguments: argparse.Namespace) -> int:
     if not done:
         print(f"nothing to pack: no place has {FEWEST} loose Records")
     return 0
+
+
+def _verify(arguments: argparse.Namespace) -> int:
+    """Every file among the Records that is none; 1 where there is one."""
+    from multigpu.packing import stores_of, study_stores
+
+    read_from(arguments)
+    stores = stores_of(Path(arguments.records)) if arguments.records else study_stores()
+    found = [fault for store in stores for fault in store.unreadable()]
+    print("\n".join(found) or "every Record can be read, and is what its name says")
+    return int(bool(found))
 
 
 def _trace_summary(arguments: argparse.Namespace) -> int:
@@ -199,6 +210,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "ceilings": _ceilings,
     "measure": measure_command,
     "records": _records,
+    "verify": _verify,
     "explain": _explain,
     "advise": _advise,
     "claims": _claims,

@@ -51,7 +51,7 @@ def missing_items(
             key = collective_key(run, repeat, name, framework_version("torch"))
             known = store.find(name, key)
             if known is None or known.status in retry:
-                items.append(Item(run=run, repeat=repeat, attempt=known.attempt + 1 if known else 0))
+                items.append(Item(run=run, repeat=repeat, attempt=store.next_attempt(name, key)))
     return items
 
 

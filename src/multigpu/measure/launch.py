@@ -90,7 +90,7 @@ def make_plan(
     for item in with_smaller([Item(run=point.run, repeat=point.repeat, timeout_s=point.timeout_s) for point in points]):
         known = find_record(plan, item)
         if known is None or known.status in retry:
-            items.append(item.model_copy(update={"attempt": known.attempt + 1 if known else 0}))
+            items.append(item.model_copy(update={"attempt": RecordStore(plan.records).next_attempt(plan.machine, plan.key(item))}))
     # interleaved at random, so that a drift of the machine does not look like a placement; grouped by
     # the devices used within a shuffled order of them, since a new group costs as much as a short Run
     order = random.Random(plan.launch_id)

@@ -146,7 +146,7 @@ def make_plan(
         item = TrainingItem(run=point.training.run, training=point.training, repeat=point.repeat, timeout_s=point.timeout_s, **more)
         known = find_training_record(plan, item)
         if known is None or known.status in retry:
-            items.append(item.model_copy(update={"attempt": known.attempt + 1 if known else 0}))
+            items.append(item.model_copy(update={"attempt": TrainingStore(plan.records).next_attempt(plan.machine, plan.key(item))}))
     # grouped by device count, since a new group costs as much as a short run; in the order of the grid within
     counts = list(dict.fromkeys(item.run.devices for item in items))
     items.sort(key=lambda item: counts.index(item.run.devices))
