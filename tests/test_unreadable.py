@@ -5,8 +5,10 @@ from __future__ import annotations
 import gzip
 import json
 import math
+import os
 import re
 import time
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -82,6 +84,17 @@ def test_what_is_no_json_is_named_too(content: bytes, planted: Any) -> None:
     store, good, file = planted
     file.write_bytes(content)
     assert list(store) == [good] and len(list(store.unreadable())) == 1
+
+
+def test_a_file_that_unpacks_without_end_and_a_pipe_are_refused_at_once(planted: Any) -> None:
+    store, good, file = planted
+    bomb = zlib.compressobj(9, wbits=31)
+    file.write_bytes(b"".join(bomb.compress(bytes(1 << 24)) for _ in range(16)) + bomb.flush())  # 256 MiB
+    assert file.stat().st_size < 1 << 19
+    assert list(store) == [good] and next(store.unreadable()).endswith("it unpacks to more than 128 MiB")
+    file.unlink()
+    os.mkfifo(file)
+    assert list(store) == [good] and next(store.unreadable()).endswith("it is no file but a pipe")
 
 
 def test_an_attempt_that_cannot_be_read_leaves_the_one_before_and_its_number(planted: Any) -> None:

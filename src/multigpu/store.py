@@ -17,7 +17,7 @@ from pydantic import BaseModel, ValidationError
 
 from multigpu.archive import Name, archives_in, files_in, member_name, name_of, read_archive
 from multigpu.refusal import refusal
-from multigpu.writing import write_whole
+from multigpu.writing import read_packed, write_whole
 
 Kind = TypeVar("Kind", bound=BaseModel)
 FILES = ("[!.]*.json.gz", "records-*.tar.xz")
@@ -42,7 +42,7 @@ class Held(NamedTuple):
         Raises:
             OSError, EOFError, zlib.error: its file cannot be read, or is not there any more.
         """
-        return gzip.decompress(self.path.read_bytes()) if self.packed is None else self.packed
+        return read_packed(self.path) if self.packed is None else self.packed
 
     def __str__(self) -> str:
         return str(self.path) if self.packed is None else f"{member_name(self.key, self.attempt)} in {self.path}"

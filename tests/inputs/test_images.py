@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from collections import Counter
 from pathlib import Path
 
@@ -247,3 +248,13 @@ def test_grey_pixels_of_16_bits_are_scaled_and_others_refused(tmp_path: Path):
     (tmp_path / "grey" / "a.tiff").rename(tmp_path / "grey" / "a.png")
     with pytest.raises(ValueError, match=r"a.png cannot be decoded as an image: its pixels are neither of 8 nor of 16 bits"):
         ImageFolder(tmp_path, 2, 1).read(np.arange(1))
+
+
+def test_a_pipe_among_images_is_refused_and_not_waited_for(tmp_path: Path):
+    (tmp_path / "cat").mkdir()
+    os.mkfifo(tmp_path / "cat" / "a.png")
+    found = ImageFolder(tmp_path, 2, 1)
+    with pytest.raises(ValueError, match=r"cat/a.png cannot be decoded as an image: it is no file but a pipe"):
+        found.read(np.arange(1))
+    with pytest.raises(OSError, match=r"cat/a.png is no file but a pipe"):
+        found.fingerprint  # noqa: B018

@@ -34,8 +34,12 @@ from multigpu.hosts.spread import Spread
 from multigpu.measure.launch import Summary
 from multigpu.measure.machine import Machine, framework_version, gpu_count, this_machine
 from multigpu.measure.memory import scratch_folder
+from multigpu.measure.plan import MAX_STARTS as A_RUNS_STARTS
 from multigpu.measure.turn import turn
 from multigpu.record import Status
+
+MOST_KILLS = A_RUNS_STARTS
+"""A Run whose processes were killed so often is given up."""
 
 MAX_STARTS = 12
 """Launches of one number of devices: after a failure that may have left ranks out of step, fresh processes take over."""
@@ -172,6 +176,12 @@ def _after_failure(launch: Launch, store: CollectiveStore, summary: Summary, bar
     name = (launch.plan.machine or this_machine()).name
     known = store.find(name, collective_key(item.run, item.repeat, name, framework_version("torch")))
     if known is None or known.attempt < item.attempt:
+        kills = launch.plan.scratch.parent / f"{collective_key(item.run, item.repeat, name, framework_version('torch'))}.killed"
+        if launch.killed:
+            with kills.open("a") as noted:
+                noted.write("x")
+            if len(kills.read_text()) < MOST_KILLS:  # as everywhere: whoever killed it may have meant another process
+                return launch.plan.items[index:]
         fault = launch.plan.scratch / f"{index}.fault"
         status: Status = "failed"
         reason = killed or launch.last_words()

@@ -38,6 +38,8 @@ def decoded(file: Path, take: Callable[[Image.Image], Taken]) -> Taken:
     from PIL import Image, UnidentifiedImageError
 
     try:
+        if file.is_fifo():
+            raise ValueError("it is no file but a pipe")
         with Image.open(file) as picture:
             return take(_eight_bits(picture))
     except MemoryError:
