@@ -329,6 +329,24 @@ def test_a_path_that_cannot_be_is_one_sentence(capsys, tmp_path) -> None:
         assert code == 2 and err.count("\n") == 1 and "x" * 300 in err, err
 
 
+@pytest.mark.parametrize("name", ["a\0b", "caf\udce9", "a\nb"])
+def test_a_path_that_no_record_could_hold_is_refused(name: str, capsys) -> None:
+    code, _, err = run(capsys, "measure", "--dry-run", *fields("inputs=image_folder", f"data=/x/{name}", base=IMAGES))
+    assert code == 2 and err.count("\n") == 1 and "no text of a line in UTF-8" in err
+
+
+def test_a_link_to_nothing_among_cifars_files_is_named(capsys, tmp_path) -> None:
+    (tmp_path / "data_batch_1.bin").symlink_to("/nowhere.bin")
+    code, _, err = run(capsys, "measure", "--dry-run", *fields("inputs=cifar10", f"data={tmp_path}", base=IMAGES))
+    assert (code, err) == (2, f"multigpu: {tmp_path}/data_batch_1.bin cannot be read: No such file or directory\n")
+
+
+def test_digits_of_other_scripts_are_no_counts(capsys) -> None:
+    for words in (["measure", "--grid", "cpu_study", "--devices", "²"], ["collectives", "--sizes", "²K"]):
+        code, _, err = run(capsys, *words)
+        assert code == 2 and "²" in err and "invalid literal" not in err
+
+
 def test_a_sweep_of_failures_ends_with_one_and_says_how_to_go_on(capsys, monkeypatch, tmp_path) -> None:
     for statuses, code in (({"failed": 1, "ok": 1}, 1), ({"timeout": 2}, 1), ({"ok": 1, "out_of_memory": 1, "unsupported": 1}, 0)):
         monkeypatch.setattr("multigpu.cli_measure.measure", lambda *_, statuses=statuses: Summary(Counter(statuses)))

@@ -196,7 +196,7 @@ def parse_counts(text: str | None) -> list[int]:
         return devices_here()
     counts = []
     for part in text.split(","):
-        if not part.strip().isdigit() or int(part) < 1:
+        if not part.strip().isdecimal() or int(part) < 1:
             raise ValueError(f"devices {part!r} is not a positive integer: give counts such as 1,2,4")
         counts.append(int(part))
     return counts

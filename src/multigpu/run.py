@@ -153,6 +153,9 @@ class Run(BaseModel):
 
     @model_validator(mode="after")
     def _possible(self) -> Run:
+        for path in self.data or ():
+            if any(letter < " " or "\ud800" <= letter <= "\udfff" for letter in path):
+                raise ValueError(f"data names {path!r}, which is no text of a line in UTF-8: rename or link it")
         model = find_model(self.workload, self.model)
         placement = find_placement(self.placement)
         if self.framework not in (built := workloads()[self.workload].frameworks):

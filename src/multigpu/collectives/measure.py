@@ -255,7 +255,7 @@ def chosen_runs(arguments: argparse.Namespace) -> list[CollectiveRun]:
     sizes = [parse_size(text) for text in arguments.sizes.split(",")] if arguments.sizes else []
     runs = []
     for text in arguments.devices.split(","):
-        if not text.strip().isdigit():
+        if not text.strip().isdecimal():
             raise ValueError(f"devices {text!r} is not a positive integer: give counts such as 2,4")
         lists = {
             name: (getattr(arguments, name) or "").split(",") if getattr(arguments, name) else [] for name in ("methods", "executions")

@@ -119,7 +119,7 @@ def parse_size(text: str) -> int:
     plain = text.strip().upper().removesuffix("B").removesuffix("I").strip()
     power = {"K": 10, "M": 20, "G": 30}.get(plain[-1:], 0)
     number = plain[:-1].strip() if power else plain
-    if not number.isdigit() or not int(number):
+    if not number.isdecimal() or not int(number):
         raise ValueError(f"{text!r} is no size: use bytes with K, M or G, such as 4,64K,1M,1G")
     return int(number) << power
 

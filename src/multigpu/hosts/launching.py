@@ -137,7 +137,7 @@ def meet(hosts: int, host: int, rendezvous: str, per_host: int | None, network: 
     """
     address, colon, port = rendezvous.rpartition(":")
     address, port = (address, port) if colon else (rendezvous, str(PORT))
-    if not port.isdigit() or not 0 < int(port) < 2**16 or not address:
+    if not port.isdecimal() or not 0 < int(port) < 2**16 or not address:
         raise ValueError(f"rendezvous {rendezvous!r} is no address: give host 0's name or address, with a port if not {PORT}: node0:29500")
     if per_host is not None and per_host < 1:
         raise ValueError(f"{per_host} processes a host cannot be: choose at least 1")

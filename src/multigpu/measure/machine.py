@@ -107,7 +107,7 @@ def gpu_handle(index: int) -> Any:
     nvml = find_nvml()
     count = nvml.nvmlDeviceGetCount()
     name = dict(enumerate(visible_gpus(os.environ.get("CUDA_VISIBLE_DEVICES"), count))).get(index, "")
-    if name.isdigit():
+    if name.isdecimal():
         return nvml.nvmlDeviceGetHandleByIndex(int(name)) if int(name) < count else None
     if not name.startswith("GPU-"):
         return None
