@@ -94,6 +94,13 @@ def build_parser() -> argparse.ArgumentParser:
     one.add_argument("--share", action="store_true", help="Runs known not to disturb each other are measured side by side, each in a lane")
     add_arguments(one)
 
+    many = commands.add_parser("batch", help="execute the experiment notebook for every row of a YAML file")
+    many.add_argument("points", metavar="POINTS.yaml", help="the rows, as `grids/headline.yaml` writes them; or the name of such a grid")
+    many.add_argument("--out", required=True, type=Path, metavar="FOLDER", help="what is done: index.html, rows/ and records/")
+    many.add_argument("--devices", help="what `each`, `ends` and `most` mean in the file, e.g. 1,2,4 (default: what is here)")
+    many.add_argument("--dry-run", action="store_true", help="list the rows")
+    many.add_argument("--quiet", action="store_true", help="no progress bar")
+
     listing = commands.add_parser("records", help="list, filter and export Records")
     listing.add_argument("where", nargs="*", metavar="column=value")
     listing.add_argument("--export", metavar="FILE", help="write to a .csv, .json or .parquet file")
@@ -113,11 +120,14 @@ def build_parser() -> argparse.ArgumentParser:
     why.add_argument(
         "words_asked", nargs="+", metavar="KEY | field=value", help="a Record's key, or fields of a Run as `measure` takes them"
     )
+    why.add_argument(
+        "--details", action="store_true", help="also what it is compared with, the step's parts, its bounds, other faster ways"
+    )
     which = commands.add_parser("advise", help="the placements of a job, ranked by what was measured")
     which.add_argument("fields", nargs="*", metavar="field=value", help="e.g. workload=nmt model=nmt000 devices=4 batch_size=128")
-    for asked, most, what in ((why, 3, "points"), (which, 2, "jobs")):
+    for asked, most, what in ((why, 1, "points"), (which, 2, "jobs")):
         asked.add_argument(
-            "--machine", metavar="NAME", help="of which machine (default: the report's, which shows the model on most devices)"
+            "--machine", metavar="NAME", help="of which machine (default: this one, or else the one with most repeats of it)"
         )
         asked.add_argument("--limit", type=count(), default=most, metavar="N", help=f"most {what} to speak of (default: {most})")
         asked.add_argument("--format", choices=("text", "json"), default="text")
@@ -145,10 +155,17 @@ def build_parser() -> argparse.ArgumentParser:
         "--parameters", type=Path, metavar="FILE", help="a YAML file of `name: value` lines for every notebook that has the name"
     )
 
+    report.add_argument(
+        "--only", default="", metavar="PAGE", help="execute this page alone, such as 02-parameters, and keep the others as they are"
+    )
+    report.add_argument(
+        "--publish", action="store_true", help="the published report: write figures/, and stop where a sentence is not true of its Records"
+    )
+
     study = commands.add_parser("study", help="measure the default grid, execute every notebook, build the report")
     study.add_argument("--grid", type=name, help=f"one of {', '.join(GRIDS)} (default: by machine)")
     study.add_argument("--devices", help="device counts, e.g. 1,2,4 (default: what is here)")
-    study.set_defaults(parameters=None)
+    study.set_defaults(parameters=None, only="", publish=False)
     return parser
 
 

@@ -1,5 +1,5 @@
-"""The command line: `python -m multigpu doctor | ceilings | measure | collectives | synchrony | hosts | stages | train | interference |
-records | verify | explain | advise | claims | report | study`.
+"""The command line: `python -m multigpu doctor | ceilings | measure | batch | collectives | synchrony | hosts | stages | train |
+interference | records | verify | explain | advise | claims | report | study`.
 
 Bad input ends with exit code 2 and one sentence; a sweep whose launcher died with 1, everything measured kept.
 """
@@ -123,9 +123,10 @@ def _claims(arguments: argparse.Namespace) -> int:
 
 def _explain(arguments: argparse.Namespace) -> int:
     """Why a point is as fast as it is."""
-    from multigpu.analysis.explain import explained
+    from multigpu.analysis.explain_text import explained
 
-    print(explained(read_from(arguments), arguments.words_asked, arguments.machine, arguments.limit, arguments.format))
+    asked = arguments.words_asked, arguments.machine, arguments.limit, arguments.format, arguments.details
+    print(explained(read_from(arguments).root, *asked))
     return 0
 
 
@@ -133,7 +134,7 @@ def _advise(arguments: argparse.Namespace) -> int:
     """Which placement to take for a job."""
     from multigpu.analysis.advise import advised
 
-    print(advised(read_from(arguments), parse_fields(arguments.fields), arguments.machine, arguments.limit, arguments.format))
+    print(advised(read_from(arguments).root, parse_fields(arguments.fields), arguments.machine, arguments.limit, arguments.format))
     return 0
 
 
@@ -151,7 +152,9 @@ def _report(arguments: argparse.Namespace) -> int:
     home = paths.REPOSITORY
     executed = home / "build" / "notebooks"
     given = load_parameters(arguments.parameters) if arguments.parameters else {}
-    execute_notebooks(home / "notebooks", executed, {"measure": "none"} | given)
+    if arguments.publish:
+        os.environ[paths.PUBLISH] = "1"  # kernels inherit it
+    execute_notebooks(home / "notebooks", executed, given, only=arguments.only)
     print(f"the report is at {build_report(home / 'build' / 'html', executed)}")
     return 0
 
@@ -168,6 +171,13 @@ def _doctor(arguments: argparse.Namespace) -> int:
     for line in diagnose(store_of(arguments)):
         print(line)
     return 0
+
+
+def _batch(arguments: argparse.Namespace) -> int:
+    """The experiment notebook, once a row."""
+    from multigpu.batch import batch, find_points
+
+    return batch(find_points(arguments.points), arguments.out, parse_counts(arguments.devices), arguments.dry_run, not arguments.quiet)
 
 
 def _synchrony(arguments: argparse.Namespace) -> int:
@@ -209,6 +219,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "doctor": _doctor,
     "ceilings": _ceilings,
     "measure": measure_command,
+    "batch": _batch,
     "records": _records,
     "verify": _verify,
     "explain": _explain,

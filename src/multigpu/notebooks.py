@@ -8,6 +8,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,19 @@ def numbered_notebooks(folder: Path) -> list[Path]:
     return found
 
 
+def chosen_notebooks(folder: Path, only: str = "") -> list[Path]:
+    """The numbered notebooks, or the one of them whose name is or begins with `only`.
+
+    Raises:
+        NotebookError: there is none, or several begin so.
+    """
+    every = numbered_notebooks(folder)
+    found = [path for path in every if path.stem == only.removesuffix(".ipynb")] or [path for path in every if path.stem.startswith(only)]
+    if only and len(found) != 1:
+        raise NotebookError(f"{only!r} names {len(found) or 'no'} page: choose one of {', '.join(path.stem for path in every)}.")
+    return found
+
+
 def load_parameters(path: Path) -> dict[str, Any]:
     """Parameters from a YAML file of `name: value` lines, as `papermill -f` reads it.
 
@@ -113,7 +127,7 @@ def this_interpreter() -> Iterator[str]:
     with tempfile.TemporaryDirectory(prefix="multigpu-kernel-") as folder:
         spec = Path(folder, "kernels", "python3", "kernel.json")
         spec.parent.mkdir(parents=True)
-        argv = [sys.executable, "-c", KERNEL, "--log-level=ERROR", "-f", "{connection_file}"]
+        argv = [sys.executable, "-c", KERNEL, "--log-level=CRITICAL", "-f", "{connection_file}"]
         # absolute, since a relative PYTHONPATH means something else in the notebook's folder
         path = os.pathsep.join(filter(None, [str(Path(__file__).resolve().parents[1]), os.environ.get("PYTHONPATH")]))
         content = {"argv": argv, "display_name": "Python 3", "language": "python", "env": {"PYTHONPATH": path}}
@@ -129,8 +143,13 @@ def this_interpreter() -> Iterator[str]:
                 os.environ["JUPYTER_PATH"] = before
 
 
-def execute_notebooks(folder: Path, output: Path, parameters: Mapping[str, Any] | None = None, progress: bool = True) -> list[Path]:
+def execute_notebooks(
+    folder: Path, output: Path, parameters: Mapping[str, Any] | None = None, progress: bool = True, only: str = ""
+) -> list[Path]:
     """Execute every numbered notebook of `folder` in its order and return the executed copies in `output`.
+
+    Args:
+        only: the name of the one notebook to execute ("02-parameters", or what begins so); the copies of the others stay as they are.
 
     Each notebook gets those of the parameters that it has. A copy appears under the notebook's name only when the notebook
     ran to its end: one that stops leaves `NAME.failed.ipynb` there. Copies of an earlier execution are removed first.
@@ -141,7 +160,7 @@ def execute_notebooks(folder: Path, output: Path, parameters: Mapping[str, Any] 
     """
     given = dict(parameters or {})
     folder, output = folder.resolve(), output.resolve()
-    notebooks = numbered_notebooks(folder)
+    notebooks = chosen_notebooks(folder, only)
     names = {path: parameter_names(path) for path in notebooks}
     known = {name for has in names.values() for name in has}
     for name in given:
@@ -152,24 +171,27 @@ def execute_notebooks(folder: Path, output: Path, parameters: Mapping[str, Any] 
     try:
         output.mkdir(parents=True, exist_ok=True)
         for old in output.glob("[0-9]*.ipynb"):  # of notebooks with other names, or failed
-            old.unlink()
+            if not only or old.name.startswith(notebooks[0].stem) or not (folder / old.name).exists():
+                old.unlink()
     except OSError as error:
         raise NotebookError(f"executed notebooks cannot be written to {output}: {error.strerror}.") from None
 
     cells = {path: len(read_notebook(path).cells) for path in notebooks}
-    done = []
     with this_interpreter() as kernel, tqdm(total=sum(cells.values()), unit="cell", desc="notebooks", disable=not progress) as bar:
         _Engine.bar = bar
-        for path in notebooks:
-            bar.set_description(path.stem)
+
+        def execute(path: Path) -> Path:
             copy, unfinished = output / path.name, output / f"{path.stem}.failed.ipynb"
             _execute(path, unfinished, {name: value for name, value in given.items() if name in names[path]}, kernel)
-            unfinished.replace(copy)
-            done.append(copy)
-    return done
+            return unfinished.replace(copy)
+
+        # a kernel starts and draws on one core; all are heard before one that stopped is told
+        with ThreadPoolExecutor(max_workers=min(4, os.cpu_count() or 1)) as pool:
+            started = [pool.submit(execute, path) for path in notebooks]
+        return [future.result() for future in started]
 
 
-def execute_one(notebook: Path, output: Path, parameters: Mapping[str, Any] | None = None) -> None:
+def execute_one(notebook: Path, output: Path, parameters: Mapping[str, Any] | None = None, progress: bool = True) -> None:
     """Execute one notebook; its executed copy appears at `output` only when it ran to its end (else `NAME.failed.ipynb` beside it).
 
     Raises:
@@ -185,7 +207,8 @@ def execute_one(notebook: Path, output: Path, parameters: Mapping[str, Any] | No
         output.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise NotebookError(f"an executed notebook cannot be written to {output.parent}: {error.strerror}.") from None
-    with this_interpreter() as kernel, tqdm(total=len(read_notebook(notebook).cells), unit="cell", desc=notebook.stem) as bar:
+    cells = len(read_notebook(notebook).cells)
+    with this_interpreter() as kernel, tqdm(total=cells, unit="cell", desc=notebook.stem, disable=not progress) as bar:
         _Engine.bar = bar
         _execute(notebook.resolve(), unfinished, parameters or {}, kernel)
     unfinished.replace(output)

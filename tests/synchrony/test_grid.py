@@ -168,8 +168,9 @@ def test_the_command_refuses_in_a_sentence(capsys: pytest.CaptureFixture[str], t
     assert "unknown grid 'all'" in capsys.readouterr().err
     assert command_line(["synchrony", "--grid", "all"]) == 2
     assert "unknown grid 'all'" in capsys.readouterr().err
-    assert main(["--budget-s", "0", "--folder", str(tmp_path)]) == 2
-    assert "budget-s must be positive, not 0.0" in capsys.readouterr().err
+    with pytest.raises(SystemExit) as stopped:
+        main(["--budget-s", "0", "--folder", str(tmp_path)])
+    assert stopped.value.code == 2 and "'0' is no span of time" in capsys.readouterr().err
     assert main(["--grid", "averaging", "--budget-s", "0.01", "--folder", str(tmp_path), "--quiet"]) == 0
     assert "20 left for the same command with more time" in capsys.readouterr().out
 

@@ -26,9 +26,8 @@ FONTS = "system-ui, 'DejaVu Sans', Verdana, sans-serif"
 STANDALONE = "svg{color:#222;background:none}@media (prefers-color-scheme:dark){svg{color:#ddd}}"
 DIGITS = "%.6g"
 """Of figures in a CSV: the last digits of a float differ between processors, and a file that is committed should not."""
-LEAST_WIDTH, LEAST_SHARE = 480, 0.82
-"""Pixels, and the share of its own width, below which a figure scrolls in its own box instead of shrinking, so that it can be read on a
-telephone: one of 5.2 inches then fits a page of 310 pixels with letters of seven."""
+LEAST_SHARE = 1.0
+"""Of its own width: where a page is narrower a figure scrolls in its own box, so that its letters keep nine pixels."""
 
 
 class Picture(Figure):
@@ -143,7 +142,7 @@ def bulleted(head: str, items: Mapping[str, str]) -> Shown:
     return Shown(f"{top}<ul>{lines}</ul></div>")
 
 
-def shown(figure: Figure, name: str, data: pd.DataFrame | None = None) -> Shown:
+def shown(figure: Figure, name: str, data: pd.DataFrame | None = None, link: str = "") -> Shown:
     """The figure as one self-contained HTML element: SVG with alternative text, caption, and its data one click away.
 
     The SVG stands in the page, so that its text takes the page's colour; the CSV is in the link itself. The link works from a
@@ -153,36 +152,37 @@ def shown(figure: Figure, name: str, data: pd.DataFrame | None = None) -> Shown:
     svg = svg_text(figure, name)
     size = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', svg)
     width = float(size.group(1)) if size else 640.0
-    least = min(LEAST_WIDTH, round(width * LEAST_SHARE))
+    least = round(width * LEAST_SHARE)
     style = f"width:100%;min-width:{least}px;max-width:{round(width * 1.4)}px;height:auto;background:none;filter:none"
     opening = f'<svg role="img" aria-label="{escape(alt or finding)}" style="{style}"'
     svg = re.sub(r'^<svg (?:width|height)="[^"]*"', "<svg", svg)
     svg = re.sub(r'^(<svg[^>]*?) (?:width|height)="[^"]*"', r"\1", re.sub(r'^(<svg[^>]*?) (?:width|height)="[^"]*"', r"\1", svg))
     svg = opening + svg.removeprefix("<svg")
-    link = ""
+    more = f' <a href="explorer.html#{escape(link)}">Records</a>' if link else ""
     if data is not None and len(data):
         encoded = base64.b64encode(data.to_csv(index=False, float_format=DIGITS).encode()).decode()
-        link = f' <a href="data:text/csv;base64,{encoded}" download="{escape(name)}.csv">Data (CSV)</a>'
+        more = f' <a href="data:text/csv;base64,{encoded}" download="{escape(name)}.csv">Data (CSV)</a>{more}'
     return Shown(
         f'<figure class="picture" id="{escape(name)}" style="margin:1.2rem 0">\n'
         f'<div style="overflow-x:auto">\n{svg.strip()}\n</div>\n'
-        f"<figcaption>{escape(caption)}{link}</figcaption>\n</figure>\n"
+        f"<figcaption>{escape(caption)}{more}</figcaption>\n</figure>\n"
     )
 
 
-def save(figure: Figure, name: str, data: pd.DataFrame | None = None, folder: Path | None = None) -> Shown:
+def save(figure: Figure, name: str, data: pd.DataFrame | None = None, folder: Path | None = None, link: str = "") -> Shown:
     """Write `<folder>/<name>.svg` and `<folder>/<name>.csv` and return what a page shows of them.
 
     Args:
         data: what stands behind the figure; by default what the figure itself says it drew.
-        folder: the repository's figures/ unless given.
+        link: where its points stand in the explorer, as its query ("model=resnet50").
+        folder: as `paths.figures` says unless given.
 
     Raises:
         ValueError: the name is no plain file name, or the folder cannot be written; one sentence says which.
     """
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_.-]*", name):
         raise ValueError(f"{name!r} is no name for a figure: use letters, digits, '-', '_' and '.', a letter first")
-    folder = folder or paths.FIGURES
+    folder = folder or paths.figures()
     data = getattr(figure, "data", pd.DataFrame()) if data is None else data
     svg = svg_text(figure, name)
     end = svg.index(">") + 1
@@ -193,4 +193,4 @@ def save(figure: Figure, name: str, data: pd.DataFrame | None = None, folder: Pa
         data.to_csv(folder / f"{name}.csv", index=False, float_format=DIGITS)
     except OSError as error:
         raise ValueError(f"the figure {name!r} cannot be written to {folder}: {error.strerror or error}") from None
-    return shown(figure, name, data)
+    return shown(figure, name, data, link)

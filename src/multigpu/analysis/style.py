@@ -23,6 +23,9 @@ PALETTE = (
     *("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#aa3377", "#b07a00", "#3a92cc", "#6a5acd", "#0f8f9f", "#5c9b1e"),
     *("#9a6340", "#d1497a", "#4f7fb8", "#7d8a2e", "#b8653a", "#8f5fb0", "#c2567f", "#3f8f6b"),
 )
+OTHERS = ("#4c72b0", "#c44e52", "#55803e", "#8172b3", "#937860", "#b5507b", "#64748b", "#2b8a9e")
+"""For what is no placement: models, forms, algorithms. No placement has one of these."""
+
 MARKERS = ("o", "^", "s", "v", "P", "X", "<", ">", "p", "h", "d", "*", "H", "8", "$\u25d0$", "$\u25d1$", "$\u25d2$", "$\u25d3$")
 
 
@@ -91,6 +94,11 @@ def look(placement: str) -> Look:
     return Look(PALETTE[number % len(PALETTE)], MARKERS[number // len(PALETTE) % len(MARKERS)], len(_KNOWN), placement)
 
 
+def label(name: str) -> str:
+    """A placement's short label, or the name itself where it is none."""
+    return _KNOWN[name][2] if name in _KNOWN else name
+
+
 def in_order(names: Any) -> list[str]:
     """The placements of `names`, each once, in the order of every page."""
     return sorted(set(names), key=lambda name: (look(name).order, name))
@@ -115,9 +123,9 @@ RC: Any = {
     "axes.titlesize": 9,
     "axes.titleweight": "bold",
     "axes.titlelocation": "left",
-    "axes.labelsize": 8.5,
-    "xtick.labelsize": 8.5,
-    "ytick.labelsize": 8.5,
+    "axes.labelsize": 9,
+    "xtick.labelsize": 9,
+    "ytick.labelsize": 9,
     "text.color": INK,
     "axes.edgecolor": INK,
     "axes.labelcolor": INK,
@@ -136,7 +144,7 @@ RC: Any = {
     "lines.markersize": 5.5,
     "hatch.linewidth": 0.8,
     "legend.frameon": False,
-    "legend.fontsize": 8.5,
+    "legend.fontsize": 9,
     "svg.fonttype": "none",
     "svg.hashsalt": "multigpu",
     "path.simplify": False,

@@ -160,8 +160,6 @@ def main(words: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(words)
     try:
         planned = possible_here(find_grid(arguments.grid), gpu_count())
-        if arguments.budget_s is not None and arguments.budget_s <= 0:
-            raise ValueError(f"budget-s must be positive, not {arguments.budget_s}")
     except ValueError as error:
         print(f"multigpu: {error}", file=sys.stderr)
         return 2
