@@ -26,6 +26,7 @@ PARTS = {
     "great_tables": "tables",
     "matplotlib": "figures",
     "papermill": "executing notebooks",
+    "nbconvert": "the pages of a batch",
     "sphinx": "building the report",
     "myst_nb": "building the report",
     "sklearn": "the input 'digits'",
