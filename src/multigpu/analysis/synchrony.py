@@ -189,7 +189,18 @@ def _averaged(record: AveragingRecord) -> list[dict[str, Any]]:
     return rows
 
 
-CURVE = ("key", "protocol", "clock", "workers", "gradients_per_update", "budget_s", "problem", "rate_rule", "rate", "repeat")
+CURVE: tuple[str, ...] = (
+    "key",
+    "protocol",
+    "clock",
+    "workers",
+    "gradients_per_update",
+    "budget_s",
+    "problem",
+    "rate_rule",
+    "rate",
+    "repeat",
+)
 CURVE += ("time_s", "updates", "applied", "loss", "error")
 """Columns of `curves_frame`."""
 
