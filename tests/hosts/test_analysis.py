@@ -21,6 +21,7 @@ from multigpu.hosts.launching import check_run
 from multigpu.hosts.measure import main
 from multigpu.hosts.namespaces import Hosts
 from multigpu.measure.launch import check_devices
+from multigpu.measure.private_network import OPEN_PORTS
 from multigpu.record import RecordStore
 from multigpu.run import Run
 from tests.collectives.planted import machine, make_record
@@ -112,6 +113,7 @@ def test_tensorflows_workers_may_be_on_several_hosts(monkeypatch: pytest.MonkeyP
     fields = {"workload": "nmt", "model": "nmt_tiny", "device_type": "cpu", "devices": 2, "batch_size": 4, "execution": "graph"}
     run = Run(**fields, framework="tensorflow", placement="multi_worker")
     cluster = Cluster(hosts=2, per_host=1, network="a wire", link="wire")
+    monkeypatch.setenv(OPEN_PORTS, "1")
     monkeypatch.setattr("multigpu.hosts.launching.framework_version", lambda framework: "2.21")
     check_run(run, cluster)
     monkeypatch.setattr("multigpu.hosts.launching.framework_version", lambda framework: "none")
