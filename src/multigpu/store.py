@@ -79,7 +79,7 @@ class Store(Generic[Kind]):
 
     def attempts(self, place: str, key: str) -> list[Held]:
         """Where the attempts under this key lie, the oldest first."""
-        return [held for _, held in sorted(self._held(place, key).items())]
+        return [held for _, held in sorted(self.held(place, key).items())]
 
     def latest(self, place: str, key: str) -> Kind | None:
         """The latest attempt under this key, or None."""
@@ -125,10 +125,10 @@ class Store(Generic[Kind]):
     def __iter__(self) -> Iterator[Kind]:
         """Every Record, the latest attempt of each key only, in order of place and key."""
         for place in self.places():
-            latest = {key: held for (key, _), held in sorted(self._held(place).items())}
+            latest = {key: held for (key, _), held in sorted(self.held(place).items())}
             yield from map(self.read, latest.values())
 
-    def _held(self, place: str, key: str | None = None) -> dict[Name, Held]:
+    def held(self, place: str, key: str | None = None) -> dict[Name, Held]:
         """Where the Records of a place lie, of this key or of all."""
         folder = self.root / place
         loose = loose_in(folder, key)  # before the archives: what is packed meanwhile is in one before its own file goes
