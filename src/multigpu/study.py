@@ -13,7 +13,7 @@ from multigpu import paths
 from multigpu.analysis.collectives import collectives_frame
 from multigpu.analysis.frame import frame_of
 from multigpu.analysis.front import NO_FINDING, findings_of, front_frame, front_machine
-from multigpu.analysis.inside_traces import trace_table
+from multigpu.analysis.step_traces import trace_table
 from multigpu.analysis.ordinary import BUCKETS, ordinary
 from multigpu.analysis.picture import Shown, paragraphs
 from multigpu.analysis.training import training_frame, training_records
@@ -74,7 +74,7 @@ def observe_collectives(measure: Measure, budget_s: float = 60.0) -> pd.DataFram
 
 
 def observe_traces() -> pd.DataFrame:
-    """Every traced Run there is, a row each (`inside_traces.trace_table`).
+    """Every traced Run there is, a row each (`step_traces.trace_table`).
 
     Raises:
         ValueError: Records cannot be read.

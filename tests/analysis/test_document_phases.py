@@ -14,7 +14,7 @@ from multigpu.analysis import document_phases_page as page
 from multigpu.analysis import document_phases_words as words
 from multigpu.analysis.figure_phases import figure_shares, figure_skew
 from multigpu.analysis.figure_step import figure_step
-from multigpu.analysis.inside_traces import trace_table
+from multigpu.analysis.step_traces import trace_table
 from multigpu.claims import Result, evaluate, find_claim
 from multigpu.claims.document_000 import PROFILED
 from multigpu.claims.records import matches

@@ -14,7 +14,7 @@ from multigpu.analysis import inside_busy, inside_document, inside_model, inside
 from multigpu.analysis.crossing import alike, crossing_of, crossing_text, crossings
 from multigpu.analysis.figure_stages import figure_stages
 from multigpu.analysis.frame import frame_of
-from multigpu.analysis.inside_traces import SUMMARY, trace_summary, trace_table, window_of, write_trace_summary
+from multigpu.analysis.step_traces import SUMMARY, trace_summary, trace_table, window_of, write_trace_summary
 from multigpu.analysis.wording import field_text
 from multigpu.claims import evaluate, find_claim
 from multigpu.measure.trace import Activity, CopyTotals, KernelTotals, ReplicaTrace, StepTrace, TraceSummary, joined, replica_trace

@@ -13,7 +13,7 @@ from multigpu import paths, study
 from multigpu.analysis import inside_busy, inside_document, inside_model, inside_page
 from multigpu.analysis.figure_step import figure_step
 from multigpu.analysis.frame import frame_of
-from multigpu.analysis.inside_traces import trace_table
+from multigpu.analysis.step_traces import trace_table
 from multigpu.analysis.traces import timed_step_s
 from multigpu.analysis.wording import decimals
 from multigpu.claims import evaluate_all, find_claim

@@ -17,7 +17,7 @@ import pytest
 from multigpu import paths
 from multigpu.analysis import document_phases_page, inside_page, synchrony_page
 from multigpu.analysis.frame import frame_of
-from multigpu.analysis.inside_traces import trace_table
+from multigpu.analysis.step_traces import trace_table
 from multigpu.analysis.verdicts import verdicts
 from multigpu.claims import (
     VERDICTS,

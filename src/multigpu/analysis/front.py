@@ -17,7 +17,7 @@ from multigpu.analysis.figure_models import figure_models
 from multigpu.analysis.findings import line_name, panels, widest
 from multigpu.analysis.frame import frame_of
 from multigpu.analysis.hosts import hosts_frame
-from multigpu.analysis.inside_traces import trace_table
+from multigpu.analysis.step_traces import trace_table
 from multigpu.analysis.machines import machine_line, machines
 from multigpu.analysis.metrics import POINT, scaling_table
 from multigpu.analysis.ordinary import of_today, ordinary

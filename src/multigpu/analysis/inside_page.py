@@ -22,7 +22,7 @@ from multigpu.analysis.inside_model import (
     placement_text,
     steps_by_way,
 )
-from multigpu.analysis.inside_traces import COPY_WORDS, trace_summary, window_of
+from multigpu.analysis.step_traces import COPY_WORDS, trace_summary, window_of
 from multigpu.analysis.picture import Shown, folded, together
 from multigpu.analysis.tables import table_html, tables_by
 from multigpu.analysis.traces import traced

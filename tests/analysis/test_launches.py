@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from multigpu.analysis.frame import frame_of
-from multigpu.analysis.occasions import PAUSE_S, launch_gaps, occasion_finding, occasion_gaps, occasion_table, occasions
+from multigpu.analysis.launches import PAUSE_S, launch_gaps, launch_ratios, occasions
 from multigpu.record import Record
 from tests.factory import make_machine, make_record
 
@@ -42,23 +42,28 @@ def test_launches_are_compared_within_and_between_occasions() -> None:
     same, other = gaps[gaps["same"].astype(bool)].iloc[0], gaps[~gaps["same"].astype(bool)].iloc[0]
     assert same["gap"] == pytest.approx(0.01) and same["most"] == pytest.approx(0.01)
     assert other["gap"] == pytest.approx((1.01 / 0.9 + 1 / 0.9) / 2 - 1) and other["most"] == pytest.approx(1.01 / 0.9 - 1)
-    (row,) = occasion_gaps(frame_of(records)).to_dict("records")
-    assert (row["points"], row["on_host"], row["execution"]) == (1, False, "eager")
-    finding = occasion_finding(frame_of(records))
-    assert finding.startswith("The Records are of 2 occasions. Two launches of one point on different ones differ by 12%")
-    assert "two launches of one occasion by 1.0%; at most by 12%." in finding
-    assert "11.67" in str(occasion_table(frame_of(records)))
 
 
 def test_kinds_of_runs_are_told_apart() -> None:
     records = [at(0, 1e6, "a", 0), at(5000, 1e6, "b", 1)]
     records += [at(0, 1e6, "a", 0, placement="exp2"), at(5000, 0.8e6, "b", 1, placement="exp2")]
-    table = occasion_gaps(frame_of(records)).set_index("on_host")
-    assert table.loc[False, "different"] == pytest.approx(0.0) and table.loc[True, "different"] == pytest.approx(0.25)
+    gaps = launch_gaps(frame_of(records)).set_index("on_host")
+    assert gaps.loc[False, "gap"] == pytest.approx(0.0) and gaps.loc[True, "gap"] == pytest.approx(0.25)
 
 
-def test_nothing_measured_twice_says_so() -> None:
-    once = frame_of([at(0, 1e6, "a", 0)])
-    assert occasion_finding(once) == "The Records are of 1 occasion; no point was measured on two of them."
-    assert "No point was measured on two occasions." in str(occasion_table(once)) and occasion_gaps(once).empty
-    assert occasion_finding(frame_of([])).startswith("The Records are of 0 occasions")
+def test_the_second_launch_stands_over_the_first_in_order_of_time() -> None:
+    rates = {"first": (1.0e6, 1.001e6, 0.999e6), "second": (1.1e6, 1.101e6, 1.099e6), "third": (2e6,)}
+    records = [
+        at(100 * number + 10 * repeat, rate, launch, 10 * number + repeat)
+        for number, (launch, own) in enumerate(rates.items())
+        for repeat, rate in enumerate(own)
+    ]
+    (row,) = launch_ratios(frame_of(reversed(records))).to_dict("records")
+    assert row["ratio"] == pytest.approx(1.1, rel=1e-3) and (row["n"], row["base_n"]) == (3, 3)
+    assert 1.09 < row["ratio_low"] < row["ratio_high"] < 1.11 and not row["holds_one"]
+
+
+def test_what_was_launched_once_has_no_ratio() -> None:
+    once = frame_of([at(0, 1e6, "a", 0), at(1, 1e6, "a", 1), at(2, 1e6, "b", 2)])
+    assert launch_ratios(once).empty and launch_ratios(frame_of([])).empty
+    assert launch_gaps(frame_of([])).empty
