@@ -13,9 +13,9 @@ from multigpu import paths
 from multigpu.analysis.collectives import collectives_frame
 from multigpu.analysis.frame import frame_of
 from multigpu.analysis.front import NO_FINDING, findings_of, front_frame, front_machine
-from multigpu.analysis.step_traces import trace_table
 from multigpu.analysis.ordinary import BUCKETS, ordinary
 from multigpu.analysis.picture import Shown, paragraphs
+from multigpu.analysis.step_traces import trace_table
 from multigpu.analysis.training import training_frame, training_records
 from multigpu.collectives.measure import measure as measure_collectives
 from multigpu.collectives.record import CollectiveStore

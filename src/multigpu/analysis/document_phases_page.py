@@ -9,8 +9,8 @@ from typing import Any
 import pandas as pd
 
 from multigpu.analysis.document_phases import document_replicas, document_whole, replicas_frame, whole_frame
-from multigpu.analysis.step_traces import trace_table
 from multigpu.analysis.picture import Shown
+from multigpu.analysis.step_traces import trace_table
 from multigpu.analysis.tables import table_html
 from multigpu.analysis.traces import traced
 from multigpu.analysis.verdicts import verdicts
