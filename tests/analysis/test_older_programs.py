@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from multigpu.analysis import cnn_forms, cnn_statements, execution, scales, startup, superlinear
-from multigpu.analysis.causes import causes_frame
+from multigpu.analysis import cnn_forms, cnn_statements, scales, superlinear
 from multigpu.analysis.choose import advice
 from multigpu.analysis.cnn_page import as_measured
 from multigpu.analysis.frame import frame_of
@@ -64,15 +63,6 @@ def test_one_gpus_best_is_todays_on_any_machine_with_these_gpus() -> None:
     assert cell == "at best 680 images/s (bf16, batch 64 a GPU, compiled and captured, ddp, 1x-nvidia-h200, once)"
     alone = re.findall(r"at best [^<]*", cnn_statements.statements_twin(frame_of(here)).html)
     assert len(alone) == 1 and alone[0].startswith("at best 480 images/s (") and "nvidia" not in alone[0]
-
-
-def test_where_their_cost_is_the_question_they_are_marked() -> None:
-    """Tables of forms and of epochs keep them, and say which they are."""
-    for at, marks in ((OLD, 2), (NEW, 0)):
-        frame = frame_of(scaled(at))
-        assert execution.execution_table(frame, causes_frame([])).html.count("compiled and captured, blocks alone") == marks
-        epochs = startup.epoch_table(frame).html.replace("\u00a0", " ")
-        assert (", blocks alone" in epochs, "Blocks alone: " in epochs) == (bool(marks), bool(marks))
 
 
 def test_a_page_says_what_becomes_of_them() -> None:
