@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from multigpu.analysis.causes import PARTS, causes_frame
-from multigpu.analysis.inside_traces import trace_table
+from multigpu.analysis.step_traces import trace_table
 from multigpu.analysis.traces import own_step_s, paired_step_s, phases_frame, timed_step_s
 from multigpu.reading import as_read, measured_by, of_todays_programs, stored_records, study_records, todays_records
 from multigpu.record import Record, RecordStore

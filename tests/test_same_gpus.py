@@ -7,17 +7,15 @@ import math
 from collections import Counter
 from typing import Any
 
-import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from multigpu import paths, study
+from multigpu import study
 from multigpu.analysis.frame import frame_of
-from multigpu.analysis.same_gpus import agreement_sentences, both_measured, figure_agreement
 from multigpu.grid import find_grid
 from multigpu.measure.point import Point
-from multigpu.record import Record, RecordStore
+from multigpu.record import Record
 from multigpu.run import Run
 from multigpu.same_gpus import as_one, kept_ahead, kind_of, leading_machine, needs_only_gpus, step_width, still_missing
 from tests.factory import make_machine, make_record
@@ -246,51 +244,3 @@ def test_where_the_host_keeps_the_clock_launches_tell(rates: tuple[float, ...], 
     assert not kept_ahead([traced]) and kept_ahead([*own, traced]) is expected
     found = as_one([*(make_record("ddp", 1, repeat=n, machine=FOUR) for n in range(9)), *own, traced])
     assert bool(found[-1].machine.own_name) is expected
-
-
-def agreement() -> pd.DataFrame:
-    """A graph that both machines have alike, an eager Run that the second one's host slows down, and one that needs the host."""
-    found = []
-    for machine, slower, varied in ((FOUR, 1.0, 0.0), (TWO, 2.0, 0.1)):
-        found += [make_record("ddp", 2, 1e6, machine=machine, repeat=n, execution="captured") for n in range(2)]
-        found += [make_record("ddp", 2, 1e6 / slower, machine=machine, measurement=steps(varied)), make_record("exp2", 2, machine=machine)]
-    return both_measured([*found, make_record("ddp", 1, machine=FOUR), make_record("ddp", 2, machine=OTHER)])
-
-
-def test_agreement_of_two_machines() -> None:
-    table = agreement().set_index(["execution", "only_gpus"])
-    assert len(table) == 3
-    graph, waits = table.loc[("captured", True)], table.loc[("eager", True)]
-    assert (graph["main"], graph["other"], graph["main_n"], graph["other_n"]) == (FOUR.name, TWO.name, 2, 2)
-    assert graph["ratio"] == pytest.approx(1) and graph["joins"] and not waits["joins"] and not table.loc[("eager", False), "joins"]
-    assert waits["ratio"] == pytest.approx(2) and waits["width"] > 0.05
-    first, second = agreement_sentences(agreement())
-    assert first.startswith("1 Run, 1 of them whole CUDA graphs, ") and "1.000 to 1.000 times" in first
-    assert second.startswith("1 Run whose steps or launches vary") and "2.000 to 2.000 times" in second
-    picture = figure_agreement(agreement())
-    assert picture.finding == "On the same GPUs steady steps agree to 0%, other steps differ by up to 100%" and len(picture.data) == 2
-
-
-def test_steps_whose_blocks_alone_were_compiled_are_not_compared_with_todays() -> None:
-    def compiled(measured_at: str, **more: Any) -> list[Any]:
-        fields: dict[str, Any] = {"workload": "cnn", "execution": "compiled_captured"} | more
-        found = [make_record("ddp", 1, machine=machine, **fields) for machine in (FOUR, TWO)]
-        return [record.model_copy(update={"measured_at": measured_at}) for record in found]
-
-    before, after = "2026-11-22T12:15:00+00:00", "2026-11-24T02:36:00+00:00"
-    assert both_measured(compiled(before)).empty and len(both_measured(compiled(after))) == 1
-    assert len(both_measured(compiled(before, execution="captured"))) == len(both_measured(compiled(before, workload="nmt"))) == 1
-
-
-def test_agreement_without_a_second_machine_says_so() -> None:
-    alone = both_measured([make_record("ddp", 2, machine=FOUR)])
-    assert "No Run" in agreement_sentences(alone)[0] and "No Run" in figure_agreement(alone).alt
-
-
-def test_committed_records_read_as_one_agree() -> None:
-    """The rule, over what was measured on both: where it joins, machines agree; where it does not, they need not."""
-    table = both_measured(RecordStore(paths.RUNS))
-    steady = table[table["steady"]]
-    assert len(steady) >= 30 and steady["ratio"].between(0.92, 1.05).all() and steady["joins"].mean() > 0.8
-    assert table.loc[table["joins"], "ratio"].between(0.975, 1.025).all() and table.loc[table["joins"], "only_gpus"].all()
-    assert table.loc[table["only_gpus"] & ~table["steady"], "ratio"].max() > 1.2

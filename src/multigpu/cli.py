@@ -37,7 +37,7 @@ def _records(arguments: argparse.Namespace) -> int:
     if arguments.trace_summary:
         return _trace_summary(arguments)
     if arguments.traced:
-        from multigpu.analysis.inside_traces import trace_table
+        from multigpu.analysis.step_traces import trace_table
 
         table = trace_table(read_from(arguments))
         print(table[["key", "model", "placement", "framework", "devices", "batch_size", "traced_steps", "machine"]].to_string(index=False))
@@ -99,7 +99,7 @@ def _verify(arguments: argparse.Namespace) -> int:
 
 def _trace_summary(arguments: argparse.Namespace) -> int:
     """Copies and kernels of one traced Run, as nvprof prints them; to a file if one is named."""
-    from multigpu.analysis.inside_traces import trace_summary, write_trace_summary
+    from multigpu.analysis.step_traces import trace_summary, write_trace_summary
 
     key = arguments.trace_summary
     record = next((record for record in read_from(arguments) if record.key == key), None)

@@ -164,7 +164,7 @@ def claim_results(arguments: argparse.Namespace) -> list[Result]:
     from multigpu import claims
     from multigpu.analysis.frame import frame_of
     from multigpu.analysis.hosts import hosts_frame
-    from multigpu.analysis.inside_traces import trace_table
+    from multigpu.analysis.step_traces import trace_table
     from multigpu.analysis.synchrony import synchrony_frame
     from multigpu.analysis.training import training_frame, training_records
 

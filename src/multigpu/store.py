@@ -85,7 +85,7 @@ class Store(Generic[Kind]):
 
     def attempts(self, place: str, key: str) -> list[Held]:
         """Where the attempts under this key lie, the oldest first."""
-        return [held for _, held in sorted(self._held(place, key).items())]
+        return [held for _, held in sorted(self.held(place, key).items())]
 
     def latest(self, place: str, key: str) -> Kind | None:
         """The latest attempt under this key that can be read, or None; of any other, standard error says what is wrong."""
@@ -104,7 +104,7 @@ class Store(Generic[Kind]):
             for file in sorted(misnamed_in(self.root / place)):
                 yield f"{self.root / place / file} is no Record: the name of one is <key>.<attempt>.json.gz"
             try:
-                held = self._held(place)
+                held = self.held(place)
             except ValueError as error:
                 yield str(error)
                 continue
@@ -172,7 +172,7 @@ class Store(Generic[Kind]):
         """Every Record, the latest attempt of each key that can be read, in order of place and key; standard error tells of the rest."""
         for place in self.places():
             attempts: dict[str, list[Held]] = {}
-            for (key, _), held in sorted(self._held(place).items()):
+            for (key, _), held in sorted(self.held(place).items()):
                 attempts.setdefault(key, []).append(held)
             for each in attempts.values():
                 for held in reversed(each):
@@ -183,7 +183,7 @@ class Store(Generic[Kind]):
                     continue
                 yield record
 
-    def _held(self, place: str, key: str | None = None) -> dict[Name, Held]:
+    def held(self, place: str, key: str | None = None) -> dict[Name, Held]:
         """Where the Records of a place lie, of this key or of all."""
         folder = self.root / place
         for file in misnamed_in(folder) if key is None else ():

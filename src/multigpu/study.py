@@ -12,9 +12,9 @@ import pandas as pd
 from multigpu import paths
 from multigpu.analysis.frame import frame_of
 from multigpu.analysis.front import NO_FINDING, findings_of, front_frame, front_machine
-from multigpu.analysis.inside_traces import trace_table
 from multigpu.analysis.ordinary import BUCKETS, ordinary
 from multigpu.analysis.picture import Shown, paragraphs
+from multigpu.analysis.step_traces import trace_table
 from multigpu.analysis.training import training_frame, training_records
 from multigpu.collectives.record import CollectiveStore
 from multigpu.grid import Planned, default_grid, devices_here, find_grid, points
@@ -57,7 +57,7 @@ def observe_today() -> pd.DataFrame:
 
 
 def observe_traces() -> pd.DataFrame:
-    """Every traced Run there is, a row each (`inside_traces.trace_table`).
+    """Every traced Run there is, a row each (`step_traces.trace_table`).
 
     Raises:
         ValueError: Records cannot be read.

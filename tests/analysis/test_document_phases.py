@@ -10,7 +10,7 @@ import pytest
 
 from multigpu.analysis import document_phases as phases
 from multigpu.analysis.figure_step import figure_step
-from multigpu.analysis.inside_traces import trace_table
+from multigpu.analysis.step_traces import trace_table
 from multigpu.claims import Result, evaluate, find_claim
 from multigpu.claims.document_000 import PROFILED
 from multigpu.claims.records import matches

@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 
-from multigpu.analysis import cnn_forms, cnn_statements, limits, scales, superlinear
+from multigpu.analysis import cnn_forms, cnn_statements, scales, superlinear
 from multigpu.analysis.choose import advice
 from multigpu.analysis.cnn_page import as_measured
 from multigpu.analysis.frame import frame_of
 from multigpu.analysis.ordinary import of_today
-from multigpu.analysis.roofline import rooflines
 from multigpu.older_programs import WHOLE_SINCE, compiled_in_blocks
 from multigpu.record import Record
 from tests.analysis.test_cnn_pages import NOTHING, point
@@ -64,12 +63,6 @@ def test_one_gpus_best_is_todays_on_any_machine_with_these_gpus() -> None:
     assert cell == "at best 680 images/s (bf16, batch 64 a GPU, compiled and captured, ddp, 1x-nvidia-h200, once)"
     alone = re.findall(r"at best [^<]*", cnn_statements.statements_twin(frame_of(here)).html)
     assert len(alone) == 1 and alone[0].startswith("at best 480 images/s (") and "nvidia" not in alone[0]
-
-
-def test_no_roofline_of_an_older_program(monkeypatch: pytest.MonkeyPatch) -> None:
-    known = {name: limits.Ceiling(name, 1e15, "1/s", "measured", "planted", "") for name in ("bf16", "memory")}
-    monkeypatch.setattr("multigpu.analysis.roofline.ceilings", lambda gpu: known)
-    assert [list(rooflines(frame_of(scaled(at)))["execution"]) for at in (OLD, NEW)] == [["captured"], ["compiled_captured"]]
 
 
 def test_a_page_says_what_becomes_of_them() -> None:

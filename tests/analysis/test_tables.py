@@ -5,15 +5,13 @@ import re
 import pandas as pd
 import pytest
 
-from multigpu.analysis import limits
 from multigpu.analysis.findings import panels
 from multigpu.analysis.frame import frame_of
-from multigpu.analysis.machines import ceilings_table, figure_links, machine_line, machine_table, machines
 from multigpu.analysis.metrics import scaling_table
 from multigpu.analysis.tables import beside_document, scaling_gt, table_html
 from tests.analysis.planted import screening, study
 from tests.analysis.test_figures import PUBLISHED
-from tests.factory import make_machine, make_record
+from tests.factory import make_record
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +65,6 @@ def test_an_unknown_experiment_is_refused(frame):
 def test_no_record_is_a_sentence():
     empty = frame_of([])
     assert "nothing has been measured yet" in scaling_gt(empty).html
-    assert "no Record yet" in machine_table({}).html
 
 
 def test_a_table_fits_any_page_and_keeps_its_style_to_itself():
@@ -81,34 +78,6 @@ def test_a_table_fits_any_page_and_keeps_its_style_to_itself():
     rules = re.search(r"<style>(.*?)</style>", html, re.DOTALL).group(1)
     selectors = [line.split("{")[0].strip() for line in rules.splitlines() if "{" in line]
     assert all(part.strip().startswith("#table-") for selector in selectors for part in selector.split(","))
-
-
-def test_machines_are_described_once_by_their_latest_record():
-    old = make_record(machine=make_machine(8).model_copy(update={"driver": "1"})).model_copy(update={"measured_at": "2025-01-01"})
-    known = machines([make_record(), old])
-    assert list(known) == ["8x-nvidia-h200"] and known["8x-nvidia-h200"].driver == "570.0"
-    assert "8 x NVIDIA H200" in text_of(machine_table(known).html)
-    assert machine_line(make_machine(8)).startswith("8 x NVIDIA H200 (140 GiB each, NVLink between them), 128 cores")
-    assert "CPU processes stand in" in machine_line(make_machine(0))
-
-
-def test_links_are_a_matrix():
-    machine = make_machine(4)
-    picture = figure_links(machine)
-    assert picture.finding == "All 4 GPUs reach each other over NVLink"
-    assert len(picture.data) == 12
-    links = [row[:] for row in machine.links]
-    links[0][3] = "PCIe"
-    mixed = figure_links(machine.model_copy(update={"links": links}))
-    assert mixed.finding == "" and set(mixed.data["link"]) == {"NVLink", "PCIe"}
-    assert "No links to draw" in figure_links(make_machine(0)).alt
-
-
-def test_ceilings_name_their_source(monkeypatch, tmp_path):
-    monkeypatch.setattr("multigpu.paths.RUNS", tmp_path)  # without measured ones
-    monkeypatch.setattr("multigpu.analysis.machines.ceilings", limits.ceilings.__wrapped__)
-    assert "datasheet" in text_of(ceilings_table("NVIDIA H200").html)
-    assert "No ceiling is known of Tesla P100" in ceilings_table("Tesla P100").html
 
 
 def test_two_versions_of_a_framework_share_no_table_and_no_panel() -> None:

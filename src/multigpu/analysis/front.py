@@ -17,11 +17,11 @@ from multigpu.analysis.figure_models import figure_models
 from multigpu.analysis.findings import line_name, panels, widest
 from multigpu.analysis.frame import frame_of
 from multigpu.analysis.hosts import hosts_frame
-from multigpu.analysis.inside_traces import trace_table
 from multigpu.analysis.machines import machine_line, machines
 from multigpu.analysis.metrics import POINT, scaling_table
 from multigpu.analysis.ordinary import of_today, ordinary
 from multigpu.analysis.picture import Picture, shown
+from multigpu.analysis.step_traces import trace_table
 from multigpu.analysis.style import title
 from multigpu.analysis.synchrony import synchrony_frame
 from multigpu.analysis.training import training_frame, training_records

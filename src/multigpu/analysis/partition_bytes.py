@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
-
-import pandas as pd
+from collections.abc import Mapping
 
 from multigpu.placements.partition import ACTIVATION_BYTES, EXACT_BYTES, bubble, section_places, share_of_work, typical_extents
-from multigpu.workloads import find_model
 from multigpu.workloads.base import Model
 
 LAYER_TYPES = {"stack_dense": "dense", "stack_convolution": "convolution", "stack_recurrent": "recurrent"}
@@ -54,23 +50,6 @@ def cut_bytes_per_row(model: Model, devices: int, precision: str = "bf16") -> fl
 def crossing_batch(model: Model, devices: int, precision: str = "bf16") -> float:
     """The joined batch below which cut matrices send less than data parallelism, and above which they send more."""
     return data_parallel_bytes(model, devices) / cut_bytes_per_row(model, devices, precision)
-
-
-def bytes_table(names: Sequence[str], devices: int, batches: Sequence[int], precision: str = "bf16") -> pd.DataFrame:
-    """A row a model and batch: data_parallel and cut (bytes a device sends in a step), crossing (the batch at which they are equal),
-    data_parallel_per_flop and cut_per_flop (over the operations of a device's step, three forward passes of its share).
-    """
-    rows: list[dict[str, Any]] = []
-    for name in names:
-        model = find_model("stacks", name)
-        apart, per_row = data_parallel_bytes(model, devices), cut_bytes_per_row(model, devices, precision)
-        for batch in batches:
-            flops = 3 * model.forward_flops_per_unit * batch / devices
-            rows.append(
-                {"model": name, "batch_size": batch, "data_parallel": apart, "cut": per_row * batch, "crossing": apart / per_row}
-                | {"data_parallel_per_flop": apart / flops, "cut_per_flop": per_row * batch / flops}
-            )
-    return pd.DataFrame(rows)
 
 
 def stage_work(model: Model, devices: int, extents: Mapping[str, int] | None = None) -> list[float]:

@@ -24,6 +24,8 @@ from multigpu.analysis.svg import compact
 
 FONTS = "system-ui, 'DejaVu Sans', Verdana, sans-serif"
 STANDALONE = "svg{color:#222;background:none}@media (prefers-color-scheme:dark){svg{color:#ddd}}"
+EXPLORER = "20-explorer.html"
+"""The page of all points, beside every other page: its hash filters them ("#model=resnet50_v1.5&devices=4")."""
 DIGITS = "%.6g"
 """Of figures in a CSV: the last digits of a float differ between processors, and a file that is committed should not."""
 LEAST_SHARE = 1.0
@@ -158,7 +160,7 @@ def shown(figure: Figure, name: str, data: pd.DataFrame | None = None, link: str
     svg = re.sub(r'^<svg (?:width|height)="[^"]*"', "<svg", svg)
     svg = re.sub(r'^(<svg[^>]*?) (?:width|height)="[^"]*"', r"\1", re.sub(r'^(<svg[^>]*?) (?:width|height)="[^"]*"', r"\1", svg))
     svg = opening + svg.removeprefix("<svg")
-    more = f' <a href="explorer.html#{escape(link)}">Records</a>' if link else ""
+    more = f' <a href="{EXPLORER}#{escape(link)}">Records</a>' if link else ""
     if data is not None and len(data):
         encoded = base64.b64encode(data.to_csv(index=False, float_format=DIGITS).encode()).decode()
         more = f' <a href="data:text/csv;base64,{encoded}" download="{escape(name)}.csv">Data (CSV)</a>{more}'

@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 
 from multigpu.analysis.estimate import FORMS, Estimate
-from multigpu.analysis.picture import Shown
+from multigpu.analysis.picture import EXPLORER, Shown
 from multigpu.analysis.points import Missing
 from multigpu.analysis.style import label
 
@@ -78,7 +78,7 @@ def _right(numeric: bool) -> str:
 
 def explorer_link(query: str) -> str:
     """A link to the explorer filtered so, or nothing."""
-    return f' <a href="explorer.html#{escape(query)}">All points behind it</a>' if query else ""
+    return f' <a href="{EXPLORER}#{escape(query)}">All points behind it</a>' if query else ""
 
 
 def sources(*tables: pd.DataFrame) -> Shown:
@@ -89,7 +89,7 @@ def sources(*tables: pd.DataFrame) -> Shown:
     if not keys:
         return Shown("<p>No Record.</p>")
     told = f"{len(keys)} Records" + (f", measured at {len(commits)} commits: {', '.join(commits)}" if commits else "")
-    listed = " ".join(f'<a href="explorer.html#key={key}"><code>{key}</code></a>' for key in keys)
+    listed = " ".join(f'<a href="{EXPLORER}#key={key}"><code>{key}</code></a>' for key in keys)
     return Shown(f"<details><summary>Records of this page: {told}</summary><p>{listed}</p></details>")
 
 

@@ -10,7 +10,7 @@ from multigpu.claims.records import Row, rows
 
 
 class TracePredicate(Predicate):
-    """As a Predicate, over rows of `analysis.inside_traces.trace_table`: selections name fields of a Run, quantities its columns."""
+    """As a Predicate, over rows of `analysis.step_traces.trace_table`: selections name fields of a Run, quantities its columns."""
 
     timed_steps: int = Field(default=20, ge=1)
     protocol: str = "Steps under the profiler, after timed ones without it; step times are those of the latter, device times of the former."

@@ -1,0 +1,103 @@
+"""The explorer carries every point, and its script finds them, opens their Records and says how to measure them again."""
+
+from __future__ import annotations
+
+import html
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from multigpu import paths
+from multigpu.analysis.explorer import encoded, explorer, record_places
+from multigpu.analysis.fields import POINT
+from multigpu.analysis.frame import frame_of
+from multigpu.analysis.points import points
+from multigpu.record import Record, RecordStore
+
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    """Some committed Records as a folder of loose ones."""
+    store = RecordStore(tmp_path / "data" / "runs")
+    for record in list(RecordStore(paths.RUNS))[::400]:
+        store.write(record)
+    return store.root
+
+
+def some_points(runs: Path) -> pd.DataFrame:
+    records: list[Record] = list(RecordStore(runs))
+    return points(frame_of(records))
+
+
+def test_every_field_of_every_point_comes_back(runs: Path) -> None:
+    table = some_points(runs)
+    data = encoded(table, record_places(runs))
+    assert data["rows"] == len(table) > 5
+    for name in POINT:
+        column = data["columns"][name]
+        texts = [column["values"][column["at"][row] if "at" in column else 0] for row in range(len(table))]
+        wanted = ["" if pd.isna(one) else str(one).lower() if isinstance(one, bool) else str(one) for one in table[name].tolist()]
+        assert texts == wanted, name
+    assert data["columns"]["rate"]["numbers"] == pytest.approx([None if pd.isna(one) else one for one in table["rate"]], rel=1e-4)
+    for row, keys in enumerate(table["keys"]):
+        for record, key in zip(data["records"][row], keys.split(", "), strict=True):
+            assert record.split()[0] == key
+            assert Path(data["files"][int(record.split()[1])]).name == f"{key}.0.json.gz"
+
+
+def test_a_packed_record_is_named_by_its_archive_and_member() -> None:
+    record = next(iter(RecordStore(paths.RUNS)))
+    file, member = record_places(paths.RUNS)[record.machine.name, record.key]
+    assert file.startswith("data/runs/") and (paths.REPOSITORY / file).exists()
+    assert member == f"{record.key}.{record.attempt}.json" or file.endswith(f"{record.key}.{record.attempt}.json.gz")
+
+
+def test_without_points_it_says_so(tmp_path: Path) -> None:
+    assert "no point yet" in explorer(points(frame_of([])), tmp_path, "").html
+
+
+def opened(tmp_path: Path, shown: str, query: str) -> str:
+    """The text of the explorer's table in a browser, at this hash."""
+    (tmp_path / "_static").mkdir(exist_ok=True)
+    shutil.copy(paths.REPOSITORY / "report" / "_static" / "explorer.js", tmp_path / "_static")
+    page = tmp_path / "page.html"
+    page.write_text(f"<!doctype html><meta charset=utf-8><body>{shown}</body>", encoding="utf-8")
+    command = [str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=2000", "--dump-dom"]
+    found = subprocess.run([*command, f"{page.as_uri()}#{query}"], capture_output=True, text=True, timeout=100, check=True).stdout
+    body = found[found.index("<tbody>") : found.index("</tbody>")]
+    return html.unescape(re.sub(r"<[^>]+>", "\n", body))
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no browser here")
+def test_a_link_to_a_record_opens_its_point_and_its_command(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(paths, "figures", lambda: tmp_path / "figures")
+    table = some_points(runs)
+    shown = explorer(table, runs, "https://example.org/tree/main/").html
+    key = table["keys"][3].split(", ")[0]
+    record = next(one for one in RecordStore(runs) if one.key == key)
+    text = opened(tmp_path, shown, f"key={key}")
+    command = re.search(r"python -m multigpu measure (.*)", text)
+    assert command is not None
+    fields = dict(word.split("=", 1) for word in command[1].split())
+    wanted = record.run.model_dump(exclude_defaults=True) | {"device_type": record.run.device_type}
+    assert {name: str(value) for name, value in wanted.items()} == {name: value.replace("true", "True") for name, value in fields.items()}
+    assert text.count(key) >= 1 and len(pd.read_csv(tmp_path / "figures" / "explorer.csv")) == len(table)
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no browser here")
+def test_a_link_chooses_rows(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(paths, "figures", lambda: tmp_path / "figures")
+    table = some_points(runs)
+    model = table["model"].value_counts().index[0]
+    text = opened(tmp_path, explorer(table, runs, "").html, f"model={model}")
+    others = set(table["model"]) - {model}
+    assert text.splitlines().count(model) == table["model"].eq(model).sum()
+    assert not others & set(text.splitlines())
+    assert others
+    assert "No point" in opened(tmp_path, explorer(table, runs, "").html, "model=none_such")

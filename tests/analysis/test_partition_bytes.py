@@ -1,0 +1,63 @@
+"""What cutting a model sends, by hand, and the claims on it with planted speedups."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from multigpu import claims
+from multigpu.analysis.frame import load_frame
+from multigpu.analysis.partition_bytes import crossing_batch, cut_bytes_per_row, data_parallel_bytes, expected_idle, sent_share
+from multigpu.record import RecordStore
+from multigpu.workloads import find_model
+from tests.factory import make_point, make_record, plant
+
+RATES = (1.0, 1.01, 0.99, 1.0, 1.005)
+
+
+def planted(folder: Path, two: float = 1.6, four: float = 2.4):
+    """The fully connected model and the translation model's layers with these speedups, and layer types measured once."""
+    records = []
+    for devices, speedup in ((1, 1.0), (2, two), (4, four)):
+        rates, shared = [1e6 * speedup * x for x in RATES], {"devices": devices, "scaling": "strong"}
+        records += make_point(rates, workload="stacks", placement="tensor_split", **shared)
+        records += make_point([x / 10 for x in rates], placement="layer_split", processes="one", **shared)
+        if devices == 4:
+            records.append(make_record(placement="layer_split", processes="one", micro_batches=4, units_per_s=3e5, **shared))
+        for batch, ahead in ((16, 2.0), (8192, 0.5)):
+            for placement, factor in (("tensor_split", ahead), ("ddp", 1.0)):
+                more = {"workload": "stacks", "model": "stack_dense", "batch_size": batch, "placement": placement, **shared}
+                records.append(make_record(units_per_s=1e5 * factor, **more))
+    return load_frame(plant(RecordStore(folder), records))
+
+
+def test_what_each_device_sends_by_hand():
+    # of 4 devices: each sends 3/2 of its gradients in a ring all-reduce; an all-gather passes 3/4 of the whole through each
+    assert [4 * sent_share("all_reduce", 4), 4 * sent_share("reduce_scatter", 4), sent_share("all_gather", 4)] == [1.5, 0.75, 0.75]
+    model = find_model("stacks", "mlp42m")
+    assert data_parallel_bytes(model, 4) == 1.5 * 4 * 41_777_152
+    assert cut_bytes_per_row(model, 4) == 1.5 * (4 * 2560 * 2 + 3 * 4)
+    assert crossing_batch(model, 4) == crossing_batch(model, 8) == pytest.approx(4 * 41_777_152 / (4 * 2560 * 2 + 12))
+    with pytest.raises(ValueError, match="'nmt000' does not say how its matrices are cut"):
+        cut_bytes_per_row(find_model("nmt", "nmt000"), 4)
+
+
+def test_the_projection_keeps_a_pipeline_idle():
+    equal, by_work = expected_idle(find_model("nmt", "nmt000"), 4, 8)
+    assert equal == pytest.approx(3 / 11) and by_work > 0.6
+
+
+@pytest.mark.parametrize(
+    ("two", "four", "c31", "c40"),
+    [
+        (1.6, 2.4, "holds", "does not hold"),
+        (0.9, 0.8, "does not hold", "holds"),
+        (1.98, 3.96, "does not hold", "does not hold"),
+        (1.5, 1.8, "holds", "holds"),
+    ],
+)
+def test_claims_on_planted_speedups(tmp_path, two, four, c31, c40):
+    frame = planted(tmp_path, two, four)
+    assert claims.evaluate(claims.find_claim("C31"), frame).verdict == c31
+    assert claims.evaluate(claims.find_claim("C40"), frame).verdict == c40

@@ -1,0 +1,110 @@
+"""What a trace says of a step, by hand, and the claims that rest on it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from multigpu.analysis.step_traces import SUMMARY, trace_summary, trace_table, window_of, write_trace_summary
+from multigpu.claims import evaluate, find_claim
+from multigpu.measure.trace import Activity, CopyTotals, KernelTotals, ReplicaTrace, StepTrace, TraceSummary, joined, replica_trace
+from multigpu.record import Record
+from tests.factory import make_point, make_record
+
+COMMON: dict[str, Any] = {"workload": "deepconn", "scaling": "strong", "processes": "one"}
+DEVICES = {"single": 1, "tower_per_gpu": 2, "alternating": 2}
+
+
+def point(placement: str, step_ms: float, batch: int = 32, **more: Any) -> list[Record]:
+    """Five repeats over two launches, each at about this step time; epochs unless told otherwise."""
+    rates = [batch / (step_ms / 1000) * (1 + 0.001 * index) for index in range(5)]
+    fields = COMMON | {"devices": DEVICES.get(placement, 2), "batch_size": batch, "timed_steps": 824} | more
+    return make_point(rates, placement=placement, **fields)
+
+
+def trace_of(devices: int, copies_ms: float, exposed_ms: float, sparse_ms: float, busy_ms: float = 1.0) -> TraceSummary:
+    """Two steps: on each device 9.5 copies a step of 10 us each, and two kernels."""
+    step = StepTrace(
+        start_s=0.0,
+        end_s=0.002,
+        host_s=0.001,
+        phases={"forward": (0.0, 0.001), "backward": (0.001, 0.002)},
+        kernels=30,
+        launches=30,
+        busy_s=busy_ms / 1000,
+        communication_s=copies_ms / 1000,
+        exposed_s=exposed_ms / 1000,
+        exposed_copies_s=exposed_ms / 1000,
+        communication=[],
+    )
+    copies = (
+        [CopyTotals(kind="device_to_device", calls=19, bytes=1900, total_s=copies_ms / 500, min_s=4e-6, max_s=9e-4)] if copies_ms else []
+    )
+    replicas = [ReplicaTrace(rank=rank, steps=[step, step], copies=copies, device_time_s=0.01) for rank in range(devices)]
+    kernels = [
+        KernelTotals(name="UnsortedSegmentCustomKernel", calls=4, total_s=sparse_ms / 1000, min_s=1e-6, max_s=2e-3),
+        KernelTotals(name="gemm", calls=8, total_s=0.001, min_s=1e-6, max_s=1e-3),
+    ]
+    return TraceSummary(source="kineto", replicas=replicas, kernels=kernels)
+
+
+def traced(placement: str, step_ms: float, trace: TraceSummary, **more: Any) -> list[Record]:
+    return point(placement, step_ms, measurement={"trace": trace}, traced_steps=2, **more)
+
+
+def test_a_traces_row_and_its_summary_by_hand(tmp_path: Path) -> None:
+    """A step of 2 ms; 0.3 ms of copies that nothing hides; copies take 2 x 2 x 0.5 ms of 2 x 10 ms on the devices."""
+    (record, *_) = traced("tower_per_gpu", 2.0, trace_of(2, copies_ms=0.5, exposed_ms=0.3, sparse_ms=1.5))
+    row = trace_table([record]).iloc[0]
+    assert row["timed_step_s"] == pytest.approx(0.002) and row["busy_share"] == pytest.approx(0.5)
+    assert row["step_without_copies_s"] == pytest.approx(0.0017) and row["copy_share"] == pytest.approx(0.1)
+    assert row["peer_copies_a_step"] == 19.0 and row["sparse_over_next"] == pytest.approx(1.5)
+    table = trace_summary(record)
+    assert tuple(table.columns) == SUMMARY
+    copies = table[table["operation"] == "[memcpy PtoP]"].iloc[0]
+    assert (copies["calls"], copies["bytes"], copies["calls_a_step"]) == (38, 3800, 19.0)
+    assert copies["min_us"] == pytest.approx(4) and copies["max_us"] == pytest.approx(900) and copies["time_percent"] == pytest.approx(10)
+    assert window_of(record) == (835, 836)
+    written = pd.read_csv(write_trace_summary(record, tmp_path / "trace.csv"))
+    assert list(written["key"].unique()) == [record.key] and set(written["first_step"]) == {835} and len(written) == 3
+    with pytest.raises(ValueError, match=r"ends with \.csv"):
+        write_trace_summary(record, tmp_path / "trace.txt")
+    with pytest.raises(ValueError, match="holds no trace"):
+        trace_summary(make_record(placement="single", devices=1, **COMMON))
+
+
+def test_kernels_and_all_that_a_device_did_keep_their_shortest_and_longest() -> None:
+    def did(name: str, start: int, end: int, step: int | None = 0) -> Activity:
+        return Activity(name, "compute", start, end, step, "forward", 1)
+
+    part = replica_trace(
+        0, [did("gemm", 0, 100), did("gemm", 200, 500), did("add", 0, 40), did("late", 0, 9, None)], [], [(0, 600)], "kineto", {}
+    )
+    summary = joined([part, part], first_step=41)
+    (gemm, add) = summary.kernels
+    assert (gemm.calls, gemm.min_s, gemm.max_s) == (4, pytest.approx(1e-7), pytest.approx(3e-7)) and add.total_s == pytest.approx(
+        1e-7, abs=4e-8
+    )
+    assert summary.replicas[0].device_time_s == pytest.approx(4.4e-7) and summary.first_step == 41
+
+
+def both(copies_ms: float, tower_ms: float) -> pd.DataFrame:
+    one, two = trace_of(1, 0, 0, sparse_ms=2.0), trace_of(2, copies_ms, copies_ms, sparse_ms=0.5)
+    return trace_table([*traced("single", 2.0, one), *traced("tower_per_gpu", tower_ms, two)])
+
+
+def test_c36_holds_if_the_copies_make_the_difference_and_not_if_the_host_does() -> None:
+    claim = find_claim("C36")
+    assert evaluate(claim, both(copies_ms=0.5, tower_ms=2.5)).verdict == "holds"
+    assert evaluate(claim, both(copies_ms=0.05, tower_ms=2.5)).verdict == "does not hold"
+    assert evaluate(claim, trace_table([])).verdict == "not yet measured"
+
+
+def test_c51_asks_whether_the_sparse_gradients_kernels_lead() -> None:
+    claim = find_claim("C51")
+    for sparse_ms, verdict in ((2.0, "holds"), (0.5, "does not hold")):
+        table = trace_table(traced("single", 2.0, trace_of(1, 0, 0, sparse_ms)))
+        assert evaluate(claim, table).verdict == verdict
