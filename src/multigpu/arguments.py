@@ -79,11 +79,14 @@ def build_parser() -> argparse.ArgumentParser:
     why.add_argument(
         "words_asked", nargs="+", metavar="KEY | field=value", help="a Record's key, or fields of a Run as `measure` takes them"
     )
+    why.add_argument(
+        "--details", action="store_true", help="also what it is compared with, the step's parts, its bounds, other faster ways"
+    )
     which = commands.add_parser("advise", help="the placements of a job, ranked by what was measured")
     which.add_argument("fields", nargs="*", metavar="field=value", help="e.g. workload=nmt model=nmt000 devices=4 batch_size=128")
-    for asked, most, what in ((why, 3, "points"), (which, 2, "jobs")):
+    for asked, most, what in ((why, 1, "points"), (which, 2, "jobs")):
         asked.add_argument(
-            "--machine", metavar="NAME", help="of which machine (default: the report's, which shows the model on most devices)"
+            "--machine", metavar="NAME", help="of which machine (default: this one, or else the one with most repeats of it)"
         )
         asked.add_argument("--limit", type=int, default=most, metavar="N", help=f"most {what} to speak of (default: {most})")
         asked.add_argument("--format", choices=("text", "json"), default="text")

@@ -103,12 +103,11 @@ class Estimate:
         if math.isnan(self.value):
             return "–"
         write = FORMS[form]
-        text = write(self.value)
-        if more:
-            text += (
-                f" ({write(self.low).removesuffix(_unit(write(self.high)))} to {write(self.high)})" if self.known else f" ({SINGLE_RUN})"
-            )
-        return f"{text} {self.unit}".rstrip() if form == "rate" else text
+        text = f"{write(self.value)} {self.unit}".rstrip() if form == "rate" else write(self.value)
+        if not more:
+            return text
+        high = write(self.high)
+        return f"{text} ({write(self.low).removesuffix(_unit(high))} to {high})" if self.known else f"{text} ({SINGLE_RUN})"
 
     def __rsub__(self, whole: float) -> Estimate:
         """What is missing to `whole`: 1 - efficiency is the share lost."""
