@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from multigpu.analysis.forecast import HeldOut, Points, forecast, held_out, launch_residuals, slowest_of
+from multigpu.analysis.forecast import Points, forecast, held_out, launch_residuals, slowest_of
 from multigpu.analysis.forecast_lines import (
     ahead,
     assumed_links,

@@ -7,18 +7,25 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from multigpu.analysis import framework_models, layout_twins
+from multigpu.analysis import framework_models
 from multigpu.analysis.cnn_page import as_measured
 from multigpu.analysis.figure_framework_models import figure_framework_models, steps
 from multigpu.analysis.frame import frame_of
 from multigpu.record import Record
 from tests.analysis.beside import TENSORFLOW
-from tests.analysis.test_cnn_pages import NOTHING, point
-from tests.factory import make_machine
+from tests.factory import make_machine, make_point
+
+QUIET = (1.0, 1.002, 0.998, 1.001, 0.999)
+NOTHING = frame_of([])
 
 ONE, TWO = make_machine(1), make_machine(2)
 RESNET, VGG = {"model": "resnet20", "batch_size": 128}, {"model": "vgg16", "batch_size": 64}
 GRAPH = TENSORFLOW | {"precision": "bf16"}
+
+
+def point(rate: float, placement: str = "ddp", devices: int = 2, n: int = 5, **more: Any) -> list[Any]:
+    """The repeats of one point of an image model."""
+    return make_point([rate * factor for factor in QUIET[:n]], placement=placement, devices=devices, workload="cnn", **more)
 
 
 def tf(rate: float, placement: str = "exp4", n: int = 1, **more: Any) -> list[Record]:
@@ -127,37 +134,3 @@ def test_without_records_the_command_is_named() -> None:
 
 
 # --- layouts ------------------------------------------------------------------------------------------------------------------
-
-
-def pair(first: float, last: float, own: dict[str, Any], n: int = 5) -> list[Record]:
-    both = (("channels_first", first), ("channels_last", last))
-    return [one for layout, rate in both for one in point(rate, n=n, devices=1, layout=layout, precision="fp32", **own)]
-
-
-def test_layouts_of_both_frameworks_stand_in_one_row() -> None:
-    ours: dict[str, Any] = {"framework": "tensorflow", "processes": "one", "execution": "graph", "placement": "exp4", "machine": ONE}
-    records = pair(90, 100, ours | RESNET, 1) + pair(115, 100, ours | VGG, 1) + pair(105, 100, {"machine": TWO} | RESNET)
-    records += pair(300, 100, {"machine": TWO, "model": "alexnet", "batch_size": 512})
-    records += pair(300, 100, {"machine": ONE, "execution": "captured"} | RESNET)
-    table = layout_twins.twins(measured(records)).set_index("model")
-    assert list(table.index) == ["vgg16", "resnet20"], "what TensorFlow trained"
-    row = table.loc["resnet20"]
-    assert (row["tensorflow"], row["torch"]) == (pytest.approx(0.9), pytest.approx(1.05)) and row["torch_low"] < 1.05 < row["torch_high"]
-    assert (row["tensorflow_on"], row["torch_on"], row["document"]) == (ONE.name, TWO.name, 1.5)
-    assert pd.isna(row["tensorflow_low"]) and pd.isna(table.loc["vgg16", "torch"])
-    assert layout_twins.twins_sentence(measured(records)) == (
-        "In TensorFlow, the document's framework, NCHW in fp32 on one GPU gives 0.90 (ResNet-20) and 1.15 (VGG-16) times the rate of NHWC, "
-        "measured once; in PyTorch 1.05 (ResNet-20); not measured there: VGG-16."
-    )
-    html = layout_twins.twins_table(measured(records)).html
-    assert ">0.90<" in html and ">once<" in html and ">5/2<" in html and ">1.05 (" in html and ">1.25<" in html
-    level = measured(pair(90, 100, ours | RESNET, 1) + pair(100.01, 100, {"machine": TWO} | RESNET))
-    assert layout_twins.twins_sentence(level).endswith("; in PyTorch not told apart from 1 (ResNet-20)."), "its interval holds 1"
-    alone = measured(pair(115, 100, ours | VGG))
-    assert layout_twins.twins_sentence(alone).endswith("1.15 (VGG-16) times the rate of NHWC; PyTorch has no such pair yet.")
-
-
-def test_layouts_that_tensorflow_never_trained_name_the_command() -> None:
-    for frame in (NOTHING, measured(pair(105, 100, {"machine": TWO} | RESNET))):
-        assert "measure --grid tensorflow_models --devices 1 does" in layout_twins.twins_table(frame).html
-        assert layout_twins.twins_sentence(frame).startswith("NCHW against NHWC in fp32: not measured in TensorFlow yet")

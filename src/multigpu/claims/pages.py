@@ -9,21 +9,19 @@ from multigpu import paths
 
 PAGES = {
     "02-nmt-placement": ("C1", "C2", "C3", "C5", "C10"),
+    "05-models": ("C14", "C30"),
+    "06-precision": ("C16",),
     "06-tensorflow": ("C11", "C44"),
     "08-synchrony": ("C26", "C27", "C28", "C33", "C45", "C48"),
     "09-inside-one-model": ("C35", "C36", "C37", "C51"),
     "10-batching": ("C4", "C41"),
     "11-parallelism": ("C31", "C40"),
     "12-training": ("C32", "C34", "C46"),
-    "13-cnn-scaling": ("C12", "C14", "C15", "C17", "C18"),
-    "14-cnn-formats": ("C16",),
     "15-input": ("C13",),
-    "16-what-scales": ("C30",),
-    "17-hardware": ("C19", "C20", "C24", "C49", "C50"),
     "18-across-hosts": ("C25",),
     "19-document-004": ("C38", "C39", "C47"),
     "21-phases": ("C6", "C7", "C8", "C9"),
-    "24-cnn-updates": ("C21", "C22", "C23", "C29", "C42", "C43"),
+    "31-appendix-cnn": ("C12", "C15", "C17", "C18", "C19", "C20", "C21", "C22", "C23", "C24", "C29", "C42", "C43", "C49", "C50"),
 }
 """A notebook's name -> the claims whose figures it is about and whose verdicts it shows."""
 
