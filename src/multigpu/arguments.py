@@ -62,6 +62,13 @@ def build_parser() -> argparse.ArgumentParser:
     one.add_argument("--share", action="store_true", help="Runs known not to disturb each other are measured side by side, each in a lane")
     add_arguments(one)
 
+    many = commands.add_parser("batch", help="execute the experiment notebook for every row of a YAML file")
+    many.add_argument("points", metavar="POINTS.yaml", help="the rows, as `grids/headline.yaml` writes them; or the name of such a grid")
+    many.add_argument("--out", required=True, type=Path, metavar="FOLDER", help="what is done: index.html, rows/ and records/")
+    many.add_argument("--devices", help="what `each`, `ends` and `most` mean in the file, e.g. 1,2,4 (default: what is here)")
+    many.add_argument("--dry-run", action="store_true", help="list the rows")
+    many.add_argument("--quiet", action="store_true", help="no progress bar")
+
     listing = commands.add_parser("records", help="list, filter and export Records")
     listing.add_argument("where", nargs="*", metavar="column=value")
     listing.add_argument("--export", metavar="FILE", help="write to a .csv, .json or .parquet file")

@@ -1,5 +1,5 @@
-"""The command line: `python -m multigpu doctor | ceilings | measure | collectives | synchrony | hosts | stages | train | interference |
-records | explain | advise | claims | report | study`.
+"""The command line: `python -m multigpu doctor | ceilings | measure | batch | collectives | synchrony | hosts | stages | train |
+interference | records | explain | advise | claims | report | study`.
 
 Bad input ends with exit code 2 and one sentence; a sweep whose launcher died with 1, everything measured kept.
 """
@@ -161,6 +161,13 @@ def _doctor(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _batch(arguments: argparse.Namespace) -> int:
+    """The experiment notebook, once a row."""
+    from multigpu.batch import batch, find_points
+
+    return batch(find_points(arguments.points), arguments.out, parse_counts(arguments.devices), arguments.dry_run, not arguments.quiet)
+
+
 def _synchrony(arguments: argparse.Namespace) -> int:
     """Forwards its words to `multigpu.synchrony.measure`."""
     from multigpu.synchrony.measure import main as measure_synchrony
@@ -200,6 +207,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "doctor": _doctor,
     "ceilings": _ceilings,
     "measure": measure_command,
+    "batch": _batch,
     "records": _records,
     "explain": _explain,
     "advise": _advise,
