@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from multigpu.grid.batching import batching, batching_captured, batching_small, batching_tensorflow, shuffling
+from multigpu.grid.batching import batching, batching_captured, batching_small, batching_tensorflow
 from multigpu.grid.causes import causes, causes_small
 from multigpu.grid.cnn_study import cnn_formats, cnn_formats_captured, cnn_ladders, cnn_pairs, cnn_small, cnn_updates
 from multigpu.grid.cnns import cnn_batches, cnn_captured, cnn_compiled, cnn_models, cnn_strong
@@ -19,7 +19,7 @@ from multigpu.grid.entries import EXPERIMENTS, OTHER_PLACEMENTS, SPINE_PLACEMENT
 from multigpu.grid.family import family, family_small
 from multigpu.grid.from_yaml import grid
 from multigpu.grid.hardware import hardware, hardware_small, memory_speed
-from multigpu.grid.inputs import inputs, inputs_small
+from multigpu.grid.inputs import inputs
 from multigpu.grid.inside_model import (
     inside_model,
     inside_model_crossing,
@@ -81,6 +81,7 @@ GRIDS: dict[str, Callable[[Sequence[int]], list[Planned]]] = {
     "sent_unpacked": sent_unpacked,
     "small_last": small_last,
     "compiled": partial(grid, "compiled"),
+    "persistent": partial(grid, "persistent"),
     "dispatch": partial(grid, "dispatch"),
     "traces": traces,
     "phases": phases,
@@ -89,7 +90,7 @@ GRIDS: dict[str, Callable[[Sequence[int]], list[Planned]]] = {
     "parallelism_small": parallelism_small,
     "batching": batching,
     "batching_small": batching_small,
-    "shuffling": shuffling,
+    "shuffling": partial(grid, "shuffling"),
     "batching_captured": batching_captured,
     "batching_tensorflow": batching_tensorflow,
     "causes": causes,
@@ -122,7 +123,7 @@ GRIDS: dict[str, Callable[[Sequence[int]], list[Planned]]] = {
     "tensorflow_layers": tensorflow_layers,
     "tensorflow_distribute": tensorflow_distribute,
     "inputs": inputs,
-    "inputs_small": inputs_small,
+    "inputs_small": partial(grid, "inputs_small"),
     "family": family,
     "family_small": family_small,
     "equal_batches": partial(grid, "equal_batches"),
