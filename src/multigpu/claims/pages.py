@@ -9,15 +9,14 @@ from multigpu import paths
 
 PAGES = {
     "02-parameters": ("C1", "C2", "C3", "C5", "C10"),
+    "04-all-reduce": ("C25", "C38", "C39", "C47"),
     "05-models": ("C14", "C30"),
     "06-precision": ("C16",),
-    "08-synchrony": ("C26", "C27", "C28", "C33", "C45", "C48"),
+    "08-learning": ("C32", "C34", "C46"),
+    "09-waiting": ("C26", "C27", "C28", "C33", "C45", "C48"),
     "09-inside-one-model": ("C35", "C36", "C37", "C51"),
     "11-parallelism": ("C31", "C40"),
-    "12-training": ("C32", "C34", "C46"),
     "15-input": ("C13",),
-    "18-across-hosts": ("C25",),
-    "19-document-004": ("C38", "C39", "C47"),
     "30-appendix-translation": ("C4", "C6", "C7", "C8", "C9", "C11", "C41", "C44"),
     "31-appendix-cnn": ("C12", "C15", "C17", "C18", "C19", "C20", "C21", "C22", "C23", "C24", "C29", "C42", "C43", "C49", "C50"),
 }
