@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from multigpu.analysis.frame import load_frame
-from multigpu.analysis.interference import COLUMNS, KINDS, LANES, interference_table, kinds_table, lanes_table, verdict_of
-from multigpu.analysis.interference_page import NO_CHECK, interference_finding, interference_summary
+from multigpu.analysis.interference import COLUMNS, LANES, interference_table, kinds_table, lanes_table, verdict_of
 from multigpu.measure.lane import Lane
 from multigpu.record import Record, RecordStore
 from tests.factory import make_machine, make_record
@@ -107,12 +106,6 @@ def test_runs_of_one_kind_are_judged_together() -> None:
     half = 4.30265 * logs.std(ddof=1) / math.sqrt(3)
     assert kinds.loc["captured", "high"] == pytest.approx(math.exp(logs.mean() + half), rel=1e-6)
     assert kinds.loc["eager", "verdict"] == "not shown"
-    finding = interference_finding(records)
-    # each Run's repeats are alike, so that each shows it alone
-    assert "1.001 (1.000 to 1.002) times as long beside 3 others as alone: such Runs may share a machine." in finding
-    assert "is not shown, so such Runs have the machine to themselves." in finding
-    shown = str(interference_summary(records))
-    assert shown.count("may share") + shown.count("not shown") + shown.count("disturbed") >= 5
 
 
 def test_a_kind_says_how_many_of_its_runs_show_it_alone() -> None:
@@ -125,10 +118,6 @@ def test_a_kind_says_how_many_of_its_runs_show_it_alone() -> None:
     table = interference_table(records)
     (kind,) = kinds_table(table).to_dict("records")
     assert (kind["verdict"], kind["runs"], kind["shown"]) == ("may share", 3, 1) and kind["reach"] == table["high"].max() > 1.01
-    said = interference_finding(records)
-    expected = f"may share a machine, by their ratios pooled; 1 of 3 shows it alone, their own intervals reach {kind['reach']:.3f} times."
-    assert expected in said and "1.000 (1.000 to 1.000)" in said
-    assert "nobody's fault" not in str(interference_summary(records))
 
 
 def test_a_kind_of_one_run_has_its_interval() -> None:
@@ -136,8 +125,3 @@ def test_a_kind_of_one_run_has_its_interval() -> None:
     table = interference_table(records)
     (row,), (kind,) = table.to_dict("records"), kinds_table(table).to_dict("records")
     assert (kind["low"], kind["high"], kind["verdict"]) == (row["low"], row["high"], "disturbed")
-
-
-def test_a_machine_that_was_not_checked_says_so() -> None:
-    assert list(kinds_table(interference_table([])).columns) == list(KINDS)
-    assert interference_finding([]) == NO_CHECK and NO_CHECK.split(":")[0] in str(interference_summary([]))

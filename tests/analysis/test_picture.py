@@ -1,6 +1,13 @@
 """What pages are put together from."""
 
-from multigpu.analysis.picture import Shown, folded, together
+import re
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from multigpu.analysis.picture import Picture, Shown, folded, save, together
+from multigpu.analysis.plots import dots
 
 
 def test_parts_stand_one_below_the_other_open_or_folded() -> None:
@@ -9,3 +16,42 @@ def test_parts_stand_one_below_the_other_open_or_folded() -> None:
     assert folded("a < b of `grid`", first, second).html == (
         "<details><summary>a &lt; b of <code>grid</code></summary>\n<p>1</p><p>2</p></details>\n"
     )
+
+
+@pytest.fixture(scope="module")
+def drawn() -> Picture:
+    rows = pd.DataFrame({"placement": ["ddp", "exp2"], "rate": [10.0, 4.0], "rate_low": [9.0, 3.0], "rate_high": [11.0, 5.0]})
+    return dots(rows, "rate", "placement", "The host costs most", "Words per second; n = 5.", alt="Two dots")
+
+
+def test_saving_twice_gives_the_same_bytes(drawn: Picture, tmp_path: Path) -> None:
+    for folder in ("a", "b"):
+        save(drawn, "rates", folder=tmp_path / folder)
+    for suffix in ("svg", "csv"):
+        assert (tmp_path / f"a/rates.{suffix}").read_bytes() == (tmp_path / f"b/rates.{suffix}").read_bytes()
+    svg = (tmp_path / "a/rates.svg").read_text()
+    assert "currentColor" in svg and "#1a1b1c" not in svg and "<metadata" not in svg and "prefers-color-scheme:dark" in svg
+    assert pd.read_csv(tmp_path / "a/rates.csv")["rate"].max() == 10
+
+
+def test_what_a_page_shows_is_self_contained(drawn: Picture, tmp_path: Path) -> None:
+    html = save(drawn, "rates", folder=tmp_path).html
+    assert 'role="img" aria-label="Two dots"' in html and "<figcaption>Words per second" in html and 'download="rates.csv"' in html
+    assert [link for link in re.findall(r'(?:href|src)="([^"]*)"', html) if not link.startswith(("#", "data:"))] == []
+    assert "\n\n" not in html
+    assert all(name.startswith("rates") for name in re.findall(r'\bid="([^"]*)"', html))
+    # a style inside an SVG that stands in a page would reach the whole page
+    for sheet in re.findall(r"<style[^>]*>(.*?)</style>", html, flags=re.DOTALL):
+        assert all(rule.startswith("#rates-figure_1 ") and "," not in rule.split("{")[0] for rule in sheet.splitlines() if rule)
+
+
+@pytest.mark.parametrize("name", ["../escape", "", "a b", "1st"])
+def test_a_figure_needs_a_plain_name(drawn: Picture, tmp_path: Path, name: str) -> None:
+    with pytest.raises(ValueError, match="is no name for a figure"):
+        save(drawn, name, folder=tmp_path)
+
+
+def test_a_folder_that_cannot_be_written_is_one_sentence(drawn: Picture, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ValueError, match="cannot be written"):
+        save(drawn, "bytes", folder=tmp_path / "file")

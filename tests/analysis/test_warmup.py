@@ -5,8 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from multigpu.analysis.frame import frame_of
-from multigpu.analysis.startup import epoch_table, figure_warmup, host_clocked, warmup_finding, warmup_rows, warmup_table
 from multigpu.analysis.warmup import change_point, warmup_frame
 from tests.factory import make_record
 
@@ -73,44 +71,3 @@ def test_records_are_read_by_their_slowest_rank_and_host_clocks_are_left_out() -
     row = found.loc[records[0].key]
     assert (row["steps"], row["first_step_s"]) == (12, slow[0]) and row["beyond"]  # 10 warm-up steps were left out
     assert found.loc[records[3].key, "steps"] == 3 and not found.loc[records[3].key, "beyond"]  # the factory's own first three
-
-    rows = warmup_rows(frame_of(records[:1] + records[3:]), found.reset_index())
-    assert "In 50% the end may lie beyond the warm-up that was left out (eager 1 Record)" in warmup_finding(rows)
-    assert "ResNet-50 v1.5, PyTorch, captured" in warmup_table(rows).html.replace("\u00a0", " ")
-    picture = figure_warmup(rows)
-    assert set(picture.data["steps"]) == {3, 12} and "Warm-up takes" in picture.finding
-
-
-def test_a_framework_whose_steps_the_host_marks_is_told_by_its_means() -> None:
-    """Ten warm-up steps of 2, 3 and 9 timed ones each; a traced Run and one by the device's clock are not counted."""
-    step, tensorflow = 2 * 64 / 256, {"framework": "tensorflow", "processes": "one", "execution": "graph", "workload": "cnn"}
-    planted = [{"step_clock": "host", "warmup_s": 10 * times * step} for times in (2, 9, 3)]
-    records = [make_record("exp4", units_per_s=256, warmup_steps=10, repeat=n, measurement=m, **tensorflow) for n, m in enumerate(planted)]
-    records += [make_record("exp4", units_per_s=256, traced_steps=3, measurement=planted[1], **tensorflow), make_record(units_per_s=256)]
-    said = host_clocked(records)
-    assert said.startswith("TensorFlow has no row: its steps are marked by the host's clock")
-    assert "the median ratio of the mean warm-up step to the mean timed one is 3.0 with images (3 Records)." in said
-    assert "TensorFlow" not in warmup_table(warmup_rows(frame_of(records), warmup_frame(records))).html
-    assert host_clocked(records[-1:]) == ""
-
-
-def test_an_epoch_stands_beside_its_rate() -> None:
-    records = [make_record(workload="cnn", units_per_s=4000, devices=2, repeat=n, launch_id=str(n)) for n in range(2)]
-    another = make_record(workload="cnn", units_per_s=7000, devices=2, bucket_mib=100)  # which the row's name would not tell apart
-    html = epoch_table(frame_of([*records, another])).html
-    assert "7,000" not in html
-    assert "320.3" in html and "ImageNet" in html  # 1,281,167 images at 4,000 a second
-    assert "<details>" not in html
-    often = [make_record(workload="cnn", units_per_s=5000, devices=1, repeat=n, launch_id=str(n % 2)) for n in range(5)]
-    shown, folded = epoch_table(frame_of([*records, *often])).html.split("<details>")
-    assert "256.2" in shown and "320.3" not in shown, "1,281,167 images at 5,000 a second were measured five times"
-    assert "1 point measured too few times" in folded and "320.3" in folded
-
-
-def test_first_steps_are_told_apart_from_the_start() -> None:
-    """Ten warm-up steps of 0.5 s in 9 s: 4 s more than as many steady ones; 2.5 s of start and 1 s of building come before."""
-    step = 2 * 64 / 256
-    records = [make_record(workload="cnn", units_per_s=256, warmup_steps=10, measurement={"warmup_s": 4 + 10 * step})]
-    unlinked = make_record(workload="cnn", units_per_s=999, peer_access="off")  # has the same name and another question
-    html = epoch_table(frame_of([*records, unlinked])).html
-    assert "of it first steps (s)" in html and ">4.0<" in html and ">7.5<" in html and "999" not in html

@@ -4,7 +4,6 @@ import pytest
 
 from multigpu.analysis import ways
 from multigpu.analysis.causes import causes_frame
-from multigpu.analysis.choose import bound_table
 from multigpu.analysis.frame import frame_of, load_frame
 from multigpu.analysis.front import batch, headline_table
 from multigpu.analysis.limits import bounds, point_bound
@@ -152,13 +151,6 @@ def test_a_bound_is_of_its_own_records_alone(frame):
         assert binding
     for reached, rate in shares.values():
         assert reached == pytest.approx(rate, rel=1e-3), "eager and captured, one process and several were pooled before"
-
-
-def test_the_bound_table_has_a_row_a_way(frame):
-    html = bound_table(frame).html
-    assert "M words/s" in html
-    for rate in ("2.00", "2.20", "4.00", "4.40", "2.50"):
-        assert f">{rate}<" in html
 
 
 def test_a_larger_batch_is_compared_in_the_same_way_only():

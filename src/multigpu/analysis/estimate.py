@@ -112,8 +112,10 @@ class Estimate:
         text = f"{write(self.value)} {self.unit}".rstrip() if form == "rate" else write(self.value)
         if not more:
             return text
+        if not self.known:
+            return f"{text} ({SINGLE_RUN})"
         high = write(self.high)
-        return f"{text} ({write(self.low).removesuffix(_unit(high))} to {high})" if self.known else f"{text} ({SINGLE_RUN})"
+        return f"{text} ({write(self.low).removesuffix(_unit(high))} to {high})"
 
     def __rsub__(self, whole: float) -> Estimate:
         """What is missing to `whole`: 1 - efficiency is the share lost."""

@@ -1,43 +1,45 @@
-"""From the frame to lines that can be forecast: a job under a placement with its counts, launches, spread and merge, or why not."""
+"""From Records to lines that can be forecast: a series with its counts, launches, spread and merge, or why not; and their tables."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from multigpu.analysis.all_reduce import SHORT_BYTES
-from multigpu.analysis.findings import panels
+from multigpu.analysis.fields import JOB, SERIES
 from multigpu.analysis.forecast import PARAMETERS, Forecast, HeldOut, Points, forecast, held_out, launch_residuals
 from multigpu.analysis.forecast_calibration import factor, score
-from multigpu.analysis.forecast_merge import Demand, Links, demand_of
+from multigpu.analysis.forecast_merge import Between, Demand, Links, demand_of
 from multigpu.analysis.limits import ceilings
-from multigpu.analysis.metrics import POINT, scaling_table
 from multigpu.placements import find_placement
+from multigpu.record import Record
 from multigpu.workloads import find_model
 
-COUNTS = (8, 64, 1024)
-"""Numbers of devices whose efficiency is written out."""
-
 LEAST_OWN, LEAST_SHARED = 8, 4
-"""Residuals of launches from which a line's own spread, or that of its panel, is known; else others of its execution lend theirs."""
+"""Residuals of launches from which a line's own spread, or that of its job, is known; else others of its execution lend theirs."""
 
 ITEM_BYTES = {"bf16": 2, "fp16": 2}
 """Of an element on the wire, where a Run says in which type gradients travel."""
 
+SHORT_BYTES = 2**10
+"""A message that takes as long as an empty one: what it takes is latency."""
+
+GBIT = 1e9 / 8
+"""Bytes/s of a Gbit/s."""
+
 
 @dataclass(frozen=True)
 class Line:
-    """A job under a placement: its panel, its rows of the scaling table, and a forecast or `why` there is none.
+    """A series with its points, and a forecast or `why` there is none.
 
     spread: whose launches the band is made of. forecast: at `ahead`, fitted to all counts; held_out: fitted without the largest.
     """
 
-    panel: str
     rows: pd.DataFrame
     why: str = ""
     points: Points | None = None
@@ -52,12 +54,19 @@ class Line:
         return self.rows.iloc[0]
 
     @property
-    def placement(self) -> str:
-        return str(self.first["placement"])
+    def kind(self) -> tuple[str, ...]:
+        return str(self.first["machine"]), str(self.first["framework"]), str(self.first["execution"])
 
-    def at(self, devices: int) -> int | None:
-        """The place of a count in the forecast; None where the forecast does not go so far."""
-        return self.forecast.devices.index(devices) if self.forecast and devices in self.forecast.devices else None
+
+def assumed_links(network_gbit: float, network_latency_us: float, node: int, between: Between) -> Links:
+    """The links between nodes as they are assumed; those inside are filled in from what was measured.
+
+    Raises:
+        ValueError: a rate that carries nothing, a node without devices, or another way to join nodes.
+    """
+    if network_gbit <= 0:
+        raise ValueError(f"a network carries something: network_gbit must be above 0, not {network_gbit}")
+    return Links(1.0, node=node, between_bytes_per_s=network_gbit * GBIT, between_latency_s=1e-6 * network_latency_us, between=between)
 
 
 def ahead(line_counts: Sequence[int], most: int, one_process: bool, node: int) -> list[int]:
@@ -74,7 +83,8 @@ def inside_latency_s(collectives: pd.DataFrame) -> float:
     host does not launch, where there are any.
 
     Args:
-        collectives: of `all_reduce.points`. 0 where fewer than two counts were measured: a latency is then part of what is fitted, too.
+        collectives: with kind, bytes, devices, execution, time_s. 0 where fewer than two counts were measured: a latency is then part of
+            what is fitted, too.
     """
     own = collectives[(collectives["kind"] == "library") & (collectives["bytes"] <= SHORT_BYTES) & (collectives["devices"] > 1)]
     captured = own[own["execution"] == "captured"]
@@ -99,7 +109,7 @@ def measured_links(gpu: str, collectives: pd.DataFrame, assumed: Links) -> Links
 
 
 def demand_of_rows(rows: pd.DataFrame) -> Demand:
-    """What a step of these rows' Runs moves (rows of the frame, one job under one placement).
+    """What a step of these rows' Runs moves (rows of the frame, one series).
 
     Raises:
         ValueError: no formula says it; the sentence says why.
@@ -118,13 +128,17 @@ def demand_of_rows(rows: pd.DataFrame) -> Demand:
     return demand_of(placement, variables, looked_up, item)
 
 
-def noise_of(steps: pd.DataFrame, keys: Sequence[str]) -> tuple[tuple[float, ...], ...]:
-    """Each Record's timed steps over their mean, of the first rank. steps: of `frame.step_times`."""
-    own = steps[steps["key"].isin(list(keys)) & steps["timed"] & steps["rank"].eq(0) & steps["step_time_s"].gt(0)]
-    return tuple(tuple(group["step_time_s"] / group["step_time_s"].mean()) for _, group in own.groupby("key", sort=False))
+def noise_of(records: Iterable[Record], keys: Sequence[str]) -> tuple[tuple[float, ...], ...]:
+    """Of each of these Records the first rank's timed steps over their mean."""
+    found, wanted = [], set(keys)
+    for record in records:
+        if record.key in wanted and record.measurement is not None:
+            times = [time for time in record.measurement.step_time_s[0][record.run.warmup_steps :] if time > 0]
+            found.append(tuple(float(time / np.mean(times)) for time in times))
+    return tuple(one for one in found if one)
 
 
-def _points(rows: pd.DataFrame, steps: pd.DataFrame) -> Points:
+def _points(rows: pd.DataFrame, records: Sequence[Record]) -> Points:
     """The Points of a line's rows of the frame: a launch's step is all its time over all its timed steps."""
     launches = rows.groupby(["devices", "launch_id"])[["wall_s", "timed_steps"]].sum()
     times = launches["wall_s"] / launches["timed_steps"]
@@ -132,78 +146,65 @@ def _points(rows: pd.DataFrame, steps: pd.DataFrame) -> Points:
     of_counts = tuple(tuple(float(t) for t in times.loc[count]) for count in counts)
     one_process = bool(rows["processes"].iloc[0] == "one")
     keys = [] if one_process else list(rows.loc[rows["devices"] == 1, "key"])
-    return Points(tuple(counts), of_counts, demand_of_rows(rows), noise_of(steps, keys), one_process)
+    return Points(tuple(counts), of_counts, demand_of_rows(rows), noise_of(records, keys), one_process)
 
 
 def _too_few(counts: Sequence[int]) -> str:
     if 1 not in counts:
-        return "not measured on one device, so there is no efficiency"
+        return "not measured on one device"
     if len(counts) <= PARAMETERS:
-        fits = f"{len(counts)} counts fit {PARAMETERS} parameters with nothing left to test"
-        return fits if len(counts) == PARAMETERS else "measured on one count only"
+        return f"{len(counts)} counts leave nothing to test"
     return ""
 
 
-def lines_of(frame: pd.DataFrame, steps: pd.DataFrame, collectives: pd.DataFrame, assumed: Links) -> list[Line]:
-    """Every job and placement measured at two or more counts, weak scaling, that merges anything; independent replicas do not.
+def lines_of(points: pd.DataFrame, frame: pd.DataFrame, records: Sequence[Record], collectives: pd.DataFrame, assumed: Links) -> list[Line]:
+    """Every series measured at two or more counts, weak scaling, that merges anything; independent replicas do not.
 
     Args:
-        frame: of `load_frame`. steps: of `frame.step_times`, for the spread of replicas. collectives: of `all_reduce.points`.
-        assumed: links between nodes; those inside come from the ceilings.
+        points: of `points.points`, chosen. frame: a row a Record of the same machine. records: for the spread of one device's steps.
+        collectives: of `collectives.collectives_frame`. assumed: links between nodes; those inside come from the ceilings.
     """
-    table = scaling_table(frame)
-    table = table[(table["n"] > 0) & (table["scaling"] == "weak") & (table["placement"] != "independent")]
-    ok = frame[(frame["status"] == "ok") & (frame["scaling"] == "weak")]
-    own = [group for _, group in ok.groupby(list(POINT), dropna=False, sort=False)]
-    by_key = {str(key): index for index, group in enumerate(own) for key in group["key"]}
+    table = points[(points["n"] > 0) & points["scaling"].eq("weak") & points["placement"].ne("independent")]
+    ok = frame[frame["status"].eq("ok")].drop_duplicates("key").set_index("key", drop=False)
     found = []
-    for name, panel in panels(table):
-        for _, rows in panel.groupby(["placement", "framework", "framework_version"], sort=False):
-            rows = rows.sort_values("devices")
-            if len(rows) < 2:
-                continue
-            records = pd.concat([own[by_key[keys.split(", ")[0]]] for keys in _ok_keys(rows, by_key)])
-            found.append(_line(name, rows, records, steps, collectives, assumed))
+    for _, rows in table.groupby(list(SERIES), dropna=False, sort=False):
+        if len(rows) < 2:
+            continue
+        rows = rows.sort_values("devices")
+        own = ok.loc[[key for keys in rows["keys"] for key in keys.split(", ") if key in ok.index]]
+        found.append(_line(rows, own, records, collectives, assumed))
     return _with_spread(found)
 
 
-def _ok_keys(rows: pd.DataFrame, known: dict[str, int]) -> list[str]:
-    """Of each point, a key that has a measurement."""
-    return [next(key for key in keys.split(", ") if key in known) for keys in rows["keys"]]
-
-
-def _line(name: str, rows: pd.DataFrame, records: pd.DataFrame, steps: pd.DataFrame, collectives: pd.DataFrame, assumed: Links) -> Line:
-    first = rows.iloc[0]
+def _line(rows: pd.DataFrame, own: pd.DataFrame, records: Sequence[Record], collectives: pd.DataFrame, assumed: Links) -> Line:
     why = _too_few([int(count) for count in rows["devices"]])
-    links = measured_links(str(first["gpu"]), collectives, assumed)
+    links = measured_links(str(rows["gpu"].iloc[0]), collectives, assumed)
     if not why and links is None:
         why = "no link between its devices was measured"
     try:
-        points = _points(records, steps)
+        return Line(rows, why, _points(own, records), links=links)
     except ValueError as error:
-        return Line(name, rows, why or str(error))
-    return Line(name, rows, why, points, links=links)
+        return Line(rows, why or str(error))
 
 
 def _with_spread(lines: Sequence[Line]) -> list[Line]:
-    """Each line with residuals of launches: its own, else its panel's, else those of its machine, framework and execution."""
-    pools: dict[tuple[str, ...], list[float]] = {}
-    kinds = [_kind(line) for line in lines]
+    """Each line with residuals of launches: its own, else its job's, else those of its machine, framework and execution."""
+    pools: dict[tuple[Any, ...], list[float]] = {}
+    jobs = [tuple(str(line.first[name]) for name in (*JOB, "execution")) for line in lines]
     own = [launch_residuals(line.points.times_s) if line.points else [] for line in lines]
-    for line, kind, residuals in zip(lines, kinds, own, strict=True):
-        for key in (("panel", line.panel), kind):
+    for line, job, residuals in zip(lines, jobs, own, strict=True):
+        for key in (job, line.kind):
             pools.setdefault(key, []).extend(residuals)
     done = []
-    for line, kind, residuals in zip(lines, kinds, own, strict=True):
-        shared, wide = pools[("panel", line.panel)], pools[kind]
+    for line, job, residuals in zip(lines, jobs, own, strict=True):
         if len(residuals) >= LEAST_OWN:
             chosen, spread = residuals, "own"
-        elif len(shared) >= LEAST_SHARED:
-            chosen, spread = shared, "its job"
+        elif len(pools[job]) >= LEAST_SHARED:
+            chosen, spread = pools[job], "job"
         else:
-            chosen, spread = wide, "other jobs"
+            chosen, spread = pools[line.kind], "execution"
         enough = len(chosen) >= LEAST_SHARED
-        why = line.why or ("" if enough else "no launch was repeated from which a band could be made")
+        why = line.why or ("" if enough else "no launch was repeated")
         done.append(replace(line, residuals=tuple(chosen) if enough else (), spread=spread if enough else "", why=why))
     return done
 
@@ -212,7 +213,12 @@ def forecast_lines(lines: Sequence[Line], most: int = 1024, draws: int = 1000, s
     """The lines that can be, with their forecast to `most` devices and their held-out point; the others as they are.
 
     Bands are as wide as the held-out points of the other lines of the same machine, framework and form of execution ask for.
+
+    Raises:
+        ValueError: `most` lies below 2.
     """
+    if most < 2:
+        raise ValueError(f"a forecast goes to at least 2 devices, not {most}")
     done = []
     for line in lines:
         if line.why or line.points is None or line.links is None:
@@ -224,20 +230,15 @@ def forecast_lines(lines: Sequence[Line], most: int = 1024, draws: int = 1000, s
     return calibrated(done)
 
 
-def _kind(line: Line) -> tuple[str, ...]:
-    return str(line.first["machine"]), str(line.first["framework"]), str(line.first["execution"])
-
-
 def calibrated(lines: Sequence[Line]) -> list[Line]:
     """Each line with bands widened by what the held-out points of the others of its kind ask for (`forecast_calibration.factor`)."""
     scores = [score(line.held_out) if line.held_out else math.nan for line in lines]
-    kinds = [_kind(line) for line in lines]
     done = []
     for index, line in enumerate(lines):
         if line.forecast is None or line.held_out is None:
             done.append(line)
             continue
-        others = [scores[place] for place, kind in enumerate(kinds) if place != index and kind == kinds[index]]
+        others = [scores[place] for place, other in enumerate(lines) if place != index and other.kind == line.kind]
         by = factor(others)
         done.append(replace(line, forecast=replace(line.forecast, widening=by), held_out=line.held_out.widen(by)))
     return done

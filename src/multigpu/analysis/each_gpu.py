@@ -1,0 +1,97 @@
+"""Every GPU of a machine by itself: its own rate, clocks, power and temperature, alone or beside the others."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import numpy as np
+import pandas as pd
+
+from multigpu.claims.statistics import interval, sample
+from multigpu.record import Record
+
+
+def _plain(record: Record, *allowed: str) -> bool:
+    """Whether nothing but these fields sets this Run apart from the ordinary ones."""
+    usual = {
+        "workload",
+        "model",
+        "placement",
+        "devices",
+        "batch_size",
+        "precision",
+        "execution",
+        "layout",
+        "sequence_length",
+        "cross_entropy",
+    }
+    usual |= {"warmup_steps", "timed_steps", "seed"}
+    return (
+        record.status == "ok"
+        and record.measurement is not None
+        and not set(record.run.model_dump(exclude_defaults=True)) - usual - {*allowed}
+    )
+
+
+GPU_COLUMNS = {
+    **dict.fromkeys(("key", "launch", "machine", "model", "execution", "precision", "how"), "string"),
+    **dict.fromkeys(("batch_size", "devices", "gpu"), "int64"),
+    **dict.fromkeys(("units_per_s", "sm_clock_mhz", "memory_clock_mhz", "power_w", "temperature_c"), "float64"),
+}
+
+
+def gpu_frame(records: Iterable[Record]) -> pd.DataFrame:
+    """A row a GPU and Record that tells one GPU's own rate, with clocks, power and temperature as found after the timed steps.
+
+    how: "alone" (a Run on that GPU alone, which `device_ids` names), or "beside others" (independent replicas, each by its own events:
+    they share the host).
+    """
+    rows = []
+    for record in records:
+        run, m = record.run, record.measurement
+        if not _plain(record, "device_ids") or m is None or run.device_type != "cuda" or len(m.device_states) != run.devices:
+            continue
+        if run.placement != "independent" if run.devices > 1 else run.device_ids is None:
+            continue
+        units = np.array(run.shard_sizes) / sum(run.shard_sizes) * m.units
+        for rank, state in enumerate(m.device_states):
+            rows.append(
+                {"key": record.key, "launch": record.launch_id, "machine": record.machine.name}
+                | {"model": run.model, "execution": run.execution}
+                | {"precision": run.precision, "how": "alone" if run.devices == 1 else "beside others", "batch_size": run.batch_size}
+                | {"devices": run.devices, "gpu": run.chosen_devices[rank], "units_per_s": float(units[rank]) / m.event_time_s[rank]}
+                | state.model_dump(exclude={"energy_j"})
+            )
+    return pd.DataFrame({name: pd.Series([row[name] for row in rows], dtype=dtype) for name, dtype in GPU_COLUMNS.items()})
+
+
+def gpu_points(frame: pd.DataFrame) -> pd.DataFrame:
+    """Repeats pooled, a row a GPU, job and `how`: means, n, and `share` of the first GPU's rate with `half` the width of its 95% interval.
+
+    The interval is that of all ratios here (`claims.statistics`): Student's t on logarithms, launches as units where they differ; NaN
+    where either GPU was measured once, 0 of the first, whose share is 1. GPUs beside others are compared within each Record, so that what
+    slows all of them falls out; one alone brings its own repeats' scatter and the first one's.
+
+    Of GPUs beside others the Runs on most of them only; jobs that were measured on one GPU only are left out.
+    """
+    job = ["machine", "model", "batch_size", "precision", "execution", "how"]
+    if frame.empty:
+        return frame.assign(n=[], half=[], share=[])
+    points = []
+    for _, group in frame.groupby(job, sort=False):
+        if group["gpu"].nunique() < 2:
+            continue
+        group = group[group["devices"] == group["devices"].max()]
+        first = group[group["gpu"] == group["gpu"].min()]
+        within = group["how"].iloc[0] == "beside others"
+        rates = first.set_index("key")["units_per_s"]
+        for gpu, own in group.groupby("gpu"):
+            shares = own["units_per_s"] / (own["key"].map(rates) if within else rates.mean())
+            compared = [(shares, own)] if within else [(own["units_per_s"], own), (first["units_per_s"], first)]
+            width = interval([sample(values.tolist(), rows["launch"].tolist()) for values, rows in compared])
+            half = 0.0 if gpu == group["gpu"].min() else shares.mean() * math.sinh(width)
+            means = own[["units_per_s", "sm_clock_mhz", "memory_clock_mhz", "power_w", "temperature_c"]].mean()
+            row = {field: group[field].iloc[0] for field in job} | {"gpu": gpu, "n": len(own), "half": half, "share": shares.mean()}
+            points.append(row | means.to_dict())
+    return pd.DataFrame(points)

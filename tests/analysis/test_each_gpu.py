@@ -1,0 +1,84 @@
+"""Every GPU by itself, and energy, from planted Records."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from multigpu.analysis import each_gpu
+from multigpu.analysis.energy import energy_frame, energy_points
+from multigpu.record import Record
+from tests.factory import make_record
+
+ALEXNET: dict[str, Any] = {"workload": "cnn", "model": "alexnet", "batch_size": 512}
+
+
+def state(memory_clock_mhz: int = 3201) -> dict[str, float | int]:
+    return {"sm_clock_mhz": 1980, "memory_clock_mhz": memory_clock_mhz, "power_w": 400.0, "temperature_c": 50}
+
+
+def alone(gpu: int, rate: float, clock: int = 3201, repeat: int = 0) -> Record:
+    seconds = 512 * 30 / rate
+    planted = {"device_states": [state(clock)], "event_time_s": [seconds]}
+    return make_record("ddp", 1, rate, repeat=repeat, device_ids=str(gpu), measurement=planted, **ALEXNET)
+
+
+def test_a_slower_gpu_stands_beside_its_clock() -> None:
+    gpus = ((0, 1000, 3201), (1, 850, 3041))
+    records = [alone(gpu, rate * (1 + 0.001 * repeat), clock, repeat) for gpu, rate, clock in gpus for repeat in (0, 1)]
+    points = each_gpu.gpu_points(each_gpu.gpu_frame(records))
+    assert list(points["gpu"]) == [0, 1] and list(points["n"]) == [2, 2]
+    assert points["share"].tolist() == pytest.approx([1.0, 0.85]) and points["memory_clock_mhz"].tolist() == [3201, 3041]
+
+
+def test_the_intervals_of_shares_are_students() -> None:
+    """Rates of e^0.01 and e^-0.01 times their mean: each mean's variance is 1e-4. Alone two such means differ (2 degrees of freedom)."""
+    apart = (math.exp(0.01), math.exp(-0.01))
+    records = [alone(gpu, rate * by, repeat=repeat) for gpu, rate in ((0, 1000), (1, 850)) for repeat, by in enumerate(apart)]
+    points = each_gpu.gpu_points(each_gpu.gpu_frame(records))
+    assert points["half"].tolist() == pytest.approx([0, 0.85 * math.sinh(4.302653 * math.sqrt(2e-4))], rel=1e-5)
+    once = each_gpu.gpu_points(each_gpu.gpu_frame([*records[:2], records[2]]))
+    assert math.isnan(once["half"].iloc[1]), "the second GPU was measured once"
+
+
+@pytest.mark.parametrize(("launches", "t", "variance"), [("aaaa", 3.182446, 1e-4 / 3), ("aabb", 12.706205, 1e-4)])
+def test_launches_that_differ_are_the_units_of_shares(launches: str, t: float, variance: float) -> None:
+    """Shares of 0.8 e^0.01 twice, then of 0.8 e^-0.01, each within a Record: one launch of four repeats, or two launches that disagree."""
+    records = []
+    for repeat, launch in enumerate(launches):
+        by = 0.01 if repeat < 2 else -0.01
+        planted = {"device_states": [state()] * 2, "event_time_s": [1.0, 1.25 * math.exp(-by)]}
+        records.append(make_record("independent", 2, 1000.0, repeat=repeat, launch_id=launch, measurement=planted, **ALEXNET))
+    points = each_gpu.gpu_points(each_gpu.gpu_frame(records))
+    share = points["share"].iloc[1]
+    assert share == pytest.approx(0.8, rel=0.01)
+    assert points["half"].tolist() == pytest.approx([0, share * math.sinh(t * math.sqrt(variance))], rel=1e-5)
+
+
+def test_gpus_beside_others_are_compared_within_a_record() -> None:
+    records = []
+    for repeat, host in enumerate((1.0, 2.0)):  # the host halves everybody's rate in the second
+        planted = {"device_states": [state()] * 4, "event_time_s": [host, host, host * 1.25, host]}
+        records.append(make_record("independent", 4, 1000.0, repeat=repeat, measurement=planted, **ALEXNET))
+    points = each_gpu.gpu_points(each_gpu.gpu_frame(records))
+    assert points["share"].tolist() == pytest.approx([1, 1, 0.8, 1]) and points["half"].max() == pytest.approx(0, abs=1e-12)
+    assert set(points["how"]) == {"beside others"}
+    assert each_gpu.gpu_frame([make_record("ddp", 4, 1000.0, measurement={"device_states": [state()] * 4}, **ALEXNET)]).empty
+    assert each_gpu.gpu_points(each_gpu.gpu_frame([])).empty
+
+
+def energy(window_s: float, **more: Any) -> Record:
+    windows = [{"window_s": window_s, "start_j": 1e6, "end_j": 1e6 + 500 * window_s, "steps": 100, "units": 6400} for _ in range(2)]
+    return make_record(workload="cnn", energy_window_s=20, devices=2, measurement={"energy": windows}, **more)
+
+
+def test_joules_an_image_and_windows_that_are_too_short() -> None:
+    row = energy_frame([energy(20.0), make_record()]).iloc[0]
+    assert (row["joules"], row["power_w"], row["uncertain"]) == pytest.approx((20000.0, 1000.0, 0.01))
+    assert row["joules_per_unit"] == pytest.approx(20000 / 12800)
+    long, short = energy(20.0), energy(9.9, repeat=1)
+    frame = energy_frame([long, short])
+    assert frame["joules"].tolist() == pytest.approx([20000.0, math.nan], nan_ok=True) and frame["window_s"].tolist() == [20.0, 9.9]
+    assert energy_points(frame)["n"].tolist() == [1] and energy_points(energy_frame([short])).empty
