@@ -1,7 +1,7 @@
 """All-reduces alone: points with intervals, each algorithm's formula beside its time, and what gradients of a size would take.
 
 A point that one Record measured has the distribution-free interval of its median sample, within one launch: screening. Several
-Records have the interval of `claims.statistics`, with launches as the units where they differ.
+Records have the interval of `analysis.statistics`, with launches as the units where they differ.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any
 import pandas as pd
 
 from multigpu.analysis.limits import ceilings
+from multigpu.analysis.statistics import interval, sample
 from multigpu.analysis.wording import MODEL_NAMES
-from multigpu.claims.statistics import interval, sample
 from multigpu.collectives import find_algorithm
 from multigpu.collectives.algorithms.hierarchical import group_size
 from multigpu.collectives.run import ITEM_BYTES

@@ -9,9 +9,9 @@ from typing import Any
 import pandas as pd
 
 from multigpu.analysis.metrics import summary
+from multigpu.analysis.statistics import Sample, sample
+from multigpu.analysis.statistics import interval as half_width
 from multigpu.claims.names import NMT_DDL
-from multigpu.claims.statistics import Sample, sample
-from multigpu.claims.statistics import interval as half_width
 from multigpu.grid.document_004 import BATCH, WAYS
 from multigpu.published import load_published, published_value
 

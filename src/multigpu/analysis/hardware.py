@@ -10,10 +10,10 @@ import numpy as np
 import pandas as pd
 
 from multigpu.analysis.picture import Shown
+from multigpu.analysis.statistics import interval, sample
 from multigpu.analysis.style import look
 from multigpu.analysis.tables import table_html
 from multigpu.analysis.wording import MODEL_NAMES, execution_text, missing, plural, unbroken
-from multigpu.claims.statistics import interval, sample
 from multigpu.measure.ceilings import Ceilings
 from multigpu.record import Record
 
@@ -77,7 +77,7 @@ def gpu_frame(records: Iterable[Record]) -> pd.DataFrame:
 def gpu_points(frame: pd.DataFrame) -> pd.DataFrame:
     """Repeats pooled, a row a GPU, job and `how`: means, n, and `share` of the first GPU's rate with `half` the width of its 95% interval.
 
-    The interval is that of all ratios here (`claims.statistics`): Student's t on logarithms, launches as units where they differ; NaN
+    The interval is that of all ratios here (`analysis.statistics`): Student's t on logarithms, launches as units where they differ; NaN
     where either GPU was measured once, 0 of the first, whose share is 1. GPUs beside others are compared within each Record, so that what
     slows all of them falls out; one alone brings its own repeats' scatter and the first one's.
 

@@ -12,8 +12,8 @@ import pandas as pd
 
 from multigpu.analysis.all_reduce import serial_bytes
 from multigpu.analysis.collectives import collectives_frame
-from multigpu.claims.statistics import interval as half_width
-from multigpu.claims.statistics import sample
+from multigpu.analysis.statistics import interval as half_width
+from multigpu.analysis.statistics import sample
 from multigpu.collectives import algorithms
 from multigpu.collectives.record import CollectiveRecord, CollectiveStore
 from multigpu.hosts.grid import BYTES, COMPUTE_MS, DELAY_US, LATENCY_BYTES, SLOW_BYTES

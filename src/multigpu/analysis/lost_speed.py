@@ -21,8 +21,8 @@ import pandas as pd
 from multigpu.analysis.formulas import pooled_rate
 from multigpu.analysis.frame import RUN_FIELDS
 from multigpu.analysis.protocols import as_published
+from multigpu.analysis.statistics import Sample, interval, sample
 from multigpu.analysis.wording import missing
-from multigpu.claims.statistics import Sample, interval, sample
 from multigpu.grid.causes import CHAINS, Chain
 from multigpu.published import load_published, published_value
 from multigpu.run import Run

@@ -14,10 +14,10 @@ from statistics import median
 import pandas as pd
 
 from multigpu.analysis.picture import Shown
+from multigpu.analysis.statistics import interval, sample
 from multigpu.analysis.steady import of_one_gpu
 from multigpu.analysis.tables import table_html
 from multigpu.analysis.wording import MODEL_NAMES, joined, missing, percent_text, plural, rate_text, unbroken
-from multigpu.claims.statistics import interval, sample
 from multigpu.measure.ceilings import Ceilings
 from multigpu.published import load_published
 from multigpu.record import Record
@@ -72,7 +72,7 @@ def memory_points(records: Iterable[Record], kinds: Kinds | None) -> pd.DataFram
 
     Returns:
         slow_units_per_s, fast_units_per_s: geometric means of repeats on either kind, of whichever machine; n_slow, n_fast: repeats;
-        kept: slow over fast, with its 95% interval (`claims.statistics`; NaN where either was measured once); per_memory: percent of
+        kept: slow over fast, with its 95% interval (`analysis.statistics`; NaN where either was measured once); per_memory: percent of
         throughput lost for a percent of memory speed, ln kept / ln memory's share: 1 if a step did nothing but wait for memory, 0 if it
         never did; at_clock: kept at CLOCK of the memory's speed, CLOCK^per_memory, with its interval.
     """

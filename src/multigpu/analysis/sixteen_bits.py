@@ -12,10 +12,10 @@ from collections.abc import Iterable
 import pandas as pd
 
 from multigpu.analysis.picture import Shown
+from multigpu.analysis.statistics import interval, sample
 from multigpu.analysis.steady import of_one_gpu
 from multigpu.analysis.tables import table_html
 from multigpu.analysis.wording import MODEL_NAMES, joined, missing, percent_text, rate_text
-from multigpu.claims.statistics import interval, sample
 from multigpu.record import Record
 from multigpu.same_gpus import kind_of
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
+from multigpu.analysis.statistics import Sample, interval, sample
 from multigpu.claims.core import Contrast, Predicate, Setting, Verdict
 from multigpu.claims.records import Comparison, Row, quantity
-from multigpu.claims.statistics import Sample, interval, sample
 from multigpu.claims.wording import figure_of
 
 
