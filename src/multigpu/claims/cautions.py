@@ -1,7 +1,4 @@
-"""What a reader must know beside a verdict: how few settings it rests on, and where perfect scaling itself would not reach the bound.
-
-Neither changes a verdict: predicates were written down before their Records, and stay as they are.
-"""
+"""What a reader must know beside a verdict: how few settings it rests on, and where perfect scaling itself would not reach the bound."""
 
 from __future__ import annotations
 

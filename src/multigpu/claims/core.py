@@ -1,4 +1,4 @@
-"""A Claim: a sentence of the documents, its figure, and a test over Records that was written down before they were measured.
+"""A Claim: a sentence of the documents, its figure, and a test over Records; `data/claims-ledger.csv` says which of the two was first.
 
 A `Predicate` is data. It names Runs by their fields, the quantity to compare, the direction and the margin beyond which an
 effect counts as real, and the least data that may decide. `verdicts.evaluate` reads it; nothing here touches a Record.
@@ -7,7 +7,8 @@ effect counts as real, and the least data that may decide. `verdicts.evaluate` r
 from __future__ import annotations
 
 import hashlib
-from typing import ClassVar, Literal, Self
+import json
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -60,9 +61,34 @@ def _selection(kind: type[BaseModel], fields: dict[str, Value | tuple[Value, ...
 
 
 class _Data(BaseModel):
-    """Frozen, complete, nothing extra: what is written down stays as written."""
+    """Frozen, complete, nothing extra."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+WORDS = frozenset({"label", "unit", "scope", "protocol"})
+"""Fields that say something and decide nothing."""
+
+
+def essence(kind: str, fields: dict[str, Any]) -> dict[str, Any]:
+    """What decides in a predicate of this kind, as JSON: no words, and nothing that is as usual, so that a new field changes no digest.
+
+    fields: of a predicate as JSON, of today or as an earlier commit had it.
+    """
+    usual = {name: field.default for name, field in (Contrast.model_fields | Term.model_fields).items()}
+    usual = {name: list(value) if isinstance(value, tuple) else value for name, value in usual.items() if name not in ("over", "label")}
+
+    def kept(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {k: kept(v) for k, v in sorted(value.items()) if k not in WORDS and not (k in usual and v == usual[k])}
+        return [kept(item) for item in value] if isinstance(value, list) else value
+
+    return {"kind": kind, **kept({name: value for name, value in fields.items() if name != "kind"})}
+
+
+def digest_of(essences: list[dict[str, Any]]) -> str:
+    """A hash of predicates' essences, which name a test in the ledger."""
+    return hashlib.sha256(json.dumps(essences, sort_keys=True).encode()).hexdigest()[:16]
 
 
 class Term(_Data):
@@ -152,8 +178,8 @@ class Predicate(_Data):
 
     @property
     def digest(self) -> str:
-        """A hash of every field, the same in every process: a changed predicate shows."""
-        return hashlib.sha256(self.model_dump_json().encode()).hexdigest()[:16]
+        """A hash of all that decides, the same in every process; words and fields at their defaults are left out (`essence`)."""
+        return digest_of([essence(type(self).__name__, self.model_dump(mode="json"))])
 
     @property
     def joins_frameworks(self) -> bool:
@@ -212,8 +238,7 @@ class Claim(_Data):
     @property
     def digest(self) -> str:
         """A hash of all that decides it: of the one predicate, or of all of them; empty without any."""
-        digests = [predicate.digest for predicate in self.predicates]
-        return "".join(digests) if len(digests) < 2 else hashlib.sha256(" ".join(digests).encode()).hexdigest()[:16]
+        return digest_of([essence(type(one).__name__, one.model_dump(mode="json")) for one in self.predicates]) if self.predicates else ""
 
     @property
     def document(self) -> str:

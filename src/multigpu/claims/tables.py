@@ -12,6 +12,7 @@ import pandas as pd
 
 from multigpu.analysis.wording import joined
 from multigpu.claims.core import VERDICTS, Predicate, Result, Verdict
+from multigpu.claims.ledger import orders
 from multigpu.claims.pages import PAGE_OF, page_title
 from multigpu.claims.wording import framework_title, plural, stated
 
@@ -148,6 +149,7 @@ def to_html_table(results: Sequence[Result], folder: str | None = None) -> str:
 
     folder: of the pages that show the claims, as seen from the page that holds the table; None: the table is on such a page itself.
     """
+    written = orders(results)
     head = ["Claim", "The document", "Ours", "Verdict", "Records" if folder is None else "Shown on"]
     lines = [
         '<table class="claims">',
@@ -160,13 +162,14 @@ def to_html_table(results: Sequence[Result], folder: str | None = None) -> str:
         said = f'<div class="claim-figure">{escape(claim.document)}: {escape(claim.figure)}</div>'
         shown = [_folded(text) for text in titled(result)]
         sign = f'<span class="verdict-sign" aria-hidden="true">{SYMBOLS[result.verdict]}</span> {result.verdict}'
+        first = f'<div class="claim-order">{escape(written[claim.number])}</div>' if claim.number in written else ""
         why = f'<div class="claim-why">{_folded(result.why)}</div>' if result.why else ""
         page = PAGE_OF[claim.number]
         link = "" if folder is None else _link(f"{folder}{page}.html", page_title(page))
         cells = [
             f"<td>{escape(claim.sentence)}{said}{test}</td>",
             f"<td>{''.join(shown) or DASH}</td>",
-            f'<td class="{css_class(result.verdict)}">{sign}{why}</td>',
+            f'<td class="{css_class(result.verdict)}">{sign}{first}{why}</td>',
             f"<td>{link}{_keys(result) or ('' if link else DASH)}</td>",
         ]
         lines.append(f'<tr id="{claim.number}"><th scope="row">{claim.number}</th>{"".join(cells)}</tr>')
