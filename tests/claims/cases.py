@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from multigpu.claims.names import REAL_IMAGES
 from tests.claims.planted import QUIET, repeats
 
 Fields = dict[str, Any]
+REAL_IMAGES: Fields = {"inputs": "jpeg_folder", "input_workers": 12, "prefetch": 2, "staging": "own_stream", "image_dtype": "uint8"}
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,8 @@ import pytest
 from pydantic import ValidationError
 
 from multigpu.analysis.hosts import hosts_frame
-from multigpu.claims import CollectivePredicate, Predicate, all_claims, evaluate, evaluate_all, find_claim, where_collective
+from multigpu.claims import KINDS, CollectivePredicate, all_claims, evaluate, evaluate_all, find_claim
+from multigpu.claims.core import selection
 from multigpu.collectives.record import CollectiveRecord
 from multigpu.collectives.run import CollectiveRun
 from multigpu.hosts.cluster import Cluster, as_machine
@@ -124,17 +125,12 @@ def test_predicates_are_data_with_scope_and_least_data(claim) -> None:  # type: 
     json.dumps(predicate.model_dump(mode="json"), allow_nan=False)
     assert predicate.scope and predicate.min_n >= 5 and predicate.min_launches >= 2 and predicate.frameworks == ("torch",)
     for contrast in predicate.contrasts:
-        for selection in (predicate.where, contrast.where, *(term.select for term in contrast.terms)):
-            assert {field for field, _ in selection} <= set(CollectiveRun.model_fields)
+        for chosen in (predicate.where, contrast.where, *(term.select for term in contrast.terms)):
+            assert {field for field, _ in chosen} <= set(CollectiveRun.model_fields)
     with pytest.raises(ValidationError):
         predicate.min_n = 1
 
 
 def test_fields_of_a_run_are_refused() -> None:
     with pytest.raises(ValueError, match="a CollectiveRun has no field placement: choose among method, bytes"):
-        where_collective(placement="ddp")
-
-
-def test_predicates_over_runs_kept_their_digests() -> None:
-    """A field more in Predicate would change the digest of each: those over CollectiveRecords have a class of their own instead."""
-    assert set(CollectivePredicate.model_fields) == set(Predicate.model_fields)
+        selection({"placement": "ddp"}, KINDS["hosts"].known, "a CollectiveRun")

@@ -9,7 +9,8 @@ import pandas as pd
 import pytest
 
 from multigpu.analysis.synchrony import synchrony_frame
-from multigpu.claims import SynchronyPredicate, all_claims, claims_frame, evaluate, evaluate_all, find_claim, to_html_table, where_synchrony
+from multigpu.claims import KINDS, SynchronyPredicate, all_claims, claims_frame, evaluate, evaluate_all, find_claim, to_html_table
+from multigpu.claims.core import selection
 from multigpu.published import published_value
 from multigpu.synchrony.averaging_record import AveragingRecord
 from multigpu.synchrony.problems import LinearRegression
@@ -148,4 +149,4 @@ def test_all_claims_read_their_own_tables() -> None:
 
 def test_unknown_fields_are_refused() -> None:
     with pytest.raises(ValueError, match="a row of synchrony has no field placement: choose among clock, protocol"):
-        where_synchrony(placement="ddp")
+        selection({"placement": "ddp"}, KINDS["synchrony"].known, "a row of synchrony")

@@ -20,7 +20,7 @@ from multigpu.analysis.style import look
 from multigpu.analysis.wording import describe, devices_text, joined, percent_text, plural, rate_text
 from multigpu.claims import Result
 from multigpu.claims.cautions import few_settings
-from multigpu.claims.pages import page_title
+from multigpu.claims.tables import page_title
 
 NOT_YET = "not measured yet"
 OWN_PAGE = "13-cnn-scaling"

@@ -11,7 +11,6 @@ import pandas as pd
 from multigpu.analysis.metrics import summary
 from multigpu.analysis.statistics import Sample, sample
 from multigpu.analysis.statistics import interval as half_width
-from multigpu.claims.names import NMT_DDL
 from multigpu.grid.document_004 import BATCH, WAYS
 from multigpu.published import load_published, published_value
 
@@ -22,7 +21,7 @@ WAY_WORDS = {
 }
 
 
-def own_runs(frame: pd.DataFrame, model: str = NMT_DDL, batch: int = BATCH) -> pd.DataFrame:
+def own_runs(frame: pd.DataFrame, model: str = "nmt004", batch: int = BATCH) -> pd.DataFrame:
     """Rows of the document's model and batch under the three ways, PyTorch with a process a device, weak scaling."""
     chosen = frame["model"].eq(model) & frame["batch_size"].eq(batch) & frame["scaling"].eq("weak") & frame["placement"].isin(WAYS)
     return frame[chosen & frame["framework"].eq("torch") & frame["processes"].eq("per_device")]
@@ -147,7 +146,7 @@ def buckets(frame: pd.DataFrame, precision: str = "fp32", execution: str = "eage
     return found[several].sort_values(["devices", "bucket_mib"], kind="stable").reset_index(drop=True)
 
 
-def exposed_by_trace(phases: pd.DataFrame, model: str = NMT_DDL) -> pd.DataFrame:
+def exposed_by_trace(phases: pd.DataFrame, model: str = "nmt004") -> pd.DataFrame:
     """From traces: communication of a step and how much of it no compute covered. A row a way, form of execution and number of devices.
 
     Args:

@@ -15,8 +15,7 @@ from multigpu.analysis.tables import table_html
 from multigpu.analysis.traces import traced
 from multigpu.analysis.verdicts import verdicts
 from multigpu.analysis.wording import FRAMEWORK_NAMES, missing
-from multigpu.claims import Result, evaluate, find_claim
-from multigpu.claims.document_000 import PROFILED
+from multigpu.claims import Predicate, Result, evaluate, find_claim
 from multigpu.claims.records import matches
 from multigpu.measure.machine import this_machine
 from multigpu.published import load_published
@@ -32,12 +31,19 @@ FRAMEWORKS = ("tensorflow", "torch")
 """The document's own first."""
 
 
+def phase_test() -> Predicate:
+    """The test of 000's phases (C6), which names the Runs that its profile is of."""
+    predicate = find_claim("C6").predicate
+    assert predicate is not None
+    return predicate
+
+
 def profiled(records: Iterable[Record]) -> list[Record]:
     """The traced Records of Exp4 that stand beside the document's profile, in the order of ways, GPUs and repeats. GPUs only.
 
     A way that a machine traced on one number of GPUs alone, where another traced more, does not say what more of them change.
     """
-    every = [r for r, _ in traced(records) if r.run.device_type == "cuda" and matches(r.run.model_dump(), PROFILED)]
+    every = [r for r, _ in traced(records) if r.run.device_type == "cuda" and matches(r.run.model_dump(), phase_test().where)]
     counts: dict[tuple[Any, ...], set[int]] = {}
     for record in every:
         counts.setdefault(_way(record), set()).add(record.run.devices)

@@ -18,7 +18,6 @@ from multigpu.analysis.picture import Shown, folded, together
 from multigpu.analysis.style import look
 from multigpu.analysis.tables import table_html
 from multigpu.analysis.wording import MODEL_NAMES, device_words, joined, percent_text, plural
-from multigpu.claims.names import NMT_DDL
 from multigpu.published import load_published, published_value
 
 GBIT = 1e9 / 8
@@ -257,7 +256,7 @@ def documents_table(lines: Sequence[Line], assumed: Links) -> Shown:
         }
     ]
     cases = [
-        ("004", NMT_DDL, 64, "gpus_total", f"{100 * one / last:.1f}"),
+        ("004", "nmt004", 64, "gpus_total", f"{100 * one / last:.1f}"),
         ("002", RESNET, int(published_value("002_statements", "batch_size_per_gpu")), "one_hour_gpus", "not printed"),
     ]
     for number, model, batch, count_name, document in cases:

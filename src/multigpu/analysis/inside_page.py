@@ -28,7 +28,7 @@ from multigpu.analysis.tables import table_html, tables_by
 from multigpu.analysis.traces import traced
 from multigpu.analysis.wording import FRAMEWORK_NAMES, joined, plural
 from multigpu.claims import Result, evaluate, find_claim
-from multigpu.claims.traces import TracePredicate
+from multigpu.claims.kinds import TracePredicate
 from multigpu.grid import cost_s, find_grid
 from multigpu.grid import points as points_of
 from multigpu.reading import study_records

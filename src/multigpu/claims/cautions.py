@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from copy import copy
 
 from multigpu.claims.core import Contrast, Predicate, Selection, Setting, Verdict
-from multigpu.claims.names import scaling_ratio
 from multigpu.claims.records import Comparison, Row
 from multigpu.claims.settings import judge, measure
 from multigpu.claims.wording import described, number, plural, seldom, spread
@@ -81,8 +80,7 @@ def largest_ratio(contrast: Contrast, comparison: Comparison, predicate: Predica
     """The ratio if the Runs above scaled perfectly: the inverse of the efficiency of those below; None where it is no such ratio."""
     if contrast.direction != "above" or contrast.quantity != "units_per_s" or contrast.per_device:
         return None
-    shape = scaling_ratio(contrast.label, contrast.over[0], contrast.terms[-1])
-    if (contrast.over, contrast.under) != (shape.over, shape.under):
+    if not contrast.of_speedups:
         return None
     one, many = contrast.over[1], contrast.under[1]
     inverse = contrast.model_copy(update={"over": (one,), "under": (many,), "per_device": True})

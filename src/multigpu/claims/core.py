@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Collection, Mapping
 from typing import Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
-
-from multigpu.collectives.run import CollectiveRun
-from multigpu.run import Run
 
 Verdict = Literal["holds", "does not hold", "inconclusive", "not yet measured", "cannot be tested here"]
 VERDICTS: tuple[Verdict, ...] = ("holds", "does not hold", "inconclusive", "not yet measured", "cannot be tested here")
@@ -35,29 +33,16 @@ REAL = 1.05
 """The smallest effect that counts as real unless a claim says otherwise: 5%."""
 
 
-def where(**fields: Value | tuple[Value, ...]) -> Selection:
-    """A Selection: one value or several for each named field of a Run.
+def selection(fields: Mapping[str, Any], known: Collection[str], what: str) -> Selection:
+    """A Selection: one value or several for each named field, in the order of their names.
 
     Raises:
-        ValueError: a Run has no such field.
+        ValueError: `what` has no such field.
     """
-    return _selection(Run, fields)
-
-
-def where_collective(**fields: Value | tuple[Value, ...]) -> Selection:
-    """As `where`, of the fields of a CollectiveRun.
-
-    Raises:
-        ValueError: a CollectiveRun has no such field.
-    """
-    return _selection(CollectiveRun, fields)
-
-
-def _selection(kind: type[BaseModel], fields: dict[str, Value | tuple[Value, ...]]) -> Selection:
-    unknown = sorted(set(fields) - set(kind.model_fields))
+    unknown = sorted(set(fields) - set(known))
     if unknown:
-        raise ValueError(f"a {kind.__name__} has no field {', '.join(unknown)}: choose among {', '.join(kind.model_fields)}")
-    return tuple((name, value if isinstance(value, tuple) else (value,)) for name, value in sorted(fields.items()))
+        raise ValueError(f"{what} has no field {', '.join(unknown)}: choose among {', '.join(known)}")
+    return tuple((name, tuple(value) if isinstance(value, list | tuple) else (value,)) for name, value in sorted(fields.items()))
 
 
 class _Data(BaseModel):
@@ -83,7 +68,13 @@ def essence(kind: str, fields: dict[str, Any]) -> dict[str, Any]:
             return {k: kept(v) for k, v in sorted(value.items()) if k not in WORDS and not (k in usual and v == usual[k])}
         return [kept(item) for item in value] if isinstance(value, list) else value
 
+    fields = json.loads(json.dumps(fields), object_hook=_sorted)
     return {"kind": kind, **kept({name: value for name, value in fields.items() if name != "kind"})}
+
+
+def _sorted(fields: dict[str, Any]) -> dict[str, Any]:
+    """An object with its selections, [field, values] each, in the order of their fields."""
+    return {name: sorted(value) if name in ("where", "select") else value for name, value in fields.items()}
 
 
 def digest_of(essences: list[dict[str, Any]]) -> str:
@@ -145,6 +136,14 @@ class Contrast(_Data):
         return self.over + self.under
 
     @property
+    def of_speedups(self) -> bool:
+        """Whether it compares the speedups of two kinds of Run, each against its own single device."""
+        if len(self.over) != 2 or len(self.under) != 2:
+            return False
+        (above, one_below), (one_above, below) = self.over, self.under
+        return (one_above.select, one_below.select) == (above.select, below.select) and one_above.devices == one_below.devices == 1
+
+    @property
     def varied(self) -> frozenset[str]:
         """Fields that may differ between terms, the device count aside."""
         named = {field for term in self.terms for field, _ in term.select}
@@ -187,27 +186,12 @@ class Predicate(_Data):
         return any("framework" in contrast.varied for contrast in self.contrasts)
 
 
-class CollectivePredicate(Predicate):
-    """As a Predicate, over all-reduces between hosts, one process on each: rows of `analysis.hosts.hosts_frame`.
-
-    Selections name fields of a CollectiveRun, quantities columns of that frame; a call counts as a step. Libraries' and written-out
-    all-reduces are all started from PyTorch. What a document says of computers on a network is decided by hosts with a link each,
-    whatever processors they have.
-    """
-
-    counted: ClassVar[tuple[str, str]] = ("host", "hosts")
-    frameworks: tuple[Literal["torch", "tensorflow"], ...] = ("torch",)
-    machines: Literal["gpu", "any"] = "any"
-    warmup_steps: int = Field(default=1, ge=0)
-    timed_steps: int = Field(default=3, ge=1)
-    protocol: str = "Time of one call of the slowest process by the host's clock; a Record's figure is the median of its samples."
-
-
 class Claim(_Data):
     """A sentence of the documents in plain words, and what can be said of it.
 
     figure: the document's own figure.
     further: what else must hold, over other kinds of Records: each predicate is decided alone, and one that does not hold refutes all.
+    page: the notebook that shows what decides it.
     needs: what is missing where no predicate over Records can be written yet.
     untestable: why it cannot be tested here.
     """
@@ -216,6 +200,7 @@ class Claim(_Data):
     sentence: str
     documents: tuple[str, ...] = Field(min_length=1)
     figure: str
+    page: str = ""
     predicate: Predicate | None = None
     further: tuple[Predicate, ...] = ()
     needs: str = ""

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from multigpu.claims.core import Contrast, Predicate, Result
+from multigpu.claims.kinds import TracePredicate
 from multigpu.claims.records import Comparison, Row, admitted, comparisons, matches
-from multigpu.claims.traces import TracePredicate
 from multigpu.claims.verdicts import DECIDED
 from multigpu.grid.entries import FEWEST, Planned
 from multigpu.measure.point import launch_of

@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Sequence
+from functools import lru_cache
 from html import escape
 from typing import Any
 
 import pandas as pd
 
+from multigpu import paths
 from multigpu.analysis.wording import joined
 from multigpu.claims.core import VERDICTS, Predicate, Result, Verdict
 from multigpu.claims.ledger import orders
-from multigpu.claims.pages import PAGE_OF, page_title
 from multigpu.claims.wording import framework_title, plural, stated
 
 SYMBOLS: dict[Verdict, str] = {
@@ -164,8 +165,8 @@ def to_html_table(results: Sequence[Result], folder: str | None = None) -> str:
         sign = f'<span class="verdict-sign" aria-hidden="true">{SYMBOLS[result.verdict]}</span> {result.verdict}'
         first = f'<div class="claim-order">{escape(written[claim.number])}</div>' if claim.number in written else ""
         why = f'<div class="claim-why">{_folded(result.why)}</div>' if result.why else ""
-        page = PAGE_OF[claim.number]
-        link = "" if folder is None else _link(f"{folder}{page}.html", page_title(page))
+        page = claim.page
+        link = "" if folder is None or not page else _link(f"{folder}{page}.html", page_title(page))
         cells = [
             f"<td>{escape(claim.sentence)}{said}{test}</td>",
             f"<td>{''.join(shown) or DASH}</td>",
@@ -174,6 +175,16 @@ def to_html_table(results: Sequence[Result], folder: str | None = None) -> str:
         ]
         lines.append(f'<tr id="{claim.number}"><th scope="row">{claim.number}</th>{"".join(cells)}</tr>')
     return "\n".join([*lines, "</tbody>", "</table>"]) + "\n"
+
+
+@lru_cache
+def page_title(page: str) -> str:
+    """The first heading of a notebook; its name where there is no such file."""
+    file = paths.REPOSITORY / "notebooks" / f"{page}.ipynb"
+    if not file.exists():
+        return page
+    lines = "".join(json.loads(file.read_text())["cells"][0]["source"]).splitlines()
+    return next((line.removeprefix("# ") for line in lines if line.startswith("# ")), page)
 
 
 def _link(address: str, title: str) -> str:

@@ -9,32 +9,23 @@ decided one by one and the overall verdict is theirs if those that are decided a
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import pandas as pd
 
 from multigpu.analysis.wording import joined
 from multigpu.claims.cautions import ENOUGH, perfect_scaling, rests_on
-from multigpu.claims.core import Answer, Claim, CollectivePredicate, Contrast, Predicate, Result, Selection, Setting, Verdict
-from multigpu.claims.records import Comparison, Row, admitted, collective_rows, comparisons, matches, quantity, rows, unmet
+from multigpu.claims.core import Answer, Claim, Contrast, Predicate, Result, Selection, Setting, Verdict
+from multigpu.claims.kinds import READERS
+from multigpu.claims.records import Comparison, Row, admitted, comparisons, matches, quantity, rows, unmet
 from multigpu.claims.settings import common_repeats, measure
-from multigpu.claims.synchrony import SynchronyPredicate, synchrony_rows
-from multigpu.claims.traces import TracePredicate, trace_rows
-from multigpu.claims.training import TrainingPredicate, training_rows
 from multigpu.claims.wording import figure, framework_title, number, plural, stated, tallied, together, wanted
 
 UNMATCHED_SIDES = "no Records of both sides in one setting (same machine, versions and Run but for what is compared)"
 DECIDED: tuple[Verdict, ...] = ("holds", "does not hold")
 SHARE = re.compile(r"\d+(?:\.\d+)?%")
 """The percentage in a flag: "clocks disagree by 1.0%"."""
-READERS: dict[type, Callable[[pd.DataFrame], list[Row]]] = {
-    CollectivePredicate: collective_rows,
-    SynchronyPredicate: synchrony_rows,
-    TrainingPredicate: training_rows,
-    TracePredicate: trace_rows,
-}
-"""What reads the table of a kind of predicate; of all others, `rows`."""
 
 
 def highest(settings: Sequence[tuple[Comparison, Setting]]) -> list[tuple[Comparison, Setting]]:
