@@ -79,11 +79,14 @@ def build_parser() -> argparse.ArgumentParser:
     why.add_argument(
         "words_asked", nargs="+", metavar="KEY | field=value", help="a Record's key, or fields of a Run as `measure` takes them"
     )
+    why.add_argument(
+        "--details", action="store_true", help="also what it is compared with, the step's parts, its bounds, other faster ways"
+    )
     which = commands.add_parser("advise", help="the placements of a job, ranked by what was measured")
     which.add_argument("fields", nargs="*", metavar="field=value", help="e.g. workload=nmt model=nmt000 devices=4 batch_size=128")
-    for asked, most, what in ((why, 3, "points"), (which, 2, "jobs")):
+    for asked, most, what in ((why, 1, "points"), (which, 2, "jobs")):
         asked.add_argument(
-            "--machine", metavar="NAME", help="of which machine (default: the report's, which shows the model on most devices)"
+            "--machine", metavar="NAME", help="of which machine (default: this one, or else the one with most repeats of it)"
         )
         asked.add_argument("--limit", type=int, default=most, metavar="N", help=f"most {what} to speak of (default: {most})")
         asked.add_argument("--format", choices=("text", "json"), default="text")
@@ -111,10 +114,17 @@ def build_parser() -> argparse.ArgumentParser:
         "--parameters", type=Path, metavar="FILE", help="a YAML file of `name: value` lines for every notebook that has the name"
     )
 
+    report.add_argument(
+        "--only", default="", metavar="PAGE", help="execute this page alone, such as 02-parameters, and keep the others as they are"
+    )
+    report.add_argument(
+        "--publish", action="store_true", help="the published report: write figures/, and stop where a sentence is not true of its Records"
+    )
+
     study = commands.add_parser("study", help="measure the default grid, execute every notebook, build the report")
     study.add_argument("--grid", help=f"one of {', '.join(GRIDS)} (default: by machine)")
     study.add_argument("--devices", help="device counts, e.g. 1,2,4 (default: what is here)")
-    study.set_defaults(parameters=None)
+    study.set_defaults(parameters=None, only="", publish=False)
     return parser
 
 

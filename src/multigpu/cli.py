@@ -111,9 +111,10 @@ def _claims(arguments: argparse.Namespace) -> int:
 
 def _explain(arguments: argparse.Namespace) -> int:
     """Why a point is as fast as it is."""
-    from multigpu.analysis.explain import explained
+    from multigpu.analysis.explain_text import explained
 
-    print(explained(store_of(arguments), arguments.words_asked, arguments.machine, arguments.limit, arguments.format))
+    asked = arguments.words_asked, arguments.machine, arguments.limit, arguments.format, arguments.details
+    print(explained(store_of(arguments).root, *asked))
     return 0
 
 
@@ -121,7 +122,7 @@ def _advise(arguments: argparse.Namespace) -> int:
     """Which placement to take for a job."""
     from multigpu.analysis.advise import advised
 
-    print(advised(store_of(arguments), parse_fields(arguments.fields), arguments.machine, arguments.limit, arguments.format))
+    print(advised(store_of(arguments).root, parse_fields(arguments.fields), arguments.machine, arguments.limit, arguments.format))
     return 0
 
 
@@ -139,7 +140,9 @@ def _report(arguments: argparse.Namespace) -> int:
     home = paths.REPOSITORY
     executed = home / "build" / "notebooks"
     given = load_parameters(arguments.parameters) if arguments.parameters else {}
-    execute_notebooks(home / "notebooks", executed, {"measure": "none"} | given)
+    if arguments.publish:
+        os.environ[paths.PUBLISH] = "1"  # kernels inherit it
+    execute_notebooks(home / "notebooks", executed, given, only=arguments.only)
     print(f"the report is at {build_report(home / 'build' / 'html', executed)}")
     return 0
 

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from multigpu.measure.machine import Machine
 from multigpu.measure.point import Point
 from multigpu.placements import find_placement
-from multigpu.record import Record
+from multigpu.record import HELD_FLAG, Record
 from multigpu.run import Run
 from multigpu.same_gpus import kind_of, needs_only_gpus
 
@@ -27,9 +27,6 @@ WORKSPACE_GIB = 0.05
 
 TOLD = 0.05
 """A peak that workspaces, or what a Run found allocated, may have raised by more than this share is not read."""
-
-HELD_FLAG = " GiB were allocated before the Run began"
-"""How a Record's flag says it, after the number."""
 
 
 def leaves_memory(run: Run) -> bool:

@@ -66,6 +66,19 @@ def numbered_notebooks(folder: Path) -> list[Path]:
     return found
 
 
+def chosen_notebooks(folder: Path, only: str = "") -> list[Path]:
+    """The numbered notebooks, or the one of them whose name is or begins with `only`.
+
+    Raises:
+        NotebookError: there is none, or several begin so.
+    """
+    every = numbered_notebooks(folder)
+    found = [path for path in every if path.stem == only.removesuffix(".ipynb")] or [path for path in every if path.stem.startswith(only)]
+    if only and len(found) != 1:
+        raise NotebookError(f"{only!r} names {len(found) or 'no'} page: choose one of {', '.join(path.stem for path in every)}.")
+    return found
+
+
 def load_parameters(path: Path) -> dict[str, Any]:
     """Parameters from a YAML file of `name: value` lines, as `papermill -f` reads it.
 
@@ -129,8 +142,13 @@ def this_interpreter() -> Iterator[str]:
                 os.environ["JUPYTER_PATH"] = before
 
 
-def execute_notebooks(folder: Path, output: Path, parameters: Mapping[str, Any] | None = None, progress: bool = True) -> list[Path]:
+def execute_notebooks(
+    folder: Path, output: Path, parameters: Mapping[str, Any] | None = None, progress: bool = True, only: str = ""
+) -> list[Path]:
     """Execute every numbered notebook of `folder` in its order and return the executed copies in `output`.
+
+    Args:
+        only: the name of the one notebook to execute ("02-parameters", or what begins so); the copies of the others stay as they are.
 
     Each notebook gets those of the parameters that it has. A copy appears under the notebook's name only when the notebook
     ran to its end: one that stops leaves `NAME.failed.ipynb` there. Copies of an earlier execution are removed first.
@@ -141,7 +159,7 @@ def execute_notebooks(folder: Path, output: Path, parameters: Mapping[str, Any] 
     """
     given = dict(parameters or {})
     folder, output = folder.resolve(), output.resolve()
-    notebooks = numbered_notebooks(folder)
+    notebooks = chosen_notebooks(folder, only)
     names = {path: parameter_names(path) for path in notebooks}
     known = {name for has in names.values() for name in has}
     for name in given:
@@ -152,7 +170,8 @@ def execute_notebooks(folder: Path, output: Path, parameters: Mapping[str, Any] 
     try:
         output.mkdir(parents=True, exist_ok=True)
         for old in output.glob("[0-9]*.ipynb"):  # of notebooks with other names, or failed
-            old.unlink()
+            if not only or old.name.startswith(notebooks[0].stem) or not (folder / old.name).exists():
+                old.unlink()
     except OSError as error:
         raise NotebookError(f"executed notebooks cannot be written to {output}: {error.strerror}.") from None
 

@@ -28,7 +28,9 @@ def find_repository() -> Path:
 
 
 REPOSITORY = find_repository()
-PUBLISHED = REPOSITORY / "data" / "published"
+DATA = REPOSITORY / "data"
+BUILD = REPOSITORY / "build"
+PUBLISHED = DATA / "published"
 CORPUS = REPOSITORY / "data" / "corpus"
 RUNS = REPOSITORY / "data" / "runs"
 COLLECTIVES = REPOSITORY / "data" / "collectives"
@@ -41,3 +43,16 @@ INTERFERENCE = REPOSITORY / "data" / "interference"
 CHECKPOINTS = REPOSITORY / "build" / "checkpoints"
 CACHE = REPOSITORY / "data" / "cache"
 FIGURES = REPOSITORY / "figures"
+
+PUBLISH = "MULTIGPU_PUBLISH"
+"""Set to 1 while the published report is built: then figures go to `figures/`, and no finding is left out."""
+
+
+def publishing() -> bool:
+    """Whether the published report is being built."""
+    return os.environ.get(PUBLISH) == "1"
+
+
+def figures() -> Path:
+    """Where figures are written: `figures/` of the published report, `build/figures/` of any other, so that no tracked file changes."""
+    return FIGURES if publishing() else BUILD / "figures"

@@ -19,6 +19,9 @@ Status = Literal["ok", "out_of_memory", "timeout", "unsupported", "failed"]
 
 STATUSES: tuple[Status, ...] = get_args(Status)
 
+HELD_FLAG = " GiB were allocated before the Run began"
+"""How a Record's flag says, after the number, what its process still held when the Run began: it concerns its peak, not its times."""
+
 
 class Measurement(BaseModel):
     """What the clocks and counters said of one Run. Lists by rank have one entry a replica.

@@ -18,18 +18,20 @@ from multigpu import paths
 from multigpu.analysis import front
 from multigpu.notebooks import NotebookError, numbered_notebooks, read_notebook
 from multigpu.placements.pictures import placements_page
-from multigpu.topics import by_topic
+from multigpu.topics import FRONT, by_topic
 
 PAGES = paths.REPOSITORY / "report"
 NO_RECORD = "No Record yet: run `make study`."
 NO_NOTEBOOK = "No notebook has been executed yet: run `make study`."
 
-FRAGMENTS = ("machine", "findings", "headline", "scoreboard", "claims")
-"""Functions of `multigpu.analysis.front`. Each takes nothing and returns Markdown (MyST), or None while no Record decides it:
+FRAGMENTS = ("scoreboard", "claims")
+"""Functions of `multigpu.analysis.front`. Each takes nothing and returns Markdown (MyST), or None while no Record decides it.
 
-machine: one line that names the machines of the Records.  findings: three findings, each a sentence with its figure and interval.
-headline: the headline picture with its caption, from `figures/`.  scoreboard: one cell a claim.  claims: the table of all claims.
+scoreboard: one cell a claim.  claims: the table of all claims.
 """
+
+REFERENCE = ("claims", "method", "glossary")
+"""Pages of `report/` that the navigation lists under the evidence, behind notebooks."""
 
 WIDGET = "application/vnd.jupyter.widget-view+json"
 
@@ -43,8 +45,8 @@ def front_fragments() -> dict[str, Callable[[], str | None]]:
     return {name: getattr(front, name) for name in FRAGMENTS}
 
 
-def write_generated(folder: Path, notebooks: list[Path]) -> None:
-    """Write what pages include, `folder/NAME.md`: the front page's fragments, the list of questions, the placements.
+def write_generated(folder: Path) -> None:
+    """Write what pages include, `folder/NAME.md`: the claims' fragments and the placements.
 
     Raises:
         ReportError: a fragment cannot be computed; the sentence names it.
@@ -57,40 +59,20 @@ def write_generated(folder: Path, notebooks: list[Path]) -> None:
         except Exception as error:
             raise ReportError(f"the report's {name} cannot be computed: {type(error).__name__}: {' '.join(str(error).split())}") from error
         (folder / f"{name}.md").write_text((text or NO_RECORD) + "\n", encoding="utf-8")
-    (folder / "questions.md").write_text(questions(notebooks) + "\n", encoding="utf-8")
     (folder / "placements.md").write_text(placements_page() + "\n", encoding="utf-8")
 
 
-def title_and_question(notebook: nbformat.NotebookNode, name: str) -> tuple[str, str]:
-    """A notebook's first heading and the paragraph that follows it."""
-    title, paragraph = name, ""
-    for cell in notebook.cells:
-        if cell.cell_type != "markdown":
-            continue
-        for block in (block.strip() for block in cell.source.split("\n\n")):
-            heading, _, rest = block.partition("\n")
-            if title == name and heading.startswith("# "):
-                title, block = heading[2:].strip(), rest.strip()
-            if title != name and block and not block.startswith(("#", "|", "-", "*", "`", "<", ":")):
-                return title, " ".join(block.split())
-    return title, paragraph
+def title_of(notebook: nbformat.NotebookNode, name: str) -> str:
+    """A notebook's first heading, or its name."""
+    lines = (line for cell in notebook.cells if cell.cell_type == "markdown" for line in cell.source.splitlines())
+    return next((line[2:].strip() for line in lines if line.startswith("# ")), name)
 
 
-def questions(notebooks: list[Path]) -> str:
-    """The pages made from notebooks, topic by topic: a list for the reader and a tree for the navigation."""
-    if not notebooks:
-        return NO_NOTEBOOK
-    return "\n\n".join(_topic(topic, own) for topic, own in by_topic(notebooks).items())
-
-
-def _topic(topic: str, notebooks: list[Path]) -> str:
-    lines = []
-    for path in notebooks:
-        title, question = title_and_question(read_notebook(path), path.stem)
-        question = re.sub(r"\]\((?=[^/)]+\.ipynb)", "](notebooks/", question)  # a notebook's links are relative to its own folder
-        lines.append(f"- [{title}](notebooks/{path.name})" + (f"<br>{question}" if question else ""))
-    tree = "\n".join(f"notebooks/{path.stem}" for path in notebooks)
-    return f"### {topic}\n\n" + "\n".join(lines) + f"\n\n```{{toctree}}\n:hidden:\n:caption: {topic}\n{tree}\n```"
+def navigation(notebooks: list[Path]) -> str:
+    """The tree of pages, topic by topic, as the front page holds it out of sight."""
+    trees = {topic: [path.stem for path in own] for topic, own in by_topic(notebooks).items()}
+    trees["Evidence"] = [*trees.get("Evidence", []), *REFERENCE]
+    return "\n\n".join(f"```{{toctree}}\n:hidden:\n:caption: {topic}\n\n" + "\n".join(pages) + "\n```" for topic, pages in trees.items())
 
 
 def publishable(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
@@ -114,6 +96,14 @@ def publishable(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
     return notebook
 
 
+def in_the_site(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
+    """The notebook with links as they are in the site, where all pages and figures lie in one folder, the front page as `index`."""
+    for cell in notebook.cells:
+        if cell.cell_type == "markdown":
+            cell.source = re.sub(r"\]\((?:\.\./)+(?:report/)?", "](", cell.source).replace(f"]({FRONT}.ipynb", "](index.ipynb")
+    return notebook
+
+
 OWN_WARNING = re.compile(r"(?:ipykernel_|/multigpu/)\S*: (\w*Warning: .+)")
 """A warning of a notebook's own cell or of this package; those of libraries are not for whoever builds the report."""
 
@@ -128,20 +118,25 @@ def prepare_sources(source: Path, notebooks: list[Path]) -> None:
     """Gather everything that Sphinx reads under `source`."""
     shutil.rmtree(source, ignore_errors=True)
     shutil.copytree(PAGES, source, ignore=shutil.ignore_patterns("__pycache__", "_build"))
-    (source / "notebooks").mkdir()
+    tree = navigation(notebooks)
     for path in notebooks:
         notebook = read_notebook(path)
         for warning in warnings_of(notebook):
             print(f"report: {path.name}: {warning}", file=sys.stderr)
-        nbformat.write(publishable(notebook), source / "notebooks" / path.name)
+        page = in_the_site(publishable(notebook))
+        if path.stem == FRONT:
+            page.cells.append(nbformat.v4.new_markdown_cell(tree))
+        nbformat.write(page, source / ("index.ipynb" if path.stem == FRONT else path.name))
+    if not (source / "index.ipynb").exists():
+        (source / "index.md").write_text(f"# multigpu\n\n{NO_NOTEBOOK}\n\n{tree}\n", encoding="utf-8")
     copy_figures(source)
-    write_generated(source / "generated", notebooks)
+    write_generated(source / "generated")
 
 
 def copy_figures(folder: Path) -> None:
-    """Put the figures, and the CSV files of their data, where pages refer to them: `figures/` (`../figures/` from a notebook)."""
-    if paths.FIGURES.is_dir():
-        shutil.copytree(paths.FIGURES, folder / "figures", dirs_exist_ok=True, ignore=shutil.ignore_patterns(".*", "README*"))
+    """Put the figures, and the CSV files of their data, where pages refer to them: `figures/`."""
+    if paths.figures().is_dir():
+        shutil.copytree(paths.figures(), folder / "figures", dirs_exist_ok=True, ignore=shutil.ignore_patterns(".*", "README*"))
 
 
 def build_report(output: Path, notebooks: Path) -> Path:

@@ -1,26 +1,26 @@
-"""Which questions belong together: the order in which the report lists its pages and the navigation groups them."""
+"""How the report orders its pages: by the number of their notebook, under the three things a reader comes for."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
-TOPICS = {
-    "The machine, and what to choose": ("01-machine", "04-summary", "17-hardware"),
-    "Where variables live": ("02-nmt-placement", "03-cnn-placement", "05-placement-cost", "06-tensorflow", "21-phases", "22-causes"),
-    "What merging sends": ("07-all-reduce", "18-across-hosts", "19-document-004"),
-    "Image models": ("13-cnn-scaling", "24-cnn-updates", "14-cnn-formats", "15-input", "16-what-scales"),
-    "Parts of a model, parts of a batch": ("09-inside-one-model", "11-parallelism", "10-batching"),
-    "Training to the end": ("12-training", "20-large-batch", "08-synchrony"),
-    "More GPUs than there are": ("23-forecast",),
-}
-"""A topic -> the notebooks about it, in reading order."""
-OTHERS = "Further questions"
-"""The topic of a notebook that has none."""
+FRONT = "00-front"
+"""The notebook that is the report's first page."""
+
+TOPICS = {"Decide": range(0, 2), "Understand": range(2, 20), "Evidence": range(20, 100)}
+"""A topic -> the numbers of the notebooks under it."""
+
+
+def number_of(notebook: Path) -> int:
+    """The number before a notebook's name."""
+    found = re.match(r"\d+", notebook.stem)
+    return int(found[0]) if found else 0
 
 
 def by_topic(notebooks: Iterable[Path]) -> dict[str, list[Path]]:
-    """The notebooks of every topic that has any, in the topics' order; those without one last, by name."""
-    left = {path.stem: path for path in sorted(notebooks)}
-    found = {topic: [left.pop(stem) for stem in stems if stem in left] for topic, stems in TOPICS.items()}
-    return {topic: paths for topic, paths in (found | {OTHERS: list(left.values())}).items() if paths}
+    """The notebooks of every topic that has any, by number; the front page, which lists them, is in none."""
+    known = sorted(path for path in notebooks if path.stem != FRONT)
+    found = {topic: [path for path in known if number_of(path) in numbers] for topic, numbers in TOPICS.items()}
+    return {topic: paths for topic, paths in found.items() if paths}

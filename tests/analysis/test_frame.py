@@ -5,7 +5,8 @@ import json
 import pandas as pd
 import pytest
 
-from multigpu.analysis.frame import COLUMNS, MEASURED, check_frame, export, frame_of, load_frame, step_times
+from multigpu.analysis.frame import COLUMNS, MEASURED, export, frame_of, load_frame, step_times
+from multigpu.analysis.frame_schema import check_frame
 from multigpu.record import RecordStore
 from tests.factory import make_machine, make_record, plant
 

@@ -1,4 +1,4 @@
-"""Which placement to take for a job: every one that was measured, in every way of carrying it out, ranked, with what it is sure of."""
+"""Which placement to take for a job: every one that was measured on one machine, in every way of carrying it out, ranked."""
 
 from __future__ import annotations
 
@@ -6,227 +6,211 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
-from multigpu.analysis.asked import (
-    CONDITIONS,
-    PINNED,
-    check_asked,
-    job_words,
-    measure_command,
-    most_repeated,
-    none_has,
-    of_machine,
-    repeats_words,
-    semantics,
-    semantics_words,
-    way_words,
-)
-from multigpu.analysis.choose import overlaps
-from multigpu.analysis.explain_parts import best_single
-from multigpu.analysis.explain_words import number, point_dict
-from multigpu.analysis.frame import frame_of
-from multigpu.analysis.helped import ONCE_MARGIN
-from multigpu.analysis.metrics import JOB, summary
-from multigpu.analysis.ways import ratio_of
-from multigpu.analysis.wording import device_word, devices_text, joined, missing, percent_text, plural, rate_text, ratio_text
-from multigpu.reading import as_read, of_todays_programs
-from multigpu.record import Record, RecordStore
-from multigpu.run import Run
+from multigpu.analysis.asked import SAME, asked, by_machine, measure_command, none_has, run_of, semantics
+from multigpu.analysis.compare import EQUAL, SINGLE, best_single, ratio_columns, verdict
+from multigpu.analysis.estimate import estimate
+from multigpu.analysis.fields import JOB, POINT
+from multigpu.analysis.points import where
+from multigpu.analysis.read import frames
+from multigpu.analysis.words import devices_text, job_words, joined, missing, number, plural, repeats_words, way_words
+from multigpu.measure.machine import this_machine
 from multigpu.workloads import workloads
-
-ADVISED = (*JOB, "scaling", "devices", *CONDITIONS)
-"""What all placements of one ranking have in common."""
-
-STANDING = {"best": "best", "equal": "not told apart", "slower": "", "once": "faster, measured once", "other": "not the same training"}
-"""Of each standing: how the table says it."""
 
 EQUAL_IN_RESULT = ("joined", "lossy")
 """Semantics of placements that train the model of the joined batch, exactly or within a stated tolerance."""
 
+SINGLE_MARGIN = 1.05
+"""From this ratio to the best on, a single run is said to have been faster: it has no interval of its own."""
 
-LISTED = 8
-"""Most jobs that are named without being ranked."""
+OTHER_TRAINING = {
+    "independent": "every device trains a model of its own",
+    "asynchronous": "updates meet variables that others changed since",
+    "stale": "computes with older variables",
+    "lossy": "trains the joined batch's model within a stated tolerance",
+}
+"""Of semantics other than joined: what they mean for who compares rates."""
+
+SENTENCES = {
+    "take": "On {devices} take {way}: {rate}, {repeats}.",
+    "gain": "That is {times} one {device} at its best ({single}).",
+    "alone": "Take one {device}: {way} trains {rate}; the fastest on {devices}, {other}, reaches {times} that.",
+    "equal": "Not told apart from it: {ways}.",
+    "once": "{way} was {times:.2f} times as fast in a single run: repeat it before you take it.",
+    "none": "None of what was measured trains one model on the joined batch, so nothing can be advised.",
+}
 
 
 @dataclass(frozen=True, eq=False)
 class Advice:
-    """A ranking. ranked: points, the fastest first, with `standing` (of `STANDING`) and of_best (rate over the best one's).
+    """A ranking of one job on one machine. ranked: points, the fastest first, with kind (semantics), standing ("best", "not told apart",
+    "slower", "faster, single run", "not the same training") and of_best (with _low and _high).
 
-    best: the row to take; None where none trains the joined batch's model. single: one device at its best, of the same job, and over_single
-    the best's rate over it, with interval; None where it was not measured, or is the best. again: the command that repeats what was
-    measured once and was faster; "" without such a point. failed: points that were tried and not measured.
+    best: the row to take, None where none trains the joined batch's model. single: one device at its best, None where it was not measured
+    or is the best; over_single (with _low, _high) of `best` over it. failed: points that were tried and not measured.
     """
 
     ranked: pd.DataFrame
     best: pd.Series | None
     single: pd.Series | None
-    over_single: tuple[float, float, float]
-    again: str
+    over_single: pd.Series | None
     failed: pd.DataFrame
 
 
-def advise(frame: pd.DataFrame, points: pd.DataFrame, runs: Mapping[str, Run]) -> Advice:
-    """The ranking of one job's points (of `summary`).
+def advise(job: pd.DataFrame, singles: pd.DataFrame) -> Advice:
+    """The ranking of one job's points.
 
-    The best is the fastest point with an interval that trains the joined batch's model; where none was measured twice, the fastest.
-    Not told apart from it: points of such semantics whose interval overlaps its own (`choose.overlaps`), and those measured once whose rate
-    is within `helped.ONCE_MARGIN` of its rate. What was measured once and faster than that is said to be so.
+    The best is the fastest point with an interval that trains the joined batch's model; where all are single runs, the fastest of them.
 
     Args:
-        frame: of the machine, in which one device at its best is looked for. points: of the job.
-        runs: by Record's key, for the command that repeats one.
+        job: points that have `asked.SAME` in common. singles: one device at its best, of each job of the machine
+            (`compare.best_single`).
     """
-    ok = points[points["n"] > 0].sort_values("rate", ascending=False, kind="stable")
-    kinds = [semantics(row).kind for _, row in ok.iterrows()]
-    same = ok[[kind in EQUAL_IN_RESULT for kind in kinds]]
+    ok = job[job["n"] > 0].sort_values("rate", ascending=False, kind="stable").reset_index(drop=True)
+    ok = ok.assign(kind=[semantics(row).kind for _, row in ok.iterrows()])
+    same = ok[ok["kind"].isin(EQUAL_IN_RESULT)]
     known = same[same["rate_low"].notna()]
-    chosen = known if len(known) else same
-    best = chosen.iloc[0] if len(chosen) else None
-    standing = [_standing(row, kind, best) for (_, row), kind in zip(ok.iterrows(), kinds, strict=True)]
-    of_best = ok["rate"] / (math.nan if best is None else best["rate"])
-    ranked = ok.assign(semantics=kinds, standing=standing, of_best=of_best).reset_index(drop=True)
-    once = ranked[ranked["standing"] == "once"]
-    run = runs.get(str(once.iloc[0]["keys"]).split(", ")[0]) if len(once) else None
-    again = "" if run is None else measure_command(run) + " --repeats 5"
-    single = None if best is None or best["devices"] == 1 else best_single(summary(frame), best)
-    over, (low, high) = ratio_of(frame, best, single)
-    return Advice(ranked, best, single, (over, low, high), again, points[points["n"] == 0])
-
-
-def _standing(row: Any, kind: str, best: Any | None) -> str:
-    if kind not in EQUAL_IN_RESULT or best is None:
-        return "other"
-    if row["keys"] == best["keys"]:
-        return "best"
-    if missing(row["rate_low"]):
-        times = row["rate"] / best["rate"]
-        return "once" if times >= ONCE_MARGIN else "equal" if times > 1 / ONCE_MARGIN else "slower"
-    return "equal" if overlaps(best, row) else "slower"
-
-
-def sentence(advice: Advice) -> str:
-    """The advice in one sentence."""
-    best, ranked = advice.best, advice.ranked
+    best = known.iloc[0] if len(known) else same.iloc[0] if len(same) else None
     if best is None:
-        return "None of what was measured trains one model on the joined batch, so nothing can be advised."
-    many, rate = (
-        devices_text(best["devices"], best["device_type"]),
-        rate_text(best["rate"], best["rate_low"], best["rate_high"], best["unit"]),
-    )
-    single, (over, low, high) = advice.single, advice.over_single
-    text, reached = f"On {many} take", ""
-    if single is not None and (over if missing(high) else high) < 1:
-        alone = rate_text(single["rate"], single["rate_low"], single["rate_high"], single["unit"])
-        text = f"Take one {device_word(single['device_type'])} ({way_words(single)}: {alone}); fastest on {many} was"
-        reached = f", {ratio_text(over, low, high)} that"
-    text += f" {way_words(best)}: {rate}, {repeats_words(best)}{reached}"
-    if semantics(best).kind != "joined":
-        text += f"; it {semantics_words(semantics(best))}"
-    equal = [f"“{way_words(row)}”" for _, row in ranked[ranked["standing"] == "equal"].iterrows()]
-    if equal:
-        named = equal[:3] + ([plural(len(equal) - 3, "other")] if len(equal) > 3 else [])
-        text += f"; intervals (measured once: {ONCE_MARGIN - 1:.0%}) do not tell {joined(named)} from it"
-    if len(ranked) == 1:
-        text += "; nothing else was measured of this job on as many"
-    if single is not None and not reached:
-        text += _over_single(single, best, over, low, high)
-    once = ranked[ranked["standing"] == "once"]
-    if len(once):
-        text += f"; “{way_words(once.iloc[0])}” was {once.iloc[0]['of_best']:.2f} times as fast, measured once: repeat it before taking it"
-    return text + "."
+        return Advice(ok.assign(standing="not the same training", of_best=math.nan), None, None, None, job[job["n"] == 0])
+    ratios = ratio_columns(ok, pd.DataFrame([best] * len(ok), index=ok.index), "of_best")
+    ranked = pd.concat([ok, ratios], axis=1)
+    says = verdict(ranked, "of_best")
+    near = ranked["of_best"].between(1 / SINGLE_MARGIN, SINGLE_MARGIN)
+    single_run = np.select([ranked["of_best"] >= SINGLE_MARGIN, near], ["faster, single run", EQUAL], "slower")
+    standing = np.where(says.eq(SINGLE), single_run, says)
+    standing = np.where(ranked["keys"].eq(best["keys"]), "best", standing)
+    ranked["standing"] = np.where(ranked["kind"].isin(EQUAL_IN_RESULT), standing, "not the same training")
+    single, over = _over_single(best, singles)
+    return Advice(ranked, best, single, over, job[job["n"] == 0])
 
 
-def _over_single(single: Any, best: Any, over: float, low: float, high: float) -> str:
-    """What devices that are not slower gain over one at its best."""
-    word, times = device_word(single["device_type"]), ratio_text(over, low, high)
-    once = missing(low)
-    if not once and low <= 1:
-        return f"; but it is not told apart from one {word} alone ({way_words(single)}), {times} it"
-    return f"; {times} one {word} at its best{' (one side measured once)' if once and single['n'] + best['n'] > 2 else ''}"
+def _over_single(best: pd.Series, singles: pd.DataFrame) -> tuple[pd.Series | None, pd.Series | None]:
+    ones = where(singles, **{name: None if missing(best[name]) else best[name] for name in JOB})
+    if best["devices"] == 1 or ones.empty:
+        return None, None
+    own, base = (pd.DataFrame([row]).reset_index(drop=True) for row in (best, ones.iloc[0]))
+    return ones.iloc[0], pd.concat([best, ratio_columns(own, base, "over_single").iloc[0]])
 
 
-def rankings(records: list[Record], fields: Mapping[str, Any], machine: str | None = None, most: int = 2) -> tuple[list[Advice], str]:
-    """A ranking a job of these fields, `most` at most, and in words what was left out or is not there.
+def rankings(points: pd.DataFrame, fields: Mapping[str, Any], machine: str | None = None, most: int = 2) -> tuple[list[Advice], str]:
+    """A ranking a job of these fields, each of one machine, `most` at most, and in words what was left out or is not there.
 
-    Where no number of devices is named: the most devices of each model. Jobs with most placements come first. Runs that are pinned to
-    cores or GPUs or watched by a counter count only where such a field is named.
+    This machine's jobs come first, then those of the machine with most repeated points. Where no number of devices is named, a model's
+    most devices count.
 
     Raises:
-        ValueError: as `asked.check_asked` and `asked.of_machine`.
+        ValueError: as `asked.asked`.
     """
-    check_asked(fields)
-    frame = of_machine(frame_of(records), fields.get("workload"), machine)
-    rows = frame
-    for name, value in fields.items():
-        rows = rows[rows[name].eq(value).fillna(False)]
-    for name in PINNED:
-        rows = rows if name in fields else rows[rows[name].isna()]
-    if rows.empty:
-        return [], none_has(frame, fields, machine)
-    points = most_repeated(summary(rows))
-    if "devices" not in fields:
-        points = points[points["devices"] == points.groupby("model")["devices"].transform("max")]
-    groups = [group for _, group in points.groupby(list(ADVISED), dropna=False, sort=False) if group["n"].gt(0).any()]
-    groups.sort(key=lambda group: (-len(group), -int(group["n"].sum())))
-    runs = {record.key: record.run for record in records}
-    left = [f"  {job_words(group.iloc[0])}: {plural(len(group), 'way')} measured" for group in groups[most:]]
-    shown = left[:LISTED]
-    head = f"{plural(len(left), 'further job')} of these fields{'' if len(left) <= LISTED else f', {LISTED} of them'}; name more fields:"
-    return [advise(frame, group, runs) for group in groups[:most]], "\n".join([head, *shown]) if left else ""
+    found = asked(points, fields, machine)
+    if found.empty:
+        return [], none_has(points, fields, machine)
+    groups = []
+    for own in by_machine(found, this_machine().name):
+        rows = own if "devices" in fields else own[own["devices"] == own.groupby("model")["devices"].transform("max")]
+        jobs = [group for _, group in rows.groupby(list(SAME), dropna=False, sort=False) if group["n"].gt(0).any()]
+        groups += sorted(jobs, key=lambda group: (-int(group["rate_low"].notna().sum()), -len(group)))
+    left = [f"  {job_words(group.iloc[0])}, {group.iloc[0]['machine']}: {plural(len(group), 'way')}" for group in groups[most:]]
+    head = [f"{plural(len(left), 'further job')} of these fields; name more fields, or --limit {len(groups)}:"] if left else []
+    singles = best_single(points, form=())
+    advices = [advise(group, where(singles, machine=group.iloc[0]["machine"])) for group in groups[:most]]
+    return advices, "\n".join([*head, *left[:8]])
+
+
+def sentences(advice: Advice) -> list[str]:
+    """The advice, what it gains, what is as good, and what to repeat."""
+    best, single, over = advice.best, advice.single, advice.over_single
+    if best is None:
+        return [SENTENCES["none"]]
+    device = "CPU process" if best["device_type"] == "cpu" else "GPU"
+    facts: dict[str, Any] = {
+        "devices": devices_text(best["devices"], best["device_type"]),
+        "device": device,
+        "way": way_words(best),
+        "rate": f"{estimate(best, 'rate'):rate interval}",
+        "repeats": repeats_words(best),
+    }
+    lines = [SENTENCES["take"].format(**facts)]
+    if single is not None and over is not None:
+        gained = estimate(over, "over_single", unit="")
+        facts["times"] = f"{gained:times interval} times"
+        if (gained.high if gained.known else gained.value) < 1:
+            alone = {"way": way_words(single), "rate": f"{estimate(single, 'rate'):rate interval}", "other": facts["way"]}
+            lines = [SENTENCES["alone"].format(**(facts | alone))]
+        else:
+            lines.append(SENTENCES["gain"].format(**facts, single=way_words(single)))
+    equal = [way_words(row) for _, row in where(advice.ranked, standing=EQUAL).iterrows()]
+    if equal:
+        more = [f"{len(equal) - 3} more"] if len(equal) > 3 else []
+        lines.append(SENTENCES["equal"].format(ways=joined([*(f"“{way}”" for way in equal[:3]), *more])))
+    once = where(advice.ranked, standing="faster, single run")
+    if len(once):
+        lines.append(SENTENCES["once"].format(way=way_words(once.iloc[0]), times=once.iloc[0]["of_best"]))
+    return lines
 
 
 def as_text(advice: Advice) -> str:
     """A ranking for a terminal."""
-    ranked = advice.ranked
-    lines = [
-        sentence(advice),
-        "",
-        f"job      {job_words(ranked.iloc[0])}; {ranked.iloc[0]['scaling']} scaling; {ranked.iloc[0]['machine']}",
-        "",
-    ]
-    cells = [
-        (
-            way_words(row),
-            rate_text(row["rate"], row["rate_low"], row["rate_high"], row["unit"]),
-            "–" if missing(row["of_best"]) else percent_text(row["of_best"]),
-            f"{row['n']}",
-            "–" if missing(row["peak_memory_gib"]) else f"{row['peak_memory_gib']:.1f}",
-            STANDING[row["standing"]],
-        )
-        for _, row in ranked.iterrows()
-    ]
-    heads = ("placement and way", "rate (95%)", "of best", "n", "GiB", "")
-    widths = [max(len(row[index]) for row in (heads, *cells)) for index in range(len(heads))]
-    lines += ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in (heads, *cells)]
-    other = ranked[~ranked["semantics"].eq("joined")]
-    lines += ["", *(f"{way_words(row)}: {semantics_words(semantics(row))}" for _, row in other.iterrows())] if len(other) else []
-    if advice.again:
-        lines += ["", f"repeat   {advice.again}"]
+    first = advice.ranked.iloc[0]
+    shown = advice.ranked.assign(
+        way=[way_words(row) for _, row in advice.ranked.iterrows()],
+        rate_=[f"{estimate(row, 'rate'):rate interval}" for _, row in advice.ranked.iterrows()],
+        share=["–" if missing(value) else f"{value:.0%}" for value in advice.ranked["of_best"]],
+        gib=["–" if missing(value) else f"{value:.1f}" for value in advice.ranked["peak_memory_gib"]],
+        said=["" if value == "slower" else value for value in advice.ranked["standing"]],
+    )
+    heads = {"way": "placement and way", "rate_": "rate (95%)", "share": "of best", "n": "n", "gib": "GiB", "said": ""}
+    cells = [list(heads.values()), *shown[list(heads)].astype(str).to_numpy().tolist()]
+    widths = [max(len(row[index]) for row in cells) for index in range(len(heads))]
+    lines = [*sentences(advice), "", f"{job_words(first)}; {first['scaling']} scaling; measured on {first['machine']}", ""]
+    lines += ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
+    others = [kind for kind in dict.fromkeys(advice.ranked["kind"]) if kind in OTHER_TRAINING]
+    lines += ["", *(f"{kind}: {OTHER_TRAINING[kind]}" for kind in others)] if others else []
+    lines += [f"repeat: {command}" for command in [again(advice)] if command]
     failed = [f"{way_words(row)}: {str(row['status']).replace('_', ' ')}: {row['reason']}" for _, row in advice.failed.iterrows()]
     return "\n".join([*lines, *(["", "tried and not measured:", *failed] if failed else [])])
 
 
+def again(advice: Advice) -> str:
+    """The command that repeats a single run that was faster; "" without one."""
+    once = where(advice.ranked, standing="faster, single run") if len(advice.ranked) else advice.ranked
+    return measure_command(run_of(once.iloc[0])) + " --repeats 5" if len(once) else ""
+
+
+def point_dict(row: pd.Series) -> dict[str, Any]:
+    """A point's fields and figures, with the keys of its Records."""
+    figures = ("n", "launches", "rate", "rate_low", "rate_high", "step_time_s", "peak_memory_gib")
+    return {name: number(row[name]) for name in (*POINT, *figures)} | {"keys": str(row["keys"]).split(", ")}
+
+
 def as_dict(advice: Advice) -> dict[str, Any]:
     """A ranking for a program; null for what was not measured."""
-    own = ("semantics", "standing", "of_best")
+    own = ("kind", "standing", "of_best")
+    over = advice.over_single
     return {
-        "advice": sentence(advice),
+        "advice": " ".join(sentences(advice)),
+        "machine": advice.ranked.iloc[0]["machine"],
         "ranked": [
             {name: number(row[name]) for name in own} | {"way": way_words(row), "point": point_dict(row)}
             for _, row in advice.ranked.iterrows()
         ],
         "one_best": None if advice.single is None else point_dict(advice.single),
-        "over_one_best": dict(zip(("ratio", "low", "high"), map(number, advice.over_single), strict=True)),
-        "repeat": advice.again or None,
+        "over_one_best": {end or "ratio": None if over is None else number(over[f"over_single{end}"]) for end in ("", "_low", "_high")},
+        "repeat": again(advice) or None,
         "failed": [{"way": way_words(row), "status": row["status"], "reason": row["reason"]} for _, row in advice.failed.iterrows()],
     }
 
 
-def advised(store: RecordStore, fields: Mapping[str, Any], machine: str | None = None, most: int = 2, form: str = "text") -> str:
+def advised(runs: Path, fields: Mapping[str, Any], machine: str | None = None, most: int = 2, form: str = "text") -> str:
     """The answer of `python -m multigpu advise`, as text or JSON.
+
+    Args:
+        runs: the folder of Records.
 
     Raises:
         ValueError: no workload is named, an unknown value, a machine without Records, or a limit below 1.
@@ -235,7 +219,7 @@ def advised(store: RecordStore, fields: Mapping[str, Any], machine: str | None =
         raise ValueError(f"--limit {most}: at least 1 job is needed")
     if "workload" not in fields:
         raise ValueError(f"which job is meant? name workload={'|'.join(workloads())}, and more fields of a Run if wanted")
-    found, rest = rankings(as_read(of_todays_programs(store)), fields, machine, most)
+    found, rest = rankings(frames(runs)[1], fields, machine, most)
     if form == "json":
         return json.dumps({"jobs": [as_dict(one) for one in found], "note": rest}, indent=1)
     return "\n\n".join(filter(None, [*(as_text(one) for one in found), rest]))

@@ -7,7 +7,7 @@ from statistics import NormalDist
 from typing import Any
 
 import numpy as np
-from scipy import stats
+from scipy import special
 
 Numbers = Sequence[float] | np.ndarray | Any
 
@@ -53,7 +53,7 @@ def ljung_box(values: Numbers, lags: int = LAGS) -> float:
 
 def ljung_box_bound(lags: int = LAGS, confidence: float = 0.95) -> float:
     """What `ljung_box` of independent values stays below with this confidence: a quantile of chi^2 with `lags` degrees over `lags`."""
-    return float(stats.chi2.ppf(confidence, lags) / lags)
+    return float(special.chdtri(lags, 1 - confidence) / lags)
 
 
 def memory(values: Numbers) -> float | None:

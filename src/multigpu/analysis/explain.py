@@ -1,244 +1,284 @@
-"""Why is a measured point as fast as it is: what it is compared with, where its step's time goes, and what was seen to help.
+"""Why a measured point is as fast as it is: what it is compared with, where its step's time goes, and what was seen to be faster.
 
-A cause that no Record measured is named as not measured, with the command that measures it.
+A cause that no Record measured is named as not measured, with the command that measures it. Noise is called noise: a loss is stated only
+where the interval of the ratio lies below what is expected.
 """
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
-from multigpu.analysis.asked import (
-    TRACED_STEPS,
-    check_asked,
-    job_words,
-    measure_command,
-    named,
-    none_has,
-    of_machine,
-    way_words,
-)
-from multigpu.analysis.causes import SAME_POINT, all_like, causes_frame
-from multigpu.analysis.explain_parts import (
-    Baseline,
-    StepBounds,
-    baselines,
-    contributions,
-    larger_batches,
-    step_bounds,
-    step_parts,
-    too_small,
-    traces_like,
-    wait_of,
-)
+from multigpu.analysis.asked import SAME, asked, by_machine, differing, measure_command, none_has, run_of, semantics
+from multigpu.analysis.causes import PARTS, SAME_POINT, causes_frame
+from multigpu.analysis.compare import best_single, ratio_columns
+from multigpu.analysis.fields import FIELDS, JOB, LENGTH, POINT
 from multigpu.analysis.frame import frame_of
-from multigpu.analysis.helped import Helped, helped
-from multigpu.analysis.metrics import summary
-from multigpu.analysis.wording import plural
-from multigpu.arguments import parse_fields
-from multigpu.placements import find_placement
-from multigpu.reading import as_read
-from multigpu.record import Record, RecordStore
+from multigpu.analysis.limits import bounds
+from multigpu.analysis.points import one_length, points, where
+from multigpu.analysis.read import frames, records_of
+from multigpu.analysis.words import missing
+from multigpu.conditions import ON_DEVICE
+from multigpu.measure.machine import this_machine
+from multigpu.reading import with_untraced_steps
+from multigpu.record import Record
 from multigpu.run import Run
 
-LISTED = 8
-"""Most points that are named without being explained."""
+SINGLE_MARGIN = 1.05
+"""A single run counts as faster from this ratio on, and is said to be one."""
+
+TRACED_STEPS = 3
+
+WAITS = ("input", "launching", "host_work", "skew", "communication", "peer_copies", "host_copies")
+"""Parts of a step in which the device does not compute."""
 
 
 @dataclass(frozen=True, eq=False)
 class Explanation:
-    """All that Records say of one point. Seconds are of one step.
+    """All that Records say of one point; seconds are of one step.
 
-    parts: of its step (`explain_parts.STEP_PARTS`); None: no Run of it was traced. wait_s: NaN where waits were not recorded.
-    traces: keys of the traced Runs. shared_model: stretches of one model on several devices, which wait for each other's results.
-    traced_step_s: how long their steps took without a profiler (`traces.timed_step_s`). others_busy_s: for how much of the idle time other
-    devices worked, at most.
-    command: that traces the point, alone: that measures it on one device; each says instead why it cannot be, and "" where it was measured.
+    row: the point. baselines: by name, one_best (one device at its best), one_same (the same placement on one device), independent
+    (replicas that share nothing on as many devices), kept (batches that stay on the device): the counterpart's row with ratio (the
+    point's rate over it), ratio_low, ratio_high, of_ideal (the ratio over the devices where the counterpart is one device) with its bounds.
+    parts: of the step ("compute" and `WAITS`), which add up to it; None: no Run of it was traced. traces: keys of the traced Runs.
+    bounds_s: the least that a step can take by arithmetic, memory, traffic. faster: points of the same job on as many devices that were
+    faster, with changed (the fields that differ), ratio, ratio_low, ratio_high. trace: the command that traces the point, "" where one was.
     """
 
     row: pd.Series
-    machine: str
-    baselines: dict[str, Baseline]
+    baselines: dict[str, pd.Series]
     parts: dict[str, float] | None
-    wait_s: float
     traces: tuple[str, ...]
-    traced_step_s: float
     launches: float
-    others_busy_s: float
-    shared_model: bool
-    larger: list[tuple[pd.Series, float]]
-    bounds: StepBounds
-    helped: list[Helped]
-    command: str
-    alone: str
+    bounds_s: dict[str, float]
+    faster: pd.DataFrame
+    trace: str
 
     @property
     def step_s(self) -> float:
         return float(self.row["step_time_s"])
 
     @property
-    def base(self) -> str:
-        """The baseline that the verdict speaks of: one device at its best, or where there is none batches kept on the device; else ""."""
-        return next((name for name in ("one_best", "kept") if name in self.baselines), "")
+    def lost(self) -> bool:
+        """Whether the point is slower than its baseline promises, beyond what repeats vary."""
+        base = self.baselines.get("one_best")
+        if base is None or base["keys"] == self.row["keys"]:
+            return False
+        return bool((base["of_ideal_high"] if base["of_ideal_high"] == base["of_ideal_high"] else base["of_ideal"]) < 1)
 
-    def added(self) -> dict[str, float] | None:
-        """What each part adds to the step at the ideal of `base` (`contributions`); None without a trace or a baseline."""
-        return contributions(self.parts, self.baselines[self.base]) if self.parts is not None and self.base else None
-
-    @property
-    def too_small(self) -> bool | None:
-        """Whether the batch is too small for its way of launching; None: not measured."""
-        return None if self.parts is None else too_small(self.parts)
+    def causes(self) -> list[tuple[str, float]]:
+        """The waits of the step, the longest first, those of a twentieth of the step at least."""
+        if self.parts is None:
+            return []
+        found = [(name, self.parts[name]) for name in WAITS if self.parts[name] >= 0.05 * self.step_s]
+        return sorted(found, key=lambda pair: -pair[1])
 
 
-def explain(frame: pd.DataFrame, causes: pd.DataFrame, records: Mapping[str, Record], row: Any) -> Explanation:
-    """What these Records say of `row`, a measured point of `summary(frame)`.
+def _side(row: Any) -> pd.DataFrame:
+    return pd.DataFrame([row]).reset_index(drop=True)
+
+
+def _ratio(own: Any, base: Any) -> dict[str, float]:
+    return {str(name): float(value) for name, value in ratio_columns(_side(own), _side(base), "ratio").iloc[0].items()}
+
+
+def like(table: pd.DataFrame, row: Any, free: Sequence[str] = (), **other: Any) -> pd.Series | None:
+    """The most repeated measured point that equals `row` in all fields but `free`, `other` and how long was measured; None without any."""
+    fixed = [name for name in POINT if name not in (*free, *LENGTH)]
+    found = where(table, **{name: other.get(name, None if missing(row[name]) else row[name]) for name in fixed})
+    found = found[found["n"] > 0].sort_values("n", ascending=False, kind="stable")
+    return found.iloc[0] if len(found) else None
+
+
+def baselines(table: pd.DataFrame, row: Any) -> dict[str, pd.Series]:
+    """What was measured of what a point is compared with (see `Explanation`)."""
+    ones = where(best_single(table, form=()), **{name: None if missing(row[name]) else row[name] for name in JOB})
+    found = {
+        "one_best": ones.iloc[0] if len(ones) else None,
+        "one_same": like(table, row, ("scaling", "device_ids", "peer_access"), devices=1),
+        "independent": like(table, row, ("bucket_mib", "bucket_update", "bucket_send"), placement="independent", processes="per_device"),
+    }
+    if row["inputs"] not in ON_DEVICE and row["unit"] == "images":
+        fed: dict[str, Any] = {"input_workers": None, "prefetch": 0, "staging": None, "image_dtype": None}
+        found["kept"] = like(table, row, inputs="synthetic", input_label="synthetic", **fed)
+    elif not missing(row["feed"]):
+        found["kept"] = like(table, row, feed=None)
+    return {name: _baseline(row, base, name) for name, base in found.items() if base is not None}
+
+
+def _baseline(row: Any, base: pd.Series, name: str) -> pd.Series:
+    ratio = _ratio(row, base)
+    times = int(row["devices"]) if name.startswith("one_") else 1
+    ideal = {key.replace("ratio", "of_ideal"): value / times for key, value in ratio.items()}
+    return pd.concat([base, pd.Series(ratio | ideal)])
+
+
+def step_parts(traces: pd.DataFrame, step_s: float, wait_s: float = 0.0) -> dict[str, float] | None:
+    """A step's parts ("compute" and `WAITS`) scaled to `step_s`, means over its traced Runs; None without any.
 
     Args:
-        frame, causes: of one machine. records: by key.
+        traces: rows of `causes.causes_frame`. wait_s: host time until the step had its batch, which a profiler does not see: it is taken
+            out of what else counts as the host's launches, and never more than that.
     """
-    points, traces = summary(frame), traces_like(causes, row)
-    own = [records[key] for key in str(row["keys"]).split(", ") if key in records and records[key].status == "ok"]
-    wait_s = wait_of(own)
-    compared = baselines(frame, points, causes, row)
-    one = {"devices": 1, "model_parallel": None, "device_ids": None, "peer_access": None}
-    parts = step_parts(traces, float(row["step_time_s"]), 0.0 if math.isnan(wait_s) else wait_s)
-    means = [float(traces[name].mean()) if len(traces) else math.nan for name in ("timed_step_s", "launches", "others_busy_s")]
+    if traces.empty:
+        return None
+    scale = step_s / traces["timed_step_s"].astype(float)
+    parts = {name: fmean(traces[f"{name}_s"] * scale) for name in PARTS}
+    copied = min(parts["communication"], fmean(traces["peer_copies_s"] * scale))
+    waited = min(wait_s, parts["launching"])
+    split = {
+        "peer_copies": copied,
+        "communication": parts["communication"] - copied,
+        "input": waited,
+        "launching": parts["launching"] - waited,
+    }
+    return parts | split
+
+
+def wait_of(records: Sequence[Record]) -> float:
+    """Host time that a step of the slowest replica waited for its batch, s: mean over a point's Records; 0 where none was recorded."""
+    waits = []
+    for record in records:
+        timed = [rank[record.run.warmup_steps :] for rank in record.measurement.input_wait_s] if record.measurement else []
+        if any(timed):
+            waits.append(max(fmean(rank) for rank in timed if rank))
+    return fmean(waits) if waits else 0.0
+
+
+def faster(table: pd.DataFrame, row: Any, most: int = 5) -> pd.DataFrame:
+    """Points of the same job, devices and conditions that were faster: the fastest of all, then those that differ in one field.
+
+    Faster: the whole interval of the ratio lies above 1, or the ratio is at least `SINGLE_MARGIN` where either side is a single run.
+    """
+    same = {name: None if missing(row[name]) else row[name] for name in SAME}
+    rivals = one_length(where(table, **same, energy_window_s=None))
+    rivals = rivals[rivals["n"] > 0].reset_index(drop=True)
+    if rivals.empty:
+        return rivals
+    ratios = ratio_columns(rivals, pd.DataFrame([row] * len(rivals), index=rivals.index), "ratio")
+    changed = [differing(row, rival) for _, rival in rivals.iterrows()]
+    rivals = pd.concat([rivals, ratios], axis=1)
+    rivals["changed"], rivals["fields"] = pd.Series(changed, dtype=object), [len(one) for one in changed]
+    trains = np.array([semantics(rival).kind != "independent" for _, rival in rivals.iterrows()])
+    sure = (rivals["ratio_low"] > 1) | (rivals["ratio_low"].isna() & (rivals["ratio"] >= SINGLE_MARGIN))
+    found = rivals[trains & sure & (rivals["fields"] > 0)].sort_values("ratio", ascending=False, kind="stable")
+    return pd.concat([found.head(1), found.iloc[1:][found["fields"].iloc[1:] == 1]]).head(most)
+
+
+def bounds_s(rows: pd.DataFrame, row: Any) -> dict[str, float]:
+    """The least that a step can take by arithmetic, by memory and by traffic, s (means over the point's Records); unknown ones left out.
+
+    Args:
+        rows: the point's own Records of a frame.
+    """
+    limits, units = bounds(rows), float(row["rate"] * row["step_time_s"])
+    names = {"arithmetic": "compute_bound", "memory": "memory_bound", "traffic": "communication_bound"}
+    return {name: units / float(limits[column].mean()) for name, column in names.items() if limits[column].notna().any()}
+
+
+def explain(table: pd.DataFrame, frame: pd.DataFrame, records: Sequence[Record], row: Any) -> Explanation:
+    """What the Records of one machine say of `row`, a measured point.
+
+    Args:
+        table: the machine's points. frame: a row a Record of it. records: its Records, traced ones among them.
+    """
+    keys = set(str(row["keys"]).split(", "))
+    own = [record for record in records if record.key in keys and record.status == "ok"]
+    traced = [record for record in with_untraced_steps(_of_job(records, row)) if record.run.traced_steps]
+    traces = (
+        where(causes_frame(traced), **{name: None if missing(row[name]) else row[name] for name in SAME_POINT})
+        if traced
+        else pd.DataFrame()
+    )
     return Explanation(
         row=row,
-        machine=str(row["machine"]),
-        baselines=compared,
-        parts=parts,
-        wait_s=wait_s,
-        traces=tuple(traces["key"]),
-        traced_step_s=means[0],
-        launches=means[1],
-        others_busy_s=min(means[2], parts["launching"]) if parts else math.nan,
-        shared_model=find_placement(row["placement"]).compute in ("stage", "sections") and row["devices"] > 1,
-        larger=larger_batches(frame, points, row) if parts is not None and too_small(parts) else [],
-        bounds=step_bounds(frame, row),
-        helped=helped(frame, points, row),
-        command="" if len(traces) else _command(own[0].run, traced_steps=TRACED_STEPS),
-        alone="" if "one_same" in compared or row["devices"] == 1 else _command(own[0].run, **one),
+        baselines=baselines(table, row),
+        parts=step_parts(traces, float(row["step_time_s"]), wait_of(own)),
+        traces=tuple(traces["key"]) if len(traces) else (),
+        launches=float(traces["launches"].mean()) if len(traces) else math.nan,
+        bounds_s=bounds_s(frame[frame["key"].isin(keys)], row),
+        faster=faster(table, row),
+        trace="" if len(traces) else _command(row, traced_steps=TRACED_STEPS),
     )
 
 
-def _command(run: Run, **other: Any) -> str:
+def _of_job(records: Sequence[Record], row: Any) -> list[Record]:
+    wanted = {name: row[name] for name in ("model", "placement", "devices", "batch_size", "precision", "framework")}
+    return [record for record in records if all(getattr(record.run, name) == value for name, value in wanted.items())]
+
+
+def _command(row: Any, **other: Any) -> str:
     """The command that measures such a Run, or why there can be none."""
     try:
-        return f"`{measure_command(run, **other)}`"
+        return measure_command(run_of(row), **other)
     except ValueError as error:
         return f"cannot be: {error}"
 
 
-def timed_twin(record: Record) -> Record:
-    """A traced Record as one of its own timed steps, which ran without the profiler."""
-    run = record.run.model_copy(update={"traced_steps": 0, "traced_from": None})
-    return record.model_copy(update={"run": run})
+def explain_fields(
+    runs: Path, fields: Mapping[str, Any], machine: str | None = None, most: int = 1
+) -> tuple[list[Explanation], str, pd.DataFrame]:
+    """The points that have these fields, the plainest first and `most` at most; why there is none; and the points left out.
 
-
-def find_record(records: Sequence[Record], key: str) -> Record:
-    """The Record called `key`, or whose key alone begins so.
+    The machine is this one where it holds such a point, else the one with most repeats of them.
 
     Raises:
-        ValueError: there is none, or several.
+        ValueError: as `asked.asked`.
     """
+    frame, every = frames(runs)
+    found = asked(every, fields, machine)
+    measured = found[found["n"] > 0]
+    if measured.empty:
+        tried = f"It was tried and not measured: {found.iloc[0]['reason']}." if len(found) else none_has(every, fields, machine)
+        return [], tried, measured
+    chosen = plainest(by_machine(measured, this_machine().name)[0], fields)
+    name = chosen.iloc[0]["machine"]
+    own = [record for record in records_of(runs) if record.machine.name == name]
+    told = [explain(where(every, machine=name), frame, own, row) for _, row in chosen.head(most).iterrows()]
+    return told, "", chosen.iloc[most:]
+
+
+def plainest(table: pd.DataFrame, fields: Mapping[str, Any]) -> pd.DataFrame:
+    """The points, those first that have fewest fields off a Run's defaults, then those with most repeats."""
+    off = [sum(_off_default(row, name) for name in FIELDS if name not in fields) for _, row in table.iterrows()]
+    return table.assign(_off=off).sort_values(["_off", "n"], ascending=[True, False], kind="stable").drop(columns="_off")
+
+
+def _off_default(row: Any, name: str) -> bool:
+    field = Run.model_fields[name]
+    return not field.is_required() and not missing(row[name]) and row[name] != field.default
+
+
+def explain_key(runs: Path, key: str) -> tuple[list[Explanation], str, pd.DataFrame]:
+    """The point of the Record called `key`, or whose key alone begins so; where only a traced Record is of it, its own timed steps speak.
+
+    Raises:
+        ValueError: there is no such Record, or there are several.
+    """
+    frame, every = frames(runs)
+    records = records_of(runs)
     found = [record for record in records if record.key == key] or [record for record in records if record.key.startswith(key)]
     if len(found) != 1:
         many = f"{len(found)} Records' keys begin with {key!r}" if found else f"no Record is called {key!r}"
         raise ValueError(f"{many}: `records` lists them, traced ones by `--traced`; or name fields such as workload=nmt")
-    return found[0]
-
-
-def explain_key(records: Sequence[Record], key: str) -> tuple[list[Explanation], str]:
-    """The point of the Record called `key`, and why there is nothing to explain ("" if there is).
-
-    Where a traced Record has no timed one of its point beside it, its own timed steps speak.
-
-    Raises:
-        ValueError: as `find_record`.
-    """
-    record = find_record(records, key)
+    record = found[0]
     if record.status != "ok":
-        return [], f"Record {record.key} holds no measurement ({record.status.replace('_', ' ')}): {record.reason}"
-    here = [one for one in records if one.machine.name == record.machine.name and one.run.workload == record.run.workload]
-    frame = frame_of(here)
-    points = summary(frame)
-    if not record.run.traced_steps:
-        point = points[[record.key in str(keys).split(", ") for keys in points["keys"]]]
+        return [], f"Record {record.key} holds no measurement ({record.status.replace('_', ' ')}): {record.reason}", every.iloc[:0]
+    own = [one for one in records if one.machine.name == record.machine.name]
+    table = where(every, machine=record.machine.name)
+    if record.run.traced_steps:
+        timed = record.model_copy(update={"run": record.run.model_copy(update={"traced_steps": 0, "traced_from": None})})
+        alone = frame_of([timed])
+        row = points(alone).iloc[0]
+        known = like(table, row)
+        row, frame = (known, frame) if known is not None else (row, alone)
     else:
-        own = frame_of([timed_twin(record)]).iloc[0]
-        point = all_like(points[points["n"] > 0], {name: own[name] for name in SAME_POINT})
-        if point.empty:
-            here = [*here, timed_twin(record)]  # its key is the traced one's, by which it is found and named
-            frame = frame_of(here)
-            points = summary(frame)
-            point = points[[record.key in str(keys).split(", ") for keys in points["keys"]]]
-    point = point.sort_values("n", ascending=False, kind="stable")
-    traced = [one for one in here if one.run.traced_steps]
-    return [explain(frame, causes_frame(traced), {one.key: one for one in here}, point.iloc[0])], ""
-
-
-def explain_fields(
-    records: Sequence[Record], fields: Mapping[str, Any], machine: str | None = None, most: int = 3
-) -> tuple[list[Explanation], str]:
-    """The points that have these fields, the plainest first and `most` at most, and in words what was left out or is not there.
-
-    Raises:
-        ValueError: as `asked.check_asked` and `asked.of_machine`.
-    """
-    check_asked(fields)
-    whole = frame_of(records)
-    frame = of_machine(whole, fields.get("workload"), machine)
-    points = named(frame, fields)
-    if points.empty or not points["n"].gt(0).any():
-        return [], nothing(frame, points, fields, machine)
-    points = points[points["n"] > 0]
-    chosen = points.head(most)
-    told: dict[Any, Explanation] = {}
-    for place, rows in chosen.groupby(["machine", "workload"]):  # models may stand on different machines
-        here = [record for record in records if (record.machine.name, record.run.workload) == place]
-        causes, by_key = causes_frame(record for record in here if record.run.traced_steps), {record.key: record for record in here}
-        own = whole[[both == place for both in zip(whole["machine"], whole["workload"], strict=True)]]
-        told |= {index: explain(own, causes, by_key, row) for index, row in rows.iterrows()}
-    found = [told[index] for index in chosen.index]
-    left = points.iloc[most:]
-    others = [f"  {str(row['keys']).split(', ')[0]}  {way_words(row)}; {job_words(row)}" for _, row in left.head(LISTED).iterrows()]
-    return found, "\n".join(
-        [f"{plural(len(others), 'further point')} of these fields; name more of them, or a key:", *others]
-    ) if others else ""
-
-
-def nothing(frame: pd.DataFrame, points: pd.DataFrame, fields: Mapping[str, Any], machine: str | None) -> str:
-    """Why there is no measured point with these fields, and the command that measures one."""
-    if len(points):
-        tried = points.iloc[0]
-        return (
-            f"{way_words(tried)}, {job_words(tried)}, was tried and not measured ({tried['status'].replace('_', ' ')}): {tried['reason']}"
-        )
-    return none_has(frame, fields, machine)
-
-
-def explained(store: RecordStore, words: Sequence[str], machine: str | None = None, most: int = 3, form: str = "text") -> str:
-    """The answer of `python -m multigpu explain`, as text or JSON.
-
-    Raises:
-        ValueError: words that are neither one key nor fields; an unknown value; a machine without Records.
-    """
-    from multigpu.analysis.explain_words import as_dict, as_text
-
-    if most < 1:
-        raise ValueError(f"--limit {most}: at least 1 point is needed")
-    records = as_read(store)
-    if len(words) == 1 and "=" not in words[0]:
-        found, rest = explain_key(records, words[0])
-    else:
-        found, rest = explain_fields(records, parse_fields(words), machine, most)
-    if form == "json":
-        return json.dumps({"points": [as_dict(one) for one in found], "note": rest}, indent=1)
-    return "\n\n".join(filter(None, [*(as_text(one) for one in found), rest]))
+        row = table[[record.key in str(keys).split(", ") for keys in table["keys"]]].iloc[0]
+    return [explain(table, frame, own, row)], "", every.iloc[:0]

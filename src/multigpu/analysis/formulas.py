@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import stats
+from scipy import special
 
 from multigpu.analysis.statistics import Sample, sample
 from multigpu.analysis.statistics import interval as half_width
@@ -114,7 +114,7 @@ def interval(values: Numbers, confidence: float = 0.95) -> Interval:
     n = values.size
     if n < 2:
         return NO_INTERVAL
-    half = float(stats.t.ppf((1 + confidence) / 2, n - 1) * values.std(ddof=1) / np.sqrt(n))
+    half = float(special.stdtrit(n - 1, (1 + confidence) / 2) * values.std(ddof=1) / np.sqrt(n))
     return Interval(float(values.mean()) - half, float(values.mean()) + half)
 
 

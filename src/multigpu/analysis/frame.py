@@ -4,38 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, median
 from typing import Any
 
 import pandas as pd
-import pandera.pandas as pa
 
 from multigpu.analysis.autocorrelation import memory
+from multigpu.analysis.fields import RUN_FIELDS, dtype_of
 from multigpu.analysis.formulas import jitter, throughput
 from multigpu.placements.traffic import KINDS
 from multigpu.reading import stored_records
-from multigpu.record import STATUSES, Measurement, Record, RecordStore
+from multigpu.record import Measurement, Record, RecordStore
 from multigpu.run import Run
-
-# Run fields but `data` (paths differ between machines; `input_label` and `input_fingerprint` say what was read) and
-# `traced_steps` and `traced_from`, since no row is of a traced Run
-RUN_FIELDS = tuple(name for name in Run.model_fields if name not in ("data", "traced_steps", "traced_from"))
-
-_RUN_TYPES = {
-    "devices": "int64",
-    "batch_size": "int64",
-    "seed": "int64",
-    "warmup_steps": "int64",
-    "timed_steps": "int64",
-    "sequence_length": "Int64",
-    "shuffle": "bool",
-    "input_workers": "Int64",
-    "prefetch": "int64",
-    "model_parallel": "Int64",
-    "micro_batches": "Int64",
-    "energy_window_s": "Int64",
-    "host_cores": "Int64",
-}
 
 IDENTITY: dict[str, str] = {
     "key": "string",
@@ -47,7 +27,7 @@ IDENTITY: dict[str, str] = {
     "framework_version": "string",
     "timing_version": "int64",
     **dict.fromkeys(("input_label", "input_fingerprint"), "string"),
-    **{name: _RUN_TYPES.get(name, "string") for name in RUN_FIELDS},
+    **{name: dtype_of(name) for name in RUN_FIELDS},
     "unit": "string",
 }
 """Columns that every row has (fields of a Run that default to None only where they mean something). measured_on: another name than
@@ -56,7 +36,8 @@ IDENTITY: dict[str, str] = {
 MEASURED: dict[str, str] = {
     **dict.fromkeys(("units", "padded_units"), "Int64"),
     **dict.fromkeys(
-        ("wall_s", "step_time_s", "units_per_s", "padded_units_per_s", "event_step_time_s", "jitter_s", "step_memory"), "float64"
+        ("wall_s", "step_time_s", "units_per_s", "padded_units_per_s", "event_step_time_s", "median_step_s", "jitter_s", "step_memory"),
+        "float64",
     ),
     "peak_memory_gib": "float64",
     **{f"moved_bytes_{kind}": "Int64" for kind in KINDS},
@@ -73,72 +54,6 @@ MEASURED: dict[str, str] = {
 
 COLUMNS = IDENTITY | MEASURED
 
-_OPTIONAL = {name for name, field in Run.model_fields.items() if field.default is None}
-_OFTEN_ABSENT = _OPTIONAL | {"loss_first", "loss_last", "sm_clock_mhz", "power_w", "temperature_c", "peak_memory_gib"}
-
-
-def _positive_where_ok(frame: pd.DataFrame) -> Any:
-    measured = frame[["wall_s", "step_time_s", "units_per_s"]].gt(0).all(axis=1) & frame["units"].gt(0).fillna(False)
-    return frame["status"].ne("ok") | measured
-
-
-def _missing_where_not_ok(frame: pd.DataFrame) -> Any:
-    return frame["status"].eq("ok") | frame[list(MEASURED)].isna().all(axis=1)
-
-
-def _padding_only_adds(frame: pd.DataFrame) -> Any:
-    return frame["padded_units"].ge(frame["units"]).fillna(True)
-
-
-def _rate_is_units_over_time(frame: pd.DataFrame) -> Any:
-    difference = (frame["units_per_s"] * frame["wall_s"] - frame["units"].astype("float64")).abs()
-    return frame["status"].ne("ok") | difference.le(1e-6 * frame["units"].astype("float64"))
-
-
-_VALUES = {
-    "status": pa.Check.isin(STATUSES, error=f"status is one of {', '.join(STATUSES)}"),
-    "devices": pa.Check.ge(1, error="devices are at least 1"),
-    "unit": pa.Check.isin(["words", "images", "reviews", "samples"], error="the unit is words, images, reviews or samples"),
-}
-
-SCHEMA = pa.DataFrameSchema(
-    {
-        name: pa.Column(
-            dtype,
-            nullable=name in MEASURED or name in _OFTEN_ABSENT,
-            checks=_VALUES.get(name),
-        )
-        for name, dtype in COLUMNS.items()
-    },
-    checks=[
-        pa.Check(_positive_where_ok, error="a row with status ok has a positive time and positive units"),
-        pa.Check(_missing_where_not_ok, error="a row whose status is not ok has no measured value"),
-        pa.Check(_padding_only_adds, error="padded units are at least the units"),
-        pa.Check(_rate_is_units_over_time, error="units_per_s is units / wall_s"),
-    ],
-    unique=["machine", "key", "attempt"],
-)
-
-
-def check_frame(frame: pd.DataFrame) -> pd.DataFrame:
-    """`frame` itself, if it keeps the schema.
-
-    Raises:
-        ValueError: a column is missing, unknown, of a wrong type, or a row contradicts itself; one sentence says which.
-    """
-    if list(frame.columns) != list(COLUMNS):
-        missing = [name for name in COLUMNS if name not in frame.columns]
-        unknown = [str(name) for name in frame.columns if name not in COLUMNS]
-        faults = [f"it {verb} {', '.join(names)}" for verb, names in (("lacks", missing), ("also has", unknown)) if names]
-        raise ValueError(f"this is no frame of Records: {' and '.join(faults) or 'its columns are out of order'}")
-    try:
-        return SCHEMA.validate(frame)
-    except (pa.errors.SchemaError, pa.errors.SchemaErrors) as error:
-        column = getattr(getattr(error, "schema", None), "name", None)
-        check = getattr(getattr(error, "check", None), "error", None)
-        why = check or str(error).splitlines()[0]
-        raise ValueError(f"the Records do not make a valid frame{f' (column {column})' if column else ''}: {why}") from None
-
 
 def frame_of(records: Iterable[Record]) -> pd.DataFrame:
     """The frame of `records`, one row each in their order; without any, an empty frame with every column.
@@ -148,6 +63,8 @@ def frame_of(records: Iterable[Record]) -> pd.DataFrame:
     Raises:
         ValueError: a Record contradicts itself (see `check_frame`).
     """
+    from multigpu.analysis.frame_schema import check_frame  # pandera takes a quarter of a second to import; a cached frame needs none
+
     rows = [_row(record) for record in records if not record.run.traced_steps]
     columns = {name: pd.Series([row.get(name) for row in rows], dtype=dtype) for name, dtype in COLUMNS.items()}
     return check_frame(pd.DataFrame(columns))
@@ -198,6 +115,7 @@ def _measured(run: Run, m: Measurement) -> dict[str, Any]:
         "units_per_s": throughput(m.units, m.wall_s) if m.wall_s > 0 else None,
         "padded_units_per_s": throughput(m.padded_units, m.wall_s) if m.wall_s > 0 else None,
         "event_step_time_s": fmean(m.event_time_s) / run.timed_steps if m.event_time_s else None,
+        "median_step_s": median(slowest) if slowest else None,
         "jitter_s": jitter(slowest),
         "step_memory": memory(slowest),
         "peak_memory_gib": max(m.peak_memory_gib, default=None),

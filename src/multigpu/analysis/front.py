@@ -334,4 +334,4 @@ def scoreboard() -> str | None:
 
 def claims() -> str | None:
     """How many claims have which verdict, and the table of all claims."""
-    return f'{tally(results())}<div class="wide">\n{to_html_table(results(), "notebooks/")}</div>\n'
+    return f'{tally(results())}<div class="wide">\n{to_html_table(results(), "")}</div>\n'

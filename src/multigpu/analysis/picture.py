@@ -143,7 +143,7 @@ def bulleted(head: str, items: Mapping[str, str]) -> Shown:
     return Shown(f"{top}<ul>{lines}</ul></div>")
 
 
-def shown(figure: Figure, name: str, data: pd.DataFrame | None = None) -> Shown:
+def shown(figure: Figure, name: str, data: pd.DataFrame | None = None, link: str = "") -> Shown:
     """The figure as one self-contained HTML element: SVG with alternative text, caption, and its data one click away.
 
     The SVG stands in the page, so that its text takes the page's colour; the CSV is in the link itself. The link works from a
@@ -159,30 +159,31 @@ def shown(figure: Figure, name: str, data: pd.DataFrame | None = None) -> Shown:
     svg = re.sub(r'^<svg (?:width|height)="[^"]*"', "<svg", svg)
     svg = re.sub(r'^(<svg[^>]*?) (?:width|height)="[^"]*"', r"\1", re.sub(r'^(<svg[^>]*?) (?:width|height)="[^"]*"', r"\1", svg))
     svg = opening + svg.removeprefix("<svg")
-    link = ""
+    more = f' <a href="explorer.html#{escape(link)}">Records</a>' if link else ""
     if data is not None and len(data):
         encoded = base64.b64encode(data.to_csv(index=False, float_format=DIGITS).encode()).decode()
-        link = f' <a href="data:text/csv;base64,{encoded}" download="{escape(name)}.csv">Data (CSV)</a>'
+        more = f' <a href="data:text/csv;base64,{encoded}" download="{escape(name)}.csv">Data (CSV)</a>{more}'
     return Shown(
         f'<figure class="picture" id="{escape(name)}" style="margin:1.2rem 0">\n'
         f'<div style="overflow-x:auto">\n{svg.strip()}\n</div>\n'
-        f"<figcaption>{escape(caption)}{link}</figcaption>\n</figure>\n"
+        f"<figcaption>{escape(caption)}{more}</figcaption>\n</figure>\n"
     )
 
 
-def save(figure: Figure, name: str, data: pd.DataFrame | None = None, folder: Path | None = None) -> Shown:
+def save(figure: Figure, name: str, data: pd.DataFrame | None = None, folder: Path | None = None, link: str = "") -> Shown:
     """Write `<folder>/<name>.svg` and `<folder>/<name>.csv` and return what a page shows of them.
 
     Args:
         data: what stands behind the figure; by default what the figure itself says it drew.
-        folder: the repository's figures/ unless given.
+        link: where its points stand in the explorer, as its query ("model=resnet50").
+        folder: as `paths.figures` says unless given.
 
     Raises:
         ValueError: the name is no plain file name, or the folder cannot be written; one sentence says which.
     """
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_.-]*", name):
         raise ValueError(f"{name!r} is no name for a figure: use letters, digits, '-', '_' and '.', a letter first")
-    folder = folder or paths.FIGURES
+    folder = folder or paths.figures()
     data = getattr(figure, "data", pd.DataFrame()) if data is None else data
     svg = svg_text(figure, name)
     end = svg.index(">") + 1
@@ -193,4 +194,4 @@ def save(figure: Figure, name: str, data: pd.DataFrame | None = None, folder: Pa
         data.to_csv(folder / f"{name}.csv", index=False, float_format=DIGITS)
     except OSError as error:
         raise ValueError(f"the figure {name!r} cannot be written to {folder}: {error.strerror or error}") from None
-    return shown(figure, name, data)
+    return shown(figure, name, data, link)

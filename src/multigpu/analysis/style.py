@@ -91,6 +91,11 @@ def look(placement: str) -> Look:
     return Look(PALETTE[number % len(PALETTE)], MARKERS[number // len(PALETTE) % len(MARKERS)], len(_KNOWN), placement)
 
 
+def label(name: str) -> str:
+    """A placement's short label, or the name itself where it is none."""
+    return _KNOWN[name][2] if name in _KNOWN else name
+
+
 def in_order(names: Any) -> list[str]:
     """The placements of `names`, each once, in the order of every page."""
     return sorted(set(names), key=lambda name: (look(name).order, name))

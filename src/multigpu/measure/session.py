@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from multigpu.engines.errors import DidNotTrain
-from multigpu.held_memory import HELD_FLAG
 from multigpu.measure.timing import clock_flags, training_fault
 from multigpu.measure.trace import joined
 from multigpu.placements import find_placement
 from multigpu.placements.partition_check import PARTITIONED
 from multigpu.placements.step_bytes import step_bytes
-from multigpu.record import Measurement
+from multigpu.record import HELD_FLAG, Measurement
 from multigpu.run import Run
 
 Stage = Callable[[str], None]

@@ -1,0 +1,141 @@
+"""Points beside points: pairs that differ in named fields alone, the baselines of scaling, and what an interval allows to say."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+
+from multigpu.analysis.fields import FOLLOWS, JOB, POINT
+from multigpu.analysis.formulas import overhead
+from multigpu.analysis.points import half_width
+
+FASTER, SLOWER, EQUAL, SINGLE = "faster", "slower", "not told apart", "single run"
+"""What an interval of a ratio says. One that holds 1 does not say that there is no difference: it tells how large one may be."""
+
+TOLD = ("rate", "rate_low", "rate_high", "step_time_s", "median_step_s", "moved_bytes", "peak_memory_gib", "n", "launches", "keys")
+"""What `versus` tells of a counterpart, as `base_<name>`."""
+
+_SAMPLE = ("rate", "log_variance", "log_freedom", "n", "keys")
+
+
+def versus(
+    own: pd.DataFrame,
+    base: pd.DataFrame,
+    but: Sequence[str] = ("placement",),
+    name: str = "ratio",
+    how: Literal["inner", "left"] = "inner",
+) -> pd.DataFrame:
+    """Each measured point of `own` beside the one of `base` that equals it in every field but those of `but` (and what follows from them).
+
+    Args:
+        own, base: rows of `points`; what was not measured is left out.
+        but: the fields in which the two may differ. They must do so in one way: narrow `base` with `where` until it holds one counterpart.
+        name: what the ratio's column is called. how: "left" keeps points without a counterpart.
+
+    Returns:
+        the columns of `own`, then <name> (own rate over base rate) with <name>_low and <name>_high (95%, Welch's t on logarithms;
+        NaN where either side is a single run), base_<field> for each of `but` and of `TOLD`, and verdict.
+
+    Raises:
+        ValueError: a point has several counterparts; the sentence names the fields in which these differ.
+    """
+    free = {*but, *(more for field in but for more in FOLLOWS.get(field, ()))}
+    on = [field for field in POINT if field not in free]
+    own, base = own[own["n"] > 0], base[base["n"] > 0]
+    carried = dict.fromkeys([*(field for field in POINT if field in free), *TOLD, "log_variance", "log_freedom"])
+    twice = base.duplicated(on, keep=False)
+    if twice.any() and len(own.merge(base.loc[twice, on].drop_duplicates(), on=on)):
+        clash = next(group for _, group in base[twice].groupby(on, dropna=False) if len(own.merge(group[on].head(1), on=on)))
+        differ = [field for field in free if field in clash and clash[field].nunique(dropna=False) > 1]
+        raise ValueError(f"{len(clash)} points of the base match one point and differ in {', '.join(differ) or 'nothing'}: narrow the base")
+    renamed = base.loc[~twice, [*on, *carried]].rename(columns={field: f"base_{field}" for field in carried})
+    table = own.merge(renamed, on=on, how=how, validate="m:1")
+    table = pd.concat([table, ratio_columns(_sides(table), _sides(table, "base_"), name)], axis=1)
+    table["verdict"] = verdict(table, name)
+    return table.drop(columns=["base_log_variance", "base_log_freedom"])
+
+
+def _sides(table: pd.DataFrame, prefix: str = "") -> pd.DataFrame:
+    return table[[f"{prefix}{field}" for field in _SAMPLE]].set_axis(list(_SAMPLE), axis=1)
+
+
+def ratio_columns(own: pd.DataFrame, base: pd.DataFrame, name: str) -> pd.DataFrame:
+    """<name>, <name>_low and <name>_high of rates row by row; 1 exactly where both sides are the same Records.
+
+    Args:
+        own, base: of equal index, with rate, log_variance, log_freedom, n and keys.
+    """
+    ratio = own["rate"] / base["rate"]
+    variances = [side["log_variance"].astype("float64") for side in (own, base)]
+    freedoms = [side["log_freedom"].astype("float64") for side in (own, base)]
+    variance = variances[0] + variances[1]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        freedom = variance**2 / sum(v**2 / f for v, f in zip(variances, freedoms, strict=True))
+    half = np.exp(half_width(variance, freedom.fillna(1.0)))
+    table = pd.DataFrame({name: ratio, f"{name}_low": ratio / half, f"{name}_high": ratio * half})
+    table[own["keys"].eq(base["keys"]).fillna(False)] = 1.0
+    return table
+
+
+def verdict(table: pd.DataFrame, name: str = "ratio") -> pd.Series:
+    """What each row's interval says of its ratio: faster, slower, not told apart, single run; "" without a ratio."""
+    ratio, low, high = (table[f"{name}{end}"] for end in ("", "_low", "_high"))
+    says = np.select([ratio.isna(), low.isna(), low > 1, high < 1], ["", SINGLE, FASTER, SLOWER], EQUAL)
+    return pd.Series(says, index=table.index, dtype="string")
+
+
+SCALING = ("speedup_best", "speedup_same", "of_independent")
+
+
+def best_single(points: pd.DataFrame, form: Sequence[str] = ("execution",), repeated: bool = True) -> pd.DataFrame:
+    """One GPU at its best: the fastest point of each job (`JOB`) on one device in each form of execution.
+
+    Args:
+        form: the fields beyond the job that a baseline must share. repeated: prefer points with an interval to single runs.
+    """
+    ones = points[(points["n"] > 0) & points["devices"].eq(1)]
+    ones = ones.assign(_first=ones["rate_low"].notna() if repeated else True)
+    ordered = ones.sort_values(["_first", "rate"], ascending=False, kind="stable")
+    return ordered.drop_duplicates([*JOB, *form]).drop(columns="_first").sort_index()
+
+
+def scaling(points: pd.DataFrame, form: Sequence[str] = ("execution",), repeated: bool = True) -> pd.DataFrame:
+    """The points with three baselines beside each, every ratio with `_low` and `_high` (95%).
+
+    speedup_best, efficiency_best, overhead_best: over one GPU at its best (`best_single`); best_single and best_single_rate name it.
+    speedup_same, efficiency_same: over the same placement on one device, as the documents do; weak and strong scaling are the same there.
+    of_independent: over independent replicas on as many devices, done the same way: what merging and moving cost on this host.
+    A baseline that was not measured leaves NaN. "Fastest" picks the luckiest of near-equals, so speedup_best errs low.
+    """
+    points = points.reset_index(drop=True)
+    ok = points[points["n"] > 0]
+    found = {
+        "speedup_best": (best_single(points, form, repeated), [*JOB, *form]),
+        "speedup_same": _one_device(ok),
+        "of_independent": (ok[ok["placement"].eq("independent")], [field for field in POINT if field != "placement"]),
+    }
+    parts = [points]
+    for name, (base, on) in found.items():
+        side = points[on].merge(base[list(dict.fromkeys([*on, *_SAMPLE, "placement", "framework", "execution"]))], on=on, how="left")
+        parts.append(ratio_columns(points[list(_SAMPLE)], side[list(_SAMPLE)], name))
+        if name == "speedup_best":
+            described = side["placement"] + ", " + side["framework"] + ", " + side["execution"]
+            parts.append(pd.DataFrame({"best_single": described.astype("string"), "best_single_rate": side["rate"]}))
+    table = pd.concat(parts, axis=1)
+    for name in ("best", "same"):
+        for end in ("", "_low", "_high"):
+            table[f"efficiency_{name}{end}"] = table[f"speedup_{name}{end}"] / table["devices"]
+        table[f"overhead_{name}"] = [overhead(value) for value in table[f"efficiency_{name}"]]
+    return table
+
+
+def _one_device(ok: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
+    """Every series on one device; where only weak or only strong scaling was measured there, it serves for both."""
+    on = [field for field in POINT if field != "devices"]
+    ones = ok[ok["devices"].eq(1)]
+    kinds: list[Any] = ["weak", "strong"]
+    both = pd.concat([ones, *(ones.assign(scaling=pd.Series(kind, index=ones.index, dtype="string")) for kind in kinds)])
+    return both.drop_duplicates(on), on

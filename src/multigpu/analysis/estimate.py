@@ -1,0 +1,138 @@
+"""A figure with its interval, and the one place where figures become text."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from multigpu.analysis.points import Missing
+
+KIBI = 1024.0
+
+
+def _percent(value: float) -> str:
+    share = 100 * value
+    return f"{share:.0f}%" if 10 <= abs(share) < 95 or abs(share) > 110 else f"{share:.1f}%"
+
+
+def _times(value: float) -> str:
+    return f"{value:.2f}" if abs(value) < 10 else f"{value:.1f}" if abs(value) < 100 else f"{value:,.0f}"
+
+
+def _rate(value: float) -> str:
+    """Three to four significant digits: 1.55 M, 37.7 K, 6,033, 84.2."""
+    if value >= 1e6:
+        return f"{value / 1e6:.2f} M"
+    if value >= 2e4:
+        return f"{value / 1e3:.1f} K" if value < 1e5 else f"{value / 1e3:.0f} K"
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _ms(value: float) -> str:
+    milli = 1e3 * value
+    return f"{milli:,.0f} ms" if milli >= 100 else f"{milli:.1f} ms" if milli >= 1 else f"{milli:.2g} ms"
+
+
+def _seconds(value: float) -> str:
+    return f"{value:,.0f} s" if value >= 10 else f"{value:.2g} s"
+
+
+def _bytes(value: float) -> str:
+    for unit in ("B", "KiB", "MiB"):
+        if abs(value) < KIBI:
+            return f"{value:.0f} {unit}" if value >= 10 or unit == "B" else f"{value:.1f} {unit}"
+        value /= KIBI
+    return f"{value:.1f} GiB"
+
+
+def _gb_per_s(value: float) -> str:
+    return f"{value / 1e9:,.0f} GB/s" if value >= 1e10 else f"{value / 1e9:.2g} GB/s"
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 100 or value == round(value) else f"{value:.3g}"
+
+
+FORMS: dict[str, Callable[[float], str]] = {
+    "percent": _percent,
+    "times": _times,
+    "rate": _rate,
+    "ms": _ms,
+    "s": _seconds,
+    "gib": lambda value: f"{value:.1f} GiB" if value < 100 else f"{value:,.0f} GiB",
+    "bytes": _bytes,
+    "gb_per_s": _gb_per_s,
+    "number": _number,
+}
+"""How a figure is written, by the first word of its format: `{e:percent}`, `{e:rate}`. A second word "interval" adds the bounds."""
+
+SINGLE_RUN = "single run"
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A figure, its 95% interval (NaN: a single run has none), and the Records behind it.
+
+    keys: of the Records whose rates the figure follows. unit: said behind a rate ("words/s").
+    """
+
+    value: float
+    low: float = math.nan
+    high: float = math.nan
+    keys: frozenset[str] = frozenset()
+    unit: str = ""
+
+    @property
+    def known(self) -> bool:
+        """Whether it has an interval."""
+        return not (math.isnan(self.low) or math.isnan(self.high))
+
+    def __format__(self, spec: str) -> str:
+        """As `FORMS` says; with " interval" also from where to where it may be, or that it is a single run.
+
+        Raises:
+            ValueError: no such form; the sentence names those that there are.
+        """
+        form, _, more = (spec or "number").partition(" ")
+        if form not in FORMS or more not in ("", "interval"):
+            raise ValueError(f"{spec!r} is no form of a figure: choose {', '.join(FORMS)}, with ' interval' behind it if wanted")
+        if math.isnan(self.value):
+            return "–"
+        write = FORMS[form]
+        text = f"{write(self.value)} {self.unit}".rstrip() if form == "rate" else write(self.value)
+        if not more:
+            return text
+        high = write(self.high)
+        return f"{text} ({write(self.low).removesuffix(_unit(high))} to {high})" if self.known else f"{text} ({SINGLE_RUN})"
+
+    def __rsub__(self, whole: float) -> Estimate:
+        """What is missing to `whole`: 1 - efficiency is the share lost."""
+        return Estimate(whole - self.value, whole - self.high, whole - self.low, self.keys, self.unit)
+
+    def __rtruediv__(self, whole: float) -> Estimate:
+        """`whole` over it: 1 / ratio looks from the other side."""
+        return Estimate(whole / self.value, whole / self.high, whole / self.low, self.keys, "")
+
+
+def _unit(text: str) -> str:
+    """What stands behind a figure's digits ("%", " ms"): said once behind an interval's second bound."""
+    return text.lstrip("-0123456789.,")
+
+
+def estimate(row: Any, name: str = "ratio", unit: str | None = None) -> Estimate:
+    """The figure in column `name` of a row of `points`, `versus` or `scaling`, with its bounds and Records.
+
+    Raises:
+        Missing: the row has no such figure.
+    """
+    value = row[name]
+    if value is None or pd.isna(value):
+        raise Missing(f"{name} of {row.get('placement', 'this point')} has no value here: its baseline was not measured")
+    low, high = (float(row.get(f"{name}_{end}", math.nan)) for end in ("low", "high"))
+    said = row.get("unit") if unit is None and name.endswith("rate") else unit
+    keys = frozenset(str(row.get("keys", "")).split(", ")) - {"", "nan"}
+    return Estimate(float(value), low, high, keys, f"{said}/s" if said and unit is None else said or "")

@@ -1,0 +1,164 @@
+"""An explanation (`explain.Explanation`) for a terminal and for a program: the answer in two or three sentences, the rest on demand."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from multigpu.analysis.advise import OTHER_TRAINING, point_dict
+from multigpu.analysis.asked import semantics
+from multigpu.analysis.estimate import Estimate, estimate
+from multigpu.analysis.explain import WAITS, Explanation, explain_fields, explain_key
+from multigpu.analysis.words import devices_text, job_words, joined, missing, number, plural, repeats_words, way_words
+from multigpu.arguments import parse_fields
+
+NAMES = {
+    "one_best": "one device at its best",
+    "one_same": "the same placement on one device",
+    "independent": "independent replicas",
+    "kept": "the same with batches kept on the device",
+}
+
+PART_NAMES = {
+    "compute": "the device computes",
+    "input": "waiting for its batch",
+    "launching": "idle while the host launches kernels",
+    "host_work": "idle while the host gathers, merges or updates",
+    "skew": "idle because replicas began apart",
+    "communication": "waiting for communication",
+    "peer_copies": "waiting for copies between devices",
+    "host_copies": "waiting for copies to and from the host",
+}
+
+SENTENCES = {
+    "slower": "{devices} are slower than one: {times} the rate of one {device} at its best.",
+    "equal": "{devices} are not told apart from one {device} at its best: {times} its rate.",
+    "scales": "{devices} reach {times} the rate of one {device} at its best, {share} of perfect scaling.",
+    "one": "One {device} reaches {share} of its best way ({best}).",
+    "best": "This is the best way measured on one {device}.",
+    "alone": "This job was not measured on one {device}, so what is lost against it is not known.",
+    "little": "That is all but what repeats vary: nothing here needs a cause.",
+    "cause": "Of a step of {step:ms} each {device} spends {causes}.",
+    "computes": "The step has no long wait: the {device} computes {compute:ms} of {step:ms}.",
+    "untraced": "Where its step's time goes was not measured; this does: {command}",
+    "faster": "Measured to be faster: {change}, {times} its rate ({repeats}).",
+    "fastest": "Nothing measured of this job on as many devices is faster.",
+}
+
+
+def sentences(one: Explanation) -> list[str]:
+    """The answer: how it compares, why, and what was faster."""
+    row, base = one.row, one.baselines.get("one_best")
+    device = "CPU process" if row["device_type"] == "cpu" else "GPU"
+    facts: dict[str, Any] = {"devices": devices_text(row["devices"], row["device_type"]), "device": device, "step": Estimate(one.step_s)}
+    lines = []
+    if base is None:
+        lines.append(SENTENCES["alone"].format(**facts))
+    elif base["keys"] == row["keys"]:
+        lines.append(SENTENCES["best"].format(**facts))
+    else:
+        times, share = estimate(base, "ratio", unit=""), estimate(base, "of_ideal", unit="")
+        facts |= {"times": f"{times:times interval} times", "share": f"{share:percent interval}", "best": way_words(base)}
+        high, low = (times.high, times.low) if times.known else (times.value, times.value)
+        kind = "one" if row["devices"] == 1 else "slower" if high < 1 else "equal" if low <= 1 else "scales"
+        lines.append(SENTENCES[kind].format(**facts))
+    causes = [f"{Estimate(seconds):ms} {PART_NAMES[name]}" for name, seconds in one.causes()[:2]]
+    if base is not None and base["keys"] != row["keys"] and not one.lost:
+        lines.append(SENTENCES["little"])
+    elif one.parts is None:
+        lines.append(SENTENCES["untraced"].format(command=one.trace))
+    elif causes:
+        lines.append(SENTENCES["cause"].format(causes=joined(causes), **facts))
+    else:
+        lines.append(SENTENCES["computes"].format(compute=Estimate(one.parts["compute"]), **facts))
+    if len(one.faster):
+        best = one.faster.iloc[0]
+        ratio = f"{estimate(best, 'ratio', unit=''):times interval} times"
+        lines.append(SENTENCES["faster"].format(change=changes(row, best), times=ratio, repeats=repeats_words(best)))
+    else:
+        lines.append(SENTENCES["fastest"])
+    return lines
+
+
+def changes(row: Any, other: Any) -> str:
+    """In what another way differs: "execution captured instead of eager"."""
+    said = [f"{name} {_value(other[name])} instead of {_value(row[name])}" for name in other["changed"]]
+    kind = semantics(other).kind
+    return joined(said) + (f" ({OTHER_TRAINING[kind]})" if kind in OTHER_TRAINING else "")
+
+
+def _value(value: Any) -> str:
+    return "unset" if missing(value) else str(value)
+
+
+def as_text(one: Explanation, details: bool = False) -> str:
+    """The explanation for a terminal; with its details on demand."""
+    row = one.row
+    lines = [*sentences(one), "", f"{way_words(row)}; {job_words(row)}; measured on {row['machine']}"]
+    lines.append(f"{estimate(row, 'rate'):rate interval}, {repeats_words(row)}; a step takes {Estimate(one.step_s):ms}")
+    if not details:
+        return "\n".join([*lines, "--details: what it is compared with, the step's parts, its bounds, other faster ways"])
+    lines += ["", *(_against(one, name, base) for name, base in one.baselines.items() if base["keys"] != row["keys"])]
+    if one.parts is not None:
+        lines += ["", f"one step by part, from {plural(len(one.traces), 'traced Run')} ({one.launches:,.0f} launches):"]
+        lines += [f"  {PART_NAMES[name]:<48}{1e3 * one.parts[name]:>9.2f} ms" for name in ("compute", *WAITS)]
+    least = [f"{name} {Estimate(seconds):ms}" for name, seconds in one.bounds_s.items()]
+    lines += ["", f"at least, each by itself: {joined(least) if least else 'no ceiling of this machine is known'}"]
+    lines += [f"faster: {changes(row, best)}, {estimate(best, 'ratio', unit=''):times interval} times" for _, best in one.faster.iterrows()]
+    return "\n".join(lines)
+
+
+def _against(one: Explanation, name: str, base: pd.Series) -> str:
+    ratio, ideal = estimate(base, "ratio", unit=""), estimate(base, "of_ideal", unit="")
+    share = f", {ideal:percent} of {one.row['devices']} times" if name.startswith("one_") and one.row["devices"] > 1 else ""
+    return f"{NAMES[name]} ({way_words(base)}): {estimate(base, 'rate'):rate}; this point is {ratio:times interval} times it{share}"
+
+
+def as_dict(one: Explanation) -> dict[str, Any]:
+    """The explanation for a program: units in names, null for what was not measured."""
+    figures = ("ratio", "ratio_low", "ratio_high", "of_ideal")
+    return {
+        "answer": " ".join(sentences(one)),
+        "point": point_dict(one.row),
+        "semantics": semantics(one.row).kind,
+        "baselines": {
+            name: {field: number(base[field]) for field in figures} | {"point": point_dict(base)} for name, base in one.baselines.items()
+        },
+        "parts_s": one.parts,
+        "traces": list(one.traces),
+        "bounds_s": {name: value for name, value in one.bounds_s.items() if math.isfinite(value)},
+        "faster": [
+            {"changed": list(row["changed"])} | {field: number(row[field]) for field in figures[:3]} | {"point": point_dict(row)}
+            for _, row in one.faster.iterrows()
+        ],
+        "trace_command": one.trace or None,
+    }
+
+
+def explained(
+    runs: Path, words: Sequence[str], machine: str | None = None, most: int = 1, form: str = "text", details: bool = False
+) -> str:
+    """The answer of `python -m multigpu explain`, as text or JSON.
+
+    Args:
+        runs: the folder of Records. words: one Record's key, or fields of a Run.
+
+    Raises:
+        ValueError: words that are neither one key nor fields; an unknown value; a machine without Records.
+    """
+    if most < 1:
+        raise ValueError(f"--limit {most}: at least 1 point is needed")
+    if len(words) == 1 and "=" not in words[0]:
+        found, none, left = explain_key(runs, words[0])
+    else:
+        found, none, left = explain_fields(runs, parse_fields(words), machine, most)
+    if form == "json":
+        return json.dumps({"points": [as_dict(one) for one in found], "note": none}, indent=1)
+    others = [f"  {str(row['keys']).split(', ')[0]}  {way_words(row)}; {job_words(row)}" for _, row in left.head(8).iterrows()]
+    more = [f"{plural(len(left), 'further point')} of these fields; name more of them, or a key:", *others] if others else []
+    return "\n\n".join(filter(None, [*(as_text(one, details) for one in found), none, "\n".join(more)]))

@@ -1,0 +1,206 @@
+"""Points: the repeats of one Run on one machine, pooled into a row; and how rows are chosen.
+
+Every table of the study starts here. A point belongs to one machine: repeats of different machines are never pooled.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy import special
+
+from multigpu.analysis.fields import FIELDS, JOB, LENGTH, POINT, SERIES, WAY
+from multigpu.claims.statistics import LEVEL, POOL
+
+__all__ = ["FIELDS", "JOB", "LENGTH", "POINT", "SERIES", "WAY", "Missing", "one", "one_length", "points", "usual", "where"]
+
+HEADLINE_REPEATS, HEADLINE_LAUNCHES = 5, 2
+
+NUMBERS = ("rate", "rate_low", "rate_high", "step_time_s", "median_step_s", "spread", "launch_gap", "jitter_s", "peak_memory_gib")
+SUMMARY = {
+    **dict.fromkeys(("n", "launches"), "int64"),
+    **dict.fromkeys((*NUMBERS, "moved_bytes", "log_mean", "log_variance", "log_freedom"), "float64"),
+    **dict.fromkeys(("tier", "status", "reason", "flags", "keys", "commits"), "string"),
+}
+"""What `points` tells of a point, beside the columns that make it one."""
+
+
+class Missing(LookupError):
+    """What a page asks for and the Records do not hold; the sentence says what."""
+
+
+def points(frame: pd.DataFrame, by: Sequence[str] = POINT) -> pd.DataFrame:
+    """One row a point, in the order in which points first appear.
+
+    Args:
+        frame: a row a Record, of `frame.frame_of`.
+        by: the columns that make a point; by default all of a Run but its seed, with the machine and the versions.
+
+    Returns:
+        `by`, then n (repeats that were measured) and launches; rate (all units over all time, units/s) with rate_low and rate_high (95%,
+        NaN for a single run); step_time_s (all time over all timed steps) and median_step_s (median over repeats of their median step);
+        spread and launch_gap (ratios), jitter_s (median), peak_memory_gib (maximum), moved_bytes (mean of a step); log_mean,
+        log_variance and log_freedom of ln(rate), from which ratios take their intervals; tier (headline: five repeats over two launches
+        at least; screening; missing), status and reason (why repeats are missing), flags, keys (", " between), commits.
+    """
+    by = list(by)
+    names = by + [name for name in SUMMARY if name not in by]
+    if frame.empty:
+        types = {name: frame.dtypes.get(name, "string") for name in by} | SUMMARY
+        return pd.DataFrame({name: pd.Series(dtype=types[name]) for name in names})
+    frame = _labelled(frame)
+    groups = frame.groupby(by, dropna=False, sort=False).ngroup()
+    first = frame.loc[~groups.duplicated(), by].set_axis(groups[~groups.duplicated()])
+    ok = frame["status"].eq("ok")
+    table = first.join(_texts(frame, groups, ok)).join(_numbers(frame[ok], groups[ok]))
+    table[["n", "launches"]] = table[["n", "launches"]].fillna(0)
+    headline = (table["n"] >= HEADLINE_REPEATS) & (table["launches"] >= HEADLINE_LAUNCHES)
+    table["tier"] = np.select([table["n"] == 0, headline], ["missing", "headline"], "screening")
+    return table[names].astype(SUMMARY).reset_index(drop=True)
+
+
+def _labelled(frame: pd.DataFrame) -> pd.DataFrame:
+    """The frame with the input's label on rows that failed before their input was made, where other rows of that input say it."""
+    by = ["model", "inputs", "sequence_length"]
+    label = frame["input_label"].mask(frame["input_label"].eq(""))
+    known = label.groupby([frame[name] for name in by], dropna=False).transform("first")
+    return frame.assign(input_label=label.fillna(known).fillna(""))
+
+
+def _joined(values: Iterable[Any]) -> str:
+    """The distinct values that are not empty, in order, comma-joined."""
+    return ", ".join(dict.fromkeys(value for value in values if isinstance(value, str) and value))
+
+
+def _texts(frame: pd.DataFrame, groups: pd.Series, ok: pd.Series) -> pd.DataFrame:
+    """By group: status, reason, flags, keys, commits."""
+    texts = pd.DataFrame(
+        {
+            "keys": frame["key"],
+            "status": frame["status"],
+            "reason": frame["reason"].mask(ok),
+            "flags": frame["flags"].where(ok),
+            "commits": frame["commit"].str[:10].where(ok),
+        }
+    )
+    found = texts.groupby(groups).agg(_joined)
+    return found.assign(status=found["status"].where(~ok.groupby(groups).any(), "ok"))
+
+
+def _numbers(ok: pd.DataFrame, groups: pd.Series) -> pd.DataFrame:
+    """By group, of measured rows: everything that is a number."""
+    launch = ok["launch_id"].astype(object)
+    each = ok.groupby(groups)
+    sums = each[["units", "wall_s", "timed_steps"]].sum().astype("float64")
+    rate = sums["units"] / sums["wall_s"]
+    by_launch = ok.groupby([groups, launch])[["units", "wall_s"]].sum().astype("float64")
+    of_launch = (by_launch["units"] / by_launch["wall_s"]).groupby(level=0)
+    rates = each["units_per_s"]
+    launches = of_launch.size()
+    gap = ((of_launch.max() - of_launch.min()) / rate).where(launches > 1)
+    table = pd.DataFrame(
+        {
+            "n": each.size(),
+            "launches": launches,
+            "rate": rate,
+            "step_time_s": sums["wall_s"] / sums["timed_steps"],
+            "median_step_s": each["median_step_s"].median(),
+            "spread": (rates.max() - rates.min()) / rates.mean(),
+            "launch_gap": gap,
+            "jitter_s": each["jitter_s"].median(),
+            "peak_memory_gib": each["peak_memory_gib"].max(),
+            "moved_bytes": each["moved_bytes"].mean().astype("float64"),
+        }
+    ).join(log_samples(ok["units_per_s"], groups, launch))
+    half = np.exp(half_width(table["log_variance"], table["log_freedom"]))
+    return table.assign(rate_low=rate / half, rate_high=rate * half)
+
+
+def log_samples(values: pd.Series, groups: pd.Series, launch: pd.Series) -> pd.DataFrame:
+    """By group: log_mean of ln(values), the log_variance of that mean, and its degrees of freedom (see `formulas.rate_interval`).
+
+    Repeats count as independent only where launches do not differ (F test at 25%); else the launches are the units.
+    """
+    logs = values.astype("float64").map(math.log)
+    each = logs.groupby(groups)
+    n, mean = each.size(), each.mean()
+    by_launch = logs.groupby([groups, launch])
+    members, means = by_launch.size(), by_launch.mean()
+    between = (members * (means - mean.reindex(means.index, level=0)) ** 2).groupby(level=0).sum()
+    count = means.groupby(level=0).size()
+    total = ((logs - groups.map(mean)) ** 2).groupby(groups).sum()
+    with np.errstate(divide="ignore", invalid="ignore"):
+        mean_between, mean_within = between / (count - 1), (total - between).clip(lower=0.0) / (n - count)
+        chance = special.fdtrc(count - 1, n - count, mean_between / mean_within.clip(lower=1e-30))
+        differ = (count > 1) & (count < n) & (mean_between > 1e-24) & (chance < POOL)  # below 1e-24 both are rounding
+        variance = np.where(differ, mean_between / n, total / (n - 1) / n)
+    freedom = np.where(differ, count - 1, n - 1)
+    return pd.DataFrame({"log_mean": mean, "log_variance": np.where(n > 1, variance, np.nan), "log_freedom": freedom}, index=mean.index)
+
+
+def half_width(variance: Any, freedom: Any, level: float = LEVEL) -> Any:
+    """Half the width of a Student's t interval of a mean with this variance: NaN where that is NaN, 0 where it is 0."""
+    variance = np.asarray(variance, dtype=float)
+    quantile = special.stdtrit(np.maximum(np.asarray(freedom, dtype=float), 1e-9), 0.5 + level / 2)
+    return np.where(variance > 0, quantile * np.sqrt(np.maximum(variance, 0.0)), variance)
+
+
+def where(table: pd.DataFrame, **fields: Any) -> pd.DataFrame:
+    """The rows with these fields: a value, a list of values (None among them: or empty), None (empty), or ... (anything but empty).
+
+    Raises:
+        ValueError: the table has no such column; the sentence names the nearest ones.
+    """
+    kept = np.ones(len(table), dtype=bool)
+    for name, value in fields.items():
+        if name not in table:
+            raise ValueError(f"there is no column {name!r} to choose by: columns are {', '.join(map(str, table.columns))}")
+        column = table[name]
+        if value is ...:
+            kept &= column.notna().to_numpy()
+            continue
+        values = list(value) if isinstance(value, list | tuple | set | frozenset) else [value]
+        known = [one for one in values if one is not None]
+        kept &= (column.isin(known) | (column.isna() if None in values else False)).to_numpy(dtype=bool)
+    return table[kept]
+
+
+def one(table: pd.DataFrame, **fields: Any) -> pd.Series:
+    """The one measured row with these fields.
+
+    Raises:
+        Missing: there is none, or it was tried and not measured.
+        ValueError: there are several; the sentence names the columns in which they differ.
+    """
+    asked = ", ".join(f"{name}={value}" for name, value in fields.items())
+    found = where(table, **fields)
+    if "n" in found:
+        found, tried = found[found["n"] > 0], found
+        if found.empty and len(tried):
+            raise Missing(f"the point with {asked} was tried and not measured: {tried.iloc[0]['reason']}")
+    if found.empty:
+        raise Missing(f"no measured point has {asked}")
+    if len(found) > 1:
+        differ = [name for name in found if name in FIELDS and found[name].nunique(dropna=False) > 1]
+        raise ValueError(f"{len(found)} points have {asked}: name {' or '.join(differ) or 'more fields'} too")
+    return found.iloc[0]
+
+
+RESTRICTED = ("host_cores", "device_ids", "peer_access", "energy_window_s", "feed")
+"""Fields that make a Run one of a study of hosts, pairs, energy or feeding: they count only where a page asks for them."""
+
+
+def usual(table: pd.DataFrame) -> pd.DataFrame:
+    """The points with nothing of the host restricted or watched (`RESTRICTED`), of each length the most repeated (`one_length`)."""
+    return one_length(where(table, **dict.fromkeys(RESTRICTED)))
+
+
+def one_length(table: pd.DataFrame) -> pd.DataFrame:
+    """Of points that differ only in how many steps were timed (`LENGTH`), the one with most repeats, then the longest; order stays."""
+    apart = [name for name in POINT if name not in LENGTH]
+    best = table.sort_values(["n", "timed_steps"], ascending=False, kind="stable").drop_duplicates(apart)
+    return table.loc[table.index.isin(best.index)]

@@ -1,0 +1,224 @@
+"""What a page reads: the Records of one folder, what is withdrawn left out, pooled into points once and kept for all pages of a build.
+
+    study = read_study(records, machine)      # the page's two parameters
+    study.points                              # a row a point of the page's machine
+
+Records of different machines are never pooled, borrowed or divided: all of a study but `everywhere` is of one machine.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pickle
+import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from IPython.display import Markdown
+
+from multigpu import paths
+from multigpu.analysis.frame import frame_of
+from multigpu.analysis.points import Missing, points
+from multigpu.record import HELD_FLAG, Record, RecordStore
+from multigpu.store import FILES, stamp_of
+
+WITHDRAWN = "withdrawn.csv"
+"""Beside the folder of Runs: key, attempt, what of that Record is not read ("all", or "peak_memory_gib"), and why."""
+
+HELD_SHARE = 0.05
+"""A peak of which a Run says that more than this share was allocated before it began is not read."""
+
+
+@lru_cache(maxsize=4)
+def withdrawn(data: Path) -> dict[tuple[str, int], str]:
+    """(key, attempt) -> what is not read, as `data/withdrawn.csv` says; empty where there is none."""
+    path = data / WITHDRAWN
+    if not path.exists():
+        return {}
+    table = pd.read_csv(path)
+    return dict(zip(zip(table["key"], table["attempt"], strict=True), table["what"], strict=True))
+
+
+def as_read(records: Iterable[Record], data: Path = paths.DATA) -> list[Record]:
+    """The Records without what is withdrawn, and without peaks that earlier Runs of the process had raised."""
+    left_out = withdrawn(data)
+    kept = ((record, left_out.get((record.key, record.attempt), "")) for record in records)
+    return [_without_peak(record, what) for record, what in kept if what != "all"]
+
+
+def _without_peak(record: Record, what: str) -> Record:
+    measured = record.measurement
+    if measured is None:
+        return record
+    held = [float(flag.removesuffix(HELD_FLAG)) for flag in measured.flags if flag.endswith(HELD_FLAG)]
+    raised = bool(held) and max(held) > HELD_SHARE * max(measured.peak_memory_gib, default=0.0)
+    if not held and what != "peak_memory_gib":
+        return record
+    rest: dict[str, Any] = {"flags": [flag for flag in measured.flags if not flag.endswith(HELD_FLAG)]}
+    gone: dict[str, list[float]] = {"peak_memory_gib": []} if raised or what == "peak_memory_gib" else {}
+    return record.model_copy(update={"measurement": measured.model_copy(update=rest | gone)})
+
+
+def digest_of(*roots: Path) -> str:
+    """A hash of every file of Records in these folders, of what is withdrawn, and of the code that reads them."""
+    found = hashlib.sha256()
+    data = sorted({file for root in roots for pattern in FILES for file in root.glob(f"*/{pattern}")})
+    code = sorted(Path(__file__).resolve().parents[1].rglob("*.py"))
+    for path in [*data, *(root.parent / WITHDRAWN for root in roots), *code]:
+        if path.is_file():
+            found.update(path.name.encode() + hashlib.sha256(path.read_bytes()).digest())
+    return found.hexdigest()[:20]
+
+
+def frames(runs: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """(a row a Record, a row a point) of a folder of Runs; read once for each state of its files (`stamp_of`)."""
+    return _frames(runs, stamp_of(runs))
+
+
+@lru_cache(maxsize=2)
+def _frames(runs: Path, _: object) -> tuple[pd.DataFrame, pd.DataFrame]:
+    cache = paths.BUILD / "cache" / f"points-{digest_of(runs)}.pickle"
+    try:
+        with cache.open("rb") as file:
+            kept: tuple[pd.DataFrame, pd.DataFrame] = pickle.load(file)
+            return kept
+    except Exception:  # none yet, or of another pandas: it is made anew
+        frame = frame_of(records_of(runs))
+        made = frame, points(frame)
+        _keep(cache, made)
+        return made
+
+
+def _keep(cache: Path, made: object) -> None:
+    """Write the cache whole or not at all; older ones go. A folder that cannot be written keeps none."""
+    try:
+        cache.parent.mkdir(parents=True, exist_ok=True)
+        for old in cache.parent.glob("points-*.pickle"):
+            old.unlink(missing_ok=True)
+        handle, name = tempfile.mkstemp(dir=cache.parent)
+        with os.fdopen(handle, "wb") as file:
+            pickle.dump(made, file)
+        Path(name).replace(cache)
+    except OSError:
+        return
+
+
+def records_of(runs: Path) -> list[Record]:
+    """The Records of a folder of Runs as they are read, of all machines.
+
+    Raises:
+        ValueError: the folder does not exist, or a file is no Record; the sentence names it.
+    """
+    return list(_records(runs, stamp_of(runs)))
+
+
+@lru_cache(maxsize=2)
+def _records(runs: Path, _: object) -> tuple[Record, ...]:
+    return tuple(as_read(RecordStore(runs), runs.parent))
+
+
+@dataclass(frozen=True)
+class Study:
+    """The Records of a folder, as one page speaks of them: `machine` is the page's.
+
+    data: the folder that holds runs/, collectives/, training/ and the others.
+    """
+
+    data: Path
+    machine: str
+
+    @property
+    def runs(self) -> Path:
+        return self.data / "runs"
+
+    @cached_property
+    def everywhere(self) -> pd.DataFrame:
+        """The points of all machines, each of one machine."""
+        return frames(self.runs)[1]
+
+    @cached_property
+    def frame(self) -> pd.DataFrame:
+        """A row a Record of this machine."""
+        whole = frames(self.runs)[0]
+        return whole[whole["machine"].eq(self.machine)]
+
+    @cached_property
+    def points(self) -> pd.DataFrame:
+        """A row a point of this machine (`points.points`)."""
+        return self.everywhere[self.everywhere["machine"].eq(self.machine)]
+
+    @cached_property
+    def records(self) -> list[Record]:
+        """The Records of this machine, for what no frame holds."""
+        return [record for record in records_of(self.runs) if record.machine.name == self.machine]
+
+    @cached_property
+    def traces(self) -> pd.DataFrame:
+        """A row a traced Run of this machine: its point and where its step's time goes (`causes.causes_frame`)."""
+        from multigpu.analysis.causes import causes_frame
+        from multigpu.reading import with_untraced_steps
+
+        return causes_frame(with_untraced_steps(self.records))
+
+    def header(self) -> Markdown:
+        """What the page speaks of, in a line: the machine, versions, how many Records and from when."""
+        if self.frame.empty:
+            return Markdown(f"*No Record in {self.data.name}/ yet: run `make study`.*")
+        latest = max(self.records, key=lambda record: record.measured_at)
+        held, versions = latest.machine, latest.versions
+        what = f"{len(held.gpus)} x {held.gpus[0]}" if held.gpus else f"{held.cores} cores of {held.cpu}, no GPU"
+        with_ = ", ".join(
+            f"{name} {versions[key]}"
+            for name, key in (("PyTorch", "torch"), ("CUDA", "cuda"), ("TensorFlow", "tensorflow"))
+            if versions.get(key)
+        )
+        days = sorted({record.measured_at[:10] for record in self.records})
+        return Markdown(f"*Measured on {what} ({self.machine}; {with_}): {len(self.records):,} Records from {days[0]} to {days[-1]}.*")
+
+
+def machines_of(everywhere: pd.DataFrame) -> pd.DataFrame:
+    """The machines of the points: name, device_type, devices (the most that a point used), points; the richest first.
+
+    GPUs come before CPUs, more devices before fewer, more measured points before fewer.
+    """
+    ok = everywhere[everywhere["n"] > 0]
+    table = ok.groupby("machine").agg(
+        gpu=("device_type", lambda kinds: "cuda" in set(kinds)), devices=("devices", "max"), points=("n", "size")
+    )
+    return table.sort_values(["gpu", "devices", "points"], ascending=False, kind="stable").reset_index()
+
+
+def read_study(records: str = "data", machine: str = "") -> Study:
+    """The study in the folder `records` (relative to the repository), as a page of this machine sees it.
+
+    Args:
+        machine: the page's; where the folder has no Record of it, or it is "", the machine with GPUs and most of them speaks.
+
+    Raises:
+        ValueError: there is no such folder; the sentence names it.
+    """
+    data = (paths.REPOSITORY / records).resolve()
+    if not data.is_dir():
+        raise ValueError(
+            f"the folder of Records {records!r} does not exist: name one that holds runs/, or leave it out for the study's own"
+        )
+    known = machines_of(frames(data / "runs")[1])
+    if machine not in set(known["machine"]):
+        machine = known["machine"].iloc[0] if len(known) else machine
+    return Study(data, machine)
+
+
+def need(table: pd.DataFrame, what: str) -> pd.DataFrame:
+    """The table itself, if it has rows.
+
+    Raises:
+        Missing: it has none; the sentence says what is not there.
+    """
+    if table.empty:
+        raise Missing(f"{what} was not measured on this machine")
+    return table

@@ -1,0 +1,97 @@
+"""Tables for pages: rows of a frame, each column a template that their figures fill."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from html import escape
+from string import Formatter
+from typing import Any
+
+import pandas as pd
+
+from multigpu.analysis.estimate import FORMS, Estimate
+from multigpu.analysis.picture import Shown
+from multigpu.analysis.points import Missing
+from multigpu.analysis.style import label
+
+
+class _Row(Formatter):
+    """Fills a template from one row: a column with `_low` and `_high` beside it is an Estimate; one without a value is a dash."""
+
+    def __init__(self, row: Any) -> None:
+        self.row = row
+
+    def get_field(self, field_name: str, args: Any, kwargs: Any) -> tuple[Any, str]:
+        if field_name not in self.row:
+            raise ValueError(f"the table has no column {field_name!r}: columns are {', '.join(map(str, self.row.index))}")
+        return field_name, field_name
+
+    def format_field(self, value: Any, format_spec: str) -> str:
+        name, figure = value, self.row[value]
+        if figure is None or (not isinstance(figure, list | tuple | Estimate) and pd.isna(figure)):
+            return "–"
+        if format_spec.partition(" ")[0] in FORMS:
+            if not isinstance(figure, Estimate):
+                low, high = (float(self.row.get(f"{name}_{end}", float("nan"))) for end in ("low", "high"))
+                figure = Estimate(float(figure), low, high)
+            return format(figure, format_spec)
+        return label(str(figure)) if name in ("placement", "base_placement") and not format_spec else format(figure, format_spec)
+
+
+def table(rows: pd.DataFrame, columns: Mapping[str, str], by: str | None = None, note: str = "", title: str = "", link: str = "") -> Shown:
+    """The rows as an HTML table that sorts by a click and scrolls in itself where it is wider than its column.
+
+    Args:
+        columns: heading -> template over the frame's columns: {"images/s": "{rate:rate interval}", "placement": "{placement}"}; a name of a
+            placement becomes its label, a figure takes a form of `estimate.FORMS`.
+        by: a column whose values stand as headings between blocks of rows, in their order.
+        note: stands below. title: above. link: where all of these rows stand in the explorer, as its query ("model=resnet50").
+
+    Raises:
+        Missing: there is no row.
+        ValueError: a template names no column, or no form.
+    """
+    if rows.empty:
+        raise Missing(f"no row for the table {title or ', '.join(columns)!r}")
+    cells = [[_Row(row).vformat(template, (), {}) for template in columns.values()] for _, row in rows.iterrows()]
+    numeric = [bool(re.search(r":[a-z]", template)) for template in columns.values()]
+    head = "".join(f'<th{_right(right)} scope="col">{escape(name)}</th>' for name, right in zip(columns, numeric, strict=True))
+    body, last = [], None
+    for (_, row), texts in zip(rows.iterrows(), cells, strict=True):
+        if by is not None and row[by] != last:
+            last = row[by]
+            body.append(f'<tr class="block"><th colspan="{len(columns)}" scope="rowgroup">{escape(str(last))}</th></tr>')
+        body.append(f"<tr>{''.join(f'<td{_right(right)}>{escape(text)}</td>' for text, right in zip(texts, numeric, strict=True))}</tr>")
+    below = f'<p class="muted">{escape(note)}{explorer_link(link)}</p>\n' if note or link else ""
+    above = f'<p class="table-title">{escape(title)}</p>\n' if title else ""
+    return Shown(
+        f'{above}<div class="wide"><table class="plain-rows"><thead><tr>{head}</tr></thead>\n<tbody>\n'
+        + "\n".join(body)
+        + f"\n</tbody></table></div>\n{below}"
+    )
+
+
+def _right(numeric: bool) -> str:
+    return ' class="number"' if numeric else ""
+
+
+def explorer_link(query: str) -> str:
+    """A link to the explorer filtered so, or nothing."""
+    return f' <a href="explorer.html#{escape(query)}">All points behind it</a>' if query else ""
+
+
+def sources(*tables: pd.DataFrame) -> Shown:
+    """The Records that a page rests on, folded: how many, from which commits, and their keys."""
+    known = [one for one in tables if len(one)]
+    keys = sorted({key for one in known for name in ("keys", "base_keys", "key") if name in one for key in _split(one[name])})
+    commits = sorted({commit[:7] for one in known if "commits" in one for commit in _split(one["commits"])})
+    if not keys:
+        return Shown("<p>No Record.</p>")
+    told = f"{len(keys)} Records" + (f", measured at {len(commits)} commits: {', '.join(commits)}" if commits else "")
+    listed = " ".join(f'<a href="explorer.html#key={key}"><code>{key}</code></a>' for key in keys)
+    return Shown(f"<details><summary>Records of this page: {told}</summary><p>{listed}</p></details>")
+
+
+def _split(column: Iterable[Any]) -> list[str]:
+    return [part for text in column if isinstance(text, str) for part in text.split(", ") if part]

@@ -1,0 +1,114 @@
+"""Fields and points in words: what a Run's field says of a point, how a placement was carried out, which job it did."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from multigpu.analysis.style import label
+
+Row = Mapping[str, Any] | Any
+
+FRAMEWORKS = {"torch": "PyTorch", "tensorflow": "TensorFlow"}
+UNITS = {"words": "words/s", "images": "images/s", "reviews": "reviews/s", "samples": "samples/s"}
+
+MODELS = {
+    "nmt000": "LSTM translator (2018)",
+    "nmt004": "LSTM translator (IBM article)",
+    "nmt_small": "small translator",
+    "resnet50_v1.5": "ResNet-50",
+    "resnet152_v1.5": "ResNet-152",
+    "vgg16": "VGG-16",
+    "alexnet": "AlexNet",
+    "inception3": "Inception-v3",
+    "deepconn": "two-tower recommender",
+}
+"""Models whose name does not say what they are."""
+
+
+def missing(value: Any) -> bool:
+    """Whether a cell is empty: None, NaN, NA or ""."""
+    return value is None or value is pd.NA or value is pd.NaT or (isinstance(value, float) and math.isnan(value)) or str(value) == ""
+
+
+def plural(count: int, one: str, many: str = "") -> str:
+    """The count with the word that fits it: "1 GPU", "8 GPUs"."""
+    return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
+def devices_text(count: int, device_type: str) -> str:
+    """The devices in words: "1 GPU", "8 GPUs", "2 CPU processes"."""
+    return plural(int(count), *(("CPU process", "CPU processes") if device_type == "cpu" else ("GPU", "GPUs")))
+
+
+def joined(parts: Sequence[str], last: str = "and") -> str:
+    """The parts as a list in a sentence: "a", "a and b", "a, b and c"."""
+    return f" {last} ".join(filter(None, [", ".join(parts[:-1]), *parts[-1:]]))
+
+
+SAYS: dict[str, Callable[[Any], str]] = {
+    "execution": lambda value: str(value).replace("_", " and "),
+    "processes": lambda value: "one process for all" if value == "one" else "",
+    "cross_entropy": lambda value: "loss in one piece" if value == "fused" else "",
+    "bucket_mib": lambda value: f"buckets of {value} MiB",
+    "bucket_update": lambda value: "updates in backward",
+    "bucket_send": lambda value: "sent unpacked" + (", small last bucket" if value == "grouped_small_last" else ""),
+    "layout": lambda value: "" if value == "channels_last" else str(value).replace("_", " "),
+    "batch_norm": lambda value: f"{value} batch norm",
+    "all_reduce_spec": lambda value: f"all-reduce {value}",
+    "wire_dtype": lambda value: f"gradients sent in {value}",
+    "loss_scale": lambda value: f"loss scale {value}",
+    "recurrence": lambda value: f"{value} recurrence",
+    "embedding_gradients": lambda value: f"{value} embedding gradients",
+    "model_parallel": lambda value: f"{value} devices a copy",
+    "micro_batches": lambda value: plural(int(value), "micro-batch", "micro-batches"),
+    "stage_devices": lambda value: f"stages on devices {value}",
+    "input_workers": lambda value: plural(int(value), "input worker"),
+    "prefetch": lambda value: plural(int(value), "batch", "batches") + " ahead" if value else "",
+    "staging": lambda value: "copied on its own stream",
+    "image_dtype": lambda value: f"images sent as {value}",
+    "feed": lambda value: f"fed by {value}",
+    "host_cores": lambda value: plural(int(value), "host core"),
+    "device_ids": lambda value: f"devices {value}",
+    "peer_access": lambda value: f"peer access {value}",
+    "batching": lambda value: "" if value == "own" else f"{value} batching",
+    "shuffle": lambda value: "shuffled" if value else "",
+    "framework": lambda value: "" if value == "torch" else FRAMEWORKS.get(value, str(value)),
+}
+"""Of each field that says how a placement is carried out: a value in words, "" where it is the usual one."""
+
+
+def way_words(row: Row) -> str:
+    """How a point was carried out: "ddp, captured, loss in one piece"; what is usual is not said."""
+    parts = (write(row[name]) for name, write in SAYS.items() if name in row and not missing(row[name]))
+    return ", ".join(filter(None, [label(str(row["placement"])), *parts]))
+
+
+def job_words(row: Row) -> str:
+    """What a point trains: "ResNet-50, batch 64 per GPU, synthetic input, bf16, on 4 GPUs"."""
+    each = "CPU process" if row["device_type"] == "cpu" else "GPU"
+    parts = [
+        MODELS.get(row["model"], str(row["model"])),
+        f"batch {row['batch_size']} " + (f"per {each}" if row["scaling"] == "weak" else "in all"),
+        "synthetic input" if row["input_label"] == "synthetic" else str(row["input_label"]),
+        "" if missing(row["sequence_length"]) else f"{row['sequence_length']} words per sentence",
+        str(row["precision"]),
+        "" if row["optimizer"] == "default" else str(row["optimizer"]),
+        f"on {devices_text(row['devices'], row['device_type'])}",
+    ]
+    return ", ".join(filter(None, parts))
+
+
+def repeats_words(row: Row) -> str:
+    """Repeats and launches ("n = 8 over 5 launches"), or "single run"."""
+    return "single run" if row["n"] == 1 else f"n = {row['n']} over {plural(int(row['launches']), 'launch', 'launches')}"
+
+
+def number(value: Any) -> Any:
+    """A value as JSON takes it: numpy's as Python's own, what is missing as null."""
+    if missing(value) or (isinstance(value, float) and not math.isfinite(value)):
+        return None
+    return value.item() if hasattr(value, "item") else value

@@ -1,0 +1,200 @@
+"""Points, pairs and baselines: by hand, against a plain recomputation from raw Records, and of one machine always."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from statistics import fmean
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from multigpu import paths
+from multigpu.analysis.compare import EQUAL, FASTER, SINGLE, SLOWER, scaling, verdict, versus
+from multigpu.analysis.fields import FIELDS, POINT, dtype_of
+from multigpu.analysis.frame import frame_of
+from multigpu.analysis.points import Missing, one, one_length, points, usual, where
+from multigpu.analysis.read import frames, read_study, records_of
+from multigpu.record import RecordStore
+from multigpu.run import Run
+from tests.analysis.planted import study
+from tests.factory import make_machine, make_point, make_record, plant
+
+
+def by_hand(rates: list[float]) -> tuple[float, float]:
+    """Bounds of one launch's repeats of equal length."""
+    logs = np.log(rates)
+    half = stats.t.ppf(0.975, len(rates) - 1) * logs.std(ddof=1) / math.sqrt(len(rates))
+    pooled = len(rates) / sum(1 / rate for rate in rates)
+    return pooled * math.exp(-half), pooled * math.exp(half)
+
+
+def test_a_point_by_hand() -> None:
+    rates = [1e6, 1.01e6, 0.99e6, 1.005e6, 0.995e6]
+    row = points(frame_of([make_record(units_per_s=rate, repeat=i, launch_id="a") for i, rate in enumerate(rates)])).iloc[0]
+    low, high = by_hand(rates)
+    assert (row["n"], row["launches"]) == (5, 1)
+    assert row["rate"] == pytest.approx(5 / sum(1 / rate for rate in rates), rel=1e-3)
+    assert row["rate_low"] == pytest.approx(low, rel=1e-3) and row["rate_high"] == pytest.approx(high, rel=1e-3)
+    assert row["spread"] == pytest.approx(0.02, rel=1e-2)
+
+
+def test_launches_that_differ_are_the_units() -> None:
+    """Three repeats a launch, launches 10% apart: two measurements, not six."""
+    fast = [make_record(units_per_s=1.1e6 * (1 + 1e-4 * i), repeat=i, launch_id="a") for i in range(3)]
+    slow = [make_record(units_per_s=1.0e6 * (1 + 1e-4 * i), repeat=3 + i, launch_id="b") for i in range(3)]
+    row = points(frame_of(fast + slow)).iloc[0]
+    assert row["log_freedom"] == 1 and row["rate_high"] / row["rate"] > 1.5
+
+
+def test_every_committed_point_equals_a_plain_recomputation() -> None:
+    """Rates and intervals of all points from the raw Records, with no code of the core: loops and scipy's t."""
+    groups: dict[tuple[object, ...], list[tuple[float, float, str]]] = defaultdict(list)
+    for record in records_of(paths.RUNS):
+        if record.status == "ok" and record.measurement and not record.run.traced_steps:
+            run = record.run.model_copy(update={"seed": 0, "data": None})
+            name = (
+                record.machine.name,
+                run.digest,
+                record.framework_version,
+                record.timing_version,
+                record.input_label,
+                record.machine.cpu,
+            )
+            groups[name].append((record.measurement.units, record.measurement.wall_s, record.launch_id))
+    expected = sorted((len(g), sum(u for u, _, _ in g) / sum(w for _, w, _ in g), _bounds(g)) for g in groups.values())
+    table = frames(paths.RUNS)[1]
+    table = table[table["n"] > 0]
+    found = sorted((int(n), float(r), (float(lo), float(hi))) for n, r, lo, hi in table[["n", "rate", "rate_low", "rate_high"]].to_numpy())
+    assert len(found) == len(expected) > 1000
+    for (n, rate, bounds), (n0, rate0, bounds0) in zip(found, expected, strict=True):
+        assert n == n0 and rate == pytest.approx(rate0, rel=1e-12)
+        assert bounds == pytest.approx(bounds0, rel=1e-9, nan_ok=True)
+
+
+def _bounds(group: list[tuple[float, float, str]]) -> tuple[float, float]:
+    logs, n = [math.log(u / w) for u, w, _ in group], len(group)
+    rate = sum(u for u, _, _ in group) / sum(w for _, w, _ in group)
+    if n < 2:
+        return math.nan, math.nan
+    launches: dict[str, list[float]] = defaultdict(list)
+    for log, (_, _, launch) in zip(logs, group, strict=True):
+        launches[launch].append(log)
+    k, mean = len(launches), fmean(logs)
+    variance, freedom = sum((x - mean) ** 2 for x in logs) / (n - 1) / n, n - 1
+    if 1 < k < n:
+        between = sum(len(g) * (fmean(g) - mean) ** 2 for g in launches.values()) / (k - 1)
+        within = max(0.0, sum((x - fmean(g)) ** 2 for g in launches.values() for x in g)) / (n - k)
+        if between > 1e-24 and stats.f.sf(between / max(within, 1e-30), k - 1, n - k) < 0.25:
+            variance, freedom = between / n, k - 1
+    half = stats.t.ppf(0.975, freedom) * math.sqrt(variance) if variance > 0 else 0.0
+    return rate * math.exp(-half), rate * math.exp(half)
+
+
+def test_machines_are_never_pooled() -> None:
+    two, four = make_machine(2), make_machine(4)
+    rows = points(frame_of([*make_point([1e6, 1e6], machine=two), *make_point([2e6, 2e6], machine=four)]))
+    assert dict(zip(rows["machine"], rows["rate"], strict=True)) == pytest.approx({two.name: 1e6, four.name: 2e6}, rel=1e-3)
+    assert versus(where(rows, machine=two.name), where(rows, machine=four.name), but=()).empty
+    assert frames(paths.RUNS)[1].groupby(list(POINT), dropna=False).size().max() == 1
+
+
+def test_pairs_differ_in_the_named_fields_alone() -> None:
+    table = points(frame_of(study()))
+    pairs = versus(table, where(table, placement="ddp"))
+    assert len(pairs) == (table["n"] > 0).sum()
+    eight = one(pairs, workload="nmt", placement="exp4", devices=8)
+    assert eight["ratio"] == pytest.approx(0.5 / 0.9, rel=1e-3) and eight["verdict"] == SLOWER
+    assert one(pairs, workload="nmt", placement="ddp", devices=8)[["ratio", "ratio_low", "ratio_high"]].tolist() == [1.0, 1.0, 1.0]
+
+
+def test_a_ratio_seen_from_the_other_side_is_its_reciprocal() -> None:
+    table = points(frame_of(study()))
+    exp4, ddp = where(table, placement="exp4"), where(table, placement="ddp")
+    there, back = versus(exp4, ddp), versus(ddp, exp4)
+    assert there["ratio"].to_numpy() == pytest.approx(1 / back["ratio"].to_numpy(), rel=1e-12)
+    assert there["ratio_low"].to_numpy() == pytest.approx(1 / back["ratio_high"].to_numpy(), rel=1e-12)
+
+
+def test_several_counterparts_are_refused_with_the_field_that_tells_them_apart() -> None:
+    table = points(frame_of([*make_point([1e6]), *make_point([2e6], placement="exp4"), *make_point([3e6], placement="exp2")]))
+    with pytest.raises(ValueError, match="differ in placement"):
+        versus(table, table)
+    assert len(versus(table, table, but=())) == 3
+
+
+def test_scaling_names_its_baselines() -> None:
+    table = scaling(points(frame_of(study())))
+    row = one(table, workload="nmt", placement="exp2", devices=8)
+    assert row["speedup_best"] == pytest.approx(0.1 * 8 * 0.8, rel=1e-2)
+    assert row["speedup_same"] == pytest.approx(0.1 * 8 * 0.8 / 0.5, rel=1e-2)
+    assert row["of_independent"] == pytest.approx(0.1 / 0.98, rel=1e-2)
+    assert row["efficiency_best"] == pytest.approx(row["speedup_best"] / 8)
+
+
+def test_a_single_run_has_no_verdict() -> None:
+    rows = pd.DataFrame(
+        {"ratio": [1.5, 1.5, 0.5, 1.0, np.nan], "ratio_low": [np.nan, 1.1, 0.4, 0.9, np.nan], "ratio_high": [np.nan, 2, 0.6, 1.1, 1]}
+    )
+    assert verdict(rows).tolist() == [SINGLE, FASTER, SLOWER, EQUAL, ""]
+
+
+def test_one_says_what_is_missing_and_what_tells_several_apart() -> None:
+    table = points(frame_of(study()))
+    with pytest.raises(Missing, match="placement=exp1"):
+        one(table, placement="exp1")
+    with pytest.raises(ValueError, match="devices"):
+        one(table, workload="nmt", placement="ddp")
+    with pytest.raises(Missing, match="150 GiB"):
+        one(table, placement="exp2", devices=8, batch_size=256)
+    with pytest.raises(ValueError, match="no column 'placment'"):
+        where(table, placment="ddp")
+
+
+def test_every_field_finds_its_records() -> None:
+    """A filter by each value that a Record has finds that Record's point, whatever the field's type."""
+    table = frames(paths.RUNS)[1]
+    for name in FIELDS:
+        if table[name].notna().any():
+            value = table[name].dropna().iloc[0]
+            assert len(where(table, **{name: value})) > 0, name
+    assert len(where(table, bucket_mib=100)) and len(where(table, loss_scale=128))
+    assert {dtype_of(name) for name in Run.model_fields} == {"string", "int64", "Int64", "bool"}
+
+
+def test_of_several_lengths_the_most_repeated_speaks() -> None:
+    records = [*make_point([1e6] * 2, timed_steps=20), *make_point([1.1e6] * 5, timed_steps=50), *make_point([9e6] * 9, host_cores=4)]
+    table = points(frame_of(records))
+    assert len(table) == 3 and one_length(table)["n"].tolist() == [5, 9]
+    assert usual(table)["n"].tolist() == [5]
+
+
+def test_what_is_withdrawn_is_not_read(tmp_path) -> None:
+    gone, peak, kept = make_record(repeat=0), make_record(repeat=1), make_record(repeat=2)
+    plant(RecordStore(tmp_path / "runs"), [gone, peak, kept])
+    (tmp_path / "withdrawn.csv").write_text(f"key,attempt,what,why\n{gone.key},0,all,planted\n{peak.key},0,peak_memory_gib,planted\n")
+    read = {record.key: record for record in records_of(tmp_path / "runs")}
+    assert set(read) == {peak.key, kept.key}
+    assert read[peak.key].measurement.peak_memory_gib == [] and read[kept.key].measurement.peak_memory_gib
+
+
+def test_withdrawn_rows_name_committed_records_and_say_why() -> None:
+    table = pd.read_csv(paths.DATA / "withdrawn.csv")
+    keys = {(record.key, record.attempt) for record in RecordStore(paths.RUNS)}
+    assert set(zip(table["key"], table["attempt"], strict=True)) <= keys
+    assert table["what"].isin(["all", "peak_memory_gib"]).all() and table["why"].str.len().gt(20).all()
+
+
+def test_a_folder_without_records_is_an_empty_study(tmp_path) -> None:
+    found = read_study(str(tmp_path))
+    assert found.points.empty and list(found.points.columns) == list(read_study().points.columns)
+    with pytest.raises(ValueError, match="does not exist"):
+        read_study(str(tmp_path / "typo"))
+
+
+def test_a_study_speaks_of_one_machine(tmp_path) -> None:
+    plant(RecordStore(tmp_path / "runs"), [make_record(machine=make_machine(2)), make_record(machine=make_machine(4), units_per_s=3e6)])
+    assert set(read_study(str(tmp_path), "2x-nvidia-h200").points["machine"]) == {"2x-nvidia-h200"}
+    assert read_study(str(tmp_path), "unknown").machine in {"2x-nvidia-h200", "4x-nvidia-h200"}
