@@ -98,6 +98,8 @@ class Contrast(_Data):
 
     quantity: a column of the tidy table, positive.
     per_device: divide every term's quantity by its device count (a speedup then reads as an efficiency).
+    effect: the document's own ratio, where it states one; the bound then lies half way between it and 1.
+    apart: fields whose values are scopes of their own: what holds for some of them and not for others holds here only.
     direction: "above" and "below" `bound`; "within" (equal) and "outside" (different): [1/bound, bound].
     counts: the device counts N to look at: those named, each measured one, or the highest measured one.
     across: how settings join. "same": all that have enough data must agree; "all": one counterexample refutes; "any": one
@@ -115,14 +117,23 @@ class Contrast(_Data):
     per_device: bool = False
     direction: Literal["above", "below", "within", "outside"] = "above"
     bound: float = Field(default=REAL, gt=0)
+    effect: float | None = Field(default=None, gt=0)
     counts: tuple[int, ...] | Literal["each", "highest"] = "highest"
     count_at_least: int = Field(default=1, ge=1)
     across: Literal["same", "all", "any", "most"] = "same"
     models_at_least: int = Field(default=1, ge=1)
     steps_at_least: int = 0
     paired: bool = False
+    apart: tuple[str, ...] = ()
     where: Selection = ()
     unit: str = "x"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _half_of_the_effect(cls, fields: Any) -> Any:
+        if isinstance(fields, dict) and fields.get("effect") is not None and "bound" not in fields:
+            return fields | {"bound": (1 + fields["effect"]) / 2}
+        return fields
 
     @model_validator(mode="after")
     def _margin(self) -> Self:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from multigpu.grid.batching import batching, batching_captured, batching_small, batching_tensorflow, shuffling
 from multigpu.grid.causes import causes, causes_small
+from multigpu.grid.claims_again import claims_one_gpu, claims_tensorflow
 from multigpu.grid.cnn_study import cnn_formats, cnn_formats_captured, cnn_ladders, cnn_pairs, cnn_small, cnn_updates
 from multigpu.grid.cnns import cnn_batches, cnn_captured, cnn_compiled, cnn_models, cnn_strong
 from multigpu.grid.deepconn import deepconn
@@ -83,6 +84,8 @@ GRIDS: dict[str, Callable[[Sequence[int]], list[Planned]]] = {
     "placements_screening": placements_screening,
     "placements_repeated": placements_repeated,
     "placement_table": placement_table,
+    "claims_one_gpu": claims_one_gpu,
+    "claims_tensorflow": claims_tensorflow,
     "captured": captured,
     "updates_in_backward": updates_in_backward,
     "sent_unpacked": sent_unpacked,

@@ -1,0 +1,60 @@
+"""What claims ask one GPU once more, in windows of two seconds, five repeats over five launches: C3, C16, C24, C44."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from multigpu.grid.entries import Planned, nmt, resnet50
+from multigpu.run import Run
+
+FIVE = (0, 1, 2, 3, 4)
+"""Launches: a repeat each."""
+IN_GRAPH: dict[str, Any] = {"framework": "tensorflow", "processes": "one", "execution": "graph"}
+
+
+def claims_one_gpu(devices: Sequence[int]) -> list[Planned]:
+    """In PyTorch: are tables faster on the GPU (C3), the GPU's process started either way; ResNet-50's and AlexNet's step beside TensorFlow's
+    (C44) and their warm-up (C24). About four minutes.
+    """
+    if 1 not in devices:
+        return []
+    planned = []
+    for processes in ("per_device", "one"):
+        form: dict[str, Any] = {"processes": processes, "precision": "bf16"}
+        if processes == "one":
+            planned += [_repeated(resnet50("exp4", 1, 64, **form, timed_steps=120), 6.0)]
+            planned += [_repeated(_alexnet("exp4", "channels_last", **form, timed_steps=600), 4.0)]
+        planned += [
+            _repeated(nmt("exp4", 1, 128, **form, timed_steps=80), 5.0),
+            _repeated(nmt("exp3", 1, 128, **form, timed_steps=60), 6.0),
+        ]
+    return planned
+
+
+def claims_tensorflow(devices: Sequence[int]) -> list[Planned]:
+    """In TensorFlow: ResNet-50 with either kernel of batch norm and AlexNet beside PyTorch's (C44), their warm-up (C24), and both in fp32
+    with either layout (C16). About seven minutes.
+    """
+    if 1 not in devices:
+        return []
+    bf16: dict[str, Any] = IN_GRAPH | {"precision": "bf16"}
+    planned = [
+        _repeated(resnet50("exp4", 1, 64, **bf16, timed_steps=60), 10.0),
+        _repeated(_alexnet("exp4", "channels_last", **bf16, timed_steps=600), 5.0),
+        _repeated(resnet50("exp4", 1, 64, **bf16, batch_norm="persistent", timed_steps=100), 10.0),
+    ]
+    for layout in ("channels_first", "channels_last"):
+        fp32: dict[str, Any] = IN_GRAPH | {"precision": "fp32"}
+        planned.append(_repeated(resnet50("exp4", 1, 64, **fp32 | {"layout": layout}, timed_steps=60), 12.0))
+        planned.append(_repeated(_alexnet("exp4", layout, **fp32, timed_steps=600), 6.0))
+    return planned
+
+
+def _alexnet(placement: str, layout: str, **more: Any) -> Run:
+    """AlexNet for small images, 128 of them."""
+    return Run(workload="cnn", model="alexnet_cifar", placement=placement, batch_size=128, layout=layout, **more)  # type: ignore[arg-type]
+
+
+def _repeated(run: Run, cost_s: float) -> Planned:
+    return Planned(run, "headline", cost_s, FIVE)
