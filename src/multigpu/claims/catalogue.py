@@ -3,6 +3,7 @@
 A test names its kind of Records (`of`), the fields that all of them have (`where`) and contrasts. A side of a contrast is the fields of
 its Runs, with `devices` where these are fixed, or a list of such. Two shapes have names of their own: `scaling: true` compares the speedups
 of two kinds of Run, each against its own single device, and `efficiency_over: M` the rate a device on N against that on M.
+Where the document states an effect of its own, `effect`, half of it is the margin.
 """
 
 from __future__ import annotations
@@ -73,6 +74,8 @@ def _contrast(fields: dict[str, Any], kind: Kind) -> Contrast:
     if base := fields.pop("efficiency_over", None):
         under = [term.model_copy(update={"devices": base}) for term in over]
         fields |= {"per_device": True, "unit": "%"}
+    if "effect" in fields:
+        fields.setdefault("bound", (1 + fields["effect"]) / 2)
     fields["where"] = selection(fields.get("where", {}), kind.known, kind.what)
     return Contrast(over=tuple(over), under=tuple(under), **_tupled(fields))
 

@@ -98,7 +98,7 @@ class Contrast(_Data):
 
     quantity: a column of the tidy table, positive.
     per_device: divide every term's quantity by its device count (a speedup then reads as an efficiency).
-    effect: the document's own ratio, where it states one; the bound then lies half way between it and 1.
+    effect: the document's own ratio, where it states one; the claims' data then leave the bound half way between it and 1.
     apart: fields whose values are scopes of their own: what holds for some of them and not for others holds here only.
     direction: "above" and "below" `bound`; "within" (equal) and "outside" (different): [1/bound, bound].
     counts: the device counts N to look at: those named, each measured one, or the highest measured one.
@@ -127,13 +127,6 @@ class Contrast(_Data):
     apart: tuple[str, ...] = ()
     where: Selection = ()
     unit: str = "x"
-
-    @model_validator(mode="before")
-    @classmethod
-    def _half_of_the_effect(cls, fields: Any) -> Any:
-        if isinstance(fields, dict) and fields.get("effect") is not None and "bound" not in fields:
-            return fields | {"bound": (1 + fields["effect"]) / 2}
-        return fields
 
     @model_validator(mode="after")
     def _margin(self) -> Self:

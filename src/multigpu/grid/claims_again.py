@@ -14,8 +14,8 @@ IN_GRAPH: dict[str, Any] = {"framework": "tensorflow", "processes": "one", "exec
 
 
 def claims_one_gpu(devices: Sequence[int]) -> list[Planned]:
-    """In PyTorch: are tables faster on the GPU (C3), the GPU's process started either way; ResNet-50's and AlexNet's step beside TensorFlow's
-    (C44) and their warm-up (C24). About four minutes.
+    """In PyTorch: are tables faster on the GPU (C3), the GPU's process started either way; ResNet-50's and AlexNet's step beside
+    TensorFlow's (C44) and their warm-up (C24). About four minutes.
     """
     if 1 not in devices:
         return []

@@ -259,8 +259,8 @@ MORE_SEEDS = range(5, 15)
 
 
 def claims_gpu() -> list[PlannedTraining]:
-    """resnet20 on one GPU at ten more seeds, a seed after another: in bf16 and fp32 (C34), and at eight times the batch with the rate scaled
-    and warmed up (C32). About 40 s a seed.
+    """resnet20 on one GPU at ten more seeds, a seed after another: in bf16 and fp32 (C34), and at eight times the batch with the rate
+    scaled and warmed up (C32). About 40 s a seed.
     """
     found = []
     for seed in MORE_SEEDS:
