@@ -1,5 +1,6 @@
 """The ledger of this study's claims: every test is in it, what it says of the order agrees with the Records and with the history."""
 
+import argparse
 import subprocess
 from collections import Counter
 from datetime import UTC, datetime
@@ -8,7 +9,8 @@ import pytest
 
 from multigpu import paths
 from multigpu.claims import all_claims, find_claim
-from multigpu.claims.ledger import AFTER, BEFORE, STATES, UNKNOWN, Entry, entries, order, unwritten
+from multigpu.claims.ledger import AFTER, BEFORE, STATES, UNKNOWN, Entry, changes, entries, measured_at, order, unwritten
+from multigpu.cli_measure import claim_results
 from tests.study import claims_history
 
 STRENGTH = {state: rank for rank, state in enumerate(("none", "not known", "existed"))}
@@ -63,3 +65,28 @@ def test_the_history_has_the_tests_that_the_ledger_tells(commit):
     told = {number: [row.digest for row in rows if row.commit and row.written <= then][-1:] for number, rows in entries().items()}
     found = claims_history.tests_of(commit)
     assert {number: [digest] for number, (digest, _) in found.items() if digest} == {n: digests for n, digests in told.items() if digests}
+
+
+def test_changed_verdicts_are_what_the_records_say_now(results):
+    now = {result.claim.number: result.verdict for result in results}
+    last = {change.claim: change for change in changes()}
+    assert {number: change.after for number, change in last.items()} == {number: now[number] for number in last}
+    assert all(change.why and change.before != change.after for change in changes())
+
+
+def test_no_row_says_that_there_was_no_data_while_deciding_records_are_older(results):
+    dates = measured_at(paths.REPOSITORY / "data")
+    for result in results:
+        for row in entries().get(result.claim.number, ())[-1:]:
+            assert row.data != "none" or not [key for key in result.record_keys if dates[key] < row.written], result.claim.number
+
+
+def test_what_holds_here_only_says_where_and_what_is_open_says_what_decides_it(results):
+    for result in results:
+        assert bool(result.scope) == (result.verdict == "holds here only"), result.claim.number
+        assert result.why or result.verdict.startswith(("holds", "does not")), result.claim.number
+
+
+@pytest.fixture(scope="module")
+def results():
+    return claim_results(argparse.Namespace(records=None))

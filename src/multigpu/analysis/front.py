@@ -334,4 +334,5 @@ def scoreboard() -> str | None:
 
 def claims() -> str | None:
     """How many claims have which verdict, and the table of all claims."""
-    return f'{tally(results())}<div class="wide">\n{to_html_table(results(), "")}</div>\n'
+    table, changed = to_html_table(results(), "notebooks/"), to_html_changes(changes())
+    return f'{tally(results())}<div class="wide">\n{table}</div>\n\n## Changed verdicts\n\n<div class="wide">\n{changed}</div>\n'

@@ -16,7 +16,7 @@ from collections import defaultdict
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
-from scipy import stats
+from scipy import special
 
 LEVEL = 0.95
 POOL = 0.25
@@ -53,9 +53,15 @@ def sample(values: Sequence[float], launches: Sequence[Hashable]) -> Sample:
         within = max(total - between, 0.0)
         mean_between, mean_within = between / (count - 1), within / (n - count)
         # below this, both are rounding
-        if mean_between > 1e-24 and stats.f.sf(mean_between / max(mean_within, 1e-30), count - 1, n - count) < POOL:
+        if mean_between > 1e-24 and special.fdtrc(count - 1, n - count, mean_between / max(mean_within, 1e-30)) < POOL:
             return Sample(n, count, mean, mean_between / n, count - 1, launches_differ=True)
     return Sample(n, count, mean, total / (n - 1) / n, n - 1)
+
+
+def freedom_of(parts: Sequence[Sample]) -> float:
+    """Satterthwaite's degrees of freedom of a sum or difference of the samples' means, whose variances are above 0 in all."""
+    variance = math.fsum(part.variance for part in parts)
+    return variance**2 / math.fsum(part.variance**2 / part.freedom for part in parts)
 
 
 def interval(parts: Sequence[Sample], level: float = LEVEL) -> float:
@@ -65,5 +71,50 @@ def interval(parts: Sequence[Sample], level: float = LEVEL) -> float:
         return math.nan
     if variance <= 0:
         return 0.0
-    freedom = variance**2 / math.fsum(part.variance**2 / part.freedom for part in parts)
-    return float(stats.t.ppf(0.5 + level / 2, freedom)) * math.sqrt(variance)
+    return float(special.stdtrit(freedom_of(parts), 0.5 + level / 2)) * math.sqrt(variance)
+
+
+def chance_above(excess: float, variance: float, freedom: float) -> float:
+    """How likely an estimate is that lies `excess` or more above what is true (Student's t); nan without a variance."""
+    if math.isnan(variance):
+        return math.nan
+    if variance <= 0:
+        return 0.0 if excess > 0 else 1.0
+    return float(special.stdtr(freedom, -excess / math.sqrt(variance)))
+
+
+def chance_of_ratio(ratio: float, freedom: float, other: float = math.inf) -> float:
+    """How likely the ratio of two mean squares of equal expectation is so large or larger: of an F, or of chi-squared over its freedom."""
+    if math.isinf(other):
+        return float(special.chdtrc(freedom, ratio * freedom))
+    return float(special.fdtrc(freedom, other, ratio))
+
+
+def holm(chances: Sequence[float]) -> list[float]:
+    """Holm's adjusted p-values: those at or below alpha may be called so with a chance of alpha that any one of them is wrongly."""
+    order = sorted(range(len(chances)), key=chances.__getitem__)
+    adjusted, least = [0.0] * len(chances), 0.0
+    for rank, index in enumerate(order):
+        least = max(least, min(1.0, (len(chances) - rank) * chances[index]))
+        adjusted[index] = least
+    return adjusted
+
+
+def holm_of_families(chances: Sequence[float], families: Sequence[Hashable]) -> list[float]:
+    """Adjusted p-values by Holm within each family, and again over the families by the least of each."""
+    within = list(chances)
+    members: dict[Hashable, list[int]] = defaultdict(list)
+    for index, family in enumerate(families):
+        members[family].append(index)
+    for own in members.values():
+        for index, value in zip(own, holm([chances[index] for index in own]), strict=True):
+            within[index] = value
+    ordered = sorted(members.values(), key=lambda own: min(within[index] for index in own))
+    least = 0.0
+    for rank, own in enumerate(ordered):
+        for index in own:
+            within[index] = min(1.0, within[index] * (len(ordered) - rank))
+        least = max(least, min(within[index] for index in own))
+        for index in own:
+            within[index] = max(within[index], least)
+    return within

@@ -9,12 +9,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Collection, Mapping
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-Verdict = Literal["holds", "does not hold", "inconclusive", "not yet measured", "cannot be tested here"]
-VERDICTS: tuple[Verdict, ...] = ("holds", "does not hold", "inconclusive", "not yet measured", "cannot be tested here")
+Verdict = Literal["holds", "holds here only", "does not hold", "inconclusive", "out of reach", "not yet measured", "cannot be tested here"]
+VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 
 Value = str | bool | int | None
 Selection = tuple[tuple[str, tuple[Value, ...]], ...]
@@ -28,6 +28,11 @@ FOLLOWS: dict[str, tuple[str, ...]] = {
     "shuffle": ("input_label",),
 }
 """What differs as soon as a field does."""
+
+POOLED_FREEDOM = 20
+"""Lags of an autocorrelation, of which a `pooled` quantity is the mean."""
+LEVEL = 0.025
+"""Of a one-sided test; two of them are a 95% interval."""
 
 REAL = 1.05
 """The smallest effect that counts as real unless a claim says otherwise: 5%."""
@@ -105,6 +110,10 @@ class Contrast(_Data):
     across: how settings join. "same": all that have enough data must agree; "all": one counterexample refutes; "any": one
         example suffices; "most": more than half decide (for medians).
     steps_at_least: least timed steps, where more are needed than the predicate asks.
+    form: "ratio": as above. "share": of what the first `over` term has more than the second, how much is not in the same difference of
+        the `under` terms (a cause's share of an added time). "pooled": the quantity is a mean square of POOLED_FREEDOM degrees of
+        freedom, and sides are compared by their means (an F, or chi-squared where there is one side).
+    size: what it says is how large the effect is: where it fails and the others hold, the claim holds here only.
     paired: repeats of equal number began alike and saw the same batches, so each is compared with its own: the interval is of the ratios
         of repeats that all terms have. For what training does; times of equal repeats have nothing in common.
     models_at_least: different models needed before the contrast can hold (or, with "any", be refuted).
@@ -125,6 +134,8 @@ class Contrast(_Data):
     steps_at_least: int = 0
     paired: bool = False
     apart: tuple[str, ...] = ()
+    form: Literal["ratio", "share", "pooled"] = "ratio"
+    size: bool = False
     where: Selection = ()
     unit: str = "x"
 
@@ -244,11 +255,14 @@ class Setting(_Data):
     """One interval: a contrast in one setting, with the Records it was computed from.
 
     fields: what tells it from other settings of its contrast. enough: whether it has the repeats and launches to decide.
+    holding, failing: how likely data like these are if it does not hold, and if it does not fail (one-sided p-values; None: not enough).
+    ceiling: the best that it could be (`rules.largest_ratio`). by_median: the estimate by median steps. noisy: whether the two clocks
+        differ by too much (`rules.host_noise`).
     """
 
     framework: str
     contrast: str
-    fields: dict[str, str | int | bool | None]
+    fields: dict[str, str | int | float | bool | None]
     devices: int
     estimate: float
     low: float | None
@@ -260,15 +274,26 @@ class Setting(_Data):
     text: str
     record_keys: tuple[str, ...]
     flagged: int = 0
+    holding: float | None = None
+    failing: float | None = None
+    ceiling: float | None = None
+    by_median: float | None = None
+    noisy: bool = False
 
 
 class Answer(_Data):
-    """A verdict with its figure, and why."""
+    """A verdict with its figure, and why; scope: where it holds, of what holds here only.
+
+    decidable: settings that have enough repeats. leaning: what most of these would say by their estimates alone.
+    """
 
     verdict: Verdict
     figure: str = ""
     why: str = ""
+    scope: str = ""
     record_keys: tuple[str, ...] = ()
+    decidable: int = 0
+    leaning: Verdict = "inconclusive"
 
 
 class Result(_Data):
@@ -281,3 +306,5 @@ class Result(_Data):
     record_keys: list[str]
     by_framework: dict[str, Answer]
     settings: tuple[Setting, ...] = ()
+    scope: str = ""
+    looks: int = 0

@@ -101,8 +101,9 @@ def training_rows(frame: pd.DataFrame) -> list[Row]:
     if frame.empty:
         return []
     # epochs as planned, so that one that diverged and ended early still has its place; seeds are repeats and name nothing
+    found = frame.assign(repeat=frame["seed"])
     own = ["batch_size", "scaling", "seed", "steps", "samples", "steps_per_epoch", "step_time_s", "peak_rate", "layout", "devices"]
-    found = frame.drop(columns=own).assign(
+    found = found.drop(columns=own).assign(
         devices=frame["multiple"], timing_version=frame["training_version"], warmup_steps=0, timed_steps=frame["steps"].fillna(1)
     )
     return rows(found)

@@ -49,6 +49,24 @@ def entries(path: Path = LEDGER) -> Mapping[str, Sequence[Entry]]:
     return found
 
 
+CHANGES = paths.REPOSITORY / "data" / "claims-changes.csv"
+
+
+class Change(NamedTuple):
+    """A verdict that became another though no Record was added: by other rules, or by another test."""
+
+    claim: str
+    before: str
+    after: str
+    why: str
+
+
+def changes(path: Path = CHANGES) -> list[Change]:
+    """Every changed verdict, in the order of the file."""
+    with path.open(newline="") as file:
+        return [Change(**row) for row in csv.DictReader(file)]
+
+
 def unwritten(claims: Iterable[Claim], ledger: Mapping[str, Sequence[Entry]]) -> list[str]:
     """The claims whose test is not the last one in the ledger, with its digest: such a test was changed without saying so."""
     tested = [claim for claim in claims if claim.predicates]

@@ -1,10 +1,11 @@
-"""What claims ask one GPU once more, in windows of two seconds, five repeats over five launches: C3, C16, C24, C44."""
+"""What claims ask one GPU once more, in windows of two seconds, five repeats over five launches: C3, C16, C24, C41, C44."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
+from multigpu.grid.batching import SHUFFLE_BATCH, SHUFFLE_STEPS
 from multigpu.grid.entries import Planned, nmt, resnet50
 from multigpu.run import Run
 
@@ -30,6 +31,18 @@ def claims_one_gpu(devices: Sequence[int]) -> list[Planned]:
             _repeated(nmt("exp3", 1, 128, **form, timed_steps=60), 6.0),
         ]
     return planned
+
+
+def claims_shuffling(devices: Sequence[int]) -> list[Planned]:
+    """C41 once more: an epoch of the committed corpus in its order, five times, and shuffled, ten times. About three minutes."""
+    if 1 not in devices:
+        return []
+    form: dict[str, Any] = {"inputs": "catalogs", "sequence_length": None, "precision": "bf16", "timed_steps": SHUFFLE_STEPS}
+    once, twice = FIVE, tuple(sorted(2 * FIVE))
+    return [
+        Planned(nmt("ddp", 1, SHUFFLE_BATCH, shuffle=shuffle, **form), "headline", 12.0, twice if shuffle else once)
+        for shuffle in (True, False)
+    ]
 
 
 def claims_tensorflow(devices: Sequence[int]) -> list[Planned]:
