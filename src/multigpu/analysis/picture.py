@@ -26,9 +26,8 @@ FONTS = "system-ui, 'DejaVu Sans', Verdana, sans-serif"
 STANDALONE = "svg{color:#222;background:none}@media (prefers-color-scheme:dark){svg{color:#ddd}}"
 DIGITS = "%.6g"
 """Of figures in a CSV: the last digits of a float differ between processors, and a file that is committed should not."""
-LEAST_WIDTH, LEAST_SHARE = 480, 0.82
-"""Pixels, and the share of its own width, below which a figure scrolls in its own box instead of shrinking, so that it can be read on a
-telephone: one of 5.2 inches then fits a page of 310 pixels with letters of seven."""
+LEAST_SHARE = 1.0
+"""Of its own width: where a page is narrower a figure scrolls in its own box, so that its letters keep nine pixels."""
 
 
 class Picture(Figure):
@@ -153,7 +152,7 @@ def shown(figure: Figure, name: str, data: pd.DataFrame | None = None, link: str
     svg = svg_text(figure, name)
     size = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', svg)
     width = float(size.group(1)) if size else 640.0
-    least = min(LEAST_WIDTH, round(width * LEAST_SHARE))
+    least = round(width * LEAST_SHARE)
     style = f"width:100%;min-width:{least}px;max-width:{round(width * 1.4)}px;height:auto;background:none;filter:none"
     opening = f'<svg role="img" aria-label="{escape(alt or finding)}" style="{style}"'
     svg = re.sub(r'^<svg (?:width|height)="[^"]*"', "<svg", svg)

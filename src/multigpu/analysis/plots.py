@@ -52,7 +52,7 @@ def _canvas(title: str, panels: int, height_in: float, share_y: bool = True, col
     top = head_height(title, WIDTH_IN) + 0.12
     picture = Picture(WIDTH_IN, lines * height_in + top, layout="constrained")
     picture.head(title)
-    picture.get_layout_engine().set(rect=(0, 0, 1, 1 - top / (lines * height_in + top)))  # type: ignore[union-attr, call-arg]
+    _under_the_title(picture)
     grid = picture.subplots(lines, columns, squeeze=False, sharey="row" if share_y else False).ravel()
     for unused in grid[panels:]:
         unused.remove()
@@ -150,7 +150,24 @@ def dots(
 
 def _legend(picture: Picture, values: Sequence[str], colours: Mapping[str, str], markers: Mapping[str, Any]) -> None:
     handles = [mpl.lines.Line2D([], [], color=colours[v], marker=markers.get(v, ""), label=label(v), linewidth=1.4) for v in values]
-    picture.legend(handles=handles, loc="outside lower center", ncols=min(4, len(handles)))
+    _below(picture, handles)
+
+
+def _below(picture: Picture, handles: Sequence[Any]) -> None:
+    """The legend below the drawing, in as many columns as its words leave room for."""
+    longest = max(len(str(handle.get_label())) for handle in handles)
+    columns = max(1, min(len(handles), 84 // (longest + 8)))
+    picture.legend(handles=handles, loc="outside lower center", ncols=columns)
+    whole = picture.get_figheight() + 0.19 * -(-len(handles) // columns)
+    picture.set_figheight(whole)
+    picture.texts[0].set_y(1 - 0.08 / whole)
+    _under_the_title(picture)
+
+
+def _under_the_title(picture: Picture) -> None:
+    """Keep the axes below the title, whatever the picture's height."""
+    top = head_height(picture.finding, WIDTH_IN) + 0.12
+    picture.get_layout_engine().set(rect=(0, 0, 1, 1 - top / picture.get_figheight()))  # type: ignore[union-attr, call-arg]
 
 
 def lines(
@@ -304,5 +321,5 @@ def timeline(
             ax.grid(axis="y", visible=False)
         looked = [(looks[column.removesuffix("_s")], text) for column, text in parts.items()]
         handles = [mpl.patches.Patch(facecolor=colour, hatch=hatch, edgecolor="white", label=text) for (colour, hatch), text in looked]
-        picture.legend(handles=handles, loc="outside lower center", ncols=min(3, len(handles)))
+        _below(picture, handles)
     return _said(picture, _shown_columns(rows, [panel, y, *parts]), caption, alt)

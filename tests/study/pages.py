@@ -1,0 +1,91 @@
+"""Pages run in this process, cell by cell, drawing nothing: what a kernel does, in a hundredth of the time."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import numpy as np
+import pandas as pd
+import pytest
+from IPython.display import display
+
+from multigpu import paths
+from multigpu.analysis import picture, plots, prose, read
+from multigpu.analysis.estimate import Estimate
+from multigpu.analysis.picture import Picture, Shown
+
+NOTEBOOKS = sorted(path for path in (paths.REPOSITORY / "notebooks").glob("[0-9]*.ipynb"))
+NUMBERS = ("rate", "rate_low", "rate_high")
+
+
+def code_of(path: Path) -> list[tuple[str, bool]]:
+    """(source, whether it is the parameters' cell) of each code cell."""
+    cells = [cell for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
+    return [(cell.source, "parameters" in cell.metadata.get("tags", [])) for cell in cells]
+
+
+class Page:
+    """One page: `run` executes its cells; `facts` and `required` keep what each cell said and required."""
+
+    def __init__(self, path: Path, patch: pytest.MonkeyPatch, **parameters: str) -> None:
+        self.cells, self.parameters = code_of(path), parameters
+        self.facts: dict[int, list[Any]] = {}
+        self.required: dict[int, list[tuple[str, bool]]] = {}
+        self.at, self.strict = 0, True
+        told, require = prose.told, prose.require
+
+        def note_facts(template: str, **facts: Any) -> str:
+            self.facts.setdefault(self.at, []).extend(facts.values())
+            return told(template, **facts)
+
+        def note_required(condition: Any, why: str) -> None:
+            self.required.setdefault(self.at, []).append((why, bool(condition)))
+            if self.strict:
+                require(condition, why)
+
+        patch.setattr(prose, "told", note_facts)
+        patch.setattr(prose, "require", note_required)
+        patch.setattr(picture, "save", lambda *_, **__: Shown(""))
+        for name in ("dots", "lines", "bars", "timeline"):
+            patch.setattr(plots, name, lambda rows, *_, **__: Picture(1, 1))
+
+    def run(self, last: int | None = None) -> None:
+        """Execute the cells, up to this one or all, the parameters as given."""
+        space: dict[str, Any] = {"display": display, "__name__": "__main__"}
+        for number, (source, parameters) in enumerate(self.cells):
+            self.at = number
+            with contextlib.redirect_stdout(io.StringIO()):
+                exec(compile(source, f"cell {number}", "exec"), space)
+            if parameters:
+                space.update(self.parameters)
+            if number == last:
+                break
+
+
+def keys_of(facts: list[Any]) -> frozenset[str]:
+    """The Records that these facts follow."""
+    return frozenset(key for fact in facts if isinstance(fact, Estimate) for key in fact.keys)
+
+
+def scaled(table: pd.DataFrame, keys: frozenset[str], times: float) -> pd.DataFrame:
+    """The points with the rates of these Records' points multiplied."""
+    hit = np.array([bool(keys & set(str(own).split(", "))) for own in table["keys"]])
+    table = table.copy()
+    table.loc[hit, list(NUMBERS)] *= times
+    table.loc[hit, ["step_time_s", "median_step_s"]] /= times
+    table.loc[hit, "log_mean"] += np.log(times)
+    return table
+
+
+@contextlib.contextmanager
+def points_scaled(patch: pytest.MonkeyPatch, keys: frozenset[str], times: float) -> Iterator[None]:
+    """Pages read points whose rates are these times as high."""
+    frame, table = read.frames(paths.RUNS)
+    with patch.context() as inner:
+        inner.setattr(read, "frames", lambda runs: (frame, scaled(table, keys, times)))
+        yield

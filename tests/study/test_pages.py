@@ -1,0 +1,79 @@
+"""Pages: true of the published Records, tripped by other ones, and never stopped by a stranger's."""
+
+from __future__ import annotations
+
+import re
+from itertools import product
+from pathlib import Path
+
+import pytest
+import yaml
+
+from multigpu import paths
+from multigpu.record import RecordStore
+from tests.factory import make_machine, make_record, plant
+from tests.study.pages import NOTEBOOKS, Page, code_of, keys_of, points_scaled
+
+UNSCALED = yaml.safe_load((Path(__file__).parent / "unscaled.yaml").read_text()) or {}
+"""page -> what a `require` of it says, or how that begins -> why no scaling of Runs' rates can trip it."""
+
+
+@pytest.fixture(params=NOTEBOOKS, ids=lambda path: path.stem)
+def page(request: pytest.FixtureRequest) -> Path:
+    return request.param
+
+
+def test_every_sentence_is_true_of_the_published_records(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(paths.PUBLISH, "1")
+    Page(page, monkeypatch).run()
+
+
+def test_every_require_is_tripped_by_other_rates(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three times or a third of the rates behind one of the facts that a block says make each `require` of that block fail."""
+    told = Page(page, monkeypatch)
+    told.run()
+    exempt = UNSCALED.get(page.stem, {})
+    for cell, required in list(told.required.items()):
+        left = {why for why, _ in required if not any(why.startswith(begin) for begin in exempt)}
+        sides = list({keys: None for fact in told.facts.get(cell, []) if (keys := keys_of([fact]))})
+        for keys, times in product(sides, (3.0, 1 / 3)):
+            if not left:
+                break
+            again = Page(page, monkeypatch)
+            again.strict = False
+            with points_scaled(monkeypatch, keys, times):
+                again.run(cell)
+            left -= {why for why, held in again.required.get(cell, []) if not held}
+        assert not left, f"cell {cell} says {sorted(left)}, and no scaling of the rates behind its facts trips that"
+
+
+def test_exemptions_name_what_a_page_requires(monkeypatch: pytest.MonkeyPatch) -> None:
+    for stem, begins in UNSCALED.items():
+        source = "\n".join(source for source, _ in code_of(paths.REPOSITORY / "notebooks" / f"{stem}.ipynb"))
+        for begin, reason in begins.items():
+            assert begin in source and len(reason) > 20, f"{stem}: {begin}"
+
+
+@pytest.mark.parametrize("kind", ["empty", "cpu", "unknown"])
+def test_pages_render_on_a_strangers_records(page: Path, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is raised: what is not true or not there is left out."""
+    (tmp_path / "runs").mkdir()
+    if kind != "empty":
+        machine = make_machine(0) if kind == "cpu" else make_machine(2, name="2x-unknown", gpu="Unknown GPU")
+        fields = {"device_type": "cpu", "model": "nmt_small", "precision": "fp32"} if kind == "cpu" else {}
+        records = [
+            make_record(name, count, machine=machine, repeat=n, **fields) for name in ("ddp", "exp2") for count in (1, 2) for n in (0, 1)
+        ]
+        plant(RecordStore(tmp_path / "runs"), records)
+    monkeypatch.delenv(paths.PUBLISH, raising=False)
+    Page(page, monkeypatch, records=str(tmp_path)).run()
+
+
+def test_notebooks_are_pages_of_a_person(page: Path) -> None:
+    """No function, no class, at most three figures, and a `finding` around everything that says or shows."""
+    sources = [source for source, _ in code_of(page)]
+    assert not any(re.search(r"^\s*(def|class)\b|\blambda\b", source, re.M) for source in sources)
+    assert sum(source.count("save(") for source in sources) <= (3 if int(page.stem[:2]) < 20 else 99)
+    for source in sources:
+        if re.search(r"\b(say|require|display)\(", source):
+            assert "with finding()" in source, source
