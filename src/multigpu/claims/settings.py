@@ -104,7 +104,7 @@ def pair_of(row: Row) -> Hashable:
 
 def common_repeats(comparison: Comparison) -> list[Any]:
     """The repeats that all terms have."""
-    return sorted(set.intersection(*({pair_of(row) for row in group} for group in comparison.groups)))  # type: ignore[type-var]
+    return sorted(set.intersection(*({pair_of(row) for row in group} for group in comparison.groups)))
 
 
 def _value(contrast: Contrast, row: Row, devices: int) -> float:
