@@ -97,6 +97,11 @@ def build_parser() -> argparse.ArgumentParser:
     claims.add_argument("--synchrony", default=str(paths.SYNCHRONY), help="folder of the protocols' Records")
     claims.add_argument("--training", default=str(paths.TRAINING), help="folder of the Records of training")
 
+    checked = commands.add_parser("verify", help="can these Records be believed? Schema, physics, keys and commits of each")
+    checked.add_argument("folder", nargs="?", help="folder of Records (default: all of the study's)")
+    checked.add_argument("--measure", type=int, default=0, metavar="N", help="measure a random sample of N again on this machine")
+    checked.add_argument("--seed", type=int, default=0, help="of that sample")
+
     commands.add_parser("collectives", add_help=False, help="time all-reduces of this machine (`collectives --help`)")
 
     commands.add_parser("synchrony", add_help=False, help="run a parameter server's protocols (`synchrony --help`)")

@@ -109,6 +109,26 @@ def _claims(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _verify(arguments: argparse.Namespace) -> int:
+    """Whether Records can be believed."""
+    from multigpu.verify import EXCEPTIONS, lines, verify
+
+    root = Path(arguments.folder) if arguments.folder else paths.REPOSITORY / "data"
+    if not root.is_dir():
+        raise ValueError(f"{root} is no folder: name one that holds Records")
+    report = verify(root, EXCEPTIONS)
+    for line in lines(report):
+        print(line, flush=True)
+    disagree = 0
+    if arguments.measure:
+        from multigpu.verify_again import measured_again
+
+        for line, agrees in measured_again(root, arguments.measure, arguments.seed):
+            print(f"{'agrees' if agrees else 'differs'}: {line}", flush=True)
+            disagree += not agrees
+    return 1 if report.faults or disagree else 0
+
+
 def _explain(arguments: argparse.Namespace) -> int:
     """Why a point is as fast as it is."""
     from multigpu.analysis.explain_text import explained
@@ -204,6 +224,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "explain": _explain,
     "advise": _advise,
     "claims": _claims,
+    "verify": _verify,
     "collectives": _collectives,
     "synchrony": _synchrony,
     "hosts": _hosts,
