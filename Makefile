@@ -52,8 +52,8 @@ format: $(READY) ## format code and notebooks, drop the notebooks' outputs
 	$(BIN)/ruff format .
 	$(if $(NOTEBOOKS),$(STRIP) $(NOTEBOOKS))
 
-report: $(READY) ## build the report from the Records there are; measure nothing
-	@$(BIN)/python -m multigpu report $(if $(PARAMETERS),--parameters $(PARAMETERS))
+report: $(READY) ## build the report from the Records there are; measure nothing (PUBLISH=1: the published one)
+	@$(BIN)/python -m multigpu report $(if $(PARAMETERS),--parameters $(PARAMETERS)) $(if $(PUBLISH),--publish)
 
 lab: $(LAB) ## open the notebooks in JupyterLab
 	@$(BIN)/python -m jupyter lab --notebook-dir=.

@@ -15,3 +15,12 @@ def test_measuring_imports_little(module: str) -> None:
     code = f"import sys, {module}; print(*[name for name in {HEAVY} if name in sys.modules])"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == ""
+
+
+def test_reading_loads_no_framework() -> None:
+    """`analysis`, `claims` and what advises and explains answer without PyTorch or TensorFlow."""
+    modules = "read, points, compare, estimate, prose, show, plots, advise, explain_text"
+    found = "[name for name in ('torch', 'tensorflow', 'keras') if name in sys.modules]"
+    code = f"import sys; from multigpu.analysis import {modules}; print({found})"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert said.stdout.strip() == "[]"

@@ -9,8 +9,8 @@ import pytest
 from multigpu import paths, report
 from multigpu.placements import placements
 from multigpu.placements.pictures import held, placements_page
-from multigpu.report import ReportError, build_report, publishable, questions, title_and_question, warnings_of, write_generated
-from multigpu.topics import OTHERS, TOPICS, by_topic
+from multigpu.report import ReportError, build_report, in_the_site, navigation, publishable, title_of, warnings_of, write_generated
+from multigpu.topics import FRONT, TOPICS, by_topic
 
 SVG = '<svg xmlns="http://www.w3.org/2000/svg" width="10" height="10"><rect width="10" height="10"/></svg>'
 LOADS = re.compile(r"""<(?:script|img|iframe|source|embed|object)\b[^>]*?\s(?:src|data)\s*=\s*["'](?:https?:)?//""", re.I)
@@ -38,22 +38,19 @@ def executed(path: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A report of one notebook and one planted finding."""
+    """A report of a front page and one more, with a planted scoreboard."""
     folder = tmp_path_factory.mktemp("report")
     (folder / "notebooks").mkdir()
+    executed(folder / "notebooks" / "00-front.ipynb")
     executed(folder / "notebooks" / "01-scaling.ipynb")
     (folder / "notebooks" / "02-stopped.failed.ipynb").write_text("{}")
     (folder / "figures").mkdir()
     (folder / "figures" / "headline.svg").write_text(SVG)
     (folder / "figures" / "headline.csv").write_text("GPUs,words/s\n8,1\n")
     with pytest.MonkeyPatch.context() as patch:
-        planted = {
-            "findings": lambda: "1. Planted finding.",
-            "headline": lambda: "![efficiency](figures/headline.svg)\n\n[Data](figures/headline.csv)",
-            "claims": lambda: None,
-        }
+        planted = {"scoreboard": lambda: "![efficiency](figures/headline.svg) planted", "claims": lambda: None}
         patch.setattr(report, "front_fragments", lambda: planted)
-        patch.setattr(paths, "FIGURES", folder / "figures")
+        patch.setattr(paths, "figures", lambda: folder / "figures")
         with contextlib.redirect_stderr(io.StringIO()) as said:
             index = build_report(folder / "html", folder / "notebooks")
     assert said.getvalue() == "", "the report is built without a warning"
@@ -61,13 +58,11 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_every_page_is_there(site: Path) -> None:
-    for page in ("index", "claims", "method", "glossary", "notebooks/01-scaling"):
+    for page in ("index", "claims", "method", "glossary", "01-scaling"):
         assert (site / f"{page}.html").is_file()
-    assert not (site / "notebooks" / "02-stopped.failed.html").exists()
+    assert not (site / "02-stopped.failed.html").exists() and not (site / "00-front.html").exists()
     front = (site / "index.html").read_text()
-    assert "Planted finding." in front
-    assert "No Record yet: run" in front
-    assert "Does it scale?" in front and "How fast are eight GPUs?" in front
+    assert "How fast are" in front and "Decide" in front and 'href="01-scaling.html"' in front
     assert (site / "figures" / "headline.csv").is_file()
     assert "No Record yet: run" in (site / "claims.html").read_text()
 
@@ -97,9 +92,9 @@ def test_a_folder_that_is_no_report_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_a_fragment_that_fails_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(report, "front_fragments", lambda: {"findings": lambda: 1 / 0})
-    with pytest.raises(ReportError, match=r"^the report's findings cannot be computed: ZeroDivisionError: division by zero$"):
-        write_generated(tmp_path, [])
+    monkeypatch.setattr(report, "front_fragments", lambda: {"claims": lambda: 1 / 0})
+    with pytest.raises(ReportError, match=r"^the report's claims cannot be computed: ZeroDivisionError: division by zero$"):
+        write_generated(tmp_path)
 
 
 def test_a_page_folds_code_and_drops_progress(tmp_path: Path) -> None:
@@ -111,34 +106,29 @@ def test_a_page_folds_code_and_drops_progress(tmp_path: Path) -> None:
     assert first.metadata.tags == second.metadata.tags == ["hide-input"]
 
 
-def test_links_of_a_questions_text_lead_into_the_notebooks_folder(tmp_path: Path) -> None:
-    path = tmp_path / "02-asked.ipynb"
-    text = "# Title\n\nAsked [beside](11-other.ipynb) and [outside](https://example.org/a.ipynb)."
-    nbformat.write(nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell(text)]), path)
-    listed = questions([path])
-    assert "[beside](notebooks/11-other.ipynb)" in listed and "(https://example.org/a.ipynb)" in listed
+def test_links_lead_to_the_one_folder_that_the_site_is() -> None:
+    text = "[a](../report/claims.md#c1) [b](03-launch.ipynb) [c](00-front.ipynb) [d](https://example.org/../a.ipynb)"
+    cell = in_the_site(nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell(text)])).cells[0]
+    assert cell.source == "[a](claims.md#c1) [b](03-launch.ipynb) [c](index.ipynb) [d](https://example.org/../a.ipynb)"
 
 
-def test_every_notebook_has_one_topic_and_strangers_come_last() -> None:
-    ours = sorted((paths.REPOSITORY / "notebooks").glob("*.ipynb"))
-    listed = [stem for stems in TOPICS.values() for stem in stems]
-    assert sorted(listed) == [path.stem for path in ours]
-    grouped = by_topic([*ours, Path("notebooks/99-own.ipynb")])
-    assert list(grouped) == [*TOPICS, OTHERS] and [path.stem for path in grouped[OTHERS]] == ["99-own"]
-    assert [path.stem for path in grouped["Image models"]][:2] == ["13-cnn-scaling", "24-cnn-updates"]
-    assert by_topic(ours[:1]) == {"The machine, and what to choose": ours[:1]}, "no topic without a page"
+def test_every_notebook_but_the_front_page_has_one_topic() -> None:
+    ours = sorted((paths.REPOSITORY / "notebooks").glob("[0-9]*.ipynb"))
+    grouped = by_topic(ours)
+    assert list(grouped) == [topic for topic in TOPICS if topic in grouped]
+    assert sorted(path for paths_ in grouped.values() for path in paths_) == [path for path in ours if path.stem != FRONT]
+    assert by_topic([Path("07-own.ipynb")]) == {"Understand": [Path("07-own.ipynb")]}, "no topic without a page"
 
 
-def test_questions_and_navigation_are_grouped(site: Path) -> None:
-    front = (site / "index.html").read_text()
-    assert f"<h3>{OTHERS}" in front and f'<span class="caption-text">{OTHERS}</span>' in front
+def test_the_navigation_lists_pages_by_number_and_reference_pages_last() -> None:
+    tree = navigation([Path("20-explorer.ipynb"), Path("01-your-model.ipynb")])
+    assert tree.index("01-your-model") < tree.index("20-explorer") < tree.index("glossary")
 
 
-def test_title_and_question() -> None:
-    markdown = nbformat.v4.new_markdown_cell
-    notebook = nbformat.v4.new_notebook(cells=[markdown("# Title\nAsked at once?"), markdown("Later.")])
-    assert title_and_question(notebook, "name") == ("Title", "Asked at once?")
-    assert title_and_question(nbformat.v4.new_notebook(cells=[]), "name") == ("name", "")
+def test_title() -> None:
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell("# Title\nAsked at once?")])
+    assert title_of(notebook, "name") == "Title"
+    assert title_of(nbformat.v4.new_notebook(cells=[]), "name") == "name"
 
 
 def test_every_placement_is_drawn_from_its_row() -> None:

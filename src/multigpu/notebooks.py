@@ -8,6 +8,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -176,16 +177,18 @@ def execute_notebooks(
         raise NotebookError(f"executed notebooks cannot be written to {output}: {error.strerror}.") from None
 
     cells = {path: len(read_notebook(path).cells) for path in notebooks}
-    done = []
     with this_interpreter() as kernel, tqdm(total=sum(cells.values()), unit="cell", desc="notebooks", disable=not progress) as bar:
         _Engine.bar = bar
-        for path in notebooks:
-            bar.set_description(path.stem)
+
+        def execute(path: Path) -> Path:
             copy, unfinished = output / path.name, output / f"{path.stem}.failed.ipynb"
             _execute(path, unfinished, {name: value for name, value in given.items() if name in names[path]}, kernel)
-            unfinished.replace(copy)
-            done.append(copy)
-    return done
+            return unfinished.replace(copy)
+
+        # a kernel starts and draws on one core; all are heard before one that stopped is told
+        with ThreadPoolExecutor(max_workers=min(4, os.cpu_count() or 1)) as pool:
+            started = [pool.submit(execute, path) for path in notebooks]
+        return [future.result() for future in started]
 
 
 def execute_one(notebook: Path, output: Path, parameters: Mapping[str, Any] | None = None) -> None:

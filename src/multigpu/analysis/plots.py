@@ -45,7 +45,9 @@ def _panel_grid(rows: pd.DataFrame, panel: str | None) -> list[tuple[str, pd.Dat
     return [(str(name), group) for name, group in rows.groupby(panel, sort=False, observed=True)]
 
 
-def _canvas(title: str, panels: int, height_in: float, share_y: bool = True, columns: int = 0) -> tuple[Picture, list[Axes]]:
+def _canvas(
+    title: str, panels: int, height_in: float, share_x: bool = False, share_y: bool = True, columns: int = 0
+) -> tuple[Picture, list[Axes]]:
     """A picture with its title and `panels` axes side by side, in rows of `columns` (0: two, or three where there are so many)."""
     columns = min(panels, columns or (3 if panels in (3, 6) else 2))
     lines = -(-panels // columns)
@@ -53,7 +55,7 @@ def _canvas(title: str, panels: int, height_in: float, share_y: bool = True, col
     picture = Picture(WIDTH_IN, lines * height_in + top, layout="constrained")
     picture.head(title)
     _under_the_title(picture)
-    grid = picture.subplots(lines, columns, squeeze=False, sharey="row" if share_y else False).ravel()
+    grid = picture.subplots(lines, columns, squeeze=False, sharex=share_x, sharey="row" if share_y else False).ravel()
     for unused in grid[panels:]:
         unused.remove()
     return picture, list(grid[:panels])
@@ -124,7 +126,7 @@ def dots(
     panels = _panel_grid(rows, panel)
     with mpl.rc_context(RC):
         most = max(group[y].nunique() for _, group in panels)
-        picture, axes = _canvas(title, len(panels), 0.62 + 0.24 * most, share_y=False, columns=1 if len(panels) == 1 else 2)
+        picture, axes = _canvas(title, len(panels), 0.62 + 0.24 * most, share_x=True, share_y=False, columns=1 if len(panels) == 1 else 2)
         values, colours, markers = _hues(rows, hue or y)
         for ax, (name, group) in zip(axes, panels, strict=True):
             names = list(dict.fromkeys(group[y].astype(str)))
@@ -257,7 +259,7 @@ def bars(
     panels = _panel_grid(rows, panel)
     with mpl.rc_context(RC):
         most = max(len(group) for _, group in panels)
-        picture, axes = _canvas(title, len(panels), 0.75 + 0.2 * most, share_y=False, columns=1 if len(panels) == 1 else 2)
+        picture, axes = _canvas(title, len(panels), 0.75 + 0.2 * most, share_x=True, share_y=False, columns=1 if len(panels) == 1 else 2)
         values, colours, _ = _hues(rows, hue or y)
         for ax, (name, group) in zip(axes, panels, strict=True):
             shown = group.assign(**{y: [(labels or {}).get(str(one), label(str(one))) for one in group[y]]})

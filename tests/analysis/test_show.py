@@ -1,0 +1,158 @@
+"""What a page says and shows: figures as text, sentences that stand or fall, tables and the four plots."""
+
+from __future__ import annotations
+
+import math
+import re
+
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from multigpu import paths
+from multigpu.analysis import prose
+from multigpu.analysis.compare import scaling, versus
+from multigpu.analysis.estimate import FORMS, Estimate, estimate
+from multigpu.analysis.frame import frame_of
+from multigpu.analysis.picture import Picture, save
+from multigpu.analysis.plots import bars, dots, lines, timeline
+from multigpu.analysis.points import Missing, one, points, where
+from multigpu.analysis.prose import NotTrue, finding, require, say, told
+from multigpu.analysis.show import sources, table
+from multigpu.analysis.style import look
+from tests.analysis.planted import study
+from tests.factory import make_record
+
+POINTS = scaling(points(frame_of(study())))
+
+
+@pytest.mark.parametrize(
+    ("figure", "spec", "text"),
+    [
+        (Estimate(0.9657, 0.9612, 0.9701), "percent interval", "96.6% (96.1 to 97.0%)"),
+        (Estimate(0.61, 0.58, 0.64), "percent interval", "61% (58 to 64%)"),
+        (Estimate(1.548e6, 1.541e6, 1.556e6, unit="words/s"), "rate interval", "1.55 M words/s (1.54 to 1.56 M)"),
+        (Estimate(6033.0, unit="images/s"), "rate interval", "6,033 images/s (single run)"),
+        (Estimate(1.927), "times", "1.93"),
+        (Estimate(0.01652, 0.0161, 0.017), "ms interval", "16.5 ms (16.1 to 17.0 ms)"),
+        (Estimate(374_374_400.0), "bytes", "357 MiB"),
+        (Estimate(3.54e11), "gb_per_s", "354 GB/s"),
+        (Estimate(math.nan), "rate", "–"),
+    ],
+)
+def test_figures_as_text(figure: Estimate, spec: str, text: str) -> None:
+    assert format(figure, spec) == text
+
+
+@given(st.floats(1e-6, 1e12), st.sampled_from(sorted(FORMS)))
+def test_what_is_written_is_near_what_was_measured(value: float, form: str) -> None:
+    """The digits shown, in their unit, differ from the figure by less than 6%, or by half of the last digit."""
+    text = format(Estimate(value), form).replace(",", "")
+    digits = float(re.match(r"[\d.e+-]+", text)[0])  # type: ignore[index]
+    factor = {"percent": 100, "ms": 1e3, "gb_per_s": 1e-9}.get(form, 1)
+    factor *= {"K": 1e-3, "M": 1e-6}.get(text.split()[1] if form == "rate" and " " in text else "", 1)
+    factor *= {"KiB": 2**-10, "MiB": 2**-20, "GiB": 2**-30}.get(text.split()[-1], 1) if form == "bytes" else 1
+    decimals = len(text.split()[0].rstrip("%").partition(".")[2])
+    assert abs(digits - value * factor) <= max(0.06 * value * factor, 0.51 * 10**-decimals)
+
+
+def test_the_other_side_of_a_figure_keeps_its_interval() -> None:
+    ratio = Estimate(0.4, 0.35, 0.45, frozenset({"a"}))
+    assert 1 - ratio == Estimate(0.6, 0.55, 0.65, frozenset({"a"}))
+    assert (1 / ratio).low == pytest.approx(1 / 0.45) and (1 / ratio).keys == ratio.keys
+
+
+def test_an_estimate_comes_with_the_records_behind_it() -> None:
+    row = one(versus(POINTS, where(POINTS, placement="ddp")), workload="nmt", placement="exp4", devices=8)
+    found = estimate(row)
+    assert (found.value, found.low, found.high) == (row["ratio"], row["ratio_low"], row["ratio_high"])
+    assert found.keys == set(row["keys"].split(", ")) and estimate(row, "rate").unit == "words/s"
+    single = one(points(frame_of([make_record()])))
+    assert not estimate(single, "rate").known
+    with pytest.raises(Missing, match="speedup_best"):
+        estimate(scaling(points(frame_of([make_record(devices=2)]))).iloc[0], "speedup_best")
+
+
+def test_a_sentence_names_every_fact_and_no_other() -> None:
+    assert told("{a:percent} of {b:rate}", a=Estimate(0.5), b=1000) == "50% of 1,000"
+    with pytest.raises(ValueError, match="disagree on b"):
+        told("{a:percent}", a=0.5, b=1)
+    with pytest.raises(ValueError, match="no form of a figure"):
+        told("{a:percents}", a=Estimate(0.5))
+
+
+def test_what_is_not_true_is_left_out_and_stops_what_is_published(monkeypatch) -> None:
+    shown: list[str] = []
+    monkeypatch.setattr(prose, "display", lambda markdown: shown.append(markdown.data))
+    with finding():
+        say("Said {n}.", n=1)
+        require(math.nan > 0, "nothing is nothing")
+        say("never said")
+    with finding():
+        one(POINTS, placement="unheard")
+    assert [line.partition(":")[0] for line in shown] == ["Said 1.", "*Left out here", "*Left out here"]
+    assert "nothing is nothing" in shown[1] and "placement=unheard" in shown[2]
+    monkeypatch.setenv(paths.PUBLISH, "1")
+    with pytest.raises(NotTrue, match="two is one"), finding():
+        require(2 == 1, "two is one")
+    with pytest.raises(Missing), finding():
+        one(POINTS, placement="unheard")
+    with pytest.raises(ZeroDivisionError), finding():
+        _ = 1 / 0
+
+
+def test_a_table_fills_templates_and_says_what_is_missing() -> None:
+    html = table(where(POINTS, workload="nmt"), {"placement": "{placement}", "rate": "{rate:rate interval}", "n": "{n}"}, by="devices").html
+    assert html.count("<tr>") == 1 + len(where(POINTS, workload="nmt")) and html.count("rowgroup") >= POINTS["devices"].nunique()
+    assert "Exp4" in html and re.search(r"\d [MK] \([\d.]+ to [\d.]+ [MK]\)", html)
+    unmeasured = table(where(POINTS, placement="exp2", devices=8, batch_size=256), {"rate": "{rate:rate}"}).html
+    assert ">–<" in unmeasured
+    with pytest.raises(Missing):
+        table(where(POINTS, placement="nothing"), {"rate": "{rate:rate}"})
+    with pytest.raises(ValueError, match="no column 'rat'"):
+        table(POINTS, {"rate": "{rat:rate}"})
+
+
+def test_sources_list_every_record_once() -> None:
+    html = sources(where(POINTS, workload="nmt")).html
+    keys = {key for own in where(POINTS, workload="nmt")["keys"] for key in own.split(", ")}
+    assert f"{len(keys)} Records" in html and all(html.count(f"<code>{key}</code>") == 1 for key in keys)
+
+
+def figure(kind: str) -> Picture:
+    rows = where(POINTS, workload="nmt", devices=8)
+    match kind:
+        case "dots":
+            return dots(rows, "speedup_best", "placement", "A finding", "n = 5", line_at=8)
+        case "lines":
+            return lines(where(POINTS, workload="nmt"), "devices", "speedup_best", "A finding", "n = 5", ideal="x")
+        case "bars":
+            return bars(rows, "rate", "placement", "A finding", "n = 5")
+        case _:
+            parts = rows.assign(compute_s=0.01, communication_s=0.002)
+            return timeline(parts, "placement", {"compute_s": "computes", "communication_s": "waits"}, "A finding", "n = 5")
+
+
+@pytest.mark.parametrize("kind", ["dots", "lines", "bars", "timeline"])
+def test_a_plot_holds_its_words_its_data_and_the_placements_colours(kind: str, tmp_path) -> None:
+    picture = figure(kind)
+    html = save(picture, f"planted-{kind}", folder=tmp_path).html
+    assert "A finding" in html and "n = 5" in html and "<svg" in html and "download=" in html
+    for name in where(POINTS, workload="nmt", devices=8)["placement"]:
+        assert look(name).label in html
+        assert kind == "timeline" or look(name).colour in html
+    data = pd.read_csv(tmp_path / f"planted-{kind}.csv")
+    assert set(data["placement"]) == set(POINTS["placement"]) and "keys" in data
+    assert save(figure(kind), f"planted-{kind}", folder=tmp_path).html == html, "equal figures are equal text"
+
+
+def test_a_single_run_is_hollow_and_nothing_to_draw_is_said() -> None:
+    single = points(frame_of([make_record("ddp", 2), make_record("exp4", 2)]))
+    drawn = dots(single, "rate", "placement", "Single runs", "", form="rate")
+    assert all(line.get_markerfacecolor() == "none" for line in drawn.axes[0].get_lines() if line.get_marker() not in ("None", None, ""))
+    with pytest.raises(Missing):
+        dots(where(single, placement="exp2"), "rate", "placement", "None", "")
+    many = pd.concat([POINTS.assign(model=f"m{i}") for i in range(9)])
+    with pytest.raises(ValueError, match="at most 7"):
+        lines(where(many, placement="ddp", workload="nmt"), "devices", "rate", "Too many", "", hue="model")
