@@ -92,7 +92,8 @@ def synchrony_rows(frame: pd.DataFrame) -> list[Row]:
     trained = frame["applied"].where(frame["problem"].notna() & frame["budget_s"].isna())
     # an AveragingRecord has two rows; a row's key is its Record's again in the end
     apart = frame["key"] + "|" + frame["protocol"]
-    found = rows(frame.assign(devices=frame["workers"], trained=trained, key=apart, **fixed))
+    rate = 1 / frame["gradient_time_s"]
+    found = rows(frame.assign(devices=frame["workers"], trained=trained, key=apart, gradients_per_s=rate, **fixed))
     return [{**row, "key": row["key"].partition("|")[0]} for row in found]
 
 
