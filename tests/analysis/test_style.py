@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from multigpu.analysis.style import CEILING, KINDS, PALETTE, in_order, look, title
+from multigpu.analysis.style import CEILING, KINDS, OTHERS, PALETTE, in_order, look, title
 from multigpu.placements import placements
 from multigpu.placements.traffic import KINDS as TRAFFIC
 
@@ -21,7 +21,7 @@ def contrast(a, b):
     return (high + 0.05) / (low + 0.05)
 
 
-@pytest.mark.parametrize("colour", [*PALETTE, CEILING, *(kind[0] for kind in KINDS.values())])
+@pytest.mark.parametrize("colour", [*PALETTE, *OTHERS, CEILING, *(kind[0] for kind in KINDS.values())])
 def test_every_colour_stands_out_on_light_and_dark(colour):
     assert contrast(colour, LIGHT) >= 3
     assert contrast(colour, DARK) >= 3
@@ -30,6 +30,10 @@ def test_every_colour_stands_out_on_light_and_dark(colour):
 def test_placements_differ_by_colour_and_by_marker():
     looks = [look(name) for name in placements()]
     assert len({x.colour for x in looks}) == len({x.marker for x in looks}) == len(looks)
+
+
+def test_no_other_thing_takes_a_placements_colour():
+    assert not {look(name).colour for name in placements()} & set(OTHERS)
 
 
 def test_an_unknown_placement_always_looks_the_same():

@@ -19,7 +19,7 @@ from matplotlib.ticker import FuncFormatter, NullFormatter
 from multigpu.analysis.estimate import FORMS
 from multigpu.analysis.picture import Picture, head_height
 from multigpu.analysis.points import Missing
-from multigpu.analysis.style import FRAMEWORK_LINES, INK, MARKERS, MAX_LINES, PALETTE, RC, in_order, label, look
+from multigpu.analysis.style import FRAMEWORK_LINES, INK, MARKERS, MAX_LINES, OTHERS, RC, in_order, label, look
 
 WIDTH_IN = 6.4
 """Of every figure: at a telephone's width its letters are still read, since narrower drawings scroll in their own box."""
@@ -69,7 +69,7 @@ def _hues(rows: pd.DataFrame, hue: str | None) -> tuple[list[str], dict[str, str
     if hue in ("placement", "base_placement"):
         values = in_order(values)
         return values, {v: look(v).colour for v in values}, {v: look(v).marker for v in values}
-    colours = [PALETTE[index % len(PALETTE)] for index in range(len(values))]
+    colours = [OTHERS[index % len(OTHERS)] for index in range(len(values))]
     return values, dict(zip(values, colours, strict=True)), {v: MARKERS[i % len(MARKERS)] for i, v in enumerate(values)}
 
 

@@ -23,6 +23,9 @@ PALETTE = (
     *("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#aa3377", "#b07a00", "#3a92cc", "#6a5acd", "#0f8f9f", "#5c9b1e"),
     *("#9a6340", "#d1497a", "#4f7fb8", "#7d8a2e", "#b8653a", "#8f5fb0", "#c2567f", "#3f8f6b"),
 )
+OTHERS = ("#4c72b0", "#c44e52", "#55803e", "#8172b3", "#937860", "#b5507b", "#64748b", "#2b8a9e")
+"""For what is no placement: models, forms, algorithms. No placement has one of these."""
+
 MARKERS = ("o", "^", "s", "v", "P", "X", "<", ">", "p", "h", "d", "*", "H", "8", "$\u25d0$", "$\u25d1$", "$\u25d2$", "$\u25d3$")
 
 
