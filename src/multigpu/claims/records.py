@@ -154,12 +154,14 @@ def comparisons(contrast: Contrast, table: Sequence[Row]) -> Iterator[Comparison
     # fixed fields -> select -> varied fields -> devices -> repeats
     found: dict[Fields, dict[Selection, dict[Fields, dict[int, list[Row]]]]] = {}
     for row in table:
+        wanted = [select for select in selects if matches(row, select)]
+        if not wanted:
+            continue
         fixed = tuple((name, row.get(name)) for name in fixed_names)
         varied = tuple((name, row.get(name)) for name in varied_names)
-        for select in selects:
-            if matches(row, select):
-                by_devices = found.setdefault(fixed, {}).setdefault(select, {}).setdefault(varied, {})
-                by_devices.setdefault(row["devices"], []).append(row)
+        for select in wanted:
+            by_devices = found.setdefault(fixed, {}).setdefault(select, {}).setdefault(varied, {})
+            by_devices.setdefault(row["devices"], []).append(row)
     newest: dict[Any, Comparison] = {}
     for fixed, by_select in found.items():
         if len(by_select) < len(selects):

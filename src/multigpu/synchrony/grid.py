@@ -1,4 +1,4 @@
-"""The study's experiments by part, each with the seconds that it takes one core: about eight minutes for all.
+"""The study's experiments by part, each with the seconds that it takes one core: about ten minutes for all.
 
 Times are in units of the law's mean (1 s) except those of real runs and of the empirical law.
 """

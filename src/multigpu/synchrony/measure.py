@@ -159,7 +159,7 @@ def _gpus_of(entry: Planned) -> int:
 def main(words: Sequence[str] | None = None) -> int:
     """The command; returns the exit code, 1 if a real run failed and 2 for bad input."""
     parser = argparse.ArgumentParser(prog="multigpu.synchrony.measure", description="Run synchrony experiments and keep their Records.")
-    parser.add_argument("--grid", default="study", help=f"one of {', '.join(GRIDS)} (default: study, about eight minutes)")
+    parser.add_argument("--grid", default="study", help=f"one of {', '.join(GRIDS)} (default: study, about ten minutes)")
     parser.add_argument("--budget-s", type=float, metavar="S", help="run only what the estimates allow in so many seconds")
     parser.add_argument("--folder", type=Path, default=RECORDS, help="folder of the Records (default: data/synchrony)")
     parser.add_argument("--dry-run", action="store_true", help="list what would be run, and the seconds it is expected to take")
