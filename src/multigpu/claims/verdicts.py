@@ -309,7 +309,7 @@ def _agreed(answers: Mapping[str, Answer]) -> tuple[Verdict, str, str]:
         why = "; ".join(answers[name].why for name in blocking)
         return (
             "inconclusive",
-            f"{deciders} would decide it, {joined([framework_title(n) for n in blocking])} has more settings and does not: {why}",
+            f"{deciders} would decide it, {joined([framework_title(n) for n in blocking])} with as many settings or more does not: {why}",
             "",
         )
     if (verdicts and "does not hold" not in verdicts) or len(verdicts) == 1:
@@ -318,7 +318,8 @@ def _agreed(answers: Mapping[str, Answer]) -> tuple[Verdict, str, str]:
         alone = [f"decided by {deciders}, inconclusive in {joined(open_ones)}"] if open_ones else []
         differ = len({a.why for a in decided.values()}) > 1
         apart = [f"{framework_title(name)}: {a.why}" if differ else a.why for name, a in decided.items() if a.why]
-        scopes = [f"{framework_title(name)}: {a.scope}" if len(decided) > 1 else a.scope for name, a in decided.items() if a.scope]
+        alike = len({a.scope for a in decided.values()}) == 1
+        scopes = dict.fromkeys(a.scope if alike else f"{framework_title(name)}: {a.scope}" for name, a in decided.items() if a.scope)
         verdict: Verdict = "holds here only" if "holds here only" in verdicts else verdicts.pop()
         return verdict, "; ".join([*dict.fromkeys(apart), *alone]), "; ".join(scopes)
     if verdicts:
