@@ -207,6 +207,7 @@ class Claim(_Data):
     figure: the document's own figure.
     further: what else must hold, over other kinds of Records: each predicate is decided alone, and one that does not hold refutes all.
     page: the notebook that shows what decides it.
+    decides: what would decide it while it is open, and what that takes.
     needs: what is missing where no predicate over Records can be written yet.
     untestable: why it cannot be tested here.
     """
@@ -218,6 +219,7 @@ class Claim(_Data):
     page: str = ""
     predicate: Predicate | None = None
     further: tuple[Predicate, ...] = ()
+    decides: str = ""
     needs: str = ""
     untestable: str = ""
 

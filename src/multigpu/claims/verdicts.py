@@ -90,6 +90,8 @@ def answer(predicate: Predicate, table: Sequence[Row], found: Sequence[Found], s
             lacking.setdefault(select, set()).update(counts)
         parts.append(Part(contrast, "not yet measured", reason="" if missing else f"{contrast.label}: {UNMATCHED_SIDES}"))
     overall = all_of([(part.verdict, part.contrast.size) for part in parts])
+    if overall == "holds here only" and not scopes_of(parts):
+        overall = "inconclusive"  # each contrast holds somewhere, and nowhere do all
     told = [part for part in parts if overall != "does not hold" or part.verdict == overall]
     notes: list[str] = []
     for part in told:
@@ -106,7 +108,7 @@ def answer(predicate: Predicate, table: Sequence[Row], found: Sequence[Found], s
         verdict=overall,
         figure=figures(texts, overall),
         why="; ".join(dict.fromkeys(filter(None, notes))),
-        scope="; ".join(dict.fromkeys(part.here for part in told if part.here)) if overall == "holds here only" else "",
+        scope="; ".join(scopes_of(told)) if overall == "holds here only" else "",
         record_keys=tuple(sorted(keys)),
         decidable=sum(setting.enough for part in parts for setting in part.shown),
         leaning=leaning([(part.contrast, [setting for setting in part.shown if setting.enough]) for part in parts]),
@@ -122,6 +124,7 @@ class Part(NamedTuple):
     asides: list[str] = []
     gap: str = ""
     here: str = ""
+    scopes: tuple[str, ...] = ()
     text: str = ""
     shown: list[Setting] = []
     of: frozenset[tuple[float, tuple[str, ...]]] = frozenset()
@@ -132,8 +135,8 @@ def part_of(contrast: Contrast, settings: list[Setting], predicate: Predicate) -
     joined_ = join(contrast, settings)
     verdict, able = joined_.verdict, [setting for setting in settings if setting.enough]
     gap = unmeasured(contrast, settings, predicate.counted) if verdict in DECIDED and not settled(contrast, verdict) else ""
-    here = joined(list(joined_.scopes)) if joined_.scopes else ""
-    if verdict == "holds" and gap:
+    here = ""
+    if verdict in ("holds", "holds here only") and gap:
         counts = sorted({setting.devices for setting in able})
         verdict, here = "holds here only", f"on {joined([str(count) for count in counts])} {predicate.counted[counts != [1]]}"
     if contrast.size and verdict == "does not hold":
@@ -149,10 +152,21 @@ def part_of(contrast: Contrast, settings: list[Setting], predicate: Predicate) -
         asides(contrast, settings, verdict),
         gap,
         here,
+        joined_.scopes,
         text,
         shown,
         of,
     )
+
+
+def scopes_of(parts: Sequence[Part]) -> list[str]:
+    """Where contrasts hold that hold here only: of those that keep the same fields apart, where all of them do."""
+    common: dict[tuple[str, ...], list[tuple[str, ...]]] = {}
+    for part in parts:
+        if part.scopes:
+            common.setdefault(part.contrast.apart, []).append(part.scopes)
+    shared = [[name for name in scopes[0] if all(name in other for other in scopes)] for scopes in common.values()]
+    return [joined(names) for names in shared if names] + list(dict.fromkeys(part.here for part in parts if part.here))
 
 
 def reason_of(contrast: Contrast, able: Sequence[Setting], settings: Sequence[Setting], joined_: Joined, predicate: Predicate) -> str:
@@ -268,11 +282,12 @@ def evaluate_rows(claim: Claim, table: Sequence[Row], more: Mapping[type, Sequen
     # of a claim that does not hold, only what refutes it is said
     told = [part for part, _ in parts if overall != "does not hold" or part.verdict == overall]
     names = dict.fromkeys(name for _, answers in parts for name in answers)
+    still = [f"decided by {claim.decides}"] if claim.decides and overall in ("inconclusive", "not yet measured") else []
     return Result(
         claim=claim,
         verdict=overall,
         figure="; ".join(part.figure for part, _ in parts if part.figure),
-        why="; ".join(dict.fromkeys(part.why for part in told if part.why)),
+        why="; ".join([*dict.fromkeys(part.why for part in told if part.why), *still]),
         record_keys=sorted({key for part, _ in parts for key in part.record_keys}),
         by_framework={name: _together([answers[name] for _, answers in parts if name in answers]) for name in names},
         settings=settings,
