@@ -33,7 +33,7 @@ from multigpu.claims import (
     to_json,
     to_markdown_table,
 )
-from multigpu.claims.core import Setting
+from multigpu.claims.results import Setting
 from multigpu.claims.scoreboard import LOOKS
 from multigpu.claims.tables import SYMBOLS, ours, page_title, tally
 from multigpu.claims.wording import figure, figure_of, stated

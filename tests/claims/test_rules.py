@@ -10,7 +10,8 @@ import pytest
 
 from multigpu.analysis.statistics import chance_above, chance_of_ratio, holm, holm_of_families
 from multigpu.claims import Claim, Contrast, Predicate, Result, Term, evaluate, find_claim
-from multigpu.claims.core import Answer, selection
+from multigpu.claims.core import selection
+from multigpu.claims.results import Answer
 from multigpu.claims.rules import DECIDED, all_of, blocked_by
 from multigpu.claims.verdicts import evaluate_rows
 from multigpu.run import Run

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pandas as pd
 
 from multigpu.claims.catalogue import all_claims, find_claim
-from multigpu.claims.core import VERDICTS, Answer, Claim, Contrast, Predicate, Result, Setting, Term, Verdict
+from multigpu.claims.core import VERDICTS, Claim, Contrast, Predicate, Term, Verdict
 from multigpu.claims.kinds import KINDS, READERS, CollectivePredicate, SynchronyPredicate, TracePredicate, TrainingPredicate
 from multigpu.claims.records import rows
+from multigpu.claims.results import Answer, Result, Setting
 from multigpu.claims.scoreboard import scoreboard_svg
 from multigpu.claims.tables import claims_frame, settings_frame, to_html_table, to_json, to_markdown_table
 from multigpu.claims.verdicts import evaluate, evaluate_rows

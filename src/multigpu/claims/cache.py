@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from multigpu import paths
-from multigpu.claims.core import Result
+from multigpu.claims.results import Result
 from multigpu.store import stamp_of
 from multigpu.writing import write_whole
 

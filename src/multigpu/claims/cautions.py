@@ -6,7 +6,8 @@ import math
 import re
 from collections.abc import Sequence
 
-from multigpu.claims.core import Contrast, Setting, Verdict
+from multigpu.claims.core import Contrast, Verdict
+from multigpu.claims.results import Setting
 from multigpu.claims.rules import ENOUGH
 from multigpu.claims.settings import judge
 from multigpu.claims.wording import number, plural, seldom, spread

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from multigpu import paths
-from multigpu.claims.core import Claim, Result
+from multigpu.claims.core import Claim
+from multigpu.claims.results import Result
 from multigpu.raw import raw_records
 
 LEDGER = paths.REPOSITORY / "data" / "claims-ledger.csv"

@@ -8,8 +8,9 @@ from copy import copy
 from typing import NamedTuple
 
 from multigpu.analysis.statistics import holm_of_families
-from multigpu.claims.core import LEVEL, Answer, Contrast, Predicate, Setting, Verdict
+from multigpu.claims.core import LEVEL, Contrast, Predicate, Verdict
 from multigpu.claims.records import Comparison, quantity
+from multigpu.claims.results import Answer, Setting
 from multigpu.claims.settings import BY_MEDIAN, estimated, judge, measure
 
 DECIDED: tuple[Verdict, ...] = ("holds", "holds here only", "does not hold")

@@ -10,7 +10,8 @@ from collections import Counter
 from collections.abc import Sequence
 from html import escape
 
-from multigpu.claims.core import VERDICTS, Result, Verdict
+from multigpu.claims.core import VERDICTS, Verdict
+from multigpu.claims.results import Result
 
 CELL, GAP, MARGIN, HEADING = 40, 4, 8, 26
 GREY = "#7b7b7b"

@@ -7,8 +7,9 @@ from collections.abc import Hashable
 from typing import Any, NamedTuple
 
 from multigpu.analysis.statistics import Sample, chance_above, chance_of_ratio, freedom_of, interval, sample
-from multigpu.claims.core import POOLED_FREEDOM, Contrast, Predicate, Setting, Verdict
+from multigpu.claims.core import POOLED_FREEDOM, Contrast, Predicate, Verdict
 from multigpu.claims.records import RATE_BY_MEDIAN, STEP_BY_MEDIAN, Comparison, Row, quantity
+from multigpu.claims.results import Setting
 from multigpu.claims.wording import figure_of
 
 BY_MEDIAN = {"units_per_s": RATE_BY_MEDIAN, "step_time_s": STEP_BY_MEDIAN}

@@ -13,8 +13,9 @@ import pandas as pd
 
 from multigpu import paths
 from multigpu.analysis.wording import joined
-from multigpu.claims.core import VERDICTS, Predicate, Result, Verdict
+from multigpu.claims.core import VERDICTS, Predicate, Verdict
 from multigpu.claims.ledger import Change, orders
+from multigpu.claims.results import Result
 from multigpu.claims.wording import framework_title, plural, stated
 
 SYMBOLS: dict[Verdict, str] = {

@@ -13,13 +13,14 @@ from typing import NamedTuple
 import pandas as pd
 
 from multigpu.analysis.wording import joined
-from multigpu.claims.cautions import excluded, noise, perfect_scaling, rests_on
-from multigpu.claims.core import Answer, Claim, Contrast, Predicate, Result, Selection, Setting, Verdict
+from multigpu.claims.core import Claim, Contrast, Predicate, Selection, Verdict
 from multigpu.claims.kinds import READERS
+from multigpu.claims.parts import Part, part_of, scopes_of
 from multigpu.claims.records import Comparison, Row, admitted, comparisons, matches, quantity, rows, unmet
-from multigpu.claims.rules import DECIDED, Joined, after_many_looks, all_of, blocked_by, join, largest_ratio, leaning, settled, watched
+from multigpu.claims.results import Answer, Result, Setting
+from multigpu.claims.rules import DECIDED, after_many_looks, all_of, blocked_by, largest_ratio, leaning, watched
 from multigpu.claims.settings import common_repeats, measure
-from multigpu.claims.wording import figure, framework_title, number, plural, spread, stated, tallied, together, wanted
+from multigpu.claims.wording import framework_title, plural, stated, together, wanted
 
 UNMATCHED_SIDES = "no Records of both sides in one setting (same machine, versions and Run but for what is compared)"
 SHARE = re.compile(r"\d+(?:\.\d+)?%")
@@ -35,16 +36,6 @@ def highest(settings: Sequence[tuple[Comparison, Setting]]) -> list[tuple[Compar
         if held is None or (pair[1].enough, pair[1].devices) > (held[1].enough, held[1].devices):
             best[key] = pair
     return list(best.values())
-
-
-def unmeasured(contrast: Contrast, settings: Sequence[Setting], counted: tuple[str, str]) -> str:
-    """The device counts that a contrast names and these settings do not decide, in words; counted: what a count is of, one and many."""
-    if not isinstance(contrast.counts, tuple) or all(term.devices for term in contrast.terms):
-        return ""
-    measured, able = ({s.devices for s in settings if s.enough or not least} for least in (False, True))
-    none, few = [n for n in contrast.counts if n not in measured], [n for n in contrast.counts if n in measured - able]
-    parts = [(none, "not measured"), (few, "measured too seldom to decide")]
-    return ", ".join(f"{joined([str(n) for n in counts])} {counted[counts != [1]]} {how}" for counts, how in parts if counts)
 
 
 class Found(NamedTuple):
@@ -115,104 +106,9 @@ def answer(predicate: Predicate, table: Sequence[Row], found: Sequence[Found], s
     )
 
 
-class Part(NamedTuple):
-    """A contrast's verdict with what is said of it: why, what stands beside it, its figure, and where it holds if here only."""
-
-    contrast: Contrast
-    verdict: Verdict
-    reason: str = ""
-    asides: list[str] = []
-    gap: str = ""
-    here: str = ""
-    scopes: tuple[str, ...] = ()
-    text: str = ""
-    shown: list[Setting] = []
-    of: frozenset[tuple[float, tuple[str, ...]]] = frozenset()
-
-
-def part_of(contrast: Contrast, settings: list[Setting], predicate: Predicate) -> Part:
-    """A contrast's verdict over its settings, and what is said of it."""
-    joined_ = join(contrast, settings)
-    verdict, able = joined_.verdict, [setting for setting in settings if setting.enough]
-    gap = unmeasured(contrast, settings, predicate.counted) if verdict in DECIDED and not settled(contrast, verdict) else ""
-    here = ""
-    if verdict in ("holds", "holds here only") and gap:
-        counts = sorted({setting.devices for setting in able})
-        verdict, here = "holds here only", f"on {joined([str(count) for count in counts])} {predicate.counted[counts != [1]]}"
-    if contrast.size and verdict == "does not hold":
-        here = f"without the document's size ({stated(contrast)} is not so)"
-    shown = able or settings
-    further = [setting for setting in settings if not setting.enough] if able else []
-    text = figure(deciding_first(shown, verdict), contrast, further, named(predicate, contrast))
-    of = frozenset((one.estimate, one.record_keys) for one in shown)
-    return Part(
-        contrast,
-        verdict,
-        reason_of(contrast, able, settings, joined_, predicate),
-        asides(contrast, settings, verdict),
-        gap,
-        here,
-        joined_.scopes,
-        text,
-        shown,
-        of,
-    )
-
-
-def scopes_of(parts: Sequence[Part]) -> list[str]:
-    """Where contrasts hold that hold here only: of those that keep the same fields apart, where all of them do."""
-    common: dict[tuple[str, ...], list[tuple[str, ...]]] = {}
-    for part in parts:
-        if part.scopes:
-            common.setdefault(part.contrast.apart, []).append(part.scopes)
-    shared = [[name for name in scopes[0] if all(name in other for other in scopes)] for scopes in common.values()]
-    return [joined(names) for names in shared if names] + list(dict.fromkeys(part.here for part in parts if part.here))
-
-
-def reason_of(contrast: Contrast, able: Sequence[Setting], settings: Sequence[Setting], joined_: Joined, predicate: Predicate) -> str:
-    """Why a contrast's verdict is not a plain yes or no."""
-    if not able:
-        n, launches = max((s.n, s.launches) for s in settings)
-        least = f"{predicate.min_n} repeats over {plural(predicate.min_launches, 'launch', 'launches')} are needed on each side"
-        found = "one repeat is screening" if n == 1 else f"at most {n} over {plural(launches, 'launch', 'launches')}"
-        return f"{contrast.label}: {found}; {least}"
-    verdicts = [setting.verdict for setting in able]
-    holds, fails = verdicts.count("holds"), verdicts.count("does not hold")
-    tally = f"{contrast.label}: {tallied(holds, fails, able)}"
-    if joined_.outvoted:
-        few = [setting for setting in settings if not setting.enough]
-        return f"{tally}; {len(few)} settings measured too seldom to decide mostly point elsewhere ({spread(few, contrast)})"
-    if joined_.verdict in DECIDED:
-        return "" if len(able) == max(holds, fails) else tally
-    models = {model for setting in able for model in str(setting.fields.get("model")).split(" / ")}
-    if len(models) < contrast.models_at_least and len(able) == max(holds, fails):
-        return f"{tally}; measured for {plural(len(models), 'model', 'models')} of at least {contrast.models_at_least}"
-    open_ones = [setting for setting in able if setting.verdict in ("inconclusive", "out of reach")]
-    said = [f"{contrast.label}: the interval straddles {number(contrast.bound, contrast)}" if len(able) == 1 and open_ones else tally]
-    said.append(excluded(contrast, open_ones))
-    return "; ".join(filter(None, said))
-
-
-def asides(contrast: Contrast, settings: Sequence[Setting], verdict: Verdict) -> list[str]:
-    """What must be known beside the verdict of a contrast: few settings, noise, a bound that was out of reach."""
-    few = rests_on(contrast, settings, verdict) if verdict in DECIDED else ""
-    return [text for text in (few, noise(contrast, [s for s in settings if s.enough]), perfect_scaling(contrast, settings)) if text]
-
-
 def beside(contrast: Contrast, reason: str, aside: Sequence[str]) -> list[str]:
     """A contrast's reason and what stands beside it, the first of them with the contrast's name."""
     return [reason, *aside] if reason or not aside else [f"{contrast.label}: {aside[0]}", *aside[1:]]
-
-
-def deciding_first(settings: Sequence[Setting], verdict: Verdict) -> list[Setting]:
-    """Settings as a reader wants them: those that say what the verdict says before others, and the most devices first."""
-    return sorted(settings, key=lambda setting: (setting.verdict != verdict, -setting.devices, str(setting.fields)))
-
-
-def named(predicate: Predicate, contrast: Contrast) -> tuple[str, ...]:
-    """What is said of every setting: the model, unless the predicate has one only or its sides are of two."""
-    one = any(field == "model" and len(values) == 1 for field, values in predicate.where + contrast.where)
-    return () if one or "model" in contrast.varied else ("model",)
 
 
 class Told(NamedTuple):
