@@ -56,7 +56,7 @@ report: $(READY) ## build the report from the Records there are; measure nothing
 	@$(BIN)/python -m multigpu report $(if $(PARAMETERS),--parameters $(PARAMETERS)) $(if $(PUBLISH),--publish)
 
 lab: $(LAB) ## open the notebooks in JupyterLab
-	@$(BIN)/python -m jupyter lab --notebook-dir=.
+	@$(BIN)/python -m jupyter lab --notebook-dir=. $(if $(filter 0,$(shell id -u)),--allow-root)
 
 clean: ## remove what was built and every cache; Records, figures and the environment stay
 	rm -rf build .pytest_cache .ruff_cache .mypy_cache .hypothesis

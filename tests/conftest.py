@@ -1,14 +1,20 @@
 import importlib.util
 import os
 import shutil
+import tempfile
 
 import pytest
 
 from multigpu.measure.process import NO_KERAS
+from multigpu.measure.surroundings import SHARE_VARIABLE
+from multigpu.measure.turn import LOCK_VARIABLE
 
 # three workers of pytest-xdist share two cores, and most tests' arrays are too small for a second thread; set before torch is imported
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+# tests run beside each other and much else: each worker has a lock of its own, and what is beside a Run is not judged
+os.environ[LOCK_VARIABLE] = f"{tempfile.gettempdir()}/multigpu-tests-{os.getpid()}.lock"
+os.environ[SHARE_VARIABLE] = "inf"
 os.environ |= NO_KERAS  # for every TensorFlow process that a test starts
 
 SLOWEST = (

@@ -44,6 +44,17 @@ def _break_next_record() -> None:
     program.measurement = broken
 
 
+def _fill_disk() -> None:
+    import errno
+
+    from multigpu import store
+
+    def full(path: Path, data: bytes) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+    store.write_whole = full
+
+
 def strike(stage: str, run: Run, rank: int) -> None:
     """Do what FAULTS says for this stage of this Run on this rank."""
     for number, fault in enumerate(json.loads(os.environ["FAULTS"])):
@@ -66,6 +77,8 @@ def strike(stage: str, run: Run, rank: int) -> None:
             Path(fault["file"]).write_text(json.dumps(dict(os.environ)))
         elif fault["fault"] == "record":
             _break_next_record()
+        elif fault["fault"] == "disk":
+            _fill_disk()
         elif fault["fault"] == "raise":
             raise RuntimeError("planted fault")
         else:

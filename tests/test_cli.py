@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,13 @@ import pandas as pd
 import pytest
 
 from multigpu import paths
+from multigpu.arguments import parse_fields
 from multigpu.cli import main
 from multigpu.collectives.record import CollectiveStore
 from multigpu.grid import find_grid
 from multigpu.measure.machine import framework_version, this_machine
+from multigpu.measure.plan import Item
+from multigpu.measure.summary import Summary
 from multigpu.measure.timing import TIMING_VERSION
 from multigpu.record import Record, RecordStore
 from multigpu.run import Run
@@ -124,7 +128,7 @@ def test_a_damaged_record_is_named(capsys, tmp_path) -> None:
     (tmp_path / "machine").mkdir()
     (tmp_path / "machine" / "abc.0.json.gz").write_bytes(b"no gzip")
     code, _, err = run(capsys, "--records", str(tmp_path), "records")
-    assert code == 2 and "abc.0.json.gz" in err
+    assert code == 0 and "left out" in err and "abc.0.json.gz" in err
 
 
 @pytest.mark.parametrize("suffix", ["csv", "json", "parquet"])
@@ -237,11 +241,118 @@ def test_claims_read_all_reduces_from_their_own_folder(capsys, tmp_path) -> None
         CollectiveStore(tmp_path / "alone").write(record)
     words = ("--records", str(tmp_path / "none"), "claims", "--format", "json", "--hosts")
     counts = {}
+    for folder in ("none", "nothing"):
+        (tmp_path / folder).mkdir()
     for folder in ("alone", "nothing"):
         code, out, _ = run(capsys, *words, str(tmp_path / folder))
         assert code == 0
         counts[folder] = next(len(verdict["record_keys"]) for verdict in json.loads(out) if verdict["claim"]["number"] == "C25")
     assert counts == {"alone": 4, "nothing": 0}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--records", "{typo}", "records"),
+        ("--records", "{typo}", "records", "--trace-summary", "key"),
+        ("--records", "{typo}", "explain", "key"),
+        ("--records", "{typo}", "advise", "workload=nmt"),
+        ("--records", "{typo}", "claims"),
+        ("claims", "--hosts", "{typo}"),
+        ("claims", "--synchrony", "{typo}"),
+        ("claims", "--training", "{typo}"),
+    ],
+)
+def test_a_folder_that_is_named_and_not_there_is_no_empty_study(words: Sequence[str], capsys, tmp_path) -> None:
+    typo = str(tmp_path / "typo")
+    code, out, err = run(capsys, *(word.replace("{typo}", typo) for word in words))
+    assert (code, out) == (2, "") and re.fullmatch(rf"multigpu: --\w+ {re.escape(typo)}: there is no such folder\n", err)
+
+
+@pytest.mark.parametrize("bad", ["0", "-1", "1e12", "nan", "inf", "soon"])
+def test_no_span_of_time_without_an_end_or_a_beginning(bad: str, capsys, monkeypatch) -> None:
+    for words in (["measure", "--timeout"], ["measure", "--budget-s"], ["train", "--budget-s"], ["collectives", "--budget-s"]):
+        with pytest.raises(SystemExit) as stopped:
+            main([*words, bad])
+        assert stopped.value.code == 2 and f"{bad!r} is no span of time: give seconds, above 0" in capsys.readouterr().err
+    with pytest.raises(ValueError, match="timeout_s"):
+        Item(run=Run(**parse_fields(TINY)), timeout_s=float(bad) if bad != "soon" else "soon")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["measure", "--repeats", "0"],
+        ["collectives", "--repeats", "-1"],
+        ["interference", "--rounds", "-1"],
+        ["hosts", "--repeats", "x"],
+        ["advise", "--limit", "0"],
+    ],
+)
+def test_no_count_below_one(words: Sequence[str], capsys) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(words)
+    assert stopped.value.code == 2 and f"{words[-1]!r} is not a whole number from 1 to" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["measure", "train", "synchrony", "study"])
+def test_an_empty_grid_is_not_the_default(command: str, capsys) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main([command, "--grid", ""])
+    assert stopped.value.code == 2 and "an empty name was given" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ([f"devices={10**20}"], f"devices = {10**20}: input should be less than or equal to 4096"),
+        (["batch_size=" + "9" * 300], "batch_size = 999"),
+    ],
+)
+def test_numbers_beyond_all_machines_are_refused_briefly(changes: Sequence[str], words: str, capsys) -> None:
+    code, _, err = run(capsys, "measure", "--dry-run", *fields(*changes))
+    assert code == 2 and words in err and len(err) < 300 and err.count("\n") == 1
+
+
+def test_a_field_without_a_value_is_named(capsys) -> None:
+    code, _, err = run(capsys, "measure", "--dry-run", "workload=nmt", "placement=ddp", "batch_size=4")
+    assert (code, err) == (2, "multigpu: model has no value: give it one\n")
+
+
+def test_a_path_that_cannot_be_is_one_sentence(capsys, tmp_path) -> None:
+    long = str(tmp_path / ("x" * 300))
+    for words in (
+        ["measure", "--dry-run", *fields("inputs=image_folder", f"data={long}", base=IMAGES)],
+        ["records", "--export", f"{long}.csv"],
+    ):
+        code, _, err = run(capsys, *words)
+        assert code == 2 and err.count("\n") == 1 and "x" * 300 in err, err
+
+
+@pytest.mark.parametrize("name", ["a\0b", "caf\udce9", "a\nb"])
+def test_a_path_that_no_record_could_hold_is_refused(name: str, capsys) -> None:
+    code, _, err = run(capsys, "measure", "--dry-run", *fields("inputs=image_folder", f"data=/x/{name}", base=IMAGES))
+    assert code == 2 and err.count("\n") == 1 and "no text of a line in UTF-8" in err
+
+
+def test_a_link_to_nothing_among_cifars_files_is_named(capsys, tmp_path) -> None:
+    (tmp_path / "data_batch_1.bin").symlink_to("/nowhere.bin")
+    code, _, err = run(capsys, "measure", "--dry-run", *fields("inputs=cifar10", f"data={tmp_path}", base=IMAGES))
+    assert (code, err) == (2, f"multigpu: {tmp_path}/data_batch_1.bin cannot be read: No such file or directory\n")
+
+
+def test_digits_of_other_scripts_are_no_counts(capsys) -> None:
+    for words in (["measure", "--grid", "cpu_study", "--devices", "²"], ["collectives", "--sizes", "²K"]):
+        code, _, err = run(capsys, *words)
+        assert code == 2 and "²" in err and "invalid literal" not in err
+
+
+def test_a_sweep_of_failures_ends_with_one_and_says_how_to_go_on(capsys, monkeypatch, tmp_path) -> None:
+    for statuses, code in (({"failed": 1, "ok": 1}, 1), ({"timeout": 2}, 1), ({"ok": 1, "out_of_memory": 1, "unsupported": 1}, 0)):
+        monkeypatch.setattr("multigpu.cli_measure.measure", lambda *_, statuses=statuses: Summary(Counter(statuses)))
+        found, out, _ = run(capsys, "--records", str(tmp_path), "measure", *TINY)
+        again = [f"--retry {status}" for status in ("failed", "timeout") if status in statuses]
+        assert found == code and all(option in out for option in again) and ("--retry" in out) == bool(again)
 
 
 def test_collectives_forwards_its_words(capsys) -> None:

@@ -61,6 +61,10 @@ REFUSED = [
     ({"bucket_update": "in_backward", "execution": "captured", "precision": "fp16"}, "choose a precision but 'fp16'"),
     ({"bucket_send": "grouped"}, "bucket_send 'grouped' leaves gradients that merge during backward where they are"),
     ({"bucket_send": "grouped", "placement": "exp4", "execution": "captured"}, "with placement 'exp4' and execution 'captured'"),
+    (WORDS | {"recurrence": "persistent"}, "recurrence 'persistent' computes in bf16 on GPUs, not in fp32: choose precision 'bf16'"),
+    (WORDS | {"recurrence": "persistent", "precision": "bf16"}, "of 512 units in registers, and model 'nmt_tiny' has 8: choose"),
+    (WORDS | TENSORFLOW | {"recurrence": "persistent"}, "exists for translation models in 'torch' only: choose fused or stepwise"),
+    ({"workload": "stacks", "model": "stack_recurrent_tiny", "recurrence": "persistent"}, "for translation models in 'torch' only"),
     ({"host_cores": 0}, "host_cores = 0: input should be greater than or equal to 1"),
 ]
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
-from multigpu.analysis.figure_causes import bar_name
 from multigpu.analysis.ways import USUAL_WAYS
 from multigpu.grid import EXPERIMENTS, GRIDS, Planned, cost_s, find_grid
 from multigpu.placements import placements
@@ -78,11 +75,6 @@ def test_the_table_of_placements_is_repeated_and_traced_row_by_row() -> None:
             able = refusal(row, "torch", processes, execution) is None and row.compute == "replica"
             assert able == (("resnet50_v1.5", name, processes, execution) in timed), (name, processes, execution)
     assert not GRIDS["placement_table"]([])
-
-
-def test_no_two_bars_of_the_planned_traces_have_one_name() -> None:
-    names = Counter((e.run.model, e.run.devices, bar_name(e.run.model_dump())) for e in chosen("traces", precision="bf16"))
-    assert len(names) > 100 and names.most_common(1)[0][1] == 1
 
 
 def test_tf32_is_traced_where_tensorflow_is() -> None:

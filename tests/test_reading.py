@@ -124,9 +124,7 @@ def test_a_file_that_is_new_gone_or_changed_is_seen_at_once(tmp_path: Path) -> N
     again.unlink()
     assert rates() == pytest.approx([1e6])
     again.write_bytes(longer[:-9])
-    for _ in range(2):
-        with pytest.raises(ValueError, match=rf"{again.name} is not a Record"):
-            rates()
+    assert rates() == pytest.approx([1e6]), "what is cut off is none; the attempt before it is read"
 
 
 def test_a_file_that_is_broken_inside_is_named(tmp_path: Path) -> None:
@@ -135,8 +133,9 @@ def test_a_file_that_is_broken_inside_is_named(tmp_path: Path) -> None:
     whole = file.read_bytes()
     for place in range(10, len(whole), 7):
         file.write_bytes(whole[:place] + bytes([whole[place] ^ 0xFF]) + whole[place + 1 :])
-        with pytest.raises(ValueError, match=rf"{file.name} is not a Record"):
-            stored_records(tmp_path)
+        assert stored_records(tmp_path) == ()
+        (fault,) = RecordStore(tmp_path).unreadable()
+        assert f"{file.name} is not a Record" in fault
 
 
 def test_what_another_machine_measured_since_stands_for_an_older_program(tmp_path: Path) -> None:

@@ -16,7 +16,6 @@ from multigpu import paths, study
 from multigpu.analysis.frame import frame_of
 from multigpu.analysis.same_gpus import agreement_sentences, both_measured, figure_agreement
 from multigpu.grid import find_grid
-from multigpu.grid.same_gpus import same_gpus
 from multigpu.measure.point import Point
 from multigpu.record import Record, RecordStore
 from multigpu.run import Run
@@ -166,7 +165,7 @@ def test_what_a_machine_can_still_add() -> None:
 
 
 def test_the_grid_asks_what_every_machine_with_two_gpus_can_measure() -> None:
-    planned = same_gpus([1, 2, 4])
+    planned = find_grid("same_gpus", [1, 2, 4])
     assert planned == find_grid("same_gpus", [1, 2])
     assert all(needs_only_gpus(each.run) and each.run.devices <= 2 for each in planned)
     assert {each.run.execution for each in planned} == {"eager", "captured"}

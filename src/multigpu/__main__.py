@@ -1,7 +1,31 @@
-"""`python -m multigpu`."""
+"""`python -m multigpu`, and the command `multigpu`."""
 
+from __future__ import annotations
+
+import signal
 import sys
+from typing import Any
 
-from multigpu.cli import main
+STOPPED = "multigpu: stopped; what was measured is kept, and the same command goes on from there"
 
-sys.exit(main())
+
+def _stop(*_: Any) -> None:
+    """As Ctrl-C: what runs is ended in order. Once: a second word would cut that short."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
+def main() -> int:
+    """Run one command; returns the exit code. To stop it is no failure from the first second on, when it still imports."""
+    signal.signal(signal.SIGTERM, _stop)
+    try:
+        from multigpu.cli import main as command
+
+        return command()
+    except KeyboardInterrupt:
+        print(STOPPED, file=sys.stderr)
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, get_args
 
@@ -17,6 +18,37 @@ from multigpu.run import Run
 
 OWN_PARSERS = ("collectives", "synchrony", "hosts", "stages", "train", "interference")
 """Commands whose own parsers read the rest of the line."""
+
+
+MOST_S = 7 * 86400.0
+"""A week: no command and no Run may ask for more."""
+
+
+def seconds(text: str) -> float:
+    """A span of time on a command line. Raises argparse's error, which argparse turns into a sentence and exit code 2."""
+    with suppress(ValueError):
+        if 0 < (found := float(text)) <= MOST_S:
+            return found
+    raise argparse.ArgumentTypeError(f"{text!r} is no span of time: give seconds, above 0 and at most {MOST_S:.0f} (a week)")
+
+
+def count(least: int = 1, most: int = 10_000) -> Callable[[str], int]:
+    """What reads a whole number between these on a command line."""
+
+    def read(text: str) -> int:
+        with suppress(ValueError):
+            if least <= (found := int(text)) <= most:
+                return found
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from {least} to {most}")
+
+    return read
+
+
+def name(text: str) -> str:
+    """A name on a command line, which may not be empty: that would be taken for none given."""
+    if not text.strip():
+        raise argparse.ArgumentTypeError("an empty name was given: leave the option out for the default")
+    return text
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -36,10 +68,10 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="field=value",
         help="fields of one Run, e.g. workload=nmt model=nmt_small placement=ddp batch_size=16; with --grid: its Runs that have them",
     )
-    one.add_argument("--grid", help=f"one of {', '.join(GRIDS)}, or several joined by commas")
+    one.add_argument("--grid", type=name, help=f"one of {', '.join(GRIDS)}, or several joined by commas")
     one.add_argument("--undecided", action="store_true", help="of all grids, or of those named, what it takes to decide more claims")
     one.add_argument("--devices", help="device counts of the grid, e.g. 1,2,4 (default: what is here)")
-    one.add_argument("--budget-s", type=float, metavar="S", help="measure only what the grid's estimates allow, what matters most first")
+    one.add_argument("--budget-s", type=seconds, metavar="S", help="measure only what the grid's estimates allow, what matters most first")
     one.add_argument(
         "--complete",
         action="store_true",
@@ -50,8 +82,8 @@ def build_parser() -> argparse.ArgumentParser:
         action="store_true",
         help="once more, only what was measured on these GPUs and has no peak memory that is read (`multigpu.held_memory`)",
     )
-    one.add_argument("--repeats", type=int, default=1, help="repeats of the one Run")
-    one.add_argument("--timeout", type=float, default=300.0, help="seconds one Run may take")
+    one.add_argument("--repeats", type=count(), default=1, help="repeats of the one Run")
+    one.add_argument("--timeout", type=seconds, default=300.0, help="seconds one Run may take")
     one.add_argument("--retry", action="append", default=[], choices=STATUSES, help="measure again what ended so")
     one.add_argument("--traces", metavar="DIR", help="also keep the full profiles of traced Runs (traced_steps above 0) in this folder")
     one.add_argument(
@@ -61,6 +93,13 @@ def build_parser() -> argparse.ArgumentParser:
     one.add_argument("--quiet", action="store_true", help="no progress bar")
     one.add_argument("--share", action="store_true", help="Runs known not to disturb each other are measured side by side, each in a lane")
     add_arguments(one)
+
+    many = commands.add_parser("batch", help="execute the experiment notebook for every row of a YAML file")
+    many.add_argument("points", metavar="POINTS.yaml", help="the rows, as `grids/headline.yaml` writes them; or the name of such a grid")
+    many.add_argument("--out", required=True, type=Path, metavar="FOLDER", help="what is done: index.html, rows/ and records/")
+    many.add_argument("--devices", help="what `each`, `ends` and `most` mean in the file, e.g. 1,2,4 (default: what is here)")
+    many.add_argument("--dry-run", action="store_true", help="list the rows")
+    many.add_argument("--quiet", action="store_true", help="no progress bar")
 
     listing = commands.add_parser("records", help="list, filter and export Records")
     listing.add_argument("where", nargs="*", metavar="column=value")
@@ -88,7 +127,7 @@ def build_parser() -> argparse.ArgumentParser:
         asked.add_argument(
             "--machine", metavar="NAME", help="of which machine (default: this one, or else the one with most repeats of it)"
         )
-        asked.add_argument("--limit", type=int, default=most, metavar="N", help=f"most {what} to speak of (default: {most})")
+        asked.add_argument("--limit", type=count(), default=most, metavar="N", help=f"most {what} to speak of (default: {most})")
         asked.add_argument("--format", choices=("text", "json"), default="text")
 
     claims = commands.add_parser("claims", help="figure and verdict of each claim")
@@ -127,7 +166,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
 
     study = commands.add_parser("study", help="measure the default grid, execute every notebook, build the report")
-    study.add_argument("--grid", help=f"one of {', '.join(GRIDS)} (default: by machine)")
+    study.add_argument("--grid", type=name, help=f"one of {', '.join(GRIDS)} (default: by machine)")
     study.add_argument("--devices", help="device counts, e.g. 1,2,4 (default: what is here)")
     study.set_defaults(parameters=None, only="", publish=False)
     return parser
@@ -177,7 +216,7 @@ def parse_counts(text: str | None) -> list[int]:
         return devices_here()
     counts = []
     for part in text.split(","):
-        if not part.strip().isdigit() or int(part) < 1:
+        if not part.strip().isdecimal() or int(part) < 1:
             raise ValueError(f"devices {part!r} is not a positive integer: give counts such as 1,2,4")
         counts.append(int(part))
     return counts

@@ -1,5 +1,5 @@
-"""The command line: `python -m multigpu doctor | ceilings | measure | collectives | synchrony | hosts | stages | train | interference |
-records | explain | advise | claims | report | study`.
+"""The command line: `python -m multigpu doctor | ceilings | measure | batch | collectives | synchrony | hosts | stages | train |
+interference | records | verify | explain | advise | claims | report | study`.
 
 Bad input ends with exit code 2 and one sentence; a sweep whose launcher died with 1, everything measured kept.
 """
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from multigpu import paths
 from multigpu.arguments import OWN_PARSERS, build_parser, parse_counts, parse_fields
-from multigpu.cli_measure import claim_results, measure_command, store_of
+from multigpu.cli_measure import claim_results, measure_command, read_from, store_of
 from multigpu.doctor import diagnose
 from multigpu.grid import cost_s, default_grid, find_grid, points
 from multigpu.measure.ceilings import measure_ceilings
@@ -39,10 +39,10 @@ def _records(arguments: argparse.Namespace) -> int:
     if arguments.traced:
         from multigpu.analysis.inside_traces import trace_table
 
-        table = trace_table(store_of(arguments))
+        table = trace_table(read_from(arguments))
         print(table[["key", "model", "placement", "framework", "devices", "batch_size", "traced_steps", "machine"]].to_string(index=False))
         return 0
-    frame = load_frame(store_of(arguments))
+    frame = load_frame(read_from(arguments))
     for text in arguments.where:
         name, equals, value = text.partition("=")
         if not equals or name not in frame.columns:
@@ -91,7 +91,7 @@ def _trace_summary(arguments: argparse.Namespace) -> int:
     from multigpu.analysis.inside_traces import trace_summary, write_trace_summary
 
     key = arguments.trace_summary
-    record = next((record for record in store_of(arguments) if record.key == key), None)
+    record = next((record for record in read_from(arguments) if record.key == key), None)
     if record is None:
         raise ValueError(f"no Record is called {key!r}: `records` lists them, traced ones by `--traced`")
     if arguments.export:
@@ -104,18 +104,24 @@ def _trace_summary(arguments: argparse.Namespace) -> int:
 def _claims(arguments: argparse.Namespace) -> int:
     from multigpu import claims
 
+    read_from(arguments)
     results = claim_results(arguments)
     print(claims.to_json(results) if arguments.format == "json" else claims.claims_frame(results).to_string(index=False))
     return 0
 
 
 def _verify(arguments: argparse.Namespace) -> int:
-    """Whether Records can be believed."""
+    """Whether Records can be believed: first every file that is none, then what each Record says against itself."""
+    from multigpu.packing import stores_of, study_stores
     from multigpu.verify import EXCEPTIONS, lines, verify
 
-    root = Path(arguments.folder) if arguments.folder else paths.REPOSITORY / "data"
+    named = arguments.folder or arguments.records
+    root = Path(named) if named else paths.REPOSITORY / "data"
     if not root.is_dir():
         raise ValueError(f"{root} is no folder: name one that holds Records")
+    if unreadable := [fault for store in (stores_of(root) if named else study_stores()) for fault in store.unreadable()]:
+        print("\n".join(unreadable))
+        return 1
     report = verify(root, EXCEPTIONS)
     for line in lines(report):
         print(line, flush=True)
@@ -134,7 +140,7 @@ def _explain(arguments: argparse.Namespace) -> int:
     from multigpu.analysis.explain_text import explained
 
     asked = arguments.words_asked, arguments.machine, arguments.limit, arguments.format, arguments.details
-    print(explained(store_of(arguments).root, *asked))
+    print(explained(read_from(arguments).root, *asked))
     return 0
 
 
@@ -142,7 +148,7 @@ def _advise(arguments: argparse.Namespace) -> int:
     """Which placement to take for a job."""
     from multigpu.analysis.advise import advised
 
-    print(advised(store_of(arguments).root, parse_fields(arguments.fields), arguments.machine, arguments.limit, arguments.format))
+    print(advised(read_from(arguments).root, parse_fields(arguments.fields), arguments.machine, arguments.limit, arguments.format))
     return 0
 
 
@@ -179,6 +185,13 @@ def _doctor(arguments: argparse.Namespace) -> int:
     for line in diagnose(store_of(arguments)):
         print(line)
     return 0
+
+
+def _batch(arguments: argparse.Namespace) -> int:
+    """The experiment notebook, once a row."""
+    from multigpu.batch import batch, find_points
+
+    return batch(find_points(arguments.points), arguments.out, parse_counts(arguments.devices), arguments.dry_run, not arguments.quiet)
 
 
 def _synchrony(arguments: argparse.Namespace) -> int:
@@ -220,11 +233,12 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "doctor": _doctor,
     "ceilings": _ceilings,
     "measure": measure_command,
+    "batch": _batch,
     "records": _records,
+    "verify": _verify,
     "explain": _explain,
     "advise": _advise,
     "claims": _claims,
-    "verify": _verify,
     "collectives": _collectives,
     "synchrony": _synchrony,
     "hosts": _hosts,
@@ -254,6 +268,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # `records | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:
+        print(f"multigpu: {error.filename or 'a file'}: {error.strerror or error}", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         print("multigpu: stopped; what was measured is kept, and the same command goes on from there", file=sys.stderr)
         return 130

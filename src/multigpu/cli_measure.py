@@ -34,6 +34,19 @@ def store_of(arguments: argparse.Namespace) -> RecordStore:
     return RecordStore(Path(arguments.records or paths.RUNS))
 
 
+def read_from(arguments: argparse.Namespace) -> RecordStore:
+    """As `store_of`, to read what is there.
+
+    Raises:
+        ValueError: a folder that was named is not there: it would pass for an empty one.
+    """
+    for option in ("records", "hosts", "synchrony", "training"):
+        named = getattr(arguments, option, None)
+        if named and named != str(getattr(paths, option.upper(), "")) and not Path(named).is_dir():
+            raise ValueError(f"--{option} {named}: there is no such folder")
+    return store_of(arguments)
+
+
 def measure_command(arguments: argparse.Namespace) -> int:
     """Measure one Run, grids, or what undecided claims need; the exit code."""
     _check_options(arguments)
@@ -70,14 +83,16 @@ def measure_command(arguments: argparse.Namespace) -> int:
     if arguments.traces:
         os.environ["MULTIGPU_TRACES"] = str(Path(arguments.traces).resolve())
     if arguments.share:
-        print(measure_shared(chosen, store_of(arguments), arguments.retry, not arguments.quiet, cost_s=price))
-        return 0
+        shared = measure_shared(chosen, store_of(arguments), arguments.retry, not arguments.quiet, cost_s=price)
+        print(shared)
+        return shared.exit_code
     with company(arguments) as hosts:
         if hosts and arguments.node_rank:
             print(f"{follow(hosts, launch_environment)} launches on host {arguments.node_rank}; Records are on host 0")
         else:
             done = measure(chosen, store_of(arguments), arguments.retry, not arguments.quiet, None, arguments.tensorboard, hosts)
             print(done)
+            return done.exit_code
     return 0
 
 

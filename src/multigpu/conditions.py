@@ -15,6 +15,9 @@ ON_DEVICE = ("synthetic", "lengths_000", "planted_reviews")
 CROSSING = ("synthetic_host", "jpeg_folder")
 """Inputs whose images may cross to the device as bytes."""
 
+PERSISTENT_UNITS = 512
+"""Hidden units of a cell that the persistent LSTM's kernels take on GPUs."""
+
 LEAST_ENERGY_S = 10
 """Seconds below which NVML's counter of energy, which moves every 20 to 100 ms, says too little."""
 
@@ -28,6 +31,7 @@ def check_conditions(run: Run, placement: Placement) -> None:
     _check_feeding(run)
     _check_devices(run, placement)
     _check_energy(run)
+    _check_recurrence(run)
     if run.batch_norm and (run.framework, run.device_type) != ("tensorflow", "cuda"):
         raise ValueError(
             f"batch_norm {run.batch_norm!r} is cuDNN's kernel in TensorFlow: choose framework 'tensorflow' and device_type 'cuda'"
@@ -85,6 +89,27 @@ def _check_devices(run: Run, placement: Placement) -> None:
                 f"peer_access 'off' is NCCL's setting and placement {run.placement!r} does not merge by NCCL's all-reduce in PyTorch"
                 " with a process a device: choose ddp or replicated_allreduce"
             )
+
+
+def _check_recurrence(run: Run) -> None:
+    model = run.description
+    if run.recurrence and model.unit == "samples" and model.config.kind != "recurrent":
+        raise ValueError(f"recurrence {run.recurrence!r} has no meaning for model {run.model!r}, which has no LSTM: leave it out")
+    if run.recurrence != "persistent":
+        return
+    if run.framework != "torch" or model.unit != "words":
+        raise ValueError("recurrence 'persistent' exists for translation models in 'torch' only: choose fused or stepwise")
+    if run.device_type == "cpu":
+        return
+    if run.precision != "bf16":
+        raise ValueError(
+            f"recurrence 'persistent' computes in bf16 on GPUs, not in {run.precision}: choose precision 'bf16' or recurrence 'fused'"
+        )
+    if model.config.units != PERSISTENT_UNITS:
+        raise ValueError(
+            f"recurrence 'persistent' holds the weights of {PERSISTENT_UNITS} units in registers, and model {run.model!r} has"
+            f" {model.config.units}: choose recurrence 'fused'"
+        )
 
 
 def _check_energy(run: Run) -> None:

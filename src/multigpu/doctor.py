@@ -26,6 +26,7 @@ PARTS = {
     "great_tables": "tables",
     "matplotlib": "figures",
     "papermill": "executing notebooks",
+    "nbconvert": "the pages of a batch",
     "sphinx": "building the report",
     "myst_nb": "building the report",
     "sklearn": "the input 'digits'",
@@ -79,6 +80,19 @@ def tensorflow_lines(gpus: int, seen: Seen, changes: Mapping[str, str]) -> Itera
         yield "export " + " ".join(f"{name}={shlex.quote(value)}" for name, value in changes.items())
 
 
+def persistent_lines() -> Iterator[str]:
+    """Whether this machine's GPUs run the persistent LSTM, and whether what is built for it can be kept."""
+    from multigpu.kernels import build, lstm_launch  # torch, which takes seconds
+
+    reasons = {lstm_launch.library_instead(device) for device in lstm_launch.devices()}
+    for reason in sorted(filter(None, reasons)):
+        yield f"persistent  the library's LSTM runs where recurrence 'persistent' is asked for: {reason}"
+    if None in reasons:
+        folder = build.cache_folder()
+        kept = f"kept in {folder}" if build.writable(folder) else f"built anew by every process, since {folder} cannot be written"
+        yield f"persistent  recurrence 'persistent' runs, its kernels built by NVRTC {build.version()} and {kept}"
+
+
 def diagnose(store: RecordStore) -> Iterator[str]:
     """Lines for a person: devices, frameworks, what can run, what is missing, which Records are there."""
     machine = this_machine()
@@ -95,6 +109,8 @@ def diagnose(store: RecordStore) -> Iterator[str]:
     if gpu_count() and framework_version("tensorflow") != "none":
         changes = tensorflow_environment(sys.path, os.environ)
         yield from tensorflow_lines(gpu_count(), ask_tensorflow(changes), changes)
+    if gpu_count() and framework_version("torch") != "none":
+        yield from persistent_lines()
     for placement in placements().values():
         ways = "; ".join(f"{e.framework}, {e.processes} process, {'/'.join(e.executions)}" for e in placement.engines)
         yield f"placement   {placement.name}: {ways}"

@@ -127,7 +127,7 @@ def this_interpreter() -> Iterator[str]:
     with tempfile.TemporaryDirectory(prefix="multigpu-kernel-") as folder:
         spec = Path(folder, "kernels", "python3", "kernel.json")
         spec.parent.mkdir(parents=True)
-        argv = [sys.executable, "-c", KERNEL, "--log-level=ERROR", "-f", "{connection_file}"]
+        argv = [sys.executable, "-c", KERNEL, "--log-level=CRITICAL", "-f", "{connection_file}"]
         # absolute, since a relative PYTHONPATH means something else in the notebook's folder
         path = os.pathsep.join(filter(None, [str(Path(__file__).resolve().parents[1]), os.environ.get("PYTHONPATH")]))
         content = {"argv": argv, "display_name": "Python 3", "language": "python", "env": {"PYTHONPATH": path}}
@@ -191,7 +191,7 @@ def execute_notebooks(
         return [future.result() for future in started]
 
 
-def execute_one(notebook: Path, output: Path, parameters: Mapping[str, Any] | None = None) -> None:
+def execute_one(notebook: Path, output: Path, parameters: Mapping[str, Any] | None = None, progress: bool = True) -> None:
     """Execute one notebook; its executed copy appears at `output` only when it ran to its end (else `NAME.failed.ipynb` beside it).
 
     Raises:
@@ -207,7 +207,8 @@ def execute_one(notebook: Path, output: Path, parameters: Mapping[str, Any] | No
         output.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise NotebookError(f"an executed notebook cannot be written to {output.parent}: {error.strerror}.") from None
-    with this_interpreter() as kernel, tqdm(total=len(read_notebook(notebook).cells), unit="cell", desc=notebook.stem) as bar:
+    cells = len(read_notebook(notebook).cells)
+    with this_interpreter() as kernel, tqdm(total=cells, unit="cell", desc=notebook.stem, disable=not progress) as bar:
         _Engine.bar = bar
         _execute(notebook.resolve(), unfinished, parameters or {}, kernel)
     unfinished.replace(output)

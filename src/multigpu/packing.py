@@ -12,7 +12,7 @@ from multigpu.archive import Name, write_archive
 from multigpu.collectives.record import CollectiveStore
 from multigpu.record import RecordStore
 from multigpu.stages.record import StageStore
-from multigpu.store import Held, Store, check_same, loose_in, packed_in
+from multigpu.store import Held, Store, check_same, loose_in, misnamed_in, packed_in
 from multigpu.synchrony.averaging_record import AveragingStore
 from multigpu.synchrony.downpour_record import DownpourStore
 from multigpu.synchrony.record import SynchronyStore
@@ -75,6 +75,8 @@ def pack(store: Store) -> Iterator[Packed]:
 
 
 def _pack_place(store: Store, folder: Path) -> Packed | None:
+    if misnamed := misnamed_in(folder):
+        raise ValueError(f"{folder / misnamed[0]} is no Record: the name of one is <key>.<attempt>.json.gz")
     loose, packed = _by_name(loose_in(folder)), _by_name(packed_in(folder))
     fresh = loose.keys() - packed.keys()
     if len(fresh) < FEWEST:

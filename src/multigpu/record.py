@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import hashlib
+import math
+from collections.abc import Iterator
+from itertools import chain
 from typing import Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from multigpu.measure.lane import Lane
 from multigpu.measure.machine import DeviceState, EnergyWindow, Machine, framework_version
+from multigpu.measure.surroundings import Surroundings
 from multigpu.measure.trace import TraceSummary
 from multigpu.run import Run
-from multigpu.store import MachineStore
+from multigpu.store import Held, MachineStore
 
 SCHEMA_VERSION = 1
 
@@ -80,7 +84,7 @@ class Record(BaseModel):
     """One measured Run, or the reason why there is no measurement.
 
     lane: None: the whole machine was its own. boot: which start of the host it was, "" where it does not say: hosts of one name are
-    equal, and another day it may be another of them.
+    equal, and another day it may be another of them. surroundings: what else the machine did (None: it was not looked at).
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -104,6 +108,7 @@ class Record(BaseModel):
     measurement: Measurement | None = None
     lane: Lane | None = None
     boot: str = ""
+    surroundings: Surroundings | None = None
 
     @property
     def framework_version(self) -> str:
@@ -120,7 +125,36 @@ def record_key(run: Run, repeat: int, machine: str, framework_version: str, timi
     return hashlib.sha256(text.encode()).hexdigest()[:20]
 
 
+def faults_of(record: Record) -> Iterator[str]:
+    """What cannot be, in words; nothing of a Record that a launch wrote."""
+    if record.schema_version != SCHEMA_VERSION:
+        yield f"schema_version {record.schema_version} is not the {SCHEMA_VERSION} that this version reads"
+    own = record_key(record.run, record.repeat, record.machine.name, record.framework_version, record.timing_version)
+    if record.key != own:
+        yield f"its key is {record.key!r} and what it measured has the key {own!r}"
+    if (record.status == "ok") != (record.measurement is not None):
+        yield f"status {record.status!r} {'without' if record.measurement is None else 'with'} a measurement"
+    m, ranks = record.measurement, record.run.devices
+    if m is None:
+        return
+    for name in ("step_time_s", "event_time_s", "peak_memory_gib"):
+        if (count := len(getattr(m, name))) != ranks:
+            yield f"{name} is of {count} replicas and the Run has {ranks}"
+    times = chain([m.wall_s, m.startup_s, m.build_s, m.warmup_s, m.total_s], m.event_time_s, *m.step_time_s)
+    if not all(0 <= seconds < math.inf for seconds in times) or not m.wall_s:
+        yield "a time is negative or without end, or no time passed"
+    if not 0 < m.units <= m.padded_units < 2**63:
+        yield f"{m.units} units of {m.padded_units} with padding"
+    if any(size < 0 or math.isinf(size) for size in m.peak_memory_gib):  # nan: it is not known
+        yield "a peak of memory is negative or without end"
+    if any(count < 0 for count in chain((m.moved_bytes or {}).values(), m.predicted_bytes.values())):
+        yield "bytes are negative"
+
+
 class RecordStore(MachineStore[Record]):
     """Records of Runs in `<root>/<machine>/`."""
 
     kind = Record
+
+    def fault(self, record: Record, held: Held) -> str:
+        return super().fault(record, held) or next(faults_of(record), "")

@@ -12,6 +12,7 @@ from multigpu.placements import find_placement, placements, unsupported_reason
 from multigpu.placements.partition_check import PARTITIONED, check_partition
 from multigpu.placements.row import Semantics
 from multigpu.placements.travel_check import check_travel
+from multigpu.refusal import refusal
 from multigpu.stages.check import check_stages
 from multigpu.stages.placements import SPLIT
 from multigpu.workloads import find_model, workloads
@@ -61,7 +62,8 @@ class Run(BaseModel):
     batch_norm: cuDNN's persistent kernels, as tf_cnn_benchmarks asks TensorFlow for them ("persistent",
         TF_USE_CUDNN_BATCHNORM_SPATIAL_PERSISTENT=1), or the framework's own choice (None); images in TensorFlow on GPUs only.
     recurrence: all cells in one call of the library ("fused", also None) or a loop of cells, as "dynamic rnn" ("stepwise"); NMT and
-        recurrent stacks only.
+        recurrent stacks only. "persistent": a cell at a time by this project's own kernels, bf16 on GPUs with compute capability 9.0 (on
+        others the library's, and the Record says so; on CPUs written out); NMT in PyTorch only.
     embedding_gradients: of tables, added up in an array of the table's size ("dense", also None) or sent as deduplicated rows
         with their ids ("sparse"); NMT and DeepCoNN in TensorFlow only.
     cross_entropy: projection and loss operation by operation ("library", also None) or in one piece that leaves the gradient
@@ -109,18 +111,18 @@ class Run(BaseModel):
     placement: str
     framework: Literal["torch", "tensorflow"] = "torch"
     device_type: Literal["cuda", "cpu"] = "cuda"
-    devices: int = Field(default=1, ge=1)
+    devices: int = Field(default=1, ge=1, le=4096)
     processes: Literal["per_device", "one"] = "per_device"
-    batch_size: int = Field(ge=1)
+    batch_size: int = Field(ge=1, le=10**8)
     scaling: Literal["weak", "strong"] = "weak"
     inputs: str = "synthetic"
     data: tuple[str, ...] | None = None
-    sequence_length: int | None = Field(default=None, ge=2)
+    sequence_length: int | None = Field(default=None, ge=2, le=10**6)
     batching: Batching = "own"
     shuffle: bool = False
     layout: Literal["channels_first", "channels_last"] | None = None
     batch_norm: Literal["persistent"] | None = None
-    recurrence: Literal["fused", "stepwise"] | None = None
+    recurrence: Literal["fused", "stepwise", "persistent"] | None = None
     embedding_gradients: Literal["dense", "sparse"] | None = None
     cross_entropy: Literal["library", "fused"] | None = None
     bucket_mib: int | None = Field(default=None, ge=1, le=4096)
@@ -142,8 +144,8 @@ class Run(BaseModel):
     execution: Execution = "eager"
     optimizer: Literal["default", "sgd", "momentum", "adam"] = "default"
     seed: int = Field(default=0, ge=0)
-    warmup_steps: int = Field(default=10, ge=1)
-    timed_steps: int = Field(default=30, ge=1)
+    warmup_steps: int = Field(default=10, ge=1, le=10**8)
+    timed_steps: int = Field(default=30, ge=1, le=10**8)
     traced_steps: int = Field(default=0, ge=0, le=20)
     feed: Literal["arrays", "strings", "pipeline"] | None = None
     stage_devices: str | None = None
@@ -152,6 +154,9 @@ class Run(BaseModel):
 
     @model_validator(mode="after")
     def _possible(self) -> Run:
+        for path in self.data or ():
+            if any(letter < " " or "\ud800" <= letter <= "\udfff" for letter in path):
+                raise ValueError(f"data names {path!r}, which is no text of a line in UTF-8: rename or link it")
         model = find_model(self.workload, self.model)
         placement = find_placement(self.placement)
         if self.framework not in (built := workloads()[self.workload].frameworks):
@@ -167,8 +172,6 @@ class Run(BaseModel):
         for name, units in ONLY_FOR.items():
             if model.unit not in units and getattr(self, name) != type(self).model_fields[name].default:
                 raise ValueError(f"{name} {getattr(self, name)!r} has no meaning for {model.unit}: leave it out")
-        if self.recurrence and model.unit == "samples" and model.config.kind != "recurrent":
-            raise ValueError(f"recurrence {self.recurrence!r} has no meaning for model {self.model!r}, which has no LSTM: leave it out")
         if self.batching != "own" and self.inputs == "synthetic":
             raise ValueError(
                 f"batching {self.batching!r} has no meaning for inputs 'synthetic', whose sentences all have one length: leave it out"
@@ -290,7 +293,4 @@ def build_run(**fields: Any) -> Run:
     try:
         return Run(**fields)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        message = first["msg"].removeprefix("Value error, ")
-        raise ValueError(f"{where} = {first['input']!r}: {message[0].lower() + message[1:]}" if where else message) from None
+        raise ValueError(refusal(error)) from None

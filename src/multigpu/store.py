@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import gzip
 import os
+import sys
 import tempfile
 import zlib
 from collections.abc import Iterator
@@ -14,11 +16,15 @@ from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from multigpu.archive import Name, archives_in, files_in, member_name, name_of, read_archive
-from multigpu.writing import write_whole
+from multigpu.refusal import refusal
+from multigpu.writing import read_packed, write_whole
 
 Kind = TypeVar("Kind", bound=BaseModel)
 FILES = ("[!.]*.json.gz", "records-*.tar.xz")
 """What the names of loose Records and of archives look like, as patterns of `glob`."""
+ROOM_BYTES = 1 << 16
+"""A Record of many steps takes about so much."""
+FULL = (errno.ENOSPC, errno.EDQUOT)
 Stamp = tuple[tuple[str, int, int], ...]
 
 
@@ -36,7 +42,7 @@ class Held(NamedTuple):
         Raises:
             OSError, EOFError, zlib.error: its file cannot be read, or is not there any more.
         """
-        return gzip.decompress(self.path.read_bytes()) if self.packed is None else self.packed
+        return read_packed(self.path) if self.packed is None else self.packed
 
     def __str__(self) -> str:
         return str(self.path) if self.packed is None else f"{member_name(self.key, self.attempt)} in {self.path}"
@@ -82,18 +88,48 @@ class Store(Generic[Kind]):
         return [held for _, held in sorted(self._held(place, key).items())]
 
     def latest(self, place: str, key: str) -> Kind | None:
-        """The latest attempt under this key, or None."""
-        attempts = self.attempts(place, key)
-        return self.read(attempts[-1]) if attempts else None
+        """The latest attempt under this key that can be read, or None; of any other, standard error says what is wrong."""
+        for held in reversed(self.attempts(place, key)):
+            with _left_out():
+                return self.read(held)
+        return None
 
-    def check_writable(self) -> None:
-        """Fail now rather than after an hour of measuring."""
+    def next_attempt(self, place: str, key: str) -> int:
+        """The number that the next Record under this key gets."""
+        return max((held.attempt + 1 for held in self.attempts(place, key)), default=0)
+
+    def unreadable(self) -> Iterator[str]:
+        """Of every file that is no Record of this kind: what is wrong with it, in a sentence that names it."""
+        for place in self.places():
+            for file in sorted(misnamed_in(self.root / place)):
+                yield f"{self.root / place / file} is no Record: the name of one is <key>.<attempt>.json.gz"
+            try:
+                held = self._held(place)
+            except ValueError as error:
+                yield str(error)
+                continue
+            for one in held.values():
+                try:
+                    self.read(one)
+                except ValueError as error:
+                    yield str(error)
+
+    def check_writable(self, place: str = "") -> None:
+        """Fail now rather than after an hour of measuring: `ROOM_BYTES` are written to the place's folder, if it is there, or the root.
+
+        Raises:
+            ValueError: they cannot be.
+        """
+        folder = self.root / place if (self.root / place).is_dir() else self.root
         try:
-            self.root.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryFile(dir=self.root):
-                pass
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=folder) as file:
+                file.write(b"\xff" * ROOM_BYTES)
+                file.flush()
+                os.fsync(file.fileno())
         except OSError as error:
-            raise ValueError(f"records cannot be written to {self.root}: {error.strerror}; choose a folder with write permission") from None
+            help = "make room there" if error.errno in FULL else "choose a folder with write permission"
+            raise ValueError(f"records cannot be written to {folder}: {error.strerror}; {help}") from None
 
     def write(self, record: Kind) -> Path:
         """Write `record` atomically, as a file of its own: readers see the whole file or none.
@@ -116,21 +152,43 @@ class Store(Generic[Kind]):
             ValueError: it is none of this kind; the sentence names it.
         """
         try:
-            return self.kind.model_validate_json(_text(held))
-        except (OSError, EOFError, zlib.error, ValidationError) as error:
+            record = self.kind.model_validate_json(_text(held))
+            if fault := self.fault(record, held):
+                raise EOFError(fault)
+            return record
+        except (OSError, EOFError, zlib.error, ValidationError, RecursionError) as error:
             name = self.kind.__name__
             article = "an" if name[0] in "AEIOU" else "a"
-            raise ValueError(f"{held} is not {article} {name} of this version: {str(error).splitlines()[0]}") from None
+            words = refusal(error) if isinstance(error, ValidationError) else str(error).splitlines()[0]
+            raise ValueError(f"{held} is not {article} {name} of this version: {words}") from None
+
+    def fault(self, record: Kind, held: Held) -> str:
+        """Why this cannot be the Record that lies there; "" if it can."""
+        if (_any(record).key, _any(record).attempt) != (held.key, held.attempt):
+            return f"it holds attempt {_any(record).attempt} of {_any(record).key!r}"
+        return "" if (place := self.place(record)) == held.path.parent.name else f"it belongs into the folder {place!r}"
 
     def __iter__(self) -> Iterator[Kind]:
-        """Every Record, the latest attempt of each key only, in order of place and key."""
+        """Every Record, the latest attempt of each key that can be read, in order of place and key; standard error tells of the rest."""
         for place in self.places():
-            latest = {key: held for (key, _), held in sorted(self._held(place).items())}
-            yield from map(self.read, latest.values())
+            attempts: dict[str, list[Held]] = {}
+            for (key, _), held in sorted(self._held(place).items()):
+                attempts.setdefault(key, []).append(held)
+            for each in attempts.values():
+                for held in reversed(each):
+                    with _left_out():
+                        record = self.read(held)
+                        break
+                else:
+                    continue
+                yield record
 
     def _held(self, place: str, key: str | None = None) -> dict[Name, Held]:
         """Where the Records of a place lie, of this key or of all."""
         folder = self.root / place
+        for file in misnamed_in(folder) if key is None else ():
+            with _left_out():
+                raise ValueError(f"{folder / file} is no Record: the name of one is <key>.<attempt>.json.gz")
         loose = loose_in(folder, key)  # before the archives: what is packed meanwhile is in one before its own file goes
         found: dict[Name, Held] = {}
         for held in [*packed_in(folder, key), *loose]:
@@ -148,19 +206,38 @@ class MachineStore(Store[Kind]):
         return self.latest(machine, key)
 
 
-def loose_in(folder: Path, key: str | None = None) -> list[Held]:
-    """The loose Records of a folder, of this key or of all.
+MOST_TOLD = 5
+_told: set[str] = set()
 
-    Raises:
-        ValueError: a file that ends as they do has another name.
-    """
-    start, found = "" if key is None else f"{key}.", []
+
+@contextlib.contextmanager
+def _left_out() -> Iterator[None]:
+    """Pass over what is no Record: it blocks no other. Standard error says so, once a process, and no more often than is read."""
+    try:
+        yield
+    except ValueError as error:
+        if (text := str(error)) not in _told and len(_told) <= MOST_TOLD:
+            more = "more is left out: `python -m multigpu verify` lists it" if len(_told) == MOST_TOLD else f"left out: {text}"
+            _told.add(text)
+            print(f"multigpu: {more}", file=sys.stderr)
+
+
+def _files(folder: Path, key: str | None = None) -> Iterator[tuple[str, Name | None]]:
+    """Files that end as loose Records do, of this key or of all, and what their names say."""
+    start = "" if key is None else f"{key}."
     for file in files_in(folder):
         if file.startswith(start) and file.endswith(".json.gz") and not file.startswith("."):  # hidden ones are being written
-            if (name := name_of(file.removesuffix(".gz"))) is None:
-                raise ValueError(f"{folder / file} is no Record: the name of one is <key>.<attempt>.json.gz")
-            found.append(Held(folder / file, *name))
-    return found
+            yield file, name_of(file.removesuffix(".gz"))
+
+
+def loose_in(folder: Path, key: str | None = None) -> list[Held]:
+    """The loose Records of a folder, of this key or of all."""
+    return [Held(folder / file, *name) for file, name in _files(folder, key) if name]
+
+
+def misnamed_in(folder: Path) -> list[str]:
+    """Files that end as loose Records do and have another name."""
+    return [file for file, name in _files(folder) if not name]
 
 
 def packed_in(folder: Path, key: str | None = None) -> Iterator[Held]:

@@ -1,7 +1,9 @@
-"""One job of the Snakemake workflow: a notebook, or a grid.
+"""One job of the Snakemake workflow: a notebook, a grid, or a row of a batch.
 
     python -m multigpu.workflow page notebooks/07-all-reduce.ipynb build/workflow/pages/07-all-reduce.ipynb measure=missing
     python -m multigpu.workflow grid headline
+    python -m multigpu.workflow row POINTS.yaml FOLDER NAME        # of a batch; `python -m multigpu batch` shows what came of all
+    python -m multigpu.workflow index POINTS.yaml FOLDER
 
 A job ends with the process that started it, however that ends, and its kernel and workers end with it. Bad input ends with exit code 2
 and one sentence, what stopped with 1.
@@ -29,6 +31,31 @@ def run_page(notebook: Path, output: Path, parameters: dict[str, str]) -> None:
     execute_one(notebook, output, parameters)
 
 
+def run_row(points: Path, out: Path, name: str) -> int:
+    """Do one row of a batch, or write its index where `name` is ""; 1 where the row is not done.
+
+    Raises:
+        ValueError: the file or the folder cannot be used, or the file has no such row.
+    """
+    from multigpu.batch import do, prepare, read_tasks
+    from multigpu.batch_index import write_index, write_page
+    from multigpu.grid import devices_here
+
+    tasks = read_tasks(points, devices_here())[0]
+    chosen = {task.name: task for task in tasks}
+    if name and name not in chosen:
+        raise ValueError(f"{points} has no row {name!r}: `python -m multigpu batch {points} --out {out} --dry-run` lists them")
+    prepare(out)
+    if not name:
+        write_index(points, tasks, out)
+        return 0
+    outcome = do(chosen[name], out)
+    write_page(chosen[name], out)
+    if outcome.status != "done":
+        print(f"multigpu: {outcome.status.replace('_', ' ')}: {chosen[name].run.label()}: {outcome.reason}", file=sys.stderr)
+    return 0 if outcome.status == "done" else 1
+
+
 def main(words: Sequence[str] | None = None) -> int:
     """Run the job; returns the exit code."""
     end_with_parent()
@@ -40,6 +67,12 @@ def main(words: Sequence[str] | None = None) -> int:
     page.add_argument("parameters", nargs="*", metavar="name=value")
     grid = jobs.add_parser("grid", help="measure one grid")
     grid.add_argument("name")
+    row = jobs.add_parser("row", help="do one row of a batch")
+    index = jobs.add_parser("index", help="write the index of a batch")
+    for job in (row, index):
+        job.add_argument("points", type=Path)
+        job.add_argument("out", type=Path)
+    row.add_argument("name")
     arguments = parser.parse_args(words)
     if arguments.job == "grid":
         from multigpu.cli import main as multigpu
@@ -47,6 +80,12 @@ def main(words: Sequence[str] | None = None) -> int:
         return multigpu(["measure", "--grid", arguments.name, "--quiet"])
     from multigpu.notebooks import NotebookError
 
+    if arguments.job != "page":
+        try:
+            return run_row(arguments.points, arguments.out, getattr(arguments, "name", ""))
+        except ValueError as error:
+            print(f"multigpu: {error}", file=sys.stderr)
+            return 2
     try:
         parameters = dict(text.split("=", 1) for text in arguments.parameters)
     except ValueError:

@@ -1,10 +1,15 @@
-"""Files that readers see whole or not at all, and that nothing overwrites."""
+"""Files that readers see whole or not at all, and that nothing overwrites; compressed ones are unpacked no further than is sane."""
 
 from __future__ import annotations
 
 import os
+import stat
 import tempfile
+import zlib
 from pathlib import Path
+
+MOST_BYTES = 1 << 27
+"""Of a Record's JSON: far more than the largest takes, and far less than the memory of any machine."""
 
 
 def write_whole(path: Path, data: bytes) -> None:
@@ -24,3 +29,18 @@ def write_whole(path: Path, data: bytes) -> None:
         os.link(temporary, path)  # unlike rename, fails if the file exists
     finally:
         os.unlink(temporary)
+
+
+def read_packed(path: Path) -> bytes:
+    """What a compressed file holds.
+
+    Raises:
+        OSError, EOFError, zlib.error: it cannot be read, is cut off or damaged, or holds more than any Record.
+    """
+    if stat.S_ISFIFO(path.stat().st_mode):  # reading it might never end
+        raise OSError("it is no file but a pipe")
+    unpacking = zlib.decompressobj(wbits=31)
+    found = unpacking.decompress(path.read_bytes(), MOST_BYTES)
+    if not unpacking.eof:
+        raise EOFError(f"it unpacks to more than {MOST_BYTES >> 20} MiB" if len(found) == MOST_BYTES else "its end is missing")
+    return found

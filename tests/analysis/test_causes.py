@@ -3,11 +3,8 @@
 import pytest
 
 from multigpu.analysis.causes import PARTS, causes_frame, host_phases, host_share_of, largest_cause, match, step_parts, timed_parts
-from multigpu.analysis.figure_causes import figure_causes
 from multigpu.analysis.frame import frame_of
 from multigpu.analysis.metrics import summary
-from multigpu.analysis.phase_tables import phase_ranges, phase_table, range_text
-from multigpu.analysis.traces import phases_frame
 from multigpu.measure.trace import CopyTotals, ReplicaTrace, StepTrace, TraceSummary
 from multigpu.placements import find_placement
 from tests.analysis.traced import traced_record
@@ -110,39 +107,3 @@ def test_a_trace_explains_its_own_point_alone():
     points = summary(frame_of([make_record("exp4", 2, processes="one"), make_record("exp4", 2), make_record("exp4", 4, processes="one")]))
     found = {(row["processes"], row["devices"]): match(causes, row) is not None for _, row in points.iterrows()}
     assert found == {("one", 2): True, ("per_device", 2): False, ("one", 4): False}
-
-
-def test_phases_from_the_least_to_the_most_over_replicas():
-    phases = phases_frame([traced_record(2)])
-    row = phase_ranges(phases).iloc[0]
-    assert (row["forward_low"], row["forward_high"]) == pytest.approx((3, 3))
-    assert (row["merge_low"], row["merge_high"]) == pytest.approx((1, 3)), "the first replica waits 2 ms for the other"
-    assert row["launch_skew_ms"] == pytest.approx(2)
-    assert "1.0–3.0" in phase_table(phases).html and range_text(2.04, 2.0) == "2.0" and range_text(float("nan"), 1) == "–"
-    assert "No Record holds a trace." in phase_table(phases.iloc[:0]).html
-
-
-def test_a_step_that_only_a_traced_run_timed_is_marked_and_decides_nothing():
-    def timed(placement: str, factor: float, untraced: bool):
-        record = traced_record(2, placement=placement)
-        own = record.measurement
-        step_s = factor * own.wall_s / record.run.timed_steps
-        changed = {"untraced_step_s": {0: step_s, 1: step_s}} if untraced else {"wall_s": factor * own.wall_s}
-        return record.model_copy(update={"measurement": own.model_copy(update=changed)})
-
-    causes = causes_frame([timed("ddp", 1.0, True), timed("exp4", 2.0, True), timed("exp2", 9.0, False)])
-    assert list(causes["untraced"]) == [2, 2, 0]
-    picture = figure_causes(causes)
-    labels = [label.get_text() for label in picture.axes[0].get_yticklabels()]
-    assert labels == ["Exp2*", "Exp4", "ddp"] and "Pale, with a star" in picture.caption
-    assert "differ 2.0 times" in picture.finding, "not 9 times: that step was timed on another occasion"
-    assert "a star" not in figure_causes(causes[causes["untraced"] > 0]).caption
-    assert figure_causes(causes[causes["untraced"] == 0]).finding == ""
-
-
-def test_the_figure_holds_a_bar_a_traced_run():
-    picture = figure_causes(causes_frame([traced_record(2), traced_record(2, placement="exp4", processes="one")]))
-    assert len(picture.data) == 2 and "Exp4, one process" in picture.alt and "n = 1 (screening)" in picture.caption
-    assert "no Record holds a trace" in figure_causes(causes_frame([])).alt
-    several = figure_causes(causes_frame([traced_record(1), traced_record(2)]))
-    assert len(several.data) == 2 and len(several.axes) == 1 and "1 Run on fewer devices: in the data" in several.caption

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from multigpu.analysis import cnn_forms, cnn_statements, execution, limits, scales, startup, superlinear
-from multigpu.analysis.causes import causes_frame
+from multigpu.analysis import cnn_forms, cnn_statements, limits, scales, superlinear
 from multigpu.analysis.choose import advice
 from multigpu.analysis.cnn_page import as_measured
 from multigpu.analysis.frame import frame_of
@@ -71,15 +70,6 @@ def test_no_roofline_of_an_older_program(monkeypatch: pytest.MonkeyPatch) -> Non
     known = {name: limits.Ceiling(name, 1e15, "1/s", "measured", "planted", "") for name in ("bf16", "memory")}
     monkeypatch.setattr("multigpu.analysis.roofline.ceilings", lambda gpu: known)
     assert [list(rooflines(frame_of(scaled(at)))["execution"]) for at in (OLD, NEW)] == [["captured"], ["compiled_captured"]]
-
-
-def test_where_their_cost_is_the_question_they_are_marked() -> None:
-    """Tables of forms and of epochs keep them, and say which they are."""
-    for at, marks in ((OLD, 2), (NEW, 0)):
-        frame = frame_of(scaled(at))
-        assert execution.execution_table(frame, causes_frame([])).html.count("compiled and captured, blocks alone") == marks
-        epochs = startup.epoch_table(frame).html.replace("\u00a0", " ")
-        assert (", blocks alone" in epochs, "Blocks alone: " in epochs) == (bool(marks), bool(marks))
 
 
 def test_a_page_says_what_becomes_of_them() -> None:

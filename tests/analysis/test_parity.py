@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from multigpu.analysis.parity import STEPS, TOLERANCE, amplified, learning_losses, parity, parity_table
+from multigpu.analysis.parity import STEPS, TOLERANCE, amplified, learning_losses, parity
 from multigpu.record import Record
 from tests.factory import make_record
 
@@ -69,18 +69,3 @@ def test_a_job_whose_plain_repeats_part_tells_nothing_of_forms_of_execution() ->
     table = parity(records)
     assert dict(zip(table["batch_size"], amplified(table), strict=False)) == {128: True, 64: False}
     assert amplified(table).tolist() == table["batch_size"].eq(128).tolist() and not amplified(table.iloc[:0]).any()
-
-
-def test_staged_variables_are_a_way_of_their_own() -> None:
-    """They train otherwise by their meaning, which says nothing of the other placements of the same way."""
-    stale = trained([1.2 * loss for loss in PLAIN.measurement.loss], placement="staged_gpu0", precision="fp32")
-    html = parity_table([PLAIN, stale]).html
-    assert "fp32, eager, staged" in html and html.count(">1 of 1<") == 1 and html.count(">0 of 1<") == 1
-
-
-def test_the_table_says_which_way_trained_otherwise() -> None:
-    off = 1 + 2 * TOLERANCE
-    ways = [trained([off * (10.0 - step / 10) for step in range(40)], execution="captured"), trained(PLAIN.measurement.loss)]
-    html = parity_table([PLAIN, *ways]).html
-    assert html.count(">1 of 1<") == 2 and html.count(">0 of 1<") == 1 and "+2.00%" in html
-    assert "No job has a Record" in parity_table([ways[0]]).html

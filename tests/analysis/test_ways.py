@@ -2,7 +2,7 @@
 
 import pytest
 
-from multigpu.analysis import dispatch, economy, execution, ways
+from multigpu.analysis import ways
 from multigpu.analysis.causes import causes_frame
 from multigpu.analysis.choose import bound_table
 from multigpu.analysis.frame import frame_of, load_frame
@@ -10,7 +10,6 @@ from multigpu.analysis.front import batch, headline_table
 from multigpu.analysis.limits import bounds, point_bound
 from multigpu.analysis.metrics import summary
 from multigpu.analysis.ordinary import ordinary
-from multigpu.grid.overlap import updates_in_backward
 from multigpu.paths import RUNS
 from tests.analysis.traced import traced_record
 from tests.factory import make_point, make_record
@@ -144,18 +143,6 @@ def test_a_way_that_was_traced_alone_is_named_under_its_table(frame, causes):
     assert html.count("<details>") == 1 and html.index("<details>") < html.index("Absent:") < html.index("</details>")
 
 
-def test_the_share_of_the_ceiling_stands_with_its_interval_and_the_table_with_its_machine(frame, causes):
-    table = ways.placement_costs(frame, causes).set_index(["placement", "processes", "execution"])
-    row = table.loc[("exp4", "per_device", "eager")]
-    shown = f"80% ({100 * row['of_independent_low']:.0f}–{100 * row['of_independent_high']:.0f})"
-    html = ways.cost_table(frame, causes).html
-    assert shown in html and ">40%<" in html, "one process was measured once: no interval"
-    name = frame["machine"].iloc[0]
-    tables = (html, execution.execution_table(frame[frame["placement"] == "ddp"], causes).html, execution.bucket_table(frame).html)
-    assert all(f", {name}<" in one for one in (*tables, dispatch.dispatch_table(frame, causes).html))
-    assert "In 1 of 1 traced way (independent replicas aside)" in ways.cost_findings(frame, causes)[0]
-
-
 def test_a_bound_is_of_its_own_records_alone(frame):
     limits = bounds(frame)
     shares = {}
@@ -188,116 +175,3 @@ def test_a_larger_batch_is_compared_in_the_same_way_only():
         for record in point(rate, "exp4", n, batch_size=size)
     ]
     assert "at batch 128 a GPU and 100%" in (batch(headline_table(frame_of(same))) or "")
-
-
-def test_captured_against_eager_with_the_same_loss(frame, causes):
-    table = execution.execution_points(frame[frame["placement"] == "ddp"], causes)
-    fused = table[table["cross_entropy"].notna()].fillna({"bucket_mib": "25"})
-    times = {(row["execution"], row["bucket_mib"]): row["times_eager"] for _, row in fused.iterrows()}
-    assert times == pytest.approx({("eager", "25"): 1, ("captured", "25"): 4 / 2.2, ("captured", "400"): 3.6 / 2.2}, rel=1e-3)
-    ddp = frame[frame["placement"] == "ddp"]
-    assert "captured trains 1.82 times (1.8" in execution.execution_finding(ddp, causes)
-    assert "Not measured: compiled, compiled and captured." in execution.execution_table(ddp, causes).html
-    buckets = execution.bucket_table(ddp).html
-    assert "0.900" in buckets and "25 (the library&#x27;s)" in buckets.replace("'", "&#x27;")
-    assert "No other size" in execution.bucket_table(ddp[ddp["bucket_mib"].isna()]).html
-
-
-def test_each_way_of_sending_buckets_is_told_by_itself():
-    fields = {"execution": "captured", "devices": 4, "cross_entropy": "fused", "launches": "aabbc"}
-    records = make_point([4.00e6, 4.01e6, 4.02e6, 4.01e6, 4.00e6], placement="ddp", **fields)
-    records += make_point([4.10e6, 4.11e6, 4.12e6, 4.11e6, 4.10e6], placement="ddp", bucket_send="grouped", **fields)
-    records += make_point([4.20e6, 4.21e6, 4.22e6, 4.21e6, 4.20e6], placement="ddp", bucket_send="grouped_small_last", **fields)
-    said = execution.bucket_finding(frame_of(records))
-    assert said.startswith("Sending gradients unpacked: on 4 GPUs it changed the rate by +2.5% to +2.5%")
-    assert "Sending them unpacked with a small last bucket: on 4 GPUs it changed the rate by +5.0% to +5.0%" in said
-    assert "gradients sent unpacked, the last bucket small" in execution.bucket_way_table(frame_of(records)).html
-
-
-def test_updates_in_backward_stand_beside_those_after_it_and_independent_replicas():
-    fields = {"execution": "captured", "devices": 4, "cross_entropy": "fused", "launches": "aabbc"}
-    records = make_point([4.00e6, 4.01e6, 4.02e6, 4.01e6, 4.00e6], placement="ddp", **fields)
-    records += make_point([4.20e6, 4.21e6, 4.22e6, 4.21e6, 4.20e6], placement="ddp", bucket_update="in_backward", **fields)
-    records += make_point([4.30e6] * 5, placement="independent", **fields)
-    html = execution.bucket_way_table(frame_of(records)).html
-    assert "1.050 (1.0" in html and "0.979 (0.97" in html
-    assert "--grid updates_in_backward" in execution.bucket_way_table(frame_of(records[:5])).html
-    said = execution.bucket_finding(frame_of(records))
-    assert "on 4 GPUs it changed the rate by +5.0% to +5.0% (1 of 1 point faster, 0 slower" in said
-    assert execution.bucket_finding(frame_of(records[:5])) == ""
-    # another day both were faster: only the launches that measured both sides are compared
-    elsewhere = make_point([8.0e6] * 3, placement="ddp", **(fields | {"launches": "xyz"}))
-    for number, record in enumerate(elsewhere):
-        records.append(record.model_copy(update={"repeat": 5 + number, "key": f"elsewhere{number}"}))
-    assert execution.bucket_points(frame_of(records))["over_usual"].iloc[0] == pytest.approx(1.05, rel=1e-3)
-    planned = updates_in_backward([1, 2, 4])
-    assert {entry.run.devices for entry in planned} == {1, 4}
-    for job in {(entry.run.model, entry.run.batch_size, entry.run.devices) for entry in planned}:
-        own = [entry for entry in planned if (entry.run.model, entry.run.batch_size, entry.run.devices) == job and not entry.run.bucket_mib]
-        early = [point.launch for entry in own if entry.run.bucket_update for point in entry.points()]
-        others = [[point.launch for point in entry.points()] for entry in own if not entry.run.bucket_update]
-        assert len(others) == 2 and all(set(early) <= set(launches[5:]) for launches in others), "compared within a launch"
-
-
-def test_launches_that_differ_are_told():
-    apart = make_point([1e6, 1e6, 1.1e6, 1.1e6], launches="aabb")
-    alike = make_point([1e6] * 4, launches="aabb", execution="captured")
-    text = execution.steadiness(frame_of(apart + alike))
-    assert "captured 0% (1 point)" in text and "eager 9.5% (1 point)" in text
-    assert execution.steadiness(frame_of(make_point([1e6]))) == ""
-
-
-def test_one_process_beside_one_a_device(frame, causes):
-    table = dispatch.dispatch_points(frame, causes)
-    row = table[table["devices"] == 4].iloc[0]
-    assert row["one_over_per_device"] == pytest.approx(0.5, rel=1e-3)
-    assert row["one_speedup"] == pytest.approx(1.25) and row["per_device_speedup"] == pytest.approx(2 / 0.6, rel=1e-3)
-    # 128 x 200 words a GPU: 32 ms alone, 102.4 ms on four
-    assert row["one_further_ms"] == pytest.approx((102.4 - 32) / 3, rel=1e-3)
-    assert row["one_skew_ms"] == pytest.approx(6), "three replicas begin 2 ms after each other"
-    said = dispatch.dispatch_finding(frame, causes)
-    assert "4 GPUs give 1.25 to 1.25 times" in said and "by 23.5 to 23.5 ms." in said, "two counts make no line"
-    assert "not measured on several" in dispatch.dispatch_finding(frame[frame["processes"] != "one"], causes)
-
-
-@pytest.mark.parametrize(
-    ("two_ms", "said"),
-    [
-        # 40, then 60 and 100 ms: 20 ms each, and a rate of 4 x 40 / 100; for ever: 40 ms of work in 20 ms a GPU, less the first 20 ms
-        (60.0, "no number of GPUs could give more than 2.0 to 2.0 times one (an extrapolation from 1, 2 and 4)"),
-        (95.0, "not alike: with Exp4 up to 2 GPUs each adds 55.0 ms, from there to 4 GPUs they add +5.0 ms together"),
-        (None, "by 20.0 to 20.0 ms."),
-    ],
-)
-def test_a_limit_is_drawn_only_through_counts_on_one_line(two_ms, said):
-    steps = {1: 40.0, 2: two_ms, 4: 100.0}
-    words = 128 * 200 * 1e3  # of a GPU in a step, over ms
-    records = [make_record("exp4", n, n * words / ms, processes="one") for n, ms in steps.items() if ms]
-    records += [make_record("exp4", n, n * 1e6) for n in (1, 4)]
-    found = dispatch.dispatch_finding(frame_of(records), causes_frame([]))
-    assert said in found and ("no number of GPUs" in found) == (two_ms == 60.0)
-
-
-def test_overhead_leaves_out_the_runs_own_steps():
-    cheap = make_record(units_per_s=1e6)
-    own = cheap.measurement
-    slow = make_record(units_per_s=1e6, repeat=1, measurement={"total_s": own.warmup_s + own.wall_s + 5.0})
-    frame = frame_of([cheap, slow, make_record(status="failed", repeat=2)])
-    row = economy.economy(frame).iloc[0]
-    assert row["n"] == 2 and row["overhead_s"] == pytest.approx(3.5) and row["largest_s"] == pytest.approx(5.0)
-    assert row["within_goal"] == 0.5 and row["build_s"] == 1.0 and row["rest_s"] == pytest.approx(2.5)
-    # the planted first step takes 30 timed ones and the next two 3 each: 33 more than their number
-    assert row["first_steps_s"] == pytest.approx(33 * own.wall_s / cheap.run.timed_steps, rel=1e-6)
-    assert "1 Record took longer" in economy.economy_finding(frame) and "shared out, adds 1.25 s a Run" in economy.economy_finding(frame)
-
-
-def test_minutes_of_a_grid_are_its_records_own():
-    run = economy.find_grid("dispatch", [1])[0].run
-    record = make_record(**{name: value for name, value in run.model_dump().items() if value is not None})
-    assert record.run == run
-    rows = economy.grid_minutes([record, make_record("ddp", 2)], ["dispatch"], [1, 2])
-    assert list(rows["runs"]) == [1, 0] and rows["minutes"].isna().tolist() == [False, True]
-    assert rows["minutes"][0] == pytest.approx((record.measurement.total_s + 2.5) / 60)
-    assert "--grid dispatch --devices 1,2" in economy.rebuild_table([record], ["dispatch"], [1, 2]).html
-    with pytest.raises(ValueError, match="unknown grid"):
-        economy.grid_minutes([], ["nothing"], [1])

@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import re
 from collections import Counter
-from collections.abc import Callable
 from html import escape
-from pathlib import Path
-from typing import Any
 from xml.etree import ElementTree
 
 import pandas as pd
 import pytest
 
 from multigpu import paths
-from multigpu.analysis import document_phases_page, inside_page, synchrony_page
-from multigpu.analysis.frame import frame_of
-from multigpu.analysis.inside_traces import trace_table
-from multigpu.analysis.verdicts import verdicts
 from multigpu.claims import (
     VERDICTS,
     all_claims,
@@ -150,64 +142,19 @@ def test_html(results):
 
 
 def test_every_claim_has_the_page_that_shows_it():
-    for page in PAGES:
+    for page in {claim.page for claim in all_claims() if claim.page}:
         assert (paths.REPOSITORY / "notebooks" / f"{page}.ipynb").exists() and page_title(page) != page
     (row,) = re.findall('<tr id="C13">.*', to_html_table(evaluate_all(pd.DataFrame()), "notebooks/"))
     assert '<a href="notebooks/15-input.html">Can the host feed the GPUs?</a>' in row
 
 
-PAGES = {page: {c.number for c in all_claims() if c.page == page} for page in sorted({c.page for c in all_claims() if c.page})}
-OWN: dict[str, tuple[str, Callable[[], str]]] = {
-    "08-synchrony": ("page.claims_table", lambda: synchrony_page.claims_table(pd.DataFrame()).html),
-    "09-inside-one-model": ("page.verdicts", lambda: verdicts(inside_page.verdicts(frame_of([]), trace_table([]))).html),
-    "21-phases": ("page.verdict_table", lambda: document_phases_page.verdict_table([]).html),
-}
-"""Pages that show verdicts by a function of their own: how cells call it, and what it renders without Records."""
-
-
-def rendered(notebook: Path) -> set[str]:
-    """Claims whose verdict a notebook shows: those that a cell of code hands to `study.verdict_table`, those that a cell finds one by
-    one and hands to `verdicts`, and those that its own function renders.
-    """
-    numbers: set[str] = set()
-    own, render = OWN.get(notebook.stem, ("", str))
-    for cell in json.loads(notebook.read_text())["cells"]:
-        calls = [node for node in ast.walk(ast.parse("".join(cell["source"]))) if isinstance(node, ast.Call)] if is_code(cell) else []
-        named = {ast.unparse(call.func) for call in calls}
-        for call in calls:
-            name = ast.unparse(call.func)
-            if name == "study.verdict_table" or (name.split(".")[-1] == "find_claim" and "verdicts" in named):
-                numbers |= {node.value for node in ast.walk(call) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
-        if own in named:
-            numbers |= set(re.findall('<tr id="(C[0-9]+)">', render()))
-    return numbers
-
-
-def is_code(cell: dict[str, Any]) -> bool:
-    return cell["cell_type"] == "code"
-
-
-@pytest.mark.parametrize("page", PAGES)
-def test_a_page_that_a_claim_names_shows_its_verdict(page: str) -> None:
-    shown = rendered(paths.REPOSITORY / "notebooks" / f"{page}.ipynb")
-    assert PAGES[page] <= shown, f"{page} does not show {', '.join(sorted(PAGES[page] - shown))}"
-
-
-def test_what_a_page_only_speaks_of_is_not_shown(tmp_path: Path) -> None:
-    cells = [("markdown", "study.verdict_table(['C1'])"), ("code", "x = 'C2'\nfind_claim('C3')"), ("code", "# study.verdict_table(['C4'])")]
-    cells += [("code", "study.verdict_table(['C5', 'C51'])"), ("code", "verdicts([evaluate(find_claim('C7'), frame)])")]
-    file, other = tmp_path / "12-training.ipynb", tmp_path / "21-phases.ipynb"
-    for path, last in ((file, cells), (other, [("code", "page.verdict_table(records)")])):
-        path.write_text(json.dumps({"cells": [{"cell_type": kind, "source": [source]} for kind, source in last]}))
-    assert rendered(file) == {"C5", "C51", "C7"}
-    assert rendered(other) == {"C6", "C7", "C8", "C9"}, "what its own function renders"
-
-
-def test_a_long_title_is_cut_at_its_colon_and_told_whole_when_pointed_at():
-    """A row is as high as its highest cell: a title of 110 letters made every row of page 06 one of twelve lines."""
+def test_a_long_title_is_cut_at_its_colon_and_told_whole_when_pointed_at(monkeypatch: pytest.MonkeyPatch):
+    """A row is as high as its highest cell: a title of 110 letters made every row of a page one of twelve lines."""
+    monkeypatch.setattr(tables, "page_title", lambda page: f"Of {page}: what {60 * 'long '}title <says>")
     (row,) = re.findall('<tr id="C44">.*', to_html_table(evaluate_all(pd.DataFrame()), "notebooks/"))
-    whole, short = re.search('<a href="notebooks/06-tensorflow.html" title="([^"]*)">([^<]*)</a>', row).groups()
-    assert whole == escape(page_title("06-tensorflow")) and whole.startswith(f"{short}: ") and ":" not in short
+    page = find_claim("C44").page
+    whole, short = re.search(f'<a href="notebooks/{page}.html" title="([^"]*)">([^<]*)</a>', row).groups()
+    assert whole == escape(f"Of {page}: what {60 * 'long '}title <says>") and short == f"Of {page}"
 
 
 def test_what_decides_is_not_folded(results):

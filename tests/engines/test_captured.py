@@ -12,6 +12,7 @@ from multigpu.engines.torch.build import build_trainer
 from multigpu.engines.torch.captured import CapturedTrainer, shape_of
 from multigpu.engines.torch.devices import Device
 from multigpu.engines.torch.feed import Feed
+from multigpu.engines.torch.few_shapes import WIDTH, is_ragged, with_few_shapes
 from multigpu.engines.torch.trainer import Context
 from multigpu.engines.torch.wire import Wire
 from multigpu.record import RecordStore
@@ -48,6 +49,20 @@ def test_a_graph_belongs_to_shapes_lengths_and_counts_but_not_to_the_words() -> 
     assert shape_of(first) == shape_of(other_words)
     assert len({shape_of(each.shard(0)) for each in (feed, longer, ragged)}) == 3
     assert shape_of(ragged.shard(0)) != shape_of(ragged.shard(1))
+
+
+def test_a_graph_for_lengths_on_the_device_belongs_to_shapes_alone() -> None:
+    context, feed = prepared(tiny(device_type="cpu", sequence_length=None, inputs="lengths_000", recurrence="persistent"))
+    ragged = [feed.shard(step) for step in range(30)]
+    assert all(is_ragged(shard) for shard in ragged) and not is_ragged(prepared(tiny(device_type="cpu"))[1].shard(0))
+    fitted = [with_few_shapes(shard, context.device.torch) for shard in ragged]
+    assert len({shape_of(shard) for shard in ragged}) > len({shape_of(shard) for shard in fitted})
+    for before, after in zip(ragged, fitted, strict=True):
+        assert after.terms is not None and int(after.terms[0]) == before.batch.loss_terms[0] == int(before.host["target_length"].sum())
+        for name in ("source", "target_input", "target_output"):
+            width = before.device[name].shape[1]
+            assert after.device[name].shape[1] % WIDTH == 0 and after.device[name].shape[1] - width < WIDTH
+            assert after.device[name][:, :width].equal(before.device[name])
 
 
 @pytest.mark.gpu

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from multigpu.engines.torch.dispatch.trainer import Context
 from multigpu.engines.torch.dispatch.wire import Copy, Wire
 from multigpu.engines.torch.feed import Feed
 from multigpu.engines.torch.variables import initial_values
-from multigpu.measure.launch import memory_folder
+from multigpu.measure.memory import memory_folder
 from multigpu.placements import placements
 from multigpu.run import Run
 from multigpu.workloads import workloads
@@ -31,9 +30,8 @@ ONE = [p.name for p in placements().values() if any((e.framework, e.processes) =
 @pytest.fixture
 def memory() -> Iterator[Path]:
     """Memory-backed, as a launcher's: CUDA page-locks no file of a disk."""
-    folder = memory_folder()
-    yield folder
-    shutil.rmtree(folder, ignore_errors=True)
+    with memory_folder() as folder:
+        yield folder
 
 
 def make_run(placement: str, workload: str = "nmt", **more: Any) -> Run:

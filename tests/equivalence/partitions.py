@@ -45,4 +45,6 @@ def partitioned_runs(placement: Placement) -> list[Run]:
                 fields: dict[str, Any] = {"workload": workload, "model": model, "batch_size": batch, **more, **shape}
                 fields |= {"optimizer": optimizer, "precision": precision, "processes": engine.processes}
                 runs.append(Run(placement=placement.name, device_type="cpu", scaling="strong", **fields))
+                if workload == "nmt" and placement.compute == "sections" and (shape["devices"], optimizer) == (2, "momentum"):
+                    runs.append(runs[-1].model_copy(update={"recurrence": "persistent"}))
     return runs

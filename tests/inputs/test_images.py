@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from collections import Counter
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from sklearn.datasets import load_digits
 from multigpu.inputs.batch import Draw
 from multigpu.inputs.epochs import ShuffledEpochs
 from multigpu.inputs.images import cifar10, digits, image_folder, synthetic_images
-from multigpu.inputs.pictures import CIFAR_DEVIATION, CIFAR_MEAN, CIFAR_RECORD, IMAGENET_DEVIATION, IMAGENET_MEAN
+from multigpu.inputs.pictures import CIFAR_DEVIATION, CIFAR_MEAN, CIFAR_RECORD, IMAGENET_DEVIATION, IMAGENET_MEAN, ImageFolder
 from multigpu.inputs.pixels import resize, standardise
 from tests.inputs.stand_ins import make_image_model, make_run, same
 
@@ -233,3 +234,27 @@ def test_digits_and_synthetic_errors_are_one_sentence():
         digits(make_run([1], "digits"), make_image_model(8, 3, 9))
     with pytest.raises(ValueError, match=r"^a joined batch of 1798 images needs at least as many: the data set has 1797$"):
         digits(make_run([1798], "digits"), make_image_model())
+
+
+def test_grey_pixels_of_16_bits_are_scaled_and_others_refused(tmp_path: Path):
+    (tmp_path / "grey").mkdir()
+    values = np.array([[0, 257], [32896, 65535]], np.uint16)
+    for name, array in (("deep", values), ("plain", (values // 257).astype(np.uint8))):
+        Image.fromarray(array).save(tmp_path / "grey" / f"{name}.png")
+    found = ImageFolder(tmp_path, 2, 1).read(np.arange(2))[0]
+    np.testing.assert_array_equal(found[0], found[1])
+    assert len(np.unique(found)) == 4
+    Image.fromarray(np.full((2, 2), 1 << 20, np.int32)).save(tmp_path / "grey" / "a.tiff")
+    (tmp_path / "grey" / "a.tiff").rename(tmp_path / "grey" / "a.png")
+    with pytest.raises(ValueError, match=r"a.png cannot be decoded as an image: its pixels are neither of 8 nor of 16 bits"):
+        ImageFolder(tmp_path, 2, 1).read(np.arange(1))
+
+
+def test_a_pipe_among_images_is_refused_and_not_waited_for(tmp_path: Path):
+    (tmp_path / "cat").mkdir()
+    os.mkfifo(tmp_path / "cat" / "a.png")
+    found = ImageFolder(tmp_path, 2, 1)
+    with pytest.raises(ValueError, match=r"cat/a.png cannot be decoded as an image: it is no file but a pipe"):
+        found.read(np.arange(1))
+    with pytest.raises(OSError, match=r"cat/a.png is no file but a pipe"):
+        found.fingerprint  # noqa: B018

@@ -221,19 +221,19 @@ def eight_gpus() -> SimpleNamespace:
 )
 def test_a_lane_reads_the_meters_of_its_own_gpus(visible: str | None, gpu: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second GPU that the process may use; where its name does not say which it is, nothing is told, and not another one's."""
-    monkeypatch.setattr(machine, "_nvml", eight_gpus)
+    monkeypatch.setattr(machine, "find_nvml", eight_gpus)
     if visible is None:
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     else:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    assert machine._handle(1) == gpu
+    assert machine.gpu_handle(1) == gpu
     state, energy_j = machine.device_state(1), machine.total_energy_j(1)
     assert energy_j == gpu and (state is None) == (gpu is None)
     assert state is None or (state.sm_clock_mhz, state.power_w, state.temperature_c) == (1000 + gpu, gpu, 30 + gpu)
 
 
 def test_a_gpu_that_nvml_cannot_find_lends_no_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "_nvml", eight_gpus)
+    monkeypatch.setattr(machine, "find_nvml", eight_gpus)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2, GPU-ffff")
     found = machine.this_host.__wrapped__()
     assert found.gpus == ["Planted 2", "unknown GPU"] and found.gpu_memory_gib == [3.0, 0.0]

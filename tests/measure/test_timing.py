@@ -95,4 +95,6 @@ def test_training_is_no_fault() -> None:
 def test_a_batch_that_was_learned_by_heart_may_stay_so() -> None:
     learned = [3.0, 0.1, 1e-12, *[0.0] * 20]
     assert training_fault(learned, {"w": 0.1}, None) is None
+    in_fp32 = [3.0, 0.1, *[1.1920929e-07] * 200]
+    assert training_fault(in_fp32, {"w": 0.1}, None) is None
     assert "exactly as it was" in (training_fault([3.0, 0.1, *[1e-5] * 20], {"w": 0.1}, None) or "")

@@ -14,6 +14,7 @@ import nbformat
 import psutil
 import pytest
 
+from multigpu.batch import Outcome, prepare, read_tasks
 from multigpu.workflow import main
 
 ROOT = Path(__file__).parents[2]
@@ -53,6 +54,26 @@ def test_every_notebook_is_a_job_with_gpus(tmp_path: Path, profile: str) -> None
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_the_rows_of_a_batch_are_jobs_and_the_index_shows_all(tmp_path: Path) -> None:
+    """A row that a machine cannot do, so that nothing is trained here, beside one that the batch has done before."""
+    rows, out = tmp_path / "points.yaml", tmp_path / "out"
+    rows.write_text("- {workload: nmt, model: nmt_tiny, placement: [ddp, exp4], batch_size: 2, devices: 64}\n")
+    names = [task.name for task in read_tasks(rows, [1])[0]]
+    prepare(out)
+    (out / "rows" / f"{names[0]}.ipynb").touch()
+    (out / "rows" / f"{names[0]}.json").write_text(Outcome(status="done").model_dump_json())
+    words = ["--config", f"points={rows}", f"out={out}"]
+    listed = subprocess.run(snakemake(tmp_path, *words, "--dry-run"), env=environment(), capture_output=True, text=True)
+    assert listed.returncode == 0 and f"{names[1]}.ipynb" in listed.stdout + listed.stderr and "gpu=" in listed.stdout + listed.stderr
+    assert f"output: {out}/rows/{names[0]}.ipynb" not in listed.stdout + listed.stderr
+    done = subprocess.run(snakemake(tmp_path, *words), env=environment(), capture_output=True, text=True)
+    assert done.returncode != 0 and "64 GPUs were asked for" in done.stdout + done.stderr
+    page = (out / "index.html").read_text()
+    assert "1 done, 1 not on this machine" in page and "64 GPUs were asked for" in page
+
+
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.skipif(not os.environ.get("MULTIGPU_TEST_HOSTS"), reason="half a minute: set MULTIGPU_TEST_HOSTS=1")
 def test_after_kill_9_nothing_runs_on_and_the_rest_is_done(tmp_path: Path) -> None:
@@ -89,11 +110,15 @@ def test_after_kill_9_nothing_runs_on_and_the_rest_is_done(tmp_path: Path) -> No
 
 def test_bad_words_end_with_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     notebook(tmp_path / "01-page.ipynb", "print(1)")
+    (tmp_path / "points.yaml").write_text("- {workload: nmt, model: nmt_tiny, placement: ddp, batch_size: 2}")
     for words, sentence in (
         (["page", str(tmp_path / "01-page.ipynb"), str(tmp_path / "out.ipynb"), "measur=none"], "unknown parameter 'measur'"),
         (["page", str(tmp_path / "01-page.ipynb"), str(tmp_path / "out.ipynb"), "measure"], "not all of the form name=value"),
         (["page", str(tmp_path / "none.ipynb"), str(tmp_path / "out.ipynb")], "none.ipynb is no notebook"),
         (["grid", "nothing"], "unknown grid 'nothing'"),
+        (["row", str(tmp_path / "none.yaml"), str(tmp_path / "out"), "name"], "none.yaml cannot be read"),
+        (["row", str(tmp_path / "points.yaml"), str(tmp_path / "out"), "name"], "has no row 'name'"),
+        (["index", str(tmp_path / "points.yaml"), str(tmp_path / "points.yaml")], "cannot be written"),
     ):
         assert main(words) in (1, 2)
         assert sentence in capsys.readouterr().err

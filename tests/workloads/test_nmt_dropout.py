@@ -19,7 +19,7 @@ from multigpu.engines.torch.variables import initial_values
 from multigpu.run import Run
 from multigpu.workloads import find_model
 from multigpu.workloads.nmt.description import MODELS, describe
-from multigpu.workloads.nmt.recurrence import dropped, fused, stepwise
+from multigpu.workloads.nmt.recurrence import dropped, fused, persistent, stepwise
 from multigpu.workloads.nmt.torch import Nmt
 
 T, B, UNITS, CELLS = 5, 3, 4, 2
@@ -39,6 +39,7 @@ def test_all_of_every_cells_input_and_nothing_of_its_state_is_dropped() -> None:
     # with every input element dropped, a cell is a function of its own state alone
     y, after = fused(x, state, kernels, biases, forget_bias, dropout=1.0)
     written_out, _ = stepwise(x, state, kernels, biases, forget_bias, dropout=1.0)
+    torch.testing.assert_close(persistent(x, state, kernels, biases, forget_bias, dropout=1.0)[0], y)
     alone, _ = fused(torch.zeros_like(x), (state[0][1:], state[1][1:]), kernels[1:], biases[1:], forget_bias)
     torch.testing.assert_close(y, alone)
     torch.testing.assert_close(y, written_out)

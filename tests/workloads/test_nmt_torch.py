@@ -11,6 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from multigpu.engines.torch.feed import Shard
+from multigpu.engines.torch.few_shapes import with_few_shapes
+from multigpu.inputs.batch import Batch
 from multigpu.workloads import find_model
 from multigpu.workloads.base import Model
 from multigpu.workloads.nmt.projection_loss import IGNORED, projected_cross_entropy
@@ -160,6 +163,19 @@ def test_bfloat16_arithmetic_is_near_float32(source: tuple[int, ...]) -> None:
     assert all(p.grad is not None and p.grad.dtype == torch.float32 for p in module.parameters())
 
 
+def test_persistent_cells_read_float32_variables_under_autocast() -> None:
+    batch = sentences(TINY, (4, 2), (3, 5))
+    exact, module = filled(TINY), build(TINY, recurrence="persistent")
+    module.load_state_dict(exact.state_dict())
+    module.reset_buffers()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss = module(batch)
+    expected = exact(batch)
+    assert loss.item() == pytest.approx(expected.item(), rel=0.02)
+    for mine, theirs in zip(gradients(module, loss), gradients(exact, expected), strict=True):
+        assert mine.dtype == torch.float32 and close(mine.double(), theirs, 0.03)
+
+
 def test_packing_by_hand() -> None:
     packing = pack(torch.tensor([1, 3, 2]), torch.device("cpu"))  # sorted: sentence 1, 2, 0
     assert packing.batch_sizes.tolist() == [3, 2, 1]
@@ -192,14 +208,31 @@ def test_training_lowers_the_loss() -> None:
 
 
 @pytest.mark.parametrize("lengths", [([3, 3], [4, 4]), ([1, 5, 3], [2, 6, 1])], ids=["equal lengths", "ragged"])
-def test_a_loop_of_cells_equals_the_library(lengths) -> None:
+@pytest.mark.parametrize("recurrence", ["stepwise", "persistent"])
+def test_other_recurrences_equal_the_library(recurrence: str, lengths) -> None:
     batch = sentences(TINY, *lengths)
-    loop = build(TINY, recurrence="stepwise").double()
+    loop = build(TINY, recurrence=recurrence).double()
     loop.load_state_dict(MODULE.state_dict())
     loop.reset_buffers()
     expected, found = MODULE(batch), loop(batch)
     assert close(found, expected)
     assert all(close(a, b, 1e-10) for a, b in zip(gradients(loop, found), gradients(MODULE, expected), strict=True))
+
+
+@pytest.mark.parametrize(("source", "target"), [((5, 2, 4), (3, 6, 1)), ((4, 4), (5, 5))], ids=["ragged", "equal lengths"])
+def test_lengths_on_the_device_and_wider_arrays_change_nothing(source: tuple[int, ...], target: tuple[int, ...]) -> None:
+    batch = sentences(TINY, source, target)
+    module = build(TINY, recurrence="persistent").double()
+    module.load_state_dict(MODULE.state_dict())
+    module.reset_buffers()
+    assert module.reads_lengths_on_device and not MODULE.reads_lengths_on_device
+    host = {name: tensor for name, tensor in batch.items() if name.endswith("_length")}
+    shard = with_few_shapes(Shard(Batch({}, 0, 0, 0, (sum(target), 7), ({}, {})), batch, host), torch.device("cpu"))
+    assert {tuple(shard.device[name].shape) for name in ("source", "target_input", "target_output")} == {(len(source), 10)}
+    assert shard.terms is not None and shard.terms.tolist() == [sum(target), sum(target) + 7]
+    found, expected = module({**shard.device, "source_length": None, "target_length": host["target_length"] * 0}), MODULE(batch)
+    assert close(found, expected)
+    assert all(close(a, b, 1e-10) for a, b in zip(gradients(module, found), gradients(MODULE, expected), strict=True))
 
 
 def test_an_unknown_recurrence_is_refused() -> None:

@@ -8,14 +8,13 @@ import matplotlib as mpl
 import pandas as pd
 from matplotlib.axes import Axes
 
-from multigpu.analysis.document_004 import WAY_WORDS, buckets, exposed_by_trace, link_seconds, parts, steps
+from multigpu.analysis.document_004 import BATCH, LENGTH, WAY_WORDS, buckets, exposed_by_trace, link_seconds, parts, steps
 from multigpu.analysis.figure_hosts import counts_axis
 from multigpu.analysis.layout import grid_of_axes, label_ends, label_lines, margin_for, name_panel
 from multigpu.analysis.picture import Picture, Shown, message
 from multigpu.analysis.style import INK, RC, look
 from multigpu.analysis.tables import table_html
 from multigpu.analysis.wording import joined, missing, percent_text, plural, rate_text, ratio_text, with_interval
-from multigpu.grid.document_004 import BATCH, LENGTH
 from multigpu.published import load_published, published_value
 
 NOTHING = (

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 import pandas as pd
 
 from multigpu.analysis.wording import Row, missing
+from multigpu.run import Run
 
 FIXED_LENGTH = 100
 """Words a sentence in Exp5, which is Exp4 with sentences of one length."""
@@ -35,3 +38,19 @@ def experiment_of(row: Row) -> str:
 def document_rows(row: Row, published: pd.DataFrame) -> pd.DataFrame:
     """The published rows of the experiment and batch that this point rebuilds, one a number of GPUs; empty if there is none."""
     return published[(published["experiment"] == experiment_of(row)) & (published["batch_size"] == row["batch_size"])].sort_values("gpus")
+
+
+def published_of(run: Run) -> pd.DataFrame:
+    """What documents printed of this point: document, devices, rate (units/s), step_time_s (NaN where it is not told); empty without one.
+
+    Documents 000 (rates of its experiments) and 004 (times of a step) have figures of single points.
+    """
+    from multigpu.published import load_published
+
+    rates = document_rows(run.model_dump(), published_experiments())
+    tables = [rates.assign(document="000, on P100s", devices=rates["gpus"], rate=rates["words_per_s"], step_time_s=math.nan)]
+    if (run.model, run.placement, run.batch_size) == ("nmt004", "ddp", 64):
+        times = load_published("004_step_times")
+        tables.append(times.assign(document="004, on V100s", devices=times["gpus"], rate=math.nan, step_time_s=times["step_time_ms"] / 1e3))
+    every = pd.concat([table[["document", "devices", "rate", "step_time_s"]] for table in tables])
+    return every[every["devices"].eq(run.devices)].reset_index(drop=True)

@@ -6,8 +6,6 @@ Titles are findings computed from the frame, or absent. `save(picture, name)` wr
 from multigpu.analysis.figure_bytes import figure_bytes
 from multigpu.analysis.figure_collectives import figure_collectives
 from multigpu.analysis.figure_forms import figure_forms
-from multigpu.analysis.figure_framework_models import figure_framework_models
-from multigpu.analysis.figure_frameworks import figure_frameworks
 from multigpu.analysis.figure_ladder import figure_ladder
 from multigpu.analysis.figure_models import figure_models
 from multigpu.analysis.figure_ratios import figure_ratios
@@ -16,7 +14,6 @@ from multigpu.analysis.figure_step import figure_step
 from multigpu.analysis.figure_steps import figure_steps
 from multigpu.analysis.figure_strong import figure_strong
 from multigpu.analysis.figure_throughput import figure_throughput
-from multigpu.analysis.figure_waterfall import figure_waterfall
 from multigpu.analysis.picture import Picture, Shown, save, shown
 
 __all__ = [
@@ -25,8 +22,6 @@ __all__ = [
     "figure_bytes",
     "figure_collectives",
     "figure_forms",
-    "figure_framework_models",
-    "figure_frameworks",
     "figure_ladder",
     "figure_models",
     "figure_ratios",
@@ -35,7 +30,6 @@ __all__ = [
     "figure_steps",
     "figure_strong",
     "figure_throughput",
-    "figure_waterfall",
     "save",
     "shown",
 ]

@@ -45,7 +45,8 @@ def of_today(frame: pd.DataFrame) -> pd.DataFrame:
 def ordinary(frame: pd.DataFrame, family: bool = False) -> pd.DataFrame:
     """The rows that pages about placements, models and batches speak of: a Run that was fed, pinned to GPUs or watched by a counter is
     another one of the same name, so is one whose sentences share a step otherwise than the document's, and members of the made-up
-    family are no model of the documents. PyTorch's loop of cells is there to be slow, on the page about 2018's lost speed.
+    family are no model of the documents. PyTorch's loop of cells is there to be slow, on the page about 2018's lost speed, and persistent
+    cells, which one kind of GPU has, are compared with the library's in a grid of their own.
 
     family: whether the page is about the family.
     """
@@ -54,7 +55,7 @@ def ordinary(frame: pd.DataFrame, family: bool = False) -> pd.DataFrame:
     made_up = frame["model"].str.startswith("family_").fillna(False) if "model" in frame and not family else False
     batched = frame["batching"].isin(("shared", "fixed")) | frame["shuffle"] if {"batching", "shuffle"} <= set(frame) else False
     drawn = frame["inputs"].isin(BATCHED) if "inputs" in frame else False
-    looped: Any = False
+    cells: Any = False
     if {"recurrence", "framework", "workload"} <= set(frame):
-        looped = frame["recurrence"].eq("stepwise").fillna(False) & frame["framework"].eq("torch") & frame["workload"].eq("nmt")
-    return frame[~(special | fed | made_up | batched | drawn | looped)]
+        cells = frame["recurrence"].isin(("stepwise", "persistent")) & frame["framework"].eq("torch") & frame["workload"].eq("nmt")
+    return frame[~(special | fed | made_up | batched | drawn | cells)]

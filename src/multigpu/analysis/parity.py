@@ -11,8 +11,6 @@ from statistics import fmean
 
 import pandas as pd
 
-from multigpu.analysis.tables import Shown, tables_by
-from multigpu.analysis.wording import FRAMEWORK_NAMES, MODEL_NAMES, missing, plural
 from multigpu.placements import find_placement
 from multigpu.record import Record
 
@@ -96,37 +94,4 @@ def amplified(table: pd.DataFrame) -> pd.Series:
 def _jobs(table: pd.DataFrame) -> list[tuple[str, ...]]:
     """Each row's job, as text: what is missing equals what is missing."""
     rows = table[list(JOB)].itertuples(index=False, name=None)
-    return [tuple("" if missing(value) else str(value) for value in job) for job in rows]
-
-
-def parity_table(records: Iterable[Record]) -> Shown:
-    """Each way of running a job, a table a job: the largest difference of its Records, and how many are within `TOLERANCE`."""
-    table = parity(records)
-    rows = []
-    by = ["model", "batch_size", "devices", "framework", "precision", "execution", "cross_entropy", "recurrence", "staged"]
-    several = table["framework"].nunique() > 1
-    for key, group in table.groupby(by, dropna=False, sort=True):
-        model, batch, devices, framework, precision, execution, loss, recurrence, staged = key
-        form = [FRAMEWORK_NAMES.get(str(framework), str(framework))] if several else []
-        form += [str(precision), str(execution).replace("_", " and ")]
-        form += ["loss in one piece"] if loss == "fused" else []
-        form += ["stepwise"] if recurrence == "stepwise" else []
-        form += ["staged"] if staged else []
-        rows.append(
-            {
-                "job": f"{MODEL_NAMES.get(str(model), str(model))}, batch {batch}",
-                "way": ", ".join(form),
-                "GPUs": str(devices),
-                "largest difference": f"{round(100 * max(group['difference'], key=abs), 2) or 0.0:+.2f}%",
-                f"Records within {100 * TOLERANCE:.0f}%": f"{(group['difference'].abs() <= TOLERANCE).sum()} of {len(group)}",
-            }
-        )
-    note = (
-        f"Mean loss of the first {plural(STEPS, 'step')} that updated (fp16 leaves some out while it finds its scale) beside PyTorch's "
-        "ddp in fp32, of all placements."
-        + (" Staged: every gradient is one update old, so another course is what it should take." if table["staged"].any() else "")
-        if rows
-        else "No job has a Record in fp32 to compare with."
-    )
-    figures = [name for name in rows[0] if name not in ("job", "way")] if rows else []
-    return tables_by(pd.DataFrame(rows), "job", note, figures)
+    return [tuple("" if pd.isna(value) else str(value) for value in job) for job in rows]

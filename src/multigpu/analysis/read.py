@@ -82,7 +82,8 @@ def frames(runs: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
 
 @lru_cache(maxsize=2)
 def _frames(runs: Path, _: object) -> tuple[pd.DataFrame, pd.DataFrame]:
-    cache = paths.BUILD / "cache" / f"points-{digest_of(runs)}.pickle"
+    place = hashlib.sha256(str(runs.resolve()).encode()).hexdigest()[:8]
+    cache = paths.BUILD / "cache" / f"points-{place}-{digest_of(runs)}.pickle"
     try:
         with cache.open("rb") as file:
             kept: tuple[pd.DataFrame, pd.DataFrame] = pickle.load(file)
@@ -95,10 +96,10 @@ def _frames(runs: Path, _: object) -> tuple[pd.DataFrame, pd.DataFrame]:
 
 
 def _keep(cache: Path, made: object) -> None:
-    """Write the cache whole or not at all; older ones go. A folder that cannot be written keeps none."""
+    """Write the cache whole or not at all; older ones of its folder go. A folder that cannot be written keeps none."""
     try:
         cache.parent.mkdir(parents=True, exist_ok=True)
-        for old in cache.parent.glob("points-*.pickle"):
+        for old in cache.parent.glob(f"{cache.name.rpartition('-')[0]}-*.pickle"):
             old.unlink(missing_ok=True)
         handle, name = tempfile.mkstemp(dir=cache.parent)
         with os.fdopen(handle, "wb") as file:

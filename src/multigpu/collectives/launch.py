@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from multigpu.collectives.plan import CollectivePlan
+from multigpu.hosts.launching import libraries_environment
 from multigpu.measure.launch import SAFE
 from multigpu.measure.machine import source_state
 
@@ -38,7 +39,7 @@ class Launch:
         self.processes = [
             subprocess.Popen(
                 [*(prefix(rank) if prefix else []), sys.executable, "-m", "multigpu.collectives.worker", str(path), str(rank)],
-                env=environment() | dict(extra or {}),
+                env=environment() | libraries_environment(plan.address) | dict(extra or {}),
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,

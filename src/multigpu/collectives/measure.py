@@ -12,9 +12,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import shutil
 import sys
-import tempfile
 import time
 import uuid
 from collections import Counter
@@ -25,6 +23,7 @@ from typing import Any, get_args
 from tqdm.auto import tqdm
 
 from multigpu import paths
+from multigpu.arguments import count, seconds
 from multigpu.collectives import algorithms
 from multigpu.collectives.launch import Launch
 from multigpu.collectives.plan import CollectivePlan, Item, make_record
@@ -34,7 +33,13 @@ from multigpu.hosts.namespaces import Hosts, why_not
 from multigpu.hosts.spread import Spread
 from multigpu.measure.launch import Summary
 from multigpu.measure.machine import Machine, framework_version, gpu_count, this_machine
+from multigpu.measure.memory import scratch_folder
+from multigpu.measure.plan import MAX_STARTS as A_RUNS_STARTS
+from multigpu.measure.turn import turn
 from multigpu.record import Status
+
+MOST_KILLS = A_RUNS_STARTS
+"""A Run whose processes were killed so often is given up."""
 
 MAX_STARTS = 12
 """Launches of one number of devices: after a failure that may have left ranks out of step, fresh processes take over."""
@@ -50,7 +55,7 @@ def missing_items(
             key = collective_key(run, repeat, name, framework_version("torch"))
             known = store.find(name, key)
             if known is None or known.status in retry:
-                items.append(Item(run=run, repeat=repeat, attempt=known.attempt + 1 if known else 0))
+                items.append(Item(run=run, repeat=repeat, attempt=store.next_attempt(name, key)))
     return items
 
 
@@ -78,9 +83,10 @@ def measure(
     began = time.time()
     for run in runs:
         check_machine(run)
-    store.check_writable()
+    store.check_writable(this_machine().name)
     summary = Summary()
-    scratch = Path(tempfile.mkdtemp(prefix="multigpu-collectives-"))
+    held = contextlib.ExitStack()
+    scratch = held.enter_context(scratch_folder("multigpu-collectives-"))
     launches: list[Launch] = []
     bar = tqdm(total=len(runs) * repeats, unit="run", disable=not progress, smoothing=0.1)
     try:
@@ -104,6 +110,9 @@ def measure(
                     )
                 )
         bar.update(summary.reused)
+        if plans:
+            held.enter_context(turn())
+            began = time.time()  # a wait for the machine is not part of the budget
         launches += [_launched(plan, spread) for plan in plans]
         for launch in launches:
             launch.wait_until_ready()
@@ -114,7 +123,7 @@ def measure(
         for launch in launches:
             launch.end()
         bar.close()
-        shutil.rmtree(scratch, ignore_errors=True)
+        held.close()
         summary.wall_s = time.time() - began
     return summary
 
@@ -167,6 +176,12 @@ def _after_failure(launch: Launch, store: CollectiveStore, summary: Summary, bar
     name = (launch.plan.machine or this_machine()).name
     known = store.find(name, collective_key(item.run, item.repeat, name, framework_version("torch")))
     if known is None or known.attempt < item.attempt:
+        kills = launch.plan.scratch.parent / f"{collective_key(item.run, item.repeat, name, framework_version('torch'))}.killed"
+        if launch.killed:
+            with kills.open("a") as noted:
+                noted.write("x")
+            if len(kills.read_text()) < MOST_KILLS:  # as everywhere: whoever killed it may have meant another process
+                return launch.plan.items[index:]
         fault = launch.plan.scratch / f"{index}.fault"
         status: Status = "failed"
         reason = killed or launch.last_words()
@@ -211,14 +226,18 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--executions", help="eager, captured or both (default: all that exist)")
     parser.add_argument("--dtype", default="fp32", help="fp32 (default) or bf16")
     parser.add_argument("--device-type", choices=("cuda", "cpu"), help="default: cuda where there is a GPU")
-    parser.add_argument("--repeats", type=int, default=1, help="measurements of every Run")
-    parser.add_argument("--budget-s", type=float, default=120.0, help="seconds after which nothing more is started")
+    parser.add_argument("--repeats", type=count(), default=1, help="measurements of every Run")
+    parser.add_argument("--budget-s", type=seconds, default=120.0, help="seconds after which nothing more is started")
     parser.add_argument(
         "--link-mbit", type=float, metavar="R", help="put the processes on hosts joined by links of so many Mbit/s (needs root)"
     )
-    parser.add_argument("--per-host", type=int, default=1, help="processes on each of these hosts (default: 1)")
-    parser.add_argument("--delay-us", type=int, default=0, help="slept before every exchange of messages, as a distant host's latency")
-    parser.add_argument("--compute-ms", type=int, default=0, help="slept before every timed call, where a training step would compute")
+    parser.add_argument("--per-host", type=count(), default=1, help="processes on each of these hosts (default: 1)")
+    parser.add_argument(
+        "--delay-us", type=count(0, 10**9), default=0, help="slept before every exchange of messages, as a distant host's latency"
+    )
+    parser.add_argument(
+        "--compute-ms", type=count(0, 10**6), default=0, help="slept before every timed call, where a training step would compute"
+    )
     parser.add_argument("--retry", action="append", default=[], choices=get_args(Status), help="measure again what ended so")
     parser.add_argument("--out", help="folder of the Records (default: data/collectives, with --link-mbit data/hosts)")
     parser.add_argument("--dry-run", action="store_true", help="list what would be measured, in order")
@@ -236,7 +255,7 @@ def chosen_runs(arguments: argparse.Namespace) -> list[CollectiveRun]:
     sizes = [parse_size(text) for text in arguments.sizes.split(",")] if arguments.sizes else []
     runs = []
     for text in arguments.devices.split(","):
-        if not text.strip().isdigit():
+        if not text.strip().isdecimal():
             raise ValueError(f"devices {text!r} is not a positive integer: give counts such as 2,4")
         lists = {
             name: (getattr(arguments, name) or "").split(",") if getattr(arguments, name) else [] for name in ("methods", "executions")

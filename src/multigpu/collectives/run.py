@@ -10,6 +10,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from multigpu.collectives import algorithms
+from multigpu.refusal import refusal
 
 DeviceType = Literal["cuda", "cpu"]
 
@@ -98,10 +99,7 @@ def build_collective_run(**fields: object) -> CollectiveRun:
     try:
         return CollectiveRun(**fields)  # type: ignore[arg-type]
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        message = first["msg"].removeprefix("Value error, ")
-        raise ValueError(f"{where} = {first['input']!r}: {message[0].lower() + message[1:]}" if where else message) from None
+        raise ValueError(refusal(error)) from None
 
 
 def size_text(count: int) -> str:
@@ -121,7 +119,7 @@ def parse_size(text: str) -> int:
     plain = text.strip().upper().removesuffix("B").removesuffix("I").strip()
     power = {"K": 10, "M": 20, "G": 30}.get(plain[-1:], 0)
     number = plain[:-1].strip() if power else plain
-    if not number.isdigit() or not int(number):
+    if not number.isdecimal() or not int(number):
         raise ValueError(f"{text!r} is no size: use bytes with K, M or G, such as 4,64K,1M,1G")
     return int(number) << power
 

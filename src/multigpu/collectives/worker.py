@@ -25,6 +25,7 @@ from multigpu.measure.agree import Votes, await_word, publish
 from multigpu.measure.machine import this_machine
 from multigpu.measure.process import end_with_parent
 from multigpu.measure.program import Fault, Stuck, guarded, is_echo
+from multigpu.measure.store import serve_store
 
 OUT_OF_STEP = 3
 """The exit code after which the launcher starts fresh processes for what is left."""
@@ -75,7 +76,7 @@ class CollectiveWorker:
         """Rank 0 offers a store on a free port and says which in a file."""
         offer = self.plan.scratch / "port"
         if self.rank == 0:
-            store = dist.TCPStore(self.plan.address, 0, is_master=True, wait_for_workers=False)
+            store = serve_store(self.plan.address)
             draft = offer.with_suffix(".draft")
             draft.write_text(str(store.port))
             draft.rename(offer)

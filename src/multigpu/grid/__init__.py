@@ -8,18 +8,19 @@ can describe is *not planned*. Within a grid what matters most comes first, so t
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 
-from multigpu.grid.batching import batching, batching_captured, batching_small, batching_tensorflow, shuffling
+from multigpu.grid.batching import batching, batching_captured, batching_small, batching_tensorflow
 from multigpu.grid.causes import causes, causes_small
 from multigpu.grid.claims_again import claims_one_gpu, claims_shuffling, claims_tensorflow
 from multigpu.grid.cnn_study import cnn_formats, cnn_formats_captured, cnn_ladders, cnn_pairs, cnn_small, cnn_updates
 from multigpu.grid.cnns import cnn_batches, cnn_captured, cnn_compiled, cnn_models, cnn_strong
-from multigpu.grid.deepconn import deepconn
-from multigpu.grid.document_004 import document_004, document_004_small
 from multigpu.grid.entries import EXPERIMENTS, OTHER_PLACEMENTS, SPINE_PLACEMENTS, Planned, affordable, cost_s, having, pace, points
-from multigpu.grid.family import equal_batches, family, family_small
+from multigpu.grid.family import family, family_small
+from multigpu.grid.from_yaml import grid
 from multigpu.grid.hardware import hardware, hardware_small, memory_speed
-from multigpu.grid.inputs import inputs, inputs_small
+from multigpu.grid.inputs import inputs
 from multigpu.grid.inside_model import (
     inside_model,
     inside_model_crossing,
@@ -34,16 +35,9 @@ from multigpu.grid.phases import phases, phases_small
 from multigpu.grid.placement_table import placement_table
 from multigpu.grid.pytorch import (
     captured,
-    compiled,
-    dispatch,
-    documents_precision,
-    documents_tf32,
-    headline,
     placements_repeated,
-    placements_screening,
     traces,
 )
-from multigpu.grid.same_gpus import same_gpus
 from multigpu.grid.small import cpu_study
 from multigpu.grid.tensorflow import (
     tensorflow_anomaly,
@@ -52,7 +46,6 @@ from multigpu.grid.tensorflow import (
     tensorflow_forms,
     tensorflow_layers,
     tensorflow_models,
-    tensorflow_nmt,
     tensorflow_traces,
 )
 from multigpu.measure.machine import gpu_count, this_machine
@@ -77,11 +70,11 @@ __all__ = [
 
 GRIDS: dict[str, Callable[[Sequence[int]], list[Planned]]] = {
     "cpu_study": cpu_study,
-    "gpu_study": lambda devices: headline(devices, "screening"),
-    "headline": headline,
-    "documents_precision": documents_precision,
-    "documents_tf32": documents_tf32,
-    "placements_screening": placements_screening,
+    "gpu_study": lambda devices: [replace(entry, tier="screening") for entry in grid("headline", devices)],
+    "headline": partial(grid, "headline"),
+    "documents_precision": partial(grid, "documents_precision"),
+    "documents_tf32": partial(grid, "documents_tf32"),
+    "placements_screening": partial(grid, "placements_screening"),
     "placements_repeated": placements_repeated,
     "placement_table": placement_table,
     "claims_one_gpu": claims_one_gpu,
@@ -91,8 +84,9 @@ GRIDS: dict[str, Callable[[Sequence[int]], list[Planned]]] = {
     "updates_in_backward": updates_in_backward,
     "sent_unpacked": sent_unpacked,
     "small_last": small_last,
-    "compiled": compiled,
-    "dispatch": dispatch,
+    "compiled": partial(grid, "compiled"),
+    "persistent": partial(grid, "persistent"),
+    "dispatch": partial(grid, "dispatch"),
     "traces": traces,
     "phases": phases,
     "phases_small": phases_small,
@@ -100,7 +94,7 @@ GRIDS: dict[str, Callable[[Sequence[int]], list[Planned]]] = {
     "parallelism_small": parallelism_small,
     "batching": batching,
     "batching_small": batching_small,
-    "shuffling": shuffling,
+    "shuffling": partial(grid, "shuffling"),
     "batching_captured": batching_captured,
     "batching_tensorflow": batching_tensorflow,
     "causes": causes,
@@ -116,15 +110,15 @@ GRIDS: dict[str, Callable[[Sequence[int]], list[Planned]]] = {
     "cnn_formats_captured": cnn_formats_captured,
     "cnn_ladders": cnn_ladders,
     "cnn_small": cnn_small,
-    "deepconn": deepconn,
-    "document_004": document_004,
-    "document_004_small": document_004_small,
+    "deepconn": partial(grid, "deepconn"),
+    "document_004": partial(grid, "document_004"),
+    "document_004_small": partial(grid, "document_004_small"),
     "inside_model": inside_model,
     "inside_model_traces": inside_model_traces,
     "inside_model_host": inside_model_host,
     "inside_model_crossing": inside_model_crossing,
     "inside_model_small": inside_model_small,
-    "tensorflow_nmt": tensorflow_nmt,
+    "tensorflow_nmt": partial(grid, "tensorflow_nmt"),
     "tensorflow_anomaly": tensorflow_anomaly,
     "tensorflow_forms": tensorflow_forms,
     "tensorflow_traces": tensorflow_traces,
@@ -133,18 +127,18 @@ GRIDS: dict[str, Callable[[Sequence[int]], list[Planned]]] = {
     "tensorflow_layers": tensorflow_layers,
     "tensorflow_distribute": tensorflow_distribute,
     "inputs": inputs,
-    "inputs_small": inputs_small,
+    "inputs_small": partial(grid, "inputs_small"),
     "family": family,
     "family_small": family_small,
-    "equal_batches": equal_batches,
+    "equal_batches": partial(grid, "equal_batches"),
     "hardware": hardware,
     "hardware_small": hardware_small,
     "memory_speed": memory_speed,
-    "same_gpus": same_gpus,
+    "same_gpus": partial(grid, "same_gpus"),
     "interference": interference,
     "interference_small": interference_small,
 }
-"""By name, a function of the device counts to measure."""
+"""By name, a function of the device counts to measure; those that need no condition are files in `grids/`."""
 
 
 def every_grid() -> str:

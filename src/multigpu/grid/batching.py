@@ -8,8 +8,6 @@ from multigpu.grid.entries import ENDS, EXPERIMENTS, FEWEST, Planned, Tier, ends
 from multigpu.grid.tensorflow import TENSORFLOW
 from multigpu.run import Run
 
-SHUFFLE_BATCH, SHUFFLE_STEPS = 64, 383
-"""Document 004's sentences a GPU, and the steps of one epoch of the committed corpus at that batch on one GPU."""
 CAPTURE_WARMUP = 100
 """The rarest bucket comes twice in 30 steps, and a shape is captured at its third time: after 100 steps all six are."""
 
@@ -58,20 +56,6 @@ def rebuilt(devices: Sequence[int]) -> list[Planned]:
     together = [_lengths(name, count, "own", processes="one") for count in ends for name in EXPERIMENTS]
     corrected = [_of_batch(CORRECTED_BATCH, "exp4", count, {"processes": "one"}) for count in ends]
     return [Planned(run, "screening", 7.0) for run in apart + together + corrected]
-
-
-def shuffling(devices: Sequence[int]) -> list[Planned]:
-    """C41: an epoch of the committed corpus, 64 sentences a step, in its order and shuffled, on one GPU and every step's time kept.
-
-    Own buckets are repeated (they decide); one width of 100, where nothing but the words differs, is screening. About 3 minutes.
-    """
-    if 1 not in devices:
-        return []
-    form = {"inputs": "catalogs", "sequence_length": None, "precision": "bf16", "timed_steps": SHUFFLE_STEPS}
-    orders = (False, True)
-    repeated = [nmt("ddp", 1, SHUFFLE_BATCH, shuffle=shuffle, **form) for shuffle in orders]
-    once = [nmt("ddp", 1, SHUFFLE_BATCH, shuffle=shuffle, batching="fixed", **form) for shuffle in orders]
-    return [Planned(run, "headline", 13.0, FEWEST) for run in repeated] + [Planned(run, "screening", 16.0) for run in once]
 
 
 def batching_captured(devices: Sequence[int]) -> list[Planned]:

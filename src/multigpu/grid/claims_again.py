@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from multigpu.grid.batching import SHUFFLE_BATCH, SHUFFLE_STEPS
 from multigpu.grid.entries import Planned, nmt, resnet50
 from multigpu.run import Run
 
 FIVE = (0, 1, 2, 3, 4)
 """Launches: a repeat each."""
+SHUFFLE_BATCH, SHUFFLE_STEPS = 64, 383
+"""Of grid `shuffling`: steps of an epoch of the committed corpus."""
 IN_GRAPH: dict[str, Any] = {"framework": "tensorflow", "processes": "one", "execution": "graph"}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from multigpu.grid.entries import FEWEST, Planned, ends_of
+from multigpu.grid.entries import Planned
 from multigpu.run import Run
 from multigpu.workloads.cnn.family import CENTRE, SMALL, SWEEPS, Member
 
@@ -34,23 +34,6 @@ def family(devices: Sequence[int]) -> list[Planned]:
         if count in (1, 2):
             rest += [Planned(_member(member, count, placement="exp2"), "screening", 5.0) for member in SWEEPS["width"]]
     return first + rest
-
-
-def equal_batches(devices: Sequence[int]) -> list[Planned]:
-    """Inception-v3 at ResNet-50's 64 images a GPU, as claim C15 compares them: on one GPU and on the most, DDP and variables on the CPU,
-    beside ResNet-50's own points of `headline`. Repeated.
-    """
-    runs = [
-        (model, placement, count)
-        for count in ends_of(devices)
-        for placement in ("ddp", "exp2")
-        for model in ("inception3", "resnet50_v1.5")
-    ]
-    common: dict[str, object] = {"workload": "cnn", "batch_size": 64, "layout": "channels_last", "precision": "bf16"}
-    return [
-        Planned(Run(model=model, placement=placement, devices=count, **common), "headline", 3.5, FEWEST)  # type: ignore[arg-type]
-        for model, placement, count in runs
-    ]
 
 
 def family_small(devices: Sequence[int]) -> list[Planned]:

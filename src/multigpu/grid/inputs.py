@@ -87,15 +87,3 @@ def _tensorflow(devices: Sequence[int]) -> list[Planned]:
         more: dict[str, object] = {"inputs": "jpeg_folder", "input_workers": 16, "prefetch": 2, "warmup_steps": 20, "timed_steps": 60}
         planned.append(Planned(resnet50("exp4", count, 64, **form, **more), "screening", 25.0 + 4 * count))
     return planned
-
-
-def inputs_small(devices: Sequence[int]) -> list[Planned]:
-    """The same questions on CPU processes with a small model, in a minute or two: says nothing about GPUs."""
-    planned = []
-    common: dict[str, object] = {"workload": "cnn", "model": "resnet_small", "batch_size": 16, "placement": "ddp", "device_type": "cpu"}
-    common |= {"warmup_steps": 5, "timed_steps": 20}
-    for count in devices:
-        ways: list[dict[str, object]] = [{}, {"inputs": "synthetic_host"}, {"inputs": "synthetic_host", "prefetch": 2}]
-        ways += [{"inputs": "jpeg_folder", "input_workers": workers, "prefetch": 1} for workers in (0, 1, 2)]
-        planned += [Planned(Run(devices=count, **common, **way), "screening", 4.0) for way in ways]  # type: ignore[arg-type]
-    return planned

@@ -9,7 +9,6 @@ from multigpu.grid.entries import (
     EXPERIMENTS,
     FEWEST,
     OTHER_PLACEMENTS,
-    SPINE_PLACEMENTS,
     TRACED,
     Planned,
     Tier,
@@ -25,68 +24,6 @@ OTHER_GRAPHS = ("exp4", "ps_gpu0", "replicated_copy", "replicated_allreduce")
 
 OTHER_DISPATCHED = ("replicated_allreduce", "replicated_copy", "independent", "ps_gpu0")
 """Placements beside 000's that one process can dispatch for any model."""
-
-
-def headline(devices: Sequence[int], tier: Tier = "headline") -> list[Planned]:
-    """NMT of document 000 at 128 x 100 and 360 x 100 words, ResNet-50 at 64 and 256 images a GPU, each placement.
-
-    bf16, eager, 10 + 30 steps. The most expensive first: what a lost machine leaves undone is then cheap to add.
-    """
-    planned = []
-    for count in sorted(devices, reverse=True):
-        for placement in SPINE_PLACEMENTS:
-            host = 6.0 if placement == "exp2" else 0.0
-            planned += [
-                Planned(nmt(placement, count, 128, precision="bf16"), tier, 4.0 + host),
-                Planned(nmt(placement, count, 360, precision="bf16"), tier, 6.0 + host),
-                Planned(resnet50(placement, count, 64, precision="bf16"), tier, 4.0),
-                Planned(resnet50(placement, count, 256, precision="bf16"), tier, 6.0),
-            ]
-    return planned
-
-
-def documents_precision(devices: Sequence[int]) -> list[Planned]:
-    """The documents' own arithmetic, fp32, at their batches: 000's 128 and 360, 001's 64; 000's Exp1 and Exp3 at 128 alone, since its
-    larger batch is Exp4's. Screening.
-    """
-    planned = []
-    for count in sorted(devices, reverse=True):
-        for placement in SPINE_PLACEMENTS:
-            planned += [
-                Planned(nmt(placement, count, 128, precision="fp32"), "screening", 10.0),
-                Planned(nmt(placement, count, 360, precision="fp32"), "screening", 16.0),
-                Planned(resnet50(placement, count, 64, precision="fp32"), "screening", 6.0),
-            ]
-        planned += [Planned(nmt(placement, count, 128, precision="fp32"), "screening", 7.0) for placement in ("exp1", "exp3")]
-    return planned
-
-
-def documents_tf32(devices: Sequence[int]) -> list[Planned]:
-    """000's Exp1-Exp4 at 128 x 100 in TF32, TensorFlow's own arithmetic, so that both frameworks stand in one table and C44 in one
-    precision: a process a device, and one process for all. Repeated on one device, screening on more.
-    """
-    planned = []
-    for count in sorted(devices):
-        tier: Tier = "headline" if count == 1 else "screening"
-        for placement in EXPERIMENTS:
-            runs = [nmt(placement, count, 128, precision="tf32"), nmt(placement, count, 128, precision="tf32", processes="one")]
-            planned += [Planned(run, tier, 2.5, FEWEST) for run in runs]
-    return planned
-
-
-def placements_screening(devices: Sequence[int]) -> list[Planned]:
-    """The remaining placements of documents 000 and 001 on the headline's jobs. Screening."""
-    planned = []
-    for count in sorted(devices, reverse=True):
-        for placement in OTHER_PLACEMENTS:
-            host = 5.0 if placement in ("exp1", "exp3") else 0.0
-            planned += [
-                Planned(nmt(placement, count, 128, precision="bf16"), "screening", 3.0 + host),
-                Planned(nmt(placement, count, 360, precision="bf16"), "screening", 4.0 + host),
-                Planned(resnet50(placement, count, 64, precision="bf16"), "screening", 3.0),
-                Planned(resnet50(placement, count, 256, precision="bf16"), "screening", 4.0),
-            ]
-    return planned
 
 
 def placements_repeated(devices: Sequence[int]) -> list[Planned]:
@@ -161,38 +98,6 @@ def captured(devices: Sequence[int]) -> list[Planned]:
             if count > 1:
                 once += [nmt("ddp", count, 128, cross_entropy="fused", bucket_mib=size, **form) for size in (1, 100, 400)]
     return repeated + [Planned(run, "screening", 2.7) for run in once]
-
-
-def compiled(devices: Sequence[int]) -> list[Planned]:
-    """ResNet-50 and the NMT left to torch.compile, launched kernel by kernel and as one graph. Screening: compiling costs most."""
-    planned = []
-    for count in sorted(devices, reverse=True):
-        for form in ("compiled", "compiled_captured"):
-            planned += [Planned(resnet50("ddp", count, batch, precision="bf16", execution=form), "screening", 25.0) for batch in (256, 64)]
-            planned.append(Planned(nmt("ddp", count, 128, precision="bf16", execution=form), "screening", 12.0))
-    return planned
-
-
-def dispatch(devices: Sequence[int]) -> list[Planned]:
-    """The documents' system in PyTorch: one process, one thread, all devices. Exp1-Exp4 on the headline's smaller jobs; compare
-    with `headline` and `placements_screening`, where each device has a process. On the most devices also the other placements that one
-    process can dispatch, among them independent replicas, of which all lost speed is the one thread's. Screening.
-    """
-    planned = []
-    for count in sorted(devices, reverse=True):
-        for placement in EXPERIMENTS:
-            # the host's work is not shared among processes here
-            host = {"exp1": 5.0, "exp2": 10.0, "exp3": 5.0}.get(placement, 0.0)
-            form = {"precision": "bf16", "processes": "one"}
-            planned += [
-                Planned(nmt(placement, count, 128, **form), "screening", 4.0 + count + host),
-                Planned(resnet50(placement, count, 64, **form), "screening", 4.0 + 2 * count + host / 2),
-            ]
-    for most in ends_of(devices)[:1]:
-        form = {"precision": "bf16", "processes": "one"}
-        others = [job(placement, most, batch, **form) for placement in OTHER_DISPATCHED for job, batch in ((nmt, 128), (resnet50, 64))]
-        planned += [Planned(run, "screening", 2.0 + most) for run in others]
-    return planned
 
 
 def traces(devices: Sequence[int]) -> list[Planned]:

@@ -20,18 +20,6 @@ HOST_S = {"exp1": 3.0, "exp2": 4.0, "exp3": 1.0}
 """What a Run with variables or tables on the host costs beyond others."""
 
 
-def tensorflow_nmt(devices: Sequence[int]) -> list[Planned]:
-    """Document 000 in its own framework: Exp1-Exp4 at every count, batch 128, and Exp4 at 360 as in its Exp5; cuDNN's LSTM, sentences of
-    100 words, TF32 (TensorFlow's own default). Headline on 1, 4 and 8, screening between.
-    """
-    jobs = [(placement, 128) for placement in EXPERIMENTS] + [("exp4", 360)]
-    return [
-        Planned(_exp5(placement, count, batch), "headline" if count in ENDS else "screening", 6.0 + HOST_S.get(placement, 0.0), FEWEST)
-        for count in sorted(devices, reverse=True)
-        for placement, batch in jobs
-    ]
-
-
 def _exp5(placement: str, count: int, batch: int = 128, **more: object) -> Run:
     return nmt(placement, count, batch, **({"precision": "tf32"} | TENSORFLOW | more))
 

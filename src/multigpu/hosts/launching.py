@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -24,10 +22,14 @@ import psutil
 from multigpu.hosts.cluster import CLUSTER_VARIABLE, Cluster, slug
 from multigpu.hosts.meeting import Meeting
 from multigpu.measure.machine import framework_version, gpu_count, source_state, this_host, this_machine
+from multigpu.measure.memory import scratch_folder
 from multigpu.measure.plan import MAX_STARTS, Journal, Plan, hung, noted
+from multigpu.measure.private_network import allowed
 from multigpu.placements import find_placement
 from multigpu.record import Status
 from multigpu.run import Run
+
+LOOPBACK = "127.0.0.1"
 
 PORT = 29400
 """Where host 0 listens unless a command says otherwise."""
@@ -74,6 +76,10 @@ def check_run(run: Run, cluster: Cluster) -> None:
     if run.processes != "per_device" or (run.framework == "tensorflow" and not joined):
         raise ValueError(f"several hosts run PyTorch with a process a device, or TensorFlow's placement 'multi_worker', not {run.label()}")
     check_host(run, min(run.devices, cluster.per_host), gpu_count())
+    if run.framework == "tensorflow" and (
+        refusal := allowed(f"TensorFlow on several hosts ({run.label()})", "which must reach each other")
+    ):
+        raise refusal
     if row.uses_host:
         raise ValueError(f"placement {run.placement!r} uses memory that one host's processes share: choose another on several hosts")
 
@@ -131,7 +137,7 @@ def meet(hosts: int, host: int, rendezvous: str, per_host: int | None, network: 
     """
     address, colon, port = rendezvous.rpartition(":")
     address, port = (address, port) if colon else (rendezvous, str(PORT))
-    if not port.isdigit() or not 0 < int(port) < 2**16 or not address:
+    if not port.isdecimal() or not 0 < int(port) < 2**16 or not address:
         raise ValueError(f"rendezvous {rendezvous!r} is no address: give host 0's name or address, with a port if not {PORT}: node0:29500")
     if per_host is not None and per_host < 1:
         raise ValueError(f"{per_host} processes a host cannot be: choose at least 1")
@@ -239,7 +245,11 @@ def follow(company: Company, environment: Callable[[], dict[str, str]]) -> int:
 
 def _carry_out(company: Company, plan: dict[str, Any], environment: dict[str, str]) -> None:
     """This host's part of one launch."""
-    scratch = Path(tempfile.mkdtemp(prefix="multigpu-host-"))
+    with scratch_folder("multigpu-host-") as scratch:
+        _carry_out_in(scratch, company, plan, environment)
+
+
+def _carry_out_in(scratch: Path, company: Company, plan: dict[str, Any], environment: dict[str, str]) -> None:
     address = socket.gethostbyname(company.meeting.address)
     plan |= {"host": company.meeting.host, "scratch": str(scratch), "memory": str(scratch), "address": address}
     plan["environment"] = {name: value for name, value in plan["environment"].items() if not name.endswith("_SOCKET_IFNAME")}
@@ -260,7 +270,6 @@ def _carry_out(company: Company, plan: dict[str, Any], environment: dict[str, st
         company.meeting.tell("ended", code=code, faults=_faults(scratch), echoes=noted(scratch, "echo"))
     finally:
         end(agent)
-        shutil.rmtree(scratch, ignore_errors=True)
 
 
 def _faults(scratch: Path) -> dict[str, tuple[Status, str]]:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import get_args
 
 from multigpu import paths
+from multigpu.arguments import count, seconds
 from multigpu.collectives.measure import measure
 from multigpu.collectives.record import CollectiveStore
 from multigpu.hosts.grid import PARTS, STUDY, Part, Steps, find_parts
@@ -62,8 +63,8 @@ def _parser() -> argparse.ArgumentParser:
         prog="multigpu hosts", description="Time all-reduces and training steps between hosts made on this machine."
     )
     parser.add_argument("--parts", help=f"among {', '.join(PARTS)} (default: {','.join(STUDY)})")
-    parser.add_argument("--budget-s", type=float, default=900.0, help="seconds after which nothing more is started (default: 900)")
-    parser.add_argument("--repeats", type=int, default=1, help="measurements of every Run")
+    parser.add_argument("--budget-s", type=seconds, default=900.0, help="seconds after which nothing more is started (default: 900)")
+    parser.add_argument("--repeats", type=count(), default=1, help="measurements of every Run")
     parser.add_argument("--retry", action="append", default=[], choices=get_args(Status), help="measure again what ended so")
     parser.add_argument("--out", default=str(paths.HOSTS), help="folder of the Records (default: data/hosts)")
     parser.add_argument("--dry-run", action="store_true", help="list what would be measured, in order")

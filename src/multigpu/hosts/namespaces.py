@@ -25,6 +25,8 @@ from types import TracebackType
 
 import psutil
 
+from multigpu.measure.private_network import OPEN_PORTS
+
 PREFIX = "multigpu"
 INTERFACE = "eth0"
 MOST_HOSTS = 64
@@ -188,8 +190,11 @@ class Hosts:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What programs on the hosts find in their environment: the interface that libraries are to use."""
-        return {"GLOO_SOCKET_IFNAME": INTERFACE, "NCCL_SOCKET_IFNAME": INTERFACE, "TP_SOCKET_IFNAME": INTERFACE}
+        """What programs on the hosts find in their environment: the interface that libraries are to use, and that they may listen on
+        all there are, since nothing but these hosts reaches them.
+        """
+        names = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
+        return dict.fromkeys(names, INTERFACE) | {OPEN_PORTS: "1"}
 
     def address(self, host: int) -> str:
         """The address of host 0, 1, ..."""

@@ -16,6 +16,7 @@ from multigpu.hosts.namespaces import Hosts
 from multigpu.measure.launch import Summary, launch_environment
 from multigpu.measure.machine import framework_version, this_host
 from multigpu.measure.timing import TIMING_VERSION
+from multigpu.measure.turn import turn
 from multigpu.record import RecordStore, record_key
 from multigpu.run import Run
 
@@ -54,7 +55,7 @@ def measure_steps(part: Steps, store: RecordStore, budget_s: float, repeats: int
         if framework_version(run.framework) == "none":
             summary.troubles.append(f"left out: {run.label()}: {run.framework} is not installed here")
             continue
-        with Hosts(run.devices, part.rate_mbit) as hosts:
+        with turn(), Hosts(run.devices, part.rate_mbit) as hosts:
             count = missing(run, store, hosts, repeats, retry)
             summary.reused += repeats - count
             if not count:

@@ -27,3 +27,5 @@ def check_inputs(runs: Iterable[Run]) -> None:
             workloads()[run.workload].inputs[run.inputs](run, run.description)
         except ImportError as error:
             raise ValueError(f"input {run.inputs!r} needs {error.name}, which is not installed here") from None
+        except OSError as error:
+            raise ValueError(f"{error.filename or ', '.join(run.data or ())} cannot be read: {error.strerror or error}") from None

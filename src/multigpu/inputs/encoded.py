@@ -17,7 +17,7 @@ from multigpu.inputs.batch import Batch
 from multigpu.inputs.epochs import ShuffledEpochs
 from multigpu.inputs.hashing import fingerprint
 from multigpu.inputs.images import image_batch
-from multigpu.inputs.pictures import IMAGENET_DEVIATION, IMAGENET_MEAN, ImageFolder
+from multigpu.inputs.pictures import IMAGENET_DEVIATION, IMAGENET_MEAN, ImageFolder, decoded
 
 if TYPE_CHECKING:
     from multigpu.run import Run
@@ -77,28 +77,20 @@ class Example:
         Raises:
             ValueError: the file is no image; the sentence names it.
         """
-        from PIL import Image, UnidentifiedImageError
+        from PIL.Image import Image, Resampling
 
-        try:
-            with Image.open(self.file) as picture:
-                (left, top, w, h), flipped = self.changes(*picture.size)
-                # cropped first: scaling a box of a larger image would mix in what lies around it
-                part = picture.crop((left, top, left + w, top + h)).convert("RGB").resize((size, size), Image.Resampling.BILINEAR)
-        except (OSError, UnidentifiedImageError):
-            raise ValueError(f"{self.file} cannot be decoded as an image") from None
-        pixels = np.asarray(part)
-        return pixels[:, ::-1] if flipped else pixels
+        def take(picture: Image) -> np.ndarray:
+            (left, top, w, h), flipped = self.changes(*picture.size)
+            # cropped first: scaling a box of a larger image would mix in what lies around it
+            part = picture.crop((left, top, left + w, top + h)).convert("RGB").resize((size, size), Resampling.BILINEAR)
+            return np.asarray(part)[:, ::-1] if flipped else np.asarray(part)
+
+        return decoded(self.file, take)
 
 
 @lru_cache(maxsize=1 << 16)
 def _size(file: Path) -> tuple[int, int]:
-    from PIL import Image, UnidentifiedImageError
-
-    try:
-        with Image.open(file) as picture:
-            return picture.size
-    except (OSError, UnidentifiedImageError):
-        raise ValueError(f"{file} cannot be decoded as an image") from None
+    return decoded(file, lambda picture: picture.size)
 
 
 PIXEL_SCALE = tuple(1 / 255 / deviation for deviation in IMAGENET_DEVIATION)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import stat
 from functools import lru_cache
 from pathlib import Path
 
@@ -15,7 +16,7 @@ def fingerprint(*parts: object) -> str:
     """sha256 over the parts' texts, in order; where one part ends and the next begins counts too."""
     digest = hashlib.sha256()
     for part in parts:
-        text = str(part).encode()
+        text = str(part).encode(errors="surrogateescape")  # names of files may be no UTF-8
         digest.update(len(text).to_bytes(8, "little") + text)
     return digest.hexdigest()
 
@@ -39,5 +40,7 @@ def file_digest(path: Path) -> str:
         EOFError, zlib.error: or it is a damaged .gz (gzip.BadGzipFile is an OSError).
     """
     state = path.stat()
+    if stat.S_ISFIFO(state.st_mode):
+        raise OSError(f"{path} is no file but a pipe, whose reading might never end")
     # not resolved: whether a file is packed is told by the name that was given, and a link's target may have another
     return _digest(path.absolute(), state.st_size, state.st_mtime_ns)

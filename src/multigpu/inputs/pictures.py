@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import numpy as np
 
 from multigpu.inputs.hashing import file_digest, fingerprint
 from multigpu.inputs.pixels import resize, standardise
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+Taken = TypeVar("Taken")
 
 LAYOUT_VERSION = 1
 """Enters every fingerprint: raise it when the same files come to give other batches."""
@@ -21,6 +27,39 @@ IMAGENET_MEAN, IMAGENET_DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 GREY_MEAN, GREY_DEVIATION = (0.449,), (0.226,)
 """The means of ImageNet's three, for models of one channel."""
 SUFFIXES = {".png", ".jpg", ".jpeg"}
+
+
+def decoded(file: Path, take: Callable[[Image.Image], Taken]) -> Taken:
+    """What `take` makes of the image in a file, whose pixels have 8 bits.
+
+    Raises:
+        ValueError: it cannot be decoded, or its pixels have no range that is known; the sentence names the file.
+    """
+    from PIL import Image, UnidentifiedImageError
+
+    try:
+        if file.is_fifo():
+            raise ValueError("it is no file but a pipe")
+        with Image.open(file) as picture:
+            return take(_eight_bits(picture))
+    except MemoryError:
+        raise
+    except UnidentifiedImageError:  # whose own words say no more
+        raise ValueError(f"{file} cannot be decoded as an image") from None
+    except Exception as error:  # of many classes, for what is broken in many ways
+        raise ValueError(f"{file} cannot be decoded as an image: {getattr(error, 'strerror', None) or error}") from None
+
+
+def _eight_bits(picture: Image.Image) -> Image.Image:
+    """Grey pixels of 16 bits, scaled to 8: Pillow itself would cut off all above 255, and show them white."""
+    from PIL import Image
+
+    if picture.mode != "F" and not picture.mode.startswith("I"):
+        return picture
+    values = np.asarray(picture)
+    if picture.mode == "F" or values.min() < 0 or values.max() >= 1 << 16:
+        raise ValueError("its pixels are neither of 8 nor of 16 bits")
+    return Image.fromarray(np.round(values * (255 / 65535)).astype(np.uint8))
 
 
 class Pictures(Protocol):
@@ -150,14 +189,10 @@ class ImageFolder:
         return self._files[item], int(self._labels[item])
 
     def _decode(self, file: Path) -> np.ndarray:
-        from PIL import Image, UnidentifiedImageError
+        from PIL.Image import Resampling
 
-        try:
-            with Image.open(file) as picture:
-                converted = picture.convert("RGB" if self._channels == 3 else "L")
-                scaled = converted.resize((self._size, self._size), Image.Resampling.BILINEAR)
-        except (OSError, UnidentifiedImageError):
-            raise ValueError(f"{file} cannot be decoded as an image") from None
+        mode, size = "RGB" if self._channels == 3 else "L", (self._size, self._size)
+        scaled = decoded(file, lambda picture: picture.convert(mode).resize(size, Resampling.BILINEAR))
         return np.asarray(scaled, dtype=np.float32).reshape(self._size, self._size, self._channels)
 
     def read(self, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -16,16 +16,17 @@ import sys
 import time
 import warnings
 from pathlib import Path
-from typing import Any
 
 import psutil
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, Std
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
+from multigpu.hosts.launching import LOOPBACK
 from multigpu.measure.libraries import tensorflow_environment
 from multigpu.measure.plan import MAX_STARTS
 from multigpu.measure.process import STARTED_AT, end_with_parent
+from multigpu.measure.store import BACKEND
 
 
 def forked(module: str, path: str) -> None:
@@ -52,26 +53,17 @@ def main() -> None:
     logs = Path(plan["scratch"]) / "logs"
     logs.mkdir(exist_ok=True)
     hosts = plan["hosts"]
-    alone: dict[str, Any] = {
-        "rdzv_backend": "c10d",
-        "rdzv_endpoint": "localhost:0",
-        "local_addr": "localhost",
-        # every Run may end a launch so often; what is left unmeasured then is measured by the next command
-        "max_restarts": MAX_STARTS * len(plan["items"]) + 1,
-    }
-    # ranks by the hosts' own numbers, and no restart that the other hosts would not know of: host 0's launcher starts all again
-    several: dict[str, Any] = {
-        "rdzv_backend": "static",
-        "rdzv_endpoint": plan["rendezvous"],
-        "rdzv_configs": {"rank": plan["host"], "timeout": 120},
-        "run_id": plan["launch_id"],
-        "max_restarts": 0,
-    }
     config = LaunchConfig(
         min_nodes=hosts,
         max_nodes=hosts,
         nproc_per_node=plan["workers"],
-        **(alone if hosts == 1 else several),
+        run_id=plan["launch_id"],
+        rdzv_backend=BACKEND,
+        rdzv_endpoint=plan["rendezvous"] or f"{LOOPBACK}:0",
+        rdzv_configs={"host": plan["host"]},
+        # every Run may end a launch so often; what is left unmeasured then is measured by the next command. On several hosts none restarts
+        # without the others: host 0's launcher starts all again
+        max_restarts=MAX_STARTS * len(plan["items"]) + 1 if hosts == 1 else 0,
         start_method="fork",
         monitor_interval=0.1,
         logs_specs=DefaultLogsSpecs(log_dir=str(logs), redirects=Std.ALL),

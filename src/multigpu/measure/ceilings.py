@@ -16,6 +16,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict
 
 from multigpu.measure.machine import gpu_count, source_state, this_machine, versions
+from multigpu.measure.turn import turn
 
 PRODUCT = 8192
 COPY_BYTES = 2**32
@@ -63,7 +64,8 @@ def measure_ceilings(records: Path) -> Path:
     """
     if not gpu_count():
         raise ValueError("ceilings are measured on GPUs, and this machine has none")
-    result = subprocess.run([sys.executable, "-m", "multigpu.measure.ceilings"], capture_output=True, text=True)
+    with turn():
+        result = subprocess.run([sys.executable, "-m", "multigpu.measure.ceilings"], capture_output=True, text=True)
     if result.returncode:
         raise RuntimeError(f"measuring the ceilings failed: {(result.stderr.strip().splitlines() or ['no message'])[-1]}")
     path = ceilings_path(records, this_machine().name)

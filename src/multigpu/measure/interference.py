@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import get_args
 
 from multigpu import paths
+from multigpu.arguments import count
 from multigpu.grid import device_counts, find_grid
 from multigpu.inputs.check import check_inputs
 from multigpu.measure.bar import Bar, new_bar
@@ -62,7 +63,7 @@ def check_interference(
     for run in runs:
         check_devices(run)
     check_inputs(runs)
-    store.check_writable()
+    store.check_writable(this_machine().name)
     groups: dict[int, tuple[list[Run], list[Place]]] = {}
     for run in runs:
         count = lanes or (gpu_count() // run.devices if run.device_type == "cuda" else ON_CPUS)
@@ -101,8 +102,8 @@ def _phase(shares: list[Share], store: RecordStore, retry: Sequence[str], bar: B
 def main(words: Sequence[str] | None = None) -> int:
     """Entry point: `python -m multigpu interference ...`."""
     parser = argparse.ArgumentParser(prog="multigpu interference", description="Do Runs that share this machine disturb each other?")
-    parser.add_argument("--rounds", type=int, default=2, help="each alone first and then side by side (default: 2)")
-    parser.add_argument("--repeats", type=int, default=3, help="of every Run, in each half of a round (default: 3)")
+    parser.add_argument("--rounds", type=count(), default=2, help="each alone first and then side by side (default: 2)")
+    parser.add_argument("--repeats", type=count(), default=3, help="of every Run, in each half of a round (default: 3)")
     parser.add_argument("--framework", choices=("torch", "tensorflow"), default="torch")
     parser.add_argument("--records", default=str(paths.INTERFERENCE), help="folder of the Records (default: data/interference)")
     parser.add_argument("--devices", help="1, 2 or 1,2 GPUs a Run (default: what leaves room for two lanes)")

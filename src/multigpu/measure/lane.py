@@ -89,7 +89,7 @@ def places(count: int, devices: int, gpus: list[str] | None, cores: Iterable[int
         own = range(number * devices, (number + 1) * devices) if gpus is not None else range(0)
         names = [gpus[index] for index in own] if gpus is not None else []
         # a GPU that is named by its UUID gets the number of its place in the list
-        numbers = tuple(int(name) if name.isdigit() else index for name, index in zip(names, own, strict=True))
+        numbers = tuple(int(name) if name.isdecimal() else index for name, index in zip(names, own, strict=True))
         visible = None if gpus is None else ",".join(names)
         found.append(Place(numbers, visible, tuple(order[number * share : (number + 1) * share])))
     return found

@@ -10,15 +10,14 @@ from __future__ import annotations
 import json
 import os
 import queue
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
@@ -30,10 +29,12 @@ from multigpu.measure.bar import Bar, new_bar
 from multigpu.measure.lane import LANE_VARIABLE, Place, places, visible_gpus
 from multigpu.measure.launch import Summary, check_devices, launch_environment, measure
 from multigpu.measure.machine import framework_version, gpu_count, keep_to, this_machine
+from multigpu.measure.memory import scratch_folder
 from multigpu.measure.point import Point
 from multigpu.measure.process import end_with_parent
 from multigpu.measure.sharing import deal, lane_count, may_share, undisturbed, units
 from multigpu.measure.timing import TIMING_VERSION
+from multigpu.measure.turn import turn
 from multigpu.record import RecordStore, record_key
 from multigpu.run import Run
 
@@ -123,7 +124,9 @@ def run_lanes(
     Raises:
         RuntimeError: a lane died; the others have finished, and all that was measured is kept.
     """
-    folder = Path(tempfile.mkdtemp(prefix="multigpu-lanes-"))
+    held = ExitStack()
+    held.enter_context(turn())
+    folder = held.enter_context(scratch_folder("multigpu-lanes-"))
     heard: queue.Queue[tuple[int, dict[str, Any] | None]] = queue.Queue()
     children: list[_Child] = []
     try:
@@ -147,7 +150,7 @@ def run_lanes(
             raise RuntimeError(f"{words}; the other lanes finished, what was measured is kept, and the same command goes on from there")
     finally:
         _end([child.process for child in children])
-        shutil.rmtree(folder, ignore_errors=True)
+        held.close()
 
 
 def _start(number: int, share: Share, neighbours: int, store: RecordStore, retry: Sequence[str], hook: str | None, folder: Path) -> _Child:
@@ -243,7 +246,7 @@ def measure_shared(
     for point in points:
         check_devices(point.run)
     check_inputs(point.run for point in points)
-    store.check_writable()
+    store.check_writable(this_machine().name)
     machine, summary, began = this_machine(), Summary(), time.monotonic()
     known = known_points(points, store, retry)
     sharing: dict[tuple[str, int], list[Point]] = {}

@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
-import shutil
 import subprocess
 import sys
-import tempfile
 import time
 import uuid
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
-import psutil
-
-from multigpu.hosts.launching import Company, check_host, check_run, end
+from multigpu.hosts.launching import LOOPBACK, Company, check_host, check_run, end, libraries_environment
 from multigpu.inputs.check import check_inputs
+from multigpu.measure import private_network
 from multigpu.measure.bar import Bar, new_bar
 from multigpu.measure.ladder import ascending, with_smaller
+from multigpu.measure.lane import this_lane
 from multigpu.measure.machine import cores_here, framework_version, gpu_count, source_state, this_machine, versions
+from multigpu.measure.memory import memory_folder, scratch_folder
 from multigpu.measure.plan import Item, Journal, Plan, find_record
 from multigpu.measure.point import Point, launch_of
 from multigpu.measure.process import NO_KERAS
+from multigpu.measure.summary import Summary
 from multigpu.measure.timing import TIMING_VERSION
+from multigpu.measure.turn import turn
 from multigpu.record import RecordStore
 from multigpu.run import Run
 
@@ -34,18 +34,9 @@ from multigpu.run import Run
 SAFE = {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1", "NVSHMEM_DISABLE_NVLS": "1"}
 
 
-@dataclass
-class Summary:
-    """What a sweep did: statuses counted, those that are not ok with their reasons, and its cost."""
-
-    statuses: Counter[str] = field(default_factory=Counter)
-    troubles: list[str] = field(default_factory=list)
-    reused: int = 0
-    wall_s: float = 0.0
-
-    def __str__(self) -> str:
-        counts = ", ".join(f"{n} {status}" for status, n in sorted(self.statuses.items())) or "nothing to measure"
-        return "\n".join([f"{counts}; {self.reused} measured before; {self.wall_s:.0f} s", *self.troubles])
+def listens_everywhere(run: Run) -> bool:
+    """Whether a Run's processes listen on all interfaces of their host, whatever they are told: TensorFlow's servers do."""
+    return run.framework == "tensorflow" and run.processes == "per_device"
 
 
 def check_devices(run: Run) -> None:
@@ -59,16 +50,8 @@ def check_devices(run: Run) -> None:
         allowed = f"choose at most {available} or device_type 'cpu'" if available else "choose device_type 'cpu'"
         raise ValueError(f"{run.devices} GPUs were asked for and this machine has {available}: {allowed}")
     check_host(run, run.devices, available)
-
-
-def memory_folder() -> Path:
-    """A new folder of memory-backed files for one launch; those of launchers that were killed are removed first."""
-    root = Path("/dev/shm") if os.path.isdir("/dev/shm") else Path(tempfile.gettempdir())
-    for left in root.glob("multigpu-memory-*"):
-        owner = left.name.split("-")[2]
-        if owner.isdigit() and not psutil.pid_exists(int(owner)):
-            shutil.rmtree(left, ignore_errors=True)
-    return Path(tempfile.mkdtemp(prefix=f"multigpu-memory-{os.getpid()}-", dir=root))
+    if listens_everywhere(run):
+        private_network.check_private(f"TensorFlow over several processes ({run.label()})")
 
 
 def make_plan(
@@ -107,7 +90,7 @@ def make_plan(
     for item in with_smaller([Item(run=point.run, repeat=point.repeat, timeout_s=point.timeout_s) for point in points]):
         known = find_record(plan, item)
         if known is None or known.status in retry:
-            items.append(item.model_copy(update={"attempt": known.attempt + 1 if known else 0}))
+            items.append(item.model_copy(update={"attempt": RecordStore(plan.records).next_attempt(plan.machine, plan.key(item))}))
     # interleaved at random, so that a drift of the machine does not look like a placement; grouped by
     # the devices used within a shuffled order of them, since a new group costs as much as a short Run
     order = random.Random(plan.launch_id)
@@ -148,7 +131,7 @@ def measure(
         if tensorboard and (point.run.framework, point.run.processes) != ("tensorflow", "one"):
             raise ValueError(f"TensorBoard logs need framework=tensorflow and processes=one, which {point.run.label()} has not")
     check_inputs(point.run for point in points)
-    store.check_writable()
+    store.check_writable(this_machine().name)
     if tensorboard:
         try:
             tensorboard.mkdir(parents=True, exist_ok=True)
@@ -156,24 +139,45 @@ def measure(
             raise ValueError(f"TensorBoard's logs cannot be written to {tensorboard}: {error.strerror}; choose another folder") from None
     summary, began = Summary(), time.monotonic()
     shown: Bar = new_bar(len(points), progress) if bar is None else bar
+    held = contextlib.ExitStack()
     try:
         for launch in sorted({launch_of(p) for p in points}):
             chosen = [p for p in points if launch_of(p) == launch]
-            scratch, memory = Path(tempfile.mkdtemp(prefix="multigpu-sweep-")), memory_folder()
-            try:
+            with scratch_folder("multigpu-sweep-") as scratch, memory_folder() as memory:
                 plan, reused = make_plan(chosen, store.root.resolve(), scratch, memory, retry, hook, tensorboard and tensorboard.resolve())
                 summary.reused += reused
                 shown.update(reused)
                 if plan.items:
+                    held.enter_context(turn())  # until the sweep ends
                     launch_plan(plan, shown, summary, company)
-            finally:
-                shutil.rmtree(scratch, ignore_errors=True)
-                shutil.rmtree(memory, ignore_errors=True)
+                if again := disturbed(plan, summary):
+                    launch_plan(again, shown, summary, company)
     finally:
+        held.close()
         if bar is None:
             shown.close()
         summary.wall_s = time.monotonic() - began
     return summary
+
+
+def disturbed(plan: Plan, summary: Summary) -> Plan | None:
+    """What this launch measured while others disturbed it or a GPU was throttled, to be measured once more as a new attempt; both stay.
+
+    None where there is nothing of the kind, and in a lane: beside others everything would be told as disturbed.
+    """
+    if (lane := this_lane()) and lane.neighbours:
+        return None
+    items = []
+    for item in plan.items:
+        record = find_record(plan, item)
+        if record and record.launch_id.startswith(plan.launch_id) and record.surroundings and (why := record.surroundings.disturbances):
+            items.append(item.model_copy(update={"attempt": record.attempt + 1}))
+            summary.notes.append(f"measured again: {item.run.label()}: {'; '.join(why)}")
+    if not items:
+        return None
+    scratch = plan.scratch / "again"  # what the journal knows of the first attempt is over
+    scratch.mkdir()
+    return plan.model_copy(update={"items": items, "scratch": scratch, "launch_id": uuid.uuid4().hex[:12]})
 
 
 def launch_environment() -> dict[str, str]:
@@ -221,10 +225,9 @@ def _launch_once(plan: Plan, bar: Bar, summary: Summary, company: Company | None
     path.write_text(plan.model_dump_json())
     journal = Journal(plan)
     seen = len(journal.progress.read_text().splitlines()) if journal.progress.exists() else 0
+    alone = {} if company else libraries_environment(LOOPBACK)
     with open(plan.scratch / "agent.log", "w") as log:
-        agent = subprocess.Popen(
-            [sys.executable, "-m", "multigpu.measure.agent", str(path)], env=launch_environment() | plan.environment, stdout=log, stderr=log
-        )
+        agent = subprocess.Popen(_agent(plan, path), env=launch_environment() | alone | plan.environment, stdout=log, stderr=log)
         try:
             while True:
                 ended = agent.poll() is not None
@@ -237,6 +240,9 @@ def _launch_once(plan: Plan, bar: Bar, summary: Summary, company: Company | None
                     if event["event"] == "done":
                         finished.add(event["index"])
                 seen = len(lines)
+                if sentence := journal.unwritable():
+                    kept = f"{sum(summary.statuses.values())} Runs were measured and are kept"
+                    raise RuntimeError(f"{sentence}; {kept}, and the same command goes on from there once there is room")
                 if ended or (company and company.in_trouble()):
                     break
                 time.sleep(0.1)
@@ -250,6 +256,12 @@ def _launch_once(plan: Plan, bar: Bar, summary: Summary, company: Company | None
                 except subprocess.TimeoutExpired:
                     agent.kill()
     return agent.returncode
+
+
+def _agent(plan: Plan, path: Path) -> list[str]:
+    """The command of this host's agent; what would listen on all interfaces gets a network of its own where one host is all there is."""
+    hidden = plan.hosts == 1 and any(listens_everywhere(item.run) for item in plan.items) and private_network.why_not() is None
+    return [*(private_network.prefix() if hidden else []), sys.executable, "-m", "multigpu.measure.agent", str(path)]
 
 
 def _show(event: dict[str, object], plan: Plan, bar: Bar, summary: Summary) -> None:

@@ -80,7 +80,7 @@ class EnergyWindow(BaseModel):
 
 
 @cache
-def _nvml() -> Any:
+def find_nvml() -> Any:
     """NVML's Python module, initialised, or None where there is no NVIDIA driver."""
     try:
         import pynvml
@@ -93,21 +93,21 @@ def _nvml() -> Any:
 
 def gpu_count() -> int:
     """GPUs that this process may use (CUDA_VISIBLE_DEVICES honoured), without importing a framework."""
-    nvml = _nvml()
+    nvml = find_nvml()
     found = nvml.nvmlDeviceGetCount() if nvml else 0
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     return len(visible_gpus(visible, found))
 
 
-def _handle(index: int) -> Any:
+def gpu_handle(index: int) -> Any:
     """NVML's handle of one of the GPUs that this process may use, by its number or by what its UUID begins with.
 
     None where CUDA_VISIBLE_DEVICES names it otherwise, or names none or several: another GPU's meters must not speak for it.
     """
-    nvml = _nvml()
+    nvml = find_nvml()
     count = nvml.nvmlDeviceGetCount()
     name = dict(enumerate(visible_gpus(os.environ.get("CUDA_VISIBLE_DEVICES"), count))).get(index, "")
-    if name.isdigit():
+    if name.isdecimal():
         return nvml.nvmlDeviceGetHandleByIndex(int(name)) if int(name) < count else None
     if not name.startswith("GPU-"):
         return None
@@ -132,7 +132,7 @@ def _cpu_model() -> str:
 
 def _links(count: int) -> list[list[str]]:
     """[i][j]: "NVLink" where the driver says that peer access over NVLink works, else "PCIe"; "self" on the diagonal."""
-    nvml = _nvml()
+    nvml = find_nvml()
     table = []
     for i in range(count):
         row = []
@@ -141,7 +141,7 @@ def _links(count: int) -> list[list[str]]:
                 row.append("self")
                 continue
             try:
-                status = nvml.nvmlDeviceGetP2PStatus(_handle(i), _handle(j), nvml.NVML_P2P_CAPS_INDEX_NVLINK)
+                status = nvml.nvmlDeviceGetP2PStatus(gpu_handle(i), gpu_handle(j), nvml.NVML_P2P_CAPS_INDEX_NVLINK)
                 row.append("NVLink" if status == nvml.NVML_P2P_STATUS_OK else "PCIe")
             except Exception:
                 row.append("unknown")
@@ -201,8 +201,8 @@ def keep_to(cores: Iterable[int]) -> None:
 @cache
 def this_host() -> Machine:
     """What this host is. Its name is made of what determines speed, so that equal machines share one folder of Records."""
-    nvml, count = _nvml(), gpu_count()
-    handles = [_handle(i) for i in range(count)]
+    nvml, count = find_nvml(), gpu_count()
+    handles = [gpu_handle(i) for i in range(count)]
     names = [UNKNOWN_GPU if handle is None else _text(nvml.nvmlDeviceGetName(handle)) for handle in handles]
     cores = len(os.sched_getaffinity(0))
     name = f"{count}x-{_slug(names[0])}" if names else f"{cores}x-cpu-{_slug(_cpu_model())[:40]}"
@@ -237,8 +237,8 @@ def this_boot() -> str:
 
 def device_state(index: int, energy_j: float | None = None) -> DeviceState | None:
     """Clocks, power and temperature of one GPU now, or None without NVML, and where NVML cannot tell which GPU it is."""
-    nvml = _nvml()
-    handle = None if nvml is None else _handle(index)
+    nvml = find_nvml()
+    handle = None if nvml is None else gpu_handle(index)
     if handle is None:
         return None
     return DeviceState(
@@ -252,8 +252,8 @@ def device_state(index: int, energy_j: float | None = None) -> DeviceState | Non
 
 def total_energy_j(index: int) -> float | None:
     """NVML's energy counter of one GPU in joules, or None where it has none. Differences below 10 s are not trustworthy."""
-    nvml = _nvml()
-    handle = None if nvml is None else _handle(index)
+    nvml = find_nvml()
+    handle = None if nvml is None else gpu_handle(index)
     if handle is None:
         return None
     try:

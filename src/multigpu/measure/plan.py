@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import time
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from multigpu.record import Record, RecordStore, Status, record_key
 from multigpu.run import Run
@@ -35,7 +36,7 @@ class Item(BaseModel):
     run: Run
     repeat: int = 0
     attempt: int = 0
-    timeout_s: float = 300.0
+    timeout_s: float = Field(default=300.0, gt=0, le=7 * 86400)
     smaller: tuple[int, ...] = ()
 
 
@@ -105,6 +106,16 @@ class Journal:
     def note_echo(self, key: str, status: Status, reason: str) -> None:
         """Leave what a replica said that lost another: no cause, but told if there is nothing better in the end."""
         _note_first(self.plan.scratch / f"{key}.echo", status, reason)
+
+    def note_unwritable(self, sentence: str) -> None:
+        """Leave word that Records cannot be written any more."""
+        with contextlib.suppress(OSError):  # this disk may be full too; then the launcher finds out by itself
+            (self.plan.scratch / "unwritable").write_text(sentence)
+
+    def unwritable(self) -> str:
+        """Why Records cannot be written any more; "" as long as they can."""
+        file = self.plan.scratch / "unwritable"
+        return file.read_text() if file.exists() else ""
 
     def fault(self, key: str) -> tuple[Status, str] | None:
         """Why an earlier start of this Run must not be repeated, or None."""

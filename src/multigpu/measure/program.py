@@ -19,6 +19,7 @@ from multigpu.measure.machine import source_state, this_boot, this_machine
 from multigpu.measure.plan import Item, Journal, Plan, find_record
 from multigpu.measure.process import started_at
 from multigpu.measure.session import load_hook, measurement
+from multigpu.measure.surroundings import Surroundings, Watch
 from multigpu.record import Record, RecordStore, Status
 from multigpu.workloads import workloads
 
@@ -48,9 +49,14 @@ def is_echo(reason: str, status: Status = "failed") -> bool:
     return status not in CAUSES and any(words in reason.lower() for words in LOST_PEER)
 
 
+def printable(text: str) -> str:
+    """The text with what no file in UTF-8 can hold (bytes of a name that is none) written out."""
+    return text.encode(errors="backslashreplace").decode()
+
+
 def status_of(error: BaseException) -> Fault:
     """The status and the sentence for a Record of a Run that ended with `error`, decided without importing its framework."""
-    text = " ".join(str(error).split())
+    text = printable(" ".join(str(error).split()))
     names = {kind.__name__ for kind in type(error).__mro__}
     full = any(words in text.lower() for words in MEMORY_WORDS) or getattr(error, "errno", None) in (12, 28)
     if names & MEMORY_ERRORS or full:
@@ -79,6 +85,7 @@ class Program:
         self.plan, self.journal = plan, Journal(plan)
         self.hook = load_hook(plan.hook)
         self.startup_s = time.time() - started_at()
+        self.watch: Watch | None = None
 
     def known(self, item: Item) -> Any:
         """The Record that makes this item unnecessary, or None."""
@@ -96,6 +103,8 @@ class Program:
             reason = f"a batch of {batch} was out of memory"
             self.journal.report(index=index, event="done", status=PASSED_OVER, reason=reason)
             return "skip"
+        run, here = item.run, this_machine().processes_per_host
+        self.watch = Watch(run.chosen_devices[:here] if run.device_type == "cuda" else (), os.getppid())
         self.journal.note_start(key)
         self.journal.report(index=index, event="start", label=item.run.label())
         return "run"
@@ -132,23 +141,50 @@ class Program:
 
     def publish_record(self, index: int, item: Item, key: str, parts: list[dict[str, Any]], total_s: float) -> None:
         """Write what all replicas know, by rank, as one Record."""
+        surroundings = self.watch.seen() if self.watch else None
         try:
             measured = measurement(item.run, parts, total_s)
         except DidNotTrain as error:
             self.write(item, key, "failed", f"did not train: {error}")
             self.journal.report(index=index, event="done", status="failed", reason=str(error))
             return
-        self.write(item, key, "ok", "", measured)
+        if surroundings:
+            measured = measured.model_copy(update={"flags": measured.flags + surroundings.disturbances})
+        self.write(item, key, "ok", "", measured, surroundings)
         rate = measured.units / measured.wall_s
         self.journal.report(
             index=index, event="done", status="ok", label=item.run.label(), units_per_s=rate, unit=item.run.description.unit
         )
 
-    def write(self, item: Item, key: str, status: Status, reason: str, measured: Any = None) -> Record:
-        """The Record of this item, written."""
-        source = None
-        with contextlib.suppress(Exception):  # an input that cannot be opened is why this Run has no measurement
+    def input_of(self, item: Item, status: Status) -> tuple[str, str]:
+        """Label and fingerprint of what an item reads; "" where that cannot be read, which is why it has no measurement.
+
+        Raises:
+            Exception: of a measured Run it can no longer be read, or not all of it.
+        """
+        try:
             source = workloads()[item.run.workload].inputs[item.run.inputs](item.run, item.run.description)
+            return printable(source.label), source.fingerprint
+        except Exception:
+            if status == "ok":
+                raise
+            return "", ""
+
+    def keep(self, store: Any, record: Any) -> None:
+        """Write a Record; where the disk does not take it, no other would be kept either, and the launch ends."""
+        try:
+            store.write(record)
+        except FileExistsError:
+            raise
+        except OSError as error:
+            self.journal.note_unwritable(f"a Record cannot be written to {store.root}: {error.strerror}")
+            os._exit(1)
+
+    def write(
+        self, item: Item, key: str, status: Status, reason: str, measured: Any = None, surroundings: Surroundings | None = None
+    ) -> Record:
+        """The Record of this item, written."""
+        input_label, input_fingerprint = self.input_of(item, status)
         commit, clean = source_state()
         record = Record(
             key=key,
@@ -164,11 +200,12 @@ class Program:
             measured_at=datetime.now(UTC).isoformat(timespec="seconds"),
             commit=commit,
             clean_tree=clean,
-            input_label=source.label if source else "",
-            input_fingerprint=source.fingerprint if source else "",
+            input_label=input_label,
+            input_fingerprint=input_fingerprint,
             measurement=measured,
             lane=this_lane(),
             boot=this_boot(),
+            surroundings=surroundings,
         )
-        RecordStore(self.plan.records).write(record)
+        self.keep(RecordStore(self.plan.records), record)
         return record

@@ -146,7 +146,7 @@ def measurement(run: Run, parts: list[dict[str, Any]], total_s: float) -> Measur
     predicted = step_bytes(run, first["lookups"], first.get("gradient_rows"))
     wall_s, events = max(part["wall_s"] for part in parts), [part["event_s"] for part in parts]
     flags = clock_flags(wall_s, events) + _byte_flags(counted, predicted, uncounted)
-    flags += _held_flags(parts)
+    flags += _held_flags(parts) + sorted({part["substituted"] for part in parts if part.get("substituted")})
     if left_out:
         flags.append(f"{left_out} of {len(losses)} steps left out: a gradient overflowed")
     return Measurement(

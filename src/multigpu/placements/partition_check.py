@@ -60,5 +60,7 @@ def _check_sections(run: Run) -> None:
 def _check_splitting(run: Run) -> None:
     if reason := uncuttable(run.description, run.degree):
         raise ValueError(f"placement {run.placement!r}: {reason}")
-    if run.recurrence == "fused":
-        raise ValueError(f"recurrence 'fused' is one call for whole layers, and placement {run.placement!r} cuts them: leave it out")
+    if run.recurrence in ("fused", "persistent"):
+        raise ValueError(
+            f"recurrence {run.recurrence!r} is one call for whole layers, and placement {run.placement!r} cuts them: leave it out"
+        )

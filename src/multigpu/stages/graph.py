@@ -175,7 +175,7 @@ def parse_places(graph: StageGraph, text: str) -> dict[str, int]:
     Raises:
         ValueError: there are more or fewer digits than stages, or another character.
     """
-    if not text.isdigit() or len(text) != len(graph.placed):
+    if not text.isdecimal() or len(text) != len(graph.placed):
         raise ValueError(
             f"stage_devices {text!r} must be {len(graph.placed)} digits, the device of each of {', '.join(s.name for s in graph.placed)}"
         )

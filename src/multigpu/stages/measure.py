@@ -24,6 +24,7 @@ from statistics import median
 from typing import Any
 
 from multigpu import paths
+from multigpu.arguments import count
 from multigpu.grid.entries import FEWEST
 from multigpu.grid.inside_model import BATCH, WINDOW
 from multigpu.measure.launch import check_devices
@@ -31,6 +32,7 @@ from multigpu.measure.launch import measure as measure_points
 from multigpu.measure.libraries import tensorflow_environment
 from multigpu.measure.machine import framework_version, gpu_count, source_state, this_machine, versions
 from multigpu.measure.point import Point
+from multigpu.measure.turn import turn
 from multigpu.record import Record, RecordStore
 from multigpu.run import Run, build_run
 from multigpu.stages.check import graph_of
@@ -161,7 +163,8 @@ def measure_stages(run: Run, devices: int, store: StageStore, again: bool = Fals
     words = json.dumps({"run": run.model_dump(mode="json"), "sizes": sizes, "calls": calls})
     environment = os.environ | (tensorflow_environment(sys.path, os.environ) if run.framework == "tensorflow" else {})
     command = [sys.executable, "-m", "multigpu.stages.profile"]
-    result = subprocess.run(command, input=words, capture_output=True, text=True, env=environment)
+    with turn():
+        result = subprocess.run(command, input=words, capture_output=True, text=True, env=environment)
     if result.returncode:
         raise RuntimeError(f"measuring the stages failed: {(result.stderr.strip().splitlines() or ['no message'])[-1]}")
     commit, clean = source_state()
@@ -251,10 +254,10 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "fields", nargs="*", metavar="field=value", help="fields of a Run (default: workload=deepconn model=deepconn batch_size=32)"
     )
-    parser.add_argument("--devices", type=int, default=2, help="devices to spread the stages over (default: 2)")
+    parser.add_argument("--devices", type=count(1), default=2, help="devices to spread the stages over (default: 2)")
     parser.add_argument(
         "--repeats",
-        type=int,
+        type=count(0),
         default=len(FEWEST),
         help="measurements of each placement written by hand and of the one found, which is also traced (default: 5); 0: only search",
     )

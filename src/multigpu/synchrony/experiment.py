@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from multigpu.refusal import refusal
 from multigpu.synchrony.laws import Law, Seconds
 from multigpu.synchrony.problems import Problem, ProblemDescription
 from multigpu.synchrony.protocol import ProtocolName, check_gradients
@@ -144,8 +144,4 @@ def build_experiment(**fields: Any) -> Experiment:
     try:
         return Experiment(**fields)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        message = first["msg"].removeprefix("Value error, ")
-        given = "" if isinstance(first["input"], (Mapping, BaseModel)) else f" = {first['input']!r}"
-        raise ValueError(f"{where}{given}: {message[0].lower() + message[1:]}" if where else message) from None
+        raise ValueError(refusal(error)) from None

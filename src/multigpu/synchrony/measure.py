@@ -15,7 +15,9 @@ from pathlib import Path
 
 from tqdm.auto import tqdm
 
+from multigpu.arguments import name, seconds
 from multigpu.measure.machine import gpu_count
+from multigpu.measure.turn import turn
 from multigpu.synchrony.averaging_record import AveragingExperiment, AveragingStore, measure_averaging
 from multigpu.synchrony.downpour import Downpour
 from multigpu.synchrony.downpour_record import DownpourStore, measure_downpour
@@ -99,7 +101,7 @@ def _run_real(experiment: Experiment, store: SynchronyStore) -> bool:
     """Whether it went well; its Record is written either way."""
     before = store.find(experiment)
     attempt = before.attempt + 1 if before else 0
-    with tempfile.TemporaryDirectory(prefix="multigpu-synchrony-") as folder:
+    with turn(), tempfile.TemporaryDirectory(prefix="multigpu-synchrony-") as folder:
         try:
             if experiment.engine == "ray":
                 # actors wait more than they compute: none reserves a core
@@ -159,8 +161,8 @@ def _gpus_of(entry: Planned) -> int:
 def main(words: Sequence[str] | None = None) -> int:
     """The command; returns the exit code, 1 if a real run failed and 2 for bad input."""
     parser = argparse.ArgumentParser(prog="multigpu.synchrony.measure", description="Run synchrony experiments and keep their Records.")
-    parser.add_argument("--grid", default="study", help=f"one of {', '.join(GRIDS)} (default: study, about ten minutes)")
-    parser.add_argument("--budget-s", type=float, metavar="S", help="run only what the estimates allow in so many seconds")
+    parser.add_argument("--grid", type=name, default="study", help=f"one of {', '.join(GRIDS)} (default: study, about ten minutes)")
+    parser.add_argument("--budget-s", type=seconds, metavar="S", help="run only what the estimates allow in so many seconds")
     parser.add_argument("--folder", type=Path, default=RECORDS, help="folder of the Records (default: data/synchrony)")
     parser.add_argument("--dry-run", action="store_true", help="list what would be run, and the seconds it is expected to take")
     parser.add_argument("--again", action="store_true", help="run also what has a Record, as its next attempt; not real runs")
@@ -168,8 +170,6 @@ def main(words: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(words)
     try:
         planned = possible_here(find_grid(arguments.grid), gpu_count())
-        if arguments.budget_s is not None and arguments.budget_s <= 0:
-            raise ValueError(f"budget-s must be positive, not {arguments.budget_s}")
     except ValueError as error:
         print(f"multigpu: {error}", file=sys.stderr)
         return 2

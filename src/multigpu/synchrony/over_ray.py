@@ -13,11 +13,14 @@ import os
 import threading
 import time
 from collections.abc import Iterable
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from multigpu.hosts.launching import LOOPBACK
+from multigpu.measure.private_network import inside
 from multigpu.synchrony.experiment import Experiment
 from multigpu.synchrony.laws import StepTimes
 from multigpu.synchrony.protocol import Decision
@@ -73,15 +76,15 @@ def check_ray() -> None:
 def run_over_ray(experiment: Experiment, *, stall_s: float = 60.0, **options: Any) -> Outcome:
     """Run `experiment` with Ray actors as workers, and return what the server saw.
 
-    Uses the cluster that the process is connected to; else `ray.init` starts or finds one. A worker whose actor dies leaves, and
-    the batch it was computing is lost.
+    Uses the cluster that the process is connected to or that RAY_ADDRESS names, and is as open as that; else one is started that nothing
+    outside this machine reaches. A worker whose actor dies leaves, and the batch it was computing is lost.
 
     Args:
         stall_s: seconds without any arrival after which the run ends in a sentence.
         options: of every actor, as Ray's `options` takes them (`num_gpus=1` places each on a GPU).
 
     Raises:
-        ValueError: Ray is not installed, or the experiment is not for the real clock and Ray.
+        ValueError: Ray is not installed or would listen everywhere, or the experiment is not for the real clock and Ray.
         CannotContinue: too few workers are left for another update.
         RuntimeError: Ray did not start or failed, or nothing arrived for `stall_s`.
     """
@@ -93,12 +96,23 @@ def run_over_ray(experiment: Experiment, *, stall_s: float = 60.0, **options: An
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # a measurement reports to nobody
     import ray
 
-    mine = not ray.is_initialized()
-    if mine:
+    if ray.is_initialized():
+        return _over(ray, experiment, stall_s, options)
+    there = "RAY_ADDRESS" in os.environ
+    with nullcontext() if there else inside("Ray"):
         try:
-            ray.init(include_dashboard=False, log_to_driver=False)
+            own = {} if there else {"address": "local", "_node_ip_address": LOOPBACK}
+            ray.init(include_dashboard=False, log_to_driver=False, **own)
         except Exception as error:  # of no class of its own; it gives up after 30 s on a machine with much else to do
             raise RuntimeError(f"Ray did not start: {str(error).splitlines()[0]}") from None
+        try:
+            return _over(ray, experiment, stall_s, options)
+        finally:
+            ray.shutdown()
+
+
+def _over(ray: Any, experiment: Experiment, stall_s: float, options: dict[str, Any]) -> Outcome:
+    """The run on the cluster that this process is connected to."""
     try:
         remote: Any = ray.remote  # whose annotations do not know concurrency groups
         kind = remote(concurrency_groups={"control": 1})(RayWorker).options(**options)
@@ -108,9 +122,6 @@ def run_over_ray(experiment: Experiment, *, stall_s: float = 60.0, **options: An
         return _Driver(ray, Server(experiment, experiment.build_problem()), actors, stall_s).run()
     except ray.exceptions.RayError as error:
         raise RuntimeError(f"Ray could not go on: {str(error).splitlines()[0]}") from None
-    finally:
-        if mine:
-            ray.shutdown()
 
 
 class _Driver:

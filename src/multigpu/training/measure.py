@@ -6,9 +6,8 @@ What was interrupted goes on from its checkpoint, what is finished is not traine
 from __future__ import annotations
 
 import argparse
-import shutil
+import contextlib
 import sys
-import tempfile
 import time
 import uuid
 from collections.abc import Sequence
@@ -19,13 +18,15 @@ from typing import Any
 from tqdm.auto import tqdm
 
 from multigpu import paths
-from multigpu.arguments import parse_fields
+from multigpu.arguments import name, parse_fields, seconds
 from multigpu.hosts.arguments import add_arguments
 from multigpu.hosts.arguments import company as company_of
 from multigpu.hosts.launching import Company, check_run, follow
 from multigpu.inputs.check import check_inputs
-from multigpu.measure.launch import Summary, check_devices, launch_environment, launch_plan, memory_folder
+from multigpu.measure.launch import Summary, check_devices, launch_environment, launch_plan
 from multigpu.measure.machine import framework_version, gpu_count, this_machine, versions
+from multigpu.measure.memory import memory_folder, scratch_folder
+from multigpu.measure.turn import turn
 from multigpu.record import STATUSES
 from multigpu.run import Run
 from multigpu.training.checkpoint import checkpoint_path, open_checkpoint
@@ -90,31 +91,22 @@ def train(
         if found.exists():
             open_checkpoint(found, point.training)
     check_inputs(point.training.run for point in chosen)
-    store.check_writable()
+    store.check_writable(this_machine().name)
     summary, began = Summary(), time.monotonic()
     bar = tqdm(total=len(chosen), unit="run", disable=not progress, smoothing=0.1)
+    held = contextlib.ExitStack()
     try:
         for launch in sorted({launch_of(point) for point in chosen}):
-            scratch, memory = Path(tempfile.mkdtemp(prefix="multigpu-training-")), memory_folder()
-            try:
-                plan, reused = make_plan(
-                    [point for point in chosen if launch_of(point) == launch],
-                    store.root.resolve(),
-                    scratch,
-                    memory,
-                    checkpoints,
-                    retry,
-                    keep,
-                    hook,
-                )
+            with scratch_folder("multigpu-training-") as scratch, memory_folder() as memory:
+                own = [point for point in chosen if launch_of(point) == launch]
+                plan, reused = make_plan(own, store.root.resolve(), scratch, memory, checkpoints, retry, keep, hook)
                 summary.reused += reused
                 bar.update(reused)
                 if plan.items:
+                    held.enter_context(turn())  # until the sweep ends
                     launch_plan(plan, bar, summary, company)
-            finally:
-                shutil.rmtree(scratch, ignore_errors=True)
-                shutil.rmtree(memory, ignore_errors=True)
     finally:
+        held.close()
         bar.close()
         summary.wall_s = time.monotonic() - began
     return summary
@@ -154,7 +146,7 @@ def make_plan(
         item = TrainingItem(run=point.training.run, training=point.training, repeat=point.repeat, timeout_s=point.timeout_s, **more)
         known = find_training_record(plan, item)
         if known is None or known.status in retry:
-            items.append(item.model_copy(update={"attempt": known.attempt + 1 if known else 0}))
+            items.append(item.model_copy(update={"attempt": TrainingStore(plan.records).next_attempt(plan.machine, plan.key(item))}))
     # grouped by device count, since a new group costs as much as a short run; in the order of the grid within
     counts = list(dict.fromkeys(item.run.devices for item in items))
     items.sort(key=lambda item: counts.index(item.run.devices))
@@ -195,8 +187,8 @@ def main(words: Sequence[str] | None = None) -> int:
         metavar="field=value",
         help="fields of one TrainingRun and its Run, e.g. workload=cnn epochs=5; with --grid: its runs that have them",
     )
-    parser.add_argument("--grid", help=f"one of {', '.join(GRIDS)}")
-    parser.add_argument("--budget-s", type=float, metavar="S", help="train only what the grid's estimates allow, what matters most first")
+    parser.add_argument("--grid", type=name, help=f"one of {', '.join(GRIDS)}")
+    parser.add_argument("--budget-s", type=seconds, metavar="S", help="train only what the grid's estimates allow, what matters most first")
     parser.add_argument("--folder", type=Path, default=paths.TRAINING, help="folder of the Records (default: data/training)")
     parser.add_argument("--checkpoints", type=Path, default=paths.CHECKPOINTS, help="folder of checkpoints (default: build/checkpoints)")
     parser.add_argument("--keep", action="store_true", help="leave the last checkpoint and the log of finished runs")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import os
 import shutil
@@ -19,7 +18,6 @@ from multigpu.training.history import measurement
 from multigpu.training.plan import TrainingItem, TrainingPlan, find_training_record
 from multigpu.training.record import TRAINING_VERSION, TrainingMeasurement, TrainingRecord, TrainingStore
 from multigpu.training.session import TrainingSession
-from multigpu.workloads import workloads
 
 
 class TrainingProgram(Program):
@@ -64,12 +62,10 @@ class TrainingProgram(Program):
         if not self.plan.keep:
             shutil.rmtree(self.plan.folder(item), ignore_errors=True)
 
-    def write(self, item: Item, key: str, status: Status, reason: str, measured: TrainingMeasurement | None = None) -> Any:
+    def write(self, item: Item, key: str, status: Status, reason: str, measured: TrainingMeasurement | None = None, *_: Any) -> Any:
         """The Record of this item, written."""
         assert isinstance(item, TrainingItem)
-        source = None
-        with contextlib.suppress(Exception):  # an input that cannot be opened is why this run has no measurement
-            source = workloads()[item.run.workload].inputs[item.run.inputs](item.run, item.run.description)
+        input_label, input_fingerprint = self.input_of(item, status)
         commit, clean = source_state()
         record = TrainingRecord(
             key=key,
@@ -85,9 +81,9 @@ class TrainingProgram(Program):
             measured_at=datetime.now(UTC).isoformat(timespec="seconds"),
             commit=commit,
             clean_tree=clean,
-            input_label=source.label if source else "",
-            input_fingerprint=source.fingerprint if source else "",
+            input_label=input_label,
+            input_fingerprint=input_fingerprint,
             measurement=measured,
         )
-        TrainingStore(self.plan.records).write(record)
+        self.keep(TrainingStore(self.plan.records), record)
         return record

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from multigpu.placements import find_placement
+from multigpu.refusal import refusal
 from multigpu.run import Run
 from multigpu.training.schedule import Law, Schedule, linear_rate
 from multigpu.workloads.base import Optimizer
@@ -156,7 +157,4 @@ def build_training_run(**fields: Any) -> TrainingRun:
     try:
         return TrainingRun(run=build_run(**fields), **own)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        message = first["msg"].removeprefix("Value error, ")
-        raise ValueError(f"{where} = {first['input']!r}: {message[0].lower() + message[1:]}" if where else message) from None
+        raise ValueError(refusal(error)) from None

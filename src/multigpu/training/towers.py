@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
+from multigpu.engines.torch import told
 from multigpu.engines.torch.devices import Device
 from multigpu.engines.torch.dispatch import trainer as dispatch
 from multigpu.engines.torch.dispatch.devices import Devices
@@ -90,24 +90,18 @@ class Process:
         """Every replica's value, by rank, from those of this process's own."""
         if self.processes == 1:
             return values
-        found: list[Any] = [None] * self.processes
-        dist.all_gather_object(found, values)
-        return [value for part in found for value in part]
+        return [value for part in told.everyone(values) for value in part]
 
     def to_first(self, values: list[Any]) -> list[Any] | None:
         """As `everyone`, in the first process; None in the others."""
         if self.processes == 1:
             return values
-        found: list[Any] | None = [None] * self.processes if self.ranks[0] == 0 else None
-        dist.gather_object(values, found, 0)
+        found = told.to_first(values)
         return [value for part in found for value in part] if found is not None else None
 
     def from_first(self, value: Any) -> Any:
         """The first process's value, in all of them."""
-        held = [value]
-        if self.processes > 1:
-            dist.broadcast_object_list(held, 0)
-        return held[0]
+        return told.from_first(value) if self.processes > 1 else value
 
 
 def open_process(run: Run, rank: int, threads: int, source: Source, shared: Path, timeout_s: float) -> Process:

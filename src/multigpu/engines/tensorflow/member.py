@@ -14,14 +14,13 @@ import signal
 import sys
 import time
 from contextlib import suppress
-from multiprocessing.connection import Connection
 from typing import Any
 
 import psutil
 import tensorflow as tf
 
 from multigpu.engines.tensorflow.devices import Devices, prepare_member
-from multigpu.engines.tensorflow.far import join
+from multigpu.engines.tensorflow.far import Line, join
 from multigpu.engines.tensorflow.session import Session
 from multigpu.measure.machine import DeviceState, device_state
 from multigpu.measure.process import end_with_parent
@@ -55,7 +54,7 @@ class OneDevice(Devices):
 class MemberSession(Session):
     """The session of one worker of MultiWorkerMirroredStrategy."""
 
-    def __init__(self, run: Run, order: dict[str, Any], pipe: Connection, startup_s: float, stage: Stage) -> None:
+    def __init__(self, run: Run, order: dict[str, Any], pipe: Line, startup_s: float, stage: Stage) -> None:
         self.pipe = pipe
         super().__init__(run, order["rank"], order["threads"], None, 0.0, startup_s, stage)  # type: ignore[arg-type]
 
@@ -100,7 +99,7 @@ class Server:
         return [{"rank": rank, "peak_memory_gib": peak, "state": state.model_dump() if state else None}]
 
 
-def open_member(run: Run, order: dict[str, Any], pipe: Connection) -> Any:
+def open_member(run: Run, order: dict[str, Any], pipe: Line) -> Any:
     """What answers the words "warm" and "timed" in this process."""
     startup_s = time.time() - psutil.Process().create_time()
     hook = load_hook(os.environ.get("MULTIGPU_HOOK"))
@@ -118,7 +117,7 @@ def open_member(run: Run, order: dict[str, Any], pipe: Connection) -> Any:
     return CoordinatorSession(run, order, startup_s, stage)
 
 
-def serve(pipe: Connection) -> None:
+def serve(pipe: Line) -> None:
     """Do what is asked until the pipe is closed; the first failure is told and is the end."""
     order = pipe.recv()
     run = Run.model_validate_json(order["run"])
@@ -146,7 +145,7 @@ def main() -> None:
     faulthandler.register(signal.SIGTERM, chain=True)
     with suppress(BrokenPipeError, ConnectionResetError):
         where, *rest = sys.argv[1:]
-        serve(join(where, int(rest[0])) if rest else Connection(int(where)))
+        serve(join(where, int(rest[0])) if rest else Line(int(where)))
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)

@@ -56,7 +56,16 @@ class StepModule(Protocol):
 
 def form_of(run: Run, devices: Devices, even: bool) -> Form:
     """The form that this Run asks for."""
-    return Form(devices.cuda, devices.dtype, devices.compute, even, run.execution == "xla", run.layout, run.recurrence or "fused")
+    recurrence: Literal["fused", "stepwise"] = "stepwise" if run.recurrence == "stepwise" else "fused"
+    return Form(
+        devices.cuda,
+        devices.dtype,
+        devices.compute,
+        even,
+        run.execution == "xla",
+        run.layout,
+        recurrence,
+    )
 
 
 def build_module(run: Run, form: Form) -> StepModule:

@@ -6,16 +6,17 @@ one, and this one ends each of them by its process id, whatever happens.
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import time
 from contextlib import suppress
 from dataclasses import dataclass
-from multiprocessing.connection import Connection, Pipe, wait
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
 from multigpu.engines.errors import Unsupported
-from multigpu.engines.tensorflow.far import Gathering
+from multigpu.engines.tensorflow.far import Gathering, Line
 from multigpu.engines.tensorflow.members import end_members, free_ports, start_member
 from multigpu.measure.machine import this_machine
 from multigpu.measure.session import Stage
@@ -49,7 +50,7 @@ class Member:
     name: str
     rank: int
     process: subprocess.Popen[bytes] | None
-    pipe: Connection
+    pipe: Line
 
 
 class Session:
@@ -115,14 +116,14 @@ class Session:
             self.far.add(host)
             self.gathering.outposts[host].ask("start", common | {"words": [self.gathering.place, str(rank)]})
             return
-        ours, theirs = Pipe()
-        process = start_member(**common, words=[str(theirs.fileno())], files=[theirs.fileno()])
-        theirs.close()
-        self.members.append(Member(f"{role} {max(rank, 0)}", rank, process, ours))
+        ours, theirs = socket.socketpair()
+        with theirs:
+            process = start_member(**common, words=[str(theirs.fileno())], files=[theirs.fileno()])
+        self.members.append(Member(f"{role} {max(rank, 0)}", rank, process, Line(ours.detach())))
 
     def _receive_far(self, ranks: list[int]) -> None:
         """The connections of the workers on other hosts, in order of their ranks."""
-        found: dict[int, Connection] = {}
+        found: dict[int, Line] = {}
         while len(found) < len(ranks):
             assert self.gathering
             try:
@@ -204,8 +205,8 @@ class Session:
     def _one(member: Member) -> tuple[str, Any] | None:
         """The next message, or None from a process that is gone."""
         try:
-            said: tuple[str, Any] = member.pipe.recv()
-            return said
+            word, content = member.pipe.recv()
+            return word, content
         except (EOFError, ConnectionResetError):
             return None
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from multigpu.engines.errors import Unsupported
 from multigpu.engines.torch.feed import Shard
+from multigpu.engines.torch.few_shapes import is_ragged, with_few_shapes
 from multigpu.engines.torch.trainer import Trainer
 
 EAGER_STEPS = 2
@@ -20,9 +21,13 @@ MOST_GRAPHS = 8
 
 
 def shape_of(shard: Shard) -> Hashable:
-    """All of a shard that a graph has fixed: shapes, lengths (the host plans with them), numbers of terms and of look-ups."""
-    lengths = tuple((name, tensor.numpy().tobytes()) for name, tensor in shard.host.items() if name.endswith("_length"))
+    """All of a shard that a graph has fixed: shapes, lengths (the host plans with them), numbers of terms and of look-ups; shapes alone
+    where the device has the rest.
+    """
     shapes = tuple((name, tuple(tensor.shape)) for name, tensor in shard.device.items())
+    if shard.terms is not None:
+        return shapes
+    lengths = tuple((name, tensor.numpy().tobytes()) for name, tensor in shard.host.items() if name.endswith("_length"))
     lookups = tuple(tuple(sorted(each.items())) for each in shard.batch.lookups)
     return shapes, lengths, shard.batch.loss_terms, lookups
 
@@ -57,6 +62,7 @@ class CapturedTrainer(Trainer):
         self.pool = torch.cuda.graph_pool_handle()
 
     def step(self, shard: Shard) -> Tensor:
+        shard = self._fitted(shard)
         key = shape_of(shard)
         if key not in self.graphs:
             self.seen[key] = self.seen.get(key, 0) + 1
@@ -69,8 +75,15 @@ class CapturedTrainer(Trainer):
         for name, target in known.inputs.device.items():
             if target.is_cuda:
                 target.copy_(shard.device[name], non_blocking=True)
+        if known.inputs.terms is not None and shard.terms is not None:
+            known.inputs.terms.copy_(shard.terms, non_blocking=True)
         known.graph.replay()
         return known.loss.clone()
+
+    def _fitted(self, shard: Shard) -> Shard:
+        """The shard, in one of few shapes if its sentences differ in length and the model can read lengths on the device."""
+        fits = self.trainer.takes_terms and getattr(self.module, "reads_lengths_on_device", False)
+        return with_few_shapes(shard, self.device.torch) if fits and is_ragged(shard) else shard
 
     def _eager(self, shard: Shard, key: Hashable) -> Tensor:
         """A step on the stream that will be captured."""
@@ -84,7 +97,7 @@ class CapturedTrainer(Trainer):
     def _capture(self, shard: Shard, key: Hashable) -> Graph:
         """The step as a graph; nothing runs yet."""
         fixed = {name: tensor.clone() for name, tensor in shard.device.items()}
-        inputs = Shard(shard.batch, fixed, shard.host)
+        inputs = Shard(shard.batch, fixed, shard.host, None if shard.terms is None else shard.terms.clone())
         torch.cuda.synchronize(self.device.torch)
         graph = torch.cuda.CUDAGraph()
         # other threads (NCCL's watchdog) may go on asking the driver while this one records
@@ -96,7 +109,7 @@ class CapturedTrainer(Trainer):
 
     def counted_step(self, shard: Shard) -> tuple[Tensor, dict[str, int]]:
         loss = self.step(shard)
-        return loss, self.counted[shape_of(shard)]
+        return loss, self.counted[shape_of(self._fitted(shard))]
 
     def skipped_steps(self) -> int | None:
         return self.trainer.skipped_steps()

@@ -39,11 +39,14 @@ class Shard:
     """One replica's part of a step: its tensors on the device and, for what the host must read, on the host.
 
     Lengths stay on the host in both: the host plans with them, and a device would have to be asked.
+
+    terms: on the device, how many terms the shard's loss sums and how many the joined batch's; None: the host's numbers hold.
     """
 
     batch: Batch
     device: dict[str, Tensor]
     host: dict[str, Tensor]
+    terms: Tensor | None = None
 
 
 class Thread:

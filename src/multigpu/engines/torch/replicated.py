@@ -32,6 +32,7 @@ class ReplicatedTrainer(Trainer):
     in which gradients travel, and compute in fp16 with a scaled loss (`loss_scale`).
     """
 
+    takes_terms = True
     messages: Messages | None = None
 
     def __init__(self, context: Context) -> None:
@@ -113,7 +114,9 @@ class ReplicatedTrainer(Trainer):
 
     def step(self, shard: Shard) -> Tensor:
         batch = shard.batch
-        terms = batch.loss_terms[self.rank] if self.merge == "none" else batch.joined_loss_terms
+        terms: int | Tensor = batch.loss_terms[self.rank] if self.merge == "none" else batch.joined_loss_terms
+        if shard.terms is not None:
+            terms = shard.terms[0 if self.merge == "none" else 1]
         if self.scale is not None:
             self.scale.start()
         loss = self._computed_and_merged(shard, terms)
@@ -133,7 +136,7 @@ class ReplicatedTrainer(Trainer):
         """The loss to be differentiated."""
         return loss if self.scale is None else loss * self.scale.scale
 
-    def _computed_and_merged(self, shard: Shard, terms: int) -> Tensor:
+    def _computed_and_merged(self, shard: Shard, terms: int | Tensor) -> Tensor:
         """Forward, backward and merge; buckets may still be on their way. The loss over `terms`."""
         if self.reducer is not None:
             self.reducer.start()

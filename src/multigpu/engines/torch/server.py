@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import torch.distributed as dist
 from torch import Tensor
 
 from multigpu.engines.errors import Unsupported
-from multigpu.engines.torch import device_store, host_store  # noqa: F401  (they register their stores)
+from multigpu.engines.torch import device_store, host_store, told  # noqa: F401  (the first two register their stores)
 from multigpu.engines.torch.feed import Shard
 from multigpu.engines.torch.staged import STAGED
 from multigpu.engines.torch.stores import STORES, Ids, Store
@@ -67,8 +66,5 @@ class ServerTrainer(Trainer):
 
     def full_values(self) -> dict[str, Tensor]:
         mine = super().full_values()
-        gathered: list[dict[str, Tensor]] = [mine]
-        if self.replicas > 1:
-            gathered = [{} for _ in range(self.replicas)]
-            dist.all_gather_object(gathered, mine)
+        gathered: list[dict[str, Tensor]] = told.everyone(mine) if self.replicas > 1 else [mine]
         return {name: value for part in gathered for name, value in part.items()}

@@ -17,7 +17,7 @@ from multigpu.engines.torch.energy import measure_energy
 from multigpu.engines.torch.feed import Shard
 from multigpu.engines.torch.row_feed import make_feed
 from multigpu.engines.torch.tracing import Tracer
-from multigpu.engines.torch.trainer import Context, Trainer
+from multigpu.engines.torch.trainer import Context, Trainer, substituted
 from multigpu.engines.torch.variables import distances
 from multigpu.engines.torch.wire import Wire, barrier, largest
 from multigpu.inputs.batch import Batch, Source
@@ -101,6 +101,7 @@ class Session:
             "startup_s": self.startup_s,
             "build_s": self.build_s,
             "warmup_s": self.warmup_s,
+            "substituted": substituted(self.run, self.device.torch),
             **distances(self.run, dict(self.trainer.owned()), self.device.torch, self.device.dtype, self.trainer.piece),
         }
         last = first + self.run.timed_steps

@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from multigpu.engines.torch import told
 from multigpu.engines.torch.feed import Shard
 from multigpu.engines.torch.parts import Group, GroupParts, groups_of
 from multigpu.engines.torch.tracing import phase
@@ -78,10 +79,7 @@ class SplitTrainer(Trainer):
     def full_values(self) -> dict[str, Tensor]:
         """All variables put together again, of this rank's copy of the model."""
         mine = {name: value.detach().cpu() for name, value in self.parameters.items()}
-        everyone: list[dict[str, Tensor]] = [mine]
-        if self.replicas > 1:
-            everyone = [{} for _ in range(self.replicas)]
-            dist.all_gather_object(everyone, mine)
+        everyone: list[dict[str, Tensor]] = told.everyone(mine) if self.replicas > 1 else [mine]
         first = self.rank - self.sharing.index
         parts = everyone[first : first + self.sharing.count]
         return {

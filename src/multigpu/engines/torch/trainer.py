@@ -16,6 +16,7 @@ from multigpu.engines.context import RunContext
 from multigpu.engines.torch.devices import Device
 from multigpu.engines.torch.feed import Shard
 from multigpu.engines.torch.wire import Wire
+from multigpu.kernels.lstm_launch import library_instead
 from multigpu.run import Run
 
 
@@ -68,12 +69,24 @@ def build_module(run: Run) -> nn.Module:
         return builder.build(run.description, run.layout, **more)
 
 
+def substituted(run: Run, device: torch.device) -> str | None:
+    """What of the Run something else than it asked for computed on this device, and why; None where nothing did."""
+    if run.recurrence != "persistent":
+        return None
+    reason = library_instead(device)
+    return None if reason is None else f"recurrence 'persistent' was left to the library: {reason}"
+
+
 class Trainer(ABC):
     """One replica's side of a placement.
 
     `step` trains on one shard and returns its share of the joined batch's mean loss (0-dim, on the device; shares of
     all replicas add up to the mean). It may return before the device has finished.
+
+    takes_terms: whether it divides the loss by a shard's `terms` where that has them.
     """
+
+    takes_terms = False
 
     def __init__(self, context: Context) -> None:
         self.context = context
@@ -86,7 +99,7 @@ class Trainer(ABC):
         """Embedding variable -> ids of the rows that this batch looks up."""
         return cast(StepModule, self.module).lookups(batch)
 
-    def loss(self, shard: Shard, terms: int, rows: dict[str, Tensor] | None = None) -> Tensor:
+    def loss(self, shard: Shard, terms: int | Tensor, rows: dict[str, Tensor] | None = None) -> Tensor:
         """The shard's loss over `terms`, to be differentiated."""
         with self.device.autocast():
             total = self.module(shard.device, rows)

@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from multigpu.kernels.lstm import stand_in
+
 IGNORED = -100
 """The target that a padded position has: cross entropy passes over it."""
 
@@ -42,36 +44,72 @@ def softmax_gradient_(logits: Tensor, targets: Tensor) -> Tensor:
     return losses
 
 
-class ProjectedCrossEntropy(torch.autograd.Function):
-    """Sum of cross entropies of `x @ weight` against targets.
+class WeightApart(torch.autograd.Function):
+    """Makes the logits that `ProjectedCrossEntropy` differentiates: nothing forward, and backward the weight's gradient.
 
-    x: (N, D); weight: (D, V), of one type; targets: (N,) int64.
+    Autograd runs it on the stream that was current when it was made, while the layers below go on.
     """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
+    def forward(ctx: Any, weight: Tensor, uses: list[Tensor]) -> Tensor:
+        """uses: holds x, and once backward has come to the logits the gradient of the loss."""
+        ctx.uses, ctx.dtype = uses, weight.dtype
+        return stand_in(uses[0], (len(uses[0]), weight.shape[1]))
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        x, scale = ctx.uses
+        for use in (*gradients, *ctx.uses):  # memory that this stream works on is not to be given away meanwhile
+            use.record_stream(torch.cuda.current_stream(use.device))
+        factor, rows = (x * scale).t(), gradients[0]
+        return factor @ rows if ctx.dtype == x.dtype else torch.mm(factor, rows, out_dtype=ctx.dtype), None
+
+
+class ProjectedCrossEntropy(torch.autograd.Function):
+    """Sum of cross entropies of `x @ weight` against targets.
+
+    x: (N, D); weight: (D, V), of one type; targets: (N,) int64. apart: made by `WeightApart`, which then gets the gradient of the logits,
+        and `weight` none; uses: what that takes to make the weight's gradient.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, targets: Tensor, apart: Tensor | None = None, uses: list[Tensor] | None = None
+    ) -> Tensor:
         logits = x @ weight  # (N, V)
         losses = softmax_gradient_(logits, targets)
         ctx.save_for_backward(x, weight, logits)
+        ctx.uses = uses
         return losses.sum()
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor | None, None, Tensor | None, None]:
         x, weight, rows = ctx.saved_tensors
         scale = gradients[0].to(x.dtype)
         # the scale goes onto the small factors, never onto the (N, V) array
-        return (rows @ weight.t()) * scale, (x * scale).t() @ rows, None
+        dx = (rows @ weight.t()) * scale
+        if ctx.uses is None:
+            return dx, (x * scale).t() @ rows, None, None, None
+        ctx.uses[1:] = [scale]
+        return dx, None, None, rows, None
 
 
-def projected_cross_entropy(x: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
+def projected_cross_entropy(x: Tensor, weight: Tensor, targets: Tensor, side: torch.cuda.Stream | None = None) -> Tensor:
     """The sum over kept positions of the cross entropy of `x @ weight`, in autocast's type where it is on.
 
     Args:
         x: (N, D).
         weight: (D, V).
         targets: (N,) int64, `IGNORED` where padded.
+        side: a stream on which backward computes the weight's gradient; None: in its turn.
     """
     kind = x.device.type
     with_type = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else weight.dtype
     with torch.autocast(kind, enabled=False):
-        return ProjectedCrossEntropy.apply(x.to(with_type), weight.to(with_type), targets)
+        if side is None or not weight.requires_grad:
+            return ProjectedCrossEntropy.apply(x.to(with_type), weight.to(with_type), targets)
+        x = x.to(with_type)
+        uses = [x.detach()]
+        with torch.cuda.stream(side):
+            apart = WeightApart.apply(weight, uses)
+        return ProjectedCrossEntropy.apply(x, weight.detach().to(with_type), targets, apart, uses)

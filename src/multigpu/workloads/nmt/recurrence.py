@@ -8,6 +8,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from multigpu.kernels.lstm import exact_type, lstm_layer
+from multigpu.kernels.lstm_launch import library_instead
+
 State = tuple[Tensor, Tensor]
 """Hidden and cell state of a stack, each (layers, B, units)."""
 
@@ -101,6 +104,50 @@ def stepwise(
                 cell[layer] = new if running == len(c) else torch.cat((new, c[running:]))
             outputs.append(value)
         y = torch.stack(outputs) if batch_sizes is None else torch.cat(outputs)
+        return y, (torch.stack(hidden), torch.stack(cell))
+
+
+def persistent(
+    x: Tensor,
+    state: State,
+    kernels: list[Tensor],
+    biases: list[Tensor],
+    forget_bias: Tensor,
+    batch_sizes: Tensor | None = None,
+    dropout: float = 0.0,
+    lengths: Tensor | None = None,
+    beside: int = 1,
+    side: torch.cuda.Stream | None = None,
+) -> tuple[Tensor, State]:
+    """What `fused` computes, by one persistent kernel a cell (`multigpu.kernels`), or by the library where that kernel cannot run.
+
+    It reads the variables as they are, float32 under autocast, and gives their gradients in that type. Takes and returns what `fused`
+    does; and
+
+    Args:
+        lengths: (B,) int32 on x's device, where x is (T, B, units) and not all sentences end at T: where each does; outputs behind are 0.
+        beside: how many such stacks run at once on streams of their own, this one counted.
+        side: a stream on which backward computes the gradients of the kernels, beside the cells below.
+    """
+    if library_instead(x.device) is not None:
+        assert lengths is None, "the library plans with lengths on the host"
+        return fused(x, state, kernels, biases, forget_bias, batch_sizes, dropout)
+    kind = arithmetic_type(x)
+    exact = exact_type(kind)
+    with torch.autocast(x.device.type, enabled=False):
+        value, places = x.to(kind), None
+        if batch_sizes is not None:
+            running = torch.arange(int(batch_sizes[0])) < batch_sizes[:, None]  # (T, B): sentences are sorted
+            counts = to_device(torch.cat((running.flatten().nonzero()[:, 0], running.sum(0))), x.device)
+            places, lengths = counts[: len(x)], counts[len(x) :].int()
+            value = value.new_zeros(running.numel(), x.shape[1]).index_copy(0, places, value).view(*running.shape, x.shape[1])
+        hidden, cell = [], []
+        for h, c, kernel, bias in zip(*state, kernels, biases, strict=True):
+            shifts = bias.to(exact), forget_bias.to(exact)
+            value, h, c = lstm_layer(dropped(value, dropout), h.to(kind), c.to(exact), kernel.to(exact), shifts, lengths, beside, side)
+            hidden.append(h)
+            cell.append(c.to(kind))
+        y = value if places is None else value.flatten(0, 1).index_select(0, places)
         return y, (torch.stack(hidden), torch.stack(cell))
 
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from multigpu.kernels.lstm_launch import library_instead
 from multigpu.workloads.base import Model
 from multigpu.workloads.nmt.description import NmtConfig, cell_names
 from multigpu.workloads.nmt.projection_loss import IGNORED, projected_cross_entropy
-from multigpu.workloads.nmt.recurrence import State, fused, pack, stepwise, to_device
+from multigpu.workloads.nmt.recurrence import State, fused, pack, persistent, stepwise, to_device
+
+RECURRENCES: dict[str, Callable[..., tuple[Tensor, State]]] = {"fused": fused, "stepwise": stepwise, "persistent": persistent}
 
 
 def build(
@@ -20,7 +24,7 @@ def build(
     """The module of a translation model, its parameters uninitialised (and on the meta device if built under it).
 
     Args:
-        recurrence: "fused" (also None) or "stepwise": how a stack of cells runs.
+        recurrence: "fused" (also None), "stepwise" or "persistent": how a stack of cells runs.
         cross_entropy: "library" (also None) or "fused" with the projection (`projection_loss.py`).
         captured: whether steps become one CUDA graph: the encoder's two directions, which do not depend on each other, then
             stand side by side in it. (A host that launches kernel by kernel gains nothing from a second stream.)
@@ -30,11 +34,11 @@ def build(
     """
     if layout is not None:
         raise ValueError(f"layout {layout!r} has no meaning for words: leave it out")
-    if recurrence not in (None, "fused", "stepwise"):
-        raise ValueError(f"unknown recurrence {recurrence!r}: choose fused or stepwise")
+    if (recurrence or "fused") not in RECURRENCES:
+        raise ValueError(f"unknown recurrence {recurrence!r}: choose {', '.join(RECURRENCES)}")
     if cross_entropy not in (None, "library", "fused"):
         raise ValueError(f"unknown cross_entropy {cross_entropy!r}: choose library or fused")
-    return Nmt(model, stepwise if recurrence == "stepwise" else fused, cross_entropy == "fused", captured)
+    return Nmt(model, RECURRENCES[recurrence or "fused"], cross_entropy == "fused", captured)
 
 
 def host_lengths(batch: dict[str, Tensor], name: str) -> Tensor:
@@ -68,6 +72,12 @@ def unsorted(state: State, places: Tensor) -> State:
     return hidden.index_select(1, places), cell.index_select(1, places)
 
 
+def interleaved(forwards: State, backwards: State) -> State:
+    """Both stacks' states as the decoder's cells take them: forward 0, backward 0, forward 1, backward 1."""
+    hidden, cell = (torch.stack(pair, 1).flatten(0, 1) for pair in zip(forwards, backwards, strict=True))
+    return hidden, cell
+
+
 class Nmt(nn.Module):
     """Sum of a shard's cross entropies over its target words; parameters are the description's variables, name by name."""
 
@@ -81,7 +91,7 @@ class Nmt(nn.Module):
         self.config: NmtConfig = model.config
         self.recurrence, self.concurrent = recurrence, concurrent
         self.loss: Callable[[Tensor, Tensor, Tensor], Tensor] = projected_cross_entropy if fused_loss else library_loss
-        self.streams: dict[torch.device, torch.cuda.Stream] = {}
+        self.streams: dict[tuple[torch.device, str], torch.cuda.Stream] = {}
         for variable in model.variables:
             self.register_parameter(variable.name, nn.Parameter(torch.empty(variable.shape)))
         self.register_buffer("forget_bias", torch.empty(4 * self.config.units), persistent=False)
@@ -92,6 +102,11 @@ class Nmt(nn.Module):
         n = self.config.units
         self.forget_bias.zero_()
         self.forget_bias[n : 2 * n] = self.config.forget_bias  # gates i, f, g, o
+
+    @property
+    def reads_lengths_on_device(self) -> bool:
+        """Whether a pass over sentences of different lengths can be planned without the host."""
+        return self.recurrence is persistent and library_instead(self.projection.device) is None
 
     @property
     def dropout(self) -> float:
@@ -108,7 +123,8 @@ class Nmt(nn.Module):
         Args:
             batch: source (B, S), target_input and target_output (B, T), int64; source_length and target_length (B,), int64
                 and on the host. Where all source lengths are equal and no target is padded, the host plans and copies
-                nothing, and the pass can be captured in a graph.
+                nothing, and the pass can be captured in a graph. Where `reads_lengths_on_device`, also source_ends and target_ends (B,),
+                int32 on the device, which say the same to a captured pass.
             rows: embedding variable -> rows looked up elsewhere, (B, S, units) or (B, T, units); its table is not touched.
 
         Raises:
@@ -117,10 +133,13 @@ class Nmt(nn.Module):
         rows = rows or {}
         ids = self.lookups(batch)
         source = self._embed("source_embedding", ids["source_embedding"], rows)  # (S, B, D)
-        state = self._encode(source, host_lengths(batch, "source_length"))
+        ends = batch.get("source_ends")
+        state = self._encode(source, host_lengths(batch, "source_length")) if ends is None else self._encode_to(source, ends)
         target = self._embed("target_embedding", ids["target_embedding"], rows)  # (T, B, D)
         output, _ = self._run("decoder", target, state)  # (T, B, D)
-        targets = self._targets(batch["target_output"], host_lengths(batch, "target_length"))  # (T, B)
+        targets = self._targets(batch["target_output"], host_lengths(batch, "target_length"), batch.get("target_ends"))  # (T, B)
+        if self.loss is projected_cross_entropy and (side := self._gradients(output.device)) is not None:
+            return projected_cross_entropy(output.flatten(0, 1), self.projection, targets.flatten(), side)
         return self.loss(output.flatten(0, 1), self.projection, targets.flatten())
 
     def encode(self, source: Tensor, lengths: Tensor) -> State:
@@ -146,11 +165,26 @@ class Nmt(nn.Module):
             return rows[name].transpose(0, 1)
         return F.embedding(ids.t(), self.get_parameter(name))
 
-    def _run(self, stack: str, x: Tensor, state: State, batch_sizes: Tensor | None = None) -> tuple[Tensor, State]:
+    def _run(
+        self, stack: str, x: Tensor, state: State, batch_sizes: Tensor | None = None, lengths: Tensor | None = None, beside: int = 1
+    ) -> tuple[Tensor, State]:
+        """lengths: of persistent cells alone. beside: how many stacks run at once, this one counted."""
         cells = cell_names(self.config, stack)
         kernels = [self._parameters[f"{cell}_kernel"] for cell in cells]
         biases = [self._parameters[f"{cell}_bias"] for cell in cells]
-        return self.recurrence(x, state, kernels, biases, self.forget_bias, batch_sizes, self.dropout)
+        more: dict[str, Any] = {}
+        if self.recurrence is persistent:
+            more = {"lengths": lengths, "beside": beside, "side": self._gradients(x.device)}
+        return self.recurrence(x, state, kernels, biases, self.forget_bias, batch_sizes, self.dropout, **more)
+
+    def _gradients(self, device: torch.device) -> torch.cuda.Stream | None:
+        """The stream for gradients of variables beside persistent cells, which leave half of a GPU free; None: in their turn."""
+        beside = self.recurrence is persistent and self.concurrent and device.type == "cuda"
+        return self._stream(device, "gradients") if beside else None
+
+    def _stream(self, device: torch.device, name: str) -> torch.cuda.Stream:
+        """A stream beside the one that computes, always the same of a name."""
+        return self.streams.setdefault((device, name), torch.cuda.Stream(device))
 
     def _encode(self, source: Tensor, lengths: Tensor) -> State:
         """The decoder's first state, (cells, B, D): every sentence's encoder states after its own last word.
@@ -165,39 +199,47 @@ class Nmt(nn.Module):
         zero = source.new_zeros(self.config.encoder_layers, source.shape[1], self.config.units)  # (L, B, D)
         if shortest == longest:
             source = source[:longest]
-            forwards, backwards = self._both_directions(source, (zero, zero))
+            forwards, backwards = self._both_directions(source, source.flip(0), (zero, zero))
         else:
             packing = pack(lengths, source.device)
             words = source.flatten(0, 1)  # (S B, D)
             _, forwards = self._run("encoder_forward", words.index_select(0, packing.forwards), (zero, zero), packing.batch_sizes)
             _, backwards = self._run("encoder_backward", words.index_select(0, packing.backwards), (zero, zero), packing.batch_sizes)
             forwards, backwards = unsorted(forwards, packing.unsort), unsorted(backwards, packing.unsort)
-        hidden, cell = (torch.stack(pair, 1).flatten(0, 1) for pair in zip(forwards, backwards, strict=True))
-        return hidden, cell  # cells: forward 0, backward 0, forward 1, backward 1
+        return interleaved(forwards, backwards)
 
-    def _both_directions(self, source: Tensor, state: State) -> tuple[State, State]:
-        """The states after the last and after the first position of sentences of one length, (S, B, D)."""
+    def _encode_to(self, source: Tensor, ends: Tensor) -> State:
+        """As `_encode`, planned on the device: source (S, B, D), ends (B,) int32 beside it."""
+        longest, batch = source.shape[:2]
+        position = torch.arange(longest, device=source.device)[:, None]  # (S, 1)
+        turned = torch.where(position < ends, ends - 1 - position, position) * batch + torch.arange(batch, device=source.device)
+        zero = source.new_zeros(self.config.encoder_layers, batch, self.config.units)  # (L, B, D)
+        words = source.flatten(0, 1).index_select(0, turned.flatten()).view_as(source)
+        return interleaved(*self._both_directions(source, words, (zero, zero), ends))
+
+    def _both_directions(self, source: Tensor, turned: Tensor, state: State, ends: Tensor | None = None) -> tuple[State, State]:
+        """The states after the last and after the first position of sentences (S, B, D), read forwards and, `turned`, backwards."""
         if not (self.concurrent and source.is_cuda):
-            _, forwards = self._run("encoder_forward", source, state)
-            _, backwards = self._run("encoder_backward", source.flip(0), state)
+            _, forwards = self._run("encoder_forward", source, state, lengths=ends)
+            _, backwards = self._run("encoder_backward", turned, state, lengths=ends)
             return forwards, backwards
         main = torch.cuda.current_stream(source.device)
-        side = self.streams.setdefault(source.device, torch.cuda.Stream(source.device))
+        side = self._stream(source.device, "direction")
         side.wait_stream(main)
         with torch.cuda.stream(side):
-            _, backwards = self._run("encoder_backward", source.flip(0), state)
-        _, forwards = self._run("encoder_forward", source, state)
+            _, backwards = self._run("encoder_backward", turned, state, lengths=ends, beside=2)
+        _, forwards = self._run("encoder_forward", source, state, lengths=ends, beside=2)
         main.wait_stream(side)
-        for tensor in (source, *state):  # memory that the other stream works on is not to be given away meanwhile
+        for tensor in (turned, *state):  # memory that the other stream works on is not to be given away meanwhile
             tensor.record_stream(side)
         for tensor in backwards:
             tensor.record_stream(main)
         return forwards, backwards
 
-    def _targets(self, target: Tensor, lengths: Tensor) -> Tensor:
-        """Targets, time first, with padding marked to be ignored: (B, T) -> (T, B)."""
+    def _targets(self, target: Tensor, lengths: Tensor, ends: Tensor | None = None) -> Tensor:
+        """Targets, time first, with padding marked to be ignored: (B, T) -> (T, B). ends: the lengths on the device."""
         target = target.t()
-        if int(lengths.min()) >= target.shape[0]:
+        if ends is None and int(lengths.min()) >= target.shape[0]:
             return target
         position = torch.arange(target.shape[0], device=target.device)[:, None]  # (T, 1)
-        return target.masked_fill(position >= to_device(lengths, target.device), IGNORED)
+        return target.masked_fill(position >= (to_device(lengths, target.device) if ends is None else ends), IGNORED)

@@ -19,6 +19,7 @@ from multigpu.engines.torch.dispatch.wire import Wire
 from multigpu.engines.torch.feed import Feed, Shard
 from multigpu.engines.torch.row_feed import make_feed
 from multigpu.engines.torch.tracing import Tracer
+from multigpu.engines.torch.trainer import substituted
 from multigpu.engines.torch.variables import distances
 from multigpu.inputs.batch import Batch, Source
 from multigpu.measure.session import Stage
@@ -110,6 +111,7 @@ class Session:
                 "startup_s": self.startup_s,
                 "build_s": self.build_s,
                 "warmup_s": self.warmup_s,
+                "substituted": substituted(self.run, device.torch),
                 **distances(self.run, dict(self.trainer.owned(rank)), device.torch, device.dtype),
             }
             parts.append(part)

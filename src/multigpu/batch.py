@@ -1,0 +1,221 @@
+"""Many experiments of one file: `notebooks/experiment.ipynb` executed for every row, as `python -m multigpu batch` and the workflow do it.
+
+A folder holds `index.html`, `records/`, and in `rows/` what became of each row: its executed notebook, that as a page, and its `.json`.
+A row's name comes from what it says, so that rows may be added, moved or left out between two calls.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+from tqdm import tqdm
+
+from multigpu import paths
+from multigpu.grid import devices_here
+from multigpu.grid.from_yaml import FOLDER, Row, launches_of, read_rows
+from multigpu.measure.launch import check_devices
+from multigpu.measure.watching import WATCHED, Watched
+from multigpu.notebooks import NotebookError, execute_one, parameter_names
+from multigpu.run import Run, build_run
+
+NOTEBOOK = paths.REPOSITORY / "notebooks" / "experiment.ipynb"
+
+
+class Outcome(BaseModel):
+    """What became of a row. not_here: this machine lacks its devices."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    status: Literal["done", "failed", "not_here"]
+    reason: str = ""
+    took_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class Task:
+    """A row to be done. run: without traced steps, which are `trace`."""
+
+    row: Row
+    run: Run
+    launches: tuple[int, ...]
+    trace: int
+    compare: bool
+
+    @property
+    def name(self) -> str:
+        """Of its files: readable, and another one where anything differs that is measured or shown."""
+        said = f"{self.run.digest} {self.launches} {self.trace} {self.compare}"
+        words = (self.run.model, self.run.placement, f"x{self.run.devices}", f"b{self.run.batch_size}")
+        readable = re.sub(r"[^A-Za-z0-9._-]+", "-", "-".join(words))[:80]
+        return f"{readable}-{hashlib.sha256(said.encode()).hexdigest()[:8]}"
+
+    def parameters(self, out: Path, names: Sequence[str]) -> dict[str, Any]:
+        """The notebook's parameters; fields of the Run that it has no name for go into `more`."""
+        fields = self.run.model_dump()
+        fields["data"] = list(self.run.data) if self.run.data is not None else None
+        more = {name: value for name, value in fields.items() if name not in names and value != Run.model_fields[name].default}
+        plain = self.launches == launches_of(len(self.launches))
+        return {name: value for name, value in fields.items() if name in names} | {
+            "repeats": len(self.launches) if plain else list(self.launches),
+            "trace": self.trace,
+            "records": str(out.resolve() / "records"),
+            "compare": self.compare,
+            "more": more,
+        }
+
+    def file(self, out: Path, ending: str) -> Path:
+        return out / "rows" / f"{self.name}{ending}"
+
+    def outcome(self, out: Path) -> Outcome | None:
+        """What became of it so far; None where nothing did, or nothing that can be read."""
+        try:
+            found = Outcome.model_validate_json(self.file(out, ".json").read_bytes())
+        except (OSError, ValidationError):
+            return None
+        return found if found.status != "done" or self.file(out, ".ipynb").is_file() else None
+
+
+def find_points(name: str) -> Path:
+    """The file of that path, or else the study's grid of that name ("headline", "grids/headline.yaml")."""
+    path = Path(name)
+    grid = FOLDER / f"{path.name.removesuffix('.yaml')}.yaml"
+    return grid if not path.exists() and grid.is_file() else path
+
+
+def read_tasks(points: Path, counts: Sequence[int]) -> tuple[list[Task], list[str]]:
+    """The rows of a file, each once, and in words which stand there several times.
+
+    Raises:
+        ValueError: as `read_rows`, or no row is left; the sentence names the file.
+    """
+    found: dict[str, Task] = {}
+    said = []
+    for row in read_rows(points, counts):
+        run = build_run(**row.run.model_dump(exclude_defaults=True) | {"traced_steps": 0, "traced_from": None})
+        task = Task(row, run, row.launches, max(row.settings.trace, row.run.traced_steps), row.settings.compare)
+        if known := found.get(run.digest):
+            said.append(f"{row.where} is {known.row.where.rpartition(', ')[2]} again, {run.label()}: measured once")
+            longest = max(known.launches, task.launches, key=len)
+            known = replace(known, launches=longest, trace=max(known.trace, task.trace), compare=known.compare or task.compare)
+        found[run.digest] = known or task
+    if not found:
+        raise ValueError(f"{points} leaves no point: its filters `only` and `without` leave out every one")
+    return list(found.values()), said
+
+
+def prepare(out: Path) -> None:
+    """Make the folder, or say now that it cannot be written.
+
+    Raises:
+        ValueError: it cannot; the sentence names it.
+    """
+    try:
+        for folder in (out / "rows", out / "records"):
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=folder) as file:
+                file.write(bytes(2**16))
+    except OSError as error:
+        raise ValueError(f"--out {out} cannot be written: {error.strerror or error}; choose another folder") from None
+
+
+def do(task: Task, out: Path) -> Outcome:
+    """Do one row, whatever comes of it; its outcome is in its file, too.
+
+    Raises:
+        ValueError: the folder cannot be written any more.
+    """
+    began = time.monotonic()
+    try:
+        try:
+            check_devices(task.run)
+        except ValueError as error:
+            outcome = Outcome(status="not_here", reason=str(error))
+        else:
+            outcome = _execute(task, out).model_copy(update={"took_s": round(time.monotonic() - began, 1)})
+        unfinished = task.file(out, ".json.writing")
+        unfinished.write_text(outcome.model_dump_json())
+        unfinished.replace(task.file(out, ".json"))
+    except OSError as error:
+        raise ValueError(f"--out {out} cannot be written: {error.strerror or error}; what is done stays") from None
+    return outcome
+
+
+def _execute(task: Task, out: Path) -> Outcome:
+    """Execute the notebook with the row's parameters."""
+    for ending in (".ipynb", ".failed.ipynb"):
+        task.file(out, ending).unlink(missing_ok=True)
+    try:
+        execute_one(NOTEBOOK, task.file(out, ".ipynb"), task.parameters(out, parameter_names(NOTEBOOK)), progress=False)
+    except NotebookError as error:
+        return Outcome(status="failed", reason=str(error).partition("Error: ")[2] or str(error))
+    return Outcome(status="done")
+
+
+@contextlib.contextmanager
+def _followed(bar: Any) -> Iterator[None]:
+    """While a row is done, the bar shows which of its steps has come."""
+    ended = threading.Event()
+    with tempfile.TemporaryDirectory(prefix="multigpu-batch-") as folder:
+        watched = Watched(Path(folder, "watched"))
+        os.environ[WATCHED] = str(watched.path)
+
+        def follow() -> None:
+            while not ended.wait(1.0):
+                stage, steps = watched.state()
+                bar.set_postfix_str(f"{stage} {steps}" if stage else "")
+
+        thread = threading.Thread(target=follow, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
+            del os.environ[WATCHED]
+
+
+def batch(points: Path, out: Path, counts: Sequence[int] | None = None, dry_run: bool = False, progress: bool = True) -> int:
+    """Do every row that is not done, write the index after each, and say what came of it; the exit code.
+
+    Raises:
+        ValueError: the file or the folder cannot be used; nothing was started.
+    """
+    from multigpu.batch_index import write_index, write_page
+
+    tasks, said = read_tasks(points, counts or devices_here())
+    for sentence in said:
+        print(sentence, flush=True)
+    if dry_run:
+        for task in tasks:
+            print(f"{task.name}  {task.run.label()}  {len(task.launches)} repeats{', traced' if task.trace else ''}")
+        return 0
+    prepare(out)
+    known = {task.name: task.outcome(out) for task in tasks}
+    left = [task for task in tasks if (found := known[task.name]) is None or found.status != "done"]
+    print(f"{len(tasks)} rows, {len(tasks) - len(left)} of them done before", flush=True)
+    with tqdm(total=len(tasks), initial=len(tasks) - len(left), unit="row", disable=not progress) as bar, _followed(bar):
+        write_index(points, tasks, out)
+        for task in left:
+            bar.set_description(task.run.label())
+            outcome = do(task, out)
+            write_page(task, out)
+            write_index(points, tasks, out)
+            bar.update()
+            if outcome.status != "done":
+                tqdm.write(f"{outcome.status.replace('_', ' ')}: {task.run.label()}: {outcome.reason}")
+    missing = sum(outcome is None or outcome.status != "done" for outcome in (task.outcome(out) for task in tasks))
+    print(
+        f"{out / 'index.html'} shows {len(tasks)} rows"
+        + (f", {missing} of them not done; the same command tries them again" if missing else "")
+    )
+    return 1 if missing else 0

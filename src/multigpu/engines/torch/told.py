@@ -1,0 +1,64 @@
+"""What the processes of a Run tell each other: trees of tensors and plain values, over the default group, on the host.
+
+torch's own `all_gather_object` unpickles what arrives, which runs whatever code the sender chose. Here it is read as checkpoints are
+(`weights_only`): tensors and plain containers, and nothing that is called.
+"""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+
+def _packed(value: Any) -> Tensor:
+    """The value as bytes, shape (n,)."""
+    held = io.BytesIO()
+    torch.save(value, held)
+    return torch.frombuffer(held.getbuffer(), dtype=torch.uint8)
+
+
+def _unpacked(content: Tensor) -> Any:
+    return torch.load(io.BytesIO(content.numpy().tobytes()), map_location="cpu", weights_only=True)
+
+
+def everyone(value: Any) -> list[Any]:
+    """Every process's value, by rank; tensors are on the CPU."""
+    mine, count = _packed(value), dist.get_world_size()
+    sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(count)]
+    dist.all_gather(sizes, torch.tensor([len(mine)]))
+    most = max(int(size) for size in sizes)
+    parts = [torch.empty(most, dtype=torch.uint8) for _ in range(count)]
+    dist.all_gather(parts, torch.nn.functional.pad(mine, (0, most - len(mine))))
+    return [_unpacked(part[: int(size)]) for part, size in zip(parts, sizes, strict=True)]
+
+
+def to_first(value: Any) -> list[Any] | None:
+    """As `everyone`, in the first process; None in the others."""
+    mine, count, rank = _packed(value), dist.get_world_size(), dist.get_rank()
+    sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(count)]
+    dist.all_gather(sizes, torch.tensor([len(mine)]))
+    if rank:
+        dist.send(mine, 0)
+        return None
+    found = [value]
+    for other in range(1, count):
+        part = torch.empty(int(sizes[other]), dtype=torch.uint8)
+        dist.recv(part, other)
+        found.append(_unpacked(part))
+    return found
+
+
+def from_first(value: Any) -> Any:
+    """The first process's value, in all of them."""
+    first = dist.get_rank() == 0
+    content = _packed(value) if first else torch.empty(0, dtype=torch.uint8)
+    size = torch.tensor([len(content)])
+    dist.broadcast(size, 0)
+    if not first:
+        content = torch.empty(int(size), dtype=torch.uint8)
+    dist.broadcast(content, 0)
+    return value if first else _unpacked(content)

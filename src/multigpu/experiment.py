@@ -1,0 +1,217 @@
+"""What `notebooks/experiment.ipynb` does: read its parameters, train, and find what stands beside the point that was measured."""
+
+from __future__ import annotations
+
+import math
+import os
+import tempfile
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import pandas as pd
+from IPython.core.getipython import get_ipython
+
+from multigpu import paths
+from multigpu.analysis.documents import published_of
+from multigpu.analysis.frame import frame_of
+from multigpu.analysis.limits import bounds, point_bound
+from multigpu.analysis.points import LENGTH, POINT, Missing, points, where
+from multigpu.analysis.read import read_study
+from multigpu.grid.from_yaml import launches_of, traced
+from multigpu.measure.lanes import key_here
+from multigpu.measure.launch import check_devices, measure
+from multigpu.measure.machine import gpu_count, this_machine
+from multigpu.measure.point import Point
+from multigpu.measure.watching import HOOK, WATCHED, Watched
+from multigpu.parameters import ParameterError, check_parameters
+from multigpu.progress import Progress
+from multigpu.record import STATUSES, Record, RecordStore
+from multigpu.run import Run, build_run
+
+RECORDS = paths.REPOSITORY / "build" / "experiment"
+"""Where Records of experiments lie unless their parameters say otherwise."""
+AGAIN = tuple(status for status in STATUSES if status != "ok")
+"""What ended so is tried again when the experiment is."""
+
+PARAMETERS: dict[str, Any] = {
+    **{name: Run.model_fields[name].annotation for name in ("workload", "model", "placement", "framework")},
+    "device_type": Literal["auto", "cuda", "cpu"],
+    **{name: Run.model_fields[name].annotation for name in ("devices", "processes", "batch_size", "precision", "execution", "inputs")},
+    "data": list[str] | None,
+    **{name: Run.model_fields[name].annotation for name in ("sequence_length", "timed_steps")},
+    "repeats": int | list[int],
+    "trace": int | bool,
+    "records": str | None,
+    "compare": bool,
+    "more": dict[str, Any],
+}
+"""The notebook's parameters and their types."""
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """What the parameters say.
+
+    launches: which launch measures each repeat. trace: steps that a twin of the Run is traced for (0: none). store: its Records.
+    compare: whether committed Records and documents stand beside it.
+    """
+
+    run: Run
+    launches: tuple[int, ...]
+    trace: int
+    store: RecordStore
+    compare: bool
+
+    @property
+    def points(self) -> list[Point]:
+        """What is measured: the repeats, and the traced twin."""
+        found = [Point(self.run, repeat, launch) for repeat, launch in enumerate(self.launches)]
+        return found + ([Point(traced(self.run, self.trace))] if self.trace else [])
+
+    @property
+    def job(self) -> dict[str, Any]:
+        """What `advise` is asked about."""
+        named = ("workload", "model", "inputs", "devices", "batch_size", "precision", "sequence_length")
+        return {name: value for name in named if (value := getattr(self.run, name)) is not None}
+
+    def records(self) -> list[Record]:
+        """The Records of its points on this machine, of each the latest attempt."""
+        found = (self.store.find(this_machine().name, key_here(point.run, point.repeat)) for point in self.points)
+        return [record for record in found if record is not None]
+
+
+def planned(namespace: Mapping[str, Any]) -> Experiment:
+    """The experiment that a notebook's `globals()` describe.
+
+    Raises:
+        ParameterError: a parameter is unknown, of a wrong type, or cannot work here; the sentence says which and what to do.
+    """
+    check_parameters(namespace, **PARAMETERS)
+    given = {name: namespace[name] for name in PARAMETERS}
+    repeats, trace = given["repeats"], given["trace"]
+    launches = tuple(repeats) if isinstance(repeats, list) else launches_of(repeats)
+    if not 1 <= len(launches) <= 100 or min(launches) < 0:
+        raise ParameterError(
+            f"parameter repeats = {repeats!r}: 1 to 100 repeats can be, or a list of the launch of each, such as [0, 0, 1]."
+        )
+    fields = {name: given[name] for name in given if name in Run.model_fields} | given["more"]
+    if fields["device_type"] == "auto":
+        fields["device_type"] = "cuda" if gpu_count() else "cpu"
+    if fields["data"] is not None:
+        fields["data"] = tuple(fields["data"])
+    steps = 3 if trace is True else int(trace)
+    try:
+        if "traced_steps" in given["more"]:
+            raise ValueError("more = {'traced_steps': ...}: the parameter trace says how many steps are traced")
+        run = build_run(**fields)
+        check_devices(run)
+        if steps:
+            traced(run, steps)
+    except ValueError as error:
+        raise ParameterError(f"{str(error).rstrip('.')}.") from None
+    return Experiment(run, launches, steps, RecordStore(Path(given["records"] or RECORDS)), given["compare"])
+
+
+def label(run: Run) -> str:
+    """A Run in words, with every field that no other part of the label says and that is not the usual one."""
+    said = ("workload", "model", "placement", "framework", "processes", "execution", "devices", "batch_size", "precision")
+    others = {name: value for name, value in run.model_dump(exclude_defaults=True).items() if name not in said}
+    words = {name: ",".join(value) if isinstance(value, tuple) else value for name, value in others.items()}
+    return " ".join([run.label(), *(f"{name}={value}" for name, value in words.items())])
+
+
+class ExperimentError(ParameterError):
+    """Nothing could be measured; its message is the reason of the first Run that failed."""
+
+
+def train(experiment: Experiment) -> list[Record]:
+    """Measure what has no Record yet, shown as it goes on; the Records of all points, those that failed among them.
+
+    Raises:
+        ParameterError: the input or the folder of Records cannot be used.
+        ExperimentError: no repeat could be measured.
+    """
+    with tempfile.TemporaryDirectory(prefix="multigpu-experiment-") as folder:
+        path = Path(os.environ.get(WATCHED) or Path(folder, "watched"))
+        before, os.environ[WATCHED] = os.environ.get(WATCHED), str(path)
+        progress = Progress(experiment.run, len(experiment.points), Watched(path))
+        try:
+            done = measure(experiment.points, experiment.store, AGAIN, hook=HOOK, bar=progress)
+        except ValueError as error:
+            raise ParameterError(f"{str(error).rstrip('.')}.") from None
+        finally:
+            progress.close()
+            if before is None:
+                del os.environ[WATCHED]
+    print("\n".join(done.troubles) or "every Run was measured")
+    found = experiment.records()
+    if not any(record.status == "ok" for record in found if not record.run.traced_steps):
+        first = next((record for record in found if record.status != "ok"), None)
+        raise ExperimentError(f"{first.status.replace('_', ' ')}: {first.reason}" if first else "no Record was written")
+    return found
+
+
+def by_hand() -> bool:
+    """Whether a person sits before this kernel: papermill's cannot ask for input."""
+    shell = get_ipython()
+    return bool(getattr(getattr(shell, "kernel", None), "_allow_stdin", False))
+
+
+def pooled(records: Iterable[Record]) -> pd.DataFrame:
+    """The point of these Records, traced ones left out (`points.points`), with what this machine cannot exceed: bound (units/s), bound_by
+    (arithmetic, memory or traffic; "" where no ceiling is known) and of_bound.
+    """
+    frame = frame_of(record for record in records if record.status == "ok")
+    own, limits = points(frame), bounds(frame)
+    found = [point_bound(limits, row) for _, row in own.iterrows()]
+    return own.assign(**{name: [one[at] for one in found] for at, name in enumerate(("bound", "bound_by", "of_bound"))})
+
+
+def steps(records: Iterable[Record]) -> pd.DataFrame:
+    """A row a step of each repeat, warm-up first: repeat ("repeat 0"), step, step_time_s (of the slowest device) and loss."""
+    rows = [
+        (f"repeat {record.repeat}", step, max(times), loss)
+        for record in records
+        if record.measurement and not record.run.traced_steps
+        for step, (times, loss) in enumerate(zip(zip(*record.measurement.step_time_s, strict=True), record.measurement.loss, strict=True))
+    ]
+    return pd.DataFrame(rows, columns=["repeat", "step", "step_time_s", "loss"])
+
+
+def moved(records: Iterable[Record]) -> pd.DataFrame:
+    """What a step moves, by kind: counted, and predicted from the placement's row, in bytes over all devices; of the first repeat."""
+    first = next(record.measurement for record in records if record.measurement)
+    counted = first.moved_bytes
+    kinds = [*first.predicted_bytes, *((counted or {}).keys() - first.predicted_bytes.keys())]
+    rows = [(kind, math.nan if counted is None else counted.get(kind, 0), first.predicted_bytes.get(kind, 0)) for kind in kinds]
+    return pd.DataFrame(rows, columns=["kind", "counted", "predicted"])
+
+
+def committed(experiment: Experiment) -> pd.DataFrame:
+    """The same point among the committed Records, a row a machine and a number of steps.
+
+    Raises:
+        Missing: none is of this point, or nothing is to be compared.
+        ValueError: Records cannot be read.
+    """
+    same = {name: getattr(experiment.run, name) for name in POINT if name in Run.model_fields and name not in LENGTH}
+    found = where(read_study().everywhere, **same) if experiment.compare else pd.DataFrame(columns=["n"])
+    return _there(found[found["n"] > 0], experiment, "no committed Record is of this point")
+
+
+def published(experiment: Experiment) -> pd.DataFrame:
+    """What documents printed of this point: document, devices, rate (units/s), step_time_s.
+
+    Raises:
+        Missing: none measured this point, or nothing is to be compared.
+    """
+    return _there(published_of(experiment.run), experiment, "no document measured this point")
+
+
+def _there(table: pd.DataFrame, experiment: Experiment, why: str) -> pd.DataFrame:
+    """The table, if it has rows and is to be shown."""
+    if table.empty or not experiment.compare:
+        raise Missing(why if experiment.compare else "nothing was to be compared (compare = False)")
+    return table

@@ -1,0 +1,117 @@
+"""The form by which a person fills the parameters of `notebooks/experiment.ipynb`: its choice is in the notebook's variables at once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from html import escape
+from typing import Any, get_args, get_origin
+
+from multigpu.experiment import PARAMETERS, by_hand, planned
+from multigpu.parameters import ParameterError
+from multigpu.placements import placements
+from multigpu.workloads import workloads
+
+try:
+    import ipywidgets as widgets
+except ImportError:  # it comes with JupyterLab (`make lab`), which nothing else here needs
+    widgets = None
+
+
+def _text(value: Any) -> str:
+    return "" if value in (None, {}) else ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _number(text: str) -> int | None:
+    return int(text) if text.strip() else None
+
+
+def _paths(text: str) -> list[str] | None:
+    return [part.strip() for part in text.split(",") if part.strip()] or None
+
+
+def _repeats(text: str) -> int | list[int]:
+    numbers = [int(part) for part in text.split(",")]
+    return numbers if "," in text else numbers[0]
+
+
+READ: dict[str, Callable[[str], Any]] = {
+    "sequence_length": _number,
+    "data": _paths,
+    "repeats": _repeats,
+    "records": lambda text: text.strip() or None,
+    "more": lambda text: json.loads(text or "{}"),
+}
+"""How a line of text is read, of parameters that are no choice, no number and no yes or no."""
+
+
+def _read(name: str, value: Any) -> Any:
+    """What a field says.
+
+    Raises:
+        ParameterError: it is no such value.
+    """
+    try:
+        return READ[name](value) if name in READ else value
+    except ValueError:
+        raise ParameterError(f"{name} = {value!r} cannot be read: the cell above shows how it is written") from None
+
+
+def _options(name: str, workload: str) -> list[str]:
+    """What may be chosen for a parameter; empty where it is no choice."""
+    chosen = workloads().get(workload)
+    own = {
+        "workload": list(workloads()),
+        "placement": list(placements()),
+        "model": list(chosen.models) if chosen else [],
+        "inputs": list(chosen.inputs) if chosen else [],
+    }
+    literal = [str(value) for value in get_args(PARAMETERS[name])] if get_origin(PARAMETERS[name]) is not None and name not in READ else []
+    return own.get(name, literal if PARAMETERS[name] != int | bool else [])
+
+
+def _field(name: str, value: Any, workload: str) -> Any:
+    """The widget of one parameter."""
+    options = _options(name, workload)
+    look = {"description": name.replace("_", " "), "style": {"description_width": "8em"}}
+    if options:
+        return widgets.Dropdown(options=options, value=value if value in options else options[0], **look)
+    if name in READ:
+        text = json.dumps(value) if name == "more" and value else _text(value)
+        return widgets.Text(value=text, continuous_update=False, **look)
+    if name in ("compare", "trace"):
+        return widgets.Checkbox(value=bool(value), **look)
+    return widgets.BoundedIntText(value=value, min=1, max=2**31 - 1, **look)
+
+
+def form(namespace: dict[str, Any]) -> Any:
+    """The form over a notebook's `globals()`, with whether its choice can be trained here; None where nobody is there to fill it."""
+    if not by_hand():
+        return None
+    if widgets is None:
+        print("A form would stand here with ipywidgets (`make lab` installs it): change the parameters above instead.")
+        return None
+    fields = {name: _field(name, namespace[name], namespace["workload"]) for name in PARAMETERS}
+    said = widgets.HTML()
+
+    def taken(_: Any = None) -> None:
+        """Take what the fields say, and say whether it can be."""
+        try:
+            for name, field in fields.items():
+                namespace[name] = _read(name, field.value)
+            run = planned(namespace).run
+        except ParameterError as error:
+            said.value = f"<b>This cannot be trained:</b> {escape(str(error))}"
+            return
+        said.value = f"<b>Ready:</b> {run.label()}. Run the cells below."
+
+    def other_workload(change: Any) -> None:
+        """Offer the models and inputs of the workload that is chosen now."""
+        for name in ("model", "inputs"):
+            fields[name].options = _options(name, change["new"])
+
+    fields["workload"].observe(other_workload, names="value")
+    for field in fields.values():
+        field.observe(taken, names="value")
+    taken()
+    return widgets.VBox([widgets.GridBox(list(fields.values()), layout={"grid_template_columns": "repeat(auto-fill, 22em)"}), said])

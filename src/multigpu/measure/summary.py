@@ -1,0 +1,31 @@
+"""What became of a sweep, for its exit code and in words."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+AGAIN = ("failed", "timeout")
+"""Statuses of Runs that may end otherwise when they are measured again."""
+
+
+@dataclass
+class Summary:
+    """What a sweep did: statuses counted, those that are not ok with their reasons, what was measured again and why, and its cost."""
+
+    statuses: Counter[str] = field(default_factory=Counter)
+    troubles: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    reused: int = 0
+    wall_s: float = 0.0
+
+    @property
+    def exit_code(self) -> int:
+        """1 where a Run did not end as it might have: one that does not fit, or that does not exist, is a finding."""
+        return int(any(self.statuses[status] for status in AGAIN))
+
+    def __str__(self) -> str:
+        counts = ", ".join(f"{n} {status}" for status, n in sorted(self.statuses.items())) or "nothing to measure"
+        again = " ".join(f"--retry {status}" for status in AGAIN if self.statuses[status])
+        hint = [f"what did not end well is measured again by the same command with {again}"] if again else []
+        return "\n".join([f"{counts}; {self.reused} measured before; {self.wall_s:.0f} s", *self.troubles, *self.notes, *hint])

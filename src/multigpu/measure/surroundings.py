@@ -1,0 +1,150 @@
+"""What else a machine did around one Run: load of its cores, other processes on its GPUs, clocks and temperature. Imports no framework."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from typing import Any
+
+import psutil
+from pydantic import BaseModel, ConfigDict
+
+from multigpu.measure.machine import find_nvml, gpu_handle
+
+SHARE_VARIABLE = "MULTIGPU_DISTURBED_AT"
+"""A share of the cores: a Run beside which other processes used more of them was disturbed."""
+
+SHARE = 0.1
+GLANCE_S = 0.1
+"""How long cores are looked at before a Run begins."""
+
+SLOWED = {
+    "HwSlowdown": "hardware slowdown",
+    "SwThermalSlowdown": "heat",
+    "HwThermalSlowdown": "heat",
+    "HwPowerBrakeSlowdown": "power brake",
+}
+"""NVML's reasons for a low clock that are no property of the work: the power limit is one, and not among them."""
+
+
+class GpuLook(BaseModel):
+    """One GPU at one moment. others: processes on it that are not this launch's, as NVML tells. slowed: why its clock is held down."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    sm_clock_mhz: int
+    temperature_c: int
+    others: int = 0
+    slowed: list[str] = []
+
+
+class Surroundings(BaseModel):
+    """Around one Run, building included.
+
+    cores: that its processes may use. before_cores, during_cores: how many of them others used, on average, just before and while it ran.
+    before, after: its GPUs, by rank; empty where NVML has nothing to say.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    cores: int
+    before_cores: float
+    during_cores: float
+    before: list[GpuLook] = []
+    after: list[GpuLook] = []
+
+    @property
+    def disturbances(self) -> list[str]:
+        """What makes this Run one to be measured again, in words."""
+        found = []
+        if self.during_cores > float(os.environ.get(SHARE_VARIABLE, SHARE)) * self.cores:
+            found.append(f"disturbed: others used {self.during_cores:.1f} of {self.cores} cores")
+        for rank, look in enumerate(self.after):
+            others = max(look.others, self.before[rank].others if rank < len(self.before) else 0)
+            if others:
+                found.append(f"disturbed: {others} other process{'es' if others > 1 else ''} on the GPU of rank {rank}")
+            if look.slowed:
+                found.append(
+                    f"throttled: GPU of rank {rank} at {look.sm_clock_mhz} MHz and {look.temperature_c} °C ({', '.join(look.slowed)})"
+                )
+        return found
+
+
+class Watch:
+    """From its making until `seen`: what others than the tree of processes below `root` did here."""
+
+    def __init__(self, devices: tuple[int, ...], root: int) -> None:
+        self.devices, self.root = devices, root
+        began, busy, own = self._count()
+        time.sleep(GLANCE_S)
+        self.start = self._count()
+        self.before_cores = _others((began, busy, own), self.start)
+        self.before = [look for index in devices if (look := gpu_look(index, self._tree()))]
+
+    def _tree(self) -> list[psutil.Process]:
+        with contextlib.suppress(psutil.Error):
+            root = psutil.Process(self.root)
+            return [root, *root.children(recursive=True)]
+        return []
+
+    def _count(self) -> tuple[float, float, float]:
+        """Now, seconds that this process's cores were busy since they started, and those of them that the tree used."""
+        cores = os.sched_getaffinity(0)
+        every = psutil.cpu_times(percpu=True)
+        busy = sum(_busy(times) for core, times in enumerate(every) if core in cores or len(every) <= max(cores))
+        return time.monotonic(), busy, sum(map(_used, self._tree()))
+
+    def seen(self) -> Surroundings:
+        """What there was to see."""
+        after = [look for index in self.devices if (look := gpu_look(index, self._tree()))]
+        return Surroundings(
+            cores=len(os.sched_getaffinity(0)),
+            before_cores=self.before_cores,
+            during_cores=_others(self.start, self._count()),
+            before=self.before,
+            after=after,
+        )
+
+
+def _others(start: tuple[float, float, float], end: tuple[float, float, float]) -> float:
+    """Cores that others used between two counts."""
+    seconds, busy, own = (after - before for before, after in zip(start, end, strict=True))
+    return round(max(0.0, busy - own) / max(seconds, 1e-3), 3)
+
+
+def _busy(times: Any) -> float:
+    idle = times.idle + getattr(times, "iowait", 0.0)
+    counted_twice = getattr(times, "guest", 0.0) + getattr(times, "guest_nice", 0.0)
+    return float(sum(times) - idle - counted_twice)
+
+
+def _used(process: psutil.Process) -> float:
+    """Seconds that a process used, with those of its children that have ended."""
+    with contextlib.suppress(psutil.Error):
+        times = process.cpu_times()
+        return float(times.user + times.system + times.children_user + times.children_system)
+    return 0.0
+
+
+def gpu_look(index: int, tree: list[psutil.Process]) -> GpuLook | None:
+    """One of the GPUs that this process may use, now; None where NVML has nothing to say of it."""
+    nvml = find_nvml()
+    handle = None if nvml is None else gpu_handle(index)
+    if handle is None:
+        return None
+    own = {process.pid for process in tree}
+    there: set[int] = set()
+    slowed = 0
+    with contextlib.suppress(nvml.NVMLError):
+        there = {process.pid for process in nvml.nvmlDeviceGetComputeRunningProcesses(handle)}
+    with contextlib.suppress(nvml.NVMLError):
+        slowed = nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)
+    # in a container NVML names processes as the host does: then as many as there may be of this launch's own are taken for them
+    others = len(there - own) if there & own else max(0, len(there) - max(0, len(own) - 1))
+    return GpuLook(
+        sm_clock_mhz=nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM),
+        temperature_c=nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU),
+        others=others,
+        slowed=sorted({word for name, word in SLOWED.items() if slowed & getattr(nvml, f"nvmlClocksThrottleReason{name}", 0)}),
+    )

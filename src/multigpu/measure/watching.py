@@ -1,0 +1,55 @@
+"""How far a Run is while it is measured: rank 0 counts its steps in a memory-mapped file, which costs the step less than a microsecond.
+
+`note` is a plan's hook; who watches names the file in the environment. Where kernels are launched ahead, a step counts when it is launched.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+from functools import cache
+from pathlib import Path
+
+from multigpu.run import Run
+
+WATCHED = "MULTIGPU_WATCHED"
+"""The environment variable that names the file."""
+HOOK = "multigpu.measure.watching:note"
+STAGES = ("", "build", "warm-up", "timed")
+_LAYOUT = struct.Struct("<qq")
+
+
+@cache
+def _counter(path: str) -> mmap.mmap:
+    with open(path, "r+b") as file:
+        return mmap.mmap(file.fileno(), _LAYOUT.size)
+
+
+def note(stage: str, run: Run, rank: int) -> None:
+    """A plan's hook: the stage that begins, or one more step of it."""
+    if rank or not (path := os.environ.get(WATCHED)) or not os.path.exists(path):
+        return
+    counter = _counter(path)
+    begun, steps = _LAYOUT.unpack_from(counter)
+    if stage == "step":
+        _LAYOUT.pack_into(counter, 0, begun, steps + 1)
+    elif stage in STAGES:
+        _LAYOUT.pack_into(counter, 0, STAGES.index(stage), 0)
+
+
+class Watched:
+    """The file, on the side of who watches."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.reset()
+
+    def reset(self) -> None:
+        """No stage has begun."""
+        self.path.write_bytes(_LAYOUT.pack(0, 0)) if not self.path.exists() else _LAYOUT.pack_into(_counter(str(self.path)), 0, 0, 0)
+
+    def state(self) -> tuple[str, int]:
+        """The stage ("" before the first) and how many of its steps were launched."""
+        stage, steps = _LAYOUT.unpack_from(_counter(str(self.path)))
+        return STAGES[stage], steps

@@ -1,0 +1,185 @@
+"""A batch: each row once, what is done stays, what fails is shown, and bad input is one sentence.
+
+Rows are of a small notebook that trains nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from multigpu import batch as module
+from multigpu.batch import Outcome, batch, find_points, read_tasks
+from multigpu.cli import main
+from multigpu.grid.from_yaml import FOLDER
+from multigpu.notebooks import parameter_names, read_notebook
+from multigpu.run import Run
+
+ROOT = Path(__file__).parents[1]
+NOTEBOOK = ROOT / "notebooks" / "experiment.ipynb"
+COMMON = "workload: nmt, model: nmt_tiny, device_type: cpu, sequence_length: 6, batch_size: 2"
+
+
+def small_notebook(folder: Path, source: str) -> Path:
+    """A notebook with the experiment's parameters whose one cell is `source`."""
+    parameters = next(cell for cell in read_notebook(NOTEBOOK).cells if "parameters" in cell.metadata.get("tags", []))
+    notebook = nbformat.v4.new_notebook(metadata={"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}})
+    notebook.cells = [parameters, nbformat.v4.new_code_cell(source)]
+    folder.mkdir(parents=True, exist_ok=True)
+    nbformat.write(notebook, folder / "experiment.ipynb")
+    return folder / "experiment.ipynb"
+
+
+@pytest.fixture
+def counting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file with a line for every row that was executed; rows of exp2 fail while `broken` lies beside it."""
+    log = tmp_path / "executed"
+    source = (
+        "from pathlib import Path\n"
+        f"log = Path({str(log)!r})\n"
+        'log.write_text((log.read_text() if log.exists() else "") + f"{placement} {devices} {more}\\n")\n'
+        'if placement == "exp2" and log.with_name("broken").exists():\n'
+        '    raise ValueError("the host is <on> fire")'
+    )
+    monkeypatch.setattr(module, "NOTEBOOK", small_notebook(tmp_path / "notebooks", source))
+    return log
+
+
+def points(folder: Path, text: str) -> Path:
+    path = folder / "points.yaml"
+    path.write_text(text)
+    return path
+
+
+def test_rows_are_done_once_and_what_failed_is_shown_and_tried_again(
+    tmp_path: Path, counting: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (
+        f"question: Which is faster?\ncommon: {{{COMMON}}}\npoints:\n- {{placement: [ddp, exp2], reason: Two ways.}}\n"
+        "- {placement: ddp, repeats: 2}\n- {placement: ddp, device_type: cuda, devices: 64}\n"
+    )
+    file, out = points(tmp_path, text), tmp_path / "out"
+    (tmp_path / "broken").touch()
+    assert batch(file, out, progress=False) == 1
+    said = capsys.readouterr().out
+    assert "point 2 is point 1 again" in said and "measured once" in said
+    assert "failed: nmt_tiny exp2" in said and "64 GPUs were asked for" in said and "2 of them not done" in said
+    assert counting.read_text() == "ddp 1 {}\nexp2 1 {}\n"
+    page = (out / "index.html").read_text()
+    assert "<h1>Which is faster?</h1>" in page and "Two ways." in page and "the host is &lt;on&gt; fire" in page
+    assert "3 rows of points.yaml: 1 done, 1 failed, 1 not on this machine" in page
+    links = [part.partition('"')[0] for part in page.split('href="')[1:]]
+    assert len(links) == 4 and all((out / link).is_file() for link in links)
+
+    (tmp_path / "broken").unlink()
+    assert batch(file, out, progress=False) == 1  # the GPUs are still missing
+    assert counting.read_text() == "ddp 1 {}\nexp2 1 {}\nexp2 1 {}\n"
+    assert "1 of them done before" in capsys.readouterr().out and not list((out / "rows").glob("*.failed.*"))
+
+    # a row that says something else is another one; one that is left out or moved changes nothing
+    file.write_text(
+        f"common: {{{COMMON}}}\npoints:\n- {{placement: exp2}}\n- {{placement: ddp, repeats: 2}}\n- {{placement: ddp, seed: 1}}\n"
+    )
+    assert batch(file, out, progress=False) == 0
+    assert counting.read_text().splitlines()[3:] == ["ddp 1 {'seed': 1}"]
+
+
+def test_a_row_gives_the_notebook_every_field_and_a_traced_row_is_its_untraced_one(tmp_path: Path) -> None:
+    text = (
+        f"- {{{COMMON}, placement: ddp, bucket_mib: 1, warmup_steps: 3, traced_steps: 2}}\n- {{{COMMON}, placement: ddp, launches: [0, 1]}}"
+    )
+    tasks, said = read_tasks(points(tmp_path, text), [1])
+    assert len(tasks) == 2 and not said
+    names = parameter_names(NOTEBOOK)
+    for task in tasks:
+        given = task.parameters(tmp_path, names)
+        assert set(given) == set(names)
+        fields = {name: value for name, value in given.items() if name in Run.model_fields} | given["more"]
+        assert Run(**fields) == task.run and task.run.traced_steps == 0
+    assert [task.parameters(tmp_path, names)["trace"] for task in tasks] == [2, 0]
+    assert [task.parameters(tmp_path, names)["repeats"] for task in tasks] == [1, [0, 1]]
+    assert len({task.name for task in tasks}) == 2
+
+
+def test_every_grid_can_be_a_batch() -> None:
+    assert find_points("headline") == find_points("grids/headline.yaml") == FOLDER / "headline.yaml"
+    assert find_points(str(FOLDER / "headline.yaml")) == FOLDER / "headline.yaml"
+    for path in FOLDER.glob("*.yaml"):
+        tasks, _ = read_tasks(path, [1, 2, 4, 8])
+        assert len({task.name for task in tasks}) == len({task.run.digest for task in tasks}) == len(tasks) > 0
+
+
+def test_what_cannot_be_read_of_a_row_is_done_again(tmp_path: Path, counting: Path) -> None:
+    file, out = points(tmp_path, f"- {{{COMMON}, placement: ddp}}"), tmp_path / "out"
+    assert batch(file, out, progress=False) == 0
+    (state,) = (out / "rows").glob("*.json")
+    for break_it in (lambda: state.write_text("{"), lambda: state.with_suffix(".ipynb").unlink(), lambda: state.unlink()):
+        break_it()
+        assert batch(file, out, progress=False) == 0
+        assert Outcome.model_validate_json(state.read_text()).status == "done"
+    assert len(counting.read_text().splitlines()) == 4
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (f"- {{{COMMON}, placment: ddp}}", "unknown field 'placment': did you mean 'placement'?"),
+        ("", "is empty"),
+        ("- [", "is no YAML"),
+        (f"- {{{COMMON}, placement: exp9}}", "unknown placement 'exp9'"),
+        (f"- {{{COMMON}, placement: ddp, without: [{{devices: 1}}]}}", "leaves no point"),
+    ],
+)
+def test_bad_rows_end_with_one_sentence_and_start_nothing(
+    tmp_path: Path, counting: Path, capsys: pytest.CaptureFixture[str], text: str, sentence: str
+) -> None:
+    assert main(["batch", str(points(tmp_path, text)), "--out", str(tmp_path / "out")]) == 2
+    said = capsys.readouterr().err
+    assert sentence in said and said.count("\n") == 1 and not counting.exists() and not (tmp_path / "out").exists()
+
+
+def test_a_folder_that_cannot_be_written_ends_with_one_sentence(tmp_path: Path, counting: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = points(tmp_path, f"- {{{COMMON}, placement: ddp}}")
+    for out in (file, file / "below", Path("/proc/multigpu")):
+        assert main(["batch", str(file), "--out", str(out)]) == 2
+        said = capsys.readouterr().err
+        assert f"--out {out} cannot be written" in said and said.count("\n") == 1 and not counting.exists()
+
+
+def test_rows_are_listed_without_being_done(tmp_path: Path, counting: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = points(tmp_path, f"- {{{COMMON}, placement: [ddp, exp4], devices: each}}")
+    assert main(["batch", str(file), "--out", str(tmp_path / "out"), "--dry-run", "--devices", "1,2"]) == 0
+    assert capsys.readouterr().out.count("nmt_tiny-") == 4 and not counting.exists() and not (tmp_path / "out").exists()
+
+
+def test_ctrl_c_keeps_what_is_done_and_the_same_command_goes_on(tmp_path: Path) -> None:
+    home, out, mark = tmp_path / "home", tmp_path / "out", tmp_path / "begun"
+    source = (
+        "import pathlib, time\n"
+        f"mark = pathlib.Path({str(mark)!r})\nif placement == 'exp4' and not mark.exists():\n    mark.touch()\n    time.sleep(600)"
+    )
+    small_notebook(home / "notebooks", source)
+    file = points(tmp_path, f"- {{{COMMON}, placement: [ddp, exp4, exp2]}}")
+    command = [sys.executable, "-m", "multigpu", "batch", str(file), "--out", str(out), "--quiet"]
+    environment = os.environ | {"MULTIGPU_HOME": str(home), "PYTHONPATH": str(ROOT / "src")}
+    first = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    until = time.monotonic() + 90
+    while not mark.exists():
+        assert time.monotonic() < until and first.poll() is None
+        time.sleep(0.2)
+    os.killpg(first.pid, signal.SIGINT)  # as a terminal does
+    _, said = first.communicate(timeout=60)
+    assert first.returncode == 130 and said.splitlines()[-1].startswith("multigpu: stopped; what was measured is kept")
+    assert "Traceback" not in said
+    page = (out / "index.html").read_text()
+    assert "1 done" in page and "2 not begun" in page
+    again = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert again.returncode == 0 and "3 rows, 1 of them done before" in again.stdout
+    assert "3 done" in (out / "index.html").read_text()

@@ -1,0 +1,122 @@
+"""What lies among Records and is none, or cannot be what a launch wrote: named, left out, and in nobody's way."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+import os
+import re
+import time
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from multigpu import store as stores
+from multigpu.cli import main
+from multigpu.record import Record, RecordStore
+from tests.factory import make_record, plant
+
+Change = Callable[[dict[str, Any]], None]
+
+
+def measured(**values: Any) -> Change:
+    return lambda record: record["measurement"].update(values)
+
+
+def top(**values: Any) -> Change:
+    return lambda record: record.update(values)
+
+
+BAD: dict[str, tuple[Change, str]] = {
+    "another version": (top(schema_version=2), "schema_version 2 is not the 1 that this version reads"),
+    "a field to come": (top(flavour="mint"), "flavour is no field that this version knows"),
+    "no status": (lambda record: record.pop("status"), "status has no value"),
+    "a foreign key": (lambda record: record["run"].update(seed=7), "its key is '.*' and what it measured has the key"),
+    "another machine": (lambda record: record["machine"].update(name="2x-other"), "it belongs into the folder '2x-other'"),
+    "another name": (top(attempt=3), "it holds attempt 3 of"),
+    "ok and nothing": (top(measurement=None), "status 'ok' without a measurement"),
+    "failed and something": (top(status="failed"), "status 'failed' with a measurement"),
+    "negative steps": (lambda record: record["measurement"]["step_time_s"][0].__setitem__(2, -1.0), "a time is negative"),
+    "no time": (measured(wall_s=0.0), "no time passed"),
+    "endless": (measured(total_s=math.inf), "without end"),
+    "too few ranks": (lambda record: record["measurement"]["step_time_s"].pop(), "step_time_s is of 1 replicas and the Run has 2"),
+    "too few peaks": (measured(peak_memory_gib=[1.0]), "peak_memory_gib is of 1 replicas"),
+    "negative memory": (measured(peak_memory_gib=[-1.0, 1.0]), "a peak of memory is negative"),
+    "10^400 units": (measured(units=10**400, padded_units=10**400), "units"),
+    "more units than with padding": (measured(units=10**6, padded_units=5), "1000000 units of 5"),
+    "negative bytes": (measured(predicted_bytes={"all_reduce": -1}), "bytes are negative"),
+}
+
+
+@pytest.fixture
+def planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[RecordStore, Record, Path]:
+    """Two healthy Records of two repeats, of which the second's file is to be spoiled."""
+    monkeypatch.setattr(stores, "_told", set())
+    store, good = RecordStore(tmp_path), make_record()
+    plant(store, [good])
+    return store, good, store.write(make_record(repeat=1))
+
+
+def spoil(file: Path, change: Change) -> None:
+    content = json.loads(gzip.decompress(file.read_bytes()))
+    change(content)
+    file.write_bytes(gzip.compress(json.dumps(content).encode()))
+
+
+@pytest.mark.parametrize("kind", BAD)
+def test_what_no_launch_wrote_is_named_and_hides_nothing(kind: str, planted: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    store, good, file = planted
+    assert not list(store.unreadable())
+    spoil(file, BAD[kind][0])
+    assert list(store) == [good]
+    said = capsys.readouterr().err
+    assert re.fullmatch(rf"multigpu: left out: {file} is not a Record of this version: .*{BAD[kind][1]}.*\n", said), said
+    assert main(["--records", str(store.root), "verify"]) == 1
+    assert capsys.readouterr().out == said.removeprefix("multigpu: left out: ")
+
+
+@pytest.mark.parametrize("content", [b"", b"no gzip", gzip.compress(b"{"), gzip.compress(b"[" * 100_000), gzip.compress(b"\xff\xfe")])
+def test_what_is_no_json_is_named_too(content: bytes, planted: Any) -> None:
+    store, good, file = planted
+    file.write_bytes(content)
+    assert list(store) == [good] and len(list(store.unreadable())) == 1
+
+
+def test_a_file_that_unpacks_without_end_and_a_pipe_are_refused_at_once(planted: Any) -> None:
+    store, good, file = planted
+    bomb = zlib.compressobj(9, wbits=31)
+    file.write_bytes(b"".join(bomb.compress(bytes(1 << 24)) for _ in range(16)) + bomb.flush())  # 256 MiB
+    assert file.stat().st_size < 1 << 19
+    assert list(store) == [good] and next(store.unreadable()).endswith("it unpacks to more than 128 MiB")
+    file.unlink()
+    os.mkfifo(file)
+    assert list(store) == [good] and next(store.unreadable()).endswith("it is no file but a pipe")
+
+
+def test_an_attempt_that_cannot_be_read_leaves_the_one_before_and_its_number(planted: Any) -> None:
+    store, _, file = planted
+    key = file.name.split(".")[0]
+    place = file.parent.name
+    store.write(make_record(repeat=1, attempt=1)).write_bytes(b"cut")
+    found = store.find(place, key)
+    assert found and found.attempt == 0 and store.next_attempt(place, key) == 2
+    file.write_bytes(b"cut")
+    assert store.find(place, key) is None and store.next_attempt(place, key) == 2
+    assert store.next_attempt(place, "none") == 0
+
+
+def test_a_hundred_bad_files_take_no_time_and_few_lines(planted: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    store, _, file = planted
+    for number in range(100):
+        (file.parent / f"{number:020d}.0.json.gz").write_bytes(file.read_bytes())
+    began = time.process_time()
+    assert len(list(store)) == 2
+    assert time.process_time() - began < 2
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 6 and lines[-1] == "multigpu: more is left out: `python -m multigpu verify` lists it"
+    assert main(["--records", str(store.root), "verify"]) == 1
+    assert len(capsys.readouterr().out.splitlines()) == 100
