@@ -1,7 +1,9 @@
+import atexit
 import importlib.util
 import os
 import shutil
 import tempfile
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +16,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 # tests run beside each other and much else: each worker has a lock of its own, and what is beside a Run is not judged
 os.environ[LOCK_VARIABLE] = f"{tempfile.gettempdir()}/multigpu-tests-{os.getpid()}.lock"
+atexit.register(Path(os.environ[LOCK_VARIABLE]).unlink, missing_ok=True)
 os.environ[SHARE_VARIABLE] = "inf"
 os.environ |= NO_KERAS  # for every TensorFlow process that a test starts
 

@@ -220,7 +220,7 @@ def test_a_traces_summary_is_printed_and_written(capsys, tmp_path) -> None:
 def test_explain_and_advise(capsys, tmp_path, command, key) -> None:
     records = [make_record(placement="ddp"), make_record(placement="exp4", units_per_s=5e5), make_record(devices=1)]
     folder = ("--records", str(plant(RecordStore(tmp_path / "runs"), records).root), command)
-    code, out, _ = run(capsys, *folder, "workload=nmt", "devices=2", "--format", "json")
+    code, out, _ = run(capsys, *folder, "workload=nmt", "devices=2", "--format", "json", "--limit", "2")
     assert code == 0 and len(json.loads(out)[key]) == (2 if command == "explain" else 1)
     code, out, _ = run(capsys, *folder, "workload=nmt", "devices=2", "--limit", "1")
     assert code == 0 and out.splitlines()[0].endswith(".")

@@ -9,7 +9,7 @@ import pytest
 
 from multigpu.analysis.causes import PARTS, causes_frame
 from multigpu.analysis.inside_traces import trace_table
-from multigpu.analysis.traces import own_step_s, paired_step_s, phases_frame, timed_step_s, untraced_sentence
+from multigpu.analysis.traces import own_step_s, paired_step_s, phases_frame, timed_step_s
 from multigpu.reading import as_read, measured_by, of_todays_programs, stored_records, study_records, todays_records
 from multigpu.record import Record, RecordStore
 from tests.analysis.traced import traced_record
@@ -71,7 +71,6 @@ def test_without_an_untraced_record_its_own_steps_are_all_there_is() -> None:
     other = make_record("exp4", units_per_s=2e6)
     (_, read) = as_read([other, traced])
     assert read == traced and timed_step_s(read) == own_step_s(traced)
-    assert untraced_sentence([read]) == ""
 
 
 def test_of_several_lengths_of_timing_that_of_the_traced_run_counts() -> None:
@@ -81,13 +80,6 @@ def test_of_several_lengths_of_timing_that_of_the_traced_run_counts() -> None:
     assert timed_step_s(as_read([longer, traced])[-1]) == pytest.approx(own_step_s(longer))
     fewer = make_record(units_per_s=3e6, timed_steps=60)
     assert timed_step_s(as_read([fewer, longer, traced])[-1]) == pytest.approx(own_step_s(longer))
-
-
-def test_the_sentence_counts_both_kinds() -> None:
-    records = as_read([make_record(units_per_s=2e6), traced_record(units_per_s=1e6), traced_record(placement="exp4")])
-    said = untraced_sentence(records)
-    assert "(1 of 2 traced Records)" in said and "2.00 times as long in the median (2.00 to 2.00). The others" in said
-    assert "The others" not in untraced_sentence(records[:2])
 
 
 def test_study_records_are_read_from_a_folder(tmp_path: Path) -> None:

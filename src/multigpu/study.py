@@ -10,16 +10,13 @@ from collections.abc import Sequence
 import pandas as pd
 
 from multigpu import paths
-from multigpu.analysis.collectives import collectives_frame
 from multigpu.analysis.frame import frame_of
 from multigpu.analysis.front import NO_FINDING, findings_of, front_frame, front_machine
 from multigpu.analysis.inside_traces import trace_table
 from multigpu.analysis.ordinary import BUCKETS, ordinary
 from multigpu.analysis.picture import Shown, paragraphs
 from multigpu.analysis.training import training_frame, training_records
-from multigpu.collectives.measure import measure as measure_collectives
 from multigpu.collectives.record import CollectiveStore
-from multigpu.collectives.run import DeviceType, runs_in_order
 from multigpu.grid import Planned, default_grid, devices_here, find_grid, points
 from multigpu.measure.launch import measure as run_points
 from multigpu.measure.machine import gpu_count, this_machine
@@ -59,20 +56,6 @@ def observe_today() -> pd.DataFrame:
     return frame_of(todays_records())
 
 
-def observe_collectives(measure: Measure, budget_s: float = 60.0) -> pd.DataFrame:
-    """Measure all-reduces of this machine as asked, for at most about `budget_s` seconds, and return every CollectiveRecord there is.
-
-    Raises:
-        ValueError: Records cannot be read or written.
-    """
-    store = CollectiveStore(paths.COLLECTIVES)
-    if measure != "none":
-        kind: DeviceType = "cuda" if gpu_count() else "cpu"
-        runs = [run for devices in devices_here() if devices > 1 for run in runs_in_order(devices, kind)]
-        print(measure_collectives(runs, store, budget_s, retry=STATUSES if measure == "all" else ()))
-    return collectives_frame(store)
-
-
 def observe_traces() -> pd.DataFrame:
     """Every traced Run there is, a row each (`inside_traces.trace_table`).
 
@@ -106,13 +89,6 @@ def observe_hosts(measure: Measure, budget_s: float = 900.0) -> pd.DataFrame:
         done = measure_parts(find_parts(), store, budget_s, retry=STATUSES if measure == "all" else ())
         print("\n".join(f"{name}: {text}" for name, text in done.items()))
     return hosts_frame(store)
-
-
-def published_collectives(frame: pd.DataFrame) -> pd.DataFrame:
-    """The CollectiveRecords that the report speaks of: of the machine with GPUs and most of them; without GPUs, of the one with most."""
-    gpus = frame[frame["device_type"] == "cuda"]
-    chosen = gpus if len(gpus) else frame
-    return chosen[chosen["machine"] == chosen["machine"].mode().iloc[0]] if len(chosen) else chosen
 
 
 def published_whole(frame: pd.DataFrame) -> pd.DataFrame:
@@ -156,12 +132,10 @@ def plain(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def measured_here(frame: pd.DataFrame, workload: str | None = None) -> pd.DataFrame:
-    """This computer's own Records of what the report tells on another machine: of models, or of all-reduces as a whole."""
+    """This computer's own Records of models that the report tells on another machine."""
     rows = frame if workload is None else frame[frame["workload"] == workload]
     here = this_machine().name
     own = rows[rows["machine"] == here]
-    if "workload" not in rows:
-        return own.iloc[:0] if here in set(published_collectives(rows)["machine"]) else own
     told, names = published(rows), ["workload", "model"]
     return own[~pd.MultiIndex.from_frame(own[names]).isin(pd.MultiIndex.from_frame(told.loc[told["machine"] == here, names]))]
 

@@ -1,6 +1,6 @@
 """One job of the Snakemake workflow: a notebook, a grid, or a row of a batch.
 
-    python -m multigpu.workflow page notebooks/07-all-reduce.ipynb build/workflow/pages/07-all-reduce.ipynb measure=missing
+    python -m multigpu.workflow page notebooks/02-parameters.ipynb build/workflow/pages/02-parameters.ipynb records=data
     python -m multigpu.workflow grid headline
     python -m multigpu.workflow row POINTS.yaml FOLDER NAME        # of a batch; `python -m multigpu batch` shows what came of all
     python -m multigpu.workflow index POINTS.yaml FOLDER

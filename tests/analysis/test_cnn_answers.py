@@ -7,11 +7,9 @@ import re
 import pytest
 
 from multigpu import study
-from multigpu.analysis import cnn_answers, cnn_goals, cnn_page, formats, ladders, scales, scales_findings, training_words
-from multigpu.analysis import training_page as training
+from multigpu.analysis import cnn_answers, cnn_goals, cnn_page, formats, ladders, scales, scales_findings
 from multigpu.analysis.figures import figure_ratios
 from multigpu.analysis.frame import frame_of
-from multigpu.analysis.picture import Shown
 from tests.analysis.test_cnn_goals import captured
 from tests.analysis.test_cnn_pages import NOTHING, point
 from tests.analysis.test_ladders import ladder
@@ -192,17 +190,15 @@ def committed() -> dict[str, list[str]]:
     frame = study.observe("none")
     ours = study.published(frame, "cnn")
     measured = cnn_page.as_measured(study.of_all_machines(frame, "cnn"))
-    begun: Shown = training_words.answer(training.observe("none"))
     return {
         "13": cnn_answers.answers(ours),
         "24": cnn_answers.update_answers(ours, measured),
         "14": [*formats.answer(measured), ladders.answer(ours) or ""],
         "16": scales_findings.scale_answers(scales.scale_points(study.published_whole(frame))),
-        "12": [begun.html],
     }
 
 
-@pytest.mark.parametrize("page", ["12", "13", "14", "16", "24"])
+@pytest.mark.parametrize("page", ["13", "14", "16", "24"])
 def test_a_page_begins_shortly(committed: dict[str, list[str]], page: str) -> None:
     assert 20 < sum(len(text.split()) for text in committed[page]) <= NAMED.get(page, MOST_WORDS)
 

@@ -7,40 +7,40 @@ Records have the interval of `analysis.statistics`, with launches as the units w
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import median
 from typing import Any
 
 import pandas as pd
 
-from multigpu.analysis.limits import ceilings
 from multigpu.analysis.statistics import interval, sample
-from multigpu.analysis.wording import MODEL_NAMES
 from multigpu.collectives import find_algorithm
 from multigpu.collectives.algorithms.hierarchical import group_size
+from multigpu.collectives.record import bus_factor
 from multigpu.collectives.run import ITEM_BYTES
 from multigpu.workloads import find_model
 
 POINT = ("machine", "gpu", "device_type", "devices", "execution", "method", "kind", "bytes")
+MEASURED = tuple(f"{name}{end}" for name in ("time_s", "bus_bytes_per_s") for end in ("", "_low", "_high"))
+"""What `points` tells of a point."""
 SHORT_BYTES = 2**10
 """A message that takes as long as an empty one, yet has an element for every process: what it takes is latency."""
 
-JOBS = (("nmt", "nmt000"), ("nmt", "nmt004"))
-"""Whose gradients are looked up on the curves: documents 000 and 004."""
 
+def points(frame: pd.DataFrame, dtype: str = "fp32", by: Sequence[str] = POINT) -> pd.DataFrame:
+    """A row a point of `collectives_frame` with status ok, in order of `by`.
 
-def points(frame: pd.DataFrame, dtype: str = "fp32") -> pd.DataFrame:
-    """A row a point of `collectives_frame` with status ok: POINT, time_s, low_s, high_s, n (Records), launches, keys.
-
-    low_s and high_s: bounds of time_s at 95%.
+    Returns:
+        `by`, then time_s (one call), bus_bytes_per_s (2(P-1)/P of the message over that time; the whole message where nothing travels),
+        each with _low and _high (95%); n (Records), launches, samples, keys. The interval of a single Record is that of the median of its
+        samples, which says nothing of other launches; of several it is that of `analysis.statistics`.
     """
     rows = []
     usable = frame[(frame["status"] == "ok") & (frame["dtype"] == dtype)]
     # plain dicts: hundreds of groups of one row each take a second as frames
     groups: dict[tuple[object, ...], list[dict[Any, Any]]] = {}
     for row in usable.to_dict("records"):
-        groups.setdefault(tuple(row[name] for name in POINT), []).append(row)
+        groups.setdefault(tuple(row[name] for name in by), []).append(row)
     for values, group in groups.items():
         launches = [row["launch_id"] for row in group]
         if len(group) == 1:
@@ -49,21 +49,18 @@ def points(frame: pd.DataFrame, dtype: str = "fp32") -> pd.DataFrame:
             part = sample([row["time_s"] for row in group], launches)
             half = interval([part])
             time_s, low, high = math.exp(part.mean), math.exp(part.mean - half), math.exp(part.mean + half)
-        found = {"time_s": time_s, "low_s": low, "high_s": high, "n": len(group), "launches": len(set(launches))}
-        rows.append(dict(zip(POINT, values, strict=True)) | found | {"keys": ", ".join(sorted(row["key"] for row in group))})
-    table = pd.DataFrame(rows, columns=[*POINT, "time_s", "low_s", "high_s", "n", "launches", "keys"])
-    return table.sort_values(list(POINT), kind="stable").reset_index(drop=True)
+        carried = group[0]["bytes"] * (bus_factor(group[0]["devices"]) or 1.0)
+        found = {"time_s": time_s, "time_s_low": low, "time_s_high": high}
+        found |= {"bus_bytes_per_s": carried / time_s, "bus_bytes_per_s_low": carried / high, "bus_bytes_per_s_high": carried / low}
+        counts = {"n": len(group), "launches": len(set(launches)), "samples": sum(row["samples"] for row in group)}
+        rows.append(dict(zip(by, values, strict=True)) | found | counts | {"keys": ", ".join(sorted(row["key"] for row in group))})
+    table = pd.DataFrame(rows, columns=[*by, *MEASURED, "n", "launches", "samples", "keys"])
+    return table.sort_values(list(by), kind="stable").reset_index(drop=True)
 
 
 def at(table: pd.DataFrame, devices: int, execution: str) -> pd.DataFrame:
     """The points of one number of devices and one form of execution."""
     return table[(table["devices"] == devices) & (table["execution"] == execution)]
-
-
-def find_point(table: pd.DataFrame, method: str, size: int) -> pd.Series | None:
-    """The point of a method and size in a table of `at`, or None."""
-    rows = table[(table["method"] == method) & (table["bytes"] == size)]
-    return None if rows.empty else rows.iloc[0]
 
 
 def serial_bytes(method: str, size: int, devices: int) -> float:
@@ -83,37 +80,6 @@ def serial_bytes(method: str, size: int, devices: int) -> float:
         return 2 * cost.busiest_way_bytes - 2 * size * (leaders - 1) / leaders
     beyond = method == "halving_doubling" and devices & (devices - 1)
     return cost.busiest_way_bytes + (size if beyond else 0)
-
-
-@dataclass(frozen=True)
-class Model:
-    """t = latency terms x alpha_s + bytes that follow each other / bytes_per_s, for every algorithm alike.
-
-    alpha_s: fitted, the median over algorithms of the time of SHORT_BYTES over the number of latency terms.
-    bytes_per_s: not fitted, what one copy between two of the same devices was measured to carry (`multigpu ceilings`).
-    Adding up is left out, as the documents leave it out.
-    """
-
-    alpha_s: float
-    bytes_per_s: float
-
-    def time_s(self, method: str, size: int, devices: int) -> float:
-        """Seconds of one all-reduce of `size` bytes a device."""
-        terms = find_algorithm(method).cost(size // 4, 4, devices).latency_terms
-        return terms * self.alpha_s + serial_bytes(method, size, devices) / self.bytes_per_s
-
-
-def model_of(table: pd.DataFrame, bytes_per_s: float | None = None) -> Model | None:
-    """The Model of the points of one `at`; None where short messages or the link were not measured."""
-    if table.empty:
-        return None
-    devices, link = int(table["devices"].iloc[0]), ceilings(str(table["gpu"].iloc[0])).get("device_link")
-    carried = bytes_per_s or (link.value if link and link.how == "measured" else None)
-    short = table[(table["kind"] == "algorithm") & (table["bytes"] == SHORT_BYTES)]
-    if short.empty or carried is None:
-        return None
-    terms = [find_algorithm(name).cost(SHORT_BYTES // 4, 4, devices).latency_terms for name in short["method"]]
-    return Model(median(time / count for time, count in zip(short["time_s"], terms, strict=True)), carried)
 
 
 @dataclass(frozen=True)
@@ -140,18 +106,13 @@ def transfer(table: pd.DataFrame, method: str, size: int) -> Transfer | None:
         return None
     a, b = below.iloc[-1], above.iloc[0]
     share = (size - a["bytes"]) / (b["bytes"] - a["bytes"]) if a["bytes"] < b["bytes"] else 0.0
-    time_s, low, high = (float(a[name] + share * (b[name] - a[name])) for name in ("time_s", "low_s", "high_s"))
+    time_s, low, high = (float(a[name] + share * (b[name] - a[name])) for name in ("time_s", "time_s_low", "time_s_high"))
     return Transfer(size, time_s, low, high, (int(a["bytes"]), int(b["bytes"])))
 
 
 def gradient_bytes(workload: str, model: str) -> int:
     """Bytes of a model's gradients in fp32."""
     return sum(variable.elements for variable in find_model(workload, model).variables) * ITEM_BYTES["fp32"]
-
-
-def gradient_marks() -> dict[str, int]:
-    """The sizes of the gradients of JOBS by the model's name on every page, for figures."""
-    return {MODEL_NAMES.get(model, model): gradient_bytes(workload, model) for workload, model in JOBS}
 
 
 def winners(table: pd.DataFrame) -> list[tuple[int, str | None]]:
@@ -172,13 +133,4 @@ def winners(table: pd.DataFrame) -> list[tuple[int, str | None]]:
 
 def _ahead(order: pd.DataFrame) -> set[str]:
     """The methods of one size that no other is clearly faster than, in order of time; none where nothing is compared."""
-    return set(order.loc[order["low_s"] <= order["high_s"].iloc[0], "method"]) if len(order) > 1 else set()
-
-
-def stretches(found: Sequence[tuple[int, str | None]]) -> Iterator[tuple[str | None, int, int]]:
-    """Neighbouring sizes with one winner, joined: (method, first size, last size)."""
-    start = 0
-    for index in range(1, len(found) + 1):
-        if index == len(found) or found[index][1] != found[start][1]:
-            yield found[start][1], found[start][0], found[index - 1][0]
-            start = index
+    return set(order.loc[order["time_s_low"] <= order["time_s_high"].iloc[0], "method"]) if len(order) > 1 else set()

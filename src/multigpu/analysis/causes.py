@@ -22,7 +22,6 @@ import pandas as pd
 from multigpu.analysis.frame import IDENTITY, RUN_FIELDS
 from multigpu.analysis.phases import PASSES, intersection, launch_skew, step_time, steps_of, uncovered
 from multigpu.analysis.traces import timed_step_s, traced
-from multigpu.analysis.wording import missing
 from multigpu.measure.trace import CopyTotals, StepTrace
 from multigpu.placements import find_placement
 from multigpu.placements.row import Placement
@@ -163,7 +162,7 @@ def all_like(table: pd.DataFrame, wanted: Mapping[str, Any]) -> pd.DataFrame:
         if not len(left):
             break
         column = table[name].array.take(left)
-        if missing(value):
+        if value is None or pd.isna(value):
             left = left[pd.isna(column)]
             continue
         same: Any = column == value

@@ -221,10 +221,10 @@ QUESTIONS = (
     ),
     Question("Which data format, NCHW or NHWC?", ("14-cnn-formats",), _layout),
     Question("What kind of variable update?", (UPDATES_PAGE,), _update),
-    Question("What batch sizes to use?", ("14-cnn-formats", "20-large-batch"), _batch),
+    Question("What batch sizes to use?", ("14-cnn-formats", "08-learning"), _batch),
     Question(
         "What learning rate to use?",
-        ("20-large-batch", "12-training"),
+        ("08-learning",),
         _of_claims("C32", before="in proportion to the batch, after a warm-up, is what is tried: "),
     ),
     Question("Is gradient averaging necessary or can we just concat predictions?", (UPDATES_PAGE,), _concatenate),
@@ -233,8 +233,8 @@ QUESTIONS = (
         (UPDATES_PAGE, "06-tensorflow"),
         lambda known: "not measured: Keras takes part in no Record; its way, concatenated predictions, stands there in both frameworks",
     ),
-    Question("What's the cost of exchanging gradients?", ("07-all-reduce", "05-placement-cost"), _exchange),
-    Question("How well does a data-parallel model converge?", ("12-training",), _converges),
+    Question("What's the cost of exchanging gradients?", ("04-all-reduce", "05-placement-cost"), _exchange),
+    Question("How well does a data-parallel model converge?", ("08-learning",), _converges),
     Question("How well does data parallelism work in TensorFlow? How are operations distributed?", ("06-tensorflow",), _tensorflow),
     Question("How to quantify the warm-up?", ("17-hardware",), _warmup),
     Question(

@@ -1,18 +1,17 @@
-"""CollectiveRecords as a tidy frame, and points with their repeats: a row each, every column named with its unit."""
+"""CollectiveRecords as a tidy frame: a row each, every column named with its unit (`all_reduce.points` pools repeats)."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import pandas as pd
 from scipy import stats
 
 from multigpu.collectives import algorithms
-from multigpu.collectives.record import CollectiveRecord, CollectiveStore, bus_factor
+from multigpu.collectives.record import CollectiveRecord, CollectiveStore
 
 COLUMNS: dict[str, str] = {
     **dict.fromkeys(("key", "machine", "gpu", "status", "reason", "method", "kind", "device_type", "dtype", "execution"), "string"),
@@ -27,9 +26,6 @@ COLUMNS: dict[str, str] = {
 }
 """A row a Record. time_s is the median sample, time_low_s and time_high_s the fastest and the slowest, median_low_s and
 median_high_s the bounds between which the median lies with at least 95% (`median_bounds`); counted bytes are of one call."""
-
-POINT = ("machine", "gpu", "device_type", "devices", "dtype", "execution", "method", "kind", "bytes")
-"""What tells points apart."""
 
 
 def collectives_frame(records: Iterable[CollectiveRecord] | CollectiveStore | Path | str) -> pd.DataFrame:
@@ -83,33 +79,3 @@ def _row(record: CollectiveRecord) -> dict[str, Any]:
             counted = measured.counted
             row |= {name: getattr(counted, name) for name in COLUMNS if hasattr(counted, name)}
     return row
-
-
-def collectives_summary(frame: pd.DataFrame) -> pd.DataFrame:
-    """Points with their repeats, in order of bytes: POINT, n (Records), samples, launches, time_s, time_low_s, time_high_s (s a call),
-    algorithm_bytes_per_s, bus_bytes_per_s, keys.
-
-    time_s is the median over Records of their medians; low and high are the fastest and slowest sample of any. Only status ok counts.
-    """
-    rows = []
-    ok = frame[frame["status"] == "ok"]
-    for values, group in ok.groupby(list(POINT), sort=False):
-        point = dict(zip(POINT, values, strict=True))
-        time_s, first = median(group["time_s"]), group.iloc[0]
-        rows.append(
-            {
-                **point,
-                "n": len(group),
-                "samples": int(group["samples"].sum()),
-                "launches": group["launch_id"].nunique(),
-                "time_s": time_s,
-                "time_low_s": group["time_low_s"].min(),
-                "time_high_s": group["time_high_s"].max(),
-                "algorithm_bytes_per_s": first["bytes"] / time_s,
-                "bus_bytes_per_s": bus_factor(int(first["devices"])) * first["bytes"] / time_s,
-                "keys": ", ".join(sorted(group["key"])),
-            }
-        )
-    measured = ["n", "samples", "launches", "time_s", "time_low_s", "time_high_s", "algorithm_bytes_per_s", "bus_bytes_per_s", "keys"]
-    table = pd.DataFrame(rows, columns=[*POINT, *measured])
-    return table.sort_values([*POINT[:-1], "bytes"], kind="stable").reset_index(drop=True)

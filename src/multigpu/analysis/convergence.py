@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 from scipy import stats
 
-from multigpu.analysis.training import curves_frame, scores_frame
+from multigpu.analysis.training import scores_frame
 from multigpu.training.record import TrainingRecord
 
 RUN_COLUMNS = ("machine", "model", "inputs", "devices", "batch_size", "placement", "precision", "batching", "seed", "key")
@@ -26,14 +26,6 @@ def mode_runs(records: Iterable[TrainingRecord]) -> pd.DataFrame:
     frame = pd.DataFrame(rows, columns=list(RUN_COLUMNS))
     several = frame.groupby(list(JOB_COLUMNS))["batching"].transform("nunique") > 1 if len(frame) else pd.Series(dtype=bool)
     return frame[several.astype(bool)].reset_index(drop=True)
-
-
-def mode_curves(records: Iterable[TrainingRecord], window: int = 5) -> pd.DataFrame:
-    """Training loss of these runs: RUN_COLUMNS, step, epoch, seconds, loss (mean of `window` points of the curve)."""
-    known = list(records)
-    curves = curves_frame(known).merge(mode_runs(known), on="key")
-    curves["loss"] = curves.groupby("key")["loss"].transform(lambda loss: loss.rolling(window, min_periods=1).mean())
-    return curves
 
 
 def mode_scores(records: Iterable[TrainingRecord]) -> pd.DataFrame:

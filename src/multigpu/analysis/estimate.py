@@ -37,6 +37,11 @@ def _ms(value: float) -> str:
     return f"{milli:,.0f} ms" if milli >= 100 else f"{milli:.1f} ms" if milli >= 1 else f"{milli:.2g} ms"
 
 
+def _us(value: float) -> str:
+    micro = 1e6 * value
+    return _ms(value) if micro >= 1000 else f"{micro:.0f} µs" if micro >= 10 else f"{micro:.1f} µs"
+
+
 def _seconds(value: float) -> str:
     return f"{value:,.0f} s" if value >= 10 else f"{value:.2g} s"
 
@@ -44,7 +49,7 @@ def _seconds(value: float) -> str:
 def _bytes(value: float) -> str:
     for unit in ("B", "KiB", "MiB"):
         if abs(value) < KIBI:
-            return f"{value:.0f} {unit}" if value >= 10 or unit == "B" else f"{value:.1f} {unit}"
+            return f"{value:.0f} {unit}" if value >= 10 or unit == "B" else f"{value:.2g} {unit}"
         value /= KIBI
     return f"{value:.1f} GiB"
 
@@ -62,6 +67,7 @@ FORMS: dict[str, Callable[[float], str]] = {
     "times": _times,
     "rate": _rate,
     "ms": _ms,
+    "us": _us,
     "s": _seconds,
     "gib": lambda value: f"{value:.1f} GiB" if value < 100 else f"{value:,.0f} GiB",
     "bytes": _bytes,
@@ -112,6 +118,12 @@ class Estimate:
     def __rsub__(self, whole: float) -> Estimate:
         """What is missing to `whole`: 1 - efficiency is the share lost."""
         return Estimate(whole - self.value, whole - self.high, whole - self.low, self.keys, self.unit)
+
+    def __truediv__(self, other: Estimate) -> Estimate:
+        """A ratio of figures of different Records: halves of their intervals, in logarithms, add in quadrature."""
+        ratio = self.value / other.value
+        half = math.hypot(*(math.log(side.high / side.low) / 2 for side in (self, other)))
+        return Estimate(ratio, ratio * math.exp(-half), ratio * math.exp(half), self.keys | other.keys)
 
     def __rtruediv__(self, whole: float) -> Estimate:
         """`whole` over it: 1 / ratio looks from the other side."""

@@ -4,7 +4,6 @@ Titles are findings computed from the frame, or absent. `save(picture, name)` wr
 """
 
 from multigpu.analysis.figure_bytes import figure_bytes
-from multigpu.analysis.figure_collectives import figure_collectives
 from multigpu.analysis.figure_forms import figure_forms
 from multigpu.analysis.figure_ladder import figure_ladder
 from multigpu.analysis.figure_models import figure_models
@@ -20,7 +19,6 @@ __all__ = [
     "Picture",
     "Shown",
     "figure_bytes",
-    "figure_collectives",
     "figure_forms",
     "figure_ladder",
     "figure_models",

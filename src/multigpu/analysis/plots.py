@@ -6,7 +6,7 @@ Each takes rows of a frame and names of its columns, draws with seaborn, and ret
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import matplotlib as mpl
@@ -80,11 +80,11 @@ def _axis(ax: Axes, axis: str, form: str | None, name: str) -> None:
         getattr(ax, f"{axis}axis").set_minor_formatter(NullFormatter())
 
 
-def _counts(ax: Axes, values: Sequence[float]) -> None:
-    """Ticks at the counts themselves, on a logarithmic axis: 1, 2, 4, 8."""
+def _counts(ax: Axes, values: Sequence[float], write: Callable[[float], str] = "{:,.0f}".format) -> None:
+    """Ticks at the values themselves, on a logarithmic axis: 1, 2, 4, 8."""
     ax.set_xscale("log", base=2)
     ax.set_xticks(sorted(set(values)))
-    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: write(value)))
     ax.xaxis.set_minor_formatter(NullFormatter())
 
 
@@ -188,6 +188,7 @@ def lines(
     log: str = "x",
     at: Mapping[str, float] | None = None,
     alt: str = "",
+    xform: str | None = None,
 ) -> Picture:
     """A line a hue over counts, with the interval of each point and a label at its end.
 
@@ -195,6 +196,7 @@ def lines(
         rows: x is a count (GPUs, images a batch) or, with "x" not in `log`, any number; y has `<y>_low` and `<y>_high`.
         style: a column whose values differ in dashes (framework). ideal: "x" draws y = x as a thin line (perfect scaling).
         log: which axes are logarithmic: "x", "y", "xy" or "". at: name -> height of a horizontal line with that name (a limit).
+        xform: how the axis writes x where it is no count ("bytes"), at five to seven of its values.
 
     Raises:
         Missing: there is no row.
@@ -223,7 +225,10 @@ def lines(
             for text, height in (at or {}).items():
                 ax.axhline(height, color=INK, linewidth=0.9, linestyle=(0, (3, 2)))
                 ax.annotate(text, (0.02, height), xycoords=("axes fraction", "data"), va="bottom", fontsize=8)
-            if "x" in log:
+            if xform:
+                known = sorted(group[x].unique())
+                _counts(ax, known[:: -(-len(known) // 7)], FORMS[xform])
+            elif "x" in log:
                 _counts(ax, list(group[x])) if group[x].nunique() <= 8 else ax.set_xscale("log")
             if "y" in log:
                 ax.set_yscale("log")

@@ -16,7 +16,7 @@ from scipy import special
 from multigpu.analysis.fields import FIELDS, JOB, LENGTH, POINT, SERIES, WAY
 from multigpu.analysis.statistics import LEVEL, POOL
 
-__all__ = ["FIELDS", "JOB", "LENGTH", "POINT", "SERIES", "WAY", "Missing", "one", "one_length", "points", "usual", "where"]
+__all__ = ["FIELDS", "JOB", "LENGTH", "POINT", "SERIES", "WAY", "Missing", "averages", "one", "one_length", "points", "usual", "where"]
 
 HEADLINE_REPEATS, HEADLINE_LAUNCHES = 5, 2
 
@@ -140,6 +140,25 @@ def log_samples(values: pd.Series, groups: pd.Series, launch: pd.Series) -> pd.D
         variance = np.where(differ, mean_between / n, total / (n - 1) / n)
     freedom = np.where(differ, count - 1, n - 1)
     return pd.DataFrame({"log_mean": mean, "log_variance": np.where(n > 1, variance, np.nan), "log_freedom": freedom}, index=mean.index)
+
+
+def averages(frame: pd.DataFrame, by: Sequence[str], columns: Sequence[str]) -> pd.DataFrame:
+    """One row a group of Records of one kind, in the order in which groups appear: for what no rate is of (accuracy, a loss, a time).
+
+    Returns:
+        `by`; of each of `columns` its mean with _low and _high (95%, Student's t; NaN for a single run); n (Records), keys.
+    """
+    by, ends = list(by), ("", "_low", "_high")
+    names = [*by, *(f"{name}{end}" for name in columns for end in ends), "n", "keys"]
+    rows = []
+    for values, group in frame.groupby(by, sort=False, dropna=False, observed=True):
+        row: dict[str, Any] = dict(zip(by, values, strict=True)) | {"n": len(group), "keys": _joined(group["key"])}
+        for name in columns:
+            known = group[name].dropna().astype("float64")
+            half = float(half_width(known.var() / max(len(known), 1), len(known) - 1.0)) if len(known) > 1 else math.nan
+            row |= dict(zip((f"{name}{end}" for end in ends), (known.mean(), known.mean() - half, known.mean() + half), strict=True))
+        rows.append(row)
+    return pd.DataFrame(rows, columns=names)
 
 
 def half_width(variance: Any, freedom: Any, level: float = LEVEL) -> Any:

@@ -13,7 +13,7 @@ import os
 import pickle
 import tempfile
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
@@ -22,10 +22,18 @@ import pandas as pd
 from IPython.display import Markdown
 
 from multigpu import paths
+from multigpu.analysis import all_reduce
+from multigpu.analysis.collectives import collectives_frame
 from multigpu.analysis.frame import frame_of
+from multigpu.analysis.hosts import host_points, hosts_frame
 from multigpu.analysis.points import Missing, points
+from multigpu.analysis.synchrony import synchrony_frame
+from multigpu.analysis.training import training_frame
 from multigpu.record import HELD_FLAG, Record, RecordStore
 from multigpu.store import FILES, stamp_of
+from multigpu.synchrony.averaging_record import AveragingStore
+from multigpu.synchrony.record import VIRTUAL, SynchronyRecord, SynchronyStore
+from multigpu.training.record import TrainingRecord, TrainingStore
 
 WITHDRAWN = "withdrawn.csv"
 """Beside the folder of Runs: key, attempt, what of that Record is not read ("all", or "peak_memory_gib"), and why."""
@@ -165,6 +173,46 @@ class Study:
         from multigpu.reading import with_untraced_steps
 
         return causes_frame(with_untraced_steps(self.records))
+
+    def on(self, machine: str) -> Study:
+        """The same Records as another machine's page would see them, for a sentence that names it."""
+        return replace(self, machine=machine)
+
+    @cached_property
+    def collectives(self) -> pd.DataFrame:
+        """A row a point of this machine's all-reduces alone (`all_reduce.points`)."""
+        found = all_reduce.points(collectives_frame(self.data / "collectives"))
+        return found[found["machine"].eq(self.machine)]
+
+    @cached_property
+    def hosts(self) -> pd.DataFrame:
+        """A row a point of all-reduces between hosts, which are made on one computer of any kind (`hosts.host_points`)."""
+        return host_points(hosts_frame(self.data / "hosts"))
+
+    @cached_property
+    def host_steps(self) -> pd.DataFrame:
+        """A row a point of training steps between such hosts (`points.points`)."""
+        return frames(self.data / "hosts" / "runs")[1]
+
+    @cached_property
+    def synchrony_records(self) -> list[SynchronyRecord]:
+        """Synchrony's Records of this machine, and those of the virtual clock, which has none."""
+        return [record for record in SynchronyStore(self.data / "synchrony") if record.place in (self.machine, VIRTUAL)]
+
+    @cached_property
+    def synchrony(self) -> pd.DataFrame:
+        """A row a Record of them and of averaged models (`synchrony.synchrony_frame`)."""
+        return synchrony_frame([*self.synchrony_records, *AveragingStore(self.data / "synchrony")])
+
+    @cached_property
+    def training_records(self) -> list[TrainingRecord]:
+        """This machine's Records of training to the end of a budget."""
+        return [record for record in TrainingStore(self.data / "training") if record.machine.name == self.machine]
+
+    @cached_property
+    def training(self) -> pd.DataFrame:
+        """A row a Record of them (`training.training_frame`)."""
+        return training_frame(self.training_records)
 
     def header(self) -> Markdown:
         """What the page speaks of, in a line: the machine, versions, how many Records and from when."""

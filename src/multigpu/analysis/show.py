@@ -61,7 +61,7 @@ def table(rows: pd.DataFrame, columns: Mapping[str, str], by: str | None = None,
     for (_, row), texts in zip(rows.iterrows(), cells, strict=True):
         if by is not None and row[by] != last:
             last = row[by]
-            body.append(f'<tr class="block"><th colspan="{len(columns)}" scope="rowgroup">{escape(str(last))}</th></tr>')
+            body.append(f'<tr class="block"><th colspan="{len(columns)}" scope="rowgroup">{escape(label(str(last)))}</th></tr>')
         body.append(f"<tr>{''.join(f'<td{_right(right)}>{escape(text)}</td>' for text, right in zip(texts, numeric, strict=True))}</tr>")
     below = f'<p class="muted">{escape(note)}{explorer_link(link)}</p>\n' if note or link else ""
     above = f'<p class="table-title">{escape(title)}</p>\n' if title else ""

@@ -11,9 +11,10 @@ import pandas as pd
 from scipy import stats
 
 from multigpu.analysis.formulas import interval
-from multigpu.analysis.wording import MODEL_NAMES
+from multigpu.analysis.words import MODELS
 from multigpu.synchrony.averaging_record import AveragingRecord, AveragingStore
 from multigpu.synchrony.curve import Point
+from multigpu.synchrony.grid_training import MEMORY_PROBLEM
 from multigpu.synchrony.laws import Law
 from multigpu.synchrony.problems import LinearRegression, ProblemDescription
 from multigpu.synchrony.rates import BoundedRate, RateRule
@@ -72,7 +73,7 @@ def problem_name(problem: ProblemDescription) -> str:
     """What tells problems apart, in words: "digits, hidden 64, batch 128"."""
     if isinstance(problem, TrainedModel):
         told = "" if problem.precision == "fp32" and problem.device == "cpu" else f", {problem.precision}"
-        return f"{NAMES[problem.workload]} ({MODEL_NAMES.get(problem.model, problem.model)}), batch {problem.batch_size}{told}"
+        return f"{NAMES[problem.workload]} ({MODELS.get(problem.model, problem.model)}), batch {problem.batch_size}{told}"
     parts = [problem.kind.replace("_", " ")]
     hidden = getattr(problem, "hidden", ())
     parts += [f"hidden {' and '.join(map(str, hidden))}"] if hidden else []
@@ -188,10 +189,24 @@ def _averaged(record: AveragingRecord) -> list[dict[str, Any]]:
     return rows
 
 
+CURVE: tuple[str, ...] = (
+    "key",
+    "protocol",
+    "clock",
+    "workers",
+    "gradients_per_update",
+    "budget_s",
+    "problem",
+    "rate_rule",
+    "rate",
+    "repeat",
+)
+CURVE += ("time_s", "updates", "applied", "loss", "error")
+"""Columns of `curves_frame`."""
+
+
 def curves_frame(records: Iterable[SynchronyRecord]) -> pd.DataFrame:
-    """A row a point of a curve: key, protocol, clock, gradients_per_update, workers, problem, rate_rule, repeat, time_s, updates, applied,
-    loss, error.
-    """
+    """A row a point of a curve: CURVE."""
     rows = [
         {
             "key": record.key,
@@ -214,42 +229,42 @@ def curves_frame(records: Iterable[SynchronyRecord]) -> pd.DataFrame:
         if record.result is not None and record.experiment.problem is not None and record.experiment.rate is not None
         for point in record.result.curve
     ]
-    return pd.DataFrame(rows)
+    return pd.DataFrame(rows, columns=list(CURVE))
 
 
-def staleness_frame(records: Iterable[SynchronyRecord]) -> pd.DataFrame:
-    """A row a bin of a run's staleness: key, protocol, workers, gradients_per_update, law, clock, repeat, staleness (least of the
-    bin), width, share.
+HELD = ("key", "protocol", "workers", "gradients_per_update", "held", "exchanged", "mib_held")
+"""Columns of `memory_frame`."""
+
+
+def memory_frame(records: Iterable[SynchronyRecord], parameters: int = 25_600_000) -> pd.DataFrame:
+    """A row a run of the problem that is there for it.
+
+    held: vectors in the server's memory at most: versions of the parameters that batches under way are computed on, and the K gradients of
+    one update. exchanged: vectors received and sent for each gradient applied. mib_held: held, for a model of so many float32 parameters.
     """
     rows = []
     for record in records:
-        if record.result is None or not record.result.staleness.counts:
+        e, result = record.experiment, record.result
+        if e.problem != MEMORY_PROBLEM or result is None or e.clock != "virtual":
             continue
-        histogram, e = record.result.staleness, record.experiment
-        total = sum(histogram.counts)
-        for index, count in enumerate(histogram.counts):
-            rows.append(
-                {
-                    "key": record.key,
-                    "protocol": e.protocol,
-                    "workers": e.workers,
-                    "gradients_per_update": e.gradients_per_update,
-                    "law": law_name(e.law),
-                    "clock": e.clock,
-                    "repeat": e.seed,
-                    "trained": e.problem is not None,
-                    "staleness": index * histogram.width,
-                    "width": histogram.width,
-                    "share": count / total,
-                    "mean": histogram.mean,
-                }
-            )
-    return pd.DataFrame(rows)
+        held = result.accounts.versions_held + e.gradients_per_update
+        rows.append(
+            {
+                "key": record.key,
+                "protocol": e.protocol,
+                "workers": e.workers,
+                "gradients_per_update": e.gradients_per_update,
+                "held": held,
+                "exchanged": (result.accounts.received + result.accounts.sent) / result.accounts.applied,
+                "mib_held": held * parameters * 4 / 2**20,
+            }
+        )
+    return pd.DataFrame(rows, columns=list(HELD))
 
 
 def ratio_frame(frame: pd.DataFrame) -> pd.DataFrame:
-    """Time of sync over async under exponential times, where both have several seeds: workers, unit ("update" or "sample"), ratio, low,
-    high (95%, Welch on logarithms), n, keys.
+    """Time of sync over async under exponential times, where both have several seeds: workers, unit ("update" or "sample"), ratio with
+    ratio_low and ratio_high (95%, Welch on logarithms), n, keys.
     """
     table = frame[(frame["status"] == "ok") & (frame["clock"] == "virtual") & frame["problem"].isna() & (frame["law"] == "exponential")]
     rows = []
@@ -259,20 +274,10 @@ def ratio_frame(frame: pd.DataFrame) -> pd.DataFrame:
         n = min(map(len, sides))
         if n < 2:
             continue
+        keys = ", ".join(key for side in sides for key in side["key"])
         for unit, column in (("update", "update_time_s"), ("sample", "gradient_time_s")):
             over, under = (np.log(side[column].to_numpy()) for side in sides)
             test = stats.ttest_ind(over, under, equal_var=False).confidence_interval()
-            ratio = float(np.exp(over.mean() - under.mean()))
-            keys = " ".join(key for side in sides for key in side["key"])
-            rows.append(
-                {
-                    "workers": int(workers),
-                    "unit": unit,
-                    "ratio": ratio,
-                    "low": np.exp(test.low),
-                    "high": np.exp(test.high),
-                    "n": n,
-                    "keys": keys,
-                }
-            )
-    return pd.DataFrame(rows, columns=["workers", "unit", "ratio", "low", "high", "n", "keys"])
+            found = {"ratio": np.exp(over.mean() - under.mean()), "ratio_low": np.exp(test.low), "ratio_high": np.exp(test.high)}
+            rows.append({"workers": workers, "unit": unit} | found | {"n": n, "keys": keys})
+    return pd.DataFrame(rows, columns=["workers", "unit", "ratio", "ratio_low", "ratio_high", "n", "keys"])

@@ -76,21 +76,6 @@ def own_step_s(record: Record) -> float:
     return record.measurement.wall_s / record.run.timed_steps
 
 
-def untraced_sentence(records: Iterable[Record]) -> str:
-    """Where the length of traced Runs' steps is from, and how far their own ones are from it; "" without any."""
-    chosen = [record for record, _ in traced(records)]
-    told = [record for record in chosen if record.measurement and record.measurement.untraced_step_s]
-    if not told:
-        return ""
-    times = [own_step_s(record) / timed_step_s(record) for record in told]
-    text = (
-        f"Parts of a step are from traced Runs, its length from untraced Records of the same Run where there are any ({len(told)} of "
-        f"{len(chosen)} traced Records). Traced Runs' own steps are often of another occasion, and a profiler that was in the process "
-        f"before may slow them; they were {median(times):.2f} times as long in the median ({min(times):.2f} to {max(times):.2f})."
-    )
-    return text if len(told) == len(chosen) else f"{text} The others stand with their own."
-
-
 def traced(records: Iterable[Record]) -> Iterator[tuple[Record, TraceSummary]]:
     """The Records that hold a trace, with it."""
     for record in records:

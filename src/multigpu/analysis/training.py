@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from multigpu.analysis.wording import MODEL_NAMES, plural
+from multigpu.analysis.words import MODELS, plural
 from multigpu.training.record import TrainingRecord, TrainingStore
 
 TEXTS: tuple[str, ...] = ("key", "machine", "gpu", "status", "reason", "workload", "model", "unit", "placement", "semantics", "device_type")
@@ -54,12 +54,7 @@ INPUT_NAMES = {
 
 def job_name(model: str, inputs: str) -> str:
     """What is trained on what, in words: "small ResNet on handwritten digits"."""
-    return f"{MODEL_NAMES.get(model, model)} on {INPUT_NAMES.get(inputs, inputs.replace('_', ' '))}"
-
-
-def shape_text(processes: str) -> str:
-    """What is added to a placement's name: a process a device is the usual shape, and not said."""
-    return ", one process" if processes == "one" else ""
+    return f"{MODELS.get(model, model)} on {INPUT_NAMES.get(inputs, inputs.replace('_', ' '))}"
 
 
 def training_records(folder: Path | str | TrainingStore) -> list[TrainingRecord]:

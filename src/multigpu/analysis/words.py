@@ -19,6 +19,7 @@ MODELS = {
     "nmt000": "LSTM translator (2018)",
     "nmt004": "LSTM translator (IBM article)",
     "nmt_small": "small translator",
+    "resnet20": "ResNet-20",
     "resnet50_v1.5": "ResNet-50",
     "resnet152_v1.5": "ResNet-152",
     "vgg16": "VGG-16",
