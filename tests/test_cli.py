@@ -14,6 +14,7 @@ import pytest
 
 from multigpu import paths
 from multigpu.arguments import parse_fields
+from multigpu.claims import all_claims
 from multigpu.cli import main
 from multigpu.collectives.record import CollectiveStore
 from multigpu.grid import find_grid
@@ -232,11 +233,11 @@ def test_explain_and_advise(capsys, tmp_path, command, key) -> None:
 def test_claims_as_json(capsys, tmp_path) -> None:
     code, out, _ = run(capsys, "--records", str(tmp_path), "claims", "--format", "json")
     verdicts = json.loads(out)
-    assert code == 0 and len(verdicts) == 51
+    assert code == 0 and len(verdicts) == len(all_claims())
 
 
 def test_claims_read_all_reduces_from_their_own_folder(capsys, tmp_path) -> None:
-    times = {(method, devices): 1.0 for method in ("ring", "central_server") for devices in (2, 4)}
+    times = {(method, devices): 1.0 for method in ("ring", "central_server") for devices in (2, 8)}
     for record in planted_all_reduces(times, (1.0,)):
         CollectiveStore(tmp_path / "alone").write(record)
     words = ("--records", str(tmp_path / "none"), "claims", "--format", "json", "--hosts")

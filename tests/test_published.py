@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from multigpu.grid import find_grid
 from multigpu.published import load_published, published_names, published_value
 
 ROWS = {
@@ -27,7 +26,6 @@ ROWS = {
     "003_statements": 8,
     "004_statements": 18,
     "004_step_times": 6,
-    "goals": 7,
 }
 
 
@@ -211,21 +209,9 @@ def test_004_ninety_milliseconds_are_far_more_than_the_transfer():
 
 
 def test_unknown_names_are_refused_with_the_known_ones():
-    with pytest.raises(ValueError, match=r"^unknown published table '005': choose one of 000_correction, .*, 004_step_times, goals$"):
+    with pytest.raises(ValueError, match=r"^unknown published table '005': choose one of 000_correction, .*, 004_step_times$"):
         load_published("005")
     with pytest.raises(ValueError, match=r"^unknown statement 'x' of '004_statements': choose one of wps_4_gpus, "):
         published_value("004_statements", "x")
     with pytest.raises(ValueError, match=r"^published table '003_epochs' holds no named statements: read it with load_published$"):
         published_value("003_epochs", "x")
-
-
-def test_goals_ask_for_no_more_than_the_script_reached_and_can_be_run():
-    """On whole GPUs of one host, each setting one of the grids' own Runs."""
-    table = load_published("goals")
-    tensorflow = table["framework"] == "tensorflow"
-    assert (table["wanted_per_s"] < table["reference_per_s"]).all()
-    assert (table["wanted_per_s"] / table["reference_per_s"])[tensorflow].tolist() == pytest.approx([0.85] * 4), "within 15%"
-    planned = {entry.run for name in ("tensorflow_nmt", "tensorflow_forms", "captured") for entry in find_grid(name, [8])}
-    fields = ["framework", "model", "placement", "processes", "batch_size", "precision", "execution"]
-    known = {(*(getattr(run, name) for name in fields), run.devices) for run in planned}
-    assert {tuple(row) for row in table[[*fields, "gpus"]].to_numpy()} <= known

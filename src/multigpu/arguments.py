@@ -112,8 +112,6 @@ def build_parser() -> argparse.ArgumentParser:
         help="put the loose Records of each machine into an archive: of every folder that the study keeps, or of --records alone",
     )
 
-    commands.add_parser("verify", help="list every file among the Records that is none, or cannot be what a launch wrote")
-
     why = commands.add_parser(
         "explain", help="why a measured point is as fast as it is: where a step's time goes, and what was seen to help"
     )
@@ -137,6 +135,11 @@ def build_parser() -> argparse.ArgumentParser:
     claims.add_argument("--hosts", default=str(paths.HOSTS), help="folder of the Records of all-reduces between hosts")
     claims.add_argument("--synchrony", default=str(paths.SYNCHRONY), help="folder of the protocols' Records")
     claims.add_argument("--training", default=str(paths.TRAINING), help="folder of the Records of training")
+
+    checked = commands.add_parser("verify", help="can these Records be believed? Schema, physics, keys and commits of each")
+    checked.add_argument("folder", nargs="?", help="folder of Records (default: all of the study's)")
+    checked.add_argument("--measure", type=int, default=0, metavar="N", help="measure a random sample of N again on this machine")
+    checked.add_argument("--seed", type=int, default=0, help="of that sample")
 
     commands.add_parser("collectives", add_help=False, help="time all-reduces of this machine (`collectives --help`)")
 

@@ -86,17 +86,6 @@ def _pack(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _verify(arguments: argparse.Namespace) -> int:
-    """Every file among the Records that is none; 1 where there is one."""
-    from multigpu.packing import stores_of, study_stores
-
-    read_from(arguments)
-    stores = stores_of(Path(arguments.records)) if arguments.records else study_stores()
-    found = [fault for store in stores for fault in store.unreadable()]
-    print("\n".join(found) or "every Record can be read, and is what its name says")
-    return int(bool(found))
-
-
 def _trace_summary(arguments: argparse.Namespace) -> int:
     """Copies and kernels of one traced Run, as nvprof prints them; to a file if one is named."""
     from multigpu.analysis.step_traces import trace_summary, write_trace_summary
@@ -119,6 +108,31 @@ def _claims(arguments: argparse.Namespace) -> int:
     results = claim_results(arguments)
     print(claims.to_json(results) if arguments.format == "json" else claims.claims_frame(results).to_string(index=False))
     return 0
+
+
+def _verify(arguments: argparse.Namespace) -> int:
+    """Whether Records can be believed: first every file that is none, then what each Record says against itself."""
+    from multigpu.packing import stores_of, study_stores
+    from multigpu.verify import EXCEPTIONS, lines, verify
+
+    named = arguments.folder or arguments.records
+    root = Path(named) if named else paths.REPOSITORY / "data"
+    if not root.is_dir():
+        raise ValueError(f"{root} is no folder: name one that holds Records")
+    if unreadable := [fault for store in (stores_of(root) if named else study_stores()) for fault in store.unreadable()]:
+        print("\n".join(unreadable))
+        return 1
+    report = verify(root, EXCEPTIONS)
+    for line in lines(report):
+        print(line, flush=True)
+    disagree = 0
+    if arguments.measure:
+        from multigpu.verify_again import measured_again
+
+        for line, agrees in measured_again(root, arguments.measure, arguments.seed):
+            print(f"{'agrees' if agrees else 'differs'}: {line}", flush=True)
+            disagree += not agrees
+    return 1 if report.faults or disagree else 0
 
 
 def _explain(arguments: argparse.Namespace) -> int:

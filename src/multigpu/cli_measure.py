@@ -161,6 +161,14 @@ def _undecided(arguments: argparse.Namespace) -> list[Planned]:
 
 def claim_results(arguments: argparse.Namespace) -> list[Result]:
     """What the Records say of every claim; of kinds that the command does not name, those of the usual folders."""
+    from multigpu.claims.cache import remembered
+
+    kinds = {"hosts": paths.HOSTS, "synchrony": paths.SYNCHRONY, "training": paths.TRAINING}
+    folders = [store_of(arguments).root, *(Path(getattr(arguments, name, usual)) for name, usual in kinds.items())]
+    return remembered(folders, lambda: _claim_results(arguments))
+
+
+def _claim_results(arguments: argparse.Namespace) -> list[Result]:
     from multigpu import claims
     from multigpu.analysis.frame import frame_of
     from multigpu.analysis.hosts import hosts_frame

@@ -1,4 +1,4 @@
-"""The documents' own figures, as they printed them, and the speeds that ours are to reach (`goals`): `data/published/*.csv`."""
+"""The documents' own figures, as they printed them: `data/published/*.csv`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def load_published(name: str) -> pd.DataFrame:
     """One table of the documents; its columns carry their units in their names, an empty cell is one the document leaves empty.
 
     Args:
-        name: the file's name without ".csv"; its first three digits are the document's. "goals" is no document's.
+        name: the file's name without ".csv"; its first three digits are the document's.
 
     Raises:
         ValueError: there is no such table; the sentence names the known ones.

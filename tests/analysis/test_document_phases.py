@@ -12,7 +12,6 @@ from multigpu.analysis import document_phases as phases
 from multigpu.analysis.figure_step import figure_step
 from multigpu.analysis.step_traces import trace_table
 from multigpu.claims import Result, evaluate, find_claim
-from multigpu.claims.document_000 import PROFILED
 from multigpu.claims.records import matches
 from multigpu.grid import find_grid
 from multigpu.grid.phases import REPEATED
@@ -226,7 +225,7 @@ def test_the_grid_repeats_what_the_claims_compare_and_lists_it_first() -> None:
     tiers = [entry.tier for entry in planned]
     assert tiers == sorted(tiers) and tiers[0] == "headline" and planned[0].run.devices == 8
     for entry in planned:
-        assert matches(entry.run.model_dump(), PROFILED) and entry.run.traced_steps
+        assert matches(entry.run.model_dump(), find_claim("C6").predicate.where) and entry.run.traced_steps
         points = entry.points()
         assert (len(points) >= 5 and len({point.launch for point in points}) >= 2) == (entry.run.devices in REPEATED)
     known = {entry.run.digest for name in ("traces", "tensorflow_traces") for entry in find_grid(name, [1, 2, 4, 8])}

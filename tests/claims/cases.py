@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from multigpu.claims.names import REAL_IMAGES
 from tests.claims.planted import QUIET, repeats
 
 Fields = dict[str, Any]
+REAL_IMAGES: Fields = {"inputs": "jpeg_folder", "input_workers": 12, "prefetch": 2, "staging": "own_stream", "image_dtype": "uint8"}
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,14 @@ CASES: dict[str, Case] = {
         ),
     ),
     "C11": Case({"placement": "exp2"}, ((at(2), 100, 100), (at(3), 162, 145))),
-    "C12": Case(CNN, (*scaling({}, 8, 7.44, 6.0), *scaling({"model": "vgg16"}, 8, 7.4, 6.5))),
+    "C12": Case(
+        CNN,
+        tuple(
+            (at(count, model=model), rate, 100 * (1 + 0.6 * (count - 1)))
+            for model in ("resnet50_v1.5", "vgg16")
+            for count, rate in ((1, 100.0), (2, 193.0), (4, 387.0), (8, 744.0))
+        ),
+    ),
     "C13": Case(CNN, ((at(4), 100, 100), (REAL | at(4), 99, 80))),
     "C14": Case(CNN, (*scaling({"batch_size": 64}, 8, 7.4, 7.4), *scaling({"batch_size": 32}, 8, 7.3, 6.0))),
     "C15": Case(CNN, ((at(2), 161, 100), (at(2, model="inception3"), 100, 120))),
@@ -126,7 +133,9 @@ CASES: dict[str, Case] = {
     ),
     "C22": Case(CNN, ((on("replicated_allreduce"), 130, 99), (on("replicated_copy"), 100, 100))),
     "C23": Case(CNN | {"processes": "one"}, ((on("make_parallel"), 100.5, 110), (on("ps_gpu0"), 100, 100))),
-    "C24": Case(CNN, ((at(2), 100, 100),), holds={"slowdown": 1.5}, fails={"slowdown": 1.01}),
+    "C24": Case(
+        CNN | {"timed_steps": 60}, ((at(1), 100, 100), (at(1, model="vgg16"), 100, 100)), holds={"slowdown": 1.5}, fails={"slowdown": 1.01}
+    ),
     "C29": Case(CNN, (*scaling({"placement": "ddp"}, 8, 7.6, 6.8), *scaling({"placement": "replicated_allreduce"}, 8, 6.7, 6.7))),
     "C30": Case(
         CNN,
@@ -144,16 +153,23 @@ CASES: dict[str, Case] = {
     ),
     "C35": Case(DEEPCONN, ((on("single", 1), 110, 100), (on("tower_per_gpu", 2), 200, 220), (on("alternating", 2), 196, 190))),
     "C31": Case(STACKS, ((at(1), 100, 100), (at(2), 150, 95), (at(8), 220, 90))),
-    "C37": Case({}, (*scaling({}, 2, 1.0, 1.8), *scaling(CNN, 2, 0.9, 1.9))),
-    "C38": Case(DDL, scaling({}, 8, 4.24, 2.1)),
+    "C37": Case(
+        {},
+        (
+            *((DEEPCONN | on("single", 1), 100.0, 100.0), (DEEPCONN | on("tower_per_gpu", 2), 90.0, 180.0)),
+            *scaling({"placement": "layer_split", "scaling": "strong"}, 2, 0.95, 0.95),
+            *scaling(STACKS, 2, 0.7, 0.7),
+        ),
+    ),
+    "C38": Case(DDL, scaling({}, 4, 2.57, 1.9)),
     "C39": Case(
         DDL,
-        (*scaling({"placement": "replicated_allreduce"}, 2, 1.6, 1.99), *scaling({"placement": "independent"}, 2, 2.0, 2.0)),
+        (*scaling({"placement": "replicated_allreduce"}, 2, 1.6, 1.6), *scaling({"placement": "independent"}, 2, 2.0, 1.62)),
     ),
     "C40": Case({"placement": "layer_split", "scaling": "strong"}, scaling({}, 4, 1.2, 3.2)),
     "C41": Case(
         {"batch_size": 64, "inputs": "catalogs", "sequence_length": None, "input_label": "catalogs", "timed_steps": 383, "batching": "own"},
-        (({"shuffle": False}, 400.0, 120.0), ({"shuffle": True, "input_label": "catalogs, shuffled"}, 100.0, 100.0)),
+        (({"shuffle": False}, 400.0, 400.0), ({"shuffle": True, "input_label": "catalogs, shuffled"}, 100.0, 300.0)),
     ),
     "C42": Case(
         CNN,
@@ -187,6 +203,13 @@ CASES: dict[str, Case] = {
     "C46": Case(
         CNN | {"execution": "captured"},
         (*scaling({"batch_size": 512}, 4, 3.94, 3.7), *scaling({"batch_size": 16}, 4, 3.0, 3.0)),
+    ),
+    "C52": Case(
+        {},
+        (
+            *((CNN | at(1, precision="fp32"), 40.0, 40.0), (CNN | at(1, precision="bf16"), 22.0, 40.0)),
+            *((at(1, precision="fp32"), 40.0, 40.0), (at(1, precision="bf16"), 25.0, 41.0)),
+        ),
     ),
     "C47": Case(DDL, ((at(4), 51e4, 4e4), (at(8), 90e4, 8e4))),
 }

@@ -51,7 +51,7 @@ def repeats(rate: float, noise: Sequence[float] = QUIET, launches: Sequence[str]
     """Rows of one Run, a repeat each, of `rate` units a second over all devices (1,000 units a device and step).
 
     `slowdown` is that of warm-up steps, `loss_last` the final loss; other fields are a Run's or a Record's. The memory of the step
-    time is a hundredth of the rate, the change of the variables a thousandth.
+    time is a hundredth of the rate, the change of the variables a thousandth, the peak of memory a tenth.
     """
     extra = {name: fields.pop(name) for name in ("slowdown", "loss_last") if name in fields}
     base = RUN | CONTEXT | fields
@@ -71,6 +71,7 @@ def repeats(rate: float, noise: Sequence[float] = QUIET, launches: Sequence[str]
             "loss_last": extra.get("loss_last", 1.0) * factor,
             "step_memory": rate * factor / 100,
             "parameter_change": rate * factor / 1000,
+            "peak_memory_gib": rate * factor / 10,
         }
         made.append(row)
     return made

@@ -9,7 +9,8 @@ import pytest
 from pydantic import ValidationError
 
 from multigpu.analysis.hosts import hosts_frame
-from multigpu.claims import CollectivePredicate, Predicate, all_claims, evaluate, evaluate_all, find_claim, where_collective
+from multigpu.claims import KINDS, CollectivePredicate, all_claims, evaluate, evaluate_all, find_claim
+from multigpu.claims.core import selection
 from multigpu.collectives.record import CollectiveRecord
 from multigpu.collectives.run import CollectiveRun
 from multigpu.hosts.cluster import Cluster, as_machine
@@ -60,16 +61,14 @@ def test_it_holds_and_names_its_records() -> None:
     result = evaluate(CLAIM, hosts_frame(records))
     assert result.verdict == "holds", result.why
     assert set(result.record_keys) == {record.key for record in records} and set(result.by_framework) == {"torch"}
-    assert "time of the ring on 8 hosts over 2: 1.75x (95% 1.74-1.76), n = 5 over 2 launches" in result.figure
+    assert "growth of the central server's time from 2 to 8 hosts over the ring's: 3.98x (95%" in result.figure
 
 
 @pytest.mark.parametrize(
     "other",
     [
-        {("ring", 8): 3.4 * 2.2},
-        {("ring", 4): 3.4 * 2.2},
+        {("ring", 8): 3.4 * 4},
         {("central_server", 8): 6.6 * 3},
-        {("central_server", 4): 6.6 * 1.3, ("central_server", 8): 6.6 * 1.3},
     ],
 )
 def test_a_ring_that_grows_or_a_server_that_does_not_refute_it(other: dict[tuple[str, int], float]) -> None:
@@ -83,7 +82,7 @@ def test_noise_is_inconclusive() -> None:
 def test_without_eight_hosts_it_is_not_yet_measured_and_says_so() -> None:
     result = evaluate(CLAIM, hosts_frame(planted({key: time for key, time in SO.items() if key[1] < 8})))
     assert result.verdict == "not yet measured"
-    assert "ring on 8 hosts; central server on 8 hosts" in result.why
+    assert "central server on 8 hosts; ring on 8 hosts" in result.why
 
 
 def test_one_repeat_or_one_launch_never_decides() -> None:
@@ -124,17 +123,12 @@ def test_predicates_are_data_with_scope_and_least_data(claim) -> None:  # type: 
     json.dumps(predicate.model_dump(mode="json"), allow_nan=False)
     assert predicate.scope and predicate.min_n >= 5 and predicate.min_launches >= 2 and predicate.frameworks == ("torch",)
     for contrast in predicate.contrasts:
-        for selection in (predicate.where, contrast.where, *(term.select for term in contrast.terms)):
-            assert {field for field, _ in selection} <= set(CollectiveRun.model_fields)
+        for chosen in (predicate.where, contrast.where, *(term.select for term in contrast.terms)):
+            assert {field for field, _ in chosen} <= set(CollectiveRun.model_fields)
     with pytest.raises(ValidationError):
         predicate.min_n = 1
 
 
 def test_fields_of_a_run_are_refused() -> None:
     with pytest.raises(ValueError, match="a CollectiveRun has no field placement: choose among method, bytes"):
-        where_collective(placement="ddp")
-
-
-def test_predicates_over_runs_kept_their_digests() -> None:
-    """A field more in Predicate would change the digest of each: those over CollectiveRecords have a class of their own instead."""
-    assert set(CollectivePredicate.model_fields) == set(Predicate.model_fields)
+        selection({"placement": "ddp"}, KINDS["hosts"].known, "a CollectiveRun")

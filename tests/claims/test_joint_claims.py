@@ -41,8 +41,8 @@ class Joint:
 
 JOINT = {
     "C34": Joint(((REFERENCE | {"precision": "fp32"}, 0.9), (REFERENCE | {"precision": "bf16"}, 0.9)), fails=((1, 0.8),)),
-    # lost at 8 times the batch already; nothing lost at 128 times
-    "C46": Joint(((batch(1), 0.9), (batch(8), 0.9), (batch(32), 0.6), (batch(128), 0.3)), fails=((1, 0.8), (3, 0.88))),
+    # nothing lost at 128 times
+    "C46": Joint(((batch(1), 0.9), (batch(32), 0.6), (batch(128), 0.3)), fails=((2, 0.88),)),
 }
 each = pytest.mark.parametrize("number", sorted(JOINT))
 

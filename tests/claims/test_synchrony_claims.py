@@ -9,7 +9,8 @@ import pandas as pd
 import pytest
 
 from multigpu.analysis.synchrony import synchrony_frame
-from multigpu.claims import SynchronyPredicate, all_claims, claims_frame, evaluate, evaluate_all, find_claim, to_html_table, where_synchrony
+from multigpu.claims import KINDS, SynchronyPredicate, all_claims, claims_frame, evaluate, evaluate_all, find_claim, to_html_table
+from multigpu.claims.core import selection
 from multigpu.published import published_value
 from multigpu.synchrony.averaging_record import AveragingRecord
 from multigpu.synchrony.problems import LinearRegression
@@ -76,12 +77,22 @@ def twins(loss: float, time: float) -> Records:
     return made
 
 
+def sped_up(kept: float, error: float) -> Records:
+    """Async on 8 workers that keeps this part of a linear speed-up and ends with this error, beside one worker's 0.1."""
+    common = {"problem": LEARNERS, "losses": (1.0,) * 4, "updates": 300}
+    return [
+        *records("sync", 1, rate=RATE, errors=(0.1,) * 4, **common),
+        *records("k_batch_async", 8, 1, rate={"kind": "staleness", "rate": 0.1}, errors=(error,) * 4, update_time_s=1 / 8 / kept, **common),
+    ]
+
+
 CASES: dict[str, tuple[Callable[[], Records], tuple[Callable[[], Records], ...]]] = {
     "C26": (lambda: ratio(1.1), (lambda: ratio(1.6), lambda: ratio(1.1, at_20=60.0), lambda: ratio(0.5))),
     "C27": (lambda: floors(0.1, 5.0), (lambda: floors(1.0, 5.0), lambda: floors(0.1, 1.0))),
     "C28": (lambda: ages(0.97), (lambda: ages(0.9), lambda: ages(1.2))),
     "C33": (lambda: divided(0.02, 0.9, 0.02), (lambda: divided(0.02, 0.02, 0.02), lambda: divided(0.1, 0.9, 0.02))),
     "C45": (lambda: twins(1.0, 0.8), (lambda: twins(1.2, 0.8), lambda: twins(1.0, 1.0))),
+    "C54": (lambda: sped_up(1.0, 0.09), (lambda: sped_up(0.5, 0.09), lambda: sped_up(1.0, 0.2))),
     "C48": (lambda: [*averaged(0.8, 0.1)], (lambda: [*averaged(0.1, 0.1)],)),
 }
 
@@ -94,7 +105,7 @@ def test_every_claim_over_synchrony_has_a_case() -> None:
 def test_it_holds_and_names_its_records(number: str) -> None:
     planted = CASES[number][0]()
     result = evaluate(find_claim(number), synchrony_frame(planted))
-    assert result.verdict == "holds", result.why
+    assert result.verdict == ("holds here only" if number == "C26" else "holds"), result.why  # 72 is not the printed 100
     assert set(result.record_keys) <= {r.key for r in planted} and len(result.record_keys) >= 5
     assert "n = 5 seeds" in result.figure
     assert claims_frame([result])["torch"].iloc[0] == f"NumPy: {result.figure}"
@@ -109,7 +120,7 @@ def test_c26_tells_the_documents_figure_from_its_theorems_value() -> None:
     assert isinstance(claim.predicate, SynchronyPredicate)
     assert f"P H(P) = {20 * exact[20]:.0f} an update and H(P) = {exact[8]:.2f} a sample" in claim.predicate.scope
     bounds = [contrast.bound for contrast in claim.predicate.contrasts[:4]]
-    assert bounds == [72.0 / 1.05, 72.0 * 1.05, 2.72 / 1.05, 2.72 * 1.05], "as committed before the Records"
+    assert bounds == [72.0 / 1.05, 72.0 * 1.05, 2.72 / 1.05, 2.72 * 1.05]
 
 
 @pytest.mark.parametrize(("number", "index"), [(number, i) for number, case in CASES.items() for i in range(len(case[1]))])
@@ -135,17 +146,19 @@ def test_real_seconds_and_other_laws_decide_nothing_about_exponential_times() ->
         assert evaluate(find_claim("C26"), synchrony_frame(planted)).verdict == "not yet measured"
 
 
-def test_models_that_start_equal_do_not_decide_the_averaging_of_others() -> None:
-    equal = [*averaged(0.8, 0.1, same_start=True), *averaged(0.8, 0.1, hidden=())]
-    assert evaluate(find_claim("C48"), synchrony_frame(equal)).verdict == "not yet measured"
+def test_models_that_start_equal_are_a_scope_of_their_own() -> None:
+    both = [*averaged(0.8, 0.1), *averaged(0.1, 0.1, same_start=True)]
+    result = evaluate(find_claim("C48"), synchrony_frame(both))
+    assert (result.verdict, result.scope) == ("holds here only", "own start")
+    assert evaluate(find_claim("C48"), synchrony_frame([*averaged(0.8, 0.1, hidden=())])).verdict == "not yet measured"
 
 
 def test_all_claims_read_their_own_tables() -> None:
     results = {r.claim.number: r for r in evaluate_all(pd.DataFrame(), None, synchrony_frame(CASES["C28"][0]()))}
     assert results["C28"].verdict == "holds" and results["C25"].verdict == "not yet measured"
-    assert evaluate_all(pd.DataFrame())[27].verdict == "not yet measured"
+    assert {r.claim.number: r for r in evaluate_all(pd.DataFrame())}["C28"].verdict == "not yet measured"
 
 
 def test_unknown_fields_are_refused() -> None:
     with pytest.raises(ValueError, match="a row of synchrony has no field placement: choose among clock, protocol"):
-        where_synchrony(placement="ddp")
+        selection({"placement": "ddp"}, KINDS["synchrony"].known, "a row of synchrony")

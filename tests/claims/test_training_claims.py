@@ -8,7 +8,8 @@ import pandas as pd
 import pytest
 
 from multigpu.analysis.training import training_frame
-from multigpu.claims import TrainingPredicate, all_claims, evaluate, evaluate_all, find_claim, where_training
+from multigpu.claims import KINDS, TrainingPredicate, all_claims, evaluate, evaluate_all, find_claim
+from multigpu.claims.core import selection
 from multigpu.training.record import TrainingRecord
 from tests.training.planted import trained
 
@@ -70,4 +71,4 @@ def test_all_claims_read_their_own_tables() -> None:
 
 def test_unknown_fields_are_named() -> None:
     with pytest.raises(ValueError, match="no field seed"):
-        where_training(seed=1)
+        selection({"seed": 1}, KINDS["training"].known, "a row of training")

@@ -14,7 +14,6 @@ from multigpu.claims.wording import figure, stated
 from tests.claims.cases import CASES, CNN, IN_GRAPH, at, on, scaling
 from tests.claims.planted import LOUD, QUIET, repeats, table
 
-DECIDED = ("holds", "does not hold")
 SLOWER = "words/s of Exp2 over Exp4: 0.820x at 8 GPUs (95% 0.816-0.824), n = 5 over 2 launches"
 """What C2's planted rows read when it holds."""
 each_case = pytest.mark.parametrize("number", sorted(CASES, key=lambda name: int(name[1:])))
@@ -48,6 +47,8 @@ def test_does_not_hold(number):
 @each_case
 @pytest.mark.parametrize("outcome", ["holds", "fails"])
 def test_noise_is_inconclusive(number, outcome):
+    if number == "C41":
+        pytest.skip("its repeats are pooled by a law that says how they spread")
     rows = CASES[number].rows(outcome, LOUD)
     if number == "C24":  # a ratio within one Record: its own times are the noise
         for index, row in enumerate(rows):
@@ -114,11 +115,11 @@ def test_sides_of_different_context_are_never_compared(number, field):
 
 @pytest.mark.parametrize("field", ["batch_size", "inputs", "precision", "execution", "optimizer", "scaling"])
 def test_sides_of_different_runs_are_never_compared(field):
-    """C37 fixes none of these fields: they must be equal all the same."""
-    rows = CASES["C37"].rows("holds")
-    other = {"batch_size": 77, "inputs": "catalogs", "precision": "fp32", "execution": "captured", "optimizer": "sgd", "scaling": "strong"}
+    """C40 fixes none of these fields but the last: they must be equal all the same."""
+    rows = CASES["C40"].rows("holds")
+    other = {"batch_size": 77, "inputs": "catalogs", "precision": "fp32", "execution": "captured", "optimizer": "sgd", "scaling": "weak"}
     rows = [row | {field: other[field]} if row["devices"] == 1 else row for row in rows]
-    assert verdict("C37", rows) == "not yet measured"
+    assert verdict("C40", rows) == "not yet measured"
 
 
 def test_two_machines_give_two_settings_that_must_agree():
@@ -151,20 +152,6 @@ def test_pairs_are_of_repeats_that_both_sides_have():
     apart = [row | {"repeat": 100 + row["repeat"]} if index < 5 else row for index, row in enumerate(rows)]
     none = evaluate(claim_of("C23"), table(apart))
     assert none.verdict == "not yet measured" and none.settings == () and UNMATCHED_SIDES in none.why
-
-
-def test_what_counts_elsewhere_too_completes_the_settings_of_the_machine_that_measured_it():
-    """One side was read under another machine's name: without it this machine could compare nothing."""
-    case = CASES["C2"]
-    rows = case.rows("holds", machine="workstation", measured_on="workstation")
-    sides = rows[:5], rows[5:]
-    for moved in (0, 1):
-        torn = [row | {"machine": "host"} if row in sides[moved] else row for row in rows]
-        result = evaluate(find_claim("C2"), table(torn))
-        assert result.verdict == "holds", result.why
-        assert [setting.fields["machine"] for setting in result.settings] == ["workstation"]
-    both = evaluate(find_claim("C2"), table([row | {"machine": "host"} for row in rows]))
-    assert both.verdict == "holds" and [setting.fields["machine"] for setting in both.settings] == ["host"]
 
 
 def test_a_newer_timer_replaces_the_older_figures():
@@ -256,15 +243,9 @@ def test_frameworks_further_apart_than_half_refute_c44():
 
 
 def test_many_settings_are_given_as_a_range():
-    rows = [row for devices in (2, 4, 8) for row in scaled(devices)]
-    result = evaluate(find_claim("C37"), table(rows))
-    assert result.verdict == "does not hold"
-    assert "in 6 settings of NMT of 000 and ResNet-50 v1.5 at 2, 4 and 8 GPUs, n >= 5 each" in result.figure
-
-
-def scaled(devices: int) -> list[dict]:
-    runs = (*scaling({}, devices, 0.9 * devices, 0), *scaling(CNN, devices, 0.9 * devices, 0))
-    return [row for fields, rate, _ in runs for row in repeats(rate, **fields)]
+    result = evaluate(find_claim("C12"), table(CASES["C12"].rows("holds")))
+    assert result.verdict == "holds"
+    assert "in 6 settings of ResNet-50 v1.5 and VGG-16 at 2, 4 and 8 GPUs, n >= 5 each" in result.figure
 
 
 def test_flagged_records_are_named():
@@ -365,12 +346,13 @@ def test_a_verdict_on_fewer_device_counts_than_its_test_names_says_so():
     rows = CASES["C3"].rows("holds")
     one, eight = ([row for row in rows if row["devices"] == count] for count in (1, 8))
     said = evaluate(find_claim("C3"), table(one))
-    assert said.verdict == "holds" and said.why == "8 GPUs not measured"
+    assert said.verdict == "holds here only" and (said.scope, said.why) == ("on 1 GPU", "8 GPUs not measured")
     assert evaluate(find_claim("C3"), table(eight)).why == "1 GPU not measured"
     screening = [row for row in eight if row["repeat"] == 0]
     assert evaluate(find_claim("C3"), table(one + screening)).why == "8 GPUs measured too seldom to decide"
     assert evaluate(find_claim("C3"), table(rows)).why == ""
-    assert evaluate(find_claim("C12"), table(CASES["C12"].rows("holds"))).why == "2 and 4 GPUs not measured"
+    (eight_only,) = [[row for row in CASES["C12"].rows("holds") if row["devices"] in (1, 8)]]
+    assert evaluate(find_claim("C12"), table(eight_only)).why == "2 and 4 GPUs not measured"
     # one counterexample refutes, whatever was not measured
     refuted = evaluate(find_claim("C3"), table([row for row in CASES["C3"].rows("fails") if row["devices"] == 1]))
     assert refuted.verdict == "does not hold" and refuted.why == ""
@@ -393,7 +375,8 @@ def test_ends_that_would_read_the_same_are_told_apart_or_given_once():
 
 
 def test_large_bounds_are_rounded_and_no_name_of_the_code_is_printed():
-    assert stated(find_claim("C26").predicate.contrasts[-1]).endswith("P = 256 at most 1,774x")
+    assert stated(find_claim("C26").predicate.contrasts[-2]).endswith("P = 256 at most 1,774x")
     for result in evaluate_all(table([])):
-        assert not re.search(r"\w_\w", result.why.replace("make_parallel", "")), result.why  # a placement of document 001
+        said = result.why.split("decided by ")[0].replace("make_parallel", "")  # a placement of document 001; grids go by their names
+        assert not re.search(r"\w_\w", said), said
     assert "of ResNet-20, all-reduce (no overlap) on" in evaluate(find_claim("C18"), table([])).why.replace("; ", " of ")

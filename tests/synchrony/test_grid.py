@@ -49,7 +49,7 @@ def test_the_grid_is_affordable_and_names_every_experiment_once() -> None:
     planned = find_grid("study")
     keys = [key(entry) for entry in planned]
     assert len(set(keys)) == len(keys)
-    assert sum(entry.cost_s for entry in planned) < 480
+    assert sum(entry.cost_s for entry in planned) < 600
     assert sorted(key(entry) for part in PARTS for entry in find_grid(part)) == sorted(keys)
     assert not set(keys) & {key(entry) for part in APART for entry in find_grid(part)}
     with pytest.raises(ValueError, match="unknown grid 'all': choose one of study, runtime"):
@@ -123,7 +123,7 @@ def test_runs_over_ray_have_twins_and_need_the_extra(capsys: pytest.CaptureFixtu
     assert over_ray == [rest for engine, clock, *rest in of if (engine, clock) == ("processes", "virtual")]
     assert {(name, workers) for name, workers, *_ in over_ray} == {(n, p) for n in ("sync", "k_sync", "async") for p in (2, 3, 4)}
     # a call of an actor takes milliseconds
-    assert all(entry.experiment.law.mean_s >= 0.4 for entry in planned) and sum(entry.cost_s for entry in planned) < 480
+    assert all(entry.experiment.law.mean_s >= 0.4 for entry in planned) and sum(entry.cost_s for entry in planned) < 600
     monkeypatch.setattr("multigpu.synchrony.over_ray.importlib.util.find_spec", lambda name: None)
     assert main(["--grid", "ray"]) == 2
     assert "Ray is not installed: pip install 'multigpu[ray]'" in capsys.readouterr().err

@@ -1,7 +1,7 @@
 """All-reduces alone: points with intervals, each algorithm's formula beside its time, and what gradients of a size would take.
 
 A point that one Record measured has the distribution-free interval of its median sample, within one launch: screening. Several
-Records have the interval of `claims.statistics`, with launches as the units where they differ.
+Records have the interval of `analysis.statistics`, with launches as the units where they differ.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 import pandas as pd
 
-from multigpu.claims.statistics import interval, sample
+from multigpu.analysis.statistics import interval, sample
 from multigpu.collectives import find_algorithm
 from multigpu.collectives.algorithms.hierarchical import group_size
 from multigpu.collectives.record import bus_factor
@@ -33,7 +33,7 @@ def points(frame: pd.DataFrame, dtype: str = "fp32", by: Sequence[str] = POINT) 
     Returns:
         `by`, then time_s (one call), bus_bytes_per_s (2(P-1)/P of the message over that time; the whole message where nothing travels),
         each with _low and _high (95%); n (Records), launches, samples, keys. The interval of a single Record is that of the median of its
-        samples, which says nothing of other launches; of several it is that of `claims.statistics`.
+        samples, which says nothing of other launches; of several it is that of `analysis.statistics`.
     """
     rows = []
     usable = frame[(frame["status"] == "ok") & (frame["dtype"] == dtype)]

@@ -17,8 +17,8 @@ import numpy as np
 import pandas as pd
 
 from multigpu.analysis.phases import hull, imbalance, passes_time, phase_times, skew_parts, step_time, steps_of
+from multigpu.analysis.statistics import interval, sample
 from multigpu.analysis.traces import paired_step_s, traced
-from multigpu.claims.statistics import interval, sample
 from multigpu.measure.trace import Phase, StepTrace, TraceSummary
 from multigpu.published import load_published, published_value
 from multigpu.record import Record

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import numpy as np
 import pandas as pd
 
-from multigpu.claims.statistics import interval, sample
+from multigpu.analysis.statistics import interval, sample
 from multigpu.record import Record
 
 
@@ -69,7 +69,7 @@ def gpu_frame(records: Iterable[Record]) -> pd.DataFrame:
 def gpu_points(frame: pd.DataFrame) -> pd.DataFrame:
     """Repeats pooled, a row a GPU, job and `how`: means, n, and `share` of the first GPU's rate with `half` the width of its 95% interval.
 
-    The interval is that of all ratios here (`claims.statistics`): Student's t on logarithms, launches as units where they differ; NaN
+    The interval is that of all ratios here (`analysis.statistics`): Student's t on logarithms, launches as units where they differ; NaN
     where either GPU was measured once, 0 of the first, whose share is 1. GPUs beside others are compared within each Record, so that what
     slows all of them falls out; one alone brings its own repeats' scatter and the first one's.
 

@@ -3,7 +3,7 @@
 Intervals are Student's t, never a bootstrap: with n = 5 repeats, the headline's own n, the percentile bootstrap's nominal 95%
 interval held the true mean in 83% of 4,000 simulated normal samples, Student's t in 95% (with exponential tails: 80% and
 89%); `tests/analysis/test_formulas.py` repeats this. Intervals of rates and of their ratios are taken on logarithms, by
-`claims.statistics`: figures, tables and verdicts share one rule, which counts repeats as independent only where launches
+`analysis.statistics`: figures, tables and verdicts share one rule, which counts repeats as independent only where launches
 do not differ, and else takes the launches as the units.
 """
 
@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import special
 
-from multigpu.claims.statistics import Sample, sample
-from multigpu.claims.statistics import interval as half_width
+from multigpu.analysis.statistics import Sample, sample
+from multigpu.analysis.statistics import interval as half_width
 
 MAD_TO_SIGMA = 1.4826
 """1 / the 0.75 quantile of a standard normal: makes the median absolute deviation estimate a normal's sigma."""

@@ -39,7 +39,8 @@ from multigpu.analysis.wording import (
     why_missing,
 )
 from multigpu.claims import Result, evaluate_all, scoreboard_svg, to_html_table
-from multigpu.claims.tables import tally
+from multigpu.claims.ledger import changes
+from multigpu.claims.tables import tally, to_html_changes
 from multigpu.reading import as_read, stored_records, study_records, todays_records
 from multigpu.same_gpus import leading_machine
 from multigpu.store import Stamp, stamp_of
@@ -334,4 +335,5 @@ def scoreboard() -> str | None:
 
 def claims() -> str | None:
     """How many claims have which verdict, and the table of all claims."""
-    return f'{tally(results())}<div class="wide">\n{to_html_table(results(), "")}</div>\n'
+    table, changed = to_html_table(results(), ""), to_html_changes(changes())
+    return f'{tally(results())}<div class="wide">\n{table}</div>\n\n## Changed verdicts\n\n<div class="wide">\n{changed}</div>\n'

@@ -14,7 +14,7 @@ import pandas as pd
 from scipy import special
 
 from multigpu.analysis.fields import FIELDS, JOB, LENGTH, POINT, SERIES, WAY
-from multigpu.claims.statistics import LEVEL, POOL
+from multigpu.analysis.statistics import LEVEL, POOL
 
 __all__ = ["FIELDS", "JOB", "LENGTH", "POINT", "SERIES", "WAY", "Missing", "averages", "one", "one_length", "points", "usual", "where"]
 

@@ -1,25 +1,16 @@
-"""What a reader must know beside a verdict: how few settings it rests on, and where perfect scaling itself would not reach the bound.
-
-Neither changes a verdict: predicates were written down before their Records, and stay as they are.
-"""
+"""What a reader must know beside a verdict, in words: few settings, a bound out of reach, what is excluded, a host's noise."""
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
-from copy import copy
 
-from multigpu.claims.core import Contrast, Predicate, Selection, Setting, Verdict
-from multigpu.claims.names import scaling_ratio
-from multigpu.claims.records import Comparison, Row
-from multigpu.claims.settings import judge, measure
-from multigpu.claims.wording import described, number, plural, seldom, spread
-
-ENOUGH: dict[tuple[str, Verdict], str] = {
-    ("any", "holds"): "one example is enough",
-    ("all", "does not hold"): "one counterexample is enough",
-}
-"""By how settings join, a contrast's verdict that one of them settles, whatever else was measured or was not; in words."""
+from multigpu.claims.core import Contrast, Verdict
+from multigpu.claims.results import Setting
+from multigpu.claims.rules import ENOUGH
+from multigpu.claims.settings import judge
+from multigpu.claims.wording import number, plural, seldom, spread
 
 RESTS_ON = "the verdict rests on"
 
@@ -50,50 +41,38 @@ def few_settings(why: str) -> str:
     return min((f"{few} of {every} settings" for few, every in found), key=lambda text: int(text.split()[0]), default="")
 
 
-def perfect_scaling(contrast: Contrast, pairs: Sequence[tuple[Comparison, Setting]], predicate: Predicate) -> str:
-    """Of a ratio of two scaling efficiencies that is to be large: where the efficiency below is so high that perfect scaling of the one
-    above, 100%, would not reach the bound; "" where there is no such setting.
-
-    The largest ratio is one over the efficiency below, with the interval of that efficiency's own repeats.
-    """
-    tops = [(one, largest_ratio(contrast, one, predicate)) for one, _ in pairs]
-    most = [(one, top) for one, top in tops if top is not None and top.estimate < contrast.bound]
-    if not most:
+def perfect_scaling(contrast: Contrast, settings: Sequence[Setting]) -> str:
+    """Of settings that cannot reach the bound, the best that they could be and why; "" where there is none."""
+    out = [setting for setting in settings if setting.verdict == "out of reach" and setting.ceiling]
+    if not out:
         return ""
-    shares = [1 / top.estimate for _, top in most]
-    kept = " to ".join(dict.fromkeys(f"{share:.1%}" for share in (min(shares), max(shares))))
-    ratio = spread([top for _, top in most], contrast, least_decimals=3)
-    beyond = f"{number(contrast.bound, contrast)} is out of reach there"
-    if any(top.high is None or top.high >= contrast.bound for _, top in most):
-        beyond += ", as far as these repeats tell"
-    if len(pairs) > 1:
-        return (
-            f"in {len(most)} of {len(pairs)} settings the latter keeps {kept} of perfect scaling already, so that perfect scaling of the "
-            f"former would give {ratio}: {beyond}"
-        )
-    (one, top), (above, *_, below) = most[0], contrast.terms
-    own, other = (named_side(term.select, group[0]) for term, group in ((above, one.groups[0]), (below, one.groups[-1])))
-    low, high = (number(end, contrast, bare=True, decimals=3) if end else "" for end in (top.low, top.high))
-    return (
-        f"on {plural(one.devices, *predicate.counted)} {other} keeps {kept} of perfect scaling already, so that perfect scaling of {own} "
-        f"would give {ratio}{f' (95% {low}-{high})' if low and high else ''}: {beyond}"
-    )
+    ceilings = [setting.ceiling or math.nan for setting in out]
+    kept = " to ".join(dict.fromkeys(f"{1 / ceiling:.1%}" for ceiling in (max(ceilings), min(ceilings))))
+    best = " to ".join(dict.fromkeys(number(end, contrast, decimals=3) for end in (min(ceilings), max(ceilings))))
+    where = f"in {len(out)} of {plural(len(settings), 'setting', 'settings')} " if len(settings) > 1 else ""
+    bound = number(contrast.bound, contrast)
+    return f"{where}what it is compared with keeps {kept} of perfect scaling, so that perfect scaling would give {best}, and not {bound}"
 
 
-def largest_ratio(contrast: Contrast, comparison: Comparison, predicate: Predicate) -> Setting | None:
-    """The ratio if the Runs above scaled perfectly: the inverse of the efficiency of those below; None where it is no such ratio."""
-    if contrast.direction != "above" or contrast.quantity != "units_per_s" or contrast.per_device:
-        return None
-    shape = scaling_ratio(contrast.label, contrast.over[0], contrast.terms[-1])
-    if (contrast.over, contrast.under) != (shape.over, shape.under):
-        return None
-    one, many = contrast.over[1], contrast.under[1]
-    inverse = contrast.model_copy(update={"over": (one,), "under": (many,), "per_device": True})
-    below = copy(comparison)
-    below.groups = [comparison.groups[1], comparison.groups[3]]
-    return measure(inverse, below, predicate)
+def excluded(contrast: Contrast, settings: Sequence[Setting]) -> str:
+    """What an inconclusive interval says of the document's own effect; "" where the document states none."""
+    if contrast.effect is None or not settings:
+        return ""
+    low, high = (max if end else min for end in (0, 1))
+    ends = [(setting.low, setting.high) for setting in settings if setting.low is not None and setting.high is not None]
+    if not ends:
+        return ""
+    first, last = low(one for one, _ in ends), high(other for _, other in ends)
+    told = number(contrast.effect, contrast)
+    return f"{'excludes' if not first <= contrast.effect <= last else 'does not exclude'} the document's {told}"
 
 
-def named_side(selection: Selection, row: Row) -> str:
-    """The Runs of one side in words, by the values that its Records have: "batch 16 a GPU"."""
-    return described(tuple((field, (row.get(field),)) for field, _ in selection))
+def noise(contrast: Contrast, settings: Sequence[Setting]) -> str:
+    """That wall clock and median step disagree, with both figures of the first such setting; "" where they do not."""
+    noisy = [setting for setting in settings if setting.noisy and setting.by_median is not None]
+    if not noisy:
+        return ""
+    one = noisy[0]
+    of = f" in {len(noisy)} of {plural(len(settings), 'setting', 'settings')}" if len(settings) > 1 else ""
+    wall, median = number(one.estimate, contrast), number(one.by_median or math.nan, contrast)
+    return f"host noise{of}: {wall} by the wall clock, {median} by the median step"

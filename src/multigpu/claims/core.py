@@ -1,4 +1,4 @@
-"""A Claim: a sentence of the documents, its figure, and a test over Records that was written down before they were measured.
+"""A Claim: a sentence of the documents, its figure, and a test over Records; `data/claims-ledger.csv` says which of the two was first.
 
 A `Predicate` is data. It names Runs by their fields, the quantity to compare, the direction and the margin beyond which an
 effect counts as real, and the least data that may decide. `verdicts.evaluate` reads it; nothing here touches a Record.
@@ -7,15 +7,14 @@ effect counts as real, and the least data that may decide. `verdicts.evaluate` r
 from __future__ import annotations
 
 import hashlib
-from typing import ClassVar, Literal, Self
+import json
+from collections.abc import Collection, Mapping
+from typing import Any, ClassVar, Literal, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from multigpu.collectives.run import CollectiveRun
-from multigpu.run import Run
-
-Verdict = Literal["holds", "does not hold", "inconclusive", "not yet measured", "cannot be tested here"]
-VERDICTS: tuple[Verdict, ...] = ("holds", "does not hold", "inconclusive", "not yet measured", "cannot be tested here")
+Verdict = Literal["holds", "holds here only", "does not hold", "inconclusive", "out of reach", "not yet measured", "cannot be tested here"]
+VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 
 Value = str | bool | int | None
 Selection = tuple[tuple[str, tuple[Value, ...]], ...]
@@ -30,39 +29,62 @@ FOLLOWS: dict[str, tuple[str, ...]] = {
 }
 """What differs as soon as a field does."""
 
+POOLED_FREEDOM = 20
+"""Lags of an autocorrelation, of which a `pooled` quantity is the mean."""
+LEVEL = 0.025
+"""Of a one-sided test; two of them are a 95% interval."""
+
 REAL = 1.05
 """The smallest effect that counts as real unless a claim says otherwise: 5%."""
 
 
-def where(**fields: Value | tuple[Value, ...]) -> Selection:
-    """A Selection: one value or several for each named field of a Run.
+def selection(fields: Mapping[str, Any], known: Collection[str], what: str) -> Selection:
+    """A Selection: one value or several for each named field, in the order of their names.
 
     Raises:
-        ValueError: a Run has no such field.
+        ValueError: `what` has no such field.
     """
-    return _selection(Run, fields)
-
-
-def where_collective(**fields: Value | tuple[Value, ...]) -> Selection:
-    """As `where`, of the fields of a CollectiveRun.
-
-    Raises:
-        ValueError: a CollectiveRun has no such field.
-    """
-    return _selection(CollectiveRun, fields)
-
-
-def _selection(kind: type[BaseModel], fields: dict[str, Value | tuple[Value, ...]]) -> Selection:
-    unknown = sorted(set(fields) - set(kind.model_fields))
+    unknown = sorted(set(fields) - set(known))
     if unknown:
-        raise ValueError(f"a {kind.__name__} has no field {', '.join(unknown)}: choose among {', '.join(kind.model_fields)}")
-    return tuple((name, value if isinstance(value, tuple) else (value,)) for name, value in sorted(fields.items()))
+        raise ValueError(f"{what} has no field {', '.join(unknown)}: choose among {', '.join(known)}")
+    return tuple((name, tuple(value) if isinstance(value, list | tuple) else (value,)) for name, value in sorted(fields.items()))
 
 
 class _Data(BaseModel):
-    """Frozen, complete, nothing extra: what is written down stays as written."""
+    """Frozen, complete, nothing extra."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+WORDS = frozenset({"label", "unit", "scope", "protocol"})
+"""Fields that say something and decide nothing."""
+
+
+def essence(kind: str, fields: dict[str, Any]) -> dict[str, Any]:
+    """What decides in a predicate of this kind, as JSON: no words, and nothing that is as usual, so that a new field changes no digest.
+
+    fields: of a predicate as JSON, of today or as an earlier commit had it.
+    """
+    usual = {name: field.default for name, field in (Contrast.model_fields | Term.model_fields).items()}
+    usual = {name: list(value) if isinstance(value, tuple) else value for name, value in usual.items() if name not in ("over", "label")}
+
+    def kept(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {k: kept(v) for k, v in sorted(value.items()) if k not in WORDS and not (k in usual and v == usual[k])}
+        return [kept(item) for item in value] if isinstance(value, list) else value
+
+    fields = json.loads(json.dumps(fields), object_hook=_sorted)
+    return {"kind": kind, **kept({name: value for name, value in fields.items() if name != "kind"})}
+
+
+def _sorted(fields: dict[str, Any]) -> dict[str, Any]:
+    """An object with its selections, [field, values] each, in the order of their fields."""
+    return {name: sorted(value) if name in ("where", "select") else value for name, value in fields.items()}
+
+
+def digest_of(essences: list[dict[str, Any]]) -> str:
+    """A hash of predicates' essences, which name a test in the ledger."""
+    return hashlib.sha256(json.dumps(essences, sort_keys=True).encode()).hexdigest()[:16]
 
 
 class Term(_Data):
@@ -81,11 +103,17 @@ class Contrast(_Data):
 
     quantity: a column of the tidy table, positive.
     per_device: divide every term's quantity by its device count (a speedup then reads as an efficiency).
+    effect: the document's own ratio, where it states one; the claims' data then leave the bound half way between it and 1.
+    apart: fields whose values are scopes of their own: what holds for some of them and not for others holds here only.
     direction: "above" and "below" `bound`; "within" (equal) and "outside" (different): [1/bound, bound].
     counts: the device counts N to look at: those named, each measured one, or the highest measured one.
     across: how settings join. "same": all that have enough data must agree; "all": one counterexample refutes; "any": one
         example suffices; "most": more than half decide (for medians).
     steps_at_least: least timed steps, where more are needed than the predicate asks.
+    form: "ratio": as above. "share": of what the first `over` term has more than the second, how much is not in the same difference of
+        the `under` terms (a cause's share of an added time). "pooled": the quantity is a mean square of POOLED_FREEDOM degrees of
+        freedom, and sides are compared by their means (an F, or chi-squared where there is one side).
+    size: what it says is how large the effect is: where it fails and the others hold, the claim holds here only.
     paired: repeats of equal number began alike and saw the same batches, so each is compared with its own: the interval is of the ratios
         of repeats that all terms have. For what training does; times of equal repeats have nothing in common.
     models_at_least: different models needed before the contrast can hold (or, with "any", be refuted).
@@ -98,12 +126,16 @@ class Contrast(_Data):
     per_device: bool = False
     direction: Literal["above", "below", "within", "outside"] = "above"
     bound: float = Field(default=REAL, gt=0)
+    effect: float | None = Field(default=None, gt=0)
     counts: tuple[int, ...] | Literal["each", "highest"] = "highest"
     count_at_least: int = Field(default=1, ge=1)
     across: Literal["same", "all", "any", "most"] = "same"
     models_at_least: int = Field(default=1, ge=1)
     steps_at_least: int = 0
     paired: bool = False
+    apart: tuple[str, ...] = ()
+    form: Literal["ratio", "share", "pooled"] = "ratio"
+    size: bool = False
     where: Selection = ()
     unit: str = "x"
 
@@ -117,6 +149,14 @@ class Contrast(_Data):
     def terms(self) -> tuple[Term, ...]:
         """All terms, the `over` ones first."""
         return self.over + self.under
+
+    @property
+    def of_speedups(self) -> bool:
+        """Whether it compares the speedups of two kinds of Run, each against its own single device."""
+        if len(self.over) != 2 or len(self.under) != 2:
+            return False
+        (above, one_below), (one_above, below) = self.over, self.under
+        return (one_above.select, one_below.select) == (above.select, below.select) and one_above.devices == one_below.devices == 1
 
     @property
     def varied(self) -> frozenset[str]:
@@ -152,8 +192,8 @@ class Predicate(_Data):
 
     @property
     def digest(self) -> str:
-        """A hash of every field, the same in every process: a changed predicate shows."""
-        return hashlib.sha256(self.model_dump_json().encode()).hexdigest()[:16]
+        """A hash of all that decides, the same in every process; words and fields at their defaults are left out (`essence`)."""
+        return digest_of([essence(type(self).__name__, self.model_dump(mode="json"))])
 
     @property
     def joins_frameworks(self) -> bool:
@@ -161,27 +201,13 @@ class Predicate(_Data):
         return any("framework" in contrast.varied for contrast in self.contrasts)
 
 
-class CollectivePredicate(Predicate):
-    """As a Predicate, over all-reduces between hosts, one process on each: rows of `analysis.hosts.hosts_frame`.
-
-    Selections name fields of a CollectiveRun, quantities columns of that frame; a call counts as a step. Libraries' and written-out
-    all-reduces are all started from PyTorch. What a document says of computers on a network is decided by hosts with a link each,
-    whatever processors they have.
-    """
-
-    counted: ClassVar[tuple[str, str]] = ("host", "hosts")
-    frameworks: tuple[Literal["torch", "tensorflow"], ...] = ("torch",)
-    machines: Literal["gpu", "any"] = "any"
-    warmup_steps: int = Field(default=1, ge=0)
-    timed_steps: int = Field(default=3, ge=1)
-    protocol: str = "Time of one call of the slowest process by the host's clock; a Record's figure is the median of its samples."
-
-
 class Claim(_Data):
     """A sentence of the documents in plain words, and what can be said of it.
 
     figure: the document's own figure.
     further: what else must hold, over other kinds of Records: each predicate is decided alone, and one that does not hold refutes all.
+    page: the notebook that shows what decides it.
+    decides: what would decide it while it is open, and what that takes.
     needs: what is missing where no predicate over Records can be written yet.
     untestable: why it cannot be tested here.
     """
@@ -190,8 +216,10 @@ class Claim(_Data):
     sentence: str
     documents: tuple[str, ...] = Field(min_length=1)
     figure: str
+    page: str = ""
     predicate: Predicate | None = None
     further: tuple[Predicate, ...] = ()
+    decides: str = ""
     needs: str = ""
     untestable: str = ""
 
@@ -212,8 +240,7 @@ class Claim(_Data):
     @property
     def digest(self) -> str:
         """A hash of all that decides it: of the one predicate, or of all of them; empty without any."""
-        digests = [predicate.digest for predicate in self.predicates]
-        return "".join(digests) if len(digests) < 2 else hashlib.sha256(" ".join(digests).encode()).hexdigest()[:16]
+        return digest_of([essence(type(one).__name__, one.model_dump(mode="json")) for one in self.predicates]) if self.predicates else ""
 
     @property
     def document(self) -> str:
@@ -224,46 +251,3 @@ class Claim(_Data):
     def order(self) -> int:
         """The number without its letter, to sort by."""
         return int(self.number[1:])
-
-
-class Setting(_Data):
-    """One interval: a contrast in one setting, with the Records it was computed from.
-
-    fields: what tells it from other settings of its contrast. enough: whether it has the repeats and launches to decide.
-    """
-
-    framework: str
-    contrast: str
-    fields: dict[str, str | int | bool | None]
-    devices: int
-    estimate: float
-    low: float | None
-    high: float | None
-    n: int
-    launches: int
-    enough: bool
-    verdict: Verdict
-    text: str
-    record_keys: tuple[str, ...]
-    flagged: int = 0
-
-
-class Answer(_Data):
-    """A verdict with its figure, and why."""
-
-    verdict: Verdict
-    figure: str = ""
-    why: str = ""
-    record_keys: tuple[str, ...] = ()
-
-
-class Result(_Data):
-    """What the Records say of a Claim: overall, by framework, and every interval behind it."""
-
-    claim: Claim
-    verdict: Verdict
-    figure: str
-    why: str
-    record_keys: list[str]
-    by_framework: dict[str, Answer]
-    settings: tuple[Setting, ...] = ()

@@ -11,10 +11,11 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from multigpu.claims.core import Contrast, Predicate, Result
+from multigpu.claims.core import Contrast, Predicate
+from multigpu.claims.kinds import TracePredicate
 from multigpu.claims.records import Comparison, Row, admitted, comparisons, matches
-from multigpu.claims.traces import TracePredicate
-from multigpu.claims.verdicts import DECIDED
+from multigpu.claims.results import Result
+from multigpu.claims.rules import DECIDED
 from multigpu.grid.entries import FEWEST, Planned
 from multigpu.measure.point import launch_of
 from multigpu.measure.sharing import START_S

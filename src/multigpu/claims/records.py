@@ -53,15 +53,10 @@ def plain(value: Any) -> Any:
     return value
 
 
-AGAIN = "also_elsewhere"
-"""Set in the row of a Record under the machine that measured it, where it also stands under another's name (`same_gpus.as_one`)."""
-
-
 def rows(frame: pd.DataFrame) -> list[Row]:
     """The table as rows, the latest attempt of each key only.
 
-    A Record that counts under another machine's name stands under its own as well (`AGAIN`): what two machines have in common completes
-    the larger one's settings, and must not tear those of the machine that measured both sides.
+    Each stands under the machine that measured it.
 
     Raises:
         ValueError: a column that every verdict needs is missing; the sentence names it.
@@ -75,13 +70,12 @@ def rows(frame: pd.DataFrame) -> list[Row]:
         raise ValueError(f"this is no table of Records: it has no column {', '.join(missing)}")
     latest: dict[tuple[str, str], Row] = {}
     for record in frame.to_dict("records"):
-        row = {str(name): plain(value) for name, value in record.items()}
-        own = row.get("measured_on") or row["machine"]
-        for one in (row, {**row, "machine": own, AGAIN: True})[: 1 + (own != row["machine"])]:
-            name = (one["machine"], one["key"])
-            held = latest.get(name)
-            if held is None or (held.get("attempt") or 0) <= (one.get("attempt") or 0):
-                latest[name] = one
+        row: dict[str, Any] = {str(name): plain(value) for name, value in record.items()}
+        row["machine"] = row.get("measured_on") or row["machine"]
+        name = (row["machine"], row["key"])
+        held = latest.get(name)
+        if held is None or (held.get("attempt") or 0) <= (row.get("attempt") or 0):
+            latest[name] = row
     return list(latest.values())
 
 
@@ -106,8 +100,17 @@ def admitted(row: Row, predicate: Predicate) -> bool:
     return enough_steps and matches(row, predicate.where)
 
 
+STEP_BY_MEDIAN, RATE_BY_MEDIAN = "step_by_median_s", "units_per_s_by_median"
+"""A step and a rate as the median step has them; not in TensorFlow, which offers no events between steps: they end when dispatched."""
+
+
 def quantity(row: Row, name: str) -> float | None:
     """A positive figure of the row, or None; `warmup_slowdown` is the mean warm-up step over the mean timed step."""
+    if name in (STEP_BY_MEDIAN, RATE_BY_MEDIAN):
+        rate, step, median = (quantity(row, part) for part in ("units_per_s", "step_time_s", "median_step_s"))
+        if row["framework"] == "tensorflow" or not (rate and step and median):
+            return None
+        return median if name == STEP_BY_MEDIAN else rate * step / median
     if name == "warmup_slowdown":
         warmup, step = quantity(row, "warmup_s"), quantity(row, "step_time_s")
         return warmup / row["warmup_steps"] / step if warmup and step else None
@@ -135,24 +138,30 @@ def _joined(values: list[Any]) -> str:
     return " / ".join(str(value) for value in dict.fromkeys(values) if value is not None)
 
 
+POOLED = ("machine", "gpu", "framework_version")
+"""What may differ between pairs, each of which is of one machine and version."""
+
+
 def comparisons(contrast: Contrast, table: Sequence[Row]) -> Iterator[Comparison]:
     """Every setting of the table in which all terms have Records.
 
-    Of settings that differ in the version of the timing method alone, the newest only; none of Records alone that all stand under another
-    machine's name too.
+    Of settings that differ in the version of the timing method alone, the newest only.
     """
-    fixed_names = [name for name in CONTEXT if name not in contrast.varied and name != "devices"]
+    pooled = POOLED if contrast.paired else ()
+    fixed_names = [name for name in CONTEXT if name not in contrast.varied and name not in ("devices", *pooled)]
     varied_names = sorted(contrast.varied)
     selects = list(dict.fromkeys(term.select for term in contrast.terms))
     # fixed fields -> select -> varied fields -> devices -> repeats
     found: dict[Fields, dict[Selection, dict[Fields, dict[int, list[Row]]]]] = {}
     for row in table:
+        wanted = [select for select in selects if matches(row, select)]
+        if not wanted:
+            continue
         fixed = tuple((name, row.get(name)) for name in fixed_names)
         varied = tuple((name, row.get(name)) for name in varied_names)
-        for select in selects:
-            if matches(row, select):
-                by_devices = found.setdefault(fixed, {}).setdefault(select, {}).setdefault(varied, {})
-                by_devices.setdefault(row["devices"], []).append(row)
+        for select in wanted:
+            by_devices = found.setdefault(fixed, {}).setdefault(select, {}).setdefault(varied, {})
+            by_devices.setdefault(row["devices"], []).append(row)
     newest: dict[Any, Comparison] = {}
     for fixed, by_select in found.items():
         if len(by_select) < len(selects):
@@ -161,7 +170,7 @@ def comparisons(contrast: Contrast, table: Sequence[Row]) -> Iterator[Comparison
             taken = {select: by_select[select][variant] for select, variant in zip(selects, variants, strict=True)}
             for devices in _counts(contrast, taken):
                 groups = [taken[term.select].get(term.devices or devices, []) for term in contrast.terms]
-                if all(groups) and not all(row.get(AGAIN) for group in groups for row in group):
+                if all(groups):
                     comparison = Comparison(contrast, fixed, variants, devices, groups)
                     held = newest.setdefault((comparison.identity, devices), comparison)
                     if held.timing_version < comparison.timing_version:

@@ -10,7 +10,8 @@ from collections import Counter
 from collections.abc import Sequence
 from html import escape
 
-from multigpu.claims.core import VERDICTS, Result, Verdict
+from multigpu.claims.core import VERDICTS, Verdict
+from multigpu.claims.results import Result
 
 CELL, GAP, MARGIN, HEADING = 40, 4, 8, 26
 GREY = "#7b7b7b"
@@ -25,8 +26,10 @@ TITLES = {
 # fill, stroke, ink, sign (a path in a box of 16)
 LOOKS: dict[Verdict, tuple[str, str, str, str]] = {
     "holds": ("#005a9c", "#005a9c", "#ffffff", "M2 9 L6 13 L14 3"),
+    "holds here only": ("none", "#2a7fc0", "#2a7fc0", "M2 7 L6 11 L14 1 M4 15 L12 15"),
     "does not hold": ("#e69f00", "#e69f00", "#1a1a1a", "M3 3 L13 13 M13 3 L3 13"),
     "inconclusive": ("#cfe3f2", "#7fa8c9", "#1a1a1a", "M2 7 Q5 2 8 6 T14 5 M2 12 Q5 7 8 11 T14 10"),
+    "out of reach": ("none", "#b36b00", "#b36b00", "M8 14 L8 6 M4 9 L8 5 L12 9 M3 2 L13 2"),
     "not yet measured": ("none", GREY, GREY, "M13 8 A5 5 0 1 1 3 8 A5 5 0 1 1 13 8"),
     "cannot be tested here": ("none", GREY, GREY, "M3 8 L13 8"),
 }

@@ -5,20 +5,25 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Sequence
+from functools import lru_cache
 from html import escape
 from typing import Any
 
 import pandas as pd
 
+from multigpu import paths
 from multigpu.analysis.wording import joined
-from multigpu.claims.core import VERDICTS, Predicate, Result, Verdict
-from multigpu.claims.pages import PAGE_OF, page_title
+from multigpu.claims.core import VERDICTS, Predicate, Verdict
+from multigpu.claims.ledger import Change, orders
+from multigpu.claims.results import Result
 from multigpu.claims.wording import framework_title, plural, stated
 
 SYMBOLS: dict[Verdict, str] = {
     "holds": "✓",
+    "holds here only": "✓*",
     "does not hold": "✗",
     "inconclusive": "≈",
+    "out of reach": "↑",
     "not yet measured": "○",
     "cannot be tested here": "–",
 }
@@ -64,7 +69,9 @@ def _own_protocol(predicate: Predicate) -> str:
 
 
 def claims_frame(results: Sequence[Result]) -> pd.DataFrame:
-    """A row a claim: claim, sentence, document, document_figure, torch, tensorflow, verdict, why, test, predicate, record_keys."""
+    """A row a claim: claim, sentence, document, document_figure, torch, tensorflow, verdict, scope, looks, why, test,
+    predicate, record_keys.
+    """
     table = [
         {
             "claim": result.claim.number,
@@ -73,6 +80,8 @@ def claims_frame(results: Sequence[Result]) -> pd.DataFrame:
             "document_figure": result.claim.figure,
             **{framework: ours(result, framework) for framework in FRAMEWORKS},
             "verdict": result.verdict,
+            "scope": result.scope,
+            "looks": result.looks,
             "why": result.why,
             "test": tested(result),
             "predicate": result.claim.digest,
@@ -111,7 +120,7 @@ def to_markdown_table(results: Sequence[Result]) -> str:
     head = ["claim", "sentence", "document", "its figure", "PyTorch", "TensorFlow", "verdict", "Records"]
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     for result in results:
-        verdict = f"{SYMBOLS[result.verdict]} {result.verdict}" + (f": {result.why}" if result.why else "")
+        verdict = f"{SYMBOLS[result.verdict]} {result.verdict}" + "".join(f": {text}" for text in (result.scope, result.why) if text)
         cells = [result.claim.number, result.claim.sentence, result.claim.document, result.claim.figure]
         cells += [*(ours(result, framework) for framework in FRAMEWORKS), verdict, str(len(result.record_keys) or DASH)]
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
@@ -120,8 +129,10 @@ def to_markdown_table(results: Sequence[Result]) -> str:
 
 SAID: dict[Verdict, tuple[str, str]] = {
     "holds": ("holds", "hold"),
+    "holds here only": ("holds here only", "hold here only"),
     "does not hold": ("does not hold", "do not hold"),
     "inconclusive": ("is inconclusive", "are inconclusive"),
+    "out of reach": ("is out of reach", "are out of reach"),
     "not yet measured": ("is not yet measured", "are not yet measured"),
     "cannot be tested here": ("cannot be tested here", "cannot be tested here"),
 }
@@ -148,6 +159,7 @@ def to_html_table(results: Sequence[Result], folder: str | None = None) -> str:
 
     folder: of the pages that show the claims, as seen from the page that holds the table; None: the table is on such a page itself.
     """
+    written = orders(results)
     head = ["Claim", "The document", "Ours", "Verdict", "Records" if folder is None else "Shown on"]
     lines = [
         '<table class="claims">',
@@ -159,18 +171,43 @@ def to_html_table(results: Sequence[Result], folder: str | None = None) -> str:
         test = f'<details class="claim-test"><summary>test</summary>{escape(tested(result))}</details>' if claim.predicate else ""
         said = f'<div class="claim-figure">{escape(claim.document)}: {escape(claim.figure)}</div>'
         shown = [_folded(text) for text in titled(result)]
-        sign = f'<span class="verdict-sign" aria-hidden="true">{SYMBOLS[result.verdict]}</span> {result.verdict}'
+        here = f": {escape(result.scope)}" if result.scope else ""
+        sign = f'<span class="verdict-sign" aria-hidden="true">{SYMBOLS[result.verdict]}</span> {result.verdict}{here}'
+        looks = f'<div class="claim-looks">{plural(result.looks, "look", "looks")}</div>' if result.looks > 1 else ""
+        first = f'<div class="claim-order">{escape(written[claim.number])}</div>' if claim.number in written else ""
         why = f'<div class="claim-why">{_folded(result.why)}</div>' if result.why else ""
-        page = PAGE_OF[claim.number]
-        link = "" if folder is None else _link(f"{folder}{page}.html", page_title(page))
+        page = claim.page
+        link = "" if folder is None or not page else _link(f"{folder}{page}.html", page_title(page))
         cells = [
             f"<td>{escape(claim.sentence)}{said}{test}</td>",
             f"<td>{''.join(shown) or DASH}</td>",
-            f'<td class="{css_class(result.verdict)}">{sign}{why}</td>',
+            f'<td class="{css_class(result.verdict)}">{sign}{first}{looks}{why}</td>',
             f"<td>{link}{_keys(result) or ('' if link else DASH)}</td>",
         ]
         lines.append(f'<tr id="{claim.number}"><th scope="row">{claim.number}</th>{"".join(cells)}</tr>')
     return "\n".join([*lines, "</tbody>", "</table>"]) + "\n"
+
+
+def to_html_changes(told: Sequence[Change]) -> str:
+    """Changed verdicts: `<table class="claims">`, a row a change, with a link to the claim's row."""
+    cells = [
+        f'<th scope="row"><a href="#{one.claim}">{one.claim}</a></th><td>{escape(one.before)}</td><td>{escape(one.after)}</td>'
+        f"<td>{escape(one.why)}</td>"
+        for one in told
+    ]
+    head = "".join(f'<th scope="col">{name}</th>' for name in ("Claim", "Before", "After", "Why"))
+    rows = "".join(f"<tr>{cell}</tr>\n" for cell in cells)
+    return f'<table class="claims changes">\n<thead><tr>{head}</tr></thead>\n<tbody>\n{rows}</tbody>\n</table>\n'
+
+
+@lru_cache
+def page_title(page: str) -> str:
+    """The first heading of a notebook; its name where there is no such file."""
+    file = paths.REPOSITORY / "notebooks" / f"{page}.ipynb"
+    if not file.exists():
+        return page
+    lines = "".join(json.loads(file.read_text())["cells"][0]["source"]).splitlines()
+    return next((line.removeprefix("# ") for line in lines if line.startswith("# ")), page)
 
 
 def _link(address: str, title: str) -> str:

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 
 from multigpu.analysis.style import look
 from multigpu.analysis.wording import FRAMEWORK_NAMES, MODEL_NAMES, TELLING, field_text, joined
-from multigpu.claims.core import Contrast, Selection, Setting
+from multigpu.claims.core import Contrast, Selection
+from multigpu.claims.results import Setting
 
 LISTED = 3
 """Settings that are written out one by one; of more, the range is given."""

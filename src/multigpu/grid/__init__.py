@@ -13,6 +13,7 @@ from functools import partial
 
 from multigpu.grid.batching import batching, batching_captured, batching_small, batching_tensorflow
 from multigpu.grid.causes import causes, causes_small
+from multigpu.grid.claims_again import claims_one_gpu, claims_shuffling, claims_tensorflow
 from multigpu.grid.cnn_study import cnn_formats, cnn_formats_captured, cnn_ladders, cnn_pairs, cnn_small, cnn_updates
 from multigpu.grid.cnns import cnn_batches, cnn_captured, cnn_compiled, cnn_models, cnn_strong
 from multigpu.grid.entries import EXPERIMENTS, OTHER_PLACEMENTS, SPINE_PLACEMENTS, Planned, affordable, cost_s, having, pace, points
@@ -76,6 +77,9 @@ GRIDS: dict[str, Callable[[Sequence[int]], list[Planned]]] = {
     "placements_screening": partial(grid, "placements_screening"),
     "placements_repeated": placements_repeated,
     "placement_table": placement_table,
+    "claims_one_gpu": claims_one_gpu,
+    "claims_shuffling": claims_shuffling,
+    "claims_tensorflow": claims_tensorflow,
     "captured": captured,
     "updates_in_backward": updates_in_backward,
     "sent_unpacked": sent_unpacked,

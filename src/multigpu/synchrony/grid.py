@@ -1,4 +1,4 @@
-"""The study's experiments by part, each with the seconds that it takes one core: about eight minutes for all.
+"""The study's experiments by part, each with the seconds that it takes one core: about ten minutes for all.
 
 Times are in units of the law's mean (1 s) except those of real runs and of the empirical law.
 """
@@ -38,6 +38,10 @@ CURVE_WORKERS = 8
 TWINS: tuple[ProtocolName, ...] = ("k_sync", "k_batch_sync", "k_async", "k_batch_async")
 LEARNERS, LEARNER_BATCH, LEARNER_RATE = 30, 128, 0.5
 """002's setting; the rate is one at which sync converges."""
+
+OTHER_LEARNERS = (4, 8, 16, 64, 256)
+SOFTSYNCS = (6, 30, 2, 1)
+"""Updates that an average worker's gradient waits for: K is LEARNERS over it."""
 
 LINEAR = LinearRegression(batch_size=8)
 DIGITS = Digits(batch_size=32)
@@ -107,7 +111,7 @@ def _timed(part: str, protocol: ProtocolName, workers: int, k: int | None, law: 
 
 
 def staleness() -> Iterator[Planned]:
-    """n-softsync at 30 learners as 002 has it, and K-async beside it, under two laws."""
+    """n-softsync at 30 learners as 002 has it, and K-async beside it, under two laws; n-softsync at other numbers of learners (C28)."""
     for law in (EXPONENTIAL, laws()[3]):
         for n in (1, 2, 6, 30):
             k = softsync_gradients(LEARNERS, n)
@@ -115,6 +119,10 @@ def staleness() -> Iterator[Planned]:
                 yield _timed("staleness", "k_batch_async", LEARNERS, k, law, 12_000, seed)
         for k in (1, 5, 15):
             yield _timed("staleness", "k_async", LEARNERS, k, law, 12_000)
+    for workers in OTHER_LEARNERS:
+        for k in (1, workers // 2):
+            for seed in range(6, 6 + len(SEEDS)):  # `runtime` has some of these with the first seeds
+                yield _timed("staleness", "k_batch_async", workers, k, EXPONENTIAL, 12_000, seed)
 
 
 def curves() -> Iterator[Planned]:
@@ -171,7 +179,7 @@ def rates() -> Iterator[Planned]:
         BoundedRate(c=0.01, maximum=LEARNER_RATE),
     )
     cases: list[tuple[ProtocolName, int | None, RateRule]] = [("sync", None, rules[0])]
-    cases += [("k_batch_async", softsync_gradients(LEARNERS, n), rule) for n in (6, 30) for rule in rules]
+    cases += [("k_batch_async", softsync_gradients(LEARNERS, n), rule) for n in SOFTSYNCS for rule in rules]
     for protocol, k, rule in cases:
         for seed in SEEDS:
             experiment = build_experiment(
@@ -186,6 +194,17 @@ def rates() -> Iterator[Planned]:
                 seed=seed,
             )
             yield Planned("rates", experiment, 2.0)
+
+
+def speedup() -> Iterator[Planned]:
+    """Asynchronous training with the rate divided by the staleness on 2 to 16 workers, beside one: as many gradients (C54)."""
+    problem, gradients = Digits(hidden=(64,), batch_size=LEARNER_BATCH), 3000
+    cases: list[tuple[ProtocolName, int | None, int, RateRule]] = [("sync", None, 1, ConstantRate(rate=LEARNER_RATE))]
+    cases += [("k_batch_async", 1, workers, StalenessRate(rate=LEARNER_RATE)) for workers in (2, 4, 8, 16)]  # `rates` has 30
+    for protocol, k, workers, rule in cases:
+        for seed in SEEDS:
+            fields: dict[str, Any] = {"protocol": protocol, "workers": workers, "gradients": k, "law": EXPONENTIAL, "seed": seed}
+            yield Planned("speedup", build_experiment(**fields, problem=problem, rate=rule, updates=gradients, evaluations=20), 2.0)
 
 
 def averaging() -> Iterator[Planned]:
@@ -234,6 +253,7 @@ PARTS: dict[str, Callable[[], Iterator[Planned]]] = {
     "averaging": averaging,
     "real": real,
     "rates": rates,
+    "speedup": speedup,
     "curves": curves,
     "memory": memory,
     "large_batch": large_batch,

@@ -48,14 +48,17 @@ class Summary:
         return ", ".join(parts)
 
 
-def measure(planned: Sequence[Planned], root: Path = RECORDS, budget_s: float | None = None, progress: bool = True) -> Summary:
+def measure(
+    planned: Sequence[Planned], root: Path = RECORDS, budget_s: float | None = None, progress: bool = True, again: bool = False
+) -> Summary:
     """Run what has no Record under `root` yet, in order, as far as the estimates fit what is left of `budget_s`.
 
+    again: run also what has one, as its next attempt; not real runs, whose seconds are another occasion's.
     A real run that fails leaves a Record that says why; it is run again by the next call.
     """
     store, averages, downpours = SynchronyStore(root), AveragingStore(root), DownpourStore(root)
     store.check_writable()
-    missing = [entry for entry in planned if not _known(entry, store, averages, downpours)]
+    missing = [entry for entry in planned if (again and _virtual(entry)) or not _known(entry, store, averages, downpours)]
     start_s = time.monotonic()
     run = failed = 0
     built: tuple[object, Problem | None] = (None, None)  # the latest problem: neighbours share it
@@ -65,7 +68,8 @@ def measure(planned: Sequence[Planned], root: Path = RECORDS, budget_s: float | 
         run += 1
         experiment = entry.experiment
         if isinstance(experiment, AveragingExperiment):
-            averages.write(measure_averaging(experiment))
+            before = averages.find(experiment)
+            averages.write(measure_averaging(experiment).model_copy(update={"attempt": before.attempt + 1 if before else 0}))
             continue
         if isinstance(experiment, Experiment) and experiment.clock == "real":
             failed += not _run_real(experiment, store)
@@ -75,8 +79,13 @@ def measure(planned: Sequence[Planned], root: Path = RECORDS, budget_s: float | 
         if isinstance(experiment, Downpour):
             downpours.write(measure_downpour(experiment, built[1]))
             continue
-        store.write(make_record(experiment, simulate(experiment, built[1])))
+        known = store.find(experiment)
+        store.write(make_record(experiment, simulate(experiment, built[1]), attempt=known.attempt + 1 if known else 0))
     return Summary(len(planned) - len(missing), run, failed, len(missing) - run, time.monotonic() - start_s)
+
+
+def _virtual(entry: Planned) -> bool:
+    return not isinstance(entry.experiment, Downpour) and getattr(entry.experiment, "clock", "virtual") == "virtual"
 
 
 def _known(entry: Planned, store: SynchronyStore, averages: AveragingStore, downpours: DownpourStore) -> bool:
@@ -152,10 +161,11 @@ def _gpus_of(entry: Planned) -> int:
 def main(words: Sequence[str] | None = None) -> int:
     """The command; returns the exit code, 1 if a real run failed and 2 for bad input."""
     parser = argparse.ArgumentParser(prog="multigpu.synchrony.measure", description="Run synchrony experiments and keep their Records.")
-    parser.add_argument("--grid", type=name, default="study", help=f"one of {', '.join(GRIDS)} (default: study, about eight minutes)")
+    parser.add_argument("--grid", type=name, default="study", help=f"one of {', '.join(GRIDS)} (default: study, about ten minutes)")
     parser.add_argument("--budget-s", type=seconds, metavar="S", help="run only what the estimates allow in so many seconds")
     parser.add_argument("--folder", type=Path, default=RECORDS, help="folder of the Records (default: data/synchrony)")
     parser.add_argument("--dry-run", action="store_true", help="list what would be run, and the seconds it is expected to take")
+    parser.add_argument("--again", action="store_true", help="run also what has a Record, as its next attempt; not real runs")
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
     arguments = parser.parse_args(words)
     try:
@@ -168,7 +178,7 @@ def main(words: Sequence[str] | None = None) -> int:
         for entry in planned:
             print(f"{entry.cost_s:6.1f} s  {entry.part}  {label(entry)}")
         return 0
-    summary = measure(planned, arguments.folder, arguments.budget_s, progress=not arguments.quiet)
+    summary = measure(planned, arguments.folder, arguments.budget_s, progress=not arguments.quiet, again=arguments.again)
     print(summary)
     return 1 if summary.failed else 0
 

@@ -255,6 +255,24 @@ def small_gpu() -> list[PlannedTraining]:
     ]
 
 
+MORE_SEEDS = range(5, 15)
+
+
+def claims_gpu() -> list[PlannedTraining]:
+    """resnet20 on one GPU at ten more seeds, a seed after another: in bf16 and fp32 (C34), and at eight times the batch with the rate
+    scaled and warmed up (C32). About 40 s a seed.
+    """
+    found = []
+    for seed in MORE_SEEDS:
+        weak: dict[str, Any] = {**TAUGHT, "execution": "captured", "devices": 1}
+        for precision in ("fp32", "bf16"):
+            kept: dict[str, Any] = {**weak, "placement": "ddp", "batch_size": 128, "seed": seed, "precision": precision, "epochs": 15}
+            kept |= {"base_rate": 0.1, "reference_batch": 128, "evaluate_every": steps_per_epoch(128)}
+            found.append(PlannedTraining(build_training_run(**kept), PRECISION, 24 if precision == "fp32" else 14))
+        found.append(PlannedTraining(batch_point(weak, 1024, IMAGES, 15, 128, 0.1, warmup_epochs=5, seed=seed), BATCH, 11))
+    return [thinned(entry) for entry in found]
+
+
 def models_gpu() -> list[PlannedTraining]:
     """Document 001's models on small images on one GPU, the cheapest and most telling first, and what staged variables do there. About
     six minutes, starting included.
@@ -316,6 +334,7 @@ GRIDS: dict[str, Callable[[], list[PlannedTraining]]] = {
     "training": gpu,
     "training_headline": small_gpu,
     "training_models": models_gpu,
+    "training_claims": claims_gpu,
     "batching_cpu": batching_cpu,
     "batching_gpu": batching_gpu,
     "translation_cpu": translation_cpu,

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from multigpu.claims.statistics import interval, sample
+from multigpu.analysis.statistics import interval, sample
 
 
 def test_by_hand():

@@ -1,0 +1,44 @@
+"""Results that are computed once: kept in a file until a Record, a claim or this program changes."""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from multigpu import paths
+from multigpu.claims.results import Result
+from multigpu.store import stamp_of
+from multigpu.writing import write_whole
+
+SOURCE = Path(__file__).parents[1]
+
+
+def state_of(roots: Sequence[Path]) -> str:
+    """A digest of everything that results depend on: names, times and sizes of Records' files, and of this program's."""
+    program = sorted(path for pattern in ("*.py", "*.yaml") for path in SOURCE.rglob(pattern))
+    own = [(str(path), found.st_mtime_ns, found.st_size) for path in program for found in (path.stat(),)]
+    return hashlib.sha256(repr((stamp_of(*roots), own)).encode()).hexdigest()[:20]
+
+
+def remembered(roots: Sequence[Path], compute: Callable[[], list[Result]], folder: Path = paths.CACHE) -> list[Result]:
+    """What `compute` gives, or gave when all was as it is now. A folder that cannot be written is done without.
+
+    roots: the folders of Records that it reads.
+    """
+    path = folder / f"claims-{state_of(roots)}.pickle"
+    try:
+        found: list[Result] = pickle.loads(path.read_bytes())
+        return found
+    except (OSError, EOFError, pickle.UnpicklingError, AttributeError, ImportError):
+        pass
+    results = compute()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for old in folder.glob("claims-*.pickle"):
+            old.unlink(missing_ok=True)
+        write_whole(path, pickle.dumps(results))
+    except OSError:
+        pass
+    return results

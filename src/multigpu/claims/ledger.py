@@ -1,0 +1,102 @@
+"""When each claim's test was written and whether its Records existed by then: `data/claims-ledger.csv`, which only grows."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple
+
+from multigpu import paths
+from multigpu.claims.core import Claim
+from multigpu.claims.results import Result
+from multigpu.raw import raw_records
+
+LEDGER = paths.REPOSITORY / "data" / "claims-ledger.csv"
+BEFORE, AFTER, UNKNOWN = "test before data", "test after data", "order not known"
+STATES = ("none", "existed", "not known")
+
+
+class Entry(NamedTuple):
+    """One test of a claim.
+
+    written: date and time of the commit that first had it, in UTC. commit: its short name; "" where it is the one that added the row.
+    data: what there was by then of the Records that decide the claim today: "none", "existed", or "not known", since they name commits
+        that were folded into later ones.
+    """
+
+    claim: str
+    digest: str
+    written: str
+    commit: str
+    data: str
+    reason: str
+
+
+@lru_cache
+def entries(path: Path = LEDGER) -> Mapping[str, Sequence[Entry]]:
+    """The rows of the ledger by claim, in their order.
+
+    Raises:
+        ValueError: a row's `data` is none of STATES.
+    """
+    found: dict[str, list[Entry]] = {}
+    with path.open(newline="") as file:
+        for row in csv.DictReader(file):
+            if row["data"] not in STATES:
+                raise ValueError(f"{path.name}, claim {row['claim']}: data is {row['data']!r}; choose {', '.join(STATES)}")
+            found.setdefault(row["claim"], []).append(Entry(**row))
+    return found
+
+
+CHANGES = paths.REPOSITORY / "data" / "claims-changes.csv"
+
+
+class Change(NamedTuple):
+    """A verdict that became another though no Record was added: by other rules, or by another test."""
+
+    claim: str
+    before: str
+    after: str
+    why: str
+
+
+def changes(path: Path = CHANGES) -> list[Change]:
+    """Every changed verdict, in the order of the file."""
+    with path.open(newline="") as file:
+        return [Change(**row) for row in csv.DictReader(file)]
+
+
+def unwritten(claims: Iterable[Claim], ledger: Mapping[str, Sequence[Entry]]) -> list[str]:
+    """The claims whose test is not the last one in the ledger, with its digest: such a test was changed without saying so."""
+    tested = [claim for claim in claims if claim.predicates]
+    return [f"{one.number} {one.digest}" for one in tested if [e.digest for e in ledger.get(one.number, ())][-1:] != [one.digest]]
+
+
+def order(entry: Entry, measured_at: Sequence[str]) -> str:
+    """Which was first, of a test and the Records that decide it: by what the ledger says and by their dates (in UTC, as texts).
+
+    A test written when none of them existed is before its data only if all of their dates say so too.
+    """
+    older = sum(date < entry.written for date in measured_at)
+    if entry.data == "none" and not older:
+        return BEFORE
+    said = UNKNOWN if entry.data == "not known" else AFTER
+    return f"{said} ({older} of {len(measured_at)} Records are older)" if 0 < older < len(measured_at) else said
+
+
+def orders(results: Iterable[Result]) -> dict[str, str]:
+    """Of each claim that has a test in the ledger, which of the two was first, and when the test was written."""
+    dates, found = measured_at(paths.REPOSITORY / "data"), {}
+    for result in results:
+        if result.claim.predicates and (own := entries().get(result.claim.number)):
+            changed = f", changed {own[-1].written[:10]}" if len(own) > 1 else f", {own[-1].written[:10]}"
+            found[result.claim.number] = order(own[-1], [dates[key] for key in result.record_keys if key in dates]) + changed
+    return found
+
+
+@lru_cache(maxsize=1)
+def measured_at(root: Path) -> Mapping[str, str]:
+    """When each Record below a folder was measured, by its key."""
+    return {raw.key: str(raw.record.get("measured_at", "")) for raw in raw_records(root) if raw.record}

@@ -1,0 +1,64 @@
+"""What Records say: of one setting, of one framework, of a claim."""
+
+from __future__ import annotations
+
+from multigpu.claims.core import Claim, Verdict, _Data
+
+
+class Setting(_Data):
+    """One interval: a contrast in one setting, with the Records it was computed from.
+
+    fields: what tells it from other settings of its contrast. enough: whether it has the repeats and launches to decide.
+    holding, failing: how likely data like these are if it does not hold, and if it does not fail (one-sided p-values; None: not enough).
+    ceiling: the best that it could be (`rules.largest_ratio`). by_median: the estimate by median steps. noisy: whether the two clocks
+        differ by too much (`rules.host_noise`).
+    """
+
+    framework: str
+    contrast: str
+    fields: dict[str, str | int | float | bool | None]
+    devices: int
+    estimate: float
+    low: float | None
+    high: float | None
+    n: int
+    launches: int
+    enough: bool
+    verdict: Verdict
+    text: str
+    record_keys: tuple[str, ...]
+    flagged: int = 0
+    holding: float | None = None
+    failing: float | None = None
+    ceiling: float | None = None
+    by_median: float | None = None
+    noisy: bool = False
+
+
+class Answer(_Data):
+    """A verdict with its figure, and why; scope: where it holds, of what holds here only.
+
+    decidable: settings that have enough repeats. leaning: what most of these would say by their estimates alone.
+    """
+
+    verdict: Verdict
+    figure: str = ""
+    why: str = ""
+    scope: str = ""
+    record_keys: tuple[str, ...] = ()
+    decidable: int = 0
+    leaning: Verdict = "inconclusive"
+
+
+class Result(_Data):
+    """What the Records say of a Claim: overall, by framework, and every interval behind it."""
+
+    claim: Claim
+    verdict: Verdict
+    figure: str
+    why: str
+    record_keys: list[str]
+    by_framework: dict[str, Answer]
+    settings: tuple[Setting, ...] = ()
+    scope: str = ""
+    looks: int = 0

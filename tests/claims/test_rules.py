@@ -1,0 +1,233 @@
+"""Each rule that turns intervals into verdicts, on planted Records; and how often verdicts are wrong over synthetic ones."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from multigpu.analysis.statistics import chance_above, chance_of_ratio, holm, holm_of_families
+from multigpu.claims import Claim, Contrast, Predicate, Result, Term, evaluate, find_claim
+from multigpu.claims.core import selection
+from multigpu.claims.results import Answer
+from multigpu.claims.rules import DECIDED, all_of, blocked_by
+from multigpu.claims.verdicts import evaluate_rows
+from multigpu.run import Run
+from tests.claims.cases import CASES, CNN, scaling
+from tests.claims.planted import CONTEXT, QUIET, RUN, repeats, table
+
+ONCE = (1.0,)
+Rows = list[dict[str, Any]]
+
+
+def result_of(number: str, rows: Rows) -> Result:
+    return evaluate(find_claim(number).model_copy(update={"further": ()}), table(rows))
+
+
+def batches(speedup: float, rival: float, noise: tuple[float, ...] = QUIET, **fields: Any) -> Rows:
+    """C14's sides, batch 64 and 32 a GPU on 8 GPUs and on one, at these speedups."""
+    runs = (*scaling({"batch_size": 64}, 8, speedup, 0), *scaling({"batch_size": 32}, 8, rival, 0))
+    return [row for run, rate, _ in runs for row in repeats(rate, noise, **CNN | run | fields)]
+
+
+def overlapped(overlap: float, after: float, noise: tuple[float, ...] = QUIET, **fields: Any) -> Rows:
+    """C29's sides on 4 GPUs and on one, at these speedups."""
+    runs = (*scaling({"placement": "ddp"}, 4, overlap, 0), *scaling({"placement": "replicated_allreduce"}, 4, after, 0))
+    return [row for run, rate, _ in runs for row in repeats(rate, noise, **CNN | run | fields)]
+
+
+def test_a_minority_that_was_repeated_says_so() -> None:
+    beside = batches(7.4, 7.3, ONCE, placement="exp2") + batches(7.3, 7.4, ONCE, placement="exp4")
+    result = result_of("C14", batches(7.4, 7.3) + beside + batches(4.0, 5.0, ONCE, precision="fp32"))
+    assert result.verdict == "holds"
+    assert (
+        "the verdict rests on 1 of 4 settings, while the other 3, measured once, run from 0.80x to 1.01x, 2 of them in agreement"
+        in result.why
+    )
+
+
+def test_a_minority_that_most_others_contradict_decides_nothing() -> None:
+    """The case of C14: one of four repeated, two of the three others point elsewhere."""
+    beside = (
+        batches(4.0, 5.0, ONCE, placement="exp2") + batches(6.0, 4.0, ONCE, placement="exp4") + batches(7.4, 7.3, ONCE, precision="fp32")
+    )
+    result = result_of("C14", batches(7.4, 7.3) + beside)
+    assert result.verdict == "inconclusive" and "3 settings measured too seldom to decide mostly point elsewhere" in result.why
+
+
+def test_a_counterexample_that_was_repeated_refutes_whatever_others_say() -> None:
+    once = [row for seed in (1, 2, 3) for row in batches(7.4, 7.3, ONCE, seed=seed)]
+    assert result_of("C14", batches(7.4, 5.0) + once).verdict == "does not hold"
+
+
+def test_what_perfect_scaling_would_not_reach_is_out_of_reach() -> None:
+    """3.96 of 4 is 99%: at 100% the ratio could be 1.01, and half of the document's difference is 1.0655."""
+    result = result_of("C29", overlapped(3.9, 3.96))
+    assert result.verdict == "out of reach" and result.settings[0].ceiling == pytest.approx(1 / 0.99)
+    assert "99.0% of perfect scaling, so that perfect scaling would give 1.010x, and not 1.07x" in result.why
+    assert result_of("C29", overlapped(3.0, 3.0)).verdict == "does not hold", "could have reached it"
+    assert result_of("C29", overlapped(3.6, 3.0)).verdict == "holds"
+
+
+def test_a_setting_out_of_reach_leaves_the_verdict_to_others() -> None:
+    for good, verdict in ((3.6, "holds"), (3.0, "does not hold")):
+        assert result_of("C29", overlapped(3.9, 3.96) + overlapped(good, 3.0, machine="second")).verdict == verdict
+
+
+def test_an_inconclusive_interval_says_whether_it_excludes_the_document() -> None:
+    noise = (1.0, 1.05, 0.95, 1.04, 0.96)
+    wide = result_of("C5", [row for run, rate, _ in CASES["C5"].runs for row in repeats(rate * 1.0, noise, **CASES["C5"].common | run)])
+    assert wide.verdict != "does not hold"
+    near = Claims.ratio(1.165, noise=0.03, effect=1.33)
+    assert near.verdict == "inconclusive" and "excludes the document's 1.33x" in near.why
+    far = Claims.ratio(1.165, noise=0.3, effect=1.33)
+    assert far.verdict == "inconclusive" and "does not exclude the document's 1.33x" in far.why
+
+
+class Claims:
+    """A claim about one ratio, made for a test: rows of a placement over those of another."""
+
+    @staticmethod
+    def ratio(truth: float, noise: float, effect: float | None = None, seed: int = 3) -> Result:
+        draw = np.random.default_rng(seed)
+        contrast = Contrast(label="ratio", over=(side("exp4"),), under=(side("exp3"),), effect=effect, bound=(1 + (effect or 1.1)) / 2)
+        rows = [
+            row
+            for name, rate in (("exp4", truth), ("exp3", 1.0))
+            for row in drawn(draw, rate, placement=name, noises=(noise, 0.0, 0.0), host=1.0)
+        ]
+        return judged(contrast, rows)
+
+
+def side(placement: str) -> Term:
+    return Term(select=selection({"placement": placement}, Run.model_fields, "a Run"))
+
+
+def judged(contrast: Contrast, rows: Rows) -> Result:
+    claim = Claim(
+        number="C1", sentence="A.", documents=("000",), figure="1", predicate=Predicate(contrasts=(contrast,), frameworks=("torch",))
+    )
+    return evaluate_rows(claim, rows)
+
+
+def drawn(draw: np.random.Generator, rate: float, noises: tuple[float, float, float], host: float, **fields: Any) -> Rows:
+    """Five repeats over three launches at this rate, with log-normal noise of repeats and launches; host: this host's own factor."""
+    launches = np.exp(draw.normal(0, noises[1], 3))
+    made = []
+    for repeat, launch in enumerate((0, 0, 1, 1, 2)):
+        value = rate * host * launches[launch] * math.exp(draw.normal(0, noises[0]))
+        row = (
+            RUN
+            | CONTEXT
+            | {"devices": 1, "repeat": repeat, "launch_id": f"{fields}{launch}", "units_per_s": value, "median_step_s": 1 / value}
+        )
+        made.append(row | {"key": f"{fields}{repeat}", "step_time_s": 1 / value} | fields)
+    return made
+
+
+@pytest.mark.parametrize("across", ["same", "all", "any", "most"])
+def test_verdicts_are_wrong_in_at_most_a_twentieth_of_claims(across: str) -> None:
+    """True effects from 0.5 to 2, noise of repeats, launches and hosts from 0.2 to 20% each, one to six settings of two models.
+
+    A host changes both sides alike, which is no noise of a ratio, and one side by as much again, which is. False is a verdict that says the
+    contrary of the true effect against the margin.
+    """
+    draw = np.random.default_rng(11)
+    wrong = decided = 0
+    count = 400
+    for _ in range(count):
+        truth = math.exp(draw.uniform(math.log(0.5), math.log(2)))
+        noises = tuple(math.exp(draw.uniform(math.log(0.002), math.log(0.2))) for _ in range(3))
+        contrast = Contrast(label="ratio", over=(side("exp4"),), under=(side("exp3"),), across=across)  # type: ignore[arg-type]
+        rows: Rows = []
+        for setting in range(draw.integers(1, 7)):
+            host, own = np.exp(draw.normal(0, noises[2], 2))
+            for name, rate in (("exp4", truth * own), ("exp3", 1.0)):
+                rows += drawn(draw, rate, noises, host, placement=name, model=("nmt000", "nmt004")[setting % 2], machine=f"host {setting}")  # type: ignore[arg-type]
+        verdict = judged(contrast, rows).verdict
+        decided += verdict in DECIDED
+        wrong += verdict == ("does not hold" if truth >= contrast.bound else "holds")
+    assert wrong <= 0.05 * count, f"{wrong} of {count} claims"
+    assert decided >= 0.5 * count, "a rule that never decides is never wrong"
+
+
+def test_many_looks_are_paid_for() -> None:
+    """One example of forty by luck, where nothing is true, must not decide what one example decides."""
+    draw = np.random.default_rng(5)
+    contrast = Contrast(label="ratio", over=(side("exp4"),), under=(side("exp3"),), across="any", bound=1.05)
+    lucky = 0
+    for _ in range(40):
+        rows = [
+            row
+            for setting in range(40)
+            for name, rate in (("exp4", 1.05), ("exp3", 1.0))
+            for row in drawn(draw, rate, (0.05, 0.0, 0.0), 1.0, placement=name, machine=f"host {setting}")
+        ]
+        result = judged(contrast, rows)
+        assert result.looks == 40
+        lucky += result.verdict == "holds"
+    assert lucky <= 4, "forty looks at 2.5% would find one in 64% of claims"
+
+
+def test_holm_by_hand() -> None:
+    assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
+    assert holm([]) == [] and holm([0.5]) == [0.5]
+    assert holm_of_families([0.01, 0.04, 0.03], ["a", "a", "b"]) == pytest.approx([0.04, 0.08, 0.04])
+
+
+def test_chances_by_hand() -> None:
+    assert chance_above(2.0, 1.0, 1e9) == pytest.approx(0.02275, abs=1e-4)
+    assert chance_above(-2.0, 1.0, 1e9) == pytest.approx(0.97725, abs=1e-4)
+    assert (chance_above(1.0, 0.0, 1.0), chance_above(0.0, 0.0, 1.0)) == (0.0, 1.0)
+    assert chance_of_ratio(1.57, 20) == pytest.approx(0.05, abs=2e-3), "chi-squared with 20 degrees of freedom"
+    assert chance_of_ratio(2.12, 20, 20) == pytest.approx(0.05, abs=2e-3), "F with 20 and 20"
+
+
+def median_of(rows: Rows, factor: float) -> Rows:
+    """The rows with a median step that is `factor` of their mean step."""
+    return [row | {"median_step_s": row["step_time_s"] * factor} for row in rows]
+
+
+def test_two_clocks_that_disagree_about_the_verdict_are_a_hosts_noise() -> None:
+    """C2's 0.82 by the wall clock is 0.98 by the median step: the host waits, and 0.925 lies between."""
+    slow, fast = CASES["C2"].rows("holds")[:5], CASES["C2"].rows("holds")[5:]
+    result = result_of("C2", median_of(slow, 0.82 / 0.98) + median_of(fast, 1.0))
+    assert result.verdict == "inconclusive" and "host noise: 0.82x by the wall clock, 0.98x by the median step" in result.why
+    for factor in (1.0, 0.97):
+        assert result_of("C2", median_of(slow, factor) + median_of(fast, 1.0)).verdict == "holds", "both say the same by far"
+
+
+def test_a_framework_that_could_decide_more_blocks() -> None:
+    few, many = Answer(verdict="holds", decidable=3, leaning="holds"), Answer(verdict="inconclusive", decidable=195, leaning="holds")
+    assert blocked_by({"tensorflow": few, "torch": many}) == ["torch"]
+    assert blocked_by({"tensorflow": few, "torch": many.model_copy(update={"decidable": 3})}) == []
+    other_way = many.model_copy(update={"decidable": 3, "leaning": "does not hold"})
+    assert blocked_by({"tensorflow": few, "torch": other_way}) == ["torch"]
+
+
+def test_scopes_that_differ_hold_here_only() -> None:
+    """C12 by placement: ddp keeps 93%, the CPU server 60%."""
+    rows = CASES["C12"].rows("holds") + CASES["C12"].rows("fails", placement="exp2")
+    result = evaluate(find_claim("C12"), table(rows))
+    assert (result.verdict, result.scope) == ("holds here only", "ddp")
+
+
+def test_of_what_must_hold_together_the_worst_counts_and_size_only_narrows() -> None:
+    assert all_of([("holds", False), ("holds", True)]) == "holds"
+    assert all_of([("holds", False), ("does not hold", True)]) == "holds here only"
+    assert all_of([("holds", False), ("does not hold", False)]) == "does not hold"
+    assert all_of([("inconclusive", False), ("out of reach", False)]) == "out of reach"
+    assert all_of([("does not hold", True)]) == "does not hold"
+
+
+def test_a_share_of_an_added_time() -> None:
+    """100 ms on one GPU; a second adds 20 with communication and 2 without: 90% of what it adds is gone."""
+    common = {"model": "nmt004", "batch_size": 64, "sequence_length": None}
+    rows = []
+    for placement, steps in (("replicated_allreduce", (100.0, 120.0)), ("independent", (100.0, 102.0))):
+        for devices, step in zip((1, 2), steps, strict=True):
+            rows += repeats(1000 * devices / step, (1.0, 1.0005, 0.9995, 1.0004, 0.9996), **common, placement=placement, devices=devices)
+    (share,) = [s for s in evaluate(find_claim("C39"), table(rows)).settings if s.contrast.startswith("share")]
+    assert share.estimate == pytest.approx(0.9, abs=1e-3) and share.verdict == "holds" and share.low < 0.9 < share.high

@@ -1,0 +1,68 @@
+"""A second program for the deciding figures: from raw files alone, with nothing of `multigpu`, so that no fault of that can be shared.
+
+Ratios of geometric means of rates, steps and trained scores, of one Run over another or of their speedups, by the Records' own fields.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import lzma
+import math
+import tarfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+DEFAULTS: dict[str, Any] = {"framework": "torch", "processes": "per_device", "scaling": "weak", "inputs": "synthetic", "precision": "fp32"}
+DEFAULTS |= {"execution": "eager", "devices": 1, "batching": "own", "shuffle": False, "warmup_steps": 10, "timed_steps": 30, "prefetch": 0}
+
+
+def texts(root: Path) -> Iterator[bytes]:
+    """The JSON of every Record below a folder."""
+    for path in sorted(root.rglob("records-*.tar.xz")):
+        with tarfile.open(fileobj=io.BytesIO(lzma.decompress(path.read_bytes()))) as tar:
+            for member in tar.getmembers():
+                file = tar.extractfile(member)
+                assert file is not None
+                yield file.read()
+    for path in sorted(root.rglob("*.json.gz")):
+        yield gzip.decompress(path.read_bytes())
+
+
+def records(root: Path) -> dict[str, Mapping[str, Any]]:
+    """The latest attempt of every key."""
+    found: dict[str, Mapping[str, Any]] = {}
+    for text in texts(root):
+        record = json.loads(text)
+        held = found.get(record["key"])
+        if held is None or held.get("attempt", 0) <= record.get("attempt", 0):
+            found[record["key"]] = record
+    return found
+
+
+def field(record: Mapping[str, Any], name: str) -> Any:
+    return record["run"].get(name, DEFAULTS.get(name))
+
+
+def quantity(record: Mapping[str, Any], name: str) -> float:
+    """A figure of a Run: words, images or reviews a second, or seconds a step, by the wall clock."""
+    measured = record["measurement"]
+    step_s = measured["wall_s"] / field(record, "timed_steps")
+    return measured["units"] / measured["wall_s"] if name == "units_per_s" else step_s
+
+
+def fits(record: Mapping[str, Any], side: Mapping[str, Any]) -> bool:
+    """Whether a Run is of a side: a value, or one of several, in each of its fields."""
+    return all(field(record, name) in (value if isinstance(value, list | tuple) else [value]) for name, value in side.items())
+
+
+def ratio(own: list[Mapping[str, Any]], name: str, over: list[dict[str, Any]], under: list[dict[str, Any]], per_device: bool) -> float:
+    """The product of the geometric means of the `over` sides by that of the `under` sides."""
+    logs = 0.0
+    for sign, sides in ((1, over), (-1, under)):
+        for side in sides:
+            values = [quantity(record, name) / (field(record, "devices") if per_device else 1) for record in own if fits(record, side)]
+            logs += sign * math.fsum(map(math.log, values)) / len(values)
+    return math.exp(logs)

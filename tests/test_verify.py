@@ -1,0 +1,185 @@
+"""Every fault that a Record may have is found when it is planted, no exception forgives one of physics, and sound Records pass."""
+
+from __future__ import annotations
+
+import copy
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from multigpu import cli, paths, verify_again
+from multigpu.archive import write_archive
+from multigpu.raw import raw_records
+from multigpu.verify import COMMIT, SCHEMA, TREE, history, lines, verify
+from multigpu.verify_again import expected
+
+Fields = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def sound() -> Fields:
+    """A measured Run of one H200 whose bytes were counted, as its file has it."""
+    for raw in raw_records(paths.RUNS / "1x-nvidia-h200"):
+        record = raw.record
+        if record and record["status"] == "ok" and record["measurement"]["moved_bytes"] and record["clean_tree"]:
+            return record
+    raise AssertionError("no such Record")
+
+
+def written(folder: Path, *records: Fields) -> Path:
+    for record in records:
+        place = folder / record["machine"]["name"]
+        place.mkdir(exist_ok=True, parents=True)
+        (place / f"{record['key']}.{record['attempt']}.json.gz").write_bytes(gzip.compress(json.dumps(record).encode()))
+    return folder
+
+
+def changed(record: Fields, change: Callable[[Fields], None]) -> Fields:
+    other = copy.deepcopy(record)
+    change(other)
+    return other
+
+
+def put(*path: str | int, value: Any) -> Callable[[Fields], None]:
+    def change(record: Fields) -> None:
+        part: Any = record
+        for name in path[:-1]:
+            part = part[name]
+        part[path[-1]] = value(part[path[-1]]) if callable(value) else value
+
+    return change
+
+
+def one_byte_more(record: Fields) -> None:
+    moved = record["measurement"]["moved_bytes"]
+    name = next(iter(moved))
+    moved[name] += 1
+
+
+def much_faster(record: Fields) -> None:
+    for name in ("units", "padded_units"):
+        record["measurement"][name] *= 1000
+
+
+FAULTS: dict[str, tuple[Callable[[Fields], None], str]] = {
+    "a rate above the bound": (much_faster, "a rate above its bound"),
+    "bytes off by one": (one_byte_more, "bytes counted are not those predicted"),
+    "an edited file under its old key": (put("run", "batch_size", value=lambda n: 2 * n), "its key is not that of its content"),
+    "an unknown commit": (put("commit", value="0123456789abcdef"), COMMIT),
+    "a changed tree": (put("clean_tree", value=False), TREE),
+    "a loss that stood still": (put("measurement", "loss", value=lambda losses: [1.0] * len(losses)), "a loss that did not move"),
+    "a step too few": (put("measurement", "step_time_s", 0, value=lambda steps: steps[1:]), "not as many steps as it names"),
+    "devices slower than the wall": (put("measurement", "wall_s", value=lambda t: t / 2), "devices' time above the wall clock"),
+    "no time": (put("measurement", "wall_s", value=0.0), "no positive time or units"),
+    "a field too many": (put("measurement", "colour", value="red"), "not as its schema wants it"),
+    "an older schema": (
+        lambda record: (put("measurement", "colour", value="red")(record), put("schema_version", value=0)(record))[0],
+        SCHEMA,
+    ),
+}
+
+
+@pytest.fixture(autouse=True)
+def known(monkeypatch: pytest.MonkeyPatch, sound: Fields) -> None:
+    monkeypatch.setattr("multigpu.verify.history", lambda root: frozenset({sound["commit"][:7]}))
+
+
+def test_a_sound_record_passes_loose_and_packed(tmp_path: Path, sound: Fields) -> None:
+    assert verify(written(tmp_path / "loose", sound)).faults == []
+    place = tmp_path / "packed" / "machine"
+    place.mkdir(parents=True)
+    write_archive(place, {(sound["key"], sound["attempt"]): json.dumps(sound).encode()})
+    assert verify(tmp_path / "packed").faults == []
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_each_planted_fault_is_found_and_nothing_else(tmp_path: Path, sound: Fields, fault: str) -> None:
+    change, what = FAULTS[fault]
+    report = verify(written(tmp_path, sound, changed(sound, lambda record: (change(record), put("attempt", value=1)(record))[0])))
+    found = [one.what for one in report.faults]
+    assert what in found and sum(report.checked.values()) == 2, found
+    assert all(one.raw.attempt == 1 for one in report.faults), "the sound one beside it is not blamed"
+
+
+def test_a_throttled_clock_is_found_beside_others(tmp_path: Path, sound: Fields) -> None:
+    states = sound["measurement"]["device_states"]
+    slow = [state | {"sm_clock_mhz": states[0]["sm_clock_mhz"] // 2} for state in states]
+    both = sound, changed(sound, lambda r: (put("measurement", "device_states", value=slow)(r), put("attempt", value=1)(r))[0])
+    (fault,) = verify(written(tmp_path, *both)).faults
+    assert fault.what == "a throttled clock" and "MHz of" in fault.detail
+
+
+def test_broken_files_are_named_and_stop_nothing(tmp_path: Path, sound: Fields) -> None:
+    written(tmp_path, sound)
+    place = tmp_path / "machine"
+    place.mkdir()
+    archive = write_archive(place, {("abc", 0): b"{}"})
+    archive.write_bytes(archive.read_bytes()[:-7])
+    (place / "broken.0.json.gz").write_bytes(b"no gzip")
+    (place / "notes.json.gz").write_bytes(gzip.compress(b"[]"))
+    (place / "other.0.json.gz").write_bytes(gzip.compress(b'{"colour": "red"}'))
+    report = verify(tmp_path)
+    assert sum(report.checked.values()) == 5 and len(report.faults) == 4
+    assert any("is not an archive of Records as it was written" in str(fault) for fault in report.faults)
+
+
+def test_an_exception_forgives_as_many_as_it_names_and_never_physics(tmp_path: Path, sound: Fields) -> None:
+    lost = [changed(sound, lambda r, n=n: (put("commit", value="0123456789")(r), put("attempt", value=n)(r))[0]) for n in (0, 1)]
+    written(tmp_path / "records", *lost)
+    listed = tmp_path / "exceptions.csv"
+    head = "commit,fault,records,why\n"
+    for count, left in ((2, 0), (1, 1)):
+        listed.write_text(f"{head}0123456,{COMMIT},{count},folded\n")
+        report = verify(tmp_path / "records", listed)
+        assert len(report.faults) == left and sum(report.excepted.values()) == count
+    for row in ("0123456,a rate above its bound,1,it was fast", f"0123456,{COMMIT},1,"):
+        listed.write_text(f"{head}{row}\n")
+        with pytest.raises(ValueError, match="cannot be excepted: only"):
+            verify(tmp_path / "records", listed)
+
+
+def test_without_git_commits_are_not_checked_and_it_says_so(tmp_path: Path, sound: Fields, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("multigpu.verify.history", lambda root: None)
+    report = verify(written(tmp_path, changed(sound, put("commit", value="0123456789"))))
+    assert report.faults == [] and "not checked: commits: no git history here" in list(lines(report))
+
+
+def test_the_command_prints_offenders_and_exits_by_them(tmp_path: Path, sound: Fields, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["verify", str(written(tmp_path / "good", sound))]) == 0
+    assert "nothing else is wrong" in capsys.readouterr().out
+    assert cli.main(["verify", str(written(tmp_path / "bad", changed(sound, one_byte_more)))]) == 1
+    assert "bytes counted are not those predicted" in capsys.readouterr().out
+    assert cli.main(["verify", str(tmp_path / "none")]) == 2
+
+
+def test_records_of_the_virtual_clock_come_out_again(tmp_path: Path) -> None:
+    small = (
+        raw.record for raw in raw_records(paths.SYNCHRONY) if raw.record and raw.record.get("experiment", {}).get("clock") == "virtual"
+    )
+    records = [record for record in small if "result" in record and record["experiment"]["workers"] == 2][:2]
+    for record in records:
+        place = tmp_path / "virtual"
+        place.mkdir(exist_ok=True)
+        (place / f"{record['key']}.0.json.gz").write_bytes(gzip.compress(json.dumps(record | {"attempt": 0}).encode()))
+    assert [agrees for _, agrees in verify_again.measured_again(tmp_path, 2)] == [True, True]
+    wrong = changed(records[0], put("result", "end_s", value=lambda t: 1.01 * t))
+    wrong["result"]["fingerprint"] = "0"
+    (tmp_path / "virtual" / f"{wrong['key']}.0.json.gz").write_bytes(gzip.compress(json.dumps(wrong | {"attempt": 0}).encode()))
+    assert sorted(agrees for _, agrees in verify_again.measured_again(tmp_path, 2)) == [False, True]
+
+
+def test_where_one_more_repeat_is_expected() -> None:
+    low, high = expected([100.0, 101.0, 99.0, 100.5, 99.5], ["a", "a", "b", "b", "c"])
+    assert 97 < low < 98.5 and 101.5 < high < 103
+    assert expected([100.0], ["a"]) == (pytest.approx(100 / 1.2), pytest.approx(120.0))
+
+
+def test_all_records_of_the_study_can_be_believed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("multigpu.verify.history", history)
+    if history(paths.REPOSITORY) is None:
+        pytest.skip("the history is not here")
+    assert cli.main(["verify"]) == 0, capsys.readouterr().out
