@@ -43,7 +43,6 @@ from multigpu.grid.hardware import energy, hardware, memory_speed
 from multigpu.grid.inputs import inputs
 from multigpu.grid.pytorch import captured
 from multigpu.run import Run
-from multigpu.same_gpus import needs_only_gpus
 from multigpu.workloads import find_model
 from multigpu.workloads.cnn.description import FOR_CIFAR, FOR_IMAGENET
 
@@ -217,7 +216,7 @@ def test_memory_speed_needs_one_gpu_and_no_host_and_holds_every_model() -> None:
     """Two kinds of GPU can be compared in it: nothing of a host, of a second GPU or of a page of its own."""
     planned = memory_speed([1, 2])
     runs = [entry.run for entry in planned]
-    assert all(run.devices == 1 and run.execution == "captured" and needs_only_gpus(run) for run in runs)
+    assert all(run.devices == 1 and run.execution == "captured" and run.inputs == "synthetic" for run in runs)
     assert {run.model for run in runs} == {model.name for model in (*FOR_IMAGENET, *FOR_CIFAR)} | {"nmt000"}
     assert len({run.digest for run in runs}) == len(runs)
     assert {(run.model, run.precision) for run in runs} >= {("alexnet", "fp32"), ("alexnet", "tf32"), ("resnet50_v1.5", "fp32")}
@@ -236,7 +235,7 @@ def test_captured_formats_hold_every_layout_and_precision_of_each_model() -> Non
         return run.model, run.batch_size, run.precision, run.layout, run.loss_scale
 
     assert {facts(e.run) for e in planned} == {facts(e.run) for e in cnn_formats([1])}
-    assert all(e.run.execution == "captured" and needs_only_gpus(e.run) for e in planned)
+    assert all(e.run.execution == "captured" and e.run.inputs == "synthetic" for e in planned)
     assert len({e.run.digest for e in planned}) == len(planned) == 8 * 7
     assert [e.cost_s for e in planned] == sorted(e.cost_s for e in planned) and planned[-1].run.model == "alexnet"
     assert cnn_formats_captured([2]) == []

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from multigpu.analysis.ways import USUAL_WAYS
 from multigpu.grid import EXPERIMENTS, GRIDS, Planned, cost_s, find_grid
 from multigpu.placements import placements
 from multigpu.placements.refusals import refusal
 from multigpu.run import Run
 
 COUNTS = [1, 2, 3, 4]
+USUAL_WAYS = (("per_device", "eager"), ("one", "eager"), ("per_device", "captured"))
 JOBS = {("nmt000", 128), ("resnet50_v1.5", 64)}
 
 

@@ -48,8 +48,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "figures" / "headline.svg").write_text(SVG)
     (folder / "figures" / "headline.csv").write_text("GPUs,words/s\n8,1\n")
     with pytest.MonkeyPatch.context() as patch:
-        planted = {"scoreboard": lambda: "![efficiency](figures/headline.svg) planted", "claims": lambda: None}
-        patch.setattr(report, "front_fragments", lambda: planted)
+        patch.setattr(report, "fragments", lambda: {"claims": lambda: "Planted claims.", "placements": placements_page})
         patch.setattr(paths, "figures", lambda: folder / "figures")
         with contextlib.redirect_stderr(io.StringIO()) as said:
             index = build_report(folder / "html", folder / "notebooks")
@@ -64,7 +63,7 @@ def test_every_page_is_there(site: Path) -> None:
     front = (site / "index.html").read_text()
     assert "How fast are" in front and "Decide" in front and 'href="01-scaling.html"' in front
     assert (site / "figures" / "headline.csv").is_file()
-    assert "No Record yet: run" in (site / "claims.html").read_text()
+    assert "Planted claims." in (site / "claims.html").read_text()
 
 
 def test_no_page_sends_a_request(site: Path) -> None:
@@ -92,7 +91,7 @@ def test_a_folder_that_is_no_report_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_a_fragment_that_fails_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(report, "front_fragments", lambda: {"claims": lambda: 1 / 0})
+    monkeypatch.setattr(report, "fragments", lambda: {"claims": lambda: 1 / 0})
     with pytest.raises(ReportError, match=r"^the report's claims cannot be computed: ZeroDivisionError: division by zero$"):
         write_generated(tmp_path)
 

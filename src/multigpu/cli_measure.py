@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from multigpu import paths
 from multigpu.arguments import parse_counts, parse_fields
 from multigpu.grid import Planned, affordable, cost_s, default_grid, every_grid, find_grid, pace, points, restricted
-from multigpu.held_memory import without_peaks
 from multigpu.hosts.arguments import company
 from multigpu.hosts.launching import follow
 from multigpu.inputs.check import check_inputs
@@ -20,10 +19,8 @@ from multigpu.measure.launch import check_devices, launch_environment, measure
 from multigpu.measure.machine import gpu_count, this_machine
 from multigpu.measure.point import Point
 from multigpu.measure.sharing import lanes_of, sharing_words
-from multigpu.reading import as_read
 from multigpu.record import Record, RecordStore
 from multigpu.run import build_run
-from multigpu.same_gpus import still_missing
 
 if TYPE_CHECKING:
     from multigpu.claims import Result
@@ -65,13 +62,10 @@ def measure_command(arguments: argparse.Namespace) -> int:
         def price(point: Point) -> float:
             return costs[point.run.digest]
 
-    if arguments.complete:
-        every, chosen = len(chosen), still_missing(chosen, store_of(arguments), this_machine())
-        print(f"{len(chosen)} of {every} are new to machines with these GPUs and can be measured here", flush=True)
     if arguments.peaks:
-        chosen = without_peaks(chosen, store_of(arguments), this_machine())
+        chosen = _without_peaks(chosen, store_of(arguments))
         arguments.retry = [*arguments.retry, "ok"]
-        print(f"{len(chosen)} Runs were measured on these GPUs and have no peak that is read", flush=True)
+        print(f"{len(chosen)} Runs were measured here and have no peak that is read", flush=True)
     if arguments.share:
         print(sharing_words(chosen), flush=True)
     if arguments.dry_run:
@@ -161,26 +155,18 @@ def _undecided(arguments: argparse.Namespace) -> list[Planned]:
 
 def claim_results(arguments: argparse.Namespace) -> list[Result]:
     """What the Records say of every claim; of kinds that the command does not name, those of the usual folders."""
-    from multigpu.claims.cache import remembered
+    from multigpu.claims.cache import study_results
 
     kinds = {"hosts": paths.HOSTS, "synchrony": paths.SYNCHRONY, "training": paths.TRAINING}
-    folders = [store_of(arguments).root, *(Path(getattr(arguments, name, usual)) for name, usual in kinds.items())]
-    return remembered(folders, lambda: _claim_results(arguments))
+    return study_results(store_of(arguments).root, *(Path(getattr(arguments, name, usual)) for name, usual in kinds.items()))
 
 
-def _claim_results(arguments: argparse.Namespace) -> list[Result]:
-    from multigpu import claims
-    from multigpu.analysis.frame import frame_of
-    from multigpu.analysis.hosts import hosts_frame
-    from multigpu.analysis.step_traces import trace_table
-    from multigpu.analysis.synchrony import synchrony_frame
-    from multigpu.analysis.training import training_frame, training_records
+def _without_peaks(chosen: Sequence[Point], store: RecordStore) -> list[Point]:
+    """The first point of each Run that this machine measured, of whose Records none has a peak memory that is read."""
+    from multigpu.analysis.read import records_of
 
-    records = as_read(store_of(arguments))
-    return claims.evaluate_all(
-        frame_of(records),
-        hosts_frame(getattr(arguments, "hosts", paths.HOSTS)),
-        synchrony_frame(getattr(arguments, "synchrony", paths.SYNCHRONY)),
-        trace_table(records),
-        training_frame(training_records(getattr(arguments, "training", paths.TRAINING))),
-    )
+    here = this_machine().name
+    own = [record for record in records_of(store.root) if record.machine.name == here and record.status == "ok"]
+    known = {record.run.digest for record in own if record.measurement and record.measurement.peak_memory_gib}
+    lacking = {record.run.digest for record in own} - known
+    return list({point.run.digest: point for point in reversed(chosen) if point.run.digest in lacking}.values())

@@ -15,20 +15,16 @@ from pathlib import Path
 import nbformat
 
 from multigpu import paths
-from multigpu.analysis import front
+from multigpu.claims import scoreboard_svg, to_html_table
+from multigpu.claims.cache import study_results
+from multigpu.claims.ledger import changes
+from multigpu.claims.tables import tally, to_html_changes
 from multigpu.notebooks import NotebookError, numbered_notebooks, read_notebook
 from multigpu.placements.pictures import placements_page
 from multigpu.topics import FRONT, by_topic
 
 PAGES = paths.REPOSITORY / "report"
-NO_RECORD = "No Record yet: run `make study`."
 NO_NOTEBOOK = "No notebook has been executed yet: run `make study`."
-
-FRAGMENTS = ("scoreboard", "claims")
-"""Functions of `multigpu.analysis.front`. Each takes nothing and returns Markdown (MyST), or None while no Record decides it.
-
-scoreboard: one cell a claim.  claims: the table of all claims.
-"""
 
 REFERENCE = ("claims", "method", "glossary")
 """Pages of `report/` that the navigation lists under the evidence, behind notebooks."""
@@ -40,26 +36,34 @@ class ReportError(RuntimeError):
     """A report that cannot be built; its message is one sentence."""
 
 
-def front_fragments() -> dict[str, Callable[[], str | None]]:
-    """The functions that compute the front page's fragments, by name."""
-    return {name: getattr(front, name) for name in FRAGMENTS}
+def fragments() -> dict[str, Callable[[], str]]:
+    """What pages of `report/` include, by name, as Markdown (MyST): the claims and the placements."""
+    return {"claims": claims_page, "placements": placements_page}
+
+
+def claims_page() -> str:
+    """One cell a claim, how many have which verdict, the table of all, and what changed; without Records every claim is open."""
+    results = study_results()
+    table, changed = to_html_table(results, ""), to_html_changes(changes())
+    return (
+        f'<figure class="picture">\n{scoreboard_svg(results)}</figure>\n\n{tally(results)}<div class="wide">\n{table}</div>\n\n'
+        f'## Changed verdicts\n\n<div class="wide">\n{changed}</div>\n'
+    )
 
 
 def write_generated(folder: Path) -> None:
-    """Write what pages include, `folder/NAME.md`: the claims' fragments and the placements.
+    """Write what pages include, `folder/NAME.md`.
 
     Raises:
         ReportError: a fragment cannot be computed; the sentence names it.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    functions = front_fragments()
-    for name in FRAGMENTS:
+    for name, function in fragments().items():
         try:
-            text = functions[name]() if name in functions else None
+            text = function()
         except Exception as error:
             raise ReportError(f"the report's {name} cannot be computed: {type(error).__name__}: {' '.join(str(error).split())}") from error
-        (folder / f"{name}.md").write_text((text or NO_RECORD) + "\n", encoding="utf-8")
-    (folder / "placements.md").write_text(placements_page() + "\n", encoding="utf-8")
+        (folder / f"{name}.md").write_text(text + "\n", encoding="utf-8")
 
 
 def title_of(notebook: nbformat.NotebookNode, name: str) -> str:

@@ -4,7 +4,7 @@ import pytest
 
 from multigpu.analysis.causes import PARTS, causes_frame, host_phases, host_share_of, largest_cause, match, step_parts, timed_parts
 from multigpu.analysis.frame import frame_of
-from multigpu.analysis.metrics import summary
+from multigpu.analysis.points import points as pooled
 from multigpu.measure.trace import CopyTotals, ReplicaTrace, StepTrace, TraceSummary
 from multigpu.placements import find_placement
 from tests.analysis.traced import traced_record
@@ -104,6 +104,6 @@ def test_a_row_a_traced_run_in_its_own_timed_step():
 
 def test_a_trace_explains_its_own_point_alone():
     causes = causes_frame([traced_record(2, placement="exp4", processes="one")])
-    points = summary(frame_of([make_record("exp4", 2, processes="one"), make_record("exp4", 2), make_record("exp4", 4, processes="one")]))
+    points = pooled(frame_of([make_record("exp4", 2, processes="one"), make_record("exp4", 2), make_record("exp4", 4, processes="one")]))
     found = {(row["processes"], row["devices"]): match(causes, row) is not None for _, row in points.iterrows()}
     assert found == {("one", 2): True, ("per_device", 2): False, ("one", 4): False}

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from multigpu.analysis import document_phases as phases
-from multigpu.analysis.figure_step import figure_step
 from multigpu.analysis.step_traces import trace_table
 from multigpu.claims import Result, evaluate, find_claim
 from multigpu.claims.records import matches
@@ -185,35 +184,8 @@ def test_growth_is_the_claims_own_figure() -> None:
     assert once and once[1] != once[1], "no bounds from one repeat"
 
 
-def test_steps_of_one_placement_are_called_by_what_tells_them_apart() -> None:
-    """Three panels of Exp4 had a caption of three times "Exp4" and no title."""
-    even = [step_of(forward=(0, 4), backward=(4, 10)) for _ in range(2)]
-    late = [even[0], step_of(forward=(5, 9), backward=(9, 15))]
-    records = [record_of([late], **WAYS["PyTorch, one process"]), record_of([even]), record_of([even], **WAYS["TensorFlow"])]
-    picture = figure_step(records)
-    assert picture.finding.startswith("Launch skew takes 33% of a step in PyTorch, one process, 0% of a step in ")
-    barely = [even[0], step_of(forward=(0.003, 4.003), backward=(4.003, 10.003))]
-    assert "less than 0.1% of a step in TensorFlow" in figure_step([*records[:1], record_of([barely], **WAYS["TensorFlow"])]).finding
-    said = [ax.get_title("left").replace("\n", " ") for ax in picture.axes]
-    assert "one process" in said[0] and "a process a GPU" in said[1] and "TensorFlow" in said[2]
-    assert all(title.endswith("51.2 ms timed, 15 ms traced") for title in said[:1]), said
-    loop = record_of([even], **WAYS["TensorFlow"], recurrence="stepwise")
-    looped = [ax.get_title("left") for ax in figure_step([records[2], loop]).axes]
-    assert "a loop of cells" in looped[1] and "a loop" not in looped[0] and "process" not in looped[0], (
-        "one process each tells nothing apart"
-    )
-    other = figure_step([records[0], record_of([even], placement="exp2", processes="one")])
-    assert "under Exp4" in other.finding, "several placements are still called by their labels"
-
-
 def on(machine: str, record: Record) -> Record:
     return record.model_copy(update={"machine": record.machine.model_copy(update={"name": machine})})
-
-
-def test_an_update_that_overlaps_the_passes_does_not_hide_them() -> None:
-    over, after = (step_of(forward=(0, 4), backward=(4, 8), update=span) for span in ((1, 8), (8, 9)))
-    heights = [max(bar.get_height() for bar in figure_step([record_of([[step]])]).axes[0].patches[-1:]) for step in (over, after)]
-    assert heights[0] < heights[1] == pytest.approx(0.74), "a strip along the top of the lane"
 
 
 def test_the_grid_repeats_what_the_claims_compare_and_lists_it_first() -> None:

@@ -6,7 +6,7 @@ import math
 
 import pandas as pd
 
-from multigpu.analysis.wording import Row, missing
+from multigpu.analysis.words import Row, missing
 from multigpu.run import Run
 
 FIXED_LENGTH = 100

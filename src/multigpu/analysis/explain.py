@@ -24,10 +24,10 @@ from multigpu.analysis.frame import frame_of
 from multigpu.analysis.limits import bounds
 from multigpu.analysis.points import one_length, points, where
 from multigpu.analysis.read import frames, records_of
+from multigpu.analysis.traces import with_untraced_steps
 from multigpu.analysis.words import missing
 from multigpu.conditions import ON_DEVICE
 from multigpu.measure.machine import this_machine
-from multigpu.reading import with_untraced_steps
 from multigpu.record import Record
 from multigpu.run import Run
 

@@ -13,7 +13,6 @@ from multigpu.analysis.autocorrelation import memory
 from multigpu.analysis.fields import RUN_FIELDS, dtype_of
 from multigpu.analysis.formulas import jitter, throughput
 from multigpu.placements.traffic import KINDS
-from multigpu.reading import stored_records
 from multigpu.record import Measurement, Record, RecordStore
 from multigpu.run import Run
 
@@ -21,7 +20,7 @@ IDENTITY: dict[str, str] = {
     "key": "string",
     "attempt": "int64",
     "repeat": "int64",
-    **dict.fromkeys(("status", "reason", "machine", "measured_on", "gpu", "cpu", "launch_id", "boot", "measured_at", "commit"), "string"),
+    **dict.fromkeys(("status", "reason", "machine", "gpu", "cpu", "launch_id", "boot", "measured_at", "commit"), "string"),
     "clean_tree": "bool",
     "neighbours": "int64",
     "framework_version": "string",
@@ -30,8 +29,7 @@ IDENTITY: dict[str, str] = {
     **{name: dtype_of(name) for name in RUN_FIELDS},
     "unit": "string",
 }
-"""Columns that every row has (fields of a Run that default to None only where they mean something). measured_on: another name than
-`machine` where Records of machines with the same GPUs are read as one (`multigpu.same_gpus`)."""
+"""Columns that every row has (fields of a Run that default to None only where they mean something)."""
 
 MEASURED: dict[str, str] = {
     **dict.fromkeys(("units", "padded_units"), "Int64"),
@@ -91,7 +89,6 @@ def _row(record: Record) -> dict[str, Any]:
     }
     row |= {
         "machine": machine.name,
-        "measured_on": machine.own_name or machine.name,
         "gpu": machine.gpus[0] if machine.gpus else "",
         "cpu": machine.cpu,
         "neighbours": record.lane.neighbours if record.lane else 0,
@@ -148,7 +145,7 @@ def step_times(store: RecordStore | Path | str, keys: Sequence[str]) -> pd.DataF
     """
     rows = []
     wanted = set(keys)
-    for record in stored_records(as_store(store).root):
+    for record in as_store(store):
         if record.key in wanted and record.status == "ok" and record.measurement is not None:
             for rank, times in enumerate(record.measurement.step_time_s):
                 rows += [(record.key, rank, step, step >= record.run.warmup_steps, time) for step, time in enumerate(times)]

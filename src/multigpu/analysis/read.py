@@ -170,7 +170,7 @@ class Study:
     def traces(self) -> pd.DataFrame:
         """A row a traced Run of this machine: its point and where its step's time goes (`causes.causes_frame`)."""
         from multigpu.analysis.causes import causes_frame
-        from multigpu.reading import with_untraced_steps
+        from multigpu.analysis.traces import with_untraced_steps
 
         return causes_frame(with_untraced_steps(self.records))
 

@@ -18,16 +18,62 @@ UNITS = {"words": "words/s", "images": "images/s", "reviews": "reviews/s", "samp
 MODELS = {
     "nmt000": "LSTM translator (2018)",
     "nmt004": "LSTM translator (IBM article)",
+    "nmt000_pieces": "NMT of 000 (pieces)",
+    "nmt_catalogs": "NMT (catalogs)",
+    "nmt_short": "NMT (short sentences)",
     "nmt_small": "small translator",
-    "resnet20": "ResNet-20",
+    "nmt_tiny": "tiny NMT",
+    "resnet50_v1": "ResNet-50 v1",
     "resnet50_v1.5": "ResNet-50",
+    "resnet101_v1": "ResNet-101 v1",
+    "resnet101_v1.5": "ResNet-101 v1.5",
+    "resnet152_v1": "ResNet-152 v1",
     "resnet152_v1.5": "ResNet-152",
-    "vgg16": "VGG-16",
-    "alexnet": "AlexNet",
     "inception3": "Inception-v3",
+    "inception4": "Inception-v4",
+    "googlenet": "GoogLeNet",
+    "vgg11": "VGG-11",
+    "vgg16": "VGG-16",
+    "vgg19": "VGG-19",
+    "alexnet": "AlexNet",
+    "overfeat": "OverFeat",
+    "lenet": "LeNet",
+    "trivial": "trivial network",
+    "alexnet_cifar": "AlexNet (CIFAR)",
+    "resnet20": "ResNet-20",
+    "resnet32": "ResNet-32",
+    "resnet44": "ResNet-44",
+    "resnet56": "ResNet-56",
+    "resnet110": "ResNet-110",
+    "densenet40_k12": "DenseNet-40 (k = 12)",
+    "densenet100_k12": "DenseNet-100 (k = 12)",
+    "resnet_small": "small ResNet",
+    "resnet_tiny": "tiny ResNet",
+    "alexnet_tiny": "tiny AlexNet",
+    "alexnet_cifar_tiny": "tiny AlexNet (CIFAR)",
+    "overfeat_tiny": "tiny OverFeat",
+    "vgg_tiny": "tiny VGG",
+    "googlenet_tiny": "tiny GoogLeNet",
+    "inception3_tiny": "tiny Inception-v3",
+    "inception4_tiny": "tiny Inception-v4",
+    "densenet_tiny": "tiny DenseNet",
+    "mlp42m": "fully connected, 42 M",
+    "mlp_small": "small fully connected",
+    "mlp_tiny": "tiny fully connected",
+    "stack_dense": "dense layers",
+    "stack_convolution": "convolutions",
+    "stack_recurrent": "a recurrent layer",
+    "stack_convolution_tiny": "tiny convolutions",
+    "stack_recurrent_tiny": "tiny recurrent layers",
     "deepconn": "two-tower recommender",
+    "deepconn_fm": "DeepCoNN (factorisation machine)",
+    "deepconn_x4": "DeepCoNN, 4 x as wide",
+    "deepconn_x16": "DeepCoNN, 16 x as wide",
+    "deepconn_small": "small DeepCoNN",
+    "deepconn_tiny": "tiny DeepCoNN",
+    "deepconn_fm_tiny": "tiny DeepCoNN (factorisation machine)",
 }
-"""Models whose name does not say what they are."""
+"""What models are called where people read."""
 
 
 def missing(value: Any) -> bool:
@@ -80,6 +126,27 @@ SAYS: dict[str, Callable[[Any], str]] = {
     "framework": lambda value: "" if value == "torch" else FRAMEWORKS.get(value, str(value)),
 }
 """Of each field that says how a placement is carried out: a value in words, "" where it is the usual one."""
+
+
+OF_A_JOB: dict[str, Callable[[Any], str]] = {
+    "model": lambda value: MODELS.get(value, str(value)),
+    "batch_size": lambda value: f"batch {value}",
+    "scaling": lambda value: f"{value} scaling",
+    "input_label": lambda value: "synthetic input" if value == "synthetic" else str(value),
+    "sequence_length": lambda value: f"{value} words per sentence",
+    "optimizer": lambda value: "" if value == "default" else str(value),
+    "warmup_steps": lambda value: f"{value} warm-up steps",
+    "timed_steps": lambda value: f"{value} timed steps",
+    "timing_version": lambda value: f"timer {value}",
+}
+"""Of each field that says what is trained, or how long it was measured: a value in words."""
+
+
+def field_words(name: str, value: Any) -> str:
+    """One field's value in words; "" where it is missing, or the usual one."""
+    if missing(value):
+        return ""
+    return {**SAYS, **OF_A_JOB}.get(name, str)(value)
 
 
 def way_words(row: Row) -> str:

@@ -7,7 +7,14 @@ import pickle
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from multigpu import paths
+from multigpu import claims, paths
+from multigpu.analysis.frame import frame_of
+from multigpu.analysis.hosts import hosts_frame
+from multigpu.analysis.read import records_of
+from multigpu.analysis.step_traces import trace_table
+from multigpu.analysis.synchrony import synchrony_frame
+from multigpu.analysis.traces import with_untraced_steps
+from multigpu.analysis.training import training_frame, training_records
 from multigpu.claims.results import Result
 from multigpu.store import stamp_of
 from multigpu.writing import write_whole
@@ -42,3 +49,17 @@ def remembered(roots: Sequence[Path], compute: Callable[[], list[Result]], folde
     except OSError:
         pass
     return results
+
+
+def study_results(
+    runs: Path = paths.RUNS, hosts: Path = paths.HOSTS, synchrony: Path = paths.SYNCHRONY, training: Path = paths.TRAINING
+) -> list[Result]:
+    """What the Records of these folders say of every claim."""
+    return remembered([runs, hosts, synchrony, training], lambda: _evaluated(runs, hosts, synchrony, training))
+
+
+def _evaluated(runs: Path, hosts: Path, synchrony: Path, training: Path) -> list[Result]:
+    records = with_untraced_steps(records_of(runs))
+    return claims.evaluate_all(
+        frame_of(records), hosts_frame(hosts), synchrony_frame(synchrony), trace_table(records), training_frame(training_records(training))
+    )

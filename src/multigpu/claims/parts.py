@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from multigpu.analysis.wording import joined
+from multigpu.analysis.words import joined
 from multigpu.claims.cautions import excluded, noise, perfect_scaling, rests_on
 from multigpu.claims.core import Contrast, Predicate, Verdict
 from multigpu.claims.results import Setting

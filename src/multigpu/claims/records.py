@@ -71,7 +71,6 @@ def rows(frame: pd.DataFrame) -> list[Row]:
     latest: dict[tuple[str, str], Row] = {}
     for record in frame.to_dict("records"):
         row: dict[str, Any] = {str(name): plain(value) for name, value in record.items()}
-        row["machine"] = row.get("measured_on") or row["machine"]
         name = (row["machine"], row["key"])
         held = latest.get(name)
         if held is None or (held.get("attempt") or 0) <= (row.get("attempt") or 0):

@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 
 from multigpu import paths
-from multigpu.analysis.wording import joined
+from multigpu.analysis.words import joined
 from multigpu.claims.core import VERDICTS, Predicate, Verdict
 from multigpu.claims.ledger import Change, orders
 from multigpu.claims.results import Result

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from multigpu.analysis.wording import joined
+from multigpu.analysis.words import joined
 from multigpu.claims.core import Claim, Contrast, Predicate, Selection, Verdict
 from multigpu.claims.kinds import READERS
 from multigpu.claims.parts import Part, part_of, scopes_of

@@ -6,14 +6,14 @@ import math
 from collections.abc import Mapping, Sequence
 
 from multigpu.analysis.style import look
-from multigpu.analysis.wording import FRAMEWORK_NAMES, MODEL_NAMES, TELLING, field_text, joined
+from multigpu.analysis.words import FRAMEWORKS, MODELS, OF_A_JOB, SAYS, field_words, joined
 from multigpu.claims.core import Contrast, Selection
 from multigpu.claims.results import Setting
 
 LISTED = 3
 """Settings that are written out one by one; of more, the range is given."""
 BEST_KNOWN = ("model", "placement", "batch_size", "precision", "execution", "processes", "layout", "inputs", "scaling", "machine")
-FRAMEWORK_TITLES = {**FRAMEWORK_NAMES, "numpy": "NumPy"}
+FRAMEWORK_TITLES = {**FRAMEWORKS, "numpy": "NumPy"}
 WORKLOAD_NAMES = {"nmt": "translation", "cnn": "image models", "deepconn": "reviews"}
 INPUT_NAMES = {
     "synthetic": "synthetic input",
@@ -142,7 +142,7 @@ def of_models(settings: Sequence[Setting]) -> str:
     models = sorted({model for setting in settings for model in str(setting.fields.get("model") or "").split(" / ") if model})
     if not models:
         return ""
-    return f" of {joined([MODEL_NAMES.get(model, model) for model in models])}" if len(models) <= LISTED else f" of {len(models)} models"
+    return f" of {joined([MODELS.get(model, model) for model in models])}" if len(models) <= LISTED else f" of {len(models)} models"
 
 
 def together(labels: Sequence[str]) -> str:
@@ -213,8 +213,8 @@ def _value(name: str, value: object, fields: Mapping[str, object] | None = None)
         return (INPUT_NAMES if name == "inputs" else WORKLOAD_NAMES).get(str(value), str(value).replace("_", " "))
     if name in FORMS:
         return FORMS[name].format(value)
-    if name in TELLING:
-        return field_text({"device_type": "cuda", "scaling": "weak", "framework": "", **(fields or {}), name: value}, name)
+    if name in SAYS or name in OF_A_JOB:
+        return field_words(name, value) or str(value).replace("_", " ")
     return f"{name.replace('_', ' ')} {value}" if str(value)[0].isdigit() else str(value).replace("_", " ")
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict
 
 from multigpu.measure.lane import LANE_VARIABLE, this_lane, visible_gpus
 
@@ -31,7 +31,6 @@ class Machine(BaseModel):
     """What does not change while a sweep runs. Memory in GiB; `links` is the driver's own picture of them.
 
     hosts, processes_per_host, network: of several hosts that are one machine (`hosts.cluster`); all else is of one of them.
-    own_name: never in a file: where a Record was measured that is read under the `name` of a machine with the same GPUs (`same_gpus`).
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -50,7 +49,6 @@ class Machine(BaseModel):
     hosts: int = 1
     processes_per_host: int | None = None
     network: str = ""
-    own_name: str = Field(default="", exclude=True)
 
 
 class DeviceState(BaseModel):
