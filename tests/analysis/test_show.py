@@ -50,7 +50,7 @@ def test_what_is_written_is_near_what_was_measured(value: float, form: str) -> N
     """The digits shown, in their unit, differ from the figure by less than 6%, or by half of the last digit."""
     text = format(Estimate(value), form).replace(",", "")
     digits = float(re.match(r"[\d.e+-]+", text)[0])  # type: ignore[index]
-    factor = {"percent": 100, "ms": 1e3, "gb_per_s": 1e-9}.get(form, 1)
+    factor = {"%": 100, "ms": 1e3, "µs": 1e6, "GB/s": 1e-9}.get(text.split()[-1].lstrip("0123456789.e+-"), 1)
     factor *= {"K": 1e-3, "M": 1e-6}.get(text.split()[1] if form == "rate" and " " in text else "", 1)
     factor *= {"KiB": 2**-10, "MiB": 2**-20, "GiB": 2**-30}.get(text.split()[-1], 1) if form == "bytes" else 1
     decimals = len(text.split()[0].rstrip("%").partition(".")[2])

@@ -142,6 +142,10 @@ OF_A_JOB: dict[str, Callable[[Any], str]] = {
 """Of each field that says what is trained, or how long it was measured: a value in words."""
 
 
+USUAL = {"per_device": "a process per device", "own": "own buckets", "library": "the library's loss"}
+"""Of usual values that need a word where they are told apart from others."""
+
+
 def field_words(name: str, value: Any) -> str:
     """One field's value in words; "" where it is missing, or the usual one."""
     if missing(value):

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from multigpu.analysis.style import look
-from multigpu.analysis.words import FRAMEWORKS, MODELS, OF_A_JOB, SAYS, field_words, joined
+from multigpu.analysis.words import FRAMEWORKS, MODELS, OF_A_JOB, SAYS, USUAL, field_words, joined
 from multigpu.claims.core import Contrast, Selection
 from multigpu.claims.results import Setting
 
@@ -214,7 +214,7 @@ def _value(name: str, value: object, fields: Mapping[str, object] | None = None)
     if name in FORMS:
         return FORMS[name].format(value)
     if name in SAYS or name in OF_A_JOB:
-        return field_words(name, value) or str(value).replace("_", " ")
+        return field_words(name, value) or USUAL.get(str(value), str(value).replace("_", " "))
     return f"{name.replace('_', ' ')} {value}" if str(value)[0].isdigit() else str(value).replace("_", " ")
 
 
