@@ -109,24 +109,31 @@ def picture(placement: Placement) -> str:
 
 
 def placements_page() -> str:
-    """Every placement as a section: summary, picture, settings row, cost formula, meaning. Markdown."""
-    sections = []
-    for placement in placements().values():
-        head = "".join(f"<th>{field}</th>" for field in FIELDS)
-        row = "".join(f"<td>{getattr(placement, field).replace('_', ' ')}</td>" for field in FIELDS)
-        sections.append(
-            f"(placement-{placement.name})=\n### {placement.title} (`{placement.name}`)\n\n{placement.summary}\n\n"
-            f'<figure class="placement">{picture(placement)}<figcaption>A step moves: {movement(placement)[1]}.</figcaption></figure>\n\n'
-            f'<div class="wide"><table class="plain settings"><thead><tr>{head}</tr></thead><tbody><tr>{row}</tr></tbody></table></div>\n\n'
-            f"{cost(placement)}\n\n"
-            f"{meaning(placement)} {runs_as(placement)} Source: {placement.source}."
-        )
-    return "\n\n".join(sections)
+    """Every placement as a section: summary, picture, cost formula, meaning; then one table of all rows' settings. Markdown."""
+    sections = [
+        f"(placement-{placement.name})=\n### {placement.title} (`{placement.name}`)\n\n{placement.summary}\n\n"
+        f'<figure class="placement">{picture(placement)}<figcaption>A step moves: {movement(placement)[1]}.</figcaption></figure>\n\n'
+        f"{cost(placement)}\n\n"
+        f"{meaning(placement)} {runs_as(placement)} Source: {placement.source}."
+        for placement in placements().values()
+    ]
+    return "\n\n".join([*sections, "### All rows", settings_table()])
+
+
+def settings_table() -> str:
+    """The settings of every placement, a row each, as HTML."""
+    head = "".join(f"<th>{field}</th>" for field in ("placement", *FIELDS))
+    cells = {
+        placement.name: "".join(f"<td>{str(getattr(placement, field)).replace('_', ' ')}</td>" for field in FIELDS)
+        for placement in placements().values()
+    }
+    rows = "".join(f"<tr><th>{name}</th>{own}</tr>" for name, own in cells.items())
+    return f'<div class="wide"><table class="plain settings"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
 
 
 def cost(placement: Placement) -> str:
     """The bytes that a step moves over all replicas, as formulas in the page's Markdown."""
-    return f"Bytes a step: {'; '.join(formula_lines(placement))}."
+    return f"Bytes a step: {'. '.join(formula_lines(placement))}."
 
 
 def meaning(placement: Placement) -> str:
