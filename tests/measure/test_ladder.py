@@ -54,9 +54,11 @@ def test_above_the_first_batch_that_does_not_fit_nothing_is_started(plan: Plan) 
                 1,
                 status=status,
                 machine=make_machine(0, plan.machine),
+                versions={"torch": plan.framework_version},
+                timing_version=plan.timing_version,
                 **item.run.model_dump(exclude_defaults=True, exclude={"placement"}),
             )
-            store.write(record.model_copy(update={"key": plan.key(item)}))
+            store.write(record.model_copy(update={"run": item.run, "key": plan.key(item)}))
     assert decisions == ["run", "run", "skip", "skip"]
     said = Journal(plan).progress.read_text()
     assert said.count(f'"{PASSED_OVER}"') == 2 and "a batch of 32 was out of memory" in said

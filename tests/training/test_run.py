@@ -169,7 +169,7 @@ def test_grids_hold_every_question_once(name):
         return
     curves = {entry.training.run.placement for entry in planned if entry.question == "same curve"}
     if not curves:
-        assert name in ("training_models", "training_staged_cpu")
+        assert name in ("training_models", "training_staged_cpu", "training_claims")
         return
     model = "resnet20" if name in ("training", "training_headline", "training_cifar_cpu", "training_alexnet_cpu") else None
     known = joined_placements(unit="words" if name.startswith("translation") else "images")
