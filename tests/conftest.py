@@ -2,7 +2,9 @@ import atexit
 import importlib.util
 import os
 import shutil
+import signal
 import tempfile
+import threading
 from pathlib import Path
 
 import pytest
@@ -69,3 +71,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 if importlib.util.find_spec("tensorflow") is None:
     collect_ignore_glob = ["engines/test_t*.py", "equivalence/test_tensorflow_placements.py", "measure/test_solo.py", "test_callbacks.py"]
+
+# A suite in the background of a shell inherits that Ctrl-C is ignored, and would hand it on to the processes that it stops by it.
+if threading.current_thread() is threading.main_thread():
+    signal.signal(signal.SIGINT, signal.default_int_handler)
