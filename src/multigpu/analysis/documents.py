@@ -7,6 +7,7 @@ import math
 import pandas as pd
 
 from multigpu.analysis.words import Row, missing
+from multigpu.published import load_published
 from multigpu.run import Run
 
 FIXED_LENGTH = 100
@@ -16,8 +17,6 @@ DOCUMENT_GPU = "P100"
 
 def published_experiments() -> pd.DataFrame:
     """000's tables: experiment, batch_size, gpus, total_time_s, words_per_s, speedup (the first row of a table has none)."""
-    from multigpu.published import load_published
-
     return load_published("000_experiments")
 
 
@@ -45,8 +44,6 @@ def published_of(run: Run) -> pd.DataFrame:
 
     Documents 000 (rates of its experiments) and 004 (times of a step) have figures of single points.
     """
-    from multigpu.published import load_published
-
     rates = document_rows(run.model_dump(), published_experiments())
     tables = [rates.assign(document="000, on P100s", devices=rates["gpus"], rate=rates["words_per_s"], step_time_s=math.nan)]
     if (run.model, run.placement, run.batch_size) == ("nmt004", "ddp", 64):

@@ -23,11 +23,13 @@ from IPython.display import Markdown
 
 from multigpu import paths
 from multigpu.analysis import all_reduce
+from multigpu.analysis.causes import causes_frame
 from multigpu.analysis.collectives import collectives_frame
 from multigpu.analysis.frame import frame_of
 from multigpu.analysis.hosts import host_points, hosts_frame
 from multigpu.analysis.points import Missing, points
 from multigpu.analysis.synchrony import synchrony_frame
+from multigpu.analysis.traces import with_untraced_steps
 from multigpu.analysis.training import training_frame
 from multigpu.record import HELD_FLAG, Record, RecordStore
 from multigpu.store import FILES, stamp_of
@@ -169,9 +171,6 @@ class Study:
     @cached_property
     def traces(self) -> pd.DataFrame:
         """A row a traced Run of this machine: its point and where its step's time goes (`causes.causes_frame`)."""
-        from multigpu.analysis.causes import causes_frame
-        from multigpu.analysis.traces import with_untraced_steps
-
         return causes_frame(with_untraced_steps(self.records))
 
     def on(self, machine: str) -> Study:
