@@ -20,6 +20,7 @@ from multigpu.grid import cost_s, default_grid, find_grid, points
 from multigpu.measure.ceilings import measure_ceilings
 from multigpu.measure.launch import measure
 from multigpu.measure.machine import this_machine
+from multigpu.packing import FEWEST, pack, stores_of, study_stores
 
 
 def _ceilings(arguments: argparse.Namespace) -> int:
@@ -72,8 +73,6 @@ def _records(arguments: argparse.Namespace) -> int:
 
 def _pack(arguments: argparse.Namespace) -> int:
     """Loose Records into archives."""
-    from multigpu.packing import FEWEST, pack, stores_of, study_stores
-
     if arguments.where or arguments.export or arguments.traced or arguments.trace_summary:
         raise ValueError("--pack packs every Record that is loose: leave filters, --export, --traced and --trace-summary out")
     done = 0
@@ -112,7 +111,6 @@ def _claims(arguments: argparse.Namespace) -> int:
 
 def _verify(arguments: argparse.Namespace) -> int:
     """Whether Records can be believed: first every file that is none, then what each Record says against itself."""
-    from multigpu.packing import stores_of, study_stores
     from multigpu.verify import EXCEPTIONS, lines, verify
 
     named = arguments.folder or arguments.records
