@@ -66,7 +66,7 @@ _KNOWN: dict[str, tuple[str, str, str]] = {
     "exp1": ("#aa3377", "v", "Exp1"),
     "central_storage": ("#b8653a", "$\u25d0$", "central storage"),
     "single": ("#0072b2", "o", "one GPU"),
-    "tower_per_gpu": ("#d55e00", "^", "one tower a GPU"),
+    "tower_per_gpu": ("#d55e00", "^", "one tower per GPU"),
     "alternating": ("#aa3377", "v", "alternating GPUs"),
     "searched": ("#009e73", "s", "found by search"),
     "parameter_server_async": ("#c2567f", "$\u25d1$", "server, asynchronous"),
