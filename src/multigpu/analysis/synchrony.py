@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from multigpu.analysis.formulas import interval
+from multigpu.analysis.statistics import mean_interval
 from multigpu.analysis.words import MODELS
 from multigpu.synchrony.averaging_record import AveragingRecord, AveragingStore
 from multigpu.synchrony.curve import Point
@@ -125,7 +125,7 @@ def _row(record: SynchronyRecord, least: dict[LinearRegression, float]) -> dict[
         row |= {"problem": problem_name(e.problem), "rate_rule": e.rate.kind, "rate": rate_of(e.rate)}
     if result is None:
         return row
-    low, high = interval(result.block_times_s)
+    low, high = mean_interval(result.block_times_s)
     row |= {
         "update_time_s": result.update_time_s,
         "update_time_low_s": low,
