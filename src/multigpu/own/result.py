@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from multigpu.analysis.causes import PARTS, causes_frame
+from multigpu.analysis.causes import causes_frame
 from multigpu.analysis.compare import ratio_columns, verdict
 from multigpu.analysis.estimate import Estimate, estimate
 from multigpu.analysis.explain import step_parts, wait_of
@@ -31,7 +31,16 @@ ONE = "one device"
 EQUALLY = ("joined", "lossy")
 """Kinds of semantics under which a placement trains what one process on the joined batch does: others are never called the best."""
 
-PART_WORDS = {"input": "waiting for the batch", "peer_copies": "copies between devices", **{name: part[0] for name, part in PARTS.items()}}
+PART_WORDS = {
+    "input": "waiting for the batch",
+    "peer_copies": "copies between devices",
+    "communication": "exposed communication",
+    "host_copies": "copies to and from the host",
+    "host_work": "the host merges and updates",
+    "skew": "devices begin at different times",
+    "launching": "the host launches kernels",
+}
+"""What devices wait for (`explain.WAITS`)."""
 
 
 def called(run: Run) -> str:
