@@ -11,9 +11,6 @@ import pytest
 from multigpu.analysis import document_phases as phases
 from multigpu.analysis.step_traces import trace_table
 from multigpu.claims import Result, evaluate, find_claim
-from multigpu.claims.records import matches
-from multigpu.grid import find_grid
-from multigpu.grid.phases import REPEATED
 from multigpu.measure.trace import ReplicaTrace, StepTrace, TraceSummary
 from multigpu.published import load_published
 from multigpu.record import Record
@@ -169,22 +166,3 @@ def test_both_shapes_of_pytorch_have_to_agree() -> None:
     one = changed(document(), even_forward(1.0))
     mixed = [*document("PyTorch, one process"), *one]
     assert verdict("C6", mixed).verdict == "inconclusive"
-
-
-def test_the_grid_repeats_what_the_claims_compare_and_lists_it_first() -> None:
-    planned = find_grid("phases", range(1, 9))
-    assert {entry.run.devices for entry in planned} == set(range(1, 9)) and {entry.run.framework for entry in planned} == {
-        "torch",
-        "tensorflow",
-    }
-    tiers = [entry.tier for entry in planned]
-    assert tiers == sorted(tiers) and tiers[0] == "headline" and planned[0].run.devices == 8
-    for entry in planned:
-        assert matches(entry.run.model_dump(), find_claim("C6").predicate.where) and entry.run.traced_steps
-        points = entry.points()
-        assert (len(points) >= 5 and len({point.launch for point in points}) >= 2) == (entry.run.devices in REPEATED)
-    known = {entry.run.digest for name in ("traces", "tensorflow_traces") for entry in find_grid(name, [1, 2, 4, 8])}
-    assert {entry.run.digest for entry in find_grid("phases", [1, 2, 4, 8])} <= known, (
-        "one Run, one Record, in whichever grid it is measured"
-    )
-    assert all(entry.run.device_type == "cpu" and entry.run.traced_steps for entry in find_grid("phases_small", [1, 2]))
