@@ -7,14 +7,15 @@ Bad input ends with exit code 2 and one sentence; a sweep whose launcher died wi
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from multigpu import paths
-from multigpu.arguments import OWN_PARSERS, build_parser, parse_counts, parse_fields
+from multigpu.arguments import EXPERIMENTS, build_parser, parse_counts, parse_fields
 from multigpu.cli_measure import claim_results, measure_command, read_from, store_of
+from multigpu.command import answered
 from multigpu.doctor import diagnose
 from multigpu.grid import cost_s, default_grid, find_grid, points
 from multigpu.measure.ceilings import measure_ceilings
@@ -150,11 +151,10 @@ def _advise(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _collectives(arguments: argparse.Namespace) -> int:
-    """Forwards its words to `multigpu.collectives.measure`."""
-    from multigpu.collectives.measure import main as measure_collectives
-
-    return measure_collectives(arguments.words)
+def _experiment(arguments: argparse.Namespace) -> int:
+    """Forwards its words to the command of that experiment."""
+    module, _ = EXPERIMENTS[arguments.command]
+    return int(importlib.import_module(module).main(arguments.words))
 
 
 def _report(arguments: argparse.Namespace) -> int:
@@ -199,41 +199,6 @@ def _compare(arguments: argparse.Namespace) -> int:
     return compare_command(arguments)
 
 
-def _synchrony(arguments: argparse.Namespace) -> int:
-    """Forwards its words to `multigpu.synchrony.measure`."""
-    from multigpu.synchrony.measure import main as measure_synchrony
-
-    return measure_synchrony(arguments.words)
-
-
-def _train(arguments: argparse.Namespace) -> int:
-    """Forwards its words to `multigpu.training.measure`."""
-    from multigpu.training.measure import main as measure_training
-
-    return measure_training(arguments.words)
-
-
-def _hosts(arguments: argparse.Namespace) -> int:
-    """Forwards its words to `multigpu.hosts.measure`."""
-    from multigpu.hosts.measure import main as measure_hosts
-
-    return measure_hosts(arguments.words)
-
-
-def _interference(arguments: argparse.Namespace) -> int:
-    """Forwards its words to `multigpu.measure.interference`."""
-    from multigpu.measure.interference import main as measure_interference
-
-    return measure_interference(arguments.words)
-
-
-def _stages(arguments: argparse.Namespace) -> int:
-    """Forwards its words to `multigpu.stages.measure`."""
-    from multigpu.stages.measure import main as measure_stages
-
-    return measure_stages(arguments.words)
-
-
 COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "doctor": _doctor,
     "ceilings": _ceilings,
@@ -245,38 +210,18 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "explain": _explain,
     "advise": _advise,
     "claims": _claims,
-    "collectives": _collectives,
-    "synchrony": _synchrony,
-    "hosts": _hosts,
-    "stages": _stages,
-    "train": _train,
-    "interference": _interference,
     "report": _report,
     "study": _study,
+    **dict.fromkeys(EXPERIMENTS, _experiment),
 }
 
 
+@answered
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code."""
     parser = build_parser()
     parsed, words = parser.parse_known_args(arguments)
-    if words and parsed.command not in OWN_PARSERS:
+    if words and parsed.command not in EXPERIMENTS:
         parser.error(f"unrecognized arguments: {' '.join(words)}")
     parsed.words = words
-    try:
-        return COMMANDS[parsed.command](parsed)
-    except ValueError as error:
-        print(f"multigpu: {error}", file=sys.stderr)
-        return 2
-    except RuntimeError as error:
-        print(f"multigpu: {error}", file=sys.stderr)
-        return 1
-    except BrokenPipeError:  # `records | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    except OSError as error:
-        print(f"multigpu: {error.filename or 'a file'}: {error.strerror or error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("multigpu: stopped; what was measured is kept, and the same command goes on from there", file=sys.stderr)
-        return 130
+    return COMMANDS[parsed.command](parsed)

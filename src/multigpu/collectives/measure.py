@@ -12,23 +12,22 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import sys
 import time
 import uuid
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from tqdm.auto import tqdm
 
 from multigpu import paths
-from multigpu.arguments import count, seconds
 from multigpu.collectives import algorithms
 from multigpu.collectives.launch import Launch
 from multigpu.collectives.plan import CollectivePlan, Item, make_record
 from multigpu.collectives.record import CollectiveStore, collective_key
 from multigpu.collectives.run import CollectiveRun, DeviceType, build_collective_run, parse_size, runs_in_order
+from multigpu.command import add_usual, answered, count
 from multigpu.hosts.namespaces import Hosts, why_not
 from multigpu.hosts.spread import Spread
 from multigpu.measure.launch import Summary
@@ -226,8 +225,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--executions", help="eager, captured or both (default: all that exist)")
     parser.add_argument("--dtype", default="fp32", help="fp32 (default) or bf16")
     parser.add_argument("--device-type", choices=("cuda", "cpu"), help="default: cuda where there is a GPU")
-    parser.add_argument("--repeats", type=count(), default=1, help="measurements of every Run")
-    parser.add_argument("--budget-s", type=seconds, default=120.0, help="seconds after which nothing more is started")
+    add_usual(parser, "--repeats", "--budget-s", "--retry", "--dry-run", "--quiet", budget_s=120.0)
     parser.add_argument(
         "--link-mbit", type=float, metavar="R", help="put the processes on hosts joined by links of so many Mbit/s (needs root)"
     )
@@ -238,10 +236,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--compute-ms", type=count(0, 10**6), default=0, help="slept before every timed call, where a training step would compute"
     )
-    parser.add_argument("--retry", action="append", default=[], choices=get_args(Status), help="measure again what ended so")
     parser.add_argument("--out", help="folder of the Records (default: data/collectives, with --link-mbit data/hosts)")
-    parser.add_argument("--dry-run", action="store_true", help="list what would be measured, in order")
-    parser.add_argument("--quiet", action="store_true", help="no progress bar")
     return parser
 
 
@@ -290,30 +285,18 @@ def spread_for(runs: Sequence[CollectiveRun], link_mbit: float | None, per_host:
         yield Spread(hosts, per_host)
 
 
+@answered
 def main(words: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code."""
     arguments = _parser().parse_args(words)
-    try:
-        runs = chosen_runs(arguments)
-        if arguments.dry_run:
-            print("\n".join(run.label() for run in runs))
-            return 0
-        print(f"{len(runs) * arguments.repeats} measurements on {this_machine().name}, for at most {arguments.budget_s:.0f} s", flush=True)
-        out = Path(arguments.out or (paths.COLLECTIVES if arguments.link_mbit is None else paths.HOSTS))
-        with spread_for(runs, arguments.link_mbit, arguments.per_host) as spread:
-            summary = measure(
-                runs, CollectiveStore(out), arguments.budget_s, arguments.repeats, arguments.retry, not arguments.quiet, spread
-            )
-        left = len(runs) * arguments.repeats - summary.reused - sum(Counter(summary.statuses).values())
-        print(f"{summary}{f'{chr(10)}{left} not reached: the same command goes on from there' if left > 0 else ''}")
+    runs = chosen_runs(arguments)
+    if arguments.dry_run:
+        print("\n".join(run.label() for run in runs))
         return 0
-    except ValueError as error:
-        print(f"multigpu: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("multigpu: stopped; what was measured is kept, and the same command goes on from there", file=sys.stderr)
-        return 130
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    print(f"{len(runs) * arguments.repeats} measurements on {this_machine().name}, for at most {arguments.budget_s:.0f} s", flush=True)
+    out = Path(arguments.out or (paths.COLLECTIVES if arguments.link_mbit is None else paths.HOSTS))
+    with spread_for(runs, arguments.link_mbit, arguments.per_host) as spread:
+        summary = measure(runs, CollectiveStore(out), arguments.budget_s, arguments.repeats, arguments.retry, not arguments.quiet, spread)
+    left = len(runs) * arguments.repeats - summary.reused - sum(Counter(summary.statuses).values())
+    print(f"{summary}{f'{chr(10)}{left} not reached: the same command goes on from there' if left > 0 else ''}")
+    return 0
