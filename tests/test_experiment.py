@@ -12,7 +12,7 @@ from multigpu import experiment, experiment_form, paths
 from multigpu.analysis.documents import published_of
 from multigpu.analysis.estimate import estimate
 from multigpu.analysis.points import Missing
-from multigpu.batch import batch
+from multigpu.batch_command import batch
 from multigpu.experiment import committed, planned, pooled
 from multigpu.measure.watching import WATCHED, Watched, note
 from multigpu.notebooks import execute_one, parameter_names, read_notebook

@@ -16,7 +16,7 @@ from multigpu.hosts.arguments import add_arguments
 from multigpu.run import Run
 
 EXPERIMENTS = {
-    "collectives": ("multigpu.collectives.measure", "time all-reduces of this machine"),
+    "collectives": ("multigpu.collectives.command", "time all-reduces of this machine"),
     "synchrony": ("multigpu.synchrony.measure", "run a parameter server's protocols"),
     "hosts": ("multigpu.hosts.measure", "time all-reduces between hosts made on this machine"),
     "stages": ("multigpu.stages.measure", "find the best placement of a model's stages"),

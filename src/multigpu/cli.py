@@ -187,7 +187,8 @@ def _doctor(arguments: argparse.Namespace) -> int:
 
 def _batch(arguments: argparse.Namespace) -> int:
     """The experiment notebook, once a row."""
-    from multigpu.batch import batch, find_points
+    from multigpu.batch import find_points
+    from multigpu.batch_command import batch
 
     return batch(find_points(arguments.points), arguments.out, parse_counts(arguments.devices), arguments.dry_run, not arguments.quiet)
 

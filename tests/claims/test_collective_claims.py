@@ -13,8 +13,9 @@ from multigpu.claims import KINDS, CollectivePredicate, all_claims, evaluate, ev
 from multigpu.claims.core import selection
 from multigpu.collectives.record import CollectiveRecord
 from multigpu.collectives.run import CollectiveRun
-from multigpu.hosts.cluster import Cluster, as_machine
+from multigpu.hosts.cluster import Cluster
 from multigpu.hosts.grid import SLOW_BYTES
+from multigpu.measure.machine import as_machine
 from tests.claims.cases import CASES
 from tests.claims.planted import table
 from tests.collectives.planted import make_record

@@ -15,12 +15,13 @@ from multigpu.collectives.record import CollectiveMeasurement, CollectiveRecord
 from multigpu.collectives.run import CollectiveRun
 from multigpu.grid import cost_s, find_grid
 from multigpu.hosts import steps
-from multigpu.hosts.cluster import Cluster, as_machine
+from multigpu.hosts.cluster import Cluster
 from multigpu.hosts.grid import PARTS, Part, find_parts
 from multigpu.hosts.launching import check_run
 from multigpu.hosts.measure import main
 from multigpu.hosts.namespaces import Hosts
 from multigpu.measure.launch import check_devices
+from multigpu.measure.machine import as_machine
 from multigpu.measure.private_network import OPEN_PORTS
 from multigpu.record import RecordStore
 from multigpu.run import Run

@@ -160,7 +160,7 @@ def _gpus_of(entry: Planned) -> int:
 @answered
 def main(words: Sequence[str] | None = None) -> int:
     """The command; returns the exit code, 1 if a real run failed and 2 for bad input."""
-    parser = argparse.ArgumentParser(prog="multigpu.synchrony.measure", description="Run synchrony experiments and keep their Records.")
+    parser = argparse.ArgumentParser(prog="multigpu synchrony", description="Run synchrony experiments and keep their Records.")
     parser.add_argument("--grid", type=name, default="study", help=f"one of {', '.join(GRIDS)} (default: study, about ten minutes)")
     add_usual(parser, "--budget-s", "--dry-run", "--quiet")
     parser.add_argument("--folder", type=Path, default=RECORDS, help="folder of the Records (default: data/synchrony)")

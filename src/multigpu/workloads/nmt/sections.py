@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from multigpu.workloads.base import Section
-from multigpu.workloads.nmt.description import NmtConfig, cell_names
+from multigpu.workloads.nmt.config import NmtConfig, cell_names
 
 STATES = ("hidden", "cell")
 

@@ -7,7 +7,7 @@ import tensorflow as tf
 from multigpu.engines.errors import Unsupported
 from multigpu.engines.tensorflow.module import Form, Tensors
 from multigpu.workloads.base import Model, Variable
-from multigpu.workloads.nmt.description import NmtConfig, cell_names
+from multigpu.workloads.nmt.config import NmtConfig, cell_names
 
 State = tuple[tf.Tensor, tf.Tensor]
 """Hidden and cell state of a stack, each (layers, B, units)."""

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from multigpu.kernels.lstm_launch import library_instead
 from multigpu.workloads.base import Model
-from multigpu.workloads.nmt.description import NmtConfig, cell_names
+from multigpu.workloads.nmt.config import NmtConfig, cell_names
 from multigpu.workloads.nmt.projection_loss import IGNORED, projected_cross_entropy
 from multigpu.workloads.nmt.recurrence import State, fused, pack, persistent, stepwise, to_device
 
