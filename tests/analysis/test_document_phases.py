@@ -11,7 +11,7 @@ import pytest
 from multigpu.analysis import document_phases as phases
 from multigpu.analysis.step_traces import trace_table
 from multigpu.claims import Result, evaluate, find_claim
-from multigpu.claims.records import matches
+from multigpu.claims.deciding import planned_rows
 from multigpu.grid import find_grid
 from multigpu.grid.phases import REPEATED
 from multigpu.measure.trace import ReplicaTrace, StepTrace, TraceSummary
@@ -197,7 +197,7 @@ def test_the_grid_repeats_what_the_claims_compare_and_lists_it_first() -> None:
     tiers = [entry.tier for entry in planned]
     assert tiers == sorted(tiers) and tiers[0] == "headline" and planned[0].run.devices == 8
     for entry in planned:
-        assert matches(entry.run.model_dump(), find_claim("C6").predicate.where) and entry.run.traced_steps
+        assert planned_rows([entry]).matches(find_claim("C6").predicate.where).all() and entry.run.traced_steps
         points = entry.points()
         assert (len(points) >= 5 and len({point.launch for point in points}) >= 2) == (entry.run.devices in REPEATED)
     known = {entry.run.digest for name in ("traces", "tensorflow_traces") for entry in find_grid(name, [1, 2, 4, 8])}
