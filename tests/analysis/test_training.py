@@ -16,11 +16,9 @@ from multigpu.analysis.training import (
     training_frame,
     training_records,
 )
-from multigpu.record import Record
 from multigpu.training.grid import GRIDS
 from multigpu.training.joined import joined_placements
 from multigpu.training.placement_grid import GENTLE_RATE, full, small
-from tests.factory import make_machine, make_point
 from tests.training.planted import trained
 
 LOSSES = [2.0 - 0.05 * step for step in range(20)]
@@ -156,10 +154,3 @@ def test_time_to_accuracy_is_the_first_time():
     found = reach_frame(records, [0.85, 0.95, 0.99])
     assert found["steps"].to_list()[:2] == [10, 20] and math.isnan(found["steps"].iloc[2])
     assert found["seconds"].to_list()[:2] == [5.0, 10.0] and found["samples"].to_list()[:2] == [160, 320]
-
-
-def images(devices: int, batch: int, units_per_s: float, launches: str = "aabba", **fields) -> list[Record]:
-    """Five repeats of a Run by which C46 tells efficiency."""
-    run = {"workload": "cnn", "model": "resnet50_v1.5", "precision": "bf16", "execution": "captured", "sequence_length": None}
-    run |= {"layout": "channels_last", "batch_size": batch, "devices": devices, "machine": make_machine(4)}
-    return make_point([units_per_s] * 5, launches, **run | fields)

@@ -11,7 +11,7 @@ import pandas as pd
 
 from multigpu.analysis.fields import FOLLOWS, JOB, POINT
 from multigpu.analysis.formulas import overhead
-from multigpu.analysis.points import half_width
+from multigpu.analysis.statistics import half_width
 
 FASTER, SLOWER, EQUAL, SINGLE = "faster", "slower", "not told apart", "single run"
 """What an interval of a ratio says. One that holds 1 does not say that there is no difference: it tells how large one may be."""

@@ -10,8 +10,7 @@ import numpy as np
 import pandas as pd
 
 from multigpu.analysis.compare import combined
-from multigpu.analysis.points import half_width, log_samples
-from multigpu.analysis.statistics import chance_above, chance_of_ratio
+from multigpu.analysis.statistics import chance_above, chance_of_ratio, half_width, log_samples
 from multigpu.claims.core import LEVEL, POOLED_FREEDOM, Contrast, Verdict
 from multigpu.claims.pairs import Pairs
 

@@ -17,7 +17,7 @@ A file may also be the list of `points` alone. All other names of an entry are f
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -26,21 +26,18 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from multigpu.grid.entries import LAUNCH_OF_REPEAT, Planned, Tier, ends_of
+from multigpu.grid.entries import LAUNCH_OF_REPEAT, Planned, Tier, each_once
+from multigpu.grid.named import CONDITIONS, COSTS, LISTS
 from multigpu.run import Run, build_run
+from multigpu.workloads import find_model
 
 FOLDER = Path(__file__).resolve().parents[1] / "grids"
 BUNDLES = ("job", "way")
 """Names of lists of fields that belong together."""
-PLAIN_LISTS = ("launches", "only", "without", "cases")
+PLAIN_LISTS = ("launches", "only", "without", "cases", "when")
 """Settings that are lists and not crossed."""
-COUNTS: dict[str, Callable[[Sequence[int]], list[int]]] = {
-    "each": lambda counts: sorted(counts, reverse=True),
-    "rising": sorted,
-    "ends": ends_of,
-    "most": lambda counts: ends_of(counts)[:1],
-}
-"""What `devices` may say instead of numbers, of those asked for: all, the most or the least first; one and the most; the most."""
+DEFAULT_BATCH = "default"
+"""What `batch_size` may say: the model's own."""
 
 
 class _Closed(BaseModel):
@@ -59,7 +56,10 @@ class Settings(_Closed):
     """What an entry says beside the fields of its Runs.
 
     question, reason: what the points are to answer, and why these; for readers.
-    cost_s, cost_per_device_s: what one measurement may cost, and what every device adds to it.
+    cost_s: what one measurement may cost, and what every device, variable of the model, and hundred million of its parameters add to it;
+        cost: what else does, by the name of an estimate (`named.COSTS`).
+    when: names of conditions that points must meet (`named.CONDITIONS`).
+    whatever_devices: points stay in a grid that is measured on other numbers of devices.
     repeats: how often each point is measured, over launches as headline points are; or launches: which launch measures each repeat.
     first_repeat: the number of the first (`Planned`).
     only, without: combinations that are kept, and left out: those that have all fields of one of these.
@@ -68,8 +68,13 @@ class Settings(_Closed):
 
     question: str = ""
     reason: str = ""
-    cost_s: float = Field(default=10.0, gt=0)
+    cost_s: float = Field(default=10.0, ge=0)
     cost_per_device_s: float = Field(default=0.0, ge=0)
+    cost_per_variable_s: float = Field(default=0.0, ge=0)
+    cost_per_100m_parameters_s: float = Field(default=0.0, ge=0)
+    cost: str = ""
+    when: tuple[str, ...] = ()
+    whatever_devices: bool = False
     repeats: int = Field(default=1, ge=1, le=100, strict=True)
     launches: tuple[int, ...] = ()
     first_repeat: int = Field(default=0, ge=0, strict=True)
@@ -81,8 +86,19 @@ class Settings(_Closed):
 
     @model_validator(mode="before")
     @classmethod
-    def _three_steps(cls, values: Any) -> Any:
-        return {**values, "trace": 3 if values["trace"] else 0} if isinstance(values.get("trace"), bool) else values
+    def _short_forms(cls, values: Any) -> Any:
+        """`trace: true` is three steps, and one condition needs no list."""
+        if isinstance(values.get("trace"), bool):
+            values = {**values, "trace": 3 if values["trace"] else 0}
+        return {**values, "when": [values["when"]]} if isinstance(values.get("when"), str) else values
+
+    def cost_of(self, run: Run) -> float:
+        """Seconds that one measurement of this point may cost, without its cases."""
+        cost_s = self.cost_s + self.cost_per_device_s * run.devices + (COSTS[self.cost](run) if self.cost else 0.0)
+        if self.cost_per_variable_s or self.cost_per_100m_parameters_s:
+            model = run.description
+            cost_s += self.cost_per_variable_s * len(model.variables) + self.cost_per_100m_parameters_s * model.parameters / 1e8
+        return cost_s
 
 
 @dataclass(frozen=True)
@@ -168,19 +184,19 @@ def read_rows(path: Path, counts: Sequence[int], asked_only: bool = False) -> li
     for number, entry in enumerate(entries, 1):
         where = f"{path}, point {number}"
         for fields in _combinations(entry, counts, where):
-            row = _row({"question": question, **fields}, where)
-            if row and not (asked_only and row.run.devices not in counts):
+            row = _row({"question": question, **fields}, counts, where)
+            if row and not (asked_only and row.run.devices not in counts and not row.settings.whatever_devices):
                 rows.append(row)
     return rows
 
 
 def grid(name: str, counts: Sequence[int]) -> list[Planned]:
-    """The entries of the grid `grids/<name>.yaml` at these numbers of devices.
+    """The entries of the grid `grids/<name>.yaml` at these numbers of devices, each once (`each_once`).
 
     Raises:
         ValueError: as `read_rows`.
     """
-    return [entry for row in read_rows(FOLDER / f"{name}.yaml", counts, asked_only=True) for entry in row.planned()]
+    return each_once(entry for row in read_rows(FOLDER / f"{name}.yaml", counts, asked_only=True) for entry in row.planned())
 
 
 def _combinations(entry: Mapping[str, Any], counts: Sequence[int], where: str) -> Iterator[dict[str, Any]]:
@@ -192,8 +208,10 @@ def _combinations(entry: Mapping[str, Any], counts: Sequence[int], where: str) -
             if not bundles or not all(isinstance(bundle, dict) for bundle in bundles):
                 raise ValueError(f"{where}: {name} = {value!r} is no list of fields such as `- {{batch_size: 64}}`")
             axes.append([flat for bundle in bundles for flat in _combinations(bundle, counts, where)])
-        elif name == "devices":
-            axes.append([{name: count} for count in _devices(value, counts, where)])
+        elif isinstance(value, str) and value in LISTS.get(name, {}):
+            axes.append([{name: one} for one in LISTS[name][value](counts)])
+        elif name == "devices" and isinstance(value, str):
+            raise ValueError(f"{where}: devices = {value!r} is no number: give one, a list, or one of {', '.join(LISTS[name])}")
         elif isinstance(value, list) and name not in PLAIN_LISTS and not (name == "data" and not any(isinstance(v, list) for v in value)):
             if not value:
                 raise ValueError(f"{where}: {name} is an empty list, so there is no point: name a value")
@@ -209,15 +227,7 @@ def _combinations(entry: Mapping[str, Any], counts: Sequence[int], where: str) -
         yield merged
 
 
-def _devices(value: Any, counts: Sequence[int], where: str) -> list[Any]:
-    if isinstance(value, str):
-        if value not in COUNTS:
-            raise ValueError(f"{where}: devices = {value!r} is no number: give one, a list, or one of {', '.join(COUNTS)}")
-        return COUNTS[value](counts)
-    return value if isinstance(value, list) else [value]
-
-
-def _row(fields: dict[str, Any], where: str) -> Row | None:
+def _row(fields: dict[str, Any], counts: Sequence[int], where: str) -> Row | None:
     """The point with these fields; None where the entry leaves it out."""
     for name in fields:
         if name not in Run.model_fields and name not in Settings.model_fields:
@@ -234,20 +244,46 @@ def _row(fields: dict[str, Any], where: str) -> Row | None:
     for wanted in (*settings.only, *settings.without, *(case.where for case in settings.cases)):
         if unknown := sorted(str(name) for name in wanted.keys() - Run.model_fields.keys()):
             raise ValueError(f"{where}: {unknown[0]!r} of a filter is no field of a Run: choose among {', '.join(Run.model_fields)}")
+    for name, words, names in (("when", settings.when, [*CONDITIONS]), ("cost", [settings.cost] if settings.cost else [], [*COSTS])):
+        if strange := [word for word in words if word not in names]:
+            raise ValueError(f"{where}: {name} = {strange[0]!r} is not known: choose among {', '.join(names)}")
     if (settings.only and not any(_has(own, each) for each in settings.only)) or any(_has(own, each) for each in settings.without):
         return None
+    if not all(CONDITIONS[word](_filled(own, Run.model_fields), counts) for word in settings.when):
+        return None
+    if isinstance(own.get("data"), list):
+        own["data"] = tuple(own["data"])
     try:
-        run = build_run(**{**own, **({"data": tuple(own["data"])} if isinstance(own.get("data"), list) else {})})
+        if own.get("batch_size") == DEFAULT_BATCH:
+            own["batch_size"] = default_batch(own["workload"], own["model"])
+        run = build_run(**own)
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from None
-    cost_s, launches = settings.cost_s + settings.cost_per_device_s * run.devices, settings.launches or launches_of(settings.repeats)
+    launches, cost_s = settings.launches or launches_of(settings.repeats), settings.cost_of(run)
     for case in settings.cases:
         if _has(own, case.where):
             cost_s, launches = cost_s + case.more_s, case.launches or launches
-    return Row(run, launches, cost_s, settings, where)
+    return Row(run, launches, round(cost_s, 1), settings, where)
+
+
+def default_batch(workload: str, model: str) -> int:
+    """The model's own batch.
+
+    Raises:
+        ValueError: it has none.
+    """
+    found = getattr(find_model(workload, model).config, "default_batch", None)
+    if found is None:
+        raise ValueError(f"batch_size = {DEFAULT_BATCH!r}: model {model!r} names no batch of its own: write a number")
+    return int(found)
+
+
+def _filled(fields: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """These fields, or else their defaults."""
+    return {name: fields.get(name, Run.model_fields[name].default) for name in names}
 
 
 def _has(fields: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
     """Whether the fields, or else their defaults, have these values; a list means any of its."""
-    own = {name: fields.get(name, Run.model_fields[name].default) for name in wanted}
+    own = _filled(fields, wanted)
     return all(own[name] in (value if isinstance(value, list) else [value]) for name, value in wanted.items())
