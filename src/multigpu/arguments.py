@@ -89,6 +89,16 @@ def build_parser() -> argparse.ArgumentParser:
     one.add_argument("--share", action="store_true", help="Runs known not to disturb each other are measured side by side, each in a lane")
     add_arguments(one)
 
+    own = commands.add_parser("compare", help="a model of your own under every placement: which is fastest here, and why it is no faster")
+    own.add_argument("job", metavar="FILE.py:NAME", help="a multigpu.Job and the file that makes it")
+    own.add_argument("--devices", type=count(2), help="GPUs, or processes on CPUs (default: all GPUs, or 2 processes)")
+    own.add_argument("--placements", default="all", metavar="A,B", help="of those that `doctor` lists (default: all)")
+    own.add_argument("--budget-s", type=seconds, default=120.0, metavar="S", help="seconds for all of it (default: 120)")
+    own.add_argument("--out", default="multigpu-compare", metavar="FOLDER", help="Records and index.html (default: multigpu-compare)")
+    own.add_argument("--repeats", type=count(), default=5, help="of each placement, all once before any again (default: 5)")
+    own.add_argument("--device-type", choices=("auto", "cuda", "cpu"), default="auto")
+    own.add_argument("--quiet", action="store_true", help="no progress bar")
+
     many = commands.add_parser("batch", help="execute the experiment notebook for every row of a YAML file")
     many.add_argument("points", metavar="POINTS.yaml", help="the rows, as `grids/headline.yaml` writes them; or the name of such a grid")
     many.add_argument("--out", required=True, type=Path, metavar="FOLDER", help="what is done: index.html, rows/ and records/")
