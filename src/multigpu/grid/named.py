@@ -7,6 +7,7 @@ from itertools import combinations
 from typing import Any
 
 from multigpu.grid.entries import ENDS, ends_of
+from multigpu.grid.expand import Condition, Values
 from multigpu.measure.machine import framework_version, gpu_count, this_machine
 from multigpu.placements import placements
 from multigpu.placements.partition import uncuttable
@@ -52,7 +53,6 @@ def three_pairs(counts: Sequence[int]) -> list[str]:
     return list(dict.fromkeys(("0,1", f"{gpus - 2},{gpus - 1}", f"0,{gpus - 1}"))) if gpus > 1 else []
 
 
-Values = Callable[[Sequence[int]], Sequence[Any]]
 LISTS: dict[str, dict[str, Values]] = {
     "devices": {
         "each": lambda counts: sorted(counts, reverse=True),
@@ -96,7 +96,7 @@ def _cuttable(fields: Mapping[str, Any]) -> bool:
     return uncuttable(find_model(fields["workload"], fields["model"]), fields["devices"]) is None
 
 
-CONDITIONS: dict[str, Callable[[Mapping[str, Any], Sequence[int]], bool]] = {
+CONDITIONS: dict[str, Condition] = {
     "tensorflow_here": lambda fields, counts: fields["framework"] != "tensorflow" or framework_version("tensorflow") != "none",
     "cores_to_spare": lambda fields, counts: not fields["host_cores"] or this_machine().cores > fields["host_cores"],
     "can_be_cut": lambda fields, counts: _cuttable(fields),
