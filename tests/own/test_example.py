@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from multigpu import paths
+from multigpu.notebooks import execute_one, read_notebook
+from tests.own.test_compare import BUDGET_S, MODELS
 
 
 def printed() -> str:
@@ -32,3 +34,13 @@ def test_the_example_ends_with_the_answer(tmp_path: Path) -> None:
     assert "samples/s" in lines[0] and any("computing, as on one device" in line for line in lines)
     assert re.fullmatch(r"on 8 devices: [\d.,]+( [KM])? samples/s \(.+\)", last)
     assert (tmp_path / "multigpu-compare" / "index.html").read_text().count("<tr>") > 3
+
+
+@pytest.mark.slow
+def test_the_notebook_compares_a_job(tmp_path: Path) -> None:
+    asked = {"job": f"{MODELS}:recommender", "devices": 2, "placements": ["ddp"], "budget_s": BUDGET_S, "out": str(tmp_path / "out")}
+    executed = tmp_path / "executed.ipynb"
+    execute_one(paths.REPOSITORY / "notebooks" / "your-model.ipynb", executed, asked, progress=False)
+    told = {cell.id: cell.outputs for cell in read_notebook(executed).cells if cell.cell_type == "code"}
+    shown = told["compare"][-1]["data"]["text/html"]
+    assert "Fastest:" in shown and ">ddp</td>" in shown and "8 devices:" in told["forecast"][0]["text"]
