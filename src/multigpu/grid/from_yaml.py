@@ -17,6 +17,7 @@ A file may also be the list of `points` alone. All other names of an entry are f
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -34,6 +35,8 @@ BUNDLES = ("job", "way")
 """Names of lists of fields that belong together."""
 PLAIN_LISTS = ("launches", "only", "without", "cases")
 """Settings that are lists and not crossed."""
+MOST_POINTS = 100_000
+"""Of one entry: more would never be measured."""
 COUNTS: dict[str, Callable[[Sequence[int]], list[int]]] = {
     "each": lambda counts: sorted(counts, reverse=True),
     "rising": sorted,
@@ -200,6 +203,8 @@ def _combinations(entry: Mapping[str, Any], counts: Sequence[int], where: str) -
             axes.append([{name: one} for one in value])
         else:
             axes.append([{name: value}])
+    if (size := math.prod(map(len, axes))) > MOST_POINTS:
+        raise ValueError(f"{where} makes {size} points of its lists: at most {MOST_POINTS} can be, in several points or files")
     bundled = {index for index, name in enumerate(entry) if name in BUNDLES}
     for choice in product(*axes):
         own = [part for index, part in enumerate(choice) if index not in bundled]
