@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-HEAVY = ("torch", "tensorflow", "pandas", "pandera", "matplotlib", "great_tables", "papermill", "sphinx", "sklearn", "polib")
+HEAVY = ("torch", "tensorflow", "pandas", "matplotlib", "great_tables", "papermill", "sphinx", "sklearn", "polib")
 
 
 @pytest.mark.parametrize("module", ["multigpu.cli", "multigpu.grid", "multigpu.measure.launch", "multigpu.record", "multigpu.placements"])

@@ -24,7 +24,9 @@ OWN_PARSERS = ("collectives", "synchrony", "hosts", "stages", "train", "interfer
 class Parser(argparse.ArgumentParser):
     """Bad input ends with one sentence, as everywhere, and not with the usage above it: `--help` prints that."""
 
-    def parse_known_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> tuple[Any, list[str]]:
+    def parse_known_args(  # type: ignore[override] # its two ways to be called are one
+        self, args: Sequence[str] | None = None, namespace: Any = None
+    ) -> tuple[Any, list[str]]:
         for word in sys.argv[1:] if args is None else args:
             if word.startswith("--") and word.endswith("=--"):  # which argparse takes for an empty list
                 self.error(f"{word!r} gives {word[:-3]} no value")
@@ -102,6 +104,16 @@ def build_parser() -> argparse.ArgumentParser:
     one.add_argument("--quiet", action="store_true", help="no progress bar")
     one.add_argument("--share", action="store_true", help="Runs known not to disturb each other are measured side by side, each in a lane")
     add_arguments(one)
+
+    own = commands.add_parser("compare", help="a model of your own under every placement: which is fastest here, and why it is no faster")
+    own.add_argument("job", metavar="FILE.py:NAME", help="a multigpu.Job and the file that makes it")
+    own.add_argument("--devices", type=count(2), help="GPUs, or processes on CPUs (default: all GPUs, or 2 processes)")
+    own.add_argument("--placements", default="all", metavar="A,B", help="of those that `doctor` lists (default: all)")
+    own.add_argument("--budget-s", type=seconds, default=120.0, metavar="S", help="seconds for all of it (default: 120)")
+    own.add_argument("--out", default="multigpu-compare", metavar="FOLDER", help="Records and index.html (default: multigpu-compare)")
+    own.add_argument("--repeats", type=count(), default=5, help="of each placement, all once before any again (default: 5)")
+    own.add_argument("--device-type", choices=("auto", "cuda", "cpu"), default="auto")
+    own.add_argument("--quiet", action="store_true", help="no progress bar")
 
     many = commands.add_parser("batch", help="execute the experiment notebook for every row of a YAML file")
     many.add_argument("points", metavar="POINTS.yaml", help="the rows, as `grids/headline.yaml` writes them; or the name of such a grid")

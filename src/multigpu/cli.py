@@ -192,6 +192,13 @@ def _batch(arguments: argparse.Namespace) -> int:
     return batch(find_points(arguments.points), arguments.out, parse_counts(arguments.devices), arguments.dry_run, not arguments.quiet)
 
 
+def _compare(arguments: argparse.Namespace) -> int:
+    """A user's own job under every placement."""
+    from multigpu.own.command import compare_command
+
+    return compare_command(arguments)
+
+
 def _synchrony(arguments: argparse.Namespace) -> int:
     """Forwards its words to `multigpu.synchrony.measure`."""
     from multigpu.synchrony.measure import main as measure_synchrony
@@ -231,6 +238,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "doctor": _doctor,
     "ceilings": _ceilings,
     "measure": measure_command,
+    "compare": _compare,
     "batch": _batch,
     "records": _records,
     "verify": _verify,

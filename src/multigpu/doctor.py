@@ -22,7 +22,6 @@ from multigpu.workloads import workloads
 PARTS = {
     "torch": "measuring with PyTorch",
     "tensorflow": "measuring with TensorFlow",
-    "pandera": "analysis and claims",
     "great_tables": "tables",
     "matplotlib": "figures",
     "papermill": "executing notebooks",

@@ -27,6 +27,24 @@ HELD_FLAG = " GiB were allocated before the Run began"
 """How a Record's flag says, after the number, what its process still held when the Run began: it concerns its peak, not its times."""
 
 
+class Equivalence(BaseModel):
+    """How a placement's first steps compare with those of one process on the joined batch (or with what its semantics say).
+
+    distance: norm of the difference of all variables over norm of the reference's update, after so many steps in this precision.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
+    distance: float
+    tolerance: float
+    steps: int
+    precision: str
+
+    @property
+    def holds(self) -> bool:
+        """Whether the two are equal but for rounding."""
+        return self.distance <= self.tolerance
+
+
 class Measurement(BaseModel):
     """What the clocks and counters said of one Run. Lists by rank have one entry a replica.
 
@@ -48,6 +66,7 @@ class Measurement(BaseModel):
     input_wait_s: [rank][step], warm-up steps first: host time until the step had its batch; empty where batches stay on the device.
     energy: by rank, of a window of further steps; empty unless the Run asks for one.
     trace: of the traced steps, which follow the timed ones.
+    equivalence: of a user's own model, compared before it was timed; None: it was not.
     untraced_step_s: never in a file: repeat -> what a step of a traced Run takes where no profiler ever was (`reading`).
     """
 
@@ -77,6 +96,7 @@ class Measurement(BaseModel):
     input_wait_s: list[list[float]] = []
     energy: list[EnergyWindow] = []
     trace: TraceSummary | None = None
+    equivalence: Equivalence | None = None
     untraced_step_s: dict[int, float] = Field(default_factory=dict, exclude=True)
 
 

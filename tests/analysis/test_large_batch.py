@@ -121,7 +121,6 @@ def test_the_server_holds_a_version_a_batch_under_way() -> None:
     # sync: one version and eight gradients; async: its gradient and at most a version for every worker
     assert held.loc["sync", "held"] == 9 and 5 <= held.loc["async", "held"] <= 9
     assert held.loc["sync", "exchanged"] == pytest.approx(2, abs=0.02) and held.loc["k_sync", "exchanged"] > 2.9
-    assert held.loc["sync", "mib_held"] == pytest.approx(9 * 25.6e6 * 4 / 2**20)
 
 
 def on_device(protocol: str, k: int | None, update_time_s: float, delay_s: float = 0.0, server: str = "host") -> SynchronyRecord:
@@ -160,7 +159,6 @@ def test_a_server_on_a_device_stands_beside_one_on_the_host() -> None:
         *(("sync", "host"), ("sync", "cpu"), ("async", "host")),
         *(("sync", "host"), ("async", "host"), ("async", "cpu")),
     ]
-    assert frame["over_host"].dropna().tolist() == pytest.approx([2.0, 2.0])
     assert set(frame[frame["server_device"] == "cpu"]["base"]) == {device[0].key} and device[0].key != host[0].key
 
 
@@ -168,11 +166,10 @@ def test_runs_on_devices_stand_beside_predictions_from_syncs_steps() -> None:
     made = [on_device("sync", None, 0.1), on_device("sync", None, 0.4, 0.3), on_device("async", None, 0.08, 0.3)]
     frame = devices_frame(made).set_index(["protocol", "straggler_s"])
     late = frame.loc[("sync", 0.3)]
-    assert (late["gradients_per_s"], late["ratio"]) == (pytest.approx(5.0), pytest.approx(0.25))
-    assert (late["predicted_per_s"], late["predicted_ratio"]) == (pytest.approx(5.0), pytest.approx(0.25))
+    assert (late["gradients_per_s"], late["predicted_per_s"]) == (pytest.approx(5.0), pytest.approx(5.0))
     # one gradient every 0.1 s and one every 0.4 s: 12.5 a second
     assert frame.loc[("async", 0.3), "predicted_per_s"] == pytest.approx(12.5, rel=0.01)
     assert set(frame["base"]) == {made[0].key}
-    assert devices_frame(made[2:])["predicted_s"].isna().all()
+    assert devices_frame(made[2:])["predicted_per_s"].isna().all()
     # they are no part of the figures on the virtual clock
     assert (curves_frame(made)["clock"] == "real").all() and synchrony_frame(made)["theory_s"].isna().all()

@@ -70,7 +70,7 @@ def test_a_traces_row_and_its_summary_by_hand(tmp_path: Path) -> None:
     assert window_of(record) == (835, 836)
     written = pd.read_csv(write_trace_summary(record, tmp_path / "trace.csv"))
     assert list(written["key"].unique()) == [record.key] and set(written["first_step"]) == {835} and len(written) == 3
-    with pytest.raises(ValueError, match=r"ends with \.csv"):
+    with pytest.raises(ValueError, match=r"choose \.csv"):
         write_trace_summary(record, tmp_path / "trace.txt")
     with pytest.raises(ValueError, match="holds no trace"):
         trace_summary(make_record(placement="single", devices=1, **COMMON))

@@ -8,36 +8,22 @@ from collections.abc import Iterable
 import numpy as np
 import pandas as pd
 
+from multigpu.analysis.frame import typed_frame
 from multigpu.analysis.statistics import interval, sample
 from multigpu.record import Record
 
+PLAIN = {
+    *("workload", "model", "placement", "devices", "batch_size", "precision", "execution", "layout", "sequence_length", "cross_entropy"),
+    *("warmup_steps", "timed_steps", "seed", "device_ids"),
+}
+"""Fields that an ordinary Run may set."""
 
-def _plain(record: Record, *allowed: str) -> bool:
-    """Whether nothing but these fields sets this Run apart from the ordinary ones."""
-    usual = {
-        "workload",
-        "model",
-        "placement",
-        "devices",
-        "batch_size",
-        "precision",
-        "execution",
-        "layout",
-        "sequence_length",
-        "cross_entropy",
-    }
-    usual |= {"warmup_steps", "timed_steps", "seed"}
-    return (
-        record.status == "ok"
-        and record.measurement is not None
-        and not set(record.run.model_dump(exclude_defaults=True)) - usual - {*allowed}
-    )
-
-
+JOB = ["machine", "model", "batch_size", "precision", "execution", "how"]
+STATE = ["sm_clock_mhz", "memory_clock_mhz", "power_w", "temperature_c"]
 GPU_COLUMNS = {
     **dict.fromkeys(("key", "launch", "machine", "model", "execution", "precision", "how"), "string"),
     **dict.fromkeys(("batch_size", "devices", "gpu"), "int64"),
-    **dict.fromkeys(("units_per_s", "sm_clock_mhz", "memory_clock_mhz", "power_w", "temperature_c"), "float64"),
+    **dict.fromkeys(("units_per_s", *STATE), "float64"),
 }
 
 
@@ -50,20 +36,17 @@ def gpu_frame(records: Iterable[Record]) -> pd.DataFrame:
     rows = []
     for record in records:
         run, m = record.run, record.measurement
-        if not _plain(record, "device_ids") or m is None or run.device_type != "cuda" or len(m.device_states) != run.devices:
+        if record.status != "ok" or m is None or set(run.model_dump(exclude_defaults=True)) - PLAIN:
             continue
-        if run.placement != "independent" if run.devices > 1 else run.device_ids is None:
+        if len(m.device_states) != run.devices or (run.placement != "independent" if run.devices > 1 else run.device_ids is None):
             continue
+        who = {name: getattr(run, name) for name in ("model", "execution", "precision", "batch_size", "devices")}
+        who |= {"key": record.key, "launch": record.launch_id, "machine": record.machine.name}
         units = np.array(run.shard_sizes) / sum(run.shard_sizes) * m.units
         for rank, state in enumerate(m.device_states):
-            rows.append(
-                {"key": record.key, "launch": record.launch_id, "machine": record.machine.name}
-                | {"model": run.model, "execution": run.execution}
-                | {"precision": run.precision, "how": "alone" if run.devices == 1 else "beside others", "batch_size": run.batch_size}
-                | {"devices": run.devices, "gpu": run.chosen_devices[rank], "units_per_s": float(units[rank]) / m.event_time_s[rank]}
-                | state.model_dump(exclude={"energy_j"})
-            )
-    return pd.DataFrame({name: pd.Series([row[name] for row in rows], dtype=dtype) for name, dtype in GPU_COLUMNS.items()})
+            own = {"gpu": run.chosen_devices[rank], "units_per_s": float(units[rank]) / m.event_time_s[rank]}
+            rows.append(who | own | {"how": "alone" if run.devices == 1 else "beside others"} | state.model_dump())
+    return typed_frame(rows, GPU_COLUMNS)
 
 
 def gpu_points(frame: pd.DataFrame) -> pd.DataFrame:
@@ -75,11 +58,8 @@ def gpu_points(frame: pd.DataFrame) -> pd.DataFrame:
 
     Of GPUs beside others the Runs on most of them only; jobs that were measured on one GPU only are left out.
     """
-    job = ["machine", "model", "batch_size", "precision", "execution", "how"]
-    if frame.empty:
-        return frame.assign(n=[], half=[], share=[])
     points = []
-    for _, group in frame.groupby(job, sort=False):
+    for values, group in frame.groupby(JOB, sort=False):
         if group["gpu"].nunique() < 2:
             continue
         group = group[group["devices"] == group["devices"].max()]
@@ -91,7 +71,6 @@ def gpu_points(frame: pd.DataFrame) -> pd.DataFrame:
             compared = [(shares, own)] if within else [(own["units_per_s"], own), (first["units_per_s"], first)]
             width = interval([sample(values.tolist(), rows["launch"].tolist()) for values, rows in compared])
             half = 0.0 if gpu == group["gpu"].min() else shares.mean() * math.sinh(width)
-            means = own[["units_per_s", "sm_clock_mhz", "memory_clock_mhz", "power_w", "temperature_c"]].mean()
-            row = {field: group[field].iloc[0] for field in job} | {"gpu": gpu, "n": len(own), "half": half, "share": shares.mean()}
-            points.append(row | means.to_dict())
-    return pd.DataFrame(points)
+            row = dict(zip(JOB, values, strict=True)) | {"gpu": gpu, "n": len(own), "half": half, "share": shares.mean()}
+            points.append(row | own[["units_per_s", *STATE]].mean().to_dict())
+    return pd.DataFrame(points, columns=[*JOB, "gpu", "n", "half", "share", "units_per_s", *STATE])

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 
 import pandas as pd
 
+from multigpu.analysis.frame import typed_frame
 from multigpu.conditions import LEAST_ENERGY_S
 from multigpu.record import Record
 
@@ -30,32 +30,18 @@ def energy_frame(records: Iterable[Record]) -> pd.DataFrame:
     """
     rows = []
     for record in records:
-        run, m = record.run, record.measurement
-        if m is None or not m.energy:
+        run, windows = record.run, record.measurement.energy if record.measurement else []
+        if not windows:
             continue
-        window_s = min(window.window_s for window in m.energy)
-        joules, units = sum(w.end_j - w.start_j for w in m.energy), sum(w.units for w in m.energy)
-        figures = {
-            "joules": joules,
-            "joules_per_unit": joules / units,
-            "power_w": sum((w.end_j - w.start_j) / w.window_s for w in m.energy),
-            "units_per_s": units / window_s,
-            "uncertain": 2 * COUNTER_STEP_S / window_s,
-        }
-        if window_s < LEAST_ENERGY_S:
-            figures = dict.fromkeys(figures, math.nan)
+        window_s = min(window.window_s for window in windows)
         fields = {name: getattr(run, name) for name in ("model", "placement", "execution", "precision", "devices", "batch_size")}
-        rows.append(
-            {
-                "key": record.key,
-                "machine": record.machine.name,
-                "unit": run.description.unit,
-                **fields,
-                "window_s": window_s,
-                **figures,
-            }
-        )
-    return pd.DataFrame({name: pd.Series([row[name] for row in rows], dtype=dtype) for name, dtype in ENERGY_COLUMNS.items()})
+        row = fields | {"key": record.key, "machine": record.machine.name, "unit": run.description.unit, "window_s": window_s}
+        if window_s >= LEAST_ENERGY_S:
+            joules, units = sum(w.end_j - w.start_j for w in windows), sum(w.units for w in windows)
+            row |= {"joules": joules, "joules_per_unit": joules / units, "units_per_s": units / window_s}
+            row |= {"power_w": sum((w.end_j - w.start_j) / w.window_s for w in windows), "uncertain": 2 * COUNTER_STEP_S / window_s}
+        rows.append(row)
+    return typed_frame(rows, ENERGY_COLUMNS)
 
 
 def energy_points(frame: pd.DataFrame, *also: str) -> pd.DataFrame:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 import pandas as pd
 
@@ -17,30 +16,18 @@ COLUMNS = ["key", "problem", "workers", "batch", "rule", "rate", "seed", "error"
 
 def large_batch_frame(records: Iterable[SynchronyRecord]) -> pd.DataFrame:
     """A row a run: batch = k n, the rule of the rate, share of test rows wrong at the end, virtual seconds a minibatch and an epoch."""
-    rows: list[dict[str, Any]] = []
+    rows = []
     known = {problem: (count, base) for problem, count, base, *_ in LARGE}
     for record in records:
         e, result = record.experiment, record.result
         if e.law != LARGE_LAW or e.protocol != "sync" or e.problem not in known or result is None or e.rate is None:
             continue
         count, base = known[e.problem]
-        rate = getattr(e.rate, "rate", 0.0)
-        batch = e.workers * e.problem.batch_size
-        rows.append(
-            {
-                "key": record.key,
-                "problem": problem_name(e.problem),
-                "workers": e.workers,
-                "batch": batch,
-                "rule": "warm_up" if e.rate.kind == "warm_up" else "one" if rate == base else "scaled",
-                "rate": rate,
-                "seed": e.seed,
-                "error": result.curve[-1].error,
-                "minibatch_s": result.update_time_s,
-                "epoch_s": result.update_time_s * count / batch,
-                "diverged": result.diverged,
-            }
-        )
+        rate, batch = getattr(e.rate, "rate", 0.0), e.workers * e.problem.batch_size
+        rule = "warm_up" if e.rate.kind == "warm_up" else "one" if rate == base else "scaled"
+        error, minibatch_s = result.curve[-1].error, result.update_time_s
+        who = (record.key, problem_name(e.problem), e.workers, batch, rule, rate, e.seed)
+        rows.append((*who, error, minibatch_s, minibatch_s * count / batch, result.diverged))
     return pd.DataFrame(rows, columns=COLUMNS)
 
 

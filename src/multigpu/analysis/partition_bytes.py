@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from multigpu.placements.partition import ACTIVATION_BYTES, EXACT_BYTES, bubble, section_places, share_of_work, typical_extents
+from multigpu.placements.partition import ACTIVATION_BYTES, EXACT_BYTES
 from multigpu.workloads.base import Model
-
-LAYER_TYPES = {"stack_dense": "dense", "stack_convolution": "convolution", "stack_recurrent": "recurrent"}
-"""Models of one kind of layer -> the kind, in the order of every figure."""
 
 
 def sent_share(kind: str, devices: int) -> float:
@@ -18,12 +13,7 @@ def sent_share(kind: str, devices: int) -> float:
     of as much: half of that. An all-gather, in which P devices bring A bytes together: each part of A/P goes to P - 1 others (a ring
     passes as much through every device), (P-1)/P A.
     """
-    factor = {
-        "all_reduce": 2 * (devices - 1) / devices**2,
-        "reduce_scatter": (devices - 1) / devices**2,
-        "all_gather": (devices - 1) / devices,
-    }
-    return factor[kind]
+    return {"all_reduce": 2 / devices, "reduce_scatter": 1 / devices, "all_gather": 1.0}[kind] * (devices - 1) / devices
 
 
 def data_parallel_bytes(model: Model, devices: int) -> float:
@@ -50,16 +40,3 @@ def cut_bytes_per_row(model: Model, devices: int, precision: str = "bf16") -> fl
 def crossing_batch(model: Model, devices: int, precision: str = "bf16") -> float:
     """The joined batch below which cut matrices send less than data parallelism, and above which they send more."""
     return data_parallel_bytes(model, devices) / cut_bytes_per_row(model, devices, precision)
-
-
-def stage_work(model: Model, devices: int, extents: Mapping[str, int] | None = None) -> list[float]:
-    """Forward operations of each stage when the model's layers are spread over `devices` devices, for one row (or these extents)."""
-    sums = [0.0] * devices
-    for section, place in zip(model.sections, section_places(model, devices), strict=True):
-        sums[place] += share_of_work(section, extents or typical_extents(model))
-    return sums
-
-
-def expected_idle(model: Model, devices: int, micro_batches: int) -> tuple[float, float]:
-    """The share of all devices' time that a pipeline leaves idle: with equal stages, and with stages as unequal as their operations."""
-    return bubble([1.0] * devices, micro_batches), bubble(stage_work(model, devices), micro_batches)

@@ -1,4 +1,4 @@
-"""What a trace says of a step, as pure functions of the Record's trace: durations, shares, skew, overlap, exposed communication.
+"""What a trace says of a step, as pure functions of the Record's trace: durations, skew, imbalance.
 
 Notation: replica r's phase p of a step reaches from s(r, p) to e(r, p), gaps included, all on one clock, in seconds.
 """
@@ -6,34 +6,10 @@ Notation: replica r's phase p of a step reaches from s(r, p) to e(r, p), gaps in
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import fmean
 
-from multigpu.measure.intervals import Span, coalesced, hull, intersection, length, uncovered, union
+from multigpu.measure.intervals import hull, length
 from multigpu.measure.trace import PHASES, Phase, StepTrace, TraceSummary
-
-__all__ = [
-    "PASSES",
-    "SkewParts",
-    "coalesced",
-    "exposed_communication",
-    "exposed_parts",
-    "hull",
-    "imbalance",
-    "intersection",
-    "launch_skew",
-    "length",
-    "overlap",
-    "passes_time",
-    "phase_times",
-    "pure_communication",
-    "shares",
-    "skew_parts",
-    "step_time",
-    "steps_of",
-    "uncovered",
-    "union",
-]
 
 PASSES: tuple[Phase, ...] = ("forward", "backward", "forward_backward")
 """The phases in which a replica computes gradients."""
@@ -57,35 +33,9 @@ def step_time(replicas: Sequence[StepTrace]) -> float:
     return max(r.end_s for r in replicas) - min(r.start_s for r in replicas)
 
 
-def shares(step: StepTrace) -> dict[Phase, float]:
-    """Each phase's duration over the replica's own step; they add up to more than 1 where phases overlap."""
-    whole = step.end_s - step.start_s
-    return {phase: time / whole for phase, time in phase_times(step).items()} if whole > 0 else {}
-
-
-def overlap(step: StepTrace) -> float:
-    """Sum of the phases' durations less their union, s: how much time passed in two phases at once.
-
-    Zero where phases follow each other; with an all-reduce that runs during backward, the time that both ran.
-    """
-    return sum(phase_times(step).values()) - length(step.phases.values())
-
-
 def imbalance(values: Sequence[float]) -> float:
     """The largest over the mean, of one quantity of all replicas: 1 where they are equal; NaN without any."""
     return max(values) / fmean(values) if values and fmean(values) else float("nan")
-
-
-@dataclass(frozen=True)
-class SkewParts:
-    """What launch skew is made of, s: skew = span - longest."""
-
-    span: float
-    longest: float
-
-    @property
-    def skew(self) -> float:
-        return self.span - self.longest
 
 
 def passes_time(step: StepTrace) -> float | None:
@@ -98,51 +48,19 @@ def passes_time(step: StepTrace) -> float | None:
     return length(spans) if spans else None
 
 
-def skew_parts(replicas: Sequence[StepTrace]) -> SkewParts | None:
-    """Span and longest passes of one step over all replicas; None unless every replica's forward and backward are known.
+def passes_span(replicas: Sequence[StepTrace]) -> float | None:
+    """max_r e(r, backward) - min_r s(r, forward), s; None unless every replica's forward and backward are known."""
+    whole = all("forward_backward" in step.phases or {"forward", "backward"} <= set(step.phases) for step in replicas)
+    span = hull(step.phases[phase] for step in replicas for phase in PASSES if phase in step.phases)
+    return span[1] - span[0] if whole and span else None
 
-    span = max_r e(r, backward) - min_r s(r, forward);  longest = max_r (forward + backward of r).
+
+def launch_skew(replicas: Sequence[StepTrace]) -> float | None:
+    """`passes_span` less the longest forward + backward of one replica, s; None where a replica's passes are not known.
 
     If all replicas began together and none paused, the span would be the slowest one's forward + backward, and the skew 0.
     Begun apart by d with equal work w each, they span w + d: the skew is d. It is an upper bound of what starting apart
     costs, since gaps between one replica's forward and its backward lengthen the span and not the passes.
     """
-    spans = [[step.phases[phase] for phase in PASSES if phase in step.phases] for step in replicas]
-    times = [passes_time(step) for step in replicas]
-    whole = all("forward_backward" in step.phases or {"forward", "backward"} <= set(step.phases) for step in replicas)
-    if not replicas or not whole:
-        return None
-    first, last = hull(span for mine in spans for span in mine) or (0.0, 0.0)
-    return SkewParts(last - first, max(time for time in times if time is not None))
-
-
-def launch_skew(replicas: Sequence[StepTrace]) -> float | None:
-    """(last end of backward - first start of forward over all replicas) - (longest forward + backward of one replica), s.
-
-    See `skew_parts` for what it means; None where a replica's passes are not known.
-    """
-    parts = skew_parts(replicas)
-    return None if parts is None else parts.skew
-
-
-def exposed_communication(communication: Sequence[Span], compute: Sequence[Span]) -> float:
-    """|communication and not compute| on one device, s: what the device waited for the wire and did nothing else."""
-    return uncovered(communication, compute)
-
-
-def pure_communication(replicas: Sequence[StepTrace]) -> float:
-    """The least communication time of a step over its replicas, s.
-
-    A collective's kernel spins until the last replica has come, so its time on the others includes waiting; the one that
-    came last waited least, and its time is nearest to the transfer's own.
-    """
-    return min((r.communication_s for r in replicas), default=float("nan"))
-
-
-def exposed_parts(replicas: Sequence[StepTrace]) -> tuple[float, float]:
-    """(collectives, copies) that a step waited for with nothing computed, s: of the replica that waited least in all.
-
-    The least, because waiting for replicas that started later is in every other one's, and is launch skew already.
-    """
-    least = min(replicas, key=lambda mine: mine.exposed_s)
-    return least.exposed_s - least.exposed_copies_s, least.exposed_copies_s
+    span = passes_span(replicas)
+    return None if span is None else span - max(time for step in replicas if (time := passes_time(step)) is not None)

@@ -20,7 +20,6 @@ from matplotlib.figure import Figure
 
 from multigpu import paths
 from multigpu.analysis.style import INK, RC
-from multigpu.analysis.svg import compact
 
 FONTS = "system-ui, 'DejaVu Sans', Verdana, sans-serif"
 STANDALONE = "svg{color:#222;background:none}@media (prefers-color-scheme:dark){svg{color:#ddd}}"
@@ -86,6 +85,11 @@ def message(text: str, caption: str = "") -> Picture:
     return picture
 
 
+_GEOMETRY = re.compile(r'\b(?:d|x|y|points|transform)="[^"]*"')
+_LONG = re.compile(r"-?\d+\.\d{3,}(?:e-?\d+)?")
+"""Coordinates keep two decimals: a hundredth of a point is not seen, and further digits differ between processors."""
+
+
 def svg_text(figure: Figure, name: str) -> str:
     """The figure as SVG: equal figures are equal text; ink is `currentColor`; every id begins with `name`; no blank line."""
     buffer = io.StringIO()
@@ -98,7 +102,7 @@ def svg_text(figure: Figure, name: str) -> str:
     text = text.replace("*{stroke", f"#{name}-figure_1 *{{stroke")
     for pattern in (r'\bid="', r"url\(#", r'href="#'):
         text = re.sub(pattern, lambda found: found.group(0) + name + "-", text)
-    text = compact(text, FONTS)
+    text = _GEOMETRY.sub(lambda found: _LONG.sub(lambda digits: f"{round(float(digits[0]), 2) + 0:g}", found[0]), text)
     return "\n".join(line.rstrip() for line in text.splitlines() if line.strip()) + "\n"
 
 

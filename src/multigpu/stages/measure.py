@@ -25,7 +25,6 @@ from typing import Any
 from multigpu import paths
 from multigpu.arguments import Parser, count
 from multigpu.grid.entries import FEWEST
-from multigpu.grid.inside_model import BATCH, WINDOW
 from multigpu.measure.launch import check_devices
 from multigpu.measure.launch import measure as measure_points
 from multigpu.measure.libraries import tensorflow_environment
@@ -56,6 +55,10 @@ SAME = (
     "traced_steps",
 )
 """Fields that a placement's Runs share with the Run whose stages were measured."""
+BATCH = 32
+"""Document 003's."""
+WINDOW: dict[str, Any] = {"traced_steps": 20, "timed_steps": 100}
+"""Steps of a traced Run, as in the grid `inside_model_traces`."""
 ROUNDS = 4
 """So many placements are proposed and measured, as long as each takes longer than one written by hand."""
 CALLS = 50
