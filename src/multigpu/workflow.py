@@ -16,7 +16,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from multigpu.arguments import Parser
+from multigpu.batch import do, prepare, read_tasks
+from multigpu.batch_index import write_index, write_page
+from multigpu.cli import main as multigpu
+from multigpu.grid import devices_here
 from multigpu.measure.process import end_with_parent
+from multigpu.notebooks import NotebookError, execute_one
 
 
 def run_page(notebook: Path, output: Path, parameters: dict[str, str]) -> None:
@@ -26,8 +31,6 @@ def run_page(notebook: Path, output: Path, parameters: dict[str, str]) -> None:
         ParameterError: a parameter has no meaning for the notebook.
         NotebookError: it stopped; the sentence says where and why.
     """
-    from multigpu.notebooks import execute_one
-
     execute_one(notebook, output, parameters)
 
 
@@ -37,10 +40,6 @@ def run_row(points: Path, out: Path, name: str) -> int:
     Raises:
         ValueError: the file or the folder cannot be used, or the file has no such row.
     """
-    from multigpu.batch import do, prepare, read_tasks
-    from multigpu.batch_index import write_index, write_page
-    from multigpu.grid import devices_here
-
     tasks = read_tasks(points, devices_here())[0]
     chosen = {task.name: task for task in tasks}
     if name and name not in chosen:
@@ -75,11 +74,7 @@ def main(words: Sequence[str] | None = None) -> int:
     row.add_argument("name")
     arguments = parser.parse_args(words)
     if arguments.job == "grid":
-        from multigpu.cli import main as multigpu
-
         return multigpu(["measure", "--grid", arguments.name, "--quiet"])
-    from multigpu.notebooks import NotebookError
-
     if arguments.job != "page":
         try:
             return run_row(arguments.points, arguments.out, getattr(arguments, "name", ""))

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import get_args
 
 from multigpu import paths
-from multigpu.arguments import Parser, count
+from multigpu.arguments import Parser, count, parse_counts
 from multigpu.grid import device_counts, find_grid
 from multigpu.inputs.check import check_inputs
 from multigpu.measure.bar import Bar, new_bar
@@ -109,8 +109,6 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--dry-run", action="store_true", help="list what would be measured")
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
     arguments = parser.parse_args(words)
-    from multigpu.arguments import parse_counts
-
     here = gpu_count()
     counts = parse_counts(arguments.devices) if arguments.devices else device_counts(here // 2) or [1]
     planned = find_grid("interference" if here else "interference_small", counts)
