@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from multigpu import cli, packing, paths, store, verify_again
+from multigpu import cli, cli_read, paths, store
 from multigpu.record import RecordStore
 from tests.factory import make_point, make_record, plant
 
@@ -23,9 +23,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         for name in FOLDERS:
             (root / name.lower()).mkdir()
             patch.setattr(paths, name, root / name.lower())
-        patch.setattr(cli, "study_stores", packing.study_stores)  # reads `paths` anew
         patch.setattr(cli, "measure_ceilings", lambda folder: folder)
-        patch.setattr(verify_again, "measured_again", lambda *_: iter(()))
+        patch.setattr(cli_read, "measured_again", lambda *_: iter(()))
         patch.setattr(store, "_told", set())
         records = [
             make_record("exp4"),
