@@ -16,8 +16,7 @@ import nbformat
 import pytest
 
 from multigpu import batch as module
-from multigpu.batch import Outcome, find_points, read_tasks
-from multigpu.batch_command import batch
+from multigpu.batch import Outcome, batch, find_points, read_tasks
 from multigpu.cli import main
 from multigpu.grid.from_yaml import FOLDER
 from multigpu.notebooks import parameter_names, read_notebook

@@ -9,15 +9,14 @@ from typing import Any
 import pytest
 
 from multigpu import experiment, experiment_form, paths
-from multigpu.analysis.documents import published_of
 from multigpu.analysis.estimate import estimate
 from multigpu.analysis.points import Missing
-from multigpu.batch_command import batch
+from multigpu.batch import batch
 from multigpu.experiment import committed, planned, pooled
 from multigpu.measure.watching import WATCHED, Watched, note
 from multigpu.notebooks import execute_one, parameter_names, read_notebook
 from multigpu.parameters import ParameterError
-from multigpu.published import load_published
+from multigpu.published import load_published, published_of
 from multigpu.record import RecordStore
 from multigpu.run import Run
 

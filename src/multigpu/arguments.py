@@ -10,25 +10,25 @@ from typing import Any, get_args
 from pydantic.fields import FieldInfo
 
 from multigpu import paths
-from multigpu.command import add_usual, count, name, seconds
+from multigpu.command import Parser, add_usual, count, name, seconds
 from multigpu.grid import GRIDS, devices_here
 from multigpu.hosts.arguments import add_arguments
 from multigpu.run import Run
 
 EXPERIMENTS = {
-    "collectives": ("multigpu.collectives.command", "time all-reduces of this machine"),
-    "synchrony": ("multigpu.synchrony.measure", "run a parameter server's protocols"),
-    "hosts": ("multigpu.hosts.measure", "time all-reduces between hosts made on this machine"),
-    "stages": ("multigpu.stages.measure", "find the best placement of a model's stages"),
-    "train": ("multigpu.training.measure", "train runs to the end of a budget and keep their Records"),
-    "interference": ("multigpu.measure.interference", "do Runs that share this machine disturb each other?"),
+    "collectives": ("multigpu.collectives.command:main", "time all-reduces of this machine"),
+    "synchrony": ("multigpu.synchrony.measure:main", "run a parameter server's protocols"),
+    "hosts": ("multigpu.hosts.measure:main", "time all-reduces between hosts made on this machine"),
+    "stages": ("multigpu.stages.measure:main", "find the best placement of a model's stages"),
+    "train": ("multigpu.training.measure:main", "train runs to the end of a budget and keep their Records"),
+    "interference": ("multigpu.measure.interference:main", "do Runs that share this machine disturb each other?"),
 }
-"""Commands whose own parsers read the rest of the line: the module whose `main` does it, imported when it is asked for; and its help."""
+"""Commands whose own parsers read the rest of the line: the function that does it, loaded when it is asked for; and its help."""
 
 
 def build_parser() -> argparse.ArgumentParser:
     """The parser of all commands."""
-    parser = argparse.ArgumentParser(prog="multigpu", description="A reproducible study of multi-GPU training.")
+    parser = Parser(prog="multigpu", description="A reproducible study of multi-GPU training.")
     parser.add_argument("--records", help="folder of the Records (default: data/runs)")
     commands = parser.add_subparsers(dest="command", required=True)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import wraps
-from typing import Any, ParamSpec
+from typing import Any, NoReturn, ParamSpec
 
 from multigpu.record import STATUSES
 
@@ -17,6 +17,21 @@ Words = ParamSpec("Words")
 MOST_S = 7 * 86400.0
 """A week: no command and no Run may ask for more."""
 STOPPED = "multigpu: stopped; what was measured is kept, and the same command goes on from there"
+
+
+class Parser(argparse.ArgumentParser):
+    """Bad input ends with one sentence, as everywhere, and not with the usage above it: `--help` prints that."""
+
+    def parse_known_args(  # type: ignore[override] # its two ways to be called are one
+        self, args: Sequence[str] | None = None, namespace: Any = None
+    ) -> tuple[Any, list[str]]:
+        for word in sys.argv[1:] if args is None else args:
+            if word.startswith("--") and word.endswith("=--"):  # which argparse takes for an empty list
+                self.error(f"{word!r} gives {word[:-3]} no value")
+        return super().parse_known_args(args, namespace)
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"multigpu: {' '.join(message.split())} (`{self.prog} --help` lists what can be said)\n")
 
 
 def seconds(text: str) -> float:

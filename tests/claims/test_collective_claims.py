@@ -8,14 +8,13 @@ from collections.abc import Sequence
 import pytest
 from pydantic import ValidationError
 
-from multigpu.analysis.hosts import hosts_frame
+from multigpu.analysis.all_reduce import hosts_frame
 from multigpu.claims import KINDS, CollectivePredicate, all_claims, evaluate, evaluate_all, find_claim
 from multigpu.claims.core import selection
 from multigpu.collectives.record import CollectiveRecord
 from multigpu.collectives.run import CollectiveRun
-from multigpu.hosts.cluster import Cluster
+from multigpu.hosts.cluster import Cluster, as_machine
 from multigpu.hosts.grid import SLOW_BYTES
-from multigpu.measure.machine import as_machine
 from tests.claims.cases import CASES
 from tests.claims.planted import table
 from tests.collectives.planted import make_record

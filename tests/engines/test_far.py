@@ -18,8 +18,7 @@ import pytest
 from multigpu.engines.tensorflow import far, processes
 from multigpu.engines.tensorflow.far import KEY_VARIABLE, Gathering, attend, join
 from multigpu.engines.tensorflow.members import free_ports
-from multigpu.hosts.cluster import Cluster
-from multigpu.measure.machine import as_machine
+from multigpu.hosts.cluster import Cluster, as_machine
 from multigpu.measure.plan import Plan
 from multigpu.run import Run
 from tests.factory import make_machine

@@ -9,8 +9,8 @@ import pytest
 
 from multigpu.claims import all_claims
 from multigpu.claims.core import Predicate
-from multigpu.claims.deciding import planned_row
-from multigpu.claims.records import admitted, comparisons, matches
+from multigpu.claims.deciding import cheapest, planned_rows
+from multigpu.claims.pairs import admitted
 from multigpu.grid import Planned, cost_s, find_grid
 from multigpu.grid.named import ladder_s
 from multigpu.placements import placements
@@ -50,10 +50,9 @@ def test_a_grid_repeats_enough_for_the_claim_that_rests_on_it(number: str, grids
     predicate = claim.predicate
     assert isinstance(predicate, Predicate)
     planned = often(find_grid(grids, devices), predicate)
+    rows = admitted(planned_rows(entry for entry in planned if not entry.run.traced_steps), predicate, ("torch",))
     for contrast in predicate.contrasts:
-        rows = [planned_row(entry, contrast.quantity) for entry in planned if not entry.run.traced_steps]
-        scope = [row for row in rows if row["framework"] == "torch" and admitted(row, predicate) and matches(row, contrast.where)]
-        models = {model for one in comparisons(contrast, scope) for model in one.models}
+        models = {model for one in cheapest(contrast, rows, dict.fromkeys(rows.frame["key"], 1.0)) for model in one.models}
         assert len(models) >= contrast.models_at_least, contrast.label
 
 

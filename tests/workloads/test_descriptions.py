@@ -16,8 +16,7 @@ from multigpu.workloads.base import LSTM_PASSES, Model, Optimizer
 from multigpu.workloads.cnn import densenet
 from multigpu.workloads.cnn import layers as L
 from multigpu.workloads.cnn.description import FOR_CIFAR, FOR_IMAGENET
-from multigpu.workloads.nmt.config import NmtConfig
-from multigpu.workloads.nmt.description import forward_flops_per_word, memory_passes_per_word
+from multigpu.workloads.nmt.description import NmtConfig, forward_flops_per_word, memory_passes_per_word
 from multigpu.workloads.stacks.description import StackConfig, describe
 
 EVERY_MODEL = [model for workload in workloads().values() for model in workload.models.values()]

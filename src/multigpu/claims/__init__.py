@@ -7,7 +7,7 @@ import pandas as pd
 from multigpu.claims.catalogue import all_claims, find_claim
 from multigpu.claims.core import VERDICTS, Claim, Contrast, Predicate, Term, Verdict
 from multigpu.claims.kinds import KINDS, READERS, CollectivePredicate, SynchronyPredicate, TracePredicate, TrainingPredicate
-from multigpu.claims.records import rows
+from multigpu.claims.pairs import rows
 from multigpu.claims.results import Answer, Result, Setting
 from multigpu.claims.scoreboard import scoreboard_svg
 from multigpu.claims.tables import claims_frame, settings_frame, to_html_table, to_json, to_markdown_table
@@ -63,6 +63,6 @@ def evaluate_all(
         TracePredicate: traces,
         TrainingPredicate: training,
     }
-    read = {kind: [] if table is None else READERS[kind](table) for kind, table in tables.items()}
+    read = {kind: READERS[kind](pd.DataFrame() if table is None else table) for kind, table in tables.items()}
     runs = rows(frame)
     return [evaluate_rows(claim, read.get(type(claim.predicate), runs), read) for claim in all_claims()]

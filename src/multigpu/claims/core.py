@@ -13,21 +13,14 @@ from typing import Any, ClassVar, Literal, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from multigpu.analysis.fields import FOLLOWS
+
 Verdict = Literal["holds", "holds here only", "does not hold", "inconclusive", "out of reach", "not yet measured", "cannot be tested here"]
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 
 Value = str | bool | int | None
 Selection = tuple[tuple[str, tuple[Value, ...]], ...]
 """Fields of a Run with the values each may take, in alphabetical order of the field."""
-
-FOLLOWS: dict[str, tuple[str, ...]] = {
-    "framework": ("framework_version",),
-    "inputs": ("input_label", "data", "input_workers", "prefetch", "staging", "image_dtype"),
-    "sequence_length": ("input_label",),
-    "model": ("input_label",),
-    "shuffle": ("input_label",),
-}
-"""What differs as soon as a field does."""
 
 POOLED_FREEDOM = 20
 """Lags of an autocorrelation, of which a `pooled` quantity is the mean."""
@@ -199,6 +192,11 @@ class Predicate(_Data):
     def joins_frameworks(self) -> bool:
         """Whether frameworks are compared with each other, so that none can be decided alone."""
         return any("framework" in contrast.varied for contrast in self.contrasts)
+
+    @property
+    def groups(self) -> list[tuple[str, ...]]:
+        """The frameworks that are decided together: each alone, or all where they are compared."""
+        return [tuple(self.frameworks)] if self.joins_frameworks else [(name,) for name in self.frameworks]
 
 
 class Claim(_Data):

@@ -34,6 +34,11 @@ class Setting(_Data):
     by_median: float | None = None
     noisy: bool = False
 
+    @property
+    def models(self) -> set[str]:
+        """The models that it compares; "None" of what has none."""
+        return set(str(self.fields.get("model")).split(" / "))
+
 
 class Answer(_Data):
     """A verdict with its figure, and why; scope: where it holds, of what holds here only.

@@ -20,14 +20,14 @@ from multigpu.collectives import algorithms
 from multigpu.collectives.measure import measure
 from multigpu.collectives.record import CollectiveStore
 from multigpu.collectives.run import CollectiveRun, DeviceType, build_collective_run, parse_size, runs_in_order
-from multigpu.command import add_usual, answered, count
+from multigpu.command import Parser, add_usual, answered, count
 from multigpu.hosts.namespaces import Hosts, why_not
 from multigpu.hosts.spread import Spread
 from multigpu.measure.machine import gpu_count, this_machine
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="multigpu collectives", description="Time all-reduces of this machine.")
+    parser = Parser(prog="multigpu collectives", description="Time all-reduces of this machine.")
     parser.add_argument("--sizes", help="bytes, such as 4,64K,1M,1G (default: powers of 4 to 1 GiB, on CPUs to 16 MiB)")
     parser.add_argument("--devices", default="2", help="numbers of processes, such as 2,4")
     parser.add_argument("--methods", help="algorithms and libraries by name (default: all)")

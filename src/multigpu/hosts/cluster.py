@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+if TYPE_CHECKING:
+    from multigpu.measure.machine import Machine
+
 CLUSTER_VARIABLE = "MULTIGPU_CLUSTER"
 """Tells a process that it runs on one of several hosts that are one machine, and which."""
-
-
-def slug(text: str) -> str:
-    """Lower-case letters, digits and hyphens only."""
-    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
 
 
 class Cluster(BaseModel):
@@ -30,11 +28,23 @@ class Cluster(BaseModel):
     network: str = Field(min_length=1)
     link: str = Field(min_length=1)
 
-    def of_machine(self, host: str) -> dict[str, Any]:
-        """What the machine that these hosts are has otherwise than one of them, called `host`.
 
-        The name holds what determines speed, the processes a host and the links, but not how many hosts there are: that follows from a
-        Run's devices, so that 1 to 16 devices of a cluster are points of one machine.
-        """
-        name = f"{self.per_host}-a-host-{slug(self.link)}-{host}"
-        return {"name": name, "hosts": self.hosts, "processes_per_host": self.per_host, "network": self.network}
+def slug(text: str) -> str:
+    """Lower-case letters, digits and hyphens only."""
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
+
+
+def as_machine(host: Machine, cluster: Cluster) -> Machine:
+    """The hosts as one machine, each like `host`.
+
+    The name holds what determines speed, the processes a host and the links, but not how many hosts there are: that follows from a
+    Run's devices, so that 1 to 16 devices of a cluster are points of one machine.
+    """
+    name = f"{cluster.per_host}-a-host-{slug(cluster.link)}-{host.name}"
+    update: dict[str, Any] = {
+        "name": name,
+        "hosts": cluster.hosts,
+        "processes_per_host": cluster.per_host,
+        "network": cluster.network,
+    }
+    return host.model_copy(update=update)

@@ -16,7 +16,7 @@ from pathlib import Path
 from multigpu import paths
 from multigpu.collectives.measure import measure
 from multigpu.collectives.record import CollectiveStore
-from multigpu.command import add_usual, answered
+from multigpu.command import Parser, add_usual, answered
 from multigpu.hosts.grid import PARTS, STUDY, Part, Steps, find_parts
 from multigpu.hosts.namespaces import Hosts, why_not
 from multigpu.hosts.spread import Spread
@@ -57,9 +57,7 @@ def measure_parts(
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="multigpu hosts", description="Time all-reduces and training steps between hosts made on this machine."
-    )
+    parser = Parser(prog="multigpu hosts", description="Time all-reduces and training steps between hosts made on this machine.")
     parser.add_argument("--parts", help=f"among {', '.join(PARTS)} (default: {','.join(STUDY)})")
     add_usual(parser, "--budget-s", "--repeats", "--retry", "--dry-run", "--quiet", budget_s=900.0)
     parser.add_argument("--out", default=str(paths.HOSTS), help="folder of the Records (default: data/hosts)")

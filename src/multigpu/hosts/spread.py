@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from multigpu.hosts.cluster import Cluster
+from multigpu.hosts.cluster import Cluster, as_machine
 from multigpu.hosts.namespaces import INTERFACE, Hosts
-from multigpu.measure.machine import Machine, as_machine, this_machine
+from multigpu.measure.machine import Machine, this_machine
 
 
 @dataclass(frozen=True)

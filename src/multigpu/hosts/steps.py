@@ -10,11 +10,11 @@ import sys
 import time
 from collections.abc import Sequence
 
-from multigpu.hosts.cluster import Cluster, slug
+from multigpu.hosts.cluster import Cluster, as_machine, slug
 from multigpu.hosts.grid import Steps
 from multigpu.hosts.namespaces import Hosts
 from multigpu.measure.launch import Summary, launch_environment
-from multigpu.measure.machine import as_machine, framework_version, this_host
+from multigpu.measure.machine import framework_version, this_host
 from multigpu.measure.timing import TIMING_VERSION
 from multigpu.measure.turn import turn
 from multigpu.record import RecordStore, record_key

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,12 +20,12 @@ from multigpu.analysis.forecast import Points, forecast, launch_residuals
 from multigpu.analysis.forecast_merge import Links, demand_of
 from multigpu.analysis.frame import frame_of
 from multigpu.analysis.points import Missing, points
-from multigpu.analysis.style import label
 from multigpu.placements import find_placement
-from multigpu.record import Equivalence, Record
-from multigpu.run import Run
-from multigpu.workloads.own.description import Described
+from multigpu.record import Equivalence, Record, RecordStore
+from multigpu.run import Run, build_run
+from multigpu.workloads.own.description import Described, know
 
+KEPT = "comparison.json"
 ONE = "one device"
 """What the baseline is called among placements."""
 
@@ -73,7 +74,7 @@ class Placed:
 
     def __str__(self) -> str:
         gain = "" if self.run.devices == 1 else f", {self.speedup:times interval} times one device"
-        return f"{label(self.name) if self.run.devices > 1 else ONE}: {self.rate:rate interval}{gain}"
+        return f"{self.name}, {self.rate:rate interval}{gain}"
 
     def wrap(self, module: Any) -> Any:
         """The user's module under this placement, for a loop of their own that `torchrun` starts (`own.wrap`)."""
@@ -113,6 +114,12 @@ class Result:
             table[["speedup", "speedup_low", "speedup_high"]] = np.nan
         return cls(described, list(runs), dict(refused), list(records), folder, budget_s, table)
 
+    def keep(self) -> None:
+        """Write what `compared` wants beside the Records: comparison.json of the folder."""
+        told = {"model": self.described.name, "refused": self.refused, "budget_s": self.budget_s}
+        runs = [run.model_dump(exclude_defaults=True) for run in self.runs]
+        (self.folder / KEPT).write_text(json.dumps({**told, "runs": runs}, indent=1))
+
     def __getitem__(self, name: str) -> Placed:
         """A placement that was measured.
 
@@ -132,7 +139,9 @@ class Result:
     @property
     def failed(self) -> dict[str, str]:
         """Placement -> why its Runs gave nothing."""
-        return {called(r.run): r.reason for r in self.records if r.status != "ok" and called(r.run) not in self.names}
+        return {
+            called(r.run): r.reason.removeprefix("JobError: ") for r in self.records if r.status != "ok" and called(r.run) not in self.names
+        }
 
     @property
     def left_out(self) -> list[str]:
@@ -155,6 +164,12 @@ class Result:
         return max((self[name] for name in fit), key=lambda placed: placed.rate.value, default=None)
 
     @property
+    def fastest(self) -> Placed | None:
+        """As `best`, of placements on several devices alone."""
+        fit = [self[name] for name in self.names if name != ONE and self._equal(name)]
+        return max(fit, key=lambda placed: placed.rate.value, default=None)
+
+    @property
     def rivals(self) -> list[str]:
         """Placements that the intervals do not tell from the best."""
         if (best := self.best) is None:
@@ -167,7 +182,9 @@ class Result:
         return list(others.loc[says.isin(["not told apart", "faster"]), "name"])
 
     def table(self) -> pd.DataFrame:
-        """A row a placement: samples/s and speedup with their intervals, step, memory, bytes moved, and whether it is equal."""
+        """A row a placement, one device first and then the fastest: rate and speedup with intervals, step, memory, bytes, and whether
+        it trained as one process does.
+        """
         compared = [self.equivalence(name) for name in self.names]
         found = self.frame[["name", "devices", "rate", "rate_low", "rate_high", "speedup", "speedup_low", "speedup_high"]].copy()
         found["step_ms"] = 1e3 * self.frame["step_time_s"]
@@ -175,7 +192,7 @@ class Result:
         found["moved_bytes"] = self.frame["moved_bytes"]
         found["repeats"] = self.frame["n"]
         found["equal"] = [self._says(name, one) for name, one in zip(self.names, compared, strict=True)]
-        return found
+        return found.sort_values(["devices", "rate"], ascending=[True, False], kind="stable").reset_index(drop=True)
 
     def _says(self, name: str, compared: Equivalence | None) -> str:
         kind = find_placement(self[name].run.placement).semantics.kind
@@ -186,7 +203,7 @@ class Result:
         return "equal" if compared.holds else f"NOT equal: {compared.distance:.1g} apart"
 
     def why_not_scaling(self, name: str | None = None) -> pd.DataFrame:
-        """Where a placement's step goes, in milliseconds with their interval: cause, ms, ms_low, ms_high, known_by.
+        """Where a step goes, in milliseconds with their interval: cause, ms, ms_low, ms_high, known_by; None: of the fastest placement.
 
         By steps alone: what one device takes, what independent replicas take more (they share this machine and nothing else), and what
         the placement takes more than these. Where a step was traced, the last is divided by what devices waited for.
@@ -194,7 +211,7 @@ class Result:
         Raises:
             Missing: one device, or the placement, was not measured.
         """
-        placed = self[name] if name else self.best
+        placed = self[name] if name else self.fastest
         if placed is None or ONE not in self.names:
             raise Missing("one device was not measured within the budget: give more of it")
         one, own = self._step(ONE), self._step(placed.name)
@@ -236,8 +253,8 @@ class Result:
         Raises:
             Missing: there is nothing to fit, or no formula of what travels.
         """
-        placed = self[name] if name else self.best
-        if placed is None or ONE not in self.names or placed.name == ONE:
+        placed = self[name] if name else self.fastest
+        if placed is None or ONE not in self.names:
             raise Missing("a forecast needs a placement on several devices and one device: measure both")
         run = placed.run
         tables = self.described.tables
@@ -257,6 +274,12 @@ class Result:
         own = [r for r in self.records if r.status == "ok" and called(r.run) == name and not r.run.traced_steps]
         return tuple(record.measurement.wall_s / record.run.timed_steps for record in own if record.measurement)
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        from multigpu.own.page import body
+
+        return body(self)
+
     def write_page(self) -> Path:
         """The comparison as a page, index.html of its folder; where it lies."""
         from multigpu.own.page import page
@@ -275,3 +298,21 @@ def _less(own: Estimate, base: Estimate) -> Estimate:
     value, half = own.value - base.value, math.hypot(own.high - own.value, base.value - base.low)
     low, high = (math.nan if math.isnan(half) else max(0.0, end) for end in (value - half, value + half))
     return Estimate(max(0.0, value), low, high, own.keys | base.keys)
+
+
+def compared(folder: str | Path) -> Result:
+    """The comparison that a call of `compare` left in this folder.
+
+    Raises:
+        ValueError: there is none.
+    """
+    place = Path(folder).resolve()
+    if not (place / KEPT).is_file():
+        raise ValueError(f"{folder} holds no comparison: name the folder that `compare` wrote to, or compare first")
+    know(place / "jobs")
+    told = json.loads((place / KEPT).read_text())
+    runs = [build_run(**fields) for fields in told["runs"]]
+    described = Described.model_validate_json((place / "jobs" / f"{told['model']}.json").read_text())
+    own = {run.digest for run in runs}
+    kept = [r for r in RecordStore(place / "records") if r.run.model_copy(update={"traced_steps": 0}).digest in own]
+    return Result.of(described, runs, told["refused"], kept, place, told["budget_s"])

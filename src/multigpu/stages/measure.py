@@ -11,7 +11,6 @@ measured too: they tell which model of the host holds (see `cost`), before the s
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import os
@@ -25,7 +24,7 @@ from typing import Any
 
 from multigpu import paths
 from multigpu.arguments import parse_fields
-from multigpu.command import add_usual, answered, count
+from multigpu.command import Parser, add_usual, answered, count
 from multigpu.grid.entries import FEWEST
 from multigpu.measure.launch import check_devices
 from multigpu.measure.launch import measure as measure_points
@@ -253,7 +252,7 @@ def _measure_runs(runs: Iterable[Run], launches: Sequence[int], records: RecordS
 @answered
 def main(words: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="multigpu stages", description="Find the best placement of a model's stages and measure it.")
+    parser = Parser(prog="multigpu stages", description="Find the best placement of a model's stages and measure it.")
     parser.add_argument(
         "fields", nargs="*", metavar="field=value", help="fields of a Run (default: workload=deepconn model=deepconn batch_size=32)"
     )

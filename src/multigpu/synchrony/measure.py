@@ -5,7 +5,6 @@ What has a Record is not run again, so the same command goes on where it stopped
 
 from __future__ import annotations
 
-import argparse
 import tempfile
 import time
 from collections.abc import Sequence
@@ -14,7 +13,7 @@ from pathlib import Path
 
 from tqdm.auto import tqdm
 
-from multigpu.command import add_usual, answered, name
+from multigpu.command import Parser, add_usual, answered, name
 from multigpu.measure.machine import gpu_count
 from multigpu.measure.turn import turn
 from multigpu.synchrony.averaging_record import AveragingExperiment, AveragingStore, measure_averaging
@@ -160,7 +159,7 @@ def _gpus_of(entry: Planned) -> int:
 @answered
 def main(words: Sequence[str] | None = None) -> int:
     """The command; returns the exit code, 1 if a real run failed and 2 for bad input."""
-    parser = argparse.ArgumentParser(prog="multigpu synchrony", description="Run synchrony experiments and keep their Records.")
+    parser = Parser(prog="multigpu synchrony", description="Run synchrony experiments and keep their Records.")
     parser.add_argument("--grid", type=name, default="study", help=f"one of {', '.join(GRIDS)} (default: study, about ten minutes)")
     add_usual(parser, "--budget-s", "--dry-run", "--quiet")
     parser.add_argument("--folder", type=Path, default=RECORDS, help="folder of the Records (default: data/synchrony)")

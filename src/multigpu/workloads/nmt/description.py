@@ -8,12 +8,46 @@ encoder cell and starts from their last states, interleaved: forward 0, backward
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from math import sqrt
 from types import MappingProxyType
 
 from multigpu.workloads.base import LSTM_PASSES, Init, Model, Optimizer, Variable
-from multigpu.workloads.nmt.config import NmtConfig, cell_names
 from multigpu.workloads.nmt.sections import sections
+
+
+@dataclass(frozen=True)
+class NmtConfig:
+    """Sizes of one translation model.
+
+    units: width of every cell and of both embeddings.
+    encoder_layers: cells of each of the two encoder stacks.
+    forget_bias: added to the forget gate at run time and not part of its bias variable, as TensorFlow's cell does.
+    initial_scale: every kernel, table and projection starts uniform in +- this; None is Glorot's law for its own shape.
+    dropout: share of every cell's input that is dropped in training, at every position anew (tensorflow/nmt's `DropoutWrapper`).
+    """
+
+    units: int
+    source_vocabulary: int
+    target_vocabulary: int
+    encoder_layers: int = 2
+    forget_bias: float = 1.0
+    initial_scale: float | None = None
+    dropout: float = 0.0
+
+    @property
+    def decoder_cells(self) -> int:
+        """One for every encoder cell, since each starts from one's last state."""
+        return 2 * self.encoder_layers
+
+    @property
+    def stacks(self) -> dict[str, int]:
+        """Stack of LSTM cells -> how many cells, in the order of the variables."""
+        return {"encoder_forward": self.encoder_layers, "encoder_backward": self.encoder_layers, "decoder": self.decoder_cells}
+
+    def cell_names(self, stack: str) -> list[str]:
+        """What the names of the variables of each cell of `stack` begin with, lowest cell first."""
+        return [f"{stack}_{layer}" for layer in range(self.stacks[stack])]
 
 
 def variables(config: NmtConfig) -> tuple[Variable, ...]:
@@ -33,7 +67,7 @@ def variables(config: NmtConfig) -> tuple[Variable, ...]:
         Variable("target_embedding", (config.target_vocabulary, n), "embedding", uniform(config.target_vocabulary, n)),
     ]
     for stack in config.stacks:
-        for cell in cell_names(config, stack):
+        for cell in config.cell_names(stack):
             found.append(Variable(f"{cell}_kernel", (2, 4 * n, n), "kernel", uniform(2 * n, 4 * n)))
             found.append(Variable(f"{cell}_bias", (4 * n,), "bias", Init("constant", 0.0)))
     found.append(Variable("projection", (n, config.target_vocabulary), "projection", uniform(n, config.target_vocabulary)))
