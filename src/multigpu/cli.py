@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -101,11 +102,18 @@ def _trace_summary(arguments: argparse.Namespace) -> int:
 
 
 def _claims(arguments: argparse.Namespace) -> int:
-    from multigpu import claims
+    from multigpu.claims import find_claim, terminal, to_json
 
+    named = {find_claim(number).number for number in arguments.number}
     read_from(arguments)
-    results = claim_results(arguments)
-    print(claims.to_json(results) if arguments.format == "json" else claims.claims_frame(results).to_string(index=False))
+    results = [result for result in claim_results(arguments) if not named or result.claim.number in named]
+    width = shutil.get_terminal_size((120, 24)).columns
+    if arguments.format == "json":
+        print(to_json(results))
+    elif named:
+        print("\n\n".join(terminal.in_full(result, width) for result in results))
+    else:
+        print(terminal.overview(results, width))
     return 0
 
 
