@@ -165,8 +165,8 @@ def export(frame: pd.DataFrame, path: Path | str) -> Path:
                 frame.to_json(path, orient="records", indent=1)
             case ".parquet":
                 frame.to_parquet(path, index=False)
-            case suffix:
-                raise ValueError(f"cannot export to {suffix or 'a file without suffix'!r}: choose .csv, .json or .parquet")
+            case _:
+                raise ValueError(f"cannot export to {path.name!r}: choose .csv, .json or .parquet")
     except OSError as error:
         raise ValueError(f"cannot write {path}: {error.strerror or error}") from None
     return path

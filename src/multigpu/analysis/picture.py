@@ -37,6 +37,7 @@ class Picture(Figure):
     finding: the title, a sentence computed from the data, or "" where they do not support one.
     caption: what is drawn, of how many repeats, how intervals were made, which scaling, which machine.
     alt: the figure in words.  data: what was drawn, a row a mark.
+    name: of its files, where it is saved. link: where its points stand in the explorer, as its query ("model=resnet50").
     """
 
     def __init__(self, width_in: float, height_in: float, **more: Any) -> None:
@@ -46,6 +47,11 @@ class Picture(Figure):
         self.caption = ""
         self.alt = ""
         self.data = pd.DataFrame()
+        self.name = self.link = ""
+
+    def saved(self) -> Shown:
+        """What a page shows of it; its SVG and CSV are written where it has a name (`save`)."""
+        return save(self, self.name, link=self.link) if self.name else shown(self, "figure")
 
     def head(self, finding: str | None) -> None:
         """Write the finding along the top."""

@@ -20,16 +20,10 @@ table{border-collapse:collapse}td,th{padding:.25rem .75rem;text-align:left;borde
 @media(prefers-color-scheme:dark){body{color:#e4e4e4;background:#121212}td,th{border-color:#444}.muted{color:#a5a5a5}}
 """
 
-COLUMNS = {
-    "placement": "{shown}",
-    "devices": "{devices:number}",
-    "samples/s": "{rate:rate interval}",
-    "times one device": "{speedup:times interval}",
-    "step": "{step_s:ms}",
-    "memory": "{peak_memory_gib:gib}",
-    "moved a step": "{moved_bytes:bytes}",
-    "beside one process": "{equal}",
-}
+COLUMNS = (
+    "placement = shown | devices = devices | samples/s = rate | times one device = speedup:times interval | step = step_s:ms"
+    " | peak_memory_gib | moved a step = moved_bytes | beside one process = equal"
+)
 
 
 def answer(result: Result) -> str:
@@ -71,7 +65,7 @@ def shown_causes(result: Result) -> str:
         return f"<p>{escape(str(missing))}</p>"
     for end in ("", "_low", "_high"):
         causes[f"time{end}"] = causes[f"ms{end}"] / 1e3
-    return str(table(causes, {"cause": "{cause}", "of a step": "{time:ms interval}", "known by": "{known_by}"}))
+    return str(table(causes, "cause | of a step = time:ms interval | known_by"))
 
 
 def _listed(items: Iterable[str]) -> str:

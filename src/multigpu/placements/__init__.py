@@ -8,6 +8,7 @@ from functools import cache
 
 from multigpu.placements.refusals import refusal
 from multigpu.placements.row import Placement
+from multigpu.stages.placements import SPLIT
 
 
 @cache
@@ -27,8 +28,6 @@ def find_placement(name: str) -> Placement:
     Raises:
         ValueError: no such placement; the sentence names the known ones.
     """
-    from multigpu.stages.placements import SPLIT  # whose rows are made of this package's parts
-
     known: dict[str, Placement] = {**placements(), **SPLIT}
     if name not in known:
         raise ValueError(f"unknown placement {name!r}: choose one of {', '.join(known)}")
