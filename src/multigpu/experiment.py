@@ -14,7 +14,6 @@ import pandas as pd
 from IPython.core.getipython import get_ipython
 
 from multigpu import paths
-from multigpu.analysis.documents import published_of
 from multigpu.analysis.frame import frame_of
 from multigpu.analysis.limits import bounds, point_bound
 from multigpu.analysis.points import LENGTH, POINT, Missing, points, where
@@ -27,6 +26,7 @@ from multigpu.measure.point import Point
 from multigpu.measure.watching import HOOK, WATCHED, Watched
 from multigpu.parameters import ParameterError, check_parameters
 from multigpu.progress import Progress
+from multigpu.published import published_of
 from multigpu.record import STATUSES, Record, RecordStore
 from multigpu.run import Run, build_run
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from multigpu.analysis import phases
+from multigpu.analysis import traces as phases
 from multigpu.analysis.frame import frame_of
 from multigpu.analysis.traces import phases_frame
 from multigpu.measure.intervals import coalesced, intersection, length, uncovered, union

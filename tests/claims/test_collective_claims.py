@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 from pydantic import ValidationError
 
-from multigpu.analysis.hosts import hosts_frame
+from multigpu.analysis.all_reduce import hosts_frame
 from multigpu.claims import KINDS, all_claims, evaluate, evaluate_all, find_claim
 from multigpu.claims.core import selection
 from multigpu.claims.kinds import CollectivePredicate

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from multigpu.analysis.phases import launch_skew, steps_of
+from multigpu.analysis.traces import launch_skew, steps_of
 from multigpu.engines.tensorflow.xplane import STEP, Names, read_space, with_gradients, without_strays
 from multigpu.measure.launch import measure
 from multigpu.measure.point import Point

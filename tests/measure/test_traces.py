@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from multigpu.analysis.phases import launch_skew, steps_of
+from multigpu.analysis.traces import launch_skew, steps_of
 from multigpu.engines.torch import tracing
 from multigpu.engines.torch.tracing import read_events
 from multigpu.measure.launch import measure

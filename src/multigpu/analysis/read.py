@@ -26,7 +26,6 @@ from multigpu.analysis import all_reduce
 from multigpu.analysis.causes import causes_frame
 from multigpu.analysis.collectives import collectives_frame
 from multigpu.analysis.frame import frame_of
-from multigpu.analysis.hosts import host_points, hosts_frame
 from multigpu.analysis.points import Missing, points
 from multigpu.analysis.synchrony import synchrony_frame
 from multigpu.analysis.traces import with_untraced_steps
@@ -185,8 +184,8 @@ class Study:
 
     @cached_property
     def hosts(self) -> pd.DataFrame:
-        """A row a point of all-reduces between hosts, which are made on one computer of any kind (`hosts.host_points`)."""
-        return host_points(hosts_frame(self.data / "hosts"))
+        """A row a point of all-reduces between hosts, which are made on one computer of any kind (`all_reduce.host_points`)."""
+        return all_reduce.host_points(all_reduce.hosts_frame(self.data / "hosts"))
 
     @cached_property
     def host_steps(self) -> pd.DataFrame:

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from multigpu import claims, paths
+from multigpu.analysis.all_reduce import hosts_frame
 from multigpu.analysis.frame import frame_of
-from multigpu.analysis.hosts import hosts_frame
 from multigpu.analysis.read import records_of
 from multigpu.analysis.step_traces import trace_table
 from multigpu.analysis.synchrony import synchrony_frame

@@ -30,7 +30,7 @@ TRAINING_FIELDS = (
 
 
 class CollectivePredicate(Predicate):
-    """As a Predicate, over all-reduces between hosts, one process on each: rows of `analysis.hosts.hosts_frame`.
+    """As a Predicate, over all-reduces between hosts, one process on each: rows of `analysis.all_reduce.hosts_frame`.
 
     Selections name fields of a CollectiveRun, quantities columns of that frame; a call counts as a step. Libraries' and written-out
     all-reduces are all started from PyTorch. What a document says of computers on a network is decided by hosts with a link each,
