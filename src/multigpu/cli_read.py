@@ -32,7 +32,7 @@ def records_command(arguments: argparse.Namespace) -> int:
         name, equals, value = text.partition("=")
         if not equals or name not in frame.columns:
             raise ValueError(f"{text!r} is no filter: use column=value with one of {', '.join(frame.columns)}")
-        frame = frame[frame[name].astype(str) == value]
+        frame = frame[frame[name].astype(str).str.lower() == value.lower()]  # true is True
     if arguments.export:
         export(frame, Path(arguments.export))
         print(f"{len(frame)} Records written to {arguments.export}")

@@ -19,7 +19,7 @@ from multigpu.analysis.limits import bounds, point_bound
 from multigpu.analysis.points import LENGTH, POINT, Missing, points, where
 from multigpu.analysis.read import read_study
 from multigpu.grid.from_yaml import launches_of, traced
-from multigpu.measure.lanes import key_here
+from multigpu.measure.known import key_here
 from multigpu.measure.launch import check_devices, measure
 from multigpu.measure.machine import gpu_count, this_machine
 from multigpu.measure.point import Point

@@ -17,7 +17,7 @@ from multigpu.engines.torch import tracing
 from multigpu.engines.torch.tracing import read_events
 from multigpu.measure.launch import measure
 from multigpu.measure.point import Point, launch_of
-from multigpu.measure.trace import joined
+from multigpu.measure.traced import joined
 from multigpu.record import Record, RecordStore
 from multigpu.run import Run, build_run
 from tests.measure.test_solo import PATHS

@@ -12,7 +12,7 @@ from typing import Literal
 
 from multigpu.grid.from_yaml import traced
 from multigpu.measure.bar import Bar, new_bar
-from multigpu.measure.lanes import key_here
+from multigpu.measure.known import key_here
 from multigpu.measure.launch import check_devices, launch_plan, make_plan
 from multigpu.measure.machine import cores_here, gpu_count, this_machine
 from multigpu.measure.memory import memory_folder, scratch_folder
