@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from multigpu.own.compare import compare
+    from multigpu.own.result import compared
     from multigpu.workloads.own.job import SGD, Adam, AdamW, Job
 
-__all__ = ["SGD", "Adam", "AdamW", "Job", "compare"]
+__all__ = ["SGD", "Adam", "AdamW", "Job", "compare", "compared"]
 
-_HOMES = dict.fromkeys(("SGD", "Adam", "AdamW", "Job"), "multigpu.workloads.own.job") | {"compare": "multigpu.own.compare"}
+_HOMES = dict.fromkeys(("SGD", "Adam", "AdamW", "Job"), "multigpu.workloads.own.job")
+_HOMES |= {"compare": "multigpu.own.compare", "compared": "multigpu.own.result"}
 
 
 def __getattr__(name: str) -> Any:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from multigpu.analysis import hosts
-from multigpu.cli import parse_fields
+from multigpu.arguments import parse_fields
 from multigpu.collectives import algorithms
 from multigpu.collectives.record import CollectiveMeasurement, CollectiveRecord
 from multigpu.collectives.run import CollectiveRun

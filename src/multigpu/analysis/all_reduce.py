@@ -6,14 +6,13 @@ Records have the interval of `analysis.statistics`, with launches as the units w
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
+import numpy as np
 import pandas as pd
 
-from multigpu.analysis.statistics import interval, sample
+from multigpu.analysis.statistics import half_width, log_samples
 from multigpu.collectives import find_algorithm
 from multigpu.collectives.algorithms.hierarchical import group_size
 from multigpu.collectives.record import bus_factor
@@ -35,27 +34,23 @@ def points(frame: pd.DataFrame, dtype: str = "fp32", by: Sequence[str] = POINT) 
         each with _low and _high (95%); n (Records), launches, samples, keys. The interval of a single Record is that of the median of its
         samples, which says nothing of other launches; of several it is that of `analysis.statistics`.
     """
-    rows = []
-    usable = frame[(frame["status"] == "ok") & (frame["dtype"] == dtype)]
-    # plain dicts: hundreds of groups of one row each take a second as frames
-    groups: dict[tuple[object, ...], list[dict[Any, Any]]] = {}
-    for row in usable.to_dict("records"):
-        groups.setdefault(tuple(row[name] for name in by), []).append(row)
-    for values, group in groups.items():
-        launches = [row["launch_id"] for row in group]
-        if len(group) == 1:
-            time_s, low, high = (float(group[0][name]) for name in ("time_s", "median_low_s", "median_high_s"))
-        else:
-            part = sample([row["time_s"] for row in group], launches)
-            half = interval([part])
-            time_s, low, high = math.exp(part.mean), math.exp(part.mean - half), math.exp(part.mean + half)
-        carried = group[0]["bytes"] * (bus_factor(group[0]["devices"]) or 1.0)
-        found = {"time_s": time_s, "time_s_low": low, "time_s_high": high}
-        found |= {"bus_bytes_per_s": carried / time_s, "bus_bytes_per_s_low": carried / high, "bus_bytes_per_s_high": carried / low}
-        counts = {"n": len(group), "launches": len(set(launches)), "samples": sum(row["samples"] for row in group)}
-        rows.append(dict(zip(by, values, strict=True)) | found | counts | {"keys": ", ".join(sorted(row["key"] for row in group))})
-    table = pd.DataFrame(rows, columns=[*by, *MEASURED, "n", "launches", "samples", "keys"])
-    return table.sort_values(list(by), kind="stable").reset_index(drop=True)
+    by = list(by)
+    usable = frame[frame["status"].eq("ok") & frame["dtype"].eq(dtype)].reset_index(drop=True)
+    groups = usable.groupby(by, dropna=False).ngroup()
+    each = usable.sort_values("key").groupby(groups)
+    table = usable.loc[~groups.duplicated(), by].set_axis(groups[~groups.duplicated()]).sort_index()
+    table = table.assign(
+        n=each.size(), launches=each["launch_id"].nunique(), samples=each["samples"].sum(), keys=each["key"].agg(", ".join)
+    )
+    pooled = log_samples(usable["time_s"], groups, usable["launch_id"])
+    middle, half = np.exp(pooled["log_mean"]), np.exp(half_width(pooled["log_variance"], pooled["log_freedom"]))
+    one = each[["time_s", "median_low_s", "median_high_s"]].first()
+    for name, several, single in zip(MEASURED, (middle, middle / half, middle * half), one, strict=False):
+        table[name] = several.where(table["n"] > 1, one[single])
+    carried = table["bytes"] * table["devices"].map(lambda count: bus_factor(count) or 1.0)
+    for end, other in (("", ""), ("_low", "_high"), ("_high", "_low")):
+        table[f"bus_bytes_per_s{end}"] = carried / table[f"time_s{other}"]
+    return table[[*by, *MEASURED, "n", "launches", "samples", "keys"]].reset_index(drop=True)
 
 
 def at(table: pd.DataFrame, devices: int, execution: str) -> pd.DataFrame:
@@ -82,32 +77,22 @@ def serial_bytes(method: str, size: int, devices: int) -> float:
     return cost.busiest_way_bytes + (size if beyond else 0)
 
 
-@dataclass(frozen=True)
-class Transfer:
-    """What an all-reduce of `size` bytes takes: measured, or in proportion between the nearest sizes that were."""
+class Transfer(NamedTuple):
+    """What an all-reduce takes."""
 
-    size: int
     time_s: float
     low_s: float
     high_s: float
-    between: tuple[int, int]
-
-    @property
-    def measured(self) -> bool:
-        """Whether this very size was measured."""
-        return self.between[0] == self.between[1]
 
 
 def transfer(table: pd.DataFrame, method: str, size: int) -> Transfer | None:
-    """The time of `size` bytes by one method, from the points of one `at`; None outside of the sizes measured."""
+    """The time of `size` bytes by one method, from the points of one `at`: measured, or in proportion between the nearest sizes that were;
+    None outside of these.
+    """
     line = table[table["method"] == method].sort_values("bytes")
-    below, above = line[line["bytes"] <= size], line[line["bytes"] >= size]
-    if below.empty or above.empty:
+    if line.empty or not line["bytes"].iloc[0] <= size <= line["bytes"].iloc[-1]:
         return None
-    a, b = below.iloc[-1], above.iloc[0]
-    share = (size - a["bytes"]) / (b["bytes"] - a["bytes"]) if a["bytes"] < b["bytes"] else 0.0
-    time_s, low, high = (float(a[name] + share * (b[name] - a[name])) for name in ("time_s", "time_s_low", "time_s_high"))
-    return Transfer(size, time_s, low, high, (int(a["bytes"]), int(b["bytes"])))
+    return Transfer(*(float(np.interp(size, line["bytes"], line[name])) for name in ("time_s", "time_s_low", "time_s_high")))
 
 
 def gradient_bytes(workload: str, model: str) -> int:

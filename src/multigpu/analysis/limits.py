@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -20,10 +20,6 @@ from multigpu.workloads.base import Model
 
 TRAINING_PASSES = 3
 """A training step costs about three forward passes: forward, gradients of the activations, gradients of the variables."""
-
-BINDINGS = {"compute": "arithmetic", "memory": "memory", "communication": "traffic"}
-"""What sets a bound (`bounds`), in words."""
-
 
 FAST_CONVOLUTIONS = ("fp32", "fp64")
 """Where cuDNN may compute convolutions by Winograd's algorithm or Fourier transforms: VGG-16 in fp32 and NCHW trained 657 images/s on an
@@ -86,29 +82,24 @@ def ceilings(gpu: str) -> dict[str, Ceiling]:
     return sheet | measured_ceilings(gpu)
 
 
-@dataclass(frozen=True)
-class Bound:
-    """Upper bounds of a rate in units/s of all devices: by arithmetic, by memory, by what moves; infinite where nothing limits.
-
-    `missing` names the ceilings that are not known, so that an infinite bound is never mistaken for a measured one.
+class Bound(NamedTuple):
+    """Upper bounds of a rate in units/s of all devices: by arithmetic, by memory, by what moves; infinite where nothing limits, or where no
+    ceiling is known.
     """
 
     compute: float
     memory: float
     communication: float
-    missing: tuple[str, ...] = ()
 
     @property
     def units_per_s(self) -> float:
         """The lowest of the three: reached only if computing, memory and links overlap perfectly."""
-        return min(self.compute, self.memory, self.communication)
+        return min(self)
 
     @property
     def binding(self) -> str:
         """Which of the three is the lowest; empty where none is known."""
-        bounds = {"compute": self.compute, "memory": self.memory, "communication": self.communication}
-        name = min(bounds, key=lambda k: bounds[k])
-        return name if np.isfinite(bounds[name]) else ""
+        return self._fields[self.index(min(self))] if np.isfinite(min(self)) else ""
 
 
 def communication_time_s(
@@ -156,22 +147,15 @@ def bound_units_per_s(
     memory: N M / m, m the bytes a unit must pass through memory (`memory_bytes_per_unit`).
     communication: U / t, U the units of one step over all devices, t of `communication_time_s` (`group` too).
     """
-    known = ceilings(gpu)
-    missing = []
-
-    def value(quantity: str) -> float:
-        if quantity not in known:
-            missing.append(quantity)
-            return float("inf")
-        return known[quantity].value
-
-    compute = devices * value(precision) / (TRAINING_PASSES * least_forward_flops(model, precision))
-    memory = devices * value("memory") / memory_bytes_per_unit(model, precision)
-    communication = float("inf")
-    if moved_bytes and any(moved_bytes.values()):
-        seconds = communication_time_s(moved_bytes, devices, value("device_link"), value("host_link"), group)
-        communication = units_per_step / seconds if seconds else float("inf")
-    return Bound(compute, memory, communication, tuple(missing))
+    known = {quantity: ceiling.value for quantity, ceiling in ceilings(gpu).items()}
+    arithmetic, memory, device_link, host_link = (
+        known.get(quantity, math.inf) for quantity in (precision, "memory", "device_link", "host_link")
+    )
+    compute_s = TRAINING_PASSES * least_forward_flops(model, precision) / arithmetic
+    memory_s = memory_bytes_per_unit(model, precision) / memory
+    seconds = communication_time_s(moved_bytes, devices, device_link, host_link, group) if moved_bytes else 0.0
+    least = ((devices, compute_s), (devices, memory_s), (units_per_step, seconds))
+    return Bound._make(amount / s if s else math.inf for amount, s in least)
 
 
 def smallest_group(row: Any) -> int | None:
@@ -189,16 +173,15 @@ def bounds(frame: pd.DataFrame) -> pd.DataFrame:
     numbers = ("compute_bound", "memory_bound", "communication_bound", "bound")
     columns = {"key": "string", **dict.fromkeys(numbers, "float64"), "binding": "string", "share_of_bound": "float64"}
     rows = []
-    for _, row in frame[frame["status"] == "ok"].iterrows():
+    for row in frame[frame["status"] == "ok"].to_dict("records"):
         # what was not counted bounds nothing
-        counted = [name for name in frame.columns if name.startswith("moved_bytes_") and pd.notna(row[name])]
-        moved = {name.removeprefix("moved_bytes_"): float(row[name]) for name in counted}
+        moved = {kind: float(row[f"moved_bytes_{kind}"]) for kind in KINDS if pd.notna(row[f"moved_bytes_{kind}"])}
         model = find_model(row["workload"], row["model"])
         units = row["units"] / row["timed_steps"]
         found = bound_units_per_s(model, row["gpu"], row["precision"], row["devices"], units, moved, group=smallest_group(row))
-        limit = found.units_per_s if np.isfinite(found.units_per_s) else float("nan")
-        rows.append((row["key"], found.compute, found.memory, found.communication, limit, found.binding, row["units_per_s"] / limit))
-    return pd.DataFrame(rows, columns=list(columns)).replace({np.inf: np.nan}).astype(columns)
+        rows.append((row["key"], *found, found.units_per_s, found.binding, row["units_per_s"] / found.units_per_s))
+    table = pd.DataFrame(rows, columns=list(columns)).replace({np.inf: np.nan}).astype(columns)
+    return table.assign(share_of_bound=table["share_of_bound"].where(table["bound"].notna()))
 
 
 def point_bound(limits: pd.DataFrame, row: Any) -> tuple[float, str, float]:

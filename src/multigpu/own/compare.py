@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -161,6 +162,10 @@ def compare(
         ValueError: the job cannot be trained, or nothing of it fits the budget; one sentence says why.
     """
     began_s = time.monotonic()
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        raise ValueError(
+            "compare starts processes of its own: call it without torchrun, and multigpu.compared(folder) in a script under it"
+        )
     named = job if isinstance(job, str) else ""
     loaded = load_job(job) if isinstance(job, str) else job
     if not isinstance(loaded, Job):
@@ -196,9 +201,9 @@ def compare(
         measured_within(points[-1:], store, bar)
     bar.close()
     result = result_of()
-    if not any(record.status == "ok" for record in result.records):
-        raise JobError(
-            next((record.reason for record in result.records), f"budget_s = {budget_s:g} ended before one placement was measured")
-        )
+    if not result.names:
+        ended = f"budget_s = {budget_s:g} ended before one placement was measured: give more"
+        raise JobError(next(iter(result.failed.values()), ended))
+    result.keep()
     result.write_page()
     return result

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,10 +22,11 @@ from multigpu.analysis.frame import frame_of
 from multigpu.analysis.points import Missing, points
 from multigpu.analysis.style import label
 from multigpu.placements import find_placement
-from multigpu.record import Equivalence, Record
-from multigpu.run import Run
-from multigpu.workloads.own.description import Described
+from multigpu.record import Equivalence, Record, RecordStore
+from multigpu.run import Run, build_run
+from multigpu.workloads.own.description import Described, know
 
+KEPT = "comparison.json"
 ONE = "one device"
 """What the baseline is called among placements."""
 
@@ -113,6 +115,12 @@ class Result:
             table[["speedup", "speedup_low", "speedup_high"]] = np.nan
         return cls(described, list(runs), dict(refused), list(records), folder, budget_s, table)
 
+    def keep(self) -> None:
+        """Write what `compared` wants beside the Records: comparison.json of the folder."""
+        told = {"model": self.described.name, "refused": self.refused, "budget_s": self.budget_s}
+        runs = [run.model_dump(exclude_defaults=True) for run in self.runs]
+        (self.folder / KEPT).write_text(json.dumps({**told, "runs": runs}, indent=1))
+
     def __getitem__(self, name: str) -> Placed:
         """A placement that was measured.
 
@@ -132,7 +140,9 @@ class Result:
     @property
     def failed(self) -> dict[str, str]:
         """Placement -> why its Runs gave nothing."""
-        return {called(r.run): r.reason for r in self.records if r.status != "ok" and called(r.run) not in self.names}
+        return {
+            called(r.run): r.reason.removeprefix("JobError: ") for r in self.records if r.status != "ok" and called(r.run) not in self.names
+        }
 
     @property
     def left_out(self) -> list[str]:
@@ -275,3 +285,21 @@ def _less(own: Estimate, base: Estimate) -> Estimate:
     value, half = own.value - base.value, math.hypot(own.high - own.value, base.value - base.low)
     low, high = (math.nan if math.isnan(half) else max(0.0, end) for end in (value - half, value + half))
     return Estimate(max(0.0, value), low, high, own.keys | base.keys)
+
+
+def compared(folder: str | Path) -> Result:
+    """The comparison that a call of `compare` left in this folder.
+
+    Raises:
+        ValueError: there is none.
+    """
+    place = Path(folder).resolve()
+    if not (place / KEPT).is_file():
+        raise ValueError(f"{folder} holds no comparison: name the folder that `compare` wrote to, or compare first")
+    know(place / "jobs")
+    told = json.loads((place / KEPT).read_text())
+    runs = [build_run(**fields) for fields in told["runs"]]
+    described = Described.model_validate_json((place / "jobs" / f"{told['model']}.json").read_text())
+    own = {run.digest for run in runs}
+    kept = [r for r in RecordStore(place / "records") if r.run.model_copy(update={"traced_steps": 0}).digest in own]
+    return Result.of(described, runs, told["refused"], kept, place, told["budget_s"])

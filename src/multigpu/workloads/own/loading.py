@@ -27,7 +27,7 @@ def own_line(error: BaseException) -> str:
     if isinstance(error, SyntaxError) and error.filename:
         return f"{Path(error.filename).name}, line {error.lineno}: {(error.text or '').strip()}"
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        if not frame.filename.startswith((*LIBRARIES, PACKAGE, "<frozen")):
+        if not frame.filename.startswith((*LIBRARIES, PACKAGE, "<frozen", "<string>")):
             text = (frame.line or linecache.getline(frame.filename, frame.lineno or 0)).strip()
             return f"{Path(frame.filename).name}, line {frame.lineno}" + (f": {text}" if text else "")
     return ""
