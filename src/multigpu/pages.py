@@ -16,6 +16,7 @@ import pandas as pd
 
 from multigpu.analysis.advise import advised
 from multigpu.analysis.all_reduce import at, gradient_bytes, serial_bytes, transfer, winners
+from multigpu.analysis.arrange import also, beside, compared, records_with, repeated, stacked
 from multigpu.analysis.batching import batching_frame, runs_by_mode
 from multigpu.analysis.causes import causes_frame
 from multigpu.analysis.collectives import collectives_frame
@@ -41,12 +42,12 @@ from multigpu.analysis.machines import ceilings_frame, machines_frame
 from multigpu.analysis.parity import parity
 from multigpu.analysis.partition_bytes import crossing_batch
 from multigpu.analysis.picture import folded, shown
-from multigpu.analysis.plots import bars, dots, lines, timeline
-from multigpu.analysis.points import LENGTH, Missing, averages, one, one_length, points, usual, where
+from multigpu.analysis.plots import STEP, bars, dots, lines, timeline
+from multigpu.analysis.points import LENGTH, Missing, as_it_comes, averages, one, one_length, points, usual, where
 from multigpu.analysis.prose import each_cell_is_a_finding, finding, require, say, show
 from multigpu.analysis.protocols import as_published, counted_units
 from multigpu.analysis.read import Study, need, read_study, records_of
-from multigpu.analysis.show import sources, table
+from multigpu.analysis.show import sources, table, text
 from multigpu.analysis.step_traces import trace_summary, trace_table
 from multigpu.analysis.style import label
 from multigpu.analysis.synchrony import curves_frame as synchrony_curves

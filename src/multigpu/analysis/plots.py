@@ -38,6 +38,17 @@ PARTS = {
 """Of each part of a step that every page may show: colour and hatch."""
 
 
+STEP = {
+    "compute_s": "computes",
+    "communication_s": "communicates",
+    "host_copies_s": "copies to and from the host",
+    "host_work_s": "the host sums and updates",
+    "skew_s": "launch skew",
+    "launching_s": "waits for launches",
+}
+"""The parts of a traced step (`Study.traces`), in order: column -> what the legend calls it."""
+
+
 def _panel_grid(rows: pd.DataFrame, panel: str | None) -> list[tuple[str, pd.DataFrame]]:
     if rows.empty:
         raise Missing("no row to draw")
@@ -299,27 +310,27 @@ def bars(
 def timeline(
     rows: pd.DataFrame,
     y: str,
-    parts: Mapping[str, str],
     title: str,
     caption: str,
+    parts: Mapping[str, str] = STEP,
     panel: str | None = None,
     xlabel: str = "milliseconds of one step",
     alt: str = "",
     file: str = "",
     link: str = "",
     labels: Mapping[str, str] | None = None,
-    looks: Mapping[str, tuple[str, str]] = PARTS,
 ) -> Picture:
     """One step a row as a bar in parts, all on one axis of milliseconds.
 
     Args:
-        rows: a column of seconds a part. y: the names down the side. parts: column -> what the legend calls it, in order.
-        looks: colour and hatch by part (a column's name, "_s" left out).
+        rows: a column of seconds a part. y: the names down the side.
+        parts: column -> what the legend calls it, in order; those that no row has are left out.
 
     Raises:
         Missing: there is no row.
     """
     panels = _panel_grid(rows, panel)
+    parts = {column: text for column, text in parts.items() if column in rows and rows[column].gt(0).any()}
     with mpl.rc_context(RC):
         most = max(len(group) for _, group in panels)
         picture, axes = _canvas(title, len(panels), 0.75 + 0.3 * most, share_y=False, columns=1)
@@ -327,7 +338,7 @@ def timeline(
             left = np.zeros(len(group))
             shown = [(labels or {}).get(str(one), label(str(one))) for one in group[y]]
             for column in parts:
-                colour, hatch = looks[column.removesuffix("_s")]
+                colour, hatch = PARTS[column.removesuffix("_s")]
                 width = 1e3 * group[column].fillna(0).to_numpy(dtype=float)
                 ax.barh(range(len(group)), width, left=left, color=colour, hatch=hatch, edgecolor="white", linewidth=0.4, height=0.66)
                 left += width
@@ -336,7 +347,7 @@ def timeline(
             ax.set_title(name)
             ax.set_xlabel(xlabel)
             ax.grid(axis="y", visible=False)
-        looked = [(looks[column.removesuffix("_s")], text) for column, text in parts.items()]
+        looked = [(PARTS[column.removesuffix("_s")], text) for column, text in parts.items()]
         handles = [mpl.patches.Patch(facecolor=colour, hatch=hatch, edgecolor="white", label=text) for (colour, hatch), text in looked]
         _below(picture, handles)
     return _said(picture, _shown_columns(rows, [panel, y, *parts]), caption, alt, file, link)

@@ -16,7 +16,7 @@ FRAMEWORKS = {"torch": "PyTorch", "tensorflow": "TensorFlow"}
 UNITS = {"words": "words/s", "images": "images/s", "reviews": "reviews/s", "samples": "samples/s"}
 
 MODELS = {
-    "nmt000": "LSTM translator (2018)",
+    "nmt000": "LSTM translator",
     "nmt004": "LSTM translator (IBM article)",
     "nmt000_pieces": "NMT of 000 (pieces)",
     "nmt_catalogs": "NMT (catalogs)",
@@ -74,6 +74,24 @@ MODELS = {
     "deepconn_fm_tiny": "tiny DeepCoNN (factorisation machine)",
 }
 """What models are called where people read."""
+
+
+WORDS: dict[str, dict[str, str]] = {
+    "model": MODELS,
+    "framework": FRAMEWORKS,
+    "processes": {"one": "one process", "per_device": "a process per GPU"},
+    "batching": {"own": "a bucket per GPU", "shared": "one bucket for all", "fixed": "one width for all sentences"},
+    "devices": {"1": "one GPU", "2": "two GPUs", "4": "four GPUs"},
+}
+"""Of columns whose values have names: what tables and figures write."""
+
+
+def named(column: str, value: Any) -> str:
+    """A value as tables and figures write it: a placement, a model or a framework by its name."""
+    text = str(value)
+    if column == "execution":
+        return text.replace("_", " and ")
+    return label(text) if column in ("placement", "base_placement") else WORDS.get(column, {}).get(text, text)
 
 
 COLUMNS: dict[str, tuple[str, str]] = {
