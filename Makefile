@@ -22,7 +22,7 @@ NOTEBOOKS := $(sort $(wildcard notebooks/*.ipynb))
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help study test lint format report lab clean
+.PHONY: help study test fuzz lint format report lab clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -40,6 +40,11 @@ ALONE = -m alone $$(grep -rl --include='test_*.py' 'mark\.alone' tests)
 test: $(READY) ## run every test
 	@$(PYTEST) -n 3 --dist loadfile --no-loadscope-reorder -m "not alone" || $(PYTEST) $(AGAIN) -m "not alone"; others=$$?; \
 		$(PYTEST) $(ALONE) || $(PYTEST) $(AGAIN) $(ALONE) && exit $$others
+
+# Each test of tests/fuzz tries so many times its usual number of examples, other ones in every call.
+FUZZ ?= 80
+fuzz: $(READY) ## an hour of odd fields, command lines and files (FUZZ=160: two hours)
+	@MULTIGPU_FUZZ=$(FUZZ) $(PYTEST) --timeout 0 tests/fuzz
 
 lint: $(READY) ## check format, style and types, and that notebooks carry no outputs
 	$(BIN)/ruff format --check .

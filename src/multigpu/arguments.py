@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, NoReturn, get_args
 
 from pydantic.fields import FieldInfo
 
@@ -18,6 +19,21 @@ from multigpu.run import Run
 
 OWN_PARSERS = ("collectives", "synchrony", "hosts", "stages", "train", "interference")
 """Commands whose own parsers read the rest of the line."""
+
+
+class Parser(argparse.ArgumentParser):
+    """Bad input ends with one sentence, as everywhere, and not with the usage above it: `--help` prints that."""
+
+    def parse_known_args(  # type: ignore[override] # its two ways to be called are one
+        self, args: Sequence[str] | None = None, namespace: Any = None
+    ) -> tuple[Any, list[str]]:
+        for word in sys.argv[1:] if args is None else args:
+            if word.startswith("--") and word.endswith("=--"):  # which argparse takes for an empty list
+                self.error(f"{word!r} gives {word[:-3]} no value")
+        return super().parse_known_args(args, namespace)
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"multigpu: {' '.join(message.split())} (`{self.prog} --help` lists what can be said)\n")
 
 
 MOST_S = 7 * 86400.0
@@ -53,7 +69,7 @@ def name(text: str) -> str:
 
 def build_parser() -> argparse.ArgumentParser:
     """The parser of all commands."""
-    parser = argparse.ArgumentParser(prog="multigpu", description="A reproducible study of multi-GPU training.")
+    parser = Parser(prog="multigpu", description="A reproducible study of multi-GPU training.")
     parser.add_argument("--records", help="folder of the Records (default: data/runs)")
     commands = parser.add_subparsers(dest="command", required=True)
 

@@ -99,7 +99,7 @@ def planned(namespace: Mapping[str, Any]) -> Experiment:
     fields = {name: given[name] for name in given if name in Run.model_fields} | given["more"]
     if fields["device_type"] == "auto":
         fields["device_type"] = "cuda" if gpu_count() else "cpu"
-    if fields["data"] is not None:
+    if isinstance(fields["data"], list):
         fields["data"] = tuple(fields["data"])
     steps = 3 if trace is True else int(trace)
     try:

@@ -11,11 +11,11 @@ and one sentence, what stopped with 1.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from multigpu.arguments import Parser
 from multigpu.batch import do, prepare, read_tasks
 from multigpu.batch_index import write_index, write_page
 from multigpu.cli import main as multigpu
@@ -58,7 +58,7 @@ def run_row(points: Path, out: Path, name: str) -> int:
 def main(words: Sequence[str] | None = None) -> int:
     """Run the job; returns the exit code."""
     end_with_parent()
-    parser = argparse.ArgumentParser(prog="multigpu.workflow", description="One job of the workflow.")
+    parser = Parser(prog="multigpu.workflow", description="One job of the workflow.")
     jobs = parser.add_subparsers(dest="job", required=True)
     page = jobs.add_parser("page", help="execute one notebook")
     page.add_argument("notebook", type=Path)

@@ -23,7 +23,7 @@ from typing import Any, get_args
 from tqdm.auto import tqdm
 
 from multigpu import paths
-from multigpu.arguments import count, seconds
+from multigpu.arguments import Parser, count, seconds
 from multigpu.collectives import algorithms
 from multigpu.collectives.launch import Launch
 from multigpu.collectives.plan import CollectivePlan, Item, make_record
@@ -219,7 +219,7 @@ def check_machine(run: CollectiveRun) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="multigpu.collectives.measure", description="Time all-reduces of this machine.")
+    parser = Parser(prog="multigpu collectives", description="Time all-reduces of this machine.")
     parser.add_argument("--sizes", help="bytes, such as 4,64K,1M,1G (default: powers of 4 to 1 GiB, on CPUs to 16 MiB)")
     parser.add_argument("--devices", default="2", help="numbers of processes, such as 2,4")
     parser.add_argument("--methods", help="algorithms and libraries by name (default: all)")

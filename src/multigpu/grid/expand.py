@@ -6,6 +6,7 @@ What each kind of entry builds, and what its file may say beside fields, is a `K
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
@@ -23,6 +24,8 @@ BUNDLES = ("job", "way")
 """Names of lists of fields that belong together."""
 PLAIN_LISTS = ("launches", "only", "without", "cases", "when")
 """Settings that are lists and not crossed."""
+MOST_POINTS = 100_000
+"""Of one entry: more would never be measured."""
 DEFAULT_BATCH = "default"
 """What `batch_size` may say: the model's own."""
 
@@ -194,6 +197,8 @@ def _combinations(entry: Mapping[str, Any], kind: Kind[Any], counts: Sequence[in
             axes.append([{name: one} for one in value])
         else:
             axes.append([{name: value}])
+    if (size := math.prod(map(len, axes))) > MOST_POINTS:
+        raise ValueError(f"{where} makes {size} points of its lists: at most {MOST_POINTS} can be, in several points or files")
     bundled = {index for index, name in enumerate(entry) if name in BUNDLES}
     for choice in product(*axes):
         own = [part for index, part in enumerate(choice) if index not in bundled]

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import get_args
 
 from multigpu import paths
-from multigpu.arguments import count, seconds
+from multigpu.arguments import Parser, count, seconds
 from multigpu.collectives.measure import measure
 from multigpu.collectives.record import CollectiveStore
 from multigpu.hosts.grid import PARTS, STUDY, Part, Steps, find_parts
@@ -59,9 +59,7 @@ def measure_parts(
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="multigpu hosts", description="Time all-reduces and training steps between hosts made on this machine."
-    )
+    parser = Parser(prog="multigpu hosts", description="Time all-reduces and training steps between hosts made on this machine.")
     parser.add_argument("--parts", help=f"among {', '.join(PARTS)} (default: {','.join(STUDY)})")
     parser.add_argument("--budget-s", type=seconds, default=900.0, help="seconds after which nothing more is started (default: 900)")
     parser.add_argument("--repeats", type=count(), default=1, help="measurements of every Run")

@@ -6,7 +6,6 @@ GPU and the same cores; `analysis.interference` does it.
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 from collections.abc import Sequence
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import get_args
 
 from multigpu import paths
-from multigpu.arguments import count, parse_counts
+from multigpu.arguments import Parser, count, parse_counts
 from multigpu.grid import device_counts, find_grid
 from multigpu.inputs.check import check_inputs
 from multigpu.measure.bar import Bar, new_bar
@@ -101,7 +100,7 @@ def _phase(shares: list[Share], store: RecordStore, retry: Sequence[str], bar: B
 
 def main(words: Sequence[str] | None = None) -> int:
     """Entry point: `python -m multigpu interference ...`."""
-    parser = argparse.ArgumentParser(prog="multigpu interference", description="Do Runs that share this machine disturb each other?")
+    parser = Parser(prog="multigpu interference", description="Do Runs that share this machine disturb each other?")
     parser.add_argument("--rounds", type=count(), default=2, help="each alone first and then side by side (default: 2)")
     parser.add_argument("--repeats", type=count(), default=3, help="of every Run, in each half of a round (default: 3)")
     parser.add_argument("--framework", choices=("torch", "tensorflow"), default="torch")

@@ -11,7 +11,6 @@ measured too: they tell which model of the host holds (see `cost`), before the s
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import os
@@ -24,7 +23,7 @@ from statistics import median
 from typing import Any
 
 from multigpu import paths
-from multigpu.arguments import count, parse_fields
+from multigpu.arguments import Parser, count, parse_fields
 from multigpu.grid.entries import FEWEST
 from multigpu.measure.launch import check_devices
 from multigpu.measure.launch import measure as measure_points
@@ -251,7 +250,7 @@ def _measure_runs(runs: Iterable[Run], launches: Sequence[int], records: RecordS
 
 def main(words: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="multigpu stages", description="Find the best placement of a model's stages and measure it.")
+    parser = Parser(prog="multigpu stages", description="Find the best placement of a model's stages and measure it.")
     parser.add_argument(
         "fields", nargs="*", metavar="field=value", help="fields of a Run (default: workload=deepconn model=deepconn batch_size=32)"
     )

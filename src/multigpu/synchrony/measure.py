@@ -5,7 +5,6 @@ What has a Record is not run again, so the same command goes on where it stopped
 
 from __future__ import annotations
 
-import argparse
 import sys
 import tempfile
 import time
@@ -15,7 +14,7 @@ from pathlib import Path
 
 from tqdm.auto import tqdm
 
-from multigpu.arguments import name, seconds
+from multigpu.arguments import Parser, name, seconds
 from multigpu.measure.machine import gpu_count
 from multigpu.measure.turn import turn
 from multigpu.synchrony.averaging_record import AveragingExperiment, AveragingStore, measure_averaging
@@ -160,7 +159,7 @@ def _gpus_of(entry: Planned) -> int:
 
 def main(words: Sequence[str] | None = None) -> int:
     """The command; returns the exit code, 1 if a real run failed and 2 for bad input."""
-    parser = argparse.ArgumentParser(prog="multigpu.synchrony.measure", description="Run synchrony experiments and keep their Records.")
+    parser = Parser(prog="multigpu synchrony", description="Run synchrony experiments and keep their Records.")
     parser.add_argument("--grid", type=name, default="study", help=f"one of {', '.join(GRIDS)} (default: study, about ten minutes)")
     parser.add_argument("--budget-s", type=seconds, metavar="S", help="run only what the estimates allow in so many seconds")
     parser.add_argument("--folder", type=Path, default=RECORDS, help="folder of the Records (default: data/synchrony)")

@@ -18,7 +18,7 @@ from typing import Any
 from tqdm.auto import tqdm
 
 from multigpu import paths
-from multigpu.arguments import name, parse_fields, seconds
+from multigpu.arguments import Parser, name, parse_fields, seconds
 from multigpu.hosts.arguments import add_arguments
 from multigpu.hosts.arguments import company as company_of
 from multigpu.hosts.launching import Company, check_run, follow
@@ -180,7 +180,7 @@ def parse_training_fields(texts: Sequence[str]) -> dict[str, Any]:
 
 def main(words: Sequence[str] | None = None) -> int:
     """The command; returns the exit code: 1 if something did not end well, 2 for bad input."""
-    parser = argparse.ArgumentParser(prog="multigpu train", description="Train runs to the end of a budget and keep their Records.")
+    parser = Parser(prog="multigpu train", description="Train runs to the end of a budget and keep their Records.")
     parser.add_argument(
         "fields",
         nargs="*",
