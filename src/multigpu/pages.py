@@ -12,6 +12,7 @@ from itertools import product
 from typing import Any
 
 import altair as alt
+import numpy as np
 import pandas as pd
 
 from multigpu.analysis.advise import advised
@@ -43,7 +44,7 @@ from multigpu.analysis.parity import parity
 from multigpu.analysis.partition_bytes import crossing_batch
 from multigpu.analysis.picture import folded, shown
 from multigpu.analysis.plots import STEP, bars, dots, lines, timeline
-from multigpu.analysis.points import LENGTH, Missing, as_it_comes, averages, one, one_length, points, usual, where
+from multigpu.analysis.points import CHANGED, LENGTH, Missing, as_it_comes, averages, one, one_length, points, usual, where
 from multigpu.analysis.prose import each_cell_is_a_finding, finding, require, say, show
 from multigpu.analysis.protocols import as_published, counted_units
 from multigpu.analysis.read import Study, need, read_study, records_of
@@ -51,12 +52,12 @@ from multigpu.analysis.show import sources, table, text
 from multigpu.analysis.step_traces import trace_summary, trace_table
 from multigpu.analysis.style import label
 from multigpu.analysis.synchrony import curves_frame as synchrony_curves
-from multigpu.analysis.synchrony import memory_frame, ratio_frame
+from multigpu.analysis.synchrony import memory_frame, ratio_frame, simulated_pace
 from multigpu.analysis.synchrony_devices import devices_frame
 from multigpu.analysis.traces import phases_frame, with_untraced_steps
 from multigpu.analysis.training import curves_frame, reach_frame, same_curve_table, training_records
 from multigpu.analysis.warmup import warmup_frame
-from multigpu.analysis.words import devices_text
+from multigpu.analysis.words import WORDS, devices_text
 from multigpu.collectives import algorithms
 from multigpu.inputs.lengths import bucket_shares, mean_words
 from multigpu.measure.ceilings import read_ceilings
@@ -65,10 +66,7 @@ from multigpu.paths import RUNS
 from multigpu.published import load_published, published_value
 from multigpu.stages.record import StageStore
 from multigpu.synchrony.downpour_record import DownpourStore
-from multigpu.synchrony.experiment import Experiment
-from multigpu.synchrony.laws import Exponential
 from multigpu.synchrony.protocol import PROTOCOLS
-from multigpu.synchrony.simulate import simulate
 from multigpu.workloads import find_model
 from multigpu.workloads.cnn.description import FOR_CIFAR
 from multigpu.workloads.deepconn.description import epoch_steps

@@ -14,7 +14,22 @@ import pandas as pd
 from multigpu.analysis.fields import FIELDS, JOB, LENGTH, POINT, SERIES, WAY
 from multigpu.analysis.statistics import half_width, log_samples, mean_interval
 
-__all__ = ["FIELDS", "JOB", "LENGTH", "POINT", "SERIES", "WAY", "Missing", "as_it_comes", "averages", "one", "one_length", "points", "usual", "where"]
+__all__ = [
+    "FIELDS",
+    "JOB",
+    "LENGTH",
+    "POINT",
+    "SERIES",
+    "WAY",
+    "Missing",
+    "as_it_comes",
+    "averages",
+    "one",
+    "one_length",
+    "points",
+    "usual",
+    "where",
+]
 
 HEADLINE_REPEATS, HEADLINE_LAUNCHES = 5, 2
 

@@ -17,7 +17,7 @@ UNITS = {"words": "words/s", "images": "images/s", "reviews": "reviews/s", "samp
 
 MODELS = {
     "nmt000": "LSTM translator",
-    "nmt004": "LSTM translator (IBM article)",
+    "nmt004": "larger translator",
     "nmt000_pieces": "NMT of 000 (pieces)",
     "nmt_catalogs": "NMT (catalogs)",
     "nmt_short": "NMT (short sentences)",
@@ -81,6 +81,26 @@ WORDS: dict[str, dict[str, str]] = {
     "framework": FRAMEWORKS,
     "processes": {"one": "one process", "per_device": "a process per GPU"},
     "batching": {"own": "a bucket per GPU", "shared": "one bucket for all", "fixed": "one width for all sentences"},
+    "protocol": {
+        "sync": "sync",
+        "k_sync": "K-sync",
+        "k_batch_sync": "K-batch-sync",
+        "async": "async",
+        "k_async": "K-async",
+        "k_batch_async": "K-batch-async",
+    },
+    "method": {
+        "nccl": "NCCL",
+        "two_shot": "two-shot",
+        "ring": "ring",
+        "halving_doubling": "halving, doubling",
+        "torus": "2-D torus",
+        "tree": "tree",
+        "central_server": "central server",
+        "everyone": "everyone to everyone",
+        "everyone_bf16": "everyone to everyone, bf16",
+        "everyone_fp16": "everyone to everyone, fp16",
+    },
     "devices": {"1": "one GPU", "2": "two GPUs", "4": "four GPUs"},
 }
 """Of columns whose values have names: what tables and figures write."""
