@@ -18,10 +18,10 @@ POINTS = points(frame_of(study()))
 
 
 def test_a_column_goes_with_its_bounds_under_another_name_and_to_its_counterpart() -> None:
-    four, eight = where(POINTS, workload="nmt", devices=4), where(POINTS, workload="nmt", devices=8)
-    named = also(four, pace="rate")
-    assert (named["pace_low"] == four["rate_low"]).all() and "spread_low" not in also(four, spread="n")
-    both = beside(four, eight[eight["placement"].ne("exp2")], ["placement", "batch_size"], far="rate")
+    two, eight = where(POINTS, workload="nmt", devices=2), where(POINTS, workload="nmt", devices=8)
+    named = also(two, pace="rate")
+    assert (named["pace_low"] == two["rate_low"]).all() and "spread_low" not in also(two, spread="n")
+    both = beside(two, eight[eight["placement"].ne("exp2")], ["placement", "batch_size"], far="rate")
     counterpart = eight.set_index(["placement", "batch_size"])
     for _, row in both.iterrows():
         if row["placement"] == "exp2":
@@ -29,7 +29,7 @@ def test_a_column_goes_with_its_bounds_under_another_name_and_to_its_counterpart
         else:
             assert row["far_high"] == counterpart.loc[(row["placement"], row["batch_size"]), "rate_high"]
     with pytest.raises(pd.errors.MergeError):
-        beside(four, pd.concat([eight, eight]), ["placement", "batch_size"], far="rate")
+        beside(two, pd.concat([eight, eight]), ["placement", "batch_size"], far="rate")
 
 
 def test_two_values_of_a_field_are_compared_as_versus_does() -> None:
@@ -41,10 +41,10 @@ def test_two_values_of_a_field_are_compared_as_versus_does() -> None:
 
 
 def test_parts_say_where_they_come_from_and_rows_write_their_names() -> None:
-    whole = stacked("count", {"four": where(POINTS, devices=4), "eight": where(POINTS, devices=8)})
-    assert (whole["count"] == whole["devices"].map({4: "four", 8: "eight"})).all() and whole.index.is_unique
-    rows = where(POINTS, workload="nmt", devices=4).head(1)
-    assert text(rows, "{model}, {framework}: {devices}").tolist() == ["LSTM translator, PyTorch: four GPUs"]
+    whole = stacked("count", {"two": where(POINTS, devices=2), "eight": where(POINTS, devices=8)})
+    assert (whole["count"] == whole["devices"].map({2: "two", 8: "eight"})).all() and whole.index.is_unique
+    rows = where(POINTS, workload="nmt", devices=2).head(1)
+    assert text(rows, "{model}, {framework}: {devices}").tolist() == ["LSTM translator, PyTorch: two GPUs"]
 
 
 def test_what_a_page_asks_for_by_itself_is_left_out_otherwise() -> None:
