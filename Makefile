@@ -22,7 +22,7 @@ NOTEBOOKS := $(sort $(wildcard notebooks/*.ipynb))
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help study test fuzz lint format report lab clean
+.PHONY: help study test fuzz soak lint format report lab clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -45,6 +45,9 @@ test: $(READY) ## run every test
 FUZZ ?= 80
 fuzz: $(READY) ## an hour of odd fields, command lines and files (FUZZ=160: two hours)
 	@MULTIGPU_FUZZ=$(FUZZ) $(PYTEST) --timeout 0 tests/fuzz
+
+soak: $(READY) ## 1,000 tiny Runs on CPUs, a random process killed every 20; about half an hour
+	@$(BIN)/python benchmarks/soak.py --out build/soak.csv
 
 lint: $(READY) ## check format, style and types, and that notebooks carry no outputs
 	$(BIN)/ruff format --check .
