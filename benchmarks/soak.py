@@ -98,16 +98,16 @@ def soak(folder: Path, runs: int, every: int, seed: int = 0) -> tuple[RecordStor
     thread = threading.Thread(target=killer.run)
     thread.start()
     try:
-        for call in range(1, MOST_CALLS * (1 + runs // every) + 1):
+        for calls in range(1, MOST_CALLS * (1 + runs // every) + 1):
             try:
                 measure(points, store, progress=False)
-                break
+                return store, killer.kills, calls
             except RuntimeError as error:
                 print(f"after {killer.records()} Records: {error}", file=sys.stderr, flush=True)
     finally:
         killer.stopped.set()
         thread.join()
-    return store, killer.kills, call
+    return store, killer.kills, calls
 
 
 def main() -> int:

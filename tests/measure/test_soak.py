@@ -5,12 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
 from benchmarks.soak import soak
+
 from tests.measure.test_recovery import descendants
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_random_kills_lose_no_run(tmp_path: Path) -> None:
     before = set(descendants())
     store, kills, _ = soak(tmp_path, runs=20, every=9)
