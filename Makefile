@@ -77,7 +77,7 @@ $(TOOLS): Makefile
 # WHEELS names a folder that holds the CPU build of PyTorch, where its index cannot be reached.
 lock: $(TOOLS) $(READY) ## after a change of constraints.txt: versions, hashes and licences of all packages, into locks/
 	@PATH=$(CURDIR)/build/tools/bin:$$PATH build/tools/bin/python locks/update.py $(if $(WHEELS),--find-links $(WHEELS))
-	@build/tools/bin/pip-licenses --python $(BIN)/python --from mixed --format csv --output-file locks/licences.csv
+	@build/tools/bin/pip-licenses --python $(BIN)/python --from mixed --ignore-packages multigpu --format csv --output-file locks/licences.csv
 
 audit: $(TOOLS) ## look locked packages up among known vulnerabilities (needs the network)
 	@build/tools/bin/python locks/audit.py
