@@ -107,7 +107,8 @@ def build_parser() -> argparse.ArgumentParser:
         asked.add_argument("--limit", type=count(), default=most, metavar="N", help=f"most {what} to speak of (default: {most})")
         asked.add_argument("--format", choices=("text", "json"), default="text")
 
-    claims = commands.add_parser("claims", help="figure and verdict of each claim")
+    claims = commands.add_parser("claims", help="verdict of each claim, or all that is said of those named")
+    claims.add_argument("number", nargs="*", metavar="C1", help="of these claims everything: figures, test, reasons, Records")
     claims.add_argument("--format", choices=("text", "json"), default="text")
     claims.add_argument("--hosts", default=str(paths.HOSTS), help="folder of the Records of all-reduces between hosts")
     claims.add_argument("--synchrony", default=str(paths.SYNCHRONY), help="folder of the protocols' Records")
