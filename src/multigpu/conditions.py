@@ -32,10 +32,12 @@ def check_conditions(run: Run, placement: Placement) -> None:
     _check_devices(run, placement)
     _check_energy(run)
     _check_recurrence(run)
-    if run.batch_norm and (run.framework, run.device_type) != ("tensorflow", "cuda"):
+    if run.batch_norm == "persistent" and (run.framework, run.device_type) != ("tensorflow", "cuda"):
         raise ValueError(
             f"batch_norm {run.batch_norm!r} is cuDNN's kernel in TensorFlow: choose framework 'tensorflow' and device_type 'cuda'"
         )
+    if run.batch_norm == "fused":
+        _check_fused_norm(run, placement)
 
 
 def _check_feeding(run: Run) -> None:
@@ -109,6 +111,17 @@ def _check_recurrence(run: Run) -> None:
         raise ValueError(
             f"recurrence 'persistent' holds the weights of {PERSISTENT_UNITS} units in registers, and model {run.model!r} has"
             f" {model.config.units}: choose recurrence 'fused'"
+        )
+
+
+def _check_fused_norm(run: Run, placement: Placement) -> None:
+    if run.framework != "torch":
+        raise ValueError("batch_norm 'fused' exists in 'torch' only: leave it out or choose framework 'torch'")
+    if run.layout != "channels_last":
+        raise ValueError(f"batch_norm 'fused' takes channels last: choose layout 'channels_last', not {run.layout or 'channels_first'!r}")
+    if placement.compute in ("sections", "split", "stage"):
+        raise ValueError(
+            f"batch_norm 'fused' is one call for several layers, and placement {run.placement!r} cuts between them: leave it out"
         )
 
 

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from multigpu.workloads.base import Model
 from multigpu.workloads.cnn import layers as L
+from multigpu.workloads.cnn.torch_fused import fuse
 from multigpu.workloads.cnn.torch_layers import (
     Concat,
     Conv,
@@ -28,12 +29,13 @@ from multigpu.workloads.cnn.torch_layers import (
 )
 
 
-def build(model: Model, layout: str | None = None) -> nn.Module:
+def build(model: Model, layout: str | None = None, batch_norm: str | None = None) -> nn.Module:
     """The module of an image model, its parameters uninitialised (and on the meta device if built under it).
 
     Args:
         model: a description of the workload `cnn`.
         layout: of images and weights in memory, "channels_first" (also None) or "channels_last"; shapes are NCHW in both.
+        batch_norm: "fused": in one piece with what follows it (`torch_fused`); None: the library's.
 
     Raises:
         ValueError: the layout is unknown.
@@ -42,6 +44,8 @@ def build(model: Model, layout: str | None = None) -> nn.Module:
         raise ValueError(f"unknown layout {layout!r}: choose channels_first or channels_last")
     memory_format = torch.channels_last if layout == "channels_last" else torch.contiguous_format
     module = Cnn(parts(model.config.network, model.config.image_shape), memory_format)
+    if batch_norm == "fused":
+        fuse(module, model.config.network, model.config.image_shape)
     return module.to(memory_format=memory_format)  # type: ignore[call-overload]
 
 
