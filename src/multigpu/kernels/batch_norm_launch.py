@@ -12,9 +12,15 @@ import torch.nn.functional as F
 from torch import Tensor
 
 MOST_SHARES = 128
-"""Into how many shares the rows are cut for a sum: the last program to finish reads all of them at once."""
+"""Into how many shares the rows are cut for a sum: the last program to finish puts all of them together."""
+PART = 32
+"""Shares that it reads at once."""
 PROGRAMS_EACH = 4
 """Programs of a sum that a multiprocessor works on at once."""
+SUM_TILE, SUM_WARPS, SUM_STAGES = 4096, 8, 1
+"""Numbers that a program of a sum reads at once, and its warps."""
+MAP_TILE, MAP_TILES, MAP_WARPS = 4096, 2, 4
+"""Numbers that a program of another kernel reads at once, how often, and its warps."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +108,7 @@ def power_above(number: int) -> int:
 
 
 @functools.cache
-def share_for_sums(rows: int, channels: int, programs: int, tile: int = 4096) -> Share:
+def share_for_sums(rows: int, channels: int, programs: int, tile: int) -> Share:
     """For a sum over rows by about so many programs."""
     side = min(power_above(channels), 32 if channels <= 64 else 64)
     height = min(tile // side, power_above(rows))
@@ -112,16 +118,16 @@ def share_for_sums(rows: int, channels: int, programs: int, tile: int = 4096) ->
 
 
 @functools.cache
-def share_for_map(rows: int, channels: int, tile: int = 4096, tiles: int = 2) -> Share:
+def share_for_map(rows: int, channels: int, tile: int, tiles: int) -> Share:
     """For what is computed number by number."""
     side = min(power_above(channels), 128)
     height = min(tile // side, power_above(rows))
     return Share(height, side, tiles, -(-rows // (height * tiles)))
 
 
-def blocks(channels: int, share: Share) -> tuple[int, int]:
+def blocks(channels: int, share: Share) -> tuple[int]:
     """The grid of programs."""
-    return -(-channels // share.channels), share.count
+    return (-(-channels // share.channels) * share.count,)
 
 
 def moments(
@@ -137,11 +143,11 @@ def moments(
     channels = x.shape[1]
     rows = x.numel() // channels
     mean, inverse = torch.empty_like(running_mean), torch.empty_like(running_mean)
-    share = share_for_sums(rows, channels, programs or PROGRAMS_EACH * processors(x.device.index))
+    share = share_for_sums(rows, channels, programs or PROGRAMS_EACH * processors(x.device.index), SUM_TILE)
     means, squares = mean.new_empty(2, share.count, channels).unbind()
     kernels().moments[blocks(channels, share)](
         x, means, squares, arrivals, running_mean, running_var, mean, inverse, rows, channels, share.tiles, share.count, momentum, epsilon,
-        ROWS=share.rows, CHANNELS=share.channels, SHARES=power_above(share.count), num_warps=8,
+        ROWS=share.rows, CHANNELS=share.channels, PART=PART, STAGES=SUM_STAGES, num_warps=SUM_WARPS,
     )  # fmt: skip
     return mean, inverse
 
@@ -156,16 +162,16 @@ def forward(
     if pool.sides:
         taps = torch.empty_like(y, dtype=torch.uint8)
         outputs = y.numel() // channels
-        share = share_for_map(outputs, channels, 2048, 1)
+        share = share_for_map(outputs, channels, MAP_TILE // 4, 1)
         kernels().normalise_pool[blocks(channels, share)](
             x, weight, bias, mean, inverse, y, taps, outputs, channels, height, width, pool.high, pool.wide,
-            **pool.constants, RELU=relu, ROWS=share.rows, CHANNELS=share.channels, num_warps=4,
+            **pool.constants, RELU=relu, ROWS=share.rows, CHANNELS=share.channels, num_warps=MAP_WARPS,
         )  # fmt: skip
         return y, taps
-    share = share_for_map(rows, channels)
+    share = share_for_map(rows, channels, MAP_TILE, MAP_TILES)
     kernels().normalise[blocks(channels, share)](
         x, x if after is None else after, weight, bias, mean, inverse, y, rows, channels, share.tiles,
-        RELU=relu, AFTER=after is not None, ROWS=share.rows, CHANNELS=share.channels, num_warps=4,
+        RELU=relu, AFTER=after is not None, ROWS=share.rows, CHANNELS=share.channels, num_warps=MAP_WARPS,
     )  # fmt: skip
     return y, x.new_empty((0,), dtype=torch.uint8)
 
@@ -189,7 +195,7 @@ def backward(
     channels, height, width = x.shape[1:]
     rows = x.numel() // channels
     added = y is not None
-    share = share_for_sums(rows, channels, programs or PROGRAMS_EACH * processors(x.device.index))
+    share = share_for_sums(rows, channels, programs or PROGRAMS_EACH * processors(x.device.index), SUM_TILE // 2 if pool.sides else SUM_TILE)
     partial = weight.new_empty(2, share.count, channels)
     dz = torch.empty_like(x) if added else x.new_empty((0,))
     dweight, dbias, dx = torch.empty_like(weight), torch.empty_like(weight), torch.empty_like(x)
@@ -198,12 +204,12 @@ def backward(
         dy, dy if more is None else more, x, y if added else x, weight, bias, mean, inverse, taps, dz, partial, arrivals, dweight, dbias,
         rows, channels, share.tiles, share.count, *place,
         **pool.constants, RELU=relu, AFTER=added, MORE=more is not None, POOL=pool.sides is not None,
-        ROWS=share.rows, CHANNELS=share.channels, SHARES=power_above(share.count), num_warps=8,
+        ROWS=share.rows, CHANNELS=share.channels, PART=PART, STAGES=SUM_STAGES, num_warps=SUM_WARPS,
     )  # fmt: skip
-    share = share_for_map(rows, channels)
+    share = share_for_map(rows, channels, MAP_TILE // 2 if pool.sides else MAP_TILE, MAP_TILES)
     kernels().gradients[blocks(channels, share)](
         dz if added else dy, x, weight, bias, mean, inverse, taps, dweight, dbias, dx, rows, channels, share.tiles, *place,
         **pool.constants, RELU=relu and not added, POOL=pool.sides is not None,
-        ROWS=share.rows, CHANNELS=share.channels, num_warps=4,
+        ROWS=share.rows, CHANNELS=share.channels, num_warps=MAP_WARPS,
     )  # fmt: skip
     return dx, dz, dweight, dbias
