@@ -36,8 +36,13 @@ def check_conditions(run: Run, placement: Placement) -> None:
         raise ValueError(
             f"batch_norm {run.batch_norm!r} is cuDNN's kernel in TensorFlow: choose framework 'tensorflow' and device_type 'cuda'"
         )
-    if run.batch_norm == "fused":
-        _check_fused_norm(run, placement)
+    for name, value in (("batch_norm", "fused"), ("stem", "folded")):
+        if getattr(run, name) == value:
+            _check_fused(run, placement, f"{name} {value!r}")
+    if run.stem and not run.description.config.foldable:
+        raise ValueError(
+            f"stem {run.stem!r} is of a first convolution whose stride divides the image, which {run.model!r} does not have: leave it out"
+        )
 
 
 def _check_feeding(run: Run) -> None:
@@ -114,15 +119,13 @@ def _check_recurrence(run: Run) -> None:
         )
 
 
-def _check_fused_norm(run: Run, placement: Placement) -> None:
+def _check_fused(run: Run, placement: Placement, named: str) -> None:
     if run.framework != "torch":
-        raise ValueError("batch_norm 'fused' exists in 'torch' only: leave it out or choose framework 'torch'")
+        raise ValueError(f"{named} exists in 'torch' only: leave it out or choose framework 'torch'")
     if run.layout != "channels_last":
-        raise ValueError(f"batch_norm 'fused' takes channels last: choose layout 'channels_last', not {run.layout or 'channels_first'!r}")
-    if placement.compute in ("sections", "split", "stage"):
-        raise ValueError(
-            f"batch_norm 'fused' is one call for several layers, and placement {run.placement!r} cuts between them: leave it out"
-        )
+        raise ValueError(f"{named} takes channels last: choose layout 'channels_last', not {run.layout or 'channels_first'!r}")
+    if placement.compute != "replica":
+        raise ValueError(f"{named} computes several layers at once, and placement {run.placement!r} cuts between layers: leave it out")
 
 
 def _check_energy(run: Run) -> None:

@@ -13,13 +13,13 @@ from torch import Tensor
 
 MOST_SHARES = 128
 """Into how many shares the rows are cut for a sum: the last program to finish puts all of them together."""
-PART = 32
+PART = 64
 """Shares that it reads at once."""
-PROGRAMS_EACH = 4
+PROGRAMS_EACH = 2
 """Programs of a sum that a multiprocessor works on at once."""
-SUM_TILE, SUM_WARPS, SUM_STAGES = 4096, 8, 1
+SUM_TILE, SUM_WARPS, SUM_STAGES = 4096, 8, 4
 """Numbers that a program of a sum reads at once, and its warps."""
-MAP_TILE, MAP_TILES, MAP_WARPS = 4096, 2, 4
+MAP_TILE, MAP_TILES, MAP_WARPS = 2048, 2, 4
 """Numbers that a program of another kernel reads at once, how often, and its warps."""
 
 
@@ -96,10 +96,9 @@ def kernels() -> ModuleType:
     return importlib.import_module("multigpu.kernels.batch_norm_triton")
 
 
-@functools.cache
-def processors(device: int) -> int:
-    """Of a GPU."""
-    return torch.cuda.get_device_properties(device).multi_processor_count
+def programs_of(device: int) -> int:
+    """How many share a sum on this GPU: a power of two that all run at once."""
+    return power_above(PROGRAMS_EACH * torch.cuda.get_device_properties(device).multi_processor_count + 1) // 2
 
 
 def power_above(number: int) -> int:
@@ -143,7 +142,7 @@ def moments(
     channels = x.shape[1]
     rows = x.numel() // channels
     mean, inverse = torch.empty_like(running_mean), torch.empty_like(running_mean)
-    share = share_for_sums(rows, channels, programs or PROGRAMS_EACH * processors(x.device.index), SUM_TILE)
+    share = share_for_sums(rows, channels, programs or programs_of(x.device.index), SUM_TILE)
     means, squares = mean.new_empty(2, share.count, channels).unbind()
     kernels().moments[blocks(channels, share)](
         x, means, squares, arrivals, running_mean, running_var, mean, inverse, rows, channels, share.tiles, share.count, momentum, epsilon,
@@ -162,7 +161,7 @@ def forward(
     if pool.sides:
         taps = torch.empty_like(y, dtype=torch.uint8)
         outputs = y.numel() // channels
-        share = share_for_map(outputs, channels, MAP_TILE // 4, 1)
+        share = share_for_map(outputs, channels, MAP_TILE // 2, 1)
         kernels().normalise_pool[blocks(channels, share)](
             x, weight, bias, mean, inverse, y, taps, outputs, channels, height, width, pool.high, pool.wide,
             **pool.constants, RELU=relu, ROWS=share.rows, CHANNELS=share.channels, num_warps=MAP_WARPS,
@@ -195,7 +194,7 @@ def backward(
     channels, height, width = x.shape[1:]
     rows = x.numel() // channels
     added = y is not None
-    share = share_for_sums(rows, channels, programs or PROGRAMS_EACH * processors(x.device.index), SUM_TILE // 2 if pool.sides else SUM_TILE)
+    share = share_for_sums(rows, channels, programs or programs_of(x.device.index), SUM_TILE // 2 if pool.sides else SUM_TILE)
     partial = weight.new_empty(2, share.count, channels)
     dz = torch.empty_like(x) if added else x.new_empty((0,))
     dweight, dbias, dx = torch.empty_like(weight), torch.empty_like(weight), torch.empty_like(x)
@@ -206,7 +205,7 @@ def backward(
         **pool.constants, RELU=relu, AFTER=added, MORE=more is not None, POOL=pool.sides is not None,
         ROWS=share.rows, CHANNELS=share.channels, PART=PART, STAGES=SUM_STAGES, num_warps=SUM_WARPS,
     )  # fmt: skip
-    share = share_for_map(rows, channels, MAP_TILE // 2 if pool.sides else MAP_TILE, MAP_TILES)
+    share = share_for_map(rows, channels, MAP_TILE, MAP_TILES)
     kernels().gradients[blocks(channels, share)](
         dz if added else dy, x, weight, bias, mean, inverse, taps, dweight, dbias, dx, rows, channels, share.tiles, *place,
         **pool.constants, RELU=relu and not added, POOL=pool.sides is not None,

@@ -33,17 +33,6 @@ def whose(channels, CHANNELS: tl.constexpr):
     return program % blocks, program // blocks
 
 
-@triton.jit
-def put_together(values, shares, channels, channel, inside, PART: tl.constexpr, CHANNELS: tl.constexpr):
-    """The sum of all shares of each channel, always in one order."""
-    total = tl.zeros((PART, CHANNELS), tl.float32)
-    for part in range(tl.cdiv(shares, PART)):
-        each = part * PART + tl.arange(0, PART)
-        there = (each < shares)[:, None] & inside[None, :]
-        total += tl.load(values + each[:, None] * channels + channel[None, :], there, other=0.0, cache_modifier=".cg")
-    return tl.sum(total, 0)
-
-
 @triton.jit(do_not_specialize=COUNTS)
 def moments(
     x, means, squares, arrivals, running_mean, running_var, mean_out, inverse_out,
@@ -235,9 +224,16 @@ def gradient_sums(
     tl.store(own + shares * channels, tl.sum(product, 0) * tl.load(inverse + channel, inside), inside)
     tl.debug_barrier()
     if tl.atomic_add(arrivals + block, 1) == shares - 1:
-        tl.store(dbias + channel, put_together(partial, shares, channels, channel, inside, PART, CHANNELS), inside)
-        partial += shares * channels
-        tl.store(dweight + channel, put_together(partial, shares, channels, channel, inside, PART, CHANNELS), inside)
+        total_of = tl.zeros((PART, CHANNELS), tl.float32)
+        product_of = tl.zeros((PART, CHANNELS), tl.float32)
+        for part in range(tl.cdiv(shares, PART)):
+            each = part * PART + tl.arange(0, PART)
+            there = (each < shares)[:, None] & inside[None, :]
+            all_of = partial + each[:, None] * channels + channel[None, :]
+            total_of += tl.load(all_of, there, other=0.0, cache_modifier=".cg")
+            product_of += tl.load(all_of + shares * channels, there, other=0.0, cache_modifier=".cg")
+        tl.store(dbias + channel, tl.sum(total_of, 0), inside)
+        tl.store(dweight + channel, tl.sum(product_of, 0), inside)
         tl.store(arrivals + block, 0)
 
 
