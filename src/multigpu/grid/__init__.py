@@ -86,6 +86,7 @@ GRIDS: dict[str, Callable[[Sequence[int]], list[Planned]]] = {
     "small_last": small_last,
     "compiled": partial(grid, "compiled"),
     "persistent": partial(grid, "persistent"),
+    "fused_batch_norm": partial(grid, "fused_batch_norm"),
     "dispatch": partial(grid, "dispatch"),
     "traces": traces,
     "phases": phases,

@@ -187,9 +187,9 @@ def _(
 
 
 def _setup(ctx, inputs, output) -> None:  # type: ignore[no-untyped-def]
-    x, weight, bias, after, mean, inverse, arrivals, relu, pool, _ = inputs
-    y, taps, _ = output
-    ctx.mark_non_differentiable(taps)
+    x, weight, bias, after, mean, inverse, arrivals, relu, pool, twice = inputs
+    y, taps, second = output
+    ctx.mark_non_differentiable(taps, *(() if twice else (second,)))
     ctx.set_materialize_grads(False)
     ctx.save_for_backward(x, None if after is None else y, weight, bias, mean, inverse, taps)
     ctx.arrivals, ctx.relu, ctx.pool = arrivals, relu, pool
