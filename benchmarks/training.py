@@ -160,7 +160,7 @@ def main() -> None:
         command = [sys.executable, __file__, "--job", options.job, "--batch", str(batch), "--child", way]
         try:
             run_of(options.job, batch, way)
-            log = tempfile.TemporaryFile("w+")  # noqa: SIM115: the process writes to it for as long as it lives
+            log = tempfile.TemporaryFile("w+")  # noqa: SIM115 - as long as the process
             process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True)
             told[way] = answer(process, log)
             print(f"{way:16} is ready after {told[way]['prepare_s']:.0f} s", flush=True)
