@@ -7,7 +7,6 @@ import importlib.util
 import pytest
 
 from multigpu.grid import GRIDS, Planned, affordable, cost_s, find_grid, pace, points, restricted
-from multigpu.grid.cnns import CNNS_OF_INTEREST
 from multigpu.grid.entries import ENDS, FEWEST, LAUNCH_OF_REPEAT, START_S
 from multigpu.run import Run
 
@@ -107,15 +106,3 @@ def test_an_unknown_grid_is_refused_in_one_sentence() -> None:
 def test_any_computer_traces_tensorflows_loop_of_cells_once() -> None:
     loops = [entry.run for entry in find_grid("cpu_study", (1, 2)) if entry.run.recurrence == "stepwise"]
     assert [(run.framework, run.placement, run.devices) for run in loops] == [("tensorflow", "exp4", 1)]
-
-
-def test_tensorflow_trains_every_image_model_of_interest() -> None:
-    """What the claims compare first, so that a budget ends with two updates of every model and not with all of some."""
-    planned = [entry.run for entry in find_grid("tensorflow_models", (1, 2, 8)) if entry.run.precision == "bf16"]
-    assert len({run.digest for run in planned}) == len(planned) == 2 * 5 * 11
-    first = planned[: 2 * 2 * 11]
-    assert {run.placement for run in first} == {"exp2", "replicated_allreduce"} and {run.devices for run in first} == {1, 8}
-    assert {run.model for run in first} == {*CNNS_OF_INTEREST} - {"resnet50_v1.5"}
-    assert all(run.batch_size == run.description.config.default_batch and run.framework == "tensorflow" for run in planned)
-    layouts = [(entry.run.model, entry.run.layout) for entry in find_grid("tensorflow_models", (1,)) if entry.run.precision == "fp32"]
-    assert len(layouts) == len(set(layouts)) == 6 and not [e for e in find_grid("tensorflow_models", (2,)) if e.run.precision == "fp32"]

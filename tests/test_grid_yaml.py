@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from multigpu.grid import GRIDS
+from multigpu.grid import GRIDS, from_yaml, named
 from multigpu.grid.from_yaml import FOLDER, grid, read_rows
+from multigpu.workloads.cnn.description import FOR_CIFAR
 
 SMALL = "workload: nmt, model: nmt_tiny, device_type: cpu, sequence_length: 6, placement: ddp"
 
@@ -20,11 +21,12 @@ def written(folder: Path, text: str) -> Path:
 
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("*.yaml")), ids=lambda path: path.stem)
 def test_every_file_is_a_grid_whose_points_say_what_they_ask_cost_and_why(path: Path) -> None:
-    assert [entry.run for entry in GRIDS[path.stem]([1, 2, 4])] == [entry.run for entry in grid(path.stem, [1, 2, 4])]
+    assert path.stem in GRIDS
     rows = read_rows(path, [1, 2, 3, 4, 8], asked_only=True)
     assert rows and all(row.settings.question.endswith("?") and row.settings.reason.endswith(".") for row in rows)
     assert all("cost_s" in row.settings.model_fields_set for row in rows)
-    assert {row.run.devices for row in read_rows(path, [2], asked_only=True)} <= {2}
+    asked = [row for row in read_rows(path, [2], asked_only=True) if not row.settings.whatever_devices]
+    assert {row.run.devices for row in asked} <= {2}
 
 
 def test_lists_are_crossed_the_first_one_slowest_and_what_belongs_together_stays_together(tmp_path: Path) -> None:
@@ -58,6 +60,28 @@ def test_counts_in_words_are_those_asked_for_and_a_grid_leaves_out_the_others(tm
         assert [row.run.devices for row in read_rows(path, [2, 4], asked_only=True)] == [n for n in expected if n in (2, 4)]
 
 
+def test_names_stand_for_lists_conditions_estimates_and_a_models_own_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = """
+- {workload: cnn, model: for_cifar, placement: ddp, device_type: cpu, batch_size: default, cost_s: 1, cost_per_variable_s: 0.1}
+- {workload: nmt, model: nmt_tiny, sequence_length: 6, placement: exp4, device_type: cpu, batch_size: 2, cost_s: 0, cost: launches,
+   framework: tensorflow, processes: one, execution: graph, when: tensorflow_here}
+"""
+    *images, graph = read_rows(written(tmp_path, text), [1])
+    assert [row.run.model for row in images] == [model.name for model in FOR_CIFAR]
+    assert [row.run.batch_size for row in images] == [model.config.default_batch for model in FOR_CIFAR]
+    assert [row.cost_s for row in images] == [round(1 + 0.1 * len(model.variables), 1) for model in FOR_CIFAR]
+    assert graph.cost_s == named.launches_s(graph.run) > 0
+    monkeypatch.setattr(named, "framework_version", lambda framework: "none")
+    assert len(read_rows(written(tmp_path, text), [1])) == len(images)
+
+
+def test_a_point_that_stands_twice_is_measured_once_where_it_first_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = f"- {{{SMALL}, batch_size: [2, 4]}}\n- {{{SMALL}, batch_size: [8, 4], repeats: 3}}"
+    monkeypatch.setattr(from_yaml, "FOLDER", written(tmp_path, text).parent)
+    found = grid("points", [1])
+    assert [(entry.run.batch_size, len(entry.points())) for entry in found] == [(2, 1), (4, 3), (8, 3)]
+
+
 def test_repeats_are_measured_over_launches_and_a_trace_is_a_point_of_its_own(tmp_path: Path) -> None:
     (row,) = read_rows(written(tmp_path, f"- {{{SMALL}, batch_size: 8, repeats: 10, trace: true}}"), [])
     assert row.launches == (0, 0, 0, 1, 1, 2, 3, 4, 5, 6)
@@ -89,6 +113,9 @@ def test_paths_of_data_are_one_value(tmp_path: Path) -> None:
         (f"- {{{SMALL}, batch_size: 2, devices: all}}", "devices = 'all' is no number: give one, a list, or one of each"),
         (f"- {{{SMALL}, batch_size: 2, without: [{{device: 2}}]}}", "'device' of a filter is no field of a Run"),
         (f"- {{{SMALL}, batch_size: 2, execution: captured}}", "execution 'captured' is a CUDA graph"),
+        (f"- {{{SMALL}, batch_size: 2, when: full_moon}}", "point 1: when = 'full_moon' is not known: choose among tensorflow_here"),
+        (f"- {{{SMALL}, batch_size: 2, cost: much}}", "point 1: cost = 'much' is not known: choose among ladder"),
+        (f"- {{{SMALL}, batch_size: default}}", "model 'nmt_tiny' names no batch of its own: write a number"),
         (f"- {{{SMALL}, job: 3}}", "job = 3 is no list of fields"),
     ],
 )

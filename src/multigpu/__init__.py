@@ -1,0 +1,22 @@
+"""A reproducible study of multi-GPU training. What a user of their own model needs is here and is imported when it is asked for."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from multigpu.own.compare import compare
+    from multigpu.own.result import compared
+    from multigpu.workloads.own.job import SGD, Adam, AdamW, Job
+
+__all__ = ["SGD", "Adam", "AdamW", "Job", "compare", "compared"]
+
+_HOMES = dict.fromkeys(("SGD", "Adam", "AdamW", "Job"), "multigpu.workloads.own.job")
+_HOMES |= {"compare": "multigpu.own.compare", "compared": "multigpu.own.result"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)

@@ -6,6 +6,7 @@ A row's name comes from what it says, so that rows may be added, moved or left o
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import hashlib
 import os
@@ -22,6 +23,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from tqdm import tqdm
 
 from multigpu import paths
+from multigpu.arguments import parse_counts
+from multigpu.batch_index import write_index, write_page
 from multigpu.grid import devices_here
 from multigpu.grid.from_yaml import FOLDER, Row, launches_of, read_rows
 from multigpu.measure.launch import check_devices
@@ -190,8 +193,6 @@ def batch(points: Path, out: Path, counts: Sequence[int] | None = None, dry_run:
     Raises:
         ValueError: the file or the folder cannot be used; nothing was started.
     """
-    from multigpu.batch_index import write_index, write_page
-
     tasks, said = read_tasks(points, counts or devices_here())
     for sentence in said:
         print(sentence, flush=True)
@@ -219,3 +220,8 @@ def batch(points: Path, out: Path, counts: Sequence[int] | None = None, dry_run:
         + (f", {missing} of them not done; the same command tries them again" if missing else "")
     )
     return 1 if missing else 0
+
+
+def batch_command(arguments: argparse.Namespace) -> int:
+    """The experiment notebook, once a row."""
+    return batch(find_points(arguments.points), arguments.out, parse_counts(arguments.devices), arguments.dry_run, not arguments.quiet)

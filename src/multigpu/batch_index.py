@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import nbformat
 from jinja2 import Environment, PackageLoader, TemplateNotFound
 from nbconvert import HTMLExporter
 
 from multigpu.analysis.estimate import SINGLE_RUN, estimate
-from multigpu.batch import Outcome, Task
 from multigpu.experiment import label, pooled
-from multigpu.measure.lanes import key_here
+from multigpu.measure.known import key_here
 from multigpu.measure.machine import this_machine
 from multigpu.record import Record, RecordStore
+
+if TYPE_CHECKING:
+    from multigpu.batch import Task
 
 TEMPLATE = Environment(loader=PackageLoader("multigpu", "."), autoescape=True).get_template("batch.html.j2")
 STATUS_WORDS = {"done": "done", "failed": "failed", "not_here": "not on this machine", "": "not begun"}
@@ -52,14 +54,14 @@ def write_index(points: Path, tasks: list[Task], out: Path) -> None:
     """The page of all rows: what each is, what became of it, its rate, and where to read more."""
     rows, heading = [], ""
     for task in tasks:
-        outcome = task.outcome(out) or Outcome.model_construct(status="", reason="")
+        outcome = task.outcome(out)
         said = task.row.settings.reason
         row: dict[str, Any] = {
             "heading": said if said != heading else "",
             "label": label(task.run),
-            "status": outcome.status,
-            "status_words": STATUS_WORDS[outcome.status],
-            "reason": outcome.reason,
+            "status": outcome.status if outcome else "",
+            "status_words": STATUS_WORDS[outcome.status if outcome else ""],
+            "reason": outcome.reason if outcome else "",
             "links": [(name, path.relative_to(out).as_posix()) for name, path in _files(task, out)],
         }
         heading = said

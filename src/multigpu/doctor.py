@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
+from multigpu.later import later
 from multigpu.measure.libraries import tensorflow_environment
 from multigpu.measure.machine import framework_version, gpu_count, this_machine
 from multigpu.measure.process import NO_KERAS
@@ -22,7 +23,6 @@ from multigpu.workloads import workloads
 PARTS = {
     "torch": "measuring with PyTorch",
     "tensorflow": "measuring with TensorFlow",
-    "pandera": "analysis and claims",
     "great_tables": "tables",
     "matplotlib": "figures",
     "papermill": "executing notebooks",
@@ -80,17 +80,7 @@ def tensorflow_lines(gpus: int, seen: Seen, changes: Mapping[str, str]) -> Itera
         yield "export " + " ".join(f"{name}={shlex.quote(value)}" for name, value in changes.items())
 
 
-def persistent_lines() -> Iterator[str]:
-    """Whether this machine's GPUs run the persistent LSTM, and whether what is built for it can be kept."""
-    from multigpu.kernels import build, lstm_launch  # torch, which takes seconds
-
-    reasons = {lstm_launch.library_instead(device) for device in lstm_launch.devices()}
-    for reason in sorted(filter(None, reasons)):
-        yield f"persistent  the library's LSTM runs where recurrence 'persistent' is asked for: {reason}"
-    if None in reasons:
-        folder = build.cache_folder()
-        kept = f"kept in {folder}" if build.writable(folder) else f"built anew by every process, since {folder} cannot be written"
-        yield f"persistent  recurrence 'persistent' runs, its kernels built by NVRTC {build.version()} and {kept}"
+persistent_lines = later("multigpu.kernels.lstm_launch:persistent_lines")
 
 
 def fused_lines() -> Iterator[str]:

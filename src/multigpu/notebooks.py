@@ -90,8 +90,8 @@ def load_parameters(path: Path) -> dict[str, Any]:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ParameterError(f"the parameters file {path} cannot be read: {error.strerror or error}.") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ParameterError(f"the parameters file {path} is no YAML: {' '.join(str(error).split())}.") from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise ParameterError(f"the parameters file {path} is no YAML: {' '.join(str(error).split())[:300]}.") from None
     if not isinstance(content, dict) or not all(isinstance(name, str) for name in content):
         raise ParameterError(f"the parameters file {path} must hold lines of `name: value`.")
     return content

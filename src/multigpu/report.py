@@ -5,6 +5,8 @@ Nothing is measured here and nothing is fetched: the site opens from a file path
 
 from __future__ import annotations
 
+import argparse
+import os
 import re
 import shutil
 import subprocess
@@ -15,11 +17,10 @@ from pathlib import Path
 import nbformat
 
 from multigpu import paths
-from multigpu.claims import scoreboard_svg, to_html_table
 from multigpu.claims.cache import study_results
+from multigpu.claims.html import changes_table, claims_table, scoreboard, tally
 from multigpu.claims.ledger import changes
-from multigpu.claims.tables import tally, to_html_changes
-from multigpu.notebooks import NotebookError, numbered_notebooks, read_notebook
+from multigpu.notebooks import NotebookError, execute_notebooks, load_parameters, numbered_notebooks, read_notebook
 from multigpu.placements.pictures import placements_page
 from multigpu.topics import FRONT, by_topic
 
@@ -44,10 +45,9 @@ def fragments() -> dict[str, Callable[[], str]]:
 def claims_page() -> str:
     """One cell a claim, how many have which verdict, the table of all, and what changed; without Records every claim is open."""
     results = study_results()
-    table, changed = to_html_table(results, ""), to_html_changes(changes())
     return (
-        f'<figure class="picture">\n{scoreboard_svg(results)}</figure>\n\n{tally(results)}<div class="wide">\n{table}</div>\n\n'
-        f'## Changed verdicts\n\n<div class="wide">\n{changed}</div>\n'
+        f'{scoreboard(results)}\n{tally(results)}<div class="wide">\n{claims_table(results)}</div>\n\n'
+        f'## Changed verdicts\n\n<div class="wide">\n{changes_table(changes())}</div>\n'
     )
 
 
@@ -176,3 +176,15 @@ def build_report(output: Path, notebooks: Path) -> Path:
         print(f"report: {line}", file=sys.stderr)
     copy_figures(output)
     return output / "index.html"
+
+
+def report_command(arguments: argparse.Namespace) -> int:
+    """Execute the notebooks and build the site from them."""
+    home = paths.REPOSITORY
+    executed = home / "build" / "notebooks"
+    given = load_parameters(arguments.parameters) if arguments.parameters else {}
+    if arguments.publish:
+        os.environ[paths.PUBLISH] = "1"  # kernels inherit it
+    execute_notebooks(home / "notebooks", executed, given, only=arguments.only)
+    print(f"the report is at {build_report(home / 'build' / 'html', executed)}")
+    return 0

@@ -11,12 +11,17 @@ and one sentence, what stopped with 1.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from multigpu.batch import do, prepare, read_tasks
+from multigpu.batch_index import write_index, write_page
+from multigpu.cli import main as multigpu
+from multigpu.command import Parser
+from multigpu.grid import devices_here
 from multigpu.measure.process import end_with_parent
+from multigpu.notebooks import NotebookError, execute_one
 
 
 def run_page(notebook: Path, output: Path, parameters: dict[str, str]) -> None:
@@ -26,8 +31,6 @@ def run_page(notebook: Path, output: Path, parameters: dict[str, str]) -> None:
         ParameterError: a parameter has no meaning for the notebook.
         NotebookError: it stopped; the sentence says where and why.
     """
-    from multigpu.notebooks import execute_one
-
     execute_one(notebook, output, parameters)
 
 
@@ -37,10 +40,6 @@ def run_row(points: Path, out: Path, name: str) -> int:
     Raises:
         ValueError: the file or the folder cannot be used, or the file has no such row.
     """
-    from multigpu.batch import do, prepare, read_tasks
-    from multigpu.batch_index import write_index, write_page
-    from multigpu.grid import devices_here
-
     tasks = read_tasks(points, devices_here())[0]
     chosen = {task.name: task for task in tasks}
     if name and name not in chosen:
@@ -59,7 +58,7 @@ def run_row(points: Path, out: Path, name: str) -> int:
 def main(words: Sequence[str] | None = None) -> int:
     """Run the job; returns the exit code."""
     end_with_parent()
-    parser = argparse.ArgumentParser(prog="multigpu.workflow", description="One job of the workflow.")
+    parser = Parser(prog="multigpu.workflow", description="One job of the workflow.")
     jobs = parser.add_subparsers(dest="job", required=True)
     page = jobs.add_parser("page", help="execute one notebook")
     page.add_argument("notebook", type=Path)
@@ -75,11 +74,7 @@ def main(words: Sequence[str] | None = None) -> int:
     row.add_argument("name")
     arguments = parser.parse_args(words)
     if arguments.job == "grid":
-        from multigpu.cli import main as multigpu
-
         return multigpu(["measure", "--grid", arguments.name, "--quiet"])
-    from multigpu.notebooks import NotebookError
-
     if arguments.job != "page":
         try:
             return run_row(arguments.points, arguments.out, getattr(arguments, "name", ""))

@@ -11,9 +11,6 @@ import pytest
 from multigpu.analysis import document_phases as phases
 from multigpu.analysis.step_traces import trace_table
 from multigpu.claims import Result, evaluate, find_claim
-from multigpu.claims.records import matches
-from multigpu.grid import find_grid
-from multigpu.grid.phases import REPEATED
 from multigpu.measure.trace import ReplicaTrace, StepTrace, TraceSummary
 from multigpu.published import load_published
 from multigpu.record import Record
@@ -88,7 +85,7 @@ def verdict(number: str, records: Sequence[Record]) -> Result:
 def test_forward_ends_at_the_latest_where_backward_begins() -> None:
     assert phases.forward_time(step_of(forward=(0, 3), backward=(4, 8))) == pytest.approx(ms(3))
     late = step_of(forward=(1, 9), backward=(3, 8))
-    assert phases.forward_time(late) == pytest.approx(ms(2)) and phases.forward_clipped(late) == pytest.approx(ms(6))
+    assert phases.forward_time(late) == pytest.approx(ms(2))
     assert phases.replica_times(late)["forward"] == pytest.approx(ms(2))
     assert phases.forward_time(step_of(forward_backward=(0, 8))) is None
 
@@ -97,15 +94,13 @@ def test_a_whole_step_by_hand() -> None:
     """Passes 0 to 10, merge 8 to 11, update 11 to 13: 10 + 3 + 2 ms in a step of 13; the longest of one replica is 8."""
     first = step_of(forward=(0, 3), backward=(3, 8), merge=(8, 11), update=(11, 12))
     second = step_of(forward=(2, 3), backward=(5, 10), merge=(10, 11), update=(11, 13))
-    whole = phases.whole_step([first, second])
-    assert whole and (whole.computation_s, whole.merge_s, whole.update_s) == pytest.approx((ms(10), ms(3), ms(2)))
-    assert whole.total_s == pytest.approx(ms(15)) and whole.total_over_step == pytest.approx(15 / 13)
-    assert whole.share("merge_s") == pytest.approx(0.2) and whole.launch_skew_s == pytest.approx(ms(2))
-    assert phases.slowest_over_mean([first, second]) == pytest.approx({"forward": 1.5, "passes": 8 / 7})
     found = phases.step_quantities([first, second])
+    assert [found[name] for name in ("computation_s", "merge_s", "update_s", "total_s")] == pytest.approx([ms(10), ms(3), ms(2), ms(15)])
+    assert found["total_over_step"] == pytest.approx(15 / 13) and found["launch_skew_s"] == pytest.approx(ms(2))
+    assert found["computation_share"] == pytest.approx(10 / 15) and found["merge_share"] == pytest.approx(0.2)
+    assert (found["forward_imbalance"], found["passes_imbalance"]) == pytest.approx((1.5, 8 / 7))
     assert found["forward_s"] == pytest.approx(ms(2)) and found["backward_over_forward"] == pytest.approx(2.5)
-    assert found["computation_share"] == pytest.approx(10 / 15)
-    assert phases.whole_step([first, step_of(forward=(0, 3))]) is None and phases.step_quantities([step_of(forward_backward=(0, 8))]) == {}
+    assert phases.step_quantities([first, step_of(forward=(0, 3))]) == phases.step_quantities([step_of(forward_backward=(0, 8))]) == {}
 
 
 def test_the_document_read_back_from_records_of_its_own_figures() -> None:
@@ -171,37 +166,3 @@ def test_both_shapes_of_pytorch_have_to_agree() -> None:
     one = changed(document(), even_forward(1.0))
     mixed = [*document("PyTorch, one process"), *one]
     assert verdict("C6", mixed).verdict == "inconclusive"
-
-
-def test_growth_is_the_claims_own_figure() -> None:
-    """The sentence's ratio and bounds are those that C6 is decided by, not a ratio of means that may differ in the last digit."""
-    records = document("PyTorch, one process")
-    result = verdict("C6", records)
-    found = phases.growth(records, "forward_s", 1, 8)
-    assert found and f"{found[0]:.2f}x at 8 GPUs (95% {found[1]:.2f}-{found[2]:.2f})" in result.figure
-    assert phases.growth(records, "forward_s", 1, 9) is None
-    once = phases.growth([record for record in records if record.repeat == 0], "forward_s", 1, 8)
-    assert once and once[1] != once[1], "no bounds from one repeat"
-
-
-def on(machine: str, record: Record) -> Record:
-    return record.model_copy(update={"machine": record.machine.model_copy(update={"name": machine})})
-
-
-def test_the_grid_repeats_what_the_claims_compare_and_lists_it_first() -> None:
-    planned = find_grid("phases", range(1, 9))
-    assert {entry.run.devices for entry in planned} == set(range(1, 9)) and {entry.run.framework for entry in planned} == {
-        "torch",
-        "tensorflow",
-    }
-    tiers = [entry.tier for entry in planned]
-    assert tiers == sorted(tiers) and tiers[0] == "headline" and planned[0].run.devices == 8
-    for entry in planned:
-        assert matches(entry.run.model_dump(), find_claim("C6").predicate.where) and entry.run.traced_steps
-        points = entry.points()
-        assert (len(points) >= 5 and len({point.launch for point in points}) >= 2) == (entry.run.devices in REPEATED)
-    known = {entry.run.digest for name in ("traces", "tensorflow_traces") for entry in find_grid(name, [1, 2, 4, 8])}
-    assert {entry.run.digest for entry in find_grid("phases", [1, 2, 4, 8])} <= known, (
-        "one Run, one Record, in whichever grid it is measured"
-    )
-    assert all(entry.run.device_type == "cpu" and entry.run.traced_steps for entry in find_grid("phases_small", [1, 2]))

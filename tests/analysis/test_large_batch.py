@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from multigpu.analysis import large_batch
-from multigpu.analysis.downpour import downpour_frame
 from multigpu.analysis.synchrony import curves_frame, memory_frame, synchrony_frame
-from multigpu.analysis.synchrony_devices import devices_frame
+from multigpu.analysis.synchrony_variants import devices_frame, downpour_frame, large_batch_frame, paper
 from multigpu.synchrony.curve import Point
 from multigpu.synchrony.downpour import Downpour
 from multigpu.synchrony.downpour_record import DownpourRecord, measure_downpour
@@ -61,18 +59,18 @@ def test_the_grid_of_large_batches_sees_equally_many_rows() -> None:
 
 
 def test_a_row_says_its_batch_and_the_rule_of_its_rate() -> None:
-    frame = large_batch.large_batch_frame(batches(ERRORS))
+    frame = large_batch_frame(batches(ERRORS))
     assert set(frame["batch"]) == {32, 128, 512} and set(frame["rule"]) == {"one", "scaled", "warm_up"}
     assert frame.groupby(["batch", "rule"])["error"].min().loc[(128, "scaled")] == 0.025 and frame["problem"].nunique() == 1
     # 1,437 rows in batches of 512 take 1.16 s each
     wide = frame[(frame["batch"] == 512)].iloc[0]
     assert wide["epoch_s"] == pytest.approx(1.16 * 1437 / 512)
-    assert large_batch.large_batch_frame([record("sync", 4, problem=PROBLEM, rate={"kind": "constant", "rate": BASE})]).empty
+    assert large_batch_frame([record("sync", 4, problem=PROBLEM, rate={"kind": "constant", "rate": BASE})]).empty
 
 
 def test_half_a_second_is_half_a_minute() -> None:
     """90 x 1.28 million images in an hour on 256 GPUs are 125 a second of each; 352 of them take 29 s for an epoch."""
-    p = large_batch.paper()
+    p = paper()
     assert p["images_per_s"] == 32_000 and p["of_one"] == 125 and p["epoch_s"] == pytest.approx(1_280_000 / 44_000)
 
 
@@ -121,7 +119,6 @@ def test_the_server_holds_a_version_a_batch_under_way() -> None:
     # sync: one version and eight gradients; async: its gradient and at most a version for every worker
     assert held.loc["sync", "held"] == 9 and 5 <= held.loc["async", "held"] <= 9
     assert held.loc["sync", "exchanged"] == pytest.approx(2, abs=0.02) and held.loc["k_sync", "exchanged"] > 2.9
-    assert held.loc["sync", "mib_held"] == pytest.approx(9 * 25.6e6 * 4 / 2**20)
 
 
 def on_device(protocol: str, k: int | None, update_time_s: float, delay_s: float = 0.0, server: str = "host") -> SynchronyRecord:
@@ -160,7 +157,6 @@ def test_a_server_on_a_device_stands_beside_one_on_the_host() -> None:
         *(("sync", "host"), ("sync", "cpu"), ("async", "host")),
         *(("sync", "host"), ("async", "host"), ("async", "cpu")),
     ]
-    assert frame["over_host"].dropna().tolist() == pytest.approx([2.0, 2.0])
     assert set(frame[frame["server_device"] == "cpu"]["base"]) == {device[0].key} and device[0].key != host[0].key
 
 
@@ -168,11 +164,10 @@ def test_runs_on_devices_stand_beside_predictions_from_syncs_steps() -> None:
     made = [on_device("sync", None, 0.1), on_device("sync", None, 0.4, 0.3), on_device("async", None, 0.08, 0.3)]
     frame = devices_frame(made).set_index(["protocol", "straggler_s"])
     late = frame.loc[("sync", 0.3)]
-    assert (late["gradients_per_s"], late["ratio"]) == (pytest.approx(5.0), pytest.approx(0.25))
-    assert (late["predicted_per_s"], late["predicted_ratio"]) == (pytest.approx(5.0), pytest.approx(0.25))
+    assert (late["gradients_per_s"], late["predicted_per_s"]) == (pytest.approx(5.0), pytest.approx(5.0))
     # one gradient every 0.1 s and one every 0.4 s: 12.5 a second
     assert frame.loc[("async", 0.3), "predicted_per_s"] == pytest.approx(12.5, rel=0.01)
     assert set(frame["base"]) == {made[0].key}
-    assert devices_frame(made[2:])["predicted_s"].isna().all()
+    assert devices_frame(made[2:])["predicted_per_s"].isna().all()
     # they are no part of the figures on the virtual clock
     assert (curves_frame(made)["clock"] == "real").all() and synchrony_frame(made)["theory_s"].isna().all()

@@ -3,8 +3,7 @@
 import pytest
 
 from multigpu.analysis.frame import frame_of
-from multigpu.analysis.limits import ceilings
-from multigpu.analysis.link_bounds import link_bounds, links_s, own_bounds
+from multigpu.analysis.limits import ceilings, link_bounds, links_s
 from multigpu.analysis.points import points
 from multigpu.workloads import find_model
 from tests.factory import make_point
@@ -15,19 +14,13 @@ def test_least_time_of_a_sum_by_hand():
     assert links_s(400.0, 1, 100.0) == 0
 
 
-def test_bounds_of_a_step_by_hand():
-    hidden, exposed = own_bounds(400.0, 3.0, 4, 100.0)
-    assert (hidden, exposed) == pytest.approx((0.5, 1 / 3)), "6 s of links beside 3 s of computing, or after it"
-    assert own_bounds(400.0, 60.0, 4, 100.0) == pytest.approx((1.0, 60 / 66))
-
-
 def test_planted_points_ask_what_their_bytes_and_their_step_say():
     records = [record for count in (1, 4) for record in make_point([6400.0 * count] * 5, devices=count, workload="cnn", launches="abcde")]
     table = link_bounds(points(frame_of(records))).set_index("devices")
     model, row = find_model("cnn", table["model"].iloc[0]), table.loc[4]
-    assert row["gradient_bytes"] == model.parameter_bytes == 4 * row["parameters"]
-    assert row["step_flops"] == pytest.approx(3 * model.forward_flops_per_unit * row["batch_size"])
-    assert row["bytes_per_mflop"] == pytest.approx(1e6 * row["gradient_bytes"] / row["step_flops"])
+    assert row["parameters"] == model.parameters
+    flops = 3 * model.forward_flops_per_unit * row["batch_size"]
+    assert row["bytes_per_mflop"] == pytest.approx(1e6 * 4 * model.parameters / flops)
     assert row["one_step_s"] == pytest.approx(table.loc[1, "step_time_s"])
     assert row["links_s"] == pytest.approx(links_s(model.parameter_bytes, 4, ceilings("NVIDIA H200")["device_link"].value))
     assert row["bound_exposed"] == pytest.approx(row["one_step_s"] / (row["one_step_s"] + row["links_s"]))

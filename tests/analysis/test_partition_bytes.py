@@ -8,7 +8,7 @@ import pytest
 
 from multigpu import claims
 from multigpu.analysis.frame import load_frame
-from multigpu.analysis.partition_bytes import crossing_batch, cut_bytes_per_row, data_parallel_bytes, expected_idle, sent_share
+from multigpu.analysis.limits import crossing_batch, cut_bytes_per_row, data_parallel_bytes, sent_share
 from multigpu.record import RecordStore
 from multigpu.workloads import find_model
 from tests.factory import make_point, make_record, plant
@@ -41,11 +41,6 @@ def test_what_each_device_sends_by_hand():
     assert crossing_batch(model, 4) == crossing_batch(model, 8) == pytest.approx(4 * 41_777_152 / (4 * 2560 * 2 + 12))
     with pytest.raises(ValueError, match="'nmt000' does not say how its matrices are cut"):
         cut_bytes_per_row(find_model("nmt", "nmt000"), 4)
-
-
-def test_the_projection_keeps_a_pipeline_idle():
-    equal, by_work = expected_idle(find_model("nmt", "nmt000"), 4, 8)
-    assert equal == pytest.approx(3 / 11) and by_work > 0.6
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from multigpu.analysis import phases
+from multigpu.analysis import traces as phases
 from multigpu.analysis.frame import frame_of
-from multigpu.analysis.traces import copies_frame, phases_frame
+from multigpu.analysis.traces import phases_frame
 from multigpu.measure.intervals import coalesced, intersection, length, uncovered, union
-from multigpu.measure.trace import Activity, Host, StepTrace, joined, named_phases, replica_trace, short_name
+from multigpu.measure.trace import StepTrace
+from multigpu.measure.traced import Activity, Host, joined, named_phases, replica_trace, short_name
 from tests.analysis.traced import ms, step_of, traced_record
 from tests.factory import make_record
 
@@ -45,10 +46,9 @@ def test_skew_is_how_far_apart_equal_replicas_begin() -> None:
     first = step_of(forward=(0, 3), backward=(3, 8), merge=(8, 11), update=(11, 12))
     second = step_of(forward=(2, 5), backward=(5, 10), merge=(10, 11), update=(11, 12))
     assert phases.launch_skew([first, second]) == pytest.approx(ms(2))
-    assert phases.skew_parts([first, second]) == phases.SkewParts(ms(10), ms(8))
+    assert phases.passes_span([first, second]) == pytest.approx(ms(10)) and phases.passes_time(first) == pytest.approx(ms(8))
     assert phases.launch_skew([first]) == pytest.approx(0)
     assert phases.step_time([first, second]) == pytest.approx(ms(12))
-    assert phases.pure_communication([first, second]) == pytest.approx(ms(1)), "the last to come waited least"
 
 
 def test_gaps_count_as_skew_and_overlap_counts_once() -> None:
@@ -64,14 +64,10 @@ def test_unknown_passes_have_no_skew() -> None:
     assert phases.launch_skew([known, step_of(update=(0, 3))]) is None and phases.launch_skew([]) is None
 
 
-def test_overlap_and_shares() -> None:
+def test_phases_last_from_their_first_to_their_last_operation() -> None:
     step = step_of(forward=(0, 3), backward=(3, 8), merge=(5, 10), update=(10, 11))
     assert phases.phase_times(step) == pytest.approx({"forward": ms(3), "backward": ms(5), "merge": ms(5), "update": ms(1)})
-    assert phases.overlap(step) == pytest.approx(ms(3)), "14 ms of phases in 11"
-    assert phases.shares(step)["merge"] == pytest.approx(5 / 11)
     assert phases.imbalance([1.0, 1.0, 4.0]) == 2.0
-    assert phases.exposed_parts([step, step_of(merge=(0, 2))]) == pytest.approx((ms(1.75), ms(0.25)))
-    assert phases.exposed_communication([(5, 10)], [(0, 8)]) == 2
 
 
 def activities() -> list[Activity]:
@@ -149,10 +145,7 @@ def test_traced_runs_make_frames_and_no_throughput() -> None:
     assert list(frame_of(records)["key"]) == [records[1].key], "a traced Run never competes with a timed one"
     frame = phases_frame(records)
     assert len(frame) == 2 * 3 and set(frame["key"]) == {records[0].key}
-    assert frame["launch_skew_s"].iloc[0] == pytest.approx(0.002)
     assert frame["forward_s"].tolist() == pytest.approx([0.003] * 6) and frame["pull_s"].isna().all()
-    copies = copies_frame(records)
-    assert copies["bytes_a_step"].tolist() == [100.0, 100.0] and copies["mean_s"].iloc[0] == pytest.approx(0.001)
     assert phases_frame([]).empty and list(phases_frame([]).columns) == list(frame.columns)
 
 

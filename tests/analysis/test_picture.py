@@ -2,17 +2,19 @@
 
 import re
 from pathlib import Path
+from xml.etree import ElementTree
 
+import matplotlib as mpl
 import pandas as pd
 import pytest
 
-from multigpu.analysis.picture import Picture, Shown, folded, save, together
+from multigpu.analysis.picture import Picture, Shown, folded, save, svg_text
 from multigpu.analysis.plots import dots
+from multigpu.analysis.style import RC
 
 
-def test_parts_stand_one_below_the_other_open_or_folded() -> None:
+def test_parts_stand_folded_one_below_the_other() -> None:
     first, second = Shown("<p>1</p>"), Shown("<p>2</p>")
-    assert together(first, second).html == "<p>1</p><p>2</p>" and together().html == ""
     assert folded("a < b of `grid`", first, second).html == (
         "<details><summary>a &lt; b of <code>grid</code></summary>\n<p>1</p><p>2</p></details>\n"
     )
@@ -55,3 +57,18 @@ def test_a_folder_that_cannot_be_written_is_one_sentence(drawn: Picture, tmp_pat
     (tmp_path / "file").write_text("")
     with pytest.raises(ValueError, match="cannot be written"):
         save(drawn, "bytes", folder=tmp_path / "file")
+
+
+def test_a_drawing_keeps_its_words_and_what_is_referred_to_and_two_decimals() -> None:
+    with mpl.rc_context(RC):
+        picture = Picture(4, 3)
+        axes = picture.add_subplot()
+        axes.plot([0, 1, 2], [0.123456, 1, 0.5], marker="o")
+        axes.set_title("A title of 0.123456")
+    root = ElementTree.fromstring(svg_text(picture, "drawn"))
+    names = {element.get("id") for element in root.iter() if element.get("id")}
+    referred = {value[1:] for element in root.iter() for name, value in element.items() if name.endswith("href")}
+    assert referred and referred <= names
+    assert "A title of 0.123456" in [element.text for element in root.iter("{http://www.w3.org/2000/svg}text")]
+    lines = [element.get("d", "") for element in root.iter("{http://www.w3.org/2000/svg}path")]
+    assert lines and not any(re.search(r"\.\d{3}", line) for line in lines)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import math
 import re
 
@@ -18,7 +19,7 @@ from multigpu.analysis.frame import frame_of
 from multigpu.analysis.picture import Picture, save
 from multigpu.analysis.plots import bars, dots, lines, timeline
 from multigpu.analysis.points import Missing, one, points, where
-from multigpu.analysis.prose import NotTrue, finding, require, say, told
+from multigpu.analysis.prose import NotTrue, finding, require, say
 from multigpu.analysis.show import sources, table
 from multigpu.analysis.style import look
 from tests.analysis.planted import study
@@ -74,25 +75,30 @@ def test_an_estimate_comes_with_the_records_behind_it() -> None:
         estimate(scaling(points(frame_of([make_record(devices=2)]))).iloc[0], "speedup_best")
 
 
-def test_a_sentence_names_every_fact_and_no_other() -> None:
-    assert told("{a:percent} of {b:rate}", a=Estimate(0.5), b=1000) == "50% of 1,000"
-    with pytest.raises(ValueError, match="disagree on b"):
-        told("{a:percent}", a=0.5, b=1)
+def test_a_figure_is_picked_from_a_table_and_compares_by_its_whole_interval() -> None:
+    pairs = versus(POINTS, where(POINTS, placement="ddp"))
+    fields = {"workload": "nmt", "placement": "exp4", "devices": 8}
+    assert estimate(pairs, **fields) == estimate(one(pairs, **fields)) and f"{estimate(0.5):percent}" == "50%"
+    gain, other = Estimate(1.9, 1.8, 2.0), Estimate(2.1, 1.95, 2.3)
+    assert 1.7 < gain < 2.1 and not gain > 1.85 and not gain < other and Estimate(1.0, 0.9, 1.1) < gain and gain > 1.7
+    assert not Estimate(3.0) > 1 and not Estimate(3.0) < 9, "a single run has no interval to compare"
+    assert gain / 2 == Estimate(0.95, 0.9, 1.0)
     with pytest.raises(ValueError, match="no form of a figure"):
-        told("{a:percents}", a=Estimate(0.5))
+        say(f"{gain:percents}")
 
 
 def test_what_is_not_true_is_left_out_and_stops_what_is_published(monkeypatch) -> None:
     shown: list[str] = []
     monkeypatch.setattr(prose, "display", lambda markdown: shown.append(markdown.data))
-    with finding():
-        say("Said {n}.", n=1)
-        require(math.nan > 0, "nothing is nothing")
-        say("never said")
-    with finding():
-        one(POINTS, placement="unheard")
-    assert [line.partition(":")[0] for line in shown] == ["Said 1.", "*Left out here", "*Left out here"]
-    assert "nothing is nothing" in shown[1] and "placement=unheard" in shown[2]
+    space = {"say": say, "require": require, "one": one, "points": POINTS, "finding": finding, "show": prose.show}
+    for cell in (
+        "say(f'Said {1}.')\nrequire(float('nan') > 0, 'nothing is nothing')\nx = 1",
+        "one(points, placement='unheard')",
+        "say(f'{x}')",
+    ):
+        exec(compile(prose.EachCell().visit(ast.parse(cell)), "cell", "exec"), space)
+    assert [line.partition(":")[0] for line in shown] == ["Said 1.", *["*Left out here"] * 3]
+    assert "nothing is nothing" in shown[1] and "placement=unheard" in shown[2] and "rests on" in shown[3]
     monkeypatch.setenv(paths.PUBLISH, "1")
     with pytest.raises(NotTrue, match="two is one"), finding():
         require(2 == 1, "two is one")
@@ -102,16 +108,20 @@ def test_what_is_not_true_is_left_out_and_stops_what_is_published(monkeypatch) -
         _ = 1 / 0
 
 
-def test_a_table_fills_templates_and_says_what_is_missing() -> None:
-    html = table(where(POINTS, workload="nmt"), {"placement": "{placement}", "rate": "{rate:rate interval}", "n": "{n}"}, by="devices").html
+def test_a_table_names_its_columns_and_says_what_is_missing() -> None:
+    html = table(where(POINTS, workload="nmt"), "placement | rate | over = {n} of {n:number} | n", by="devices").html
     assert html.count("<tr>") == 1 + len(where(POINTS, workload="nmt")) and html.count("rowgroup") >= POINTS["devices"].nunique()
     assert "Exp4" in html and re.search(r"\d [MK] \([\d.]+ to [\d.]+ [MK]\)", html)
-    unmeasured = table(where(POINTS, placement="exp2", devices=8, batch_size=256), {"rate": "{rate:rate}"}).html
+    for heading in ("placement", "words/s", "over", "n"):
+        assert re.search(f"<th[^>]*>{heading}</th>", html), "the usual heading, or the one that is given"
+    unmeasured = table(where(POINTS, placement="exp2", devices=8, batch_size=256), "speed = rate:rate").html
     assert ">–<" in unmeasured
     with pytest.raises(Missing):
-        table(where(POINTS, placement="nothing"), {"rate": "{rate:rate}"})
+        table(where(POINTS, placement="nothing"), "rate")
     with pytest.raises(ValueError, match="no column 'rat'"):
-        table(POINTS, {"rate": "{rat:rate}"})
+        table(POINTS, "placement | rat:rate")
+    with pytest.raises(ValueError, match="'rates' is no form"):
+        table(POINTS, "rate:rates")
 
 
 def test_sources_list_every_record_once() -> None:

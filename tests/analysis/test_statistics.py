@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from multigpu.analysis.statistics import interval, sample
+from multigpu.analysis.statistics import interval, mean_interval, sample
 
 
 def test_by_hand():
@@ -17,6 +17,12 @@ def test_by_hand():
     assert two.mean == pytest.approx(2)
     assert two.variance == pytest.approx(1)  # variance 2 of the logs, over n = 2
     assert interval([two]) == pytest.approx(12.7062047)
+
+
+def test_the_interval_of_a_mean_is_students():
+    # mean 3, s = sqrt(2.5), n = 5: half width 2.776 * 1.5811 / 2.2361
+    assert mean_interval([1, 2, 3, 4, 5]) == pytest.approx((3 - 1.9633, 3 + 1.9633), abs=1e-3)
+    assert all(math.isnan(end) for end in mean_interval([1.0]))
 
 
 def test_one_value_has_no_interval():

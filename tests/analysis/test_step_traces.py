@@ -10,7 +10,8 @@ import pytest
 
 from multigpu.analysis.step_traces import SUMMARY, trace_summary, trace_table, window_of, write_trace_summary
 from multigpu.claims import evaluate, find_claim
-from multigpu.measure.trace import Activity, CopyTotals, KernelTotals, ReplicaTrace, StepTrace, TraceSummary, joined, replica_trace
+from multigpu.measure.trace import CopyTotals, KernelTotals, ReplicaTrace, StepTrace, TraceSummary
+from multigpu.measure.traced import Activity, joined, replica_trace
 from multigpu.record import Record
 from tests.factory import make_point, make_record
 
@@ -70,7 +71,7 @@ def test_a_traces_row_and_its_summary_by_hand(tmp_path: Path) -> None:
     assert window_of(record) == (835, 836)
     written = pd.read_csv(write_trace_summary(record, tmp_path / "trace.csv"))
     assert list(written["key"].unique()) == [record.key] and set(written["first_step"]) == {835} and len(written) == 3
-    with pytest.raises(ValueError, match=r"ends with \.csv"):
+    with pytest.raises(ValueError, match=r"choose \.csv"):
         write_trace_summary(record, tmp_path / "trace.txt")
     with pytest.raises(ValueError, match="holds no trace"):
         trace_summary(make_record(placement="single", devices=1, **COMMON))

@@ -16,11 +16,8 @@ from multigpu.analysis.training import (
     training_frame,
     training_records,
 )
-from multigpu.record import Record
 from multigpu.training.grid import GRIDS
 from multigpu.training.joined import joined_placements
-from multigpu.training.placement_grid import GENTLE_RATE, full, small
-from tests.factory import make_machine, make_point
 from tests.training.planted import trained
 
 LOSSES = [2.0 - 0.05 * step for step in range(20)]
@@ -103,15 +100,15 @@ TRAINED |= {f"replicated_{way}" for way in ("allreduce", "copy", "ring", "server
 """Placements that Records compare at the gentle rate; one that is added joins them with its first Record."""
 
 
-def test_committed_placements_follow_one_curve_to_the_end_of_their_budget():
+def test_committed_placements_follow_one_curve_to_the_end_of_their_budget(monkeypatch):
     """Every Record of the two grids that compare placements at a rate where they can be: there, at its last step, the same curve."""
     records = {record.training.digest: record for record in training_records(paths.TRAINING) if record.status == "ok"}
     known = joined_placements(unit="words")
     assert set(known) >= TRAINED
-    two = [small(name, "fp32") for name in known]
-    two += [small(name, "fp64") for name in known if name != "independent"]
-    whole = [full(name, 2) for name in known]
-    assert {training.base for training in two} == {GENTLE_RATE}
+    monkeypatch.setattr("multigpu.training.grid.gpu_count", lambda: 2)
+    two = [entry.training for entry in GRIDS["translation_cpu"]() if entry.training.base_rate == 1e-3]
+    whole = [entry.training for entry in GRIDS["translation_gpu"]() if entry.training.run.devices == 2]
+    assert len(two) == 2 * len(known) - 1 and len(whole) == len(known)
     two, whole = ([t for t in planned if t.run.placement in TRAINED or t.digest in records] for planned in (two, whole))
     missing = [training.label() for training in (*two, *whole) if training.digest not in records]
     assert not missing, missing
@@ -137,7 +134,7 @@ def test_committed_placements_follow_one_curve_to_the_end_of_their_budget():
 def test_committed_image_models_follow_one_curve_under_every_placement_on_cpus(grid: str):
     """make_parallel too, whose one process has all devices: every comparison of these grids has its Record, and none misses."""
     records = {record.training.digest: record for record in training_records(paths.TRAINING) if record.status == "ok"}
-    planned = [entry.training for entry in GRIDS[grid]() if entry.question == "same curve"]
+    planned = [entry.training for entry in GRIDS[grid]() if "the same curve" in entry.question]
     missing = [training.label() for training in planned if training.digest not in records]
     assert not missing, missing
     own = [records[training.digest] for training in planned]
@@ -156,10 +153,3 @@ def test_time_to_accuracy_is_the_first_time():
     found = reach_frame(records, [0.85, 0.95, 0.99])
     assert found["steps"].to_list()[:2] == [10, 20] and math.isnan(found["steps"].iloc[2])
     assert found["seconds"].to_list()[:2] == [5.0, 10.0] and found["samples"].to_list()[:2] == [160, 320]
-
-
-def images(devices: int, batch: int, units_per_s: float, launches: str = "aabba", **fields) -> list[Record]:
-    """Five repeats of a Run by which C46 tells efficiency."""
-    run = {"workload": "cnn", "model": "resnet50_v1.5", "precision": "bf16", "execution": "captured", "sequence_length": None}
-    run |= {"layout": "channels_last", "batch_size": batch, "devices": devices, "machine": make_machine(4)}
-    return make_point([units_per_s] * 5, launches, **run | fields)

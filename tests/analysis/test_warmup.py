@@ -17,38 +17,21 @@ def planted(slow: int, times: float, steps: int = 40, noise: float = 0.01, seed:
 
 
 @pytest.mark.parametrize(("slow", "times"), [(1, 30.0), (3, 1.3), (5, 1.1), (8, 2.0), (12, 1.06), (20, 1.2)])
-def test_a_planted_change_is_found_with_its_seconds(slow: int, times: float) -> None:
-    for seed in range(3):
-        curve = planted(slow, times, seed=seed)
-        change = change_point(curve)
-        assert change.steps == slow and change.low <= slow <= change.high and change.p <= 0.05
-        assert change.seconds == pytest.approx(curve[:slow].sum())
-        assert change.slower == pytest.approx(times, rel=0.03)
+def test_a_planted_change_is_found(slow: int, times: float) -> None:
+    assert [change_point(planted(slow, times, seed=seed)) for seed in range(3)] == [slow] * 3
 
 
 def test_a_first_step_beyond_measure_does_not_hide_the_rest() -> None:
     curve = planted(4, 1.5)
     curve[0] = 10.0
-    change = change_point(curve)
-    assert change.steps == 4 and change.seconds == pytest.approx(10 + curve[1:4].sum())
-
-
-def test_a_blurred_change_has_a_wider_interval() -> None:
-    sharp, blurred = (change_point(planted(6, 1.1, noise=noise)) for noise in (0.005, 0.06))
-    assert sharp.high - sharp.low == 0 < blurred.high - blurred.low and blurred.low <= 6 <= blurred.high
-
-
-def test_intervals_hold_the_planted_step_as_often_as_they_say() -> None:
-    found = [change_point(planted(6, 1.1, noise=0.06, seed=seed)) for seed in range(100)]
-    known = [change for change in found if change.steps]
-    assert len(known) > 80 and sum(change.low <= 6 <= change.high for change in known) / len(known) > 0.9
+    assert change_point(curve) == 4
 
 
 def test_times_that_are_steady_or_grow_have_no_warm_up() -> None:
-    found = [change_point(planted(0, 1.0, seed=seed)).steps for seed in range(40)]
+    found = [change_point(planted(0, 1.0, seed=seed)) for seed in range(40)]
     assert sum(steps > 0 for steps in found) <= 5  # 5% of them by construction
-    assert change_point(planted(20, 0.8)).steps == 0  # slower later: something else
-    assert change_point([0.02] * 30).steps == 0
+    assert change_point(planted(20, 0.8)) == 0  # slower later: something else
+    assert change_point([0.02] * 30) == 0
 
 
 def test_what_cannot_be_told_is_refused() -> None:
@@ -69,5 +52,6 @@ def test_records_are_read_by_their_slowest_rank_and_host_clocks_are_left_out() -
     found = warmup_frame(records).set_index("key")
     assert set(found.index) == {records[0].key, records[3].key}
     row = found.loc[records[0].key]
-    assert (row["steps"], row["first_step_s"]) == (12, slow[0]) and row["beyond"]  # 10 warm-up steps were left out
-    assert found.loc[records[3].key, "steps"] == 3 and not found.loc[records[3].key, "beyond"]  # the factory's own first three
+    assert (row["steps"], row["first_step_s"]) == (12, slow[0])
+    assert row["seconds"] == pytest.approx(np.maximum(slow, fast)[:12].sum())
+    assert found.loc[records[3].key, "steps"] == 3  # the factory's own first three

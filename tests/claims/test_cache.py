@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
-from multigpu.claims import Result, SynchronyPredicate, all_claims
+from multigpu.claims import Result, all_claims, evaluate
 from multigpu.claims import cache as module
 from multigpu.claims.cache import remembered
-from multigpu.claims.verdicts import evaluate_rows
+from multigpu.claims.kinds import SynchronyPredicate
 
 
 @pytest.fixture
 def results() -> list[Result]:
-    return [evaluate_rows(claim, []) for claim in all_claims()]
+    return [evaluate(claim, pd.DataFrame()) for claim in all_claims()]
 
 
 def test_results_are_computed_once_and_come_back_equal(tmp_path: Path, results: list[Result]) -> None:

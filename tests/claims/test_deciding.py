@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+from multigpu.analysis.fields import RUN_FIELDS
 from multigpu.analysis.frame import frame_of
-from multigpu.claims import Predicate, all_claims, evaluate_all, rows
-from multigpu.claims.deciding import Need, affordable_needs, needs, planned_row, repeated, undecided
+from multigpu.claims import Predicate, all_claims, evaluate_all
+from multigpu.claims.deciding import Need, affordable_needs, needs, planned_rows, repeated, undecided
+from multigpu.claims.pairs import CONTEXT, rows
 from multigpu.grid import Planned, every_grid, find_grid
 from multigpu.grid.entries import FEWEST, LAUNCH_OF_REPEAT
 from multigpu.measure.sharing import START_S
@@ -110,9 +112,7 @@ def test_a_screening_point_becomes_a_headline_point() -> None:
     assert [point.launch for point in repeated(long, 5).points()] == [0, 0, 0, 1, 1], "no more than is asked for"
     needs_of_two = [Need("C1", "torch", (repeated(entry, 5),), 5, 1.0), Need("C2", "torch", (repeated(entry, 6),), 1, 1.0)]
     assert [len(each.points()) for each in undecided(needs_of_two)] == [6]
-    (row,) = rows(frame_of(as_records(entry)[:1]))
-    assert (
-        set(row)
-        >= {"machine", "gpu", "timing_version", "framework_version", "status", "launch_id"}
-        <= set(planned_row(entry, "units_per_s"))
-    )
+    planned, measured = planned_rows([entry]), rows(frame_of(as_records(entry)[:1]))
+    names = [name for name in RUN_FIELDS if name in CONTEXT]
+    for name in names:
+        assert planned.values[name][planned.codes[0, CONTEXT.index(name)]] == measured.values[name][measured.codes[0, CONTEXT.index(name)]]

@@ -11,9 +11,10 @@ import pytest
 from multigpu.analysis.statistics import chance_above, chance_of_ratio, holm, holm_of_families
 from multigpu.claims import Claim, Contrast, Predicate, Result, Term, evaluate, find_claim
 from multigpu.claims.core import selection
-from multigpu.claims.results import Answer
-from multigpu.claims.rules import DECIDED, all_of, blocked_by
-from multigpu.claims.verdicts import evaluate_rows
+from multigpu.claims.pairs import rows as read
+from multigpu.claims.results import Answer, Setting
+from multigpu.claims.rules import DECIDED, after_many_looks, all_of, blocked_by, join
+from multigpu.claims.settings import settings_of
 from multigpu.run import Run
 from tests.claims.cases import CASES, CNN, scaling
 from tests.claims.planted import CONTEXT, QUIET, RUN, repeats, table
@@ -109,7 +110,7 @@ def judged(contrast: Contrast, rows: Rows) -> Result:
     claim = Claim(
         number="C1", sentence="A.", documents=("000",), figure="1", predicate=Predicate(contrasts=(contrast,), frameworks=("torch",))
     )
-    return evaluate_rows(claim, rows)
+    return evaluate(claim, table(rows))
 
 
 def drawn(draw: np.random.Generator, rate: float, noises: tuple[float, float, float], host: float, **fields: Any) -> Rows:
@@ -127,47 +128,61 @@ def drawn(draw: np.random.Generator, rate: float, noises: tuple[float, float, fl
     return made
 
 
-@pytest.mark.parametrize("across", ["same", "all", "any", "most"])
-def test_verdicts_are_wrong_in_at_most_a_twentieth_of_claims(across: str) -> None:
-    """True effects from 0.5 to 2, noise of repeats, launches and hosts from 0.2 to 20% each, one to six settings of two models.
+CLAIMS = 400
+PLAIN = Contrast(label="ratio", over=(side("exp4"),), under=(side("exp3"),))
 
-    A host changes both sides alike, which is no noise of a ratio, and one side by as much again, which is. False is a verdict that says the
-    contrary of the true effect against the margin.
+
+@pytest.fixture(scope="module")
+def synthetic() -> list[tuple[float, list[Setting]]]:
+    """True effects from 0.5 to 2, each with its settings: one to six of two models, noise of repeats, launches and hosts from 0.2 to 20%.
+
+    A host changes both sides alike, which is no noise of a ratio, and one side by as much again, which is. A claim's Records have its seed.
     """
     draw = np.random.default_rng(11)
-    wrong = decided = 0
-    count = 400
-    for _ in range(count):
-        truth = math.exp(draw.uniform(math.log(0.5), math.log(2)))
-        noises = tuple(math.exp(draw.uniform(math.log(0.002), math.log(0.2))) for _ in range(3))
-        contrast = Contrast(label="ratio", over=(side("exp4"),), under=(side("exp3"),), across=across)  # type: ignore[arg-type]
-        rows: Rows = []
+    truths, rows = [], []
+    for claim in range(CLAIMS):
+        truths.append(math.exp(draw.uniform(math.log(0.5), math.log(2))))
+        noises = [math.exp(draw.uniform(math.log(0.002), math.log(0.2))) for _ in range(3)]
         for setting in range(draw.integers(1, 7)):
             host, own = np.exp(draw.normal(0, noises[2], 2))
-            for name, rate in (("exp4", truth * own), ("exp3", 1.0)):
-                rows += drawn(draw, rate, noises, host, placement=name, model=("nmt000", "nmt004")[setting % 2], machine=f"host {setting}")  # type: ignore[arg-type]
-        verdict = judged(contrast, rows).verdict
-        decided += verdict in DECIDED
-        wrong += verdict == ("does not hold" if truth >= contrast.bound else "holds")
-    assert wrong <= 0.05 * count, f"{wrong} of {count} claims"
-    assert decided >= 0.5 * count, "a rule that never decides is never wrong"
+            where = {"model": ("nmt000", "nmt004")[setting % 2], "machine": f"host {setting}", "seed": claim}
+            for name, rate in (("exp4", truths[-1] * own), ("exp3", 1.0)):
+                rows += drawn(draw, rate, (noises[0], noises[1], noises[2]), host, placement=name, **where)
+    found: list[list[Setting]] = [[] for _ in truths]
+    for one in settings_of(Predicate(contrasts=(PLAIN,)), PLAIN, read(table(rows))):
+        found[int(one.fields["seed"] or 0)].append(one)
+    return list(zip(truths, found, strict=True))
+
+
+@pytest.mark.parametrize("across", ["same", "all", "any", "most"])
+def test_verdicts_are_wrong_in_at_most_a_twentieth_of_claims(synthetic: list[tuple[float, list[Setting]]], across: str) -> None:
+    """False is a verdict that says the contrary of the true effect against the margin."""
+    contrast = PLAIN.model_copy(update={"across": across})
+    verdicts = [
+        (truth >= contrast.bound, join(contrast, after_many_looks([(contrast, one) for one in settings])).verdict)
+        for truth, settings in synthetic
+    ]
+    wrong = sum(verdict == ("does not hold" if true else "holds") for true, verdict in verdicts)
+    assert wrong <= 0.05 * CLAIMS, f"{wrong} of {CLAIMS} claims"
+    assert sum(verdict in DECIDED for _, verdict in verdicts) >= 0.5 * CLAIMS, "a rule that never decides is never wrong"
 
 
 def test_many_looks_are_paid_for() -> None:
     """One example of forty by luck, where nothing is true, must not decide what one example decides."""
     draw = np.random.default_rng(5)
     contrast = Contrast(label="ratio", over=(side("exp4"),), under=(side("exp3"),), across="any", bound=1.05)
-    lucky = 0
-    for _ in range(40):
-        rows = [
-            row
-            for setting in range(40)
-            for name, rate in (("exp4", 1.05), ("exp3", 1.0))
-            for row in drawn(draw, rate, (0.05, 0.0, 0.0), 1.0, placement=name, machine=f"host {setting}")
-        ]
-        result = judged(contrast, rows)
-        assert result.looks == 40
-        lucky += result.verdict == "holds"
+    rows = [
+        row
+        for claim in range(40)
+        for setting in range(40)
+        for name, rate in (("exp4", 1.05), ("exp3", 1.0))
+        for row in drawn(draw, rate, (0.05, 0.0, 0.0), 1.0, placement=name, machine=f"host {setting}", seed=claim)
+    ]
+    found: dict[object, list[Setting]] = {}
+    for one in settings_of(Predicate(contrasts=(contrast,)), contrast, read(table(rows))):
+        found.setdefault(one.fields["seed"], []).append(one)
+    assert {len(own) for own in found.values()} == {40}
+    lucky = sum(join(contrast, after_many_looks([(contrast, one) for one in own])).verdict == "holds" for own in found.values())
     assert lucky <= 4, "forty looks at 2.5% would find one in 64% of claims"
 
 

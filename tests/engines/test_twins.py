@@ -134,4 +134,6 @@ def test_twins_agree(name: str, twins) -> None:
 
 
 def test_every_workload_has_a_twin() -> None:
-    assert {described(fields["model"]).workload for fields in CASES.values()} == set(workloads())
+    assert {described(fields["model"]).workload for fields in CASES.values()} == {
+        name for name, one in workloads().items() if not one.checked
+    }

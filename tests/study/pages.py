@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import io
 from collections.abc import Iterator
@@ -12,10 +13,9 @@ import nbformat
 import numpy as np
 import pandas as pd
 import pytest
-from IPython.display import display
 
-from multigpu import paths
-from multigpu.analysis import picture, plots, prose, read
+from multigpu import pages, paths
+from multigpu.analysis import picture, prose, read
 from multigpu.analysis.estimate import Estimate
 from multigpu.analysis.picture import Picture, Shown
 
@@ -30,37 +30,37 @@ def code_of(path: Path) -> list[tuple[str, bool]]:
 
 
 class Page:
-    """One page: `run` executes its cells; `facts` and `required` keep what each cell said and required."""
+    """One page: `run` executes its cells; `facts` and `required` keep what each cell wrote and required."""
 
     def __init__(self, path: Path, patch: pytest.MonkeyPatch, **parameters: str) -> None:
         self.cells, self.parameters = code_of(path), parameters
         self.facts: dict[int, list[Any]] = {}
         self.required: dict[int, list[tuple[str, bool]]] = {}
         self.at, self.strict = 0, True
-        told, require = prose.told, prose.require
+        write, require = Estimate.__format__, prose.require
 
-        def note_facts(template: str, **facts: Any) -> str:
-            self.facts.setdefault(self.at, []).extend(facts.values())
-            return told(template, **facts)
+        def note_fact(fact: Estimate, form: str) -> str:
+            self.facts.setdefault(self.at, []).append(fact)
+            return write(fact, form)
 
         def note_required(condition: Any, why: str) -> None:
             self.required.setdefault(self.at, []).append((why, bool(condition)))
             if self.strict:
                 require(condition, why)
 
-        patch.setattr(prose, "told", note_facts)
-        patch.setattr(prose, "require", note_required)
+        patch.setattr(Estimate, "__format__", note_fact)
+        patch.setattr(pages, "require", note_required)
         patch.setattr(picture, "save", lambda *_, **__: Shown(""))
         for name in ("dots", "lines", "bars", "timeline"):
-            patch.setattr(plots, name, lambda rows, *_, **__: Picture(1, 1))
+            patch.setattr(pages, name, lambda rows, *_, **__: Picture(1, 1))
 
     def run(self, last: int | None = None) -> None:
         """Execute the cells, up to this one or all, the parameters as given."""
-        space: dict[str, Any] = {"display": display, "__name__": "__main__"}
+        space: dict[str, Any] = {"__name__": "__main__"}
         for number, (source, parameters) in enumerate(self.cells):
-            self.at = number
+            self.at, cell = number, ast.parse(source)
             with contextlib.redirect_stdout(io.StringIO()):
-                exec(compile(source, f"cell {number}", "exec"), space)
+                exec(compile(prose.EachCell().visit(cell) if "study" in space else cell, f"cell {number}", "exec"), space)
             if parameters:
                 space.update(self.parameters)
             if number == last:

@@ -10,7 +10,6 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from multigpu.engines.torch.variables import initial_values, make_optimizer, materialise
-from multigpu.grid import find_grid
 from multigpu.inputs.reviews import StoredReviews
 from multigpu.run import Run, build_run
 from multigpu.workloads import find_model, workloads
@@ -124,16 +123,6 @@ def test_sparse_gradients_of_the_table_are_allowed_where_they_exist() -> None:
     """Document 003's own way (C51)."""
     more = {"framework": "tensorflow", "processes": "one", "execution": "graph", "embedding_gradients": "sparse"}
     assert build_run(workload="deepconn", model="deepconn", placement="exp4", batch_size=32, **more).embedding_gradients == "sparse"
-
-
-def test_the_grid_asks_for_the_documents_batch_and_larger_ones() -> None:
-    runs = [entry.run for entry in find_grid("deepconn", [1, 2, 4])]
-    assert {run.devices for run in runs} == {1, 2} and {run.batch_size for run in runs} == {32, 256, 2048}
-    assert {(run.placement, run.execution) for run in runs} == {
-        *((name, form) for name in ("ddp", "independent", "exp4") for form in ("eager", "captured")),
-        ("exp2", "eager"),
-    }
-    assert all(entry.tier == "screening" and entry.run.model == "deepconn" for entry in find_grid("deepconn", [1, 2]))
 
 
 @pytest.mark.parametrize("model", ["deepconn_small"])

@@ -137,7 +137,7 @@ def sentences(advice: Advice) -> list[str]:
     }
     lines = [SENTENCES["take"].format(**facts)]
     if single is not None and over is not None:
-        gained = estimate(over, "over_single", unit="")
+        gained = estimate(over, "over_single")
         facts["times"] = f"{gained:times interval} times"
         if (gained.high if gained.known else gained.value) < 1:
             alone = {"way": way_words(single), "rate": f"{estimate(single, 'rate'):rate interval}", "other": facts["way"]}

@@ -7,16 +7,18 @@ Records have the interval of `analysis.statistics`, with launches as the units w
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
 
+import numpy as np
 import pandas as pd
 
-from multigpu.analysis.statistics import interval, sample
-from multigpu.collectives import find_algorithm
+from multigpu.analysis.collectives import collectives_frame
+from multigpu.analysis.statistics import half_width, log_samples
+from multigpu.collectives import algorithms, find_algorithm
 from multigpu.collectives.algorithms.hierarchical import group_size
-from multigpu.collectives.record import bus_factor
+from multigpu.collectives.record import CollectiveRecord, CollectiveStore, bus_factor
 from multigpu.collectives.run import ITEM_BYTES
 from multigpu.workloads import find_model
 
@@ -35,27 +37,23 @@ def points(frame: pd.DataFrame, dtype: str = "fp32", by: Sequence[str] = POINT) 
         each with _low and _high (95%); n (Records), launches, samples, keys. The interval of a single Record is that of the median of its
         samples, which says nothing of other launches; of several it is that of `analysis.statistics`.
     """
-    rows = []
-    usable = frame[(frame["status"] == "ok") & (frame["dtype"] == dtype)]
-    # plain dicts: hundreds of groups of one row each take a second as frames
-    groups: dict[tuple[object, ...], list[dict[Any, Any]]] = {}
-    for row in usable.to_dict("records"):
-        groups.setdefault(tuple(row[name] for name in by), []).append(row)
-    for values, group in groups.items():
-        launches = [row["launch_id"] for row in group]
-        if len(group) == 1:
-            time_s, low, high = (float(group[0][name]) for name in ("time_s", "median_low_s", "median_high_s"))
-        else:
-            part = sample([row["time_s"] for row in group], launches)
-            half = interval([part])
-            time_s, low, high = math.exp(part.mean), math.exp(part.mean - half), math.exp(part.mean + half)
-        carried = group[0]["bytes"] * (bus_factor(group[0]["devices"]) or 1.0)
-        found = {"time_s": time_s, "time_s_low": low, "time_s_high": high}
-        found |= {"bus_bytes_per_s": carried / time_s, "bus_bytes_per_s_low": carried / high, "bus_bytes_per_s_high": carried / low}
-        counts = {"n": len(group), "launches": len(set(launches)), "samples": sum(row["samples"] for row in group)}
-        rows.append(dict(zip(by, values, strict=True)) | found | counts | {"keys": ", ".join(sorted(row["key"] for row in group))})
-    table = pd.DataFrame(rows, columns=[*by, *MEASURED, "n", "launches", "samples", "keys"])
-    return table.sort_values(list(by), kind="stable").reset_index(drop=True)
+    by = list(by)
+    usable = frame[frame["status"].eq("ok") & frame["dtype"].eq(dtype)].reset_index(drop=True)
+    groups = usable.groupby(by, dropna=False).ngroup()
+    each = usable.sort_values("key").groupby(groups)
+    table = usable.loc[~groups.duplicated(), by].set_axis(groups[~groups.duplicated()]).sort_index()
+    table = table.assign(
+        n=each.size(), launches=each["launch_id"].nunique(), samples=each["samples"].sum(), keys=each["key"].agg(", ".join)
+    )
+    pooled = log_samples(usable["time_s"], groups, usable["launch_id"])
+    middle, half = np.exp(pooled["log_mean"]), np.exp(half_width(pooled["log_variance"], pooled["log_freedom"]))
+    one = each[["time_s", "median_low_s", "median_high_s"]].first()
+    for name, several, single in zip(MEASURED, (middle, middle / half, middle * half), one, strict=False):
+        table[name] = several.where(table["n"] > 1, one[single])
+    carried = table["bytes"] * table["devices"].map(lambda count: bus_factor(count) or 1.0)
+    for end, other in (("", ""), ("_low", "_high"), ("_high", "_low")):
+        table[f"bus_bytes_per_s{end}"] = carried / table[f"time_s{other}"]
+    return table[[*by, *MEASURED, "n", "launches", "samples", "keys"]].reset_index(drop=True)
 
 
 def at(table: pd.DataFrame, devices: int, execution: str) -> pd.DataFrame:
@@ -82,32 +80,22 @@ def serial_bytes(method: str, size: int, devices: int) -> float:
     return cost.busiest_way_bytes + (size if beyond else 0)
 
 
-@dataclass(frozen=True)
-class Transfer:
-    """What an all-reduce of `size` bytes takes: measured, or in proportion between the nearest sizes that were."""
+class Transfer(NamedTuple):
+    """What an all-reduce takes."""
 
-    size: int
     time_s: float
     low_s: float
     high_s: float
-    between: tuple[int, int]
-
-    @property
-    def measured(self) -> bool:
-        """Whether this very size was measured."""
-        return self.between[0] == self.between[1]
 
 
 def transfer(table: pd.DataFrame, method: str, size: int) -> Transfer | None:
-    """The time of `size` bytes by one method, from the points of one `at`; None outside of the sizes measured."""
+    """The time of `size` bytes by one method, from the points of one `at`: measured, or in proportion between the nearest sizes that were;
+    None outside of these.
+    """
     line = table[table["method"] == method].sort_values("bytes")
-    below, above = line[line["bytes"] <= size], line[line["bytes"] >= size]
-    if below.empty or above.empty:
+    if line.empty or not line["bytes"].iloc[0] <= size <= line["bytes"].iloc[-1]:
         return None
-    a, b = below.iloc[-1], above.iloc[0]
-    share = (size - a["bytes"]) / (b["bytes"] - a["bytes"]) if a["bytes"] < b["bytes"] else 0.0
-    time_s, low, high = (float(a[name] + share * (b[name] - a[name])) for name in ("time_s", "time_s_low", "time_s_high"))
-    return Transfer(size, time_s, low, high, (int(a["bytes"]), int(b["bytes"])))
+    return Transfer(*(float(np.interp(size, line["bytes"], line[name])) for name in ("time_s", "time_s_low", "time_s_high")))
 
 
 def gradient_bytes(workload: str, model: str) -> int:
@@ -134,3 +122,52 @@ def winners(table: pd.DataFrame) -> list[tuple[int, str | None]]:
 def _ahead(order: pd.DataFrame) -> set[str]:
     """The methods of one size that no other is clearly faster than, in order of time; none where nothing is compared."""
     return set(order.loc[order["time_s_low"] <= order["time_s_high"].iloc[0], "method"]) if len(order) > 1 else set()
+
+
+# --- between hosts --------------------------------------------------------------------------------------------------------------
+
+WIRE_SHARE = 1448 / 1514
+"""Of what a link of 1,500-byte packets carries, what is left for data: Ethernet, IP and TCP headers with time stamps take 66 of 1,514."""
+
+HOST_POINT = (*POINT, "hosts", "per_host", "rate_bytes_per_s", "delay_us", "compute_ms")
+
+
+def hosts_frame(records: Iterable[CollectiveRecord] | CollectiveStore | Path | str) -> pd.DataFrame:
+    """The rows of `collectives_frame` that are of several hosts' machines.
+
+    Raises:
+        ValueError: a file is no CollectiveRecord; the sentence names it.
+    """
+    frame = collectives_frame(records)
+    return frame[frame["per_host"].notna()].reset_index(drop=True)
+
+
+def link_time_s(method: str, size: int, devices: int, rate_bytes_per_s: float) -> float:
+    """What the bytes of one all-reduce that must follow each other take on a full-duplex link of this rate, one process a host.
+
+    A library's is taken for the least possible, 2N(P-1)/P.
+    """
+    count = serial_bytes(method if method in algorithms() else "ring", size, devices)
+    return count / (rate_bytes_per_s * WIRE_SHARE)
+
+
+def host_points(frame: pd.DataFrame) -> pd.DataFrame:
+    """A row a point of `hosts_frame`: `points` by HOST_POINT, with three columns more.
+
+    link_s: what its bytes that follow each other take on a link, of one process a host (NaN: no formula). latency_terms: messages that
+    follow each other (NaN: a library's). sent_bytes: of the busiest host's interface in one call, the larger of both ways.
+    """
+    table, known = points(frame, by=HOST_POINT), algorithms()
+    sent = frame.set_index("key")[["host_sent_bytes", "host_received_bytes"]].max(axis=1)
+    rows = table.to_dict("records")
+    terms = [
+        known[row["method"]].cost(row["bytes"] // 4, 4, row["devices"]).latency_terms if row["method"] in known else math.nan
+        for row in rows
+    ]
+    links = [
+        link_time_s(row["method"], row["bytes"], row["devices"], row["rate_bytes_per_s"])
+        if row["per_host"] == 1 and row["devices"] > 1
+        else math.nan
+        for row in rows
+    ]
+    return table.assign(sent_bytes=table["keys"].str.split(", ").str[0].map(sent), latency_terms=terms, link_s=links)

@@ -14,33 +14,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
-from typing import Any
 
-import numpy as np
 import pandas as pd
 
-from multigpu.analysis.frame import IDENTITY, RUN_FIELDS
-from multigpu.analysis.phases import PASSES, intersection, launch_skew, step_time, steps_of, uncovered
-from multigpu.analysis.traces import timed_step_s, traced
+from multigpu.analysis.fields import RUN_FIELDS
+from multigpu.analysis.frame import IDENTITY, typed_frame
+from multigpu.analysis.traces import PASSES, launch_skew, step_time, steps_of, timed_step_s, traced
+from multigpu.measure.intervals import intersection, uncovered
 from multigpu.measure.trace import CopyTotals, StepTrace
 from multigpu.placements import find_placement
 from multigpu.placements.row import Placement
 from multigpu.record import Record
 
-PARTS = {
-    "compute": ("the device computes", "#009e73", ""),
-    "communication": ("exposed communication", "#0072b2", ""),
-    "host_copies": ("copies to and from host", "#b07a00", "///"),
-    "host_work": ("host merges and updates", "#cc79a7", "\\\\\\"),
-    "skew": ("launch skew", "#d55e00", ""),
-    "launching": ("host launches", "#8c8c8c", "..."),
-}
-"""Of each part: label, colour, hatch."""
+PARTS = ("compute", "communication", "host_copies", "host_work", "skew", "launching")
 
 DEVICE_PARTS = ("compute", "communication", "host_copies")
 """Work of the device, which a profiler does not slow."""
-
-CAUSES = tuple(name for name in PARTS if name != "compute")
 
 SAME_POINT = ("machine", *(name for name in RUN_FIELDS if name not in ("seed", "warmup_steps", "timed_steps")))
 """What a traced Run and a timed one must have in common to speak of one point."""
@@ -108,29 +97,19 @@ def host_share_of(copies: Iterable[CopyTotals]) -> float:
     return (whole - times.get("device_to_device", 0.0)) / whole if whole else 0.0
 
 
-def largest_cause(parts: Mapping[str, float]) -> str:
-    """Which part that is no computing is the largest; "" where there is none."""
-    name = max(CAUSES, key=lambda cause: parts[cause])
-    return name if parts[name] > 0 else ""
-
-
 COLUMNS: dict[str, str] = {
     "key": "string",
     **{name: IDENTITY[name] for name in SAME_POINT},
-    **dict.fromkeys(("timed_step_s", "traced_step_s", *(f"{name}_s" for name in PARTS), "skew_ms", "kernels", "launches"), "float64"),
-    **dict.fromkeys(("peer_copies_s", "others_busy_s"), "float64"),
-    "untraced": "int64",
-    "largest": "string",
+    **dict.fromkeys(("timed_step_s", *(f"{name}_s" for name in PARTS), "kernels", "launches", "peer_copies_s"), "float64"),
 }
 
 
 def causes_frame(records: Iterable[Record]) -> pd.DataFrame:
-    """A row a traced Run: its point (`SAME_POINT`), timed_step_s, traced_step_s, each of `PARTS` as `<part>_s` of that step,
-    skew_ms (as traced), kernels and launches a replica and step, and the largest cause. Medians over traced steps. peer_copies_s: what of
-    exposed communication is copies between devices; others_busy_s: how long all other devices together were busy. untraced: Records without
-    a profiler that timed_step_s is from; 0: it is what the traced Run timed before its profiler began.
+    """A row a traced Run: its point (`SAME_POINT`), timed_step_s (`traces.timed_step_s`), each of `PARTS` as `<part>_s` of that step,
+    kernels and launches a replica and step. Medians over traced steps. peer_copies_s: what of exposed communication is copies between
+    devices.
     """
-    rows: list[dict[str, Any]] = []
+    rows = []
     for record, trace in traced(records):
         run = record.run
         timed_s = timed_step_s(record)
@@ -144,38 +123,8 @@ def causes_frame(records: Iterable[Record]) -> pd.DataFrame:
         rows.append(
             {name: getattr(run, name) for name in SAME_POINT if name != "machine"}
             | {"key": record.key, "machine": record.machine.name, "timed_step_s": timed_s}
-            | {"untraced": len(record.measurement.untraced_step_s) if record.measurement else 0}
-            | {"traced_step_s": median(step_time(replicas) for replicas in steps), "largest": largest_cause(whole)}
-            | {"skew_ms": 1e3 * median(max(0.0, launch_skew(replicas) or 0.0) for replicas in steps)}
             | {f"{name}_s": value for name, value in whole.items()}
             | {name: median(getattr(mine, name) for replicas in steps for mine in replicas) for name in ("kernels", "launches")}
             | {"peer_copies_s": median((1 - share) * waited_least(replicas).exposed_copies_s for replicas in steps)}
-            | {"others_busy_s": median(sum(one.busy_s for one in replicas) - waited_least(replicas).busy_s for replicas in steps)}
         )
-    return pd.DataFrame({name: pd.Series([row[name] for row in rows], dtype=dtype) for name, dtype in COLUMNS.items()})
-
-
-def all_like(table: pd.DataFrame, wanted: Mapping[str, Any]) -> pd.DataFrame:
-    """The rows whose fields equal those `wanted`, an empty one an empty one."""
-    left = np.arange(len(table))
-    for name, value in wanted.items():  # field by field among the rows that are left: the first few leave hardly any
-        if not len(left):
-            break
-        column = table[name].array.take(left)
-        if value is None or pd.isna(value):
-            left = left[pd.isna(column)]
-            continue
-        same: Any = column == value
-        left = left[same if isinstance(same, np.ndarray) else same.to_numpy(dtype=bool, na_value=False)]
-    return table.iloc[left]
-
-
-def first_like(table: pd.DataFrame, wanted: Mapping[str, Any]) -> pd.Series | None:
-    """The first row of `all_like`; None without any."""
-    found = all_like(table, wanted)
-    return found.iloc[0] if len(found) else None
-
-
-def match(causes: pd.DataFrame, row: Any) -> pd.Series | None:
-    """The first traced Run of the same point as `row` (by `SAME_POINT`), or None."""
-    return first_like(causes, {name: row[name] for name in SAME_POINT})
+    return typed_frame(rows, COLUMNS)

@@ -3,29 +3,38 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from scipy import stats
+from scipy import special
 
+from multigpu.analysis.frame import typed_frame
 from multigpu.collectives import algorithms
 from multigpu.collectives.record import CollectiveRecord, CollectiveStore
 
+OF_RUN = ("method", "device_type", "dtype", "execution", "devices", "bytes", "calls", "warmup_calls", "delay_us", "compute_ms")
+OF_RECORD = (
+    *("key", "attempt", "status", "reason", "repeat", "launch_id", "measured_at", "commit", "clean_tree", "timing_version"),
+    "time_s",
+)
+COUNTED = ("latency_terms", "busiest_link_bytes", "busiest_way_bytes", "busiest_port_bytes", "total_bytes")
 COLUMNS: dict[str, str] = {
     **dict.fromkeys(("key", "machine", "gpu", "status", "reason", "method", "kind", "device_type", "dtype", "execution"), "string"),
     **dict.fromkeys(("attempt", "devices", "bytes", "repeat", "samples", "calls", "warmup_calls"), "int64"),
-    **dict.fromkeys(
-        ("time_s", "time_low_s", "time_high_s", "median_low_s", "median_high_s", "algorithm_bytes_per_s", "bus_bytes_per_s"), "float64"
-    ),
-    **dict.fromkeys(("latency_terms", "busiest_link_bytes", "busiest_way_bytes", "busiest_port_bytes", "total_bytes"), "float64"),
+    **dict.fromkeys(("time_s", "time_low_s", "time_high_s", "median_low_s", "median_high_s"), "float64"),
+    **dict.fromkeys(("algorithm_bytes_per_s", "bus_bytes_per_s", *COUNTED), "float64"),
     **dict.fromkeys(("flags", "framework_version", "launch_id", "measured_at", "commit"), "string"),
     "clean_tree": "bool",
     "timing_version": "int64",
+    **{"hosts": "int64", "per_host": "Int64", "network": "string"},
+    **dict.fromkeys(("rate_bytes_per_s", "delay_us", "compute_ms", "host_sent_bytes", "host_received_bytes"), "float64"),
 }
 """A row a Record. time_s is the median sample, time_low_s and time_high_s the fastest and the slowest, median_low_s and
-median_high_s the bounds between which the median lies with at least 95% (`median_bounds`); counted bytes are of one call."""
+median_high_s the bounds between which the median lies with at least 95% (`median_bounds`); counted bytes are of one call. per_host: missing
+of one machine alone. host_sent_bytes, host_received_bytes: of the busiest host's interface in one call, headers included."""
 
 
 def collectives_frame(records: Iterable[CollectiveRecord] | CollectiveStore | Path | str) -> pd.DataFrame:
@@ -35,8 +44,7 @@ def collectives_frame(records: Iterable[CollectiveRecord] | CollectiveStore | Pa
         ValueError: a file is no CollectiveRecord; the sentence names it.
     """
     found = CollectiveStore(Path(records)) if isinstance(records, Path | str) else records
-    rows = [_row(record) for record in found]
-    return pd.DataFrame({name: pd.Series([row.get(name) for row in rows], dtype=dtype) for name, dtype in COLUMNS.items()})
+    return typed_frame([_row(record) for record in found], COLUMNS)
 
 
 def median_bounds(samples: Sequence[float], level: float = 0.95) -> tuple[float, float]:
@@ -46,36 +54,38 @@ def median_bounds(samples: Sequence[float], level: float = 0.95) -> tuple[float,
     than k above it with the same. Of 10 samples these are the 2nd and the 9th (97.9%); of fewer than 6 none reach the level: nan.
     """
     ordered, n = sorted(samples), len(samples)
-    k = int(stats.binom.ppf((1 - level) / 2, n, 0.5))
+    k = math.ceil(special.bdtrik((1 - level) / 2, n, 0.5))  # the quantile of a binomial law
     return (ordered[k - 1], ordered[n - k]) if k else (math.nan, math.nan)
 
 
 def _row(record: CollectiveRecord) -> dict[str, Any]:
-    run, measured = record.run, record.measurement
-    row: dict[str, Any] = {name: getattr(run, name) for name in ("method", "device_type", "dtype", "execution", "devices", "bytes")}
-    row |= {name: getattr(record, name) for name in ("key", "attempt", "status", "reason", "repeat", "launch_id", "measured_at", "commit")}
+    run, measured, machine = record.run, record.measurement, record.machine
+    rate = re.match(r"([\d.]+) Mbit/s", machine.network)
+    row = {name: getattr(run, name) for name in OF_RUN} | {name: getattr(record, name) for name in OF_RECORD}
     row |= {
-        "clean_tree": record.clean_tree,
-        "timing_version": record.timing_version,
-        "machine": record.machine.name,
-        "gpu": record.machine.gpus[0] if record.machine.gpus else "",
+        "machine": machine.name,
+        "gpu": machine.gpus[0] if machine.gpus else "",
         "kind": "algorithm" if run.method in algorithms() else "library",
         "framework_version": record.versions.get("torch", "none"),
-        "calls": run.calls,
-        "warmup_calls": run.warmup_calls,
         "samples": len(measured.time_s) if measured else 0,
+        "algorithm_bytes_per_s": record.algorithm_bandwidth,
+        "bus_bytes_per_s": record.bus_bandwidth,
+        "hosts": machine.hosts,
+        "per_host": machine.processes_per_host,
+        "network": machine.network,
+        "rate_bytes_per_s": float(rate[1]) * 1e6 / 8 if rate else None,
     }
     if measured:
+        low, high = median_bounds(measured.time_s)
+        carried = (measured.interface_bytes or [])[:: machine.processes_per_host or 1]  # processes of one host read the same interface
         row |= {
-            "time_s": record.time_s,
             "time_low_s": min(measured.time_s),
             "time_high_s": max(measured.time_s),
-            **dict(zip(("median_low_s", "median_high_s"), median_bounds(measured.time_s), strict=True)),
-            "algorithm_bytes_per_s": record.algorithm_bandwidth,
-            "bus_bytes_per_s": record.bus_bandwidth,
+            "median_low_s": low,
+            "median_high_s": high,
             "flags": ", ".join(measured.flags),
+            "host_sent_bytes": max((sent for sent, _ in carried), default=None),
+            "host_received_bytes": max((received for _, received in carried), default=None),
+            **({name: getattr(measured.counted, name) for name in COUNTED} if measured.counted else {}),
         }
-        if measured.counted:
-            counted = measured.counted
-            row |= {name: getattr(counted, name) for name in COLUMNS if hasattr(counted, name)}
     return row

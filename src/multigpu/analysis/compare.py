@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -10,7 +11,7 @@ import pandas as pd
 
 from multigpu.analysis.fields import FOLLOWS, JOB, POINT
 from multigpu.analysis.formulas import overhead
-from multigpu.analysis.points import half_width
+from multigpu.analysis.statistics import half_width
 
 FASTER, SLOWER, EQUAL, SINGLE = "faster", "slower", "not told apart", "single run"
 """What an interval of a ratio says. One that holds 1 does not say that there is no difference: it tells how large one may be."""
@@ -68,16 +69,26 @@ def ratio_columns(own: pd.DataFrame, base: pd.DataFrame, name: str) -> pd.DataFr
     Args:
         own, base: of equal index, with rate, log_variance, log_freedom, n and keys.
     """
-    ratio = own["rate"] / base["rate"]
-    variances = [side["log_variance"].astype("float64") for side in (own, base)]
-    freedoms = [side["log_freedom"].astype("float64") for side in (own, base)]
-    variance = variances[0] + variances[1]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        freedom = variance**2 / sum(v**2 / f for v, f in zip(variances, freedoms, strict=True))
-    half = np.exp(half_width(variance, freedom.fillna(1.0)))
+    found = combined([own], [base])
+    ratio, half = found["rate"], np.exp(half_width(found["log_variance"], found["log_freedom"].fillna(1.0)))
     table = pd.DataFrame({name: ratio, f"{name}_low": ratio / half, f"{name}_high": ratio * half})
     table[own["keys"].eq(base["keys"]).fillna(False)] = 1.0
     return table
+
+
+def combined(over: Sequence[pd.DataFrame], under: Sequence[pd.DataFrame] = ()) -> pd.DataFrame:
+    """The product of the rates of some sides over that of others, row by row, as one side: rate, log_variance, log_freedom.
+
+    Args:
+        over, under: of equal index, with rate, log_variance, log_freedom; the freedom is Welch's and Satterthwaite's.
+    """
+    rate = math.prod((side["rate"] for side in over[1:]), start=over[0]["rate"])
+    rate = rate / math.prod((side["rate"] for side in under), start=1.0)
+    variances, freedoms = ([side[name].astype("float64") for side in (*over, *under)] for name in ("log_variance", "log_freedom"))
+    variance = sum(variances[1:], start=variances[0])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        freedom = variance**2 / sum(v**2 / f for v, f in zip(variances, freedoms, strict=True))
+    return pd.DataFrame({"rate": rate, "log_variance": variance, "log_freedom": freedom})
 
 
 def verdict(table: pd.DataFrame, name: str = "ratio") -> pd.Series:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 import pandas as pd
 
-from multigpu.analysis.points import Missing
+from multigpu.analysis.points import Missing, one
 
 KIBI = 1024.0
 
@@ -121,8 +122,18 @@ class Estimate:
         """What is missing to `whole`: 1 - efficiency is the share lost."""
         return Estimate(whole - self.value, whole - self.high, whole - self.low, self.keys, self.unit)
 
-    def __truediv__(self, other: Estimate) -> Estimate:
+    def __gt__(self, other: Estimate | float) -> bool:
+        """Whether all of the interval lies above (all of) the other; a single run, of which none is known, is above nothing."""
+        return self.low > (other.high if isinstance(other, Estimate) else other)
+
+    def __lt__(self, other: Estimate | float) -> bool:
+        """Whether all of the interval lies below (all of) the other: `require(1.8 < gain < 2, ...)`."""
+        return self.high < (other.low if isinstance(other, Estimate) else other)
+
+    def __truediv__(self, other: Estimate | float) -> Estimate:
         """A ratio of figures of different Records: halves of their intervals, in logarithms, add in quadrature."""
+        if not isinstance(other, Estimate):
+            return Estimate(self.value / other, self.low / other, self.high / other, self.keys, self.unit)
         ratio = self.value / other.value
         half = math.hypot(*(math.log(side.high / side.low) / 2 for side in (self, other)))
         return Estimate(ratio, ratio * math.exp(-half), ratio * math.exp(half), self.keys | other.keys)
@@ -137,16 +148,23 @@ def _unit(text: str) -> str:
     return text.lstrip("-0123456789.,")
 
 
-def estimate(row: Any, name: str = "ratio", unit: str | None = None) -> Estimate:
-    """The figure in column `name` of a row of `points`, `versus` or `scaling`, with its bounds and Records.
+def estimate(of: Any, name: str = "ratio", **fields: Any) -> Estimate:
+    """The figure in column `name` of a row of `points`, `versus` or `scaling`, with its bounds and Records; or a plain number.
+
+    Args:
+        of: the row; a table, of which the one row with these `fields` is meant (`points.one`); or a number.
 
     Raises:
-        Missing: the row has no such figure.
+        Missing: no row has these fields, or the row has no such figure.
+        ValueError: several rows have them.
     """
+    if isinstance(of, Real):
+        return Estimate(float(of))
+    row = one(of, **fields) if isinstance(of, pd.DataFrame) else of
     value = row[name]
     if value is None or pd.isna(value):
         raise Missing(f"{name} of {row.get('placement', 'this point')} has no value here: its baseline was not measured")
     low, high = (float(row.get(f"{name}_{end}", math.nan)) for end in ("low", "high"))
-    said = row.get("unit") if unit is None and name.endswith("rate") else unit
-    keys = frozenset(str(row.get("keys", "")).split(", ")) - {"", "nan"}
-    return Estimate(float(value), low, high, keys, f"{said}/s" if said and unit is None else said or "")
+    unit = row.get("unit") if name.endswith("rate") else None
+    keys = frozenset(str(row.get("keys", row.get("key", ""))).split(", ")) - {"", "nan"}
+    return Estimate(float(value), low, high, keys, f"{unit}/s" if unit else "")

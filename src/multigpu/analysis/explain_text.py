@@ -62,7 +62,7 @@ def sentences(one: Explanation) -> list[str]:
     elif base["keys"] == row["keys"]:
         lines.append(SENTENCES["best"].format(**facts))
     else:
-        times, share = estimate(base, "ratio", unit=""), estimate(base, "of_ideal", unit="")
+        times, share = estimate(base, "ratio"), estimate(base, "of_ideal")
         facts |= {"times": f"{times:times interval} times", "share": f"{share:percent interval}", "best": way_words(base)}
         high, low = (times.high, times.low) if times.known else (times.value, times.value)
         kind = "one" if row["devices"] == 1 else "slower" if high < 1 else "equal" if low <= 1 else "scales"
@@ -78,7 +78,7 @@ def sentences(one: Explanation) -> list[str]:
         lines.append(SENTENCES["computes"].format(compute=Estimate(one.parts["compute"]), **facts))
     if len(one.faster):
         best = one.faster.iloc[0]
-        ratio = f"{estimate(best, 'ratio', unit=''):times interval} times"
+        ratio = f"{estimate(best, 'ratio'):times interval} times"
         lines.append(SENTENCES["faster"].format(change=changes(row, best), times=ratio, repeats=repeats_words(best)))
     else:
         lines.append(SENTENCES["fastest"])
@@ -109,12 +109,12 @@ def as_text(one: Explanation, details: bool = False) -> str:
         lines += [f"  {PART_NAMES[name]:<48}{1e3 * one.parts[name]:>9.2f} ms" for name in ("compute", *WAITS)]
     least = [f"{name} {Estimate(seconds):ms}" for name, seconds in one.bounds_s.items()]
     lines += ["", f"at least, each by itself: {joined(least) if least else 'no ceiling of this machine is known'}"]
-    lines += [f"faster: {changes(row, best)}, {estimate(best, 'ratio', unit=''):times interval} times" for _, best in one.faster.iterrows()]
+    lines += [f"faster: {changes(row, best)}, {estimate(best, 'ratio'):times interval} times" for _, best in one.faster.iterrows()]
     return "\n".join(lines)
 
 
 def _against(one: Explanation, name: str, base: pd.Series) -> str:
-    ratio, ideal = estimate(base, "ratio", unit=""), estimate(base, "of_ideal", unit="")
+    ratio, ideal = estimate(base, "ratio"), estimate(base, "of_ideal")
     share = f", {ideal:percent} of {one.row['devices']} times" if name.startswith("one_") and one.row["devices"] > 1 else ""
     return f"{NAMES[name]} ({way_words(base)}): {estimate(base, 'rate'):rate}; this point is {ratio:times interval} times it{share}"
 

@@ -16,6 +16,7 @@ Two parameters are fitted (least squares of relative errors, none negative), so 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -71,11 +72,13 @@ def slowest_of(noise: Sequence[Sequence[float]], devices: Sequence[int]) -> np.n
     return np.array([[law.order_mean_s(count, count) / law.mean_s if count > 1 else 1.0 for count in devices] for law in laws])
 
 
+PARTS = ("computation", "noise", "links of a node", "links between nodes", "host")
+
+
 @dataclass(frozen=True)
 class Shape:
-    """The model's known columns at some counts: noise[Record, count], inside_s and between_s[count], and which law it is.
-
-    overlaps: whether s follows x.
+    """What the model knows at some counts before anything is fitted: noise[Record, count], inside_s and between_s[count], its law, and
+    whether s follows x (overlaps).
     """
 
     devices: np.ndarray
@@ -84,6 +87,13 @@ class Shape:
     between_s: np.ndarray
     one_process: bool
     overlaps: bool
+
+    @classmethod
+    def of(cls, points: Points, devices: Sequence[int], links: Links) -> Shape:
+        """That of these points, at these counts."""
+        moved = np.array([merge_seconds(points.demand, count, links) for count in devices]).reshape(-1, 2)
+        noise = slowest_of(() if points.one_process else points.noise, devices)
+        return cls(np.array(devices, dtype=float), noise, moved[:, 0], moved[:, 1], points.one_process, points.demand.overlaps)
 
     def share(self, slope: float) -> float:
         """s: the share of what passes between nodes that a step waits for."""
@@ -96,16 +106,6 @@ class Shape:
         if self.one_process:
             return np.array([zero + c, zero, self.inside_s, zero, slope * (self.devices - 1)])
         return np.array([zero + c, c * (n - 1), slope * self.inside_s, self.share(slope) * self.between_s, zero])
-
-
-PARTS = ("computation", "noise", "links of a node", "links between nodes", "host")
-
-
-def shape(points: Points, devices: Sequence[int], links: Links) -> Shape:
-    """What the model knows before anything is fitted, at these counts."""
-    moved = np.array([merge_seconds(points.demand, count, links) for count in devices]).reshape(-1, 2)
-    noise = slowest_of(() if points.one_process else points.noise, devices)
-    return Shape(np.array(devices, dtype=float), noise, moved[:, 0], moved[:, 1], points.one_process, points.demand.overlaps)
 
 
 def fit(known: Shape, times_s: np.ndarray, weights: np.ndarray, slowest: np.ndarray | None = None) -> tuple[float, float]:
@@ -139,8 +139,8 @@ def fit(known: Shape, times_s: np.ndarray, weights: np.ndarray, slowest: np.ndar
 class Forecast:
     """Step times at `devices`, with draws of what else the Records would have allowed.
 
-    parts_s: a row each of PARTS. draws_s[draw, count]; no rows where nothing is known of the spread. c, slope: as fitted.
-    misfit: the largest relative error at a count that was fitted. widening: of the band, in logarithms (`forecast_calibration`).
+    parts_s: a row each of PARTS. draws_s[draw, count]; no rows where nothing is known of the spread. one_s, slope: c and x or h as fitted.
+    widening: of the band, in logarithms (`widening_of`).
     """
 
     devices: tuple[int, ...]
@@ -149,7 +149,6 @@ class Forecast:
     one_s: float
     draws_one_s: np.ndarray
     slope: float
-    misfit: float
     widening: float = 1.0
 
     @property
@@ -168,15 +167,8 @@ class Forecast:
             return nothing, nothing
         values = self.draws_one_s[:, None] / self.draws_s if efficiency else self.draws_s
         low, high = np.quantile(values, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
-        if self.widening == 1.0:
-            return low, high
         middle = self.efficiency if efficiency else self.step_s
         return middle * (low / middle) ** self.widening, middle * (high / middle) ** self.widening
-
-    def binding(self, index: int) -> list[tuple[str, float]]:
-        """The parts of the step at a count, longest first, each with its share of the step."""
-        shares = self.parts_s[:, index] / self.parts_s[:, index].sum()
-        return sorted(((name, float(share)) for name, share in zip(PARTS, shares, strict=True)), key=lambda item: -item[1])
 
 
 def launch_residuals(times_s: Sequence[Sequence[float]]) -> list[float]:
@@ -204,7 +196,7 @@ def forecast(
     Raises:
         ValueError: fewer counts than parameters.
     """
-    known, ahead = shape(points, points.devices, links), shape(points, devices, links)
+    known, ahead = Shape.of(points, points.devices, links), Shape.of(points, devices, links)
     times_s, launches = points.means_s, np.array([len(times) for times in points.times_s])
     weights = np.sqrt(launches)
     c, slope = fit(known, times_s, weights)
@@ -225,14 +217,14 @@ def forecast(
         slowest = taken[draw] @ known.noise
         own = fit(known, times_s * np.exp(moved[draw]), weights, slowest)
         found_s[draw], one_s[draw] = ahead.parts(*own, taken[draw] @ ahead.noise).sum(axis=0), own[0]
-    return Forecast(tuple(devices), ahead.parts(c, slope), found_s, c, one_s, slope, float(np.abs(np.expm1(errors)).max()))
+    return Forecast(tuple(devices), ahead.parts(c, slope), found_s, c, one_s, slope)
 
 
 @dataclass(frozen=True)
 class HeldOut:
     """What the counts below the largest say of it (s), with the interval in which its measurement should lie, and the measurement.
 
-    widening: what the interval was widened by, in logarithms about the prediction (`forecast_calibration`).
+    widening: what the interval was widened by, in logarithms about the prediction (`widening_of`).
     """
 
     devices: int
@@ -258,6 +250,16 @@ class HeldOut:
         """Whether the measurement lies in the interval; None without one."""
         return None if np.isnan(self.low_s) else bool(self.low_s <= self.measured_s <= self.high_s)
 
+    @property
+    def missed_by(self) -> float:
+        """How many half-widths of the interval, on the measurement's side and in logarithms, lie between prediction and measurement.
+
+        1: the measurement is at the interval's end; infinite where it has no width and misses; NaN without one.
+        """
+        miss = math.log(self.measured_s / self.predicted_s)
+        half = math.log((self.high_s if miss > 0 else self.low_s) / self.predicted_s) * math.copysign(1.0, miss)
+        return 0.0 if miss == 0 else math.nan if math.isnan(half) else abs(miss) / half if half > 0 else math.inf
+
 
 def held_out(points: Points, links: Links, residuals: Sequence[float] = (), draws: int = DRAWS, seed: int = 0) -> HeldOut:
     """Fit without the largest count and predict it. The interval holds the measurement's own spread as well: that of its launches.
@@ -273,3 +275,15 @@ def held_out(points: Points, links: Links, residuals: Sequence[float] = (), draw
         own = generator.choice(np.asarray(residuals, dtype=float), (len(found.draws_s), launches)).mean(axis=1)
         low, high = np.quantile(found.draws_s[:, 0] * np.exp(own), [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return HeldOut(most, points.devices[:-1], float(found.step_s[0]), float(low), float(high), float(points.means_s[-1]))
+
+
+def widening_of(others: Sequence[HeldOut | None], level: float = LEVEL) -> float:
+    """By what a band is widened, from what other lines' held-out counts missed: split conformal prediction; at least 1.
+
+    A bootstrap over launches and noise knows nothing of what the model lacks. The factor would have made `level` of the others' bands
+    wide enough: the ceil((n + 1) level)-th smallest of n misses, the largest if n is too small for it. If a line's miss is as likely as
+    any other's to be among the largest, its widened band holds its measurement with that chance (Lei et al. 2018,
+    doi:10.1080/01621459.2017.1307116, with each band's own width as the scale). Misses that are not finite say nothing of a width.
+    """
+    known = sorted(held.missed_by for held in others if held is not None and math.isfinite(held.missed_by))
+    return max(1.0, known[min(len(known), math.ceil((len(known) + 1) * level)) - 1]) if known else 1.0

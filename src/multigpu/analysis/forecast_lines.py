@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -11,9 +10,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from multigpu.analysis.all_reduce import SHORT_BYTES
 from multigpu.analysis.fields import JOB, SERIES
-from multigpu.analysis.forecast import PARAMETERS, Forecast, HeldOut, Points, forecast, held_out, launch_residuals
-from multigpu.analysis.forecast_calibration import factor, score
+from multigpu.analysis.forecast import PARAMETERS, Forecast, HeldOut, Points, forecast, held_out, launch_residuals, widening_of
 from multigpu.analysis.forecast_merge import Between, Demand, Links, demand_of
 from multigpu.analysis.limits import ceilings
 from multigpu.placements import find_placement
@@ -25,9 +24,6 @@ LEAST_OWN, LEAST_SHARED = 8, 4
 
 ITEM_BYTES = {"bf16": 2, "fp16": 2}
 """Of an element on the wire, where a Run says in which type gradients travel."""
-
-SHORT_BYTES = 2**10
-"""A message that takes as long as an empty one: what it takes is latency."""
 
 GBIT = 1e9 / 8
 """Bytes/s of a Gbit/s."""
@@ -197,12 +193,8 @@ def _with_spread(lines: Sequence[Line]) -> list[Line]:
             pools.setdefault(key, []).extend(residuals)
     done = []
     for line, job, residuals in zip(lines, jobs, own, strict=True):
-        if len(residuals) >= LEAST_OWN:
-            chosen, spread = residuals, "own"
-        elif len(pools[job]) >= LEAST_SHARED:
-            chosen, spread = pools[job], "job"
-        else:
-            chosen, spread = pools[line.kind], "execution"
+        shared = (pools[job], "job") if len(pools[job]) >= LEAST_SHARED else (pools[line.kind], "execution")
+        chosen, spread = (residuals, "own") if len(residuals) >= LEAST_OWN else shared
         enough = len(chosen) >= LEAST_SHARED
         why = line.why or ("" if enough else "no launch was repeated")
         done.append(replace(line, residuals=tuple(chosen) if enough else (), spread=spread if enough else "", why=why))
@@ -221,24 +213,20 @@ def forecast_lines(lines: Sequence[Line], most: int = 1024, draws: int = 1000, s
         raise ValueError(f"a forecast goes to at least 2 devices, not {most}")
     done = []
     for line in lines:
-        if line.why or line.points is None or line.links is None:
-            done.append(line)
-            continue
-        counts = ahead(line.points.devices, most, line.points.one_process, line.links.node)
-        found = forecast(line.points, counts, line.links, line.residuals, draws, seed)
-        done.append(replace(line, forecast=found, held_out=held_out(line.points, line.links, line.residuals, draws, seed)))
+        if not line.why and line.points is not None and line.links is not None:
+            counts = ahead(line.points.devices, most, line.points.one_process, line.links.node)
+            found = forecast(line.points, counts, line.links, line.residuals, draws, seed)
+            line = replace(line, forecast=found, held_out=held_out(line.points, line.links, line.residuals, draws, seed))
+        done.append(line)
     return calibrated(done)
 
 
 def calibrated(lines: Sequence[Line]) -> list[Line]:
-    """Each line with bands widened by what the held-out points of the others of its kind ask for (`forecast_calibration.factor`)."""
-    scores = [score(line.held_out) if line.held_out else math.nan for line in lines]
+    """Each line with bands widened by what the held-out points of the others of its kind ask for (`forecast.widening_of`)."""
     done = []
-    for index, line in enumerate(lines):
-        if line.forecast is None or line.held_out is None:
-            done.append(line)
-            continue
-        others = [scores[place] for place, other in enumerate(lines) if place != index and other.kind == line.kind]
-        by = factor(others)
-        done.append(replace(line, forecast=replace(line.forecast, widening=by), held_out=line.held_out.widen(by)))
+    for line in lines:
+        if line.forecast is not None and line.held_out is not None:
+            by = widening_of([other.held_out for other in lines if other is not line and other.kind == line.kind])
+            line = replace(line, forecast=replace(line.forecast, widening=by), held_out=line.held_out.widen(by))
+        done.append(line)
     return done

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
 import pandas as pd
 
-from multigpu.analysis.autocorrelation import memory
 from multigpu.analysis.fields import RUN_FIELDS, dtype_of
-from multigpu.analysis.formulas import jitter, throughput
+from multigpu.analysis.formulas import jitter, step_memory, throughput
 from multigpu.placements.traffic import KINDS
 from multigpu.record import Measurement, Record, RecordStore
 from multigpu.run import Run
@@ -58,18 +57,17 @@ def frame_of(records: Iterable[Record]) -> pd.DataFrame:
 
     Traced Runs are left out, so that none competes with a timed one: `traces.phases_frame` holds what they are for.
 
-    Raises:
-        ValueError: a Record contradicts itself (see `check_frame`).
+    A Record that contradicts itself never comes so far: its store refuses it (`record.faults_of`).
     """
-    from multigpu.analysis.frame_schema import check_frame  # pandera takes a quarter of a second to import; a cached frame needs none
-
-    rows = [_row(record) for record in records if not record.run.traced_steps]
-    columns = {name: pd.Series([row.get(name) for row in rows], dtype=dtype) for name, dtype in COLUMNS.items()}
-    return check_frame(pd.DataFrame(columns))
+    return typed_frame([_row(record) for record in records if not record.run.traced_steps], COLUMNS)
 
 
-def as_store(store: RecordStore | Path | str) -> RecordStore:
-    """`store` itself, or the store in that folder."""
+def typed_frame(rows: Sequence[Mapping[str, Any]], types: Mapping[str, str]) -> pd.DataFrame:
+    """The rows as a frame with these columns and dtypes, also without any row; what a row lacks is missing."""
+    return pd.DataFrame({name: pd.Series([row.get(name) for row in rows], dtype=dtype) for name, dtype in types.items()})
+
+
+def _records(store: RecordStore | Path | str) -> Iterable[Record]:
     return store if isinstance(store, RecordStore) else RecordStore(Path(store))
 
 
@@ -77,9 +75,9 @@ def load_frame(store: RecordStore | Path | str, machine: str | None = None) -> p
     """The frame of every Record in `store`, the latest attempt of each, or of those of one machine.
 
     Raises:
-        ValueError: a file is no Record, or a Record contradicts itself; the sentence names it.
+        ValueError: a file is no Record, or contradicts itself; the sentence names it.
     """
-    return frame_of(record for record in as_store(store) if machine is None or record.machine.name == machine)
+    return frame_of(record for record in _records(store) if machine is None or record.machine.name == machine)
 
 
 def _row(record: Record) -> dict[str, Any]:
@@ -114,7 +112,7 @@ def _measured(run: Run, m: Measurement) -> dict[str, Any]:
         "event_step_time_s": fmean(m.event_time_s) / run.timed_steps if m.event_time_s else None,
         "median_step_s": median(slowest) if slowest else None,
         "jitter_s": jitter(slowest),
-        "step_memory": memory(slowest),
+        "step_memory": step_memory(slowest),
         "peak_memory_gib": max(m.peak_memory_gib, default=None),
         **{f"moved_bytes_{kind}": None if m.moved_bytes is None else m.moved_bytes.get(kind, 0) for kind in KINDS},
         **{f"predicted_bytes_{kind}": m.predicted_bytes.get(kind, 0) for kind in KINDS},
@@ -145,7 +143,7 @@ def step_times(store: RecordStore | Path | str, keys: Sequence[str]) -> pd.DataF
     """
     rows = []
     wanted = set(keys)
-    for record in as_store(store):
+    for record in _records(store):
         if record.key in wanted and record.status == "ok" and record.measurement is not None:
             for rank, times in enumerate(record.measurement.step_time_s):
                 rows += [(record.key, rank, step, step >= record.run.warmup_steps, time) for step, time in enumerate(times)]
@@ -167,8 +165,8 @@ def export(frame: pd.DataFrame, path: Path | str) -> Path:
                 frame.to_json(path, orient="records", indent=1)
             case ".parquet":
                 frame.to_parquet(path, index=False)
-            case suffix:
-                raise ValueError(f"cannot export to {suffix or 'a file without suffix'!r}: choose .csv, .json or .parquet")
+            case _:
+                raise ValueError(f"cannot export to {path.name!r}: choose .csv, .json or .parquet")
     except OSError as error:
         raise ValueError(f"cannot write {path}: {error.strerror or error}") from None
     return path

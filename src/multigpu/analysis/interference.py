@@ -2,63 +2,65 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Hashable, Iterable, Sequence
-from typing import Literal
+from collections.abc import Iterable, Sequence
 
+import numpy as np
 import pandas as pd
 
-from multigpu.analysis.formulas import interval, pooled_rate, ratio_interval
+from multigpu.analysis.compare import ratio_columns
+from multigpu.analysis.statistics import log_samples, mean_interval
 from multigpu.record import Record
 
 ALLOWED = 1.005
 """The study's rule: Runs may share a machine only where this slows none of them by more than 0.5%."""
 
-Verdict = Literal["may share", "disturbed", "not shown"]
+KIND = ["machine", "framework", "execution", "devices"]
+RUN = [*KIND, "run", "framework_version", "timing_version", "digest", "cores"]
+"""What makes two Records of lanes the same Run in a lane of as many cores."""
 
-COLUMNS = {
-    "machine": "string",
-    "run": "string",
-    "framework": "string",
-    "execution": "string",
-    "devices": "int64",
-    "lanes": "int64",
-    "n_alone": "int64",
-    "n_shared": "int64",
-    "ratio": "float64",
-    "low": "float64",
-    "high": "float64",
-    "verdict": "string",
-}
-KINDS = {name: kind for name, kind in COLUMNS.items() if name not in ("run", "n_alone", "n_shared")} | {
-    **{"runs": "int64", "shown": "int64", "reach": "float64"}
-}
-LANES = {name: kind for name, kind in COLUMNS.items() if name not in ("lanes", "n_alone", "n_shared", "verdict")} | {
-    "gpus": "string",
-    "n": "int64",
-}
+COLUMNS = ["machine", "run", "framework", "execution", "devices", "lanes", "n_alone", "n_shared", "ratio", "low", "high", "verdict"]
+LANES = ["machine", "run", "framework", "execution", "devices", "ratio", "low", "high", "gpus", "n"]
 
 
-def verdict_of(low: float, high: float, allowed: float = ALLOWED) -> Verdict:
-    """What an interval of the ratio shows; one that is missing (NaN) shows nothing."""
-    if high <= allowed:
-        return "may share"
-    return "disturbed" if low > allowed else "not shown"
+def verdict_of(low: pd.Series, high: pd.Series) -> np.ndarray:
+    """What intervals of the ratio show: "may share", "disturbed" or "not shown"; one that is missing (NaN) shows nothing."""
+    return np.select([high <= ALLOWED, low > ALLOWED], ["may share", "disturbed"], "not shown")
 
 
-def _by_lane(records: Iterable[Record]) -> dict[tuple[Hashable, ...], list[Record]]:
-    """What was measured of one Run in one place: the same machine, versions and GPUs, as many cores."""
-    groups: dict[tuple[Hashable, ...], list[Record]] = {}
-    for record in records:
-        if record.lane is not None and record.status == "ok" and record.measurement is not None:
-            what = (record.machine.name, record.framework_version, record.timing_version, record.run.digest)
-            groups.setdefault((*what, record.lane.cores, tuple(record.lane.gpus)), []).append(record)
-    return groups
+def _measured(records: Iterable[Record]) -> pd.DataFrame:
+    """A row a Record of a lane."""
+    rows = [
+        {"machine": record.machine.name, "framework": record.run.framework, "execution": record.run.execution}
+        | {"devices": record.run.devices, "run": record.run.label(), "framework_version": record.framework_version}
+        | {
+            "timing_version": record.timing_version,
+            "digest": record.run.digest,
+            "cores": record.lane.cores,
+            "gpus": tuple(record.lane.gpus),
+        }
+        | {"neighbours": record.lane.neighbours, "steps": record.run.timed_steps, "wall_s": record.measurement.wall_s}
+        | {"launch": record.launch_id}
+        for record in records
+        if record.lane is not None and record.status == "ok" and record.measurement is not None
+    ]
+    return pd.DataFrame(rows, columns=[*RUN, "gpus", "neighbours", "steps", "wall_s", "launch"])
 
 
-def _as_frame(rows: Sequence[dict[str, object]], types: dict[str, str], order: Sequence[str]) -> pd.DataFrame:
-    columns = {name: pd.Series([row[name] for row in rows], dtype=dtype) for name, dtype in types.items()}
-    return pd.DataFrame(columns).sort_values(list(order), ignore_index=True)
+def _pooled(rows: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
+    """Repeats pooled, a row a group: `by`, n, rate (steps/s) and what `ratio_columns` needs."""
+    by = list(by)
+    groups = rows.groupby(by, sort=True).ngroup()
+    sums = rows.groupby(by, sort=True)[["steps", "wall_s"]].sum().reset_index()
+    table = sums.assign(n=groups.value_counts().sort_index(), rate=sums["steps"] / sums["wall_s"], keys=sums.index.astype(str))
+    return table.join(log_samples(rows["steps"] / rows["wall_s"], groups, rows["launch"]))
+
+
+def _ratios(pairs: pd.DataFrame) -> pd.DataFrame:
+    """The pairs with ratio, low, high: seconds a step over the base's, which are the base's steps a second over its own."""
+    names = ["rate", "log_variance", "log_freedom", "n"]
+    own, base = (pairs[[f"{name}{end}" for name in names]].set_axis(names, axis=1) for end in ("", "_base"))
+    found = ratio_columns(base.assign(keys="base"), own.assign(keys="own"), "ratio")
+    return pairs.join(found.rename(columns={"ratio_low": "low", "ratio_high": "high"}))
 
 
 def interference_table(records: Iterable[Record]) -> pd.DataFrame:
@@ -71,8 +73,12 @@ def interference_table(records: Iterable[Record]) -> pd.DataFrame:
         machine, run, framework, execution, devices, lanes (of the machine, this one too), n_alone and n_shared (repeats), ratio, low,
         high, verdict.
     """
-    rows = [row for own in _by_lane(records).values() for row in _compared(own)]
-    return _as_frame(rows, COLUMNS, ("machine", "framework", "devices", "run", "lanes"))
+    found = _pooled(_measured(records), [*RUN, "gpus", "neighbours"])
+    alone, shared = found[found["neighbours"].eq(0)], found[found["neighbours"].gt(0)]
+    table = _ratios(shared.merge(alone, on=[*RUN, "gpus"], suffixes=("", "_base"), validate="m:1"))
+    table = table.assign(lanes=table["neighbours"] + 1, verdict=verdict_of(table["low"], table["high"]))
+    named = table.rename(columns={"n": "n_shared", "n_base": "n_alone"})[COLUMNS]
+    return named.sort_values(["machine", "framework", "devices", "run", "lanes"], ignore_index=True)
 
 
 def kinds_table(table: pd.DataFrame) -> pd.DataFrame:
@@ -86,18 +92,14 @@ def kinds_table(table: pd.DataFrame) -> pd.DataFrame:
         machine, framework, execution, devices, lanes, ratio, low, high, verdict, runs, shown (how many Runs have the kind's verdict by
         their own interval), reach (the highest end of a Run's own interval).
     """
-    rows: list[dict[str, object]] = []
-    kind = ["machine", "framework", "execution", "devices", "lanes"]
-    for key, own in table.groupby(kind, sort=True):
-        low, high = (math.exp(bound) for bound in interval(own["ratio"].map(math.log)))
-        if len(own) == 1:
-            low, high = own["low"].iloc[0], own["high"].iloc[0]
-        ratio = math.exp(own["ratio"].map(math.log).mean())
-        verdict = verdict_of(low, high)
-        found = {"runs": len(own), "ratio": ratio, "low": low, "high": high, "verdict": verdict}
-        found |= {"shown": int(own["verdict"].eq(verdict).sum()), "reach": own["high"].max()}
-        rows.append(dict(zip(kind, key, strict=True)) | found)
-    return _as_frame(rows, KINDS, kind)
+    rows = []
+    for key, own in table.groupby([*KIND, "lanes"], sort=True):
+        logs = np.log(own["ratio"])
+        low, high = np.exp(mean_interval(logs)) if len(own) > 1 else own[["low", "high"]].iloc[0]
+        verdict = str(verdict_of(low, high))
+        shown, reach = int(own["verdict"].eq(verdict).sum()), own["high"].max()
+        rows.append((*key, np.exp(logs.mean()), low, high, verdict, len(own), shown, reach))
+    return pd.DataFrame(rows, columns=[*KIND, "lanes", "ratio", "low", "high", "verdict", "runs", "shown", "reach"])
 
 
 def lanes_table(records: Iterable[Record]) -> pd.DataFrame:
@@ -108,44 +110,9 @@ def lanes_table(records: Iterable[Record]) -> pd.DataFrame:
     Returns:
         machine, run, framework, execution, devices, gpus, n, ratio, low, high: a row a Run and lane, the first lanes left out.
     """
-    lanes: dict[tuple[Hashable, ...], dict[tuple[int, ...], list[Record]]] = {}
-    for (*what, gpus), own in _by_lane(records).items():
-        if shared := [record for record in own if record.lane and record.lane.neighbours]:
-            lanes.setdefault(tuple(what), {})[tuple(gpus)] = shared  # type: ignore[arg-type]
-    rows: list[dict[str, object]] = []
-    for places in lanes.values():
-        first, *others = sorted(places)
-        rows += [_row(places[first], places[gpus]) | {"gpus": ", ".join(map(str, gpus)), "n": len(places[gpus])} for gpus in others]
-    return _as_frame(rows, LANES, ("machine", "framework", "devices", "run", "gpus"))
-
-
-def _row(base: list[Record], other: list[Record]) -> dict[str, object]:
-    """Mean step times of `other` over those of `base`, which are of one Run."""
-    (steps_base, wall_base, launches_base), (steps, wall, launches) = _numbers(base), _numbers(other)
-    # steps a second of the base over the others' are the others' seconds a step over the base's
-    low, high = ratio_interval(steps_base, wall_base, steps, wall, launches_base, launches)
-    ratio = pooled_rate(steps_base, wall_base) / pooled_rate(steps, wall)
-    run = base[0].run
-    what = {"machine": base[0].machine.name, "run": run.label(), "framework": run.framework, "execution": run.execution}
-    return what | {"devices": run.devices, "ratio": ratio, "low": low, "high": high}
-
-
-def _compared(records: list[Record]) -> list[dict[str, object]]:
-    """One Run in one lane: a row for each number of neighbours that it had."""
-    by_neighbours: dict[int, list[Record]] = {}
-    for record in records:
-        assert record.lane
-        by_neighbours.setdefault(record.lane.neighbours, []).append(record)
-    alone = by_neighbours.pop(0, [])
-    rows = []
-    for neighbours, shared in sorted(by_neighbours.items() if alone else ()):
-        row = _row(alone, shared)
-        verdict = verdict_of(row["low"], row["high"])  # type: ignore[arg-type]
-        rows.append(row | {"lanes": neighbours + 1, "n_alone": len(alone), "n_shared": len(shared), "verdict": verdict})
-    return rows
-
-
-def _numbers(records: list[Record]) -> tuple[list[float], list[float], list[str]]:
-    """Timed steps, their seconds, and the launch of each repeat."""
-    walls = [record.measurement.wall_s for record in records if record.measurement]
-    return [float(record.run.timed_steps) for record in records], walls, [record.launch_id for record in records]
+    rows = _measured(records)
+    found = _pooled(rows[rows["neighbours"].gt(0)], [*RUN, "gpus"])
+    first = found["gpus"].eq(found.groupby(RUN)["gpus"].transform("first"))
+    table = _ratios(found[~first].merge(found[first], on=RUN, suffixes=("", "_base"), validate="m:1"))
+    table["gpus"] = [", ".join(map(str, gpus)) for gpus in table["gpus"]]
+    return table[LANES].sort_values(["machine", "framework", "devices", "run", "gpus"], ignore_index=True)

@@ -38,9 +38,8 @@ def launch_ratios(frame: pd.DataFrame) -> pd.DataFrame:
     first, second = (each[number.eq(wanted)] for wanted in (0, 1))
     pairs = second.merge(first, on=list(POINT), suffixes=("", "_base"), validate="1:1")
     sample = ["rate", "log_variance", "log_freedom", "n", "keys"]
-    base = pairs[[f"{name}_base" for name in sample]].set_axis(sample, axis=1)
-    ratios = ratio_columns(pairs[sample], base, "ratio")
-    found = pd.concat([pairs[[*POINT, "n", "keys"]], base[["n"]].rename(columns={"n": "base_n"}), ratios], axis=1)
+    ratios = ratio_columns(pairs[sample], pairs[[f"{name}_base" for name in sample]].set_axis(sample, axis=1), "ratio")
+    found = pd.concat([pairs[[*POINT, "n", "keys"]], pairs["n_base"].rename("base_n"), ratios], axis=1)
     return found.assign(holds_one=ratios["ratio_low"].le(1) & ratios["ratio_high"].ge(1))
 
 

@@ -7,23 +7,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from multigpu import paths
+from multigpu.analysis.fields import POINT
 from multigpu.measure.ceilings import read_ceilings
+from multigpu.placements.partition import ACTIVATION_BYTES, EXACT_BYTES
 from multigpu.placements.traffic import KINDS
 from multigpu.workloads import find_model
 from multigpu.workloads.base import Model
 
 TRAINING_PASSES = 3
 """A training step costs about three forward passes: forward, gradients of the activations, gradients of the variables."""
-
-BINDINGS = {"compute": "arithmetic", "memory": "memory", "communication": "traffic"}
-"""What sets a bound (`bounds`), in words."""
-
 
 FAST_CONVOLUTIONS = ("fp32", "fp64")
 """Where cuDNN may compute convolutions by Winograd's algorithm or Fourier transforms: VGG-16 in fp32 and NCHW trained 657 images/s on an
@@ -86,29 +84,34 @@ def ceilings(gpu: str) -> dict[str, Ceiling]:
     return sheet | measured_ceilings(gpu)
 
 
-@dataclass(frozen=True)
-class Bound:
-    """Upper bounds of a rate in units/s of all devices: by arithmetic, by memory, by what moves; infinite where nothing limits.
-
-    `missing` names the ceilings that are not known, so that an infinite bound is never mistaken for a measured one.
+class Bound(NamedTuple):
+    """Upper bounds of a rate in units/s of all devices: by arithmetic, by memory, by what moves; infinite where nothing limits, or where no
+    ceiling is known.
     """
 
     compute: float
     memory: float
     communication: float
-    missing: tuple[str, ...] = ()
 
     @property
     def units_per_s(self) -> float:
         """The lowest of the three: reached only if computing, memory and links overlap perfectly."""
-        return min(self.compute, self.memory, self.communication)
+        return min(self)
 
     @property
     def binding(self) -> str:
         """Which of the three is the lowest; empty where none is known."""
-        bounds = {"compute": self.compute, "memory": self.memory, "communication": self.communication}
-        name = min(bounds, key=lambda k: bounds[k])
-        return name if np.isfinite(bounds[name]) else ""
+        return self._fields[self.index(min(self))] if np.isfinite(min(self)) else ""
+
+
+def sent_share(kind: str, devices: int) -> float:
+    """Bytes that each of `devices` devices must send at least, over the bytes that all of them hand to a collective.
+
+    An all-reduce of S bytes a device: 2 (P-1)/P S (Patarasuk and Yuan 2009), so 2 (P-1)/P^2 of the P S handed over. A reduce-scatter
+    of as much: half of that. An all-gather, in which P devices bring A bytes together: each part of A/P goes to P - 1 others (a ring
+    passes as much through every device), (P-1)/P A.
+    """
+    return {"all_reduce": 2 / devices, "reduce_scatter": 1 / devices, "all_gather": 1.0}[kind] * (devices - 1) / devices
 
 
 def communication_time_s(
@@ -116,17 +119,15 @@ def communication_time_s(
 ) -> float:
     """The least seconds that one step's traffic can take, links of all devices busy both ways at once.
 
-    all_reduce: B bytes handed in by P replicas together, S = B / P each. Every device must send at least 2 (P-1)/P S
-    (Patarasu and Yuan 2009), so t = 2 (P-1)/P S / L. Copies between devices: D bytes, spread evenly at best, t = D / (P L).
+    Collectives: `sent_share` of what their devices hand over. Copies between devices: D bytes, spread evenly at best, t = D / (P L).
     To and from the host the two directions overlap: t = max(down, up) / (P H). L, H: one-way bytes/s of one device.
-    A reduce-scatter of as much: half of an all-reduce; an all-gather, to which a device brings its part: that part to each of the others.
     group: devices of the smallest group that a collective joins, where not all take part in each: the least that any must send.
     Devices' and host's links differ, so the slower of the two decides.
     """
     b = {kind: float(moved_bytes.get(kind, 0)) for kind in KINDS}
     group = group or devices
-    between = 2 * (group - 1) / group * b["all_reduce"] / devices + b["device_to_device"] / devices
-    between += (group - 1) / group * b["reduce_scatter"] / devices + (group - 1) * b["all_gather"] / devices
+    collectives = sum(sent_share(kind, group) * b[kind] for kind in ("all_reduce", "reduce_scatter", "all_gather"))
+    between = (b["device_to_device"] + group * collectives) / devices
     host = max(b["host_to_device"], b["device_to_host"]) / devices
     return max(between / device_link, host / host_link)
 
@@ -156,22 +157,15 @@ def bound_units_per_s(
     memory: N M / m, m the bytes a unit must pass through memory (`memory_bytes_per_unit`).
     communication: U / t, U the units of one step over all devices, t of `communication_time_s` (`group` too).
     """
-    known = ceilings(gpu)
-    missing = []
-
-    def value(quantity: str) -> float:
-        if quantity not in known:
-            missing.append(quantity)
-            return float("inf")
-        return known[quantity].value
-
-    compute = devices * value(precision) / (TRAINING_PASSES * least_forward_flops(model, precision))
-    memory = devices * value("memory") / memory_bytes_per_unit(model, precision)
-    communication = float("inf")
-    if moved_bytes and any(moved_bytes.values()):
-        seconds = communication_time_s(moved_bytes, devices, value("device_link"), value("host_link"), group)
-        communication = units_per_step / seconds if seconds else float("inf")
-    return Bound(compute, memory, communication, tuple(missing))
+    known = {quantity: ceiling.value for quantity, ceiling in ceilings(gpu).items()}
+    arithmetic, memory, device_link, host_link = (
+        known.get(quantity, math.inf) for quantity in (precision, "memory", "device_link", "host_link")
+    )
+    compute_s = TRAINING_PASSES * least_forward_flops(model, precision) / arithmetic
+    memory_s = memory_bytes_per_unit(model, precision) / memory
+    seconds = communication_time_s(moved_bytes, devices, device_link, host_link, group) if moved_bytes else 0.0
+    least = ((devices, compute_s), (devices, memory_s), (units_per_step, seconds))
+    return Bound._make(amount / s if s else math.inf for amount, s in least)
 
 
 def smallest_group(row: Any) -> int | None:
@@ -189,16 +183,15 @@ def bounds(frame: pd.DataFrame) -> pd.DataFrame:
     numbers = ("compute_bound", "memory_bound", "communication_bound", "bound")
     columns = {"key": "string", **dict.fromkeys(numbers, "float64"), "binding": "string", "share_of_bound": "float64"}
     rows = []
-    for _, row in frame[frame["status"] == "ok"].iterrows():
+    for row in frame[frame["status"] == "ok"].to_dict("records"):
         # what was not counted bounds nothing
-        counted = [name for name in frame.columns if name.startswith("moved_bytes_") and pd.notna(row[name])]
-        moved = {name.removeprefix("moved_bytes_"): float(row[name]) for name in counted}
+        moved = {kind: float(row[f"moved_bytes_{kind}"]) for kind in KINDS if pd.notna(row[f"moved_bytes_{kind}"])}
         model = find_model(row["workload"], row["model"])
         units = row["units"] / row["timed_steps"]
         found = bound_units_per_s(model, row["gpu"], row["precision"], row["devices"], units, moved, group=smallest_group(row))
-        limit = found.units_per_s if np.isfinite(found.units_per_s) else float("nan")
-        rows.append((row["key"], found.compute, found.memory, found.communication, limit, found.binding, row["units_per_s"] / limit))
-    return pd.DataFrame(rows, columns=list(columns)).replace({np.inf: np.nan}).astype(columns)
+        rows.append((row["key"], *found, found.units_per_s, found.binding, row["units_per_s"] / found.units_per_s))
+    table = pd.DataFrame(rows, columns=list(columns)).replace({np.inf: np.nan}).astype(columns)
+    return table.assign(share_of_bound=table["share_of_bound"].where(table["bound"].notna()))
 
 
 def point_bound(limits: pd.DataFrame, row: Any) -> tuple[float, str, float]:
@@ -212,3 +205,64 @@ def point_bound(limits: pd.DataFrame, row: Any) -> tuple[float, str, float]:
     if own.empty:
         return math.nan, "", math.nan
     return float(own["bound"].mean()), str(own["binding"].iloc[0]), float(own["share_of_bound"].mean())
+
+
+def links_s(gradient_bytes: Any, devices: Any, link_bytes_per_s: Any) -> Any:
+    """Least time to sum the gradients, s: 2 (N - 1)/N S / L; 0 on one device."""
+    return 2 * (devices - 1) / devices * gradient_bytes / link_bytes_per_s
+
+
+def link_bounds(points: pd.DataFrame) -> pd.DataFrame:
+    """The measured points with what each asks of the links between its devices.
+
+    Args:
+        points: rows of `points.points`; the same series on one device, where it is among them, gives `one_step_s`.
+
+    Returns:
+        The rows of n > 0 and, beside their columns: parameters; bytes_per_mflop: of float32 gradients, over the operations of one device
+        (three forward passes of its share of the batch); links_s (the least time to sum the gradients); one_step_s (the step on one
+        device); bound_exposed: the most efficiency if no summing hides behind computing. NaN where no link of such a device was measured,
+        or no step on one.
+    """
+    own = points[points["n"] > 0].reset_index(drop=True)
+    on = [field for field in POINT if field != "devices"]
+    ones = own.loc[own["devices"].eq(1), [*on, "step_time_s"]].rename(columns={"step_time_s": "one_step_s"})
+    own = own.merge(ones, on=on, how="left", validate="m:1")
+    models = [find_model(workload, model) for workload, model in zip(own["workload"], own["model"], strict=True)]
+    known = {gpu: ceilings(gpu).get("device_link") if gpu else None for gpu in own["gpu"].unique()}
+    link = own["gpu"].map({gpu: ceiling.value if ceiling else math.nan for gpu, ceiling in known.items()}).astype("float64")
+    size = pd.Series([model.parameter_bytes for model in models], dtype="float64")
+    flops = TRAINING_PASSES * pd.Series([model.forward_flops_per_unit for model in models], dtype="float64")
+    alone_s = links_s(size, own["devices"], link)
+    return own.assign(
+        parameters=[model.parameters for model in models],
+        bytes_per_mflop=1e6 * size / (flops * own["rate"] * own["step_time_s"] / own["devices"]),
+        links_s=alone_s,
+        bound_exposed=own["one_step_s"] / (own["one_step_s"] + alone_s),
+    )
+
+
+def data_parallel_bytes(model: Model, devices: int) -> float:
+    """Bytes a device sends in a step of data parallelism: one all-reduce of all gradients (float32), whatever the batch."""
+    return sent_share("all_reduce", devices) * devices * model.parameter_bytes
+
+
+def cut_bytes_per_row(model: Model, devices: int, precision: str = "bf16") -> float:
+    """Bytes a device sends for each row of the joined batch when every matrix is cut over `devices` devices.
+
+    Raises:
+        ValueError: the model does not say how it is cut.
+    """
+    if model.splitting is None:
+        raise ValueError(f"{model.name!r} does not say how its matrices are cut")
+    total = 0.0
+    for exchange in model.splitting.exchanges:
+        size = EXACT_BYTES.get(precision, 4) if exchange.exact else ACTIVATION_BYTES[precision]
+        brought = exchange.elements * size * (1 if exchange.kind == "all_gather" else devices)
+        total += sent_share(exchange.kind, devices) * brought
+    return total
+
+
+def crossing_batch(model: Model, devices: int, precision: str = "bf16") -> float:
+    """The joined batch below which cut matrices send less than data parallelism, and above which they send more."""
+    return data_parallel_bytes(model, devices) / cut_bytes_per_row(model, devices, precision)

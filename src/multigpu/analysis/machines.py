@@ -64,19 +64,3 @@ def ceilings_frame(gpu: str) -> pd.DataFrame:
     """
     rows = [(c.quantity, c.value, c.unit, c.how, c.source, c.date) for c in ceilings(gpu).values()]
     return pd.DataFrame(rows, columns=["quantity", "value", "unit", "how", "source", "date"])
-
-
-def machines(records: Iterable[Record]) -> dict[str, Machine]:
-    """Every machine of the Records by name, as the latest Record of each describes it."""
-    latest = {record.machine.name: record.machine for record in sorted(records, key=lambda record: record.measured_at)}
-    return {name: latest[name] for name in sorted(latest)}
-
-
-def machine_line(machine: Machine) -> str:
-    """The machine in one line: "8 x NVIDIA H200 (140 GiB each, NVLink between them), 128 cores of ..., 560 GiB, driver 570.0"."""
-    host = f"{machine.cores} cores of {machine.cpu}, {machine.memory_gib:,.0f} GiB"
-    if not machine.gpus:
-        return f"{host}, no GPU: CPU processes stand in for devices"
-    kinds = dict.fromkeys(kind for row in machine.links for kind in row if kind != "self")
-    linked = f", {' and '.join(kinds)} between them" if kinds else ""
-    return f"{len(machine.gpus)} x {machine.gpus[0]} ({machine.gpu_memory_gib[0]:,.0f} GiB each{linked}), {host}, driver {machine.driver}"

@@ -34,8 +34,12 @@ def reference_of(records: Iterable[Record]) -> dict[tuple[object, ...], float]:
         run = record.run
         plain = (run.framework, run.placement, run.execution, run.precision) == ("torch", "ddp", "eager", "fp32")
         if plain and record.measurement and len(record.measurement.loss) >= STEPS:
-            found[tuple(getattr(run, name) for name in JOB)] = fmean(record.measurement.loss[:STEPS])
+            found[_job(record)] = fmean(record.measurement.loss[:STEPS])
     return found
+
+
+def _job(record: Record) -> tuple[object, ...]:
+    return tuple(getattr(record.run, name) for name in JOB)
 
 
 def learning_losses(record: Record) -> list[float]:
@@ -65,16 +69,12 @@ def parity(records: Iterable[Record]) -> pd.DataFrame:
     reference = reference_of(records)
     rows = []
     for record in records:
-        run = record.run
-        job = tuple(getattr(run, name) for name in JOB)
-        apart = run.placement == "independent" and run.devices > 1
-        apart |= run.workload in DRAWN and run.framework != "torch"
-        if record.status != "ok" or not record.measurement or job not in reference or apart or len(record.measurement.loss) < STEPS:
-            continue
-        difference = fmean(learning_losses(record)[:STEPS]) / reference[job] - 1
-        way = {name: getattr(run, name) for name in WAY}
-        rows.append(dict(zip(JOB, job, strict=True)) | way | {"placement": run.placement, "key": record.key})
-        rows[-1] |= {"staged": find_placement(run.placement).staged, "difference": difference}
+        run, job = record.run, _job(record)
+        apart = (run.placement == "independent" and run.devices > 1) or (run.workload in DRAWN and run.framework != "torch")
+        if record.status == "ok" and record.measurement and job in reference and not apart and len(record.measurement.loss) >= STEPS:
+            difference = fmean(learning_losses(record)[:STEPS]) / reference[job] - 1
+            way = [getattr(run, name) for name in (*WAY, "placement")]
+            rows.append((*job, *way, find_placement(run.placement).staged, record.key, difference))
     return pd.DataFrame(rows, columns=[*JOB, *WAY, "placement", "staged", "key", "difference"])
 
 
@@ -85,13 +85,6 @@ def amplified(table: pd.DataFrame) -> pd.Series:
     already, so that any rounding does (ResNet-110 at a rate of 0.1). fp16's repeats are left out: its scale is found or fixed.
     """
     plain = table[table["execution"].eq("eager") & table["framework"].eq("torch") & ~table["staged"] & table["precision"].ne("fp16")]
-    spread = plain.groupby([*JOB, *WAY, "placement"], dropna=False)["difference"].agg(lambda own: own.max() - own.min())
-    wide = spread[spread > 2 * TOLERANCE].reset_index()
-    jobs = set(_jobs(wide))
-    return pd.Series([job in jobs for job in _jobs(table)], index=table.index, dtype=bool)
-
-
-def _jobs(table: pd.DataFrame) -> list[tuple[str, ...]]:
-    """Each row's job, as text: what is missing equals what is missing."""
-    rows = table[list(JOB)].itertuples(index=False, name=None)
-    return [tuple("" if pd.isna(value) else str(value) for value in job) for job in rows]
+    repeats = plain.groupby([*JOB, *WAY, "placement"], dropna=False)["difference"]
+    wide = (repeats.transform("max") - repeats.transform("min")).gt(2 * TOLERANCE).reindex(table.index, fill_value=False)
+    return wide.groupby(table.groupby(list(JOB), dropna=False).ngroup()).transform("any").astype(bool)

@@ -6,21 +6,18 @@ import base64
 import io
 import re
 import textwrap
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import matplotlib as mpl
 import pandas as pd
-from matplotlib.artist import Artist
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
 from multigpu import paths
 from multigpu.analysis.style import INK, RC
-from multigpu.analysis.svg import compact
 
 FONTS = "system-ui, 'DejaVu Sans', Verdana, sans-serif"
 STANDALONE = "svg{color:#222;background:none}@media (prefers-color-scheme:dark){svg{color:#ddd}}"
@@ -38,6 +35,7 @@ class Picture(Figure):
     finding: the title, a sentence computed from the data, or "" where they do not support one.
     caption: what is drawn, of how many repeats, how intervals were made, which scaling, which machine.
     alt: the figure in words.  data: what was drawn, a row a mark.
+    name: of its files, where it is saved. link: where its points stand in the explorer, as its query ("model=resnet50").
     """
 
     def __init__(self, width_in: float, height_in: float, **more: Any) -> None:
@@ -47,6 +45,11 @@ class Picture(Figure):
         self.caption = ""
         self.alt = ""
         self.data = pd.DataFrame()
+        self.name = self.link = ""
+
+    def saved(self) -> Shown:
+        """What a page shows of it; its SVG and CSV are written where it has a name (`save`)."""
+        return save(self, self.name, link=self.link) if self.name else shown(self, "figure")
 
     def head(self, finding: str | None) -> None:
         """Write the finding along the top."""
@@ -54,14 +57,6 @@ class Picture(Figure):
         width, height = self.get_size_inches()
         text = "\n".join(_wrapped(self.finding, width))
         self.text(0.1 / width, 1 - 0.08 / height, text, va="top", ha="left", fontsize=11, fontweight="bold", linespacing=1.25)
-
-    def legend_line(self, handles: Sequence[Artist]) -> None:
-        """A legend in one line under the finding, where no line can be labelled directly."""
-        width, height = self.get_size_inches()
-        top = 1 - (head_height(self.finding, width) - 0.05) / height
-        self.legend(
-            handles=handles, loc="upper left", bbox_to_anchor=(0.04 / width, top), ncols=len(handles), columnspacing=1.4, borderpad=0
-        )
 
     def _repr_html_(self) -> str:
         return shown(self, "figure").html
@@ -76,14 +71,9 @@ def head_height(finding: str | None, width_in: float) -> float:
     return 0.16 + 0.2 * len(_wrapped(finding, width_in)) if finding else 0.1
 
 
-def message(text: str, caption: str = "") -> Picture:
-    """A picture that says why there is nothing to draw."""
-    with mpl.rc_context(RC):
-        picture = Picture(6.4, 0.9)
-        picture.text(0.02, 0.5, textwrap.fill(text, 80), va="center", ha="left")
-    picture.caption = caption
-    picture.alt = text
-    return picture
+_GEOMETRY = re.compile(r'\b(?:d|x|y|points|transform)="[^"]*"')
+_LONG = re.compile(r"-?\d+\.\d{3,}(?:e-?\d+)?")
+"""Coordinates keep two decimals: a hundredth of a point is not seen, and further digits differ between processors."""
 
 
 def svg_text(figure: Figure, name: str) -> str:
@@ -98,7 +88,7 @@ def svg_text(figure: Figure, name: str) -> str:
     text = text.replace("*{stroke", f"#{name}-figure_1 *{{stroke")
     for pattern in (r'\bid="', r"url\(#", r'href="#'):
         text = re.sub(pattern, lambda found: found.group(0) + name + "-", text)
-    text = compact(text, FONTS)
+    text = _GEOMETRY.sub(lambda found: _LONG.sub(lambda digits: f"{round(float(digits[0]), 2) + 0:g}", found[0]), text)
     return "\n".join(line.rstrip() for line in text.splitlines() if line.strip()) + "\n"
 
 
@@ -119,29 +109,6 @@ def folded(summary: str, *parts: Shown) -> Shown:
     """What a page keeps one click away; the summary's backticks are code."""
     said = re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(summary, quote=False))
     return Shown(f"<details><summary>{said}</summary>\n{''.join(part.html for part in parts)}</details>\n")
-
-
-def together(*parts: Shown) -> Shown:
-    """One below the other."""
-    return Shown("".join(part.html for part in parts))
-
-
-def paragraphs(*sentences: str | None, kind: Literal["answer", "said"] = "answer") -> Shown:
-    """Computed sentences, a paragraph each, Markdown's ** as bold and its backticks as code; those that are None or empty are left out.
-
-    Args:
-        kind: whether they are set as a page's answer or as plain text.
-    """
-    bold = (re.sub(r"\*\*(.+?)\*\*", r"<strong>\1</strong>", escape(text, quote=False)) for text in sentences if text)
-    told = (re.sub(r"`([^`]+)`", r"<code>\1</code>", text) for text in bold)
-    return Shown(f'<div class="{kind}">{"".join(f"<p>{text}</p>" for text in told)}</div>')
-
-
-def bulleted(head: str, items: Mapping[str, str]) -> Shown:
-    """A page's answer as a list: a sentence, as `paragraphs` sets it, then an item a line, its name in bold."""
-    top = paragraphs(head).html.removesuffix("</div>")
-    lines = "".join(f"<li><strong>{escape(name, quote=False)}</strong>: {escape(text, quote=False)}</li>" for name, text in items.items())
-    return Shown(f"{top}<ul>{lines}</ul></div>")
 
 
 def shown(figure: Figure, name: str, data: pd.DataFrame | None = None, link: str = "") -> Shown:

@@ -1,7 +1,8 @@
 """Four kinds of plot on one theme: dots with intervals, lines, bars, and a timeline of steps.
 
 Each takes rows of a frame and names of its columns, draws with seaborn, and returns a `Picture` that holds its words and its data. A hue
-"placement" has each placement's own colour and marker; of a hue "framework" lines differ in their dashes.
+"placement" has each placement's own colour and marker; of a hue "framework" lines differ in their dashes. `file` is the name under which
+a page saves the picture, `link` where its points stand in the explorer ("model=resnet50").
 """
 
 from __future__ import annotations
@@ -88,8 +89,9 @@ def _counts(ax: Axes, values: Sequence[float], write: Callable[[float], str] = "
     ax.xaxis.set_minor_formatter(NullFormatter())
 
 
-def _said(picture: Picture, data: pd.DataFrame, caption: str, alt: str) -> Picture:
+def _said(picture: Picture, data: pd.DataFrame, caption: str, alt: str, name: str, link: str) -> Picture:
     picture.caption, picture.alt, picture.data = caption, alt or picture.finding, data
+    picture.name, picture.link = name, link
     return picture
 
 
@@ -111,6 +113,8 @@ def dots(
     xlabel: str = "",
     line_at: float | None = None,
     alt: str = "",
+    file: str = "",
+    link: str = "",
     labels: Mapping[str, str] | None = None,
 ) -> Picture:
     """A dot a row with its 95% interval, the rows' names down the side.
@@ -147,7 +151,7 @@ def dots(
             ax.grid(axis="y", visible=False)
         if hue not in (None, y):
             _legend(picture, values, colours, markers)
-    return _said(picture, _shown_columns(rows, [panel, y, hue, x]), caption, alt)
+    return _said(picture, _shown_columns(rows, [panel, y, hue, x]), caption, alt, file, link)
 
 
 def _legend(picture: Picture, values: Sequence[str], colours: Mapping[str, str], markers: Mapping[str, Any]) -> None:
@@ -188,6 +192,8 @@ def lines(
     log: str = "x",
     at: Mapping[str, float] | None = None,
     alt: str = "",
+    file: str = "",
+    link: str = "",
     xform: str | None = None,
 ) -> Picture:
     """A line a hue over counts, with the interval of each point and a label at its end.
@@ -236,7 +242,7 @@ def lines(
             _axis(ax, "y", form, ylabel)
             ax.set_xlabel(xlabel or x.replace("_", " "))
         _legend(picture, values, colours, markers)
-    return _said(picture, _shown_columns(rows, [panel, hue, style, x, y]), caption, alt)
+    return _said(picture, _shown_columns(rows, [panel, hue, style, x, y]), caption, alt, file, link)
 
 
 def bars(
@@ -251,6 +257,8 @@ def bars(
     xlabel: str = "",
     line_at: float | None = None,
     alt: str = "",
+    file: str = "",
+    link: str = "",
     labels: Mapping[str, str] | None = None,
 ) -> Picture:
     """Horizontal bars with intervals, grouped by hue: for amounts that start at nought.
@@ -285,7 +293,7 @@ def bars(
             ax.grid(axis="y", visible=False)
         if hue:
             _legend(picture, values, colours, {})
-    return _said(picture, _shown_columns(rows, [panel, y, hue, x]), caption, alt)
+    return _said(picture, _shown_columns(rows, [panel, y, hue, x]), caption, alt, file, link)
 
 
 def timeline(
@@ -297,6 +305,8 @@ def timeline(
     panel: str | None = None,
     xlabel: str = "milliseconds of one step",
     alt: str = "",
+    file: str = "",
+    link: str = "",
     labels: Mapping[str, str] | None = None,
     looks: Mapping[str, tuple[str, str]] = PARTS,
 ) -> Picture:
@@ -329,4 +339,4 @@ def timeline(
         looked = [(looks[column.removesuffix("_s")], text) for column, text in parts.items()]
         handles = [mpl.patches.Patch(facecolor=colour, hatch=hatch, edgecolor="white", label=text) for (colour, hatch), text in looked]
         _below(picture, handles)
-    return _said(picture, _shown_columns(rows, [panel, y, *parts]), caption, alt)
+    return _said(picture, _shown_columns(rows, [panel, y, *parts]), caption, alt, file, link)

@@ -5,16 +5,14 @@ Every table of the study starts here. A point belongs to one machine: repeats of
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy import special
 
-from multigpu.analysis.fields import FIELDS, JOB, LENGTH, POINT, SERIES, WAY
-from multigpu.analysis.statistics import LEVEL, POOL
+from multigpu.analysis.fields import FIELDS, JOB, LENGTH, POINT, RESTRICTED, SERIES, WAY
+from multigpu.analysis.statistics import half_width, log_samples, mean_interval
 
 __all__ = ["FIELDS", "JOB", "LENGTH", "POINT", "SERIES", "WAY", "Missing", "averages", "one", "one_length", "points", "usual", "where"]
 
@@ -120,28 +118,6 @@ def _numbers(ok: pd.DataFrame, groups: pd.Series) -> pd.DataFrame:
     return table.assign(rate_low=rate / half, rate_high=rate * half)
 
 
-def log_samples(values: pd.Series, groups: pd.Series, launch: pd.Series) -> pd.DataFrame:
-    """By group: log_mean of ln(values), the log_variance of that mean, and its degrees of freedom (see `formulas.rate_interval`).
-
-    Repeats count as independent only where launches do not differ (F test at 25%); else the launches are the units.
-    """
-    logs = values.astype("float64").map(math.log)
-    each = logs.groupby(groups)
-    n, mean = each.size(), each.mean()
-    by_launch = logs.groupby([groups, launch])
-    members, means = by_launch.size(), by_launch.mean()
-    between = (members * (means - mean.reindex(means.index, level=0)) ** 2).groupby(level=0).sum()
-    count = means.groupby(level=0).size()
-    total = ((logs - groups.map(mean)) ** 2).groupby(groups).sum()
-    with np.errstate(divide="ignore", invalid="ignore"):
-        mean_between, mean_within = between / (count - 1), (total - between).clip(lower=0.0) / (n - count)
-        chance = special.fdtrc(count - 1, n - count, mean_between / mean_within.clip(lower=1e-30))
-        differ = (count > 1) & (count < n) & (mean_between > 1e-24) & (chance < POOL)  # below 1e-24 both are rounding
-        variance = np.where(differ, mean_between / n, total / (n - 1) / n)
-    freedom = np.where(differ, count - 1, n - 1)
-    return pd.DataFrame({"log_mean": mean, "log_variance": np.where(n > 1, variance, np.nan), "log_freedom": freedom}, index=mean.index)
-
-
 def averages(frame: pd.DataFrame, by: Sequence[str], columns: Sequence[str]) -> pd.DataFrame:
     """One row a group of Records of one kind, in the order in which groups appear: for what no rate is of (accuracy, a loss, a time).
 
@@ -155,17 +131,9 @@ def averages(frame: pd.DataFrame, by: Sequence[str], columns: Sequence[str]) -> 
         row: dict[str, Any] = dict(zip(by, values, strict=True)) | {"n": len(group), "keys": _joined(group["key"])}
         for name in columns:
             known = group[name].dropna().astype("float64")
-            half = float(half_width(known.var() / max(len(known), 1), len(known) - 1.0)) if len(known) > 1 else math.nan
-            row |= dict(zip((f"{name}{end}" for end in ends), (known.mean(), known.mean() - half, known.mean() + half), strict=True))
+            row |= dict(zip((f"{name}{end}" for end in ends), (known.mean(), *mean_interval(known)), strict=True))
         rows.append(row)
     return pd.DataFrame(rows, columns=names)
-
-
-def half_width(variance: Any, freedom: Any, level: float = LEVEL) -> Any:
-    """Half the width of a Student's t interval of a mean with this variance: NaN where that is NaN, 0 where it is 0."""
-    variance = np.asarray(variance, dtype=float)
-    quantile = special.stdtrit(np.maximum(np.asarray(freedom, dtype=float), 1e-9), 0.5 + level / 2)
-    return np.where(variance > 0, quantile * np.sqrt(np.maximum(variance, 0.0)), variance)
 
 
 def where(table: pd.DataFrame, **fields: Any) -> pd.DataFrame:
@@ -207,10 +175,6 @@ def one(table: pd.DataFrame, **fields: Any) -> pd.Series:
         differ = [name for name in found if name in FIELDS and found[name].nunique(dropna=False) > 1]
         raise ValueError(f"{len(found)} points have {asked}: name {' or '.join(differ) or 'more fields'} too")
     return found.iloc[0]
-
-
-RESTRICTED = ("host_cores", "device_ids", "peer_access", "energy_window_s", "feed")
-"""Fields that make a Run one of a study of hosts, pairs, energy or feeding: they count only where a page asks for them."""
 
 
 def usual(table: pd.DataFrame) -> pd.DataFrame:

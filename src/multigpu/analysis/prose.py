@@ -1,24 +1,24 @@
-"""Sentences that a person writes and Records fill: `say`, `require`, and `finding` around both.
+"""Sentences that a person writes and Records fill. On a page every cell is a finding: it stands or is left out.
 
-    with finding():
-        loss = 1 - estimate(one(pairs, placement="exp2"), "ratio")
-        require(loss.low > 0.3, "parameters on the host cost the translator at least 30% on four GPUs")
-        say("Keeping parameters on the host costs the translator {loss:percent} of its speed.", loss=loss)
+    loss = 1 - estimate(pairs, placement="exp2")
+    require(0.3 < loss, "parameters on the host cost the translator at least 30% on four GPUs")
+    say(f"Keeping parameters on the host costs the translator {loss:percent} of its speed.")
 
 On the published Records a `require` that fails stops the build and names its sentence: a person writes it anew. On other Records the
-block is left out, and one line says why.
+rest of its cell is left out, and one line says why.
 """
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 from contextlib import contextmanager
-from string import Formatter
 from typing import Any
 
+from IPython.core.getipython import get_ipython
 from IPython.display import Markdown, display
 
-from multigpu.analysis.estimate import Estimate
+from multigpu.analysis.picture import Picture
 from multigpu.analysis.points import Missing
 from multigpu.paths import publishing
 
@@ -47,39 +47,50 @@ def require(condition: Any, why: str) -> None:
 def finding() -> Iterator[None]:
     """What stands and falls together: where a `require` fails or a point is missing, the rest of the block is left out with one line.
 
+    So is a block that uses a name which a block above, left out itself, did not get to define.
+
     Raises:
-        NotTrue, Missing: while the published report is built.
+        NotTrue, Missing, NameError: while the published report is built.
     """
     try:
         yield
-    except (NotTrue, Missing) as error:
+    except (NotTrue, Missing, NameError) as error:
         if publishing():
             raise
-        display(Markdown(f"*Left out here: {error}.*"))
+        why = "it rests on what is left out above" if isinstance(error, NameError) else error
+        display(Markdown(f"*Left out here: {why}.*"))
 
 
-class _Facts(Formatter):
-    """Plain numbers take the forms of an Estimate too."""
-
-    def format_field(self, value: Any, format_spec: str) -> str:
-        if isinstance(value, int | float) and format_spec and not isinstance(value, bool):
-            value = Estimate(float(value))
-        return super().format_field(value, format_spec)
+def say(text: str) -> Markdown:
+    """A sentence, or several paragraphs of Markdown: an f-string whose figures are Estimates and write themselves."""
+    return Markdown(text)
 
 
-def told(template: str, **facts: Any) -> str:
-    """The template with its facts filled in, as `Estimate` writes figures.
-
-    Raises:
-        ValueError: a fact is named that the template does not use, or the other way round.
-    """
-    used = {name.split(".")[0].split("[")[0] for _, name, _, _ in Formatter().parse(template) if name is not None}
-    if used != set(facts):
-        odd = ", ".join(sorted(used ^ set(facts)))
-        raise ValueError(f"the template and its facts disagree on {odd}: name each fact that the sentence uses, and no other")
-    return _Facts().format(template, **facts)
+def show(value: Any) -> None:
+    """Show what a line of a cell gives, if anything; a picture that has a name is saved under it."""
+    if value is not None:
+        display(value.saved() if isinstance(value, Picture) else value)
 
 
-def say(template: str, **facts: Any) -> None:
-    """Show a sentence, or several paragraphs of Markdown, with the facts filled in."""
-    display(Markdown(told(template, **facts)))
+class EachCell(ast.NodeTransformer):
+    """Makes a cell one `finding` in which every line that has a value shows it (`show`)."""
+
+    def visit_Module(self, node: ast.Module) -> ast.Module:
+        if node.body:
+            block = ast.parse("with finding():\n    pass").body[0]
+            assert isinstance(block, ast.With)
+            block.body = [_shown(line) if isinstance(line, ast.Expr) else line for line in node.body]
+            node.body = [block]
+        return ast.fix_missing_locations(node)
+
+
+def _shown(line: ast.Expr) -> ast.Expr:
+    call = ast.Call(ast.Name("show", ast.Load()), [line.value], [])
+    return ast.copy_location(ast.Expr(ast.copy_location(call, line)), line)
+
+
+def each_cell_is_a_finding() -> None:
+    """From the next cell on, in a notebook; nothing elsewhere."""
+    shell = get_ipython()
+    if shell is not None and not any(isinstance(one, EachCell) for one in shell.ast_transformers):
+        shell.ast_transformers.append(EachCell())

@@ -1,19 +1,20 @@
-"""Tables for pages: rows of a frame, each column a template that their figures fill."""
+"""Tables for pages: rows of a frame, each column named in a line of text."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from html import escape
 from string import Formatter
 from typing import Any
 
 import pandas as pd
 
-from multigpu.analysis.estimate import FORMS, Estimate
+from multigpu.analysis.estimate import Estimate
 from multigpu.analysis.picture import EXPLORER, Shown
 from multigpu.analysis.points import Missing
 from multigpu.analysis.style import label
+from multigpu.analysis.words import COLUMNS
 
 
 class _Row(Formatter):
@@ -31,37 +32,52 @@ class _Row(Formatter):
         name, figure = value, self.row[value]
         if figure is None or (not isinstance(figure, list | tuple | Estimate) and pd.isna(figure)):
             return "–"
-        if format_spec.partition(" ")[0] in FORMS:
+        if format_spec:
             if not isinstance(figure, Estimate):
                 low, high = (float(self.row.get(f"{name}_{end}", float("nan"))) for end in ("low", "high"))
                 figure = Estimate(float(figure), low, high)
             return format(figure, format_spec)
-        return label(str(figure)) if name in ("placement", "base_placement") and not format_spec else format(figure, format_spec)
+        return label(str(figure)) if name in ("placement", "base_placement") else str(figure)
 
 
-def table(rows: pd.DataFrame, columns: Mapping[str, str], by: str | None = None, note: str = "", title: str = "", link: str = "") -> Shown:
+def _columns(text: str, rows: pd.DataFrame) -> list[tuple[str, str]]:
+    """(heading, template) of each column that a table's text names."""
+    found = []
+    for part in text.split("|"):
+        heading, _, cell = part.strip().rpartition(" = ")
+        name, _, form = cell.partition(":")
+        usual_heading, usual_form = COLUMNS.get(name, (name.replace("_", " "), ""))
+        units = set(rows["unit"].dropna()) if "unit" in rows else set()
+        heading = heading or usual_heading.format(unit=next(iter(units)) if len(units) == 1 else "units")
+        found.append((heading, cell if "{" in cell else f"{{{name}:{form or usual_form}}}"))
+    return found
+
+
+def table(rows: pd.DataFrame, columns: str, by: str | None = None, note: str = "", title: str = "", link: str = "") -> Shown:
     """The rows as an HTML table that sorts by a click and scrolls in itself where it is wider than its column.
 
     Args:
-        columns: heading -> template over the frame's columns: {"images/s": "{rate:rate interval}", "placement": "{placement}"}; a name of a
-            placement becomes its label, a figure takes a form of `estimate.FORMS`.
+        columns: "placement | devices | kept = ratio:percent interval": names of the frame's columns, with a heading and a form
+            (`estimate.FORMS`) where these are not the usual ones (`words.COLUMNS`); or a template, "batch = {batch_size} per GPU".
+            A name of a placement becomes its label.
         by: a column whose values stand as headings between blocks of rows, in their order.
         note: stands below. title: above. link: where all of these rows stand in the explorer, as its query ("model=resnet50").
 
     Raises:
         Missing: there is no row.
-        ValueError: a template names no column, or no form.
+        ValueError: a name is no column, or no form.
     """
     if rows.empty:
-        raise Missing(f"no row for the table {title or ', '.join(columns)!r}")
-    cells = [[_Row(row).vformat(template, (), {}) for template in columns.values()] for _, row in rows.iterrows()]
-    numeric = [bool(re.search(r":[a-z]", template)) for template in columns.values()]
-    head = "".join(f'<th{_right(right)} scope="col">{escape(name)}</th>' for name, right in zip(columns, numeric, strict=True))
+        raise Missing(f"no row for the table {title or columns!r}")
+    named = _columns(columns, rows)
+    cells = [[_Row(row).vformat(template, (), {}) for _, template in named] for _, row in rows.iterrows()]
+    numeric = [bool(re.search(r":[a-z]", template)) for _, template in named]
+    head = "".join(f'<th{_right(right)} scope="col">{escape(name)}</th>' for (name, _), right in zip(named, numeric, strict=True))
     body, last = [], None
     for (_, row), texts in zip(rows.iterrows(), cells, strict=True):
         if by is not None and row[by] != last:
             last = row[by]
-            body.append(f'<tr class="block"><th colspan="{len(columns)}" scope="rowgroup">{escape(label(str(last)))}</th></tr>')
+            body.append(f'<tr class="block"><th colspan="{len(named)}" scope="rowgroup">{escape(label(str(last)))}</th></tr>')
         body.append(f"<tr>{''.join(f'<td{_right(right)}>{escape(text)}</td>' for text, right in zip(texts, numeric, strict=True))}</tr>")
     below = f'<p class="muted">{escape(note)}{explorer_link(link)}</p>\n' if note or link else ""
     above = f'<p class="table-title">{escape(title)}</p>\n' if title else ""

@@ -15,7 +15,10 @@ import math
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
+import pandas as pd
 from scipy import special
 
 LEVEL = 0.95
@@ -67,11 +70,30 @@ def freedom_of(parts: Sequence[Sample]) -> float:
 def interval(parts: Sequence[Sample], level: float = LEVEL) -> float:
     """Half the width of the interval of a sum or difference of the samples' means; nan if one of them has no variance."""
     variance = math.fsum(part.variance for part in parts)
-    if math.isnan(variance):
-        return math.nan
-    if variance <= 0:
-        return 0.0
-    return float(special.stdtrit(freedom_of(parts), 0.5 + level / 2)) * math.sqrt(variance)
+    return float(half_width(variance, freedom_of(parts) if variance > 0 else 1.0, level))
+
+
+def half_width(variance: Any, freedom: Any, level: float = LEVEL) -> Any:
+    """Half the width of a Student's t interval of a mean with this variance: NaN where that is NaN, 0 where it is 0."""
+    variance = np.asarray(variance, dtype=float)
+    quantile = special.stdtrit(np.maximum(np.asarray(freedom, dtype=float), 1e-9), 0.5 + level / 2)
+    return np.where(variance > 0, quantile * np.sqrt(np.maximum(variance, 0.0)), variance)
+
+
+def mean_interval(values: Any) -> tuple[float, float]:
+    """The 95% interval of a mean (Student's t), in the unit of the values; NaN of fewer than two."""
+    known = np.asarray(values, dtype=float)
+    if known.size < 2:
+        return math.nan, math.nan
+    half = float(half_width(known.var(ddof=1) / known.size, known.size - 1))
+    return float(known.mean()) - half, float(known.mean()) + half
+
+
+def log_samples(values: pd.Series, groups: pd.Series, launches: pd.Series) -> pd.DataFrame:
+    """`sample` of each group as columns: log_mean, log_variance, log_freedom."""
+    found = {group: sample(values.iloc[at].tolist(), launches.iloc[at].tolist()) for group, at in groups.groupby(groups).indices.items()}
+    rows = [(one.mean, one.variance, one.freedom) for one in found.values()]
+    return pd.DataFrame(rows, index=pd.Index(found, dtype=groups.dtype), columns=["log_mean", "log_variance", "log_freedom"])
 
 
 def chance_above(excess: float, variance: float, freedom: float) -> float:

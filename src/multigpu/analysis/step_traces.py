@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -11,10 +11,10 @@ from typing import Any
 import pandas as pd
 
 from multigpu.analysis.document_phases import PROFILE_QUANTITIES, profile_quantities
-from multigpu.analysis.frame import RUN_FIELDS
-from multigpu.analysis.phases import steps_of
-from multigpu.analysis.traces import paired_step_s, traced
-from multigpu.measure.trace import CopyTotals, TraceSummary
+from multigpu.analysis.fields import RUN_FIELDS
+from multigpu.analysis.frame import export
+from multigpu.analysis.traces import paired_step_s, steps_of, traced
+from multigpu.measure.trace import TraceSummary
 from multigpu.record import Record
 
 SPARSE_KERNEL = re.compile(r"UnsortedSegment|embedding_backward|compute_grad_weight|sum_and_scatter|krn_partial", re.IGNORECASE)
@@ -62,16 +62,11 @@ def trace_row(record: Record, trace: TraceSummary) -> dict[str, Any]:
     peer = [copies for replica in trace.replicas for copies in replica.copies if copies.kind == "device_to_device"]
     sparse = sum(kernel.total_s for kernel in trace.kernels if SPARSE_KERNEL.search(kernel.name))
     others = [kernel.total_s for kernel in trace.kernels if not SPARSE_KERNEL.search(kernel.name)]
+    who = {name: getattr(record, name) for name in IDENTITY if name not in ("machine", "gpu", "traced_steps")}
     return {
-        "key": record.key,
-        "attempt": record.attempt,
-        "status": record.status,
-        "launch_id": record.launch_id,
+        **who,
         "machine": record.machine.name,
         "gpu": record.machine.gpus[0] if record.machine.gpus else "",
-        "timing_version": record.timing_version,
-        "framework_version": record.framework_version,
-        "input_label": record.input_label,
         "traced_steps": run.traced_steps,
         **{name: getattr(run, name) for name in RUN_FIELDS},
         "timed_step_s": step_s,
@@ -125,19 +120,10 @@ def trace_summary(record: Record) -> pd.DataFrame:
     for kind, word in COPY_WORDS.items():
         found = [copies for replica in trace.replicas for copies in replica.copies if copies.kind == kind]
         if found:
-            rows.append(row(word, *_joined(found)))
+            total_s, calls, size = (sum(getattr(one, name) for one in found) for name in ("total_s", "calls", "bytes"))
+            rows.append(row(word, total_s, calls, min(one.min_s for one in found), max(one.max_s for one in found), size))
     table = pd.DataFrame(rows, columns=list(SUMMARY)).sort_values("time_s", ascending=False, kind="stable", ignore_index=True)
     return table.astype({"bytes": "Int64"})
-
-
-def _joined(copies: Sequence[CopyTotals]) -> tuple[float, int, float, float, int]:
-    return (
-        sum(one.total_s for one in copies),
-        sum(one.calls for one in copies),
-        min(one.min_s for one in copies),
-        max(one.max_s for one in copies),
-        sum(one.bytes for one in copies),
-    )
 
 
 def window_of(record: Record) -> tuple[int, int]:
@@ -148,21 +134,14 @@ def window_of(record: Record) -> tuple[int, int]:
 
 
 def write_trace_summary(record: Record, path: Path | str) -> Path:
-    """`trace_summary` as a CSV file, whose first column is the Record's key and whose next two are the window's steps.
+    """`trace_summary` as a file (`frame.export`), whose first column is the Record's key and whose next two are the window's steps.
 
     Raises:
-        ValueError: the Record holds no trace, the file's name does not end with .csv, or it cannot be written.
+        ValueError: the Record holds no trace, or the file cannot be written so.
     """
-    path = Path(path)
-    if path.suffix != ".csv":
-        raise ValueError(f"a trace's summary is written as CSV: give a name that ends with .csv, not {path.name!r}")
     first, last = window_of(record)
     table = trace_summary(record)
     table.insert(0, "key", record.key)
     table.insert(1, "first_step", first)
     table.insert(2, "last_step", last)
-    try:
-        table.to_csv(path, index=False)
-    except OSError as error:
-        raise ValueError(f"cannot write {path}: {error.strerror or error}") from None
-    return path
+    return export(table, path)

@@ -2,39 +2,42 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy import stats
 
-from multigpu.analysis.formulas import interval
+from multigpu.analysis.frame import typed_frame
+from multigpu.analysis.points import where
+from multigpu.analysis.statistics import interval, mean_interval, sample
 from multigpu.analysis.words import MODELS
 from multigpu.synchrony.averaging_record import AveragingRecord, AveragingStore
 from multigpu.synchrony.curve import Point
 from multigpu.synchrony.grid_training import MEMORY_PROBLEM
-from multigpu.synchrony.laws import Law
 from multigpu.synchrony.problems import LinearRegression, ProblemDescription
 from multigpu.synchrony.rates import BoundedRate, RateRule
 from multigpu.synchrony.record import RECORDS, SynchronyRecord, SynchronyStore
 from multigpu.synchrony.theory import mean_staleness, update_time_s
 from multigpu.synchrony.trained_models import TrainedModel
 
-COLUMNS: dict[str, str] = {
-    **dict.fromkeys(("key", "machine", "status", "reason", "clock", "engine", "server_device", "protocol", "start"), "string"),
-    **dict.fromkeys(("law", "problem", "rate_rule"), "string"),
-    **dict.fromkeys(("workers", "gradients_per_update", "repeat"), "int64"),
-    **dict.fromkeys(("gradients", "budget_s", "rate"), "float64"),
-    **dict.fromkeys(("mean_s", "update_time_s", "update_time_low_s", "update_time_high_s", "block_median_s", "theory_s"), "float64"),
-    **dict.fromkeys(("gradient_time_s", "staleness", "staleness_of_n_k", "staleness_theory"), "float64"),
-    **dict.fromkeys(("applied", "end_s", "loss_last", "error_last", "excess_early", "excess_last", "held_bytes"), "float64"),
-    **dict.fromkeys(("measured_at", "commit"), "string"),
-    "clean_tree": "bool",
-    "attempt": "int64",
-    "timing_version": "int64",
-}
+TEXTS = (
+    *("key", "machine", "status", "reason", "clock", "engine", "server_device", "protocol", "start", "law", "problem", "rate_rule"),
+    *("measured_at", "commit"),
+)
+NUMBERS = (
+    *("gradients", "budget_s", "rate", "mean_s", "update_time_s", "update_time_low_s", "update_time_high_s", "block_median_s", "theory_s"),
+    *("gradient_time_s", "staleness", "staleness_of_n_k", "staleness_theory", "applied", "end_s", "loss_last", "error_last"),
+    *("excess_early", "excess_last", "held_bytes"),
+)
+COLUMNS: dict[str, str] = (
+    dict.fromkeys(TEXTS, "string")
+    | dict.fromkeys(("workers", "gradients_per_update", "repeat", "attempt", "timing_version"), "int64")
+    | dict.fromkeys(NUMBERS, "float64")
+    | {"clean_tree": "bool"}
+)
 """workers is P, gradients K as asked for (missing where the protocol fixes it), gradients_per_update K; budget_s a budget of time.
 engine, server_device: of real runs alone.
 
@@ -58,12 +61,7 @@ def synchrony_frame(root: Path | str | Iterable[SynchronyRecord | AveragingRecor
     least: dict[LinearRegression, float] = {}
     for record in found:
         rows += _averaged(record) if isinstance(record, AveragingRecord) else [_row(record, least)]
-    return pd.DataFrame({name: pd.Series([row.get(name) for row in rows], dtype=dtype) for name, dtype in COLUMNS.items()})
-
-
-def law_name(law: Law) -> str:
-    """The law's kind in words."""
-    return law.kind.replace("_", " ")
+    return typed_frame(rows, COLUMNS)
 
 
 NAMES = {"cnn": "images", "nmt": "translation"}
@@ -111,7 +109,7 @@ def _row(record: SynchronyRecord, least: dict[LinearRegression, float]) -> dict[
         "engine": e.engine if e.clock == "real" else None,
         "server_device": e.server_device if e.clock == "real" else None,
         "protocol": e.protocol,
-        "law": law_name(e.law),
+        "law": e.law.kind.replace("_", " "),
         "workers": p,
         "gradients": e.gradients,
         "gradients_per_update": k,
@@ -125,7 +123,7 @@ def _row(record: SynchronyRecord, least: dict[LinearRegression, float]) -> dict[
         row |= {"problem": problem_name(e.problem), "rate_rule": e.rate.kind, "rate": rate_of(e.rate)}
     if result is None:
         return row
-    low, high = interval(result.block_times_s)
+    low, high = mean_interval(result.block_times_s)
     row |= {
         "update_time_s": result.update_time_s,
         "update_time_low_s": low,
@@ -162,122 +160,63 @@ def _early(curve: list[Point]) -> float:
 def _averaged(record: AveragingRecord) -> list[dict[str, Any]]:
     """One row for the average of the models, and one for the model trained jointly."""
     e = record.experiment
-    rows = []
-    for name, score in (("averaged", record.averaged), ("joint", record.joint)):
-        rows.append(
-            _common(record)
-            | {
-                "machine": "virtual",
-                "status": "ok",
-                "reason": "",
-                "attempt": 0,
-                "clock": "virtual",
-                "protocol": name,
-                "start": "same start" if e.same_start else "own start",
-                "law": "none",
-                "workers": e.workers,
-                "gradients_per_update": e.workers,
-                "repeat": e.seed,
-                "problem": problem_name(e.problem),
-                "rate_rule": "constant",
-                "rate": e.rate,
-                "applied": e.steps * e.workers,
-                "loss_last": score.loss,
-                "error_last": score.error,
-            }
-        )
-    return rows
-
-
-CURVE: tuple[str, ...] = (
-    "key",
-    "protocol",
-    "clock",
-    "workers",
-    "gradients_per_update",
-    "budget_s",
-    "problem",
-    "rate_rule",
-    "rate",
-    "repeat",
-)
-CURVE += ("time_s", "updates", "applied", "loss", "error")
-"""Columns of `curves_frame`."""
+    row = _common(record) | {
+        "machine": "virtual",
+        "status": "ok",
+        "reason": "",
+        "attempt": 0,
+        "clock": "virtual",
+        "start": "same start" if e.same_start else "own start",
+        "law": "none",
+        "workers": e.workers,
+        "gradients_per_update": e.workers,
+        "repeat": e.seed,
+        "problem": problem_name(e.problem),
+        "rate_rule": "constant",
+        "rate": e.rate,
+        "applied": e.steps * e.workers,
+    }
+    scores = {"averaged": record.averaged, "joint": record.joint}
+    return [row | {"protocol": name, "loss_last": score.loss, "error_last": score.error} for name, score in scores.items()]
 
 
 def curves_frame(records: Iterable[SynchronyRecord]) -> pd.DataFrame:
-    """A row a point of a curve: CURVE."""
+    """A row a point of a curve: key, protocol, clock, and the point's time_s, updates, applied (gradients), loss, error."""
     rows = [
-        {
-            "key": record.key,
-            "protocol": record.experiment.protocol,
-            "clock": record.experiment.clock,
-            "workers": record.experiment.workers,
-            "gradients_per_update": record.experiment.gradients_per_update,
-            "budget_s": record.experiment.time_s,
-            "problem": problem_name(record.experiment.problem),
-            "rate_rule": record.experiment.rate.kind,
-            "rate": rate_of(record.experiment.rate),
-            "repeat": record.experiment.seed,
-            "time_s": point.time_s,
-            "updates": point.updates,
-            "applied": point.gradients,
-            "loss": point.loss,
-            "error": point.error,
-        }
+        (record.key, e.protocol, e.clock, point.time_s, point.updates, point.gradients, point.loss, point.error)
         for record in records
-        if record.result is not None and record.experiment.problem is not None and record.experiment.rate is not None
+        if (e := record.experiment) and record.result is not None
         for point in record.result.curve
     ]
-    return pd.DataFrame(rows, columns=list(CURVE))
+    return pd.DataFrame(rows, columns=["key", "protocol", "clock", "time_s", "updates", "applied", "loss", "error"])
 
 
-HELD = ("key", "protocol", "workers", "gradients_per_update", "held", "exchanged", "mib_held")
-"""Columns of `memory_frame`."""
-
-
-def memory_frame(records: Iterable[SynchronyRecord], parameters: int = 25_600_000) -> pd.DataFrame:
-    """A row a run of the problem that is there for it.
+def memory_frame(records: Iterable[SynchronyRecord]) -> pd.DataFrame:
+    """A row a run of the problem that is there for it: key, protocol, workers, gradients_per_update, held, exchanged.
 
     held: vectors in the server's memory at most: versions of the parameters that batches under way are computed on, and the K gradients of
-    one update. exchanged: vectors received and sent for each gradient applied. mib_held: held, for a model of so many float32 parameters.
+    one update. exchanged: vectors received and sent for each gradient applied.
     """
-    rows = []
-    for record in records:
-        e, result = record.experiment, record.result
-        if e.problem != MEMORY_PROBLEM or result is None or e.clock != "virtual":
-            continue
-        held = result.accounts.versions_held + e.gradients_per_update
-        rows.append(
-            {
-                "key": record.key,
-                "protocol": e.protocol,
-                "workers": e.workers,
-                "gradients_per_update": e.gradients_per_update,
-                "held": held,
-                "exchanged": (result.accounts.received + result.accounts.sent) / result.accounts.applied,
-                "mib_held": held * parameters * 4 / 2**20,
-            }
-        )
-    return pd.DataFrame(rows, columns=list(HELD))
+    rows = [
+        (record.key, e.protocol, e.workers, k := e.gradients_per_update, own.versions_held + k, (own.received + own.sent) / own.applied)
+        for record in records
+        if (e := record.experiment).problem == MEMORY_PROBLEM and e.clock == "virtual" and record.result is not None
+        for own in [record.result.accounts]
+    ]
+    return pd.DataFrame(rows, columns=["key", "protocol", "workers", "gradients_per_update", "held", "exchanged"])
 
 
 def ratio_frame(frame: pd.DataFrame) -> pd.DataFrame:
     """Time of sync over async under exponential times, where both have several seeds: workers, unit ("update" or "sample"), ratio with
     ratio_low and ratio_high (95%, Welch on logarithms), n, keys.
     """
-    table = frame[(frame["status"] == "ok") & (frame["clock"] == "virtual") & frame["problem"].isna() & (frame["law"] == "exponential")]
+    known = where(frame, status="ok", clock="virtual", problem=None, law="exponential", protocol=["sync", "async"])
     rows = []
-    for workers in sorted({int(count) for count in table["workers"]}):
-        group = table[table["workers"] == workers]
-        sides = [group[group["protocol"] == name] for name in ("sync", "async")]
-        n = min(map(len, sides))
-        if n < 2:
+    for workers, own in known.groupby("workers"):
+        if min(count := own["protocol"].value_counts().reindex(["sync", "async"], fill_value=0)) < 2:
             continue
-        keys = ", ".join(key for side in sides for key in side["key"])
         for unit, column in (("update", "update_time_s"), ("sample", "gradient_time_s")):
-            over, under = (np.log(side[column].to_numpy()) for side in sides)
-            test = stats.ttest_ind(over, under, equal_var=False).confidence_interval()
-            found = {"ratio": np.exp(over.mean() - under.mean()), "ratio_low": np.exp(test.low), "ratio_high": np.exp(test.high)}
-            rows.append({"workers": workers, "unit": unit} | found | {"n": n, "keys": keys})
+            over, under = (sample(where(own, protocol=name)[column].tolist(), range(count[name])) for name in ("sync", "async"))
+            ratio, half = math.exp(over.mean - under.mean), math.exp(interval([over, under]))
+            rows.append((workers, unit, ratio, ratio / half, ratio * half, min(count), ", ".join(own["key"])))
     return pd.DataFrame(rows, columns=["workers", "unit", "ratio", "ratio_low", "ratio_high", "n", "keys"])

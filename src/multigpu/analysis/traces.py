@@ -1,64 +1,25 @@
-"""Traced Runs as tidy frames: a row a replica and step (`phases_frame`), a row a kind of copy (`copies_frame`)."""
+"""Traced Runs: what a step of theirs takes without a profiler, a row a replica and step (`phases_frame`), and what a trace says of a
+step: durations, skew, imbalance.
+
+Notation: replica r's phase p of a step reaches from s(r, p) to e(r, p), gaps included, all on one clock, in seconds.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from statistics import median
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from statistics import fmean, median
 
 import pandas as pd
 
-from multigpu.analysis.frame import RUN_FIELDS
-from multigpu.analysis.phases import launch_skew, overlap, phase_times, pure_communication, step_time, steps_of
-from multigpu.measure.trace import PHASES, TraceSummary
+from multigpu.measure.intervals import hull, length
+from multigpu.measure.trace import PHASES, Phase, StepTrace, TraceSummary
 from multigpu.record import Record
 from multigpu.run import Run
 
-_WHO: dict[str, str] = {
-    "key": "string",
-    "repeat": "int64",
-    "machine": "string",
-    "gpu": "string",
-    "unit": "string",
-    **{
-        name: {"devices": "int64", "batch_size": "int64", "seed": "int64", "sequence_length": "Int64"}.get(name, "string")
-        for name in RUN_FIELDS
-        if name not in ("warmup_steps", "timed_steps")
-    },
-    "timed_step_s": "float64",
-}
-"""Which Run; timed_step_s: without a profiler (see `timed_step_s`)."""
-
-PHASE_COLUMNS: dict[str, str] = {
-    **_WHO,
-    "rank": "int64",
-    "step": "int64",
-    **dict.fromkeys(("start_s", "end_s", "host_s"), "float64"),
-    **{f"{phase}_{what}": "float64" for phase in PHASES for what in ("start_s", "s")},
-    "phases_overlap_s": "float64",
-    "kernels": "int64",
-    "launches": "int64",
-    **dict.fromkeys(
-        ("busy_s", "communication_s", "exposed_s", "exposed_copies_s", "traced_step_s", "launch_skew_s", "pure_communication_s"), "float64"
-    ),
-    "missing": "string",
-}
-"""<phase>_start_s, <phase>_s: begin and duration. traced_step_s, launch_skew_s, pure_communication_s: of the whole step, the
-same in every replica's row. traced_step_s over timed_step_s is what the profiler cost."""
-
-COPY_COLUMNS: dict[str, str] = {
-    **_WHO,
-    "rank": "int64",
-    "kind": "string",
-    "calls_a_step": "float64",
-    "bytes_a_step": "float64",
-    **dict.fromkeys(("total_s", "mean_s", "min_s", "max_s"), "float64"),
-}
-
 
 def timed_step_s(record: Record) -> float:
-    """Seconds of a measured Run's timed step; where it is traced, of its untraced Records if there are any (`reading`), else of the steps
-    that ran just before.
+    """Seconds of a measured Run's timed step; where it is traced, of its untraced Records if there are any (`with_untraced_steps`), else of
+    the steps that ran just before.
     """
     assert record.measurement
     found = record.measurement.untraced_step_s
@@ -84,59 +45,18 @@ def traced(records: Iterable[Record]) -> Iterator[tuple[Record, TraceSummary]]:
             yield record, record.measurement.trace
 
 
-def _who(record: Record) -> dict[str, Any]:
-    assert record.measurement
-    run = record.run
-    return {
-        **{name: getattr(run, name) for name in RUN_FIELDS},
-        "key": record.key,
-        "repeat": record.repeat,
-        "machine": record.machine.name,
-        "gpu": record.machine.gpus[0] if record.machine.gpus else "",
-        "unit": run.description.unit,
-        "timed_step_s": timed_step_s(record),
-    }
-
-
-def _frame(rows: list[dict[str, Any]], columns: dict[str, str]) -> pd.DataFrame:
-    return pd.DataFrame({name: pd.Series([row.get(name) for row in rows], dtype=dtype) for name, dtype in columns.items()})
-
-
 def phases_frame(records: Iterable[Record]) -> pd.DataFrame:
-    """A row a traced Run, step and replica, with `PHASE_COLUMNS`; unknown phases are NaN, and `missing` says why."""
-    rows = []
-    for record, trace in traced(records):
-        who = _who(record) | {"missing": "; ".join(sorted({*trace.missing.values()}))}
-        for index, replicas in enumerate(steps_of(trace)):
-            whole = {
-                "step": index,
-                "traced_step_s": step_time(replicas),
-                "launch_skew_s": launch_skew(replicas),
-                "pure_communication_s": pure_communication(replicas),
-            }
-            for replica, step in zip(trace.replicas, replicas, strict=True):
-                times = phase_times(step)
-                row: dict[str, Any] = {**who, **whole, "rank": replica.rank, "phases_overlap_s": overlap(step)}
-                row |= {name: getattr(step, name) for name in PHASE_COLUMNS if name in type(step).model_fields}
-                for phase, time in times.items():
-                    row |= {f"{phase}_start_s": step.phases[phase][0], f"{phase}_s": time}
-                rows.append(row)
-    return _frame(rows, PHASE_COLUMNS)
-
-
-def copies_frame(records: Iterable[Record]) -> pd.DataFrame:
-    """A row a traced Run, replica and kind of copy, with `COPY_COLUMNS`; times are of single copies, total_s of all traced steps."""
-    rows = []
-    for record, trace in traced(records):
-        for replica in trace.replicas:
-            for copies in replica.copies:
-                rows.append(
-                    _who(record)
-                    | {"rank": replica.rank, "kind": copies.kind, "mean_s": copies.mean_s}
-                    | {name: getattr(copies, name) for name in ("total_s", "min_s", "max_s")}
-                    | {f"{name}_a_step": getattr(copies, name) / len(replica.steps) for name in ("calls", "bytes")}
-                )
-    return _frame(rows, COPY_COLUMNS)
+    """A row a traced Run, step and replica: key, step, rank, <phase>_s (NaN where it is not known) and what `StepTrace` counts."""
+    counts = [name for name in StepTrace.model_fields if name not in ("phases", "communication")]
+    rows = [
+        {"key": record.key, "step": index, "rank": replica.rank}
+        | {f"{phase}_s": time for phase, time in phase_times(step).items()}
+        | {name: getattr(step, name) for name in counts}
+        for record, trace in traced(records)
+        for index, replicas in enumerate(steps_of(trace))
+        for replica, step in zip(trace.replicas, replicas, strict=True)
+    ]
+    return pd.DataFrame(rows, columns=["key", "step", "rank", *(f"{phase}_s" for phase in PHASES), *counts])
 
 
 def untraced_digest(run: Run) -> str:
@@ -157,7 +77,7 @@ def with_untraced_steps(records: Iterable[Record]) -> list[Record]:
     for record in every:
         if record.status == "ok" and record.measurement and not record.run.traced_steps:
             found = taken.setdefault(_point(record), {}).setdefault(record.run.timed_steps, {})
-            found[record.repeat] = record.measurement.wall_s / record.run.timed_steps
+            found[record.repeat] = own_step_s(record)
     return [_beside(record, taken.get(_point(record), {})) if record.run.traced_steps else record for record in every]
 
 
@@ -168,6 +88,60 @@ def _point(record: Record) -> tuple[str, str, str, int]:
 def _beside(record: Record, taken: dict[int, dict[int, float]]) -> Record:
     if record.measurement is None or not taken:
         return record
-    longest = max(taken)
-    steps = taken.get(record.run.timed_steps) or taken[longest]
+    steps = taken.get(record.run.timed_steps) or taken[max(taken)]
     return record.model_copy(update={"measurement": record.measurement.model_copy(update={"untraced_step_s": steps})})
+
+
+PASSES: tuple[Phase, ...] = ("forward", "backward", "forward_backward")
+"""The phases in which a replica computes gradients."""
+
+
+def steps_of(trace: TraceSummary) -> list[list[StepTrace]]:
+    """[step][replica]: what every replica did in each traced step."""
+    return [list(step) for step in zip(*(replica.steps for replica in trace.replicas), strict=True)]
+
+
+def phase_times(step: StepTrace) -> dict[Phase, float]:
+    """How long each known phase of one replica's step lasted: e(r, p) - s(r, p), s."""
+    return {phase: step.phases[phase][1] - step.phases[phase][0] for phase in PHASES if phase in step.phases}
+
+
+def step_time(replicas: Sequence[StepTrace]) -> float:
+    """From the first start to the last end over all replicas, s.
+
+    Consecutive steps may overlap (a replica may begin before another has ended), so these need not add up to the window.
+    """
+    return max(r.end_s for r in replicas) - min(r.start_s for r in replicas)
+
+
+def imbalance(values: Sequence[float]) -> float:
+    """The largest over the mean, of one quantity of all replicas: 1 where they are equal; NaN without any."""
+    return max(values) / fmean(values) if values and fmean(values) else float("nan")
+
+
+def passes_time(step: StepTrace) -> float | None:
+    """How long a replica was in forward or backward: |[s(f), e(f)] or [s(b), e(b)]|, s; None where neither is known.
+
+    Where the two follow each other, as in PyTorch, this is forward + backward; where an executor lets them overlap, the time
+    that both ran counts once.
+    """
+    spans = [step.phases[phase] for phase in PASSES if phase in step.phases]
+    return length(spans) if spans else None
+
+
+def passes_span(replicas: Sequence[StepTrace]) -> float | None:
+    """max_r e(r, backward) - min_r s(r, forward), s; None unless every replica's forward and backward are known."""
+    whole = all("forward_backward" in step.phases or {"forward", "backward"} <= set(step.phases) for step in replicas)
+    span = hull(step.phases[phase] for step in replicas for phase in PASSES if phase in step.phases)
+    return span[1] - span[0] if whole and span else None
+
+
+def launch_skew(replicas: Sequence[StepTrace]) -> float | None:
+    """`passes_span` less the longest forward + backward of one replica, s; None where a replica's passes are not known.
+
+    If all replicas began together and none paused, the span would be the slowest one's forward + backward, and the skew 0.
+    Begun apart by d with equal work w each, they span w + d: the skew is d. It is an upper bound of what starting apart
+    costs, since gaps between one replica's forward and its backward lengthen the span and not the passes.
+    """
+    span = passes_span(replicas)
+    return None if span is None else span - max(time for step in replicas if (time := passes_time(step)) is not None)

@@ -76,6 +76,36 @@ MODELS = {
 """What models are called where people read."""
 
 
+COLUMNS: dict[str, tuple[str, str]] = {
+    "devices": ("GPUs", "number"),
+    "batch_size": ("batch", "number"),
+    "n": ("n", "number"),
+    "rate": ("{unit}/s", "rate interval"),
+    "step_time_s": ("step", "ms"),
+    "peak_memory_gib": ("memory", "gib"),
+    "moved_bytes": ("moved per step", "bytes"),
+    "ratio": ("over it", "times interval"),
+    "speedup_best": ("times one GPU", "times interval"),
+    "speedup_same": ("times one GPU", "times interval"),
+    "efficiency_same": ("efficiency", "percent interval"),
+    "units_per_s": ("images/s", "rate"),
+    "bytes": ("message", "bytes"),
+    "time_s": ("time", "ms interval"),
+    "workers": ("workers", "number"),
+    "gradients_per_update": ("K", "number"),
+    "staleness": ("age", "times"),
+    "staleness_theory": ("its theory", "times"),
+    "budget_s": ("budget", "s"),
+    "average_us": ("mean, us", "number"),
+    "min_us": ("least, us", "number"),
+    "max_us": ("most, us", "number"),
+    "time_percent": ("time, %", "number"),
+    "value": ("value", "number"),
+    "printed": ("as printed", ""),
+}
+"""Of columns that tables show: the usual heading and the usual form (`estimate.FORMS`)."""
+
+
 def missing(value: Any) -> bool:
     """Whether a cell is empty: None, NaN, NA or ""."""
     return value is None or value is pd.NA or value is pd.NaT or (isinstance(value, float) and math.isnan(value)) or str(value) == ""

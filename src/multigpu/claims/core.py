@@ -13,21 +13,14 @@ from typing import Any, ClassVar, Literal, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from multigpu.analysis.fields import FOLLOWS
+
 Verdict = Literal["holds", "holds here only", "does not hold", "inconclusive", "out of reach", "not yet measured", "cannot be tested here"]
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 
 Value = str | bool | int | None
 Selection = tuple[tuple[str, tuple[Value, ...]], ...]
 """Fields of a Run with the values each may take, in alphabetical order of the field."""
-
-FOLLOWS: dict[str, tuple[str, ...]] = {
-    "framework": ("framework_version",),
-    "inputs": ("input_label", "data", "input_workers", "prefetch", "staging", "image_dtype"),
-    "sequence_length": ("input_label",),
-    "model": ("input_label",),
-    "shuffle": ("input_label",),
-}
-"""What differs as soon as a field does."""
 
 POOLED_FREEDOM = 20
 """Lags of an autocorrelation, of which a `pooled` quantity is the mean."""
@@ -200,6 +193,11 @@ class Predicate(_Data):
         """Whether frameworks are compared with each other, so that none can be decided alone."""
         return any("framework" in contrast.varied for contrast in self.contrasts)
 
+    @property
+    def groups(self) -> list[tuple[str, ...]]:
+        """The frameworks that are decided together: each alone, or all where they are compared."""
+        return [tuple(self.frameworks)] if self.joins_frameworks else [(name,) for name in self.frameworks]
+
 
 class Claim(_Data):
     """A sentence of the documents in plain words, and what can be said of it.
@@ -207,8 +205,8 @@ class Claim(_Data):
     figure: the document's own figure.
     further: what else must hold, over other kinds of Records: each predicate is decided alone, and one that does not hold refutes all.
     page: the notebook that shows what decides it.
-    decides: what would decide it while it is open, and what that takes.
-    needs: what is missing where no predicate over Records can be written yet.
+    decides: what would decide it while it is open; it takes so many `seconds` of so many `gpus`, or of two CPU cores where these are none.
+        Where no predicate over Records can be written yet, what one needs.
     untestable: why it cannot be tested here.
     """
 
@@ -220,13 +218,18 @@ class Claim(_Data):
     predicate: Predicate | None = None
     further: tuple[Predicate, ...] = ()
     decides: str = ""
-    needs: str = ""
+    gpus: int = Field(default=0, ge=0)
+    seconds: int = Field(default=0, ge=0)
     untestable: str = ""
 
     @model_validator(mode="after")
     def _one_way(self) -> Self:
-        if sum(map(bool, (self.predicate, self.needs, self.untestable))) != 1:
-            raise ValueError(f"{self.number} must have a predicate, or say what one needs, or say why it cannot be tested here")
+        if bool(self.untestable) == bool(self.predicate or self.decides):
+            raise ValueError(f"{self.number} must have a predicate, or say what would decide it, or say why it cannot be tested here")
+        if bool(self.decides) != bool(self.seconds):
+            raise ValueError(
+                f"{self.number} must say what would decide it together with the seconds and gpus that this takes, or none of it"
+            )
         kinds = [type(predicate) for predicate in self.predicates]
         if len(set(kinds)) < len(kinds) or (self.further and not self.predicate):
             raise ValueError(f"{self.number} has several predicates: each must be of another kind of Records, the first one `predicate`")
@@ -241,6 +244,17 @@ class Claim(_Data):
     def digest(self) -> str:
         """A hash of all that decides it: of the one predicate, or of all of them; empty without any."""
         return digest_of([essence(type(one).__name__, one.model_dump(mode="json")) for one in self.predicates]) if self.predicates else ""
+
+    @property
+    def takes(self) -> str:
+        """What would decide it, and at what cost, in words; "" without any."""
+        on = f"{self.gpus} GPU{'s' * (self.gpus > 1)}" if self.gpus else "two CPU cores, no GPU"
+        return f"{self.decides} (about {self.seconds:,} s of {on})" if self.decides else ""
+
+    @property
+    def gpu_s(self) -> int:
+        """GPU seconds that would decide it."""
+        return self.gpus * self.seconds
 
     @property
     def document(self) -> str:

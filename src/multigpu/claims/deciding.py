@@ -2,18 +2,20 @@
 
 A verdict needs one setting with enough repeats on every side, of as many models as its contrast asks for. Of all settings that the grids
 can make on so many devices the cheapest are taken: a short time on a machine then decides as many claims as it can. An interval that
-straddles its bound asks for nothing here: what it takes to settle it nobody knows beforehand.
+straddles its bound asks for nothing here: `power` says how many repeats it would take.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
+
+import pandas as pd
 
 from multigpu.claims.core import Contrast, Predicate
 from multigpu.claims.kinds import TracePredicate
-from multigpu.claims.records import Comparison, Row, admitted, comparisons, matches
+from multigpu.claims.pairs import Rows, admitted, in_scope, paired, rows
 from multigpu.claims.results import Result
 from multigpu.claims.rules import DECIDED
 from multigpu.grid.entries import FEWEST, Planned
@@ -40,28 +42,38 @@ class Need:
     launches: frozenset[Any] = frozenset()
 
 
-def planned_row(entry: Planned, quantity: str) -> Row:
-    """An entry as the row that its Record would be: all of one machine and version, with some figure of the quantity."""
-    here = {"machine": "here", "gpu": "here", "framework_version": entry.run.framework, "timing_version": 0, "input_label": None}
-    fields: dict[str, Any] = {name: getattr(entry.run, name) for name in type(entry.run).model_fields}
-    return {**fields, **here, "key": entry.run.digest, "launch_id": "", "status": "ok", quantity: 1.0}
+def planned_rows(entries: Iterable[Planned]) -> Rows:
+    """The entries as what their Records would be: all of one machine and version."""
+    here = {"machine": "here", "gpu": "here", "timing_version": 0, "launch_id": "", "status": "ok"}
+    own = [dict(entry.run) | {**here, "framework_version": entry.run.framework, "key": entry.run.digest} for entry in entries]
+    return rows(pd.DataFrame(own))
 
 
-def repeated(entry: Planned, times: int) -> Planned:
-    """The entry with so many repeats: the first of a headline point, or those that a screening point would have as one."""
-    launches = entry.launches if entry.tier == "headline" else FEWEST
-    more = range(max(launches) + 1, max(launches) + 1 + max(0, times - len(launches)))
-    return replace(entry, tier="headline", launches=(*launches, *more)[:times], first_repeat=0)
+class Priced(NamedTuple):
+    """A setting that planned Runs make: what it costs, its models, and by digest the Run of each side that costs least."""
+
+    cost_s: float
+    models: set[str]
+    runs: list[str]
 
 
-def highest_devices(found: Iterable[Comparison]) -> list[Comparison]:
-    """Of settings that differ in the device count alone, the one with the most devices."""
-    best: dict[object, Comparison] = {}
-    for one in found:
-        held = best.setdefault(one.identity, one)
-        if held.devices < one.devices:
-            best[one.identity] = one
-    return list(best.values())
+def cheapest(contrast: Contrast, table: Rows, costs_s: Mapping[str, float]) -> list[Priced]:
+    """Every setting that planned Runs make, the cheapest first.
+
+    costs_s: by digest, what a Run still costs. Some differ in nothing but their number of steps.
+    """
+    table = in_scope(contrast, table)
+    pairs = paired(contrast, table, pd.Series(1.0, index=table.frame.index))
+    highest: dict[object, int] = {}
+    for row, setting in enumerate(pairs.settings.to_dict("records")):  # in ascending order of devices
+        highest[setting["identity"] if contrast.counts == "highest" else row] = row
+    by_cost = pairs.records.assign(cost=pairs.records["key"].map(costs_s)).sort_values("cost", kind="stable")
+    best = dict(zip(by_cost["point"][::-1], by_cost["key"][::-1], strict=True))
+    found = []
+    for row in highest.values():
+        runs = list(dict.fromkeys(best[pairs.settings.at[row, term]] for term in range(len(contrast.terms))))
+        found.append(Priced(sum(costs_s[key] for key in runs), set(str(pairs.fields[row].get("model")).split(" / ")), runs))
+    return sorted(found, key=lambda setting: setting.cost_s)
 
 
 class _Search:
@@ -70,45 +82,25 @@ class _Search:
     def __init__(self, planned: Sequence[Planned], known: Known) -> None:
         self.entries = {entry.run.digest: entry for entry in planned}
         self.known = set(known)
+        usual = [entry for entry in self.entries.values() if entry.run.energy_window_s is None]
+        self.rows = {traced: planned_rows(e for e in usual if bool(e.run.traced_steps) is traced) for traced in (False, True)}
 
     def missing(self, entry: Planned, least: int) -> list[tuple[str, int]]:
         digest = entry.run.digest
         return [(digest, repeat) for repeat in range(least) if (digest, repeat) not in self.known]
 
-    def cost_s(self, entries: Iterable[Planned], least: int) -> float:
-        return sum(entry.cost_s * len(self.missing(entry, least)) for entry in entries)
-
-    def sides(self, comparison: Comparison, least: int) -> list[Planned]:
-        """The Run of each side that costs least: some differ in nothing but their number of steps."""
-        chosen = [
-            min((self.entries[row["key"]] for row in group), key=lambda entry: self.cost_s([entry], least)) for group in comparison.groups
-        ]
-        return list({entry.run.digest: entry for entry in chosen}.values())
-
-    def settle(self, contrast: Contrast, predicate: Predicate, frameworks: Collection[str], able: set[str]) -> list[Planned]:
+    def settle(self, contrast: Contrast, predicate: Predicate, frameworks: Sequence[str], able: set[str]) -> list[Planned]:
         """The Runs of the cheapest settings that, with models that have enough repeats already (`able`), make the contrast decidable."""
-        traced = isinstance(predicate, TracePredicate)
-        scope = [
-            row
-            for entry in self.entries.values()
-            if bool(entry.run.traced_steps) is traced and entry.run.energy_window_s is None and entry.run.framework in frameworks
-            for row in [planned_row(entry, contrast.quantity)]
-            if admitted(row, predicate) and matches(row, contrast.where) and row["timed_steps"] >= contrast.steps_at_least
-        ]
-        found = list(comparisons(contrast, scope))
-        if contrast.counts == "highest":
-            found = highest_devices(found)
-        priced = sorted(((self.sides(one, predicate.min_n), one) for one in found), key=lambda pair: self.cost_s(pair[0], predicate.min_n))
-        models, chosen = set(able), []
-        for sides, comparison in priced:
-            mine = {str(model) for model in comparison.models}
-            if mine <= models:
-                continue
-            chosen += sides
-            models |= mine
-            if len(models) >= contrast.models_at_least:
+        own = admitted(self.rows[isinstance(predicate, TracePredicate)], predicate, frameworks)
+        costs_s = {key: self.entries[key].cost_s * len(self.missing(self.entries[key], predicate.min_n)) for key in own.frame["key"]}
+        models, chosen = set(able), dict[str, Planned]()
+        for setting in cheapest(contrast, own, costs_s):
+            if len(models) >= max(contrast.models_at_least, 1):
                 break
-        return list({entry.run.digest: entry for entry in chosen}.values())
+            if not setting.models <= models:
+                chosen |= {key: self.entries[key] for key in setting.runs}
+                models |= setting.models
+        return list(chosen.values())
 
 
 def needs(results: Sequence[Result], planned: Sequence[Planned], known: Known) -> list[Need]:
@@ -118,36 +110,37 @@ def needs(results: Sequence[Result], planned: Sequence[Planned], known: Known) -
         results: of `evaluate_all`. planned: all that may be measured. known: what has been measured on the machine in question.
     """
     search, found = _Search(planned, known), []
-    for result in results:
-        for predicate in result.claim.predicates:
-            if type(predicate) not in (Predicate, TracePredicate):
-                continue
-            groups = [predicate.frameworks] if predicate.joins_frameworks else [(name,) for name in predicate.frameworks]
-            for group in groups:
-                name = " / ".join(group)
-                answer = result.by_framework.get(name)
-                if answer is None or answer.verdict in DECIDED:
-                    continue
-                entries: dict[str, Planned] = {}
-                for contrast in predicate.contrasts:
-                    able = {
-                        part
-                        for setting in result.settings
-                        if setting.contrast == contrast.label and setting.enough and setting.framework in (*group, name)
-                        for part in str(setting.fields.get("model")).split(" / ")
-                    }
-                    if len(able) >= contrast.models_at_least:
-                        continue
-                    for entry in search.settle(contrast, predicate, group, able):
-                        entries.setdefault(entry.run.digest, repeated(entry, predicate.min_n))
-                missing = [point for entry in entries.values() for point in search.missing(entry, predicate.min_n)]
-                if missing:
-                    cost_s = search.cost_s(entries.values(), predicate.min_n)
-                    own = [point for entry in entries.values() for point in entry.points()]
-                    launches = frozenset(launch_of(point) for point in own if (point.run.digest, point.repeat) in set(missing))
-                    found.append(Need(result.claim.number, name, tuple(entries.values()), len(missing), cost_s, launches))
-                    search.known |= set(missing)
+    asked = [
+        (result, predicate, group)
+        for result in results
+        for predicate in result.claim.predicates
+        if type(predicate) in (Predicate, TracePredicate)
+        for group in predicate.groups
+        if (answer := result.by_framework.get(" / ".join(group))) and answer.verdict not in DECIDED
+    ]
+    for result, predicate, group in asked:
+        name, entries = " / ".join(group), dict[str, Planned]()
+        for contrast in predicate.contrasts:
+            enough = [one for one in result.settings if one.contrast == contrast.label and one.enough and one.framework in (*group, name)]
+            able = {model for setting in enough for model in setting.models}
+            if len(able) < contrast.models_at_least:
+                for entry in search.settle(contrast, predicate, group, able):
+                    entries.setdefault(entry.run.digest, repeated(entry, predicate.min_n))
+        missing = {point for entry in entries.values() for point in search.missing(entry, predicate.min_n)}
+        if missing:
+            cost_s = sum(entry.cost_s * len(search.missing(entry, predicate.min_n)) for entry in entries.values())
+            own = [point for entry in entries.values() for point in entry.points() if (point.run.digest, point.repeat) in missing]
+            launches = frozenset(map(launch_of, own))
+            found.append(Need(result.claim.number, name, tuple(entries.values()), len(missing), cost_s, launches))
+            search.known |= missing
     return found
+
+
+def repeated(entry: Planned, times: int) -> Planned:
+    """The entry with so many repeats: the first of a headline point, or those that a screening point would have as one."""
+    launches = entry.launches if entry.tier == "headline" else FEWEST
+    more = range(max(launches) + 1, max(launches) + 1 + max(0, times - len(launches)))
+    return replace(entry, tier="headline", launches=(*launches, *more)[:times], first_repeat=0)
 
 
 def affordable_needs(found: Sequence[Need], budget_s: float, pace: float | None = None) -> list[Need]:

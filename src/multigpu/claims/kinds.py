@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import pandas as pd
 from pydantic import Field
 
 from multigpu.claims.core import Predicate
-from multigpu.claims.records import SYNCHRONY_FIELDS, Row, collective_rows, rows
+from multigpu.claims.pairs import NONE, SYNCHRONY_FIELDS, Rows, rows
 from multigpu.collectives.run import CollectiveRun
 from multigpu.run import Run
 
@@ -29,7 +30,7 @@ TRAINING_FIELDS = (
 
 
 class CollectivePredicate(Predicate):
-    """As a Predicate, over all-reduces between hosts, one process on each: rows of `analysis.hosts.hosts_frame`.
+    """As a Predicate, over all-reduces between hosts, one process on each: rows of `analysis.all_reduce.hosts_frame`.
 
     Selections name fields of a CollectiveRun, quantities columns of that frame; a call counts as a step. Libraries' and written-out
     all-reduces are all started from PyTorch. What a document says of computers on a network is decided by hosts with a link each,
@@ -83,10 +84,17 @@ class TracePredicate(Predicate):
     protocol: str = "Steps under the profiler, after timed ones without it; step times are those of the latter, device times of the former."
 
 
-def synchrony_rows(frame: pd.DataFrame) -> list[Row]:
+def collective_rows(frame: pd.DataFrame) -> Rows:
+    """The frame of CollectiveRecords as rows of the same kind: calls stand for steps, and PyTorch starts them all."""
+    if frame.empty:
+        return NONE
+    return rows(frame.assign(framework="torch", warmup_steps=frame["warmup_calls"], timed_steps=frame["calls"] * frame["samples"]))
+
+
+def synchrony_rows(frame: pd.DataFrame) -> Rows:
     """The frame of SynchronyRecords as rows that verdicts can read."""
     if frame.empty:
-        return []
+        return NONE
     fixed: dict[str, Any] = {"framework": "numpy", "device_type": "worker", "launch_id": "virtual", "warmup_steps": 0, "timed_steps": 1}
     # equal work is a condition where it was the budget
     trained = frame["applied"].where(frame["problem"].notna() & frame["budget_s"].isna())
@@ -94,20 +102,18 @@ def synchrony_rows(frame: pd.DataFrame) -> list[Row]:
     apart = frame["key"] + "|" + frame["protocol"]
     rate = 1 / frame["gradient_time_s"]
     found = rows(frame.assign(devices=frame["workers"], trained=trained, key=apart, gradients_per_s=rate, **fixed))
-    return [{**row, "key": row["key"].partition("|")[0]} for row in found]
+    return replace(found, frame=found.frame.assign(key=found.frame["key"].str.partition("|")[0]))
 
 
-def training_rows(frame: pd.DataFrame) -> list[Row]:
+def training_rows(frame: pd.DataFrame) -> Rows:
     """The frame of TrainingRecords as rows that verdicts can read."""
     if frame.empty:
-        return []
+        return NONE
     # epochs as planned, so that one that diverged and ended early still has its place; seeds are repeats and name nothing
-    found = frame.assign(repeat=frame["seed"])
     own = ["batch_size", "scaling", "seed", "steps", "samples", "steps_per_epoch", "step_time_s", "peak_rate", "layout", "devices"]
-    found = found.drop(columns=own).assign(
-        devices=frame["multiple"], timing_version=frame["training_version"], warmup_steps=0, timed_steps=frame["steps"].fillna(1)
-    )
-    return rows(found)
+    found = frame.assign(repeat=frame["seed"]).drop(columns=own)
+    steps = frame["steps"].fillna(1)
+    return rows(found.assign(devices=frame["multiple"], timing_version=frame["training_version"], warmup_steps=0, timed_steps=steps))
 
 
 class Kind(NamedTuple):
@@ -116,7 +122,7 @@ class Kind(NamedTuple):
     predicate: type[Predicate]
     known: Collection[str]
     what: str
-    read: Callable[[pd.DataFrame], list[Row]] = rows
+    read: Callable[[pd.DataFrame], Rows] = rows
 
 
 KINDS = {
@@ -127,5 +133,3 @@ KINDS = {
     "training": Kind(TrainingPredicate, TRAINING_FIELDS, "a row of training", training_rows),
 }
 """By the name that a claim's data gives them."""
-READERS: dict[type, Callable[[pd.DataFrame], list[Row]]] = {kind.predicate: kind.read for kind in KINDS.values()}
-"""What reads the table of a kind of predicate."""

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from copy import copy
 from typing import NamedTuple
 
 from multigpu.analysis.statistics import holm_of_families
-from multigpu.claims.core import LEVEL, Contrast, Predicate, Verdict
-from multigpu.claims.records import Comparison, quantity
+from multigpu.claims.core import LEVEL, Contrast, Verdict
 from multigpu.claims.results import Answer, Setting
-from multigpu.claims.settings import BY_MEDIAN, estimated, judge, measure
+from multigpu.claims.statistics import judge
 
 DECIDED: tuple[Verdict, ...] = ("holds", "holds here only", "does not hold")
 ENOUGH: dict[tuple[str, Verdict], str] = {
@@ -47,17 +45,6 @@ def settled(contrast: Contrast, verdict: Verdict) -> bool:
     return (contrast.across, verdict) in ENOUGH
 
 
-def largest_ratio(contrast: Contrast, comparison: Comparison, predicate: Predicate) -> Setting | None:
-    """The ratio if the Runs above scaled perfectly: the inverse of the efficiency of those below; None where it is no such ratio."""
-    if contrast.direction != "above" or contrast.quantity != "units_per_s" or contrast.per_device or not contrast.of_speedups:
-        return None
-    one, many = contrast.over[1], contrast.under[1]
-    inverse = contrast.model_copy(update={"over": (one,), "under": (many,), "per_device": True})
-    below = copy(comparison)
-    below.groups = [comparison.groups[1], comparison.groups[3]]
-    return measure(inverse, below, predicate)
-
-
 def host_noise(contrast: Contrast, setting: Setting, by_median: float, half: float) -> bool:
     """Whether wall clock and median step differ by more than the narrower interval, and by more than the nearer is from the bound.
 
@@ -72,19 +59,6 @@ def host_noise(contrast: Contrast, setting: Setting, by_median: float, half: flo
     bounds = [math.log(contrast.bound)] + ([-math.log(contrast.bound)] if contrast.direction in ("within", "outside") else [])
     nearest = min(abs(clock - bound) for clock in (wall, median) for bound in bounds)
     return gap > max(TOLERATED, min(own, half)) and gap > nearest
-
-
-def watched(contrast: Contrast, comparison: Comparison, setting: Setting) -> Setting:
-    """The setting with its estimate by median steps, where its Records have such, and whether the clocks disagree (`host_noise`)."""
-    if contrast.quantity not in BY_MEDIAN or contrast.form != "ratio":
-        return setting
-    other = contrast.model_copy(update={"quantity": BY_MEDIAN[contrast.quantity]})
-    if any(quantity(row, other.quantity) is None for group in comparison.groups for row in group):
-        return setting
-    found = estimated(other, comparison)
-    half = math.log(found.high / found.value) if found.high > 0 else math.inf
-    noisy = setting.enough and host_noise(contrast, setting, found.value, half)
-    return setting.model_copy(update={"by_median": found.value, "noisy": noisy})
 
 
 def after_many_looks(settings: Sequence[tuple[Contrast, Setting]]) -> list[Setting]:

@@ -12,67 +12,44 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from multigpu.analysis.words import joined
+from multigpu.analysis.words import joined, plural
 from multigpu.claims.core import Claim, Contrast, Predicate, Selection, Verdict
-from multigpu.claims.kinds import READERS
+from multigpu.claims.kinds import KINDS
+from multigpu.claims.pairs import Rows, admitted, in_scope, unmet
 from multigpu.claims.parts import Part, part_of, scopes_of
-from multigpu.claims.records import Comparison, Row, admitted, comparisons, matches, quantity, rows, unmet
 from multigpu.claims.results import Answer, Result, Setting
-from multigpu.claims.rules import DECIDED, after_many_looks, all_of, blocked_by, largest_ratio, leaning, watched
-from multigpu.claims.settings import common_repeats, measure
-from multigpu.claims.wording import framework_title, plural, stated, together, wanted
+from multigpu.claims.rules import DECIDED, after_many_looks, all_of, blocked_by, leaning
+from multigpu.claims.settings import settings_of
+from multigpu.claims.wording import framework_title, stated, together, wanted
 
 UNMATCHED_SIDES = "no Records of both sides in one setting (same machine, versions and Run but for what is compared)"
 SHARE = re.compile(r"\d+(?:\.\d+)?%")
 """The percentage in a flag: "clocks disagree by 1.0%"."""
 
 
-def highest(settings: Sequence[tuple[Comparison, Setting]]) -> list[tuple[Comparison, Setting]]:
-    """Of settings that differ in the device count alone, the one with the most devices that has enough data, or else the most devices."""
-    best: dict[object, tuple[Comparison, Setting]] = {}
-    for pair in settings:
-        key = pair[0].identity
-        held = best.get(key)
-        if held is None or (pair[1].enough, pair[1].devices) > (held[1].enough, held[1].devices):
-            best[key] = pair
-    return list(best.values())
-
-
 class Found(NamedTuple):
-    """A contrast with its settings in one framework: those that count, and what is missing where there is none."""
+    """A contrast with its settings in one framework, and the rows in its scope."""
 
     contrast: Contrast
     settings: list[Setting]
-    scope: Sequence[Row]
+    scope: Rows
 
 
-def found_settings(predicate: Predicate, contrast: Contrast, table: Sequence[Row]) -> Found:
+def found(predicate: Predicate, contrast: Contrast, table: Rows) -> Found:
     """The settings of a contrast among these rows, measured and not yet judged."""
-    scope = [row for row in table if matches(row, contrast.where) and (row.get("timed_steps") or 0) >= contrast.steps_at_least]
-    usable = [row for row in scope if quantity(row, contrast.quantity)]
-    found = [one for one in comparisons(contrast, usable) if not contrast.paired or common_repeats(one)]
-    pairs = [(comparison, measure(contrast, comparison, predicate)) for comparison in found]
-    if contrast.counts == "highest":
-        pairs = highest(pairs)
-    pairs.sort(key=lambda pair: (pair[1].devices, str(pair[1].fields)))
-    settings = []
-    for comparison, setting in pairs:
-        top = largest_ratio(contrast, comparison, predicate) if setting.enough else None
-        settings.append(
-            watched(contrast, comparison, setting.model_copy(update={"ceiling": top.estimate if top and top.estimate >= 1 else None}))
-        )
-    return Found(contrast, settings, scope)
+    scope = in_scope(contrast, table)
+    return Found(contrast, settings_of(predicate, contrast, scope), scope)
 
 
-def answer(predicate: Predicate, table: Sequence[Row], found: Sequence[Found], several: bool = False) -> Answer:
+def answer(predicate: Predicate, table: Rows, founds: Sequence[Found], several: bool = False) -> Answer:
     """What these rows, of one framework or of those that a predicate joins, say of a predicate.
 
-    found: its contrasts with their settings, judged. several: whether it must be said which contrast is not so, though there is one only.
+    founds: its contrasts with their settings, judged. several: whether it must be said which contrast is not so, though there is one only.
     """
     several = several or len(predicate.contrasts) > 1
     parts: list[Part] = []
     lacking: dict[Selection, set[str]] = {}
-    for contrast, settings, scope in found:
+    for contrast, settings, scope in founds:
         if settings:
             parts.append(part_of(contrast, settings, predicate))
             continue
@@ -93,7 +70,7 @@ def answer(predicate: Predicate, table: Sequence[Row], found: Sequence[Found], s
     if lacking and overall != "does not hold":
         notes.append(wanted(predicate.where, lacking, predicate.counted))
     keys = {key for part in parts for setting in part.shown for key in setting.record_keys}
-    notes.append(flagged([row for row in table if row["key"] in keys]))
+    notes.append(flagged(table.frame.loc[table.frame["key"].isin(keys), "flags"]))
     texts = [Told(part.verdict, part.contrast.label, part.text, part.of) for part in parts if part.text]
     return Answer(
         verdict=overall,
@@ -128,9 +105,9 @@ def figures(texts: Sequence[Told], overall: Verdict) -> str:
     return "; ".join(f"{together(list(dict.fromkeys(told.label for told in same)))}: {same[0].text}" for same in shared.values())
 
 
-def flagged(table: Sequence[Row]) -> str:
-    """How many of the rows are flagged, and for what; of flags that differ in a percentage alone, the largest."""
-    own = [str(row["flags"]) for row in table if row.get("flags")]
+def flagged(flags: pd.Series) -> str:
+    """How many rows are flagged, and for what; of flags that differ in a percentage alone, the largest."""
+    own = [str(flag) for flag in flags.dropna() if flag]
     shares: dict[str, list[str]] = {}
     for flag in own:
         found = SHARE.search(flag)
@@ -146,31 +123,30 @@ def evaluate(claim: Claim, frame: pd.DataFrame, more: Mapping[type, pd.DataFrame
     """What Records say of `claim`.
 
     Args:
-        frame: the tidy table of Runs, or of the other kind of Records where its predicate is over these.
+        frame: the table of the kind of Records that its predicate is over.
         more: the tables of its further predicates, by their kind; what is left out is not yet measured.
     """
-    read = {kind: READERS.get(kind, rows)(table) for kind, table in (more or {}).items()}
-    return evaluate_rows(claim, READERS.get(type(claim.predicate), rows)(frame), read)
+    tables = {type(claim.predicate): frame, **(more or {})}
+    return evaluate_rows(claim, {kind.predicate: kind.read(tables.get(kind.predicate, pd.DataFrame())) for kind in KINDS.values()})
 
 
-def evaluate_rows(claim: Claim, table: Sequence[Row], more: Mapping[type, Sequence[Row]] | None = None) -> Result:
-    """As `evaluate`, of rows read once for many claims."""
+def evaluate_rows(claim: Claim, tables: Mapping[type, Rows]) -> Result:
+    """As `evaluate`, of rows read once for many claims; tables: by kind of predicate."""
     if claim.predicate is None:
         verdict: Verdict = "cannot be tested here" if claim.untestable else "not yet measured"
-        why = claim.untestable or f"needs {claim.needs}"
+        why = claim.untestable or f"needs {claim.takes}"
         return Result(claim=claim, verdict=verdict, figure="", why=why, record_keys=[], by_framework={})
-    tables = [table, *((more or {}).get(type(predicate), ()) for predicate in claim.further)]
     asked = [
-        (predicate, " / ".join(group), [row for row in rows_ if admitted(row, predicate) and row["framework"] in group])
-        for predicate, rows_ in zip(claim.predicates, tables, strict=True)
-        for group in ([predicate.frameworks] if predicate.joins_frameworks else [(name,) for name in predicate.frameworks])
+        (predicate, " / ".join(group), admitted(tables[type(predicate)], predicate, group))
+        for predicate in claim.predicates
+        for group in predicate.groups
     ]
-    every = [(one, name, own, [found_settings(one, contrast, own) for contrast in one.contrasts]) for one, name, own in asked]
-    flat = [(found.contrast, setting) for *_, founds in every for found in founds for setting in found.settings]
+    every = [(one, name, own, [found(one, contrast, own) for contrast in one.contrasts]) for one, name, own in asked]
+    flat = [(one.contrast, setting) for *_, founds in every for one in founds for setting in one.settings]
     judged = iter(after_many_looks(flat))
     by_predicate: dict[int, dict[str, Answer]] = {}
     for predicate, name, own, founds in every:
-        ruled = [found._replace(settings=[next(judged) for _ in found.settings]) for found in founds]
+        ruled = [one._replace(settings=[next(judged) for _ in one.settings]) for one in founds]
         by_predicate.setdefault(id(predicate), {})[name] = answer(predicate, own, ruled, bool(claim.further))
     settings = tuple(after_many_looks(flat))
     parts = [(combine(answers), answers) for answers in by_predicate.values()]
@@ -178,7 +154,7 @@ def evaluate_rows(claim: Claim, table: Sequence[Row], more: Mapping[type, Sequen
     # of a claim that does not hold, only what refutes it is said
     told = [part for part, _ in parts if overall != "does not hold" or part.verdict == overall]
     names = dict.fromkeys(name for _, answers in parts for name in answers)
-    still = [f"decided by {claim.decides}"] if claim.decides and overall in ("inconclusive", "not yet measured") else []
+    still = [f"decided by {claim.takes}"] if claim.decides and overall in ("inconclusive", "not yet measured") else []
     return Result(
         claim=claim,
         verdict=overall,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
 from multigpu.measure.point import Point, launch_of
 from multigpu.measure.sharing import START_S
@@ -20,9 +20,6 @@ FEWEST = (0, 0, 1, 2, 3)
 """Where eight repeats cost too much. Four launches, since where launches differ an interval has a degree of freedom less than launches:
 with two it is 12.7 standard errors to each side, with four 3.2; and a start costs seconds."""
 
-TRACED: dict[str, Any] = {"warmup_steps": 10, "timed_steps": 10, "traced_steps": 3}
-"""What a Run under the profiler has beside its twin without."""
-
 ENDS = (1, 4, 8)
 """Device counts whose points are repeated: one, a whole host of eight, and half of it. Others are screening."""
 
@@ -30,12 +27,6 @@ ENDS = (1, 4, 8)
 def ends_of(devices: Sequence[int]) -> list[int]:
     """One device and the most, where points are repeated if there is no time for more; the most first."""
     return sorted({1, max(devices, default=1)} & {*devices}, reverse=True)
-
-
-SPINE_PLACEMENTS = ("ddp", "independent", "exp2", "exp4")
-OTHER_PLACEMENTS = ("exp1", "exp3", "ps_gpu0", "replicated_copy", "replicated_allreduce")
-"""The rest of documents 000 and 001."""
-EXPERIMENTS = ("exp1", "exp2", "exp3", "exp4")
 
 
 @dataclass(frozen=True)
@@ -56,6 +47,16 @@ class Planned:
         """The measurements this entry stands for."""
         launches = self.launches if self.tier == "headline" else self.launches[:1]
         return [Point(self.run, repeat, launch) for repeat, launch in enumerate(launches, self.first_repeat)]
+
+
+def each_once(planned: Iterable[Planned]) -> list[Planned]:
+    """The entries, a Run that several declare where it first stands, and repeated if any of them repeats it."""
+    found: dict[tuple[str, int], Planned] = {}
+    for entry in planned:
+        at = (entry.run.digest, entry.first_repeat)
+        if (known := found.get(at)) is None or len(known.points()) < len(entry.points()):
+            found[at] = entry
+    return list(found.values())
 
 
 def points(planned: Sequence[Planned]) -> list[Point]:
@@ -138,15 +139,3 @@ def having(planned: Iterable[Entry], fields: Mapping[str, object], value: Callab
         words = " ".join(f"{name}={wanted}" for name, wanted in fields.items())
         raise ValueError(f"no Run of the grid has {words}: `--dry-run` lists them")
     return chosen
-
-
-def nmt(placement: str, devices: int, batch: int, **more: object) -> Run:
-    """Document 000's model on sentences of 100 words."""
-    common: dict[str, object] = {"workload": "nmt", "model": "nmt000", "sequence_length": 100}
-    return Run(placement=placement, devices=devices, batch_size=batch, **(common | more))  # type: ignore[arg-type]
-
-
-def resnet50(placement: str, devices: int, batch: int, **more: object) -> Run:
-    """ResNet-50 v1.5, channels last."""
-    common: dict[str, object] = {"workload": "cnn", "model": "resnet50_v1.5", "layout": "channels_last"}
-    return Run(placement=placement, devices=devices, batch_size=batch, **(common | more))  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Grids and batches written in YAML: entries whose lists are crossed with each other. Data, no language; `grids/*.yaml` are examples.
+"""Grids and batches of Runs in YAML: entries whose lists are crossed with each other. Data, no language; `grids/*.yaml` are examples.
 
     question: Which placement is fastest on two devices?
     common: {workload: nmt, model: nmt_small, sequence_length: 20, device_type: cpu}
@@ -16,73 +16,16 @@ A file may also be the list of `points` alone. All other names of an entry are f
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import product
 from pathlib import Path
-from typing import Any
 
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
-
-from multigpu.grid.entries import LAUNCH_OF_REPEAT, Planned, Tier, ends_of
+from multigpu.grid.entries import LAUNCH_OF_REPEAT, Planned, Tier, each_once
+from multigpu.grid.expand import FOLDER, Kind, Settings, expand
+from multigpu.grid.named import CONDITIONS, COSTS, LISTS
 from multigpu.run import Run, build_run
 
-FOLDER = Path(__file__).resolve().parents[1] / "grids"
-BUNDLES = ("job", "way")
-"""Names of lists of fields that belong together."""
-PLAIN_LISTS = ("launches", "only", "without", "cases")
-"""Settings that are lists and not crossed."""
-COUNTS: dict[str, Callable[[Sequence[int]], list[int]]] = {
-    "each": lambda counts: sorted(counts, reverse=True),
-    "rising": sorted,
-    "ends": ends_of,
-    "most": lambda counts: ends_of(counts)[:1],
-}
-"""What `devices` may say instead of numbers, of those asked for: all, the most or the least first; one and the most; the most."""
-
-
-class _Closed(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Case(_Closed):
-    """What differs for the points that have these fields (a list: any of its values): seconds more, or other launches."""
-
-    where: dict[str, Any]
-    more_s: float = 0.0
-    launches: tuple[int, ...] | None = None
-
-
-class Settings(_Closed):
-    """What an entry says beside the fields of its Runs.
-
-    question, reason: what the points are to answer, and why these; for readers.
-    cost_s, cost_per_device_s: what one measurement may cost, and what every device adds to it.
-    repeats: how often each point is measured, over launches as headline points are; or launches: which launch measures each repeat.
-    first_repeat: the number of the first (`Planned`).
-    only, without: combinations that are kept, and left out: those that have all fields of one of these.
-    trace: so many further steps of a twin of the point are traced (true: three). compare: whether a batch sets committed Records beside it.
-    """
-
-    question: str = ""
-    reason: str = ""
-    cost_s: float = Field(default=10.0, gt=0)
-    cost_per_device_s: float = Field(default=0.0, ge=0)
-    repeats: int = Field(default=1, ge=1, le=100, strict=True)
-    launches: tuple[int, ...] = ()
-    first_repeat: int = Field(default=0, ge=0, strict=True)
-    only: tuple[dict[str, Any], ...] = ()
-    without: tuple[dict[str, Any], ...] = ()
-    cases: tuple[Case, ...] = ()
-    trace: int = Field(default=0, ge=0, le=20, strict=True)
-    compare: bool = True
-
-    @model_validator(mode="before")
-    @classmethod
-    def _three_steps(cls, values: Any) -> Any:
-        return {**values, "trace": 3 if values["trace"] else 0} if isinstance(values.get("trace"), bool) else values
+RUNS = Kind(Run.model_fields, build_run, LISTS, CONDITIONS, COSTS)
 
 
 @dataclass(frozen=True)
@@ -115,44 +58,6 @@ def launches_of(repeats: int) -> tuple[int, ...]:
     return (*LAUNCH_OF_REPEAT, *more)[:repeats]
 
 
-class _Loader(yaml.SafeLoader):
-    """YAML in which a name that stands twice is an error and not the last one's value."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        names = [self.construct_object(key, deep=True) for key, _ in node.value]
-        for name in names:
-            if names.count(name) > 1:
-                raise yaml.MarkedYAMLError(problem=f"{name!r} stands twice", problem_mark=node.start_mark)
-        return super().construct_mapping(node, deep)
-
-
-def read_entries(path: Path) -> tuple[str, list[dict[str, Any]]]:
-    """The question and the entries of a file, what they have in common filled in.
-
-    Raises:
-        ValueError: it cannot be read, is no YAML or holds no entries; the sentence names it.
-    """
-    try:
-        content = yaml.load(path.read_text(encoding="utf-8"), _Loader)
-    except OSError as error:
-        raise ValueError(f"{path} cannot be read: {error.strerror or error}") from None
-    except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is no YAML: {' '.join(str(error).split())[:300]}") from None
-    if content is None:
-        raise ValueError(f"{path} is empty: it needs a list of points, such as `- {{workload: nmt, model: nmt_small, placement: ddp}}`")
-    whole = content if isinstance(content, dict) else {"points": content}
-    points, common = whole.get("points"), whole.get("common", {})
-    for name in whole:
-        if name not in ("question", "common", "points"):
-            raise ValueError(f"{path}: {name!r} stands beside question, common and points: put it into common or into a point")
-    if not isinstance(points, list) or not points or not isinstance(common, dict):
-        raise ValueError(f"{path} has no list of `points`: each starts with `- ` and holds fields such as `workload: nmt`")
-    for number, entry in enumerate(points, 1):
-        if not isinstance(entry, dict):
-            raise ValueError(f"{path}, point {number}: {entry!r} is no set of fields such as `workload: nmt`")
-    return str(whole.get("question", "")), [{**common, **entry} for entry in points]
-
-
 def read_rows(path: Path, counts: Sequence[int], asked_only: bool = False) -> list[Row]:
     """Every point of a file, in its order.
 
@@ -161,93 +66,19 @@ def read_rows(path: Path, counts: Sequence[int], asked_only: bool = False) -> li
         asked_only: leave out points on other numbers of devices, as a grid does that is measured on some of them.
 
     Raises:
-        ValueError: the file or one of its entries cannot be; the sentence names it and what to do.
+        ValueError: as `expand`.
     """
-    question, entries = read_entries(path)
-    rows: list[Row] = []
-    for number, entry in enumerate(entries, 1):
-        where = f"{path}, point {number}"
-        for fields in _combinations(entry, counts, where):
-            row = _row({"question": question, **fields}, where)
-            if row and not (asked_only and row.run.devices not in counts):
-                rows.append(row)
-    return rows
+    rows = [
+        Row(point.built, point.launches or launches_of(point.settings.repeats), point.cost_s, point.settings, point.where)
+        for point in expand(path, RUNS, counts)
+    ]
+    return [row for row in rows if not asked_only or row.run.devices in counts or row.settings.whatever_devices]
 
 
 def grid(name: str, counts: Sequence[int]) -> list[Planned]:
-    """The entries of the grid `grids/<name>.yaml` at these numbers of devices.
+    """The entries of the grid `grids/<name>.yaml` at these numbers of devices, each once (`each_once`).
 
     Raises:
-        ValueError: as `read_rows`.
+        ValueError: as `expand`.
     """
-    return [entry for row in read_rows(FOLDER / f"{name}.yaml", counts, asked_only=True) for entry in row.planned()]
-
-
-def _combinations(entry: Mapping[str, Any], counts: Sequence[int], where: str) -> Iterator[dict[str, Any]]:
-    """Every choice of one value from each list; bundles are expanded first, and their fields go before the entry's own."""
-    axes: list[list[dict[str, Any]]] = []
-    for name, value in entry.items():
-        if name in BUNDLES:
-            bundles = value if isinstance(value, list) else [value]
-            if not bundles or not all(isinstance(bundle, dict) for bundle in bundles):
-                raise ValueError(f"{where}: {name} = {value!r} is no list of fields such as `- {{batch_size: 64}}`")
-            axes.append([flat for bundle in bundles for flat in _combinations(bundle, counts, where)])
-        elif name == "devices":
-            axes.append([{name: count} for count in _devices(value, counts, where)])
-        elif isinstance(value, list) and name not in PLAIN_LISTS and not (name == "data" and not any(isinstance(v, list) for v in value)):
-            if not value:
-                raise ValueError(f"{where}: {name} is an empty list, so there is no point: name a value")
-            axes.append([{name: one} for one in value])
-        else:
-            axes.append([{name: value}])
-    bundled = {index for index, name in enumerate(entry) if name in BUNDLES}
-    for choice in product(*axes):
-        own = [part for index, part in enumerate(choice) if index not in bundled]
-        merged: dict[str, Any] = {}
-        for part in [*own, *(choice[index] for index in bundled)]:
-            merged |= part
-        yield merged
-
-
-def _devices(value: Any, counts: Sequence[int], where: str) -> list[Any]:
-    if isinstance(value, str):
-        if value not in COUNTS:
-            raise ValueError(f"{where}: devices = {value!r} is no number: give one, a list, or one of {', '.join(COUNTS)}")
-        return COUNTS[value](counts)
-    return value if isinstance(value, list) else [value]
-
-
-def _row(fields: dict[str, Any], where: str) -> Row | None:
-    """The point with these fields; None where the entry leaves it out."""
-    for name in fields:
-        if name not in Run.model_fields and name not in Settings.model_fields:
-            known = [*Run.model_fields, *Settings.model_fields, *BUNDLES]
-            near = difflib.get_close_matches(str(name), known, 1)
-            hint = f"did you mean {near[0]!r}?" if near else f"choose among {', '.join(known)}"
-            raise ValueError(f"{where}: unknown field {name!r}: {hint}")
-    own = {name: value for name, value in fields.items() if name in Run.model_fields}
-    try:
-        settings = Settings(**{name: value for name, value in fields.items() if name not in own})
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise ValueError(f"{where}: {'.'.join(map(str, first['loc']))} = {first['input']!r}: {first['msg']}") from None
-    for wanted in (*settings.only, *settings.without, *(case.where for case in settings.cases)):
-        if unknown := sorted(str(name) for name in wanted.keys() - Run.model_fields.keys()):
-            raise ValueError(f"{where}: {unknown[0]!r} of a filter is no field of a Run: choose among {', '.join(Run.model_fields)}")
-    if (settings.only and not any(_has(own, each) for each in settings.only)) or any(_has(own, each) for each in settings.without):
-        return None
-    try:
-        run = build_run(**{**own, **({"data": tuple(own["data"])} if isinstance(own.get("data"), list) else {})})
-    except ValueError as error:
-        raise ValueError(f"{where}: {error}") from None
-    cost_s, launches = settings.cost_s + settings.cost_per_device_s * run.devices, settings.launches or launches_of(settings.repeats)
-    for case in settings.cases:
-        if _has(own, case.where):
-            cost_s, launches = cost_s + case.more_s, case.launches or launches
-    return Row(run, launches, cost_s, settings, where)
-
-
-def _has(fields: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
-    """Whether the fields, or else their defaults, have these values; a list means any of its."""
-    own = {name: fields.get(name, Run.model_fields[name].default) for name in wanted}
-    return all(own[name] in (value if isinstance(value, list) else [value]) for name, value in wanted.items())
+    return each_once(entry for row in read_rows(FOLDER / f"{name}.yaml", counts, asked_only=True) for entry in row.planned())

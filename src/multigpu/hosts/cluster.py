@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from multigpu.measure.machine import Machine
+if TYPE_CHECKING:
+    from multigpu.measure.machine import Machine
 
 CLUSTER_VARIABLE = "MULTIGPU_CLUSTER"
 """Tells a process that it runs on one of several hosts that are one machine, and which."""

@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from multigpu import paths
 from multigpu.inputs.batch import Batch
 from multigpu.inputs.epochs import ShuffledEpochs
 from multigpu.inputs.hashing import fingerprint
 from multigpu.inputs.images import image_batch
+from multigpu.inputs.made_jpegs import made_folder
 from multigpu.inputs.pictures import IMAGENET_DEVIATION, IMAGENET_MEAN, ImageFolder, decoded
 
 if TYPE_CHECKING:
@@ -156,9 +158,6 @@ def jpeg_folder(run: Run, model: Model) -> EncodedImages:
     Raises:
         ValueError: there is no such folder, it holds no images, or the model does not fit.
     """
-    from multigpu import paths
-    from multigpu.inputs.made_jpegs import made_folder
-
     if run.data is None:
         return EncodedImages(run, model, made_folder(paths.CACHE), "JPEG files, made")
     if len(run.data) != 1:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 
+from multigpu.kernels import build
 from multigpu.kernels.build import CUDA, Unavailable
 from multigpu.kernels.driver import Kernel
 
@@ -138,3 +140,14 @@ def backward(
         run = backward_kernel(device, rows, parts)
         run(CLUSTER * used, gates, packed[1], cells, dy, dh, dc, dgates, dh0, dc0, sums, positions, batch)
     return dgates, dh0, dc0, sums.sum(0)
+
+
+def persistent_lines() -> Iterator[str]:
+    """Whether this machine's GPUs run the persistent LSTM, and whether what is built for it can be kept."""
+    reasons = {library_instead(device) for device in devices()}
+    for reason in sorted(filter(None, reasons)):
+        yield f"persistent  the library's LSTM runs where recurrence 'persistent' is asked for: {reason}"
+    if None in reasons:
+        folder = build.cache_folder()
+        kept = f"kept in {folder}" if build.writable(folder) else f"built anew by every process, since {folder} cannot be written"
+        yield f"persistent  recurrence 'persistent' runs, its kernels built by NVRTC {build.version()} and {kept}"

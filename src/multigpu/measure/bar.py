@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Protocol
 
-from tqdm.auto import tqdm
+with warnings.catch_warnings(action="ignore"):  # tqdm says where ipywidgets is not installed; its plain bar does
+    from tqdm.auto import tqdm
 
 
 class Bar(Protocol):

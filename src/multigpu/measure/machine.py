@@ -16,6 +16,7 @@ from typing import Any
 import psutil
 from pydantic import BaseModel, ConfigDict
 
+from multigpu.hosts.cluster import CLUSTER_VARIABLE, Cluster, as_machine
 from multigpu.measure.lane import LANE_VARIABLE, this_lane, visible_gpus
 
 # Environment variables that change what is measured; a Record keeps those that are set.
@@ -157,8 +158,6 @@ def this_machine() -> Machine:
 
     A process in a lane (`measure.lanes`) is told of the whole machine; what its environment says of speed is its own.
     """
-    from multigpu.hosts.cluster import CLUSTER_VARIABLE, Cluster, as_machine
-
     if told := os.environ.get(LANE_VARIABLE):
         return Machine.model_validate(json.loads(told)["machine"]).model_copy(update={"environment": telling_environment()})
     text = os.environ.get(CLUSTER_VARIABLE)

@@ -10,12 +10,13 @@ from typing import Any, Protocol
 
 from multigpu.engines.errors import DidNotTrain
 from multigpu.measure.timing import clock_flags, training_fault
-from multigpu.measure.trace import joined
+from multigpu.measure.traced import joined
 from multigpu.placements import find_placement
 from multigpu.placements.partition_check import PARTITIONED
 from multigpu.placements.step_bytes import step_bytes
 from multigpu.record import HELD_FLAG, Measurement
 from multigpu.run import Run
+from multigpu.workloads import workloads
 
 Stage = Callable[[str], None]
 """Told the name of each stage that begins: "build", "warm-up", "step", "timed"."""
@@ -52,6 +53,8 @@ def open_session(
     module = {("torch", "one"): "dispatch.session", ("tensorflow", "per_device"): "processes"}.get(
         (run.framework, run.processes), "session"
     )
+    if workloads()[run.workload].checked:
+        module = "checked"
     if find_placement(run.placement).compute == "stage":
         module = "stages_session"
     engine = importlib.import_module(f"multigpu.engines.{run.framework}.{module}")
@@ -172,5 +175,6 @@ def measurement(run: Run, parts: list[dict[str, Any]], total_s: float) -> Measur
         flags=flags,
         input_wait_s=[part["input_wait"] for part in parts if part.get("input_wait")],
         energy=[part["energy"] for part in parts if part.get("energy")],
+        equivalence=first.get("equivalence"),
         trace=joined([part["trace"] for part in parts], run.traced_from) if run.traced_steps else None,
     )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from multigpu.placements import find_placement
+from multigpu.stages.graph import parse_places
 from multigpu.stages.placements import RULES, SplitPlacement
 from multigpu.workloads import workloads
 
@@ -61,9 +63,6 @@ def places_of(run: Run) -> dict[str, int]:
     Raises:
         ValueError: its `stage_devices` cannot be carried out.
     """
-    from multigpu.placements import find_placement
-    from multigpu.stages.graph import parse_places
-
     placement, graph = find_placement(run.placement), graph_of(run)
     assert isinstance(placement, SplitPlacement)
     if placement.split == "digits":

@@ -11,26 +11,25 @@ measured too: they tell which model of the host holds (see `cost`), before the s
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import os
 import subprocess
 import sys
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from multigpu import paths
-from multigpu.arguments import count
+from multigpu.arguments import parse_fields
+from multigpu.command import Parser, add_usual, answered, count
 from multigpu.grid.entries import FEWEST
-from multigpu.grid.inside_model import BATCH, WINDOW
+from multigpu.kept import made_here
 from multigpu.measure.launch import check_devices
 from multigpu.measure.launch import measure as measure_points
 from multigpu.measure.libraries import tensorflow_environment
-from multigpu.measure.machine import framework_version, gpu_count, source_state, this_machine, versions
+from multigpu.measure.machine import framework_version, gpu_count, this_machine, versions
 from multigpu.measure.point import Point
 from multigpu.measure.turn import turn
 from multigpu.record import Record, RecordStore
@@ -57,6 +56,10 @@ SAME = (
     "traced_steps",
 )
 """Fields that a placement's Runs share with the Run whose stages were measured."""
+BATCH = 32
+"""Document 003's."""
+WINDOW: dict[str, Any] = {"traced_steps": 20, "timed_steps": 100}
+"""Steps of a traced Run, as in the grid `inside_model_traces`."""
 ROUNDS = 4
 """So many placements are proposed and measured, as long as each takes longer than one written by hand."""
 CALLS = 50
@@ -167,7 +170,6 @@ def measure_stages(run: Run, devices: int, store: StageStore, again: bool = Fals
         result = subprocess.run(command, input=words, capture_output=True, text=True, env=environment)
     if result.returncode:
         raise RuntimeError(f"measuring the stages failed: {(result.stderr.strip().splitlines() or ['no message'])[-1]}")
-    commit, clean = source_state()
     record = StageRecord(
         key=key,
         attempt=len(attempts),
@@ -178,11 +180,7 @@ def measure_stages(run: Run, devices: int, store: StageStore, again: bool = Fals
         predictions=[],
         tried=0,
         complete=False,
-        machine=this_machine(),
-        versions=versions(),
-        measured_at=datetime.now(UTC).isoformat(timespec="seconds"),
-        commit=commit,
-        clean_tree=clean,
+        **made_here(versions()),
     )
     record = planned(record, {})
     store.write(record)
@@ -246,11 +244,10 @@ def _measure_runs(runs: Iterable[Run], launches: Sequence[int], records: RecordS
         print(measure_points(points, records, progress=not quiet), flush=True)
 
 
+@answered
 def main(words: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code."""
-    from multigpu.cli import parse_fields
-
-    parser = argparse.ArgumentParser(prog="multigpu stages", description="Find the best placement of a model's stages and measure it.")
+    parser = Parser(prog="multigpu stages", description="Find the best placement of a model's stages and measure it.")
     parser.add_argument(
         "fields", nargs="*", metavar="field=value", help="fields of a Run (default: workload=deepconn model=deepconn batch_size=32)"
     )
@@ -267,35 +264,28 @@ def main(words: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--records", default=str(paths.RUNS), help="folder of the Runs' Records")
     parser.add_argument("--out", default=str(paths.STAGES), help="folder of the StageRecords (default: data/stages)")
-    parser.add_argument("--quiet", action="store_true", help="no progress bar")
+    add_usual(parser, "--quiet")
     arguments = parser.parse_args(words)
-    try:
-        run = profile_run(parse_fields(arguments.fields))
-        store, records = StageStore(Path(arguments.out)), RecordStore(Path(arguments.records))
-        if arguments.search_again:
-            renewed = plan_again(run, arguments.devices, store, records)
-            print("\n".join(map(describe, renewed)) or "nothing measured since leads elsewhere", flush=True)
-            return 0
-        record = measure_stages(run, arguments.devices, store, arguments.again)
-        launches = [FEWEST[repeat % len(FEWEST)] for repeat in range(arguments.repeats)]
-        _measure_runs(hand_written(run, arguments.devices).values(), launches, records, arguments.quiet)
-        for turn in range(ROUNDS if arguments.repeats else 1):
-            steps, found = measured_steps(run, arguments.devices, this_machine().name, records)
-            last = turn == ROUNDS - 1
-            again = planned(record, steps, found, propose=arguments.repeats > 0 and not last)
-            if again != record:
-                attempt = len(store.attempts(record.machine.name, record.key))
-                record = again.model_copy(update={"attempt": attempt})
-                store.write(record)
-            print(describe(record), flush=True)
-            if record.by_hand or record.found.stage_devices in found or last:
-                break
-            _measure_runs(found_runs(record)[0], launches, records, arguments.quiet)
-        _measure_runs(found_runs(record)[1], launches[:1], records, arguments.quiet)
+    run = profile_run(parse_fields(arguments.fields))
+    store, records = StageStore(Path(arguments.out)), RecordStore(Path(arguments.records))
+    if arguments.search_again:
+        renewed = plan_again(run, arguments.devices, store, records)
+        print("\n".join(map(describe, renewed)) or "nothing measured since leads elsewhere", flush=True)
         return 0
-    except ValueError as error:
-        print(f"multigpu: {error}", file=sys.stderr)
-        return 2
-    except RuntimeError as error:
-        print(f"multigpu: {error}", file=sys.stderr)
-        return 1
+    record = measure_stages(run, arguments.devices, store, arguments.again)
+    launches = [FEWEST[repeat % len(FEWEST)] for repeat in range(arguments.repeats)]
+    _measure_runs(hand_written(run, arguments.devices).values(), launches, records, arguments.quiet)
+    for number in range(ROUNDS if arguments.repeats else 1):
+        steps, found = measured_steps(run, arguments.devices, this_machine().name, records)
+        last = number == ROUNDS - 1
+        again = planned(record, steps, found, propose=arguments.repeats > 0 and not last)
+        if again != record:
+            attempt = len(store.attempts(record.machine.name, record.key))
+            record = again.model_copy(update={"attempt": attempt})
+            store.write(record)
+        print(describe(record), flush=True)
+        if record.by_hand or record.found.stage_devices in found or last:
+            break
+        _measure_runs(found_runs(record)[0], launches, records, arguments.quiet)
+    _measure_runs(found_runs(record)[1], launches[:1], records, arguments.quiet)
+    return 0

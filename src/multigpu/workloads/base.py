@@ -28,10 +28,11 @@ for the kernel's gradient (3): 21."""
 
 @dataclass(frozen=True)
 class Init:
-    """How a variable starts: uniform in [-scale, scale], normal with standard deviation `scale`, or a constant."""
+    """How a variable starts: uniform in [-scale, scale], normal with standard deviation `scale`, a constant, or its value in a file."""
 
-    law: Literal["uniform", "normal", "constant"]
+    law: Literal["uniform", "normal", "constant", "stored"]
     scale: float
+    file: str = ""
 
 
 @dataclass(frozen=True)
@@ -53,9 +54,11 @@ class Variable:
 
 @dataclass(frozen=True)
 class Optimizer:
-    """The update rule. `adam` ignores momentum; `sgd` with momentum is v <- m v + g, w <- w - rate v (no dampening)."""
+    """The update rule. `adam` ignores momentum; `sgd` with momentum is v <- m v + g, w <- w - rate v (no dampening). `adamw`, in PyTorch
+    alone, is `adam` whose weight decay is no part of the gradient.
+    """
 
-    name: Literal["sgd", "adam"]
+    name: Literal["sgd", "adam", "adamw"]
     rate: float
     momentum: float = 0.0
     weight_decay: float = 0.0
@@ -66,7 +69,7 @@ class Optimizer:
     @property
     def slots(self) -> int:
         """Arrays of the variable's size that the rule keeps beside it."""
-        return 2 if self.name == "adam" else int(self.momentum > 0)
+        return 2 if self.name != "sgd" else int(self.momentum > 0)
 
 
 @dataclass(frozen=True)
@@ -159,6 +162,7 @@ class Workload:
     """A family of models with one kind of input. Each framework's builder lives beside it in `<framework>.py`.
 
     stages: how it offers itself to placements inside one model, whose functions lie in `<framework>_stages.py`; None: it does not.
+    checked: whether each Run first trains a few steps beside one process on the joined batch (`engines.torch.checked`), since no test does.
     """
 
     name: str
@@ -167,3 +171,4 @@ class Workload:
     inputs: Mapping[str, Callable[[Run, Model], Source]]
     stages: Staged | None = None
     frameworks: tuple[str, ...] = ("torch", "tensorflow")
+    checked: bool = False

@@ -19,6 +19,7 @@ from typing import Any
 import psutil
 import tensorflow as tf
 
+from multigpu.engines.tensorflow.coordinator import CoordinatorSession
 from multigpu.engines.tensorflow.devices import Devices, prepare_member
 from multigpu.engines.tensorflow.far import Line, join
 from multigpu.engines.tensorflow.session import Session
@@ -112,8 +113,6 @@ def open_member(run: Run, order: dict[str, Any], pipe: Line) -> Any:
         return MemberSession(run, order, pipe, startup_s, stage)
     if order["role"] != "chief":
         return Server(run, order, stage)
-    from multigpu.engines.tensorflow.coordinator import CoordinatorSession
-
     return CoordinatorSession(run, order, startup_s, stage)
 
 

@@ -10,10 +10,11 @@ import json
 import sys
 from typing import Any
 
+from multigpu.engines.tensorflow.build import build_trainer
 from multigpu.engines.tensorflow.devices import Devices
 from multigpu.engines.tensorflow.feed import Feed, is_even
 from multigpu.engines.tensorflow.graphs import Ran, where_ops_ran
-from multigpu.engines.tensorflow.trainer import Context, build_trainer
+from multigpu.engines.tensorflow.trainer import Context
 from multigpu.placements import find_placement
 from multigpu.placements.traffic import REPLICA, Assigned, predicted_bytes
 from multigpu.run import Run

@@ -10,12 +10,14 @@ from typing import Any
 
 import numpy as np
 
+from multigpu.engines.tensorflow.build import build_trainer
 from multigpu.engines.tensorflow.data import DataFeed
 from multigpu.engines.tensorflow.devices import Devices
 from multigpu.engines.tensorflow.feed import Feed, Shard, is_even
 from multigpu.engines.tensorflow.row_feed import make_feed
+from multigpu.engines.tensorflow.tensorboard import folder_of, write_events
 from multigpu.engines.tensorflow.tracing import trace
-from multigpu.engines.tensorflow.trainer import Context, Trainer, build_trainer
+from multigpu.engines.tensorflow.trainer import Context, Trainer
 from multigpu.engines.tensorflow.variables import squared_distance
 from multigpu.inputs.batch import Batch, Source
 from multigpu.inputs.encoded import EncodedImages
@@ -125,8 +127,6 @@ class Session:
             }
             parts.append(part)
         if logs := os.environ.get("MULTIGPU_TENSORBOARD"):
-            from multigpu.engines.tensorflow.tensorboard import folder_of, write_events
-
             write_events(self, steps, folder_of(self.run, Path(logs)))
         if self.run.traced_steps:
             traced = trace(self.trainer, self.step, first + self.run.timed_steps)

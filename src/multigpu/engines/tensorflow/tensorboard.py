@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import itertools
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
 from multigpu.engines.tensorflow.graphs import Graphs
-from multigpu.engines.tensorflow.session import Session
 from multigpu.measure.session import joined_losses
 from multigpu.run import Run
+
+if TYPE_CHECKING:
+    from multigpu.engines.tensorflow.session import Session
 
 
 def placed_graph(graphs: Graphs) -> tf.compat.v1.GraphDef:

@@ -14,7 +14,6 @@ import numpy as np
 import tensorflow as tf
 
 from multigpu.engines.context import RunContext
-from multigpu.engines.errors import Unsupported
 from multigpu.engines.tensorflow import rules
 from multigpu.engines.tensorflow.devices import Devices
 from multigpu.engines.tensorflow.feed import Shard
@@ -272,26 +271,3 @@ def deduplicated(ids: tf.Tensor, rows: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]
     """Distinct ids, and for each the sum of its rows."""
     distinct, places = tf.unique(ids, tf.int64)
     return distinct, tf.math.unsorted_segment_sum(rows, places, tf.size(distinct, tf.int64))
-
-
-def build_trainer(context: Context) -> Trainer:
-    """The trainer of the Run's placement.
-
-    Raises:
-        Unsupported: the row asks for what this engine does not do.
-    """
-    from multigpu.engines.tensorflow.parallel import ParallelTrainer
-    from multigpu.engines.tensorflow.replicated import ReplicatedTrainer
-    from multigpu.engines.tensorflow.server import ServerTrainer
-    from multigpu.engines.tensorflow.strategies import StrategyTrainer
-
-    placement = context.placement
-    if any(engine.strategy for engine in placement.engines):
-        return StrategyTrainer(context)
-    if placement.variables == "replica" and placement.embeddings == "replica":
-        return ReplicatedTrainer(context)
-    if "replica" in (placement.variables, placement.embeddings):
-        raise Unsupported(
-            f"placement {placement.name!r} keeps copies of some variables and one master of others, which this engine does not do"
-        )
-    return ParallelTrainer(context) if placement.loss == "gpu0" else ServerTrainer(context)

@@ -25,8 +25,8 @@ def _plain_optimizer(context: Context, module: nn.Module) -> torch.optim.Optimiz
     rule = context.rule
     make: Callable[..., torch.optim.Optimizer] = torch.optim.SGD
     options: dict[str, object] = {"lr": rule.rate, "weight_decay": rule.weight_decay, "foreach": False, "fused": False}
-    if rule.name == "adam":
-        make = torch.optim.Adam
+    if rule.name != "sgd":
+        make = torch.optim.Adam if rule.name == "adam" else torch.optim.AdamW
         options |= {"betas": (rule.beta1, rule.beta2), "eps": rule.epsilon}
     else:
         options["momentum"] = rule.momentum

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -12,11 +13,20 @@ from multigpu.run import Run
 from multigpu.workloads.base import Model, Optimizer, Variable
 
 
+@lru_cache(maxsize=2)
+def stored_values(file: str) -> dict[str, Tensor]:
+    """What a file holds of variables' first values, by name; read only where it is asked for."""
+    found: dict[str, Tensor] = torch.load(file, weights_only=True, mmap=True)
+    return found
+
+
 def initial_value(variable: Variable, index: int, seed: int, device: torch.device, dtype: torch.dtype) -> Tensor:
     """The value a variable starts with: a function of its place in the model and the seed, never of its placement.
 
     Drawn in float32 on `device` (GPUs and CPUs draw different numbers), so that float64 and float32 Runs start alike.
     """
+    if variable.init.law == "stored":
+        return stored_values(variable.init.file)[variable.name].to(device=device, dtype=dtype, copy=True)
     value = torch.empty(variable.shape, device=device, dtype=torch.float32)
     generator = torch.Generator(device=device).manual_seed(seed * 1_000_003 + index)
     if variable.init.law == "uniform":
@@ -92,8 +102,9 @@ def make_optimizer(rule: Optimizer, parameters: list[nn.Parameter], capturable: 
     Args:
         capturable: whether a step may become part of a CUDA graph (all that it counts must then live on the device).
     """
-    if rule.name == "adam":
-        return torch.optim.Adam(
+    if rule.name != "sgd":
+        kind = torch.optim.Adam if rule.name == "adam" else torch.optim.AdamW
+        return kind(
             parameters,
             lr=rule.rate,
             betas=(rule.beta1, rule.beta2),

@@ -13,6 +13,7 @@ from math import sqrt
 from types import MappingProxyType
 
 from multigpu.workloads.base import LSTM_PASSES, Init, Model, Optimizer, Variable
+from multigpu.workloads.nmt.sections import sections
 
 
 @dataclass(frozen=True)
@@ -44,10 +45,9 @@ class NmtConfig:
         """Stack of LSTM cells -> how many cells, in the order of the variables."""
         return {"encoder_forward": self.encoder_layers, "encoder_backward": self.encoder_layers, "decoder": self.decoder_cells}
 
-
-def cell_names(config: NmtConfig, stack: str) -> list[str]:
-    """What the names of the variables of each cell of `stack` begin with, lowest cell first."""
-    return [f"{stack}_{layer}" for layer in range(config.stacks[stack])]
+    def cell_names(self, stack: str) -> list[str]:
+        """What the names of the variables of each cell of `stack` begin with, lowest cell first."""
+        return [f"{stack}_{layer}" for layer in range(self.stacks[stack])]
 
 
 def variables(config: NmtConfig) -> tuple[Variable, ...]:
@@ -67,7 +67,7 @@ def variables(config: NmtConfig) -> tuple[Variable, ...]:
         Variable("target_embedding", (config.target_vocabulary, n), "embedding", uniform(config.target_vocabulary, n)),
     ]
     for stack in config.stacks:
-        for cell in cell_names(config, stack):
+        for cell in config.cell_names(stack):
             found.append(Variable(f"{cell}_kernel", (2, 4 * n, n), "kernel", uniform(2 * n, 4 * n)))
             found.append(Variable(f"{cell}_bias", (4 * n,), "bias", Init("constant", 0.0)))
     found.append(Variable("projection", (n, config.target_vocabulary), "projection", uniform(n, config.target_vocabulary)))
@@ -108,8 +108,6 @@ def memory_passes_per_word(config: NmtConfig, source_share: float = 0.5) -> floa
 
 def describe(name: str, config: NmtConfig, optimizer: Optimizer) -> Model:
     """The description of one translation model."""
-    from multigpu.workloads.nmt.sections import sections  # which reads this module's sizes
-
     return Model(
         name=name,
         workload="nmt",

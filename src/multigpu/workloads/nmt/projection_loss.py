@@ -11,9 +11,13 @@ import torch
 from torch import Tensor
 
 from multigpu.kernels.lstm import stand_in
+from multigpu.later import later
 
 IGNORED = -100
 """The target that a padded position has: cross entropy passes over it."""
+
+_launch = later("multigpu.workloads.nmt.softmax_kernel:launch")
+"""The kernel: its compiler is there on a GPU alone."""
 
 
 def softmax_gradient_(logits: Tensor, targets: Tensor) -> Tensor:
@@ -27,9 +31,7 @@ def softmax_gradient_(logits: Tensor, targets: Tensor) -> Tensor:
         (N,) cross entropies in float32 (or float64), 0 where ignored.
     """
     if logits.is_cuda and logits.dtype != torch.float64 and importlib.util.find_spec("triton"):
-        from multigpu.workloads.nmt.softmax_kernel import launch  # only a GPU has the compiler
-
-        return launch(logits, targets, IGNORED)
+        return _launch(logits, targets, IGNORED)
     exact = torch.float64 if logits.dtype == torch.float64 else torch.float32
     kept = targets != IGNORED
     index = targets.clamp(min=0)[:, None]

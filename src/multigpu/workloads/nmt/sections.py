@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from multigpu.workloads.base import Section
-from multigpu.workloads.nmt.description import NmtConfig, cell_names
+
+if TYPE_CHECKING:
+    from multigpu.workloads.nmt.description import NmtConfig
 
 STATES = ("hidden", "cell")
 
@@ -26,7 +30,7 @@ def sections(config: NmtConfig) -> tuple[Section, ...]:
             takes: tuple[str, ...] = (f"{stack}_{layer - 1}",) if layer else ("source_rows",)
             found.append(Section(cell, (f"{cell}_kernel", f"{cell}_bias"), takes, gives, cell_work["source"]))
     found.append(Section("target_embedding", ("target_embedding",), (), {"target_rows": {"target_embedding": n}}, {"rows": 0}))
-    for layer, cell in enumerate(cell_names(config, "decoder")):
+    for layer, cell in enumerate(config.cell_names("decoder")):
         takes = (cell_below(layer), *(f"{starts_from(layer)}_{state}" for state in STATES))
         gives = {cell: {"target_embedding": n}}
         found.append(Section(cell, (f"{cell}_kernel", f"{cell}_bias"), takes, gives, cell_work["target"]))

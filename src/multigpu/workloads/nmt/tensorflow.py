@@ -7,7 +7,7 @@ import tensorflow as tf
 from multigpu.engines.errors import Unsupported
 from multigpu.engines.tensorflow.module import Form, Tensors
 from multigpu.workloads.base import Model, Variable
-from multigpu.workloads.nmt.description import NmtConfig, cell_names
+from multigpu.workloads.nmt.description import NmtConfig
 
 State = tuple[tf.Tensor, tf.Tensor]
 """Hidden and cell state of a stack, each (layers, B, units)."""
@@ -80,7 +80,7 @@ class Nmt:
 
     def _run(self, values: Tensors, stack: str, x: tf.Tensor, state: State, ragged: Tensors | None = None) -> tuple[tf.Tensor, State]:
         """A stack of cells over (T, B, D); with `ragged`, the state is each sentence's after its own source_length."""
-        cells = cell_names(self.config, stack)
+        cells = self.config.cell_names(stack)
         on_cudnn = self.form.recurrence == "fused" and self.form.cuda
         # under bf16 cuDNN's recurrence alone stays in the variables' type: TensorFlow 2.21's gradient of it came back as zeros
         # in bfloat16 on an H200

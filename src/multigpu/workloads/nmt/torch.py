@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from multigpu.kernels.lstm_launch import library_instead
 from multigpu.workloads.base import Model
-from multigpu.workloads.nmt.description import NmtConfig, cell_names
+from multigpu.workloads.nmt.description import NmtConfig
 from multigpu.workloads.nmt.projection_loss import IGNORED, projected_cross_entropy
 from multigpu.workloads.nmt.recurrence import State, fused, pack, persistent, stepwise, to_device
 
@@ -169,7 +169,7 @@ class Nmt(nn.Module):
         self, stack: str, x: Tensor, state: State, batch_sizes: Tensor | None = None, lengths: Tensor | None = None, beside: int = 1
     ) -> tuple[Tensor, State]:
         """lengths: of persistent cells alone. beside: how many stacks run at once, this one counted."""
-        cells = cell_names(self.config, stack)
+        cells = self.config.cell_names(stack)
         kernels = [self._parameters[f"{cell}_kernel"] for cell in cells]
         biases = [self._parameters[f"{cell}_bias"] for cell in cells]
         more: dict[str, Any] = {}

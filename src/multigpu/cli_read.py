@@ -1,0 +1,115 @@
+"""Commands that read Records: `records`, `verify`, `explain`, `advise`."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from multigpu import paths
+from multigpu.analysis.advise import advised
+from multigpu.analysis.explain_text import explained
+from multigpu.analysis.frame import export, load_frame
+from multigpu.analysis.step_traces import trace_summary, trace_table, write_trace_summary
+from multigpu.arguments import parse_fields
+from multigpu.cli_measure import read_from
+from multigpu.packing import FEWEST, pack, stores_of, study_stores
+from multigpu.verify import EXCEPTIONS, lines, verify
+from multigpu.verify_again import measured_again
+
+
+def records_command(arguments: argparse.Namespace) -> int:
+    """Lists Records, writes them as a table, packs them, or shows what was traced."""
+    if arguments.pack:
+        return _pack(arguments)
+    if arguments.trace_summary:
+        return _trace_summary(arguments)
+    if arguments.traced:
+        table = trace_table(read_from(arguments))
+        print(table[["key", "model", "placement", "framework", "devices", "batch_size", "traced_steps", "machine"]].to_string(index=False))
+        return 0
+    frame = load_frame(read_from(arguments))
+    for text in arguments.where:
+        name, equals, value = text.partition("=")
+        if not equals or name not in frame.columns:
+            raise ValueError(f"{text!r} is no filter: use column=value with one of {', '.join(frame.columns)}")
+        frame = frame[frame[name].astype(str).str.lower() == value.lower()]  # true is True
+    if arguments.export:
+        export(frame, Path(arguments.export))
+        print(f"{len(frame)} Records written to {arguments.export}")
+        return 0
+    columns = [
+        "key",
+        "status",
+        "model",
+        "placement",
+        "devices",
+        "batch_size",
+        "precision",
+        "execution",
+        "repeat",
+        "units_per_s",
+        "unit",
+        "machine",
+    ]
+    print(frame[columns].to_string(index=False) if len(frame) else "no Record matches")
+    return 0
+
+
+def _pack(arguments: argparse.Namespace) -> int:
+    """Loose Records into archives."""
+    if arguments.where or arguments.export or arguments.traced or arguments.trace_summary:
+        raise ValueError("--pack packs every Record that is loose: leave filters, --export, --traced and --trace-summary out")
+    done = 0
+    for store in stores_of(Path(arguments.records)) if arguments.records else study_stores():
+        for packed in pack(store):
+            print(packed, flush=True)
+            done += 1
+    if not done:
+        print(f"nothing to pack: no place has {FEWEST} loose Records")
+    return 0
+
+
+def _trace_summary(arguments: argparse.Namespace) -> int:
+    """Copies and kernels of one traced Run, as nvprof prints them; to a file if one is named."""
+    key = arguments.trace_summary
+    record = next((record for record in read_from(arguments) if record.key == key), None)
+    if record is None:
+        raise ValueError(f"no Record is called {key!r}: `records` lists them, traced ones by `--traced`")
+    if arguments.export:
+        print(f"written to {write_trace_summary(record, arguments.export)}")
+    else:
+        print(trace_summary(record).to_string(index=False))
+    return 0
+
+
+def verify_command(arguments: argparse.Namespace) -> int:
+    """Whether Records can be believed: first every file that is none, then what each Record says against itself."""
+    named = arguments.folder or arguments.records
+    root = Path(named) if named else paths.REPOSITORY / "data"
+    if not root.is_dir():
+        raise ValueError(f"{root} is no folder: name one that holds Records")
+    if unreadable := [fault for store in (stores_of(root) if named else study_stores()) for fault in store.unreadable()]:
+        print("\n".join(unreadable))
+        return 1
+    report = verify(root, EXCEPTIONS)
+    for line in lines(report):
+        print(line, flush=True)
+    disagree = 0
+    if arguments.measure:
+        for line, agrees in measured_again(root, arguments.measure, arguments.seed):
+            print(f"{'agrees' if agrees else 'differs'}: {line}", flush=True)
+            disagree += not agrees
+    return 1 if report.faults or disagree else 0
+
+
+def explain_command(arguments: argparse.Namespace) -> int:
+    """Why a point is as fast as it is."""
+    asked = arguments.words_asked, arguments.machine, arguments.limit, arguments.format, arguments.details
+    print(explained(read_from(arguments).root, *asked))
+    return 0
+
+
+def advise_command(arguments: argparse.Namespace) -> int:
+    """Which placement to take for a job."""
+    print(advised(read_from(arguments).root, parse_fields(arguments.fields), arguments.machine, arguments.limit, arguments.format))
+    return 0

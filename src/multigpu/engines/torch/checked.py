@@ -1,0 +1,124 @@
+"""One Run on one replica whose model no test compares: its placement first trains a few steps beside one process on the joined batch."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from multigpu.engines.torch import session, told
+from multigpu.engines.torch.build import build_trainer
+from multigpu.engines.torch.devices import DTYPES, Device, give_back_memory
+from multigpu.engines.torch.feed import Feed
+from multigpu.engines.torch.reference import train_reference
+from multigpu.engines.torch.trainer import Context
+from multigpu.engines.torch.variables import initial_values
+from multigpu.engines.torch.wire import Wire
+from multigpu.measure.session import Stage
+from multigpu.placements import find_placement
+from multigpu.record import Equivalence
+from multigpu.run import Run
+from multigpu.workloads import workloads
+
+STEPS = 3
+SAMPLES = 4
+"""Of a shard of the compared steps, where the model takes batches of any size."""
+
+TOLERANCE = {("fp64", "sgd"): 1e-8, ("fp64", "adam"): 1e-5, ("fp32", "sgd"): 1e-3, ("fp32", "adam"): 5e-2}
+"""How far variables may be from the reference's, over how far the reference moved, by precision and rule. Sums of another order differ in
+the last bits, which a deep model multiplies from step to step, and Adam where a gradient is next to nothing.
+"""
+
+
+def compared(run: Run, precision: str, any_rows: bool) -> Run:
+    """The Run whose steps are compared: as `run`, in a precision that shows what is computed, on few samples."""
+    size = min(run.batch_size, SAMPLES) if any_rows else run.batch_size
+    return run.model_copy(update={"precision": precision, "batch_size": size, "execution": "eager"})
+
+
+def _context(run: Run, rank: int, threads: int, shared: Path, timeout_s: float) -> tuple[Context, Any]:
+    source = workloads()[run.workload].inputs[run.inputs](run, run.description)
+    return Context(run, rank, Device(run, rank, threads), Wire(rank, run.devices), source.capacity, shared, timeout_s), source
+
+
+@lru_cache(maxsize=2)
+def _reference(run: Run, ranks: tuple[int, ...], stale: int, threads: int) -> dict[str, Tensor]:
+    """One process on these shards. Placements are left out of `run`, so that those that equal the same thing share it."""
+    context, source = _context(run, 0, threads, Path(), 60.0)
+    return train_reference(context, source, STEPS, list(ranks), stale)[0]
+
+
+def _distance(run: Run, found: dict[str, Tensor], expected: dict[str, Tensor]) -> float:
+    """Norm of the difference over norm of the reference's update."""
+    apart = moved = 0.0
+    for variable, start in initial_values(run.description, run.seed, torch.device("cpu"), DTYPES[run.precision]):
+        value = expected[variable.name]
+        apart += float((found[variable.name] - value).double().square().sum())
+        moved += float((value - start).double().square().sum())
+    return (apart / moved) ** 0.5 if moved else float(apart > 0)
+
+
+def _placed(run: Run, rank: int, threads: int, shared: Path, timeout_s: float) -> dict[str, Tensor]:
+    """All variables after the same steps under the placement."""
+    context, source = _context(run, rank, threads, shared, timeout_s)
+    feed = Feed(source, run.copy_of(rank), context.device)
+    with contextlib.closing(context.closing):
+        trainer = build_trainer(context)
+        with contextlib.closing(trainer):
+            for step in range(STEPS):
+                trainer.step(feed.shard(step))
+            values = trainer.full_values()
+    feed.close()
+    return values
+
+
+def equivalence(run: Run, rank: int, threads: int, shared: Path, timeout_s: float) -> Equivalence | None:
+    """How far the placement's variables are from the reference's; None: this model cannot be compared. Called on every replica."""
+    described = run.description.config.described
+    if described.checked_in is None:
+        return None
+    check = compared(run, described.checked_in, described.any_rows)
+    semantics = find_placement(run.placement).semantics
+    builder = importlib.import_module(f"multigpu.workloads.{run.workload}.torch")
+    alone = semantics.kind == "independent"
+    distance = 0.0
+    with builder.comparable(DTYPES[check.precision]):
+        values = _placed(check, rank, threads, shared, timeout_s)
+        if alone or rank == 0:
+            shards = (rank,) if alone else tuple(range(run.copies))
+            expected = _reference(check.model_copy(update={"placement": "ddp"}), shards, semantics.steps, threads)
+            distance = _distance(check, values, expected)
+    if run.devices > 1:
+        distance = max(told.everyone(distance))
+    if run.device_type == "cuda":
+        give_back_memory(True)
+    rule = "sgd" if run.rule.name == "sgd" else "adam"
+    tolerance = max(semantics.tolerance, TOLERANCE[described.checked_in, rule])
+    return Equivalence(distance=distance, tolerance=tolerance, steps=STEPS, precision=described.checked_in)
+
+
+class Session(session.Session):
+    """As any other, once its placement was compared; what the comparison took is in no time and in no peak of memory on a GPU."""
+
+    def __init__(self, run: Run, rank: int, threads: int, shared: Path, timeout_s: float, startup_s: float, stage: Stage) -> None:
+        self.equivalence = _once(run, rank, threads, shared, timeout_s)
+        super().__init__(run, rank, threads, shared, timeout_s, startup_s, stage)
+
+    def time(self) -> list[dict[str, Any]]:
+        (part,) = super().time()
+        return [part | {"equivalence": self.equivalence.model_dump() if self.equivalence else None}]
+
+
+_known: dict[Run, Equivalence | None] = {}
+
+
+def _once(run: Run, rank: int, threads: int, shared: Path, timeout_s: float) -> Equivalence | None:
+    """The comparison of a Run, made once by a process: repeats would only say it again."""
+    if run not in _known:
+        _known[run] = equivalence(run, rank, threads, shared, timeout_s)
+    return _known[run]

@@ -1,0 +1,112 @@
+"""The page of a comparison: what is fastest, the table, where a step goes, and what was not measured and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from html import escape
+from typing import TYPE_CHECKING
+
+from multigpu.analysis.points import Missing
+from multigpu.analysis.show import table
+from multigpu.placements import placements
+
+if TYPE_CHECKING:
+    from multigpu.own.result import Result
+
+CSS = """
+body{font:16px/1.5 system-ui,sans-serif;max-width:76rem;margin:2rem auto;padding:0 1rem;color:#1a1b1c;background:#fff}
+table{border-collapse:collapse}td,th{padding:.25rem .75rem;text-align:left;border-bottom:1px solid #ddd}.number{text-align:right}
+.wide{overflow-x:auto}.muted{color:#5a5a5a}.answer{font-size:1.25rem}code{font-size:.9em}
+@media(prefers-color-scheme:dark){body{color:#e4e4e4;background:#121212}td,th{border-color:#444}.muted{color:#a5a5a5}}
+"""
+
+COLUMNS = (
+    "placement = name | which = title | devices = devices | samples/s = rate | times one device = speedup:times interval | step = step_s:ms"
+    " | peak_memory_gib | moved a step = moved_bytes | beside one process = equal"
+)
+
+
+def answer(result: Result) -> str:
+    """The finding in words."""
+    best = result.best
+    if best is None:
+        return "Nothing that trains what one process does was measured."
+    which = f" ({titled(best.name)})" if best.run.devices > 1 else ""
+    others = f" Not told apart from it: {', '.join(result.rivals)}." if result.rivals else ""
+    return f"Fastest: {best}{which}.{others}"
+
+
+def titled(name: str) -> str:
+    """What a placement does, in a few words."""
+    return placements()[name].title if name in placements() else ""
+
+
+def remarks(result: Result) -> list[str]:
+    """What a reader should know of the comparison: of the job, of what failed, and of what was left out."""
+    found = [f"{note[:1].upper()}{note[1:]}." for note in result.described.notes]
+    if result.described.unchecked:
+        found.append(f"Not compared with one process: {result.described.unchecked}.")
+    if result.left_out:
+        found.append(f"{result.budget_s:g} s did not reach {', '.join(result.left_out)}: give a larger budget, what was measured stays.")
+    found += [f"{name} failed: {why}." for name, why in result.failed.items()]
+    if result.runs[0].device_type == "cpu":
+        cores = f"{result.runs[0].host_cores} of this computer's cores"
+        found.append(f"Devices here are processes on a CPU: one device is one process on {cores}, several share all of them.")
+    return found
+
+
+def shown_table(result: Result) -> str:
+    """The table of placements as HTML."""
+    rows = result.table()
+    rows["step_s"] = rows["step_ms"] / 1e3
+    rows["title"] = [titled(name) for name in rows["name"]]
+    return str(table(rows, COLUMNS, note="Samples/s of all devices; in brackets the 95% interval over repeats."))
+
+
+def shown_causes(result: Result) -> str:
+    """Where a step goes, as HTML, or why that is not known."""
+    try:
+        causes = result.why_not_scaling()
+    except Missing as missing:
+        return f"<p>{escape(str(missing))}</p>"
+    for end in ("", "_low", "_high"):
+        causes[f"time{end}"] = causes[f"ms{end}"] / 1e3
+    return str(table(causes, "cause | of a step = time:ms interval | known_by"))
+
+
+def _listed(items: Iterable[str]) -> str:
+    return "<ul>" + "".join(f"<li>{escape(item)}</li>" for item in items) + "</ul>"
+
+
+def _folded(summary: str, refused: Mapping[str, str]) -> str:
+    return f"<details><summary>{summary}</summary>{_listed(f'{name}: {why}' for name, why in refused.items())}</details>" if refused else ""
+
+
+def _head(result: Result) -> str:
+    run = result.runs[-1]
+    return f"{result.described.name} on {run.devices} {'GPUs' if run.device_type == 'cuda' else 'CPU processes'}"
+
+
+def body(result: Result) -> str:
+    """What stands on the page."""
+    run, head = result.runs[-1], _head(result)
+    machine = result.records[0].machine.name
+    parts = [
+        f"<h1>{escape(head)}</h1>",
+        f'<p class="answer">{escape(answer(result))}</p>',
+        f'<p class="muted">{escape(machine)}; {run.batch_size} samples a device, {run.precision}, {escape(run.rule.name)}.</p>',
+        shown_table(result),
+        "<h2>Where a step goes</h2>",
+        shown_causes(result),
+        _listed(remarks(result)),
+        _folded(f"{len(result.refused)} placements that cannot be had for this job", result.refused),
+    ]
+    return "".join(parts)
+
+
+def page(result: Result) -> str:
+    """The whole page."""
+    return (
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
+        f"<title>{escape(_head(result))}</title><style>{CSS}</style></head><body>{body(result)}</body></html>\n"
+    )

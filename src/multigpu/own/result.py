@@ -1,0 +1,318 @@
+"""What `compare` found: the fastest placement, a table, why it is no faster, what more devices would give."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from multigpu.analysis.causes import causes_frame
+from multigpu.analysis.compare import ratio_columns, verdict
+from multigpu.analysis.estimate import Estimate, estimate
+from multigpu.analysis.explain import step_parts, wait_of
+from multigpu.analysis.forecast import Points, forecast, launch_residuals
+from multigpu.analysis.forecast_merge import Links, demand_of
+from multigpu.analysis.frame import frame_of
+from multigpu.analysis.points import Missing, points
+from multigpu.placements import find_placement
+from multigpu.record import Equivalence, Record, RecordStore
+from multigpu.run import Run, build_run
+from multigpu.workloads.own.description import Described, know
+
+KEPT = "comparison.json"
+ONE = "one device"
+"""What the baseline is called among placements."""
+
+EQUALLY = ("joined", "lossy")
+"""Kinds of semantics under which a placement trains what one process on the joined batch does: others are never called the best."""
+
+PART_WORDS = {
+    "input": "waiting for the batch",
+    "peer_copies": "copies between devices",
+    "communication": "exposed communication",
+    "host_copies": "copies to and from the host",
+    "host_work": "the host merges and updates",
+    "skew": "devices begin at different times",
+    "launching": "the host launches kernels",
+}
+"""What devices wait for (`explain.WAITS`)."""
+
+
+def called(run: Run) -> str:
+    """The name of a Run in a comparison."""
+    return ONE if run.devices == 1 else run.placement
+
+
+@dataclass(frozen=True)
+class Placed:
+    """One placement of a comparison: its Run and its row of the table."""
+
+    run: Run
+    row: pd.Series
+    described: Described
+    folder: Path
+
+    @property
+    def name(self) -> str:
+        return called(self.run)
+
+    @property
+    def rate(self) -> Estimate:
+        """Samples/s of all devices."""
+        return estimate(self.row, "rate")
+
+    @property
+    def speedup(self) -> Estimate:
+        """Over one device."""
+        return estimate(self.row, "speedup")
+
+    def __str__(self) -> str:
+        gain = "" if self.run.devices == 1 else f", {self.speedup:times interval} times one device"
+        return f"{self.name}, {self.rate:rate interval}{gain}"
+
+    def wrap(self, module: Any) -> Any:
+        """The user's module under this placement, for a loop of their own that `torchrun` starts (`own.wrap`)."""
+        from multigpu.own.wrap import wrapped
+
+        return wrapped(self.run, self.described, self.folder, module)
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """A comparison. frame: a row a placement that was measured, one device first. refused: placement -> why it cannot be had; left_out:
+    those that the budget did not reach; failed: placement -> what its Runs ended with.
+    """
+
+    described: Described
+    runs: list[Run]
+    refused: dict[str, str]
+    records: list[Record]
+    folder: Path
+    budget_s: float
+    frame: pd.DataFrame
+
+    @classmethod
+    def of(
+        cls, described: Described, runs: Sequence[Run], refused: dict[str, str], records: Sequence[Record], folder: Path, budget_s: float
+    ) -> Result:
+        """The result of these Records."""
+        table = points(frame_of(records))
+        table = table[table["n"] > 0].reset_index(drop=True)
+        order = [called(run) for run in runs]
+        table["name"] = table["placement"].where(table["devices"] > 1, ONE)
+        table = table.sort_values("name", key=lambda names: names.map(order.index), kind="stable").reset_index(drop=True)
+        ones = table[table["name"] == ONE]
+        base = pd.DataFrame([ones.iloc[0] if len(ones) else pd.Series(np.nan, table.columns)] * len(table), index=table.index)
+        table = pd.concat([table, ratio_columns(table, base.astype(table.dtypes), "speedup")], axis=1) if len(ones) else table
+        if not len(ones):
+            table[["speedup", "speedup_low", "speedup_high"]] = np.nan
+        return cls(described, list(runs), dict(refused), list(records), folder, budget_s, table)
+
+    def keep(self) -> None:
+        """Write what `compared` wants beside the Records: comparison.json of the folder."""
+        told = {"model": self.described.name, "refused": self.refused, "budget_s": self.budget_s}
+        runs = [run.model_dump(exclude_defaults=True) for run in self.runs]
+        (self.folder / KEPT).write_text(json.dumps({**told, "runs": runs}, indent=1))
+
+    def __getitem__(self, name: str) -> Placed:
+        """A placement that was measured.
+
+        Raises:
+            KeyError: it was not; the sentence says why.
+        """
+        found = self.frame[self.frame["name"] == name]
+        if found.empty:
+            raise KeyError(self.failed.get(name) or self.refused.get(name) or f"{name} was not measured")
+        return Placed(next(run for run in self.runs if called(run) == name), found.iloc[0], self.described, self.folder)
+
+    @property
+    def names(self) -> list[str]:
+        """What was measured, one device first."""
+        return list(self.frame["name"])
+
+    @property
+    def failed(self) -> dict[str, str]:
+        """Placement -> why its Runs gave nothing."""
+        return {
+            called(r.run): r.reason.removeprefix("JobError: ") for r in self.records if r.status != "ok" and called(r.run) not in self.names
+        }
+
+    @property
+    def left_out(self) -> list[str]:
+        """Placements that the budget did not reach."""
+        return [name for name in map(called, self.runs) if name not in self.names and name not in self.failed]
+
+    def equivalence(self, name: str) -> Equivalence | None:
+        """How a placement compared with one process; None: it was not compared."""
+        own = [r.measurement for r in self.records if r.status == "ok" and called(r.run) == name and not r.run.traced_steps]
+        return next((m.equivalence for m in own if m), None)
+
+    def _equal(self, name: str) -> bool:
+        compared = self.equivalence(name)
+        return find_placement(self[name].run.placement).semantics.kind in EQUALLY and (compared is None or compared.holds)
+
+    @property
+    def best(self) -> Placed | None:
+        """The fastest that trains what one process on the joined batch does, one device among them; None where nothing was measured."""
+        fit = [name for name in self.names if self._equal(name)]
+        return max((self[name] for name in fit), key=lambda placed: placed.rate.value, default=None)
+
+    @property
+    def fastest(self) -> Placed | None:
+        """As `best`, of placements on several devices alone."""
+        fit = [self[name] for name in self.names if name != ONE and self._equal(name)]
+        return max(fit, key=lambda placed: placed.rate.value, default=None)
+
+    @property
+    def rivals(self) -> list[str]:
+        """Placements that the intervals do not tell from the best."""
+        if (best := self.best) is None:
+            return []
+        others = self.frame[[name != best.name and self._equal(name) for name in self.names]].reset_index(drop=True)
+        if others.empty:
+            return []
+        base = pd.DataFrame([best.row] * len(others), index=others.index).astype(others.dtypes)
+        says = verdict(ratio_columns(others, base, "ratio"))
+        return list(others.loc[says.isin(["not told apart", "faster"]), "name"])
+
+    def table(self) -> pd.DataFrame:
+        """A row a placement, one device first and then the fastest: rate and speedup with intervals, step, memory, bytes, and whether
+        it trained as one process does.
+        """
+        compared = [self.equivalence(name) for name in self.names]
+        found = self.frame[["name", "devices", "rate", "rate_low", "rate_high", "speedup", "speedup_low", "speedup_high"]].copy()
+        found["step_ms"] = 1e3 * self.frame["step_time_s"]
+        found["peak_memory_gib"] = self.frame["peak_memory_gib"]
+        found["moved_bytes"] = self.frame["moved_bytes"]
+        found["repeats"] = self.frame["n"]
+        found["equal"] = [self._says(name, one) for name, one in zip(self.names, compared, strict=True)]
+        return found.sort_values(["devices", "rate"], ascending=[True, False], kind="stable").reset_index(drop=True)
+
+    def _says(self, name: str, compared: Equivalence | None) -> str:
+        kind = find_placement(self[name].run.placement).semantics.kind
+        if kind not in EQUALLY and self[name].run.devices > 1:
+            return f"{kind}: trains something else"
+        if compared is None:
+            return "not compared"
+        return "equal" if compared.holds else f"NOT equal: {compared.distance:.1g} apart"
+
+    def why_not_scaling(self, name: str | None = None) -> pd.DataFrame:
+        """Where a step goes, in milliseconds with their interval: cause, ms, ms_low, ms_high, known_by; None: of the fastest placement.
+
+        By steps alone: what one device takes, what independent replicas take more (they share this machine and nothing else), and what
+        the placement takes more than these. Where a step was traced, the last is divided by what devices waited for.
+
+        Raises:
+            Missing: one device, or the placement, was not measured.
+        """
+        placed = self[name] if name else self.fastest
+        if placed is None or ONE not in self.names:
+            raise Missing("one device was not measured within the budget: give more of it")
+        one, own = self._step(ONE), self._step(placed.name)
+        rows = [("computing, as on one device", one, "one device's step")]
+        rest, told = one, "the step, less one device's"
+        if "independent" in self.names and placed.name not in ("independent", ONE):
+            shared = self._step("independent")
+            rows.append(("devices share this machine", _less(shared, one), "independent replicas, less one device"))
+            rest, told = shared, "the step, less independent replicas'"
+        if placed.name != ONE:
+            more = _less(own, rest)
+            rows += [(cause, part, "trace") for cause, part in self._traced(placed, more)] or [
+                ("gradients and variables travel and merge", more, told)
+            ]
+        table = pd.DataFrame([(cause, 1e3 * e.value, 1e3 * e.low, 1e3 * e.high, how) for cause, e, how in rows])
+        return table.set_axis(["cause", "ms", "ms_low", "ms_high", "known_by"], axis=1)
+
+    def _step(self, name: str) -> Estimate:
+        rate, step_s = self[name].rate, float(self[name].row["step_time_s"])
+        return Estimate(step_s, step_s * rate.value / rate.high, step_s * rate.value / rate.low, rate.keys)
+
+    def _traced(self, placed: Placed, more: Estimate) -> list[tuple[str, Estimate]]:
+        """What a placement takes more, divided as its traced step waited."""
+        own = [record for record in self.records if record.run.traced_steps and record.status == "ok" and called(record.run) == placed.name]
+        timed = [
+            record for record in self.records if not record.run.traced_steps and record.status == "ok" and called(record.run) == placed.name
+        ]
+        found = step_parts(causes_frame(own), float(placed.row["step_time_s"]), wait_of(timed)) if own else None
+        waits = {name: value for name, value in (found or {}).items() if name != "compute" and value > 0}
+        whole = sum(waits.values())
+        if not whole or more.value <= 0:
+            return []
+        parts = sorted(waits.items(), key=lambda pair: -pair[1])
+        return [(PART_WORDS[name], _times(more, value / whole)) for name, value in parts]
+
+    def forecast(self, devices: int = 8, name: str | None = None) -> Estimate:
+        """Samples/s on more devices like these in one machine, fitted to one device and to the placement's step (`analysis.forecast`).
+
+        Raises:
+            Missing: there is nothing to fit, or no formula of what travels.
+        """
+        placed = self[name] if name else self.fastest
+        if placed is None or ONE not in self.names:
+            raise Missing("a forecast needs a placement on several devices and one device: measure both")
+        run = placed.run
+        tables = self.described.tables
+        rows = sum(table.ids for table in tables.values()) * run.batch_size / max(1, len(tables))
+        try:
+            demand = demand_of(find_placement(run.placement), run.description.variables, rows)
+        except ValueError as error:
+            raise Missing(str(error)) from None
+        steps = [self._steps(ONE), self._steps(placed.name)]
+        fitted = Points((1, run.devices), (steps[0], steps[1]), demand)
+        found = forecast(fitted, [devices], Links(1.0, node=devices), launch_residuals(steps))
+        low_s, high_s = (float(end[0]) for end in found.band(efficiency=False))
+        units = run.batch_size * devices
+        return Estimate(units / float(found.step_s[0]), units / high_s, units / low_s, placed.rate.keys, "samples/s")
+
+    def _steps(self, name: str) -> tuple[float, ...]:
+        own = [r for r in self.records if r.status == "ok" and called(r.run) == name and not r.run.traced_steps]
+        return tuple(record.measurement.wall_s / record.run.timed_steps for record in own if record.measurement)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        from multigpu.own.page import body
+
+        return body(self)
+
+    def write_page(self) -> Path:
+        """The comparison as a page, index.html of its folder; where it lies."""
+        from multigpu.own.page import page
+
+        path = self.folder / "index.html"
+        path.write_text(page(self))
+        return path
+
+
+def _times(whole: Estimate, share: float) -> Estimate:
+    return Estimate(whole.value * share, whole.low * share, whole.high * share, whole.keys)
+
+
+def _less(own: Estimate, base: Estimate) -> Estimate:
+    """What one takes more than another; nothing, with its upper bound, where it takes less."""
+    value, half = own.value - base.value, math.hypot(own.high - own.value, base.value - base.low)
+    low, high = (math.nan if math.isnan(half) else max(0.0, end) for end in (value - half, value + half))
+    return Estimate(max(0.0, value), low, high, own.keys | base.keys)
+
+
+def compared(folder: str | Path) -> Result:
+    """The comparison that a call of `compare` left in this folder.
+
+    Raises:
+        ValueError: there is none.
+    """
+    place = Path(folder).resolve()
+    if not (place / KEPT).is_file():
+        raise ValueError(f"{folder} holds no comparison: name the folder that `compare` wrote to, or compare first")
+    know(place / "jobs")
+    told = json.loads((place / KEPT).read_text())
+    runs = [build_run(**fields) for fields in told["runs"]]
+    described = Described.model_validate_json((place / "jobs" / f"{told['model']}.json").read_text())
+    own = {run.digest for run in runs}
+    kept = [r for r in RecordStore(place / "records") if r.run.model_copy(update={"traced_steps": 0}).digest in own]
+    return Result.of(described, runs, told["refused"], kept, place, told["budget_s"])

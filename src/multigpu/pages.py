@@ -1,0 +1,85 @@
+"""What a page of the report uses, for `from multigpu.pages import *`: no framework is loaded; each thing is documented where it is made.
+
+from multigpu.pages import *
+
+study = page(globals())       # of the page's parameters: the Records it reads, the machine it speaks of
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import product
+from typing import Any
+
+import altair as alt
+import pandas as pd
+
+from multigpu.analysis.advise import advised
+from multigpu.analysis.all_reduce import at, gradient_bytes, serial_bytes, transfer, winners
+from multigpu.analysis.batching import batching_frame, runs_by_mode
+from multigpu.analysis.causes import causes_frame
+from multigpu.analysis.collectives import collectives_frame
+from multigpu.analysis.compare import ratio_columns, scaling, versus
+from multigpu.analysis.document_phases import document_replicas, document_whole, replicas_frame, whole_frame
+from multigpu.analysis.estimate import Estimate, estimate
+from multigpu.analysis.explain_text import explained
+from multigpu.analysis.explorer import explorable, explorer
+from multigpu.analysis.feeding import knee, with_waits
+from multigpu.analysis.forecast_lines import assumed_links, forecast_lines, lines_of
+from multigpu.analysis.forecast_tables import ahead_table, article_held_out, article_points, held_out_table
+from multigpu.analysis.frame import step_times
+from multigpu.analysis.gpus import energy_frame, energy_points, gpu_frame, gpu_points
+from multigpu.analysis.launches import launch_gaps, launch_ratios
+from multigpu.analysis.limits import ceilings, crossing_batch, link_bounds
+from multigpu.analysis.machines import ceilings_frame, machines_frame
+from multigpu.analysis.parity import parity
+from multigpu.analysis.picture import folded, shown
+from multigpu.analysis.plots import bars, dots, lines, timeline
+from multigpu.analysis.points import LENGTH, Missing, averages, one, one_length, points, usual, where
+from multigpu.analysis.prose import each_cell_is_a_finding, finding, require, say, show
+from multigpu.analysis.protocols import as_published, counted_units
+from multigpu.analysis.read import Study, need, read_study, records_of
+from multigpu.analysis.show import sources, table
+from multigpu.analysis.step_traces import trace_summary, trace_table
+from multigpu.analysis.style import label
+from multigpu.analysis.synchrony import curves_frame as synchrony_curves
+from multigpu.analysis.synchrony import memory_frame, ratio_frame
+from multigpu.analysis.synchrony_variants import devices_frame, downpour_frame, large_batch_frame, paper
+from multigpu.analysis.traces import phases_frame, with_untraced_steps
+from multigpu.analysis.training import curves_frame, differences, mode_scores, reach_frame, same_curve_table, training_records
+from multigpu.analysis.warmup import warmup_frame
+from multigpu.analysis.words import devices_text
+from multigpu.collectives import algorithms
+from multigpu.inputs.lengths import bucket_shares, mean_words
+from multigpu.measure.ceilings import read_ceilings
+from multigpu.parameters import check_parameters
+from multigpu.paths import RUNS
+from multigpu.published import load_published, published_value
+from multigpu.stages.record import StageStore
+from multigpu.synchrony.downpour_record import DownpourStore
+from multigpu.synchrony.experiment import Experiment
+from multigpu.synchrony.laws import Exponential
+from multigpu.synchrony.protocol import PROTOCOLS
+from multigpu.synchrony.simulate import simulate
+from multigpu.workloads import find_model
+from multigpu.workloads.cnn.description import FOR_CIFAR
+from multigpu.workloads.deepconn.description import epoch_steps
+
+
+def page(namespace: Mapping[str, Any], **more: Any) -> Study:
+    """The study as the page's parameters choose it; a page of one machine says so in a line. Every later cell is a finding (`prose`).
+
+    Args:
+        namespace: the notebook's `globals()`. more: further parameters and their types.
+
+    Raises:
+        ParameterError: a parameter has another type, or an unknown name.
+        ValueError: there is no such folder of Records.
+    """
+    of_a_machine = {"machine": str} if "machine" in namespace else {}
+    check_parameters(namespace, records=str, **of_a_machine, **more)
+    study = read_study(namespace["records"], namespace.get("machine", ""))
+    each_cell_is_a_finding()
+    if of_a_machine:
+        show(study.header())
+    return study

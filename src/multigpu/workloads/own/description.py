@@ -1,0 +1,140 @@
+"""What was found out about a user's job before it is measured, in a file beside its Records. Imports no framework."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from multigpu.workloads.base import Init, Model, Optimizer, Variable
+from multigpu.workloads.own.job import Job
+from multigpu.workloads.own.loading import load_job, unpack
+
+FOLDERS = "MULTIGPU_JOBS"
+"""The environment variable that names the folders of descriptions, as PATH names folders of programs."""
+
+PREFIX = "model."
+"""Before the user's own names of parameters."""
+
+
+class Table(BaseModel):
+    """An embedding table whose rows can be looked up before the model runs.
+
+    leaf: which tensor of a batch holds the ids. column: of its second axis; stretch: or so much of that (None: all of it).
+    ids: of one sample. padding: the id whose row gets no gradient.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    leaf: str
+    column: int | None = None
+    stretch: tuple[int, int | None] | None = None
+    ids: int
+    padding: int | None = None
+
+
+class Described(BaseModel):
+    """A job as the study's programs know it.
+
+    file, job: where the job is, "FILE.py:NAME" or a packed job; values: the file of what its variables start with.
+    variables: (name, shape) of all that is trained, tables: those of them that are looked up by row.
+    tied: further names of one parameter -> its first. fixed: parameters that are not trained.
+    structure: how a batch's tensors make the model's arguments. any_rows: whether the model takes a batch of any size.
+    forward_flops: of a sample; 1 where nobody counted them, since no ceiling of arithmetic is known of CPUs.
+    checked_in: the precision in which placements are compared with one process; None: they cannot be, and `unchecked` says why.
+    step_here_s: what a step on one device's batch took in this process's CPU, s.
+    notes: what a user should know of how the job was understood.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    name: str
+    job: str
+    file: bool
+    values: str
+    variables: list[tuple[str, tuple[int, ...]]]
+    tables: dict[str, Table]
+    tied: dict[str, str]
+    fixed: list[str]
+    optimizer: dict[str, Any]
+    structure: Any
+    any_rows: bool
+    forward_flops: float
+    memory_passes: float
+    checked_in: Literal["fp64", "fp32"] | None
+    unchecked: str = ""
+    step_here_s: float = 0.0
+    notes: list[str] = []
+
+    def load(self, folder: Path) -> Job:
+        """The job itself, anew."""
+        return load_job(self.job) if self.file else unpack(folder / self.job)
+
+
+class Config(BaseModel):
+    """What the builders of a user's model read: the description and its folder."""
+
+    model_config = ConfigDict(frozen=True)
+    described: Described
+    folder: Path
+
+    @property
+    def values(self) -> Path:
+        """The file of what variables start with."""
+        return self.folder / self.described.values
+
+
+def model_of(described: Described, folder: Path) -> Model:
+    """The model of the study that a description is."""
+    values = str(folder / described.values)
+    variables = tuple(
+        Variable(name, tuple(shape), "embedding" if name in described.tables else "dense", Init("stored", 0.0, values))
+        for name, shape in described.variables
+    )
+    return Model(
+        name=described.name,
+        workload="own",
+        unit="samples",
+        variables=variables,
+        optimizer=Optimizer(**described.optimizer),
+        forward_flops_per_unit=described.forward_flops,
+        memory_passes_per_unit=described.memory_passes,
+        config=Config(described=described, folder=folder),
+    )
+
+
+@lru_cache
+def _read(path: Path, modified_ns: int) -> Model:
+    return model_of(Described.model_validate_json(path.read_text()), path.parent)
+
+
+class Models(Mapping[str, Model]):
+    """The jobs described in the folders that `FOLDERS` names, by name."""
+
+    @property
+    def folders(self) -> list[Path]:
+        return [Path(part) for part in os.environ.get(FOLDERS, "").split(os.pathsep) if part]
+
+    def __getitem__(self, name: str) -> Model:
+        for folder in self.folders:
+            if (path := folder / f"{name}.json").is_file():
+                return _read(path, path.stat().st_mtime_ns)
+        raise KeyError(name)
+
+    def __contains__(self, name: object) -> bool:
+        return any((folder / f"{name}.json").is_file() for folder in self.folders)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted({path.stem for folder in self.folders for path in folder.glob("*.json")}))
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+
+def know(folder: Path) -> None:
+    """Have this process, and those that it starts, find the jobs described in this folder."""
+    known = os.environ.get(FOLDERS, "").split(os.pathsep)
+    if str(folder) not in known:
+        os.environ[FOLDERS] = os.pathsep.join([str(folder), *filter(None, known)])

@@ -1,0 +1,36 @@
+"""A folder in which any command may be tried: nothing that it reads or writes is the study's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from multigpu import cli, cli_read, paths, store
+from multigpu.record import RecordStore
+from tests.factory import make_point, make_record, plant
+
+FOLDERS = ("RUNS", "COLLECTIVES", "HOSTS", "HOSTS_RUNS", "SYNCHRONY", "TRAINING", "STAGES", "INTERFERENCE")
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The folder, with a few Records in `runs`; the current one, too."""
+    root = tmp_path_factory.mktemp("fuzz")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(root)
+        for name in FOLDERS:
+            (root / name.lower()).mkdir()
+            patch.setattr(paths, name, root / name.lower())
+        patch.setattr(cli, "measure_ceilings", lambda folder: folder)
+        patch.setattr(cli_read, "measured_again", lambda *_: iter(()))
+        patch.setattr(store, "_told", set())
+        records = [
+            make_record("exp4"),
+            make_record(devices=1),
+            make_record(status="failed", repeat=9),
+            *make_point([1e6, 1.1e6, 0.9e6, 1e6, 1e6]),
+        ]
+        plant(RecordStore(root / "runs"), records)
+        yield root

@@ -1,0 +1,68 @@
+"""Whatever its fields are, a Run is built or refused in one sentence; and what is built can be named, kept and priced."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from multigpu.inputs.check import check_inputs
+from multigpu.measure.known import key_here
+from multigpu.measure.launch import check_devices
+from multigpu.measure.sharing import lanes_of
+from multigpu.run import Run, build_run
+from multigpu.training.run import TrainingRun, build_training_run
+from tests.fuzz.strategies import examples, little_memory, one_sentence, pairs_of, run_fields
+
+SCHEDULE = pairs_of({name: field for name, field in TrainingRun.model_fields.items() if name != "run"})
+
+
+@examples(2500)
+@given(run_fields())
+def test_a_run_is_built_or_refused_in_one_sentence(fields: dict[str, Any]) -> None:
+    with little_memory():
+        try:
+            run = build_run(**fields)
+        except ValueError as error:
+            one_sentence(str(error))
+            return
+        assert Run.model_validate_json(run.model_dump_json()) == run and build_run(**run.model_dump()).digest == run.digest
+        assert sum(run.shard_sizes) > 0 and run.label() and key_here(run, 0) and lanes_of(run) >= 1
+        for check in (check_devices, lambda one: check_inputs([one])):
+            try:
+                check(run)
+            except ValueError as error:
+                one_sentence(str(error))
+
+
+@examples(1000)
+@given(run_fields(), st.lists(st.sampled_from(SCHEDULE), min_size=1, max_size=4).map(dict))
+def test_a_training_too(fields: dict[str, Any], schedule: dict[str, Any]) -> None:
+    try:
+        training = build_training_run(**fields | schedule)
+    except ValueError as error:
+        one_sentence(str(error))
+        return
+    assert TrainingRun.model_validate_json(training.model_dump_json()) == training and training.digest
+
+
+def test_the_examples_reach_both_ends() -> None:
+    """Otherwise the tests above would say nothing: enough is built, and enough is refused, for many reasons."""
+    built, reasons = 0, set()
+
+    @examples(300)
+    @given(run_fields())
+    def count(fields: dict[str, Any]) -> None:
+        nonlocal built
+        try:
+            build_run(**fields)
+            built += 1
+        except ValueError as error:
+            reasons.add(str(error)[:20])
+
+    count()
+    assert built > 10 and len(reasons) > 30
+    with pytest.raises(AssertionError):
+        one_sentence("1 validation error for Run")
