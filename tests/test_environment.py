@@ -103,7 +103,7 @@ def test_no_file_is_tied_to_one_machine() -> None:
 def test_notebooks_are_clean(path: Path) -> None:
     notebook = nbformat.read(path, as_version=4)
     nbformat.validate(notebook)
-    assert re.match(r"(\d\d-[a-z0-9-]+|experiment)\.ipynb$", path.name), "a page is numbered, in lower case, with dashes"
+    assert re.match(r"(\d\d-[a-z0-9-]+|experiment|your-model)\.ipynb$", path.name), "a page is numbered, in lower case, with dashes"
     assert parameter_names(path), "the parameters cell gives values"
     kernel = notebook.metadata.kernelspec
     assert (kernel.name, kernel.get("language")) == ("python3", "python"), "papermill needs the kernel's language"

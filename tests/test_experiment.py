@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from multigpu import experiment, experiment_form, paths
-from multigpu.analysis.documents import published_of
 from multigpu.analysis.estimate import estimate
 from multigpu.analysis.points import Missing
 from multigpu.batch import batch
@@ -17,7 +16,7 @@ from multigpu.experiment import committed, planned, pooled
 from multigpu.measure.watching import WATCHED, Watched, note
 from multigpu.notebooks import execute_one, parameter_names, read_notebook
 from multigpu.parameters import ParameterError
-from multigpu.published import load_published
+from multigpu.published import load_published, published_of
 from multigpu.record import RecordStore
 from multigpu.run import Run
 

@@ -3,68 +3,27 @@
 from __future__ import annotations
 
 import argparse
-import sys
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn, get_args
+from typing import Any, get_args
 
 from pydantic.fields import FieldInfo
 
 from multigpu import paths
+from multigpu.command import Parser, add_usual, count, name, seconds
 from multigpu.grid import GRIDS, devices_here
 from multigpu.hosts.arguments import add_arguments
-from multigpu.record import STATUSES
 from multigpu.run import Run
 
-OWN_PARSERS = ("collectives", "synchrony", "hosts", "stages", "train", "interference")
-"""Commands whose own parsers read the rest of the line."""
-
-
-class Parser(argparse.ArgumentParser):
-    """Bad input ends with one sentence, as everywhere, and not with the usage above it: `--help` prints that."""
-
-    def parse_known_args(  # type: ignore[override] # its two ways to be called are one
-        self, args: Sequence[str] | None = None, namespace: Any = None
-    ) -> tuple[Any, list[str]]:
-        for word in sys.argv[1:] if args is None else args:
-            if word.startswith("--") and word.endswith("=--"):  # which argparse takes for an empty list
-                self.error(f"{word!r} gives {word[:-3]} no value")
-        return super().parse_known_args(args, namespace)
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"multigpu: {' '.join(message.split())} (`{self.prog} --help` lists what can be said)\n")
-
-
-MOST_S = 7 * 86400.0
-"""A week: no command and no Run may ask for more."""
-
-
-def seconds(text: str) -> float:
-    """A span of time on a command line. Raises argparse's error, which argparse turns into a sentence and exit code 2."""
-    with suppress(ValueError):
-        if 0 < (found := float(text)) <= MOST_S:
-            return found
-    raise argparse.ArgumentTypeError(f"{text!r} is no span of time: give seconds, above 0 and at most {MOST_S:.0f} (a week)")
-
-
-def count(least: int = 1, most: int = 10_000) -> Callable[[str], int]:
-    """What reads a whole number between these on a command line."""
-
-    def read(text: str) -> int:
-        with suppress(ValueError):
-            if least <= (found := int(text)) <= most:
-                return found
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from {least} to {most}")
-
-    return read
-
-
-def name(text: str) -> str:
-    """A name on a command line, which may not be empty: that would be taken for none given."""
-    if not text.strip():
-        raise argparse.ArgumentTypeError("an empty name was given: leave the option out for the default")
-    return text
+EXPERIMENTS = {
+    "collectives": ("multigpu.collectives.command:main", "time all-reduces of this machine"),
+    "synchrony": ("multigpu.synchrony.measure:main", "run a parameter server's protocols"),
+    "hosts": ("multigpu.hosts.measure:main", "time all-reduces between hosts made on this machine"),
+    "stages": ("multigpu.stages.measure:main", "find the best placement of a model's stages"),
+    "train": ("multigpu.training.measure:main", "train runs to the end of a budget and keep their Records"),
+    "interference": ("multigpu.measure.interference:main", "do Runs that share this machine disturb each other?"),
+}
+"""Commands whose own parsers read the rest of the line: the function that does it, loaded when it is asked for; and its help."""
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -95,13 +54,11 @@ def build_parser() -> argparse.ArgumentParser:
     )
     one.add_argument("--repeats", type=count(), default=1, help="repeats of the one Run")
     one.add_argument("--timeout", type=seconds, default=300.0, help="seconds one Run may take")
-    one.add_argument("--retry", action="append", default=[], choices=STATUSES, help="measure again what ended so")
+    add_usual(one, "--retry", "--dry-run", "--quiet")
     one.add_argument("--traces", metavar="DIR", help="also keep the full profiles of traced Runs (traced_steps above 0) in this folder")
     one.add_argument(
         "--tensorboard", type=Path, metavar="DIR", help="write TensorBoard's logs of what is measured now (TensorFlow in one process)"
     )
-    one.add_argument("--dry-run", action="store_true", help="list what would be measured")
-    one.add_argument("--quiet", action="store_true", help="no progress bar")
     one.add_argument("--share", action="store_true", help="Runs known not to disturb each other are measured side by side, each in a lane")
     add_arguments(one)
 
@@ -113,14 +70,13 @@ def build_parser() -> argparse.ArgumentParser:
     own.add_argument("--out", default="multigpu-compare", metavar="FOLDER", help="Records and index.html (default: multigpu-compare)")
     own.add_argument("--repeats", type=count(), default=5, help="of each placement, all once before any again (default: 5)")
     own.add_argument("--device-type", choices=("auto", "cuda", "cpu"), default="auto")
-    own.add_argument("--quiet", action="store_true", help="no progress bar")
+    add_usual(own, "--quiet")
 
     many = commands.add_parser("batch", help="execute the experiment notebook for every row of a YAML file")
     many.add_argument("points", metavar="POINTS.yaml", help="the rows, as `grids/headline.yaml` writes them; or the name of such a grid")
     many.add_argument("--out", required=True, type=Path, metavar="FOLDER", help="what is done: index.html, rows/ and records/")
     many.add_argument("--devices", help="what `each`, `ends` and `most` mean in the file, e.g. 1,2,4 (default: what is here)")
-    many.add_argument("--dry-run", action="store_true", help="list the rows")
-    many.add_argument("--quiet", action="store_true", help="no progress bar")
+    add_usual(many, "--dry-run", "--quiet")
 
     listing = commands.add_parser("records", help="list, filter and export Records")
     listing.add_argument("where", nargs="*", metavar="column=value")
@@ -151,7 +107,8 @@ def build_parser() -> argparse.ArgumentParser:
         asked.add_argument("--limit", type=count(), default=most, metavar="N", help=f"most {what} to speak of (default: {most})")
         asked.add_argument("--format", choices=("text", "json"), default="text")
 
-    claims = commands.add_parser("claims", help="figure and verdict of each claim")
+    claims = commands.add_parser("claims", help="verdict of each claim, or all that is said of those named")
+    claims.add_argument("number", nargs="*", metavar="C1", help="of these claims everything: figures, test, reasons, Records")
     claims.add_argument("--format", choices=("text", "json"), default="text")
     claims.add_argument("--hosts", default=str(paths.HOSTS), help="folder of the Records of all-reduces between hosts")
     claims.add_argument("--synchrony", default=str(paths.SYNCHRONY), help="folder of the protocols' Records")
@@ -162,17 +119,8 @@ def build_parser() -> argparse.ArgumentParser:
     checked.add_argument("--measure", type=int, default=0, metavar="N", help="measure a random sample of N again on this machine")
     checked.add_argument("--seed", type=int, default=0, help="of that sample")
 
-    commands.add_parser("collectives", add_help=False, help="time all-reduces of this machine (`collectives --help`)")
-
-    commands.add_parser("synchrony", add_help=False, help="run a parameter server's protocols (`synchrony --help`)")
-
-    commands.add_parser("hosts", add_help=False, help="time all-reduces between hosts made on this machine (`hosts --help`)")
-
-    commands.add_parser("stages", add_help=False, help="find the best placement of a model's stages (`stages --help`)")
-
-    commands.add_parser("train", add_help=False, help="train runs to the end of a budget and keep their Records (`train --help`)")
-
-    commands.add_parser("interference", add_help=False, help="do Runs that share this machine disturb each other? (`interference --help`)")
+    for experiment, (_, does) in EXPERIMENTS.items():
+        commands.add_parser(experiment, add_help=False, help=f"{does} (`{experiment} --help`)")
 
     report = commands.add_parser("report", help="execute the notebooks on committed Records and build the HTML report")
     report.add_argument(

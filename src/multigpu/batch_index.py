@@ -12,7 +12,7 @@ from nbconvert import HTMLExporter
 
 from multigpu.analysis.estimate import SINGLE_RUN, estimate
 from multigpu.experiment import label, pooled
-from multigpu.measure.lanes import key_here
+from multigpu.measure.known import key_here
 from multigpu.measure.machine import this_machine
 from multigpu.record import Record, RecordStore
 

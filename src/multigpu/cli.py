@@ -7,12 +7,11 @@ Bad input ends with exit code 2 and one sentence; a sweep whose launcher died wi
 from __future__ import annotations
 
 import argparse
-import os
-import sys
 from collections.abc import Callable, Sequence
 
-from multigpu.arguments import OWN_PARSERS, build_parser, parse_counts
+from multigpu.arguments import EXPERIMENTS, build_parser, parse_counts
 from multigpu.cli_measure import measure_command, store_of
+from multigpu.command import answered
 from multigpu.doctor import diagnose
 from multigpu.grid import cost_s, default_grid, find_grid, points
 from multigpu.later import later
@@ -57,39 +56,19 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "verify": later("multigpu.cli_read:verify_command"),
     "explain": later("multigpu.cli_read:explain_command"),
     "advise": later("multigpu.cli_read:advise_command"),
-    "claims": later("multigpu.cli_read:claims_command"),
-    "collectives": _own_parser("multigpu.collectives.measure:main"),
-    "synchrony": _own_parser("multigpu.synchrony.measure:main"),
-    "hosts": _own_parser("multigpu.hosts.measure:main"),
-    "stages": _own_parser("multigpu.stages.measure:main"),
-    "train": _own_parser("multigpu.training.measure:main"),
-    "interference": _own_parser("multigpu.measure.interference:main"),
+    "claims": later("multigpu.cli_claims:claims_command"),
+    **{name: _own_parser(path) for name, (path, _) in EXPERIMENTS.items()},
     "report": later("multigpu.report:report_command"),
     "study": _study,
 }
 
 
+@answered
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code."""
     parser = build_parser()
     parsed, words = parser.parse_known_args(arguments)
-    if words and parsed.command not in OWN_PARSERS:
+    if words and parsed.command not in EXPERIMENTS:
         parser.error(f"unrecognized arguments: {' '.join(words)}")
     parsed.words = words
-    try:
-        return COMMANDS[parsed.command](parsed)
-    except ValueError as error:
-        print(f"multigpu: {error}", file=sys.stderr)
-        return 2
-    except RuntimeError as error:
-        print(f"multigpu: {error}", file=sys.stderr)
-        return 1
-    except BrokenPipeError:  # `records | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    except OSError as error:
-        print(f"multigpu: {error.filename or 'a file'}: {error.strerror or error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("multigpu: stopped; what was measured is kept, and the same command goes on from there", file=sys.stderr)
-        return 130
+    return COMMANDS[parsed.command](parsed)

@@ -14,7 +14,8 @@ from multigpu.grid import Planned, affordable, cost_s, default_grid, every_grid,
 from multigpu.hosts.arguments import company
 from multigpu.hosts.launching import follow
 from multigpu.inputs.check import check_inputs
-from multigpu.measure.lanes import key_here, measure_shared
+from multigpu.measure.known import key_here
+from multigpu.measure.lanes import measure_shared
 from multigpu.measure.launch import check_devices, launch_environment, measure
 from multigpu.measure.machine import gpu_count, this_machine
 from multigpu.measure.point import Point

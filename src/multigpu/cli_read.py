@@ -1,17 +1,17 @@
-"""Commands that read Records: `records`, `verify`, `claims`, `explain`, `advise`."""
+"""Commands that read Records: `records`, `verify`, `explain`, `advise`."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
 
-from multigpu import claims, paths
+from multigpu import paths
 from multigpu.analysis.advise import advised
 from multigpu.analysis.explain_text import explained
 from multigpu.analysis.frame import export, load_frame
 from multigpu.analysis.step_traces import trace_summary, trace_table, write_trace_summary
 from multigpu.arguments import parse_fields
-from multigpu.cli_measure import claim_results, read_from
+from multigpu.cli_measure import read_from
 from multigpu.packing import FEWEST, pack, stores_of, study_stores
 from multigpu.verify import EXCEPTIONS, lines, verify
 from multigpu.verify_again import measured_again
@@ -32,7 +32,7 @@ def records_command(arguments: argparse.Namespace) -> int:
         name, equals, value = text.partition("=")
         if not equals or name not in frame.columns:
             raise ValueError(f"{text!r} is no filter: use column=value with one of {', '.join(frame.columns)}")
-        frame = frame[frame[name].astype(str) == value]
+        frame = frame[frame[name].astype(str).str.lower() == value.lower()]  # true is True
     if arguments.export:
         export(frame, Path(arguments.export))
         print(f"{len(frame)} Records written to {arguments.export}")
@@ -79,14 +79,6 @@ def _trace_summary(arguments: argparse.Namespace) -> int:
         print(f"written to {write_trace_summary(record, arguments.export)}")
     else:
         print(trace_summary(record).to_string(index=False))
-    return 0
-
-
-def claims_command(arguments: argparse.Namespace) -> int:
-    """What the Records say of every claim."""
-    read_from(arguments)
-    results = claim_results(arguments)
-    print(claims.to_json(results) if arguments.format == "json" else claims.claims_frame(results).to_string(index=False))
     return 0
 
 

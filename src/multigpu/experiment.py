@@ -14,19 +14,19 @@ import pandas as pd
 from IPython.core.getipython import get_ipython
 
 from multigpu import paths
-from multigpu.analysis.documents import published_of
 from multigpu.analysis.frame import frame_of
 from multigpu.analysis.limits import bounds, point_bound
 from multigpu.analysis.points import LENGTH, POINT, Missing, points, where
 from multigpu.analysis.read import read_study
 from multigpu.grid.from_yaml import launches_of, traced
-from multigpu.measure.lanes import key_here
+from multigpu.measure.known import key_here
 from multigpu.measure.launch import check_devices, measure
 from multigpu.measure.machine import gpu_count, this_machine
 from multigpu.measure.point import Point
 from multigpu.measure.watching import HOOK, WATCHED, Watched
 from multigpu.parameters import ParameterError, check_parameters
 from multigpu.progress import Progress
+from multigpu.published import published_of
 from multigpu.record import STATUSES, Record, RecordStore
 from multigpu.run import Run, build_run
 

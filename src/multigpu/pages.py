@@ -20,26 +20,19 @@ from multigpu.analysis.batching import batching_frame, runs_by_mode
 from multigpu.analysis.causes import causes_frame
 from multigpu.analysis.collectives import collectives_frame
 from multigpu.analysis.compare import ratio_columns, scaling, versus
-from multigpu.analysis.convergence import differences, mode_scores
 from multigpu.analysis.document_phases import document_replicas, document_whole, replicas_frame, whole_frame
-from multigpu.analysis.downpour import downpour_frame
-from multigpu.analysis.each_gpu import gpu_frame, gpu_points
-from multigpu.analysis.energy import energy_frame, energy_points
 from multigpu.analysis.estimate import Estimate, estimate
 from multigpu.analysis.explain_text import explained
-from multigpu.analysis.explorable import explorable
-from multigpu.analysis.explorer import explorer
+from multigpu.analysis.explorer import explorable, explorer
 from multigpu.analysis.feeding import knee, with_waits
 from multigpu.analysis.forecast_lines import assumed_links, forecast_lines, lines_of
 from multigpu.analysis.forecast_tables import ahead_table, article_held_out, article_points, held_out_table
 from multigpu.analysis.frame import step_times
-from multigpu.analysis.large_batch import large_batch_frame, paper
+from multigpu.analysis.gpus import energy_frame, energy_points, gpu_frame, gpu_points
 from multigpu.analysis.launches import launch_gaps, launch_ratios
-from multigpu.analysis.limits import ceilings
-from multigpu.analysis.link_bounds import link_bounds
+from multigpu.analysis.limits import ceilings, crossing_batch, link_bounds
 from multigpu.analysis.machines import ceilings_frame, machines_frame
 from multigpu.analysis.parity import parity
-from multigpu.analysis.partition_bytes import crossing_batch
 from multigpu.analysis.picture import folded, shown
 from multigpu.analysis.plots import bars, dots, lines, timeline
 from multigpu.analysis.points import LENGTH, Missing, averages, one, one_length, points, usual, where
@@ -51,9 +44,9 @@ from multigpu.analysis.step_traces import trace_summary, trace_table
 from multigpu.analysis.style import label
 from multigpu.analysis.synchrony import curves_frame as synchrony_curves
 from multigpu.analysis.synchrony import memory_frame, ratio_frame
-from multigpu.analysis.synchrony_devices import devices_frame
+from multigpu.analysis.synchrony_variants import devices_frame, downpour_frame, large_batch_frame, paper
 from multigpu.analysis.traces import phases_frame, with_untraced_steps
-from multigpu.analysis.training import curves_frame, reach_frame, same_curve_table, training_records
+from multigpu.analysis.training import curves_frame, differences, mode_scores, reach_frame, same_curve_table, training_records
 from multigpu.analysis.warmup import warmup_frame
 from multigpu.analysis.words import devices_text
 from multigpu.collectives import algorithms

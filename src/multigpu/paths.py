@@ -42,6 +42,8 @@ TRAINING = REPOSITORY / "data" / "training"
 INTERFERENCE = REPOSITORY / "data" / "interference"
 CHECKPOINTS = REPOSITORY / "build" / "checkpoints"
 CACHE = REPOSITORY / "data" / "cache"
+WITHDRAWN = "withdrawn.csv"
+"""Beside a folder of Runs: key, attempt, what of that Record is not read, and why."""
 FIGURES = REPOSITORY / "figures"
 
 PUBLISH = "MULTIGPU_PUBLISH"

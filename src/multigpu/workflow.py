@@ -15,10 +15,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from multigpu.arguments import Parser
 from multigpu.batch import do, prepare, read_tasks
 from multigpu.batch_index import write_index, write_page
 from multigpu.cli import main as multigpu
+from multigpu.command import Parser
 from multigpu.grid import devices_here
 from multigpu.measure.process import end_with_parent
 from multigpu.notebooks import NotebookError, execute_one

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from multigpu.analysis import each_gpu
-from multigpu.analysis.energy import energy_frame, energy_points
+from multigpu.analysis.gpus import energy_frame, energy_points, gpu_frame, gpu_points
 from multigpu.record import Record
 from tests.factory import make_record
 
@@ -28,7 +27,7 @@ def alone(gpu: int, rate: float, clock: int = 3201, repeat: int = 0) -> Record:
 def test_a_slower_gpu_stands_beside_its_clock() -> None:
     gpus = ((0, 1000, 3201), (1, 850, 3041))
     records = [alone(gpu, rate * (1 + 0.001 * repeat), clock, repeat) for gpu, rate, clock in gpus for repeat in (0, 1)]
-    points = each_gpu.gpu_points(each_gpu.gpu_frame(records))
+    points = gpu_points(gpu_frame(records))
     assert list(points["gpu"]) == [0, 1] and list(points["n"]) == [2, 2]
     assert points["share"].tolist() == pytest.approx([1.0, 0.85]) and points["memory_clock_mhz"].tolist() == [3201, 3041]
 
@@ -37,9 +36,9 @@ def test_the_intervals_of_shares_are_students() -> None:
     """Rates of e^0.01 and e^-0.01 times their mean: each mean's variance is 1e-4. Alone two such means differ (2 degrees of freedom)."""
     apart = (math.exp(0.01), math.exp(-0.01))
     records = [alone(gpu, rate * by, repeat=repeat) for gpu, rate in ((0, 1000), (1, 850)) for repeat, by in enumerate(apart)]
-    points = each_gpu.gpu_points(each_gpu.gpu_frame(records))
+    points = gpu_points(gpu_frame(records))
     assert points["half"].tolist() == pytest.approx([0, 0.85 * math.sinh(4.302653 * math.sqrt(2e-4))], rel=1e-5)
-    once = each_gpu.gpu_points(each_gpu.gpu_frame([*records[:2], records[2]]))
+    once = gpu_points(gpu_frame([*records[:2], records[2]]))
     assert math.isnan(once["half"].iloc[1]), "the second GPU was measured once"
 
 
@@ -51,7 +50,7 @@ def test_launches_that_differ_are_the_units_of_shares(launches: str, t: float, v
         by = 0.01 if repeat < 2 else -0.01
         planted = {"device_states": [state()] * 2, "event_time_s": [1.0, 1.25 * math.exp(-by)]}
         records.append(make_record("independent", 2, 1000.0, repeat=repeat, launch_id=launch, measurement=planted, **ALEXNET))
-    points = each_gpu.gpu_points(each_gpu.gpu_frame(records))
+    points = gpu_points(gpu_frame(records))
     share = points["share"].iloc[1]
     assert share == pytest.approx(0.8, rel=0.01)
     assert points["half"].tolist() == pytest.approx([0, share * math.sinh(t * math.sqrt(variance))], rel=1e-5)
@@ -62,11 +61,11 @@ def test_gpus_beside_others_are_compared_within_a_record() -> None:
     for repeat, host in enumerate((1.0, 2.0)):  # the host halves everybody's rate in the second
         planted = {"device_states": [state()] * 4, "event_time_s": [host, host, host * 1.25, host]}
         records.append(make_record("independent", 4, 1000.0, repeat=repeat, measurement=planted, **ALEXNET))
-    points = each_gpu.gpu_points(each_gpu.gpu_frame(records))
+    points = gpu_points(gpu_frame(records))
     assert points["share"].tolist() == pytest.approx([1, 1, 0.8, 1]) and points["half"].max() == pytest.approx(0, abs=1e-12)
     assert set(points["how"]) == {"beside others"}
-    assert each_gpu.gpu_frame([make_record("ddp", 4, 1000.0, measurement={"device_states": [state()] * 4}, **ALEXNET)]).empty
-    assert each_gpu.gpu_points(each_gpu.gpu_frame([])).empty
+    assert gpu_frame([make_record("ddp", 4, 1000.0, measurement={"device_states": [state()] * 4}, **ALEXNET)]).empty
+    assert gpu_points(gpu_frame([])).empty
 
 
 def energy(window_s: float, **more: Any) -> Record:

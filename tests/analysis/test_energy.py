@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from multigpu.analysis.energy import energy_frame, energy_points
+from multigpu.analysis.gpus import energy_frame, energy_points
 from multigpu.record import Record
 from tests.factory import make_machine, make_record
 

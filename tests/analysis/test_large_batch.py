@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from multigpu.analysis import large_batch
-from multigpu.analysis.downpour import downpour_frame
 from multigpu.analysis.synchrony import curves_frame, memory_frame, synchrony_frame
-from multigpu.analysis.synchrony_devices import devices_frame
+from multigpu.analysis.synchrony_variants import devices_frame, downpour_frame, large_batch_frame, paper
 from multigpu.synchrony.curve import Point
 from multigpu.synchrony.downpour import Downpour
 from multigpu.synchrony.downpour_record import DownpourRecord, measure_downpour
@@ -61,18 +59,18 @@ def test_the_grid_of_large_batches_sees_equally_many_rows() -> None:
 
 
 def test_a_row_says_its_batch_and_the_rule_of_its_rate() -> None:
-    frame = large_batch.large_batch_frame(batches(ERRORS))
+    frame = large_batch_frame(batches(ERRORS))
     assert set(frame["batch"]) == {32, 128, 512} and set(frame["rule"]) == {"one", "scaled", "warm_up"}
     assert frame.groupby(["batch", "rule"])["error"].min().loc[(128, "scaled")] == 0.025 and frame["problem"].nunique() == 1
     # 1,437 rows in batches of 512 take 1.16 s each
     wide = frame[(frame["batch"] == 512)].iloc[0]
     assert wide["epoch_s"] == pytest.approx(1.16 * 1437 / 512)
-    assert large_batch.large_batch_frame([record("sync", 4, problem=PROBLEM, rate={"kind": "constant", "rate": BASE})]).empty
+    assert large_batch_frame([record("sync", 4, problem=PROBLEM, rate={"kind": "constant", "rate": BASE})]).empty
 
 
 def test_half_a_second_is_half_a_minute() -> None:
     """90 x 1.28 million images in an hour on 256 GPUs are 125 a second of each; 352 of them take 29 s for an epoch."""
-    p = large_batch.paper()
+    p = paper()
     assert p["images_per_s"] == 32_000 and p["of_one"] == 125 and p["epoch_s"] == pytest.approx(1_280_000 / 44_000)
 
 

@@ -3,8 +3,7 @@
 import pytest
 
 from multigpu.analysis.frame import frame_of
-from multigpu.analysis.limits import ceilings
-from multigpu.analysis.link_bounds import link_bounds, links_s
+from multigpu.analysis.limits import ceilings, link_bounds, links_s
 from multigpu.analysis.points import points
 from multigpu.workloads import find_model
 from tests.factory import make_point

@@ -8,7 +8,7 @@ import pytest
 
 from multigpu import claims
 from multigpu.analysis.frame import load_frame
-from multigpu.analysis.partition_bytes import crossing_batch, cut_bytes_per_row, data_parallel_bytes, sent_share
+from multigpu.analysis.limits import crossing_batch, cut_bytes_per_row, data_parallel_bytes, sent_share
 from multigpu.record import RecordStore
 from multigpu.workloads import find_model
 from tests.factory import make_point, make_record, plant

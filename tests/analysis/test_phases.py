@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from multigpu.analysis import phases
+from multigpu.analysis import traces as phases
 from multigpu.analysis.frame import frame_of
 from multigpu.analysis.traces import phases_frame
 from multigpu.measure.intervals import coalesced, intersection, length, uncovered, union
-from multigpu.measure.trace import Activity, Host, StepTrace, joined, named_phases, replica_trace, short_name
+from multigpu.measure.trace import StepTrace
+from multigpu.measure.traced import Activity, Host, joined, named_phases, replica_trace, short_name
 from tests.analysis.traced import ms, step_of, traced_record
 from tests.factory import make_record
 

@@ -8,14 +8,13 @@ import matplotlib as mpl
 import pandas as pd
 import pytest
 
-from multigpu.analysis.picture import Picture, Shown, folded, save, svg_text, together
+from multigpu.analysis.picture import Picture, Shown, folded, save, svg_text
 from multigpu.analysis.plots import dots
 from multigpu.analysis.style import RC
 
 
-def test_parts_stand_one_below_the_other_open_or_folded() -> None:
+def test_parts_stand_folded_one_below_the_other() -> None:
     first, second = Shown("<p>1</p>"), Shown("<p>2</p>")
-    assert together(first, second).html == "<p>1</p><p>2</p>" and together().html == ""
     assert folded("a < b of `grid`", first, second).html == (
         "<details><summary>a &lt; b of <code>grid</code></summary>\n<p>1</p><p>2</p></details>\n"
     )

@@ -10,7 +10,8 @@ import pytest
 
 from multigpu.analysis.step_traces import SUMMARY, trace_summary, trace_table, window_of, write_trace_summary
 from multigpu.claims import evaluate, find_claim
-from multigpu.measure.trace import Activity, CopyTotals, KernelTotals, ReplicaTrace, StepTrace, TraceSummary, joined, replica_trace
+from multigpu.measure.trace import CopyTotals, KernelTotals, ReplicaTrace, StepTrace, TraceSummary
+from multigpu.measure.traced import Activity, joined, replica_trace
 from multigpu.record import Record
 from tests.factory import make_point, make_record
 

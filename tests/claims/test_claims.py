@@ -30,7 +30,7 @@ def test_claims_are_numbered_without_a_gap():
 
 def test_every_claim_is_decidable_or_says_why_not():
     for claim in CLAIMS:
-        assert bool(claim.predicate) + bool(claim.needs) + bool(claim.untestable) == 1
+        assert bool(claim.predicate or claim.decides) != bool(claim.untestable)
         assert claim.sentence.endswith(".") and claim.sentence[0].isupper()
 
 
@@ -96,12 +96,14 @@ def test_what_cannot_work_is_refused():
     with pytest.raises(ValidationError, match="must have a predicate"):
         Claim(number="C1", sentence="A.", documents=("000",), figure="1")
     with pytest.raises(ValidationError, match="must have a predicate"):
-        Claim(number="C1", sentence="A.", documents=("000",), figure="1", needs="Runs", untestable="old cards")
+        Claim(number="C1", sentence="A.", documents=("000",), figure="1", decides="Runs", seconds=5, untestable="old cards")
     predicate = find_claim("C5").predicate
     with pytest.raises(ValidationError, match="each must be of another kind"):
         Claim(number="C1", sentence="A.", documents=("000",), figure="1", predicate=predicate, further=(predicate,))
     with pytest.raises(ValidationError, match="each must be of another kind"):
-        Claim(number="C1", sentence="A.", documents=("000",), figure="1", needs="Runs", further=(predicate,))
+        Claim(number="C1", sentence="A.", documents=("000",), figure="1", decides="Runs", seconds=5, further=(predicate,))
+    with pytest.raises(ValidationError, match="together with the seconds and gpus"):
+        Claim(number="C1", sentence="A.", documents=("000",), figure="1", decides="Runs")
     with pytest.raises(ValidationError, match="needs a bound above 1"):
         Contrast(label="equal", over=(Term(),), direction="within", bound=0.95)
     with pytest.raises(ValidationError):

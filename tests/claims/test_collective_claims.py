@@ -8,9 +8,10 @@ from collections.abc import Sequence
 import pytest
 from pydantic import ValidationError
 
-from multigpu.analysis.hosts import hosts_frame
-from multigpu.claims import KINDS, CollectivePredicate, all_claims, evaluate, evaluate_all, find_claim
+from multigpu.analysis.all_reduce import hosts_frame
+from multigpu.claims import KINDS, all_claims, evaluate, evaluate_all, find_claim
 from multigpu.claims.core import selection
+from multigpu.claims.kinds import CollectivePredicate
 from multigpu.collectives.record import CollectiveRecord
 from multigpu.collectives.run import CollectiveRun
 from multigpu.hosts.cluster import Cluster, as_machine
@@ -109,7 +110,7 @@ def test_sides_over_different_links_are_never_compared() -> None:
 
 def test_runs_and_all_reduces_decide_their_own_claims() -> None:
     runs, alone = table(CASES["C2"].rows("holds")), hosts_frame(planted(SO))
-    both = {result.claim.number: result.verdict for result in evaluate_all(runs, alone)}
+    both = {result.claim.number: result.verdict for result in evaluate_all(runs, hosts=alone)}
     assert (both["C2"], both["C25"]) == ("holds", "holds")
     assert {number for number, told in both.items() if told == "holds"} == {"C2", "C25"}
     without = {result.claim.number: result.verdict for result in evaluate_all(runs)}

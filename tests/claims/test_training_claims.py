@@ -8,8 +8,9 @@ import pandas as pd
 import pytest
 
 from multigpu.analysis.training import training_frame
-from multigpu.claims import KINDS, TrainingPredicate, all_claims, evaluate, evaluate_all, find_claim
+from multigpu.claims import KINDS, all_claims, evaluate, evaluate_all, find_claim
 from multigpu.claims.core import selection
+from multigpu.claims.kinds import TrainingPredicate
 from multigpu.training.record import TrainingRecord
 from tests.training.planted import trained
 

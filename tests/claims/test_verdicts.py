@@ -8,9 +8,8 @@ import pytest
 
 from multigpu.claims import Claim, Contrast, Predicate, Term, all_claims, evaluate, evaluate_all, find_claim
 from multigpu.claims.statistics import judge
-from multigpu.claims.tables import ours
 from multigpu.claims.verdicts import UNMATCHED_SIDES
-from multigpu.claims.wording import figure, stated
+from multigpu.claims.wording import figure, ours, stated
 from tests.claims.cases import CASES, CNN, IN_GRAPH, at, on, scaling
 from tests.claims.planted import LOUD, QUIET, repeats, table
 

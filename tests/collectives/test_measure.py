@@ -12,9 +12,10 @@ from pathlib import Path
 import psutil
 import pytest
 
+from multigpu.collectives.command import _parser as parser
+from multigpu.collectives.command import chosen_runs, main
 from multigpu.collectives.launch import environment
-from multigpu.collectives.measure import MAX_STARTS, _after_failure, chosen_runs, main, measure, missing_items
-from multigpu.collectives.measure import _parser as parser
+from multigpu.collectives.measure import MAX_STARTS, _after_failure, measure, missing_items
 from multigpu.collectives.plan import CollectivePlan, Item
 from multigpu.collectives.record import CollectiveStore
 from multigpu.collectives.run import runs_in_order
@@ -45,7 +46,7 @@ def test_a_sweep_is_measured_once(tmp_path: Path) -> None:
 def test_whoever_kills_the_command_leaves_no_child(tmp_path: Path) -> None:
     words = ["--devices", "2", "--device-type", "cpu", "--sizes", "16M", "--methods", "everyone", "--repeats", "50", "--quiet"]
     command = subprocess.Popen(
-        [sys.executable, "-m", "multigpu.collectives.measure", *words, "--out", str(tmp_path)], env=environment(), stdout=subprocess.DEVNULL
+        [sys.executable, "-m", "multigpu", "collectives", *words, "--out", str(tmp_path)], env=environment(), stdout=subprocess.DEVNULL
     )
     until = time.monotonic() + 60
     while len(children := psutil.Process(command.pid).children(recursive=True)) < 2 or not list(tmp_path.glob("*/*.gz")):

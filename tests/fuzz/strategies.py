@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from pydantic.fields import FieldInfo
 
-from multigpu import arguments
+from multigpu import arguments, command
 from multigpu.cli import main
 from multigpu.grid import GRIDS
 from multigpu.placements import placements
@@ -133,11 +133,11 @@ def parsers() -> dict[str, argparse.ArgumentParser]:
     whole = arguments.build_parser()
     commands = dict(next(action for action in whole._actions if isinstance(action, argparse._SubParsersAction)).choices)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(arguments.Parser, "parse_args", caught)
-        for command in arguments.OWN_PARSERS:
+        patch.setattr(command.Parser, "parse_args", caught)
+        for name in arguments.EXPERIMENTS:
             with pytest.raises(Found) as found:
-                main([command])
-            commands[command] = found.value.args[0]
+                main([name])
+            commands[name] = found.value.args[0]
     return commands
 
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from multigpu.collectives.measure import main, measure
+from multigpu.collectives.command import main
+from multigpu.collectives.measure import measure
 from multigpu.collectives.record import CollectiveRecord, CollectiveStore
 from multigpu.collectives.run import build_collective_run
 from multigpu.hosts.namespaces import Hosts, why_not

@@ -8,11 +8,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from multigpu.analysis.phases import launch_skew, steps_of
+from multigpu.analysis.traces import launch_skew, steps_of
 from multigpu.engines.tensorflow.xplane import STEP, Names, read_space, with_gradients, without_strays
 from multigpu.measure.launch import measure
 from multigpu.measure.point import Point
-from multigpu.measure.trace import Activity, joined
+from multigpu.measure.traced import Activity, joined
 from multigpu.record import RecordStore
 from tests.measure.test_traces import traced_run
 

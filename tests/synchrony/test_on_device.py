@@ -20,7 +20,7 @@ import pytest
 import torch
 
 from multigpu.synchrony.checkpoint import read_checkpoint
-from multigpu.synchrony.exchange import shared_bytes
+from multigpu.synchrony.exchange import arithmetic_of, shared_bytes
 from multigpu.synchrony.experiment import Experiment, build_experiment
 from multigpu.synchrony.on_device import DeviceArithmetic, DeviceExchange
 from multigpu.synchrony.problems import LinearRegression, Problem
@@ -29,7 +29,7 @@ from multigpu.synchrony.real import start
 from multigpu.synchrony.server import LEFT, Outcome, Server
 from multigpu.synchrony.simulate import replay, simulate
 from multigpu.synchrony.trained_models import TrainedModel
-from multigpu.synchrony.vectors import ON_HOST, Arithmetic, arithmetic_of
+from multigpu.synchrony.vectors import ON_HOST, Arithmetic
 from tests.synchrony.cases import REGRESSION, trained
 from tests.synchrony.test_real import EXPERIMENTS, wait_for_version
 

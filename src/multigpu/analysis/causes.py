@@ -19,8 +19,7 @@ import pandas as pd
 
 from multigpu.analysis.fields import RUN_FIELDS
 from multigpu.analysis.frame import IDENTITY, typed_frame
-from multigpu.analysis.phases import PASSES, launch_skew, step_time, steps_of
-from multigpu.analysis.traces import timed_step_s, traced
+from multigpu.analysis.traces import PASSES, launch_skew, step_time, steps_of, timed_step_s, traced
 from multigpu.measure.intervals import intersection, uncovered
 from multigpu.measure.trace import CopyTotals, StepTrace
 from multigpu.placements import find_placement

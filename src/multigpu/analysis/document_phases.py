@@ -14,8 +14,17 @@ from statistics import fmean
 import numpy as np
 import pandas as pd
 
-from multigpu.analysis.phases import imbalance, launch_skew, passes_span, passes_time, phase_times, step_time, steps_of
-from multigpu.analysis.traces import paired_step_s, traced
+from multigpu.analysis.traces import (
+    imbalance,
+    launch_skew,
+    paired_step_s,
+    passes_span,
+    passes_time,
+    phase_times,
+    step_time,
+    steps_of,
+    traced,
+)
 from multigpu.measure.intervals import hull
 from multigpu.measure.trace import Phase, StepTrace, TraceSummary
 from multigpu.published import load_published, published_value

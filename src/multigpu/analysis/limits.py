@@ -13,7 +13,9 @@ import numpy as np
 import pandas as pd
 
 from multigpu import paths
+from multigpu.analysis.fields import POINT
 from multigpu.measure.ceilings import read_ceilings
+from multigpu.placements.partition import ACTIVATION_BYTES, EXACT_BYTES
 from multigpu.placements.traffic import KINDS
 from multigpu.workloads import find_model
 from multigpu.workloads.base import Model
@@ -102,22 +104,30 @@ class Bound(NamedTuple):
         return self._fields[self.index(min(self))] if np.isfinite(min(self)) else ""
 
 
+def sent_share(kind: str, devices: int) -> float:
+    """Bytes that each of `devices` devices must send at least, over the bytes that all of them hand to a collective.
+
+    An all-reduce of S bytes a device: 2 (P-1)/P S (Patarasuk and Yuan 2009), so 2 (P-1)/P^2 of the P S handed over. A reduce-scatter
+    of as much: half of that. An all-gather, in which P devices bring A bytes together: each part of A/P goes to P - 1 others (a ring
+    passes as much through every device), (P-1)/P A.
+    """
+    return {"all_reduce": 2 / devices, "reduce_scatter": 1 / devices, "all_gather": 1.0}[kind] * (devices - 1) / devices
+
+
 def communication_time_s(
     moved_bytes: Mapping[str, float], devices: int, device_link: float, host_link: float, group: int | None = None
 ) -> float:
     """The least seconds that one step's traffic can take, links of all devices busy both ways at once.
 
-    all_reduce: B bytes handed in by P replicas together, S = B / P each. Every device must send at least 2 (P-1)/P S
-    (Patarasu and Yuan 2009), so t = 2 (P-1)/P S / L. Copies between devices: D bytes, spread evenly at best, t = D / (P L).
+    Collectives: `sent_share` of what their devices hand over. Copies between devices: D bytes, spread evenly at best, t = D / (P L).
     To and from the host the two directions overlap: t = max(down, up) / (P H). L, H: one-way bytes/s of one device.
-    A reduce-scatter of as much: half of an all-reduce; an all-gather, to which a device brings its part: that part to each of the others.
     group: devices of the smallest group that a collective joins, where not all take part in each: the least that any must send.
     Devices' and host's links differ, so the slower of the two decides.
     """
     b = {kind: float(moved_bytes.get(kind, 0)) for kind in KINDS}
     group = group or devices
-    between = 2 * (group - 1) / group * b["all_reduce"] / devices + b["device_to_device"] / devices
-    between += (group - 1) / group * b["reduce_scatter"] / devices + (group - 1) * b["all_gather"] / devices
+    collectives = sum(sent_share(kind, group) * b[kind] for kind in ("all_reduce", "reduce_scatter", "all_gather"))
+    between = (b["device_to_device"] + group * collectives) / devices
     host = max(b["host_to_device"], b["device_to_host"]) / devices
     return max(between / device_link, host / host_link)
 
@@ -195,3 +205,64 @@ def point_bound(limits: pd.DataFrame, row: Any) -> tuple[float, str, float]:
     if own.empty:
         return math.nan, "", math.nan
     return float(own["bound"].mean()), str(own["binding"].iloc[0]), float(own["share_of_bound"].mean())
+
+
+def links_s(gradient_bytes: Any, devices: Any, link_bytes_per_s: Any) -> Any:
+    """Least time to sum the gradients, s: 2 (N - 1)/N S / L; 0 on one device."""
+    return 2 * (devices - 1) / devices * gradient_bytes / link_bytes_per_s
+
+
+def link_bounds(points: pd.DataFrame) -> pd.DataFrame:
+    """The measured points with what each asks of the links between its devices.
+
+    Args:
+        points: rows of `points.points`; the same series on one device, where it is among them, gives `one_step_s`.
+
+    Returns:
+        The rows of n > 0 and, beside their columns: parameters; bytes_per_mflop: of float32 gradients, over the operations of one device
+        (three forward passes of its share of the batch); links_s (the least time to sum the gradients); one_step_s (the step on one
+        device); bound_exposed: the most efficiency if no summing hides behind computing. NaN where no link of such a device was measured,
+        or no step on one.
+    """
+    own = points[points["n"] > 0].reset_index(drop=True)
+    on = [field for field in POINT if field != "devices"]
+    ones = own.loc[own["devices"].eq(1), [*on, "step_time_s"]].rename(columns={"step_time_s": "one_step_s"})
+    own = own.merge(ones, on=on, how="left", validate="m:1")
+    models = [find_model(workload, model) for workload, model in zip(own["workload"], own["model"], strict=True)]
+    known = {gpu: ceilings(gpu).get("device_link") if gpu else None for gpu in own["gpu"].unique()}
+    link = own["gpu"].map({gpu: ceiling.value if ceiling else math.nan for gpu, ceiling in known.items()}).astype("float64")
+    size = pd.Series([model.parameter_bytes for model in models], dtype="float64")
+    flops = TRAINING_PASSES * pd.Series([model.forward_flops_per_unit for model in models], dtype="float64")
+    alone_s = links_s(size, own["devices"], link)
+    return own.assign(
+        parameters=[model.parameters for model in models],
+        bytes_per_mflop=1e6 * size / (flops * own["rate"] * own["step_time_s"] / own["devices"]),
+        links_s=alone_s,
+        bound_exposed=own["one_step_s"] / (own["one_step_s"] + alone_s),
+    )
+
+
+def data_parallel_bytes(model: Model, devices: int) -> float:
+    """Bytes a device sends in a step of data parallelism: one all-reduce of all gradients (float32), whatever the batch."""
+    return sent_share("all_reduce", devices) * devices * model.parameter_bytes
+
+
+def cut_bytes_per_row(model: Model, devices: int, precision: str = "bf16") -> float:
+    """Bytes a device sends for each row of the joined batch when every matrix is cut over `devices` devices.
+
+    Raises:
+        ValueError: the model does not say how it is cut.
+    """
+    if model.splitting is None:
+        raise ValueError(f"{model.name!r} does not say how its matrices are cut")
+    total = 0.0
+    for exchange in model.splitting.exchanges:
+        size = EXACT_BYTES.get(precision, 4) if exchange.exact else ACTIVATION_BYTES[precision]
+        brought = exchange.elements * size * (1 if exchange.kind == "all_gather" else devices)
+        total += sent_share(exchange.kind, devices) * brought
+    return total
+
+
+def crossing_batch(model: Model, devices: int, precision: str = "bf16") -> float:
+    """The joined batch below which cut matrices send less than data parallelism, and above which they send more."""
+    return data_parallel_bytes(model, devices) / cut_bytes_per_row(model, devices, precision)

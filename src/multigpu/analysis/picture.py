@@ -6,15 +6,13 @@ import base64
 import io
 import re
 import textwrap
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import matplotlib as mpl
 import pandas as pd
-from matplotlib.artist import Artist
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
@@ -60,14 +58,6 @@ class Picture(Figure):
         text = "\n".join(_wrapped(self.finding, width))
         self.text(0.1 / width, 1 - 0.08 / height, text, va="top", ha="left", fontsize=11, fontweight="bold", linespacing=1.25)
 
-    def legend_line(self, handles: Sequence[Artist]) -> None:
-        """A legend in one line under the finding, where no line can be labelled directly."""
-        width, height = self.get_size_inches()
-        top = 1 - (head_height(self.finding, width) - 0.05) / height
-        self.legend(
-            handles=handles, loc="upper left", bbox_to_anchor=(0.04 / width, top), ncols=len(handles), columnspacing=1.4, borderpad=0
-        )
-
     def _repr_html_(self) -> str:
         return shown(self, "figure").html
 
@@ -79,16 +69,6 @@ def _wrapped(finding: str, width_in: float) -> list[str]:
 def head_height(finding: str | None, width_in: float) -> float:
     """Inches that the finding takes along the top of a picture."""
     return 0.16 + 0.2 * len(_wrapped(finding, width_in)) if finding else 0.1
-
-
-def message(text: str, caption: str = "") -> Picture:
-    """A picture that says why there is nothing to draw."""
-    with mpl.rc_context(RC):
-        picture = Picture(6.4, 0.9)
-        picture.text(0.02, 0.5, textwrap.fill(text, 80), va="center", ha="left")
-    picture.caption = caption
-    picture.alt = text
-    return picture
 
 
 _GEOMETRY = re.compile(r'\b(?:d|x|y|points|transform)="[^"]*"')
@@ -129,29 +109,6 @@ def folded(summary: str, *parts: Shown) -> Shown:
     """What a page keeps one click away; the summary's backticks are code."""
     said = re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(summary, quote=False))
     return Shown(f"<details><summary>{said}</summary>\n{''.join(part.html for part in parts)}</details>\n")
-
-
-def together(*parts: Shown) -> Shown:
-    """One below the other."""
-    return Shown("".join(part.html for part in parts))
-
-
-def paragraphs(*sentences: str | None, kind: Literal["answer", "said"] = "answer") -> Shown:
-    """Computed sentences, a paragraph each, Markdown's ** as bold and its backticks as code; those that are None or empty are left out.
-
-    Args:
-        kind: whether they are set as a page's answer or as plain text.
-    """
-    bold = (re.sub(r"\*\*(.+?)\*\*", r"<strong>\1</strong>", escape(text, quote=False)) for text in sentences if text)
-    told = (re.sub(r"`([^`]+)`", r"<code>\1</code>", text) for text in bold)
-    return Shown(f'<div class="{kind}">{"".join(f"<p>{text}</p>" for text in told)}</div>')
-
-
-def bulleted(head: str, items: Mapping[str, str]) -> Shown:
-    """A page's answer as a list: a sentence, as `paragraphs` sets it, then an item a line, its name in bold."""
-    top = paragraphs(head).html.removesuffix("</div>")
-    lines = "".join(f"<li><strong>{escape(name, quote=False)}</strong>: {escape(text, quote=False)}</li>" for name, text in items.items())
-    return Shown(f"{top}<ul>{lines}</ul></div>")
 
 
 def shown(figure: Figure, name: str, data: pd.DataFrame | None = None, link: str = "") -> Shown:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from multigpu.analysis.fields import FIELDS, JOB, LENGTH, POINT, SERIES, WAY
+from multigpu.analysis.fields import FIELDS, JOB, LENGTH, POINT, RESTRICTED, SERIES, WAY
 from multigpu.analysis.statistics import half_width, log_samples, mean_interval
 
 __all__ = ["FIELDS", "JOB", "LENGTH", "POINT", "SERIES", "WAY", "Missing", "averages", "one", "one_length", "points", "usual", "where"]
@@ -175,10 +175,6 @@ def one(table: pd.DataFrame, **fields: Any) -> pd.Series:
         differ = [name for name in found if name in FIELDS and found[name].nunique(dropna=False) > 1]
         raise ValueError(f"{len(found)} points have {asked}: name {' or '.join(differ) or 'more fields'} too")
     return found.iloc[0]
-
-
-RESTRICTED = ("host_cores", "device_ids", "peer_access", "energy_window_s", "feed")
-"""Fields that make a Run one of a study of hosts, pairs, energy or feeding: they count only where a page asks for them."""
 
 
 def usual(table: pd.DataFrame) -> pd.DataFrame:

@@ -8,10 +8,6 @@ Records of different machines are never pooled, borrowed or divided: all of a st
 
 from __future__ import annotations
 
-import hashlib
-import os
-import pickle
-import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
@@ -26,19 +22,16 @@ from multigpu.analysis import all_reduce
 from multigpu.analysis.causes import causes_frame
 from multigpu.analysis.collectives import collectives_frame
 from multigpu.analysis.frame import frame_of
-from multigpu.analysis.hosts import host_points, hosts_frame
 from multigpu.analysis.points import Missing, points
 from multigpu.analysis.synchrony import synchrony_frame
 from multigpu.analysis.traces import with_untraced_steps
 from multigpu.analysis.training import training_frame
 from multigpu.record import HELD_FLAG, Record, RecordStore
-from multigpu.store import FILES, stamp_of
+from multigpu.remembered import remembered
+from multigpu.store import stamp_of
 from multigpu.synchrony.averaging_record import AveragingStore
 from multigpu.synchrony.record import VIRTUAL, SynchronyRecord, SynchronyStore
 from multigpu.training.record import TrainingRecord, TrainingStore
-
-WITHDRAWN = "withdrawn.csv"
-"""Beside the folder of Runs: key, attempt, what of that Record is not read ("all", or "peak_memory_gib"), and why."""
 
 HELD_SHARE = 0.05
 """A peak of which a Run says that more than this share was allocated before it began is not read."""
@@ -46,8 +39,8 @@ HELD_SHARE = 0.05
 
 @lru_cache(maxsize=4)
 def withdrawn(data: Path) -> dict[tuple[str, int], str]:
-    """(key, attempt) -> what is not read, as `data/withdrawn.csv` says; empty where there is none."""
-    path = data / WITHDRAWN
+    """(key, attempt) -> what of that Record is not read ("all", or "peak_memory_gib"), as `data/withdrawn.csv` says; empty without one."""
+    path = data / paths.WITHDRAWN
     if not path.exists():
         return {}
     table = pd.read_csv(path)
@@ -74,17 +67,6 @@ def _without_peak(record: Record, what: str) -> Record:
     return record.model_copy(update={"measurement": measured.model_copy(update=rest | gone)})
 
 
-def digest_of(*roots: Path) -> str:
-    """A hash of every file of Records in these folders, of what is withdrawn, and of the code that reads them."""
-    found = hashlib.sha256()
-    data = sorted({file for root in roots for pattern in FILES for file in root.glob(f"*/{pattern}")})
-    code = sorted(Path(__file__).resolve().parents[1].rglob("*.py"))
-    for path in [*data, *(root.parent / WITHDRAWN for root in roots), *code]:
-        if path.is_file():
-            found.update(path.name.encode() + hashlib.sha256(path.read_bytes()).digest())
-    return found.hexdigest()[:20]
-
-
 def frames(runs: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
     """(a row a Record, a row a point) of a folder of Runs; read once for each state of its files (`stamp_of`)."""
     return _frames(runs, stamp_of(runs))
@@ -92,31 +74,11 @@ def frames(runs: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
 
 @lru_cache(maxsize=2)
 def _frames(runs: Path, _: object) -> tuple[pd.DataFrame, pd.DataFrame]:
-    place = hashlib.sha256(str(runs.resolve()).encode()).hexdigest()[:8]
-    cache = paths.BUILD / "cache" / f"points-{place}-{digest_of(runs)}.pickle"
-    try:
-        with cache.open("rb") as file:
-            kept: tuple[pd.DataFrame, pd.DataFrame] = pickle.load(file)
-            return kept
-    except Exception:  # none yet, or of another pandas: it is made anew
+    def make() -> tuple[pd.DataFrame, pd.DataFrame]:
         frame = frame_of(records_of(runs))
-        made = frame, points(frame)
-        _keep(cache, made)
-        return made
+        return frame, points(frame)
 
-
-def _keep(cache: Path, made: object) -> None:
-    """Write the cache whole or not at all; older ones of its folder go. A folder that cannot be written keeps none."""
-    try:
-        cache.parent.mkdir(parents=True, exist_ok=True)
-        for old in cache.parent.glob(f"{cache.name.rpartition('-')[0]}-*.pickle"):
-            old.unlink(missing_ok=True)
-        handle, name = tempfile.mkstemp(dir=cache.parent)
-        with os.fdopen(handle, "wb") as file:
-            pickle.dump(made, file)
-        Path(name).replace(cache)
-    except OSError:
-        return
+    return remembered("points", [runs], make)
 
 
 def records_of(runs: Path) -> list[Record]:
@@ -185,8 +147,8 @@ class Study:
 
     @cached_property
     def hosts(self) -> pd.DataFrame:
-        """A row a point of all-reduces between hosts, which are made on one computer of any kind (`hosts.host_points`)."""
-        return host_points(hosts_frame(self.data / "hosts"))
+        """A row a point of all-reduces between hosts, which are made on one computer of any kind (`all_reduce.host_points`)."""
+        return all_reduce.host_points(all_reduce.hosts_frame(self.data / "hosts"))
 
     @cached_property
     def host_steps(self) -> pd.DataFrame:

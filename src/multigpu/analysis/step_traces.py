@@ -13,8 +13,7 @@ import pandas as pd
 from multigpu.analysis.document_phases import PROFILE_QUANTITIES, profile_quantities
 from multigpu.analysis.fields import RUN_FIELDS
 from multigpu.analysis.frame import export
-from multigpu.analysis.phases import steps_of
-from multigpu.analysis.traces import paired_step_s, traced
+from multigpu.analysis.traces import paired_step_s, steps_of, traced
 from multigpu.measure.trace import TraceSummary
 from multigpu.record import Record
 

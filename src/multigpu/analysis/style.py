@@ -8,16 +8,18 @@ first four are of Okabe and Ito's palette for all colour visions. Ink (text, axe
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
 from typing import Any
 
-from multigpu.placements import placements
+from multigpu.placements import every_placement
+from multigpu.placements.row import Look
 
 INK = "#1a1b1c"
 """Drawn with this, text and axes become `currentColor` when a figure is saved."""
 
 CEILING = "#808080"
 MAX_LINES = 7
+LAST = 100
+"""The place of a placement whose row names none."""
 
 PALETTE = (
     *("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#aa3377", "#b07a00", "#3a92cc", "#6a5acd", "#0f8f9f", "#5c9b1e"),
@@ -28,49 +30,6 @@ OTHERS = ("#4c72b0", "#c44e52", "#55803e", "#8172b3", "#937860", "#b5507b", "#64
 
 MARKERS = ("o", "^", "s", "v", "P", "X", "<", ">", "p", "h", "d", "*", "H", "8", "$\u25d0$", "$\u25d1$", "$\u25d2$", "$\u25d3$")
 
-
-@dataclass(frozen=True)
-class Look:
-    """A placement's colour, marker, place in every order, and short label."""
-
-    colour: str
-    marker: str
-    order: int
-    label: str
-
-
-# in this order on every page: nothing shared, copies, one home, the host
-_KNOWN: dict[str, tuple[str, str, str]] = {
-    "independent": (CEILING, "D", "independent"),
-    "ddp": ("#0072b2", "o", "ddp"),
-    "replicated_allreduce": ("#6a5acd", "X", "all-reduce, no overlap"),
-    "replicated_copy": ("#3a92cc", ">", "replicated, copies"),
-    "replicated_ring": ("#7d8a2e", "$\u25d2$", "replicated, ring"),
-    "replicated_server": ("#d1497a", "$\u25d3$", "replicated, server"),
-    "mirrored_nccl": ("#4f7fb8", "d", "mirrored, NCCL"),
-    "mirrored_hierarchical": ("#9a6340", "H", "mirrored, hierarchical"),
-    "mirrored_one_device": ("#8f5fb0", "8", "mirrored, one device"),
-    "multi_worker": ("#3f8f6b", "*", "multi-worker"),
-    "fsdp": ("#0f8f9f", "p", "fsdp"),
-    "zero1": ("#5c9b1e", "h", "zero1"),
-    "tensor_split": ("#7a4fb5", "p", "matrices over devices"),
-    "layer_split": ("#a0522d", "h", "layers over devices"),
-    "exp4": ("#009e73", "s", "Exp4"),
-    "exp3": ("#cc79a7", "<", "Exp3"),
-    "ps_gpu0": ("#b07a00", "P", "server on GPU 0"),
-    "staged_gpu0": ("#96703a", "$\u25e8$", "server on GPU 0, staged"),
-    "make_parallel": ("#b65fa0", "$\u25a4$", "make_parallel"),
-    "exp2": ("#d55e00", "^", "Exp2"),
-    "staged_cpu": ("#e0691a", "$\u25e7$", "Exp2, staged"),
-    "make_parallel_cpu": ("#b0506a", "$\u25a5$", "make_parallel, CPU"),
-    "exp1": ("#aa3377", "v", "Exp1"),
-    "central_storage": ("#b8653a", "$\u25d0$", "central storage"),
-    "single": ("#0072b2", "o", "one GPU"),
-    "tower_per_gpu": ("#d55e00", "^", "one tower per GPU"),
-    "alternating": ("#aa3377", "v", "alternating GPUs"),
-    "searched": ("#009e73", "s", "found by search"),
-    "parameter_server_async": ("#c2567f", "$\u25d1$", "server, asynchronous"),
-}
 
 FRAMEWORK_LINES: dict[str, Any] = {"torch": "-", "tensorflow": (0, (5, 2))}
 
@@ -86,17 +45,17 @@ KINDS = {
 
 
 def look(placement: str) -> Look:
-    """How `placement` looks. A name not known here gets its colour and marker by hash: the same ones on every page and machine."""
-    if placement in _KNOWN:
-        colour, marker, label = _KNOWN[placement]
-        return Look(colour, marker, list(_KNOWN).index(placement), label)
+    """How `placement` looks, as its row says; without one colour and marker follow from its name, the same on every page and machine."""
+    row = every_placement().get(placement)
+    if row is not None and row.look is not None:
+        return row.look
     number = int(hashlib.sha256(placement.encode()).hexdigest()[:8], 16)
-    return Look(PALETTE[number % len(PALETTE)], MARKERS[number // len(PALETTE) % len(MARKERS)], len(_KNOWN), placement)
+    return Look(LAST, placement, PALETTE[number % len(PALETTE)], MARKERS[number // len(PALETTE) % len(MARKERS)])
 
 
 def label(name: str) -> str:
     """A placement's short label, or the name itself where it is none."""
-    return _KNOWN[name][2] if name in _KNOWN else name
+    return look(name).label
 
 
 def in_order(names: Any) -> list[str]:
@@ -106,7 +65,7 @@ def in_order(names: Any) -> list[str]:
 
 def title(placement: str) -> str:
     """A placement's short label with what it does: "Exp2 (variables, embeddings and update on the CPU)"."""
-    row = placements().get(placement)
+    row = every_placement().get(placement)
     text = row.title if row else ""
     lowered = text if text[:2].isupper() else text[:1].lower() + text[1:]
     label = look(placement).label

@@ -1,16 +1,20 @@
-"""TrainingRecords as tidy frames: a row a run, a row a point of a curve, a row an evaluation; and how far apart curves lie."""
+"""TrainingRecords as tidy frames: a row a run, a row a point of a curve, a row an evaluation; how far apart curves lie, and whether
+sharing a bucket costs convergence.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from scipy import stats
 
 from multigpu.analysis.frame import typed_frame
+from multigpu.analysis.statistics import mean_interval
 from multigpu.analysis.words import MODELS, plural
 from multigpu.training.record import TrainingMeasurement, TrainingRecord, TrainingStore
 
@@ -205,3 +209,58 @@ def same_curve_table(frame: pd.DataFrame, curves: pd.DataFrame) -> pd.DataFrame:
     several = table.groupby("panel")["base_rate"].transform("nunique") > 1
     table.loc[several, "panel"] = [f"{name}, rate {rate:g}" for name, rate in table.loc[several, ["panel", "base_rate"]].to_numpy()]
     return table
+
+
+# --- whether batching modes are ---------------------------------------------------------------------------------------------------
+
+JOB_COLUMNS = ["machine", "model", "inputs", "devices", "batch_size", "placement", "precision"]
+
+
+def mode_scores(records: Iterable[TrainingRecord]) -> pd.DataFrame:
+    """Held-out scores (`training.scores_frame`) of finished runs of a job that was trained in more than one mode of batching, with
+    `JOB_COLUMNS`, batching and seed.
+    """
+    known = list(records)
+    names = [*JOB_COLUMNS[1:], "batching", "seed"]
+    rows = [
+        (record.key, record.machine.name, *(getattr(record.training.run, name) for name in names))
+        for record in known
+        if record.status == "ok" and record.training.run.workload == "nmt" and record.training.run.devices > 1
+    ]
+    frame = pd.DataFrame(rows, columns=["key", "machine", *names])
+    return scores_frame(known).merge(frame[frame.groupby(JOB_COLUMNS)["batching"].transform("nunique") > 1], on="key")
+
+
+class Difference(NamedTuple):
+    """Mean over seeds of (a score in `mode` - the same seed's with own buckets), with its 95% interval by Student's t (NaN: one seed).
+
+    pairs: seeds that have both. p: two-sided.
+    """
+
+    score: str
+    mode: str
+    pairs: int
+    mean: float
+    low: float
+    high: float
+    p: float
+
+
+def differences(scores: pd.DataFrame, score: str = "loss") -> list[Difference]:
+    """Every mode against own buckets at the last evaluation, paired by seed; of the job with most runs.
+
+    Args:
+        scores: of `mode_scores`.
+    """
+    own = scores[scores["score"] == score]
+    if own.empty:
+        return []
+    job: Any = own.groupby(JOB_COLUMNS)["key"].nunique().idxmax()
+    own = own.set_index(JOB_COLUMNS).loc[[job]]
+    last = own.sort_values("step").groupby(["batching", "seed"])["value"].last().unstack("batching")
+    found = []
+    for mode in (name for name in ("shared", "fixed") if name in last and "own" in last):
+        pairs = (last[mode] - last["own"]).dropna()
+        p = float(stats.ttest_1samp(pairs, 0.0).pvalue) if len(pairs) > 1 else float("nan")
+        found.append(Difference(score, mode, len(pairs), float(pairs.mean()), *mean_interval(pairs), p))
+    return found

@@ -6,11 +6,12 @@ import math
 import re
 from collections.abc import Sequence
 
+from multigpu.analysis.words import plural
 from multigpu.claims.core import Contrast, Verdict
 from multigpu.claims.results import Setting
 from multigpu.claims.rules import ENOUGH
 from multigpu.claims.statistics import judge
-from multigpu.claims.wording import number, plural, seldom, spread
+from multigpu.claims.wording import number, seldom, spread
 
 RESTS_ON = "the verdict rests on"
 

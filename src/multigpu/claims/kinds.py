@@ -30,7 +30,7 @@ TRAINING_FIELDS = (
 
 
 class CollectivePredicate(Predicate):
-    """As a Predicate, over all-reduces between hosts, one process on each: rows of `analysis.hosts.hosts_frame`.
+    """As a Predicate, over all-reduces between hosts, one process on each: rows of `analysis.all_reduce.hosts_frame`.
 
     Selections name fields of a CollectiveRun, quantities columns of that frame; a call counts as a step. Libraries' and written-out
     all-reduces are all started from PyTorch. What a document says of computers on a network is decided by hosts with a link each,
@@ -133,5 +133,3 @@ KINDS = {
     "training": Kind(TrainingPredicate, TRAINING_FIELDS, "a row of training", training_rows),
 }
 """By the name that a claim's data gives them."""
-READERS: dict[type, Callable[[pd.DataFrame], Rows]] = {kind.predicate: kind.read for kind in KINDS.values()}
-"""What reads the table of a kind of predicate."""

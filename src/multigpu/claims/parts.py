@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from multigpu.analysis.words import joined
+from multigpu.analysis.words import joined, plural
 from multigpu.claims.cautions import excluded, noise, perfect_scaling, rests_on
 from multigpu.claims.core import Contrast, Predicate, Verdict
 from multigpu.claims.results import Setting
 from multigpu.claims.rules import DECIDED, Joined, join, settled
-from multigpu.claims.wording import figure, number, plural, spread, stated, tallied
+from multigpu.claims.wording import figure, number, spread, stated, tallied
 
 
 def unmeasured(contrast: Contrast, settings: Sequence[Setting], counted: tuple[str, str]) -> str:

@@ -1,35 +1,20 @@
-"""Measure all-reduces in one command; Records that exist are not measured again.
-
-    python -m multigpu.collectives.measure --devices 2,4 --budget-s 120 --out data/collectives
-
-Starts one process a device, all on this machine, which end with this one. With `--link-mbit` each runs on a host of its own, or
-`--per-host` of them: network namespaces whose links carry so much (`hosts.namespaces`). The most informative points come first, so
-whatever the budget, what was measured tells most. Bad input ends with exit code 2 and one sentence.
-"""
+"""Measure all-reduces that have no Record yet: one launch of processes for each number of devices, fresh ones after a failure."""
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
-import sys
 import time
 import uuid
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from pathlib import Path
-from typing import Any, get_args
+from collections.abc import Sequence
+from typing import Any
 
 from tqdm.auto import tqdm
 
-from multigpu import paths
-from multigpu.arguments import Parser, count, seconds
-from multigpu.collectives import algorithms
 from multigpu.collectives.launch import Launch
 from multigpu.collectives.plan import CollectivePlan, Item, make_record
 from multigpu.collectives.record import CollectiveStore, collective_key
-from multigpu.collectives.run import CollectiveRun, DeviceType, build_collective_run, parse_size, runs_in_order
-from multigpu.hosts.namespaces import Hosts, why_not
+from multigpu.collectives.run import CollectiveRun
 from multigpu.hosts.spread import Spread
 from multigpu.measure.launch import Summary
 from multigpu.measure.machine import Machine, framework_version, gpu_count, this_machine
@@ -216,104 +201,3 @@ def check_machine(run: CollectiveRun) -> None:
         raise ValueError(f"{run.devices} GPUs were asked for and this machine has {gpu_count()}: choose fewer devices or --device-type cpu")
     if framework_version("torch") == "none":
         raise ValueError("PyTorch is not installed here: see `python -m multigpu doctor`")
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = Parser(prog="multigpu collectives", description="Time all-reduces of this machine.")
-    parser.add_argument("--sizes", help="bytes, such as 4,64K,1M,1G (default: powers of 4 to 1 GiB, on CPUs to 16 MiB)")
-    parser.add_argument("--devices", default="2", help="numbers of processes, such as 2,4")
-    parser.add_argument("--methods", help="algorithms and libraries by name (default: all)")
-    parser.add_argument("--executions", help="eager, captured or both (default: all that exist)")
-    parser.add_argument("--dtype", default="fp32", help="fp32 (default) or bf16")
-    parser.add_argument("--device-type", choices=("cuda", "cpu"), help="default: cuda where there is a GPU")
-    parser.add_argument("--repeats", type=count(), default=1, help="measurements of every Run")
-    parser.add_argument("--budget-s", type=seconds, default=120.0, help="seconds after which nothing more is started")
-    parser.add_argument(
-        "--link-mbit", type=float, metavar="R", help="put the processes on hosts joined by links of so many Mbit/s (needs root)"
-    )
-    parser.add_argument("--per-host", type=count(), default=1, help="processes on each of these hosts (default: 1)")
-    parser.add_argument(
-        "--delay-us", type=count(0, 10**9), default=0, help="slept before every exchange of messages, as a distant host's latency"
-    )
-    parser.add_argument(
-        "--compute-ms", type=count(0, 10**6), default=0, help="slept before every timed call, where a training step would compute"
-    )
-    parser.add_argument("--retry", action="append", default=[], choices=get_args(Status), help="measure again what ended so")
-    parser.add_argument("--out", help="folder of the Records (default: data/collectives, with --link-mbit data/hosts)")
-    parser.add_argument("--dry-run", action="store_true", help="list what would be measured, in order")
-    parser.add_argument("--quiet", action="store_true", help="no progress bar")
-    return parser
-
-
-def chosen_runs(arguments: argparse.Namespace) -> list[CollectiveRun]:
-    """The Runs that a command line asks for.
-
-    Raises:
-        ValueError: an argument means nothing or a Run cannot work.
-    """
-    device_type: DeviceType = arguments.device_type or ("cuda" if gpu_count() else "cpu")
-    sizes = [parse_size(text) for text in arguments.sizes.split(",")] if arguments.sizes else []
-    runs = []
-    for text in arguments.devices.split(","):
-        if not text.strip().isdecimal():
-            raise ValueError(f"devices {text!r} is not a positive integer: give counts such as 2,4")
-        lists = {
-            name: (getattr(arguments, name) or "").split(",") if getattr(arguments, name) else [] for name in ("methods", "executions")
-        }
-        chosen = runs_in_order(int(text), device_type, sizes, dtype=arguments.dtype, **lists)
-        runs += [build_collective_run(**run.model_dump() | slept(arguments, run.method)) for run in chosen]
-    return list(dict.fromkeys(runs))
-
-
-def slept(arguments: argparse.Namespace, method: str) -> dict[str, int]:
-    """The fields of a Run of this method that say what is slept; a library's messages cannot be delayed."""
-    return {"delay_us": arguments.delay_us if method in algorithms() else 0, "compute_ms": arguments.compute_ms}
-
-
-@contextlib.contextmanager
-def spread_for(runs: Sequence[CollectiveRun], link_mbit: float | None, per_host: int) -> Iterator[Spread | None]:
-    """The hosts that a command line asks for, for as long as they are needed.
-
-    Raises:
-        ValueError: hosts cannot be made here, or a Run is for GPUs.
-    """
-    if link_mbit is None:
-        yield None
-        return
-    if why_not():
-        raise ValueError(f"no hosts for --link-mbit {link_mbit:g}: {why_not()}")
-    if per_host < 1:
-        raise ValueError(f"--per-host {per_host} is not a positive integer")
-    if any(run.device_type == "cuda" for run in runs):
-        raise ValueError(f"--link-mbit {link_mbit:g} puts CPU processes on hosts of their own: add --device-type cpu")
-    with Hosts(max(-(-run.devices // per_host) for run in runs), link_mbit) as hosts:
-        yield Spread(hosts, per_host)
-
-
-def main(words: Sequence[str] | None = None) -> int:
-    """Run the command; returns the exit code."""
-    arguments = _parser().parse_args(words)
-    try:
-        runs = chosen_runs(arguments)
-        if arguments.dry_run:
-            print("\n".join(run.label() for run in runs))
-            return 0
-        print(f"{len(runs) * arguments.repeats} measurements on {this_machine().name}, for at most {arguments.budget_s:.0f} s", flush=True)
-        out = Path(arguments.out or (paths.COLLECTIVES if arguments.link_mbit is None else paths.HOSTS))
-        with spread_for(runs, arguments.link_mbit, arguments.per_host) as spread:
-            summary = measure(
-                runs, CollectiveStore(out), arguments.budget_s, arguments.repeats, arguments.retry, not arguments.quiet, spread
-            )
-        left = len(runs) * arguments.repeats - summary.reused - sum(Counter(summary.statuses).values())
-        print(f"{summary}{f'{chr(10)}{left} not reached: the same command goes on from there' if left > 0 else ''}")
-        return 0
-    except ValueError as error:
-        print(f"multigpu: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("multigpu: stopped; what was measured is kept, and the same command goes on from there", file=sys.stderr)
-        return 130
-
-
-if __name__ == "__main__":
-    sys.exit(main())

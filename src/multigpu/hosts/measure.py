@@ -9,22 +9,20 @@ Bad input ends with exit code 2 and one sentence.
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import get_args
 
 from multigpu import paths
-from multigpu.arguments import Parser, count, seconds
 from multigpu.collectives.measure import measure
 from multigpu.collectives.record import CollectiveStore
+from multigpu.command import Parser, add_usual, answered
 from multigpu.hosts.grid import PARTS, STUDY, Part, Steps, find_parts
 from multigpu.hosts.namespaces import Hosts, why_not
 from multigpu.hosts.spread import Spread
 from multigpu.hosts.steps import measure_steps
 from multigpu.measure.machine import framework_version
-from multigpu.record import RecordStore, Status
+from multigpu.record import RecordStore
 
 
 def measure_parts(
@@ -61,36 +59,22 @@ def measure_parts(
 def _parser() -> argparse.ArgumentParser:
     parser = Parser(prog="multigpu hosts", description="Time all-reduces and training steps between hosts made on this machine.")
     parser.add_argument("--parts", help=f"among {', '.join(PARTS)} (default: {','.join(STUDY)})")
-    parser.add_argument("--budget-s", type=seconds, default=900.0, help="seconds after which nothing more is started (default: 900)")
-    parser.add_argument("--repeats", type=count(), default=1, help="measurements of every Run")
-    parser.add_argument("--retry", action="append", default=[], choices=get_args(Status), help="measure again what ended so")
+    add_usual(parser, "--budget-s", "--repeats", "--retry", "--dry-run", "--quiet", budget_s=900.0)
     parser.add_argument("--out", default=str(paths.HOSTS), help="folder of the Records (default: data/hosts)")
-    parser.add_argument("--dry-run", action="store_true", help="list what would be measured, in order")
-    parser.add_argument("--quiet", action="store_true", help="no progress bar")
     return parser
 
 
+@answered
 def main(words: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code."""
     arguments = _parser().parse_args(words)
-    try:
-        parts = find_parts(arguments.parts.split(",") if arguments.parts else ())
-        if arguments.dry_run:
-            for part in parts:
-                print(f"{part.name}: {part.hosts} hosts of {part.per_host}, {part.rate_mbit:g} Mbit/s, about {part.cost_s:.0f} s")
-                print("\n".join(f"  {run.label()}" for run in part.runs))
-            return 0
-        store = CollectiveStore(Path(arguments.out))
-        found = measure_parts(parts, store, arguments.budget_s, arguments.repeats, arguments.retry, not arguments.quiet)
-        print("\n".join(f"{name}: {text}" for name, text in found.items()))
+    parts = find_parts(arguments.parts.split(",") if arguments.parts else ())
+    if arguments.dry_run:
+        for part in parts:
+            print(f"{part.name}: {part.hosts} hosts of {part.per_host}, {part.rate_mbit:g} Mbit/s, about {part.cost_s:.0f} s")
+            print("\n".join(f"  {run.label()}" for run in part.runs))
         return 0
-    except ValueError as error:
-        print(f"multigpu: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("multigpu: stopped; what was measured is kept, and the same command goes on from there", file=sys.stderr)
-        return 130
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    store = CollectiveStore(Path(arguments.out))
+    found = measure_parts(parts, store, arguments.budget_s, arguments.repeats, arguments.retry, not arguments.quiet)
+    print("\n".join(f"{name}: {text}" for name, text in found.items()))
+    return 0

@@ -6,19 +6,20 @@ GPU and the same cores; `analysis.interference` does it.
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import get_args
 
 from multigpu import paths
-from multigpu.arguments import Parser, count, parse_counts
+from multigpu.arguments import parse_counts
+from multigpu.command import Parser, add_usual, answered, count
 from multigpu.grid import device_counts, find_grid
 from multigpu.inputs.check import check_inputs
 from multigpu.measure.bar import Bar, new_bar
+from multigpu.measure.known import known_points
 from multigpu.measure.lane import Place
-from multigpu.measure.lanes import Share, known_points, places_here, run_lanes
+from multigpu.measure.lanes import Share, places_here, run_lanes
 from multigpu.measure.launch import Summary, check_devices
 from multigpu.measure.machine import gpu_count, this_machine
 from multigpu.measure.point import Point
@@ -98,6 +99,7 @@ def _phase(shares: list[Share], store: RecordStore, retry: Sequence[str], bar: B
     run_lanes(shares, store, bar, summary, retry, hook)
 
 
+@answered
 def main(words: Sequence[str] | None = None) -> int:
     """Entry point: `python -m multigpu interference ...`."""
     parser = Parser(prog="multigpu interference", description="Do Runs that share this machine disturb each other?")
@@ -106,8 +108,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--framework", choices=("torch", "tensorflow"), default="torch")
     parser.add_argument("--records", default=str(paths.INTERFERENCE), help="folder of the Records (default: data/interference)")
     parser.add_argument("--devices", help="1, 2 or 1,2 GPUs a Run (default: what leaves room for two lanes)")
-    parser.add_argument("--dry-run", action="store_true", help="list what would be measured")
-    parser.add_argument("--quiet", action="store_true", help="no progress bar")
+    add_usual(parser, "--dry-run", "--quiet")
     arguments = parser.parse_args(words)
     here = gpu_count()
     counts = parse_counts(arguments.devices) if arguments.devices else device_counts(here // 2) or [1]
@@ -139,7 +140,3 @@ def main(words: Sequence[str] | None = None) -> int:
         if len(table):
             print(table.drop(columns="machine").to_string(index=False))
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -26,16 +26,16 @@ from pydantic import BaseModel, ConfigDict
 
 from multigpu.inputs.check import check_inputs
 from multigpu.measure.bar import Bar, new_bar
+from multigpu.measure.known import known_points
 from multigpu.measure.lane import LANE_VARIABLE, Place, places, visible_gpus
 from multigpu.measure.launch import Summary, check_devices, launch_environment, measure
-from multigpu.measure.machine import framework_version, gpu_count, keep_to, this_machine
+from multigpu.measure.machine import gpu_count, keep_to, this_machine
 from multigpu.measure.memory import scratch_folder
 from multigpu.measure.point import Point
 from multigpu.measure.process import end_with_parent
 from multigpu.measure.sharing import deal, lane_count, may_share, undisturbed, units
-from multigpu.measure.timing import TIMING_VERSION
 from multigpu.measure.turn import turn
-from multigpu.record import RecordStore, record_key
+from multigpu.record import RecordStore
 from multigpu.run import Run
 
 END_S = 40.0
@@ -206,21 +206,6 @@ def _end(processes: Sequence[subprocess.Popen[str]]) -> None:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-
-
-def key_here(run: Run, repeat: int) -> str:
-    """The key under which measuring this on this machine finds its Record or writes it, by the framework and the timer that are here."""
-    return record_key(run, repeat, this_machine().name, framework_version(run.framework), TIMING_VERSION)
-
-
-def known_points(points: Sequence[Point], store: RecordStore, retry: Sequence[str] = ()) -> set[tuple[str, int]]:
-    """(digest, repeat) of the points that have a Record already and are not to be measured again."""
-    machine, found = this_machine().name, set()
-    for point in points:
-        record = store.find(machine, key_here(point.run, point.repeat))
-        if record is not None and record.status not in retry:
-            found.add((point.run.digest, point.repeat))
-    return found
 
 
 def measure_shared(

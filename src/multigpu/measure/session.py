@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from multigpu.engines.errors import DidNotTrain
 from multigpu.measure.timing import clock_flags, training_fault
-from multigpu.measure.trace import joined
+from multigpu.measure.traced import joined
 from multigpu.placements import find_placement
 from multigpu.placements.partition_check import PARTITIONED
 from multigpu.placements.step_bytes import step_bytes

@@ -12,11 +12,11 @@ from typing import Literal
 
 from multigpu.grid.from_yaml import traced
 from multigpu.measure.bar import Bar, new_bar
-from multigpu.measure.lanes import key_here
+from multigpu.measure.known import key_here
 from multigpu.measure.launch import check_devices, launch_plan, make_plan
-from multigpu.measure.machine import gpu_count, this_machine
+from multigpu.measure.machine import cores_here, gpu_count, this_machine
 from multigpu.measure.memory import memory_folder, scratch_folder
-from multigpu.measure.point import Point
+from multigpu.measure.point import Point, launch_of
 from multigpu.measure.summary import Summary
 from multigpu.measure.turn import turn
 from multigpu.own.examine import describe
@@ -104,33 +104,37 @@ def asked_runs(
         ValueError: a placement is unknown, or none can be had; the sentence says why.
     """
     every = [name for name, row in placements().items() if any(engine.framework == "torch" for engine in row.engines)]
-    wanted = every if names == "all" else list(names)
+    for name in names if names != "all" else ():
+        find_placement(name)
+    wanted = every if names == "all" else [*names, *({"independent"} - set(names))]  # replicas that share nothing tell what sharing costs
     wanted = sorted(wanted, key=lambda name: FIRST.index(name) if name in FIRST else len(FIRST))
     steps = steps_for(described, device_type, devices, budget_s / (3 * (len(wanted) + 1)))
     fixed = {"workload": "own", "model": described.name, "inputs": "own", "batch_size": job.batch_size, "precision": job.precision}
     fixed |= {"device_type": device_type, "warmup_steps": 10 if device_type == "cuda" else 3, "timed_steps": steps}
-    runs, refused = [build_run(placement="ddp", devices=1, **fixed)], {}
+    # processes share a computer's cores: one of them alone gets no more
+    share = {"host_cores": max(1, cores_here() // devices)} if device_type == "cpu" else {}
+    runs, refused = [build_run(placement="ddp", devices=1, **share, **fixed)], {}
     for name in wanted:
-        find_placement(name)
         try:
             runs.append(build_run(placement=name, devices=devices, **fixed))
         except ValueError as error:
             refused[name] = str(error)
-    if len(runs) == 1:
+    if not {run.placement for run in runs[1:]} & set(every if names == "all" else names):
         raise ValueError("; ".join(refused.values()) or "no placement was named: choose placements='all' or names of some")
     return Asked(runs, refused)
 
 
 def measured_within(points: Sequence[Point], store: RecordStore, bar: Budget) -> None:
-    """Measure the points in their order, in one launch, until the budget ends; what was measured is kept."""
+    """Measure the points in their order, in as few launches as can be, until the budget ends; what was measured is kept."""
     order = {(point.run, point.repeat): place for place, point in enumerate(points)}
-    with scratch_folder("multigpu-compare-") as scratch, memory_folder() as memory:
-        plan, known = make_plan(points, store.root, scratch, memory, AGAIN)
-        items = sorted(plan.items, key=lambda item: order[item.run, item.repeat])
-        bar.update(known)
-        if items:
-            with turn(), contextlib.suppress(OutOfTime):
-                launch_plan(plan.model_copy(update={"items": items}), bar, Summary())
+    with turn(), contextlib.suppress(OutOfTime):
+        for launch in dict.fromkeys(map(launch_of, points)):
+            with scratch_folder("multigpu-compare-") as scratch, memory_folder() as memory:
+                plan, known = make_plan([point for point in points if launch_of(point) == launch], store.root, scratch, memory, AGAIN)
+                items = sorted(plan.items, key=lambda item: order[item.run, item.repeat])
+                bar.update(known)
+                if items:
+                    launch_plan(plan.model_copy(update={"items": items}), bar, Summary())
 
 
 def found_records(points: Sequence[Point], store: RecordStore) -> list[Record]:
@@ -195,7 +199,7 @@ def compare(
     share = 1 - TRACE_SHARE if budget_s >= LEAST_TRACED_S else 1.0
     bar = Budget(new_bar(len(points), progress), began_s + share * budget_s)
     measured_within(points, store, bar)
-    fastest, bar.ends_s = result_of().best, began_s + budget_s
+    fastest, bar.ends_s = result_of().fastest, began_s + budget_s
     if fastest is not None and time.monotonic() + LAUNCH_S + bar.expected_s < bar.ends_s:
         points.append(Point(traced(fastest.run, TRACED_STEPS), timeout_s=max(30.0, budget_s)))
         measured_within(points[-1:], store, bar)

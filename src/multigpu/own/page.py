@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING
 
 from multigpu.analysis.points import Missing
 from multigpu.analysis.show import table
-from multigpu.analysis.style import label
+from multigpu.placements import placements
 
 if TYPE_CHECKING:
     from multigpu.own.result import Result
 
 CSS = """
-body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#1a1b1c;background:#fff}
+body{font:16px/1.5 system-ui,sans-serif;max-width:76rem;margin:2rem auto;padding:0 1rem;color:#1a1b1c;background:#fff}
 table{border-collapse:collapse}td,th{padding:.25rem .75rem;text-align:left;border-bottom:1px solid #ddd}.number{text-align:right}
 .wide{overflow-x:auto}.muted{color:#5a5a5a}.answer{font-size:1.25rem}code{font-size:.9em}
 @media(prefers-color-scheme:dark){body{color:#e4e4e4;background:#121212}td,th{border-color:#444}.muted{color:#a5a5a5}}
 """
 
 COLUMNS = (
-    "placement = shown | devices = devices | samples/s = rate | times one device = speedup:times interval | step = step_s:ms"
+    "placement = name | which = title | devices = devices | samples/s = rate | times one device = speedup:times interval | step = step_s:ms"
     " | peak_memory_gib | moved a step = moved_bytes | beside one process = equal"
 )
 
@@ -31,9 +31,14 @@ def answer(result: Result) -> str:
     best = result.best
     if best is None:
         return "Nothing that trains what one process does was measured."
-    rivals = [label(name) if name != "one device" else name for name in result.rivals]
-    said = f"Fastest: {best}."
-    return said + (f" Not told apart from it: {', '.join(rivals)}." if rivals else "")
+    which = f" ({titled(best.name)})" if best.run.devices > 1 else ""
+    others = f" Not told apart from it: {', '.join(result.rivals)}." if result.rivals else ""
+    return f"Fastest: {best}{which}.{others}"
+
+
+def titled(name: str) -> str:
+    """What a placement does, in a few words."""
+    return placements()[name].title if name in placements() else ""
 
 
 def remarks(result: Result) -> list[str]:
@@ -45,7 +50,8 @@ def remarks(result: Result) -> list[str]:
         found.append(f"{result.budget_s:g} s did not reach {', '.join(result.left_out)}: give a larger budget, what was measured stays.")
     found += [f"{name} failed: {why}." for name, why in result.failed.items()]
     if result.runs[0].device_type == "cpu":
-        found.append("Devices here are processes that share this computer's cores, which one process alone uses as well.")
+        cores = f"{result.runs[0].host_cores} of this computer's cores"
+        found.append(f"Devices here are processes on a CPU: one device is one process on {cores}, several share all of them.")
     return found
 
 
@@ -53,7 +59,7 @@ def shown_table(result: Result) -> str:
     """The table of placements as HTML."""
     rows = result.table()
     rows["step_s"] = rows["step_ms"] / 1e3
-    rows["shown"] = [name if name == "one device" else label(name) for name in rows["name"]]
+    rows["title"] = [titled(name) for name in rows["name"]]
     return str(table(rows, COLUMNS, note="Samples/s of all devices; in brackets the 95% interval over repeats."))
 
 
@@ -76,12 +82,16 @@ def _folded(summary: str, refused: Mapping[str, str]) -> str:
     return f"<details><summary>{summary}</summary>{_listed(f'{name}: {why}' for name, why in refused.items())}</details>" if refused else ""
 
 
-def page(result: Result) -> str:
-    """The whole page."""
-    run, name = result.runs[-1], result.described.name
+def _head(result: Result) -> str:
+    run = result.runs[-1]
+    return f"{result.described.name} on {run.devices} {'GPUs' if run.device_type == 'cuda' else 'CPU processes'}"
+
+
+def body(result: Result) -> str:
+    """What stands on the page."""
+    run, head = result.runs[-1], _head(result)
     machine = result.records[0].machine.name
-    head = f"{name} on {run.devices} {'GPUs' if run.device_type == 'cuda' else 'CPU processes'}"
-    body = [
+    parts = [
         f"<h1>{escape(head)}</h1>",
         f'<p class="answer">{escape(answer(result))}</p>',
         f'<p class="muted">{escape(machine)}; {run.batch_size} samples a device, {run.precision}, {escape(run.rule.name)}.</p>',
@@ -91,7 +101,12 @@ def page(result: Result) -> str:
         _listed(remarks(result)),
         _folded(f"{len(result.refused)} placements that cannot be had for this job", result.refused),
     ]
+    return "".join(parts)
+
+
+def page(result: Result) -> str:
+    """The whole page."""
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
-        f"<title>{escape(head)}</title><style>{CSS}</style></head><body>{''.join(body)}</body></html>\n"
+        f"<title>{escape(_head(result))}</title><style>{CSS}</style></head><body>{body(result)}</body></html>\n"
     )

@@ -20,7 +20,6 @@ from multigpu.analysis.forecast import Points, forecast, launch_residuals
 from multigpu.analysis.forecast_merge import Links, demand_of
 from multigpu.analysis.frame import frame_of
 from multigpu.analysis.points import Missing, points
-from multigpu.analysis.style import label
 from multigpu.placements import find_placement
 from multigpu.record import Equivalence, Record, RecordStore
 from multigpu.run import Run, build_run
@@ -75,7 +74,7 @@ class Placed:
 
     def __str__(self) -> str:
         gain = "" if self.run.devices == 1 else f", {self.speedup:times interval} times one device"
-        return f"{label(self.name) if self.run.devices > 1 else ONE}: {self.rate:rate interval}{gain}"
+        return f"{self.name}, {self.rate:rate interval}{gain}"
 
     def wrap(self, module: Any) -> Any:
         """The user's module under this placement, for a loop of their own that `torchrun` starts (`own.wrap`)."""
@@ -165,6 +164,12 @@ class Result:
         return max((self[name] for name in fit), key=lambda placed: placed.rate.value, default=None)
 
     @property
+    def fastest(self) -> Placed | None:
+        """As `best`, of placements on several devices alone."""
+        fit = [self[name] for name in self.names if name != ONE and self._equal(name)]
+        return max(fit, key=lambda placed: placed.rate.value, default=None)
+
+    @property
     def rivals(self) -> list[str]:
         """Placements that the intervals do not tell from the best."""
         if (best := self.best) is None:
@@ -177,7 +182,9 @@ class Result:
         return list(others.loc[says.isin(["not told apart", "faster"]), "name"])
 
     def table(self) -> pd.DataFrame:
-        """A row a placement: samples/s and speedup with their intervals, step, memory, bytes moved, and whether it is equal."""
+        """A row a placement, one device first and then the fastest: rate and speedup with intervals, step, memory, bytes, and whether
+        it trained as one process does.
+        """
         compared = [self.equivalence(name) for name in self.names]
         found = self.frame[["name", "devices", "rate", "rate_low", "rate_high", "speedup", "speedup_low", "speedup_high"]].copy()
         found["step_ms"] = 1e3 * self.frame["step_time_s"]
@@ -185,7 +192,7 @@ class Result:
         found["moved_bytes"] = self.frame["moved_bytes"]
         found["repeats"] = self.frame["n"]
         found["equal"] = [self._says(name, one) for name, one in zip(self.names, compared, strict=True)]
-        return found
+        return found.sort_values(["devices", "rate"], ascending=[True, False], kind="stable").reset_index(drop=True)
 
     def _says(self, name: str, compared: Equivalence | None) -> str:
         kind = find_placement(self[name].run.placement).semantics.kind
@@ -196,7 +203,7 @@ class Result:
         return "equal" if compared.holds else f"NOT equal: {compared.distance:.1g} apart"
 
     def why_not_scaling(self, name: str | None = None) -> pd.DataFrame:
-        """Where a placement's step goes, in milliseconds with their interval: cause, ms, ms_low, ms_high, known_by.
+        """Where a step goes, in milliseconds with their interval: cause, ms, ms_low, ms_high, known_by; None: of the fastest placement.
 
         By steps alone: what one device takes, what independent replicas take more (they share this machine and nothing else), and what
         the placement takes more than these. Where a step was traced, the last is divided by what devices waited for.
@@ -204,7 +211,7 @@ class Result:
         Raises:
             Missing: one device, or the placement, was not measured.
         """
-        placed = self[name] if name else self.best
+        placed = self[name] if name else self.fastest
         if placed is None or ONE not in self.names:
             raise Missing("one device was not measured within the budget: give more of it")
         one, own = self._step(ONE), self._step(placed.name)
@@ -246,8 +253,8 @@ class Result:
         Raises:
             Missing: there is nothing to fit, or no formula of what travels.
         """
-        placed = self[name] if name else self.best
-        if placed is None or ONE not in self.names or placed.name == ONE:
+        placed = self[name] if name else self.fastest
+        if placed is None or ONE not in self.names:
             raise Missing("a forecast needs a placement on several devices and one device: measure both")
         run = placed.run
         tables = self.described.tables
@@ -266,6 +273,12 @@ class Result:
     def _steps(self, name: str) -> tuple[float, ...]:
         own = [r for r in self.records if r.status == "ok" and called(r.run) == name and not r.run.traced_steps]
         return tuple(record.measurement.wall_s / record.run.timed_steps for record in own if record.measurement)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        from multigpu.own.page import body
+
+        return body(self)
 
     def write_page(self) -> Path:
         """The comparison as a page, index.html of its folder; where it lies."""

@@ -22,13 +22,18 @@ def placements() -> dict[str, Placement]:
     return found
 
 
+def every_placement() -> dict[str, Placement]:
+    """Every placement by name: those of a file here, and those inside one model (`stages.placements`)."""
+    return {**placements(), **SPLIT}
+
+
 def find_placement(name: str) -> Placement:
-    """The row called `name`: of a file here, or of a placement inside one model (`stages.placements`).
+    """The row called `name` (`every_placement`).
 
     Raises:
         ValueError: no such placement; the sentence names the known ones.
     """
-    known: dict[str, Placement] = {**placements(), **SPLIT}
+    known = every_placement()
     if name not in known:
         raise ValueError(f"unknown placement {name!r}: choose one of {', '.join(known)}")
     return known[name]

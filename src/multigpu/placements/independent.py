@@ -1,10 +1,11 @@
 """Independent replicas."""
 
-from multigpu.placements.row import ONE_GRAPH, Engine, Placement, Semantics
+from multigpu.placements.row import ONE_GRAPH, Engine, Look, Placement, Semantics
 
 PLACEMENT = Placement(
     name="independent",
     title="Independent replicas",
+    look=Look(0, "independent", "#808080", "D"),
     source="001: variable_update=independent",
     summary="Every device trains its own model and nothing travels: the ceiling of any data-parallel placement on this host.",
     variables="replica",

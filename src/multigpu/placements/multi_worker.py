@@ -1,10 +1,11 @@
 """Mirrored over processes."""
 
-from multigpu.placements.row import Engine, Placement
+from multigpu.placements.row import Engine, Look, Placement
 
 PLACEMENT = Placement(
     name="multi_worker",
     title="Mirrored over processes",
+    look=Look(9, "multi-worker", "#3f8f6b", "*"),
     source="tf.distribute.MultiWorkerMirroredStrategy; 001: collective_all_reduce",
     summary="One process a device, each with all variables; gradients are summed by NCCL between the processes, on CPUs by"
     " TensorFlow's ring over gRPC.",

@@ -1,10 +1,11 @@
 """Replicated, all-reduce after backward."""
 
-from multigpu.placements.row import ONE_GRAPH, Engine, Placement
+from multigpu.placements.row import ONE_GRAPH, Engine, Look, Placement
 
 PLACEMENT = Placement(
     name="replicated_allreduce",
     title="Replicated, all-reduce after backward",
+    look=Look(2, "all-reduce, no overlap", "#6a5acd", "X"),
     source="001: replicated with NCCL; 004",
     summary="Every device holds all variables; when backward has ended, one all-reduce sums all gradients.",
     variables="replica",

@@ -1,10 +1,11 @@
 """Replicated, merged by a central server."""
 
-from multigpu.placements.row import Engine, Placement
+from multigpu.placements.row import Engine, Look, Placement
 
 PLACEMENT = Placement(
     name="replicated_server",
     title="Replicated, merged by a central server",
+    look=Look(5, "replicated, server", "#d1497a", "$\u25d3$"),
     source="002: parameter server",
     summary="Every device holds all variables; after backward, the first receives all gradients, adds them up and sends the sum back.",
     variables="replica",

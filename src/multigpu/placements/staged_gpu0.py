@@ -1,10 +1,11 @@
 """Parameter server on the first GPU with staged variables."""
 
-from multigpu.placements.row import ONE_GRAPH, Engine, Placement, Semantics
+from multigpu.placements.row import ONE_GRAPH, Engine, Look, Placement, Semantics
 
 PLACEMENT = Placement(
     name="staged_gpu0",
     title="Parameter server on the first GPU, variables staged",
+    look=Look(17, "server on GPU 0, staged", "#96703a", "$\u25e8$"),
     source="001: parameter_server on the GPU with staged_vars",
     summary="GPU 0 holds all variables, sums and updates; devices compute with what it sent during the step before.",
     variables="gpu0",

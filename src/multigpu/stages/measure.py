@@ -23,7 +23,8 @@ from statistics import median
 from typing import Any
 
 from multigpu import paths
-from multigpu.arguments import Parser, count, parse_fields
+from multigpu.arguments import parse_fields
+from multigpu.command import Parser, add_usual, answered, count
 from multigpu.grid.entries import FEWEST
 from multigpu.measure.launch import check_devices
 from multigpu.measure.launch import measure as measure_points
@@ -248,6 +249,7 @@ def _measure_runs(runs: Iterable[Run], launches: Sequence[int], records: RecordS
         print(measure_points(points, records, progress=not quiet), flush=True)
 
 
+@answered
 def main(words: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code."""
     parser = Parser(prog="multigpu stages", description="Find the best placement of a model's stages and measure it.")
@@ -267,35 +269,28 @@ def main(words: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--records", default=str(paths.RUNS), help="folder of the Runs' Records")
     parser.add_argument("--out", default=str(paths.STAGES), help="folder of the StageRecords (default: data/stages)")
-    parser.add_argument("--quiet", action="store_true", help="no progress bar")
+    add_usual(parser, "--quiet")
     arguments = parser.parse_args(words)
-    try:
-        run = profile_run(parse_fields(arguments.fields))
-        store, records = StageStore(Path(arguments.out)), RecordStore(Path(arguments.records))
-        if arguments.search_again:
-            renewed = plan_again(run, arguments.devices, store, records)
-            print("\n".join(map(describe, renewed)) or "nothing measured since leads elsewhere", flush=True)
-            return 0
-        record = measure_stages(run, arguments.devices, store, arguments.again)
-        launches = [FEWEST[repeat % len(FEWEST)] for repeat in range(arguments.repeats)]
-        _measure_runs(hand_written(run, arguments.devices).values(), launches, records, arguments.quiet)
-        for turn in range(ROUNDS if arguments.repeats else 1):
-            steps, found = measured_steps(run, arguments.devices, this_machine().name, records)
-            last = turn == ROUNDS - 1
-            again = planned(record, steps, found, propose=arguments.repeats > 0 and not last)
-            if again != record:
-                attempt = len(store.attempts(record.machine.name, record.key))
-                record = again.model_copy(update={"attempt": attempt})
-                store.write(record)
-            print(describe(record), flush=True)
-            if record.by_hand or record.found.stage_devices in found or last:
-                break
-            _measure_runs(found_runs(record)[0], launches, records, arguments.quiet)
-        _measure_runs(found_runs(record)[1], launches[:1], records, arguments.quiet)
+    run = profile_run(parse_fields(arguments.fields))
+    store, records = StageStore(Path(arguments.out)), RecordStore(Path(arguments.records))
+    if arguments.search_again:
+        renewed = plan_again(run, arguments.devices, store, records)
+        print("\n".join(map(describe, renewed)) or "nothing measured since leads elsewhere", flush=True)
         return 0
-    except ValueError as error:
-        print(f"multigpu: {error}", file=sys.stderr)
-        return 2
-    except RuntimeError as error:
-        print(f"multigpu: {error}", file=sys.stderr)
-        return 1
+    record = measure_stages(run, arguments.devices, store, arguments.again)
+    launches = [FEWEST[repeat % len(FEWEST)] for repeat in range(arguments.repeats)]
+    _measure_runs(hand_written(run, arguments.devices).values(), launches, records, arguments.quiet)
+    for number in range(ROUNDS if arguments.repeats else 1):
+        steps, found = measured_steps(run, arguments.devices, this_machine().name, records)
+        last = number == ROUNDS - 1
+        again = planned(record, steps, found, propose=arguments.repeats > 0 and not last)
+        if again != record:
+            attempt = len(store.attempts(record.machine.name, record.key))
+            record = again.model_copy(update={"attempt": attempt})
+            store.write(record)
+        print(describe(record), flush=True)
+        if record.by_hand or record.found.stage_devices in found or last:
+            break
+        _measure_runs(found_runs(record)[0], launches, records, arguments.quiet)
+    _measure_runs(found_runs(record)[1], launches[:1], records, arguments.quiet)
+    return 0

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from types import MappingProxyType
 from typing import Literal
 
-from multigpu.placements.row import Engine, Placement
+from multigpu.placements.row import Engine, Look, Placement
 from multigpu.stages.graph import StageGraph
 
 Rule = Callable[[StageGraph], dict[str, int]]
@@ -65,11 +65,12 @@ _WHY_NOT = (
 
 
 def _row(
-    name: str, title: str, source: str, summary: str, split: Literal["one", "towers", "alternating", "digits"], at_most: int
+    name: str, title: str, source: str, summary: str, split: Literal["one", "towers", "alternating", "digits"], at_most: int, look: Look
 ) -> SplitPlacement:
     return SplitPlacement(
         name=name,
         title=title,
+        look=look,
         source=source,
         summary=summary,
         variables="stage",
@@ -90,7 +91,15 @@ SPLIT = MappingProxyType(
     {
         row.name: row
         for row in (
-            _row("single", "The whole model on one GPU", "003: single GPU", "All stages run on the first GPU.", "one", 1),
+            _row(
+                "single",
+                "The whole model on one GPU",
+                "003: single GPU",
+                "All stages run on the first GPU.",
+                "one",
+                1,
+                Look(24, "one GPU", "#0072b2", "o"),
+            ),
             _row(
                 "tower_per_gpu",
                 "One tower a GPU",
@@ -98,6 +107,7 @@ SPLIT = MappingProxyType(
                 "Each tower runs on a GPU of its own; the table both look words up in, and what joins the towers, live on the first.",
                 "towers",
                 2,
+                Look(25, "one tower per GPU", "#d55e00", "^"),
             ),
             _row(
                 "alternating",
@@ -106,6 +116,7 @@ SPLIT = MappingProxyType(
                 "Each stage of a tower runs on the other GPU than the stage before it, so that everything it computes is copied.",
                 "alternating",
                 2,
+                Look(26, "alternating GPUs", "#aa3377", "v"),
             ),
             _row(
                 "searched",
@@ -114,6 +125,7 @@ SPLIT = MappingProxyType(
                 "Each stage runs where the Run's stage_devices says, one digit a stage; `stages.search` finds them from measured costs.",
                 "digits",
                 8,
+                Look(27, "found by search", "#009e73", "s"),
             ),
         )
     }

@@ -15,7 +15,7 @@ import numpy as np
 
 from multigpu.synchrony.experiment import Experiment
 from multigpu.synchrony.problems import Problem
-from multigpu.synchrony.vectors import Vector
+from multigpu.synchrony.vectors import ON_HOST, Arithmetic, Vector
 
 NUMBER_BYTES = 8
 """Of the widest number that vectors may hold."""
@@ -63,6 +63,15 @@ class HostExchange:
     def close(self) -> None:
         self.shared = np.empty(0)  # views must go before the memory can be closed
         self.memory.close()
+
+
+def arithmetic_of(server_device: str) -> Arithmetic:
+    """Of an Experiment's `server_device`; a device's imports PyTorch."""
+    if server_device == "host":
+        return ON_HOST
+    from multigpu.synchrony.on_device import DeviceArithmetic
+
+    return DeviceArithmetic(server_device)
 
 
 def shared_bytes(experiment: Experiment, problem: Problem | None) -> int:

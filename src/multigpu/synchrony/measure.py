@@ -5,7 +5,6 @@ What has a Record is not run again, so the same command goes on where it stopped
 
 from __future__ import annotations
 
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -14,7 +13,7 @@ from pathlib import Path
 
 from tqdm.auto import tqdm
 
-from multigpu.arguments import Parser, name, seconds
+from multigpu.command import Parser, add_usual, answered, name
 from multigpu.measure.machine import gpu_count
 from multigpu.measure.turn import turn
 from multigpu.synchrony.averaging_record import AveragingExperiment, AveragingStore, measure_averaging
@@ -157,21 +156,16 @@ def _gpus_of(entry: Planned) -> int:
     return experiment.workers if on_gpus else int(experiment.server_device == "cuda")
 
 
+@answered
 def main(words: Sequence[str] | None = None) -> int:
     """The command; returns the exit code, 1 if a real run failed and 2 for bad input."""
     parser = Parser(prog="multigpu synchrony", description="Run synchrony experiments and keep their Records.")
     parser.add_argument("--grid", type=name, default="study", help=f"one of {', '.join(GRIDS)} (default: study, about ten minutes)")
-    parser.add_argument("--budget-s", type=seconds, metavar="S", help="run only what the estimates allow in so many seconds")
+    add_usual(parser, "--budget-s", "--dry-run", "--quiet")
     parser.add_argument("--folder", type=Path, default=RECORDS, help="folder of the Records (default: data/synchrony)")
-    parser.add_argument("--dry-run", action="store_true", help="list what would be run, and the seconds it is expected to take")
     parser.add_argument("--again", action="store_true", help="run also what has a Record, as its next attempt; not real runs")
-    parser.add_argument("--quiet", action="store_true", help="no progress bar")
     arguments = parser.parse_args(words)
-    try:
-        planned = possible_here(find_grid(arguments.grid), gpu_count())
-    except ValueError as error:
-        print(f"multigpu: {error}", file=sys.stderr)
-        return 2
+    planned = possible_here(find_grid(arguments.grid), gpu_count())
     print(f"{len(planned)} experiments; about {sum(entry.cost_s for entry in planned):.0f} s if none has a Record", flush=True)
     if arguments.dry_run:
         for entry in planned:
@@ -180,7 +174,3 @@ def main(words: Sequence[str] | None = None) -> int:
     summary = measure(planned, arguments.folder, arguments.budget_s, progress=not arguments.quiet, again=arguments.again)
     print(summary)
     return 1 if summary.failed else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

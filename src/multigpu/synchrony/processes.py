@@ -21,13 +21,13 @@ from threadpoolctl import threadpool_limits
 
 from multigpu.measure.process import end_with_parent
 from multigpu.synchrony.checkpoint import checkpoint_path, read_checkpoint, write_checkpoint
-from multigpu.synchrony.exchange import Exchange, join_exchange, open_exchange
+from multigpu.synchrony.exchange import Exchange, arithmetic_of, join_exchange, open_exchange
 from multigpu.synchrony.experiment import Experiment
 from multigpu.synchrony.laws import StepTimes
 from multigpu.synchrony.problems import Problem
 from multigpu.synchrony.protocol import CannotContinue, Decision
 from multigpu.synchrony.server import Server
-from multigpu.synchrony.vectors import Vector, arithmetic_of
+from multigpu.synchrony.vectors import Vector
 
 READY = "ready"
 WARM_UP = 2

@@ -49,12 +49,3 @@ class HostArithmetic:
 
 
 ON_HOST = HostArithmetic()
-
-
-def arithmetic_of(server_device: str) -> Arithmetic:
-    """Of an Experiment's `server_device`; a device's imports PyTorch."""
-    if server_device == "host":
-        return ON_HOST
-    from multigpu.synchrony.on_device import DeviceArithmetic
-
-    return DeviceArithmetic(server_device)

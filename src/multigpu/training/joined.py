@@ -8,7 +8,7 @@ from multigpu.workloads import find_model
 JOINED = ("joined", "lossy", "independent")
 """Semantics of the placements whose curves are compared with `ddp`'s: those that should follow it, and replicas that need not."""
 
-NAMING = {"name", "title", "source", "summary", "engines", "refusals"}
+NAMING = {"name", "title", "source", "summary", "engines", "look", "refusals"}
 """Of a row, what says nothing about where parts live."""
 TABLES = {"embeddings", "lookup", "travels"}
 """And what says where tables do, which image models have none of."""

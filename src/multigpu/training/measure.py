@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import sys
 import time
 import uuid
 from collections.abc import Sequence
@@ -18,7 +17,8 @@ from typing import Any
 from tqdm.auto import tqdm
 
 from multigpu import paths
-from multigpu.arguments import Parser, name, parse_fields, seconds
+from multigpu.arguments import parse_fields
+from multigpu.command import Parser, add_usual, answered, name
 from multigpu.hosts.arguments import add_arguments
 from multigpu.hosts.arguments import company as company_of
 from multigpu.hosts.launching import Company, check_run, follow
@@ -27,7 +27,6 @@ from multigpu.measure.launch import Summary, check_devices, launch_environment, 
 from multigpu.measure.machine import framework_version, gpu_count, this_machine, versions
 from multigpu.measure.memory import memory_folder, scratch_folder
 from multigpu.measure.turn import turn
-from multigpu.record import STATUSES
 from multigpu.run import Run
 from multigpu.training.checkpoint import checkpoint_path, open_checkpoint
 from multigpu.training.grid import GRIDS, PlannedTraining, default_grid, find_grid, restricted
@@ -178,6 +177,7 @@ def parse_training_fields(texts: Sequence[str]) -> dict[str, Any]:
     return parse_fields(texts, {**Run.model_fields, **own})
 
 
+@answered
 def main(words: Sequence[str] | None = None) -> int:
     """The command; returns the exit code: 1 if something did not end well, 2 for bad input."""
     parser = Parser(prog="multigpu train", description="Train runs to the end of a budget and keep their Records.")
@@ -188,32 +188,25 @@ def main(words: Sequence[str] | None = None) -> int:
         help="fields of one TrainingRun and its Run, e.g. workload=cnn epochs=5; with --grid: its runs that have them",
     )
     parser.add_argument("--grid", type=name, help=f"one of {', '.join(GRIDS)}")
-    parser.add_argument("--budget-s", type=seconds, metavar="S", help="train only what the grid's estimates allow, what matters most first")
+    add_usual(parser, "--budget-s", "--retry", "--dry-run", "--quiet")
     parser.add_argument("--folder", type=Path, default=paths.TRAINING, help="folder of the Records (default: data/training)")
     parser.add_argument("--checkpoints", type=Path, default=paths.CHECKPOINTS, help="folder of checkpoints (default: build/checkpoints)")
     parser.add_argument("--keep", action="store_true", help="leave the last checkpoint and the log of finished runs")
-    parser.add_argument("--retry", action="append", default=[], choices=STATUSES, help="train again what ended so")
-    parser.add_argument("--dry-run", action="store_true", help="list what would be trained")
-    parser.add_argument("--quiet", action="store_true", help="no progress bar")
     add_arguments(parser)
     arguments = parser.parse_args(words)
-    try:
-        chosen = _chosen(arguments)
-        if arguments.dry_run:
-            check_inputs(point.training.run for point in chosen)
-            for point in chosen:
-                check_devices(point.training.run)
-                print(f"launch {point.launch} repeat {point.repeat}  {point.training.label()}")
+    chosen = _chosen(arguments)
+    if arguments.dry_run:
+        check_inputs(point.training.run for point in chosen)
+        for point in chosen:
+            check_devices(point.training.run)
+            print(f"launch {point.launch} repeat {point.repeat}  {point.training.label()}")
+        return 0
+    with company_of(arguments) as company:
+        if company and arguments.node_rank:
+            print(f"{follow(company, launch_environment)} launches on host {arguments.node_rank}; Records are on host 0")
             return 0
-        with company_of(arguments) as company:
-            if company and arguments.node_rank:
-                print(f"{follow(company, launch_environment)} launches on host {arguments.node_rank}; Records are on host 0")
-                return 0
-            store, quiet = TrainingStore(arguments.folder), arguments.quiet
-            summary = train(chosen, store, arguments.checkpoints, arguments.retry, arguments.keep, not quiet, company=company)
-    except ValueError as error:
-        print(f"multigpu: {error}", file=sys.stderr)
-        return 2
+        store, quiet = TrainingStore(arguments.folder), arguments.quiet
+        summary = train(chosen, store, arguments.checkpoints, arguments.retry, arguments.keep, not quiet, company=company)
     print(summary)
     return 1 if summary.troubles else 0
 
@@ -231,7 +224,3 @@ def _chosen(arguments: argparse.Namespace) -> list[Point]:
     minutes = sum(costs[point.training.digest] for point in chosen) / 60
     print(f"{len(chosen)} runs to train; at most about {minutes:.0f} minutes", flush=True)
     return chosen
-
-
-if __name__ == "__main__":
-    sys.exit(main())

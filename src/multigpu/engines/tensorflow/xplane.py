@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from multigpu.measure.trace import COPIES, Activity, Host, Kind, Missing, Phase, host_totals, replica_trace
+from multigpu.measure.trace import COPIES, Kind, Missing, Phase
+from multigpu.measure.traced import Activity, Host, host_totals, replica_trace
 from multigpu.placements.traffic import HOST
 
 STEP = "multigpu_step"
@@ -105,7 +106,7 @@ def events_of(plane: Any, wanted: Callable[[str], bool] = lambda line: True) -> 
 
 
 def read_space(space: Any, names: Names, cuda: bool, missing: Missing) -> list[dict[str, Any]]:
-    """Every replica's part (see `measure.trace`) from an XSpace."""
+    """Every replica's part (see `measure.traced`) from an XSpace."""
     began = _profile_start(space)
     host = [event for plane in space.planes if plane.name.startswith("/host:") for event in events_of(plane)]
     steps = sorted((e.start_ns, e.end_ns) for e in host if e.name == STEP)

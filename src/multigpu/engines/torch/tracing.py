@@ -25,7 +25,8 @@ from typing import Any, cast
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from multigpu.measure.timing import TimedDevice
-from multigpu.measure.trace import Activity, Host, Kind, Missing, Phase, named_phases, replica_trace
+from multigpu.measure.trace import Kind, Missing, Phase
+from multigpu.measure.traced import Activity, Host, named_phases, replica_trace
 from multigpu.measure.window import advance
 from multigpu.run import Run
 
@@ -135,7 +136,7 @@ def copy_kind(name: str, arguments: dict[str, Any]) -> Kind:
 
 
 def read_events(trace: dict[str, Any], rank: int, cuda: bool, shared: bool = False, update_in_backward: bool = False) -> dict[str, Any]:
-    """One replica's part (see `measure.trace`) from a trace in Chrome's format.
+    """One replica's part (see `measure.traced`) from a trace in Chrome's format.
 
     Args:
         cuda: read what GPUs did; otherwise the host's own operations stand for kernels, and gloo's ranges for collectives.

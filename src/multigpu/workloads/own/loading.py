@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from multigpu import paths
 from multigpu.workloads.own.job import Job
 
 LIBRARIES = tuple({str(Path(sysconfig.get_path(name)).resolve()) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
@@ -20,6 +21,10 @@ PACKAGE = str(Path(__file__).resolve().parents[2])
 
 class JobError(ValueError):
     """A user's job cannot be trained; the sentence names what failed and the user's own line."""
+
+    def _render_traceback_(self) -> list[str]:
+        """What a notebook shows instead of a traceback (IPython asks for it)."""
+        return [str(self)]
 
 
 def own_line(error: BaseException) -> str:
@@ -58,17 +63,17 @@ def telling(what: str, place: str = "") -> Iterator[None]:
 
 
 def load_job(named: str) -> Job:
-    """The job called NAME in FILE.py, of "FILE.py:NAME".
+    """The job called NAME in FILE.py, of "FILE.py:NAME"; a relative path begins here, or in the repository.
 
     Raises:
         JobError: there is no such file or name, the file fails, or what it names is no job.
     """
     text, _, name = named.rpartition(":")
-    path = Path(text)
     if not text or not name.isidentifier():
         raise JobError(f"{named!r} names no job: give FILE.py:NAME, the file and the name of a multigpu.Job in it")
+    path = Path(text) if Path(text).is_file() else paths.REPOSITORY / text
     if not path.is_file():
-        raise JobError(f"{path} is no file: give FILE.py:NAME")
+        raise JobError(f"{text} is no file: give FILE.py:NAME")
     path = path.resolve()
     module_name = f"multigpu_job_{path.stem}"
     spec = importlib.util.spec_from_file_location(module_name, path)

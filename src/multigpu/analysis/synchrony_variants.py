@@ -1,0 +1,125 @@
+"""Synchrony beside the protocols' runtime: real runs on devices beside their prediction, Downpour, and large batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from statistics import fmean
+
+import pandas as pd
+
+from multigpu.analysis.synchrony import problem_name
+from multigpu.published import published_value
+from multigpu.synchrony.downpour import first_time_s
+from multigpu.synchrony.downpour_record import DownpourRecord
+from multigpu.synchrony.grid_training import LARGE, LARGE_LAW, TARGET_ERROR
+from multigpu.synchrony.predict import predict
+from multigpu.synchrony.protocol import PROTOCOLS
+from multigpu.synchrony.record import SynchronyRecord
+
+SERVERS = ("host", "cpu", "cuda")
+"""Where a server holds its parameters: the host's memory, a CPU tensor, the first GPU."""
+COLUMNS = [
+    *("key", "machine", "problem", "workers", "server_device", "protocol", "gradients_per_update", "straggler_s", "update_time_s"),
+    *("gradients_per_s", "predicted_per_s", "staleness", "server_busy", "base"),
+]
+
+
+def devices_frame(records: Iterable[SynchronyRecord]) -> pd.DataFrame:
+    """A row a real run whose step times were measured, not injected; on GPUs alone, where there are any.
+
+    straggler_s: seconds added to every batch of the last worker. gradients_per_s: applied. predicted_per_s: the same as simulated from the
+    step times of sync with nothing injected and the same server (Record `base`; NaN without one). server_busy: part of the time that the
+    server was handling gradients.
+    """
+    every = [r for r in records if r.experiment.law.kind == "computed" and r.status == "ok" and r.result is not None]
+    found = [r for r in every if getattr(r.experiment.problem, "device", "cpu") == "cuda"] or every
+    bases = {_alike(r): r for r in found if r.experiment.protocol == "sync" and not r.experiment.delays_s}
+    rows = []
+    for record in found:
+        e, result, base = record.experiment, record.result, bases.get(_alike(record))
+        assert result is not None
+        row = dict(zip(("machine", "problem", "workers", "server_device"), _alike(record), strict=True)) | {
+            "key": record.key,
+            "protocol": e.protocol,
+            "gradients_per_update": e.gradients_per_update,
+            "straggler_s": max(e.delays_s or (0.0,)),
+            "update_time_s": result.update_time_s,
+            "gradients_per_s": e.gradients_per_update / result.update_time_s,
+            "staleness": result.staleness.mean,
+            "server_busy": (result.server_time_s or 0.0) * result.accounts.received / result.end_s,
+        }
+        if base is not None and base.result is not None and any(base.result.batch_times_s):
+            row |= {"predicted_per_s": e.gradients_per_update / predict(e, base).update_time_s, "base": base.key}
+        rows.append(row)
+    table = pd.DataFrame(rows, columns=COLUMNS)
+    order = table.assign(protocol=table["protocol"].map(PROTOCOLS.index), server_device=table["server_device"].map(SERVERS.index))
+    by = ["machine", "problem", "workers", "straggler_s", "protocol", "server_device"]
+    return table.loc[order.sort_values(by).index].reset_index(drop=True)
+
+
+def _alike(record: SynchronyRecord) -> tuple[str, str, int, str]:
+    """Machine, problem, workers, where the server is."""
+    e = record.experiment
+    return record.machine.name, problem_name(e.problem) if e.problem else "", e.workers, e.server_device
+
+
+OF_EXPERIMENT = {
+    **{name: name for name in ("replicas", "shards", "rule", "rate", "seed")},
+    **{"every": "push_every", "budget_s": "time_s"},
+}
+"""Columns that an experiment's fields fill."""
+DOWNPOUR_COLUMNS = [
+    *("key", "replicas", "shards", "rule", "rate", "every", "outages", "seed", "budget_s", "time_to_error_s", "error_last"),
+    *("batches", "lost", "staleness", "staleness_theory", "spread"),
+]
+
+
+def downpour_frame(records: Iterable[DownpourRecord]) -> pd.DataFrame:
+    """A row a run. every: batches between two fetches and two pushes. time_to_error_s: `TARGET_ERROR` first reached, missing if never.
+
+    staleness: mean over shards; staleness_theory: P - 1, for a push that follows its fetch at once. Own-fetch updates, and those that pass
+    while messages travel, are not in it. spread: mean difference between the most and least updated shard of a vector.
+    outages: "none", "leave" or "return".
+    """
+    rows = []
+    for record in records:
+        e = record.experiment
+        back = any(outage.until_s is not None for outage in e.outages)
+        rows.append(
+            {name: getattr(e, field) for name, field in OF_EXPERIMENT.items()}
+            | {name: getattr(record, name) for name in ("key", "batches", "lost")}
+            | {"outages": "none" if not e.outages else "return" if back else "leave"}
+            | {"time_to_error_s": first_time_s(record.curve, TARGET_ERROR), "error_last": record.curve[-1].error}
+            | {"staleness": fmean(shard.mean for shard in record.staleness), "staleness_theory": e.replicas - 1}
+            | {"spread": record.spread.mean}
+        )
+    return pd.DataFrame(rows, columns=DOWNPOUR_COLUMNS)
+
+
+LARGE_COLUMNS = ["key", "problem", "workers", "batch", "rule", "rate", "seed", "error", "minibatch_s", "epoch_s", "diverged"]
+
+
+def large_batch_frame(records: Iterable[SynchronyRecord]) -> pd.DataFrame:
+    """A row a run: batch = k n, the rule of the rate, share of test rows wrong at the end, virtual seconds a minibatch and an epoch."""
+    rows = []
+    known = {problem: (count, base) for problem, count, base, *_ in LARGE}
+    for record in records:
+        e, result = record.experiment, record.result
+        if e.law != LARGE_LAW or e.protocol != "sync" or e.problem not in known or result is None or e.rate is None:
+            continue
+        count, base = known[e.problem]
+        rate, batch = getattr(e.rate, "rate", 0.0), e.workers * e.problem.batch_size
+        rule = "warm_up" if e.rate.kind == "warm_up" else "one" if rate == base else "scaled"
+        error, minibatch_s = result.curve[-1].error, result.update_time_s
+        who = (record.key, problem_name(e.problem), e.workers, batch, rule, rate, e.seed)
+        rows.append((*who, error, minibatch_s, minibatch_s * count / batch, result.diverged))
+    return pd.DataFrame(rows, columns=LARGE_COLUMNS)
+
+
+def paper() -> dict[str, float]:
+    """What the paper's published figures give: images_per_s on its GPUs, of one, and seconds an epoch on 002's most GPUs."""
+    said = {name: published_value("002_large_minibatch", name) for name in ("epochs", "gpus", "hours", "training_images")}
+    rate = said["epochs"] * said["training_images"] / (3600 * said["hours"])
+    most = published_value("002_statements", "most_gpus")
+    each = rate / said["gpus"]
+    return {**said, "images_per_s": rate, "of_one": each, "most": most, "epoch_s": said["training_images"] / (each * most)}

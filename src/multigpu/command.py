@@ -1,0 +1,109 @@
+"""What all commands have in common: options that several take, and one sentence and an exit code for whatever goes wrong."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import wraps
+from typing import Any, NoReturn, ParamSpec
+
+from multigpu.record import STATUSES
+
+Words = ParamSpec("Words")
+
+MOST_S = 7 * 86400.0
+"""A week: no command and no Run may ask for more."""
+STOPPED = "multigpu: stopped; what was measured is kept, and the same command goes on from there"
+
+
+class Parser(argparse.ArgumentParser):
+    """Bad input ends with one sentence, as everywhere, and not with the usage above it: `--help` prints that."""
+
+    def parse_known_args(  # type: ignore[override] # its two ways to be called are one
+        self, args: Sequence[str] | None = None, namespace: Any = None
+    ) -> tuple[Any, list[str]]:
+        for word in sys.argv[1:] if args is None else args:
+            if word.startswith("--") and word.endswith("=--"):  # which argparse takes for an empty list
+                self.error(f"{word!r} gives {word[:-3]} no value")
+        return super().parse_known_args(args, namespace)
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"multigpu: {' '.join(message.split())} (`{self.prog} --help` lists what can be said)\n")
+
+
+def seconds(text: str) -> float:
+    """A span of time on a command line. Raises argparse's error, which argparse turns into a sentence and exit code 2."""
+    with suppress(ValueError):
+        if 0 < (found := float(text)) <= MOST_S:
+            return found
+    raise argparse.ArgumentTypeError(f"{text!r} is no span of time: give seconds, above 0 and at most {MOST_S:.0f} (a week)")
+
+
+def count(least: int = 1, most: int = 10_000) -> Callable[[str], int]:
+    """What reads a whole number between these on a command line."""
+
+    def read(text: str) -> int:
+        with suppress(ValueError):
+            if least <= (found := int(text)) <= most:
+                return found
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from {least} to {most}")
+
+    return read
+
+
+def name(text: str) -> str:
+    """A name on a command line, which may not be empty: that would be taken for none given."""
+    if not text.strip():
+        raise argparse.ArgumentTypeError("an empty name was given: leave the option out for the default")
+    return text
+
+
+USUAL: dict[str, dict[str, Any]] = {
+    "--budget-s": {"type": seconds, "metavar": "S", "help": "seconds to spend, on what matters most first"},
+    "--repeats": {"type": count(), "default": 1, "help": "measurements of every Run"},
+    "--retry": {"action": "append", "default": [], "choices": STATUSES, "help": "measure again what ended so"},
+    "--dry-run": {"action": "store_true", "help": "list what would be measured, in order"},
+    "--quiet": {"action": "store_true", "help": "no progress bar"},
+}
+"""Options that mean the same wherever they are taken."""
+
+
+def add_usual(parser: argparse.ArgumentParser, *options: str, **defaults: Any) -> None:
+    """Give a command these of the usual options. defaults: by the option's name without dashes, `budget_s`."""
+    for option in options:
+        own = option.strip("-").replace("-", "_")
+        usual = dict(USUAL[option])
+        if own in defaults:
+            usual |= {"default": defaults[own], "help": f"{usual['help']} (default: {defaults[own]:g})"}
+        parser.add_argument(option, **usual)
+
+
+def answered(run: Callable[Words, int]) -> Callable[Words, int]:
+    """The command, whose failures are a sentence on standard error and an exit code: 2 for bad input, 1 for a launcher that died, 130 where
+    somebody stopped it. Everything measured is kept.
+    """
+
+    @wraps(run)
+    def answer(*words: Words.args, **more: Words.kwargs) -> int:
+        try:
+            return run(*words, **more)
+        except ValueError as error:
+            print(f"multigpu: {error}", file=sys.stderr)
+            return 2
+        except RuntimeError as error:
+            print(f"multigpu: {error}", file=sys.stderr)
+            return 1
+        except BrokenPipeError:  # `records | head`
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 0
+        except OSError as error:
+            print(f"multigpu: {error.filename or 'a file'}: {error.strerror or error}", file=sys.stderr)
+            return 2
+        except KeyboardInterrupt:
+            print(STOPPED, file=sys.stderr)
+            return 130
+
+    return answer

@@ -1,0 +1,276 @@
+"""From what a profiler says of a few steps to what a Record keeps of it; the reduction is the same for every framework.
+
+An engine hands over what its devices did (`Activity`) and when the host worked (`Host`); `replica_trace` makes one
+replica's part of it and `joined` puts the replicas on one clock.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from multigpu.measure.intervals import Span, coalesced, hull, length, uncovered
+from multigpu.measure.trace import (
+    COPIES,
+    MOST_SPANS,
+    PHASES,
+    TOP_KERNELS,
+    CopyTotals,
+    HostTotals,
+    KernelTotals,
+    Kind,
+    Missing,
+    Phase,
+    ReplicaTrace,
+    StepTrace,
+    TraceSummary,
+)
+
+UPDATE_KERNEL = re.compile(r"fused_?(adam|sgd)|apply_?(adam|momentum|gradient_?descent)", re.IGNORECASE)
+"""Kernels of optimizers, by which a captured step's update is told from its gradients."""
+
+
+@dataclass(frozen=True)
+class Activity:
+    """Something a device did, on the host's clock in ns. step: index among the traced steps, or None if outside of them.
+
+    phase: that launched it; None where it is not known. launch: whatever tells one launch from another; None: unlinked.
+    kernel: whether it counts as a kernel.
+    """
+
+    name: str
+    kind: Kind
+    start_ns: int
+    end_ns: int
+    step: int | None
+    phase: Phase | None = None
+    launch: object = None
+    bytes: int = 0
+    kernel: bool = True
+
+    @property
+    def span(self) -> Span:
+        return (self.start_ns, self.end_ns)
+
+
+@dataclass(frozen=True)
+class Host:
+    """Work of the host itself (not launching, but summing and updating) for a replica in a phase of a step."""
+
+    step: int
+    phase: Phase
+    start_ns: int
+    end_ns: int
+
+
+def named_phases(activities: Sequence[Activity], update_in_backward: bool = False) -> tuple[list[Activity], Missing]:
+    """The activities of a step whose host ranges say nothing (one captured graph) with phases told by names.
+
+    Collectives that reduce are the merge, optimizers' kernels the update, and other kernels up to the update's start
+    forward and backward together. Plain sends and receives may be pull or merge: where a step has some, both stay unknown.
+
+    Args:
+        update_in_backward: whether updates run beside what is left of backward: the first of them then does not end it, and
+            forward and backward together are unknown too.
+    """
+    plain = any(a.kind == "collective" and "sendrecv" in a.name.lower() for a in activities)
+    found: list[Activity] = []
+    for index in sorted({a.step for a in activities if a.step is not None}):
+        step = [a for a in activities if a.step == index]
+        updates = [a.start_ns for a in step if UPDATE_KERNEL.search(a.name)]
+        last = min(updates, default=None)
+        for a in step:
+            phase: Phase | None = None
+            if a.kind == "collective":
+                phase = None if plain else "merge"
+            elif UPDATE_KERNEL.search(a.name):
+                phase = "update"
+            elif a.kind == "compute" and not update_in_backward and (last is None or a.start_ns < last):
+                phase = "forward_backward"
+            found.append(Activity(a.name, a.kind, a.start_ns, a.end_ns, a.step, phase, a.launch, a.bytes, a.kernel))
+    unknown: tuple[Phase, ...] = ("forward", "backward")
+    why = "the step is one captured graph, and where backward begins in it is not known"
+    if update_in_backward:
+        unknown += ("forward_backward",)
+        why = "the step is one captured graph with updates beside backward, and where backward begins and ends in it is not known"
+    missing: Missing = dict.fromkeys(unknown, why)
+    if plain:
+        missing |= dict.fromkeys(("pull", "merge"), "the step is one captured graph, and its sends are not told apart")
+    return found + [a for a in activities if a.step is None], missing
+
+
+def _phases(step: Sequence[Activity], host: Sequence[Host]) -> dict[Phase, Span]:
+    """(start, end) of each phase in ns.
+
+    A phase reaches from the first to the last thing launched in it. Collectives launched during backward (overlapping it)
+    are the merge's, so backward ends with its own kernels and not with a wait for other replicas.
+    """
+    spans: dict[Phase, list[Span]] = defaultdict(list)
+    for a in step:
+        if a.kind == "collective" and a.phase in ("forward", "backward"):
+            spans["merge"].append(a.span)
+        elif a.phase:
+            spans[a.phase].append(a.span)
+    for work in host:
+        spans[work.phase].append((work.start_ns, work.end_ns))
+    return {phase: found for phase in PHASES if (found := hull(spans[phase]))}
+
+
+def replica_trace(
+    rank: int,
+    activities: Sequence[Activity],
+    host: Sequence[Host],
+    steps: Sequence[tuple[int, int]],
+    source: Literal["kineto", "xplane"],
+    missing: Missing,
+    lead_ns: int | None = None,
+) -> dict[str, Any]:
+    """One replica's part of a trace as plain numbers, for `joined`.
+
+    Args:
+        steps: of each traced step, begin and end of its call on the host, in ns.
+        lead_ns: see `ReplicaTrace.launch_lead_s`.
+    """
+    origin = steps[0][0] if steps else 0
+
+    def seconds(span: Span) -> tuple[float, float]:
+        return (round((span[0] - origin) * 1e-9, 8), round((span[1] - origin) * 1e-9, 8))
+
+    traced = []
+    for index, (begin, end) in enumerate(steps):
+        step = [a for a in activities if a.step == index]
+        work = [h for h in host if h.step == index]
+        compute = [a.span for a in step if a.kind == "compute"]
+        sent = [a.span for a in step if a.kind != "compute"]
+        collectives = [a.span for a in step if a.kind == "collective"]
+        whole = seconds(hull([*compute, *sent, *((h.start_ns, h.end_ns) for h in work)]) or (begin, end))
+        traced.append(
+            StepTrace(
+                start_s=whole[0],
+                end_s=whole[1],
+                host_s=round((end - begin) * 1e-9, 8),
+                phases={phase: seconds(span) for phase, span in _phases(step, work).items()},
+                kernels=sum(a.kernel for a in step),
+                launches=len({a.launch for a in step if a.launch is not None}),
+                busy_s=round(length([*compute, *sent]) * 1e-9, 8),
+                communication_s=round(length(sent) * 1e-9, 8),
+                exposed_s=round(uncovered(sent, compute) * 1e-9, 8),
+                exposed_copies_s=round(uncovered(sent, [*compute, *collectives]) * 1e-9, 8),
+                communication=[seconds(span) for span in coalesced(sent, MOST_SPANS)],
+            )
+        )
+    inside = [a for a in activities if a.step is not None]
+    replica = ReplicaTrace(
+        rank=rank,
+        steps=traced,
+        copies=[totals for kind in COPIES if (totals := _copies(kind, [a for a in inside if a.kind == kind]))],
+        unlinked=sum(a.launch is None for a in inside),
+        launch_lead_s=None if lead_ns is None else lead_ns * 1e-9,
+        device_time_s=round(sum(a.end_ns - a.start_ns for a in inside) * 1e-9, 9),
+    )
+    return {"origin_ns": origin, "replica": replica.model_dump(), "kernels": _top(inside), "source": source, "missing": missing}
+
+
+def _copies(kind: Kind, copies: Sequence[Activity]) -> CopyTotals | None:
+    if not copies:
+        return None
+    times = [round((a.end_ns - a.start_ns) * 1e-9, 9) for a in copies]
+    return CopyTotals(
+        kind=kind,
+        calls=len(copies),
+        bytes=sum(a.bytes for a in copies),
+        total_s=round(sum(times), 9),
+        min_s=min(times),
+        max_s=max(times),
+    )
+
+
+def _top(activities: Iterable[Activity]) -> list[tuple[str, int, float, float, float]]:
+    """The replica's dearest kernels: name, calls, seconds, shortest, longest. More than the Record keeps, since replicas may differ."""
+    times: dict[str, list[float]] = defaultdict(list)
+    for a in activities:
+        if a.kernel:
+            times[short_name(a.name)].append((a.end_ns - a.start_ns) * 1e-9)
+    ranked = sorted(times.items(), key=lambda item: (-sum(item[1]), item[0]))
+    return [(name, len(each), sum(each), min(each), max(each)) for name, each in ranked[: 4 * TOP_KERNELS]]
+
+
+def host_totals(activities: Iterable[Activity]) -> list[dict[str, Any]]:
+    """The host's dearest kinds of operations by phase, as plain numbers for `joined`."""
+    groups: dict[tuple[str, Phase], list[Span]] = defaultdict(list)
+    for a in activities:
+        if a.phase:
+            groups[a.name, a.phase].append(a.span)
+    totals = [
+        HostTotals(
+            name=name,
+            phase=phase,
+            calls=len(spans),
+            total_s=round(sum(end - start for start, end in spans) * 1e-9, 7),
+            busy_s=round(length(spans) * 1e-9, 7),
+        )
+        for (name, phase), spans in groups.items()
+    ]
+    return [one.model_dump() for one in sorted(totals, key=lambda one: (-one.total_s, one.name))[:TOP_KERNELS]]
+
+
+def short_name(name: str, most: int = 72) -> str:
+    """A kernel's name without return type, namespaces and what follows its first bracket, at most `most` characters.
+
+    Kernels that apply a functor keep the functor's name, by which alone they differ.
+    """
+    name = name.replace("(anonymous namespace)::", "")
+    base = re.split(r"[<(]", name.removeprefix("void "), maxsplit=1)[0].strip() or name
+    functor = re.search(r"(\w*(?:Functor|Op|_impl|_kernel_cuda)\w*)[<(>,{]", name[len(base) :])
+    short = base.split("::")[-1] if "aten::" not in base else base
+    short = f"{short} {functor.group(1)}" if functor else short
+    return short if len(short) <= most else short[: most - 3] + "..."
+
+
+def joined(parts: Sequence[dict[str, Any]], first_step: int | None = None) -> TraceSummary:
+    """All replicas' parts on one clock, whose zero is the first start of a traced step over them."""
+    replicas = [(ReplicaTrace(**part["replica"]), part["origin_ns"]) for part in parts]
+    first = min(part["origin_ns"] for part in parts)
+    starts = [step.start_s + (origin - first) * 1e-9 for replica, origin in replicas for step in replica.steps]
+    zero = min(starts, default=0.0)
+
+    def moved(span: tuple[float, float], by: float) -> tuple[float, float]:
+        return (round(span[0] + by, 7), round(span[1] + by, 7))
+
+    shifted = []
+    for replica, origin in replicas:
+        by = (origin - first) * 1e-9 - zero
+        steps = []
+        for step in replica.steps:
+            start_s, end_s = moved((step.start_s, step.end_s), by)
+            phases = {phase: moved(span, by) for phase, span in step.phases.items()}
+            spans = [moved(span, by) for span in step.communication]
+            steps.append(step.model_copy(update={"start_s": start_s, "end_s": end_s, "phases": phases, "communication": spans}))
+        shifted.append(replica.model_copy(update={"steps": steps}))
+    found: dict[str, list[tuple[int, float, float, float]]] = defaultdict(list)
+    for part in parts:
+        for name, calls, total, least, most in part["kernels"]:
+            found[name].append((calls, total, least, most))
+    totals = [
+        KernelTotals(
+            name=name,
+            calls=sum(one[0] for one in each),
+            total_s=round(sum(one[1] for one in each), 7),
+            min_s=round(min(one[2] for one in each), 9),
+            max_s=round(max(one[3] for one in each), 9),
+        )
+        for name, each in found.items()
+    ]
+    kernels = sorted(totals, key=lambda one: (-one.total_s, one.name))[:TOP_KERNELS]
+    missing = {phase: why for part in parts for phase, why in part["missing"].items()}
+    return TraceSummary(
+        source=parts[0]["source"],
+        replicas=shifted,
+        kernels=kernels,
+        missing=missing,
+        first_step=first_step,
+        host_operations=[HostTotals(**one) for part in parts for one in part.get("host", [])],
+    )

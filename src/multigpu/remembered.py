@@ -1,0 +1,49 @@
+"""Results that are computed once: kept in a file until a Record or this program changes."""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from multigpu import paths
+from multigpu.store import stamp_of
+from multigpu.writing import write_whole
+
+SOURCE = Path(__file__).parent
+
+Result = TypeVar("Result")
+
+
+def state_of(roots: Sequence[Path]) -> str:
+    """A digest of everything that results depend on: names, times and sizes of Records' files, of what is withdrawn, and of this
+    program's.
+    """
+    program = sorted(path for pattern in ("*.py", "*.yaml") for path in SOURCE.rglob(pattern))
+    withdrawn = [path for root in roots if (path := root.parent / paths.WITHDRAWN).is_file()]
+    own = [(str(path), found.st_mtime_ns, found.st_size) for path in [*program, *withdrawn] for found in (path.stat(),)]
+    return hashlib.sha256(repr((stamp_of(*roots), own)).encode()).hexdigest()[:20]
+
+
+def remembered(name: str, roots: Sequence[Path], compute: Callable[[], Result], folder: Path = paths.CACHE) -> Result:
+    """What `compute` gives, or gave when all was as it is now. A folder that cannot be written is done without.
+
+    Args:
+        name: what it is called; older results of this name and these folders go. roots: the folders of Records that it reads.
+    """
+    place = hashlib.sha256(repr([str(root.resolve()) for root in roots]).encode()).hexdigest()[:8]
+    path = folder / f"{name}-{place}-{state_of(roots)}.pickle"
+    try:
+        found: Result = pickle.loads(path.read_bytes())
+        return found
+    except Exception:  # none yet, or of another version of a library: it is computed anew
+        result = compute()
+    try:
+        for old in folder.glob(f"{name}-{place}-*.pickle"):
+            old.unlink(missing_ok=True)
+        write_whole(path, pickle.dumps(result))
+    except OSError:
+        pass
+    return result
