@@ -9,11 +9,13 @@ TORCH_INDEX ?=
 # Which TensorFlow joins it: its CPU build where there is no NVIDIA driver; `tensorflow-gpu` brings gigabytes and is asked for by name.
 TENSORFLOW ?= $(if $(wildcard /proc/driver/nvidia/version),,tensorflow-cpu)
 
-comma := ,
+# Whether every file that is installed must have a hash that locks/ names.
+HASHES ?= yes
+
 BIN := $(VENV)/bin
 READY := $(VENV)/.installed
 LAB := $(VENV)/.installed-lab
-PIP := $(BIN)/python -m pip --disable-pip-version-check install --no-compile --constraint constraints.txt
+TOOLS := build/tools/.installed
 STRIP := $(BIN)/nbstripout --keep-id --extra-keys "metadata.papermill metadata.language_info cell.metadata.papermill cell.metadata.execution"
 NOTEBOOKS := $(sort $(wildcard notebooks/*.ipynb))
 
@@ -22,7 +24,7 @@ NOTEBOOKS := $(sort $(wildcard notebooks/*.ipynb))
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help study test fuzz lint format report lab clean
+.PHONY: help study test fuzz soak lint format report lab clean lock audit
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -46,6 +48,9 @@ FUZZ ?= 80
 fuzz: $(READY) ## an hour of odd fields, command lines and files (FUZZ=160: two hours)
 	@MULTIGPU_FUZZ=$(FUZZ) $(PYTEST) --timeout 0 tests/fuzz
 
+soak: $(READY) ## 1,000 tiny Runs on CPUs, a random process killed every 20; about half an hour
+	@$(BIN)/python benchmarks/soak.py --out build/soak.csv
+
 lint: $(READY) ## check format, style and types, and that notebooks carry no outputs
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -63,24 +68,35 @@ report: $(READY) ## build the report from the Records there are; measure nothing
 lab: $(LAB) ## open the notebooks in JupyterLab
 	@$(BIN)/python -m jupyter lab --notebook-dir=. $(if $(filter 0,$(shell id -u)),--allow-root)
 
+# Tools that read packages and are none of the study's, in an environment of their own.
+$(TOOLS): Makefile
+	@$(PYTHON) -m venv --clear build/tools
+	@build/tools/bin/python -m pip --disable-pip-version-check install --quiet uv==0.13.9 pip-audit==2.10.1 pip-licenses==5.5.5
+	@touch $@
+
+# WHEELS names a folder that holds the CPU build of PyTorch, where its index cannot be reached.
+lock: $(TOOLS) $(READY) ## after a change of constraints.txt: versions, hashes and licences of all packages, into locks/
+	@PATH=$(CURDIR)/build/tools/bin:$$PATH build/tools/bin/python locks/update.py $(if $(WHEELS),--find-links $(WHEELS))
+	@build/tools/bin/pip-licenses --python $(BIN)/python --from mixed --ignore-packages multigpu --format csv --output-file locks/licences.csv
+
+audit: $(TOOLS) ## look locked packages up among known vulnerabilities (needs the network)
+	@build/tools/bin/python locks/audit.py
+
 clean: ## remove what was built and every cache; Records, figures and the environment stay
 	rm -rf build .pytest_cache .ruff_cache .mypy_cache .hypothesis
 	find src tests notebooks report -name __pycache__ -prune -exec rm -rf {} + -o -name .ipynb_checkpoints -prune -exec rm -rf {} +
 
 # The environment. The stamp is newer than what decides its content, or the environment is brought up to date.
-$(READY): pyproject.toml constraints.txt
+$(READY): pyproject.toml constraints.txt locks/install.sh $(wildcard locks/*.txt)
 	@test -n "$(PYTHON)" || { echo "No Python >= 3.11 was found: install one, or name it with PYTHON=/path/to/python." >&2; exit 2; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 		echo "PYTHON=$(PYTHON) is $$($(PYTHON) --version 2>&1): Python 3.11 or later is needed." >&2; exit 2; }
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV) || { \
 		echo "$(PYTHON) cannot create an environment in $(VENV): on Debian and Ubuntu, apt-get install python3-venv." >&2; exit 2; }
-	@if [ -z "$(TORCH_INDEX)" ] && [ "$$(uname -s)" = Linux ] && [ ! -e /proc/driver/nvidia/version ]; then \
-		echo "No NVIDIA driver was found: TORCH_INDEX=https://download.pytorch.org/whl/cpu saves gigabytes of CUDA libraries."; fi
 	@echo "Installing into $(VENV); this takes a few minutes, once."
-	$(if $(TORCH_INDEX),$(PIP) --extra-index-url $(TORCH_INDEX) torch)
-	$(PIP) --editable '.[dev$(if $(TENSORFLOW),$(comma)$(TENSORFLOW))]'
+	@sh locks/install.sh $(BIN)/python "$(TENSORFLOW)" "$(TORCH_INDEX)" $(HASHES)
 	@touch $@
 
 $(LAB): $(READY)
-	$(PIP) --editable '.[lab]'
+	$(BIN)/python -m pip --disable-pip-version-check install --no-compile --require-hashes --no-deps -r locks/lab.txt
 	@touch $@

@@ -236,6 +236,15 @@ def test_claims_as_json(capsys, tmp_path) -> None:
     assert code == 0 and len(verdicts) == len(all_claims())
 
 
+def test_claims_in_lines_and_in_full(capsys, tmp_path) -> None:
+    code, out, _ = run(capsys, "--records", str(tmp_path), "claims")
+    assert code == 0 and [line.split()[0] for line in out.splitlines() if line.startswith("C")] == [one.number for one in all_claims()]
+    code, out, _ = run(capsys, "--records", str(tmp_path), "claims", "c25", "C26")
+    assert code == 0 and [line.split(":")[0] for line in out.splitlines() if line.startswith("C")] == ["C25", "C26"]
+    code, _, err = run(capsys, "claims", "C0")
+    assert code == 2 and "unknown claim 'C0'" in err and len(err.strip().splitlines()) == 1
+
+
 def test_claims_read_all_reduces_from_their_own_folder(capsys, tmp_path) -> None:
     times = {(method, devices): 1.0 for method in ("ring", "central_server") for devices in (2, 8)}
     for record in planted_all_reduces(times, (1.0,)):

@@ -117,3 +117,26 @@ def test_notebooks_are_clean(path: Path) -> None:
         for node in ast.walk(ast.parse(cell.source)):
             kind = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
             assert not isinstance(node, kind), f"code lives in src/, not in notebooks: {ast.unparse(node)[:60]}"
+
+
+LOCKS = {file.stem: dict(re.findall(r"^([\w.-]+)==(\S+)", file.read_text(), re.MULTILINE)) for file in (ROOT / "locks").glob("*.txt")}
+
+
+def test_locks_hold_what_constraints_say_and_only_files_with_a_hash() -> None:
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    constraints = {canonical(line)[0]: line.split("==")[1] for line in lines if line[0] != "#"}
+    for name, packages in LOCKS.items():
+        for package, version in packages.items():
+            assert version.partition("+")[0] == constraints.get(package, version.partition("+")[0]), f"{name}: {package}: run `make lock`"
+        entries = re.split(r"^(?=\w)", (ROOT / "locks" / f"{name}.txt").read_text(), flags=re.MULTILINE)[1:]
+        assert len(entries) == len(packages) and all(re.search(r"--hash=sha256:[0-9a-f]{64}", entry) for entry in entries)
+        assert not re.search(r"://|--(extra-)?index|--find-links|file:", "".join(entries)), f"{name} names where its packages come from"
+
+
+def test_every_dependency_is_locked() -> None:
+    everywhere = LOCKS["all"] | LOCKS["torch-cuda"]
+    for extra, place in {"": everywhere, "dev": everywhere, "lab": LOCKS["lab"], "tensorflow-cpu": LOCKS["tensorflow-cpu"]}.items():
+        for requirement in map(Requirement, PROJECT["optional-dependencies"][extra] if extra else PROJECT["dependencies"]):
+            version = (place | everywhere).get(canonical(requirement.name)[0])
+            assert version and requirement.specifier.contains(version), f"{requirement} is not locked: run `make lock`"
+    assert LOCKS["torch-cpu"]["torch"] == f"{LOCKS['torch-cuda']['torch']}+cpu"

@@ -93,7 +93,10 @@ def build_parser() -> argparse.ArgumentParser:
         "explain", help="why a measured point is as fast as it is: where a step's time goes, and what was seen to help"
     )
     why.add_argument(
-        "words_asked", nargs="+", metavar="KEY | field=value", help="a Record's key, or fields of a Run as `measure` takes them"
+        "words_asked", nargs="*", metavar="KEY | field=value", help="a Record's key, or fields of a Run as `measure` takes them"
+    )
+    why.add_argument(
+        "--trace", nargs="+", type=Path, metavar="FILE", help="instead: traces of any script by PyTorch's profiler (.json, .gz), one a rank"
     )
     why.add_argument(
         "--details", action="store_true", help="also what it is compared with, the step's parts, its bounds, other faster ways"
@@ -107,7 +110,8 @@ def build_parser() -> argparse.ArgumentParser:
         asked.add_argument("--limit", type=count(), default=most, metavar="N", help=f"most {what} to speak of (default: {most})")
         asked.add_argument("--format", choices=("text", "json"), default="text")
 
-    claims = commands.add_parser("claims", help="figure and verdict of each claim")
+    claims = commands.add_parser("claims", help="verdict of each claim, or all that is said of those named")
+    claims.add_argument("number", nargs="*", metavar="C1", help="of these claims everything: figures, test, reasons, Records")
     claims.add_argument("--format", choices=("text", "json"), default="text")
     claims.add_argument("--hosts", default=str(paths.HOSTS), help="folder of the Records of all-reduces between hosts")
     claims.add_argument("--synchrony", default=str(paths.SYNCHRONY), help="folder of the protocols' Records")

@@ -56,7 +56,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "verify": later("multigpu.cli_read:verify_command"),
     "explain": later("multigpu.cli_read:explain_command"),
     "advise": later("multigpu.cli_read:advise_command"),
-    "claims": later("multigpu.cli_read:claims_command"),
+    "claims": later("multigpu.cli_claims:claims_command"),
     **{name: _own_parser(path) for name, (path, _) in EXPERIMENTS.items()},
     "report": later("multigpu.report:report_command"),
     "study": _study,

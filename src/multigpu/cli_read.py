@@ -1,17 +1,20 @@
-"""Commands that read Records: `records`, `verify`, `claims`, `explain`, `advise`."""
+"""Commands that read Records: `records`, `verify`, `explain`, `advise`."""
 
 from __future__ import annotations
 
 import argparse
+import json
+from dataclasses import asdict
 from pathlib import Path
 
-from multigpu import claims, paths
+from multigpu import paths
 from multigpu.analysis.advise import advised
 from multigpu.analysis.explain_text import explained
 from multigpu.analysis.frame import export, load_frame
+from multigpu.analysis.script_trace import explain_trace, told
 from multigpu.analysis.step_traces import trace_summary, trace_table, write_trace_summary
 from multigpu.arguments import parse_fields
-from multigpu.cli_measure import claim_results, read_from
+from multigpu.cli_measure import read_from
 from multigpu.packing import FEWEST, pack, stores_of, study_stores
 from multigpu.verify import EXCEPTIONS, lines, verify
 from multigpu.verify_again import measured_again
@@ -32,7 +35,7 @@ def records_command(arguments: argparse.Namespace) -> int:
         name, equals, value = text.partition("=")
         if not equals or name not in frame.columns:
             raise ValueError(f"{text!r} is no filter: use column=value with one of {', '.join(frame.columns)}")
-        frame = frame[frame[name].astype(str) == value]
+        frame = frame[frame[name].astype(str).str.lower() == value.lower()]  # true is True
     if arguments.export:
         export(frame, Path(arguments.export))
         print(f"{len(frame)} Records written to {arguments.export}")
@@ -82,14 +85,6 @@ def _trace_summary(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def claims_command(arguments: argparse.Namespace) -> int:
-    """What the Records say of every claim."""
-    read_from(arguments)
-    results = claim_results(arguments)
-    print(claims.to_json(results) if arguments.format == "json" else claims.claims_frame(results).to_string(index=False))
-    return 0
-
-
 def verify_command(arguments: argparse.Namespace) -> int:
     """Whether Records can be believed: first every file that is none, then what each Record says against itself."""
     named = arguments.folder or arguments.records
@@ -111,7 +106,13 @@ def verify_command(arguments: argparse.Namespace) -> int:
 
 
 def explain_command(arguments: argparse.Namespace) -> int:
-    """Why a point is as fast as it is."""
+    """Why a point, or a script that was traced, is as fast as it is."""
+    if bool(arguments.trace) == bool(arguments.words_asked):
+        raise ValueError("what is to be explained? name a Record's key or fields of a Run, or --trace FILE, one of the two")
+    if arguments.trace:
+        found = explain_trace(arguments.trace)
+        print(json.dumps(asdict(found), indent=1) if arguments.format == "json" else "\n".join(told(found)))
+        return 0
     asked = arguments.words_asked, arguments.machine, arguments.limit, arguments.format, arguments.details
     print(explained(read_from(arguments).root, *asked))
     return 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Iterator
 from itertools import chain
@@ -10,8 +9,9 @@ from typing import Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from multigpu.kept import Kept, key_of
 from multigpu.measure.lane import Lane
-from multigpu.measure.machine import DeviceState, EnergyWindow, Machine, framework_version
+from multigpu.measure.machine import DeviceState, EnergyWindow, framework_version
 from multigpu.measure.surroundings import Surroundings
 from multigpu.measure.trace import TraceSummary
 from multigpu.run import Run
@@ -100,29 +100,20 @@ class Measurement(BaseModel):
     untraced_step_s: dict[int, float] = Field(default_factory=dict, exclude=True)
 
 
-class Record(BaseModel):
+class Record(Kept):
     """One measured Run, or the reason why there is no measurement.
 
     lane: None: the whole machine was its own. boot: which start of the host it was, "" where it does not say: hosts of one name are
     equal, and another day it may be another of them. surroundings: what else the machine did (None: it was not looked at).
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     schema_version: int = SCHEMA_VERSION
-    key: str
-    attempt: int = 0
     run: Run
     repeat: int
     status: Status
     reason: str = ""
-    machine: Machine
-    versions: dict[str, str]
     timing_version: int
     launch_id: str
-    measured_at: str
-    commit: str
-    clean_tree: bool
     input_label: str = ""
     input_fingerprint: str = ""
     measurement: Measurement | None = None
@@ -141,8 +132,7 @@ def record_key(run: Run, repeat: int, machine: str, framework_version: str, timi
 
     A new framework or a changed timer makes new keys, so that their figures never share a table with the old ones unseen.
     """
-    text = "|".join([run.digest, str(repeat), machine, framework_version, str(timing_version)])
-    return hashlib.sha256(text.encode()).hexdigest()[:20]
+    return key_of(run.digest, repeat, machine, framework_version, timing_version)
 
 
 def faults_of(record: Record) -> Iterator[str]:

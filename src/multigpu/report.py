@@ -17,10 +17,9 @@ from pathlib import Path
 import nbformat
 
 from multigpu import paths
-from multigpu.claims import scoreboard_svg, to_html_table
 from multigpu.claims.cache import study_results
+from multigpu.claims.html import changes_table, claims_table, scoreboard, tally
 from multigpu.claims.ledger import changes
-from multigpu.claims.tables import tally, to_html_changes
 from multigpu.notebooks import NotebookError, execute_notebooks, load_parameters, numbered_notebooks, read_notebook
 from multigpu.placements.pictures import placements_page
 from multigpu.topics import FRONT, by_topic
@@ -46,10 +45,9 @@ def fragments() -> dict[str, Callable[[], str]]:
 def claims_page() -> str:
     """One cell a claim, how many have which verdict, the table of all, and what changed; without Records every claim is open."""
     results = study_results()
-    table, changed = to_html_table(results, ""), to_html_changes(changes())
     return (
-        f'<figure class="picture">\n{scoreboard_svg(results)}</figure>\n\n{tally(results)}<div class="wide">\n{table}</div>\n\n'
-        f'## Changed verdicts\n\n<div class="wide">\n{changed}</div>\n'
+        f'{scoreboard(results)}\n{tally(results)}<div class="wide">\n{claims_table(results)}</div>\n\n'
+        f'## Changed verdicts\n\n<div class="wide">\n{changes_table(changes())}</div>\n'
     )
 
 

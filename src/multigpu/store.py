@@ -11,15 +11,16 @@ import tempfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
+from typing import ClassVar, Generic, NamedTuple, TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from multigpu.archive import Name, archives_in, files_in, member_name, name_of, read_archive
+from multigpu.kept import Kept
 from multigpu.refusal import refusal
 from multigpu.writing import read_packed, write_whole
 
-Kind = TypeVar("Kind", bound=BaseModel)
+Kind = TypeVar("Kind", bound=Kept)
 FILES = ("[!.]*.json.gz", "records-*.tar.xz")
 """What the names of loose Records and of archives look like, as patterns of `glob`."""
 ROOM_BYTES = 1 << 16
@@ -52,7 +53,7 @@ class Store(Generic[Kind]):
     """Records of one kind as `<root>/<place>/<key>.<attempt>.json.gz`, or in archives (`multigpu.archive`) of the same folder; a place is a
     machine's name unless a subclass says otherwise. Where a Record lies makes no difference to who reads it.
 
-    kind: the class of its Records, which have a `key` and an `attempt`.
+    kind: the class of its Records.
     only: the one folder below the root that holds them ("": every one but the foreign).
     foreign: folders below the root that hold Records of another kind.
 
@@ -70,7 +71,7 @@ class Store(Generic[Kind]):
 
     def place(self, record: Kind) -> str:
         """The folder of this Record."""
-        return self.only or _any(record).machine.name
+        return self.only or record.machine.name
 
     def places(self) -> list[str]:
         """The folders below the root that may hold Records of this kind, in order."""
@@ -137,7 +138,7 @@ class Store(Generic[Kind]):
         Raises:
             FileExistsError: this attempt is written already, loose or packed (Records are never edited).
         """
-        key, attempt = _any(record).key, _any(record).attempt
+        key, attempt = record.key, record.attempt
         path = self.path(self.place(record), key, attempt)
         if any(held.attempt == attempt for held in packed_in(path.parent, key)):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
@@ -164,8 +165,8 @@ class Store(Generic[Kind]):
 
     def fault(self, record: Kind, held: Held) -> str:
         """Why this cannot be the Record that lies there; "" if it can."""
-        if (_any(record).key, _any(record).attempt) != (held.key, held.attempt):
-            return f"it holds attempt {_any(record).attempt} of {_any(record).key!r}"
+        if (record.key, record.attempt) != (held.key, held.attempt):
+            return f"it holds attempt {record.attempt} of {record.key!r}"
         return "" if (place := self.place(record)) == held.path.parent.name else f"it belongs into the folder {place!r}"
 
     def __iter__(self) -> Iterator[Kind]:
@@ -287,8 +288,3 @@ def _text(held: Held) -> bytes:
             if packed.attempt == held.attempt:
                 return packed.text()
         raise
-
-
-def _any(record: BaseModel) -> Any:
-    """The fields that every kind has, which no common base declares."""
-    return record

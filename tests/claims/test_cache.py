@@ -7,9 +7,10 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from multigpu.claims import Result, SynchronyPredicate, all_claims, evaluate
+from multigpu.claims import Result, all_claims, evaluate
 from multigpu.claims import cache as module
 from multigpu.claims.cache import remembered
+from multigpu.claims.kinds import SynchronyPredicate
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ import pytest
 
 from multigpu.analysis.fields import RUN_FIELDS
 from multigpu.analysis.frame import frame_of
-from multigpu.claims import Predicate, all_claims, evaluate_all, rows
+from multigpu.claims import Predicate, all_claims, evaluate_all
 from multigpu.claims.deciding import Need, affordable_needs, needs, planned_rows, repeated, undecided
-from multigpu.claims.pairs import CONTEXT
+from multigpu.claims.pairs import CONTEXT, rows
 from multigpu.grid import Planned, every_grid, find_grid
 from multigpu.grid.entries import FEWEST, LAUNCH_OF_REPEAT
 from multigpu.measure.sharing import START_S

@@ -9,7 +9,8 @@ import pandas as pd
 import pytest
 
 from multigpu.analysis.training import training_frame
-from multigpu.claims import Result, TrainingPredicate, all_claims, claims_frame, evaluate, evaluate_all, find_claim
+from multigpu.claims import Result, all_claims, evaluate, evaluate_all, find_claim, wording
+from multigpu.claims.kinds import TrainingPredicate
 from multigpu.training.record import TrainingRecord
 from tests.claims.cases import CASES
 from tests.claims.planted import table
@@ -102,10 +103,10 @@ def test_one_seed_or_no_gpu_decides_nothing(number: str) -> None:
 @each
 def test_its_row_shows_both_tests_and_changes_with_either(number: str) -> None:
     claim = find_claim(number)
-    row = claims_frame([result_of(number, CASES[number].rows("holds"), JOINT[number].frame())]).iloc[0]
+    row = wording.tested(result_of(number, CASES[number].rows("holds"), JOINT[number].frame()))
     for predicate in claim.predicates:
-        assert predicate.scope in row["test"] and all(contrast.label in row["test"] for contrast in predicate.contrasts)
-    assert row["predicate"] == claim.digest != claim.model_copy(update={"further": ()}).digest
+        assert predicate.scope in row and all(contrast.label in row for contrast in predicate.contrasts)
+    assert claim.digest != claim.model_copy(update={"further": ()}).digest
     (accuracy,) = claim.further
     looser = accuracy.contrasts[0].model_copy(update={"bound": 0.5})
     changed = accuracy.model_copy(update={"contrasts": (looser, *accuracy.contrasts[1:])})

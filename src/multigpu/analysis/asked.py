@@ -8,21 +8,18 @@ from typing import Any, Literal, get_args, get_origin
 
 import pandas as pd
 
-from multigpu.analysis.fields import FIELDS, JOB, LENGTH
-from multigpu.analysis.points import RESTRICTED, one_length, where
+from multigpu.analysis.fields import CONDITIONS, FIELDS, JOB, LENGTH, RESTRICTED, with_role
+from multigpu.analysis.points import one_length, where
 from multigpu.analysis.words import missing
 from multigpu.placements import find_placement
 from multigpu.placements.row import Semantics
 from multigpu.run import Run, build_run, semantics_of
 from multigpu.workloads import find_model, workloads
 
-CONDITIONS = ("batching", "shuffle", "feed", "host_cores", "device_ids", "peer_access")
-"""Fields that set what a point has to work with, beside its job: what is compared has them in common."""
-
 SAME = (*JOB, "scaling", "devices", *CONDITIONS)
 """What all ways of one job on as many devices have in common."""
 
-CHANGES = tuple(name for name in FIELDS if name not in {*SAME, *LENGTH, "energy_window_s"})
+CHANGES = with_role("way")
 """What may be another way of doing the same job."""
 
 
@@ -88,6 +85,17 @@ def by_machine(points: pd.DataFrame, here: str = "") -> list[pd.DataFrame]:
             -len(group),
         ),
     )
+
+
+def plainest(table: pd.DataFrame, fields: Mapping[str, Any]) -> pd.DataFrame:
+    """The points, those first that have fewest fields off a Run's defaults, then those with most repeats."""
+    off = [sum(_off_default(row, name) for name in FIELDS if name not in fields) for _, row in table.iterrows()]
+    return table.assign(_off=off).sort_values(["_off", "n"], ascending=[True, False], kind="stable").drop(columns="_off")
+
+
+def _off_default(row: Any, name: str) -> bool:
+    field = Run.model_fields[name]
+    return not field.is_required() and not missing(row[name]) and row[name] != field.default
 
 
 def none_has(points: pd.DataFrame, fields: Mapping[str, Any], machine: str | None) -> str:

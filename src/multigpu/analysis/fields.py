@@ -3,27 +3,50 @@
 from __future__ import annotations
 
 from types import NoneType, UnionType
-from typing import Any, Union, get_args, get_origin
+from typing import Any, Literal, Union, get_args, get_origin
 
 from multigpu.run import Run
 
-UNREAD = ("data", "traced_steps", "traced_from")
-"""Fields of a Run that no row has: paths differ between machines (`input_label` says what was read), and no row is of a traced Run."""
+Role = Literal["job", "size", "way", "condition", "host", "watch", "length", "repeat", "unread"]
 
-RUN_FIELDS = tuple(name for name in Run.model_fields if name not in UNREAD)
-FIELDS = tuple(name for name in RUN_FIELDS if name != "seed")
+ROLES: dict[str, Role] = {
+    **dict.fromkeys(("device_type", "workload", "model", "batch_size", "inputs", "sequence_length", "precision", "optimizer"), "job"),
+    **dict.fromkeys(("scaling", "devices"), "size"),
+    **dict.fromkeys(("placement", "framework", "processes", "execution", "layout", "batch_norm", "recurrence"), "way"),
+    **dict.fromkeys(("embedding_gradients", "cross_entropy", "bucket_mib", "bucket_update", "bucket_send", "all_reduce_spec"), "way"),
+    **dict.fromkeys(("wire_dtype", "loss_scale", "input_workers", "prefetch", "staging", "image_dtype", "model_parallel"), "way"),
+    **dict.fromkeys(("micro_batches", "stage_devices"), "way"),
+    **dict.fromkeys(("batching", "shuffle"), "condition"),
+    **dict.fromkeys(("feed", "host_cores", "device_ids", "peer_access"), "host"),
+    **{"energy_window_s": "watch", "warmup_steps": "length", "timed_steps": "length", "seed": "repeat"},
+    **dict.fromkeys(("data", "traced_steps", "traced_from"), "unread"),
+}
+"""What each field of a Run is to those who compare Runs; how its values are called stands in `words.SAYS` and `words.OF_A_JOB`.
+
+job: what one device does in a step; size: on how much; way: how it is done, which may differ between rivals; condition: what is compared
+has it in common; host: so too, and it counts only where it is named; watch: counts only where it is named; length: how long was measured,
+which makes no other question; repeat: tells repeats apart; unread: no row has it (paths differ between machines, `input_label` says what
+was read; no row is of a traced Run).
+"""
+
+
+def with_role(*roles: Role) -> tuple[str, ...]:
+    """The fields of a Run with one of these roles, in the order in which a Run declares them."""
+    return tuple(name for name in Run.model_fields if ROLES[name] in roles)
+
+
+FIELDS = with_role("job", "size", "way", "condition", "host", "watch", "length")
 """The fields of a Run that a point has."""
 
-LENGTH = ("warmup_steps", "timed_steps")
-"""How long was measured, which makes no other question."""
+RUN_FIELDS = tuple(name for name in Run.model_fields if ROLES[name] != "unread")
+LENGTH = with_role("length")
+CONDITIONS = with_role("condition", "host")
+RESTRICTED = with_role("host", "watch")
 
-JOB = (
-    *("machine", "gpu", "cpu", "device_type", "workload", "model", "unit", "batch_size", "inputs", "input_label"),
-    *("sequence_length", "precision", "optimizer", "timing_version"),
-)
+JOB = ("machine", "gpu", "cpu", "unit", "input_label", *with_role("job"), "timing_version")
 """What one device does in a step, however it is done: the best of these is "one GPU at its best"."""
 
-WAY = ("framework_version", *(name for name in FIELDS if name not in {*JOB, "scaling", "devices"}))
+WAY = ("framework_version", *(name for name in FIELDS if ROLES[name] not in ("job", "size")))
 """How it is done."""
 
 SERIES = (*JOB, "scaling", *WAY)

@@ -26,5 +26,9 @@ def study_results(
 def _evaluated(runs: Path, hosts: Path, synchrony: Path, training: Path) -> list[Result]:
     records = with_untraced_steps(records_of(runs))
     return claims.evaluate_all(
-        frame_of(records), hosts_frame(hosts), synchrony_frame(synchrony), trace_table(records), training_frame(training_records(training))
+        frame_of(records),
+        hosts=hosts_frame(hosts),
+        synchrony=synchrony_frame(synchrony),
+        traces=trace_table(records),
+        training=training_frame(training_records(training)),
     )

@@ -205,8 +205,8 @@ class Claim(_Data):
     figure: the document's own figure.
     further: what else must hold, over other kinds of Records: each predicate is decided alone, and one that does not hold refutes all.
     page: the notebook that shows what decides it.
-    decides: what would decide it while it is open, and what that takes.
-    needs: what is missing where no predicate over Records can be written yet.
+    decides: what would decide it while it is open; it takes so many `seconds` of so many `gpus`, or of two CPU cores where these are none.
+        Where no predicate over Records can be written yet, what one needs.
     untestable: why it cannot be tested here.
     """
 
@@ -218,13 +218,18 @@ class Claim(_Data):
     predicate: Predicate | None = None
     further: tuple[Predicate, ...] = ()
     decides: str = ""
-    needs: str = ""
+    gpus: int = Field(default=0, ge=0)
+    seconds: int = Field(default=0, ge=0)
     untestable: str = ""
 
     @model_validator(mode="after")
     def _one_way(self) -> Self:
-        if sum(map(bool, (self.predicate, self.needs, self.untestable))) != 1:
-            raise ValueError(f"{self.number} must have a predicate, or say what one needs, or say why it cannot be tested here")
+        if bool(self.untestable) == bool(self.predicate or self.decides):
+            raise ValueError(f"{self.number} must have a predicate, or say what would decide it, or say why it cannot be tested here")
+        if bool(self.decides) != bool(self.seconds):
+            raise ValueError(
+                f"{self.number} must say what would decide it together with the seconds and gpus that this takes, or none of it"
+            )
         kinds = [type(predicate) for predicate in self.predicates]
         if len(set(kinds)) < len(kinds) or (self.further and not self.predicate):
             raise ValueError(f"{self.number} has several predicates: each must be of another kind of Records, the first one `predicate`")
@@ -239,6 +244,17 @@ class Claim(_Data):
     def digest(self) -> str:
         """A hash of all that decides it: of the one predicate, or of all of them; empty without any."""
         return digest_of([essence(type(one).__name__, one.model_dump(mode="json")) for one in self.predicates]) if self.predicates else ""
+
+    @property
+    def takes(self) -> str:
+        """What would decide it, and at what cost, in words; "" without any."""
+        on = f"{self.gpus} GPU{'s' * (self.gpus > 1)}" if self.gpus else "two CPU cores, no GPU"
+        return f"{self.decides} (about {self.seconds:,} s of {on})" if self.decides else ""
+
+    @property
+    def gpu_s(self) -> int:
+        """GPU seconds that would decide it."""
+        return self.gpus * self.seconds
 
     @property
     def document(self) -> str:

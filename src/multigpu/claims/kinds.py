@@ -133,5 +133,3 @@ KINDS = {
     "training": Kind(TrainingPredicate, TRAINING_FIELDS, "a row of training", training_rows),
 }
 """By the name that a claim's data gives them."""
-READERS: dict[type, Callable[[pd.DataFrame], Rows]] = {kind.predicate: kind.read for kind in KINDS.values()}
-"""What reads the table of a kind of predicate."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
+
 from multigpu.claims.core import Claim, Verdict, _Data
 
 
@@ -67,3 +70,14 @@ class Result(_Data):
     settings: tuple[Setting, ...] = ()
     scope: str = ""
     looks: int = 0
+
+    @property
+    def is_open(self) -> bool:
+        """Whether further Records would decide it."""
+        return self.verdict in ("inconclusive", "not yet measured")
+
+
+def to_json(results: Sequence[Result]) -> str:
+    """All results, their claims and predicates included, as a JSON list."""
+    items = [result.model_dump(mode="json") | {"predicate_digest": result.claim.digest or None} for result in results]
+    return json.dumps(items, indent=1, ensure_ascii=False, allow_nan=False)

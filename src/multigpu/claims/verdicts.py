@@ -12,15 +12,15 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from multigpu.analysis.words import joined
+from multigpu.analysis.words import joined, plural
 from multigpu.claims.core import Claim, Contrast, Predicate, Selection, Verdict
-from multigpu.claims.kinds import READERS
-from multigpu.claims.pairs import NONE, Rows, admitted, in_scope, rows, unmet
+from multigpu.claims.kinds import KINDS
+from multigpu.claims.pairs import Rows, admitted, in_scope, unmet
 from multigpu.claims.parts import Part, part_of, scopes_of
 from multigpu.claims.results import Answer, Result, Setting
 from multigpu.claims.rules import DECIDED, after_many_looks, all_of, blocked_by, leaning
 from multigpu.claims.settings import settings_of
-from multigpu.claims.wording import framework_title, plural, stated, together, wanted
+from multigpu.claims.wording import framework_title, stated, together, wanted
 
 UNMATCHED_SIDES = "no Records of both sides in one setting (same machine, versions and Run but for what is compared)"
 SHARE = re.compile(r"\d+(?:\.\d+)?%")
@@ -123,23 +123,22 @@ def evaluate(claim: Claim, frame: pd.DataFrame, more: Mapping[type, pd.DataFrame
     """What Records say of `claim`.
 
     Args:
-        frame: the tidy table of Runs, or of the other kind of Records where its predicate is over these.
+        frame: the table of the kind of Records that its predicate is over.
         more: the tables of its further predicates, by their kind; what is left out is not yet measured.
     """
-    read = {kind: READERS.get(kind, rows)(table) for kind, table in (more or {}).items()}
-    return evaluate_rows(claim, READERS.get(type(claim.predicate), rows)(frame), read)
+    tables = {type(claim.predicate): frame, **(more or {})}
+    return evaluate_rows(claim, {kind.predicate: kind.read(tables.get(kind.predicate, pd.DataFrame())) for kind in KINDS.values()})
 
 
-def evaluate_rows(claim: Claim, table: Rows, more: Mapping[type, Rows] | None = None) -> Result:
-    """As `evaluate`, of rows read once for many claims."""
+def evaluate_rows(claim: Claim, tables: Mapping[type, Rows]) -> Result:
+    """As `evaluate`, of rows read once for many claims; tables: by kind of predicate."""
     if claim.predicate is None:
         verdict: Verdict = "cannot be tested here" if claim.untestable else "not yet measured"
-        why = claim.untestable or f"needs {claim.needs}"
+        why = claim.untestable or f"needs {claim.takes}"
         return Result(claim=claim, verdict=verdict, figure="", why=why, record_keys=[], by_framework={})
-    tables = [table, *((more or {}).get(type(predicate), NONE) for predicate in claim.further)]
     asked = [
-        (predicate, " / ".join(group), admitted(own, predicate, group))
-        for predicate, own in zip(claim.predicates, tables, strict=True)
+        (predicate, " / ".join(group), admitted(tables[type(predicate)], predicate, group))
+        for predicate in claim.predicates
         for group in predicate.groups
     ]
     every = [(one, name, own, [found(one, contrast, own) for contrast in one.contrasts]) for one, name, own in asked]
@@ -155,7 +154,7 @@ def evaluate_rows(claim: Claim, table: Rows, more: Mapping[type, Rows] | None = 
     # of a claim that does not hold, only what refutes it is said
     told = [part for part, _ in parts if overall != "does not hold" or part.verdict == overall]
     names = dict.fromkeys(name for _, answers in parts for name in answers)
-    still = [f"decided by {claim.decides}"] if claim.decides and overall in ("inconclusive", "not yet measured") else []
+    still = [f"decided by {claim.takes}"] if claim.decides and overall in ("inconclusive", "not yet measured") else []
     return Result(
         claim=claim,
         verdict=overall,

@@ -6,13 +6,27 @@ import math
 from collections.abc import Mapping, Sequence
 
 from multigpu.analysis.style import look
-from multigpu.analysis.words import FRAMEWORKS, MODELS, OF_A_JOB, SAYS, USUAL, field_words, joined
-from multigpu.claims.core import Contrast, Selection
-from multigpu.claims.results import Setting
+from multigpu.analysis.words import FRAMEWORKS, MODELS, OF_A_JOB, SAYS, USUAL, field_words, joined, plural
+from multigpu.claims.core import Contrast, Selection, Verdict
+from multigpu.claims.results import Result, Setting
 
 LISTED = 3
 """Settings that are written out one by one; of more, the range is given."""
 BEST_KNOWN = ("model", "placement", "batch_size", "precision", "execution", "processes", "layout", "inputs", "scaling", "machine")
+SYMBOLS: dict[Verdict, str] = {
+    "holds": "✓",
+    "holds here only": "✓*",
+    "does not hold": "✗",
+    "inconclusive": "≈",
+    "out of reach": "↑",
+    "not yet measured": "○",
+    "cannot be tested here": "–",
+}
+"""A sign for each verdict."""
+COLUMNS = ("torch", "tensorflow")
+DASH = "–"
+WITHOUT = "NumPy: "
+"""Stands before a figure that no framework computed."""
 FRAMEWORK_TITLES = {**FRAMEWORKS, "numpy": "NumPy"}
 WORKLOAD_NAMES = {"nmt": "translation", "cnn": "image models", "deepconn": "reviews"}
 INPUT_NAMES = {
@@ -31,11 +45,6 @@ FORMS = {
     "device_ids": "GPUs {}",
 }
 """How fields read that `analysis.wording` writes as they are, or does not know."""
-
-
-def plural(count: int, one: str, many: str) -> str:
-    """The count with the word that fits it."""
-    return f"{count} {one if count == 1 else many}"
 
 
 def number(value: float, contrast: Contrast, bare: bool = False, decimals: int = 2) -> str:
@@ -233,3 +242,37 @@ def wanted(scope: Selection, lacking: Mapping[Selection, set[str]], counted: tup
         on = joined(sorted(counts, key=lambda text: (len(text), text)))
         parts.append(f"{described(select)} on {on} {counted[on != '1']}")
     return f"no Records of {described(scope)}" + (":" if lacking.keys() - {()} else "") + " " + "; ".join(part.strip() for part in parts)
+
+
+def ours(result: Result, framework: str) -> str:
+    """Our figure in one framework, with its verdict where it is not the overall one; a dash where there is none.
+
+    What was computed in NumPy, without a framework, stands in the first column and says so.
+    """
+    if framework == COLUMNS[0] and "numpy" in result.by_framework and result.by_framework["numpy"].figure:
+        return f"{WITHOUT}{result.by_framework['numpy'].figure}"
+    for name, answer in result.by_framework.items():
+        if framework in name.split(" / ") and answer.figure:
+            return answer.figure if answer.verdict == result.verdict else f"{answer.verdict}, {answer.figure}"
+    return DASH
+
+
+def titled(result: Result) -> list[str]:
+    """Our figures, each with the framework it is of; one of both frameworks, which compares them, once."""
+    names: dict[str, list[str]] = {}
+    for name in COLUMNS:
+        names.setdefault(ours(result, name), []).append(framework_title(name))
+    return [text if text.startswith(WITHOUT) else f"{joined(own)}: {text}" for text, own in names.items() if text != DASH]
+
+
+def tested(result: Result) -> str:
+    """The predicates in words: what must be so, measured how where that is not as usual, and within which scope; empty without any."""
+    predicates = result.claim.predicates
+    if not predicates:
+        return ""
+    contrasts = "; ".join(stated(contrast) for predicate in predicates for contrast in predicate.contrasts)
+    told = []
+    for one in predicates:
+        usual = type(one).model_fields["protocol"].default
+        told += [text for text in ("" if one.protocol == usual else one.protocol, one.scope) if text]
+    return f"Test: {contrasts}. {' '.join(told)}".strip()

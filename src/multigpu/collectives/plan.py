@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
 from multigpu.collectives.record import COLLECTIVE_TIMING_VERSION, CollectiveMeasurement, CollectiveRecord, collective_key
 from multigpu.collectives.run import CollectiveRun
-from multigpu.measure.machine import Machine, framework_version, source_state, this_machine, versions
+from multigpu.kept import made_here
+from multigpu.measure.machine import Machine, framework_version, this_machine, versions
 from multigpu.record import Status
 
 
@@ -57,7 +57,6 @@ def make_record(
 ) -> CollectiveRecord:
     """A Record of this machine, or of the several hosts that `machine` is, now."""
     machine = machine or this_machine()
-    commit, clean = source_state()
     return CollectiveRecord(
         key=collective_key(item.run, item.repeat, machine.name, framework_version("torch")),
         attempt=item.attempt,
@@ -65,14 +64,10 @@ def make_record(
         repeat=item.repeat,
         status=status,
         reason=reason,
-        machine=machine,
-        versions={name: version for name, version in versions().items() if "tensorflow" not in name},
         timing_version=COLLECTIVE_TIMING_VERSION,
         launch_id=launch_id,
-        measured_at=datetime.now(UTC).isoformat(timespec="seconds"),
-        commit=commit,
-        clean_tree=clean,
         measurement=measurement,
+        **made_here({name: version for name, version in versions().items() if "tensorflow" not in name}, machine),
     )
 
 

@@ -5,14 +5,13 @@ These Records lie in `data/collectives/<machine>/`, outside `data/runs/`, where 
 
 from __future__ import annotations
 
-import hashlib
 from statistics import median
 
 from pydantic import BaseModel, ConfigDict
 
 from multigpu.collectives.algorithm import Cost
 from multigpu.collectives.run import CollectiveRun
-from multigpu.measure.machine import Machine
+from multigpu.kept import Kept, key_of
 from multigpu.record import Status
 from multigpu.store import MachineStore
 
@@ -48,25 +47,16 @@ class CollectiveMeasurement(BaseModel):
     flags: list[str] = []
 
 
-class CollectiveRecord(BaseModel):
+class CollectiveRecord(Kept):
     """One measured CollectiveRun, or the reason why there is no measurement."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     schema_version: int = SCHEMA_VERSION
-    key: str
-    attempt: int = 0
     run: CollectiveRun
     repeat: int
     status: Status
     reason: str = ""
-    machine: Machine
-    versions: dict[str, str]
     timing_version: int
     launch_id: str
-    measured_at: str
-    commit: str
-    clean_tree: bool
     measurement: CollectiveMeasurement | None = None
 
     @property
@@ -87,8 +77,7 @@ class CollectiveRecord(BaseModel):
 
 def collective_key(run: CollectiveRun, repeat: int, machine: str, framework_version: str) -> str:
     """The name of a measurement: what has a Record under this key is not measured again."""
-    text = "|".join(["all_reduce", run.digest, str(repeat), machine, framework_version, str(COLLECTIVE_TIMING_VERSION)])
-    return hashlib.sha256(text.encode()).hexdigest()[:20]
+    return key_of("all_reduce", run.digest, repeat, machine, framework_version, COLLECTIVE_TIMING_VERSION)
 
 
 class CollectiveStore(MachineStore[CollectiveRecord]):

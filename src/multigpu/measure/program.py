@@ -9,13 +9,13 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
 from typing import Any
 
 from multigpu.engines.errors import DidNotTrain, Unsupported
+from multigpu.kept import made_here
 from multigpu.measure.ladder import PASSED_OVER, full_at
 from multigpu.measure.lane import this_lane
-from multigpu.measure.machine import source_state, this_boot, this_machine
+from multigpu.measure.machine import this_boot, this_machine
 from multigpu.measure.plan import Item, Journal, Plan, find_record
 from multigpu.measure.process import started_at
 from multigpu.measure.session import load_hook, measurement
@@ -185,7 +185,6 @@ class Program:
     ) -> Record:
         """The Record of this item, written."""
         input_label, input_fingerprint = self.input_of(item, status)
-        commit, clean = source_state()
         record = Record(
             key=key,
             attempt=item.attempt,
@@ -193,19 +192,15 @@ class Program:
             repeat=item.repeat,
             status=status,
             reason=reason,
-            machine=this_machine(),
-            versions=self.plan.versions,
             timing_version=self.plan.timing_version,
             launch_id=f"{self.plan.launch_id}.{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}",
-            measured_at=datetime.now(UTC).isoformat(timespec="seconds"),
-            commit=commit,
-            clean_tree=clean,
             input_label=input_label,
             input_fingerprint=input_fingerprint,
             measurement=measured,
             lane=this_lane(),
             boot=this_boot(),
             surroundings=surroundings,
+            **made_here(self.plan.versions),
         )
         self.keep(RecordStore(self.plan.records), record)
         return record

@@ -17,7 +17,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -26,10 +25,11 @@ from multigpu import paths
 from multigpu.arguments import parse_fields
 from multigpu.command import Parser, add_usual, answered, count
 from multigpu.grid.entries import FEWEST
+from multigpu.kept import made_here
 from multigpu.measure.launch import check_devices
 from multigpu.measure.launch import measure as measure_points
 from multigpu.measure.libraries import tensorflow_environment
-from multigpu.measure.machine import framework_version, gpu_count, source_state, this_machine, versions
+from multigpu.measure.machine import framework_version, gpu_count, this_machine, versions
 from multigpu.measure.point import Point
 from multigpu.measure.turn import turn
 from multigpu.record import Record, RecordStore
@@ -170,7 +170,6 @@ def measure_stages(run: Run, devices: int, store: StageStore, again: bool = Fals
         result = subprocess.run(command, input=words, capture_output=True, text=True, env=environment)
     if result.returncode:
         raise RuntimeError(f"measuring the stages failed: {(result.stderr.strip().splitlines() or ['no message'])[-1]}")
-    commit, clean = source_state()
     record = StageRecord(
         key=key,
         attempt=len(attempts),
@@ -181,11 +180,7 @@ def measure_stages(run: Run, devices: int, store: StageStore, again: bool = Fals
         predictions=[],
         tried=0,
         complete=False,
-        machine=this_machine(),
-        versions=versions(),
-        measured_at=datetime.now(UTC).isoformat(timespec="seconds"),
-        commit=commit,
-        clean_tree=clean,
+        **made_here(versions()),
     )
     record = planned(record, {})
     store.write(record)

@@ -5,11 +5,9 @@ These Records lie in `data/stages/<machine>/`. What a placement really takes is 
 
 from __future__ import annotations
 
-import hashlib
-
 from pydantic import BaseModel, ConfigDict
 
-from multigpu.measure.machine import Machine
+from multigpu.kept import Kept, key_of
 from multigpu.run import Run
 from multigpu.stages.cost import Costs, HostModel
 from multigpu.store import Store
@@ -37,7 +35,7 @@ class Predicted(BaseModel):
     cut_bytes: int
 
 
-class StageRecord(BaseModel):
+class StageRecord(Kept):
     """Measured costs of one model's stages and what a search made of them.
 
     run: of the whole model on one device. repeats: calls behind every cost.
@@ -48,11 +46,7 @@ class StageRecord(BaseModel):
         then of the one found. tried, complete: placements priced, and whether all were.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     schema_version: int = SCHEMA_VERSION
-    key: str
-    attempt: int = 0
     run: Run
     devices: int
     repeats: int
@@ -63,12 +57,7 @@ class StageRecord(BaseModel):
     predictions: list[Predicted]
     tried: int
     complete: bool
-    machine: Machine
-    versions: dict[str, str]
     timing_version: int = STAGE_TIMING_VERSION
-    measured_at: str
-    commit: str
-    clean_tree: bool
 
     @property
     def found(self) -> Predicted:
@@ -94,8 +83,7 @@ class StageRecord(BaseModel):
 
 def stage_key(run: Run, devices: int, machine: str, framework_version: str) -> str:
     """The name of a measurement of this model's stages for so many devices."""
-    text = "|".join(["stages", run.digest, str(devices), machine, framework_version, str(STAGE_TIMING_VERSION)])
-    return hashlib.sha256(text.encode()).hexdigest()[:20]
+    return key_of("stages", run.digest, devices, machine, framework_version, STAGE_TIMING_VERSION)
 
 
 class StageStore(Store[StageRecord]):

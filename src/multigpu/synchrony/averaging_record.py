@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from dataclasses import asdict
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from multigpu.measure.machine import Machine, source_state, this_machine, versions
+from multigpu.kept import Kept, key_of, made_here
+from multigpu.measure.machine import versions
 from multigpu.store import Store
 from multigpu.synchrony.averaging import Score, train_apart
 from multigpu.synchrony.problems import ProblemDescription
@@ -45,23 +44,14 @@ class AveragingExperiment(BaseModel):
     def key(self) -> str:
         """The name of its result, which does not depend on the machine: what has a Record under it is not run again."""
         text = json.dumps(self.model_dump(mode="json"), sort_keys=True)
-        return hashlib.sha256(f"{AVERAGING}|{text}|{SYNCHRONY_VERSION}".encode()).hexdigest()[:20]
+        return key_of(AVERAGING, text, SYNCHRONY_VERSION)
 
 
-class AveragingRecord(BaseModel):
+class AveragingRecord(Kept):
     """One experiment's scores (see `averaging.Averaging`)."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
-
-    key: str
-    attempt: int = 0
     experiment: AveragingExperiment
-    machine: Machine
-    versions: dict[str, str]
     synchrony_version: int = SYNCHRONY_VERSION
-    measured_at: str
-    commit: str
-    clean_tree: bool
     initial: list[Score]
     apart: list[Score]
     averaged: Score
@@ -72,18 +62,8 @@ def measure_averaging(experiment: AveragingExperiment) -> AveragingRecord:
     """Train, average and score; the same experiment gives the same bits."""
     e = experiment
     found = train_apart(e.problem, e.workers, e.steps, e.rate, same_start=e.same_start, average_every=e.average_every, seed=e.seed)
-    commit, clean = source_state()
     scores: dict[str, Any] = asdict(found)
-    return AveragingRecord(
-        key=e.key,
-        experiment=e,
-        machine=this_machine(),
-        versions=versions(),
-        measured_at=datetime.now(UTC).isoformat(timespec="seconds"),
-        commit=commit,
-        clean_tree=clean,
-        **scores,
-    )
+    return AveragingRecord(key=e.key, experiment=e, **made_here(versions()), **scores)
 
 
 class AveragingStore(Store[AveragingRecord]):

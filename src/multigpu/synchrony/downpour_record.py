@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-from datetime import UTC, datetime
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict
-
-from multigpu.measure.machine import Machine, source_state, this_machine, versions
+from multigpu.kept import Kept, key_of, made_here
+from multigpu.measure.machine import versions
 from multigpu.store import Store
 from multigpu.synchrony.curve import Point
 from multigpu.synchrony.downpour import Downpour, DownpourOutcome, simulate_downpour
@@ -20,27 +17,18 @@ from multigpu.synchrony.record import DOWNPOUR, RECORDS, SYNCHRONY_VERSION, Hist
 def downpour_key(experiment: Downpour) -> str:
     """The name of its result, which does not depend on the machine: what has a Record under it is not run again."""
     text = json.dumps(experiment.model_dump(mode="json"), sort_keys=True)
-    return hashlib.sha256(f"{DOWNPOUR}|{text}|{SYNCHRONY_VERSION}".encode()).hexdigest()[:20]
+    return key_of(DOWNPOUR, text, SYNCHRONY_VERSION)
 
 
-class DownpourRecord(BaseModel):
+class DownpourRecord(Kept):
     """One run's figures (see `downpour.DownpourOutcome`); times in seconds of the virtual clock.
 
     staleness: by shard, of the parts it applied, its own update not counted. spread: batches by the difference between the most and the
     least updated shard in the vector they were computed on.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
-
-    key: str
-    attempt: int = 0
     experiment: Downpour
-    machine: Machine
-    versions: dict[str, str]
     synchrony_version: int = SYNCHRONY_VERSION
-    measured_at: str
-    commit: str
-    clean_tree: bool
     curve: list[Point]
     batches: int
     applied: float
@@ -61,15 +49,9 @@ def measure_downpour(experiment: Downpour, problem: Problem | None = None) -> Do
 
 def make_downpour_record(outcome: DownpourOutcome) -> DownpourRecord:
     """The Record of an outcome."""
-    commit, clean = source_state()
     return DownpourRecord(
         key=downpour_key(outcome.experiment),
         experiment=outcome.experiment,
-        machine=this_machine(),
-        versions=versions(),
-        measured_at=datetime.now(UTC).isoformat(timespec="seconds"),
-        commit=commit,
-        clean_tree=clean,
         curve=list(outcome.curve),
         batches=outcome.batches,
         applied=outcome.applied,
@@ -81,6 +63,7 @@ def make_downpour_record(outcome: DownpourOutcome) -> DownpourRecord:
         spread=histogram(outcome.spread),
         end_s=outcome.end_s,
         notes=list(outcome.notes),
+        **made_here(versions()),
     )
 
 

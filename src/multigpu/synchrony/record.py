@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
@@ -11,7 +10,8 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict
 
 from multigpu import paths
-from multigpu.measure.machine import Machine, source_state, this_machine, versions
+from multigpu.kept import Kept, key_of, made_here
+from multigpu.measure.machine import this_machine, versions
 from multigpu.store import Store
 from multigpu.synchrony.curve import Point
 from multigpu.synchrony.experiment import Experiment
@@ -92,24 +92,15 @@ class Result(BaseModel):
         return bool(self.curve) and not np.isfinite(self.curve[-1].loss)
 
 
-class SynchronyRecord(BaseModel):
+class SynchronyRecord(Kept):
     """One experiment's result, or the reason why there is none. Status "incomplete": it ended before its budget."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     schema_version: int = SCHEMA_VERSION
-    key: str
-    attempt: int = 0
     experiment: Experiment
     repeat: int
     status: Literal["ok", "incomplete", "failed"]
     reason: str = ""
-    machine: Machine
-    versions: dict[str, str]
     synchrony_version: int = SYNCHRONY_VERSION
-    measured_at: str
-    commit: str
-    clean_tree: bool
     result: Result | None = None
 
     @property
@@ -119,8 +110,7 @@ class SynchronyRecord(BaseModel):
 
 def record_key(experiment: Experiment, repeat: int, machine: str) -> str:
     """The name of a result: what has a Record under this key is not run again. The virtual clock's do not depend on the machine."""
-    text = "|".join([experiment.digest, str(repeat), _place(experiment, machine), str(SYNCHRONY_VERSION)])
-    return hashlib.sha256(text.encode()).hexdigest()[:20]
+    return key_of(experiment.digest, repeat, _place(experiment, machine), SYNCHRONY_VERSION)
 
 
 def _place(experiment: Experiment, machine: str) -> str:
@@ -130,7 +120,6 @@ def _place(experiment: Experiment, machine: str) -> str:
 def make_record(experiment: Experiment, outcome: Outcome | None, *, repeat: int = 0, attempt: int = 0, reason: str = "") -> SynchronyRecord:
     """The Record of an outcome; of none, with the `reason`, if the run failed."""
     machine = this_machine()
-    commit, clean = source_state()
     spent = outcome is not None and _budget_spent(outcome)
     if outcome is not None and not spent:
         reason = reason or "; ".join(outcome.notes)
@@ -141,12 +130,8 @@ def make_record(experiment: Experiment, outcome: Outcome | None, *, repeat: int 
         repeat=repeat,
         status="failed" if outcome is None else "ok" if spent else "incomplete",
         reason=reason,
-        machine=machine,
-        versions=versions(),
-        measured_at=datetime.now(UTC).isoformat(timespec="seconds"),
-        commit=commit,
-        clean_tree=clean,
         result=None if outcome is None else summarise(outcome),
+        **made_here(versions(), machine),
     )
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import importlib
 import os
 import shutil
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from multigpu.engines.errors import DidNotTrain
-from multigpu.measure.machine import source_state, this_machine, threads_for
+from multigpu.kept import made_here
+from multigpu.measure.machine import threads_for
 from multigpu.measure.plan import Item
 from multigpu.measure.program import Program
 from multigpu.record import Status
@@ -66,7 +66,6 @@ class TrainingProgram(Program):
         """The Record of this item, written."""
         assert isinstance(item, TrainingItem)
         input_label, input_fingerprint = self.input_of(item, status)
-        commit, clean = source_state()
         record = TrainingRecord(
             key=key,
             attempt=item.attempt,
@@ -74,16 +73,12 @@ class TrainingProgram(Program):
             repeat=item.repeat,
             status=status,
             reason=reason,
-            machine=this_machine(),
-            versions={name: version for name, version in self.plan.versions.items() if "tensorflow" not in name},
             training_version=TRAINING_VERSION,
             launch_id=f"{self.plan.launch_id}.{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}",
-            measured_at=datetime.now(UTC).isoformat(timespec="seconds"),
-            commit=commit,
-            clean_tree=clean,
             input_label=input_label,
             input_fingerprint=input_fingerprint,
             measurement=measured,
+            **made_here({name: version for name, version in self.plan.versions.items() if "tensorflow" not in name}),
         )
         self.keep(TrainingStore(self.plan.records), record)
         return record

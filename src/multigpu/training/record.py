@@ -5,11 +5,10 @@ These Records lie in `data/training/<machine>/`.
 
 from __future__ import annotations
 
-import hashlib
-
 from pydantic import BaseModel, ConfigDict
 
-from multigpu.measure.machine import DeviceState, Machine
+from multigpu.kept import Kept, key_of
+from multigpu.measure.machine import DeviceState
 from multigpu.record import Status
 from multigpu.store import MachineStore
 from multigpu.training.evaluation_names import MORE_IS_BETTER
@@ -120,25 +119,16 @@ class TrainingMeasurement(BaseModel):
         return None
 
 
-class TrainingRecord(BaseModel):
+class TrainingRecord(Kept):
     """One TrainingRun's measurement, or the reason why there is none."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     schema_version: int = SCHEMA_VERSION
-    key: str
-    attempt: int = 0
     training: TrainingRun
     repeat: int = 0
     status: Status
     reason: str = ""
-    machine: Machine
-    versions: dict[str, str]
     training_version: int
     launch_id: str
-    measured_at: str
-    commit: str
-    clean_tree: bool
     input_label: str = ""
     input_fingerprint: str = ""
     measurement: TrainingMeasurement | None = None
@@ -146,8 +136,7 @@ class TrainingRecord(BaseModel):
 
 def training_key(training: TrainingRun, repeat: int, machine: str, framework_version: str) -> str:
     """The name of a measurement: what has a Record under this key is not trained again."""
-    text = "|".join(["training", training.digest, str(repeat), machine, framework_version, str(TRAINING_VERSION)])
-    return hashlib.sha256(text.encode()).hexdigest()[:20]
+    return key_of("training", training.digest, repeat, machine, framework_version, TRAINING_VERSION)
 
 
 class TrainingStore(MachineStore[TrainingRecord]):

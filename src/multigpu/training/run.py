@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from multigpu.placements import find_placement
 from multigpu.refusal import refusal
-from multigpu.run import Run
+from multigpu.run import Run, build_run
 from multigpu.training.schedule import Law, Schedule, linear_rate
 from multigpu.workloads.base import Optimizer
 
@@ -151,8 +151,6 @@ def build_training_run(**fields: Any) -> TrainingRun:
     Raises:
         ValueError: a field is unknown, has a wrong type or a value that cannot work; the sentence names it.
     """
-    from multigpu.run import build_run
-
     own = {name: fields.pop(name) for name in list(fields) if name in TrainingRun.model_fields and name != "run"}
     try:
         return TrainingRun(run=build_run(**fields), **own)
