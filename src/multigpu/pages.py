@@ -12,10 +12,12 @@ from itertools import product
 from typing import Any
 
 import altair as alt
+import numpy as np
 import pandas as pd
 
 from multigpu.analysis.advise import advised
 from multigpu.analysis.all_reduce import at, gradient_bytes, serial_bytes, transfer, winners
+from multigpu.analysis.arrange import also, beside, compared, records_with, repeated, stacked
 from multigpu.analysis.batching import batching_frame, runs_by_mode
 from multigpu.analysis.causes import causes_frame
 from multigpu.analysis.collectives import collectives_frame
@@ -34,21 +36,21 @@ from multigpu.analysis.limits import ceilings, crossing_batch, link_bounds
 from multigpu.analysis.machines import ceilings_frame, machines_frame
 from multigpu.analysis.parity import parity
 from multigpu.analysis.picture import folded, shown
-from multigpu.analysis.plots import bars, dots, lines, timeline
-from multigpu.analysis.points import LENGTH, Missing, averages, one, one_length, points, usual, where
+from multigpu.analysis.plots import STEP, bars, dots, lines, timeline
+from multigpu.analysis.points import CHANGED, LENGTH, Missing, as_it_comes, averages, one, one_length, points, usual, where
 from multigpu.analysis.prose import each_cell_is_a_finding, finding, require, say, show
 from multigpu.analysis.protocols import as_published, counted_units
 from multigpu.analysis.read import Study, need, read_study, records_of
-from multigpu.analysis.show import sources, table
+from multigpu.analysis.show import sources, table, text
 from multigpu.analysis.step_traces import trace_summary, trace_table
 from multigpu.analysis.style import label
 from multigpu.analysis.synchrony import curves_frame as synchrony_curves
-from multigpu.analysis.synchrony import memory_frame, ratio_frame
+from multigpu.analysis.synchrony import memory_frame, ratio_frame, simulated_pace
 from multigpu.analysis.synchrony_variants import devices_frame, downpour_frame, large_batch_frame, paper
 from multigpu.analysis.traces import phases_frame, with_untraced_steps
 from multigpu.analysis.training import curves_frame, differences, mode_scores, reach_frame, same_curve_table, training_records
 from multigpu.analysis.warmup import warmup_frame
-from multigpu.analysis.words import devices_text
+from multigpu.analysis.words import WORDS, devices_text
 from multigpu.collectives import algorithms
 from multigpu.inputs.lengths import bucket_shares, mean_words
 from multigpu.measure.ceilings import read_ceilings
@@ -57,10 +59,7 @@ from multigpu.paths import RUNS
 from multigpu.published import load_published, published_value
 from multigpu.stages.record import StageStore
 from multigpu.synchrony.downpour_record import DownpourStore
-from multigpu.synchrony.experiment import Experiment
-from multigpu.synchrony.laws import Exponential
 from multigpu.synchrony.protocol import PROTOCOLS
-from multigpu.synchrony.simulate import simulate
 from multigpu.workloads import find_model
 from multigpu.workloads.cnn.description import FOR_CIFAR
 from multigpu.workloads.deepconn.description import epoch_steps

@@ -141,7 +141,7 @@ def figure(kind: str) -> Picture:
             return bars(rows, "rate", "placement", "A finding", "n = 5")
         case _:
             parts = rows.assign(compute_s=0.01, communication_s=0.002)
-            return timeline(parts, "placement", {"compute_s": "computes", "communication_s": "waits"}, "A finding", "n = 5")
+            return timeline(parts, "placement", "A finding", "n = 5")
 
 
 @pytest.mark.parametrize("kind", ["dots", "lines", "bars", "timeline"])

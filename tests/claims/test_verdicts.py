@@ -129,7 +129,7 @@ def test_two_machines_give_two_settings_that_must_agree():
     differ = evaluate(find_claim("C2"), table(case.rows("holds") + case.rows("fails", machine="other")))
     assert (
         differ.verdict == "inconclusive"
-        and differ.why == "words/s of Exp2 over Exp4: shown in 1 of 2 settings of LSTM translator (2018), refuted in 1"
+        and differ.why == "words/s of Exp2 over Exp4: shown in 1 of 2 settings of LSTM translator, refuted in 1"
     )
 
 

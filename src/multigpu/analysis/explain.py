@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from multigpu.analysis.asked import SAME, asked, by_machine, differing, measure_command, none_has, run_of, semantics
+from multigpu.analysis.asked import SAME, asked, by_machine, differing, measure_command, none_has, plainest, run_of, semantics
 from multigpu.analysis.causes import PARTS, SAME_POINT, causes_frame
 from multigpu.analysis.compare import best_single, ratio_columns
-from multigpu.analysis.fields import FIELDS, JOB, LENGTH, POINT
+from multigpu.analysis.fields import JOB, LENGTH, POINT
 from multigpu.analysis.frame import frame_of
 from multigpu.analysis.limits import bounds
 from multigpu.analysis.points import one_length, points, where
@@ -29,7 +29,6 @@ from multigpu.analysis.words import missing
 from multigpu.conditions import ON_DEVICE
 from multigpu.measure.machine import this_machine
 from multigpu.record import Record
-from multigpu.run import Run
 
 SINGLE_MARGIN = 1.05
 """A single run counts as faster from this ratio on, and is said to be one."""
@@ -243,17 +242,6 @@ def explain_fields(
     own = [record for record in records_of(runs) if record.machine.name == name]
     told = [explain(where(every, machine=name), frame, own, row) for _, row in chosen.head(most).iterrows()]
     return told, "", chosen.iloc[most:]
-
-
-def plainest(table: pd.DataFrame, fields: Mapping[str, Any]) -> pd.DataFrame:
-    """The points, those first that have fewest fields off a Run's defaults, then those with most repeats."""
-    off = [sum(_off_default(row, name) for name in FIELDS if name not in fields) for _, row in table.iterrows()]
-    return table.assign(_off=off).sort_values(["_off", "n"], ascending=[True, False], kind="stable").drop(columns="_off")
-
-
-def _off_default(row: Any, name: str) -> bool:
-    field = Run.model_fields[name]
-    return not field.is_required() and not missing(row[name]) and row[name] != field.default
 
 
 def explain_key(runs: Path, key: str) -> tuple[list[Explanation], str, pd.DataFrame]:

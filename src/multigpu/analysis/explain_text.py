@@ -13,6 +13,7 @@ import pandas as pd
 from multigpu.analysis.advise import OTHER_TRAINING, point_dict
 from multigpu.analysis.asked import semantics
 from multigpu.analysis.estimate import Estimate, estimate
+from multigpu.analysis.expected import expected
 from multigpu.analysis.explain import WAITS, Explanation, explain_fields, explain_key
 from multigpu.analysis.words import devices_text, job_words, joined, missing, number, plural, repeats_words, way_words
 from multigpu.arguments import parse_fields
@@ -157,8 +158,10 @@ def explained(
         found, none, left = explain_key(runs, words[0])
     else:
         found, none, left = explain_fields(runs, parse_fields(words), machine, most)
+    ahead = None if found or not any("=" in word for word in words) else expected(runs, parse_fields(words), machine)
     if form == "json":
-        return json.dumps({"points": [as_dict(one) for one in found], "note": none}, indent=1)
+        return json.dumps({"points": [as_dict(one) for one in found], "note": none, "forecast": ahead and ahead.as_dict()}, indent=1)
     others = [f"  {str(row['keys']).split(', ')[0]}  {way_words(row)}; {job_words(row)}" for _, row in left.head(8).iterrows()]
     more = [f"{plural(len(left), 'further point')} of these fields; name more of them, or a key:", *others] if others else []
-    return "\n\n".join(filter(None, [*(as_text(one, details) for one in found), none, "\n".join(more)]))
+    told = [*(as_text(one, details) for one in found), none, ahead.text() if ahead else "", "\n".join(more)]
+    return "\n\n".join(filter(None, told))

@@ -14,7 +14,22 @@ import pandas as pd
 from multigpu.analysis.fields import FIELDS, JOB, LENGTH, POINT, RESTRICTED, SERIES, WAY
 from multigpu.analysis.statistics import half_width, log_samples, mean_interval
 
-__all__ = ["FIELDS", "JOB", "LENGTH", "POINT", "SERIES", "WAY", "Missing", "averages", "one", "one_length", "points", "usual", "where"]
+__all__ = [
+    "FIELDS",
+    "JOB",
+    "LENGTH",
+    "POINT",
+    "SERIES",
+    "WAY",
+    "Missing",
+    "as_it_comes",
+    "averages",
+    "one",
+    "one_length",
+    "points",
+    "usual",
+    "where",
+]
 
 HEADLINE_REPEATS, HEADLINE_LAUNCHES = 5, 2
 
@@ -177,9 +192,18 @@ def one(table: pd.DataFrame, **fields: Any) -> pd.Series:
     return found.iloc[0]
 
 
-def usual(table: pd.DataFrame) -> pd.DataFrame:
-    """The points with nothing of the host restricted or watched (`RESTRICTED`), of each length the most repeated (`one_length`)."""
-    return one_length(where(table, **dict.fromkeys(RESTRICTED)))
+CHANGED = ("bucket_mib", "bucket_update", "bucket_send", "wire_dtype", "all_reduce_spec", "loss_scale")
+"""Fields by which a step merges otherwise than the library does by itself; empty where it does not."""
+
+
+def usual(table: pd.DataFrame, **fields: Any) -> pd.DataFrame:
+    """The points with these fields and nothing of the host restricted or watched (`RESTRICTED`), of each length the most repeated."""
+    return one_length(where(table, **dict.fromkeys(RESTRICTED) | fields))
+
+
+def as_it_comes(table: pd.DataFrame, **fields: Any) -> pd.DataFrame:
+    """The usual points with these fields whose step merges as the library does by itself (`CHANGED`)."""
+    return usual(table, **dict.fromkeys(CHANGED) | fields)
 
 
 def one_length(table: pd.DataFrame) -> pd.DataFrame:

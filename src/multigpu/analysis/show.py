@@ -13,8 +13,7 @@ import pandas as pd
 from multigpu.analysis.estimate import Estimate
 from multigpu.analysis.picture import EXPLORER, Shown
 from multigpu.analysis.points import Missing
-from multigpu.analysis.style import label
-from multigpu.analysis.words import COLUMNS
+from multigpu.analysis.words import COLUMNS, named
 
 
 class _Row(Formatter):
@@ -37,7 +36,7 @@ class _Row(Formatter):
                 low, high = (float(self.row.get(f"{name}_{end}", float("nan"))) for end in ("low", "high"))
                 figure = Estimate(float(figure), low, high)
             return format(figure, format_spec)
-        return label(str(figure)) if name in ("placement", "base_placement") else str(figure)
+        return named(name, figure)
 
 
 def _columns(text: str, rows: pd.DataFrame) -> list[tuple[str, str]]:
@@ -59,7 +58,7 @@ def table(rows: pd.DataFrame, columns: str, by: str | None = None, note: str = "
     Args:
         columns: "placement | devices | kept = ratio:percent interval": names of the frame's columns, with a heading and a form
             (`estimate.FORMS`) where these are not the usual ones (`words.COLUMNS`); or a template, "batch = {batch_size} per GPU".
-            A name of a placement becomes its label.
+            Placements, models and frameworks are called by their names (`words.named`).
         by: a column whose values stand as headings between blocks of rows, in their order.
         note: stands below. title: above. link: where all of these rows stand in the explorer, as its query ("model=resnet50").
 
@@ -69,15 +68,15 @@ def table(rows: pd.DataFrame, columns: str, by: str | None = None, note: str = "
     """
     if rows.empty:
         raise Missing(f"no row for the table {title or columns!r}")
-    named = _columns(columns, rows)
-    cells = [[_Row(row).vformat(template, (), {}) for _, template in named] for _, row in rows.iterrows()]
-    numeric = [bool(re.search(r":[a-z]", template)) for _, template in named]
-    head = "".join(f'<th{_right(right)} scope="col">{escape(name)}</th>' for (name, _), right in zip(named, numeric, strict=True))
+    heads = _columns(columns, rows)
+    cells = [[_Row(row).vformat(template, (), {}) for _, template in heads] for _, row in rows.iterrows()]
+    numeric = [bool(re.search(r":[a-z]", template)) for _, template in heads]
+    head = "".join(f'<th{_right(right)} scope="col">{escape(name)}</th>' for (name, _), right in zip(heads, numeric, strict=True))
     body, last = [], None
     for (_, row), texts in zip(rows.iterrows(), cells, strict=True):
         if by is not None and row[by] != last:
             last = row[by]
-            body.append(f'<tr class="block"><th colspan="{len(named)}" scope="rowgroup">{escape(label(str(last)))}</th></tr>')
+            body.append(f'<tr class="block"><th colspan="{len(heads)}" scope="rowgroup">{escape(named(by, last))}</th></tr>')
         body.append(f"<tr>{''.join(f'<td{_right(right)}>{escape(text)}</td>' for text, right in zip(texts, numeric, strict=True))}</tr>")
     below = f'<p class="muted">{escape(note)}{explorer_link(link)}</p>\n' if note or link else ""
     above = f'<p class="table-title">{escape(title)}</p>\n' if title else ""
@@ -86,6 +85,11 @@ def table(rows: pd.DataFrame, columns: str, by: str | None = None, note: str = "
         + "\n".join(body)
         + f"\n</tbody></table></div>\n{below}"
     )
+
+
+def text(rows: pd.DataFrame, template: str) -> pd.Series:
+    """A text a row, for a heading or a label: "{model}, {batch_size}, {devices}" is "ResNet-50, 64, two GPUs"."""
+    return pd.Series([_Row(row).vformat(template, (), {}) for _, row in rows.iterrows()], index=rows.index, dtype="string")
 
 
 def _right(numeric: bool) -> str:

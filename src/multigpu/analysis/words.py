@@ -16,8 +16,8 @@ FRAMEWORKS = {"torch": "PyTorch", "tensorflow": "TensorFlow"}
 UNITS = {"words": "words/s", "images": "images/s", "reviews": "reviews/s", "samples": "samples/s"}
 
 MODELS = {
-    "nmt000": "LSTM translator (2018)",
-    "nmt004": "LSTM translator (IBM article)",
+    "nmt000": "LSTM translator",
+    "nmt004": "larger translator",
     "nmt000_pieces": "NMT of 000 (pieces)",
     "nmt_catalogs": "NMT (catalogs)",
     "nmt_short": "NMT (short sentences)",
@@ -74,6 +74,44 @@ MODELS = {
     "deepconn_fm_tiny": "tiny DeepCoNN (factorisation machine)",
 }
 """What models are called where people read."""
+
+
+WORDS: dict[str, dict[str, str]] = {
+    "model": MODELS,
+    "framework": FRAMEWORKS,
+    "processes": {"one": "one process", "per_device": "a process per GPU"},
+    "batching": {"own": "a bucket per GPU", "shared": "one bucket for all", "fixed": "one width for all sentences"},
+    "protocol": {
+        "sync": "sync",
+        "k_sync": "K-sync",
+        "k_batch_sync": "K-batch-sync",
+        "async": "async",
+        "k_async": "K-async",
+        "k_batch_async": "K-batch-async",
+    },
+    "method": {
+        "nccl": "NCCL",
+        "two_shot": "two-shot",
+        "ring": "ring",
+        "halving_doubling": "halving, doubling",
+        "torus": "2-D torus",
+        "tree": "tree",
+        "central_server": "central server",
+        "everyone": "everyone to everyone",
+        "everyone_bf16": "everyone to everyone, bf16",
+        "everyone_fp16": "everyone to everyone, fp16",
+    },
+    "devices": {"1": "one GPU", "2": "two GPUs", "4": "four GPUs"},
+}
+"""Of columns whose values have names: what tables and figures write."""
+
+
+def named(column: str, value: Any) -> str:
+    """A value as tables and figures write it: a placement, a model or a framework by its name."""
+    text = str(value)
+    if column == "execution":
+        return text.replace("_", " and ")
+    return label(text) if column in ("placement", "base_placement") else WORDS.get(column, {}).get(text, text)
 
 
 COLUMNS: dict[str, tuple[str, str]] = {

@@ -1,0 +1,153 @@
+"""What a point that nobody measured should reach: from its own series on other counts of devices, or from the model alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from multigpu.analysis.asked import measure_command, plainest, run_of
+from multigpu.analysis.collectives import collectives_frame
+from multigpu.analysis.estimate import Estimate
+from multigpu.analysis.forecast import forecast
+from multigpu.analysis.forecast_lines import assumed_links, lines_of, measured_links
+from multigpu.analysis.forecast_merge import Links, demand_of, merge_seconds
+from multigpu.analysis.limits import bound_units_per_s, bounds
+from multigpu.analysis.points import where
+from multigpu.analysis.read import frames, machines_of, records_of
+from multigpu.analysis.words import devices_text, joined, number, way_words
+from multigpu.placements import find_placement
+from multigpu.run import Run, build_run
+from multigpu.workloads import workloads
+
+NETWORK = assumed_links(network_gbit=400.0, network_latency_us=5.0, node=8, between="hierarchical")
+"""Assumed beyond the devices of a node."""
+
+DEFAULTS = {"placement": "ddp", "batch_size": 32}
+"""Of a Run that names neither."""
+
+
+@dataclass(frozen=True)
+class Expected:
+    """A forecast. rate: units/s, with its band; basis: what it rests on, in words; scaling: rate over that of as many single devices."""
+
+    run: Run
+    rate: Estimate
+    scaling: float
+    basis: str
+
+    def text(self) -> str:
+        """The forecast in a sentence, and the command that measures it."""
+        way, on = way_words(self.run.model_dump()), devices_text(self.run.devices, self.run.device_type)
+        band = (
+            f" ({Estimate(self.rate.low):rate} to {Estimate(self.rate.high):rate})"
+            if self.rate.known
+            else " (no launch was repeated: its band is not known)"
+        )
+        scaling = f", {Estimate(self.scaling):percent} of perfect scaling" if self.run.devices > 1 else ""
+        return (
+            f"Forecast, not a measurement: {way} should train {self.rate:rate}{band} on {on}{scaling}, from {self.basis}.\n"
+            f"This measures it: `{measure_command(self.run)}`"
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """The forecast for a program."""
+        figures = {"rate": self.rate.value, "rate_low": number(self.rate.low), "rate_high": number(self.rate.high), "scaling": self.scaling}
+        return figures | {"unit": self.rate.unit, "basis": self.basis, "measure": measure_command(self.run)}
+
+
+def expected(runs: Path, fields: Mapping[str, Any], machine: str | None = None) -> Expected | None:
+    """What a point with these fields should reach on a machine (unless named, the richest in Records that has something alike); None where
+    no model is named, such a Run cannot be, or no machine has links and ceilings that were measured.
+    """
+    every = frames(runs)[1]
+    names = [name for name in machines_of(every)["machine"] if machine in (None, name)]
+    workload = fields.get("workload") or next((w.name for w in workloads().values() if fields.get("model") in w.models), None)
+    if not fields.get("model") or workload is None:
+        return None
+    measured = set(where(every, model=fields["model"])["machine"])
+    names.sort(key=lambda name: name not in measured)
+    return next((found for name in names if (found := _on(runs, name, {"workload": workload, **fields}))), None)
+
+
+def _on(runs: Path, machine: str, wanted: dict[str, Any]) -> Expected | None:
+    """As one machine's Records have it; None where they hold nothing alike, or such a Run cannot be."""
+    frame, every = frames(runs)
+    own, rows = where(every, machine=machine), frame[frame["machine"].eq(machine)]
+    links = measured_links(str(own["gpu"].iloc[0]), collectives_of(runs, machine), NETWORK)
+    precisions = own.loc[own["workload"].eq(wanted["workload"]), "precision"].mode()
+    if links is None or precisions.empty:
+        return None
+    devices = int(wanted.pop("devices", 1))
+    same = where(own[own["n"] > 0], **wanted, scaling="weak")
+    if "placement" not in wanted and len(plain := where(same, placement=DEFAULTS["placement"])):
+        same = plain
+    try:
+        found = _of_series(runs, own, same, rows, devices)
+        return found or _of_model({"precision": precisions.iloc[0], **wanted}, own, rows, devices, links)
+    except ValueError:
+        return None
+
+
+def collectives_of(runs: Path, machine: str) -> pd.DataFrame:
+    """The measured all-reduces of a machine in fp32."""
+    found = collectives_frame(runs.parent / "collectives")
+    return where(found, status="ok", dtype="fp32", machine=machine)
+
+
+def _of_series(runs: Path, own: pd.DataFrame, same: pd.DataFrame, rows: pd.DataFrame, devices: int) -> Expected | None:
+    """From the plainest series that was measured on one device and on more; others of its kind lend the spread of their launches."""
+    if same.empty:
+        return None
+    alike = where(own, scaling="weak", **{name: same[name].unique().tolist() for name in ("placement", "framework", "execution")})
+    machine = same["machine"].iloc[0]
+    records = [record for record in records_of(runs) if record.machine.name == machine]
+    lines = lines_of(alike, rows, records, collectives_of(runs, machine), NETWORK)
+    known = [line for line in lines if line.points and line.links and line.points.devices[0] == 1]
+    usable = {line.first["keys"]: line for line in known if line.first["keys"] in set(same["keys"])}
+    if not usable:
+        return None
+    line = usable[plainest(pd.DataFrame([line.first for line in usable.values()]), {}).iloc[0]["keys"]]
+    assert line.points is not None and line.links is not None
+    found = forecast(line.points, [devices], line.links, line.residuals)
+    units = devices * float(line.first["rate"] * line.first["step_time_s"])
+    low, high = (float(end[0]) for end in found.band(efficiency=False))
+    rate = Estimate(units / float(found.step_s[0]), units / high, units / low, unit=f"{line.first['unit']}/s")
+    counts = joined([str(count) for count in line.points.devices])
+    run = build_run(**(run_of(line.first).model_dump(exclude_defaults=True) | {"devices": devices}))
+    return Expected(
+        run, rate, float(found.efficiency[0]), f"its steps on {counts} devices of {machine} and the measured speed of their links"
+    )
+
+
+def _of_model(wanted: Mapping[str, Any], own: pd.DataFrame, rows: pd.DataFrame, devices: int, links: Links) -> Expected:
+    """One device as this model, or else others, use the machine's ceilings; no step is shorter than any of it that was launched so, and the
+    band is that in which 95% of what was measured so lies; of what the merge takes all, none or, in the middle, half is hidden.
+    """
+    run = build_run(**(DEFAULTS | {"device_type": str(own["device_type"].iloc[0])} | dict(wanted) | {"devices": devices}))
+    launched = where(rows, devices=1, status="ok", framework=run.framework, execution=run.execution)
+    ones, akin = where(launched, precision=run.precision), where(launched, workload=run.workload)
+    ceiling = bound_units_per_s(run.description, str(own["gpu"].iloc[0]), run.precision, 1, 1.0).units_per_s
+    if ones.empty or akin.empty or not math.isfinite(ceiling):
+        raise ValueError("nothing alike was measured on this machine")
+    known = "model" if run.model in set(launched["model"]) else "workload"
+    least_s = launched.groupby(known)["step_time_s"].min()
+    ones = ones.merge(bounds(ones)[["key", "bound", "share_of_bound"]], on="key").dropna(subset="bound")
+    shares = ones.groupby("model")["share_of_bound"].median()
+    share = float(shares.get(run.model, shares.median()))
+    told_s = np.maximum(ones["units"] / ones["timed_steps"] / (float(shares.median()) * ones["bound"]), ones[known].map(least_s)).astype(
+        "float64"
+    )
+    slower, faster = np.log(ones["step_time_s"] / told_s).groupby([ones["model"], ones["batch_size"]]).median().quantile([0.975, 0.025])
+    units = run.batch_size * float((akin["units"] / akin["timed_steps"] / akin["batch_size"]).astype("float64").median())
+    one_s = max(units / (share * ceiling), float(least_s[getattr(run, known)])) * np.exp([0.0, slower, faster])
+    merge_s = sum(merge_seconds(demand_of(find_placement(run.placement), run.description.variables, units), devices, links))
+    middle, low, high = devices * units / (one_s + np.array([0.5, 1.0, 0.0]) * merge_s)
+    rate = Estimate(float(middle), float(low), float(high), unit=f"{run.description.unit}/s")
+    basis = f"its operations and bytes, and how {ones['model'].nunique()} models use the ceilings of {own['machine'].iloc[0]}"
+    return Expected(run, rate, float(one_s[0] / (one_s[0] + 0.5 * merge_s)), basis)
