@@ -29,6 +29,9 @@ from multigpu.workloads.own.torch import ids_of, loss_of, own_module, variables_
 SAMPLES = 4
 """With which a model is tried where it takes them: few, since this is a CPU, and more than one, which batch norm wants."""
 
+FLAT = 1e-12
+"""A gradient in fp64 that is smaller than this share of the largest is zero but for rounding."""
+
 EQUAL = 1e-9
 """How far two losses of one computation in fp64 may be apart, relative to them."""
 
@@ -48,7 +51,7 @@ class Examination:
     """A job on its way to a description."""
 
     def __init__(self, job: Job, replicas: int) -> None:
-        self.job, self.notes = job, list[str]()
+        self.job, self.notes, self.flat = job, list[str](), list[str]()
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
             self.module = own_module(job)
@@ -137,6 +140,9 @@ class Examination:
             self.notes.append("it does not compute in fp64, so placements are compared in fp32, less exactly")
         finally:
             torch.set_default_dtype(usual)
+        if kind == torch.float64:
+            sizes = {name: float(gradient.abs().max()) for name, gradient in first.gradients.items() if gradient is not None}
+            self.flat = [name for name, size in sizes.items() if size <= FLAT * max(sizes.values())]
         if first.random:
             return (
                 None,
@@ -219,10 +225,16 @@ class Examination:
         if any(isinstance(part, nn.Embedding) and part.sparse for part in self.module.modules()):
             self.notes.append("gradients of sparse embeddings are merged as arrays here")
         checked_in, unchecked = self.comparability(rows, tried.random)
+        flat = [name for name in self.flat if name not in fixed]
+        if flat:
+            self.notes.append(
+                f"{len(flat)} parameters have a gradient that is zero but for rounding, as a bias before batch norm has: they need not move"
+            )
         count = len(batch["0"])
         rest: dict[str, Any] = {
             "variables": [(name, tuple(p.shape)) for name, p in self.parameters.items() if name not in fixed],
             "tables": {name: table for name, table in tables.items() if name not in fixed},
+            "flat": flat,
             "tied": self.tied,
             "fixed": fixed,
             "optimizer": asdict(self.job.optimizer),
