@@ -12,7 +12,8 @@ from torch.nn import functional as F
 import multigpu
 from multigpu.cli import main
 from multigpu.own.examine import describe
-from multigpu.own.result import ONE, Result, compared
+from multigpu.own.placed import ONE
+from multigpu.own.result import Result, compared
 from multigpu.workloads.own.description import FOLDERS
 from multigpu.workloads.own.loading import load_job
 

@@ -7,8 +7,6 @@ import inspect
 import json
 import re
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -19,12 +17,13 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.nn.utils.rnn import PackedSequence
 from torch.utils.flop_counter import FlopCounterMode
 
+from multigpu.own.embeddings import located, watched_embeddings
 from multigpu.workloads.own.batches import batches_of, tensors_of_step
 from multigpu.workloads.own.description import Described, Table
 from multigpu.workloads.own.job import Job
 from multigpu.workloads.own.loading import JobError, pack
 from multigpu.workloads.own.structure import put_together
-from multigpu.workloads.own.torch import ids_of, loss_of, own_module, variables_of, without_dropout
+from multigpu.workloads.own.torch import loss_of, own_module, variables_of, without_dropout
 
 SAMPLES = 4
 """With which a model is tried where it takes them: few, since this is a CPU, and more than one, which batch norm wants."""
@@ -250,45 +249,6 @@ class Examination:
         name = f"{re.sub(r'[^A-Za-z0-9_]+', '-', self.job.title)}-{hashlib.sha256(told + code).hexdigest()[:8]}"
         rest["step_here_s"] = self.step_s() if timed else 0.0
         return Described(name=name, job=packed or f"{name}.job", file=file, values=f"{name}.values", **rest)
-
-
-def located(ids: Tensor, batch: dict[str, Tensor], padding: int | None) -> Table | None:
-    """Where in the batch these ids stand, by memory and by value; None: nowhere."""
-    if ids.dtype != torch.int64 or not ids.numel():
-        return None
-    count = ids.numel() // len(ids)
-    for leaf, tensor in batch.items():
-        if tensor.dtype != torch.int64 or tensor.untyped_storage().data_ptr() != ids.untyped_storage().data_ptr():
-            continue
-        tried = [Table(leaf=leaf, ids=count, padding=padding)]
-        if tensor.ndim == 2:
-            first = int(ids.storage_offset()) - int(tensor.storage_offset())
-            if ids.ndim == 1:
-                tried.append(Table(leaf=leaf, column=first, ids=1, padding=padding))
-            else:
-                last = first + int(ids.shape[1]) - int(tensor.shape[1])
-                tried.append(Table(leaf=leaf, stretch=(first, last or None), ids=count, padding=padding))
-        for table in tried:
-            if (table.column or 0) < tensor.shape[-1] and ids.shape == (own := ids_of(table, batch)).shape and torch.equal(own, ids):
-                return table
-    return None
-
-
-@contextmanager
-def watched_embeddings(module: nn.Module) -> Iterator[dict[str, list[Tensor]]]:
-    """What each embedding layer is asked for inside, by the name of its table."""
-    asked: dict[str, list[Tensor]] = {}
-
-    def noting(name: str) -> Callable[..., None]:
-        return lambda layer, inputs: asked.setdefault(f"model.{name}.weight", []).append(inputs[0])
-
-    layers = [(name, part) for name, part in module.named_modules() if isinstance(part, nn.Embedding)]
-    hooks = [part.register_forward_pre_hook(noting(name)) for name, part in layers]
-    try:
-        yield asked
-    finally:
-        for hook in hooks:
-            hook.remove()
 
 
 def code_of(job: Job) -> bytes:
