@@ -20,13 +20,17 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ[LOCK_VARIABLE] = f"{tempfile.gettempdir()}/multigpu-tests-{os.getpid()}.lock"
 atexit.register(Path(os.environ[LOCK_VARIABLE]).unlink, missing_ok=True)
 os.environ[SHARE_VARIABLE] = "inf"
+if not Path("/dev/nvidiactl").exists():
+    os.environ.setdefault("TRITON_INTERPRET", "1")  # Triton, where it is installed, runs its kernels on CPUs; read when it is imported
 os.environ |= NO_KERAS  # for every TensorFlow process that a test starts
 
 SLOWEST = (
     "equivalence/test_tensorflow_placements.py",
     "measure/test_recovery.py",
     "equivalence/test_placements.py",
+    "own/test_compare.py",
     "measure/test_lanes.py",
+    "own/test_example.py",
     "test_notebooks.py",
     "measure/test_tensorflow_processes.py",
     "measure/test_solo.py",
