@@ -16,6 +16,7 @@ from multigpu.analysis.causes import causes_frame
 from multigpu.analysis.compare import ratio_columns, verdict
 from multigpu.analysis.estimate import Estimate, estimate
 from multigpu.analysis.explain import step_parts, wait_of
+from multigpu.analysis.explain_text import PART_NAMES
 from multigpu.analysis.forecast import Points, forecast, launch_residuals
 from multigpu.analysis.forecast_merge import Links, demand_of
 from multigpu.analysis.frame import frame_of
@@ -31,17 +32,6 @@ ONE = "one device"
 
 EQUALLY = ("joined", "lossy")
 """Kinds of semantics under which a placement trains what one process on the joined batch does: others are never called the best."""
-
-PART_WORDS = {
-    "input": "waiting for the batch",
-    "peer_copies": "copies between devices",
-    "communication": "exposed communication",
-    "host_copies": "copies to and from the host",
-    "host_work": "the host merges and updates",
-    "skew": "devices begin at different times",
-    "launching": "the host launches kernels",
-}
-"""What devices wait for (`explain.WAITS`)."""
 
 
 def called(run: Run) -> str:
@@ -245,7 +235,7 @@ class Result:
         if not whole or more.value <= 0:
             return []
         parts = sorted(waits.items(), key=lambda pair: -pair[1])
-        return [(PART_WORDS[name], _times(more, value / whole)) for name, value in parts]
+        return [(PART_NAMES[name], _times(more, value / whole)) for name, value in parts]
 
     def forecast(self, devices: int = 8, name: str | None = None) -> Estimate:
         """Samples/s on more devices like these in one machine, fitted to one device and to the placement's step (`analysis.forecast`).
