@@ -174,13 +174,13 @@ def main() -> None:
             process.stdin.write(f"{options.seconds}\n")
             process.stdin.flush()
             rows.append({"job": options.job, "batch_size": batch, "way": way, "round": number, **answer(process), **told[way]})
+        if options.out:
+            keep(rows, options.out)
     for process in running.values():
         assert process.stdin is not None
         process.stdin.close()
         process.wait()
     report(rows)
-    if options.out:
-        keep(rows, options.out)
 
 
 def report(rows: list[dict[str, Any]]) -> None:

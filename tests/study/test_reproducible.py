@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from multigpu import paths, report
+from multigpu import paths
 from multigpu.notebooks import execute_one
 from multigpu.report import build_report
 
@@ -23,7 +23,6 @@ def built(folder: Path) -> dict[str, bytes]:
     (folder / "executed").mkdir(parents=True)
     (folder / "figures").mkdir()
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stderr(io.StringIO()):
-        patch.setattr(report, "fragments", lambda: {})
         patch.setattr(paths, "figures", lambda: folder / "figures")
         for page in ("00-front", *PAGES):
             execute_one(notebooks / f"{page}.ipynb", folder / "executed" / f"{page}.ipynb", {"records": str(paths.DATA)})

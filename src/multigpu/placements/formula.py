@@ -32,7 +32,7 @@ QUANTITIES = {
     "E_other": r"(E - E_{\mathrm{own}})",
     "I_other": r"(I - I_{\mathrm{own}})",
 }
-"""Of each quantity, how it is written; `_other` is all of it but the own part, `_laid` the same laid end to end and filled up for P cuts."""
+"""Of each quantity, how it is written; `_other` is all of it but the own part, `_laid` the same, filled up for P cuts."""
 
 COEFFICIENTS: dict[Powers, str] = {
     ONE: "",

@@ -15,8 +15,8 @@ stretches, one a device, whichever variables their borders meet (all variables l
 device of the model's stage that uses it (placements inside one model: `stages.placements`)."""
 
 Merge = Literal["all_reduce", "reduce_scatter", "copy", "halves", "host", "gpu0", "sharded", "stage", "sections", "split", "none"]
-"""Where gradients are summed: in a collective, which gives every replica all sums or each its stretch of them, on every replica after plain copies, on the first device of each half of the
-devices and then on the first of all, at one place, or nowhere."""
+"""Where gradients are summed: in a collective, which gives every replica all sums or each its stretch of them, on every replica after
+plain copies, on the first device of each half of the devices and then on the first of all, at one place, or nowhere."""
 
 
 class Semantics(BaseModel):

@@ -70,8 +70,8 @@ class TrainingRun(BaseModel):
             )
         if self.clip_norm and (find_placement(run.placement).update != "replica" or "captured" in run.execution):
             raise ValueError(
-                f"clip_norm {self.clip_norm:g} needs all merged gradients in one place before the update: choose a placement that updates all"
-                f" variables on every replica, not {run.placement!r}, and no captured steps"
+                f"clip_norm {self.clip_norm:g} needs all merged gradients in one place before the update: choose a placement that updates"
+                f" all variables on every replica, not {run.placement!r}, and no captured steps"
             )
         for name in ("warmup_steps", "timed_steps", "traced_steps", "traced_from", "energy_window_s"):
             if getattr(run, name) != plain[name].default:
