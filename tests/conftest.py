@@ -20,13 +20,23 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ[LOCK_VARIABLE] = f"{tempfile.gettempdir()}/multigpu-tests-{os.getpid()}.lock"
 atexit.register(Path(os.environ[LOCK_VARIABLE]).unlink, missing_ok=True)
 os.environ[SHARE_VARIABLE] = "inf"
+if not Path("/dev/nvidiactl").exists():
+    os.environ.setdefault("TRITON_INTERPRET", "1")  # Triton, where it is installed, runs its kernels on CPUs; read when it is imported
 os.environ |= NO_KERAS  # for every TensorFlow process that a test starts
 
 SLOWEST = (
+    "measure/test_listening.py",
+    "study/test_pages.py",
     "equivalence/test_tensorflow_placements.py",
     "measure/test_recovery.py",
+    "study/test_reproducible.py",
     "equivalence/test_placements.py",
+    "own/test_compare.py",
     "measure/test_lanes.py",
+    "fuzz/test_commands.py",
+    "fuzz/test_files.py",
+    "measure/test_soak.py",
+    "own/test_example.py",
     "test_notebooks.py",
     "measure/test_tensorflow_processes.py",
     "measure/test_solo.py",
@@ -43,10 +53,8 @@ SLOWEST = (
     "hosts/test_collectives_on_hosts.py",
     "hosts/test_several_hosts.py",
     "synchrony/test_real.py",
-    "analysis/test_op_places.py",
     "engines/test_tensorflow_data.py",
     "engines/test_feed.py",
-    "analysis/test_figures.py",
     "synchrony/test_devices.py",
     "claims/test_claims.py",
     "engines/test_buckets.py",

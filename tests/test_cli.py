@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -241,6 +244,9 @@ def test_claims_in_lines_and_in_full(capsys, tmp_path) -> None:
     assert code == 0 and [line.split()[0] for line in out.splitlines() if line.startswith("C")] == [one.number for one in all_claims()]
     code, out, _ = run(capsys, "--records", str(tmp_path), "claims", "c25", "C26")
     assert code == 0 and [line.split(":")[0] for line in out.splitlines() if line.startswith("C")] == ["C25", "C26"]
+    ascii_only = os.environ | {"PYTHONIOENCODING": "ascii"}
+    words = [sys.executable, "-m", "multigpu", "--records", str(tmp_path), "claims", "C25"]
+    assert "Verdict" in subprocess.run(words, env=ascii_only, capture_output=True, text=True, check=True).stdout
     code, _, err = run(capsys, "claims", "C0")
     assert code == 2 and "unknown claim 'C0'" in err and len(err.strip().splitlines()) == 1
 

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
+from collections.abc import Collection
+from graphlib import TopologicalSorter
+from pathlib import Path
 
 import pytest
+
+import multigpu
 
 HEAVY = ("torch", "tensorflow", "pandas", "matplotlib", "great_tables", "papermill", "sphinx", "sklearn", "polib")
 
@@ -24,3 +30,27 @@ def test_reading_loads_no_framework() -> None:
     code = f"import sys; from multigpu.analysis import {modules}; import multigpu.pages; print({found})"
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert said.stdout.strip() == "[]"
+
+
+def imported(path: Path, modules: Collection[str]) -> set[str]:
+    """Which of these modules a file imports anywhere but for types."""
+    found: set[str] = set()
+    waiting: list[ast.AST] = [ast.parse(path.read_text(encoding="utf-8"))]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.ImportFrom) and node.module:
+            whole = [f"{node.module}.{alias.name}" for alias in node.names]
+            found |= {name if name in modules else node.module for name in whole}
+        elif isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif not (isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)):
+            waiting += ast.iter_child_nodes(node)
+    return found & set(modules)
+
+
+def test_imports_go_one_way() -> None:
+    """No module needs itself, not even through an import that waits inside a function; a circle is named."""
+    root = Path(multigpu.__file__).parent
+    modules = {".".join(path.relative_to(root.parent).with_suffix("").parts).removesuffix(".__init__"): path for path in root.rglob("*.py")}
+    assert len(modules) > 300 and "multigpu.record" in imported(root / "measure" / "known.py", modules)
+    TopologicalSorter({name: imported(path, modules) - {name} for name, path in modules.items()}).prepare()

@@ -48,7 +48,11 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "figures" / "headline.svg").write_text(SVG)
     (folder / "figures" / "headline.csv").write_text("GPUs,words/s\n8,1\n")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(report, "fragments", lambda: {"claims": lambda: "Planted claims.", "placements": placements_page})
+        patch.setattr(
+            report,
+            "fragments",
+            lambda: {"claims": lambda: "Planted claims.", "placements": placements_page, "faults": lambda: "Planted faults."},
+        )
         patch.setattr(paths, "figures", lambda: folder / "figures")
         with contextlib.redirect_stderr(io.StringIO()) as said:
             index = build_report(folder / "html", folder / "notebooks")

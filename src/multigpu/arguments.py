@@ -93,7 +93,10 @@ def build_parser() -> argparse.ArgumentParser:
         "explain", help="why a measured point is as fast as it is: where a step's time goes, and what was seen to help"
     )
     why.add_argument(
-        "words_asked", nargs="+", metavar="KEY | field=value", help="a Record's key, or fields of a Run as `measure` takes them"
+        "words_asked", nargs="*", metavar="KEY | field=value", help="a Record's key, or fields of a Run as `measure` takes them"
+    )
+    why.add_argument(
+        "--trace", nargs="+", type=Path, metavar="FILE", help="instead: traces of any script by PyTorch's profiler (.json, .gz), one a rank"
     )
     why.add_argument(
         "--details", action="store_true", help="also what it is compared with, the step's parts, its bounds, other faster ways"

@@ -22,14 +22,18 @@ from multigpu.measure.point import Point
 from multigpu.measure.sharing import lanes_of, sharing_words
 from multigpu.record import Record, RecordStore
 from multigpu.run import build_run
+from multigpu.workloads.own.description import know
 
 if TYPE_CHECKING:
     from multigpu.claims import Result
 
 
 def store_of(arguments: argparse.Namespace) -> RecordStore:
-    """The Records that `--records` names, or the study's."""
-    return RecordStore(Path(arguments.records or paths.RUNS))
+    """The Records that `--records` names, or the study's; of a comparison of a user's own model, with the jobs that lie beside them."""
+    root = Path(arguments.records or paths.RUNS)
+    if (jobs := root.resolve().parent / "jobs").is_dir():
+        know(jobs)
+    return RecordStore(root)
 
 
 def read_from(arguments: argparse.Namespace) -> RecordStore:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import json
+from dataclasses import asdict
 from pathlib import Path
 
 from multigpu import paths
 from multigpu.analysis.advise import advised
 from multigpu.analysis.explain_text import explained
 from multigpu.analysis.frame import export, load_frame
+from multigpu.analysis.script_trace import explain_trace, told
 from multigpu.analysis.step_traces import trace_summary, trace_table, write_trace_summary
 from multigpu.arguments import parse_fields
 from multigpu.cli_measure import read_from
@@ -103,7 +106,13 @@ def verify_command(arguments: argparse.Namespace) -> int:
 
 
 def explain_command(arguments: argparse.Namespace) -> int:
-    """Why a point is as fast as it is."""
+    """Why a point, or a script that was traced, is as fast as it is."""
+    if bool(arguments.trace) == bool(arguments.words_asked):
+        raise ValueError("what is to be explained? name a Record's key or fields of a Run, or --trace FILE, one of the two")
+    if arguments.trace:
+        found = explain_trace(arguments.trace)
+        print(json.dumps(asdict(found), indent=1) if arguments.format == "json" else "\n".join(told(found)))
+        return 0
     asked = arguments.words_asked, arguments.machine, arguments.limit, arguments.format, arguments.details
     print(explained(read_from(arguments).root, *asked))
     return 0

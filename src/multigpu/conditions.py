@@ -32,9 +32,16 @@ def check_conditions(run: Run, placement: Placement) -> None:
     _check_devices(run, placement)
     _check_energy(run)
     _check_recurrence(run)
-    if run.batch_norm and (run.framework, run.device_type) != ("tensorflow", "cuda"):
+    if run.batch_norm == "persistent" and (run.framework, run.device_type) != ("tensorflow", "cuda"):
         raise ValueError(
             f"batch_norm {run.batch_norm!r} is cuDNN's kernel in TensorFlow: choose framework 'tensorflow' and device_type 'cuda'"
+        )
+    for name, value in (("batch_norm", "fused"), ("stem", "folded")):
+        if getattr(run, name) == value:
+            _check_fused(run, placement, f"{name} {value!r}")
+    if run.stem and not run.description.config.foldable:
+        raise ValueError(
+            f"stem {run.stem!r} is of a first convolution whose stride divides the image, which {run.model!r} does not have: leave it out"
         )
 
 
@@ -110,6 +117,15 @@ def _check_recurrence(run: Run) -> None:
             f"recurrence 'persistent' holds the weights of {PERSISTENT_UNITS} units in registers, and model {run.model!r} has"
             f" {model.config.units}: choose recurrence 'fused'"
         )
+
+
+def _check_fused(run: Run, placement: Placement, named: str) -> None:
+    if run.framework != "torch":
+        raise ValueError(f"{named} exists in 'torch' only: leave it out or choose framework 'torch'")
+    if run.layout != "channels_last":
+        raise ValueError(f"{named} takes channels last: choose layout 'channels_last', not {run.layout or 'channels_first'!r}")
+    if placement.compute != "replica":
+        raise ValueError(f"{named} computes several layers at once, and placement {run.placement!r} cuts between layers: leave it out")
 
 
 def _check_energy(run: Run) -> None:

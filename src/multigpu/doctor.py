@@ -83,6 +83,15 @@ def tensorflow_lines(gpus: int, seen: Seen, changes: Mapping[str, str]) -> Itera
 persistent_lines = later("multigpu.kernels.lstm_launch:persistent_lines")
 
 
+def fused_lines() -> Iterator[str]:
+    """Whether this machine's GPUs run batch norm in one piece with what follows it."""
+    from multigpu.kernels import batch_norm, lstm_launch  # torch, which takes seconds
+
+    for reason in sorted({batch_norm.library_instead(device) or "" for device in lstm_launch.devices()}):
+        left = f"is left to the library where it is asked for: {reason}" if reason else "runs, its kernels built by Triton"
+        yield f"fused       batch_norm 'fused' {left}"
+
+
 def diagnose(store: RecordStore) -> Iterator[str]:
     """Lines for a person: devices, frameworks, what can run, what is missing, which Records are there."""
     machine = this_machine()
@@ -101,6 +110,7 @@ def diagnose(store: RecordStore) -> Iterator[str]:
         yield from tensorflow_lines(gpu_count(), ask_tensorflow(changes), changes)
     if gpu_count() and framework_version("torch") != "none":
         yield from persistent_lines()
+        yield from fused_lines()
     for placement in placements().values():
         ways = "; ".join(f"{e.framework}, {e.processes} process, {'/'.join(e.executions)}" for e in placement.engines)
         yield f"placement   {placement.name}: {ways}"

@@ -61,7 +61,7 @@ def _options(name: str, workload: str) -> list[str]:
     """What may be chosen for a parameter; empty where it is no choice."""
     chosen = workloads().get(workload)
     own = {
-        "workload": list(workloads()),
+        "workload": [name for name, one in workloads().items() if one.models],
         "placement": list(placements()),
         "model": list(chosen.models) if chosen else [],
         "inputs": list(chosen.inputs) if chosen else [],

@@ -17,6 +17,7 @@ from pathlib import Path
 import nbformat
 
 from multigpu import paths
+from multigpu.analysis.faults import faults_page
 from multigpu.claims.cache import study_results
 from multigpu.claims.html import changes_table, claims_table, scoreboard, tally
 from multigpu.claims.ledger import changes
@@ -38,8 +39,8 @@ class ReportError(RuntimeError):
 
 
 def fragments() -> dict[str, Callable[[], str]]:
-    """What pages of `report/` include, by name, as Markdown (MyST): the claims and the placements."""
-    return {"claims": claims_page, "placements": placements_page}
+    """What pages of `report/` include, by name, as Markdown (MyST)."""
+    return {"claims": claims_page, "placements": placements_page, "faults": faults_page}
 
 
 def claims_page() -> str:

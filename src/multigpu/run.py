@@ -25,8 +25,7 @@ Execution = Literal["eager", "compiled", "captured", "compiled_captured", "graph
 
 ONLY_FOR = {
     "sequence_length": ("words",),
-    "layout": ("images",),
-    "batch_norm": ("images",),
+    **dict.fromkeys(("layout", "batch_norm", "stem"), ("images",)),
     "recurrence": ("words", "samples"),
     "embedding_gradients": ("words", "reviews"),
     "cross_entropy": ("words",),
@@ -59,8 +58,9 @@ class Run(BaseModel):
         replicas' shards from one bucket ("shared", the practice that it proposes), or no buckets and one width ("fixed").
     shuffle: take the sentences of a corpus in an order drawn from the seed, and not in the corpus's own (NMT, corpora only).
     layout: memory layout of images (CNN only).
-    batch_norm: cuDNN's persistent kernels, as tf_cnn_benchmarks asks TensorFlow for them ("persistent",
-        TF_USE_CUDNN_BATCHNORM_SPATIAL_PERSISTENT=1), or the framework's own choice (None); images in TensorFlow on GPUs only.
+    batch_norm: the framework's own (None); cuDNN's "persistent" kernels (TensorFlow on GPUs, as tf_cnn_benchmarks asks for them); or in one
+        piece with the sum, ReLU and max-pooling that follow ("fused", PyTorch, channels last; without Triton the Record says so).
+    stem: "folded": the first convolution without its stride, on images whose blocks of pixels became channels; as `batch_norm` "fused".
     recurrence: all cells in one call of the library ("fused", also None) or a loop of cells, as "dynamic rnn" ("stepwise"); NMT and
         recurrent stacks only. "persistent": a cell at a time by this project's own kernels, bf16 on GPUs with compute capability 9.0 (on
         others the library's, and the Record says so; on CPUs written out); NMT in PyTorch only.
@@ -121,7 +121,8 @@ class Run(BaseModel):
     batching: Batching = "own"
     shuffle: bool = False
     layout: Literal["channels_first", "channels_last"] | None = None
-    batch_norm: Literal["persistent"] | None = None
+    batch_norm: Literal["persistent", "fused"] | None = None
+    stem: Literal["folded"] | None = None
     recurrence: Literal["fused", "stepwise", "persistent"] | None = None
     embedding_gradients: Literal["dense", "sparse"] | None = None
     cross_entropy: Literal["library", "fused"] | None = None
@@ -212,7 +213,10 @@ class Run(BaseModel):
     @property
     def environment(self) -> dict[str, str]:
         """What the processes of this Run must find in their environment before they start."""
-        named = {"NCCL_P2P_DISABLE": self.peer_access == "off", "TF_USE_CUDNN_BATCHNORM_SPATIAL_PERSISTENT": self.batch_norm is not None}
+        named = {
+            "NCCL_P2P_DISABLE": self.peer_access == "off",
+            "TF_USE_CUDNN_BATCHNORM_SPATIAL_PERSISTENT": self.batch_norm == "persistent",
+        }
         return {name: "1" for name, wanted in named.items() if wanted}
 
     @property

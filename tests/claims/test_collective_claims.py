@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 
 import pytest
-from pydantic import ValidationError
 
 from multigpu.analysis.all_reduce import hosts_frame
-from multigpu.claims import KINDS, all_claims, evaluate, evaluate_all, find_claim
-from multigpu.claims.core import selection
-from multigpu.claims.kinds import CollectivePredicate
+from multigpu.claims import evaluate, find_claim
 from multigpu.collectives.record import CollectiveRecord
-from multigpu.collectives.run import CollectiveRun
 from multigpu.hosts.cluster import Cluster, as_machine
 from multigpu.hosts.grid import SLOW_BYTES
-from tests.claims.cases import CASES
-from tests.claims.planted import table
 from tests.collectives.planted import make_record
 
 QUIET = (1.0, 1.004, 0.996, 1.003, 0.997)
@@ -106,30 +99,3 @@ def test_processes_of_one_host_never_decide() -> None:
 def test_sides_over_different_links_are_never_compared() -> None:
     few = planted({key: time for key, time in SO.items() if key[1] == 2}, mbit=200)
     assert verdict(few + planted({key: time for key, time in SO.items() if key[1] > 2})) == "not yet measured"
-
-
-def test_runs_and_all_reduces_decide_their_own_claims() -> None:
-    runs, alone = table(CASES["C2"].rows("holds")), hosts_frame(planted(SO))
-    both = {result.claim.number: result.verdict for result in evaluate_all(runs, hosts=alone)}
-    assert (both["C2"], both["C25"]) == ("holds", "holds")
-    assert {number for number, told in both.items() if told == "holds"} == {"C2", "C25"}
-    without = {result.claim.number: result.verdict for result in evaluate_all(runs)}
-    assert (without["C2"], without["C25"]) == ("holds", "not yet measured")
-
-
-@pytest.mark.parametrize("claim", [c for c in all_claims() if isinstance(c.predicate, CollectivePredicate)], ids=lambda claim: claim.number)
-def test_predicates_are_data_with_scope_and_least_data(claim) -> None:  # type: ignore[no-untyped-def]
-    predicate = claim.predicate
-    assert CollectivePredicate.model_validate_json(predicate.model_dump_json()) == predicate
-    json.dumps(predicate.model_dump(mode="json"), allow_nan=False)
-    assert predicate.scope and predicate.min_n >= 5 and predicate.min_launches >= 2 and predicate.frameworks == ("torch",)
-    for contrast in predicate.contrasts:
-        for chosen in (predicate.where, contrast.where, *(term.select for term in contrast.terms)):
-            assert {field for field, _ in chosen} <= set(CollectiveRun.model_fields)
-    with pytest.raises(ValidationError):
-        predicate.min_n = 1
-
-
-def test_fields_of_a_run_are_refused() -> None:
-    with pytest.raises(ValueError, match="a CollectiveRun has no field placement: choose among method, bytes"):
-        selection({"placement": "ddp"}, KINDS["hosts"].known, "a CollectiveRun")

@@ -9,8 +9,7 @@ import pandas as pd
 import pytest
 
 from multigpu.analysis.synchrony import synchrony_frame
-from multigpu.claims import KINDS, all_claims, evaluate, evaluate_all, find_claim
-from multigpu.claims.core import selection
+from multigpu.claims import all_claims, evaluate, find_claim
 from multigpu.claims.kinds import SynchronyPredicate
 from multigpu.claims.wording import titled
 from multigpu.published import published_value
@@ -152,14 +151,3 @@ def test_models_that_start_equal_are_a_scope_of_their_own() -> None:
     result = evaluate(find_claim("C48"), synchrony_frame(both))
     assert (result.verdict, result.scope) == ("holds here only", "own start")
     assert evaluate(find_claim("C48"), synchrony_frame([*averaged(0.8, 0.1, hidden=())])).verdict == "not yet measured"
-
-
-def test_all_claims_read_their_own_tables() -> None:
-    results = {r.claim.number: r for r in evaluate_all(pd.DataFrame(), synchrony=synchrony_frame(CASES["C28"][0]()))}
-    assert results["C28"].verdict == "holds" and results["C25"].verdict == "not yet measured"
-    assert {r.claim.number: r for r in evaluate_all(pd.DataFrame())}["C28"].verdict == "not yet measured"
-
-
-def test_unknown_fields_are_refused() -> None:
-    with pytest.raises(ValueError, match="a row of synchrony has no field placement: choose among clock, protocol"):
-        selection({"placement": "ddp"}, KINDS["synchrony"].known, "a row of synchrony")

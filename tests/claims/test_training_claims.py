@@ -8,8 +8,7 @@ import pandas as pd
 import pytest
 
 from multigpu.analysis.training import training_frame
-from multigpu.claims import KINDS, all_claims, evaluate, evaluate_all, find_claim
-from multigpu.claims.core import selection
+from multigpu.claims import all_claims, evaluate, find_claim
 from multigpu.claims.kinds import TrainingPredicate
 from multigpu.training.record import TrainingRecord
 from tests.training.planted import trained
@@ -63,13 +62,3 @@ def test_what_is_not_scaled_decides_nothing() -> None:
 def test_one_seed_decides_nothing_and_none_is_not_yet_measured() -> None:
     assert evaluate(find_claim("C32"), training_frame(runs(0.95, seeds=1))).verdict == "inconclusive"
     assert evaluate(find_claim("C32"), pd.DataFrame()).verdict == "not yet measured"
-
-
-def test_all_claims_read_their_own_tables() -> None:
-    results = {r.claim.number: r for r in evaluate_all(pd.DataFrame(), training=training_frame(runs(0.95)))}
-    assert results["C32"].verdict == "holds" and results["C25"].verdict == "not yet measured"
-
-
-def test_unknown_fields_are_named() -> None:
-    with pytest.raises(ValueError, match="no field seed"):
-        selection({"seed": 1}, KINDS["training"].known, "a row of training")

@@ -71,7 +71,7 @@ class Case:
         run = self.run
         form = "" if run.execution == "eager" else f"-{run.execution}"
         form += "-one" if run.processes == "one" else ""
-        form += "".join(f"-{value}" for value in (run.all_reduce_spec, run.wire_dtype, run.recurrence) if value)
+        form += "".join(f"-{value}" for value in (run.all_reduce_spec, run.wire_dtype, run.recurrence, run.batch_norm) if value)
         form += f"-by{run.model_parallel}" if run.model_parallel else ""
         return f"{run.placement}-{run.model}-{run.devices}-{run.optimizer}-{run.precision}{form}"
 
@@ -121,6 +121,8 @@ def all_cases() -> list[Case]:
                         cases += [Case(run.model_copy(update=more)) for more in TRAVELLING[placement.name, optimizer]]
                     if workload == "nmt" and devices == 2 and (optimizer, precision) == ("momentum", "fp64"):
                         cases.append(Case(run.model_copy(update={"recurrence": "persistent"})))  # written out on CPUs
+                    if placement.name in ("ddp", "exp4") and workload == "cnn" and run.layout and precision == "fp64":
+                        cases.append(Case(run.model_copy(update={"batch_norm": "fused"})))  # written out on CPUs
                     if placement.overlap:
                         # the step that a GPU captures, here run as it is; `Run` refuses to be built so for a CPU
                         fused = {"cross_entropy": "fused"} if workload == "nmt" else {}
@@ -195,7 +197,7 @@ def reference_of(case: Case) -> dict[str, Any]:
     plain = {"placement": "" if row.loss == "replica" else run.placement, "processes": "per_device"}
     # who shares a copy of the model decides how batches are shared out
     plain |= {"model_parallel": run.degree if row.compute in PARTITIONED else None, "micro_batches": None}
-    plain |= {"all_reduce_spec": None, "wire_dtype": None, "execution": "eager", "recurrence": None}
+    plain |= {"all_reduce_spec": None, "wire_dtype": None, "execution": "eager", "recurrence": None, "batch_norm": None}
     parts = [train_once(run.model_copy(update=plain), ranks, row.semantics.steps) for ranks in groups]
     return {"values": [p[0] for p in parts], "losses": [p[1] for p in parts]}
 

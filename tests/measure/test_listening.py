@@ -82,21 +82,20 @@ def address_of(text: str) -> tuple[str, int]:
 
 def listeners(root: int) -> set[Listener]:
     """What listens now of a process and all that it has started, whatever network they are in."""
-    found = set()
+    found: set[Listener] = set()
+    tables: dict[int, dict[str, tuple[str, int]]] = {}  # of every network: the address of each socket that listens
     with suppress(psutil.NoSuchProcess):
         for process in [psutil.Process(root), *psutil.Process(root).children(recursive=True)]:
             with suppress(OSError, psutil.NoSuchProcess):
                 own = Path(f"/proc/{process.pid}")
-                held = set()
-                for link in (own / "fd").iterdir():
-                    with suppress(OSError):  # closed since
-                        held.add(os.readlink(link))
                 network = (own / "ns" / "net").stat().st_ino
-                for table in ("tcp", "tcp6"):
-                    for line in (own / "net" / table).read_text().splitlines()[1:]:
-                        words = line.split()
-                        if words[3] == LISTEN and f"socket:[{words[9]}]" in held:
-                            found.add(Listener(*address_of(words[1]), network, process.pid))
+                if network not in tables:
+                    lines = [line.split() for table in ("tcp", "tcp6") for line in (own / "net" / table).read_text().splitlines()[1:]]
+                    tables[network] = {f"socket:[{words[9]}]": address_of(words[1]) for words in lines if words[3] == LISTEN}
+                for number in os.listdir(own / "fd") if tables[network] else ():
+                    with suppress(OSError):  # closed since
+                        if address := tables[network].get(os.readlink(own / "fd" / number)):
+                            found.add(Listener(*address, network, process.pid))
     return found
 
 

@@ -16,7 +16,7 @@ class Block(nn.Module):
 
     def __init__(self, inside: int, out: int, stride: int) -> None:
         super().__init__()
-        self.first = nn.Conv2d(inside, out, 3, stride, 1, bias=False)
+        self.first = nn.Conv2d(inside, out, 3, stride, 1)  # its bias is flat: batch norm takes it away
         self.second = nn.Conv2d(out, out, 3, 1, 1, bias=False)
         self.norms = nn.ModuleList([nn.BatchNorm2d(out), nn.BatchNorm2d(out)])
         self.shortcut = nn.Identity() if stride == 1 else nn.Conv2d(inside, out, 1, stride)

@@ -5,14 +5,25 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
 
 import multigpu
-from multigpu.own.result import ONE, Result
+from multigpu.cli import main
+from multigpu.own.examine import describe
+from multigpu.own.placed import ONE
+from multigpu.own.result import Result, compared
+from multigpu.workloads.own.description import FOLDERS
+from multigpu.workloads.own.loading import load_job
 
 MODELS = Path(__file__).parent / "models.py"
 PLACEMENTS = ("ddp", "exp2", "exp4")
 BUDGET_S = 50
 """On two idle cores a comparison ends within 20 s; they may be shared."""
+
+
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module", params=["resnet", "transformer", "lstm", "recommender"])
@@ -37,3 +48,21 @@ def test_bytes_are_counted_as_predicted(result: Result) -> None:
         assert not [flag for flag in record.measurement.flags if "bytes" in flag]
     ddp = result["ddp"]
     assert ddp.row["moved_bytes"] == 2 * 4 * ddp.run.description.parameters
+
+
+def test_its_records_are_read_by_other_commands(
+    result: Result, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(FOLDERS)
+    assert main(["--records", str(result.folder / "records"), "records", "placement=ddp", "devices=2"]) == 0
+    assert result.described.name in capsys.readouterr().out
+    assert compared(result.folder).table().equals(result.table())
+
+
+def test_operations_are_counted_where_a_ceiling_is_known(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Linear(10, 20), nn.ReLU(), nn.Linear(20, 1))
+    job = multigpu.Job(model, lambda n, g: (torch.rand(n, 10, generator=g), torch.rand(n, 1, generator=g)), F.mse_loss, batch_size=4)
+    assert describe(job, tmp_path, 2, timed=False).forward_flops == 2 * (10 * 20 + 20)
+    recurrent = describe(load_job(f"{MODELS}:lstm"), tmp_path, 2, f"{MODELS}:lstm", timed=False)
+    # seven positions: two layers of four gates over input and hidden state, then the head
+    assert recurrent.forward_flops == 7 * 2 * (4 * 16 * (12 + 16) + 4 * 16 * (16 + 16) + 16 * 60)

@@ -8,13 +8,15 @@ import pytest
 
 from multigpu import paths
 from multigpu.cli import main as command_line
+from multigpu.grid.expand import read_entries
 from multigpu.record import RecordStore
 from multigpu.synchrony import measure as module
 from multigpu.synchrony.averaging_record import AveragingExperiment, AveragingStore, measure_averaging
 from multigpu.synchrony.downpour import Downpour
 from multigpu.synchrony.downpour_record import DownpourStore, downpour_key, measure_downpour
 from multigpu.synchrony.experiment import Experiment
-from multigpu.synchrony.grid import APART, EMPIRICAL_KEY, EMPIRICAL_TIMES_S, PARTS, SEEDS, find_grid, laws
+from multigpu.synchrony.grid import APART, EXPERIMENTS, PARTS, find_grid
+from multigpu.synchrony.laws import Empirical
 from multigpu.synchrony.measure import main, measure, possible_here
 from multigpu.synchrony.planned import Planned
 from multigpu.synchrony.problems import Digits
@@ -56,10 +58,12 @@ def test_the_grid_is_affordable_and_names_every_experiment_once() -> None:
         find_grid("all")
 
 
-def test_every_law_protocol_and_number_of_workers_is_there() -> None:
+def test_every_law_meets_every_protocol_and_what_is_compared_has_as_many_seeds() -> None:
     runtime = [entry.experiment for entry in find_grid("runtime") if isinstance(entry.experiment, Experiment)]
+    laws = {e.law.kind for e in runtime}
+    assert len(laws) >= 5
     assert {(e.law.kind, e.protocol, e.workers) for e in runtime} >= {
-        (law.kind, protocol, workers) for law in laws() for protocol in PROTOCOLS for workers in (2, 64, 1024)
+        (law, protocol, workers) for law in laws for protocol in PROTOCOLS for workers in (2, 64, 1024)
     }
     for grid in ("curves", "rates", "twins"):
         seeds: dict[str, set[int]] = {}
@@ -67,7 +71,32 @@ def test_every_law_protocol_and_number_of_workers_is_there() -> None:
             assert isinstance(entry.experiment, Experiment)
             same = entry.experiment.model_copy(update={"seed": 0})
             seeds.setdefault(same.digest, set()).add(entry.experiment.seed)
-        assert {len(found) for found in seeds.values()} == {len(SEEDS)}, grid
+        assert {len(found) for found in seeds.values()} == {5}, grid
+
+
+def test_files_are_grids_whose_points_say_what_they_ask_and_why() -> None:
+    for path in EXPERIMENTS.glob("*.yaml"):
+        assert path.stem in {**PARTS, **APART}
+        question, entries = read_entries(path)
+        assert question.endswith("?") and all(entry["reason"].endswith(".") for entry in entries), path.name
+
+
+def test_formulas_of_a_file_are_those_of_its_experiments() -> None:
+    """Batches over what an update takes; gradients over K; the last worker late; K = P/2 where there is a K."""
+    for entry in find_grid("rates"):
+        assert isinstance(entry.experiment, Experiment)
+        assert (entry.experiment.updates or 0) * entry.experiment.gradients_per_update == 3000
+    for entry in find_grid("gpus"):
+        e = entry.experiment
+        assert isinstance(e, Experiment)
+        assert e.gradients == (e.workers // 2 if e.protocol == "k_sync" else None)
+        assert e.delays_s is None or e.delays_s == (*(0.0,) * (e.workers - 1), 0.02)
+    for entry in find_grid("runtime"):
+        e = entry.experiment
+        assert isinstance(e, Experiment) and e.updates
+        taken = {"sync": e.workers, "k_sync": e.workers, "k_batch_sync": e.workers + (e.gradients or 1)}.get(e.protocol, e.gradients or 1)
+        work = 40_000 if e.seed else 20_000
+        assert e.updates == min(6000, max(40, work // taken)), e
 
 
 def test_twins_and_rules_are_compared_after_equal_work() -> None:
@@ -78,11 +107,13 @@ def test_twins_and_rules_are_compared_after_equal_work() -> None:
 
 
 def test_the_empirical_law_is_a_records_steps() -> None:
-    record = RecordStore(paths.RUNS)
-    (found,) = [r for r in record if r.key == EMPIRICAL_KEY]
+    """Of a translation model, eager, on one GPU, with its variables on the CPU (Exp2)."""
+    (law,) = {
+        e.law for e in (entry.experiment for entry in find_grid("runtime")) if isinstance(e, Experiment) and isinstance(e.law, Empirical)
+    }
+    (found,) = [record for record in RecordStore(paths.RUNS) if record.key == "5011dd656cb84a651f96"]
     assert found.measurement is not None
-    times = found.measurement.step_time_s[0][-30:]
-    assert sorted(round(time, 7) for time in times) == list(EMPIRICAL_TIMES_S)
+    assert sorted(round(time, 7) for time in found.measurement.step_time_s[0][-30:]) == list(law.times_s)
 
 
 def test_measuring_goes_on_where_it_stopped(tmp_path: Path) -> None:

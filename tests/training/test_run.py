@@ -252,7 +252,7 @@ def test_every_staged_run_stands_beside_its_twin() -> None:
 def test_grids_fit_their_budgets():
     """A few minutes of one core; half an hour of 8 GPUs, start-up included, is the headline's bound."""
     assert sum(entry.cost_s for entry in GRIDS["training_models"]()) < 340
-    assert sum(entry.cost_s for entry in GRIDS["training_alexnet_cpu"]()) < 1000
+    assert sum(entry.cost_s for entry in GRIDS["training_alexnet_cpu"]()) < 1100
     assert sum(entry.cost_s for entry in GRIDS["training_cpu"]()) < 400
     assert sum(entry.cost_s for entry in GRIDS["training_headline"]()) < 1300
 

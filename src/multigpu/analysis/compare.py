@@ -98,9 +98,6 @@ def verdict(table: pd.DataFrame, name: str = "ratio") -> pd.Series:
     return pd.Series(says, index=table.index, dtype="string")
 
 
-SCALING = ("speedup_best", "speedup_same", "of_independent")
-
-
 def best_single(points: pd.DataFrame, form: Sequence[str] = ("execution",), repeated: bool = True) -> pd.DataFrame:
     """One GPU at its best: the fastest point of each job (`JOB`) on one device in each form of execution.
 

@@ -100,18 +100,15 @@ def explorer(points: pd.DataFrame, runs: Path, repository: str) -> Shown:
         points.drop(columns=["log_mean", "log_variance", "log_freedom"]).to_csv(folder / NAME, index=False, float_format=DIGITS)
     except OSError as error:
         raise ValueError(f"the explorer's CSV cannot be written to {folder}: {error.strerror or error}") from None
-    data = json.dumps(encoded(points, record_places(runs)) | {"repository": repository.rstrip("/")}, separators=(",", ":"))
+    data = json.dumps(encoded(points, record_places(runs)) | {"repository": repository.rstrip("/")}, separators=(",", ":")).replace(
+        "<", "\\u003c"
+    )  # nothing in it can end a script
     return Shown(
         f'<p><a href="figures/{NAME}" download="{NAME}">All {len(points):,} points (CSV)</a></p>\n'
         f'<div id="explorer"><noscript><p>Filtering needs JavaScript; the CSV holds the same points.</p></noscript></div>\n'
-        f'<script type="application/json" id="explorer-data">{escape_script(data)}</script>\n'
+        f'<script type="application/json" id="explorer-data">{data}</script>\n'
         '<script src="_static/explorer.js" defer></script>\n'
     )
-
-
-def escape_script(text: str) -> str:
-    """JSON that may stand inside a script element: no "<" can end it."""
-    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
 
 LOOK: dict[str, Any] = {

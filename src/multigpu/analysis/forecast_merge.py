@@ -5,7 +5,7 @@ W: between nodes, a device; a node's links to others carry g W together. H: byte
 
 | merge | inside a node | between nodes |
 |---|---|---|
-| all-reduce, ring | 2 (P-1)/P S/L | 2 (P-1)/P S/(g W), as many rings as a node has links |
+| all-reduce, ring; reduce-scatter and all-gather | 2 (P-1)/P S/L | 2 (P-1)/P S/(g W), as many rings as a node has links |
 | all-reduce, hierarchical | 2 (g-1)/g S/L | 2 (m-1)/m S/(g W): each device joins a g-th with its like on other nodes |
 | copies to all | (g-1) S/L | (P-g) S/W |
 | one home, or several | 2 (g-1) S_max/L | 2 (P-g) S_max/W, S_max: what the fullest home holds; all of S with one |
@@ -93,7 +93,7 @@ def demand_of(placement: Placement, variables: Sequence[Variable], rows: float =
         down = up = 0.0
         if assigned.home == REPLICA:
             at_one = placement.merge == "gpu0" or placement.algorithm == "central_server"
-            reduced += size if placement.merge == "all_reduce" and not at_one else 0
+            reduced += size if placement.merge in ("all_reduce", "reduce_scatter") and not at_one else 0
             copied += size if placement.merge == "copy" else 0
             down = up = size if at_one else 0.0
         else:

@@ -41,7 +41,7 @@ def in_full(result: Result, width: int) -> str:
         "Verdict": f"{SYMBOLS[result.verdict]} {result.verdict}{f': {result.scope}' if result.scope else ''}",
         "Why": result.why,
         "Ours": "\n".join(titled(result)),
-        "Test": f"{tested(result)} {orders([result]).get(claim.number, '')}".strip(),
+        "Test": f"{tested(result)} {orders([result]).get(claim.number, '')}".removeprefix("Test: ").strip(),
         "Repeats needed": needed(result),
         "Shown on": f"notebooks/{claim.page}.ipynb" if claim.page else "",
         "Records": f"{len(result.record_keys)}: {' '.join(result.record_keys)}" if result.record_keys else "",

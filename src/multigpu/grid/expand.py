@@ -251,12 +251,14 @@ def _point(fields: dict[str, Any], kind: Kind[Built], counts: Sequence[int], whe
     for case in settings.cases:
         if kind.has(own, case.where):
             cost_s, launches = cost_s + case.more_s, case.launches or launches
-    return Expanded(built, launches, round(cost_s, 1), settings, where)
+    return Expanded(built, launches, round(cost_s, 2), settings, where)
 
 
 def _cost_s(settings: Settings, fields: Mapping[str, Any]) -> float:
     """What the entry's own numbers say that a point with these fields may cost."""
-    cost_s = settings.cost_s + settings.cost_per_device_s * fields["devices"]
+    cost_s = settings.cost_s
+    if settings.cost_per_device_s:
+        cost_s += settings.cost_per_device_s * fields["devices"]
     if settings.cost_per_variable_s or settings.cost_per_100m_parameters_s:
         model = find_model(fields["workload"], fields["model"])
         cost_s += settings.cost_per_variable_s * len(model.variables) + settings.cost_per_100m_parameters_s * model.parameters / 1e8

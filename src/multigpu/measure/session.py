@@ -78,14 +78,16 @@ def joined_losses(run: Run, parts: list[dict[str, Any]]) -> list[float]:
 
 def distances_moved(run: Run, parts: list[dict[str, Any]]) -> dict[str, float]:
     """How far each variable moved, by name. Where devices hold variables of their own under one name, each has its own entry: else one
-    that moved would hide one that stood still.
+    that moved would hide one that stood still. Flat variables, which need not move, are left out.
     """
     row = find_placement(run.placement)
+    flat = {variable.name for variable in run.description.variables if variable.flat}
     own = row.compute in PARTITIONED or row.semantics.kind == "independent"
     return {
         f"{name} (device {rank})" if own else name: distance
         for rank, part in enumerate(parts)
         for name, distance in part["distance"].items()
+        if name not in flat
     }
 
 

@@ -7,8 +7,6 @@ import inspect
 import json
 import re
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -19,15 +17,19 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.nn.utils.rnn import PackedSequence
 from torch.utils.flop_counter import FlopCounterMode
 
+from multigpu.own.embeddings import located, watched_embeddings
 from multigpu.workloads.own.batches import batches_of, tensors_of_step
 from multigpu.workloads.own.description import Described, Table
 from multigpu.workloads.own.job import Job
 from multigpu.workloads.own.loading import JobError, pack
 from multigpu.workloads.own.structure import put_together
-from multigpu.workloads.own.torch import ids_of, loss_of, own_module, variables_of, without_dropout
+from multigpu.workloads.own.torch import loss_of, own_module, variables_of, without_dropout
 
 SAMPLES = 4
 """With which a model is tried where it takes them: few, since this is a CPU, and more than one, which batch norm wants."""
+
+FLAT = 1e-12
+"""A gradient in fp64 that is smaller than this share of the largest is zero but for rounding."""
 
 EQUAL = 1e-9
 """How far two losses of one computation in fp64 may be apart, relative to them."""
@@ -48,7 +50,7 @@ class Examination:
     """A job on its way to a description."""
 
     def __init__(self, job: Job, replicas: int) -> None:
-        self.job, self.notes = job, list[str]()
+        self.job, self.notes, self.flat = job, list[str](), list[str]()
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
             self.module = own_module(job)
@@ -137,6 +139,9 @@ class Examination:
             self.notes.append("it does not compute in fp64, so placements are compared in fp32, less exactly")
         finally:
             torch.set_default_dtype(usual)
+        if kind == torch.float64:
+            sizes = {name: float(gradient.abs().max()) for name, gradient in first.gradients.items() if gradient is not None}
+            self.flat = [name for name, size in sizes.items() if size <= FLAT * max(sizes.values())]
         if first.random:
             return (
                 None,
@@ -219,10 +224,16 @@ class Examination:
         if any(isinstance(part, nn.Embedding) and part.sparse for part in self.module.modules()):
             self.notes.append("gradients of sparse embeddings are merged as arrays here")
         checked_in, unchecked = self.comparability(rows, tried.random)
+        flat = [name for name in self.flat if name not in fixed]
+        if flat:
+            self.notes.append(
+                f"{len(flat)} parameters have a gradient that is zero but for rounding, as a bias before batch norm has: they need not move"
+            )
         count = len(batch["0"])
         rest: dict[str, Any] = {
             "variables": [(name, tuple(p.shape)) for name, p in self.parameters.items() if name not in fixed],
             "tables": {name: table for name, table in tables.items() if name not in fixed},
+            "flat": flat,
             "tied": self.tied,
             "fixed": fixed,
             "optimizer": asdict(self.job.optimizer),
@@ -238,45 +249,6 @@ class Examination:
         name = f"{re.sub(r'[^A-Za-z0-9_]+', '-', self.job.title)}-{hashlib.sha256(told + code).hexdigest()[:8]}"
         rest["step_here_s"] = self.step_s() if timed else 0.0
         return Described(name=name, job=packed or f"{name}.job", file=file, values=f"{name}.values", **rest)
-
-
-def located(ids: Tensor, batch: dict[str, Tensor], padding: int | None) -> Table | None:
-    """Where in the batch these ids stand, by memory and by value; None: nowhere."""
-    if ids.dtype != torch.int64 or not ids.numel():
-        return None
-    count = ids.numel() // len(ids)
-    for leaf, tensor in batch.items():
-        if tensor.dtype != torch.int64 or tensor.untyped_storage().data_ptr() != ids.untyped_storage().data_ptr():
-            continue
-        tried = [Table(leaf=leaf, ids=count, padding=padding)]
-        if tensor.ndim == 2:
-            first = int(ids.storage_offset()) - int(tensor.storage_offset())
-            if ids.ndim == 1:
-                tried.append(Table(leaf=leaf, column=first, ids=1, padding=padding))
-            else:
-                last = first + int(ids.shape[1]) - int(tensor.shape[1])
-                tried.append(Table(leaf=leaf, stretch=(first, last or None), ids=count, padding=padding))
-        for table in tried:
-            if (table.column or 0) < tensor.shape[-1] and ids.shape == (own := ids_of(table, batch)).shape and torch.equal(own, ids):
-                return table
-    return None
-
-
-@contextmanager
-def watched_embeddings(module: nn.Module) -> Iterator[dict[str, list[Tensor]]]:
-    """What each embedding layer is asked for inside, by the name of its table."""
-    asked: dict[str, list[Tensor]] = {}
-
-    def noting(name: str) -> Callable[..., None]:
-        return lambda layer, inputs: asked.setdefault(f"model.{name}.weight", []).append(inputs[0])
-
-    layers = [(name, part) for name, part in module.named_modules() if isinstance(part, nn.Embedding)]
-    hooks = [part.register_forward_pre_hook(noting(name)) for name, part in layers]
-    try:
-        yield asked
-    finally:
-        for hook in hooks:
-            hook.remove()
 
 
 def code_of(job: Job) -> bytes:

@@ -7,80 +7,29 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from multigpu.analysis.causes import causes_frame
 from multigpu.analysis.compare import ratio_columns, verdict
-from multigpu.analysis.estimate import Estimate, estimate
+from multigpu.analysis.estimate import Estimate
 from multigpu.analysis.explain import step_parts, wait_of
+from multigpu.analysis.explain_text import PART_NAMES
 from multigpu.analysis.forecast import Points, forecast, launch_residuals
 from multigpu.analysis.forecast_merge import Links, demand_of
 from multigpu.analysis.frame import frame_of
 from multigpu.analysis.points import Missing, points
+from multigpu.own.page import body, page
+from multigpu.own.placed import ONE, Placed, called
 from multigpu.placements import find_placement
 from multigpu.record import Equivalence, Record, RecordStore
 from multigpu.run import Run, build_run
 from multigpu.workloads.own.description import Described, know
 
 KEPT = "comparison.json"
-ONE = "one device"
-"""What the baseline is called among placements."""
-
 EQUALLY = ("joined", "lossy")
 """Kinds of semantics under which a placement trains what one process on the joined batch does: others are never called the best."""
-
-PART_WORDS = {
-    "input": "waiting for the batch",
-    "peer_copies": "copies between devices",
-    "communication": "exposed communication",
-    "host_copies": "copies to and from the host",
-    "host_work": "the host merges and updates",
-    "skew": "devices begin at different times",
-    "launching": "the host launches kernels",
-}
-"""What devices wait for (`explain.WAITS`)."""
-
-
-def called(run: Run) -> str:
-    """The name of a Run in a comparison."""
-    return ONE if run.devices == 1 else run.placement
-
-
-@dataclass(frozen=True)
-class Placed:
-    """One placement of a comparison: its Run and its row of the table."""
-
-    run: Run
-    row: pd.Series
-    described: Described
-    folder: Path
-
-    @property
-    def name(self) -> str:
-        return called(self.run)
-
-    @property
-    def rate(self) -> Estimate:
-        """Samples/s of all devices."""
-        return estimate(self.row, "rate")
-
-    @property
-    def speedup(self) -> Estimate:
-        """Over one device."""
-        return estimate(self.row, "speedup")
-
-    def __str__(self) -> str:
-        gain = "" if self.run.devices == 1 else f", {self.speedup:times interval} times one device"
-        return f"{self.name}, {self.rate:rate interval}{gain}"
-
-    def wrap(self, module: Any) -> Any:
-        """The user's module under this placement, for a loop of their own that `torchrun` starts (`own.wrap`)."""
-        from multigpu.own.wrap import wrapped
-
-        return wrapped(self.run, self.described, self.folder, module)
 
 
 @dataclass(frozen=True, eq=False)
@@ -245,7 +194,7 @@ class Result:
         if not whole or more.value <= 0:
             return []
         parts = sorted(waits.items(), key=lambda pair: -pair[1])
-        return [(PART_WORDS[name], _times(more, value / whole)) for name, value in parts]
+        return [(PART_NAMES[name], _times(more, value / whole)) for name, value in parts]
 
     def forecast(self, devices: int = 8, name: str | None = None) -> Estimate:
         """Samples/s on more devices like these in one machine, fitted to one device and to the placement's step (`analysis.forecast`).
@@ -276,14 +225,10 @@ class Result:
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""
-        from multigpu.own.page import body
-
         return body(self)
 
     def write_page(self) -> Path:
         """The comparison as a page, index.html of its folder; where it lies."""
-        from multigpu.own.page import page
-
         path = self.folder / "index.html"
         path.write_text(page(self))
         return path

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from multigpu.collectives.merge import merged_bytes
 from multigpu.placements.row import Home, Placement
-from multigpu.placements.traffic import ID_BYTES, KINDS, assign
+from multigpu.placements.traffic import ID_BYTES, KINDS, assign, laid_out
 from multigpu.workloads.base import Variable
 
 Powers = tuple[int, int, int]
@@ -23,8 +23,16 @@ ALL: Powers = (0, 1, 0)
 OTHERS: Powers = (-1, 1, 0)
 """Once; to or from each of P replicas; to or from all but the one where it is."""
 
-QUANTITIES = {"S": "S", "V": "V", "T": "T", "E": "E", "E_other": r"(E - E_{\mathrm{own}})", "I_other": r"(I - I_{\mathrm{own}})"}
-"""Of each quantity, how it is written; `_other` is all of it but the own part."""
+QUANTITIES = {
+    "S": "S",
+    "S_laid": r"\lceil S \rceil",
+    "V": "V",
+    "T": "T",
+    "E": "E",
+    "E_other": r"(E - E_{\mathrm{own}})",
+    "I_other": r"(I - I_{\mathrm{own}})",
+}
+"""Of each quantity, how it is written; `_other` is all of it but the own part, `_laid` the same, filled up for P cuts."""
 
 COEFFICIENTS: dict[Powers, str] = {
     ONE: "",
@@ -50,11 +58,13 @@ class Quantities:
     own_rows: int
     ids: int
     own_ids: int
+    laid: int
 
     def value(self, quantity: str) -> int:
         """Bytes of a quantity of `QUANTITIES`."""
         return {
             "S": self.variables + self.tables,
+            "S_laid": self.laid,
             "V": self.variables,
             "T": self.tables,
             "E": self.rows,
@@ -75,6 +85,8 @@ def formula(placement: Placement) -> Formula:
         raise ValueError(f"{row.name}: what it moves depends on where a model is cut, which `partition.partition_bytes` works out")
     found: Formula = {kind: {} for kind in KINDS}
     copies = {row.variables == "replica", row.embeddings == "replica"}
+    if row.merge == "reduce_scatter":
+        return {"all_gather": {"S_laid": ONE}, "reduce_scatter": {"S_laid": ALL}}
     if copies == {True} and row.algorithm is not None:
         return {"device_to_device": {"S": _all_links(row.algorithm)}}
     if copies == {True}:
@@ -158,16 +170,17 @@ def quantities(
             if replica == where:
                 sums["E_own"] += count * a.variable.shape[1] * item_bytes
                 sums["I_own"] += count * ID_BYTES
-    return Quantities(len(lookups), sums["V"], sums["T"], sums["E"], sums["E_own"], sums["I"], sums["I_own"])
+    laid = laid_out([v.elements for v in variables], item_bytes, len(lookups))[1] * item_bytes
+    return Quantities(len(lookups), sums["V"], sums["T"], sums["E"], sums["E_own"], sums["I"], sums["I_own"], laid)
 
 
 def evaluated(found: Formula, values: Quantities) -> dict[str, int]:
-    """The formula's bytes by kind, kinds that move nothing left out; an all-reduce among one moves nothing."""
+    """The formula's bytes by kind, kinds that move nothing left out; a collective among one moves nothing."""
     p = values.replicas
     moved = {
         kind: sum((c0 + c1 * p + c2 * p * p) * values.value(quantity) for quantity, (c0, c1, c2) in terms.items())
         for kind, terms in found.items()
-        if not (kind == "all_reduce" and p == 1)
+        if p > 1 or kind not in ("all_reduce", "all_gather", "reduce_scatter")
     }
     return {kind: count for kind, count in moved.items() if count}
 
@@ -199,5 +212,7 @@ def formula_lines(placement: Placement) -> list[str]:
         "device_to_host": "devices to host",
         "device_to_device": "between devices",
         "all_reduce": "handed to the all-reduce (where $P > 1$)",
+        "all_gather": "handed to the all-gather (where $P > 1$)",
+        "reduce_scatter": r"handed to the reduce-scatter ($\lceil S \rceil$: S filled up so that it can be cut into P)",
     }
     return [f"{names[kind]} ${latex(terms)}$" for kind, terms in formula(placement).items()] or ["nothing: $0$"]

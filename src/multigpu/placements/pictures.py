@@ -12,6 +12,9 @@ from multigpu.placements.row import Home, Placement
 PARTS = {"variables": "V", "embeddings": "E", "update": "U"}
 """Fields of a row that say where a part lives, with its letter in the picture."""
 
+SHARES = ("sharded", "cut", "sections", "split")
+"""Homes of which each GPU has a part."""
+
 GPUS = 3
 WIDTH, HEIGHT = 340, 132
 BOX, GAP = 92, 20
@@ -28,8 +31,8 @@ def held(placement: Placement, place: int | None) -> list[tuple[str, str, bool]]
         if place is None:
             if home == "host":
                 parts.append((letter, part, False))
-        elif home in ("replica", "sharded", "sections", "split") or (home == "gpu0" and place == 0):
-            parts.append((letter, part, home in ("sharded", "sections", "split")))
+        elif home in ("replica", *SHARES) or (home == "gpu0" and place == 0):
+            parts.append((letter, part, home in SHARES))
     if place is not None:
         parts.append(("C", "compute", placement.travels == "activations"))
     return sorted(parts, key=lambda item: "VECU".index(item[0]))
@@ -38,7 +41,7 @@ def held(placement: Placement, place: int | None) -> list[tuple[str, str, bool]]
 def in_words(placement: Placement) -> str:
     """What the picture shows, for those who cannot see it."""
     homes = {"replica": "on every GPU", "host": "in host memory", "gpu0": "on the first GPU", "sharded": "spread over the GPUs"}
-    homes |= {"sections": "with their layers, spread over the GPUs", "split": "cut over the GPUs"}
+    homes |= {"cut": "cut into a stretch for each GPU", "sections": "with their layers, spread over the GPUs", "split": "cut over the GPUs"}
     compute = {"sections": "each GPU its layers", "split": "each GPU its part of every layer"}.get(placement.compute, "on every GPU")
     return "; ".join(f"{part} {homes[getattr(placement, part)]}" for part in PARTS) + f"; compute {compute}"
 
@@ -54,6 +57,8 @@ def movement(placement: Placement) -> tuple[str, str]:
         return "gpus", f"gradients, by all-reduce ({find_algorithm(placement.algorithm).title.lower()})"
     if placement.merge == "all_reduce":
         return "gpus", "gradients, by all-reduce"
+    if placement.merge == "reduce_scatter":
+        return "gpus", "gradients, by reduce-scatter; new values, by all-gather"
     if placement.merge == "copy":
         return "gpus", "gradients, by plain copies"
     if placement.update == "replica":

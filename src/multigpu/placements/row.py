@@ -8,14 +8,15 @@ from pydantic import BaseModel, ConfigDict, model_validator
 
 from multigpu.collectives import find_algorithm
 
-Home = Literal["replica", "host", "gpu0", "sharded", "stage", "sections", "split"]
+Home = Literal["replica", "host", "gpu0", "sharded", "cut", "stage", "sections", "split"]
 """Where something lives: a copy on every replica's device, host memory, the first device, spread over the devices by
-greedy least load (each variable, in order of declaration, goes whole to the device that holds the fewest elements), or the
+greedy least load (each variable, in order of declaration, goes whole to the device that holds the fewest elements), cut into equal
+stretches, one a device, whichever variables their borders meet (all variables laid end to end: `traffic.laid_out`), or the
 device of the model's stage that uses it (placements inside one model: `stages.placements`)."""
 
-Merge = Literal["all_reduce", "copy", "halves", "host", "gpu0", "sharded", "stage", "sections", "split", "none"]
-"""Where gradients are summed: in a collective, on every replica after plain copies, on the first device of each half of the
-devices and then on the first of all, at one place, or nowhere."""
+Merge = Literal["all_reduce", "reduce_scatter", "copy", "halves", "host", "gpu0", "sharded", "stage", "sections", "split", "none"]
+"""Where gradients are summed: in a collective, which gives every replica all sums or each its stretch of them, on every replica after
+plain copies, on the first device of each half of the devices and then on the first of all, at one place, or nowhere."""
 
 
 class Semantics(BaseModel):
@@ -144,14 +145,15 @@ class Placement(BaseModel):
                 f"{self.name}: with embeddings at {self.embeddings!r} and look-up at {self.lookup!r},"
                 f" {expected} must travel, not {self.travels!r}"
             )
-        if (self.variables == "replica") != (self.update == "replica"):
+        if (self.variables == "replica") != (self.update in ("replica", "cut")):
             raise ValueError(
                 f"{self.name}: variables at {self.variables!r} cannot be updated at {self.update!r}:"
-                " copies are updated where they are, and only they"
+                " copies are updated where they are, whole or each replica its stretch, and only they"
             )
         if self.slots != self.update:
             raise ValueError(f"{self.name}: slots at {self.slots!r} must live where the update runs, {self.update!r}")
-        at_home = ("all_reduce", "copy", "halves", "gpu0", "none") if self.update == "replica" else (self.update,)
+        whole = ("all_reduce", "copy", "halves", "gpu0", "none")
+        at_home = {"replica": whole, "cut": ("reduce_scatter",)}.get(self.update, (self.update,))
         if self.merge not in at_home:
             raise ValueError(f"{self.name}: with the update at {self.update!r}, gradients merge at one of {at_home}, not at {self.merge!r}")
         return self

@@ -15,6 +15,11 @@ from multigpu.workloads.base import Variable
 HOST = -1
 """The place of what lives in host memory; a device's place is its index, REPLICA means a copy on each."""
 REPLICA = -2
+CUT = -3
+"""The place of what is cut into stretches, one a device."""
+
+BOUNDARY = 16
+"""Bytes: variables that lie in one stretch of memory begin at multiples of these, as compiled code needs (`engines.torch.alignment`)."""
 
 KINDS = ("host_to_device", "device_to_host", "device_to_device", "all_reduce", "all_gather", "reduce_scatter")
 """Kinds of traffic. Copies count the bytes that travel; collectives count the bytes every replica hands to them (what then travels
@@ -52,12 +57,27 @@ def least_loaded(sizes: Sequence[int], devices: int) -> list[int]:
     return chosen
 
 
+def laid_out(elements: Sequence[int], item_bytes: int, devices: int) -> tuple[list[int], int]:
+    """Variables laid end to end, to be cut into equal stretches, one a device.
+
+    Returns:
+        Where each begins, and how long all are together, in elements: each begins at a multiple of 16 bytes, and the end is filled up
+        until every stretch does. What fills gaps travels too.
+    """
+    step = max(1, BOUNDARY // item_bytes)
+    starts, end = [], 0
+    for count in elements:
+        starts.append(end)
+        end += -(-count // step) * step
+    return starts, -(-end // (step * devices)) * step * devices
+
+
 def assign(placement: Placement, variables: Sequence[Variable], devices: int) -> list[Assigned]:
     """Every variable with its places under `placement` on `devices` devices, in the order given."""
     greedy = least_loaded([v.elements for v in variables], devices)
 
     def place(home: Home, index: int) -> int:
-        return {"replica": REPLICA, "host": HOST, "gpu0": 0, "sharded": greedy[index]}[home]
+        return {"replica": REPLICA, "host": HOST, "gpu0": 0, "sharded": greedy[index], "cut": CUT}[home]
 
     assigned = []
     for index, variable in enumerate(variables):
@@ -86,11 +106,15 @@ def predicted_bytes(
     Dense variable of S bytes at one place, P replicas: down P S from the host, (P-1) S from a device (its own copy is
     not copied); gradients the same way back. An embedding looked up at home: rows instead of S, and ids to the device that
     gathers rows or adds up their gradients. Copies whose gradients are summed on one device: (P-1) S there and (P-1) S back, by
-    halves too; by an algorithm written out, what its formula says of all links together. An update elsewhere than at home also
+    halves too; scattered sums: all of it (`laid_out`) handed over once by each replica, and each one's stretch of the new values; by an
+    algorithm written out, what its formula says of all links together. An update elsewhere than at home also
     brings the table there and the new value back.
     """
     replicas = len(lookups)
     moved = dict.fromkeys(KINDS, 0)
+    if placement.merge == "reduce_scatter":
+        size = laid_out([v.elements for v in variables], item_bytes, replicas)[1] * item_bytes
+        return {"all_gather": size, "reduce_scatter": replicas * size} if replicas > 1 else {}
 
     def copy(source: int, target: int, count: int) -> None:
         if source != target:

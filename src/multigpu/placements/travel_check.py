@@ -65,8 +65,8 @@ def _check_half_precision(run: Run, placement: Placement) -> None:
         return
     if run.description.unit != "images" or run.framework != "torch" or run.processes != "per_device":
         raise ValueError("precision 'fp16' exists for image models in 'torch' with a process a device: choose bf16 elsewhere")
-    if placement.variables != "replica":
+    if {placement.variables, placement.update} != {"replica"}:
         raise ValueError(
             f"precision 'fp16' leaves out a step when any gradient overflows, which every replica must see: choose a placement with"
-            f" variables on every replica, not {run.placement!r}, or precision 'bf16'"
+            f" variables and update on every replica, not {run.placement!r}, or precision 'bf16'"
         )

@@ -1,24 +1,21 @@
-"""Experiments that train, besides the curves of `grid`: translation, large batches, the server's memory, and Downpour SGD."""
+"""Parts of the study that no file can say: averages and Downpour SGD, which are no Experiments, and large batches, whose updates and rates
+follow from a data set's rows.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
+from multigpu.synchrony.averaging_record import AveragingExperiment
 from multigpu.synchrony.downpour import Downpour
 from multigpu.synchrony.experiment import Outage, build_experiment
 from multigpu.synchrony.laws import Exponential, ShiftedExponential
 from multigpu.synchrony.planned import Planned
 from multigpu.synchrony.problems import Digits, LinearRegression, PlantedTeacher, ProblemDescription
-from multigpu.synchrony.protocol import BATCHES, PROTOCOLS
 from multigpu.synchrony.rates import ConstantRate, RateRule, WarmUpRate
-from multigpu.synchrony.trained_models import TrainedModel
 
 EXPONENTIAL = Exponential(scale_s=1.0)
-CURVE_WORKERS = 8
-
-NMT = TrainedModel(workload="nmt", model="nmt_small", batch_size=16, rows=1024, test_rows=256, longest=6)
-NMT_RATE, NMT_TIME_S, NMT_K = 1.0, 24.0, 4
 
 EPOCHS, WARM_UP_EPOCHS = 30, 5
 SHARE = 32
@@ -31,32 +28,14 @@ LARGE: tuple[tuple[ProblemDescription, int, float, tuple[int, ...], int, float],
 LARGE_LAW = ShiftedExponential(shift_s=0.9, scale_s=0.1)
 """Times that spread little, as those of equal GPUs: a minibatch takes hardly longer with more of them."""
 
-MEMORY_WORKERS = (2, 4, 8, 16, 32, 64)
 MEMORY_PROBLEM = LinearRegression(features=100, batch_size=8)
+"""Of the part `memory`, by which its Records are told from others."""
 
 REPLICAS = (1, 2, 4, 8, 16, 32)
 DOWNPOUR_SEEDS = range(3)
 DOWNPOUR_PROBLEM = Digits(hidden=(32,), batch_size=16)
 TARGET_ERROR = 0.05
 """Test error to which time is compared."""
-
-
-def translation() -> Iterator[Planned]:
-    """Loss against virtual time of a small translation model on real sentences, for every protocol."""
-    for protocol in PROTOCOLS:
-        for seed in range(3):
-            experiment = build_experiment(
-                protocol=protocol,
-                workers=CURVE_WORKERS,
-                gradients=None if protocol in ("sync", "async") else NMT_K,
-                law=EXPONENTIAL,
-                problem=NMT,
-                rate=ConstantRate(rate=NMT_RATE),
-                time_s=NMT_TIME_S,
-                evaluations=8,
-                seed=seed,
-            )
-            yield Planned("translation", experiment, 1.3 if protocol == "sync" else 3.2)
 
 
 def large_batch() -> Iterator[Planned]:
@@ -78,21 +57,17 @@ def large_batch() -> Iterator[Planned]:
                     yield Planned("large_batch", experiment, cost_s)
 
 
-def memory() -> Iterator[Planned]:
-    """What the server holds and exchanges against P, for every protocol, K = P/2 where there is a K."""
-    for protocol in PROTOCOLS:
-        for workers in MEMORY_WORKERS:
-            experiment = build_experiment(
-                protocol=protocol,
-                workers=workers,
-                gradients=None if protocol in ("sync", "async") else workers // 2,
-                law=EXPONENTIAL,
-                problem=MEMORY_PROBLEM,
-                rate=ConstantRate(rate=0.001),
-                updates=max(20, 1200 // workers) if protocol not in ("async", *BATCHES) else 400,
-                evaluations=1,
-            )
-            yield Planned("memory", experiment, 0.2)
+def averaging() -> Iterator[Planned]:
+    """Models trained apart on disjoint shards of digits, then averaged: a network and logistic regression, two kinds of start."""
+    for hidden, cost_s in (((), 0.4), ((64,), 0.9)):
+        for same_start in (False, True):
+            for seed in range(5):
+                problem = Digits(hidden=hidden, shards=4)
+                yield Planned(
+                    "averaging",
+                    AveragingExperiment(problem=problem, workers=4, steps=500, rate=0.3, same_start=same_start, seed=seed),
+                    cost_s,
+                )
 
 
 def downpour() -> Iterator[Planned]:

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from multigpu.placements import find_placement
 from multigpu.refusal import refusal
-from multigpu.run import Run
+from multigpu.run import Run, build_run
 from multigpu.training.schedule import Law, Schedule, linear_rate
 from multigpu.workloads.base import Optimizer
 
@@ -68,10 +68,10 @@ class TrainingRun(BaseModel):
             raise ValueError(
                 f"placement {run.placement!r} splits one model over devices: training takes one that gives every device a replica"
             )
-        if self.clip_norm and (find_placement(run.placement).variables != "replica" or "captured" in run.execution):
+        if self.clip_norm and (find_placement(run.placement).update != "replica" or "captured" in run.execution):
             raise ValueError(
-                f"clip_norm {self.clip_norm:g} needs all merged gradients in one place before the update: choose a placement with variables"
-                f" on every replica, not {run.placement!r}, and no captured steps"
+                f"clip_norm {self.clip_norm:g} needs all merged gradients in one place before the update: choose a placement that updates"
+                f" all variables on every replica, not {run.placement!r}, and no captured steps"
             )
         for name in ("warmup_steps", "timed_steps", "traced_steps", "traced_from", "energy_window_s"):
             if getattr(run, name) != plain[name].default:
@@ -151,8 +151,6 @@ def build_training_run(**fields: Any) -> TrainingRun:
     Raises:
         ValueError: a field is unknown, has a wrong type or a value that cannot work; the sentence names it.
     """
-    from multigpu.run import build_run
-
     own = {name: fields.pop(name) for name in list(fields) if name in TrainingRun.model_fields and name != "run"}
     try:
         return TrainingRun(run=build_run(**fields), **own)

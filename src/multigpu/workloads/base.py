@@ -40,12 +40,14 @@ class Variable:
     """A logical trainable variable, as the documents count them: one kernel an LSTM cell, whatever the framework holds.
 
     `embedding` variables are looked up by row (shape [rows, width]); every other kind is used whole.
+    flat: its gradient is zero but for rounding, as a bias before batch norm has it: it may stay where it starts.
     """
 
     name: str
     shape: tuple[int, ...]
     kind: Literal["embedding", "kernel", "bias", "projection", "convolution", "dense", "norm"]
     init: Init
+    flat: bool = False
 
     @property
     def elements(self) -> int:

@@ -5,17 +5,14 @@ checked at every call and copied where they begin elsewhere, but for those that 
 when the code was generated (`torch._inductor.compile_fx.get_input_idxs_to_check`). Code is used again for any parameter of that shape: by
 another layer or another Run of the process, since no guard asks where a parameter begins, and by other processes, since the key of
 AOTAutograd's cache on disk leaves that out too (seen in PyTorch 2.13). A GPU then ends with "misaligned address". So all parameters of a
-compiled step begin at such multiples.
+compiled step begin at such multiples (`torch._inductor.utils.GPU_ALIGN_BYTES`).
 """
 
 from __future__ import annotations
 
 from torch import Tensor
 
-from multigpu.placements.traffic import Assigned
-
-BOUNDARY = 16
-"""Bytes; `torch._inductor.utils.GPU_ALIGN_BYTES`."""
+from multigpu.placements.traffic import BOUNDARY, Assigned
 
 
 def arranged(dense: list[Assigned], item_bytes: int) -> list[Assigned]:

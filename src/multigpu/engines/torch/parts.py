@@ -8,12 +8,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from multigpu.engines.torch.wire import Wire
+from multigpu.engines.torch.wire import Wire, gather, scatter
 from multigpu.placements.partition import bounds
-
-# newer releases have other names for the same calls
-_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
-_scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
 
 
 class Group:
@@ -35,7 +31,7 @@ class Group:
             return tensor
         self.wire.counts["all_gather"] += tensor.nbytes
         whole = tensor.new_empty(self.count * tensor.shape[0], *tensor.shape[1:])
-        _gather(whole, tensor.contiguous(), group=self.group)
+        gather(whole, tensor.contiguous(), group=self.group)
         return whole
 
     def reduce_scatter(self, tensor: Tensor) -> Tensor:
@@ -44,7 +40,7 @@ class Group:
             return tensor
         self.wire.counts["reduce_scatter"] += tensor.nbytes
         part = tensor.new_empty(tensor.shape[0] // self.count, *tensor.shape[1:])
-        _scatter(part, tensor.contiguous(), group=self.group)
+        scatter(part, tensor.contiguous(), group=self.group)
         return part
 
 

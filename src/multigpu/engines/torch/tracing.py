@@ -24,6 +24,7 @@ from typing import Any, cast
 
 from torch.profiler import ProfilerActivity, profile, record_function
 
+from multigpu.measure.chrome import DEVICE_EVENTS, device_kind, device_of
 from multigpu.measure.timing import TimedDevice
 from multigpu.measure.trace import Kind, Missing, Phase
 from multigpu.measure.traced import Activity, Host, named_phases, replica_trace
@@ -35,7 +36,6 @@ TRACES = "MULTIGPU_TRACES"
 
 STEP = "multigpu/step"
 RANGE = re.compile(r"multigpu/(pull|forward|backward|merge|update)(@host)?$")
-DEVICE_EVENTS = ("kernel", "gpu_memcpy", "gpu_memset")
 LAUNCHES = ("cuda_runtime", "cuda_driver")
 VIEWS = re.compile(
     r"aten::(as_strided|view|_unsafe_view|t|transpose|permute|expand|select|slice|narrow|detach|unsqueeze|squeeze|alias|split\w*|unbind"
@@ -125,16 +125,6 @@ class _Ranges:
         return None
 
 
-def copy_kind(name: str, arguments: dict[str, Any]) -> Kind:
-    """The kind of a "Memcpy HtoD (Pinned -> Device)"; a copy within a device is compute."""
-    if "HtoD" in name:
-        return "host_to_device"
-    if "DtoH" in name:
-        return "device_to_host"
-    between = arguments.get("fromDevice") != arguments.get("toDevice")
-    return "device_to_device" if "PtoP" in name or between else "compute"
-
-
 def read_events(trace: dict[str, Any], rank: int, cuda: bool, shared: bool = False, update_in_backward: bool = False) -> dict[str, Any]:
     """One replica's part (see `measure.traced`) from a trace in Chrome's format.
 
@@ -162,7 +152,7 @@ def read_events(trace: dict[str, Any], rank: int, cuda: bool, shared: bool = Fal
     ]
     missing: Missing = {}
     if cuda:
-        device = [event for event in events if event.get("cat") in DEVICE_EVENTS and (not shared or _device(event) == rank)]
+        device = [event for event in events if event.get("cat") in DEVICE_EVENTS and (not shared or device_of(event) == rank)]
         launched = {event["args"].get("correlation"): event for event in events if event.get("cat") in LAUNCHES and "args" in event}
         activities = []
         leads = []
@@ -178,7 +168,7 @@ def read_events(trace: dict[str, Any], rank: int, cuda: bool, shared: bool = Fal
             activities.append(
                 Activity(
                     event["name"],
-                    _device_kind(event),
+                    device_kind(event),
                     start,
                     end,
                     index,
@@ -220,18 +210,6 @@ def _host_activities(
             ends[event["tid"]] = end
         activities.append(Activity(name, kind, start, end, step_at.at(start), phase_at.at(start), len(activities), 0, kind == "compute"))
     return activities
-
-
-def _device(event: dict[str, Any]) -> int | None:
-    arguments = event.get("args", {})
-    found = arguments.get("device", arguments.get("inDevice"))
-    return None if found is None else int(found)
-
-
-def _device_kind(event: dict[str, Any]) -> Kind:
-    if event["cat"] == "gpu_memcpy":
-        return copy_kind(event["name"], event.get("args", {}))
-    return "collective" if "nccl" in event["name"].lower() else "compute"
 
 
 def _latest(steps: Sequence[tuple[int, int]], moment: int) -> int | None:

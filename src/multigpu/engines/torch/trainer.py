@@ -16,7 +16,7 @@ from multigpu.engines.context import RunContext
 from multigpu.engines.torch.devices import Device
 from multigpu.engines.torch.feed import Shard
 from multigpu.engines.torch.wire import Wire
-from multigpu.kernels.lstm_launch import library_instead
+from multigpu.kernels import batch_norm, lstm_launch
 from multigpu.run import Run
 
 
@@ -61,6 +61,8 @@ def build_module(run: Run) -> nn.Module:
     """
     builder = importlib.import_module(f"multigpu.workloads.{run.workload}.torch")
     more: dict[str, object] = {}
+    if run.description.unit == "images":
+        more = {"batch_norm": run.batch_norm, "stem": run.stem}
     if run.description.unit == "samples":
         more = {"recurrence": run.recurrence}
     if run.description.unit == "words":
@@ -71,10 +73,13 @@ def build_module(run: Run) -> nn.Module:
 
 def substituted(run: Run, device: torch.device) -> str | None:
     """What of the Run something else than it asked for computed on this device, and why; None where nothing did."""
-    if run.recurrence != "persistent":
+    if run.recurrence == "persistent":
+        name, reason = "recurrence 'persistent'", lstm_launch.library_instead(device)
+    elif run.batch_norm == "fused":
+        name, reason = "batch_norm 'fused'", batch_norm.library_instead(device)
+    else:
         return None
-    reason = library_instead(device)
-    return None if reason is None else f"recurrence 'persistent' was left to the library: {reason}"
+    return None if reason is None else f"{name} was left to the library: {reason}"
 
 
 class Trainer(ABC):

@@ -10,6 +10,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+# newer releases have other names for the same calls
+gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
+
 
 class Wire:
     """Counted movements between this replica's device, the host, and the other replicas.
@@ -52,6 +56,18 @@ class Wire:
         if self.replicas > 1:
             self.count_all_reduce(tensor.nbytes)
             dist.all_reduce(tensor)
+
+    def reduce_scatter(self, own: Tensor, whole: Tensor) -> None:
+        """This replica's stretch of the sum over replicas. `own` may be that stretch of `whole`, which then holds no sum elsewhere."""
+        if self.replicas > 1:
+            self.counts["reduce_scatter"] += whole.nbytes
+            scatter(own, whole)
+
+    def all_gather(self, whole: Tensor, own: Tensor) -> None:
+        """Every replica's stretch, by rank; `own` may be this one's of `whole`."""
+        if self.replicas > 1:
+            self.counts["all_gather"] += own.nbytes
+            gather(whole, own)
 
     def count_all_reduce(self, count: int) -> None:
         """Count a collective that a library starts by itself."""

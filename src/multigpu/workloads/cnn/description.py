@@ -31,6 +31,12 @@ class CnnConfig:
         """(channels, height, width)."""
         return self.channels, self.image_size, self.image_size
 
+    @property
+    def foldable(self) -> bool:
+        """Whether the first convolution has a stride that divides the image, so that blocks of pixels can become channels."""
+        first = self.network[0]
+        return isinstance(first, Convolution) and first.stride > 1 and self.image_size % first.stride == 0
+
 
 def unneeded_passes(config: CnnConfig) -> int:
     """What nobody needs of `Trace.passes`: the gradient of the images."""

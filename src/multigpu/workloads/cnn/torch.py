@@ -12,6 +12,8 @@ from torch import Tensor, nn
 
 from multigpu.workloads.base import Model
 from multigpu.workloads.cnn import layers as L
+from multigpu.workloads.cnn.torch_folded import FoldedConv, fold
+from multigpu.workloads.cnn.torch_fused import fuse
 from multigpu.workloads.cnn.torch_layers import (
     Concat,
     Conv,
@@ -28,12 +30,14 @@ from multigpu.workloads.cnn.torch_layers import (
 )
 
 
-def build(model: Model, layout: str | None = None) -> nn.Module:
+def build(model: Model, layout: str | None = None, batch_norm: str | None = None, stem: str | None = None) -> nn.Module:
     """The module of an image model, its parameters uninitialised (and on the meta device if built under it).
 
     Args:
         model: a description of the workload `cnn`.
         layout: of images and weights in memory, "channels_first" (also None) or "channels_last"; shapes are NCHW in both.
+        batch_norm: "fused": in one piece with what follows it (`torch_fused`); None: the library's.
+        stem: "folded": the first convolution on images whose blocks of pixels are channels (`torch_folded`).
 
     Raises:
         ValueError: the layout is unknown.
@@ -42,6 +46,10 @@ def build(model: Model, layout: str | None = None) -> nn.Module:
         raise ValueError(f"unknown layout {layout!r}: choose channels_first or channels_last")
     memory_format = torch.channels_last if layout == "channels_last" else torch.contiguous_format
     module = Cnn(parts(model.config.network, model.config.image_shape), memory_format)
+    if batch_norm == "fused":
+        fuse(module, model.config.network, model.config.image_shape)
+    if stem == "folded":
+        fold(module, model.config.network, model.config.image_shape)
     return module.to(memory_format=memory_format)  # type: ignore[call-overload]
 
 
@@ -80,7 +88,7 @@ class Cnn(nn.Sequential):
 
     def logits(self, images: Tensor) -> Tensor:
         """(B, channels, height, width) -> (B, classes)."""
-        x = images.contiguous(memory_format=self.memory_format)
+        x = images if isinstance(self[0], FoldedConv) else images.contiguous(memory_format=self.memory_format)
         for part in self.compiled or self:
             x = part(x)
         return x

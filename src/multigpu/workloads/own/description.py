@@ -41,6 +41,7 @@ class Described(BaseModel):
 
     file, job: where the job is, "FILE.py:NAME" or a packed job; values: the file of what its variables start with.
     variables: (name, shape) of all that is trained, tables: those of them that are looked up by row.
+    flat: those whose gradient is zero but for rounding.
     tied: further names of one parameter -> its first. fixed: parameters that are not trained.
     structure: how a batch's tensors make the model's arguments. any_rows: whether the model takes a batch of any size.
     forward_flops: of a sample; 1 where nobody counted them, since no ceiling of arithmetic is known of CPUs.
@@ -56,6 +57,7 @@ class Described(BaseModel):
     values: str
     variables: list[tuple[str, tuple[int, ...]]]
     tables: dict[str, Table]
+    flat: list[str] = []
     tied: dict[str, str]
     fixed: list[str]
     optimizer: dict[str, Any]
@@ -90,7 +92,9 @@ def model_of(described: Described, folder: Path) -> Model:
     """The model of the study that a description is."""
     values = str(folder / described.values)
     variables = tuple(
-        Variable(name, tuple(shape), "embedding" if name in described.tables else "dense", Init("stored", 0.0, values))
+        Variable(
+            name, tuple(shape), "embedding" if name in described.tables else "dense", Init("stored", 0.0, values), name in described.flat
+        )
         for name, shape in described.variables
     )
     return Model(

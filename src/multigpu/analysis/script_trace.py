@@ -1,0 +1,221 @@
+"""Traces of any script by PyTorch's profiler, one file a rank: how long its devices computed, and what they waited for when they did not.
+
+Of a window of W seconds, per device: computing; waiting_for_others and communication, collectives beside which nothing is computed; copies
+that are as exposed; and idle, of it input while the host was in a DataLoader, the rest host_dispatch. They add up to W. A collective that
+all ranks join has travelled only once the last of them began it: before that, those that began earlier waited for others. With one rank's
+file alone the two are not told apart, and all of it is called communication.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean, median
+from typing import Any
+
+from multigpu.measure.chrome import DEVICE_EVENTS, device_kind, device_of
+from multigpu.measure.intervals import Span, hull, intersection, length, uncovered, union
+from multigpu.measure.traced import short_name
+
+CAUSES = ("waiting_for_others", "communication", "copies", "input", "host_dispatch")
+PARTS = ("computing", *CAUSES)
+KERNELS = 5
+
+TRY_FIRST = {
+    "waiting_for_others": "one rank comes late to every merge: look at the rank that waits least, its input, its clocks and its batch",
+    "communication": "send less or hide it: larger batches, DistributedDataParallel's overlap and bucket size, 16-bit gradients",
+    "copies": "keep data on the device: pin_memory=True, .to(device, non_blocking=True), and no .item() or .cpu() in every step",
+    "input": "feed it sooner: more DataLoader workers, persistent_workers=True, prefetch_factor, less work for each sample",
+    "host_dispatch": "launch less: torch.compile or a CUDA graph, larger batches, fused optimizers, fewer and larger operations",
+    "computing": "the device computes nearly all the time: lower precision, better kernels, or more devices",
+}
+
+
+@dataclass(frozen=True)
+class Device:
+    """What one device did, in ns. collectives: in the order in which they began; input: when the host was in a DataLoader."""
+
+    rank: int
+    window: Span
+    compute: list[Span]
+    collectives: list[Span]
+    copies: list[Span]
+    input: list[Span]
+    kernels: list[tuple[str, float]]
+
+
+@dataclass(frozen=True)
+class ScriptTrace:
+    """shares: rank -> part -> share of its window. window_s and overlap (of communication that computation hides) by rank.
+
+    skew_s: how far apart ranks begin one collective (median; None: they cannot be paired). kernels: (name, calls, seconds), longest first.
+    """
+
+    shares: dict[int, dict[str, float]]
+    window_s: dict[int, float]
+    overlap: dict[int, float | None]
+    skew_s: float | None
+    kernels: list[tuple[str, int, float]]
+
+    @property
+    def mean(self) -> dict[str, float]:
+        """Shares over all ranks."""
+        return {part: fmean(shares[part] for shares in self.shares.values()) for part in PARTS}
+
+    @property
+    def largest(self) -> str:
+        """The cause of most lost time; "computing" where none takes a twentieth."""
+        name = max(CAUSES, key=lambda cause: self.mean[cause])
+        return name if self.mean[name] >= 0.05 else "computing"
+
+
+def read_file(path: Path) -> dict[str, Any]:
+    """The JSON of a trace, packed by gzip or not.
+
+    Raises:
+        ValueError: it cannot be read, or is no trace.
+    """
+    try:
+        packed = path.read_bytes()
+        found = json.loads(gzip.decompress(packed) if packed[:2] == b"\x1f\x8b" else packed)
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read: {error.strerror or error}") from None
+    except (ValueError, EOFError, zlib.error) as error:
+        raise ValueError(f"{path} is no trace in Chrome's format ({error}): give what profiler.export_chrome_trace wrote") from None
+    events = found.get("traceEvents") if isinstance(found, dict) else None
+    if not isinstance(events, list):
+        raise ValueError(f"{path} holds no traceEvents: give what profiler.export_chrome_trace wrote")
+    return dict(found)
+
+
+def devices_of(trace: dict[str, Any], rank: int) -> list[Device]:
+    """The devices of one file: one, or several that one process drives (these are numbered by themselves)."""
+    base = int(trace.get("baseTimeNanoseconds", 0))
+
+    def span(event: dict[str, Any]) -> Span:
+        start = base + float(event["ts"]) * 1000
+        return start, start + float(event.get("dur", 0)) * 1000
+
+    events = [event for event in trace["traceEvents"] if event.get("ph") == "X"]
+    steps = [
+        span(event)
+        for event in events
+        if str(event.get("name", "")).startswith("ProfilerStep#") and event.get("cat") != "gpu_user_annotation"
+    ]
+    feeding = [span(event) for event in events if str(event.get("name", "")).startswith("enumerate(DataLoader)")]
+    by_device: dict[int, list[dict[str, Any]]] = defaultdict(list)
+    for event in events:
+        if event.get("cat") in DEVICE_EVENTS:
+            by_device[device_of(event) or 0].append(event)
+    found = []
+    for number, own in sorted(by_device.items()):
+        kinds = [(device_kind(event), span(event), event) for event in sorted(own, key=lambda event: float(event["ts"]))]
+        whole = hull([*steps, *((spans for _, spans, _ in kinds) if not steps else ())])
+        assert whole is not None
+        inside = [
+            (kind, (max(s[0], whole[0]), min(s[1], whole[1])), event) for kind, s, event in kinds if s[1] > whole[0] and s[0] < whole[1]
+        ]
+        found.append(
+            Device(
+                rank=rank if len(by_device) == 1 else number,
+                window=whole,
+                compute=[spans for kind, spans, _ in inside if kind == "compute"],
+                collectives=[spans for kind, spans, _ in inside if kind == "collective"],
+                copies=[spans for kind, spans, _ in inside if kind not in ("compute", "collective")],
+                input=feeding,
+                kernels=[(short_name(e["name"]), (s[1] - s[0]) * 1e-9) for _, s, e in inside if e["cat"] == "kernel"],
+            )
+        )
+    return found
+
+
+def paired(devices: Sequence[Device]) -> bool:
+    """Whether the devices' collectives are the same ones: several devices, and as many of them on each."""
+    counts = {len(device.collectives) for device in devices}
+    return len(devices) > 1 and len(counts) == 1 and counts != {0}
+
+
+def shares_of(device: Device, begun: Sequence[float] | None) -> dict[str, float]:
+    """The parts of one device's window, as shares of it. begun: of each collective when the last rank began it; None: not known."""
+    whole = device.window[1] - device.window[0]
+    waits = (
+        [] if begun is None else [(start, min(end, max(start, last))) for (start, end), last in zip(device.collectives, begun, strict=True)]
+    )
+    waiting = uncovered(waits, device.compute)
+    communicated = uncovered(device.collectives, device.compute) - waiting
+    busy = [*device.compute, *device.collectives, *device.copies]
+    idle = whole - length(intersection([device.window], busy))
+    fed = uncovered(intersection([device.window], device.input), busy)
+    parts = {
+        "computing": length(device.compute),
+        "waiting_for_others": waiting,
+        "communication": communicated,
+        "copies": uncovered(device.copies, [*device.compute, *device.collectives]),
+        "input": fed,
+        "host_dispatch": idle - fed,
+    }
+    return {name: value / whole for name, value in parts.items()}
+
+
+def explain_trace(paths: Sequence[Path]) -> ScriptTrace:
+    """What these files, one a rank, say of a script.
+
+    Raises:
+        ValueError: a file is no trace, or holds nothing that a GPU did.
+    """
+    devices: list[Device] = []
+    for place, path in enumerate(paths):
+        trace = read_file(path)
+        rank = int((trace.get("distributedInfo") or {}).get("rank", place))
+        own = devices_of(trace, rank)
+        if not own:
+            raise ValueError(f"{path} holds nothing that a GPU did: profile with ProfilerActivity.CUDA, and a few steps after a warm-up")
+        devices += own
+    if len({device.rank for device in devices}) < len(devices):
+        raise ValueError(f"two of the {len(devices)} traces are of rank {devices[-1].rank}: give one file a rank")
+    together = list(zip(*(device.collectives for device in devices), strict=True)) if paired(devices) else None
+    begun = [max(start for start, _ in each) for each in together] if together else None
+    kernels: dict[str, list[float]] = defaultdict(list)
+    for name, seconds in (kernel for device in devices for kernel in device.kernels):
+        kernels[name].append(seconds)
+    longest = sorted(((name, len(each), sum(each)) for name, each in kernels.items()), key=lambda kernel: -kernel[2])
+    overlap = {}
+    for device in devices:
+        sent = union([*device.collectives, *device.copies])
+        overlap[device.rank] = 1 - uncovered(sent, device.compute) / length(sent) if sent else None
+    return ScriptTrace(
+        shares={device.rank: shares_of(device, begun) for device in devices},
+        window_s={device.rank: (device.window[1] - device.window[0]) * 1e-9 for device in devices},
+        overlap=overlap,
+        skew_s=median(max(s for s, _ in each) - min(s for s, _ in each) for each in together) * 1e-9 if together else None,
+        kernels=longest[:KERNELS],
+    )
+
+
+def told(found: ScriptTrace, details: bool = True) -> list[str]:
+    """The trace in words: two lines that answer, then a row a rank, the skew and the longest kernels."""
+    mean, name = found.mean, found.largest
+    most = (
+        f"Most of the rest is {name.replace('_', ' ')} ({mean[name]:.0%})."
+        if name != "computing"
+        else "No cause takes a twentieth of the time."
+    )
+    lines = [f"The devices compute {mean['computing']:.0%} of the time. {most}", f"Try first: {TRY_FIRST[name]}."]
+    if not details:
+        return lines
+    lines += ["", "rank  window  " + "  ".join(part.replace("_", " ") for part in PARTS) + "  communication hidden"]
+    for rank, shares in sorted(found.shares.items()):
+        hidden = found.overlap[rank]
+        cells = [f"{shares[part]:.1%}".rjust(len(part)) for part in PARTS]
+        lines.append(f"{rank:4d}  {1e3 * found.window_s[rank]:4.0f}ms  {'  '.join(cells)}  {'–' if hidden is None else f'{hidden:.0%}'}")
+    if found.skew_s is not None:
+        lines += ["", f"Ranks begin one collective {1e3 * found.skew_s:.2f} ms apart (median)."]
+    elif len(found.shares) == 1:
+        lines += ["", "One rank's trace does not tell waiting for others from communication: give every rank's file."]
+    lines += ["", "Longest kernels:", *(f"{1e3 * seconds:9.2f} ms in {calls} calls  {kernel}" for kernel, calls, seconds in found.kernels)]
+    return lines

@@ -1,0 +1,214 @@
+"""How fused batch norm's kernels share out rows and channels, and their launches."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from dataclasses import dataclass
+from types import ModuleType
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+MOST_SHARES = 128
+"""Into how many shares the rows are cut for a sum: the last program to finish puts all of them together."""
+PART = 64
+"""Shares that it reads at once."""
+PROGRAMS_EACH = 2
+"""Programs of a sum that a multiprocessor works on at once."""
+SUM_TILE, SUM_WARPS, SUM_STAGES = 4096, 8, 4
+"""Numbers that a program of a sum reads at once, and its warps."""
+MAP_TILE, MAP_TILES, MAP_WARPS = 2048, 2, 4
+"""Numbers that a program of another kernel reads at once, how often, and its warps."""
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Max-pooling: sides of its window (0 and 0: none), stride, pads at the top and the left, windows downwards and across."""
+
+    down: int = 0
+    across: int = 0
+    stride: int = 1
+    top: int = 0
+    left: int = 0
+    high: int = 1
+    wide: int = 1
+
+    @classmethod
+    def of(cls, numbers: list[int]) -> Pool:
+        return cls(*numbers)
+
+    @property
+    def sides(self) -> tuple[int, int] | None:
+        return (self.down, self.across) if self.down else None
+
+    def shape(self, x: Tensor) -> tuple[int, ...]:
+        """Of the result for x (B, C, H, W)."""
+        return (*x.shape[:2], self.high, self.wide) if self.sides else tuple(x.shape)
+
+    def padded(self) -> tuple[int, int]:
+        """Height and width of what all windows cover."""
+        return (self.high - 1) * self.stride + self.down, (self.wide - 1) * self.stride + self.across
+
+    def pads(self, x: Tensor) -> tuple[int, int, int, int]:
+        """Columns and rows to be added to x, or cut off at its end, so that it is what all windows cover."""
+        height, width = self.padded()
+        return self.left, width - self.left - x.shape[3], self.top, height - self.top - x.shape[2]
+
+    def taps(self, places: Tensor, x: Tensor) -> Tensor:
+        """Places in the padded image as places in each window."""
+        width = self.padded()[1]
+        corner = self.corners(places)
+        return ((places // width - corner // width) * self.across + places % width - corner % width).to(torch.uint8)
+
+    def corners(self, like: Tensor) -> Tensor:
+        """Where in the padded image each window begins, (high, wide)."""
+        lines, columns = (torch.arange(count, device=like.device) * self.stride for count in (self.high, self.wide))
+        return lines[:, None] * self.padded()[1] + columns
+
+    def spread(self, dy: Tensor, taps: Tensor, x: Tensor) -> Tensor:
+        """Each window's gradient at its largest place, (B, C, H, W)."""
+        height, width = self.padded()
+        places = self.corners(dy) + taps.long() // self.across * width + taps.long() % self.across
+        flat = dy.new_zeros(*dy.shape[:2], height * width).scatter_add_(2, places.flatten(2), dy.flatten(2))
+        return F.pad(flat.view(*dy.shape[:2], height, width), tuple(-pad for pad in self.pads(x)))
+
+    @property
+    def constants(self) -> dict[str, int]:
+        """As the kernels name them."""
+        return {"STRIDE": self.stride, "TOP": self.top, "LEFT": self.left, "DOWN": self.down, "ACROSS": self.across}
+
+
+@dataclass(frozen=True)
+class Share:
+    """A tile of rows and channels, how many tiles (downwards) a program takes and how many programs share the rows."""
+
+    rows: int
+    channels: int
+    tiles: int
+    count: int
+
+
+@functools.cache
+def kernels() -> ModuleType:
+    """Triton's, which is imported where it is used."""
+    return importlib.import_module("multigpu.kernels.batch_norm_triton")
+
+
+def programs_of(device: int) -> int:
+    """How many share a sum on this GPU: a power of two that all run at once."""
+    return power_above(PROGRAMS_EACH * torch.cuda.get_device_properties(device).multi_processor_count + 1) // 2
+
+
+def power_above(number: int) -> int:
+    """The least power of two that is no less."""
+    return 1 << (number - 1).bit_length()
+
+
+@functools.cache
+def share_for_sums(rows: int, channels: int, programs: int, tile: int) -> Share:
+    """For a sum over rows by about so many programs."""
+    side = min(power_above(channels), 32 if channels <= 64 else 64)
+    height = min(tile // side, power_above(rows))
+    wanted = max(1, programs // -(-channels // side))
+    tiles = max(1, -(-rows // (height * min(wanted, MOST_SHARES))))
+    return Share(height, side, tiles, -(-rows // (height * tiles)))
+
+
+@functools.cache
+def share_for_map(rows: int, channels: int, tile: int, tiles: int) -> Share:
+    """For what is computed number by number."""
+    side = min(power_above(channels), 128)
+    height = min(tile // side, power_above(rows))
+    return Share(height, side, tiles, -(-rows // (height * tiles)))
+
+
+def blocks(channels: int, share: Share) -> tuple[int]:
+    """The grid of programs."""
+    return (-(-channels // share.channels) * share.count,)
+
+
+def moments(
+    x: Tensor,
+    running_mean: Tensor,
+    running_var: Tensor,
+    arrivals: Tensor,
+    momentum: float,
+    epsilon: float,
+    programs: int | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Mean and inverse deviation. programs: of a sum at once, where a CPU interprets the kernels."""
+    channels = x.shape[1]
+    rows = x.numel() // channels
+    mean, inverse = torch.empty_like(running_mean), torch.empty_like(running_mean)
+    share = share_for_sums(rows, channels, programs or programs_of(x.device.index), SUM_TILE)
+    means, squares = mean.new_empty(2, share.count, channels).unbind()
+    kernels().moments[blocks(channels, share)](
+        x, means, squares, arrivals, running_mean, running_var, mean, inverse, rows, channels, share.tiles, share.count, momentum, epsilon,
+        ROWS=share.rows, CHANNELS=share.channels, PART=PART, STAGES=SUM_STAGES, num_warps=SUM_WARPS,
+    )  # fmt: skip
+    return mean, inverse
+
+
+def forward(
+    x: Tensor, weight: Tensor, bias: Tensor, after: Tensor | None, mean: Tensor, inverse: Tensor, relu: bool, pool: Pool
+) -> tuple[Tensor, Tensor]:
+    """The result and its taps."""
+    channels, height, width = x.shape[1:]
+    rows = x.numel() // channels
+    y = torch.empty(pool.shape(x), dtype=x.dtype, device=x.device, memory_format=torch.channels_last)
+    if pool.sides:
+        taps = torch.empty_like(y, dtype=torch.uint8)
+        outputs = y.numel() // channels
+        share = share_for_map(outputs, channels, MAP_TILE // 2, 1)
+        kernels().normalise_pool[blocks(channels, share)](
+            x, weight, bias, mean, inverse, y, taps, outputs, channels, height, width, pool.high, pool.wide,
+            **pool.constants, RELU=relu, ROWS=share.rows, CHANNELS=share.channels, num_warps=MAP_WARPS,
+        )  # fmt: skip
+        return y, taps
+    share = share_for_map(rows, channels, MAP_TILE, MAP_TILES)
+    kernels().normalise[blocks(channels, share)](
+        x, x if after is None else after, weight, bias, mean, inverse, y, rows, channels, share.tiles,
+        RELU=relu, AFTER=after is not None, ROWS=share.rows, CHANNELS=share.channels, num_warps=MAP_WARPS,
+    )  # fmt: skip
+    return y, x.new_empty((0,), dtype=torch.uint8)
+
+
+def backward(
+    dy: Tensor,
+    more: Tensor | None,
+    x: Tensor,
+    y: Tensor | None,
+    weight: Tensor,
+    bias: Tensor,
+    mean: Tensor,
+    inverse: Tensor,
+    taps: Tensor,
+    arrivals: Tensor,
+    relu: bool,
+    pool: Pool,
+    programs: int | None = None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The gradients of x, of what was added (empty where `y` is None), of weight and bias."""
+    channels, height, width = x.shape[1:]
+    rows = x.numel() // channels
+    added = y is not None
+    share = share_for_sums(rows, channels, programs or programs_of(x.device.index), SUM_TILE // 2 if pool.sides else SUM_TILE)
+    partial = weight.new_empty(2, share.count, channels)
+    dz = torch.empty_like(x) if added else x.new_empty((0,))
+    dweight, dbias, dx = torch.empty_like(weight), torch.empty_like(weight), torch.empty_like(x)
+    place = height, width, pool.high, pool.wide
+    kernels().gradient_sums[blocks(channels, share)](
+        dy, dy if more is None else more, x, y if added else x, weight, bias, mean, inverse, taps, dz, partial, arrivals, dweight, dbias,
+        rows, channels, share.tiles, share.count, *place,
+        **pool.constants, RELU=relu, AFTER=added, MORE=more is not None, POOL=pool.sides is not None,
+        ROWS=share.rows, CHANNELS=share.channels, PART=PART, STAGES=SUM_STAGES, num_warps=SUM_WARPS,
+    )  # fmt: skip
+    share = share_for_map(rows, channels, MAP_TILE, MAP_TILES)
+    kernels().gradients[blocks(channels, share)](
+        dz if added else dy, x, weight, bias, mean, inverse, taps, dweight, dbias, dx, rows, channels, share.tiles, *place,
+        **pool.constants, RELU=relu and not added, POOL=pool.sides is not None,
+        ROWS=share.rows, CHANNELS=share.channels, num_warps=MAP_WARPS,
+    )  # fmt: skip
+    return dx, dz, dweight, dbias

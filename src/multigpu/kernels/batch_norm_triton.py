@@ -1,0 +1,269 @@
+"""Batch norm's kernels in Triton, over a matrix of rows (an image's pixels) and channels that lies in memory row by row.
+
+Two passes forward, two backward: each first pass adds up a program's share of the rows, and the last program to finish with some channels
+puts the shares together, always in one order. Whose share is last is counted in `arrivals`, which is 0 again when it has been found.
+"""
+
+# mypy: disable-error-code="no-untyped-def"
+# a kernel's arguments are pointers and numbers of the GPU, of which Python's types say nothing
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+COUNTS = ("rows", "tiles", "shares")
+"""Of which each shape of images has its own: one kernel serves all of them."""
+
+
+@triton.jit
+def normalised(apart, scale, bias, after, RELU: tl.constexpr, kind: tl.constexpr):
+    """What is written, from how far x is apart from the mean: rounded before it is compared, as the library does."""
+    z = apart * scale + bias + after
+    if RELU:
+        z = tl.where(z < 0.0, 0.0, z)  # no number stays none
+    return z.to(kind)
+
+
+@triton.jit
+def whose(channels, CHANNELS: tl.constexpr):
+    """Which channels and which share of the rows a program works on: programs beside each other share rows."""
+    blocks = tl.cdiv(channels, CHANNELS)
+    program = tl.program_id(0)
+    return program % blocks, program // blocks
+
+
+@triton.jit(do_not_specialize=COUNTS)
+def moments(
+    x, means, squares, arrivals, running_mean, running_var, mean_out, inverse_out,
+    rows, channels, tiles, shares, momentum, epsilon,
+    ROWS: tl.constexpr, CHANNELS: tl.constexpr, PART: tl.constexpr, STAGES: tl.constexpr,
+):  # fmt: skip
+    """Each channel's mean and inverse deviation, and the running statistics moved towards them.
+
+    A share is a mean and a sum of squares around it; its numbers are taken relative to its first one, and means relative to the first
+    share's, so that nothing cancels.
+    """
+    block, share = whose(channels, CHANNELS)
+    channel = block * CHANNELS + tl.arange(0, CHANNELS)
+    inside = channel < channels
+    first = share.to(tl.int64) * tiles * ROWS
+    count = tl.minimum(rows - first, tiles * ROWS).to(tl.int32)
+    x += first * channels
+    shift = tl.load(x + channel, inside, other=0.0).to(tl.float32)
+    row = tl.arange(0, ROWS)
+    place = row[:, None] * channels + channel[None, :]
+    total = tl.zeros((ROWS, CHANNELS), tl.float32)
+    square = tl.zeros((ROWS, CHANNELS), tl.float32)
+    for tile in tl.range(tl.cdiv(count, ROWS), num_stages=STAGES):
+        some = (row < count - tile * ROWS)[:, None] & inside[None, :]
+        value = tl.load(x + tile * ROWS * channels + place, some, other=0.0).to(tl.float32)
+        value = tl.where(some, value - shift[None, :], 0.0)
+        total += value
+        square += value * value
+    off = tl.sum(total, 0)
+    tl.store(means + share * channels + channel, shift + off / count, inside)
+    tl.store(squares + share * channels + channel, tl.sum(square, 0) - off * off / count, inside)
+    tl.debug_barrier()  # all threads have written before one of them counts
+    if tl.atomic_add(arrivals + block, 1) == shares - 1:
+        near = tl.load(means + channel, inside, other=0.0, cache_modifier=".cg")
+        apart = tl.zeros((PART, CHANNELS), tl.float32)
+        spread = tl.zeros((PART, CHANNELS), tl.float32)
+        for part in range(tl.cdiv(shares, PART)):
+            each = part * PART + tl.arange(0, PART)
+            there = (each < shares)[:, None] & inside[None, :]
+            all_of = each[:, None] * channels + channel[None, :]
+            counts = tl.minimum(rows - each * tiles * ROWS, tiles * ROWS).to(tl.float32)[:, None]
+            distance = tl.load(means + all_of, there, other=0.0, cache_modifier=".cg") - near[None, :]
+            inner = tl.load(squares + all_of, there, other=0.0, cache_modifier=".cg")
+            apart += tl.where(there, counts * distance, 0.0)
+            spread += tl.where(there, inner + counts * distance * distance, 0.0)
+        distance = tl.sum(apart, 0) / rows
+        mean = near + distance
+        variance = tl.sum(spread, 0) / rows - distance * distance
+        variance = tl.where(variance < 0.0, 0.0, variance)
+        tl.store(mean_out + channel, mean, inside)
+        tl.store(inverse_out + channel, 1.0 / tl.sqrt(variance + epsilon), inside)
+        old_mean = tl.load(running_mean + channel, inside)
+        old_var = tl.load(running_var + channel, inside)
+        tl.store(running_mean + channel, old_mean + momentum * (mean - old_mean), inside)
+        tl.store(running_var + channel, old_var + momentum * (variance * rows / (rows - 1.0) - old_var), inside)
+        tl.store(arrivals + block, 0)
+
+
+@triton.jit(do_not_specialize=COUNTS)
+def normalise(
+    x, after, weight, bias, mean, inverse, y, rows, channels, tiles,
+    RELU: tl.constexpr, AFTER: tl.constexpr, ROWS: tl.constexpr, CHANNELS: tl.constexpr,
+):  # fmt: skip
+    """Result from x, last rows first: those are still in the cache."""
+    block, share = whose(channels, CHANNELS)
+    channel = block * CHANNELS + tl.arange(0, CHANNELS)
+    inside = channel < channels
+    m, i = tl.load(mean + channel, inside)[None, :], tl.load(inverse + channel, inside)[None, :]
+    w, b = tl.load(weight + channel, inside)[None, :], tl.load(bias + channel, inside)[None, :]
+    first = (tl.cdiv(rows, tiles * ROWS) - 1 - share).to(tl.int64) * tiles * ROWS
+    row = tl.arange(0, ROWS)
+    place = row[:, None] * channels + channel[None, :]
+    for tile in range(tiles):
+        start = first + tile * ROWS
+        here = start * channels
+        some = (row < rows - start)[:, None] & inside[None, :]
+        more = 0.0
+        if AFTER:
+            more = tl.load(after + here + place, some, other=0.0).to(tl.float32)
+        value = tl.load(x + here + place, some, other=0.0).to(tl.float32)
+        tl.store(y + here + place, normalised(value - m, i * w, b, more, RELU, y.dtype.element_ty), some)
+
+
+@triton.jit
+def normalise_pool(
+    x, weight, bias, mean, inverse, y, taps, outputs, channels, height, width, high, wide,
+    STRIDE: tl.constexpr, TOP: tl.constexpr, LEFT: tl.constexpr, DOWN: tl.constexpr, ACROSS: tl.constexpr,
+    RELU: tl.constexpr, ROWS: tl.constexpr, CHANNELS: tl.constexpr,
+):  # fmt: skip
+    """The largest of each window of what `normalise` would write, and in `taps` which of the window's places that is (the first)."""
+    block, share = whose(channels, CHANNELS)
+    channel = block * CHANNELS + tl.arange(0, CHANNELS)
+    inside = channel < channels
+    m, i = tl.load(mean + channel, inside)[None, :], tl.load(inverse + channel, inside)[None, :]
+    w, b = tl.load(weight + channel, inside)[None, :], tl.load(bias + channel, inside)[None, :]
+    output = (tl.cdiv(outputs, ROWS) - 1 - share) * ROWS + tl.arange(0, ROWS)
+    column = output % wide * STRIDE - LEFT
+    line = output // wide % high * STRIDE - TOP
+    image = output // (wide * high) * height
+    best = tl.full((ROWS, CHANNELS), float("-inf"), tl.float32)
+    tap = tl.zeros((ROWS, CHANNELS), tl.int32)
+    for down in tl.static_range(DOWN):
+        for across in tl.static_range(ACROSS):
+            r, c = line + down, column + across
+            some = ((output < outputs) & (r >= 0) & (r < height) & (c >= 0) & (c < width))[:, None] & inside[None, :]
+            place = ((image + r) * width + c)[:, None] * channels + channel[None, :]
+            value = tl.load(x + place, some, other=0.0).to(tl.float32)
+            value = normalised(value - m, i * w, b, 0.0, RELU, y.dtype.element_ty).to(tl.float32)
+            better = some & ((value > best) | (value != value))
+            best = tl.where(better, value, best)
+            tap = tl.where(better, down * ACROSS + across, tap)
+    some = (output < outputs)[:, None] & inside[None, :]
+    place = output[:, None] * channels + channel[None, :]
+    tl.store(y + place, best.to(y.dtype.element_ty), some)
+    tl.store(taps + place, tap.to(tl.uint8), some)
+
+
+@triton.jit
+def incoming(
+    dy, taps, start, row, place, channel, some, channels, height, width, high, wide,
+    STRIDE: tl.constexpr, TOP: tl.constexpr, LEFT: tl.constexpr, DOWN: tl.constexpr, ACROSS: tl.constexpr,
+    POOL: tl.constexpr, ROWS: tl.constexpr, CHANNELS: tl.constexpr,
+):  # fmt: skip
+    """The gradient of a tile of outputs; of those that were pooled, the sum over all windows whose largest each is."""
+    if POOL:
+        pixel = start.to(tl.int32) + row
+        r, c = pixel // width % height + TOP, pixel % width + LEFT
+        image = pixel // (height * width) * high
+        found = tl.zeros((ROWS, CHANNELS), tl.float32)
+        for above in tl.static_range((DOWN + STRIDE - 1) // STRIDE):
+            for before in tl.static_range((ACROSS + STRIDE - 1) // STRIDE):
+                line, column = r // STRIDE - above, c // STRIDE - before
+                down, across = r - line * STRIDE, c - column * STRIDE
+                fits = (line >= 0) & (line < high) & (column >= 0) & (column < wide) & (down < DOWN) & (across < ACROSS)
+                there = fits[:, None] & some
+                window = ((image + line) * wide + column)[:, None] * channels + channel[None, :]
+                tap = tl.load(taps + window, there, other=255).to(tl.int32)
+                mine = there & (tap == (down * ACROSS + across)[:, None])
+                found += tl.where(mine, tl.load(dy + window, there, other=0.0).to(tl.float32), 0.0)
+        return found
+    else:
+        return tl.load(dy + start * channels + place, some, other=0.0).to(tl.float32)
+
+
+@triton.jit(do_not_specialize=COUNTS)
+def gradient_sums(
+    dy, more, x, y, weight, bias, mean, inverse, taps, dz, partial, arrivals, dweight, dbias,
+    rows, channels, tiles, shares, height, width, high, wide,
+    STRIDE: tl.constexpr, TOP: tl.constexpr, LEFT: tl.constexpr, DOWN: tl.constexpr, ACROSS: tl.constexpr,
+    RELU: tl.constexpr, AFTER: tl.constexpr, MORE: tl.constexpr, POOL: tl.constexpr,
+    ROWS: tl.constexpr, CHANNELS: tl.constexpr, PART: tl.constexpr, STAGES: tl.constexpr,
+):  # fmt: skip
+    """The gradients of weight and bias; in `dz`, where something was added (AFTER), the gradient of that sum."""
+    block, share = whose(channels, CHANNELS)
+    channel = block * CHANNELS + tl.arange(0, CHANNELS)
+    inside = channel < channels
+    m, i = tl.load(mean + channel, inside)[None, :], tl.load(inverse + channel, inside)[None, :]
+    w, b = tl.load(weight + channel, inside)[None, :], tl.load(bias + channel, inside)[None, :]
+    row = tl.arange(0, ROWS)
+    place = row[:, None] * channels + channel[None, :]
+    total = tl.zeros((ROWS, CHANNELS), tl.float32)
+    product = tl.zeros((ROWS, CHANNELS), tl.float32)
+    first = share.to(tl.int64) * tiles * ROWS
+    for tile in tl.range(tiles, num_stages=STAGES):
+        start = first + tile * ROWS
+        here = start * channels
+        some = (row < rows - start)[:, None] & inside[None, :]
+        value = tl.load(x + here + place, some, other=0.0).to(tl.float32)
+        gradient = incoming(
+            dy, taps, start, row, place, channel, some, channels, height, width, high, wide,
+            STRIDE, TOP, LEFT, DOWN, ACROSS, POOL, ROWS, CHANNELS,
+        )  # fmt: skip
+        if MORE:
+            gradient += tl.load(more + here + place, some, other=0.0).to(tl.float32)
+        if RELU:
+            if AFTER:
+                out = tl.load(y + here + place, some, other=0.0).to(tl.float32)
+            else:
+                out = normalised(value - m, i * w, b, 0.0, False, x.dtype.element_ty).to(tl.float32)
+            gradient = tl.where(out <= 0.0, 0.0, gradient)
+        if AFTER:
+            rounded = gradient.to(dz.dtype.element_ty)
+            tl.store(dz + here + place, rounded, some)
+            gradient = rounded.to(tl.float32)
+        total += gradient
+        product += gradient * (value - m)
+    own = partial + share * channels + channel
+    tl.store(own, tl.sum(total, 0), inside)
+    tl.store(own + shares * channels, tl.sum(product, 0) * tl.load(inverse + channel, inside), inside)
+    tl.debug_barrier()
+    if tl.atomic_add(arrivals + block, 1) == shares - 1:
+        total_of = tl.zeros((PART, CHANNELS), tl.float32)
+        product_of = tl.zeros((PART, CHANNELS), tl.float32)
+        for part in range(tl.cdiv(shares, PART)):
+            each = part * PART + tl.arange(0, PART)
+            there = (each < shares)[:, None] & inside[None, :]
+            all_of = partial + each[:, None] * channels + channel[None, :]
+            total_of += tl.load(all_of, there, other=0.0, cache_modifier=".cg")
+            product_of += tl.load(all_of + shares * channels, there, other=0.0, cache_modifier=".cg")
+        tl.store(dbias + channel, tl.sum(total_of, 0), inside)
+        tl.store(dweight + channel, tl.sum(product_of, 0), inside)
+        tl.store(arrivals + block, 0)
+
+
+@triton.jit(do_not_specialize=COUNTS)
+def gradients(
+    dy, x, weight, bias, mean, inverse, taps, dweight, dbias, dx, rows, channels, tiles, height, width, high, wide,
+    STRIDE: tl.constexpr, TOP: tl.constexpr, LEFT: tl.constexpr, DOWN: tl.constexpr, ACROSS: tl.constexpr,
+    RELU: tl.constexpr, POOL: tl.constexpr, ROWS: tl.constexpr, CHANNELS: tl.constexpr,
+):  # fmt: skip
+    """Gradient of x from that of the outputs and its sums, last rows first; RELU: whether that gradient must be masked first."""
+    block, share = whose(channels, CHANNELS)
+    channel = block * CHANNELS + tl.arange(0, CHANNELS)
+    inside = channel < channels
+    m, i = tl.load(mean + channel, inside)[None, :], tl.load(inverse + channel, inside)[None, :]
+    w, b = tl.load(weight + channel, inside)[None, :], tl.load(bias + channel, inside)[None, :]
+    total, product = tl.load(dbias + channel, inside)[None, :] / rows, tl.load(dweight + channel, inside)[None, :] / rows
+    first = (tl.cdiv(rows, tiles * ROWS) - 1 - share).to(tl.int64) * tiles * ROWS
+    row = tl.arange(0, ROWS)
+    place = row[:, None] * channels + channel[None, :]
+    for tile in range(tiles):
+        start = first + tile * ROWS
+        here = start * channels
+        some = (row < rows - start)[:, None] & inside[None, :]
+        value = tl.load(x + here + place, some, other=0.0).to(tl.float32)
+        gradient = incoming(
+            dy, taps, start, row, place, channel, some, channels, height, width, high, wide,
+            STRIDE, TOP, LEFT, DOWN, ACROSS, POOL, ROWS, CHANNELS,
+        )  # fmt: skip
+        if RELU:
+            out = normalised(value - m, i * w, b, 0.0, False, x.dtype.element_ty).to(tl.float32)
+            gradient = tl.where(out <= 0.0, 0.0, gradient)
+        found = w * i * (gradient - total - (value - m) * i * product)
+        tl.store(dx + here + place, found.to(dx.dtype.element_ty), some)

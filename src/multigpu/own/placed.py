@@ -1,0 +1,55 @@
+"""One placement of a comparison."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from multigpu.analysis.estimate import Estimate, estimate
+from multigpu.run import Run
+from multigpu.workloads.own.description import Described
+
+ONE = "one device"
+"""What the baseline is called among placements."""
+
+
+def called(run: Run) -> str:
+    """The name of a Run in a comparison."""
+    return ONE if run.devices == 1 else run.placement
+
+
+@dataclass(frozen=True)
+class Placed:
+    """One placement of a comparison: its Run and its row of the table."""
+
+    run: Run
+    row: pd.Series
+    described: Described
+    folder: Path
+
+    @property
+    def name(self) -> str:
+        return called(self.run)
+
+    @property
+    def rate(self) -> Estimate:
+        """Samples/s of all devices."""
+        return estimate(self.row, "rate")
+
+    @property
+    def speedup(self) -> Estimate:
+        """Over one device."""
+        return estimate(self.row, "speedup")
+
+    def __str__(self) -> str:
+        gain = "" if self.run.devices == 1 else f", {self.speedup:times interval} times one device"
+        return f"{self.name}, {self.rate:rate interval}{gain}"
+
+    def wrap(self, module: Any) -> Any:
+        """The user's module under this placement, for a loop of their own that `torchrun` starts (`own.wrap`)."""
+        from multigpu.own.wrap import wrapped
+
+        return wrapped(self.run, self.described, self.folder, module)

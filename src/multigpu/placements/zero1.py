@@ -1,0 +1,23 @@
+"""Replicated variables, sharded optimiser states (ZeRO-1)."""
+
+from multigpu.placements.row import Engine, Look, Placement
+
+UNTRIED = "its step has not been recorded in a CUDA graph on a GPU yet"
+
+PLACEMENT = Placement(
+    name="zero1",
+    look=Look(11, "zero1", "#5c9b1e", "$\u25a6$"),
+    title="Replicated variables, sharded optimiser states",
+    source="ZeRO stage 1 (Rajbhandari et al., 2020); torch ZeroRedundancyOptimizer",
+    summary="Every device holds all variables; when backward has ended, a reduce-scatter sums a stretch of the gradients on each device,"
+    " which alone keeps the optimiser's states of that stretch and updates it; an all-gather brings the new values to all.",
+    variables="replica",
+    embeddings="replica",
+    lookup="replica",
+    merge="reduce_scatter",
+    slots="cut",
+    update="cut",
+    travels="nothing",
+    engines=(Engine(executions=("eager", "compiled")),),
+    refusals={"captured": UNTRIED, "compiled_captured": UNTRIED},
+)

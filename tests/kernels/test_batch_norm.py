@@ -1,0 +1,142 @@
+"""Fused batch norm written out, and its Triton kernels where they can be interpreted, against the library in float64."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+
+import pytest
+import torch
+
+from multigpu.kernels import batch_norm as operators
+from multigpu.kernels import batch_norm_launch as launch
+from multigpu.kernels.batch_norm import batch_moments, batch_norm, batch_norm_backward
+from multigpu.workloads.cnn.description import SMALL
+from multigpu.workloads.cnn.torch import build
+from multigpu.workloads.cnn.torch_fused import FusedNorm
+from tests.kernels.norms import CASES, EPSILON, MOMENTUM, Case, distance, fused, inputs, written_out
+
+TRITON = importlib.util.find_spec("triton") is not None
+WITH_NORMS = [model for model in SMALL if any(variable.kind == "norm" for variable in model.variables)]
+
+
+@pytest.fixture
+def interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The operators run the kernels on this CPU, a few programs to a sum."""
+    if not TRITON or os.environ.get("TRITON_INTERPRET") != "1":
+        pytest.skip("kernels are interpreted where Triton is installed and there is no GPU")
+    monkeypatch.setattr(launch, "programs_of", lambda device: 6)
+    for name, run in (("moments", launch.moments), ("forward", launch.forward), ("backward", launch.backward)):
+        monkeypatch.setattr(operators, name, run)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_what_is_written_out_equals_the_library_in_float64(case: Case, dtype: torch.dtype) -> None:
+    given = inputs(case, dtype)
+    found, exact = fused(case, given), written_out(case, given)
+    assert found.keys() == exact.keys()
+    worst = {name: distance(found[name], exact[name]) for name in exact}
+    assert max(worst.values()) < (1e-12 if dtype == torch.float64 else 3e-6), worst
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.usefixtures("interpreted")
+def test_interpreted_kernels_equal_the_library_in_float64(case: Case, dtype: torch.dtype) -> None:
+    given = inputs(case, dtype)
+    found, exact = fused(case, given), written_out(case, given)
+    worst = {name: distance(found[name], exact[name]) for name in exact}
+    statistics = {name: error for name, error in worst.items() if name.startswith("running")}
+    assert max(statistics.values()) < 3e-6, worst
+    if case.pool and dtype == torch.bfloat16:
+        del worst["gradient of x"]  # of two equal numbers of 16 bits another may be the larger in float64
+    assert max(worst.values()) < (3e-6 if dtype == torch.float32 else 2e-2), worst
+    again = fused(case, given)
+    assert all(torch.equal(found[name], again[name]) for name in found)
+
+
+@pytest.mark.usefixtures("interpreted")
+def test_a_mean_far_from_zero_costs_the_kernels_no_digits() -> None:
+    x = (torch.randn(4, 8, 20, 20, generator=torch.Generator().manual_seed(0)) + 1000).contiguous(memory_format=torch.channels_last)
+    running = torch.zeros(8), torch.ones(8)
+    mean, inverse = batch_moments(x, *running, torch.zeros(8, dtype=torch.int32), MOMENTUM, EPSILON)
+    variance, exact = torch.var_mean(x.double(), (0, 2, 3), correction=0)
+    assert distance(mean, exact) < 1e-7 and distance(inverse, (variance + EPSILON).rsqrt()) < 1e-5
+
+
+@pytest.mark.usefixtures("interpreted")
+def test_no_number_stays_none() -> None:
+    given = inputs(CASES[0], torch.float32)
+    given.x[0, 1, 2, 3] = torch.nan
+    found = fused(CASES[0], given)
+    assert found["y"][:, 1].isnan().all() and not found["y"][:, 0].isnan().any()
+    assert found["gradient of x"][:, 1].isnan().all() and found["gradient of weight"][1].isnan()
+
+
+@pytest.mark.parametrize("case", [CASES[0], CASES[3], CASES[4]], ids=str)
+def test_the_operators_pass_the_librarys_checks(case: Case) -> None:
+    given = inputs(case, torch.float32)
+    arrivals = torch.zeros(case.shape[1], dtype=torch.int32)
+    running = torch.zeros_like(given.weight), torch.ones_like(given.weight)
+    torch.library.opcheck(batch_moments, (given.x, *running, arrivals, MOMENTUM, EPSILON))
+    mean, inverse = batch_moments(given.x, *running, arrivals, MOMENTUM, EPSILON)
+    leaves = [value.requires_grad_() for value in (given.x, given.weight, given.bias)]
+    after = given.after.requires_grad_() if case.after else None
+    torch.library.opcheck(batch_norm, (*leaves, after, mean, inverse, arrivals, case.relu, case.numbers, False))
+    y, taps, _ = batch_norm(*leaves, after, mean, inverse, arrivals, case.relu, case.numbers, False)
+    kept = [value.detach() for value in leaves]
+    more = given.second if case.twice else None
+    shown = y.detach() if case.after else None
+    arguments = (given.first, more, kept[0], shown, *kept[1:], mean, inverse, taps, arrivals, case.relu, case.numbers)
+    torch.library.opcheck(batch_norm_backward, arguments)
+
+
+def test_what_does_not_fit_is_refused_in_one_sentence() -> None:
+    given = inputs(Case((2, 4, 3, 3)), torch.float32)
+    arrivals, vector = torch.zeros(4, dtype=torch.int32), torch.zeros(4)
+    with pytest.raises(ValueError, match=r"x is \(1, 4, 1, 1\): batch norm takes .* more than one value a channel"):
+        batch_moments(given.x[:1, :, :1, :1], vector, vector.clone(), arrivals, MOMENTUM, EPSILON)
+    with pytest.raises(ValueError, match=r"running_mean is torch.float64 \(4,\): it must be torch.float32 \(4,\) beside x"):
+        batch_moments(given.x, vector.double(), vector.clone(), arrivals, MOMENTUM, EPSILON)
+    with pytest.raises(ValueError, match=r"what is added is torch.float32 \(1, 4, 3, 3\): it must be"):
+        batch_norm(given.x, vector, vector, given.after[:1], vector, vector, arrivals, True, [], False)
+    with pytest.raises(ValueError, match="a sum is not pooled in one piece"):
+        batch_norm(given.x, vector, vector, given.after, vector, vector, arrivals, True, [2, 2, 1, 0, 0, 2, 2], False)
+
+
+@pytest.mark.parametrize("model", WITH_NORMS, ids=lambda model: model.name)
+def test_a_model_with_fused_norms_is_the_same_function_under_the_same_names(model) -> None:  # type: ignore[no-untyped-def]
+    stem = "folded" if model.config.foldable else None
+    plain, own = build(model, "channels_last").double(), build(model, "channels_last", "fused", stem).double()
+    generator = torch.Generator().manual_seed(0)
+    for parameter in plain.parameters():
+        torch.nn.init.normal_(parameter, std=0.3, generator=generator)
+    own.load_state_dict(plain.state_dict())
+    images = torch.randn(4, *model.config.image_shape, dtype=torch.float64, generator=generator)
+    batch = {"images": images, "labels": torch.arange(4) % model.config.classes}
+    found = []
+    for module in (plain, own):
+        module.reset_buffers()
+        torch.manual_seed(0)
+        loss = module.train()(batch)
+        loss.backward()
+        values = {f"gradient of {name}": value.grad for name, value in module.named_parameters()}
+        values |= {name: buffer for name, buffer in module.named_buffers() if buffer.is_floating_point()}
+        with torch.no_grad():
+            found.append({"loss": loss.detach(), **values, "evaluated": module.eval()(batch)})
+    size = max(float(value.norm()) for name, value in found[0].items() if name.startswith("gradient"))
+    for name, exact in found[0].items():
+        scale = size if name.startswith("gradient") else float(exact.norm())
+        assert float((found[1][name] - exact).norm()) < 1e-10 * scale, name
+    norms = [part for part in own.modules() if isinstance(part, FusedNorm)]
+    assert len(norms) == sum(variable.kind == "norm" and variable.name.endswith("bias") for variable in model.variables)
+
+
+def test_without_triton_the_library_computes_and_the_record_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    monkeypatch.setattr(operators.importlib.util, "find_spec", lambda name: None)
+    operators.unavailable.cache_clear()
+    assert operators.library_instead(torch.device("cuda", 0)) == "Triton is not installed"
+    operators.unavailable.cache_clear()
+    assert operators.library_instead(torch.device("cpu")) is None
