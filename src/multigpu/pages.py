@@ -35,7 +35,7 @@ from multigpu.analysis.launches import launch_gaps, launch_ratios
 from multigpu.analysis.limits import ceilings, crossing_batch, link_bounds
 from multigpu.analysis.machines import ceilings_frame, machines_frame
 from multigpu.analysis.parity import parity
-from multigpu.analysis.picture import folded, shown
+from multigpu.analysis.picture import folded
 from multigpu.analysis.plots import STEP, bars, dots, lines, timeline
 from multigpu.analysis.points import CHANGED, LENGTH, Missing, as_it_comes, averages, one, one_length, points, usual, where
 from multigpu.analysis.prose import each_cell_is_a_finding, finding, require, say, show
