@@ -81,7 +81,11 @@ def test_what_no_launch_wrote_is_named_and_hides_nothing(kind: str, planted: Any
     assert capsys.readouterr().out == said.removeprefix("multigpu: left out: ")
 
 
-@pytest.mark.parametrize("content", [b"", b"no gzip", gzip.compress(b"{"), gzip.compress(b"[" * 100_000), gzip.compress(b"\xff\xfe")])
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"no gzip", gzip.compress(b"{"), gzip.compress(b"[" * 100_000), gzip.compress(b"\xff\xfe")],
+    ids=["empty", "no gzip", "cut", "deep", "no text"],  # gzip writes the time into what would else be the name
+)
 def test_what_is_no_json_is_named_too(content: bytes, planted: Any) -> None:
     store, good, file = planted
     file.write_bytes(content)
