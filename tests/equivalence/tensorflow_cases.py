@@ -173,11 +173,12 @@ def must_compile(node: Any) -> bool:
 def train_case(case: Case) -> dict[str, Any]:
     """Three steps: variables of every part, losses, counted and predicted bytes, where operations ran, what was
     compiled where, and the reference."""
+    from multigpu.engines.tensorflow.build import build_trainer
     from multigpu.engines.tensorflow.devices import Devices
     from multigpu.engines.tensorflow.feed import is_even
     from multigpu.engines.tensorflow.graphs import where_ops_ran
     from multigpu.engines.tensorflow.row_feed import make_feed
-    from multigpu.engines.tensorflow.trainer import Context, build_trainer
+    from multigpu.engines.tensorflow.trainer import Context
     from multigpu.engines.tensorflow.variables import initial_values
 
     run = case.run
@@ -245,9 +246,10 @@ def saved_case(case: Case) -> dict[str, Any]:
     import tensorflow as tf
 
     from multigpu.engines.tensorflow.devices import Devices
+    from multigpu.engines.tensorflow.build import build_trainer
     from multigpu.engines.tensorflow.parallel import ParallelTrainer, Single
     from multigpu.engines.tensorflow.row_feed import make_feed
-    from multigpu.engines.tensorflow.trainer import Context, build_trainer
+    from multigpu.engines.tensorflow.trainer import Context
 
     def made(run: Run) -> ParallelTrainer:
         trainer = build_trainer(Context(run, devices, even=False, dynamic=False))
