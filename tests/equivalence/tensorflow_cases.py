@@ -245,8 +245,8 @@ def saved_case(case: Case) -> dict[str, Any]:
     """
     import tensorflow as tf
 
-    from multigpu.engines.tensorflow.devices import Devices
     from multigpu.engines.tensorflow.build import build_trainer
+    from multigpu.engines.tensorflow.devices import Devices
     from multigpu.engines.tensorflow.parallel import ParallelTrainer, Single
     from multigpu.engines.tensorflow.row_feed import make_feed
     from multigpu.engines.tensorflow.trainer import Context
