@@ -27,7 +27,7 @@ html_theme = "sphinx_book_theme"
 html_static_path = ["_static"]
 html_css_files = ["report.css"]
 html_js_files = [("report.js", {"defer": "defer"})]
-html_copy_source = True  # the download button of a notebook's page
+html_copy_source = False
 html_show_sphinx = False
 html_theme_options = {
     "home_page_in_toc": True,

@@ -7,10 +7,10 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from multigpu import remembered as module
 from multigpu.claims import Result, all_claims, evaluate
-from multigpu.claims import cache as module
-from multigpu.claims.cache import remembered
 from multigpu.claims.kinds import SynchronyPredicate
+from multigpu.remembered import remembered
 
 
 @pytest.fixture
@@ -28,12 +28,12 @@ def test_results_are_computed_once_and_come_back_equal(tmp_path: Path, results: 
         return results
 
     roots, folder = [records.parent], tmp_path / "cache"
-    first, second = (remembered(roots, compute, folder) for _ in range(2))
+    first, second = (remembered("claims", roots, compute, folder) for _ in range(2))
     assert first == second == results and len(calls) == 1
     assert [one.claim.digest for one in second] == [one.claim.digest for one in results], "kinds of tests are kept"
     assert any(isinstance(one.claim.predicate, SynchronyPredicate) for one in second)
     (records / "abc.0.json.gz").write_bytes(b"new")
-    remembered(roots, compute, folder)
+    remembered("claims", roots, compute, folder)
     assert len(calls) == 2 and len(list(folder.iterdir())) == 1, "the old file is gone"
 
 
@@ -48,14 +48,14 @@ def test_another_program_and_a_broken_file_compute_again(tmp_path: Path, results
         return results
 
     for expected in (1, 1):
-        remembered([], compute, tmp_path / "cache")
+        remembered("claims", [], compute, tmp_path / "cache")
         assert len(calls) == expected
     (source / "claims.py").write_text("changed = True\n")
-    remembered([], compute, tmp_path / "cache")
+    remembered("claims", [], compute, tmp_path / "cache")
     assert len(calls) == 2
     (kept,) = (tmp_path / "cache").iterdir()
     kept.write_bytes(b"broken")
-    remembered([], compute, tmp_path / "cache")
+    remembered("claims", [], compute, tmp_path / "cache")
     assert len(calls) == 3
     (tmp_path / "file").write_text("")
-    assert remembered([], compute, tmp_path / "file") == results, "a folder that cannot be written is done without"
+    assert remembered("claims", [], compute, tmp_path / "file") == results, "a folder that cannot be written is done without"

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
 from multigpu import cli, cli_read, paths, store
+from multigpu.measure.machine import this_machine
 from multigpu.record import RecordStore
 from tests.factory import make_point, make_record, plant
 
@@ -33,4 +36,6 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
             *make_point([1e6, 1.1e6, 0.9e6, 1e6, 1e6]),
         ]
         plant(RecordStore(root / "runs"), records)
-        yield root
+        with mock.patch.dict(os.environ):  # commands tell the processes that they start things this way
+            yield root
+    this_machine.cache_clear()

@@ -192,8 +192,8 @@ def one(table: pd.DataFrame, **fields: Any) -> pd.Series:
     return found.iloc[0]
 
 
-CHANGED = ("bucket_mib", "bucket_update", "bucket_send", "wire_dtype", "all_reduce_spec", "loss_scale")
-"""Fields by which a step merges otherwise than the library does by itself; empty where it does not."""
+CHANGED = ("bucket_mib", "bucket_update", "bucket_send", "wire_dtype", "all_reduce_spec", "loss_scale", "batch_norm", "stem")
+"""Fields by which a step merges or computes otherwise than the library does by itself; empty where it does not."""
 
 
 def usual(table: pd.DataFrame, **fields: Any) -> pd.DataFrame:
@@ -202,7 +202,7 @@ def usual(table: pd.DataFrame, **fields: Any) -> pd.DataFrame:
 
 
 def as_it_comes(table: pd.DataFrame, **fields: Any) -> pd.DataFrame:
-    """The usual points with these fields whose step merges as the library does by itself (`CHANGED`)."""
+    """The usual points with these fields whose step merges and computes as the library does by itself (`CHANGED`)."""
     return usual(table, **dict.fromkeys(CHANGED) | fields)
 
 
