@@ -214,6 +214,7 @@ UNSIZED = Case(_run("deepconn", "exp2", 2, optimizer="sgd", precision="fp32"))
 def unsized_case(case: Case) -> dict[str, Any]:
     """A counted step one of whose gradients nobody can size: what is counted, and what is said of it."""
     from multigpu.engines.tensorflow import trainer as engine
+    from multigpu.engines.tensorflow.build import build_trainer
     from multigpu.engines.tensorflow.devices import Devices
     from multigpu.engines.tensorflow.feed import Feed
     from multigpu.engines.tensorflow.graphs import Graphs, collected
@@ -226,7 +227,7 @@ def unsized_case(case: Case) -> dict[str, Any]:
 
     source = workloads()[case.run.workload].inputs[case.run.inputs](case.run, case.run.description)
     devices = Devices(case.run)
-    trainer = engine.build_trainer(engine.Context(case.run, devices, even=True, dynamic=False))
+    trainer = build_trainer(engine.Context(case.run, devices, even=True, dynamic=False))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(engine, "collected", forgotten)
         counted = trainer.counted_step(Feed(source, devices).shards(0))
