@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from types import MappingProxyType
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from multigpu.placements.row import Engine, Look, Placement
-from multigpu.stages.graph import StageGraph
 
-Rule = Callable[[StageGraph], dict[str, int]]
+if TYPE_CHECKING:
+    from multigpu.stages.graph import StageGraph
+
+Rule = Callable[["StageGraph"], dict[str, int]]
 
 
 class SplitPlacement(Placement):
