@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from multigpu.conditions import check_conditions
 from multigpu.placements import find_placement, placements, unsupported_reason
 from multigpu.placements.partition_check import PARTITIONED, check_partition
-from multigpu.placements.row import Semantics
+from multigpu.placements.semantics import Semantics
 from multigpu.placements.travel_check import check_travel
 from multigpu.refusal import refusal
 from multigpu.stages.check import check_stages
@@ -285,7 +285,7 @@ class Run(BaseModel):
 def semantics_of(placement: str, wire_dtype: str | None) -> Semantics:
     """What a Run's result equals, from its placement and the type in which gradients travel (None: their own)."""
     own = find_placement(placement).semantics
-    return Semantics(kind="lossy", tolerance=WIRE_TOLERANCE[wire_dtype]) if wire_dtype and own.kind == "joined" else own
+    return Semantics(kind="lossy", tolerance=WIRE_TOLERANCE[wire_dtype]) if wire_dtype and own == Semantics() else own
 
 
 def build_run(**fields: Any) -> Run:
