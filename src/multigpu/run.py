@@ -11,10 +11,10 @@ from multigpu.conditions import check_conditions
 from multigpu.placements import find_placement, placements, unsupported_reason
 from multigpu.placements.partition_check import PARTITIONED, check_partition
 from multigpu.placements.row import Semantics
+from multigpu.placements.stage_split import SPLIT
 from multigpu.placements.travel_check import check_travel
 from multigpu.refusal import refusal
 from multigpu.stages.check import check_stages
-from multigpu.stages.placements import SPLIT
 from multigpu.workloads import find_model, workloads
 from multigpu.workloads.base import Model, Optimizer
 

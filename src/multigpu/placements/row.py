@@ -12,7 +12,7 @@ Home = Literal["replica", "host", "gpu0", "sharded", "cut", "stage", "sections",
 """Where something lives: a copy on every replica's device, host memory, the first device, spread over the devices by
 greedy least load (each variable, in order of declaration, goes whole to the device that holds the fewest elements), cut into equal
 stretches, one a device, whichever variables their borders meet (all variables laid end to end: `traffic.laid_out`), or the
-device of the model's stage that uses it (placements inside one model: `stages.placements`)."""
+device of the model's stage that uses it (placements inside one model: `stage_split`)."""
 
 Merge = Literal["all_reduce", "reduce_scatter", "copy", "halves", "host", "gpu0", "sharded", "stage", "sections", "split", "none"]
 """Where gradients are summed: in a collective, which gives every replica all sums or each its stretch of them, on every replica after
