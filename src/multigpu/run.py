@@ -10,11 +10,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from multigpu.conditions import check_conditions
 from multigpu.placements import find_placement, placements, unsupported_reason
 from multigpu.placements.partition_check import PARTITIONED, check_partition
-from multigpu.placements.row import Semantics
+from multigpu.placements.semantics import Semantics
+from multigpu.placements.stage_split import SPLIT
 from multigpu.placements.travel_check import check_travel
 from multigpu.refusal import refusal
 from multigpu.stages.check import check_stages
-from multigpu.stages.placements import SPLIT
 from multigpu.workloads import find_model, workloads
 from multigpu.workloads.base import Model, Optimizer
 
@@ -25,7 +25,7 @@ Execution = Literal["eager", "compiled", "captured", "compiled_captured", "graph
 
 ONLY_FOR = {
     "sequence_length": ("words",),
-    **dict.fromkeys(("layout", "batch_norm", "stem"), ("images",)),
+    **dict.fromkeys(("layout", "batch_norm", "stem", "weight_casts"), ("images",)),
     "recurrence": ("words", "samples"),
     "embedding_gradients": ("words", "reviews"),
     "cross_entropy": ("words",),
@@ -61,6 +61,7 @@ class Run(BaseModel):
     batch_norm: the framework's own (None); cuDNN's "persistent" kernels (TensorFlow on GPUs, as tf_cnn_benchmarks asks for them); or in one
         piece with the sum, ReLU and max-pooling that follow ("fused", PyTorch, channels last; without Triton the Record says so).
     stem: "folded": the first convolution without its stride, on images whose blocks of pixels became channels; as `batch_norm` "fused".
+    weight_casts: "grouped": weights of several convolutions are cast to 16 bits by one kernel, and their gradients back by one (PyTorch).
     recurrence: all cells in one call of the library ("fused", also None) or a loop of cells, as "dynamic rnn" ("stepwise"); NMT and
         recurrent stacks only. "persistent": a cell at a time by this project's own kernels, bf16 on GPUs with compute capability 9.0 (on
         others the library's, and the Record says so; on CPUs written out); NMT in PyTorch only.
@@ -123,6 +124,7 @@ class Run(BaseModel):
     layout: Literal["channels_first", "channels_last"] | None = None
     batch_norm: Literal["persistent", "fused"] | None = None
     stem: Literal["folded"] | None = None
+    weight_casts: Literal["grouped"] | None = None
     recurrence: Literal["fused", "stepwise", "persistent"] | None = None
     embedding_gradients: Literal["dense", "sparse"] | None = None
     cross_entropy: Literal["library", "fused"] | None = None
@@ -285,7 +287,7 @@ class Run(BaseModel):
 def semantics_of(placement: str, wire_dtype: str | None) -> Semantics:
     """What a Run's result equals, from its placement and the type in which gradients travel (None: their own)."""
     own = find_placement(placement).semantics
-    return Semantics(kind="lossy", tolerance=WIRE_TOLERANCE[wire_dtype]) if wire_dtype and own.kind == "joined" else own
+    return Semantics(kind="lossy", tolerance=WIRE_TOLERANCE[wire_dtype]) if wire_dtype and own == Semantics() else own
 
 
 def build_run(**fields: Any) -> Run:

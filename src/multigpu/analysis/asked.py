@@ -12,7 +12,7 @@ from multigpu.analysis.fields import CONDITIONS, FIELDS, JOB, LENGTH, RESTRICTED
 from multigpu.analysis.points import one_length, where
 from multigpu.analysis.words import missing
 from multigpu.placements import find_placement
-from multigpu.placements.row import Semantics
+from multigpu.placements.semantics import Semantics
 from multigpu.run import Run, build_run, semantics_of
 from multigpu.workloads import find_model, workloads
 
@@ -118,8 +118,7 @@ def differing(row: Any, other: Any) -> list[str]:
 
 def semantics(row: Any) -> Semantics:
     """What the result of a point equals (`run.semantics_of`); one independent or asynchronous replica is joined."""
-    found = semantics_of(row["placement"], None if missing(row["wire_dtype"]) else row["wire_dtype"])
-    return Semantics() if row["devices"] == 1 and found.kind in ("independent", "asynchronous") else found
+    return semantics_of(row["placement"], None if missing(row["wire_dtype"]) else row["wire_dtype"]).on(row["devices"])
 
 
 def measure_command(run: Run, **other: Any) -> str:

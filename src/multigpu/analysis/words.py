@@ -174,6 +174,7 @@ SAYS: dict[str, Callable[[Any], str]] = {
     "layout": lambda value: "" if value == "channels_last" else str(value).replace("_", " "),
     "batch_norm": lambda value: f"{value} batch norm",
     "stem": lambda value: f"{value} stem",
+    "weight_casts": lambda value: f"{value} casts of weights",
     "all_reduce_spec": lambda value: f"all-reduce {value}",
     "wire_dtype": lambda value: f"gradients sent in {value}",
     "loss_scale": lambda value: f"loss scale {value}",

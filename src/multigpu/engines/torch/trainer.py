@@ -62,7 +62,7 @@ def build_module(run: Run) -> nn.Module:
     builder = importlib.import_module(f"multigpu.workloads.{run.workload}.torch")
     more: dict[str, object] = {}
     if run.description.unit == "images":
-        more = {"batch_norm": run.batch_norm, "stem": run.stem}
+        more = {"batch_norm": run.batch_norm, "stem": run.stem, "weight_casts": run.weight_casts}
     if run.description.unit == "samples":
         more = {"recurrence": run.recurrence}
     if run.description.unit == "words":
