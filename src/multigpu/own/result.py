@@ -28,8 +28,6 @@ from multigpu.run import Run, build_run
 from multigpu.workloads.own.description import Described, know
 
 KEPT = "comparison.json"
-EQUALLY = ("joined", "lossy")
-"""Kinds of semantics under which a placement trains what one process on the joined batch does: others are never called the best."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,7 +96,7 @@ class Result:
 
     def _equal(self, name: str) -> bool:
         compared = self.equivalence(name)
-        return find_placement(self[name].run.placement).semantics.kind in EQUALLY and (compared is None or compared.holds)
+        return find_placement(self[name].run.placement).semantics.is_equal_training and (compared is None or compared.holds)
 
     @property
     def best(self) -> Placed | None:
@@ -138,9 +136,9 @@ class Result:
         return found.sort_values(["devices", "rate"], ascending=[True, False], kind="stable").reset_index(drop=True)
 
     def _says(self, name: str, compared: Equivalence | None) -> str:
-        kind = find_placement(self[name].run.placement).semantics.kind
-        if kind not in EQUALLY and self[name].run.devices > 1:
-            return f"{kind}: trains something else"
+        semantics = find_placement(self[name].run.placement).semantics
+        if not semantics.is_equal_training and self[name].run.devices > 1:
+            return f"{semantics.kind}: trains something else"
         if compared is None:
             return "not compared"
         return "equal" if compared.holds else f"NOT equal: {compared.distance:.1g} apart"
