@@ -35,11 +35,6 @@ ONLY_FOR = {
 }
 """Fields that mean something for some units only."""
 
-WIRE_TOLERANCE = {"bf16": 5e-2, "fp16": 5e-3}
-"""How far gradients that travel in 16 bits may lead from the joined batch in three steps (norm of the difference over norm of the
-update): a sum of P gradients makes up to P roundings of 2^-9 (bf16) or 2^-12 (fp16), and steps of a nonlinear model make more of them.
-"""
-
 ORDERLESS = ("synthetic", "lengths_000", "bucket_means_000")
 """Inputs of words that are drawn from a law, whose batches have no order of their own."""
 
@@ -83,6 +78,9 @@ class Run(BaseModel):
     model_parallel: devices that share one copy of the model, where a placement spreads or cuts it (None: all of them); the others hold
         further copies, and batches are shared out among copies.
     micro_batches: into how many parts, one after another, each copy's batch passes the stages (None: one); layers over devices only.
+    micro_steps: into how many parts each shard is cut, which pass forward and backward one after another, their gradients added up, before
+        variables are updated once (None: one); PyTorch with a process a device and replicas of the whole model.
+    micro_sync: when these gradients merge: with the last part's (None), or "each" part's; replicas whose gradients merge only.
     execution: "captured" is the whole step as one CUDA graph; "compiled" leaves the model to torch.compile.
     optimizer: "default" is the workload's own rule.
     timed_steps follow warmup_steps, which are measured too but never enter a throughput.
@@ -143,6 +141,8 @@ class Run(BaseModel):
     energy_window_s: int | None = Field(default=None, ge=1)
     model_parallel: int | None = Field(default=None, ge=1)
     micro_batches: int | None = Field(default=None, ge=2, le=64)
+    micro_steps: int | None = Field(default=None, ge=2, le=64)
+    micro_sync: Literal["each"] | None = None
     precision: Precision = "fp32"
     execution: Execution = "eager"
     optimizer: Literal["default", "sgd", "momentum", "adam"] = "default"
@@ -224,7 +224,7 @@ class Run(BaseModel):
     @property
     def semantics(self) -> Semantics:
         """What this Run's result equals: its placement's, or within a tolerance of that where gradients travel in 16 bits."""
-        return semantics_of(self.placement, self.wire_dtype)
+        return find_placement(self.placement).semantics.sent_in(self.wire_dtype)
 
     @property
     def description(self) -> Model:
@@ -282,12 +282,6 @@ class Run(BaseModel):
         """A short name for progress bars and messages."""
         how = f"{self.framework}{' (one process)' if self.processes == 'one' else ''} {self.execution}"
         return f"{self.model} {self.placement} {how} x{self.devices} b{self.batch_size} {self.precision}"
-
-
-def semantics_of(placement: str, wire_dtype: str | None) -> Semantics:
-    """What a Run's result equals, from its placement and the type in which gradients travel (None: their own)."""
-    own = find_placement(placement).semantics
-    return Semantics(kind="lossy", tolerance=WIRE_TOLERANCE[wire_dtype]) if wire_dtype and own == Semantics() else own
 
 
 def build_run(**fields: Any) -> Run:

@@ -13,7 +13,7 @@ from multigpu.analysis.points import one_length, where
 from multigpu.analysis.words import missing
 from multigpu.placements import find_placement
 from multigpu.placements.semantics import Semantics
-from multigpu.run import Run, build_run, semantics_of
+from multigpu.run import Run, build_run
 from multigpu.workloads import find_model, workloads
 
 SAME = (*JOB, "scaling", "devices", *CONDITIONS)
@@ -117,8 +117,8 @@ def differing(row: Any, other: Any) -> list[str]:
 
 
 def semantics(row: Any) -> Semantics:
-    """What the result of a point equals (`run.semantics_of`); one independent or asynchronous replica is joined."""
-    return semantics_of(row["placement"], None if missing(row["wire_dtype"]) else row["wire_dtype"]).on(row["devices"])
+    """What the result of a point equals (as `Run.semantics`); one independent or asynchronous replica is joined."""
+    return find_placement(row["placement"]).semantics.sent_in(None if missing(row["wire_dtype"]) else row["wire_dtype"]).on(row["devices"])
 
 
 def measure_command(run: Run, **other: Any) -> str:

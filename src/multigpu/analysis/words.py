@@ -182,6 +182,8 @@ SAYS: dict[str, Callable[[Any], str]] = {
     "embedding_gradients": lambda value: f"{value} embedding gradients",
     "model_parallel": lambda value: f"{value} devices a copy",
     "micro_batches": lambda value: plural(int(value), "micro-batch", "micro-batches"),
+    "micro_steps": lambda value: f"{value} micro-steps",
+    "micro_sync": lambda value: "merged at each",
     "stage_devices": lambda value: f"stages on devices {value}",
     "input_workers": lambda value: plural(int(value), "input worker"),
     "prefetch": lambda value: plural(int(value), "batch", "batches") + " ahead" if value else "",

@@ -47,6 +47,12 @@ FACTS: dict[Kind, Facts] = {
 }
 
 
+WIRE_TOLERANCE = {"bf16": 5e-2, "fp16": 5e-3}
+"""How far gradients that travel in 16 bits may lead from the joined batch in three steps (norm of the difference over norm of the
+update): a sum of P gradients makes up to P roundings of 2^-9 (bf16) or 2^-12 (fp16), and steps of a nonlinear model make more of them.
+"""
+
+
 class Semantics(BaseModel):
     """What a placement's result equals.
 
@@ -96,6 +102,10 @@ class Semantics(BaseModel):
     def sentence(self) -> str:
         """What the result equals."""
         return FACTS[self.kind].sentence.format(steps=self.steps, tolerance=self.tolerance)
+
+    def sent_in(self, wire_dtype: str | None) -> Semantics:
+        """The same where gradients travel in 16 bits (None: in their own type)."""
+        return Semantics(kind="lossy", tolerance=WIRE_TOLERANCE[wire_dtype]) if wire_dtype and self == Semantics() else self
 
     def on(self, devices: int) -> Semantics:
         """The same on so many devices: replicas with losses of their own are one process where there is but one."""
