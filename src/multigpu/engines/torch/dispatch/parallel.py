@@ -16,12 +16,12 @@ from torch import Tensor, nn
 
 from multigpu.engines.torch.dispatch.server import ServerTrainer
 from multigpu.engines.torch.dispatch.trainer import Context
-from multigpu.engines.torch.dispatch.wire import Copy
 from multigpu.engines.torch.feed import Shard
 from multigpu.engines.torch.stores import Ids
 from multigpu.engines.torch.tracing import phase
 from multigpu.engines.torch.trainer import build_module
 from multigpu.engines.torch.variables import materialise, memory_like
+from multigpu.engines.torch.wire import Copy
 
 
 class Predicting(Protocol):
@@ -45,11 +45,11 @@ class ParallelTrainer(ServerTrainer):
         self.joined: Tensor | None = None
 
     def step(self, shards: list[Shard]) -> list[Tensor]:
-        ids = [Ids({}, {}) for _ in shards]
+        ids = {rank: Ids({}, {}) for rank, _ in enumerate(shards)}
         with phase("pull"):
             for store in self.stores:
-                store.start(ids)
-            for rank, own in enumerate(ids):
+                store.start(ids, shards[0].batch.lookups)
+            for rank, own in ids.items():
                 for store in self.stores:
                     store.bring(rank, own)
                     store.gradients[rank].zero_()
@@ -63,7 +63,7 @@ class ParallelTrainer(ServerTrainer):
             torch.autograd.backward(predictions, gradients)
         with phase("merge"):
             for store in self.stores:
-                store.collect(ids, [{} for _ in shards])
+                store.collect(ids, {rank: {} for rank in ids})
         with phase("update"):  # stores that first merge say so
             for store in self.stores:
                 store.update()
