@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from torch import Tensor, nn
@@ -16,7 +16,7 @@ from multigpu.engines.torch.host_store import HostStore
 from multigpu.engines.torch.staged import StagedDeviceStore, StagedHostStore
 from multigpu.engines.torch.stores import AnyContext, Ids, Store
 from multigpu.engines.torch.tracing import phase
-from multigpu.engines.torch.trainer import Context, Trainer
+from multigpu.engines.torch.trainer import Context, Trainer, total_of
 from multigpu.engines.torch.variables import materialise
 from multigpu.placements.traffic import HOST, Assigned
 
@@ -52,36 +52,32 @@ def make_stores(context: AnyContext, modules: Mapping[int, nn.Module]) -> list[S
     return stores
 
 
-def step_with(
-    stores: list[Store],
-    shards: Mapping[int, Shard],
-    ids: Mapping[int, Ids],
-    forward: Callable[[int, Shard, Rows], Tensor],
-    backward: Callable[[list[Tensor]], None],
-) -> list[Tensor]:
-    """Pull, look up, compute, push, merge and update for the replicas of this process, by rank; each one's share of the loss."""
-    counts = next(iter(shards.values())).batch.lookups
-    rows: dict[int, Rows] = {}
-    losses = []
+def start(stores: list[Store], ids: Mapping[int, Ids], counts: Sequence[Mapping[str, int]]) -> None:
+    """Values that devices hold, on their way to the replicas. ids: of each replica in this process; counts: of all, as `Store.counts`."""
     with phase("pull"):
         for store in stores:
             store.start(ids, counts)
-    for rank, shard in shards.items():
-        with phase("pull"):
-            rows[rank] = {}
-            for store in stores:
-                store.gradients[rank].zero_()
-                rows[rank] |= store.bring(rank, ids[rank])
-                store.fill_apart(rank)
-        losses.append(forward(rank, shard, rows[rank]))
-    backward(losses)
+
+
+def bring(stores: list[Store], rank: int, ids: Ids) -> Rows:
+    """All values and rows of one replica where it computes with them, its gradients at zero."""
+    rows: Rows = {}
+    with phase("pull"):
+        for store in stores:
+            store.gradients[rank].zero_()
+            rows |= store.bring(rank, ids)
+            store.fill_apart(rank)
+    return rows
+
+
+def finish(stores: list[Store], ids: Mapping[int, Ids], rows: Mapping[int, Rows]) -> None:
+    """Gradients to where they merge, and the update."""
     with phase("merge"):
         for store in stores:
             store.collect(ids, rows)
     with phase("update"):  # stores that first merge say so
         for store in stores:
             store.update()
-    return [loss.detach() for loss in losses]
 
 
 class ServerTrainer(Trainer):
@@ -92,17 +88,17 @@ class ServerTrainer(Trainer):
         self.stores = make_stores(context, {self.rank: self.module})
 
     def step(self, shard: Shard) -> Tensor:
-        ids = {self.rank: Ids(self.lookups(shard.host), self.lookups(shard.device))}
-        (loss,) = step_with(self.stores, {self.rank: shard}, ids, self._forward, self._backward)
-        return loss
-
-    def _forward(self, rank: int, shard: Shard, rows: Rows) -> Tensor:
-        with phase("forward"):
-            return self.loss(shard, shard.batch.joined_loss_terms, rows)
-
-    def _backward(self, losses: list[Tensor]) -> None:
-        with phase("backward"):
-            losses[0].backward()
+        ids = Ids(self.lookups(shard.host), self.lookups(shard.device))
+        start(self.stores, {self.rank: ids}, shard.batch.lookups)
+        rows = bring(self.stores, self.rank, ids)
+        losses = []
+        for part, own in self.parts(shard, rows):
+            with phase("forward"):
+                losses.append(self.loss(part, shard.batch.joined_loss_terms, own))
+            with phase("backward"):
+                losses[-1].backward()
+        finish(self.stores, {self.rank: ids}, {self.rank: rows})
+        return total_of(losses)
 
     def owned(self) -> Iterator[tuple[str, Tensor]]:
         for store in self.stores:

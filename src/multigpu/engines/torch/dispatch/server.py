@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from multigpu.engines.torch.dispatch.trainer import Context, Trainer
+from multigpu.engines.torch.dispatch.trainer import Context, Rows, Trainer
 from multigpu.engines.torch.feed import Shard
-from multigpu.engines.torch.server import make_stores, step_with
+from multigpu.engines.torch.server import bring, finish, make_stores, start
 from multigpu.engines.torch.stores import Ids
 
 
@@ -22,10 +22,15 @@ class ServerTrainer(Trainer):
 
     def step(self, shards: list[Shard]) -> list[Tensor]:
         ids = {rank: Ids(self.lookups(rank, shard.host), self.lookups(rank, shard.device)) for rank, shard in enumerate(shards)}
-        terms = shards[0].batch.joined_loss_terms
-        return step_with(
-            self.stores, dict(enumerate(shards)), ids, lambda rank, shard, rows: self.forward(rank, shard, terms, rows), self.backward
-        )
+        start(self.stores, ids, shards[0].batch.lookups)
+        rows: dict[int, Rows] = {}
+        losses = []
+        for rank, shard in enumerate(shards):
+            rows[rank] = bring(self.stores, rank, ids[rank])
+            losses.append(self.forward(rank, shard, shard.batch.joined_loss_terms, rows[rank]))
+        self.backward(losses)
+        finish(self.stores, ids, rows)
+        return [loss.detach() for loss in losses]
 
     def owned(self, rank: int) -> Iterator[tuple[str, Tensor]]:
         for store in self.stores:
