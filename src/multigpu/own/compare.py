@@ -13,11 +13,12 @@ from typing import Literal
 from multigpu.grid.from_yaml import traced
 from multigpu.measure.bar import Bar, new_bar
 from multigpu.measure.known import key_here
-from multigpu.measure.launch import check_devices, launch_plan, make_plan
 from multigpu.measure.machine import cores_here, gpu_count, this_machine
 from multigpu.measure.memory import memory_folder, scratch_folder
 from multigpu.measure.point import Point, launch_of
 from multigpu.measure.summary import Summary
+from multigpu.measure.sweep import launch_plan, make_plan
+from multigpu.measure.timed import TIMED, check_devices
 from multigpu.measure.turn import turn
 from multigpu.own.examine import describe
 from multigpu.own.result import Result
@@ -130,7 +131,9 @@ def measured_within(points: Sequence[Point], store: RecordStore, bar: Budget) ->
     with turn(), contextlib.suppress(OutOfTime):
         for launch in dict.fromkeys(map(launch_of, points)):
             with scratch_folder("multigpu-compare-") as scratch, memory_folder() as memory:
-                plan, known = make_plan([point for point in points if launch_of(point) == launch], store.root, scratch, memory, AGAIN)
+                plan, known = make_plan(
+                    TIMED, [point for point in points if launch_of(point) == launch], store.root, scratch, memory, AGAIN
+                )
                 items = sorted(plan.items, key=lambda item: order[item.run, item.repeat])
                 bar.update(known)
                 if items:
