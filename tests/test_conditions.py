@@ -51,6 +51,10 @@ REFUSED = [
     ({"batch_norm": "persistent"}, "batch_norm 'persistent' is cuDNN's kernel in TensorFlow: choose framework 'tensorflow'"),
     (TENSORFLOW | {"batch_norm": "persistent", "device_type": "cpu"}, "and device_type 'cuda'"),
     ({"workload": "nmt", "model": "nmt_small", "batch_norm": "persistent"}, "has no meaning for words: leave it out"),
+    (
+        {"weight_casts": "grouped", "layout": "channels_last"},
+        "steps in 16 bits that are not compiled: choose bf16 and eager or captured, not fp32",
+    ),
     ({"energy_window_s": 9}, "energy_window_s 9 is too short for NVML's counter of energy: at least 10 s are needed"),
     ({"energy_window_s": 10, "device_type": "cpu"}, "reads GPUs' counters"),
     ({"bucket_update": "in_backward"}, "choose 'ddp' and 'captured'"),

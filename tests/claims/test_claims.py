@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from multigpu.claims import KINDS, Claim, Contrast, Predicate, Term, all_claims, find_claim
 from multigpu.claims.core import selection
 from multigpu.placements import placements
-from multigpu.stages.placements import SPLIT
+from multigpu.placements.stage_split import SPLIT
 
 CLAIMS = all_claims()
 KNOWN = {kind.predicate: kind.known for kind in KINDS.values()}

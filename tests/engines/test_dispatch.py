@@ -95,14 +95,14 @@ def test_equals_one_gpu_and_moves_what_is_predicted(placement: str, workload: st
     run = make_run(placement, workload, devices=devices, device_type="cuda", batch_size=4 * devices + 1, optimizer="momentum")
     parts = train_dispatched(Case(run), memory)
     assert {kind: count for kind, count in parts[0]["counted"].items() if count} == predicted_of(Case(run), parts[0])
-    alone = placements()[placement].semantics.kind == "independent"
+    shared = placements()[placement].semantics.loss_is_shared
     reference = reference_of(Case(run))
     start = {v.name: x.cpu() for v, x in initial_values(run.description, run.seed, torch.device("cuda", 0), torch.float32)}
     for rank, (values, losses) in enumerate(zip(reference["values"], reference["losses"], strict=True)):
         difference = sum(float((parts[rank]["values"][name].double() - values[name].double()).square().sum()) for name in start)
         update = sum(float((values[name].double() - start[name].double()).square().sum()) for name in start)
         assert (difference / update) ** 0.5 < 1e-3
-        ours = parts[rank]["losses"] if alone else [sum(each) for each in zip(*(part["losses"] for part in parts), strict=True)]
+        ours = [sum(each) for each in zip(*(part["losses"] for part in parts), strict=True)] if shared else parts[rank]["losses"]
         assert ours == pytest.approx(losses, rel=1e-4)
 
 

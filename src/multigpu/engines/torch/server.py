@@ -12,7 +12,7 @@ from multigpu.engines.torch.feed import Shard
 from multigpu.engines.torch.staged import STAGED
 from multigpu.engines.torch.stores import STORES, Ids, Store
 from multigpu.engines.torch.tracing import phase
-from multigpu.engines.torch.trainer import Context, Trainer
+from multigpu.engines.torch.trainer import Context, Trainer, total_of
 from multigpu.engines.torch.variables import materialise
 from multigpu.placements.traffic import HOST, Assigned
 
@@ -48,17 +48,19 @@ class ServerTrainer(Trainer):
                 store.gradients.zero_()
                 if store.tables:
                     rows.update(store.look_up(shard, ids))
-        with phase("forward"):
-            loss = self.loss(shard, shard.batch.joined_loss_terms, rows)
-        with phase("backward"):
-            loss.backward()
+        losses = []
+        for part, own in self.parts(shard, rows):
+            with phase("forward"):
+                losses.append(self.loss(part, shard.batch.joined_loss_terms, own))
+            with phase("backward"):
+                losses[-1].backward()
         with phase("merge"):
             for store in self.stores:
                 store.push(shard, ids, rows)
         with phase("update"):  # stores that first merge say so
             for store in self.stores:
                 store.update(shard)
-        return loss.detach()
+        return total_of(losses)
 
     def owned(self) -> Iterator[tuple[str, Tensor]]:
         for store in self.stores:
