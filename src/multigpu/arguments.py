@@ -59,6 +59,7 @@ def build_parser() -> argparse.ArgumentParser:
     one.add_argument(
         "--tensorboard", type=Path, metavar="DIR", help="write TensorBoard's logs of what is measured now (TensorFlow in one process)"
     )
+    one.add_argument("--forecast", type=Path, metavar="FILE", help="measure nothing: write what each Run should reach, as CSV")
     one.add_argument("--share", action="store_true", help="Runs known not to disturb each other are measured side by side, each in a lane")
     add_arguments(one)
 

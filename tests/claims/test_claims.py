@@ -14,7 +14,7 @@ from multigpu.claims import Claim, Contrast, Predicate, Term, all_claims, find_c
 from multigpu.claims.catalogue import KNOWN
 from multigpu.claims.core import selection
 from multigpu.placements import placements
-from multigpu.stages.placements import SPLIT
+from multigpu.placements.stage_split import SPLIT
 
 CLAIMS = all_claims()
 PREDICATES = [pytest.param(one, id=f"{claim.number} {one.of}") for claim in CLAIMS for one in claim.predicates]

@@ -28,8 +28,6 @@ from multigpu.run import Run, build_run
 from multigpu.workloads.own.description import Described, know
 
 KEPT = "comparison.json"
-EQUALLY = ("joined", "lossy")
-"""Kinds of semantics under which a placement trains what one process on the joined batch does: others are never called the best."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,12 +60,6 @@ class Result:
         if not len(ones):
             table[["speedup", "speedup_low", "speedup_high"]] = np.nan
         return cls(described, list(runs), dict(refused), list(records), folder, budget_s, table)
-
-    def keep(self) -> None:
-        """Write what `compared` wants beside the Records: comparison.json of the folder."""
-        told = {"model": self.described.name, "refused": self.refused, "budget_s": self.budget_s}
-        runs = [run.model_dump(exclude_defaults=True) for run in self.runs]
-        (self.folder / KEPT).write_text(json.dumps({**told, "runs": runs}, indent=1))
 
     def __getitem__(self, name: str) -> Placed:
         """A placement that was measured.
@@ -104,7 +96,7 @@ class Result:
 
     def _equal(self, name: str) -> bool:
         compared = self.equivalence(name)
-        return find_placement(self[name].run.placement).semantics.kind in EQUALLY and (compared is None or compared.holds)
+        return find_placement(self[name].run.placement).semantics.is_equal_training and (compared is None or compared.holds)
 
     @property
     def best(self) -> Placed | None:
@@ -144,9 +136,9 @@ class Result:
         return found.sort_values(["devices", "rate"], ascending=[True, False], kind="stable").reset_index(drop=True)
 
     def _says(self, name: str, compared: Equivalence | None) -> str:
-        kind = find_placement(self[name].run.placement).semantics.kind
-        if kind not in EQUALLY and self[name].run.devices > 1:
-            return f"{kind}: trains something else"
+        semantics = find_placement(self[name].run.placement).semantics
+        if not semantics.is_equal_training and self[name].run.devices > 1:
+            return f"{semantics.kind}: trains something else"
         if compared is None:
             return "not compared"
         return "equal" if compared.holds else f"NOT equal: {compared.distance:.1g} apart"
@@ -245,6 +237,18 @@ def _less(own: Estimate, base: Estimate) -> Estimate:
     return Estimate(max(0.0, value), low, high, own.keys | base.keys)
 
 
+def keep(folder: Path, described: Described, runs: Sequence[Run], refused: dict[str, str], budget_s: float) -> None:
+    """Write what `compared` wants beside the Records: comparison.json of the folder."""
+    told = {"model": described.name, "refused": refused, "budget_s": budget_s}
+    (folder / KEPT).write_text(json.dumps({**told, "runs": [run.model_dump(exclude_defaults=True) for run in runs]}, indent=1))
+
+
+def kept_runs(folder: Path, model: str) -> list[Run]:
+    """The Runs of the comparison of this model that is in a folder; none where there is none."""
+    told = json.loads((folder / KEPT).read_text()) if (folder / KEPT).is_file() else {}
+    return [build_run(**fields) for fields in told["runs"]] if told.get("model") == model else []
+
+
 def compared(folder: str | Path) -> Result:
     """The comparison that a call of `compare` left in this folder.
 
@@ -256,7 +260,7 @@ def compared(folder: str | Path) -> Result:
         raise ValueError(f"{folder} holds no comparison: name the folder that `compare` wrote to, or compare first")
     know(place / "jobs")
     told = json.loads((place / KEPT).read_text())
-    runs = [build_run(**fields) for fields in told["runs"]]
+    runs = kept_runs(place, told["model"])
     described = Described.model_validate_json((place / "jobs" / f"{told['model']}.json").read_text())
     own = {run.digest for run in runs}
     kept = [r for r in RecordStore(place / "records") if r.run.model_copy(update={"traced_steps": 0}).digest in own]
