@@ -14,11 +14,12 @@ from multigpu.analysis.limits import bound_units_per_s
 from multigpu.grid.from_yaml import traced
 from multigpu.measure.bar import Bar, new_bar
 from multigpu.measure.known import key_here
-from multigpu.measure.launch import check_devices, launch_plan, make_plan
 from multigpu.measure.machine import cores_here, gpu_count, this_machine
 from multigpu.measure.memory import memory_folder, scratch_folder
 from multigpu.measure.point import Point, launch_of
 from multigpu.measure.summary import Summary
+from multigpu.measure.sweep import launch_plan, make_plan
+from multigpu.measure.timed import TIMED, check_devices
 from multigpu.measure.turn import turn
 from multigpu.own.examine import describe
 from multigpu.own.result import Result, keep, kept_runs
@@ -176,7 +177,7 @@ def measured_within(points: Sequence[Point], store: RecordStore, bar: Budget) ->
     launches = list(dict.fromkeys(map(launch_of, points)))
     for place, launch in enumerate(launches):
         with scratch_folder("multigpu-compare-") as scratch, memory_folder() as memory, contextlib.suppress(OutOfTime):
-            plan, known = make_plan([point for point in points if launch_of(point) == launch], store.root, scratch, memory, AGAIN)
+            plan, known = make_plan(TIMED, [p for p in points if launch_of(p) == launch], store.root, scratch, memory, AGAIN)
             items = sorted(plan.items, key=lambda item: order[item.run, item.repeat])
             bar.label = ""
             bar.update(known)
