@@ -83,7 +83,7 @@ def _files(*names: str) -> dict[str, Callable[[], Iterable[Planned]]]:
 PARTS: dict[str, Callable[[], Iterable[Planned]]] = {
     **_files("runtime", "staleness", "twins"),
     "averaging": averaging,
-    **_files("real", "rates", "speedup", "curves", "memory"),
+    **_files("real", "rates", "speedup", "curves", "batches", "memory"),
     "large_batch": large_batch,
     "downpour": downpour,
     **_files("translation"),
