@@ -38,7 +38,8 @@ def _build(
     work: int | None = None, all_gradients: int | None = None, straggler_s: float = 0.0, own_data: bool = False, **fields: Any
 ) -> Experiment:
     """work: about how many batches the updates are to take. all_gradients: how many, over all updates. straggler_s: added to every batch of
-    the last worker. own_data: each seed has its own draws, and its own data where these are generated. gradients: "half" of the workers' number; of no meaning to protocols that have no K.
+    the last worker. own_data: each seed has draws of its own, and data where these are generated. gradients: "half" of the workers' number;
+    of no meaning to protocols that have no K.
     """
     protocol, workers = fields["protocol"], fields["workers"]
     if protocol in WITHOUT_K:
