@@ -109,14 +109,16 @@ def asked_runs(
     wanted = every if names == "all" else [*names, *({"independent"} - set(names))]  # replicas that share nothing tell what sharing costs
     wanted = sorted(wanted, key=lambda name: FIRST.index(name) if name in FIRST else len(FIRST))
     steps = steps_for(described, device_type, devices, budget_s / (3 * (len(wanted) + 1)))
+    warmup = 10 if device_type == "cuda" else 3
     fixed = {"workload": "own", "model": described.name, "inputs": "own", "batch_size": job.batch_size, "precision": job.precision}
-    fixed |= {"device_type": device_type, "warmup_steps": 10 if device_type == "cuda" else 3, "timed_steps": steps}
+    fixed |= {"device_type": device_type, "warmup_steps": warmup, "timed_steps": steps}
     # processes share a computer's cores: one of them alone gets no more
     share = {"host_cores": max(1, cores_here() // devices)} if device_type == "cpu" else {}
     runs, refused = [build_run(placement="ddp", devices=1, **share, **fixed)], {}
     for name in wanted:
         try:
-            runs.append(build_run(placement=name, devices=devices, **fixed))
+            least = max(warmup, find_placement(name).semantics.every)  # a cycle's bytes are counted before it is timed
+            runs.append(build_run(placement=name, devices=devices, **fixed | {"warmup_steps": least}))
         except ValueError as error:
             refused[name] = str(error)
     if not {run.placement for run in runs[1:]} & set(every if names == "all" else names):

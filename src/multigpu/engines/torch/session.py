@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -62,16 +63,20 @@ class Session:
         return self.trainer.step(self.shard(index))
 
     def warm_up(self) -> None:
-        """The first step, whose bytes are counted, and the rest of the warm-up."""
+        """The first step (or cycle of steps), whose bytes are counted, and the rest of the warm-up."""
         began = time.perf_counter()
         self.stage("warm-up")
 
+        cycle, moved = self.run.semantics.every, Counter[str]()
+
         def counted(index: int) -> torch.Tensor:
-            loss, self.moved = self.trainer.counted_step(self.shard(index))
+            loss, own = self.trainer.counted_step(self.shard(index))
+            moved.update(own)
             return loss
 
-        self.first = run_window(counted, 0, 1, self.device, barrier)
-        self.warm = run_window(self.step, 1, self.run.warmup_steps - 1, self.device, barrier)
+        self.first = run_window(counted, 0, cycle, self.device, barrier)
+        self.warm = run_window(self.step, cycle, self.run.warmup_steps - cycle, self.device, barrier)
+        self.moved = dict(moved)
         self.warmup_s = time.perf_counter() - began
 
     def time(self) -> list[dict[str, Any]]:
