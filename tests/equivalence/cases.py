@@ -14,11 +14,10 @@ import torch
 import torch.distributed as dist
 
 from multigpu.engines.torch.build import build_trainer
-from multigpu.engines.torch.devices import Device
+from multigpu.engines.torch.devices import Device, all_devices
 from multigpu.engines.torch.dispatch import build as dispatch_build
 from multigpu.engines.torch.dispatch import trainer as dispatch_trainer
 from multigpu.engines.torch.dispatch import wire as dispatch_wire
-from multigpu.engines.torch.dispatch.devices import Devices
 from multigpu.engines.torch.feed import Feed
 from multigpu.engines.torch.reference import train_averaged, train_reference
 from multigpu.engines.torch.trainer import Context
@@ -194,7 +193,7 @@ def train_dispatched(case: Case, shared: Path) -> list[dict[str, Any]]:
     """What `train_case` does, all replicas in this process; a result a rank."""
     run = case.run
     source = workloads()[run.workload].inputs[run.inputs](run, run.description)
-    devices = Devices(run, threads=1)
+    devices = all_devices(run, threads=1)
     context = dispatch_trainer.Context(run, devices, dispatch_wire.Wire(devices), source.capacity, shared)
     trainer = dispatch_build.build_trainer(context)
     sliced = placements()[run.placement].loss == "gpu0"  # a joined batch that is sliced lies on the first device

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from multigpu.placements import placements
-from multigpu.training.measure import Point, train
-from multigpu.training.plan import folder_of
+from multigpu.training.experiment import Point, folder_of
+from multigpu.training.measure import train
 from multigpu.training.record import TrainingMeasurement, TrainingStore
 from multigpu.training.run import TrainingRun
 from tests.training import broken

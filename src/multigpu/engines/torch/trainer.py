@@ -6,6 +6,7 @@ import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Protocol, cast
 
@@ -13,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from multigpu.engines.context import RunContext
-from multigpu.engines.torch.devices import Device
+from multigpu.engines.torch.devices import Device, Devices
 from multigpu.engines.torch.feed import Shard
 from multigpu.engines.torch.wire import Wire
 from multigpu.kernels import batch_norm, lstm_launch
@@ -37,10 +38,10 @@ class Context(RunContext):
     shared: Path
     timeout_s: float
 
-    @property
-    def captured(self) -> bool:
-        """Whether the step will be one CUDA graph."""
-        return "captured" in self.run.execution
+    @cached_property
+    def devices(self) -> Devices:
+        """Those of this process: its one."""
+        return Devices([self.device])
 
 
 class StepModule(Protocol):
