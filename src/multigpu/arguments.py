@@ -59,12 +59,13 @@ def build_parser() -> argparse.ArgumentParser:
     one.add_argument(
         "--tensorboard", type=Path, metavar="DIR", help="write TensorBoard's logs of what is measured now (TensorFlow in one process)"
     )
+    one.add_argument("--forecast", type=Path, metavar="FILE", help="measure nothing: write what each Run should reach, as CSV")
     one.add_argument("--share", action="store_true", help="Runs known not to disturb each other are measured side by side, each in a lane")
     add_arguments(one)
 
     own = commands.add_parser("compare", help="a model of your own under every placement: which is fastest here, and why it is no faster")
     own.add_argument("job", metavar="FILE.py:NAME", help="a multigpu.Job and the file that makes it")
-    own.add_argument("--devices", type=count(2), help="GPUs, or processes on CPUs (default: all GPUs, or 2 processes)")
+    own.add_argument("--devices", type=count(1), help="GPUs, or processes on CPUs (default: all GPUs, or 2 processes)")
     own.add_argument("--placements", default="all", metavar="A,B", help="of those that `doctor` lists (default: all)")
     own.add_argument("--budget-s", type=seconds, default=120.0, metavar="S", help="seconds for all of it (default: 120)")
     own.add_argument("--out", default="multigpu-compare", metavar="FOLDER", help="Records and index.html (default: multigpu-compare)")

@@ -14,12 +14,14 @@ from multigpu.grid import Planned, affordable, cost_s, default_grid, every_grid,
 from multigpu.hosts.arguments import company
 from multigpu.hosts.launching import follow
 from multigpu.inputs.check import check_inputs
+from multigpu.later import later
 from multigpu.measure.known import key_here
 from multigpu.measure.lanes import measure_shared
-from multigpu.measure.launch import check_devices, launch_environment, measure
+from multigpu.measure.launch import measure
 from multigpu.measure.machine import gpu_count, this_machine
 from multigpu.measure.point import Point
 from multigpu.measure.sharing import lanes_of, sharing_words
+from multigpu.measure.sweep import launch_environment
 from multigpu.record import Record, RecordStore
 from multigpu.run import build_run
 from multigpu.workloads.own.description import know
@@ -73,10 +75,11 @@ def measure_command(arguments: argparse.Namespace) -> int:
         print(f"{len(chosen)} Runs were measured here and have no peak that is read", flush=True)
     if arguments.share:
         print(sharing_words(chosen), flush=True)
+    if arguments.forecast:
+        return _write_forecast(arguments.forecast, store_of(arguments), chosen)
     if arguments.dry_run:
         check_inputs(point.run for point in chosen)
         for point in chosen:
-            check_devices(point.run)
             print(f"launch {point.launch} repeat {point.repeat}  {point.run.label()}")
         return 0
     if arguments.traces:
@@ -92,6 +95,15 @@ def measure_command(arguments: argparse.Namespace) -> int:
             done = measure(chosen, store_of(arguments), arguments.retry, not arguments.quiet, None, arguments.tensorboard, hosts)
             print(done)
             return done.exit_code
+    return 0
+
+
+def _write_forecast(file: Path, store: RecordStore, chosen: Sequence[Point]) -> int:
+    """A CSV file of what each Run should reach, to be compared later with what it did."""
+    table = later("multigpu.analysis.expected:forecasts")(store.root, [point.run for point in chosen])
+    file.parent.mkdir(parents=True, exist_ok=True)
+    table.to_csv(file, index=False, float_format="%.6g")
+    print(f"{file}: {len(table)} forecasts, none a measurement")
     return 0
 
 

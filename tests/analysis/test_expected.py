@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,9 @@ from multigpu.analysis.expected import expected
 from multigpu.analysis.explain_text import explained
 from multigpu.analysis.points import usual, where
 from multigpu.analysis.read import frames, machines_of
+from multigpu.arguments import parse_fields
+from multigpu.cli import main
+from multigpu.run import build_run
 
 RUNS = paths.RUNS
 
@@ -62,3 +66,23 @@ def test_explain_and_advise_forecast_and_say_so() -> None:
     assert found["jobs"] == [] and found["forecast"]["rate_low"] < found["forecast"]["rate"] and found["forecast"]["unit"] == "images/s"
     measured = json.loads(explained(RUNS, ["workload=cnn", "model=vgg16", "devices=2"], form="json"))
     assert measured["points"] and measured["forecast"] is None
+
+
+def test_new_kernels_lose_to_merging_about_what_their_kin_lose() -> None:
+    """Asked as if nobody had measured ResNet-50 on two GPUs with the library's kernels: the kin are other batches and bucket rules."""
+    every = frames(RUNS)[1]
+    two = where(every, model="resnet50_v1.5", devices=2, placement="ddp", execution="captured", precision="bf16", batch_norm=None)
+    two = two[(two["n"] >= 5) & two["batch_size"].isin([64, 256])]
+    for batch in (64, 256):
+        fields = {"workload": "cnn", "model": "resnet50_v1.5", "layout": "channels_last", "execution": "captured", "batch_size": batch}
+        found = expected(RUNS, fields | {"batch_norm": "fused", "stem": "folded", "devices": 2, "precision": "bf16"})
+        assert found is not None and 0.9 < found.scaling < 1 and found.rate.low < found.rate.value < found.rate.high
+        assert found.rate.value > 1.2 * where(two, batch_size=batch)["rate"].max(), "the kernels' own gain is kept"
+
+
+def test_a_forecast_of_a_grid_can_be_written_and_measured_as_it_is_written(tmp_path: Path) -> None:
+    file = tmp_path / "more" / "forecast.csv"
+    assert main(["measure", "--grid", "persistent", "--devices", "1", "--forecast", str(file), "batch_size=384"]) == 0
+    table = pd.read_csv(file)
+    assert len(table) and (table["rate_low"] <= table["rate"]).all() and (table["rate"] <= table["rate_high"]).all()
+    assert all(build_run(**parse_fields(words.split())).model == "nmt000" for words in table["fields"])

@@ -21,9 +21,9 @@ from multigpu.measure.point import Point, launch_of
 from multigpu.measure.sharing import deal, lane_count, lanes_of, may_share, sharing_words, undisturbed, units
 from multigpu.paths import INTERFERENCE
 from multigpu.placements import placements
+from multigpu.placements.stage_split import SPLIT
 from multigpu.record import RecordStore
 from multigpu.run import Run, build_run
-from multigpu.stages.placements import SPLIT
 from tests.factory import make_machine
 
 FOUR = make_machine(4)

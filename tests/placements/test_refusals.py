@@ -10,8 +10,8 @@ import pytest
 from multigpu.placements import find_placement, placements, unsupported_reason
 from multigpu.placements.refusals import IN_LAYERS, NOT_BUILT, NOT_RECORDED, ONE_POOL, ONE_PROGRAM, Refusal, refusal
 from multigpu.placements.row import HOST_IN_THE_MIDDLE, Placement
+from multigpu.placements.stage_split import SPLIT
 from multigpu.run import Execution, build_run
-from multigpu.stages.placements import SPLIT
 
 EVERY: list[Placement] = [*placements().values(), *SPLIT.values()]
 COMBINED = list(product(("torch", "tensorflow"), ("per_device", "one"), get_args(Execution)))

@@ -7,8 +7,8 @@ import pytest
 from multigpu.analysis.causes import host_phases
 from multigpu.placements import placements
 from multigpu.placements.row import Placement
+from multigpu.placements.stage_split import SPLIT
 from multigpu.placements.traffic import HOST, assign
-from multigpu.stages.placements import SPLIT
 from multigpu.workloads import find_model
 
 EVERY: list[Placement] = [*placements().values(), *SPLIT.values()]

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from multigpu.placements.stage_split import HAND_WRITTEN, RULES, SPLIT
 from multigpu.run import Run, build_run
 from multigpu.stages.check import graph_of, places_of, predicted_moves
 from multigpu.stages.cost import (
@@ -23,7 +24,6 @@ from multigpu.stages.cost import (
     step_time_s,
 )
 from multigpu.stages.graph import Stage, StageGraph, parse_places, places_text
-from multigpu.stages.placements import HAND_WRITTEN, RULES, SPLIT
 from multigpu.stages.search import Search, cut_bytes, min_cut
 from multigpu.workloads import find_model
 from multigpu.workloads.deepconn.stages import stage_graph

@@ -1,9 +1,11 @@
-"""What a point that nobody measured should reach: from its own series on other counts of devices, or from the model alone."""
+"""What a point that nobody measured should reach: from its own series on other counts of devices, from its step on one and what merging
+costs its kin, or from the model alone.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,22 +13,25 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from multigpu.analysis.asked import measure_command, plainest, run_of
+from multigpu.analysis.asked import CHANGES, command_of, measure_command, plainest, run_of
 from multigpu.analysis.collectives import collectives_frame
 from multigpu.analysis.estimate import Estimate
+from multigpu.analysis.fields import LENGTH
 from multigpu.analysis.forecast import forecast
-from multigpu.analysis.forecast_lines import assumed_links, lines_of, measured_links
+from multigpu.analysis.forecast_lines import NETWORK, hidden_by_half, lines_of, measured_links
 from multigpu.analysis.forecast_merge import Links, demand_of, merge_seconds
 from multigpu.analysis.limits import bound_units_per_s, bounds
-from multigpu.analysis.points import where
+from multigpu.analysis.points import usual, where
 from multigpu.analysis.read import frames, machines_of, records_of
-from multigpu.analysis.words import devices_text, joined, number, way_words
+from multigpu.analysis.words import devices_text, joined, missing, number, way_words
 from multigpu.placements import find_placement
 from multigpu.run import Run, build_run
 from multigpu.workloads import workloads
 
-NETWORK = assumed_links(network_gbit=400.0, network_latency_us=5.0, node=8, between="hierarchical")
-"""Assumed beyond the devices of a node."""
+KERNELS = ("recurrence", "batch_norm", "stem", "cross_entropy", "layout")
+"""Fields that say which kernels compute a step, whatever merges it."""
+
+OTHERS = tuple(name for name in CHANGES if name not in KERNELS)
 
 DEFAULTS = {"placement": "ddp", "batch_size": 32}
 """Of a Run that names neither."""
@@ -89,7 +94,9 @@ def _on(runs: Path, machine: str, wanted: dict[str, Any]) -> Expected | None:
         same = plain
     try:
         found = _of_series(runs, own, same, rows, devices)
-        return found or _of_model({"precision": precisions.iloc[0], **wanted}, own, rows, devices, links)
+        wanted = DEFAULTS | {"precision": precisions.iloc[0], "device_type": own["device_type"].iloc[0], **wanted, "devices": devices}
+        run = build_run(**wanted)
+        return found or _of_kin(run, where(every, gpu=own["gpu"].iloc[0]), links) or _of_model(run, own, rows, links)
     except ValueError:
         return None
 
@@ -125,11 +132,70 @@ def _of_series(runs: Path, own: pd.DataFrame, same: pd.DataFrame, rows: pd.DataF
     )
 
 
-def _of_model(wanted: Mapping[str, Any], own: pd.DataFrame, rows: pd.DataFrame, devices: int, links: Links) -> Expected:
+def _of_kin(run: Run, every: pd.DataFrame, links: Links) -> Expected | None:
+    """Its step on one device, and what its kin lose to merging: the same job and placement on as many devices with other kernels.
+
+    As many milliseconds are lost as kin lose. At best the same share of a step is, and at worst the merge hides behind nothing any more.
+    Of a placement without kin all of its merge shows, none, or in the middle half.
+
+    Args:
+        every: points of all machines with this kind of device.
+    """
+    job = {name: getattr(run, name) for name in ("workload", "model", "inputs", "sequence_length", "precision", "framework", "execution")}
+    alike = usual(where(every, **job, scaling="weak"))
+    alike = alike[alike["n"] > 0]
+    own = where(alike, devices=1, **{name: getattr(run, name) for name in KERNELS})
+    exact = where(own, batch_size=run.batch_size)
+    own = exact if len(exact) or all(getattr(run, name) is None for name in KERNELS) else own[own["batch_size"] <= 2 * run.batch_size]
+    if own.empty:
+        return None
+    one = _nearest(own, run)
+    share = run.batch_size / float(one["batch_size"])
+    step_s, noise = share * float(one["step_time_s"]), number(one["rate_high"] / one["rate"]) or 1.0
+    units = share * run.devices * float(one["rate"] * one["step_time_s"])
+    losses_s = np.zeros(3)
+    basis = f"its step on one device of {one['machine']}" + ("" if share == 1 else f" with a batch of {one['batch_size']}")
+    if run.devices > 1:
+        losses_s, more = _losses(run, alike, step_s, units, links)
+        basis += more
+    middle, low, high = units / (step_s * np.array([1.0, max(noise, 1 / share), 1 / noise]) + losses_s)
+    rate = Estimate(float(middle), float(low), float(high), unit=f"{one['unit']}/s")
+    return Expected(run, rate, float(step_s / (step_s + losses_s[0])), basis)
+
+
+def _losses(run: Run, alike: pd.DataFrame, step_s: float, units: float, links: Links) -> tuple[np.ndarray, str]:
+    """Seconds that a step of one device loses to merging: to be expected, at worst and at best; and what says so."""
+    merge_s = sum(merge_seconds(demand_of(find_placement(run.placement), run.description.variables, units), run.devices, links))
+    for _, kin in _by_nearness(where(alike, placement=run.placement, devices=run.devices), run).iterrows():
+        same = {name: None if missing(kin[name]) else kin[name] for name in ("machine", "batch_size", *KERNELS)}
+        if len(alone := where(alike, devices=1, **same)):
+            base_s = float(_nearest(alone, run)["step_time_s"])
+            lost_s = max(0.0, float(kin["step_time_s"]) - base_s)
+            told = f" and what {devices_text(run.devices, run.device_type)} of {kin['machine']} lost with other kernels"
+            return np.array([lost_s, max(lost_s, merge_s), lost_s * min(1.0, step_s / base_s)]), told
+    return np.array([0.5, 1.0, 0.0]) * merge_s, ", and the measured speed of its links"
+
+
+def _by_nearness(points: pd.DataFrame, run: Run) -> pd.DataFrame:
+    """The points, those first that differ from a Run in fewest fields, then in the least factor of the batch, then the most repeated."""
+    said = {name: str(getattr(run, name)) for name in OTHERS}
+    apart = sum(
+        points[name].astype(object).where(points[name].notna(), None).astype(str).ne(value).astype(int) for name, value in said.items()
+    )
+    factor = np.abs(np.log(points["batch_size"].astype("float64") / run.batch_size))
+    table = points.assign(_apart=apart, _factor=factor).sort_values(["_apart", "_factor", "n"], ascending=[True, True, False])
+    return table.drop(columns=["_apart", "_factor"])
+
+
+def _nearest(points: pd.DataFrame, run: Run) -> pd.Series:
+    return _by_nearness(points, run).iloc[0]
+
+
+def _of_model(run: Run, own: pd.DataFrame, rows: pd.DataFrame, links: Links) -> Expected:
     """One device as this model, or else others, use the machine's ceilings; no step is shorter than any of it that was launched so, and the
     band is that in which 95% of what was measured so lies; of what the merge takes all, none or, in the middle, half is hidden.
     """
-    run = build_run(**(DEFAULTS | {"device_type": str(own["device_type"].iloc[0])} | dict(wanted) | {"devices": devices}))
+    devices = run.devices
     launched = where(rows, devices=1, status="ok", framework=run.framework, execution=run.execution)
     ones, akin = where(launched, precision=run.precision), where(launched, workload=run.workload)
     ceiling = bound_units_per_s(run.description, str(own["gpu"].iloc[0]), run.precision, 1, 1.0).units_per_s
@@ -147,7 +213,23 @@ def _of_model(wanted: Mapping[str, Any], own: pd.DataFrame, rows: pd.DataFrame, 
     units = run.batch_size * float((akin["units"] / akin["timed_steps"] / akin["batch_size"]).astype("float64").median())
     one_s = max(units / (share * ceiling), float(least_s[getattr(run, known)])) * np.exp([0.0, slower, faster])
     merge_s = sum(merge_seconds(demand_of(find_placement(run.placement), run.description.variables, units), devices, links))
-    middle, low, high = devices * units / (one_s + np.array([0.5, 1.0, 0.0]) * merge_s)
-    rate = Estimate(float(middle), float(low), float(high), unit=f"{run.description.unit}/s")
+    rate = hidden_by_half(units, devices, tuple(one_s), merge_s, f"{run.description.unit}/s")
     basis = f"its operations and bytes, and how {ones['model'].nunique()} models use the ceilings of {own['machine'].iloc[0]}"
     return Expected(run, rate, float(one_s[0] / (one_s[0] + 0.5 * merge_s)), basis)
+
+
+def forecasts(runs: Path, planned: Sequence[Run]) -> pd.DataFrame:
+    """What each of these Runs that can be forecast should reach, from the Records in a folder.
+
+    Returns:
+        the Run's fields off their defaults as text (`measure` takes them so); rate with _low and _high (units/s), efficiency (over as many
+        single devices), basis.
+    """
+    rows = []
+    for run in {run.digest: run for run in planned if not run.traced_steps}.values():
+        fields = run.model_dump(exclude_defaults=True)
+        if (found := expected(runs, {name: value for name, value in fields.items() if name not in LENGTH})) is not None:
+            told = " ".join(command_of(fields).split()[4:])
+            ends = dict(zip(("rate", "rate_low", "rate_high"), (found.rate.value, found.rate.low, found.rate.high), strict=True))
+            rows.append({"fields": told, **ends, "efficiency": found.scaling, "basis": found.basis})
+    return pd.DataFrame(rows, columns=["fields", "rate", "rate_low", "rate_high", "efficiency", "basis"])

@@ -8,7 +8,7 @@ from functools import cache
 
 from multigpu.placements.refusals import refusal
 from multigpu.placements.row import Placement
-from multigpu.stages.placements import SPLIT
+from multigpu.placements.stage_split import SPLIT
 
 
 @cache
@@ -23,7 +23,7 @@ def placements() -> dict[str, Placement]:
 
 
 def every_placement() -> dict[str, Placement]:
-    """Every placement by name: those of a file here, and those inside one model (`stages.placements`)."""
+    """Every placement by name: those of a file here, and those inside one model (`stage_split`)."""
     return {**placements(), **SPLIT}
 
 

@@ -7,32 +7,17 @@ from typing import Literal, NamedTuple
 from pydantic import BaseModel, ConfigDict, model_validator
 
 from multigpu.collectives import find_algorithm
+from multigpu.placements.semantics import Semantics
 
 Home = Literal["replica", "host", "gpu0", "sharded", "cut", "stage", "sections", "split"]
 """Where something lives: a copy on every replica's device, host memory, the first device, spread over the devices by
 greedy least load (each variable, in order of declaration, goes whole to the device that holds the fewest elements), cut into equal
 stretches, one a device, whichever variables their borders meet (all variables laid end to end: `traffic.laid_out`), or the
-device of the model's stage that uses it (placements inside one model: `stages.placements`)."""
+device of the model's stage that uses it (placements inside one model: `stage_split`)."""
 
 Merge = Literal["all_reduce", "reduce_scatter", "copy", "halves", "host", "gpu0", "sharded", "stage", "sections", "split", "none"]
 """Where gradients are summed: in a collective, which gives every replica all sums or each its stretch of them, on every replica after
 plain copies, on the first device of each half of the devices and then on the first of all, at one place, or nowhere."""
-
-
-class Semantics(BaseModel):
-    """What a placement's result equals.
-
-    joined: one process training on the joined batch; stale: the same with gradients `steps` updates old;
-    lossy: the joined batch within `tolerance` (norm of the difference over norm of the update);
-    independent: every replica equals one process training on that replica's shard alone;
-    asynchronous: every shard's update is applied exactly once, by its own mean, to variables that others may have changed since
-    they were read: on one replica the joined batch, on more a result that depends on their order.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-    kind: Literal["joined", "stale", "lossy", "independent", "asynchronous"] = "joined"
-    steps: int = 0
-    tolerance: float = 0.0
 
 
 class Engine(BaseModel):
@@ -160,7 +145,7 @@ class Placement(BaseModel):
 
     @model_validator(mode="after")
     def _staging_possible(self) -> Placement:
-        if self.staged != (self.semantics.kind == "stale"):
+        if self.staged != bool(self.semantics.steps):
             raise ValueError(f"{self.name}: staged variables are one step old, so staged {self.staged} cannot be {self.semantics.kind!r}")
         if self.staged and (self.semantics.steps != 1 or "replica" in (self.variables, self.embeddings) or self.lookup != "replica"):
             raise ValueError(
@@ -190,7 +175,7 @@ class Placement(BaseModel):
         if any((engine.framework, engine.processes) != ("torch", "per_device") for engine in self.engines):
             raise ValueError(f"{self.name}: algorithm {self.algorithm!r} is carried out in 'torch' with one process a device only")
         wire = find_algorithm(self.algorithm).wire
-        if wire and self.semantics.kind != "lossy":
+        if wire and not self.semantics.tolerance:
             raise ValueError(
                 f"{self.name}: algorithm {self.algorithm!r} sends {wire}, so its semantics are 'lossy', not {self.semantics.kind!r}"
             )

@@ -1,8 +1,6 @@
 """Replicated variables, sharded optimiser states (ZeRO-1)."""
 
-from multigpu.placements.row import Engine, Look, Placement
-
-UNTRIED = "its step has not been recorded in a CUDA graph on a GPU yet"
+from multigpu.placements.row import ONE_GRAPH, Engine, Look, Placement
 
 PLACEMENT = Placement(
     name="zero1",
@@ -18,6 +16,5 @@ PLACEMENT = Placement(
     slots="cut",
     update="cut",
     travels="nothing",
-    engines=(Engine(executions=("eager", "compiled")),),
-    refusals={"captured": UNTRIED, "compiled_captured": UNTRIED},
+    engines=(Engine(executions=ONE_GRAPH),),
 )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from multigpu.placements import find_placement
+from multigpu.placements.stage_split import RULES, SplitPlacement
 from multigpu.stages.graph import parse_places
-from multigpu.stages.placements import RULES, SplitPlacement
 from multigpu.workloads import workloads
 
 if TYPE_CHECKING:

@@ -13,7 +13,6 @@ from multigpu.engines.torch.captured import CapturedTrainer
 from multigpu.engines.torch.replicated import ReplicatedTrainer
 from multigpu.engines.torch.server import ServerTrainer
 from multigpu.engines.torch.staged import StagedDeviceStore, StagedHostStore
-from multigpu.engines.torch.stores import Store
 from multigpu.training.towers import Replica, Tower
 
 SCALE = ("scale", "tracker", "left_out")
@@ -64,8 +63,7 @@ def optimizers_of(trainer: Replica) -> list[torch.optim.Optimizer]:
     if isinstance(plain, ReplicatedTrainer):
         return [optimizer for _, optimizer in plain.reducer.updates] if plain.reducer else [plain.optimizer]
     assert isinstance(plain, ServerTrainer)
-    stores: list[Any] = list[Store](plain.stores)
-    return [store.optimizer for store in stores if store.optimizer is not None]
+    return [optimizer for store in plain.stores for optimizer in store.optimizers_of(plain.rank)]
 
 
 def make_rates_tensors(trainer: Replica) -> None:

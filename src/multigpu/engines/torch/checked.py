@@ -85,7 +85,7 @@ def equivalence(run: Run, rank: int, threads: int, shared: Path, timeout_s: floa
     check = compared(run, described.checked_in, described.any_rows)
     semantics = find_placement(run.placement).semantics
     builder = importlib.import_module(f"multigpu.workloads.{run.workload}.torch")
-    alone = semantics.kind == "independent"
+    alone = not semantics.is_one_model
     distance = 0.0
     with builder.comparable(DTYPES[check.precision]):
         values = _placed(check, rank, threads, shared, timeout_s)

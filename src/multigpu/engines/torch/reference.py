@@ -38,7 +38,7 @@ def train_reference(
 ) -> tuple[dict[str, Tensor], list[float]]:
     """Variables after `steps` steps of one process that accumulates the gradients of `shards`, and the loss of each step.
 
-    With all shards this is training on the joined batch (batch norm sees each shard by itself, as on replicas); with
+    With all shards this is training on the joined batch (batch norm sees each shard, and each micro-step, by itself, as on replicas); with
     one shard, what an independent replica does. With `stale`, step t computes its gradients and its loss at the variables
     that step t - stale began with (before the first, those of the first), and its rule changes the newest variables.
     """
@@ -60,10 +60,12 @@ def train_reference(
         terms = sum(shard.batch.loss_terms[shard.batch.rank] for shard in batches)
         total = 0.0
         for shard in batches:
-            with context.device.autocast():
-                loss = module(shard.device, None)
-            (loss / terms).backward()
-            total += float(loss.detach()) / terms
+            cut = {name: tensor.tensor_split(context.run.micro_steps or 1) for name, tensor in shard.device.items()}
+            for part in range(context.run.micro_steps or 1):
+                with context.device.autocast():
+                    loss = module({name: parts[part] for name, parts in cut.items()}, None)
+                (loss / terms).backward()
+                total += float(loss.detach()) / terms
         if stale:
             for parameter, computed in zip(newest.parameters(), module.parameters(), strict=True):
                 parameter.grad = computed.grad

@@ -5,7 +5,8 @@ from __future__ import annotations
 import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Protocol, cast
 
@@ -13,10 +14,11 @@ import torch
 from torch import Tensor, nn
 
 from multigpu.engines.context import RunContext
-from multigpu.engines.torch.devices import Device
+from multigpu.engines.torch.devices import Device, Devices
 from multigpu.engines.torch.feed import Shard
 from multigpu.engines.torch.wire import Wire
 from multigpu.kernels import batch_norm, lstm_launch
+from multigpu.placements.partition import bounds
 from multigpu.run import Run
 
 
@@ -36,10 +38,10 @@ class Context(RunContext):
     shared: Path
     timeout_s: float
 
-    @property
-    def captured(self) -> bool:
-        """Whether the step will be one CUDA graph."""
-        return "captured" in self.run.execution
+    @cached_property
+    def devices(self) -> Devices:
+        """Those of this process: its one."""
+        return Devices([self.device])
 
 
 class StepModule(Protocol):
@@ -62,7 +64,7 @@ def build_module(run: Run) -> nn.Module:
     builder = importlib.import_module(f"multigpu.workloads.{run.workload}.torch")
     more: dict[str, object] = {}
     if run.description.unit == "images":
-        more = {"batch_norm": run.batch_norm, "stem": run.stem}
+        more = {"batch_norm": run.batch_norm, "stem": run.stem, "weight_casts": run.weight_casts}
     if run.description.unit == "samples":
         more = {"recurrence": run.recurrence}
     if run.description.unit == "words":
@@ -80,6 +82,11 @@ def substituted(run: Run, device: torch.device) -> str | None:
     else:
         return None
     return None if reason is None else f"{name} was left to the library: {reason}"
+
+
+def total_of(losses: list[Tensor]) -> Tensor:
+    """What the losses of a shard's parts add up to, for whoever reads it."""
+    return losses[0].detach() if len(losses) == 1 else torch.stack([loss.detach() for loss in losses]).sum()
 
 
 class Trainer(ABC):
@@ -109,6 +116,19 @@ class Trainer(ABC):
         with self.device.autocast():
             total = self.module(shard.device, rows)
         return total / terms
+
+    def parts(self, shard: Shard, rows: dict[str, Tensor] | None = None) -> list[tuple[Shard, dict[str, Tensor] | None]]:
+        """The parts of a shard (and of rows looked up for it) that pass forward and backward one after another: `micro_steps` of them."""
+        count = self.context.run.micro_steps
+        if count is None:
+            return [(shard, rows)]
+        size = len(next(iter(shard.device.values())))
+        cuts = [slice(*bounds(size, count, index)) for index in range(count)]
+
+        def cut(tensors: dict[str, Tensor], where: slice) -> dict[str, Tensor]:
+            return {name: tensor[where] for name, tensor in tensors.items()}
+
+        return [(replace(shard, device=cut(shard.device, own), host=cut(shard.host, own)), rows and cut(rows, own)) for own in cuts]
 
     @abstractmethod
     def step(self, shard: Shard) -> Tensor:

@@ -11,7 +11,7 @@ from multigpu.inputs.vocabulary import EOS, SOS
 from multigpu.workloads.nmt.torch import Nmt
 
 LONGEST = 100
-"""Words after which a translation is broken off, as sentences of a corpus are cut when they are read (`inputs/text.py`)."""
+"""Words after which a translation is broken off, as sentences of a corpus are cut when they are read (`inputs/drawn_text.py`)."""
 
 
 def greedy(module: Nmt, sources: Sequence[Sequence[int]], longest: int = LONGEST, batch_size: int = 64) -> list[list[int]]:

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from multigpu.inputs.batch import Source
+from multigpu.inputs.drawn_text import LONGEST
 from multigpu.inputs.pieces import SELECTIONS, PieceCorpus, PieceText
-from multigpu.inputs.text import LONGEST
 from multigpu.inputs.vocabulary import EOS, SOS
 from multigpu.run import Run
 from multigpu.workloads.nmt.bleu import corpus_bleu, floors

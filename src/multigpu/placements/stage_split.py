@@ -132,6 +132,6 @@ SPLIT = MappingProxyType(
         )
     }
 )
-"""By name. They are no files of `placements/`: a row alone does not say how to draw or to predict them, a model's graph does."""
+"""By name. No file is named after one: a row alone does not say how to draw or to predict them, a model's graph does."""
 
 HAND_WRITTEN: Sequence[str] = ("single", "tower_per_gpu", "alternating")
