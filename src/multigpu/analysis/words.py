@@ -101,6 +101,7 @@ WORDS: dict[str, dict[str, str]] = {
         "everyone_bf16": "everyone to everyone, bf16",
         "everyone_fp16": "everyone to everyone, fp16",
     },
+    "bucket_update": {"in_backward": "in backward"},
     "devices": {"1": "one GPU", "2": "two GPUs", "4": "four GPUs"},
 }
 """Of columns whose values have names: what tables and figures write."""
