@@ -1,28 +1,31 @@
 """One training job, however a user may run it: plain PyTorch, torch.compile, TensorFlow with XLA, and this project's own ways.
 
-python benchmarks/training.py [--job resnet50 | translator | small] [--batch 64] [--rounds 5] [--seconds 2] [--ways WAY ...] [--out FILE]
+    python benchmarks/training.py --jobs resnet50 translator --budget-s 250 --out data/benchmarks/training.csv
 
 Every way is a process of its own. One after another they prepare (build, compile, warm up: told apart); then each is timed in turn, round
-by round, while the others wait. The table holds the mean of all rounds with its 95% interval, and how it compares with plain PyTorch.
+by round, while the others wait. The table holds the mean of all rounds with its 95% interval, and that of the ratios to plain PyTorch in
+the same round. What cannot run here, or is not ready in time, is left out and says why.
 """
 
 from __future__ import annotations
 
 import argparse
-import csv
-import json
+import multiprocessing
 import os
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable
-from math import exp
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import Any
 
-from multigpu.analysis.statistics import interval, sample
-from multigpu.measure.machine import this_machine
+import pandas as pd
+
+from multigpu.analysis.statistics import mean_interval
+from multigpu.measure.machine import source_state, this_machine
+from multigpu.measure.session import open_session
 from multigpu.run import Run, build_run
 
 GPU = {"devices": 1, "precision": "bf16"}
@@ -31,7 +34,7 @@ JOBS: dict[str, tuple[dict[str, Any], int, dict[str, Any]]] = {
     "resnet50": (
         {**GPU, "workload": "cnn", "model": "resnet50_v1.5", "layout": "channels_last"},
         64,
-        {**CAPTURED, "batch_norm": "fused", "stem": "folded", "bucket_update": "in_backward"},
+        {**CAPTURED, "batch_norm": "fused", "stem": "folded", "bucket_update": "in_backward", "weight_casts": "grouped"},
     ),
     "translator": (
         {**GPU, "workload": "nmt", "model": "nmt000", "sequence_length": 100},
@@ -42,11 +45,11 @@ JOBS: dict[str, tuple[dict[str, Any], int, dict[str, Any]]] = {
 }
 """Job -> what all ways have in common, its batch, and this project's best way of training it."""
 
+WAYS = ("plain", "ours", "reduce-overhead", "compile", "captured", "tensorflow")
+"""In the order in which they prepare. "plain" has autocast, cuDNN's LSTM (nn.LSTM), images with channels last and a fused update."""
 COMPILED = {"compile": "default", "reduce-overhead": "reduce-overhead"}
 TENSORFLOW = {"framework": "tensorflow", "placement": "exp4", "processes": "one"}
-WARMUP_STEPS, BLOCK = 12, 5
-MARK = "@@"
-"""Begins the lines that a way's process says to the one that asked."""
+WARMUP_STEPS, BLOCK, MOST_STEPS = 12, 5, 100_000
 
 
 def run_of(job: str, batch: int, way: str) -> Run:
@@ -56,13 +59,11 @@ def run_of(job: str, batch: int, way: str) -> Run:
         ValueError: this job has no such way; the sentence says why.
     """
     common, _, best = JOBS[job]
-    more: dict[str, Any] = {"placement": "independent"}
+    more: dict[str, Any] = {"placement": "independent", "timed_steps": MOST_STEPS}
     if way == "tensorflow":
-        more = {**TENSORFLOW, "execution": "graph" if common["workload"] == "nmt" else "xla"}
-        if common.get("device_type") == "cpu":
-            more["layout"] = "channels_last"
+        more |= {**TENSORFLOW, "execution": "graph" if common["workload"] == "nmt" else "xla"}
     elif way == "captured":
-        more = CAPTURED
+        more |= CAPTURED
     elif way == "ours":
         more |= best
     return build_run(**{**common, "batch_size": batch, **more})
@@ -70,8 +71,6 @@ def run_of(job: str, batch: int, way: str) -> Run:
 
 def prepared(run: Run, way: str) -> tuple[Callable[[int], Any], Callable[[], None], Callable[[int], int]]:
     """A step by its number, what waits for the device, and how many units a step trains on."""
-    from multigpu.measure.session import open_session
-
     session = open_session(run, 0, os.cpu_count() or 1, Path(tempfile.mkdtemp()), 60.0, 0.0, lambda name: None)
     device = getattr(session, "device", None) or session.devices
     if way in ("captured", "ours", "tensorflow"):
@@ -102,119 +101,147 @@ def units_of(batches: Any) -> int:
     return sum(batch.units for batch in (batches if isinstance(batches, list) else [batches]))
 
 
-def child(job: str, batch: int, way: str) -> None:
-    """Prepare, and then train for as long as each line of the input says."""
+def train(run: Run, way: str, asked: Connection) -> None:
+    """The process of a way: prepare, and then train for as many seconds as it is asked for, until it is asked for none."""
     began = time.perf_counter()
-    run = run_of(job, batch, way)
-    step, wait, units = prepared(run, way)
-    for number in range(WARMUP_STEPS):
-        loss = step(number)
-    wait()
-    print(MARK + json.dumps({"prepare_s": time.perf_counter() - began, "loss": float(loss)}), flush=True)
+    try:
+        step, wait, units = prepared(run, way)
+        for number in range(WARMUP_STEPS):
+            loss = step(number)
+        wait()
+    except Exception as error:
+        asked.send(f"{type(error).__name__}: {str(error).splitlines()[0]}")
+        return
+    asked.send({"prepare_s": round(time.perf_counter() - began, 2)})
     done = WARMUP_STEPS
-    for line in sys.stdin:
+    while seconds := asked.recv():
         first, start = done, time.perf_counter()
-        while time.perf_counter() - start < float(line):
+        while time.perf_counter() - start < seconds:
             for _ in range(BLOCK):
                 loss = step(done)
                 done += 1
             wait()
-        wall_s = time.perf_counter() - start
-        rate = sum(units(number) for number in range(first, done)) / wall_s
-        print(MARK + json.dumps({"units_per_s": rate, "steps": done - first, "loss": float(loss)}), flush=True)
+        rate = sum(units(number) for number in range(first, done)) / (time.perf_counter() - start)
+        asked.send({"units_per_s": round(rate, 2), "steps": done - first, "loss": None if loss is None else round(float(loss), 5)})
 
 
-def answer(process: subprocess.Popen[str], log: Any = None) -> dict[str, Any]:
-    """What a way's process says next.
+@dataclass
+class Way:
+    """A way's process, and what it said of its preparation."""
 
-    Raises:
-        ValueError: it has ended.
-    """
-    assert process.stdout is not None
-    for line in process.stdout:
-        if line.startswith(MARK):
-            return json.loads(line[len(MARK) :])
-    code = process.wait()
-    last = "" if log is None else (log.seek(0), *log.read().strip().splitlines())[-1]
-    raise ValueError(f"it ended with exit code {code}: {last}")
+    name: str
+    process: SpawnProcess
+    asked: Connection
+    told: dict[str, Any]
+
+    def answer(self, seconds: float) -> Any:
+        """What it says within so many seconds.
+
+        Raises:
+            ValueError: it says nothing, ends, or fails.
+        """
+        try:
+            said = self.asked.recv() if self.asked.poll(seconds) else f"it was not ready after {seconds:.0f} s more"
+        except EOFError:
+            self.process.join()
+            said = f"its process ended with exit code {self.process.exitcode}"
+        if isinstance(said, str):
+            raise ValueError(said)
+        return said
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.join()
+
+
+def begun(name: str, run: Run) -> Way:
+    context = multiprocessing.get_context("spawn")
+    asked, given = context.Pipe()
+    process = context.Process(target=train, args=(run, name, given), daemon=True)
+    process.start()
+    given.close()
+    return Way(name, process, asked, {})
+
+
+def compare(job: str, batch: int, ways: list[str], rounds: int, window_s: float, until: float) -> pd.DataFrame:
+    """A row a round and way. until: when, on `time.monotonic`, all of it has to have ended."""
+    ready: list[Way] = []
+    try:
+        for name in ways:
+            left_s = max(0.0, until - time.monotonic() - (len(ready) + 1) * rounds * window_s)
+            try:
+                ready.append(begun(name, run_of(job, batch, name)))
+                ready[-1].told = ready[-1].answer(left_s)
+                print(f"{job} {name:16} is ready after {ready[-1].told['prepare_s']:.0f} s", flush=True)
+            except ValueError as error:
+                print(f"{job} {name:16} is left out: {error}", flush=True)
+                if ready and not ready[-1].told:
+                    ready.pop().end()
+        rows: list[dict[str, Any]] = []
+        for number in range(rounds):
+            for way in list(ready):
+                try:
+                    way.asked.send(window_s)
+                    told = {**way.answer(60 + window_s), **way.told}
+                    rows.append({"job": job, "batch_size": batch, "way": way.name, "round": number, **told})
+                except (ValueError, OSError) as error:
+                    print(f"{job} {way.name:16} has failed in round {number}: {error}", flush=True)
+                    ready.remove(way)
+                    way.end()
+    finally:
+        for way in ready:
+            way.end()
+    return pd.DataFrame(rows)
+
+
+def summary(rows: pd.DataFrame) -> pd.DataFrame:
+    """A row a job and way: its rate, and its ratio to plain PyTorch in the same round, with 95% intervals."""
+    plain = rows[rows["way"] == "plain"].set_index(["job", "round"])["units_per_s"]
+    over = rows["units_per_s"] / rows.set_index(["job", "round"]).index.map(plain).to_numpy(dtype=float)
+    found = []
+    for (job, way), group in rows.assign(over_plain=over).groupby(["job", "way"], sort=False):
+        row: dict[str, Any] = {"job": job, "way": way}
+        for column, digits in (("units_per_s", 0), ("over_plain", 3)):
+            low, high = mean_interval(group[column])
+            row |= {column: f"{group[column].mean():,.{digits}f}", f"95% of {column}": f"{low:,.{digits}f} to {high:,.{digits}f}"}
+        found.append(row | {"n": len(group), "prepare_s": group["prepare_s"].iloc[0]})
+    return pd.DataFrame(found)
+
+
+def conditions() -> dict[str, Any]:
+    """What it was measured on."""
+    import torch
+
+    machine, (commit, clean) = this_machine(), source_state()
+    versions = {"torch": torch.__version__, "cuda": torch.version.cuda, "python": machine.python, "driver": machine.driver}
+    return {"machine": machine.name, **versions, "commit": commit, "clean": clean}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--job", choices=JOBS, default="small")
-    parser.add_argument("--batch", type=int, help="the job's own by default")
-    ways = ("plain", *COMPILED, "tensorflow", "captured", "ours")
-    parser.add_argument("--ways", nargs="+", choices=ways, default=ways, help="all of them by default; what cannot run here says why")
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    parser.add_argument("--jobs", nargs="+", choices=JOBS, default=["small"], help="one after another; small is for CPUs")
+    parser.add_argument("--batch", type=int, help="the job's own where none is given")
+    parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS), help="what is compared; the first are prepared first")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=2.0, help="of each round and way")
+    parser.add_argument("--window-s", type=float, default=1.0, help="seconds of each round and way")
+    parser.add_argument("--budget-s", type=float, default=900.0, help="seconds for all of it; each job takes an equal part of what is left")
     parser.add_argument("--out", type=Path, help="a CSV file for every round, with its conditions")
-    parser.add_argument("--child", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    batch = options.batch or JOBS[options.job][1]
-    if options.child:
-        child(options.job, batch, options.child)
-        return
-    running: dict[str, subprocess.Popen[str]] = {}
-    told: dict[str, dict[str, Any]] = {}
-    for way in options.ways:
-        command = [sys.executable, __file__, "--job", options.job, "--batch", str(batch), "--child", way]
-        try:
-            run_of(options.job, batch, way)
-            log = tempfile.TemporaryFile("w+")  # noqa: SIM115 - as long as the process
-            process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True)
-            told[way] = answer(process, log)
-            print(f"{way:16} is ready after {told[way]['prepare_s']:.0f} s", flush=True)
-            running[way] = process
-        except ValueError as error:
-            print(f"{way:16} is left out: {error}", flush=True)
-    rows = []
-    for number in range(options.rounds):
-        for way, process in running.items():
-            assert process.stdin is not None
-            process.stdin.write(f"{options.seconds}\n")
-            process.stdin.flush()
-            rows.append({"job": options.job, "batch_size": batch, "way": way, "round": number, **answer(process), **told[way]})
+    began, tables = time.monotonic(), []
+    for place, job in enumerate(options.jobs):
+        start = time.monotonic()
+        until = start + (began + options.budget_s - start) / (len(options.jobs) - place)
+        rows = compare(job, options.batch or JOBS[job][1], options.ways, options.rounds, options.window_s, until)
+        if rows.empty:
+            continue
+        tables.append(rows.assign(spent_s=round(time.monotonic() - start, 1), **conditions()))
         if options.out:
-            keep(rows, options.out)
-    for process in running.values():
-        assert process.stdin is not None
-        process.stdin.close()
-        process.wait()
-    report(rows)
-
-
-def report(rows: list[dict[str, Any]]) -> None:
-    """One line a way: its rate, and the ratio to plain PyTorch, with 95% intervals."""
-    rates: dict[str, list[float]] = {}
-    for row in rows:
-        rates.setdefault(row["way"], []).append(row["units_per_s"])
-    samples = {way: sample(values, [0] * len(values)) for way, values in rates.items()}
-    base = samples.get("plain")
-    print(f"{'way':16} {'units/s':>10} {'':17} {'over plain':>10}")
-    for way, own in samples.items():
-        half = interval([own])
-        line = f"{way:16} {exp(own.mean):10.0f} [{exp(own.mean - half):7.0f}, {exp(own.mean + half):7.0f}]"
-        if base is not None:
-            ratio, wide = own.mean - base.mean, interval([own, base])
-            line += f" {exp(ratio):6.3f} [{exp(ratio - wide):.3f}, {exp(ratio + wide):.3f}]"
-        print(line, flush=True)
-
-
-def keep(rows: list[dict[str, Any]], path: Path) -> None:
-    """Every round, with what it was measured on."""
-    import torch
-
-    machine = this_machine()
-    conditions = {
-        "machine": machine.name,
-        "driver": machine.driver,
-        "torch": torch.__version__,
-        "commit": os.environ.get("MULTIGPU_COMMIT", ""),
-    }
-    with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, [*rows[0], *conditions])
-        writer.writeheader()
-        writer.writerows({**row, **conditions} for row in rows)
+            options.out.parent.mkdir(parents=True, exist_ok=True)
+            pd.concat(tables).to_csv(options.out, index=False)
+    if not tables:
+        parser.error("nothing was timed: the lines above say why")
+    print(summary(pd.concat(tables)).to_string(index=False))
+    print(f"{time.monotonic() - began:.0f} s were spent on {tables[0]['machine'].iloc[0]}")
 
 
 if __name__ == "__main__":

@@ -22,8 +22,8 @@ from multigpu.cli import main
 from multigpu.collectives.record import CollectiveStore
 from multigpu.grid import find_grid
 from multigpu.measure.machine import framework_version, this_machine
-from multigpu.measure.plan import Item
 from multigpu.measure.summary import Summary
+from multigpu.measure.timed import Item
 from multigpu.measure.timing import TIMING_VERSION
 from multigpu.record import Record, RecordStore
 from multigpu.run import Run

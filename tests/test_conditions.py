@@ -13,9 +13,9 @@ import torch.distributed as dist
 
 from multigpu.engines.errors import Unsupported
 from multigpu.engines.torch.energy import SPARE, measure_energy
-from multigpu.measure.launch import check_devices
 from multigpu.measure.machine import EnergyWindow
 from multigpu.measure.point import Point, launch_of
+from multigpu.measure.timed import check_devices
 from multigpu.paths import RUNS
 from multigpu.record import RecordStore, record_key
 from multigpu.run import Run, build_run
@@ -51,6 +51,10 @@ REFUSED = [
     ({"batch_norm": "persistent"}, "batch_norm 'persistent' is cuDNN's kernel in TensorFlow: choose framework 'tensorflow'"),
     (TENSORFLOW | {"batch_norm": "persistent", "device_type": "cpu"}, "and device_type 'cuda'"),
     ({"workload": "nmt", "model": "nmt_small", "batch_norm": "persistent"}, "has no meaning for words: leave it out"),
+    (
+        {"weight_casts": "grouped", "layout": "channels_last"},
+        "steps in 16 bits that are not compiled: choose bf16 and eager or captured, not fp32",
+    ),
     ({"energy_window_s": 9}, "energy_window_s 9 is too short for NVML's counter of energy: at least 10 s are needed"),
     ({"energy_window_s": 10, "device_type": "cpu"}, "reads GPUs' counters"),
     ({"bucket_update": "in_backward"}, "choose 'ddp' and 'captured'"),
@@ -102,7 +106,7 @@ def test_runs_of_one_environment_share_a_launch() -> None:
 
 
 def test_gpus_that_are_not_here_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("multigpu.measure.launch.gpu_count", lambda: 4)
+    monkeypatch.setattr("multigpu.measure.timed.gpu_count", lambda: 4)
     check_devices(make(device_ids="3,0"))
     with pytest.raises(ValueError, match="host_cores 100000 were asked for and this machine has"):
         check_devices(make(host_cores=100_000))
@@ -120,7 +124,7 @@ class Planted:
         self.device = SimpleNamespace(index=3, synchronise=lambda: None, mark=lambda: self.now, seconds_between=lambda a, b: b - a)
 
     def step(self, index: int) -> None:
-        self.batches[index] = SimpleNamespace(units=64)
+        self.batches[index] = [SimpleNamespace(units=64)]
         self.now += self.step_s
 
     def measured(self, first: int) -> EnergyWindow:

@@ -27,7 +27,7 @@ from multigpu.arguments import parse_counts
 from multigpu.batch_index import write_index, write_page
 from multigpu.grid import devices_here
 from multigpu.grid.from_yaml import FOLDER, Row, launches_of, read_rows
-from multigpu.measure.launch import check_devices
+from multigpu.measure.timed import check_devices
 from multigpu.measure.watching import WATCHED, Watched
 from multigpu.notebooks import NotebookError, execute_one, parameter_names
 from multigpu.run import Run, build_run

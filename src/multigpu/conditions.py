@@ -36,12 +36,17 @@ def check_conditions(run: Run, placement: Placement) -> None:
         raise ValueError(
             f"batch_norm {run.batch_norm!r} is cuDNN's kernel in TensorFlow: choose framework 'tensorflow' and device_type 'cuda'"
         )
-    for name, value in (("batch_norm", "fused"), ("stem", "folded")):
+    for name, value in (("batch_norm", "fused"), ("stem", "folded"), ("weight_casts", "grouped")):
         if getattr(run, name) == value:
             _check_fused(run, placement, f"{name} {value!r}")
     if run.stem and not run.description.config.foldable:
         raise ValueError(
             f"stem {run.stem!r} is of a first convolution whose stride divides the image, which {run.model!r} does not have: leave it out"
+        )
+    if run.weight_casts and (run.precision not in ("bf16", "fp16") or "compiled" in run.execution):
+        raise ValueError(
+            f"weight_casts {run.weight_casts!r} is of steps in 16 bits that are not compiled: choose bf16 and eager or captured, not"
+            f" {run.precision} and {run.execution}"
         )
 
 

@@ -20,9 +20,10 @@ from multigpu.analysis.points import LENGTH, POINT, Missing, points, where
 from multigpu.analysis.read import read_study
 from multigpu.grid.from_yaml import launches_of, traced
 from multigpu.measure.known import key_here
-from multigpu.measure.launch import check_devices, measure
+from multigpu.measure.launch import measure
 from multigpu.measure.machine import gpu_count, this_machine
 from multigpu.measure.point import Point
+from multigpu.measure.timed import check_devices
 from multigpu.measure.watching import HOOK, WATCHED, Watched
 from multigpu.parameters import ParameterError, check_parameters
 from multigpu.progress import Progress

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from multigpu.conditions import check_conditions
 from multigpu.placements import find_placement, placements, unsupported_reason
 from multigpu.placements.partition_check import PARTITIONED, check_partition
-from multigpu.placements.row import Semantics
+from multigpu.placements.semantics import Semantics
 from multigpu.placements.stage_split import SPLIT
 from multigpu.placements.travel_check import check_travel
 from multigpu.refusal import refusal
@@ -25,7 +25,7 @@ Execution = Literal["eager", "compiled", "captured", "compiled_captured", "graph
 
 ONLY_FOR = {
     "sequence_length": ("words",),
-    **dict.fromkeys(("layout", "batch_norm", "stem"), ("images",)),
+    **dict.fromkeys(("layout", "batch_norm", "stem", "weight_casts"), ("images",)),
     "recurrence": ("words", "samples"),
     "embedding_gradients": ("words", "reviews"),
     "cross_entropy": ("words",),
@@ -34,11 +34,6 @@ ONLY_FOR = {
     "shuffle": ("words",),
 }
 """Fields that mean something for some units only."""
-
-WIRE_TOLERANCE = {"bf16": 5e-2, "fp16": 5e-3}
-"""How far gradients that travel in 16 bits may lead from the joined batch in three steps (norm of the difference over norm of the
-update): a sum of P gradients makes up to P roundings of 2^-9 (bf16) or 2^-12 (fp16), and steps of a nonlinear model make more of them.
-"""
 
 ORDERLESS = ("synthetic", "lengths_000", "bucket_means_000")
 """Inputs of words that are drawn from a law, whose batches have no order of their own."""
@@ -61,6 +56,7 @@ class Run(BaseModel):
     batch_norm: the framework's own (None); cuDNN's "persistent" kernels (TensorFlow on GPUs, as tf_cnn_benchmarks asks for them); or in one
         piece with the sum, ReLU and max-pooling that follow ("fused", PyTorch, channels last; without Triton the Record says so).
     stem: "folded": the first convolution without its stride, on images whose blocks of pixels became channels; as `batch_norm` "fused".
+    weight_casts: "grouped": weights of several convolutions are cast to 16 bits by one kernel, and their gradients back by one (PyTorch).
     recurrence: all cells in one call of the library ("fused", also None) or a loop of cells, as "dynamic rnn" ("stepwise"); NMT and
         recurrent stacks only. "persistent": a cell at a time by this project's own kernels, bf16 on GPUs with compute capability 9.0 (on
         others the library's, and the Record says so; on CPUs written out); NMT in PyTorch only.
@@ -82,6 +78,10 @@ class Run(BaseModel):
     model_parallel: devices that share one copy of the model, where a placement spreads or cuts it (None: all of them); the others hold
         further copies, and batches are shared out among copies.
     micro_batches: into how many parts, one after another, each copy's batch passes the stages (None: one); layers over devices only.
+    micro_steps: into how many parts each shard is cut, which pass forward and backward one after another, their gradients added up, before
+        variables are updated once (None: one); PyTorch with a process a device and replicas of the whole model.
+    micro_sync: when these gradients merge: with the last part's (None), or "each" part's; replicas whose gradients merge only.
+    local_steps: steps that a replica trains by itself between two averages (None: 5); placement `local_sgd` only.
     execution: "captured" is the whole step as one CUDA graph; "compiled" leaves the model to torch.compile.
     optimizer: "default" is the workload's own rule.
     timed_steps follow warmup_steps, which are measured too but never enter a throughput.
@@ -123,6 +123,7 @@ class Run(BaseModel):
     layout: Literal["channels_first", "channels_last"] | None = None
     batch_norm: Literal["persistent", "fused"] | None = None
     stem: Literal["folded"] | None = None
+    weight_casts: Literal["grouped"] | None = None
     recurrence: Literal["fused", "stepwise", "persistent"] | None = None
     embedding_gradients: Literal["dense", "sparse"] | None = None
     cross_entropy: Literal["library", "fused"] | None = None
@@ -141,6 +142,9 @@ class Run(BaseModel):
     energy_window_s: int | None = Field(default=None, ge=1)
     model_parallel: int | None = Field(default=None, ge=1)
     micro_batches: int | None = Field(default=None, ge=2, le=64)
+    micro_steps: int | None = Field(default=None, ge=2, le=64)
+    micro_sync: Literal["each"] | None = None
+    local_steps: int | None = Field(default=None, ge=2, le=10_000)
     precision: Precision = "fp32"
     execution: Execution = "eager"
     optimizer: Literal["default", "sgd", "momentum", "adam"] = "default"
@@ -222,7 +226,8 @@ class Run(BaseModel):
     @property
     def semantics(self) -> Semantics:
         """What this Run's result equals: its placement's, or within a tolerance of that where gradients travel in 16 bits."""
-        return semantics_of(self.placement, self.wire_dtype)
+        own = find_placement(self.placement).semantics.sent_in(self.wire_dtype)
+        return own if self.local_steps is None else own.model_copy(update={"every": self.local_steps})
 
     @property
     def description(self) -> Model:
@@ -280,12 +285,6 @@ class Run(BaseModel):
         """A short name for progress bars and messages."""
         how = f"{self.framework}{' (one process)' if self.processes == 'one' else ''} {self.execution}"
         return f"{self.model} {self.placement} {how} x{self.devices} b{self.batch_size} {self.precision}"
-
-
-def semantics_of(placement: str, wire_dtype: str | None) -> Semantics:
-    """What a Run's result equals, from its placement and the type in which gradients travel (None: their own)."""
-    own = find_placement(placement).semantics
-    return Semantics(kind="lossy", tolerance=WIRE_TOLERANCE[wire_dtype]) if wire_dtype and own.kind == "joined" else own
 
 
 def build_run(**fields: Any) -> Run:

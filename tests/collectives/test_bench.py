@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from multigpu.collectives.bench import Bench, SymmetricMemory, expected_sum, joined, measure_here, values
+from multigpu.collectives.bench import Bench, SymmetricMemory, expected_sum, joined, values
 from multigpu.collectives.run import CollectiveRun, build_collective_run
 from multigpu.engines.errors import Unsupported
 
@@ -37,18 +37,22 @@ def test_sums_are_exact_in_every_type_up_to_sixteen_processes(dtype: torch.dtype
 
 
 def test_one_process_measures_itself(alone) -> None:  # type: ignore[no-untyped-def]
-    part = measure_here(run("gloo"), SymmetricMemory(), 0)
+    bench = Bench(run("gloo"))
+    bench.warm_up()
+    (part,) = bench.time()
     assert len(part["times"]) == 3 and min(part["times"]) > 0 and part["counted"] is None
 
 
 def test_a_wrong_sum_is_no_measurement(alone, monkeypatch) -> None:  # type: ignore[no-untyped-def]
     monkeypatch.setattr(Bench, "_call", lambda self: lambda: self.tensor[50].add_(1))
+    bench = Bench(run())
+    bench.warm_up()
     with pytest.raises(ArithmeticError, match=r"^the sum is wrong: .* off by"):
-        measure_here(run(), SymmetricMemory(), 0)
+        bench.time()
 
 
 def test_calls_that_were_left_out_are_found(alone) -> None:  # type: ignore[no-untyped-def]
-    bench = Bench(run(), SymmetricMemory(), 0)
+    bench = Bench(run())
     bench.size = 2  # as if there were two: every call doubles
     bench.expected = 2 * bench.source
     bench.call = lambda: bench.tensor.mul_(2)

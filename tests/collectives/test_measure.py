@@ -14,13 +14,13 @@ import pytest
 
 from multigpu.collectives.command import _parser as parser
 from multigpu.collectives.command import chosen_runs, main
-from multigpu.collectives.launch import environment
-from multigpu.collectives.measure import MAX_STARTS, _after_failure, measure, missing_items
-from multigpu.collectives.plan import CollectivePlan, Item
-from multigpu.collectives.record import CollectiveStore
-from multigpu.collectives.run import runs_in_order
-from multigpu.measure.launch import Summary
+from multigpu.collectives.experiment import COLLECTIVES, CollectiveItem, Collectives, measure
+from multigpu.collectives.record import CollectiveMeasurement, CollectiveStore
+from multigpu.collectives.run import CollectiveRun, runs_in_order
 from multigpu.measure.machine import gpu_count
+from multigpu.measure.summary import LEFT
+from multigpu.measure.sweep import launch_environment, make_plan
+from tests.collectives.planted import make_record
 
 METHODS = ["gloo", "ring", "central_server", "everyone_fp16"]
 
@@ -46,7 +46,9 @@ def test_a_sweep_is_measured_once(tmp_path: Path) -> None:
 def test_whoever_kills_the_command_leaves_no_child(tmp_path: Path) -> None:
     words = ["--devices", "2", "--device-type", "cpu", "--sizes", "16M", "--methods", "everyone", "--repeats", "50", "--quiet"]
     command = subprocess.Popen(
-        [sys.executable, "-m", "multigpu", "collectives", *words, "--out", str(tmp_path)], env=environment(), stdout=subprocess.DEVNULL
+        [sys.executable, "-m", "multigpu", "collectives", *words, "--out", str(tmp_path)],
+        env=launch_environment(),
+        stdout=subprocess.DEVNULL,
     )
     until = time.monotonic() + 60
     while len(children := psutil.Process(command.pid).children(recursive=True)) < 2 or not list(tmp_path.glob("*/*.gz")):
@@ -68,52 +70,33 @@ def test_gpus_eager_and_captured(tmp_path: Path) -> None:
     assert dict(summary.statuses) == {"ok": len(runs)} and summary.troubles == []
 
 
-class Dead:
-    """A launch that died while it measured its second item."""
-
-    def __init__(self, plan: CollectivePlan, fault: str = "", killed: bool = False) -> None:
-        self.plan = plan
-        self.killed = {1: 9} if killed else {}
-        plan.scratch.mkdir(exist_ok=True)
-        (plan.scratch / "current").write_text("1")
-        if fault:
-            (plan.scratch / "1.fault").write_text(fault)
-
-    def last_words(self) -> str:
-        return "its last words"
+def fail(stage: str, run: CollectiveRun, rank: int) -> None:
+    """A hook: the tree dies in its second process, and in each start anew."""
+    if rank == 1 and run.method == "tree":
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
-class NoBar:
-    def update(self, count: int) -> None: ...
+def test_a_death_is_recorded_and_its_method_left_out(tmp_path: Path) -> None:
+    """Started twice, as everywhere: whoever killed it may have meant another process."""
+    store, runs = CollectiveStore(tmp_path), runs_in_order(2, "cpu", sizes=[4, 4096], methods=["gloo", "tree", "ring"])
+    summary = measure(runs, store, budget_s=90, progress=False, hook="tests.collectives.test_measure:fail")
+    assert dict(summary.statuses) == {"ok": 4, "failed": 1, "passed_over": 1}
+    (record,) = [record for record in store if record.status != "ok"]
+    assert record.run == runs[1] and record.measurement is None and "its workers died 2 times" in record.reason
+    assert len(summary.troubles) == 2 and "tree has failed" in summary.troubles[1]
+    assert measure([run for run in runs if run.method != "tree"], store, budget_s=90, progress=False).reused == 4
+    again = measure(runs, store, budget_s=90, progress=False, retry=["failed"])
+    assert dict(again.statuses) == {"ok": 2} and max(record.attempt for record in store) == 1
 
 
-@pytest.mark.parametrize(
-    ("fault", "killed", "status", "reason"),
-    [
-        ("", False, "failed", "its last words"),
-        ('["out_of_memory", "full"]', False, "out_of_memory", "full"),
-        ('["failed", "connection reset by peer"]', True, "failed", "process 1 was killed by signal 9"),
-    ],
-)
-def test_a_death_is_recorded_and_its_method_left_out(tmp_path: Path, fault: str, killed: bool, status: str, reason: str) -> None:
-    store, summary = CollectiveStore(tmp_path / "out"), Summary()
-    runs = runs_in_order(2, "cpu", sizes=[4, 4096], methods=["gloo", "ring", "tree"])
-    items = [Item(run=run) for run in runs]
-    plan = CollectivePlan(items=items, devices=2, cuda=False, records=store.root, scratch=tmp_path / "s", launch_id="x")
-    if killed:  # once more, as Runs that train
-        assert _after_failure(Dead(plan, fault, killed), store, summary, NoBar()) == items[1:]  # type: ignore[arg-type]
-        assert not list(store) and not summary.troubles
-    rest = _after_failure(Dead(plan, fault, killed), store, summary, NoBar())  # type: ignore[arg-type]
-    assert [(item.run.method, item.run.bytes) for item in rest] == [
-        ("tree", runs[0].bytes),
-        ("gloo", runs[3].bytes),
-        ("tree", runs[3].bytes),
-    ]
-    (record,) = store
-    assert record.run == runs[1] and (record.status, record.measurement) == (status, None) and reason in record.reason
-    assert missing_items(runs[1:2], 1, store, retry=[]) == []
-    assert [item.attempt for item in missing_items(runs[1:2], 2, store, retry=[status])] == [1, 0]
-    assert MAX_STARTS > 1
+def test_what_the_budget_does_not_reach_is_left(tmp_path: Path) -> None:
+    """The largest message is known to take a second and more; then nothing more begins that may take longer than is left."""
+    kind, run = Collectives(), runs_in_order(2, "cpu", sizes=[2**20], methods=["ring"])[0]
+    item = CollectiveItem(run=run)
+    plan = make_plan(COLLECTIVES, [item], tmp_path, tmp_path, tmp_path)[0].model_copy(update={"until_s": time.time() + 30})
+    assert kind.passed_over(plan, item) is None
+    kind.learn(item, make_record("ring", 2**20).model_copy(update={"measurement": CollectiveMeasurement(time_s=[1.0], total_s=40.0)}))
+    assert kind.passed_over(plan, item) == (LEFT, "")
 
 
 def test_bad_words_end_with_one_sentence(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -130,4 +113,4 @@ def test_bad_words_end_with_one_sentence(capsys: pytest.CaptureFixture[str], tmp
     assert main(["--device-type", "cpu", "--sizes", "1K", "--methods", "ring,gloo", "--devices", "2,4", "--dry-run"]) == 0
     assert capsys.readouterr().out.splitlines() == [f"{m} 1 KiB x{p} fp32 eager" for p in (2, 4) for m in ("ring", "gloo")]
     assert len(chosen_runs(parser().parse_args(["--device-type", "cpu"]))) == 12 * 10
-    assert environment()["TORCH_SYMM_MEM_DISABLE_MULTICAST"] == environment()["NVSHMEM_DISABLE_NVLS"] == "1"
+    assert launch_environment()["TORCH_SYMM_MEM_DISABLE_MULTICAST"] == launch_environment()["NVSHMEM_DISABLE_NVLS"] == "1"

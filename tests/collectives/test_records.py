@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from multigpu.collectives import algorithms
-from multigpu.collectives.plan import Forecast
+from multigpu.collectives.experiment import Forecast
 from multigpu.collectives.record import CollectiveStore, bus_factor
 from multigpu.collectives.run import build_collective_run, methods_for, parse_size, runs_in_order, size_text, sizes_in_order
 from multigpu.record import RecordStore

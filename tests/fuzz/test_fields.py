@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from multigpu.inputs.check import check_inputs
 from multigpu.measure.known import key_here
-from multigpu.measure.launch import check_devices
 from multigpu.measure.sharing import lanes_of
+from multigpu.measure.timed import check_devices
 from multigpu.run import Run, build_run
 from multigpu.training.run import TrainingRun, build_training_run
 from tests.fuzz.strategies import examples, little_memory, one_sentence, pairs_of, run_fields

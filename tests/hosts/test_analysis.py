@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from pathlib import Path
 
 import pytest
 
 from multigpu.analysis import all_reduce
-from multigpu.arguments import parse_fields
 from multigpu.collectives import algorithms
 from multigpu.collectives.record import CollectiveMeasurement, CollectiveRecord
 from multigpu.collectives.run import CollectiveRun
 from multigpu.grid import cost_s, find_grid
-from multigpu.hosts import steps
-from multigpu.hosts.cluster import Cluster, as_machine
-from multigpu.hosts.grid import PARTS, Part, find_parts
-from multigpu.hosts.launching import check_run
-from multigpu.hosts.measure import main
+from multigpu.hosts.cluster import CLUSTER_VARIABLE, Cluster, as_machine
+from multigpu.hosts.grid import PARTS, find_parts
+from multigpu.hosts.launching import PORT, check_run
+from multigpu.hosts.measure import main, measure_steps
 from multigpu.hosts.namespaces import Hosts
-from multigpu.measure.launch import check_devices
+from multigpu.hosts.spread import Spread
+from multigpu.measure.point import Point
 from multigpu.measure.private_network import OPEN_PORTS
+from multigpu.measure.sweep import make_plan
+from multigpu.measure.timed import TIMED, check_devices
 from multigpu.record import RecordStore
 from multigpu.run import Run
 from tests.collectives.planted import machine, make_record
+
+SMALL = {"workload": "nmt", "model": "nmt_tiny", "placement": "ddp", "device_type": "cpu", "batch_size": 4}
 
 
 def record_of(run: CollectiveRun, per_host: int, rate_mbit: float) -> CollectiveRecord:
@@ -50,7 +52,9 @@ def record_of(run: CollectiveRun, per_host: int, rate_mbit: float) -> Collective
 
 @pytest.fixture(scope="module")
 def frame():
-    records = [record_of(run, part.per_host, part.rate_mbit) for part in find_parts() if isinstance(part, Part) for run in part.runs]
+    records = [
+        record_of(run, part.per_host, part.rate_mbit) for part in find_parts() for run in part.runs if isinstance(run, CollectiveRun)
+    ]
     return all_reduce.hosts_frame(records)
 
 
@@ -96,13 +100,12 @@ def test_grids_state_their_cost() -> None:
 )
 def test_what_several_hosts_cannot_run(fields: dict, sentence: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("multigpu.hosts.launching.gpu_count", lambda: 4)
-    common = {"workload": "nmt", "model": "nmt_tiny", "placement": "ddp", "device_type": "cpu", "devices": 2, "batch_size": 4}
     with pytest.raises(ValueError, match=sentence):
-        check_run(Run(**(common | fields)), Cluster(hosts=2, per_host=2, network="a wire", link="wire"))
+        check_run(Run(**(SMALL | {"devices": 2} | fields)), Cluster(hosts=2, per_host=2, network="a wire", link="wire"))
 
 
 def test_a_host_may_have_so_many_processes_on_cpus_whether_it_is_alone_or_one_of_several() -> None:
-    run = Run(workload="nmt", model="nmt_tiny", placement="ddp", device_type="cpu", devices=34, batch_size=4)
+    run = Run(**SMALL, devices=34)
     check_run(run, Cluster(hosts=3, per_host=16, network="a wire", link="wire"))
     for check in (check_devices, lambda run: check_run(run, Cluster(hosts=2, per_host=17, network="a wire", link="wire"))):
         with pytest.raises(ValueError, match=r"(34|17) CPU processes were asked for and at most 16 are allowed"):
@@ -121,23 +124,26 @@ def test_tensorflows_workers_may_be_on_several_hosts(monkeypatch: pytest.MonkeyP
         check_run(run, cluster)
 
 
-def test_each_host_gets_the_command_of_its_run() -> None:
-    hosts = Hosts(2, 200)
-    hosts.names = ["one", "two"]
-    run = next(run for run in PARTS["steps"]().runs if run.framework == "tensorflow" and run.devices == 2)
-    words = steps.command(run, RecordStore(Path("somewhere")), hosts, 1, 3, ["failed"], 120)  # type: ignore[arg-type]
-    assert words[:3] == ["nsenter", "--net=/run/netns/two", "--"]
-    options = dict(itertools.pairwise(words))
-    assert (options["--nnodes"], options["--node-rank"], options["--rendezvous"], options["--per-host"]) == ("2", "1", "10.77.0.1", "1")
-    assert options["--network"] == "200 Mbit/s each way, network namespaces of one machine"
-    assert (options["--repeats"], options["--retry"]) == ("3", "failed")
-    fields = words[words.index("measure") + 1 : words.index("--nnodes")]
-    assert Run(**parse_fields(fields)) == run
+def test_each_host_gets_an_agent_and_the_plan_of_all(tmp_path: Path) -> None:
+    """Three processes, two a host: the second host has one of them, and Records know two hosts of the four."""
+    hosts = Hosts(4, 200)
+    hosts.names = ["one", "two", "three", "four"]
+    spread = Spread(hosts, 2)
+    plan = make_plan(TIMED, [Point(Run(**SMALL, devices=3))], tmp_path, tmp_path, tmp_path, machine=spread.machine(3))[0]
+    plan = spread.offer(plan)
+    assert (plan.hosts, plan.workers, plan.rendezvous) == (2, 2, f"10.77.0.1:{PORT}")
+    assert Cluster.model_validate_json(plan.environment[CLUSTER_VARIABLE]).hosts == 2
+    (first, own), (second, other) = spread.agents(plan)
+    assert first == ["nsenter", "--net=/run/netns/one", "--"] and second[1] == "--net=/run/netns/two"
+    assert (own.host, own.address, other.host, other.address) == (0, "10.77.0.1", 1, "10.77.0.2")
+    with pytest.raises(ValueError, match="9 processes, 2 a host, need 5 hosts and there are 4"):
+        spread.cluster(9)
 
 
 def test_a_framework_that_is_missing_is_left_out_with_a_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(steps, "framework_version", lambda framework: "none")
-    summary = steps.measure_steps(PARTS["steps"](), RecordStore(tmp_path), 10)  # type: ignore[arg-type]
+    monkeypatch.setattr("multigpu.hosts.measure.framework_version", lambda framework: "none")
+    (part,) = find_parts(["steps"])
+    summary = measure_steps(part, part.runs, RecordStore(tmp_path), 10, 1)  # type: ignore[arg-type]
     assert len(summary.troubles) == 6 and all("is not installed here" in text for text in summary.troubles) and not summary.statuses
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from multigpu.collectives.command import main
-from multigpu.collectives.measure import measure
+from multigpu.collectives.experiment import measure
 from multigpu.collectives.record import CollectiveRecord, CollectiveStore
 from multigpu.collectives.run import build_collective_run
 from multigpu.hosts.namespaces import Hosts, why_not

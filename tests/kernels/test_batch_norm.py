@@ -25,7 +25,7 @@ def interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
     """The operators run the kernels on this CPU, a few programs to a sum."""
     if not TRITON or os.environ.get("TRITON_INTERPRET") != "1":
         pytest.skip("kernels are interpreted where Triton is installed and there is no GPU")
-    monkeypatch.setattr(launch, "programs_of", lambda device: 6)
+    monkeypatch.setattr(launch, "programs_of", lambda device, each: 6)
     for name, run in (("moments", launch.moments), ("forward", launch.forward), ("backward", launch.backward)):
         monkeypatch.setattr(operators, name, run)
 

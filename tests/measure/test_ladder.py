@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from multigpu.measure.ladder import PASSED_OVER, ascending, full_at, ladder_of, with_smaller
-from multigpu.measure.launch import make_plan
-from multigpu.measure.plan import Item, Journal, Plan
+from multigpu.measure.plan import Journal, Plan
 from multigpu.measure.point import Point
 from multigpu.measure.program import Program
+from multigpu.measure.sweep import make_plan
+from multigpu.measure.timed import PASSED_OVER, TIMED, Item, ascending, full_at, ladder_of
 from multigpu.record import RecordStore
 from multigpu.run import Run
 from tests.factory import make_machine, make_record
@@ -28,15 +28,16 @@ def items_of(batches: Sequence[int], model: str = "resnet_tiny") -> list[Item]:
 def test_a_ladder_keeps_its_places_and_is_climbed_from_below() -> None:
     one, other = items_of((64, 16, 32)), items_of((8, 4), "alexnet_tiny")
     mixed = [one[0], other[0], one[1], other[1], one[2]]
-    assert [(item.run.model[0], item.run.batch_size) for item in ascending(mixed)] == [("r", 16), ("a", 4), ("r", 32), ("a", 8), ("r", 64)]
-    assert [item.smaller for item in with_smaller(mixed)] == [(16, 32), (4,), (), (), (16,)]
+    climbed = ascending(mixed)
+    assert [(item.run.model[0], item.run.batch_size) for item in climbed] == [("r", 16), ("a", 4), ("r", 32), ("a", 8), ("r", 64)]
+    assert [item.smaller for item in climbed] == [(), (), (16,), (4,), (16, 32)]
     assert ladder_of(one[0]) != ladder_of(other[0]) != ladder_of(Item(run=other[0].run, repeat=1))
 
 
 @pytest.fixture
 def plan(tmp_path: Path) -> Plan:
     points = [Point(run_of(batch)) for batch in (64, 16, 128, 32)]
-    made, reused = make_plan(points, tmp_path / "runs", tmp_path, tmp_path)
+    made, reused = make_plan(TIMED, points, tmp_path / "runs", tmp_path, tmp_path)
     assert reused == 0
     return made
 
@@ -63,6 +64,6 @@ def test_above_the_first_batch_that_does_not_fit_nothing_is_started(plan: Plan) 
     said = Journal(plan).progress.read_text()
     assert said.count(f'"{PASSED_OVER}"') == 2 and "a batch of 32 was out of memory" in said
     assert len(list(store)) == 2, "what was passed over leaves no Record"
-    again, _ = make_plan([Point(item.run) for item in plan.items], plan.records, plan.scratch, plan.memory)
+    again, _ = make_plan(TIMED, [Point(item.run) for item in plan.items], plan.records, plan.scratch, plan.memory)
     assert [item.run.batch_size for item in again.items] == [64, 128]
     assert [full_at(again, item) for item in again.items] == [32, 32]

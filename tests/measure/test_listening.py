@@ -30,8 +30,8 @@ from multigpu.hosts import namespaces
 from multigpu.hosts.cluster import Cluster
 from multigpu.hosts.launching import check_run
 from multigpu.measure import private_network
-from multigpu.measure.launch import check_devices
 from multigpu.measure.store import serve_store
+from multigpu.measure.timed import check_devices
 from multigpu.run import Run
 from tests.measure.test_recovery import PATHS
 

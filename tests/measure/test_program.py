@@ -14,11 +14,12 @@ from multigpu.engines.errors import DidNotTrain, Unsupported
 from multigpu.hosts import launching
 from multigpu.hosts.cluster import Cluster
 from multigpu.measure import program
-from multigpu.measure.launch import make_plan
 from multigpu.measure.plan import Journal, Plan, noted, stood_at
 from multigpu.measure.point import Point
 from multigpu.measure.program import Program, is_echo, status_of
 from multigpu.measure.session import measurement
+from multigpu.measure.sweep import make_plan
+from multigpu.measure.timed import TIMED, Timed
 from multigpu.record import Record, RecordStore
 from multigpu.run import Run
 
@@ -30,7 +31,7 @@ def run_of(placement: str = "ddp", **more: Any) -> Run:
 
 @pytest.fixture
 def plan(tmp_path: Path) -> Plan:
-    return make_plan([Point(run_of())], tmp_path / "runs", tmp_path, tmp_path)[0]
+    return make_plan(TIMED, [Point(run_of())], tmp_path / "runs", tmp_path, tmp_path)[0]
 
 
 @pytest.fixture
@@ -258,5 +259,5 @@ def test_memory_that_is_full_while_a_record_is_made_is_not_the_runs(plan: Plan, 
     def full(*of: Any) -> Any:
         raise MemoryError("planted")
 
-    monkeypatch.setattr(program, "measurement", full)
+    monkeypatch.setattr(Timed, "measure", full)
     assert conclude(plan, []).status == "failed"

@@ -15,8 +15,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from multigpu.measure.launch import Summary, measure
+from multigpu.measure.launch import measure
 from multigpu.measure.point import Point
+from multigpu.measure.summary import Summary
 from multigpu.record import Record, RecordStore
 from multigpu.run import Run
 
@@ -166,7 +167,7 @@ def test_a_killed_launcher_leaves_its_records_and_nothing_else(tmp_path, monkeyp
     script = tmp_path / "sweep.py"
     script.write_text(
         "from pathlib import Path\n"
-        "from multigpu.measure.launch import Point, measure\n"
+        "from multigpu.measure.launch import measure\nfrom multigpu.measure.point import Point\n"
         "from multigpu.record import RecordStore\n"
         "from tests.measure.test_recovery import tiny\n"
         f"store = RecordStore(Path({str(store.root)!r}))\n"

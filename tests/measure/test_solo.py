@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from multigpu.measure.launch import Summary, measure
+from multigpu.measure.launch import measure
 from multigpu.measure.point import Point, launch_of
 from multigpu.measure.program import status_of
+from multigpu.measure.summary import Summary
 from multigpu.placements import placements
 from multigpu.record import Record, RecordStore
 from multigpu.run import Run

@@ -10,8 +10,9 @@ import pytest
 
 from multigpu.engines.errors import Unsupported
 from multigpu.engines.tensorflow.members import device_environment, free_ports
-from multigpu.measure.launch import Summary, measure
+from multigpu.measure.launch import measure
 from multigpu.measure.point import Point, launch_of
+from multigpu.measure.summary import Summary
 from multigpu.record import Record, RecordStore
 from multigpu.run import Run
 from tests.measure.test_recovery import descendants

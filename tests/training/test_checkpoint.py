@@ -10,8 +10,8 @@ import torch
 
 from multigpu.training import state
 from multigpu.training.checkpoint import checkpoint_path, open_checkpoint, read_checkpoint, write_checkpoint
-from multigpu.training.measure import Point, train
-from multigpu.training.plan import folder_of
+from multigpu.training.experiment import Point, folder_of
+from multigpu.training.measure import train
 from multigpu.training.record import TrainingStore
 from tests.training.cases import Case, in_this_process, session_of, training
 

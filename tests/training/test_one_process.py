@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from multigpu.placements import placements
-from multigpu.training.measure import Point, train
-from multigpu.training.plan import folder_of
+from multigpu.training.experiment import Point, folder_of
+from multigpu.training.measure import train
 from multigpu.training.record import TrainingMeasurement, TrainingStore
-from multigpu.training.run import TRAINABLE, TrainingRun
+from multigpu.training.run import TrainingRun
 from tests.training import broken
 from tests.training.cases import Case, measured, run_cases, train_one, training
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.timeout(300)
 ONE = [
     name
     for name, row in placements().items()
-    if row.semantics.kind in TRAINABLE
+    if row.semantics.is_reproducible
     and row.compute == "replica"
     and any((engine.framework, engine.processes) == ("torch", "one") for engine in row.engines)
 ]

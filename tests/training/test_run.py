@@ -8,9 +8,10 @@ import pytest
 
 from multigpu.arguments import parse_fields
 from multigpu.measure.machine import framework_version, this_machine
+from multigpu.training.experiment import TRAINING, Point
 from multigpu.training.grid import GRIDS, PlannedTraining, find_grid, restricted
 from multigpu.training.joined import joined_placements, placed, staged_twins, told_apart
-from multigpu.training.measure import Point, affordable, launch_of, main, parse_training_fields
+from multigpu.training.measure import affordable, main, parse_training_fields
 from multigpu.training.record import TrainingStore, training_key
 from multigpu.training.run import TrainingRun
 from tests.factory import make_machine
@@ -213,7 +214,8 @@ def test_one_process_is_for_what_has_no_process_a_device() -> None:
 
 def test_a_launch_has_one_shape_of_processes() -> None:
     shapes = [Point(training("exp1")), Point(training("exp1", processes="one")), Point(training("make_parallel", processes="one"))]
-    assert launch_of(shapes[0]) < launch_of(shapes[1]) == launch_of(shapes[2])
+    first, second, third = map(TRAINING.launch_of, shapes)
+    assert first < second == third
 
 
 @pytest.mark.parametrize("name", ["training", "training_headline", "translation_gpu"])

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from multigpu.workloads import find_model, workloads
 from multigpu.workloads.base import Model
 from multigpu.workloads.cnn import layers as L
+from multigpu.workloads.cnn import torch as torch_cnn
 from multigpu.workloads.cnn.description import SMALL
 from multigpu.workloads.cnn.resnet import basic, bottleneck, conv_norm, imagenet
 from multigpu.workloads.cnn.torch import OVERWRITABLE, build, parts
@@ -327,6 +328,24 @@ def test_bfloat16_arithmetic_is_near_float32() -> None:
         rounded = module(batch)
     assert rounded.dtype == torch.float32
     assert rounded.item() == pytest.approx(exact.item(), rel=0.05)
+
+
+@pytest.mark.parametrize("model", FAMILIES, ids=lambda model: model.name)
+def test_weights_cast_in_groups_train_bit_for_bit_alike(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch_cnn, "CAST_MIB", 0.006)
+    modules = [filled(model, dtype=torch.float32, layout="channels_last") for _ in range(2)]
+    modules[1].cast_in_groups()
+    found = []
+    for module in modules:
+        torch.manual_seed(0)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            loss = module(images(model, dtype=torch.float32))
+        loss.backward()
+        found.append([loss, *(parameter.grad for parameter in module.parameters())])
+    assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
+    convolutions = [layer for layer in modules[1].modules() if isinstance(layer, nn.Conv2d)]
+    assert sum(map(len, modules[1].groups)) == len(convolutions) >= len(modules[1].groups) > 0
+    assert all(layer.lent is None for layer in convolutions)
 
 
 def test_unknown_layouts_are_refused() -> None:

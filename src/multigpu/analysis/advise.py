@@ -23,19 +23,8 @@ from multigpu.analysis.words import devices_text, job_words, joined, missing, nu
 from multigpu.measure.machine import this_machine
 from multigpu.workloads import workloads
 
-EQUAL_IN_RESULT = ("joined", "lossy")
-"""Semantics of placements that train the model of the joined batch, exactly or within a stated tolerance."""
-
 SINGLE_MARGIN = 1.05
 """From this ratio to the best on, a single run is said to have been faster: it has no interval of its own."""
-
-OTHER_TRAINING = {
-    "independent": "every device trains a model of its own",
-    "asynchronous": "updates meet variables that others changed since",
-    "stale": "computes with older variables",
-    "lossy": "trains the joined batch's model within a stated tolerance",
-}
-"""Of semantics other than joined: what they mean for who compares rates."""
 
 SENTENCES = {
     "take": "On {devices} take {way}: {rate}, {repeats}.",
@@ -49,7 +38,8 @@ SENTENCES = {
 
 @dataclass(frozen=True, eq=False)
 class Advice:
-    """A ranking of one job on one machine. ranked: points, the fastest first, with kind (semantics), standing ("best", "not told apart",
+    """A ranking of one job on one machine. ranked: points, the fastest first, with kind (semantics), training (what
+    that means, in words), standing ("best", "not told apart",
     "slower", "faster, single run", "not the same training") and of_best (with _low and _high).
 
     best: the row to take, None where none trains the joined batch's model. single: one device at its best, None where it was not measured
@@ -73,8 +63,10 @@ def advise(job: pd.DataFrame, singles: pd.DataFrame) -> Advice:
             (`compare.best_single`).
     """
     ok = job[job["n"] > 0].sort_values("rate", ascending=False, kind="stable").reset_index(drop=True)
-    ok = ok.assign(kind=[semantics(row).kind for _, row in ok.iterrows()])
-    same = ok[ok["kind"].isin(EQUAL_IN_RESULT)]
+    known_as = [semantics(row) for _, row in ok.iterrows()]
+    is_equal = np.array([one.is_equal_training for one in known_as], dtype=bool)
+    ok = ok.assign(kind=[one.kind for one in known_as], training=[one.words for one in known_as])
+    same = ok[is_equal]
     known = same[same["rate_low"].notna()]
     best = known.iloc[0] if len(known) else same.iloc[0] if len(same) else None
     if best is None:
@@ -86,7 +78,7 @@ def advise(job: pd.DataFrame, singles: pd.DataFrame) -> Advice:
     single_run = np.select([ranked["of_best"] >= SINGLE_MARGIN, near], ["faster, single run", EQUAL], "slower")
     standing = np.where(says.eq(SINGLE), single_run, says)
     standing = np.where(ranked["keys"].eq(best["keys"]), "best", standing)
-    ranked["standing"] = np.where(ranked["kind"].isin(EQUAL_IN_RESULT), standing, "not the same training")
+    ranked["standing"] = np.where(is_equal, standing, "not the same training")
     single, over = _over_single(best, singles)
     return Advice(ranked, best, single, over, job[job["n"] == 0])
 
@@ -170,8 +162,8 @@ def as_text(advice: Advice) -> str:
     widths = [max(len(row[index]) for row in cells) for index in range(len(heads))]
     lines = [*sentences(advice), "", f"{job_words(first)}; {first['scaling']} scaling; measured on {first['machine']}", ""]
     lines += ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
-    others = [kind for kind in dict.fromkeys(advice.ranked["kind"]) if kind in OTHER_TRAINING]
-    lines += ["", *(f"{kind}: {OTHER_TRAINING[kind]}" for kind in others)] if others else []
+    others = {kind: training for kind, training in zip(advice.ranked["kind"], advice.ranked["training"], strict=True) if training}
+    lines += ["", *(f"{kind}: {training}" for kind, training in others.items())] if others else []
     lines += [f"repeat: {command}" for command in [again(advice)] if command]
     failed = [f"{way_words(row)}: {str(row['status']).replace('_', ' ')}: {row['reason']}" for _, row in advice.failed.iterrows()]
     return "\n".join([*lines, *(["", "tried and not measured:", *failed] if failed else [])])

@@ -12,8 +12,8 @@ from multigpu.analysis.fields import CONDITIONS, FIELDS, JOB, LENGTH, RESTRICTED
 from multigpu.analysis.points import one_length, where
 from multigpu.analysis.words import missing
 from multigpu.placements import find_placement
-from multigpu.placements.row import Semantics
-from multigpu.run import Run, build_run, semantics_of
+from multigpu.placements.semantics import Semantics
+from multigpu.run import Run, build_run
 from multigpu.workloads import find_model, workloads
 
 SAME = (*JOB, "scaling", "devices", *CONDITIONS)
@@ -117,9 +117,8 @@ def differing(row: Any, other: Any) -> list[str]:
 
 
 def semantics(row: Any) -> Semantics:
-    """What the result of a point equals (`run.semantics_of`); one independent or asynchronous replica is joined."""
-    found = semantics_of(row["placement"], None if missing(row["wire_dtype"]) else row["wire_dtype"])
-    return Semantics() if row["devices"] == 1 and found.kind in ("independent", "asynchronous") else found
+    """What the result of a point equals (as `Run.semantics`); one independent or asynchronous replica is joined."""
+    return find_placement(row["placement"]).semantics.sent_in(None if missing(row["wire_dtype"]) else row["wire_dtype"]).on(row["devices"])
 
 
 def measure_command(run: Run, **other: Any) -> str:

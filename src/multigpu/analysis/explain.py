@@ -165,7 +165,7 @@ def faster(table: pd.DataFrame, row: Any, most: int = 5) -> pd.DataFrame:
     changed = [differing(row, rival) for _, rival in rivals.iterrows()]
     rivals = pd.concat([rivals, ratios], axis=1)
     rivals["changed"], rivals["fields"] = pd.Series(changed, dtype=object), [len(one) for one in changed]
-    trains = np.array([semantics(rival).kind != "independent" for _, rival in rivals.iterrows()])
+    trains = np.array([semantics(rival).is_one_model for _, rival in rivals.iterrows()])
     sure = (rivals["ratio_low"] > 1) | (rivals["ratio_low"].isna() & (rivals["ratio"] >= SINGLE_MARGIN))
     found = rivals[trains & sure & (rivals["fields"] > 0)].sort_values("ratio", ascending=False, kind="stable")
     return pd.concat([found.head(1), found.iloc[1:][found["fields"].iloc[1:] == 1]]).head(most)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from multigpu.analysis.advise import OTHER_TRAINING, point_dict
+from multigpu.analysis.advise import point_dict
 from multigpu.analysis.asked import semantics
 from multigpu.analysis.estimate import Estimate, estimate
 from multigpu.analysis.expected import expected
@@ -89,8 +89,8 @@ def sentences(one: Explanation) -> list[str]:
 def changes(row: Any, other: Any) -> str:
     """In what another way differs: "execution captured instead of eager"."""
     said = [f"{name} {_value(other[name])} instead of {_value(row[name])}" for name in other["changed"]]
-    kind = semantics(other).kind
-    return joined(said) + (f" ({OTHER_TRAINING[kind]})" if kind in OTHER_TRAINING else "")
+    training = semantics(other).words
+    return joined(said) + (f" ({training})" if training else "")
 
 
 def _value(value: Any) -> str:

@@ -81,7 +81,7 @@ def demand_of(placement: Placement, variables: Sequence[Variable], rows: float =
     Raises:
         ValueError: no formula here says how its merge grows; the sentence names it.
     """
-    if placement.travels == "activations" or placement.semantics.kind == "asynchronous":
+    if placement.travels == "activations" or not placement.semantics.is_reproducible:
         why = "its parts are cut from one model" if placement.travels == "activations" else "its replicas do not wait for each other"
         raise ValueError(f"{placement.name}: {why}, so its step does not follow from what is merged")
     if placement.merge == "halves" or placement.algorithm not in (None, "ring", "central_server"):
@@ -94,6 +94,7 @@ def demand_of(placement: Placement, variables: Sequence[Variable], rows: float =
         if assigned.home == REPLICA:
             at_one = placement.merge == "gpu0" or placement.algorithm == "central_server"
             reduced += size if placement.merge in ("all_reduce", "reduce_scatter") and not at_one else 0
+            reduced += size / placement.semantics.every if placement.merge == "average" else 0
             copied += size if placement.merge == "copy" else 0
             down = up = size if at_one else 0.0
         else:

@@ -21,7 +21,18 @@ TOLERANCE = 0.01
 """The average may differ from the reference's by this share."""
 
 JOB = ("model", "batch_size", "devices", "scaling", "inputs", "sequence_length", "optimizer", "seed")
-WAY = ("framework", "precision", "execution", "processes", "cross_entropy", "recurrence", "embedding_gradients", "batch_norm", "stem")
+WAY = (
+    "framework",
+    "precision",
+    "execution",
+    "processes",
+    "cross_entropy",
+    "recurrence",
+    "embedding_gradients",
+    "batch_norm",
+    "stem",
+    "weight_casts",
+)
 
 DRAWN = ("cnn", "stacks")
 """Workloads whose synthetic batches each framework draws by its own generator."""

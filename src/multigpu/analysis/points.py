@@ -192,7 +192,17 @@ def one(table: pd.DataFrame, **fields: Any) -> pd.Series:
     return found.iloc[0]
 
 
-CHANGED = ("bucket_mib", "bucket_update", "bucket_send", "wire_dtype", "all_reduce_spec", "loss_scale", "batch_norm", "stem")
+CHANGED = (
+    "bucket_mib",
+    "bucket_update",
+    "bucket_send",
+    "wire_dtype",
+    "all_reduce_spec",
+    "loss_scale",
+    "batch_norm",
+    "stem",
+    "weight_casts",
+)
 """Fields by which a step merges or computes otherwise than the library does by itself; empty where it does not."""
 
 

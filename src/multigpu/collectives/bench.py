@@ -19,7 +19,8 @@ from multigpu.collectives.algorithm import counted_cost
 from multigpu.collectives.distributed import DistributedTransport
 from multigpu.collectives.run import CollectiveRun
 from multigpu.engines.errors import Unsupported
-from multigpu.measure.launch import SAFE
+from multigpu.measure.machine import this_machine
+from multigpu.measure.sweep import SAFE
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
@@ -43,16 +44,17 @@ def expected_sum(size: int, elements: int, dtype: torch.dtype, device: torch.dev
 
 
 class SymmetricMemory:
-    """One symmetric buffer of a process, taken once and cut to every message: torch's two-shot works in it alone.
+    """One symmetric buffer of a process and its group, taken once and cut to every message: torch's two-shot works in it alone.
 
     Multicast stays off: only plain peer-to-peer loads and stores over NVLink are used.
     """
 
     def __init__(self) -> None:
         self.buffer: Tensor | None = None
+        self.group: object = None
 
     def take(self, elements: int, dtype: torch.dtype, device: torch.device, most_bytes: int) -> Tensor:
-        """A tensor in the buffer; the first call makes it with room for `most_bytes` and must come from all ranks.
+        """A tensor in the buffer; the first call in a group makes it with room for `most_bytes` and must come from all ranks.
 
         Raises:
             Unsupported: multicast is not switched off, or this build or machine has no symmetric memory.
@@ -60,6 +62,8 @@ class SymmetricMemory:
         on = [name for name, value in SAFE.items() if os.environ.get(name) != value]
         if on:
             raise Unsupported(f"symmetric memory is used with NVLink multicast off only: set {', '.join(on)} as the launcher does")
+        if self.group is not dist.group.WORLD:
+            self.buffer, self.group = None, dist.group.WORLD
         if self.buffer is None:
             try:
                 import torch.distributed._symmetric_memory as symmetric
@@ -72,21 +76,26 @@ class SymmetricMemory:
         return self.buffer[: elements * dtype.itemsize].view(dtype)
 
 
+SYMMETRIC = SymmetricMemory()
+"""This process's."""
+
+
 class Bench:
-    """A Run made ready on this rank.
+    """A Run on this rank, as a session: made ready when it is built.
 
     Args:
-        symmetric: of this process; most_bytes: its size when it is first needed.
+        most_bytes: of symmetric memory when it is first needed. interface: whose bytes are read before and after one call.
     """
 
-    def __init__(self, run: CollectiveRun, symmetric: SymmetricMemory, most_bytes: int) -> None:
-        self.run, self.rank, self.size = run, dist.get_rank(), dist.get_world_size()
+    def __init__(self, run: CollectiveRun, most_bytes: int = 0, interface: str | None = None) -> None:
+        self.run, self.rank, self.size, self.link = run, dist.get_rank(), dist.get_world_size(), interface
+        torch.set_num_threads(max(1, this_machine().cores // run.devices))
         self.cuda = run.device_type == "cuda"
         self.device = torch.device("cuda", self.rank) if self.cuda else torch.device("cpu")
         dtype = DTYPES[run.dtype]
         self.source = values(self.rank, run.elements, dtype, self.device)
         self.tensor = (
-            symmetric.take(run.elements, dtype, self.device, most_bytes) if run.method == "two_shot" else torch.empty_like(self.source)
+            SYMMETRIC.take(run.elements, dtype, self.device, most_bytes) if run.method == "two_shot" else torch.empty_like(self.source)
         )
         self.expected = expected_sum(self.size, run.elements, dtype, self.device)
         self.one = torch.zeros(1, device=self.device)
@@ -95,6 +104,7 @@ class Bench:
         self.once: Callable[[], Any] = self.call
         self.sample: Callable[[], Any] = self._repeated
         self._refill()
+        self._meet()  # NCCL takes batches of sends and receives only after a collective of the whole group
         for _ in range(run.warmup_calls):  # also opens every link, which a capture may not do
             self.call()
         self.synchronise()
@@ -102,6 +112,25 @@ class Bench:
         if run.execution == "captured":
             self.once, self.sample = self._captured(self.call), self._captured(self._repeated)
             self.transport.sent_bytes.clear()
+
+    def warm_up(self) -> None:
+        """Check a sum, and count the bytes of one call."""
+        self.checked = self.check()
+        self.sent = self.counted() if self.run.method in algorithms() else None
+        self.carried = self.interface(self.link) if self.link else None
+
+    def time(self) -> list[dict[str, Any]]:
+        """This rank's part of the measurement.
+
+        Raises:
+            ArithmeticError: a sum was wrong.
+        """
+        times = [self.time_sample() for _ in range(self.run.samples)]
+        fault = self.last_sample_fault()
+        checks = (self.checked, self.check())
+        if fault or not all(exact for _, exact in checks):
+            raise ArithmeticError(f"the sum is wrong: {fault or f'an element is off by {max(error for error, _ in checks):g}'}")
+        return [{"times": times, "counted": self.sent, "interface": self.carried}]
 
     def _call(self) -> Callable[[], Any]:
         """One all-reduce of the tensor, in place."""
@@ -225,30 +254,6 @@ def interface_bytes(name: str) -> tuple[int, int]:
             fields = counts.split()
             return int(fields[8]), int(fields[0])
     raise ValueError(f"this host has no network interface {name!r}")
-
-
-def measure_here(run: CollectiveRun, symmetric: SymmetricMemory, most_bytes: int, interface: str | None = None) -> dict[str, Any]:
-    """This rank's part of one Run's measurement.
-
-    Args:
-        interface: whose bytes are read before and after one call.
-
-    Raises:
-        ArithmeticError: the sum is wrong.
-    """
-    bench = Bench(run, symmetric, most_bytes)
-    try:
-        error, exact = bench.check()
-        counted = bench.counted() if run.method in algorithms() else None
-        carried = bench.interface(interface) if interface else None
-        times = [bench.time_sample() for _ in range(run.samples)]
-        fault = bench.last_sample_fault()
-        again, exact_again = bench.check()
-        if fault or not (exact and exact_again):
-            raise ArithmeticError(f"the sum is wrong: {fault or f'an element is off by {max(error, again):g}'}")
-        return {"times": times, "counted": counted, "interface": carried}
-    finally:
-        bench.close()
 
 
 def joined(run: CollectiveRun, parts: list[dict[str, Any]], total_s: float) -> dict[str, Any]:

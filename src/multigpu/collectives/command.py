@@ -11,13 +11,12 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from multigpu import paths
 from multigpu.collectives import algorithms
-from multigpu.collectives.measure import measure
+from multigpu.collectives.experiment import measure
 from multigpu.collectives.record import CollectiveStore
 from multigpu.collectives.run import CollectiveRun, DeviceType, build_collective_run, parse_size, runs_in_order
 from multigpu.command import Parser, add_usual, answered, count
@@ -106,6 +105,5 @@ def main(words: Sequence[str] | None = None) -> int:
     out = Path(arguments.out or (paths.COLLECTIVES if arguments.link_mbit is None else paths.HOSTS))
     with spread_for(runs, arguments.link_mbit, arguments.per_host) as spread:
         summary = measure(runs, CollectiveStore(out), arguments.budget_s, arguments.repeats, arguments.retry, not arguments.quiet, spread)
-    left = len(runs) * arguments.repeats - summary.reused - sum(Counter(summary.statuses).values())
-    print(f"{summary}{f'{chr(10)}{left} not reached: the same command goes on from there' if left > 0 else ''}")
+    print(summary)
     return 0

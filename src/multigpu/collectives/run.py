@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Sequence
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -73,6 +73,15 @@ class CollectiveRun(BaseModel):
         if self.execution == "captured" and self.device_type == "cpu":
             raise ValueError("execution 'captured' exists on GPUs only: choose 'eager' on device_type 'cpu'")
         return self
+
+    framework: ClassVar[str] = "torch"
+    processes: ClassVar[str] = "per_device"
+    host_cores: ClassVar[int | None] = None
+
+    @property
+    def chosen_devices(self) -> tuple[int, ...]:
+        """The first ones."""
+        return tuple(range(self.devices))
 
     @property
     def elements(self) -> int:

@@ -13,15 +13,15 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import psutil
 
 from multigpu.hosts.cluster import CLUSTER_VARIABLE, Cluster, slug
 from multigpu.hosts.meeting import Meeting
-from multigpu.measure.machine import framework_version, gpu_count, source_state, this_host, this_machine
+from multigpu.measure.machine import Machine, framework_version, gpu_count, source_state, this_host, this_machine
 from multigpu.measure.memory import scratch_folder
 from multigpu.measure.plan import MAX_STARTS, Journal, Plan, hung, noted
 from multigpu.measure.private_network import allowed
@@ -33,9 +33,6 @@ LOOPBACK = "127.0.0.1"
 
 PORT = 29400
 """Where host 0 listens unless a command says otherwise."""
-
-AnyPlan = TypeVar("AnyPlan", bound=Plan)
-
 
 MOST_CPU_PROCESSES = 16
 """Of one host."""
@@ -147,6 +144,20 @@ def meet(hosts: int, host: int, rendezvous: str, per_host: int | None, network: 
     return Company(meeting, cluster)
 
 
+def spread_out(plan: Plan, cluster: Cluster, address: str, ports: Sequence[int], environment: Mapping[str, str]) -> Plan:
+    """The plan for all hosts: with as many workers on each, and where agents and programs meet on host 0."""
+    alone = plan.program == "solo"  # one program a host, which starts what it needs itself
+    update = {
+        "workers": 1 if alone else cluster.per_host,
+        "hosts": cluster.hosts,
+        "rendezvous": f"{address}:{ports[0]}",
+        "address": address,
+        "gathering": f"{address}:{ports[1]}" if alone else "",
+        "environment": plan.environment | dict(environment),
+    }
+    return plan.model_copy(update=update)
+
+
 class Company:
     """The hosts of a launch, as one of them sees it; leave it as a context."""
 
@@ -162,22 +173,12 @@ class Company:
             self.meeting.tell("end")
         self.meeting.__exit__(*error)
 
-    def offer(self, plan: AnyPlan) -> AnyPlan:
-        """The plan for all hosts, sent to the others: with as many workers on each, and where their agents meet."""
+    def offer(self, plan: Plan) -> Plan:
+        """The plan for all hosts, sent to the others."""
         address = socket.gethostbyname(self.meeting.address)
         with socket.create_server((address, 0)) as one, socket.create_server((address, 0)) as other:
             ports = [free.getsockname()[1] for free in (one, other)]
-        alone = plan.program == "solo"  # one program a host, which starts what it needs itself
-        plan = plan.model_copy(
-            update={
-                "workers": 1 if alone else self.cluster.per_host,
-                "hosts": self.cluster.hosts,
-                "rendezvous": f"{address}:{ports[0]}",
-                "address": address,
-                "gathering": f"{address}:{ports[1]}" if alone else "",
-                "environment": plan.environment | libraries_environment(address),
-            }
-        )
+        plan = spread_out(plan, self.cluster, address, ports, libraries_environment(address))
         self.meeting.tell("plan", plan=plan.model_dump(mode="json"))
         self.missing = self.cluster.hosts - 1
         self.faults: dict[str, tuple[Status, str]] = {}
@@ -215,6 +216,14 @@ class Company:
     def most_starts(self, plan: Plan) -> int:
         """Launches after which a plan is given up: every Run may end some."""
         return MAX_STARTS * len(plan.items) + 1
+
+    def agents(self, plan: Plan) -> list[tuple[list[str], Plan]]:
+        """The agents that host 0 starts, each by the words before its command and its plan: its own."""
+        return [([], plan)]
+
+    def machine(self, devices: int) -> Machine:
+        """The hosts as one machine."""
+        return this_machine()
 
 
 def end(process: subprocess.Popen[Any]) -> None:

@@ -14,19 +14,24 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from multigpu import paths
-from multigpu.collectives.measure import measure
+from multigpu.collectives.experiment import measure as measure_collectives
 from multigpu.collectives.record import CollectiveStore
+from multigpu.collectives.run import CollectiveRun
 from multigpu.command import Parser, add_usual, answered
-from multigpu.hosts.grid import PARTS, STUDY, Part, Steps, find_parts
+from multigpu.hosts.cluster import slug
+from multigpu.hosts.grid import PARTS, STUDY, Part, find_parts
 from multigpu.hosts.namespaces import Hosts, why_not
 from multigpu.hosts.spread import Spread
-from multigpu.hosts.steps import measure_steps
+from multigpu.measure.launch import measure
 from multigpu.measure.machine import framework_version
+from multigpu.measure.point import Point
+from multigpu.measure.summary import LEFT, Summary
 from multigpu.record import RecordStore
+from multigpu.run import Run
 
 
 def measure_parts(
-    parts: Sequence[Part | Steps],
+    parts: Sequence[Part],
     store: CollectiveStore,
     budget_s: float,
     repeats: int = 1,
@@ -46,14 +51,41 @@ def measure_parts(
     for part in parts:
         left = until - time.monotonic()
         if left <= 0:
-            found[part.name] = "left for a longer budget"
+            found[part.name] = LEFT
             continue
-        if isinstance(part, Steps):
-            found[part.name] = str(measure_steps(part, RecordStore(store.root / paths.HOSTS_RUNS.name), left, repeats, retry))
+        timed = [run for run in part.runs if isinstance(run, Run)]
+        if timed:
+            found[part.name] = str(
+                measure_steps(part, timed, RecordStore(store.root / paths.HOSTS_RUNS.name), left, repeats, retry, progress)
+            )
             continue
+        runs = [run for run in part.runs if isinstance(run, CollectiveRun)]
         with Hosts(part.hosts, part.rate_mbit) as hosts:
-            found[part.name] = str(measure(part.runs, store, left, repeats, retry, progress, Spread(hosts, part.per_host), part.timeout_s))
+            spread = Spread(hosts, part.per_host)
+            found[part.name] = str(measure_collectives(runs, store, left, repeats, retry, progress, spread, part.timeout_s))
     return found
+
+
+def measure_steps(
+    part: Part, runs: Sequence[Run], store: RecordStore, budget_s: float, repeats: int, retry: Sequence[str] = (), progress: bool = True
+) -> Summary:
+    """Measure in order what has no Record, for at most about `budget_s` seconds: every Run on as many hosts as it has devices.
+
+    A Run whose framework is not installed is left out, and the summary says so.
+    """
+    began, summary = time.monotonic(), Summary()
+    for run in runs:
+        if framework_version(run.framework) == "none":
+            summary.troubles.append(f"left out: {run.label()}: {run.framework} is not installed here")
+        elif time.monotonic() - began > budget_s:
+            summary.statuses[LEFT] += repeats
+        else:
+            with Hosts(run.devices, part.rate_mbit) as hosts:
+                points = [Point(run, repeat, timeout_s=part.timeout_s) for repeat in range(repeats)]
+                spread = Spread(hosts, part.per_host, slug(hosts.description.partition(",")[0]))
+                summary.add(measure(points, store, retry, progress, company=spread))
+    summary.wall_s = time.monotonic() - began
+    return summary
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -15,12 +15,24 @@ MOST_SHARES = 128
 """Into how many shares the rows are cut for a sum: the last program to finish puts all of them together."""
 PART = 64
 """Shares that it reads at once."""
-PROGRAMS_EACH = 2
-"""Programs of a sum that a multiprocessor works on at once."""
-SUM_TILE, SUM_WARPS, SUM_STAGES = 4096, 8, 4
-"""Numbers that a program of a sum reads at once, and its warps."""
-MAP_TILE, MAP_TILES, MAP_WARPS = 2048, 2, 4
-"""Numbers that a program of another kernel reads at once, how often, and its warps."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a kernel works: numbers of a tile, which a program reads at once, and its warps; of a sum, how many tiles are on their way to it
+    and how many programs each multiprocessor is given.
+    """
+
+    tile: int
+    warps: int
+    stages: int = 1
+    programs: int = 0
+
+
+MOMENTS = Plan(4096, 8, 4, 2)
+SUMS = Plan(4096, 8, 4, 2)
+NORMALISE = Plan(4096, 4)
+GRADIENTS = Plan(4096, 4)
 
 
 @dataclass(frozen=True)
@@ -96,9 +108,15 @@ def kernels() -> ModuleType:
     return importlib.import_module("multigpu.kernels.batch_norm_triton")
 
 
-def programs_of(device: int) -> int:
+@functools.cache
+def early(device: int | None) -> bool:
+    """Whether a kernel can be launched while the last programs of the one before are at work."""
+    return device is not None and torch.cuda.get_device_capability(device) >= (9, 0)
+
+
+def programs_of(device: int, each: int) -> int:
     """How many share a sum on this GPU: a power of two that all run at once."""
-    return power_above(PROGRAMS_EACH * torch.cuda.get_device_properties(device).multi_processor_count + 1) // 2
+    return power_above(each * torch.cuda.get_device_properties(device).multi_processor_count + 1) // 2
 
 
 def power_above(number: int) -> int:
@@ -117,11 +135,11 @@ def share_for_sums(rows: int, channels: int, programs: int, tile: int) -> Share:
 
 
 @functools.cache
-def share_for_map(rows: int, channels: int, tile: int, tiles: int) -> Share:
+def share_for_map(rows: int, channels: int, tile: int) -> Share:
     """For what is computed number by number."""
     side = min(power_above(channels), 128)
     height = min(tile // side, power_above(rows))
-    return Share(height, side, tiles, -(-rows // (height * tiles)))
+    return Share(height, side, 1, -(-rows // height))
 
 
 def blocks(channels: int, share: Share) -> tuple[int]:
@@ -130,23 +148,17 @@ def blocks(channels: int, share: Share) -> tuple[int]:
 
 
 def moments(
-    x: Tensor,
-    running_mean: Tensor,
-    running_var: Tensor,
-    arrivals: Tensor,
-    momentum: float,
-    epsilon: float,
-    programs: int | None = None,
+    x: Tensor, running_mean: Tensor, running_var: Tensor, arrivals: Tensor, momentum: float, epsilon: float, programs: int | None = None
 ) -> tuple[Tensor, Tensor]:
     """Mean and inverse deviation. programs: of a sum at once, where a CPU interprets the kernels."""
-    channels = x.shape[1]
+    channels, device = x.shape[1], x.device.index
     rows = x.numel() // channels
     mean, inverse = torch.empty_like(running_mean), torch.empty_like(running_mean)
-    share = share_for_sums(rows, channels, programs or programs_of(x.device.index), SUM_TILE)
+    share = share_for_sums(rows, channels, programs or programs_of(device, MOMENTS.programs), MOMENTS.tile)
     means, squares = mean.new_empty(2, share.count, channels).unbind()
     kernels().moments[blocks(channels, share)](
         x, means, squares, arrivals, running_mean, running_var, mean, inverse, rows, channels, share.tiles, share.count, momentum, epsilon,
-        ROWS=share.rows, CHANNELS=share.channels, PART=PART, STAGES=SUM_STAGES, num_warps=SUM_WARPS,
+        ROWS=share.rows, CHANNELS=share.channels, PART=PART, STAGES=MOMENTS.stages, EARLY=early(device), num_warps=MOMENTS.warps,
     )  # fmt: skip
     return mean, inverse
 
@@ -156,23 +168,23 @@ def forward(
 ) -> tuple[Tensor, Tensor]:
     """The result and its taps."""
     channels, height, width = x.shape[1:]
-    rows = x.numel() // channels
     y = torch.empty(pool.shape(x), dtype=x.dtype, device=x.device, memory_format=torch.channels_last)
+    taps = torch.empty_like(y if pool.sides else y.new_empty(0), dtype=torch.uint8)
+    rows = y.numel() // channels
+    share = share_for_map(rows, channels, NORMALISE.tile // 4 if pool.sides else NORMALISE.tile)
+    grid, soon = blocks(channels, share), early(x.device.index)
+    same = {
+        "RELU": relu, "ROWS": share.rows, "CHANNELS": share.channels,
+        "EARLY": soon, "launch_pdl": soon, "num_warps": NORMALISE.warps,
+    }  # fmt: skip
     if pool.sides:
-        taps = torch.empty_like(y, dtype=torch.uint8)
-        outputs = y.numel() // channels
-        share = share_for_map(outputs, channels, MAP_TILE // 2, 1)
-        kernels().normalise_pool[blocks(channels, share)](
-            x, weight, bias, mean, inverse, y, taps, outputs, channels, height, width, pool.high, pool.wide,
-            **pool.constants, RELU=relu, ROWS=share.rows, CHANNELS=share.channels, num_warps=MAP_WARPS,
-        )  # fmt: skip
-        return y, taps
-    share = share_for_map(rows, channels, MAP_TILE, MAP_TILES)
-    kernels().normalise[blocks(channels, share)](
-        x, x if after is None else after, weight, bias, mean, inverse, y, rows, channels, share.tiles,
-        RELU=relu, AFTER=after is not None, ROWS=share.rows, CHANNELS=share.channels, num_warps=MAP_WARPS,
-    )  # fmt: skip
-    return y, x.new_empty((0,), dtype=torch.uint8)
+        kernels().normalise_pool[grid](
+            x, weight, bias, mean, inverse, y, taps, rows, channels, height, width, pool.high, pool.wide, **pool.constants, **same
+        )
+    else:
+        given = x if after is None else after
+        kernels().normalise[grid](x, given, weight, bias, mean, inverse, y, rows, channels, AFTER=after is not None, **same)
+    return y, taps
 
 
 def backward(
@@ -192,23 +204,22 @@ def backward(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The gradients of x, of what was added (empty where `y` is None), of weight and bias."""
     channels, height, width = x.shape[1:]
-    rows = x.numel() // channels
-    added = y is not None
-    share = share_for_sums(rows, channels, programs or programs_of(x.device.index), SUM_TILE // 2 if pool.sides else SUM_TILE)
+    rows, device = x.numel() // channels, x.device.index
+    added, soon = y is not None, early(x.device.index)
+    share = share_for_sums(rows, channels, programs or programs_of(device, SUMS.programs), SUMS.tile // 2 if pool.sides else SUMS.tile)
     partial = weight.new_empty(2, share.count, channels)
     dz = torch.empty_like(x) if added else x.new_empty((0,))
     dweight, dbias, dx = torch.empty_like(weight), torch.empty_like(weight), torch.empty_like(x)
     place = height, width, pool.high, pool.wide
+    same = {**pool.constants, "RELU": relu, "AFTER": added, "POOL": pool.sides is not None, "EARLY": soon}
     kernels().gradient_sums[blocks(channels, share)](
         dy, dy if more is None else more, x, y if added else x, weight, bias, mean, inverse, taps, dz, partial, arrivals, dweight, dbias,
         rows, channels, share.tiles, share.count, *place,
-        **pool.constants, RELU=relu, AFTER=added, MORE=more is not None, POOL=pool.sides is not None,
-        ROWS=share.rows, CHANNELS=share.channels, PART=PART, STAGES=SUM_STAGES, num_warps=SUM_WARPS,
+        **same, MORE=more is not None, ROWS=share.rows, CHANNELS=share.channels, PART=PART, STAGES=SUMS.stages, num_warps=SUMS.warps,
     )  # fmt: skip
-    share = share_for_map(rows, channels, MAP_TILE, MAP_TILES)
+    share = share_for_map(rows, channels, GRADIENTS.tile // 2 if pool.sides else GRADIENTS.tile)
     kernels().gradients[blocks(channels, share)](
-        dz if added else dy, x, weight, bias, mean, inverse, taps, dweight, dbias, dx, rows, channels, share.tiles, *place,
-        **pool.constants, RELU=relu and not added, POOL=pool.sides is not None,
-        ROWS=share.rows, CHANNELS=share.channels, num_warps=MAP_WARPS,
+        dz if added else dy, x, weight, bias, mean, inverse, taps, dweight, dbias, dx, rows, channels, *place,
+        **same, ROWS=share.rows, CHANNELS=share.channels, num_warps=GRADIENTS.warps, launch_pdl=soon,
     )  # fmt: skip
     return dx, dz, dweight, dbias

@@ -2,6 +2,8 @@
 
 Two passes forward, two backward: each first pass adds up a program's share of the rows, and the last program to finish with some channels
 puts the shares together, always in one order. Whose share is last is counted in `arrivals`, which is 0 again when it has been found.
+A second pass may be launched EARLY, while the last programs of the first are at work: it reads what was there before both, and then
+waits.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -11,6 +13,7 @@ from __future__ import annotations
 
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 COUNTS = ("rows", "tiles", "shares")
 """Of which each shape of images has its own: one kernel serves all of them."""
@@ -33,11 +36,18 @@ def whose(channels, CHANNELS: tl.constexpr):
     return program % blocks, program // blocks
 
 
+@triton.jit
+def vectors(weight, bias, mean, inverse, channel, inside):
+    """Mean, inverse deviation, scale and shift of some channels, as rows."""
+    m, i = tl.load(mean + channel, inside)[None, :], tl.load(inverse + channel, inside)[None, :]
+    return m, i, tl.load(weight + channel, inside)[None, :], tl.load(bias + channel, inside)[None, :]
+
+
 @triton.jit(do_not_specialize=COUNTS)
 def moments(
     x, means, squares, arrivals, running_mean, running_var, mean_out, inverse_out,
     rows, channels, tiles, shares, momentum, epsilon,
-    ROWS: tl.constexpr, CHANNELS: tl.constexpr, PART: tl.constexpr, STAGES: tl.constexpr,
+    ROWS: tl.constexpr, CHANNELS: tl.constexpr, PART: tl.constexpr, STAGES: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
     """Each channel's mean and inverse deviation, and the running statistics moved towards them.
 
@@ -61,6 +71,8 @@ def moments(
         value = tl.where(some, value - shift[None, :], 0.0)
         total += value
         square += value * value
+    if EARLY:
+        gdc_launch_dependents()
     off = tl.sum(total, 0)
     tl.store(means + share * channels + channel, shift + off / count, inside)
     tl.store(squares + share * channels + channel, tl.sum(square, 0) - off * off / count, inside)
@@ -93,41 +105,40 @@ def moments(
 
 @triton.jit(do_not_specialize=COUNTS)
 def normalise(
-    x, after, weight, bias, mean, inverse, y, rows, channels, tiles,
-    RELU: tl.constexpr, AFTER: tl.constexpr, ROWS: tl.constexpr, CHANNELS: tl.constexpr,
+    x, after, weight, bias, mean, inverse, y, rows, channels,
+    RELU: tl.constexpr, AFTER: tl.constexpr, ROWS: tl.constexpr, CHANNELS: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
     """Result from x, last rows first: those are still in the cache."""
     block, share = whose(channels, CHANNELS)
     channel = block * CHANNELS + tl.arange(0, CHANNELS)
     inside = channel < channels
-    m, i = tl.load(mean + channel, inside)[None, :], tl.load(inverse + channel, inside)[None, :]
-    w, b = tl.load(weight + channel, inside)[None, :], tl.load(bias + channel, inside)[None, :]
-    first = (tl.cdiv(rows, tiles * ROWS) - 1 - share).to(tl.int64) * tiles * ROWS
+    start = (tl.cdiv(rows, ROWS) - 1 - share).to(tl.int64) * ROWS
     row = tl.arange(0, ROWS)
-    place = row[:, None] * channels + channel[None, :]
-    for tile in range(tiles):
-        start = first + tile * ROWS
-        here = start * channels
-        some = (row < rows - start)[:, None] & inside[None, :]
-        more = 0.0
-        if AFTER:
-            more = tl.load(after + here + place, some, other=0.0).to(tl.float32)
-        value = tl.load(x + here + place, some, other=0.0).to(tl.float32)
-        tl.store(y + here + place, normalised(value - m, i * w, b, more, RELU, y.dtype.element_ty), some)
+    place = start * channels + row[:, None] * channels + channel[None, :]
+    some = (row < rows - start)[:, None] & inside[None, :]
+    value = tl.load(x + place, some, other=0.0).to(tl.float32)
+    more = 0.0
+    if AFTER:
+        more = tl.load(after + place, some, other=0.0).to(tl.float32)
+    if EARLY:
+        gdc_wait()
+    m, i, w, b = vectors(weight, bias, mean, inverse, channel, inside)
+    tl.store(y + place, normalised(value - m, i * w, b, more, RELU, y.dtype.element_ty), some)
 
 
 @triton.jit
 def normalise_pool(
     x, weight, bias, mean, inverse, y, taps, outputs, channels, height, width, high, wide,
     STRIDE: tl.constexpr, TOP: tl.constexpr, LEFT: tl.constexpr, DOWN: tl.constexpr, ACROSS: tl.constexpr,
-    RELU: tl.constexpr, ROWS: tl.constexpr, CHANNELS: tl.constexpr,
+    RELU: tl.constexpr, ROWS: tl.constexpr, CHANNELS: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
     """The largest of each window of what `normalise` would write, and in `taps` which of the window's places that is (the first)."""
     block, share = whose(channels, CHANNELS)
     channel = block * CHANNELS + tl.arange(0, CHANNELS)
     inside = channel < channels
-    m, i = tl.load(mean + channel, inside)[None, :], tl.load(inverse + channel, inside)[None, :]
-    w, b = tl.load(weight + channel, inside)[None, :], tl.load(bias + channel, inside)[None, :]
+    if EARLY:
+        gdc_wait()
+    m, i, w, b = vectors(weight, bias, mean, inverse, channel, inside)
     output = (tl.cdiv(outputs, ROWS) - 1 - share) * ROWS + tl.arange(0, ROWS)
     column = output % wide * STRIDE - LEFT
     line = output // wide % high * STRIDE - TOP
@@ -183,14 +194,13 @@ def gradient_sums(
     rows, channels, tiles, shares, height, width, high, wide,
     STRIDE: tl.constexpr, TOP: tl.constexpr, LEFT: tl.constexpr, DOWN: tl.constexpr, ACROSS: tl.constexpr,
     RELU: tl.constexpr, AFTER: tl.constexpr, MORE: tl.constexpr, POOL: tl.constexpr,
-    ROWS: tl.constexpr, CHANNELS: tl.constexpr, PART: tl.constexpr, STAGES: tl.constexpr,
+    ROWS: tl.constexpr, CHANNELS: tl.constexpr, PART: tl.constexpr, STAGES: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
     """The gradients of weight and bias; in `dz`, where something was added (AFTER), the gradient of that sum."""
     block, share = whose(channels, CHANNELS)
     channel = block * CHANNELS + tl.arange(0, CHANNELS)
     inside = channel < channels
-    m, i = tl.load(mean + channel, inside)[None, :], tl.load(inverse + channel, inside)[None, :]
-    w, b = tl.load(weight + channel, inside)[None, :], tl.load(bias + channel, inside)[None, :]
+    m, i, w, b = vectors(weight, bias, mean, inverse, channel, inside)
     row = tl.arange(0, ROWS)
     place = row[:, None] * channels + channel[None, :]
     total = tl.zeros((ROWS, CHANNELS), tl.float32)
@@ -219,6 +229,8 @@ def gradient_sums(
             gradient = rounded.to(tl.float32)
         total += gradient
         product += gradient * (value - m)
+    if EARLY:
+        gdc_launch_dependents()
     own = partial + share * channels + channel
     tl.store(own, tl.sum(total, 0), inside)
     tl.store(own + shares * channels, tl.sum(product, 0) * tl.load(inverse + channel, inside), inside)
@@ -239,31 +251,31 @@ def gradient_sums(
 
 @triton.jit(do_not_specialize=COUNTS)
 def gradients(
-    dy, x, weight, bias, mean, inverse, taps, dweight, dbias, dx, rows, channels, tiles, height, width, high, wide,
+    dy, x, weight, bias, mean, inverse, taps, dweight, dbias, dx, rows, channels, height, width, high, wide,
     STRIDE: tl.constexpr, TOP: tl.constexpr, LEFT: tl.constexpr, DOWN: tl.constexpr, ACROSS: tl.constexpr,
-    RELU: tl.constexpr, POOL: tl.constexpr, ROWS: tl.constexpr, CHANNELS: tl.constexpr,
+    RELU: tl.constexpr, AFTER: tl.constexpr, POOL: tl.constexpr, ROWS: tl.constexpr, CHANNELS: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
-    """Gradient of x from that of the outputs and its sums, last rows first; RELU: whether that gradient must be masked first."""
+    """Gradient of x from that of the outputs and its sums, last rows first. AFTER: dy is what `gradient_sums` wrote, masked already."""
     block, share = whose(channels, CHANNELS)
     channel = block * CHANNELS + tl.arange(0, CHANNELS)
     inside = channel < channels
-    m, i = tl.load(mean + channel, inside)[None, :], tl.load(inverse + channel, inside)[None, :]
-    w, b = tl.load(weight + channel, inside)[None, :], tl.load(bias + channel, inside)[None, :]
-    total, product = tl.load(dbias + channel, inside)[None, :] / rows, tl.load(dweight + channel, inside)[None, :] / rows
-    first = (tl.cdiv(rows, tiles * ROWS) - 1 - share).to(tl.int64) * tiles * ROWS
+    m, i, w, b = vectors(weight, bias, mean, inverse, channel, inside)
+    start = (tl.cdiv(rows, ROWS) - 1 - share).to(tl.int64) * ROWS
     row = tl.arange(0, ROWS)
     place = row[:, None] * channels + channel[None, :]
-    for tile in range(tiles):
-        start = first + tile * ROWS
-        here = start * channels
-        some = (row < rows - start)[:, None] & inside[None, :]
-        value = tl.load(x + here + place, some, other=0.0).to(tl.float32)
-        gradient = incoming(
-            dy, taps, start, row, place, channel, some, channels, height, width, high, wide,
-            STRIDE, TOP, LEFT, DOWN, ACROSS, POOL, ROWS, CHANNELS,
-        )  # fmt: skip
-        if RELU:
-            out = normalised(value - m, i * w, b, 0.0, False, x.dtype.element_ty).to(tl.float32)
-            gradient = tl.where(out <= 0.0, 0.0, gradient)
-        found = w * i * (gradient - total - (value - m) * i * product)
-        tl.store(dx + here + place, found.to(dx.dtype.element_ty), some)
+    some = (row < rows - start)[:, None] & inside[None, :]
+    value = tl.load(x + start * channels + place, some, other=0.0).to(tl.float32)
+    if EARLY and AFTER:
+        gdc_wait()
+    gradient = incoming(
+        dy, taps, start, row, place, channel, some, channels, height, width, high, wide,
+        STRIDE, TOP, LEFT, DOWN, ACROSS, POOL, ROWS, CHANNELS,
+    )  # fmt: skip
+    if RELU and not AFTER:
+        out = normalised(value - m, i * w, b, 0.0, False, x.dtype.element_ty).to(tl.float32)
+        gradient = tl.where(out <= 0.0, 0.0, gradient)
+    if EARLY and not AFTER:
+        gdc_wait()
+    total, product = tl.load(dbias + channel, inside)[None, :] / rows, tl.load(dweight + channel, inside)[None, :] / rows
+    found = w * i * (gradient - total - (value - m) * i * product)
+    tl.store(dx + start * channels + place, found.to(dx.dtype.element_ty), some)

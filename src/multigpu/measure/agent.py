@@ -11,6 +11,7 @@ import importlib
 import json
 import logging
 import os
+import pkgutil
 import signal
 import sys
 import time
@@ -71,13 +72,13 @@ def main() -> None:
     if hasattr(config, "shutdown_timeout"):  # newer than torch 2.11: how long a terminated worker may take to go
         config.shutdown_timeout = 5
     try:
-        program = plan["program"]
-        module = program if "." in program else f"multigpu.measure.{program}"
-        if plan["items"][0]["run"]["framework"] == "tensorflow":
+        module = f"multigpu.measure.{plan['program']}"
+        if plan["framework"] == "tensorflow":
             os.environ |= tensorflow_environment(sys.path, os.environ)  # too late for this process, in time for its workers
             elastic_launch(config, sys.executable)("-m", module, str(path))
         else:
-            importlib.import_module(module)
+            for name in (module, *pkgutil.resolve_name(plan["experiment"]).modules):
+                importlib.import_module(name)
             os.environ[STARTED_AT] = str(psutil.Process().create_time())
             elastic_launch(config, forked)(module, str(path))
     except ChildFailedError as error:

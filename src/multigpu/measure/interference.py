@@ -20,9 +20,10 @@ from multigpu.measure.bar import Bar, new_bar
 from multigpu.measure.known import known_points
 from multigpu.measure.lane import Place
 from multigpu.measure.lanes import Share, places_here, run_lanes
-from multigpu.measure.launch import Summary, check_devices
 from multigpu.measure.machine import gpu_count, this_machine
 from multigpu.measure.point import Point
+from multigpu.measure.summary import Summary
+from multigpu.measure.timed import check_devices
 from multigpu.record import RecordStore, Status
 from multigpu.run import Run
 

@@ -28,12 +28,15 @@ from multigpu.inputs.check import check_inputs
 from multigpu.measure.bar import Bar, new_bar
 from multigpu.measure.known import known_points
 from multigpu.measure.lane import LANE_VARIABLE, Place, places, visible_gpus
-from multigpu.measure.launch import Summary, check_devices, launch_environment, measure
+from multigpu.measure.launch import measure
 from multigpu.measure.machine import gpu_count, keep_to, this_machine
 from multigpu.measure.memory import scratch_folder
 from multigpu.measure.point import Point
 from multigpu.measure.process import end_with_parent
 from multigpu.measure.sharing import deal, lane_count, may_share, undisturbed, units
+from multigpu.measure.summary import Summary
+from multigpu.measure.sweep import launch_environment
+from multigpu.measure.timed import check_devices
 from multigpu.measure.turn import turn
 from multigpu.record import RecordStore
 from multigpu.run import Run
@@ -189,9 +192,7 @@ def _show(event: dict[str, Any], bar: Bar, summary: Summary) -> None:
     elif "postfix" in event:
         bar.set_postfix_str(event["postfix"])
     elif "statuses" in event:
-        summary.statuses.update(event["statuses"])
-        summary.troubles += event["troubles"]
-        summary.reused += event["reused"]
+        summary.add(Summary(Counter(event["statuses"]), event["troubles"], event["notes"], event["reused"]))
 
 
 def _end(processes: Sequence[subprocess.Popen[str]]) -> None:
@@ -261,10 +262,7 @@ def measure_shared(
             where = places_here(devices, device_type, len(hands))
             run_lanes([Share(place, hand) for place, hand in zip(where, hands, strict=True)], store, bar, summary, retry, hook)
         if rest:
-            alone = measure(rest, store, retry, progress, hook, bar=bar)
-            summary.statuses += Counter(alone.statuses)
-            summary.troubles += alone.troubles
-            summary.reused += alone.reused
+            summary.add(measure(rest, store, retry, progress, hook, bar=bar))
     finally:
         bar.close()
         summary.wall_s = time.monotonic() - began
@@ -292,7 +290,7 @@ def main() -> int:
     except (ValueError, RuntimeError) as error:
         print(error, file=sys.stderr)
         return 1
-    messenger.say(statuses=dict(done.statuses), troubles=done.troubles, reused=done.reused)
+    messenger.say(statuses=dict(done.statuses), troubles=done.troubles, notes=done.notes, reused=done.reused)
     return 0
 
 

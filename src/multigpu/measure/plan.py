@@ -1,22 +1,22 @@
-"""What a launch is told to do: a list of Runs, in a file, so that launcher and workers need no common memory."""
+"""What a launch is told to do: a list of points, in a file, so that launcher and workers need no common memory."""
 
 from __future__ import annotations
 
 import contextlib
 import json
+import pkgutil
 import re
 import time
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, SerializeAsAny, ValidationInfo, field_validator
 
-from multigpu.record import Record, RecordStore, Status, record_key
-from multigpu.run import Run
+from multigpu.measure.experiment import Due, Experiment
+from multigpu.record import Status
 
 MAX_STARTS = 2
 """A Run that was started so often without leaving a Record or a reason is given up as failed."""
-
 
 FRAMES = 3
 """Of a stack, so many of the innermost calls are told: a library's, its wrapper's and whose call it was."""
@@ -27,39 +27,30 @@ STACK_LINE = re.compile(r'File "|(Current t|T)hread 0x|Garbage-collecting|<no Py
 """Lines of a dumped stack, which a process leaves when it is told to end: no words of its own."""
 
 
-class Item(BaseModel):
-    """One Run to measure. timeout_s: for the whole Run, building included. smaller: batches of the plan's Runs that differ in nothing
-    else: where one of them did not fit, this one is passed over.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-    run: Run
-    repeat: int = 0
-    attempt: int = 0
-    timeout_s: float = Field(default=300.0, gt=0, le=7 * 86400)
-    smaller: tuple[int, ...] = ()
-
-
 class Plan(BaseModel):
     """One launch.
 
+    experiment: of what kind its items are, by the path of an `Experiment`.
     program: "worker" for one process a device, "solo" for one that dispatches for all, or whose sessions start
         the others.
-    workers: processes of the launch.
+    workers: processes of the launch. framework: that they use.
     records: the root of the Records. scratch: a folder for this launch's progress, starts, stacks and logs. memory: a folder
         of memory-backed files, where replicas share what lives on the host; the launcher removes it, whatever became of them.
     hook: "module:function" called as f(stage, run, rank) in every process at the stages "build", "warm-up", "step" and
         "timed"; a way to plant delays and faults. A process that dispatches for all replicas calls it with rank 0.
     environment: what else the processes of the launch find in theirs.
+    until_s: when it is to end, in seconds of the epoch (None: when all is measured).
     hosts: on which the launch runs, with `workers` on each (`hosts.launching`); host: the number of this one; rendezvous: "address:port"
         at which their agents meet. address: of this host, as the others reach it. gathering: "address:port" at which host 0's program
         hears those of the other hosts, where one program a host starts what it needs itself.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
-    items: list[Item]
+    experiment: str
+    items: list[SerializeAsAny[Due]]
     program: Literal["worker", "solo"] = "worker"
     workers: int
+    framework: str
     machine: str
     versions: dict[str, str]
     framework_version: str
@@ -70,14 +61,32 @@ class Plan(BaseModel):
     launch_id: str
     hook: str | None = None
     environment: dict[str, str] = {}
+    until_s: float | None = None
     hosts: int = 1
     host: int = 0
     rendezvous: str = ""
     address: str = ""
     gathering: str = ""
 
-    def key(self, item: Item) -> str:
-        return record_key(item.run, item.repeat, self.machine, self.framework_version, self.timing_version)
+    @field_validator("items", mode="before")
+    @classmethod
+    def _of_its_kind(cls, items: list[Any], found: ValidationInfo) -> list[Due]:
+        kind = pkgutil.resolve_name(found.data["experiment"]).item
+        return [item if isinstance(item, Due) else kind.model_validate_json(json.dumps(item)) for item in items]
+
+    @property
+    def kind(self) -> Experiment[Any, Any]:
+        """The experiment."""
+        found: Experiment[Any, Any] = pkgutil.resolve_name(self.experiment)
+        return found
+
+    def key(self, item: Due) -> str:
+        return self.kind.key(item, self.machine, self.framework_version)
+
+    def find(self, item: Due) -> Any:
+        """The Record that makes this item unnecessary, or None."""
+        record = self.kind.store(self.records).find(self.machine, self.key(item))
+        return record if record and record.attempt >= item.attempt else None
 
 
 class Journal:
@@ -152,12 +161,6 @@ class Journal:
         """One line for whoever watches the sweep."""
         with open(self.progress, "a") as file:
             file.write(json.dumps(event) + "\n")
-
-
-def find_record(plan: Plan, item: Item) -> Record | None:
-    """The Record that makes this item unnecessary, or None."""
-    record = RecordStore(plan.records).find(plan.machine, plan.key(item))
-    return record if record and record.attempt >= item.attempt else None
 
 
 def _note_first(file: Path, status: Status, reason: str) -> None:

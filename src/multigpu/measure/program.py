@@ -5,23 +5,23 @@ from __future__ import annotations
 import contextlib
 import faulthandler
 import os
+import signal
 import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 from multigpu.engines.errors import DidNotTrain, Unsupported
 from multigpu.kept import made_here
-from multigpu.measure.ladder import PASSED_OVER, full_at
-from multigpu.measure.lane import this_lane
-from multigpu.measure.machine import this_boot, this_machine
-from multigpu.measure.plan import Item, Journal, Plan, find_record
-from multigpu.measure.process import started_at
-from multigpu.measure.session import load_hook, measurement
-from multigpu.measure.surroundings import Surroundings, Watch
-from multigpu.record import Record, RecordStore, Status
-from multigpu.workloads import workloads
+from multigpu.measure.experiment import Due, Seat, printable
+from multigpu.measure.machine import confine, this_machine
+from multigpu.measure.plan import Journal, Plan
+from multigpu.measure.process import end_with_parent, started_at
+from multigpu.measure.session import Session, load_hook
+from multigpu.measure.surroundings import Watch
+from multigpu.record import Status
 
 Fault = tuple[Status, str]
 """The status of a Run that cannot be measured, and why."""
@@ -47,11 +47,6 @@ def is_echo(reason: str, status: Status = "failed") -> bool:
     its own allocations that memory was full.
     """
     return status not in CAUSES and any(words in reason.lower() for words in LOST_PEER)
-
-
-def printable(text: str) -> str:
-    """The text with what no file in UTF-8 can hold (bytes of a name that is none) written out."""
-    return text.encode(errors="backslashreplace").decode()
 
 
 def status_of(error: BaseException) -> Fault:
@@ -81,38 +76,44 @@ def guarded(action: Callable[[], Any]) -> tuple[Any, Fault | None]:
 class Program:
     """One process of a launch: what it does whatever the number of its kind."""
 
-    def __init__(self, plan: Plan) -> None:
-        self.plan, self.journal = plan, Journal(plan)
+    def __init__(self, plan: Plan, rank: int = 0) -> None:
+        self.plan, self.rank, self.journal, self.kind = plan, rank, Journal(plan), plan.kind
         self.hook = load_hook(plan.hook)
         self.startup_s = time.time() - started_at()
         self.watch: Watch | None = None
 
-    def known(self, item: Item) -> Any:
-        """The Record that makes this item unnecessary, or None."""
-        return find_record(self.plan, item)
+    def session(self, item: Due, shared: Path, **hosts: Any) -> Session:
+        """This process's side of an item."""
 
-    def decide(self, index: int, item: Item, key: str) -> str:
+        def stage(name: str) -> None:
+            self.hook(name, item.run, self.rank)
+
+        return self.kind.open(item, Seat(self.rank, shared, self.startup_s, stage, hosts))
+
+    def decide(self, index: int, item: Due, key: str) -> str:
         """Whether to "run" or "skip" this item, from what is on the disk."""
-        known = self.known(item)
-        if known is None and (fault := self.journal.fault(key)):
+        known = self.plan.find(item)
+        if known is not None:
+            self.kind.learn(item, known)
+        elif fault := self.journal.fault(key):
             known = self.write(item, key, fault[0], fault[1])
         if known is not None:
             self.journal.report(index=index, event="done", status=known.status, reason=known.reason)
             return "skip"
-        if item.smaller and (batch := full_at(self.plan, item)):
-            reason = f"a batch of {batch} was out of memory"
-            self.journal.report(index=index, event="done", status=PASSED_OVER, reason=reason)
+        if over := self.kind.passed_over(self.plan, item):
+            self.journal.report(index=index, event="done", status=over[0], reason=over[1])
             return "skip"
         run, here = item.run, this_machine().processes_per_host
-        self.watch = Watch(run.chosen_devices[:here] if run.device_type == "cuda" else (), os.getppid())
+        if self.kind.watched:
+            self.watch = Watch(run.chosen_devices[:here] if run.device_type == "cuda" else (), os.getppid())
         self.journal.note_start(key)
-        self.journal.report(index=index, event="start", label=item.run.label())
+        self.journal.report(index=index, event="start", label=item.label)
         return "run"
 
     @contextlib.contextmanager
-    def watched(self, item: Item, key: str, rank: int) -> Iterator[None]:
-        """Inside, a process that exceeds the Run's time-out leaves its stacks and exits."""
-        with open(self.journal.stack_file(key, rank), "w") as stacks:
+    def watched(self, item: Due, key: str) -> Iterator[None]:
+        """Inside, a process that exceeds the item's time-out leaves its stacks and exits."""
+        with open(self.journal.stack_file(key, self.rank), "w") as stacks:
             faulthandler.dump_traceback_later(item.timeout_s, exit=True, file=stacks)
             try:
                 yield
@@ -127,51 +128,35 @@ class Program:
         sys.stderr.flush()
         os._exit(1)
 
-    def refuse(self, index: int, item: Item, key: str, fault: Fault) -> None:
-        """Write why this Run cannot be measured; the program is free to go on to the next."""
+    def refuse(self, index: int, item: Due, key: str, fault: Fault) -> None:
+        """Write why this item cannot be measured; the program is free to go on to the next."""
         self.write(item, key, fault[0], fault[1])
         self.journal.report(index=index, event="done", status=fault[0], reason=fault[1])
 
-    def conclude(self, index: int, item: Item, key: str, parts: list[dict[str, Any]], total_s: float) -> None:
-        """Publish the Record. What fails on the way fails again if the Run is measured again, so it is what the Record says."""
+    def conclude(self, index: int, item: Due, key: str, parts: list[dict[str, Any]], total_s: float) -> None:
+        """Publish the Record. What fails on the way fails again if the item is measured again, so it is what the Record says."""
         _, fault = guarded(lambda: self.publish_record(index, item, key, parts, total_s))
-        if fault and self.known(item) is None:
+        if fault and self.plan.find(item) is None:
             # whatever its kind: memory or a disk that is full now says nothing of the Run's own
             self.refuse(index, item, key, ("failed", f"its Record could not be put together: {fault[1]}"))
 
-    def publish_record(self, index: int, item: Item, key: str, parts: list[dict[str, Any]], total_s: float) -> None:
+    def publish_record(self, index: int, item: Due, key: str, parts: list[dict[str, Any]], total_s: float) -> None:
         """Write what all replicas know, by rank, as one Record."""
-        surroundings = self.watch.seen() if self.watch else None
+        more: dict[str, Any] = {"surroundings": self.watch.seen()} if self.watch else {}
         try:
-            measured = measurement(item.run, parts, total_s)
+            measured = self.kind.measure(item, parts, total_s)
         except DidNotTrain as error:
-            self.write(item, key, "failed", f"did not train: {error}")
-            self.journal.report(index=index, event="done", status="failed", reason=str(error))
+            self.refuse(index, item, key, ("failed", f"did not train: {error}"))
             return
-        if surroundings:
-            measured = measured.model_copy(update={"flags": measured.flags + surroundings.disturbances})
-        self.write(item, key, "ok", "", measured, surroundings)
-        rate = measured.units / measured.wall_s
-        self.journal.report(
-            index=index, event="done", status="ok", label=item.run.label(), units_per_s=rate, unit=item.run.description.unit
-        )
+        if self.watch:
+            measured = measured.model_copy(update={"flags": measured.flags + more["surroundings"].disturbances})
+        self.write(item, key, "ok", "", measured, **more)
+        self.journal.report(index=index, event="done", status="ok", told=self.kind.told(item, measured))
+        self.kind.finished(item)
 
-    def input_of(self, item: Item, status: Status) -> tuple[str, str]:
-        """Label and fingerprint of what an item reads; "" where that cannot be read, which is why it has no measurement.
-
-        Raises:
-            Exception: of a measured Run it can no longer be read, or not all of it.
-        """
-        try:
-            source = workloads()[item.run.workload].inputs[item.run.inputs](item.run, item.run.description)
-            return printable(source.label), source.fingerprint
-        except Exception:
-            if status == "ok":
-                raise
-            return "", ""
-
-    def keep(self, store: Any, record: Any) -> None:
+    def keep(self, record: Any) -> None:
         """Write a Record; where the disk does not take it, no other would be kept either, and the launch ends."""
+        store = self.kind.store(self.plan.records)
         try:
             store.write(record)
         except FileExistsError:
@@ -180,27 +165,29 @@ class Program:
             self.journal.note_unwritable(f"a Record cannot be written to {store.root}: {error.strerror}")
             os._exit(1)
 
-    def write(
-        self, item: Item, key: str, status: Status, reason: str, measured: Any = None, surroundings: Surroundings | None = None
-    ) -> Record:
+    def write(self, item: Due, key: str, status: Status, reason: str, measured: Any = None, **more: Any) -> Any:
         """The Record of this item, written."""
-        input_label, input_fingerprint = self.input_of(item, status)
-        record = Record(
+        record = self.kind.store.kind(
             key=key,
             attempt=item.attempt,
-            run=item.run,
             repeat=item.repeat,
             status=status,
             reason=reason,
-            timing_version=self.plan.timing_version,
             launch_id=f"{self.plan.launch_id}.{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}",
-            input_label=input_label,
-            input_fingerprint=input_fingerprint,
             measurement=measured,
-            lane=this_lane(),
-            boot=this_boot(),
-            surroundings=surroundings,
+            **self.kind.fields(item, status),
             **made_here(self.plan.versions),
+            **more,
         )
-        self.keep(RecordStore(self.plan.records), record)
+        self.keep(record)
+        self.kind.learn(item, record)
         return record
+
+
+def run_program(program: Callable[[Plan], None]) -> None:
+    """What each program's `main` does: read the plan that the command line names and carry it out."""
+    end_with_parent()
+    faulthandler.register(signal.SIGTERM, chain=True)
+    plan = Plan.model_validate_json(Path(sys.argv[1]).read_text())
+    confine(plan.items[0].run.host_cores)  # the same for all items of a launch
+    program(plan)

@@ -71,8 +71,7 @@ def load_hook(path: str | None) -> Callable[[str, Run, int], None]:
 
 def joined_losses(run: Run, parts: list[dict[str, Any]]) -> list[float]:
     """The loss of each step over all replicas: shares of the joined mean add up, means of their own are averaged."""
-    apart = find_placement(run.placement).semantics.kind in ("independent", "asynchronous")
-    scale = 1 / run.devices if apart else 1.0
+    scale = 1.0 if find_placement(run.placement).semantics.loss_is_shared else 1 / run.devices
     return [scale * sum(step) for step in zip(*(part["losses"] for part in parts), strict=True)]
 
 
@@ -82,7 +81,7 @@ def distances_moved(run: Run, parts: list[dict[str, Any]]) -> dict[str, float]:
     """
     row = find_placement(run.placement)
     flat = {variable.name for variable in run.description.variables if variable.flat}
-    own = row.compute in PARTITIONED or row.semantics.kind == "independent"
+    own = row.compute in PARTITIONED or not row.semantics.replicas_agree
     return {
         f"{name} (device {rank})" if own else name: distance
         for rank, part in enumerate(parts)
@@ -94,7 +93,7 @@ def distances_moved(run: Run, parts: list[dict[str, Any]]) -> dict[str, float]:
 def _agree(run: Run, parts: list[dict[str, Any]]) -> bool | None:
     """Whether replicas, or copies of one part of a model, that must hold equal variables do; None: there are none."""
     row = find_placement(run.placement)
-    if row.variables == "replica" and row.semantics.kind != "independent":
+    if row.variables == "replica" and run.semantics.agree_after(run.warmup_steps + run.timed_steps):
         return all(part["prints"] == parts[0]["prints"] for part in parts)
     if row.compute in PARTITIONED and run.copies > 1:
         return all(part["prints"] == parts[rank % run.degree]["prints"] for rank, part in enumerate(parts))
@@ -102,7 +101,7 @@ def _agree(run: Run, parts: list[dict[str, Any]]) -> bool | None:
 
 
 def _bytes_moved(parts: list[dict[str, Any]]) -> dict[str, int]:
-    """The counted bytes of one step over all replicas, by kind."""
+    """The counted bytes of one step (or cycle of steps) over all replicas, by kind."""
     counted: Counter[str] = Counter()
     for part in parts:
         counted.update(part["moved"])

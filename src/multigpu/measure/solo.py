@@ -8,22 +8,18 @@ first Run names one. On several hosts it is alone on each: that of the first dec
 from __future__ import annotations
 
 import contextlib
-import faulthandler
 import gc
 import importlib
 import shutil
-import signal
-import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
-from multigpu.measure.machine import confine, threads_for
-from multigpu.measure.plan import Item, Plan
-from multigpu.measure.process import end_with_parent
-from multigpu.measure.program import Program, guarded
-from multigpu.measure.session import Session, open_session
+from multigpu.measure.experiment import Due
+from multigpu.measure.plan import Plan
+from multigpu.measure.program import Program, guarded, run_program
+from multigpu.measure.session import Session
 
 
 class Solo(Program):
@@ -35,16 +31,16 @@ class Solo(Program):
         for index, item in enumerate(self.plan.items):
             key = self.plan.key(item)
             if self.decide(index, item, key) == "run":
-                with self.watched(item, key, 0):
+                with self.watched(item, key):
                     self._attempt(index, item, key)
 
-    def _attempt(self, index: int, item: Item, key: str) -> None:
+    def _attempt(self, index: int, item: Due, key: str) -> None:
         """One Run. After a failure that may have left a GPU unusable, the process exits and the launcher starts a fresh one."""
         began = time.perf_counter()
         shared = Path(tempfile.mkdtemp(dir=self.plan.memory))
         session: Session | None = None
         try:
-            session, fault = guarded(lambda: self._session(item, shared))
+            session, fault = guarded(lambda: self.session(item, shared, **self.hosts))
             if session and not fault:
                 _, fault = guarded(session.warm_up)
             parts = None
@@ -65,30 +61,23 @@ class Solo(Program):
             gc.collect()
             shutil.rmtree(shared, ignore_errors=True)
 
-    def _session(self, item: Item, shared: Path) -> Session:
-        def stage(name: str) -> None:
-            self.hook(name, item.run, 0)
 
-        # all replicas share the one process's threads
-        threads = threads_for(1, item.run.host_cores)
-        return open_session(item.run, 0, threads, shared, item.timeout_s, self.startup_s, stage, **self.hosts)
-
-
-def main() -> None:
-    """Entry point: `python -m multigpu.measure.solo PLAN`."""
-    end_with_parent()
-    faulthandler.register(signal.SIGTERM, chain=True)
-    plan = Plan.model_validate_json(Path(sys.argv[1]).read_text())
-    confine(plan.items[0].run.host_cores)  # the same for all Runs of a launch
+def carry_out(plan: Plan) -> None:
+    """Every item of the plan, or on another host than the first, what its sessions ask."""
     if plan.hosts == 1:
         Solo(plan).run_plan()
         return
-    far = importlib.import_module(f"multigpu.engines.{plan.items[0].run.framework}.far")
+    far = importlib.import_module(f"multigpu.engines.{plan.framework}.far")
     if plan.host:
         far.attend(plan)
         return
     with far.Gathering(plan) as gathering:
         Solo(plan).run_plan(gathering=gathering)
+
+
+def main() -> None:
+    """Entry point: `python -m multigpu.measure.solo PLAN`."""
+    run_program(carry_out)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,10 @@ AGAIN = ("failed", "timeout")
 """Statuses of Runs that may end otherwise when they are measured again."""
 
 
+LEFT = "left for a longer budget"
+"""Counted like a status: points that were not reached, where the same command goes on."""
+
+
 @dataclass
 class Summary:
     """What a sweep did: statuses counted, those that are not ok with their reasons, what was measured again and why, and its cost."""
@@ -18,6 +22,13 @@ class Summary:
     notes: list[str] = field(default_factory=list)
     reused: int = 0
     wall_s: float = 0.0
+
+    def add(self, other: Summary) -> None:
+        """Take in what another sweep did, as a part of this one; its seconds are among this one's."""
+        self.statuses.update(other.statuses)
+        self.troubles += other.troubles
+        self.notes += other.notes
+        self.reused += other.reused
 
     @property
     def exit_code(self) -> int:

@@ -7,28 +7,24 @@ others wait for rank 0's word. The group of a Run's workers is the default group
 from __future__ import annotations
 
 import contextlib
-import faulthandler
 import gc
 import os
 import shutil
-import signal
-import sys
 import tempfile
 import time
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from multigpu.engines.torch.devices import give_back_memory, local_device
 from multigpu.measure.agree import Votes, await_word, publish
-from multigpu.measure.machine import confine, threads_for
-from multigpu.measure.plan import Item, Plan
-from multigpu.measure.process import end_with_parent
-from multigpu.measure.program import Fault, Program, Stuck, guarded, is_echo
-from multigpu.measure.session import Session, open_session
-from multigpu.run import Run
+from multigpu.measure.experiment import Due
+from multigpu.measure.plan import Plan
+from multigpu.measure.program import Fault, Program, Stuck, guarded, is_echo, run_program
+from multigpu.measure.session import Session
 
 LONG = timedelta(days=7)
 PATIENCE_S = 10.0
@@ -39,8 +35,7 @@ class Worker(Program):
     """One process of a launch."""
 
     def __init__(self, plan: Plan) -> None:
-        super().__init__(plan)
-        self.rank, self.workers = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+        super().__init__(plan, int(os.environ["RANK"]))
         store = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False, timeout=LONG)
         # the launcher's store outlives a restart, and with it the addresses of processes that are gone
         self.store = dist.PrefixStore(f"attempt{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
@@ -56,7 +51,7 @@ class Worker(Program):
                 continue
             self._join_group(item.run)
             if self.rank < item.run.devices:
-                with self.watched(item, key, self.rank):
+                with self.watched(item, key):
                     healthy = self._attempt(index, item, key)
             if self.rank == 0:
                 publish(self.store, f"{index}/healthy", healthy)
@@ -64,7 +59,7 @@ class Worker(Program):
                 self._leave_group()  # collectives may be out of step after a refusal
         self._leave_group()
 
-    def _join_group(self, run: Run) -> None:
+    def _join_group(self, run: Any) -> None:
         """Make the first workers the default group, on the Run's devices. Every worker keeps the same account, members or not."""
         if run.chosen_devices == self.group_devices:
             return
@@ -90,14 +85,14 @@ class Worker(Program):
         if dist.is_initialized():
             dist.destroy_process_group()
 
-    def _attempt(self, index: int, item: Item, key: str) -> bool:
+    def _attempt(self, index: int, item: Due, key: str) -> bool:
         """One Run on this replica. Returns whether the group is still in step; exits the process where it may not be."""
         votes = Votes(self.store, f"{index}", self.rank, item.run.devices)
         began = time.perf_counter()
         shared = self._shared_folder(votes)
         session: Session | None = None
         try:
-            session, fault = guarded(lambda: self._session(item, shared))
+            session, fault = guarded(lambda: self.session(item, shared))
             if fault:
                 self._wake_peers(item)
             if fault := self._vote(votes, key, "built", fault, item.timeout_s):
@@ -135,15 +130,7 @@ class Worker(Program):
         name = tempfile.mkdtemp(dir=self.plan.memory) if self.rank == 0 else ""
         return Path(votes.gather("shared", name, 60.0)[0])
 
-    def _session(self, item: Item, shared: Path) -> Session:
-        threads = threads_for(item.run.devices, item.run.host_cores)
-
-        def stage(name: str) -> None:
-            self.hook(name, item.run, self.rank)
-
-        return open_session(item.run, self.rank, threads, shared, item.timeout_s, self.startup_s, stage)
-
-    def _wake_peers(self, item: Item) -> None:
+    def _wake_peers(self, item: Due) -> None:
         """After a failure here, free the replicas that wait for this one in a collective.
 
         On CPUs leaving the group ends their wait with an error at once, provided nothing holds on to the group. On GPUs
@@ -168,7 +155,7 @@ class Worker(Program):
         causes = [f for f in faults if not is_echo(f[1], f[0])] or faults
         return (causes[0][0], causes[0][1]) if causes else None
 
-    def _refuse(self, index: int, item: Item, key: str, fault: Fault) -> bool:
+    def _refuse(self, index: int, item: Due, key: str, fault: Fault) -> bool:
         """Every replica knows that this Run cannot be measured, and is free to go on to the next."""
         if self.rank == 0:
             self.refuse(index, item, key, fault)
@@ -177,11 +164,7 @@ class Worker(Program):
 
 def main() -> None:
     """Entry point: `python -m multigpu.measure.worker PLAN`, in the environment that the launcher sets."""
-    end_with_parent()
-    faulthandler.register(signal.SIGTERM, chain=True)
-    plan = Plan.model_validate_json(Path(sys.argv[1]).read_text())
-    confine(plan.items[0].run.host_cores)  # the same for all Runs of a launch
-    Worker(plan).run_plan()
+    run_program(lambda plan: Worker(plan).run_plan())
 
 
 if __name__ == "__main__":

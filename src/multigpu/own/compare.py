@@ -10,21 +10,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from multigpu.analysis.limits import bound_units_per_s
 from multigpu.grid.from_yaml import traced
 from multigpu.measure.bar import Bar, new_bar
 from multigpu.measure.known import key_here
-from multigpu.measure.launch import check_devices, launch_plan, make_plan
 from multigpu.measure.machine import cores_here, gpu_count, this_machine
 from multigpu.measure.memory import memory_folder, scratch_folder
 from multigpu.measure.point import Point, launch_of
 from multigpu.measure.summary import Summary
+from multigpu.measure.sweep import launch_plan, make_plan
+from multigpu.measure.timed import TIMED, check_devices
 from multigpu.measure.turn import turn
 from multigpu.own.examine import describe
-from multigpu.own.result import Result
+from multigpu.own.result import Result, keep, kept_runs
 from multigpu.placements import find_placement, placements
 from multigpu.record import STATUSES, Record, RecordStore
 from multigpu.run import Run, build_run
-from multigpu.workloads.own.description import Described, know
+from multigpu.workloads.own.description import Described, know, model_of
 from multigpu.workloads.own.job import Job
 from multigpu.workloads.own.loading import JobError, load_job
 
@@ -35,41 +37,69 @@ TRACED_STEPS = 3
 LAUNCH_S = 4.0
 """What processes take to start, at least."""
 
+LEAVING_S = 2.0
+"""Kept for ending processes and for writing the page."""
+
 TRACE_SHARE, LEAST_TRACED_S = 0.2, 60.0
 """Of a budget of so many seconds or more, the share that is kept for a trace of the fastest placement."""
 
-STEPS = (5, 10, 20, 50, 100, 200)
+STEPS = (5, 10, 20, 50, 100, 200, 500)
 """So many steps may be timed at once."""
+
+WINDOW_S = 2.0
+"""So long the timed steps of a Run may take."""
+
+OF_PASSES = 3
+"""A step with its update and its merge is taken for so many times its passes alone."""
+
+FIRST_SHARE = 1 / 3
+"""Of what is left of the budget, what a launch may take that others follow."""
+
+OF_BOUND, DISPATCHED_S = 0.3, 0.002
+"""What a step on a GPU that nobody timed is taken for: so much of what its ceilings allow, and no shorter than this."""
 
 AGAIN = tuple(status for status in STATUSES if status != "ok")
 """What ended so is tried again when it is compared again."""
 
 
 class OutOfTime(Exception):
-    """The budget is used up."""
+    """The budget is used up, or what of it one launch may take."""
 
 
 class Budget:
-    """A progress bar that ends a launch where the next Run would no longer fit, by the shortest of those so far."""
+    """A progress bar that ends a launch where the next Run would no longer fit, as long as it took before or else the shortest so far.
 
-    def __init__(self, bar: Bar, ends_s: float) -> None:
-        self.bar, self.ends_s = bar, ends_s
-        self.took_s, self.began_s = list[float](), 0.0
+    ends_s: when all ends; share_s: when this launch leaves the rest to the next, if a Run of it was measured.
+    """
 
-    @property
-    def expected_s(self) -> float:
-        """What the next Run is expected to take, at least."""
-        return min(self.took_s, default=0.0)
+    def __init__(self, bar: Bar) -> None:
+        self.bar, self.ends_s, self.share_s = bar, 0.0, 0.0
+        self.took_s, self.label, self.began_s = dict[str, float](), "", 0.0
+        self.done, self.opening_s = 0, LAUNCH_S
+
+    def open(self, launches: int) -> None:
+        """Begin the first of so many launches, if a Run would be done in time as the first one was in the longest of those before."""
+        self.done, self.label, self.began_s = 0, "", time.monotonic()
+        self.share_s = self.began_s + (self.ends_s - self.began_s) * (1 if launches == 1 else FIRST_SHARE)
+        if self.began_s + self.opening_s > self.ends_s:
+            raise OutOfTime
 
     def set_description(self, desc: str | None = None) -> None:
-        self.began_s = time.monotonic()
-        if self.began_s + self.expected_s > self.ends_s:
-            raise OutOfTime
+        self.label = desc or ""
+        if self.done:
+            self.began_s = time.monotonic()
+            expected_s = self.took_s.get(self.label, min(self.took_s.values(), default=0.0))
+            if self.began_s + expected_s > (self.share_s if self.done > 1 else self.ends_s):
+                raise OutOfTime
         self.bar.set_description(desc)
 
     def update(self, n: float = 1) -> bool | None:
-        if self.began_s:
-            self.took_s.append(time.monotonic() - self.began_s)
+        took_s = time.monotonic() - self.began_s
+        if self.label and self.done:
+            self.took_s[self.label] = took_s
+        elif self.label:
+            self.opening_s = max(self.opening_s, took_s)
+        self.done += bool(self.label)
         return self.bar.update(n)
 
     def set_postfix_str(self, s: str = "") -> None:
@@ -87,18 +117,27 @@ class Asked:
     refused: dict[str, str]
 
 
-def steps_for(described: Described, device_type: str, devices: int, slice_s: float) -> int:
-    """How many steps a Run times: on CPUs what a slice of the budget allows, on GPUs, which nobody has asked yet, 50."""
+def steps_for(job: Job, described: Described, folder: Path, device_type: str, devices: int, slice_s: float) -> int:
+    """How many steps a Run times: those of the comparison in this folder, so that it goes on, or else what a slice of the budget allows.
+
+    A step on processes takes what one of them took here, as often as there are processes; on a GPU what its ceilings make it likely.
+    """
+    if known := [run for run in kept_runs(folder, described.name) if run.device_type == device_type]:
+        return known[0].timed_steps
+    expected_s = described.step_here_s * devices * OF_PASSES
     if device_type == "cuda":
-        return 50
-    expected_s = described.step_here_s * devices
-    return max((count for count in STEPS if count * expected_s <= slice_s), default=STEPS[0])
+        bound = bound_units_per_s(model_of(described, folder), this_machine().gpus[0], job.precision, 1, 1.0)
+        expected_s = max(DISPATCHED_S, job.batch_size / (OF_BOUND * bound.units_per_s))
+    return max((count for count in STEPS if count * expected_s <= min(WINDOW_S, slice_s)), default=STEPS[0])
 
 
 def asked_runs(
-    job: Job, described: Described, names: Sequence[str] | Literal["all"], devices: int, device_type: str, budget_s: float
+    job: Job, described: Described, folder: Path, names: Sequence[str] | Literal["all"], devices: int, device_type: str, a_repeat_s: float
 ) -> Asked:
-    """The Runs of these placements and of one device.
+    """The Runs of one device and of these placements; on GPUs the former and `ddp` also as one CUDA graph.
+
+    Args:
+        a_repeat_s: what the timed steps of all of them may take, once each.
 
     Raises:
         ValueError: a placement is unknown, or none can be had; the sentence says why.
@@ -108,33 +147,46 @@ def asked_runs(
         find_placement(name)
     wanted = every if names == "all" else [*names, *({"independent"} - set(names))]  # replicas that share nothing tell what sharing costs
     wanted = sorted(wanted, key=lambda name: FIRST.index(name) if name in FIRST else len(FIRST))
-    steps = steps_for(described, device_type, devices, budget_s / (3 * (len(wanted) + 1)))
+    steps = steps_for(job, described, folder, device_type, devices, a_repeat_s / (len(wanted) + 1))
     fixed = {"workload": "own", "model": described.name, "inputs": "own", "batch_size": job.batch_size, "precision": job.precision}
-    fixed |= {"device_type": device_type, "warmup_steps": 10 if device_type == "cuda" else 3, "timed_steps": steps}
+    fixed |= {"device_type": device_type, "warmup_steps": 10, "timed_steps": steps}
     # processes share a computer's cores: one of them alone gets no more
     share = {"host_cores": max(1, cores_here() // devices)} if device_type == "cpu" else {}
-    runs, refused = [build_run(placement="ddp", devices=1, **share, **fixed)], {}
+    forms = ("eager", "captured") if device_type == "cuda" else ("eager",)
+    runs, refused = [build_run(placement="ddp", devices=1, execution=form, **share, **fixed) for form in forms], dict[str, str]()
+    if devices == 1:
+        return Asked(runs, refused)
     for name in wanted:
         try:
-            runs.append(build_run(placement=name, devices=devices, **fixed))
+            runs += [
+                build_run(placement=name, devices=devices, execution=form, **fixed) for form in (forms if name == FIRST[0] else forms[:1])
+            ]
         except ValueError as error:
             refused[name] = str(error)
-    if not {run.placement for run in runs[1:]} & set(every if names == "all" else names):
+    if not {run.placement for run in runs if run.devices > 1} & set(every if names == "all" else names):
         raise ValueError("; ".join(refused.values()) or "no placement was named: choose placements='all' or names of some")
     return Asked(runs, refused)
 
 
 def measured_within(points: Sequence[Point], store: RecordStore, bar: Budget) -> None:
-    """Measure the points in their order, in as few launches as can be, until the budget ends; what was measured is kept."""
+    """Measure the points in their order, in as few launches as can be, until the budget ends; what was measured is kept.
+
+    The first Run of a launch finds everything cold, so what is timed first is measured twice: a few steps of it are measured ahead.
+    """
     order = {(point.run, point.repeat): place for place, point in enumerate(points)}
-    with turn(), contextlib.suppress(OutOfTime):
-        for launch in dict.fromkeys(map(launch_of, points)):
-            with scratch_folder("multigpu-compare-") as scratch, memory_folder() as memory:
-                plan, known = make_plan([point for point in points if launch_of(point) == launch], store.root, scratch, memory, AGAIN)
-                items = sorted(plan.items, key=lambda item: order[item.run, item.repeat])
-                bar.update(known)
-                if items:
-                    launch_plan(plan.model_copy(update={"items": items}), bar, Summary())
+    launches = list(dict.fromkeys(map(launch_of, points)))
+    for place, launch in enumerate(launches):
+        with scratch_folder("multigpu-compare-") as scratch, memory_folder() as memory, contextlib.suppress(OutOfTime):
+            plan, known = make_plan(TIMED, [p for p in points if launch_of(p) == launch], store.root, scratch, memory, AGAIN)
+            items = sorted(plan.items, key=lambda item: order[item.run, item.repeat])
+            bar.label = ""
+            bar.update(known)
+            if items:
+                bar.open(len(launches) - place)
+                cold = items[0].model_copy(update={"run": items[0].run.model_copy(update={"timed_steps": STEPS[0]}), "repeat": 0})
+                attempt = store.next_attempt(plan.machine, plan.key(cold))
+                items = [cold.model_copy(update={"attempt": attempt}), *items]
+                launch_plan(plan.model_copy(update={"items": items}), bar, Summary())
 
 
 def found_records(points: Sequence[Point], store: RecordStore) -> list[Record]:
@@ -158,7 +210,8 @@ def compare(
     Every placement is first compared with one process on the joined batch. The same call goes on where it was stopped.
 
     Args:
-        job: a `Job`, or "FILE.py:NAME" of one. devices: GPUs, or processes where there are none (None: all GPUs, or 2 processes).
+        job: a `Job`, or "FILE.py:NAME" of one. devices: GPUs, or processes where there are none (None: all GPUs, or 2 processes). On one
+            GPU steps that the host launches are compared with steps that are captured as a CUDA graph, and more GPUs are forecast.
         budget_s: seconds for all of it; what did not fit in is said. repeats: of each placement, all once before any again.
         out: a folder for the Records and the page, index.html.
 
@@ -176,38 +229,43 @@ def compare(
         raise ValueError(f"job = {job!r}: give a multigpu.Job, or FILE.py:NAME of one")
     kind = ("cuda" if gpu_count() else "cpu") if device_type == "auto" else device_type
     count = devices or (gpu_count() if kind == "cuda" else 2)
-    if count < 2:
-        raise ValueError(f"devices = {count}: placements are compared on 2 devices or more; device_type='cpu' takes processes for devices")
+    if count < (2 if kind == "cpu" else 1):
+        raise ValueError(f"devices = {count}: placements are compared on 2 processes or more, and on GPUs")
     if budget_s <= LAUNCH_S:
         raise ValueError(f"budget_s = {budget_s:g} is too short for one placement: processes alone take {LAUNCH_S:g} s to start")
     folder = Path(out).resolve()
     know(folder / "jobs")
     described = describe(loaded, folder / "jobs", count, named, timed=kind == "cpu")
-    asked = asked_runs(loaded, described, placements, count, kind, budget_s)
+    asked = asked_runs(loaded, described, folder, placements, count, kind, budget_s / (OF_PASSES * repeats))
     for run in asked.runs:
         check_devices(run)
-    needed_s = time.monotonic() - began_s + LAUNCH_S + (described.step_here_s * 5 if kind == "cpu" else 0)
+    needed_s = time.monotonic() - began_s + LAUNCH_S + LEAVING_S + described.step_here_s * STEPS[0]
     if needed_s > budget_s:
         raise ValueError(f"budget_s = {budget_s:g} is too short for one placement of this job, which takes {needed_s:.0f} s or more")
     store = RecordStore(folder / "records")
     store.check_writable(this_machine().name)
+    keep(folder, described, asked.runs, asked.refused, budget_s)
     points = [Point(run, repeat, timeout_s=max(30.0, budget_s)) for repeat in range(repeats) for run in asked.runs]
 
     def result_of() -> Result:
         return Result.of(described, asked.runs, asked.refused, found_records(points, store), folder, budget_s)
 
     share = 1 - TRACE_SHARE if budget_s >= LEAST_TRACED_S else 1.0
-    bar = Budget(new_bar(len(points), progress), began_s + share * budget_s)
-    measured_within(points, store, bar)
-    fastest, bar.ends_s = result_of().fastest, began_s + budget_s
-    if fastest is not None and time.monotonic() + LAUNCH_S + bar.expected_s < bar.ends_s:
-        points.append(Point(traced(fastest.run, TRACED_STEPS), timeout_s=max(30.0, budget_s)))
-        measured_within(points[-1:], store, bar)
+    bar = Budget(new_bar(len(points) + len(set(map(launch_of, points))) + 2, progress))
+    asked_s = time.monotonic()
+    with turn():
+        began_s += time.monotonic() - asked_s  # waiting for another's sweep costs nobody's budget
+        bar.ends_s = began_s + share * budget_s - LEAVING_S
+        measured_within(points, store, bar)
+        found, bar.ends_s = result_of(), began_s + budget_s - LEAVING_S
+        if found.names:
+            slow = (found.fastest or found[found.names[0]]).run
+            points.append(Point(traced(slow, TRACED_STEPS), timeout_s=max(30.0, budget_s)))
+            measured_within(points[-1:], store, bar)
     bar.close()
     result = result_of()
     if not result.names:
         ended = f"budget_s = {budget_s:g} ended before one placement was measured: give more"
         raise JobError(next(iter(result.failed.values()), ended))
-    result.keep()
     result.write_page()
     return result

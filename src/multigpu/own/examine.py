@@ -17,6 +17,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.nn.utils.rnn import PackedSequence
 from torch.utils.flop_counter import FlopCounterMode
 
+from multigpu.measure.machine import cores_here
 from multigpu.own.embeddings import located, watched_embeddings
 from multigpu.workloads.own.batches import batches_of, tensors_of_step
 from multigpu.workloads.own.description import Described, Table
@@ -50,7 +51,7 @@ class Examination:
     """A job on its way to a description."""
 
     def __init__(self, job: Job, replicas: int) -> None:
-        self.job, self.notes, self.flat = job, list[str](), list[str]()
+        self.job, self.replicas, self.notes, self.flat = job, replicas, list[str](), list[str]()
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
             self.module = own_module(job)
@@ -203,12 +204,14 @@ class Examination:
         return found
 
     def step_s(self) -> float:
-        """Seconds of a step on one device's batch, here: the shorter of two, since a first one prepares."""
-        took = []
-        for _ in range(2):
+        """Seconds of a step on one device's batch here, on this process's share of the cores: the shortest of those of half a second."""
+        threads, ends, took = torch.get_num_threads(), time.perf_counter() + 0.5, list[float]()
+        torch.set_num_threads(max(1, cores_here() // self.replicas))
+        while len(took) < 2 or (time.perf_counter() < ends and len(took) < 20):
             began = time.perf_counter()
             loss_of(self.job, self.module, put_together(self.structure, self.batch(None))).backward()
             took.append(time.perf_counter() - began)
+        torch.set_num_threads(threads)
         return min(took)
 
     def described(self, packed: str, file: bool, code: bytes, timed: bool) -> Described:

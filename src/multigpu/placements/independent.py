@@ -1,6 +1,7 @@
 """Independent replicas."""
 
-from multigpu.placements.row import ONE_GRAPH, Engine, Look, Placement, Semantics
+from multigpu.placements.row import ONE_GRAPH, Engine, Look, Placement
+from multigpu.placements.semantics import Semantics
 
 PLACEMENT = Placement(
     name="independent",

@@ -1,6 +1,7 @@
 """Parameter server, asynchronous."""
 
-from multigpu.placements.row import Engine, Look, Placement, Semantics
+from multigpu.placements.row import Engine, Look, Placement
+from multigpu.placements.semantics import Semantics
 
 PLACEMENT = Placement(
     name="parameter_server_async",

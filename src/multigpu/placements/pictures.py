@@ -55,6 +55,8 @@ def movement(placement: Placement) -> tuple[str, str]:
         return "none", "nothing"
     if placement.algorithm is not None:
         return "gpus", f"gradients, by all-reduce ({find_algorithm(placement.algorithm).title.lower()})"
+    if placement.merge == "average":
+        return "gpus", f"variables, by all-reduce after every {placement.semantics.every} steps"
     if placement.merge == "all_reduce":
         return "gpus", "gradients, by all-reduce"
     if placement.merge == "reduce_scatter":
@@ -119,7 +121,7 @@ def placements_page() -> str:
         f"(placement-{placement.name})=\n### {placement.title} (`{placement.name}`)\n\n{placement.summary}\n\n"
         f'<figure class="placement">{picture(placement)}<figcaption>A step moves: {movement(placement)[1]}.</figcaption></figure>\n\n'
         f"{cost(placement)}\n\n"
-        f"{meaning(placement)} {runs_as(placement)} Source: {placement.source}."
+        f"{placement.semantics.sentence} {runs_as(placement)} Source: {placement.source}."
         for placement in placements().values()
     ]
     return "\n\n".join([*sections, "### All rows", settings_table()])
@@ -138,21 +140,8 @@ def settings_table() -> str:
 
 def cost(placement: Placement) -> str:
     """The bytes that a step moves over all replicas, as formulas in the page's Markdown."""
-    return f"Bytes a step: {'. '.join(formula_lines(placement))}."
-
-
-def meaning(placement: Placement) -> str:
-    """What the placement's result equals, as a sentence."""
-    semantics = placement.semantics
-    if semantics.kind == "joined":
-        return "Its result equals one process training on the joined batch."
-    if semantics.kind == "independent":
-        return "Every replica equals one process training on that replica's shard alone."
-    if semantics.kind == "asynchronous":
-        return "Every update is applied exactly once; on one replica its result equals one process, on more it depends on their order."
-    if semantics.kind == "stale":
-        return f"Its result equals one process training with gradients {semantics.steps} updates old."
-    return f"Its result equals the joined batch within {semantics.tolerance:g} of the update."
+    when = "a step" if placement.semantics.every == 1 else f"in {placement.semantics.every} steps"
+    return f"Bytes {when}: {'. '.join(formula_lines(placement))}."
 
 
 def runs_as(placement: Placement) -> str:

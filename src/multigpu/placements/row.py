@@ -7,6 +7,7 @@ from typing import Literal, NamedTuple
 from pydantic import BaseModel, ConfigDict, model_validator
 
 from multigpu.collectives import find_algorithm
+from multigpu.placements.semantics import Semantics
 
 Home = Literal["replica", "host", "gpu0", "sharded", "cut", "stage", "sections", "split"]
 """Where something lives: a copy on every replica's device, host memory, the first device, spread over the devices by
@@ -14,25 +15,12 @@ greedy least load (each variable, in order of declaration, goes whole to the dev
 stretches, one a device, whichever variables their borders meet (all variables laid end to end: `traffic.laid_out`), or the
 device of the model's stage that uses it (placements inside one model: `stage_split`)."""
 
-Merge = Literal["all_reduce", "reduce_scatter", "copy", "halves", "host", "gpu0", "sharded", "stage", "sections", "split", "none"]
+Merge = Literal[
+    "all_reduce", "reduce_scatter", "copy", "halves", "host", "gpu0", "sharded", "stage", "sections", "split", "average", "none"
+]
 """Where gradients are summed: in a collective, which gives every replica all sums or each its stretch of them, on every replica after
-plain copies, on the first device of each half of the devices and then on the first of all, at one place, or nowhere."""
-
-
-class Semantics(BaseModel):
-    """What a placement's result equals.
-
-    joined: one process training on the joined batch; stale: the same with gradients `steps` updates old;
-    lossy: the joined batch within `tolerance` (norm of the difference over norm of the update);
-    independent: every replica equals one process training on that replica's shard alone;
-    asynchronous: every shard's update is applied exactly once, by its own mean, to variables that others may have changed since
-    they were read: on one replica the joined batch, on more a result that depends on their order.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-    kind: Literal["joined", "stale", "lossy", "independent", "asynchronous"] = "joined"
-    steps: int = 0
-    tolerance: float = 0.0
+plain copies, on the first device of each half of the devices and then on the first of all, at one place, or nowhere: then nothing
+is, or every so many steps replicas take the mean of their variables ("average")."""
 
 
 class Engine(BaseModel):
@@ -122,6 +110,11 @@ class Placement(BaseModel):
         return tuple(dict.fromkeys(form for engine in self.engines for form in engine.executions))
 
     @property
+    def merges_gradients(self) -> bool:
+        """Whether an update takes all replicas' gradients."""
+        return self.merge not in ("average", "none")
+
+    @property
     def uses_host(self) -> bool:
         """Whether the host keeps variables, tables or optimiser state, gathers rows, merges or updates: then a step needs its memory,
         its cores and the links to it. Input is not asked about, nor who dispatches.
@@ -152,15 +145,24 @@ class Placement(BaseModel):
             )
         if self.slots != self.update:
             raise ValueError(f"{self.name}: slots at {self.slots!r} must live where the update runs, {self.update!r}")
-        whole = ("all_reduce", "copy", "halves", "gpu0", "none")
+        whole = ("all_reduce", "copy", "halves", "gpu0", "average", "none")
         at_home = {"replica": whole, "cut": ("reduce_scatter",)}.get(self.update, (self.update,))
         if self.merge not in at_home:
             raise ValueError(f"{self.name}: with the update at {self.update!r}, gradients merge at one of {at_home}, not at {self.merge!r}")
         return self
 
     @model_validator(mode="after")
+    def _average_possible(self) -> Placement:
+        if (self.merge == "average") != (self.semantics.every > 1):
+            raise ValueError(
+                f"{self.name}: variables are averaged after every so many steps, so merge {self.merge!r} cannot be every"
+                f" {self.semantics.every}"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _staging_possible(self) -> Placement:
-        if self.staged != (self.semantics.kind == "stale"):
+        if self.staged != bool(self.semantics.steps):
             raise ValueError(f"{self.name}: staged variables are one step old, so staged {self.staged} cannot be {self.semantics.kind!r}")
         if self.staged and (self.semantics.steps != 1 or "replica" in (self.variables, self.embeddings) or self.lookup != "replica"):
             raise ValueError(
@@ -190,7 +192,7 @@ class Placement(BaseModel):
         if any((engine.framework, engine.processes) != ("torch", "per_device") for engine in self.engines):
             raise ValueError(f"{self.name}: algorithm {self.algorithm!r} is carried out in 'torch' with one process a device only")
         wire = find_algorithm(self.algorithm).wire
-        if wire and self.semantics.kind != "lossy":
+        if wire and not self.semantics.tolerance:
             raise ValueError(
                 f"{self.name}: algorithm {self.algorithm!r} sends {wire}, so its semantics are 'lossy', not {self.semantics.kind!r}"
             )

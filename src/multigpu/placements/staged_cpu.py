@@ -1,6 +1,7 @@
 """Parameter server on the CPU with staged variables."""
 
-from multigpu.placements.row import HOST_IN_THE_MIDDLE, Engine, Look, Placement, Semantics
+from multigpu.placements.row import HOST_IN_THE_MIDDLE, Engine, Look, Placement
+from multigpu.placements.semantics import Semantics
 
 PLACEMENT = Placement(
     name="staged_cpu",

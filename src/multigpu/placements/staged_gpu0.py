@@ -1,6 +1,7 @@
 """Parameter server on the first GPU with staged variables."""
 
-from multigpu.placements.row import ONE_GRAPH, Engine, Look, Placement, Semantics
+from multigpu.placements.row import ONE_GRAPH, Engine, Look, Placement
+from multigpu.placements.semantics import Semantics
 
 PLACEMENT = Placement(
     name="staged_gpu0",

@@ -36,11 +36,18 @@ def sliced_bytes(run: Run) -> int:
 
 
 def step_bytes(run: Run, lookups: Sequence[dict[str, int]], gradient_rows: Sequence[dict[str, int]] | None = None) -> dict[str, int]:
-    """Bytes one step of `run` moves, over all replicas, by kind (kinds that move nothing are left out).
+    """Bytes one step of `run` (a cycle of `semantics.every` steps) moves, over all replicas, by kind; kinds that move nothing are left out.
 
     Args:
         lookups, gradient_rows: as `predicted_bytes` takes them.
     """
+    moved = _moved(run, lookups, gradient_rows)
+    merges = run.micro_steps if run.micro_steps and run.micro_sync == "each" else 1
+    return {kind: count * (1 if kind == "all_gather" else merges) for kind, count in moved.items()}  # new values are gathered once
+
+
+def _moved(run: Run, lookups: Sequence[dict[str, int]], gradient_rows: Sequence[dict[str, int]] | None) -> dict[str, int]:
+    """The bytes of a step whose gradients merge once."""
     placement, variables = find_placement(run.placement), run.description.variables
     if placement.compute in PARTITIONED:
         return partition_bytes(run, lookups)

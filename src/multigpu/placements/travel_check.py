@@ -19,6 +19,8 @@ def check_travel(run: Run, placement: Placement) -> None:
     """
     _check_messages(run, placement)
     _check_half_precision(run, placement)
+    _check_micro_steps(run, placement)
+    _check_local_steps(run, placement)
     if placement.loss == "gpu0" and run.description.unit != "images":
         raise ValueError(f"placement {run.placement!r} gathers one prediction an image, and {run.model!r} has none: choose an image model")
 
@@ -69,4 +71,51 @@ def _check_half_precision(run: Run, placement: Placement) -> None:
         raise ValueError(
             f"precision 'fp16' leaves out a step when any gradient overflows, which every replica must see: choose a placement with"
             f" variables and update on every replica, not {run.placement!r}, or precision 'bf16'"
+        )
+
+
+def _check_micro_steps(run: Run, placement: Placement) -> None:
+    """How a shard may be cut and when its gradients merge."""
+    if run.micro_steps is None:
+        if run.micro_sync is not None:
+            raise ValueError(f"micro_sync {run.micro_sync!r} has no meaning without micro_steps: leave it out, or say into how many")
+        return
+    if (run.framework, run.processes, placement.compute) != ("torch", "per_device", "replica"):
+        raise ValueError(
+            f"micro_steps {run.micro_steps} adds up gradients on replicas of the whole model, in 'torch' with a process a device: leave it"
+            f" out with placement {run.placement!r} in {run.framework!r} with processes {run.processes!r}"
+        )
+    if (smallest := min(run.shard_sizes)) < run.micro_steps:
+        raise ValueError(
+            f"a replica gets {smallest} rows, which cannot be cut into micro_steps {run.micro_steps}: choose a larger batch_size"
+        )
+    if run.micro_sync is None:
+        return
+    if placement.variables != "replica" or not placement.merges_gradients:
+        raise ValueError(
+            f"micro_sync {run.micro_sync!r} merges gradients of replicas after each part of a shard, and placement {run.placement!r}"
+            f" {'merges none' if placement.variables == 'replica' else 'has them pushed to one home, once a step'}: leave it out"
+        )
+    if placement.overlap and "captured" in run.execution:
+        raise ValueError(
+            f"micro_sync {run.micro_sync!r} is the library's own reducer after each part, which cannot be recorded in a graph: leave it out"
+            f" with execution {run.execution!r}, or choose 'eager'"
+        )
+
+
+def _check_local_steps(run: Run, placement: Placement) -> None:
+    """How often variables are averaged."""
+    every = run.semantics.every
+    if run.local_steps is not None and placement.merge != "average":
+        raise ValueError(
+            f"local_steps {run.local_steps} has no meaning for placement {run.placement!r}: leave it out or choose 'local_sgd'"
+        )
+    if run.timed_steps % every:
+        raise ValueError(
+            f"timed_steps {run.timed_steps} is no multiple of the {every} steps after which placement {run.placement!r} averages: a rate is"
+            f" of whole cycles, so choose timed_steps {-(-run.timed_steps // every) * every} or local_steps that divide it"
+        )
+    if run.warmup_steps < every:
+        raise ValueError(
+            f"warmup_steps {run.warmup_steps} holds no whole cycle of {every} steps, whose bytes are counted: choose at least {every}"
         )

@@ -27,7 +27,7 @@ EXPERIMENTS = FOLDER / "synchrony"
 WITHOUT_K = ("sync", "async")
 MOST_UPDATES, FEWEST_UPDATES = 6000, 40
 PROBLEM: TypeAdapter[Any] = TypeAdapter(ProblemDescription)
-FORMULAS = ("work", "all_gradients", "all_time_s", "epochs", "straggler_s")
+FORMULAS = ("work", "all_gradients", "all_time_s", "epochs", "straggler_s", "own_data")
 
 
 @dataclass(frozen=True)
@@ -51,15 +51,18 @@ def _build(kind: type[Described], **fields: Any) -> Described:
 
     work: about how many batches the updates are to take. all_gradients: how many, over all updates. all_time_s: shared out among replicas.
     epochs: updates as often as all rows take. straggler_s: added to every batch of the last worker.
+    own_data: each seed has draws of its own, and data where these are generated.
     gradients: "half" of the workers' number; of no meaning to protocols that have no K.
     rate: may name what it is `a_worker`, and in `epochs` how long it warms up.
     """
-    work, all_gradients, all_time_s, epochs, straggler_s = (fields.pop(name, None) for name in FORMULAS)
+    work, all_gradients, all_time_s, epochs, straggler_s, own_data = (fields.pop(name, None) for name in FORMULAS)
     protocol, workers = fields.get("protocol"), fields.get("workers", 1)
     if protocol in WITHOUT_K:
         fields.pop("gradients", None)
     elif fields.get("gradients") == "half":
         fields["gradients"] = workers // 2
+    if own_data:
+        fields["problem"] = fields["problem"] | {"seed": fields["seed"]}
     k = fields.get("gradients")
     if work:
         fields["updates"] = min(MOST_UPDATES, max(FEWEST_UPDATES, work // _batches_of(str(protocol), workers, k)))
@@ -94,22 +97,12 @@ def _timed_s(experiment: Described) -> float:
 
 KINDS: dict[str, type[Described]] = {"averaging": AveragingExperiment, "downpour": Downpour}
 PARTS = (
-    "runtime",
-    "staleness",
-    "twins",
-    "averaging",
-    "real",
-    "rates",
-    "speedup",
-    "curves",
-    "memory",
-    "large_batch",
-    "downpour",
-    "translation",
+    *("runtime", "staleness", "twins", "averaging", "real", "rates", "speedup", "curves", "memory"),
+    *("large_batch", "downpour", "translation"),
 )
 """The study of one core, in the order in which it is run."""
-APART = ("gpus", "gpus_injected", "devices_cpu", "ray")
-"""Real runs of a model on devices, and over Ray actors (an optional extra), which the study of one core leaves out."""
+APART = ("batches", "gpus", "gpus_injected", "devices_cpu", "ray")
+"""What the study of one core leaves out: what two claims alone ask, real runs of a model on devices, and over Ray actors (an extra)."""
 GRIDS = ("study", *PARTS, *APART)
 """Names of grids: the whole study, one part of it, or one of those apart."""
 

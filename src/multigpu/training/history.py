@@ -22,8 +22,8 @@ class History:
 
     def __init__(self, training: TrainingRun, replicas: int) -> None:
         self.training, self.replicas = training, replicas
-        apart = find_placement(training.run.placement).semantics.kind == "independent"
-        self.scale = 1 / replicas if apart else 1.0
+        shared = find_placement(training.run.placement).semantics.loss_is_shared
+        self.scale = 1.0 if shared else 1 / replicas
         self.loss: list[float] = []
         self.seconds: list[float] = []
         self.rate: list[float] = []
@@ -103,7 +103,6 @@ def measurement(training: TrainingRun, parts: list[dict[str, Any]], total_s: flo
     start = sum(part["start_square"] for part in masters) ** 0.5
     change = sum(distance**2 for part in masters for distance in part["distance"].values()) ** 0.5
     loss, seconds, rate = history.points()
-    independent = find_placement(training.run.placement).semantics.kind == "independent"
     return TrainingMeasurement(
         steps=parts[0]["steps"],
         samples=parts[0]["steps"] * training.joined_batch,
@@ -122,7 +121,7 @@ def measurement(training: TrainingRun, parts: list[dict[str, Any]], total_s: flo
             for e in history.scored
         ],
         start_hashes=history.start_hashes,
-        end_hashes=[part["end_hash"] for part in (parts if one or independent else parts[:1])],
+        end_hashes=[part["end_hash"] for part in (parts if one else parts[:1])],
         replicas_agree=agree,
         parameter_change=figures(change / start),
         epochs=history.audits,

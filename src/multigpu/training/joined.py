@@ -5,9 +5,6 @@ from __future__ import annotations
 from multigpu.placements import find_placement, placements
 from multigpu.workloads import find_model
 
-JOINED = ("joined", "lossy", "independent")
-"""Semantics of the placements whose curves are compared with `ddp`'s: those that should follow it, and replicas that need not."""
-
 NAMING = {"name", "title", "source", "summary", "engines", "look", "refusals"}
 """Of a row, what says nothing about where parts live."""
 TABLES = {"embeddings", "lookup", "travels"}
@@ -15,14 +12,15 @@ TABLES = {"embeddings", "lookup", "travels"}
 
 
 def joined_placements(execution: str = "eager", unit: str = "images") -> list[str]:
-    """Every placement that trains one model of such units in PyTorch and allows this form of execution, `ddp` first.
+    """Placements in PyTorch whose curves are compared with `ddp`'s, in this form of execution: those that should follow it, `ddp` first,
+    and independent replicas, which need not.
 
     unit: of the model: a loss over all replicas' predictions needs one prediction an image.
     """
     found = [
         name
         for name, row in placements().items()
-        if row.semantics.kind in JOINED
+        if (row.semantics.is_equal_training or not row.semantics.is_one_model)
         and row.compute == "replica"
         and (row.loss == "replica" or unit == "images")
         and any(e.framework == "torch" and execution in e.executions for e in row.engines)

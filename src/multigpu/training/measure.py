@@ -6,44 +6,26 @@ What was interrupted goes on from its checkpoint, what is finished is not traine
 from __future__ import annotations
 
 import argparse
-import contextlib
-import time
-import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-from tqdm.auto import tqdm
 
 from multigpu import paths
 from multigpu.arguments import parse_fields
 from multigpu.command import Parser, add_usual, answered, name
 from multigpu.hosts.arguments import add_arguments
 from multigpu.hosts.arguments import company as company_of
-from multigpu.hosts.launching import Company, check_run, follow
+from multigpu.hosts.launching import Company, follow
 from multigpu.inputs.check import check_inputs
-from multigpu.measure.launch import Summary, check_devices, launch_environment, launch_plan
-from multigpu.measure.machine import framework_version, gpu_count, this_machine, versions
-from multigpu.measure.memory import memory_folder, scratch_folder
-from multigpu.measure.turn import turn
+from multigpu.measure.machine import framework_version, gpu_count, this_machine
+from multigpu.measure.summary import Summary
+from multigpu.measure.sweep import launch_environment, sweep
+from multigpu.measure.timed import check_devices
 from multigpu.run import Run
-from multigpu.training.checkpoint import checkpoint_path, open_checkpoint
+from multigpu.training.experiment import Point, Training
 from multigpu.training.grid import GRIDS, PlannedTraining, default_grid, find_grid, restricted
-from multigpu.training.plan import TrainingItem, TrainingPlan, find_training_record, folder_of
-from multigpu.training.record import TRAINING_VERSION, TrainingStore, training_key
+from multigpu.training.record import TrainingStore, training_key
 from multigpu.training.run import TrainingRun, build_training_run
-
-
-@dataclass(frozen=True)
-class Point:
-    """A TrainingRun to be trained. launch: those with different numbers are trained by different launches."""
-
-    training: TrainingRun
-    repeat: int = 0
-    launch: int = 0
-    timeout_s: float = 1800.0
-    duties: str = ""
 
 
 def points(planned: Sequence[PlannedTraining]) -> list[Point]:
@@ -51,11 +33,6 @@ def points(planned: Sequence[PlannedTraining]) -> list[Point]:
     return [
         Point(entry.training, repeat, entry.launch, max(600.0, 20 * entry.cost_s)) for entry in planned for repeat in range(entry.repeats)
     ]
-
-
-def launch_of(point: Point) -> tuple[int, bool]:
-    """What points must share to be trained by one launch: its number, and whether it is one process for all devices."""
-    return point.launch, point.training.run.processes == "one"
 
 
 def train(
@@ -72,85 +49,14 @@ def train(
 
     Args:
         checkpoints: root of the folders of runs that checkpoint; one that is there is gone on from.
-        retry: statuses whose runs are trained again, as a new attempt beside the old Record.
         keep: leave the last checkpoint and the log of finished runs.
         company: the hosts of this launch, of which this one is the first; checkpoints are its own.
 
     Raises:
-        ValueError: a point cannot run on this machine, its input or its checkpoint cannot be used, or Records cannot be written;
-            nothing was started.
-        RuntimeError: the launcher itself died; the same call goes on from there.
+        ValueError: as `sweep`, or a checkpoint cannot be used; nothing was started.
+        RuntimeError: as `sweep`.
     """
-    for point in chosen:
-        if company:
-            check_run(point.training.run, company.cluster)
-        else:
-            check_devices(point.training.run)
-        found = checkpoint_path(folder_of(checkpoints, point.training, point.repeat))
-        if found.exists():
-            open_checkpoint(found, point.training)
-    check_inputs(point.training.run for point in chosen)
-    store.check_writable(this_machine().name)
-    summary, began = Summary(), time.monotonic()
-    bar = tqdm(total=len(chosen), unit="run", disable=not progress, smoothing=0.1)
-    held = contextlib.ExitStack()
-    try:
-        for launch in sorted({launch_of(point) for point in chosen}):
-            with scratch_folder("multigpu-training-") as scratch, memory_folder() as memory:
-                own = [point for point in chosen if launch_of(point) == launch]
-                plan, reused = make_plan(own, store.root.resolve(), scratch, memory, checkpoints, retry, keep, hook)
-                summary.reused += reused
-                bar.update(reused)
-                if plan.items:
-                    held.enter_context(turn())  # until the sweep ends
-                    launch_plan(plan, bar, summary, company)
-    finally:
-        held.close()
-        bar.close()
-        summary.wall_s = time.monotonic() - began
-    return summary
-
-
-def make_plan(
-    chosen: Sequence[Point],
-    records: Path,
-    scratch: Path,
-    memory: Path,
-    checkpoints: Path,
-    retry: Sequence[str],
-    keep: bool,
-    hook: str | None,
-) -> tuple[TrainingPlan, int]:
-    """The plan of one launch (`launch_of`) without what has a Record already, and how many were left out."""
-    alone = chosen[0].training.run.processes == "one"
-    plan = TrainingPlan(
-        items=[],
-        program="multigpu.training.solo" if alone else "multigpu.training.worker",
-        workers=1,
-        machine=this_machine().name,
-        versions=versions(),
-        framework_version=framework_version("torch"),
-        timing_version=TRAINING_VERSION,
-        records=records,
-        scratch=scratch,
-        memory=memory,
-        launch_id=uuid.uuid4().hex[:12],
-        hook=hook,
-        checkpoints=checkpoints.resolve(),
-        keep=keep,
-    )
-    items: list[TrainingItem] = []
-    for point in chosen:
-        more: dict[str, Any] = {"duties": point.duties} if point.duties else {}
-        item = TrainingItem(run=point.training.run, training=point.training, repeat=point.repeat, timeout_s=point.timeout_s, **more)
-        known = find_training_record(plan, item)
-        if known is None or known.status in retry:
-            items.append(item.model_copy(update={"attempt": TrainingStore(plan.records).next_attempt(plan.machine, plan.key(item))}))
-    # grouped by device count, since a new group costs as much as a short run; in the order of the grid within
-    counts = list(dict.fromkeys(item.run.devices for item in items))
-    items.sort(key=lambda item: counts.index(item.run.devices))
-    workers = 1 if alone else max((item.run.devices for item in items), default=1)
-    return plan.model_copy(update={"items": items, "workers": workers}), len(chosen) - len(items)
+    return sweep(Training(checkpoints, keep), chosen, store, retry, progress, hook, company=company)
 
 
 def affordable(planned: Sequence[PlannedTraining], store: TrainingStore, budget_s: float, retry: Sequence[str] = ()) -> list[Point]:

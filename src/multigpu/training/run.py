@@ -15,11 +15,6 @@ from multigpu.run import Run, build_run
 from multigpu.training.schedule import Law, Schedule, linear_rate
 from multigpu.workloads.base import Optimizer
 
-TRAINABLE = ("joined", "lossy", "independent", "stale")
-"""Semantics whose placements are trained here. Staged variables are one step old at every step, so a run of them is as reproducible as any
-other and can be audited and resumed. How old an asynchronous placement's gradients are depends on who comes when: a curve of one would be
-one of many, without a reference to hold it to, and belongs to the protocols of `multigpu.synchrony`, which count ages and repeat."""
-
 DRAWN_ANEW = ("synthetic", "lengths_000", "bucket_means_000", "planted_reviews")
 """Inputs without a data set: nothing to cover in an epoch, nothing held out."""
 
@@ -61,9 +56,9 @@ class TrainingRun(BaseModel):
         run, plain = self.run, Run.model_fields
         if run.framework != "torch":
             raise ValueError(f"training to the end of a budget runs in 'torch' alone, not in {run.framework!r}: leave out framework")
-        kind = run.semantics.kind
-        if kind not in TRAINABLE:
-            raise ValueError(f"placement {run.placement!r} is {kind}: training takes one whose semantics are {', '.join(TRAINABLE)}")
+        if not run.semantics.is_reproducible:
+            # how old its gradients are depends on who comes when: `multigpu.synchrony` counts ages and repeats
+            raise ValueError(f"placement {run.placement!r} is {run.semantics.kind}: training takes one that would train the same again")
         if find_placement(run.placement).compute != "replica":
             raise ValueError(
                 f"placement {run.placement!r} splits one model over devices: training takes one that gives every device a replica"

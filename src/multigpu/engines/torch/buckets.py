@@ -164,7 +164,7 @@ class BucketReducer:
         if in_backward and scale is not None:
             raise ValueError("a scaled loss is checked for overflows over all buckets: update after backward")
         self.wire, self.cuda, self.wire_type, self.scale = wire, parameters[0].is_cuda, wire_type, scale
-        self.in_backward = in_backward
+        self.in_backward, self.holding = in_backward, False
         # packing must not wait for the update of the bucket before, which waits for the wire
         self.packing, self.updating = (torch.cuda.Stream(parameters[0].device) if in_backward and self.cuda else None for _ in range(2))
         made = parameters[::-1]  # as backward makes their gradients
@@ -183,6 +183,8 @@ class BucketReducer:
 
     def _hook(self, bucket: Bucket, optimizer: torch.optim.Optimizer) -> Callable[[Tensor], None]:
         def arrived(parameter: Tensor) -> None:
+            if self.holding:
+                return
             bucket.missing -= 1
             if self.cuda:  # another gradient of this bucket may come from another stream
                 bucket.note_arrival()
@@ -205,6 +207,13 @@ class BucketReducer:
         """
         for hook in self.hooks:
             hook.remove()
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """While this lasts, gradients add up where they are and none is sent."""
+        self.holding = True
+        yield
+        self.holding = False
 
     def _send(self, bucket: Bucket) -> None:
         if self.in_backward and self.wire.replicas == 1:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 import torch.distributed as dist
@@ -18,7 +19,7 @@ from multigpu.engines.torch.feed import Shard
 from multigpu.engines.torch.loss_scale import LossScale
 from multigpu.engines.torch.messages import WIRE_TYPES, Messages
 from multigpu.engines.torch.tracing import phase
-from multigpu.engines.torch.trainer import Context, Trainer
+from multigpu.engines.torch.trainer import Context, Trainer, total_of
 from multigpu.engines.torch.variables import flat_gradients, initial_values, make_optimizer, materialise, memory_like
 
 
@@ -62,7 +63,7 @@ class ReplicatedTrainer(Trainer):
         self.optimizer = self._optimizer(list(self.parameters.values()))
         if placement.merge == "all_reduce" and placement.overlap:
             self._wrap(counting=False)
-        elif self.merge != "none":
+        elif placement.merges_gradients:
             self._flatten_gradients()
 
     def _optimizer(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
@@ -114,9 +115,10 @@ class ReplicatedTrainer(Trainer):
 
     def step(self, shard: Shard) -> Tensor:
         batch = shard.batch
-        terms: int | Tensor = batch.loss_terms[self.rank] if self.merge == "none" else batch.joined_loss_terms
+        shared = self.context.placement.semantics.loss_is_shared
+        terms: int | Tensor = batch.joined_loss_terms if shared else batch.loss_terms[self.rank]
         if shard.terms is not None:
-            terms = shard.terms[0 if self.merge == "none" else 1]
+            terms = shard.terms[int(shared)]
         if self.scale is not None:
             self.scale.start()
         loss = self._computed_and_merged(shard, terms)
@@ -130,45 +132,59 @@ class ReplicatedTrainer(Trainer):
                 self.optimizer.step()
             if self.scale is not None:
                 self.scale.end()
-        return loss.detach()
+        return loss
 
     def _scaled(self, loss: Tensor) -> Tensor:
         """The loss to be differentiated."""
         return loss if self.scale is None else loss * self.scale.scale
 
     def _computed_and_merged(self, shard: Shard, terms: int | Tensor) -> Tensor:
-        """Forward, backward and merge; buckets may still be on their way. The loss over `terms`."""
+        """Forward, backward and merge, part by part of the shard; buckets may still be on their way. The loss over `terms`."""
+        parts, losses = self.parts(shard), []
+        each = self.context.run.micro_sync == "each"
+        self._forget_gradients()
+        total: Tensor | None = None
+        for index, (part, _) in enumerate(parts):
+            last = index == len(parts) - 1
+            with nullcontext() if last or each else self._unmerged():
+                with phase("forward"):
+                    losses.append(self._forward(part, terms))
+                with phase("backward"):
+                    # the library averages over replicas; shards may be unequal, so the mean over terms needs the sum
+                    self._scaled(losses[-1] * self.replicas if self.wrapped is not None else losses[-1]).backward()
+            if self.gradients is None or not (last or each):
+                continue
+            with phase("merge"):
+                self._merge_after_backward()
+                if each and len(parts) > 1:
+                    total = self.gradients.clone() if total is None else total.add_(self.gradients)
+                    self.gradients.zero_()
+        if total is not None and self.gradients is not None:
+            self.gradients.copy_(total)
+        return total_of(losses)
+
+    def _forward(self, part: Shard, terms: int | Tensor) -> Tensor:
+        if self.wrapped is None:
+            return self.loss(part, terms)
+        with self.device.autocast():
+            return self.wrapped(part.device, None) / terms
+
+    def _forget_gradients(self) -> None:
         if self.reducer is not None:
             self.reducer.start()
-            with phase("forward"):
-                loss = self.loss(shard, terms)
-            with phase("backward"):
-                self._scaled(loss).backward()
-            return loss
-        if self.wrapped is not None:
-            self.optimizer.zero_grad(set_to_none=True)
-            with phase("forward"), self.device.autocast():
-                total = self.wrapped(shard.device, None)
-                loss = total / terms
-            with phase("backward"):
-                # the library averages over replicas; shards may be unequal, so the mean over terms needs the sum
-                self._scaled(loss * self.replicas).backward()
-            return loss
-        if self.gradients is None:
+        elif self.gradients is None:
             self.optimizer.zero_grad(set_to_none=True)
         else:
             self.gradients.zero_()
-        with phase("forward"):
-            loss = self.loss(shard, terms)
-        with phase("backward"):
-            self._scaled(loss).backward()
-        with phase("merge"):
-            self._merge_after_backward()
-        return loss
+
+    def _unmerged(self) -> AbstractContextManager[None]:
+        """While this lasts, gradients add up here, and those that otherwise merge during backward do not."""
+        if self.reducer is not None:
+            return self.reducer.held()
+        return self.wrapped.no_sync() if self.wrapped is not None else nullcontext()
 
     def _merge_after_backward(self) -> None:
-        if self.gradients is None:
-            return
+        assert self.gradients is not None
         if self.messages is not None:
             self.messages.merge()
         elif self.algorithm is not None and self.replicas > 1:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Protocol, cast
 
@@ -13,10 +15,11 @@ import torch
 from torch import Tensor, nn
 
 from multigpu.engines.context import RunContext
-from multigpu.engines.torch.devices import Device
+from multigpu.engines.torch.devices import Device, Devices
 from multigpu.engines.torch.feed import Shard
 from multigpu.engines.torch.wire import Wire
 from multigpu.kernels import batch_norm, lstm_launch
+from multigpu.placements.partition import bounds
 from multigpu.run import Run
 
 
@@ -36,10 +39,10 @@ class Context(RunContext):
     shared: Path
     timeout_s: float
 
-    @property
-    def captured(self) -> bool:
-        """Whether the step will be one CUDA graph."""
-        return "captured" in self.run.execution
+    @cached_property
+    def devices(self) -> Devices:
+        """Those of this process: its one."""
+        return Devices([self.device])
 
 
 class StepModule(Protocol):
@@ -57,18 +60,13 @@ class StepModule(Protocol):
 def build_module(run: Run) -> nn.Module:
     """The Run's model on the meta device: shapes and layouts, no memory.
 
-    Called with a batch (and rows looked up elsewhere), it returns the sum of the shard's loss; `StepModule` says the rest.
+    Called with a batch (and rows looked up elsewhere), it returns the sum of the shard's loss; `StepModule` says the rest. The workload's
+    `build(model, ...)` names the fields of the Run that it obeys.
     """
-    builder = importlib.import_module(f"multigpu.workloads.{run.workload}.torch")
-    more: dict[str, object] = {}
-    if run.description.unit == "images":
-        more = {"batch_norm": run.batch_norm, "stem": run.stem}
-    if run.description.unit == "samples":
-        more = {"recurrence": run.recurrence}
-    if run.description.unit == "words":
-        more = {"recurrence": run.recurrence, "cross_entropy": run.cross_entropy, "captured": "captured" in run.execution}
+    build = importlib.import_module(f"multigpu.workloads.{run.workload}.torch").build
+    _, *fields = inspect.signature(build).parameters
     with torch.device("meta"):
-        return builder.build(run.description, run.layout, **more)
+        return build(run.description, **{field: getattr(run, field) for field in fields})
 
 
 def substituted(run: Run, device: torch.device) -> str | None:
@@ -80,6 +78,11 @@ def substituted(run: Run, device: torch.device) -> str | None:
     else:
         return None
     return None if reason is None else f"{name} was left to the library: {reason}"
+
+
+def total_of(losses: list[Tensor]) -> Tensor:
+    """What the losses of a shard's parts add up to, for whoever reads it."""
+    return losses[0].detach() if len(losses) == 1 else torch.stack([loss.detach() for loss in losses]).sum()
 
 
 class Trainer(ABC):
@@ -109,6 +112,19 @@ class Trainer(ABC):
         with self.device.autocast():
             total = self.module(shard.device, rows)
         return total / terms
+
+    def parts(self, shard: Shard, rows: dict[str, Tensor] | None = None) -> list[tuple[Shard, dict[str, Tensor] | None]]:
+        """The parts of a shard (and of rows looked up for it) that pass forward and backward one after another: `micro_steps` of them."""
+        count = self.context.run.micro_steps
+        if count is None:
+            return [(shard, rows)]
+        size = len(next(iter(shard.device.values())))
+        cuts = [slice(*bounds(size, count, index)) for index in range(count)]
+
+        def cut(tensors: dict[str, Tensor], where: slice) -> dict[str, Tensor]:
+            return {name: tensor[where] for name, tensor in tensors.items()}
+
+        return [(replace(shard, device=cut(shard.device, own), host=cut(shard.host, own)), rows and cut(rows, own)) for own in cuts]
 
     @abstractmethod
     def step(self, shard: Shard) -> Tensor:

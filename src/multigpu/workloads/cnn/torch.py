@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
+from itertools import chain
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from multigpu.workloads.cnn import layers as L
 from multigpu.workloads.cnn.torch_folded import FoldedConv, fold
 from multigpu.workloads.cnn.torch_fused import fuse
 from multigpu.workloads.cnn.torch_layers import (
+    CastTogether,
     Concat,
     Conv,
     Flatten,
@@ -29,8 +31,13 @@ from multigpu.workloads.cnn.torch_layers import (
     Subsample,
 )
 
+CAST_MIB = 4.0
+"""Weights of this size are cast together: their gradients wait for the last of them, and buckets of gradients are to leave early."""
 
-def build(model: Model, layout: str | None = None, batch_norm: str | None = None, stem: str | None = None) -> nn.Module:
+
+def build(
+    model: Model, layout: str | None = None, batch_norm: str | None = None, stem: str | None = None, weight_casts: str | None = None
+) -> nn.Module:
     """The module of an image model, its parameters uninitialised (and on the meta device if built under it).
 
     Args:
@@ -38,6 +45,7 @@ def build(model: Model, layout: str | None = None, batch_norm: str | None = None
         layout: of images and weights in memory, "channels_first" (also None) or "channels_last"; shapes are NCHW in both.
         batch_norm: "fused": in one piece with what follows it (`torch_fused`); None: the library's.
         stem: "folded": the first convolution on images whose blocks of pixels are channels (`torch_folded`).
+        weight_casts: "grouped": weights of several convolutions are cast to 16 bits by one kernel.
 
     Raises:
         ValueError: the layout is unknown.
@@ -50,6 +58,8 @@ def build(model: Model, layout: str | None = None, batch_norm: str | None = None
         fuse(module, model.config.network, model.config.image_shape)
     if stem == "folded":
         fold(module, model.config.network, model.config.image_shape)
+    if weight_casts == "grouped":
+        module.cast_in_groups()
     return module.to(memory_format=memory_format)  # type: ignore[call-overload]
 
 
@@ -60,6 +70,7 @@ class Cnn(nn.Sequential):
         super().__init__(named)
         self.memory_format = memory_format
         self.compiled: list[Callable[[Tensor], Tensor]] = []
+        self.groups: list[list[Conv]] = []
 
     def reset_buffers(self) -> None:
         """Start the running statistics (mean 0, variance 1) and constants anew, after the module was moved out of the meta device."""
@@ -89,9 +100,31 @@ class Cnn(nn.Sequential):
     def logits(self, images: Tensor) -> Tensor:
         """(B, channels, height, width) -> (B, classes)."""
         x = images if isinstance(self[0], FoldedConv) else images.contiguous(memory_format=self.memory_format)
+        if self.groups:
+            self.lend_weights(images.device.type)
         for part in self.compiled or self:
             x = part(x)
+        for layer in chain.from_iterable(self.groups):
+            layer.lent = None
         return x
+
+    def cast_in_groups(self) -> None:
+        """From now on autocast finds the weights of convolutions in 16 bits; neighbours share a cast until they reach CAST_MIB."""
+        size_mib = 0.0
+        for module in self.modules():
+            if isinstance(module, Conv) and not isinstance(module, FoldedConv):
+                if not self.groups or size_mib >= CAST_MIB:
+                    self.groups.append([])
+                    size_mib = 0.0
+                self.groups[-1].append(module)
+                size_mib += module.weight.nbytes / 2**20
+
+    def lend_weights(self, device: str) -> None:
+        """Convolutions of groups compute with weights in autocast's type, until these are taken back."""
+        for group in self.groups if torch.is_autocast_enabled(device) else ():
+            cast = CastTogether.apply(torch.get_autocast_dtype(device), *(layer.weight for layer in group))
+            for layer, weight in zip(group, cast, strict=True):
+                layer.lent = weight
 
     def compile_parts(self) -> None:
         """Compile stretches of layers, each by itself: equal blocks share their code, and backward still hands out gradients

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -9,11 +11,39 @@ from torch import Tensor, nn
 from multigpu.workloads.cnn import layers as L
 
 
+class CastTogether(torch.autograd.Function):
+    """Tensors in another type by one kernel, and their gradients back by one; autocast takes a kernel for each."""
+
+    @staticmethod
+    def forward(ctx: Any, kind: torch.dtype, *tensors: Tensor) -> tuple[Tensor, ...]:
+        ctx.kind = tensors[0].dtype
+        return cast_all(tensors, kind)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        return None, *cast_all(gradients, ctx.kind)
+
+
+def cast_all(tensors: tuple[Tensor, ...], kind: torch.dtype) -> tuple[Tensor, ...]:
+    """Copies in another type, each in its own order in memory."""
+    cast = [torch.empty_like(tensor, dtype=kind) for tensor in tensors]
+    torch._foreach_copy_(cast, tensors)
+    return tuple(cast)
+
+
 class Conv(nn.Conv2d):
-    """A convolution whose values come from the description, so the library need not draw its own."""
+    """A convolution whose values come from the description, so the library need not draw its own.
+
+    lent: the weight in 16 bits, where the network casts those of several layers together.
+    """
+
+    lent: Tensor | None = None
 
     def reset_parameters(self) -> None:
         """Leave the memory as it is."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) if self.lent is None else self._conv_forward(x, self.lent, self.bias)
 
 
 class PaddedConv(Conv):

@@ -1,0 +1,151 @@
+"""An all-reduce as an experiment: what a launch is told of it, how long it will take, and its Records. Imports no framework."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable, Sequence
+from time import time
+from typing import Any
+
+from multigpu.collectives.record import COLLECTIVE_TIMING_VERSION, CollectiveMeasurement, CollectiveRecord, CollectiveStore, collective_key
+from multigpu.collectives.run import CollectiveRun, size_text
+from multigpu.hosts.launching import Company
+from multigpu.hosts.namespaces import INTERFACE
+from multigpu.hosts.spread import Spread
+from multigpu.measure.experiment import Due, Experiment, Seat
+from multigpu.measure.machine import framework_version, gpu_count
+from multigpu.measure.plan import Plan
+from multigpu.measure.session import Session
+from multigpu.measure.summary import LEFT, Summary
+from multigpu.measure.sweep import sweep
+from multigpu.measure.timed import PASSED_OVER
+from multigpu.record import Status
+
+LATENCY_BYTES = 2**20
+"""Up to this size a message takes about as long as any smaller one."""
+
+
+class CollectiveItem(Due):
+    """One CollectiveRun to measure. most_symmetric_bytes: the launch's largest message of torch's two-shot. interface: of each host, whose
+    bytes are read.
+    """
+
+    run: CollectiveRun
+    timeout_s: float = 60.0
+    most_symmetric_bytes: int = 0
+    interface: str | None = None
+
+
+class Forecast:
+    """How long a Run will take, from the largest message of its method and form of execution so far."""
+
+    def __init__(self) -> None:
+        self.known: dict[tuple[str, str], tuple[int, float]] = {}
+
+    def seconds(self, run: CollectiveRun) -> float:
+        """As long as the largest known, or more in proportion to the bytes above 1 MiB; 0 where nothing is known."""
+        size, seconds = self.known.get((run.method, run.execution), (run.bytes, 0.0))
+        return seconds * max(1.0, run.bytes / max(size, LATENCY_BYTES))
+
+    def note(self, run: CollectiveRun, seconds: float) -> None:
+        """Learn that `run` took so long."""
+        if run.bytes >= self.known.get((run.method, run.execution), (0, 0.0))[0]:
+            self.known[run.method, run.execution] = (run.bytes, seconds)
+
+
+class Collectives(Experiment[CollectiveItem, CollectiveItem]):
+    """All-reduces of one number of devices, in order, the largest number first."""
+
+    path = "multigpu.collectives.experiment:COLLECTIVES"
+    item, store, version, modules = CollectiveItem, CollectiveStore, COLLECTIVE_TIMING_VERSION, ("multigpu.collectives.bench",)
+
+    def __init__(self) -> None:
+        self.forecast = Forecast()
+        self.failed: set[tuple[str, str]] = set()
+        """Method and form of execution of what failed: its other messages are not tried."""
+
+    def open(self, item: CollectiveItem, seat: Seat) -> Session:
+        seat.stage("build")
+        bench: Session = importlib.import_module("multigpu.collectives.bench").Bench(item.run, item.most_symmetric_bytes, item.interface)
+        return bench
+
+    def measure(self, item: CollectiveItem, parts: list[dict[str, Any]], total_s: float) -> CollectiveMeasurement:
+        joined = importlib.import_module("multigpu.collectives.bench").joined
+        return CollectiveMeasurement.model_validate(joined(item.run, parts, total_s))
+
+    def key(self, item: CollectiveItem, machine: str, framework_version: str) -> str:
+        return collective_key(item.run, item.repeat, machine, framework_version)
+
+    def fields(self, item: CollectiveItem, status: Status) -> dict[str, Any]:
+        return {"run": item.run, "timing_version": COLLECTIVE_TIMING_VERSION}
+
+    def told(self, item: CollectiveItem, measured: CollectiveMeasurement) -> str:
+        return f"{size_text(round(item.run.bytes / min(measured.time_s)))}/s"
+
+    def learn(self, item: CollectiveItem, record: CollectiveRecord) -> None:
+        if record.measurement:
+            self.forecast.note(item.run, record.measurement.total_s)
+        elif record.status in ("failed", "timeout"):
+            self.failed.add((item.run.method, item.run.execution))
+
+    def passed_over(self, plan: Plan, item: CollectiveItem) -> tuple[str, str] | None:
+        if (item.run.method, item.run.execution) in self.failed:
+            return PASSED_OVER, f"{item.run.method} has failed"
+        if plan.until_s is not None and time() + self.forecast.seconds(item.run) >= plan.until_s:
+            return LEFT, ""
+        return None
+
+    def check_all(self, points: Iterable[CollectiveItem], company: Company | Spread | None) -> None:
+        for point in points:
+            check_machine(point.run)
+
+    def launch_of(self, point: CollectiveItem) -> int:
+        return -point.run.devices
+
+    def due(self, point: CollectiveItem) -> CollectiveItem:
+        return point
+
+
+COLLECTIVES = Collectives()
+
+
+def measure(
+    runs: Sequence[CollectiveRun],
+    store: CollectiveStore,
+    budget_s: float,
+    repeats: int = 1,
+    retry: Sequence[str] = (),
+    progress: bool = True,
+    spread: Spread | None = None,
+    timeout_s: float = 60.0,
+    hook: str | None = None,
+) -> Summary:
+    """Measure what has no Record, every Run once before any is repeated, for at most about `budget_s` seconds.
+
+    Args:
+        spread: hosts over which the processes are dealt out (None: all on this one).
+        timeout_s: for one Run, its checks included, after which a hang is taken for granted.
+
+    Raises:
+        ValueError: more GPUs or processes are asked for than there are, PyTorch is missing, or the folder cannot be written.
+        RuntimeError: as `sweep`.
+    """
+    most = max((run.bytes for run in runs if run.method == "two_shot"), default=0)
+    points = [
+        CollectiveItem(run=run, repeat=repeat, timeout_s=timeout_s, most_symmetric_bytes=most, interface=INTERFACE if spread else None)
+        for repeat in range(repeats)
+        for run in runs
+    ]
+    return sweep(COLLECTIVES, points, store, retry, progress, hook, company=spread, budget_s=budget_s)
+
+
+def check_machine(run: CollectiveRun) -> None:
+    """Refuse what this machine cannot run.
+
+    Raises:
+        ValueError: naming how many devices were asked for and how many there are.
+    """
+    if run.device_type == "cuda" and run.devices > gpu_count():
+        raise ValueError(f"{run.devices} GPUs were asked for and this machine has {gpu_count()}: choose fewer devices or --device-type cpu")
+    if framework_version("torch") == "none":
+        raise ValueError("PyTorch is not installed here: see `python -m multigpu doctor`")

@@ -1,0 +1,172 @@
+"""What a kind of experiment adds to the one sweep (`measure.sweep`): how a process opens a point, what that measures, and its Record.
+
+An experiment is an object in a module that imports no framework; a plan names it by its path, so that launcher and workers find the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from multigpu.inputs.check import check_inputs
+from multigpu.measure.machine import versions
+from multigpu.measure.session import Session, Stage
+from multigpu.record import Record, Status
+from multigpu.store import MachineStore
+from multigpu.workloads import workloads
+
+if TYPE_CHECKING:
+    from multigpu.hosts.launching import Company
+    from multigpu.hosts.spread import Spread
+    from multigpu.measure.plan import Plan
+
+
+class Due(BaseModel):
+    """One point to measure. run: what names its devices and framework. timeout_s: for the whole point, building included."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    run: Any
+    repeat: int = 0
+    attempt: int = 0
+    timeout_s: float = Field(default=300.0, gt=0, le=7 * 86400)
+
+    @property
+    def label(self) -> str:
+        """A short name for progress bars and messages."""
+        return str(self.run.label())
+
+
+@dataclass(frozen=True)
+class Seat:
+    """A process's place in a launch. shared: a folder of memory-backed files, the same for all replicas. stage: told what begins.
+
+    hosts: `gathering`, the programs of the other hosts, for a session that starts processes there.
+    """
+
+    rank: int
+    shared: Path
+    startup_s: float
+    stage: Stage
+    hosts: dict[str, Any] = field(default_factory=dict)
+
+
+Point = TypeVar("Point")
+AnyItem = TypeVar("AnyItem", bound=Due)
+
+
+class Experiment(Generic[Point, AnyItem]):
+    """One kind of experiment.
+
+    path: "module:NAME" of such an object. item, store: its classes. version: of its clock, part of every key. watched: whether its Records
+    say what else the machine did. modules: imported once before workers are forked.
+    """
+
+    path: ClassVar[str]
+    item: type[AnyItem]
+    store: type[MachineStore[Any]]
+    version: ClassVar[int]
+    watched: ClassVar[bool] = False
+    modules: ClassVar[tuple[str, ...]] = ()
+
+    # --- what processes of a launch ask -----------------------------------------------------------------------------------------
+
+    def open(self, item: AnyItem, seat: Seat) -> Session:
+        """This process's side of a point."""
+        raise NotImplementedError
+
+    def measure(self, item: AnyItem, parts: list[dict[str, Any]], total_s: float) -> Any:
+        """The Measurement that all replicas' numbers make, by rank.
+
+        Raises:
+            DidNotTrain: the steps were no training; the message says why.
+        """
+        raise NotImplementedError
+
+    def key(self, item: AnyItem, machine: str, framework_version: str) -> str:
+        """The name of the measurement."""
+        raise NotImplementedError
+
+    def fields(self, item: AnyItem, status: Status) -> dict[str, Any]:
+        """What its Record says beside what all say."""
+        raise NotImplementedError
+
+    def told(self, item: AnyItem, measured: Any) -> str:
+        """The figure that a progress bar shows."""
+        raise NotImplementedError
+
+    def learn(self, item: AnyItem, record: Any) -> None:
+        """Hear of every Record of a plan, those of earlier starts too; in the first process."""
+
+    def passed_over(self, plan: Plan, item: AnyItem) -> tuple[str, str] | None:
+        """Why this point is not started now, as a word to be counted and a reason; no Record is written. None: it is."""
+        return None
+
+    def finished(self, item: AnyItem) -> None:
+        """Clear away what a point that has its Record needs no more."""
+
+    # --- what the launcher asks -------------------------------------------------------------------------------------------------
+
+    def check(self, point: Point, company: Company | Spread | None) -> None:
+        """Refuse what cannot run here, or on these hosts.
+
+        Raises:
+            ValueError: naming what was asked for and what there is.
+        """
+
+    def launch_of(self, point: Point) -> Any:
+        """What points share that one launch can measure; launches are in its order."""
+        raise NotImplementedError
+
+    def due(self, point: Point) -> AnyItem:
+        """The point as an item of a plan."""
+        raise NotImplementedError
+
+    def ordered(self, items: Sequence[AnyItem], launch_id: str) -> list[AnyItem]:
+        """The items as a launch measures them: in their order, grouped by devices, since a new group costs as much as a short Run."""
+        counts = list(dict.fromkeys(item.run.devices for item in items))
+        return sorted(items, key=lambda item: counts.index(item.run.devices))
+
+    def versions(self) -> dict[str, str]:
+        """Of installed packages, those that its Records name."""
+        return {name: version for name, version in versions().items() if "tensorflow" not in name}
+
+    def check_all(self, points: Iterable[Point], company: Company | Spread | None) -> None:
+        """Refuse what cannot run, and inputs that cannot be read.
+
+        Raises:
+            ValueError: one sentence.
+        """
+        runs = []
+        for point in points:
+            self.check(point, company)
+            runs.append(self.due(point).run)
+        check_inputs(runs)
+
+
+def input_fields(run: Any, status: Status) -> dict[str, str]:
+    """Label and fingerprint of what a Run reads; "" where that cannot be read, which is why it has no measurement.
+
+    Raises:
+        Exception: of a measured Run it can no longer be read, or not all of it.
+    """
+    try:
+        source = workloads()[run.workload].inputs[run.inputs](run, run.description)
+        return {"input_label": printable(source.label), "input_fingerprint": source.fingerprint}
+    except Exception:
+        if status == "ok":
+            raise
+        return {"input_label": "", "input_fingerprint": ""}
+
+
+def printable(text: str) -> str:
+    """The text with what no file in UTF-8 can hold (bytes of a name that is none) written out."""
+    return text.encode(errors="backslashreplace").decode()
+
+
+def is_disturbed(record: Record) -> list[str]:
+    """Why a Record is to be measured once more, in words."""
+    return record.surroundings.disturbances if record.surroundings else []

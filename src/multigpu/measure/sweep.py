@@ -1,0 +1,267 @@
+"""The one sweep: measure points of any experiment that have no Record yet, one launch for many, followed by a bar. Imports no framework."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+from multigpu.hosts.launching import LOOPBACK, Company, end, libraries_environment
+from multigpu.hosts.spread import Spread
+from multigpu.measure import private_network
+from multigpu.measure.bar import Bar, new_bar
+from multigpu.measure.experiment import AnyItem, Experiment, Point, is_disturbed
+from multigpu.measure.lane import this_lane
+from multigpu.measure.machine import Machine, cores_here, framework_version, source_state, this_machine
+from multigpu.measure.memory import memory_folder, scratch_folder
+from multigpu.measure.plan import Journal, Plan
+from multigpu.measure.process import NO_KERAS
+from multigpu.measure.summary import Summary
+from multigpu.measure.timed import is_solo, listens_everywhere
+from multigpu.measure.turn import turn
+from multigpu.store import MachineStore
+
+# NVLink multicast is off for every process: a program that misuses it can put all GPUs of a host out of service
+SAFE = {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1", "NVSHMEM_DISABLE_NVLS": "1"}
+
+
+def make_plan(
+    kind: Experiment[Point, AnyItem],
+    points: Sequence[Point],
+    records: Path,
+    scratch: Path,
+    memory: Path,
+    retry: Sequence[str] = (),
+    hook: str | None = None,
+    environment: Mapping[str, str] | None = None,
+    machine: Machine | None = None,
+) -> tuple[Plan, int]:
+    """The plan of one launch without what has a Record already, and how many were left out.
+
+    retry: statuses whose points are measured again, as a new attempt beside the old Record. machine: on which, if not this one.
+    """
+    items = [kind.due(point) for point in points]
+    run = items[0].run
+    plan = Plan(
+        experiment=kind.path,
+        items=[],
+        program="solo" if is_solo(run) else "worker",
+        workers=1,
+        framework=run.framework,
+        machine=(machine or this_machine()).name,
+        versions=kind.versions(),
+        framework_version=framework_version(run.framework),
+        timing_version=kind.version,
+        records=records,
+        scratch=scratch,
+        memory=memory,
+        launch_id=uuid.uuid4().hex[:12],
+        hook=hook,
+        environment={"MULTIGPU_HOOK": hook} | dict(environment or {}) if hook else dict(environment or {}),
+    )
+    store, missing = kind.store(records), []
+    for item in kind.ordered(items, plan.launch_id):
+        known = plan.find(item)
+        if known is None or known.status in retry:
+            missing.append(item.model_copy(update={"attempt": store.next_attempt(plan.machine, plan.key(item))}))
+    workers = 1 if plan.program == "solo" else max((item.run.devices for item in missing), default=1)
+    return plan.model_copy(update={"items": missing, "workers": workers}), len(items) - len(missing)
+
+
+def sweep(
+    kind: Experiment[Point, AnyItem],
+    points: Sequence[Point],
+    store: MachineStore[Any],
+    retry: Sequence[str] = (),
+    progress: bool = True,
+    hook: str | None = None,
+    environment: Mapping[str, str] | None = None,
+    company: Company | Spread | None = None,
+    bar: Bar | None = None,
+    budget_s: float | None = None,
+) -> Summary:
+    """Measure every point that has no Record yet; whatever happens on the way, what was measured stays.
+
+    Args:
+        environment: what else processes find in theirs, beside what a Run wants there.
+        company: the hosts of this launch, of which this one is the first, or that are made on this one.
+        bar: told of what is done in place of a progress bar of this sweep's own.
+        budget_s: seconds for all of it, of which each launch may use an equal share of what is left.
+
+    Raises:
+        ValueError: a point cannot run on this machine, its input cannot be read, or Records cannot be written; nothing was started.
+        RuntimeError: the launcher itself died; what it had measured is kept and the same call goes on from there.
+    """
+    kind.check_all(points, company)
+    store.check_writable(this_machine().name)
+    summary, began = Summary(), time.monotonic()
+    shown: Bar = new_bar(len(points), progress) if bar is None else bar
+    held = contextlib.ExitStack()
+    try:
+        launches = sorted({kind.launch_of(point) for point in points})
+        until_s = None if budget_s is None else time.time() + budget_s
+        for number, launch in enumerate(launches):
+            chosen = [point for point in points if kind.launch_of(point) == launch]
+            first = kind.due(chosen[0]).run
+            machine = company.machine(first.devices) if company else None
+            more = dict(environment or {}) | getattr(first, "environment", {})
+            with scratch_folder("multigpu-sweep-") as scratch, memory_folder() as memory:
+                plan, reused = make_plan(kind, chosen, store.root.resolve(), scratch, memory, retry, hook, more, machine)
+                summary.reused += reused
+                shown.update(reused)
+                if not plan.items:
+                    continue
+                waited = time.time()
+                held.enter_context(turn())  # until the sweep ends
+                if until_s is not None:
+                    until_s += time.time() - waited
+                    share = (until_s - time.time()) / (len(launches) - number)
+                    plan = plan.model_copy(update={"until_s": time.time() + share})
+                launch_plan(plan, shown, summary, company)
+                if again := disturbed(plan, summary):
+                    launch_plan(again, shown, summary, company)
+    finally:
+        held.close()
+        if bar is None:
+            shown.close()
+        summary.wall_s = time.monotonic() - began
+    return summary
+
+
+def disturbed(plan: Plan, summary: Summary) -> Plan | None:
+    """What this launch measured while others disturbed it or a GPU was throttled, to be measured once more as a new attempt; both stay.
+
+    None where there is nothing of the kind, and in a lane: beside others everything would be told as disturbed.
+    """
+    if not plan.kind.watched or ((lane := this_lane()) and lane.neighbours):
+        return None
+    items = []
+    for item in plan.items:
+        record = plan.find(item)
+        if record and record.launch_id.startswith(plan.launch_id) and (why := is_disturbed(record)):
+            items.append(item.model_copy(update={"attempt": record.attempt + 1}))
+            summary.notes.append(f"measured again: {item.label}: {'; '.join(why)}")
+    if not items:
+        return None
+    scratch = plan.scratch / "again"  # what the journal knows of the first attempt is over
+    scratch.mkdir()
+    return plan.model_copy(update={"items": items, "scratch": scratch, "launch_id": uuid.uuid4().hex[:12]})
+
+
+def launch_environment() -> dict[str, str]:
+    """What every process of a launch finds in its environment."""
+    commit, clean = source_state()
+    source = str(Path(__file__).resolve().parents[2])
+    paths = [source, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    # workers set their own thread counts; the default of one that launchers impose would starve host placements
+    return {
+        **os.environ,
+        **SAFE,
+        "PYTHONPATH": os.pathsep.join(paths),
+        "MULTIGPU_COMMIT": commit,
+        "MULTIGPU_CLEAN": "1" if clean else "0",
+        **NO_KERAS,
+    } | ({} if "OMP_NUM_THREADS" in os.environ else {"OMP_NUM_THREADS": str(cores_here())})
+
+
+def launch_plan(plan: Plan, bar: Bar, summary: Summary, company: Company | Spread | None = None) -> None:
+    """Run one plan to its end, following its journal; on several hosts, again until they get through it.
+
+    Raises:
+        RuntimeError: the launcher died, or a host was lost (`HostLost`); what was measured is kept.
+    """
+    finished: set[int] = set()
+    most = company.most_starts(plan) if company else 1
+    code = 0
+    for start in range(most):
+        code = _launch_once(plan, bar, summary, company, finished)
+        if code == 0:
+            return
+        if company and start + 1 < most:
+            company.settle(Journal(plan))
+    done = sum(summary.statuses.values())
+    raise RuntimeError(
+        f"the launcher ended with {code} after {done} Runs, all kept ({_last_words(plan)}); the same command goes on from there"
+    )
+
+
+def _launch_once(plan: Plan, bar: Bar, summary: Summary, company: Company | Spread | None, finished: set[int]) -> int:
+    """One start of the plan's workers; the agents' exit code. finished: what was reported as done, of earlier starts too."""
+    if company:
+        plan = company.offer(plan)
+    journal = Journal(plan)
+    seen = len(journal.progress.read_text().splitlines()) if journal.progress.exists() else 0
+    environment = launch_environment() | ({} if company else libraries_environment(LOOPBACK)) | plan.environment
+    agents: list[subprocess.Popen[Any]] = []
+    with open(plan.scratch / "agent.log", "w") as log:
+        try:
+            for prefix, own in company.agents(plan) if company else [(_hidden(plan), plan)]:
+                agents.append(start_agent(own, environment, log, prefix))
+            while True:
+                ended = [agent.poll() for agent in agents]
+                lines = journal.progress.read_text().splitlines() if journal.progress.exists() else []
+                for line in lines[seen:]:
+                    event = json.loads(line)
+                    # a restarted launch passes over what is done and says so again
+                    if event["event"] == "start" or event["index"] not in finished:
+                        _show(event, plan, bar, summary)
+                    if event["event"] == "done":
+                        finished.add(event["index"])
+                seen = len(lines)
+                if sentence := journal.unwritable():
+                    kept = f"{sum(summary.statuses.values())} Runs were measured and are kept"
+                    raise RuntimeError(f"{sentence}; {kept}, and the same command goes on from there once there is room")
+                if None not in ended or any(ended) or (company and company.in_trouble()):
+                    break
+                time.sleep(0.1)
+        finally:
+            for agent in agents:
+                if agent.poll() is None and company:
+                    end(agent)
+                if agent.poll() is None:
+                    agent.terminate()
+                    try:
+                        agent.wait(20)
+                    except subprocess.TimeoutExpired:
+                        agent.kill()
+    return next((code for code in ended if code), agents[0].returncode)
+
+
+def start_agent(plan: Plan, environment: Mapping[str, str], log: IO[str] | int, prefix: Sequence[str] = ()) -> subprocess.Popen[Any]:
+    """This host's agent, or that of the host which `prefix` puts a command on."""
+    path = plan.scratch / f"plan{plan.host}.json"
+    path.write_text(plan.model_dump_json())
+    return subprocess.Popen([*prefix, sys.executable, "-m", "multigpu.measure.agent", str(path)], env=environment, stdout=log, stderr=log)
+
+
+def _hidden(plan: Plan) -> list[str]:
+    """The words that give an agent a network of its own, where what it starts would listen on all interfaces of this one host."""
+    everywhere = any(listens_everywhere(item.run) for item in plan.items)
+    return private_network.prefix() if everywhere and private_network.why_not() is None else []
+
+
+def _show(event: dict[str, object], plan: Plan, bar: Bar, summary: Summary) -> None:
+    if event["event"] == "start":
+        bar.set_description(str(event["label"]))
+        return
+    status, reason = str(event["status"]), event.get("reason", "")
+    summary.statuses[status] += 1
+    bar.update(1)
+    if "told" in event:
+        bar.set_postfix_str(str(event["told"]))
+    elif status != "ok" and reason:
+        summary.troubles.append(f"{status}: {plan.items[int(str(event['index']))].label}: {reason}")
+
+
+def _last_words(plan: Plan) -> str:
+    """The last line that the launcher or a worker wrote."""
+    logs = [plan.scratch / "agent.log", *sorted((plan.scratch / "logs").rglob("stderr.log"))]
+    lines = [line for log in logs if log.exists() for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    return lines[-1].strip()[:200] if lines else "it left no message"

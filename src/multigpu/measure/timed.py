@@ -1,0 +1,154 @@
+"""Runs whose steps are timed, as an experiment: which of them share a launch, in which order, and their Records. Imports no framework.
+
+Runs that differ in their batch alone are a ladder: above a batch that did not fit none is tried, since it cannot fit either.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+from multigpu.hosts.launching import Company, check_host, check_run
+from multigpu.hosts.spread import Spread
+from multigpu.measure import private_network
+from multigpu.measure.experiment import Due, Experiment, Seat, input_fields
+from multigpu.measure.lane import this_lane
+from multigpu.measure.machine import gpu_count, this_boot, threads_for, versions
+from multigpu.measure.plan import Plan
+from multigpu.measure.point import Point, launch_of
+from multigpu.measure.session import Session, measurement, open_session
+from multigpu.measure.timing import TIMING_VERSION
+from multigpu.record import Measurement, RecordStore, Status, record_key
+from multigpu.run import Run
+
+PASSED_OVER = "passed_over"
+"""What a launch says of a point that it did not start, because another showed that it would fail; no Record is written."""
+
+
+class Item(Due):
+    """One Run to measure. smaller: batches of the plan's Runs that differ in nothing else: where one of them did not fit, this one is
+    passed over.
+    """
+
+    run: Run
+    smaller: tuple[int, ...] = ()
+
+
+class Timed(Experiment[Point, Item]):
+    """Steps of a Run against the clock."""
+
+    path = "multigpu.measure.timed:TIMED"
+    item, store, version, watched = Item, RecordStore, TIMING_VERSION, True
+
+    def open(self, item: Item, seat: Seat) -> Session:
+        run = item.run
+        # one process for all replicas has all threads
+        threads = threads_for(1 if is_solo(run) else run.devices, run.host_cores)
+        return open_session(run, seat.rank, threads, seat.shared, item.timeout_s, seat.startup_s, seat.stage, **seat.hosts)
+
+    def measure(self, item: Item, parts: list[dict[str, Any]], total_s: float) -> Measurement:
+        return measurement(item.run, parts, total_s)
+
+    def key(self, item: Item, machine: str, framework_version: str) -> str:
+        return record_key(item.run, item.repeat, machine, framework_version, TIMING_VERSION)
+
+    def fields(self, item: Item, status: Status) -> dict[str, Any]:
+        return {"run": item.run, "timing_version": TIMING_VERSION, "lane": this_lane(), "boot": this_boot()} | input_fields(
+            item.run, status
+        )
+
+    def told(self, item: Item, measured: Measurement) -> str:
+        return f"{measured.units / measured.wall_s:,.0f} {item.run.description.unit}/s"
+
+    def passed_over(self, plan: Plan, item: Item) -> tuple[str, str] | None:
+        batch = full_at(plan, item) if item.smaller else None
+        return (PASSED_OVER, f"a batch of {batch} was out of memory") if batch else None
+
+    def check(self, point: Point, company: Company | Spread | None) -> None:
+        check_there(point.run, company)
+
+    def launch_of(self, point: Point) -> Any:
+        return launch_of(point)
+
+    def due(self, point: Point) -> Item:
+        return Item(run=point.run, repeat=point.repeat, timeout_s=point.timeout_s)
+
+    def ordered(self, items: Sequence[Item], launch_id: str) -> list[Item]:
+        """Interleaved at random, so that a drift of the machine does not look like a placement; grouped by the devices used within a
+        shuffled order of them, since a new group costs as much as a short Run; ladders from below.
+        """
+        found, order = list(items), random.Random(launch_id)
+        order.shuffle(found)
+        groups = sorted({item.run.chosen_devices for item in found})
+        order.shuffle(groups)
+        return ascending(sorted(found, key=lambda item: groups.index(item.run.chosen_devices)))
+
+    def versions(self) -> dict[str, str]:
+        return versions()
+
+
+TIMED = Timed()
+
+
+def is_solo(run: Any) -> bool:
+    """Whether a Run has one process for all devices, or one whose session starts the others."""
+    return run.framework == "tensorflow" or run.processes == "one"
+
+
+def listens_everywhere(run: Any) -> bool:
+    """Whether a Run's processes listen on all interfaces of their host, whatever they are told: TensorFlow's servers do."""
+    return run.framework == "tensorflow" and run.processes == "per_device"
+
+
+def check_there(run: Run, company: Company | Spread | None) -> None:
+    """Refuse what this machine, or these hosts, cannot run.
+
+    Raises:
+        ValueError: naming what was asked for and what there is.
+    """
+    if isinstance(company, Company):
+        check_run(run, company.cluster)
+    elif company is None:
+        check_devices(run)
+
+
+def check_devices(run: Run) -> None:
+    """Refuse what this machine cannot run.
+
+    Raises:
+        ValueError: naming how many devices were asked for and how many there are.
+    """
+    available = gpu_count()
+    if run.device_type == "cuda" and run.devices > available:
+        allowed = f"choose at most {available} or device_type 'cpu'" if available else "choose device_type 'cpu'"
+        raise ValueError(f"{run.devices} GPUs were asked for and this machine has {available}: {allowed}")
+    check_host(run, run.devices, available)
+    if listens_everywhere(run):
+        private_network.check_private(f"TensorFlow over several processes ({run.label()})")
+
+
+def ladder_of(item: Item) -> str:
+    """A name that Runs have in common when they differ in their batch alone; each repeat climbs by itself."""
+    return f"{item.run.model_copy(update={'batch_size': 0}).digest}|{item.repeat}"
+
+
+def ascending(items: Sequence[Item]) -> list[Item]:
+    """The items in their order, but where several stand on one ladder the smaller batch takes the earlier place; each knows those below."""
+    rungs: dict[str, list[Item]] = {}
+    for item in items:
+        rungs.setdefault(ladder_of(item), []).append(item)
+    for own in rungs.values():
+        batches = sorted({item.run.batch_size for item in own})
+        own[:] = [item.model_copy(update={"smaller": tuple(b for b in batches if b < item.run.batch_size)}) for item in own]
+        own.sort(key=lambda item: item.run.batch_size, reverse=True)
+    return [rungs[ladder_of(item)].pop() for item in items]
+
+
+def full_at(plan: Plan, item: Item) -> int | None:
+    """The smallest batch below the item's own that a Record says did not fit; None: none is known."""
+    for batch in item.smaller:
+        record = plan.find(item.model_copy(update={"run": item.run.model_copy(update={"batch_size": batch}), "attempt": 0}))
+        if record is not None and record.status == "out_of_memory":
+            return batch
+    return None

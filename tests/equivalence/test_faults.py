@@ -1,0 +1,166 @@
+"""Faults planted in steps that are put together here: each is seen by the comparison with one process, or by the bytes counted."""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from collections.abc import Callable
+from contextlib import nullcontext
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+from multigpu.engines.torch.averaged import TRAINED
+from multigpu.engines.torch.build import build_trainer
+from multigpu.engines.torch.feed import Feed
+from multigpu.placements.step_bytes import step_bytes
+from multigpu.placements.traffic import laid_out
+from multigpu.run import Run
+from tests.equivalence.cases import LOCAL, Case, make_context, reference_of, steps_of
+from tests.equivalence.test_placements import distance
+
+DEVICES = 2
+PLAIN = Run(
+    **{"workload": "deepconn", "model": "deepconn_tiny", "placement": "zero1", "device_type": "cpu", "devices": DEVICES},
+    **{"batch_size": 13, "scaling": "strong", "optimizer": "adam", "precision": "fp64"},
+)
+RUNS = {
+    "zero1": PLAIN,
+    "ddp in parts": PLAIN.model_copy(update={"placement": "ddp", "micro_steps": 3}),
+    "zero1 in parts": PLAIN.model_copy(update={"micro_steps": 3}),
+    "local_sgd": PLAIN.model_copy(update={"placement": "local_sgd", **LOCAL}),
+    "exp4 in parts": PLAIN.model_copy(update={"placement": "exp4", "micro_steps": 3}),
+}
+
+
+def not_scattered(trainer: Any) -> None:
+    trainer.wire.reduce_scatter = lambda own, whole: None
+
+
+def updated_twice(trainer: Any) -> None:
+    once = trainer.optimizer.step
+    trainer.optimizer.step = lambda: (once(), once())
+
+
+def last_part_only(trainer: Any) -> None:
+    every = trainer.parts
+    trainer.parts = lambda shard, rows=None: every(shard, rows)[-1:]
+
+
+def merged_at_each(trainer: Any) -> None:
+    trainer._unmerged = nullcontext
+
+
+def merged_twice(trainer: Any) -> None:
+    once = trainer._merge_after_backward
+    trainer._merge_after_backward = lambda: (once(), once())
+
+
+def averaged_late(trainer: Any) -> None:
+    trainer.optimizer.param_groups[0][TRAINED] = -1
+
+
+def averaged_once(trainer: Any) -> None:
+    once = trainer._average
+
+    def first() -> None:
+        once()
+        trainer._average = lambda: None
+
+    trainer._average = first
+
+
+FAULTS: dict[tuple[str, str], Callable[[Any], None]] = {
+    ("zero1", "not scattered"): not_scattered,
+    ("zero1", "updated twice"): updated_twice,
+    ("ddp in parts", "last part only"): last_part_only,
+    ("zero1 in parts", "last part only"): last_part_only,
+    ("exp4 in parts", "last part only"): last_part_only,
+    ("zero1 in parts", "merged twice"): merged_twice,
+    ("local_sgd", "averaged a step late"): averaged_late,
+    ("local_sgd", "averaged in the first cycle only"): averaged_once,
+    ("ddp in parts", "merged at each"): merged_at_each,
+}
+"""(run, fault) -> what plants it; the last of them trains right and moves too much."""
+EVERY = {**{(name, ""): (lambda trainer: None) for name in RUNS}, **FAULTS}
+
+
+def trained(name: str, fault: str, rank: int, folder: Path) -> dict[str, Any]:
+    """Some steps with a fault, and what this replica keeps after them."""
+    context, source = make_context(RUNS[name], rank, folder)
+    trainer: Any = build_trainer(context)
+    EVERY[name, fault](trainer)
+    feed = Feed(source, rank, context.device)
+    counted = [Counter(trainer.counted_step(feed.shard(step))[1]) for step in range(steps_of(RUNS[name]))]
+    cycle = sum(counted[: RUNS[name].semantics.every], Counter[str]())
+    found = {"values": trainer.full_values(), "counted": dict(cycle), "lookups": source.batch(0, rank).lookups}
+    if name == "zero1":
+        slots = [value for state in trainer.optimizer.state.values() for value in state.values() if value.dim()]
+        found |= {"slots": sum(slot.nbytes for slot in slots), "own": trainer.stretch.nbytes}
+    feed.close()
+    trainer.close()
+    return found
+
+
+def worker(rank: int, folder: str) -> None:
+    torch.set_num_threads(1)
+    store = dist.FileStore(f"{folder}/store", DEVICES)
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=DEVICES, timeout=timedelta(seconds=60))
+    results = {}
+    for index, (name, fault) in enumerate(EVERY):
+        shared = Path(folder) / f"shared{index}"
+        shared.mkdir(exist_ok=True)
+        results[name, fault] = trained(name, fault, rank, shared)
+    torch.save(results, f"{folder}/{rank}.pt")
+    dist.destroy_process_group()
+
+
+@pytest.fixture(scope="module")
+def found():
+    with tempfile.TemporaryDirectory() as folder:
+        mp.spawn(worker, args=(folder,), nprocs=DEVICES)
+        return [torch.load(f"{folder}/{rank}.pt") for rank in range(DEVICES)]
+
+
+def apart(found, name: str, fault: str) -> float:
+    """From the reference, in norms of its update."""
+    case = Case(RUNS[name])
+    return distance(case, found[0][name, fault]["values"], reference_of(case)["values"][0])
+
+
+def moves_as_predicted(found, name: str, fault: str) -> bool:
+    counted: dict[str, int] = {}
+    for part in found:
+        for kind, count in part[name, fault]["counted"].items():
+            counted[kind] = counted.get(kind, 0) + count
+    return counted == step_bytes(RUNS[name], found[0][name, fault]["lookups"])
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_the_faultless_equals_its_reference(found, name: str) -> None:
+    assert apart(found, name, "") < 1e-10
+    assert moves_as_predicted(found, name, "")
+
+
+@pytest.mark.parametrize(("name", "fault"), FAULTS)
+def test_a_fault_is_seen(found, name: str, fault: str) -> None:
+    assert apart(found, name, fault) > 1e-3 or not moves_as_predicted(found, name, fault)
+
+
+def test_each_replica_keeps_its_share_of_the_optimiser_states(found) -> None:
+    elements = sum(variable.elements for variable in PLAIN.description.variables)
+    for part in found:
+        kept = part["zero1", ""]
+        assert kept["slots"] == PLAIN.rule.slots * kept["own"]
+        assert 0 <= kept["own"] * DEVICES - elements * 8 <= 16 * (len(PLAIN.description.variables) + DEVICES)
+
+
+def test_stretches_are_equal_and_variables_begin_aligned() -> None:
+    starts, length = laid_out([5, 8, 3], item_bytes=4, devices=3)
+    assert starts == [0, 8, 16] and length == 24
+    assert laid_out([5, 8, 3], item_bytes=8, devices=3) == ([0, 6, 14], 18)

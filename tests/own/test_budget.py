@@ -1,0 +1,79 @@
+"""A comparison's budget, on a made-up clock: launches and Runs of known lengths against the bar that ends them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from multigpu.measure.bar import new_bar
+from multigpu.own import compare
+from multigpu.own.compare import Budget, OutOfTime
+
+
+class Clock:
+    """A clock that moves when it is told to."""
+
+    now = 100.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(compare, "time", made)
+    return made
+
+
+def launched(clock: Clock, bar: Budget, launches: int, opening_s: float, runs: list[tuple[str, float]]) -> Iterator[str]:
+    """The Runs of one launch that are measured: the first is the throw-away one, and ends `opening_s` after the launch began."""
+    bar.open(launches)
+    for place, (label, took_s) in enumerate(runs):
+        try:
+            bar.set_description(label)
+        except OutOfTime:
+            return
+        clock.now += took_s if place else opening_s
+        bar.update(1)
+        yield label
+
+
+def compared(clock: Clock, budget_s: float, opening_s: float, took_s: dict[str, float], repeats: int = 5) -> tuple[list[str], float]:
+    """What is measured within a budget, one device in a launch of its own; and when it ended, s after it began."""
+    bar, began, measured = Budget(new_bar(99, False)), clock.now, list[str]()
+    bar.ends_s = began + budget_s
+    launches = [["one"] * repeats, [name for name in took_s if name != "one"] * repeats]
+    for place, names in enumerate(launches):
+        try:
+            measured += list(launched(clock, bar, 2 - place, opening_s, [(name, took_s[name]) for name in [names[0], *names]]))[1:]
+        except OutOfTime:
+            break
+    return measured, clock.now - began
+
+
+@pytest.mark.parametrize("budget_s", [15, 20, 25, 40, 60, 300])
+@pytest.mark.parametrize("opening_s", [2.0, 5.0, 9.0])
+@pytest.mark.parametrize("slow_s", [0.5, 3.0, 12.0])
+def test_a_budget_is_exceeded_by_one_run_at_most(clock: Clock, budget_s: float, opening_s: float, slow_s: float) -> None:
+    took_s: dict[str, Any] = {"one": 1.0, "ddp": 1.5, "exp4": slow_s}
+    measured, ended_s = compared(clock, budget_s, opening_s, took_s)
+    assert ended_s <= budget_s + max(opening_s, slow_s, 1.5)
+    assert "one" in measured
+    if budget_s >= 2 * opening_s + 8:
+        assert "ddp" in measured, "one device's repeats may not use up what its rivals need"
+
+
+def test_all_is_measured_where_the_budget_allows_it(clock: Clock) -> None:
+    measured, ended_s = compared(clock, 120, 4.0, {"one": 1.0, "ddp": 1.5, "exp4": 3.0})
+    assert len(measured) == 15 and ended_s == pytest.approx(4 + 5 + 4 + 5 * 4.5)
+
+
+def test_a_launch_that_would_end_too_late_is_not_begun(clock: Clock) -> None:
+    bar = Budget(new_bar(9, False))
+    bar.ends_s = clock.now + 30
+    assert list(launched(clock, bar, 2, 16.0, [("one", 1.0)])) == ["one"]
+    with pytest.raises(OutOfTime):
+        bar.open(1)  # the first one took 16 s to begin, and 14 s are left
