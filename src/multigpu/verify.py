@@ -165,7 +165,7 @@ def physics(record: Record, clocks: Mapping[str, int]) -> Iterator[tuple[str, st
         return
     rate = m.units / m.wall_s
     gpu = record.machine.gpus[0] if record.machine.gpus else ""
-    moved = {name: float(count) for name, count in (m.moved_bytes or {}).items()}
+    moved = {name: count / run.semantics.every for name, count in (m.moved_bytes or {}).items()}
     group = None if run.model_parallel is None else min((n for n in (run.model_parallel, run.copies) if n > 1), default=None)
     bound = bound_units_per_s(run.description, gpu, run.precision, run.devices, m.units / run.timed_steps, moved, group).units_per_s
     if run.device_type == "cuda" and rate > BEYOND * bound:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections import Counter
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
@@ -18,7 +19,7 @@ from multigpu.engines.torch.dispatch import build as dispatch_build
 from multigpu.engines.torch.dispatch import trainer as dispatch_trainer
 from multigpu.engines.torch.dispatch import wire as dispatch_wire
 from multigpu.engines.torch.feed import Feed
-from multigpu.engines.torch.reference import train_reference
+from multigpu.engines.torch.reference import train_averaged, train_reference
 from multigpu.engines.torch.trainer import Context
 from multigpu.engines.torch.wire import Wire
 from multigpu.placements import placements
@@ -68,10 +69,18 @@ MICRO = [
 """(workload, devices, rule, gradients added up over parts of a shard): 13 rows on 3 devices are shards of 5, 4 and 4, parts of 1 to 3."""
 
 
+LOCAL: dict[str, Any] = {"local_steps": 4, "timed_steps": 32}
+
+
+def steps_of(run: Run) -> int:
+    """How many steps are compared: where variables are averaged, two averages and a step after them."""
+    return STEPS if run.semantics.every == 1 else 2 * run.semantics.every + 1
+
+
 def micro_steps_of(run: Run) -> list[dict[str, Any]]:
     """What of `MICRO` the Run's placement can do."""
     row = placements()[run.placement]
-    merged = row.variables == "replica" and row.merge != "none"
+    merged = row.variables == "replica" and row.merges_gradients
     wanted = [more for *point, more in MICRO if point == [run.workload, run.devices, run.optimizer] and run.precision == "fp64"]
     long = run.workload == "nmt" and run.placement not in ("ddp", "exp2", "exp4", "zero1")
     return [more for more in wanted if (merged or "micro_sync" not in more) and not long]
@@ -130,6 +139,7 @@ def all_cases() -> list[Case]:
                         optimizer=optimizer,  # type: ignore[arg-type]
                         precision=precision,  # type: ignore[arg-type]
                         seed=SEEDS.get(workload, 0),
+                        **(LOCAL if placement.merge == "average" else {}),
                     )
                     if "per_device" in shapes or precision == "fp64":
                         cases.append(Case(run))
@@ -160,22 +170,23 @@ def make_context(run: Run, rank: int, shared: Path) -> tuple[Context, Any]:
 
 
 def train_case(case: Case, rank: int, shared: Path) -> dict[str, Any]:
-    """Three steps of one replica: variables, losses, the first step's counted bytes."""
+    """The steps of one replica: variables, losses, the counted bytes of the first of them, or of the first cycle."""
     context, source = make_context(case.run, rank, shared)
     trainer = build_trainer(context)
     feed = Feed(source, case.run.copy_of(rank), context.device)
-    losses, counted = [], {}
-    for step in range(STEPS):
+    losses, counted = [], Counter[str]()
+    for step in range(steps_of(case.run)):
         shard = feed.shard(step)
-        if step == 0:
-            loss, counted = trainer.counted_step(shard)
+        if step < case.run.semantics.every:
+            loss, own = trainer.counted_step(shard)
+            counted.update(own)
         else:
             loss = trainer.step(shard)
         losses.append(float(loss))
     values = trainer.full_values()
     feed.close()
     trainer.close()
-    return {"values": values, "losses": losses, "counted": counted, "lookups": source.batch(0, case.run.copy_of(rank)).lookups}
+    return {"values": values, "losses": losses, "counted": dict(counted), "lookups": source.batch(0, case.run.copy_of(rank)).lookups}
 
 
 def train_dispatched(case: Case, shared: Path) -> list[dict[str, Any]]:
@@ -211,6 +222,13 @@ def train_once(run: Run, ranks: tuple[int, ...], stale: int = 0) -> tuple[dict[s
     return train_reference(context, source, STEPS, list(ranks), stale)
 
 
+@cache
+def average_once(run: Run, every: int) -> list[tuple[dict[str, torch.Tensor], list[float]]]:
+    """The reference of replicas whose variables are averaged."""
+    context, source = make_context(run, 0, Path())
+    return train_averaged(context, source, 2 * every + 1, run.devices, every)
+
+
 def reference_of(case: Case) -> dict[str, Any]:
     """What the case must equal: the joined batch in one process, or each shard by itself."""
     run = case.run
@@ -222,6 +240,11 @@ def reference_of(case: Case) -> dict[str, Any]:
     plain |= {"all_reduce_spec": None, "wire_dtype": None, "execution": "eager", "recurrence": None, "batch_norm": None}
     # batch norm takes each part by itself; for all others the joined batch is one
     plain |= {"micro_sync": None, "micro_steps": run.micro_steps if run.workload == "cnn" else None}
+    every = run.semantics.every
+    plain |= {"local_steps": None}
+    if every > 1:
+        parts = average_once(run.model_copy(update=plain), every)
+        return {"values": [p[0] for p in parts], "losses": [p[1] for p in parts]}
     parts = [train_once(run.model_copy(update=plain), ranks, row.semantics.steps) for ranks in groups]
     return {"values": [p[0] for p in parts], "losses": [p[1] for p in parts]}
 

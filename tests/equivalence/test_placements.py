@@ -45,7 +45,7 @@ def test_equals_its_reference(case: Case, results) -> None:
     reference = reference_of(case)
     semantics = case.run.semantics
     tolerance = semantics.tolerance or TOLERANCE[case.run.precision, case.run.optimizer]
-    if not semantics.is_one_model:
+    if not semantics.loss_is_shared:
         for part, values, losses in zip(parts, reference["values"], reference["losses"], strict=True):
             assert distance(case, part["values"], values) < tolerance
             assert part["losses"] == pytest.approx(losses, rel=1e-5)

@@ -94,6 +94,7 @@ def demand_of(placement: Placement, variables: Sequence[Variable], rows: float =
         if assigned.home == REPLICA:
             at_one = placement.merge == "gpu0" or placement.algorithm == "central_server"
             reduced += size if placement.merge in ("all_reduce", "reduce_scatter") and not at_one else 0
+            reduced += size / placement.semantics.every if placement.merge == "average" else 0
             copied += size if placement.merge == "copy" else 0
             down = up = size if at_one else 0.0
         else:

@@ -1,4 +1,4 @@
-"""How things look: a placement keeps its colour, marker and place in every order on every page; frameworks differ by line.
+"""How things look: a placement keeps its colour, marker and place in every order on every page.
 
 Colours have a contrast of at least 3:1 on white and on the report's dark page (#121212), so figures need no second palette
 (`tests/analysis/test_style.py` computes both). That leaves little lightness to tell them apart in grey: markers do that. The
@@ -16,8 +16,6 @@ from multigpu.placements.row import Look
 INK = "#1a1b1c"
 """Drawn with this, text and axes become `currentColor` when a figure is saved."""
 
-CEILING = "#808080"
-MAX_LINES = 7
 LAST = 100
 """The place of a placement whose row names none."""
 
@@ -29,19 +27,6 @@ OTHERS = ("#4c72b0", "#c44e52", "#55803e", "#8172b3", "#937860", "#b5507b", "#64
 """For what is no placement: models, forms, algorithms. No placement has one of these."""
 
 MARKERS = ("o", "^", "s", "v", "P", "X", "<", ">", "p", "h", "d", "*", "H", "8", "$\u25d0$", "$\u25d1$", "$\u25d2$", "$\u25d3$")
-
-
-FRAMEWORK_LINES: dict[str, Any] = {"torch": "-", "tensorflow": (0, (5, 2))}
-
-KINDS = {
-    "host_to_device": ("#d55e00", "", "host to device"),
-    "device_to_host": ("#b07a00", "///", "device to host"),
-    "device_to_device": ("#009e73", "...", "device to device"),
-    "all_reduce": ("#0072b2", "\\\\\\", "handed to all-reduce"),
-    "all_gather": ("#56708c", "xx", "handed to all-gather"),
-    "reduce_scatter": ("#8a5a83", "--", "handed to reduce-scatter"),
-}
-"""Of each kind of traffic: colour, hatch, label."""
 
 
 def look(placement: str) -> Look:

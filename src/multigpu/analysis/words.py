@@ -101,6 +101,7 @@ WORDS: dict[str, dict[str, str]] = {
         "everyone_bf16": "everyone to everyone, bf16",
         "everyone_fp16": "everyone to everyone, fp16",
     },
+    "bucket_update": {"in_backward": "in backward"},
     "devices": {"1": "one GPU", "2": "two GPUs", "4": "four GPUs"},
 }
 """Of columns whose values have names: what tables and figures write."""
@@ -183,6 +184,7 @@ SAYS: dict[str, Callable[[Any], str]] = {
     "model_parallel": lambda value: f"{value} devices a copy",
     "micro_batches": lambda value: plural(int(value), "micro-batch", "micro-batches"),
     "micro_steps": lambda value: f"{value} micro-steps",
+    "local_steps": lambda value: f"averaged every {value} steps",
     "micro_sync": lambda value: "merged at each",
     "stage_devices": lambda value: f"stages on devices {value}",
     "input_workers": lambda value: plural(int(value), "input worker"),

@@ -34,15 +34,20 @@ def _batches_of(protocol: str, workers: int, gradients: int | None) -> int:
     return workers + (gradients or 1) if protocol in BATCHES else workers
 
 
-def _build(work: int | None = None, all_gradients: int | None = None, straggler_s: float = 0.0, **fields: Any) -> Experiment:
+def _build(
+    work: int | None = None, all_gradients: int | None = None, straggler_s: float = 0.0, own_data: bool = False, **fields: Any
+) -> Experiment:
     """work: about how many batches the updates are to take. all_gradients: how many, over all updates. straggler_s: added to every batch of
-    the last worker. gradients: "half" of the workers' number; of no meaning to protocols that have no K.
+    the last worker. own_data: each seed has draws of its own, and data where these are generated. gradients: "half" of the workers' number;
+    of no meaning to protocols that have no K.
     """
     protocol, workers = fields["protocol"], fields["workers"]
     if protocol in WITHOUT_K:
         fields.pop("gradients", None)
     elif fields.get("gradients") == "half":
         fields["gradients"] = workers // 2
+    if own_data:
+        fields["problem"] = fields["problem"] | {"seed": fields["seed"]}
     k = fields.get("gradients")
     if work:
         fields["updates"] = min(MOST_UPDATES, max(FEWEST_UPDATES, work // _batches_of(protocol, workers, k)))
@@ -63,7 +68,7 @@ def _timed_s(experiment: Experiment) -> float:
 
 
 KIND = Kind(
-    fields={**Experiment.model_fields, **{name: FieldInfo(default=None) for name in ("work", "all_gradients", "straggler_s")}},
+    fields={**Experiment.model_fields, **{name: FieldInfo(default=None) for name in ("work", "all_gradients", "straggler_s", "own_data")}},
     build=_build,
     lists={"protocol": {"every": lambda _: PROTOCOLS}},
     costs={"timed": _timed_s},
@@ -89,8 +94,8 @@ PARTS: dict[str, Callable[[], Iterable[Planned]]] = {
     **_files("translation"),
 }
 """The study of one core, in the order in which it is run."""
-APART = _files("gpus", "gpus_injected", "devices_cpu", "ray")
-"""Real runs of a model on devices, and over Ray actors (an optional extra), which the study of one core leaves out."""
+APART = _files("batches", "gpus", "gpus_injected", "devices_cpu", "ray")
+"""What the study of one core leaves out: what two claims alone ask, real runs of a model on devices, and over Ray actors (an extra)."""
 GRIDS = ("study", *PARTS, *APART)
 """Names of grids: the whole study, one part of it, or one of those apart."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
@@ -100,16 +101,20 @@ class Session:
         return self._train(self.shards(index))
 
     def warm_up(self) -> None:
-        """The first step, whose bytes are counted, and the rest of the warm-up."""
+        """The first step (or cycle of steps), whose bytes are counted, and the rest of the warm-up."""
         began = time.perf_counter()
         self.stage("warm-up")
 
+        cycle, moved = self.run.semantics.every, Counter[str]()
+
         def counted(index: int) -> list[Tensor]:
-            losses, self.moved = self._counted(self.shards(index))
+            losses, own = self._counted(self.shards(index))
+            moved.update(own)
             return losses
 
-        self.first = run_window(counted, 0, 1, self.devices, barrier)
-        self.warm = run_window(self.step, 1, self.run.warmup_steps - 1, self.devices, barrier)
+        self.first = run_window(counted, 0, cycle, self.devices, barrier)
+        self.warm = run_window(self.step, cycle, self.run.warmup_steps - cycle, self.devices, barrier)
+        self.moved = dict(moved)
         self.warmup_s = time.perf_counter() - began
 
     def time(self) -> list[dict[str, Any]]:
