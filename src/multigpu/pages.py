@@ -59,8 +59,8 @@ from multigpu.parameters import check_parameters
 from multigpu.paths import RUNS
 from multigpu.published import load_published, published_value
 from multigpu.stages.record import StageStore
-from multigpu.synchrony.downpour_record import DownpourStore
 from multigpu.synchrony.protocol import PROTOCOLS
+from multigpu.synchrony.store import SynchronyStore
 from multigpu.workloads import find_model
 from multigpu.workloads.cnn.description import FOR_CIFAR
 from multigpu.workloads.deepconn.description import epoch_steps
