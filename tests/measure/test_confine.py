@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from multigpu.measure import machine, solo, worker
+from multigpu.measure import machine, program
 from multigpu.measure.launch import measure
 from multigpu.measure.point import Point
 from multigpu.record import RecordStore
@@ -65,16 +65,14 @@ def test_a_launch_keeps_its_process_and_names_its_own_machine(tmp_path: Path, mo
     assert (record.machine.name, record.machine.cores) == (machine.this_machine().name, machine.this_machine().cores)
 
 
-@pytest.mark.parametrize(("module", "program"), [(worker, "Worker"), (solo, "Solo")])
-def test_both_programs_are_kept_before_they_begin(module: Any, program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_is_kept_before_it_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     done: list[Any] = []
-    plan = SimpleNamespace(hosts=1, items=[SimpleNamespace(run=SimpleNamespace(host_cores=3))])
-    monkeypatch.setattr(module, "end_with_parent", lambda: None)
-    monkeypatch.setattr(module, "faulthandler", SimpleNamespace(register=lambda *_, **__: None))
-    monkeypatch.setattr(module, "Plan", SimpleNamespace(model_validate_json=lambda _: plan))
-    monkeypatch.setattr(module, "confine", done.append)
-    monkeypatch.setattr(module, program, lambda given: SimpleNamespace(run_plan=lambda: done.append(given)))
+    plan = SimpleNamespace(items=[SimpleNamespace(run=SimpleNamespace(host_cores=3))])
+    monkeypatch.setattr(program, "end_with_parent", lambda: None)
+    monkeypatch.setattr(program, "faulthandler", SimpleNamespace(register=lambda *_, **__: None))
+    monkeypatch.setattr(program, "Plan", SimpleNamespace(model_validate_json=lambda _: plan))
+    monkeypatch.setattr(program, "confine", done.append)
     (tmp_path / "plan.json").write_text("{}")
-    monkeypatch.setattr(sys, "argv", [program, str(tmp_path / "plan.json")])
-    module.main()
+    monkeypatch.setattr(sys, "argv", ["program", str(tmp_path / "plan.json")])
+    program.run_program(done.append)
     assert done == [3, plan]
