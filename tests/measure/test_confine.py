@@ -16,9 +16,8 @@ from multigpu.measure.launch import measure
 from multigpu.measure.point import Point
 from multigpu.record import RecordStore
 from multigpu.run import Run, build_run
+from tests.measure.launched import PATHS, WORDS
 
-ROOT = Path(__file__).parents[2]
-PATHS = os.pathsep.join([f"{ROOT}/src", str(ROOT)])
 THREADS = """
 import os, threading
 from multigpu.measure.machine import confine, this_machine, threads_for
@@ -55,8 +54,7 @@ def look(stage: str, run: Run, rank: int) -> None:
 def test_a_launch_keeps_its_process_and_names_its_own_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CORES_SEEN", str(tmp_path))
     monkeypatch.setenv("PYTHONPATH", PATHS)
-    tiny: dict[str, Any] = {"workload": "nmt", "model": "nmt_tiny", "device_type": "cpu", "batch_size": 2, "sequence_length": 4}
-    run = build_run(placement="exp4", processes="one", host_cores=1, warmup_steps=1, timed_steps=1, **tiny)
+    run = build_run(placement="exp4", processes="one", host_cores=1, **WORDS)
     store = RecordStore(tmp_path / "runs")
     measure([Point(run)], store, progress=False, hook="tests.measure.test_confine:look")
     (record,) = store
