@@ -124,7 +124,7 @@ class Planted:
         self.device = SimpleNamespace(index=3, synchronise=lambda: None, mark=lambda: self.now, seconds_between=lambda a, b: b - a)
 
     def step(self, index: int) -> None:
-        self.batches[index] = SimpleNamespace(units=64)
+        self.batches[index] = [SimpleNamespace(units=64)]
         self.now += self.step_s
 
     def measured(self, first: int) -> EnergyWindow:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import sys
-import time
 from pathlib import Path
 
 import pandas as pd
 import pytest
-from benchmarks.training import JOBS, WAYS, compare, main, run_of, summary
+from benchmarks.training import JOBS, WAYS, main, run_of, summary
 
 
 def test_ways_are_timed_in_turn_and_each_round_is_kept(
@@ -27,9 +26,13 @@ def test_ways_are_timed_in_turn_and_each_round_is_kept(
     assert rows.groupby("round")["loss"].nunique().max() <= 2 and rows["commit"].notna().all()
 
 
-def test_a_way_that_is_not_ready_in_time_is_left_out(capsys: pytest.CaptureFixture) -> None:
-    assert compare("small", 2, ["plain"], 1, 0.1, time.monotonic()).empty
-    assert "small plain            is left out: it was not ready after 0 s more" in capsys.readouterr().out
+def test_a_way_that_is_not_ready_in_time_is_left_out(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
+    monkeypatch.setattr(sys, "argv", ["training.py", "--batch", "2", "--ways", "plain", "--budget-s", "0"])
+    with pytest.raises(SystemExit) as end:
+        main()
+    said = capsys.readouterr()
+    assert "small plain            is left out: it was not ready after 0 s more" in said.out
+    assert end.value.code == 2 and "nothing was timed: the lines above say why" in said.err
 
 
 @pytest.mark.parametrize("job", JOBS)

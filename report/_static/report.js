@@ -2,9 +2,9 @@
 (() => {
   "use strict";
 
-  // The first number of a cell: "12,345 (11,900 to 12,800)" is 12345; an empty cell or a dash is none, and 000 is a name.
+  // The first number of a cell: "12,345 (11,900 to 12,800)" is 12345; an empty cell or a dash is none, and 000 and 4x-gpu are names.
   const number = (text) => {
-    const found = text.replace(/[\u2212\u2013](?=\d)/g, "-").replace(/(?<=\d)[,\u2009\u202f\u00a0](?=\d{3})/g, "").match(/^[^\w-]*(-?(?!0\d)\d+(?:\.\d+)?(?:e[+-]?\d+)?)/i);
+    const found = text.replace(/[\u2212\u2013](?=\d)/g, "-").replace(/(?<=\d)[,\u2009\u202f\u00a0](?=\d{3})/g, "").match(/^[^\w-]*(-?(?!0\d)\d+(?:\.\d+)?(?:e[+-]?\d+)?)(?![\d.]*[a-z_])/i);
     return found ? Number(found[1]) : NaN;
   };
   const key = (row, column) => {

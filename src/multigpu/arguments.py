@@ -65,7 +65,7 @@ def build_parser() -> argparse.ArgumentParser:
 
     own = commands.add_parser("compare", help="a model of your own under every placement: which is fastest here, and why it is no faster")
     own.add_argument("job", metavar="FILE.py:NAME", help="a multigpu.Job and the file that makes it")
-    own.add_argument("--devices", type=count(2), help="GPUs, or processes on CPUs (default: all GPUs, or 2 processes)")
+    own.add_argument("--devices", type=count(1), help="GPUs, or processes on CPUs (default: all GPUs, or 2 processes)")
     own.add_argument("--placements", default="all", metavar="A,B", help="of those that `doctor` lists (default: all)")
     own.add_argument("--budget-s", type=seconds, default=120.0, metavar="S", help="seconds for all of it (default: 120)")
     own.add_argument("--out", default="multigpu-compare", metavar="FOLDER", help="Records and index.html (default: multigpu-compare)")

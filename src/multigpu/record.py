@@ -55,8 +55,8 @@ class Measurement(BaseModel):
     step_clock: whose marks these two are. "host": TensorFlow offers no events between steps, so a step lasts until the host has
         dispatched it, and the last of a window until every device has finished; all replicas of one process share the marks.
     loss: [step] mean over the loss terms of the joined batch, warm-up first (independent and asynchronous replicas: over all of them).
-    moved_bytes, predicted_bytes: of one step over all replicas, by kind (see `placements.traffic`); moved_bytes None: they could
-        not be counted, and a flag says why.
+    moved_bytes, predicted_bytes: of one step over all replicas, by kind (see `placements.traffic`), or of one cycle of
+        `run.semantics.every` steps; moved_bytes None: they could not be counted, and a flag says why.
     parameter_change: norm of (variables after the last step - variables at the start) over the norm at the start.
     replicas_agree: whether all replicas held the same variables at the end (None where they need not).
     host_threads: that each replica may use; startup_s: from the start of the slowest worker's process to its first Run,

@@ -106,6 +106,9 @@ def in_the_site(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
             cell.source = re.sub(r"\]\((?:\.\./)+(?:report/)?", "](", cell.source).replace(f"]({FRONT}.ipynb", "](index.ipynb")
+        for data in (output.get("data", {}) for output in cell.get("outputs", [])):  # whose links Sphinx does not follow
+            if "text/markdown" in data:
+                data["text/markdown"] = re.sub(r"\]\(([\w-]+)\.ipynb", r"](\1.html", data["text/markdown"])
     return notebook
 
 

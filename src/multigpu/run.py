@@ -81,6 +81,7 @@ class Run(BaseModel):
     micro_steps: into how many parts each shard is cut, which pass forward and backward one after another, their gradients added up, before
         variables are updated once (None: one); PyTorch with a process a device and replicas of the whole model.
     micro_sync: when these gradients merge: with the last part's (None), or "each" part's; replicas whose gradients merge only.
+    local_steps: steps that a replica trains by itself between two averages (None: 5); placement `local_sgd` only.
     execution: "captured" is the whole step as one CUDA graph; "compiled" leaves the model to torch.compile.
     optimizer: "default" is the workload's own rule.
     timed_steps follow warmup_steps, which are measured too but never enter a throughput.
@@ -143,6 +144,7 @@ class Run(BaseModel):
     micro_batches: int | None = Field(default=None, ge=2, le=64)
     micro_steps: int | None = Field(default=None, ge=2, le=64)
     micro_sync: Literal["each"] | None = None
+    local_steps: int | None = Field(default=None, ge=2, le=10_000)
     precision: Precision = "fp32"
     execution: Execution = "eager"
     optimizer: Literal["default", "sgd", "momentum", "adam"] = "default"
@@ -224,7 +226,8 @@ class Run(BaseModel):
     @property
     def semantics(self) -> Semantics:
         """What this Run's result equals: its placement's, or within a tolerance of that where gradients travel in 16 bits."""
-        return find_placement(self.placement).semantics.sent_in(self.wire_dtype)
+        own = find_placement(self.placement).semantics.sent_in(self.wire_dtype)
+        return own if self.local_steps is None else own.model_copy(update={"every": self.local_steps})
 
     @property
     def description(self) -> Model:

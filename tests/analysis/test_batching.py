@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from multigpu.analysis.batching import shard_costs, shard_frame
-from multigpu.inputs.text import lengths_000
+from multigpu.inputs.drawn_text import lengths_000
 from multigpu.run import build_run
 
 # two steps of two replicas: 10 and 30 words in 20 and 40 positions, then 20 and 20 in 20 and 20

@@ -111,7 +111,7 @@ def test_what_is_not_true_is_left_out_and_stops_what_is_published(monkeypatch) -
 def test_a_table_names_its_columns_and_says_what_is_missing() -> None:
     html = table(where(POINTS, workload="nmt"), "placement | rate | over = {n} of {n:number} | n", by="devices").html
     assert html.count("<tr>") == 1 + len(where(POINTS, workload="nmt")) and html.count("rowgroup") >= POINTS["devices"].nunique()
-    assert "Exp4" in html and re.search(r"\d [MK] \([\d.]+ to [\d.]+ [MK]\)", html)
+    assert "Exp4" in html and re.search(r"\d [MK]<wbr> \([\d.]+ to [\d.]+ [MK]\)", html)
     for heading in ("placement", "words/s", "over", "n"):
         assert re.search(f"<th[^>]*>{heading}</th>", html), "the usual heading, or the one that is given"
     unmeasured = table(where(POINTS, placement="exp2", devices=8, batch_size=256), "speed = rate:rate").html

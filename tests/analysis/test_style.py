@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from multigpu.analysis.style import CEILING, KINDS, OTHERS, PALETTE, in_order, look, title
+from multigpu.analysis.style import OTHERS, PALETTE, in_order, look, title
 from multigpu.placements import placements
-from multigpu.placements.traffic import KINDS as TRAFFIC
 
 LIGHT, DARK = "#ffffff", "#121212"
 
@@ -21,7 +20,7 @@ def contrast(a, b):
     return (high + 0.05) / (low + 0.05)
 
 
-@pytest.mark.parametrize("colour", [*PALETTE, *OTHERS, CEILING, *(kind[0] for kind in KINDS.values())])
+@pytest.mark.parametrize("colour", [*PALETTE, *OTHERS])
 def test_every_colour_stands_out_on_light_and_dark(colour):
     assert contrast(colour, LIGHT) >= 3
     assert contrast(colour, DARK) >= 3
@@ -44,10 +43,6 @@ def test_an_unknown_placement_always_looks_the_same():
 
 def test_order_is_that_of_every_page():
     assert in_order(["exp1", "zzz", "exp2", "ddp", "independent", "ddp"]) == ["independent", "ddp", "exp2", "exp1", "zzz"]
-
-
-def test_every_kind_of_traffic_has_a_look():
-    assert set(KINDS) == set(TRAFFIC)
 
 
 def test_titles_say_what_a_placement_does():

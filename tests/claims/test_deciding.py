@@ -9,9 +9,9 @@ import pytest
 
 from multigpu.analysis.fields import RUN_FIELDS
 from multigpu.analysis.frame import frame_of
-from multigpu.claims import Predicate, all_claims, evaluate_all
+from multigpu.claims import all_claims, evaluate_all
 from multigpu.claims.deciding import Need, affordable_needs, needs, planned_rows, repeated, undecided
-from multigpu.claims.pairs import CONTEXT, rows
+from multigpu.claims.rows import CONTEXT, rows
 from multigpu.grid import Planned, every_grid, find_grid
 from multigpu.grid.entries import FEWEST, LAUNCH_OF_REPEAT
 from multigpu.measure.sharing import START_S
@@ -45,7 +45,7 @@ def as_records(entry: Planned) -> list[Record]:
 
 def test_what_is_needed_is_what_verdicts_lack(from_nothing, planned) -> None:
     """Planted as asked, every contrast over plain Runs has a setting with enough repeats, of as many models as it wants."""
-    plain = {claim.number for claim in all_claims() if claim.predicates and all(type(p) is Predicate for p in claim.predicates)}
+    plain = {claim.number for claim in all_claims() if claim.predicates and all(p.of == "runs" for p in claim.predicates)}
     asked = [need for need in from_nothing if need.claim in plain and need.framework == "torch"]
     assert len(asked) > 15
     records = [record for entry in undecided(asked) if not entry.run.traced_steps for record in as_records(entry)]
@@ -115,4 +115,4 @@ def test_a_screening_point_becomes_a_headline_point() -> None:
     planned, measured = planned_rows([entry]), rows(frame_of(as_records(entry)[:1]))
     names = [name for name in RUN_FIELDS if name in CONTEXT]
     for name in names:
-        assert planned.values[name][planned.codes[0, CONTEXT.index(name)]] == measured.values[name][measured.codes[0, CONTEXT.index(name)]]
+        assert planned.values[name][planned.codes[name][0]] == measured.values[name][measured.codes[name][0]]

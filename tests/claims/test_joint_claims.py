@@ -10,7 +10,6 @@ import pytest
 
 from multigpu.analysis.training import training_frame
 from multigpu.claims import Result, all_claims, evaluate, evaluate_all, find_claim, wording
-from multigpu.claims.kinds import TrainingPredicate
 from multigpu.training.record import TrainingRecord
 from tests.claims.cases import CASES
 from tests.claims.planted import table
@@ -49,12 +48,12 @@ each = pytest.mark.parametrize("number", sorted(JOINT))
 
 
 def result_of(number: str, rows: list[dict[str, Any]], frame: pd.DataFrame | None) -> Result:
-    return evaluate(find_claim(number), table(rows), {} if frame is None else {TrainingPredicate: frame})
+    return evaluate(find_claim(number), table(rows), **({} if frame is None else {"training": frame}))
 
 
 def test_every_claim_over_two_kinds_has_a_case() -> None:
     assert {claim.number for claim in all_claims() if claim.further} == set(JOINT)
-    assert all(type(one) is TrainingPredicate for number in JOINT for one in find_claim(number).further)
+    assert all(one.of == "training" for number in JOINT for one in find_claim(number).further)
 
 
 @each

@@ -6,7 +6,7 @@ import json
 import math
 import re
 from collections import Counter
-from html import escape
+from html import unescape
 from xml.etree import ElementTree
 
 import pandas as pd
@@ -99,7 +99,7 @@ def test_json_says_everything_and_no_nan(results):
     second = items[1]
     assert second["claim"]["number"] == "C2" and second["verdict"] == "holds"
     assert second["by_framework"]["torch"]["record_keys"] == second["record_keys"]
-    assert second["predicate_digest"] == find_claim("C2").predicate.digest
+    assert second["predicate_digest"] == find_claim("C2").digest
 
 
 def told(cell: ElementTree.Element) -> str:
@@ -120,7 +120,7 @@ def test_html(results):
         assert cell.get("class") == "verdict-" + result.verdict.replace(" ", "-")
         assert SYMBOLS[result.verdict] in cell[0].text
         assert result.claim.figure in "".join(row[1].itertext())
-        figures = [text for name in ("torch", "tensorflow") if (text := ours(result, name)) != "–"]
+        figures = [ours(result, name) for name in ("torch", "tensorflow")]
         assert all(text.replace(" ", "") in told(row[2]) for text in figures) and result.why.replace(" ", "") in told(cell), (
             "nothing is lost"
         )
@@ -141,7 +141,7 @@ def test_a_long_title_is_cut_at_its_colon_and_told_whole_when_pointed_at(monkeyp
     (row,) = re.findall('<tr id="C44">.*', claims_table(evaluate_all(pd.DataFrame()), "notebooks/"))
     page = find_claim("C44").page
     whole, short = re.search(f'<a href="notebooks/{page}.html" title="([^"]*)">([^<]*)</a>', row).groups()
-    assert whole == escape(f"Of {page}: what {60 * 'long '}title <says>") and short == f"Of {page}"
+    assert unescape(whole) == (f"Of {page}: what {60 * 'long '}title <says>") and short == f"Of {page}"
 
 
 def test_what_decides_is_not_folded(results):
@@ -194,7 +194,7 @@ def test_scoreboard(results):
     assert set(cells) == {f"#{claim.number}" for claim in all_claims()}
     for result in results:
         cell = cells[f"#{result.claim.number}"]
-        assert cell.get("class") == html.css_class(result.verdict) and SYMBOLS[result.verdict] in "".join(cell.itertext())
+        assert cell.get("class") == "verdict-" + result.verdict.replace(" ", "-") and SYMBOLS[result.verdict] in "".join(cell.itertext())
 
 
 def test_every_verdict_has_its_own_sign():

@@ -10,10 +10,10 @@ import pytest
 
 from multigpu.analysis.statistics import chance_above, chance_of_ratio, holm, holm_of_families
 from multigpu.claims import Claim, Contrast, Predicate, Result, Term, evaluate, find_claim
-from multigpu.claims.core import selection
-from multigpu.claims.pairs import rows as read
+from multigpu.claims.core import DECIDED, selection
 from multigpu.claims.results import Answer, Setting
-from multigpu.claims.rules import DECIDED, after_many_looks, all_of, blocked_by, join
+from multigpu.claims.rows import rows as read
+from multigpu.claims.rules import after_many_looks, all_of, blocked_by, join
 from multigpu.claims.settings import settings_of
 from multigpu.run import Run
 from tests.claims.cases import CASES, CNN, scaling

@@ -121,15 +121,17 @@ def test_a_compiled_step_computes_with_aligned_variables(placement: Placement, w
     assert isinstance(trainer, ServerTrainer)
     dense = {name: p for name, p in trainer.module.named_parameters() if not p.is_meta}
     assert all(p.data_ptr() % BOUNDARY == 0 for p in dense.values())
-    apart = {name for store in trainer.stores for name in store.apart}
-    assert apart and not apart & {name for store in trainer.stores for name, view in store.views.items() if view.data_ptr() % BOUNDARY == 0}
+    apart = {name for store in trainer.stores for name in store.apart[0]}
+    assert apart and not apart & {
+        name for store in trainer.stores for name, view in store.views[0].items() if view.data_ptr() % BOUNDARY == 0
+    }
     for store in trainer.stores:
-        assert all(dense[name].stride() == view.stride() for name, view in store.views.items())
+        assert all(dense[name].stride() == view.stride() for name, view in store.views[0].items())
     # what a pull brought is what the module computes with
     for store in trainer.stores:
-        store.values.normal_()
-        store.fill_apart()
-        assert all(torch.equal(dense[name], view) for name, view in store.views.items())
+        store.values[0].normal_()
+        store.fill_apart(0)
+        assert all(torch.equal(dense[name], view) for name, view in store.views[0].items())
     feed.close()
     trainer.close()
 
@@ -137,9 +139,9 @@ def test_a_compiled_step_computes_with_aligned_variables(placement: Placement, w
 @by_placement
 def test_an_eager_step_computes_in_the_stretch_itself(placement: Placement, tmp_path: Path) -> None:
     trainer, feed = make_trainer("eager", tmp_path, placement=placement.name, workload="cnn", model="resnet_tiny", batch_size=2)
-    assert not any(store.apart for store in trainer.stores)
+    assert not any(store.apart[0] for store in trainer.stores)
     parameters = dict(trainer.module.named_parameters())
-    assert all(parameters[name].data_ptr() == view.data_ptr() for store in trainer.stores for name, view in store.views.items())
+    assert all(parameters[name].data_ptr() == view.data_ptr() for store in trainer.stores for name, view in store.views[0].items())
     feed.close()
     trainer.close()
 

@@ -10,13 +10,14 @@ import pytest
 import torch
 
 from multigpu.engines.errors import Unsupported
+from multigpu.engines.torch.devices import all_devices
 from multigpu.engines.torch.dispatch.build import build_trainer
-from multigpu.engines.torch.dispatch.devices import Devices
 from multigpu.engines.torch.dispatch.server import ServerTrainer
 from multigpu.engines.torch.dispatch.trainer import Context
-from multigpu.engines.torch.dispatch.wire import Copy, Wire
+from multigpu.engines.torch.dispatch.wire import Wire
 from multigpu.engines.torch.feed import Feed
 from multigpu.engines.torch.variables import initial_values
+from multigpu.engines.torch.wire import Copy
 from multigpu.measure.memory import memory_folder
 from multigpu.placements import placements
 from multigpu.run import Run
@@ -42,7 +43,7 @@ def make_run(placement: str, workload: str = "nmt", **more: Any) -> Run:
 
 def make_trainer(run: Run, folder: Path) -> tuple[Any, list[Feed]]:
     source = workloads()[run.workload].inputs[run.inputs](run, run.description)
-    devices = Devices(run, threads=1)
+    devices = all_devices(run, threads=1)
     trainer = build_trainer(Context(run, devices, Wire(devices), source.capacity, folder))
     return trainer, [Feed(source, device.rank, device) for device in devices.each]
 
@@ -60,7 +61,7 @@ def test_merging_during_backward_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_device_receives_what_another_one_has_and_both_are_counted() -> None:
-    wire = Wire(Devices(make_run("independent"), threads=1))
+    wire = Wire(all_devices(make_run("independent"), threads=1))
     source, target, empty = torch.arange(5.0), torch.zeros(5), torch.zeros(0)
     wire.copy_all([Copy(0, source, 1, target), Copy(1, empty, 0, torch.zeros(0))])
     assert torch.equal(target, source) and wire.counts == {"device_to_device": 20}
@@ -124,7 +125,7 @@ def test_exp1_updates_on_gpus_and_exp2_on_the_host(memory: Path) -> None:
 @pytest.mark.gpu
 def test_copies_wait_for_what_is_written_and_for_what_is_read() -> None:
     """A slow kernel before a copy's source is ready, and one that still reads its target: neither may be overtaken."""
-    wire = Wire(Devices(make_run("independent", device_type="cuda"), threads=1))
+    wire = Wire(all_devices(make_run("independent", device_type="cuda"), threads=1))
     source, target = torch.zeros(1 << 22, device="cuda:0"), torch.full((1 << 22,), 2.0, device="cuda:1")
     copy = Copy(0, source, 1, target)
     wire.copy_all([copy])  # libraries and links warm up

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
+from multigpu.engines.torch.devices import all_devices
 from multigpu.engines.torch.dispatch.build import build_trainer
-from multigpu.engines.torch.dispatch.devices import Devices
 from multigpu.engines.torch.dispatch.parallel import ParallelTrainer
 from multigpu.engines.torch.dispatch.trainer import Context
 from multigpu.engines.torch.dispatch.wire import Wire
@@ -31,7 +31,7 @@ def make_run(placement: str = "make_parallel", **more: Any) -> Run:
 
 def make_trainer(run: Run, folder: Path) -> tuple[ParallelTrainer, list[Feed]]:
     source = workloads()[run.workload].inputs[run.inputs](run, run.description)
-    devices = Devices(run, threads=1)
+    devices = all_devices(run, threads=1)
     trainer = build_trainer(Context(run, devices, Wire(devices), source.capacity, folder))
     assert isinstance(trainer, ParallelTrainer)
     return trainer, [Feed(source, device.rank, devices.each[0]) for device in devices.each]
@@ -46,7 +46,7 @@ def test_the_last_tower_takes_the_remainder() -> None:
 def train_on_slices(run: Run, slices: Run, folder: Path) -> tuple[list[float], dict[str, torch.Tensor]]:
     """Joined losses of three steps and the variables after them: `run`'s trainer, fed with the slices of `slices`' joined batches."""
     source = workloads()[slices.workload].inputs[slices.inputs](slices, slices.description)
-    devices = Devices(run, threads=1)
+    devices = all_devices(run, threads=1)
     trainer = build_trainer(Context(run, devices, Wire(devices), source.capacity, folder))
     feeds = [Feed(source, device.rank, devices.each[0]) for device in devices.each]
     losses = [sum(float(loss) for loss in trainer.step([feed.shard(step) for feed in feeds])) for step in range(3)]

@@ -1,8 +1,11 @@
-"""Training every discovered placement for a few steps on CPU processes, beside the reference; run once a test session."""
+"""Training discovered placements for a few steps on CPU processes, beside the reference; run once a test session."""
 
 from __future__ import annotations
 
+import multiprocessing
 import tempfile
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
@@ -11,15 +14,15 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+import torch.multiprocessing as mp
 
 from multigpu.engines.torch.build import build_trainer
-from multigpu.engines.torch.devices import Device
+from multigpu.engines.torch.devices import Device, all_devices
 from multigpu.engines.torch.dispatch import build as dispatch_build
 from multigpu.engines.torch.dispatch import trainer as dispatch_trainer
 from multigpu.engines.torch.dispatch import wire as dispatch_wire
-from multigpu.engines.torch.dispatch.devices import Devices
 from multigpu.engines.torch.feed import Feed
-from multigpu.engines.torch.reference import train_reference
+from multigpu.engines.torch.reference import train_averaged, train_reference
 from multigpu.engines.torch.trainer import Context
 from multigpu.engines.torch.wire import Wire
 from multigpu.placements import placements
@@ -69,10 +72,18 @@ MICRO = [
 """(workload, devices, rule, gradients added up over parts of a shard): 13 rows on 3 devices are shards of 5, 4 and 4, parts of 1 to 3."""
 
 
+LOCAL: dict[str, Any] = {"local_steps": 4, "timed_steps": 32}
+
+
+def steps_of(run: Run) -> int:
+    """How many steps are compared: where variables are averaged, two averages and a step after them."""
+    return STEPS if run.semantics.every == 1 else 2 * run.semantics.every + 1
+
+
 def micro_steps_of(run: Run) -> list[dict[str, Any]]:
     """What of `MICRO` the Run's placement can do."""
     row = placements()[run.placement]
-    merged = row.variables == "replica" and row.merge != "none"
+    merged = row.variables == "replica" and row.merges_gradients
     wanted = [more for *point, more in MICRO if point == [run.workload, run.devices, run.optimizer] and run.precision == "fp64"]
     long = run.workload == "nmt" and run.placement not in ("ddp", "exp2", "exp4", "zero1")
     return [more for more in wanted if (merged or "micro_sync" not in more) and not long]
@@ -95,6 +106,7 @@ class Case:
         return f"{run.placement}-{run.model}-{run.devices}-{run.optimizer}-{run.precision}{form}"
 
 
+@cache
 def all_cases() -> list[Case]:
     """Every PyTorch placement that is found, so that a new file is tested without a new test, in each shape of processes."""
     cases = []
@@ -131,6 +143,7 @@ def all_cases() -> list[Case]:
                         optimizer=optimizer,  # type: ignore[arg-type]
                         precision=precision,  # type: ignore[arg-type]
                         seed=SEEDS.get(workload, 0),
+                        **(LOCAL if placement.merge == "average" else {}),
                     )
                     if "per_device" in shapes or precision == "fp64":
                         cases.append(Case(run))
@@ -161,29 +174,30 @@ def make_context(run: Run, rank: int, shared: Path) -> tuple[Context, Any]:
 
 
 def train_case(case: Case, rank: int, shared: Path) -> dict[str, Any]:
-    """Three steps of one replica: variables, losses, the first step's counted bytes."""
+    """The steps of one replica: variables, losses, the counted bytes of the first of them, or of the first cycle."""
     context, source = make_context(case.run, rank, shared)
     trainer = build_trainer(context)
     feed = Feed(source, case.run.copy_of(rank), context.device)
-    losses, counted = [], {}
-    for step in range(STEPS):
+    losses, counted = [], Counter[str]()
+    for step in range(steps_of(case.run)):
         shard = feed.shard(step)
-        if step == 0:
-            loss, counted = trainer.counted_step(shard)
+        if step < case.run.semantics.every:
+            loss, own = trainer.counted_step(shard)
+            counted.update(own)
         else:
             loss = trainer.step(shard)
         losses.append(float(loss))
     values = trainer.full_values()
     feed.close()
     trainer.close()
-    return {"values": values, "losses": losses, "counted": counted, "lookups": source.batch(0, case.run.copy_of(rank)).lookups}
+    return {"values": values, "losses": losses, "counted": dict(counted), "lookups": source.batch(0, case.run.copy_of(rank)).lookups}
 
 
 def train_dispatched(case: Case, shared: Path) -> list[dict[str, Any]]:
     """What `train_case` does, all replicas in this process; a result a rank."""
     run = case.run
     source = workloads()[run.workload].inputs[run.inputs](run, run.description)
-    devices = Devices(run, threads=1)
+    devices = all_devices(run, threads=1)
     context = dispatch_trainer.Context(run, devices, dispatch_wire.Wire(devices), source.capacity, shared)
     trainer = dispatch_build.build_trainer(context)
     sliced = placements()[run.placement].loss == "gpu0"  # a joined batch that is sliced lies on the first device
@@ -212,6 +226,13 @@ def train_once(run: Run, ranks: tuple[int, ...], stale: int = 0) -> tuple[dict[s
     return train_reference(context, source, STEPS, list(ranks), stale)
 
 
+@cache
+def average_once(run: Run, every: int) -> list[tuple[dict[str, torch.Tensor], list[float]]]:
+    """The reference of replicas whose variables are averaged."""
+    context, source = make_context(run, 0, Path())
+    return train_averaged(context, source, 2 * every + 1, run.devices, every)
+
+
 def reference_of(case: Case) -> dict[str, Any]:
     """What the case must equal: the joined batch in one process, or each shard by itself."""
     run = case.run
@@ -223,30 +244,36 @@ def reference_of(case: Case) -> dict[str, Any]:
     plain |= {"all_reduce_spec": None, "wire_dtype": None, "execution": "eager", "recurrence": None, "batch_norm": None}
     # batch norm takes each part by itself; for all others the joined batch is one
     plain |= {"micro_sync": None, "micro_steps": run.micro_steps if run.workload == "cnn" else None}
+    every = run.semantics.every
+    plain |= {"local_steps": None}
+    if every > 1:
+        parts = average_once(run.model_copy(update=plain), every)
+        return {"values": [p[0] for p in parts], "losses": [p[1] for p in parts]}
     parts = [train_once(run.model_copy(update=plain), ranks, row.semantics.steps) for ranks in groups]
     return {"values": [p[0] for p in parts], "losses": [p[1] for p in parts]}
 
 
-def worlds() -> set[int]:
-    """How many processes the cases want."""
-    return {case.run.devices for case in all_cases() if case.run.processes == "per_device"}
+def fork_processes(work: Callable[..., None], arguments: tuple[Any, ...], count: int) -> None:
+    """`work(rank, *arguments)` in so many processes, forked by a server that has the framework imported: each would take seconds to."""
+    multiprocessing.get_context("forkserver").set_forkserver_preload(["tests.training.cases", "sklearn.datasets", "torch._dynamo"])
+    mp.start_processes(work, arguments, count, start_method="forkserver")
 
 
-def worker(rank: int, folder: str) -> None:
+def worker(rank: int, cases: list[Case], folder: str) -> None:
     """One process of every world size that has this rank, largest first, so that none waits for the others; results saved by rank."""
     torch.set_num_threads(1)
-    for world in sorted(worlds(), reverse=True):
+    for world in sorted({case.run.devices for case in cases}, reverse=True):
         if rank < world:
-            train_world(rank, world, folder)
+            train_world(rank, world, cases, folder)
 
 
-def train_world(rank: int, world: int, folder: str) -> None:
+def train_world(rank: int, world: int, cases: list[Case], folder: str) -> None:
     """Every case of one world size."""
     store = dist.FileStore(f"{folder}/store{world}", world)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=world, timeout=timedelta(seconds=60))
     results = {}
-    for index, case in enumerate(all_cases()):
-        if case.run.devices != world or case.run.processes == "one":
+    for index, case in enumerate(cases):
+        if case.run.devices != world:
             continue
         shared = Path(folder) / f"shared{index}"
         shared.mkdir(exist_ok=True)
@@ -260,26 +287,26 @@ def train_world(rank: int, world: int, folder: str) -> None:
     dist.destroy_process_group()
 
 
-def run_all() -> dict[str, list[dict[str, Any]]]:
-    """Results of every case, by name, a list by rank; of a case that failed or was never reached, what went wrong."""
-    import torch.multiprocessing as mp
-
+def run_all(cases: list[Case]) -> dict[str, list[dict[str, Any]]]:
+    """Results of these cases, by name, a list by rank; of a case that failed or was never reached, what went wrong."""
     found: dict[str, list[dict[str, Any]]] = {}
     stopped = ""
+    apart = [case for case in cases if case.run.processes == "per_device"]
+    worlds = {case.run.devices for case in apart}
     with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:
         try:
-            mp.spawn(worker, args=(folder,), nprocs=max(worlds()))
+            fork_processes(worker, (apart, folder), max(worlds, default=0))
         except (mp.ProcessRaisedException, mp.ProcessExitedException) as error:
             stopped = f"not reached, since another case stopped all processes: {error}"
-        for world in worlds():
+        for world in worlds:
             for rank in range(world):
                 file = Path(folder) / f"result{world}-{rank}.pt"
                 for name, result in torch.load(file).items() if file.exists() else ():
                     found.setdefault(name, []).append(result)
-        for case in all_cases():
+        for case in cases:
             if case.run.processes == "one":
                 found[case.name] = train_dispatched(case, Path(folder))
-    return {case.name: found.get(case.name, [{"error": stopped}]) for case in all_cases()}
+    return {case.name: found.get(case.name, [{"error": stopped}]) for case in cases}
 
 
 def predicted_of(case: Case, result: dict[str, Any]) -> dict[str, int]:

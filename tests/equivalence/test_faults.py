@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections import Counter
 from collections.abc import Callable
 from contextlib import nullcontext
 from datetime import timedelta
@@ -12,17 +13,17 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 
+from multigpu.engines.torch.averaged import TRAINED
 from multigpu.engines.torch.build import build_trainer
 from multigpu.engines.torch.feed import Feed
 from multigpu.placements.step_bytes import step_bytes
 from multigpu.placements.traffic import laid_out
 from multigpu.run import Run
-from tests.equivalence.cases import Case, make_context, reference_of
+from tests.equivalence.cases import LOCAL, Case, fork_processes, make_context, reference_of, steps_of
 from tests.equivalence.test_placements import distance
 
-DEVICES, STEPS = 2, 3
+DEVICES = 2
 PLAIN = Run(
     **{"workload": "deepconn", "model": "deepconn_tiny", "placement": "zero1", "device_type": "cpu", "devices": DEVICES},
     **{"batch_size": 13, "scaling": "strong", "optimizer": "adam", "precision": "fp64"},
@@ -31,6 +32,7 @@ RUNS = {
     "zero1": PLAIN,
     "ddp in parts": PLAIN.model_copy(update={"placement": "ddp", "micro_steps": 3}),
     "zero1 in parts": PLAIN.model_copy(update={"micro_steps": 3}),
+    "local_sgd": PLAIN.model_copy(update={"placement": "local_sgd", **LOCAL}),
     "exp4 in parts": PLAIN.model_copy(update={"placement": "exp4", "micro_steps": 3}),
 }
 
@@ -58,6 +60,20 @@ def merged_twice(trainer: Any) -> None:
     trainer._merge_after_backward = lambda: (once(), once())
 
 
+def averaged_late(trainer: Any) -> None:
+    trainer.optimizer.param_groups[0][TRAINED] = -1
+
+
+def averaged_once(trainer: Any) -> None:
+    once = trainer._average
+
+    def first() -> None:
+        once()
+        trainer._average = lambda: None
+
+    trainer._average = first
+
+
 FAULTS: dict[tuple[str, str], Callable[[Any], None]] = {
     ("zero1", "not scattered"): not_scattered,
     ("zero1", "updated twice"): updated_twice,
@@ -65,6 +81,8 @@ FAULTS: dict[tuple[str, str], Callable[[Any], None]] = {
     ("zero1 in parts", "last part only"): last_part_only,
     ("exp4 in parts", "last part only"): last_part_only,
     ("zero1 in parts", "merged twice"): merged_twice,
+    ("local_sgd", "averaged a step late"): averaged_late,
+    ("local_sgd", "averaged in the first cycle only"): averaged_once,
     ("ddp in parts", "merged at each"): merged_at_each,
 }
 """(run, fault) -> what plants it; the last of them trains right and moves too much."""
@@ -77,8 +95,9 @@ def trained(name: str, fault: str, rank: int, folder: Path) -> dict[str, Any]:
     trainer: Any = build_trainer(context)
     EVERY[name, fault](trainer)
     feed = Feed(source, rank, context.device)
-    counted = [trainer.counted_step(feed.shard(step))[1] for step in range(STEPS)]
-    found = {"values": trainer.full_values(), "counted": counted[0], "lookups": source.batch(0, rank).lookups}
+    counted = [Counter(trainer.counted_step(feed.shard(step))[1]) for step in range(steps_of(RUNS[name]))]
+    cycle = sum(counted[: RUNS[name].semantics.every], Counter[str]())
+    found = {"values": trainer.full_values(), "counted": dict(cycle), "lookups": source.batch(0, rank).lookups}
     if name == "zero1":
         slots = [value for state in trainer.optimizer.state.values() for value in state.values() if value.dim()]
         found |= {"slots": sum(slot.nbytes for slot in slots), "own": trainer.stretch.nbytes}
@@ -103,7 +122,7 @@ def worker(rank: int, folder: str) -> None:
 @pytest.fixture(scope="module")
 def found():
     with tempfile.TemporaryDirectory() as folder:
-        mp.spawn(worker, args=(folder,), nprocs=DEVICES)
+        fork_processes(worker, (folder,), DEVICES)
         return [torch.load(f"{folder}/{rank}.pt") for rank in range(DEVICES)]
 
 

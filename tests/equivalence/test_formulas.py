@@ -61,5 +61,5 @@ def test_every_section_of_the_page_has_its_formula():
     sections = placements_page().split("(placement-")[1:]
     assert len(sections) == len(placements())
     for section in sections:
-        found = re.search(r"^Bytes a step: (.+)\.$", section, re.MULTILINE)
+        found = re.search(r"^Bytes (?:a step|in [0-9]+ steps): (.+)\.$", section, re.MULTILINE)
         assert found and found.group(1).count("$") in (2, 4, 6, 8), section[:80]

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from multigpu.inputs.buckets import bucket_of, plan_batches, plan_epoch
-from multigpu.inputs.text import bucket_means_000, catalogs, lengths_000, text_files
+from multigpu.inputs.drawn_text import bucket_means_000, lengths_000
+from multigpu.inputs.text import catalogs, text_files
 from multigpu.run import build_run
 from tests.inputs.stand_ins import make_run, make_text_model, same
 from tests.inputs.test_text import corpus_files

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from multigpu.inputs.encoded import AREA, EncodedImages, crop_box, jpeg_folder, normalised
-from multigpu.inputs.host_images import SPARE, synthetic_host
+from multigpu.inputs.images import SPARE, synthetic_host
 from multigpu.inputs.made_jpegs import SIZES, made_folder
 from multigpu.inputs.pictures import IMAGENET_DEVIATION, IMAGENET_MEAN
 from tests.inputs.stand_ins import make_image_model, make_run, same

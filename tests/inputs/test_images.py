@@ -14,8 +14,16 @@ from sklearn.datasets import load_digits
 from multigpu.inputs.batch import Draw
 from multigpu.inputs.epochs import ShuffledEpochs
 from multigpu.inputs.images import cifar10, digits, image_folder, synthetic_images
-from multigpu.inputs.pictures import CIFAR_DEVIATION, CIFAR_MEAN, CIFAR_RECORD, IMAGENET_DEVIATION, IMAGENET_MEAN, ImageFolder
-from multigpu.inputs.pixels import resize, standardise
+from multigpu.inputs.pictures import (
+    CIFAR_DEVIATION,
+    CIFAR_MEAN,
+    CIFAR_RECORD,
+    IMAGENET_DEVIATION,
+    IMAGENET_MEAN,
+    ImageFolder,
+    resize,
+    standardise,
+)
 from tests.inputs.stand_ins import make_image_model, make_run, same
 
 SIZES = st.lists(st.integers(1, 7), min_size=1, max_size=8)

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from multigpu.inputs.batch import Batch
 from multigpu.inputs.buckets import bucket_of
-from multigpu.inputs.text import CorpusText, bucket_means_000, catalogs, lengths_000, synthetic_text, text_files
+from multigpu.inputs.drawn_text import bucket_means_000, lengths_000, synthetic_text
+from multigpu.inputs.text import CorpusText, catalogs, text_files
 from multigpu.inputs.vocabulary import EOS, SOS, UNK
 from tests.inputs.stand_ins import make_run, make_text_model, same
 

@@ -85,7 +85,7 @@ def test_a_bad_job_gets_one_sentence(name: str, tmp_path: Path, capsys: pytest.C
         (["--budget-s", "3"], "budget_s = 3 is too short for one placement"),
         (["--placements", "ddp,unheard"], "unknown placement 'unheard'"),
         (["--placements", "make_parallel"], "gathers one prediction an image"),
-        (["--devices", "1"], "not a whole number from 2"),
+        (["--devices", "1"], "placements are compared on 2 processes or more"),
     ],
 )
 def test_what_cannot_be_asked_for(words: list[str], why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

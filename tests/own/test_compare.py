@@ -16,6 +16,7 @@ from multigpu.own.placed import ONE
 from multigpu.own.result import Result, compared
 from multigpu.workloads.own.description import FOLDERS
 from multigpu.workloads.own.loading import load_job
+from tests.factory import make_machine
 
 MODELS = Path(__file__).parent / "models.py"
 PLACEMENTS = ("ddp", "exp2", "exp4")
@@ -50,6 +51,12 @@ def test_bytes_are_counted_as_predicted(result: Result) -> None:
     assert ddp.row["moved_bytes"] == 2 * 4 * ddp.run.description.parameters
 
 
+def test_where_a_step_goes_adds_up_to_it(result: Result) -> None:
+    for name in result.names:
+        causes = result.why_not_scaling(name)
+        assert causes["ms"].min() >= 0 and causes["ms"].sum() == pytest.approx(1e3 * result[name].row["step_time_s"])
+
+
 def test_its_records_are_read_by_other_commands(
     result: Result, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -57,6 +64,26 @@ def test_its_records_are_read_by_other_commands(
     assert main(["--records", str(result.folder / "records"), "records", "placement=ddp", "devices=2"]) == 0
     assert result.described.name in capsys.readouterr().out
     assert compared(result.folder).table().equals(result.table())
+
+
+def test_one_gpu_compares_launched_with_captured_steps_and_forecasts_more(result: Result) -> None:
+    """The Records of one process, told as if they were of one GPU, the captured steps twice as fast."""
+    records, runs = [], {}
+    for execution, share in (("eager", 1.0), ("captured", 0.5)):
+        for record in result.records:
+            if record.run.devices == 1 and record.measurement and not record.run.traced_steps:
+                run = record.run.model_copy(update={"device_type": "cuda", "execution": execution, "host_cores": None})
+                measured = record.measurement.model_copy(update={"wall_s": share * record.measurement.wall_s})
+                changed = {"run": run, "measurement": measured, "machine": make_machine(1), "key": record.key + execution}
+                records.append(record.model_copy(update=changed))
+                runs[run.digest] = run
+    found = Result.of(result.described, list(runs.values()), {}, records, result.folder, 20)
+    assert found.best is not None and found.best.name == "one device, captured" and not found.rivals
+    assert found.table().set_index("name")["speedup"].to_dict() == pytest.approx({"one device, captured": 1.0, ONE: 0.5})
+    assert found.why_not_scaling()["ms"].tolist() == pytest.approx([1e3 * found[ONE].row["step_time_s"]])
+    ahead = found.forecast(8)
+    assert ahead.low < ahead.value < ahead.high <= 8 * found.best.rate.value * 1.001
+    assert "captured" in found._repr_html_() and "1 GPU" in found._repr_html_()
 
 
 def test_operations_are_counted_where_a_ceiling_is_known(tmp_path: Path) -> None:

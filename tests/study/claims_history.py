@@ -30,7 +30,7 @@ from multigpu.claims import all_claims
 tests = {}
 for claim in all_claims():
     every = ([claim.predicate] if claim.predicate else []) + list(getattr(claim, "further", ()))
-    tests[claim.number] = [{"kind": type(one).__name__, **one.model_dump(mode="json")} for one in every]
+    tests[claim.number] = [{"kind": getattr(one, "of", type(one).__name__), **one.model_dump(mode="json")} for one in every]
 json.dump(tests, sys.stdout)
 """
 
@@ -40,7 +40,8 @@ def git(*words: str) -> str:
 
 
 FOLDERS = {"SynchronyPredicate": "synchrony", "CollectivePredicate": "hosts", "TrainingPredicate": "training"}
-"""Where the Records of a kind of predicate lie, below data/; of all others, in runs."""
+FOLDERS |= {name: name for name in FOLDERS.values()}
+"""Where the Records of a kind of predicate, by its class of old or its name, lie below data/; of all others, in runs."""
 Tests = dict[str, tuple[str, str]]
 
 
@@ -56,7 +57,7 @@ def tests_of(commit: str) -> Tests:
         text = subprocess.run([sys.executable, "-c", DUMP], cwd=folder, env=own, capture_output=True, text=True, check=True).stdout
     return {
         number: (
-            digest_of([essence(one["kind"], one) for one in every]) if every else "",
+            digest_of([essence(one, one["kind"]) for one in every]) if every else "",
             FOLDERS.get(every[0]["kind"], "runs") if every else "",
         )
         for number, every in json.loads(text).items()

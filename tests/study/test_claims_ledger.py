@@ -26,7 +26,8 @@ def test_a_changed_test_without_a_row_is_found():
     contrast = claim.predicate.contrasts[0]
     moved = claim.predicate.model_copy(update={"contrasts": (contrast.model_copy(update={"bound": contrast.bound + 0.01}),)})
     reworded = claim.predicate.model_copy(update={"contrasts": (contrast.model_copy(update={"label": "other words"}),), "scope": ""})
-    assert unwritten([claim.model_copy(update={"predicate": moved})], entries()) == [f"C1 {moved.digest}"]
+    changed = claim.model_copy(update={"predicate": moved})
+    assert unwritten([changed], entries()) == [f"C1 {changed.digest}"] != [f"C1 {claim.digest}"]
     assert unwritten([claim.model_copy(update={"predicate": reworded})], entries()) == []
     assert unwritten([claim], {}) == [f"C1 {claim.digest}"]
 

@@ -47,13 +47,14 @@ class FetchedApart(Duties):
         trainer = super().build(context)
         if trainer.context.rank:  # type: ignore
             for store in trainer.stores:  # type: ignore
-                pull = store.pull
+                bring = store.bring
 
-                def apart(store: Any = store, pull: Any = pull) -> None:
-                    pull()
+                def apart(rank: int, ids: Any, store: Any = store, bring: Any = bring) -> Any:
+                    rows = bring(rank, ids)
                     store.fetched += 1e-3
+                    return rows
 
-                store.pull = apart
+                store.bring = apart
         return trainer
 
 

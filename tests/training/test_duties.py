@@ -17,8 +17,10 @@ CHECKPOINTED = {"checkpoint_every": 2}
 ADJUSTED = {"schedule": "luong10", "schedule_steps": 12, "scaling": "weak", "batch_size": 50}
 CLIP = 0.1
 """Far below the norm of the first step's gradients."""
-RESUMED = ("ddp", "exp1", "exp2")
-"""Copies of all variables; masters in host memory updated on devices; masters in host memory updated there."""
+RESUMED = ("ddp", "zero1", "local_sgd", "exp1", "exp2")
+"""Copies of all; copies with a stretch of optimizer states each; copies that differ until the fifth step; masters in host memory updated on
+devices; masters in host memory updated there.
+"""
 
 TRANSLATED = ("ddp", "exp3")
 """Of the model with tables: copies of all, and tables in host memory whose rows travel."""
@@ -28,7 +30,7 @@ PER_DEVICE = [name for name in joined_placements() if "processes" not in placed(
 
 CASES = [
     *(Case(f"clipped-{name}", training(name, steps=1, clip_norm=CLIP, optimizer="sgd")) for name in ("ddp", "replicated_allreduce")),
-    *(Case(f"curve-{name}", training(name, **CHECKPOINTED if name in RESUMED else {})) for name in PER_DEVICE),
+    *(Case(f"curve-{name}", training(name, **CHECKPOINTED if name in RESUMED else {})) for name in (*PER_DEVICE, "local_sgd")),
     Case("done", training("replicated_allreduce", epochs=1, steps=None, checkpoint_every=7, evaluate_every=15)),
     Case("own-start", training("replicated_allreduce"), broken.OwnStart),
     Case("not-broadcast", training("replicated_allreduce"), broken.NotBroadcast),

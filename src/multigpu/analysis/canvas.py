@@ -1,4 +1,4 @@
-"""What the plots of pages share: a picture with its panels, colours and markers by name, axes that write figures, a legend below."""
+"""What the plots of pages share: a picture with its panels, colours and markers by name, axes that write figures, a key below."""
 
 from __future__ import annotations
 
@@ -8,95 +8,108 @@ from typing import Any
 import matplotlib as mpl
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from multigpu.analysis.estimate import FORMS
 from multigpu.analysis.picture import Picture, head_height
 from multigpu.analysis.points import Missing
-from multigpu.analysis.style import MARKERS, OTHERS, in_order, label, look
+from multigpu.analysis.style import INK, MARKERS, OTHERS, RC, in_order, label, look
 
+DASHED: Any = {"color": INK, "linewidth": 0.9, "linestyle": (0, (3, 2))}
 WIDTH_IN = 6.4
 """Of every figure: at a telephone's width its letters are still read, since narrower drawings scroll in their own box."""
 
 
-def panel_grid(rows: pd.DataFrame, panel: str | None) -> list[tuple[str, pd.DataFrame]]:
-    """(title, rows) of each panel, in the rows' order.
+def drawn(
+    rows: pd.DataFrame,
+    draw: Callable[[Axes, pd.DataFrame], None],
+    columns_shown: Sequence[str | None],
+    title: str,
+    caption: str,
+    panel: str | None,
+    height_in: tuple[float, float],
+    columns: int,
+    key: Callable[[], list[Any]] | None,
+    names: str = "",
+    alt: str = "",
+    file: str = "",
+    link: str = "",
+) -> Picture:
+    """The picture with its title, an axis a panel, the key below, its words, and the data of the columns shown.
 
-    Raises:
-        Missing: there is no row.
+    Args:
+        height_in: of an axis, and more for each of its names. names: the column of names down the side of each axis, which share what is
+            below them; without, axes share what is beside them. columns: of axes at most, 1: each axis has a scale of its own.
     """
     if rows.empty:
         raise Missing("no row to draw")
-    if panel is None:
-        return [("", rows)]
-    return [(str(name), group) for name, group in rows.groupby(panel, sort=False, observed=True)]
+    groups = [("", rows)] if panel is None else [(str(name), group) for name, group in rows.groupby(panel, sort=False, observed=True)]
+    told = [tuple(dict.fromkeys(group[names])) if names else () for _, group in groups]
+    columns = min(len(groups), 2 if columns == 3 and len(groups) not in (3, 6) else columns)
+    beside: Any = "row" if len(set(told)) == 1 else False
+    height = (height_in[0] if names or len(groups) < 3 else 2.4) + height_in[1] * max(map(len, told)) + (0.2 if names and panel else 0)
+    rows_of_axes, top = -(-len(groups) // columns), head_height(title, WIDTH_IN) + 0.12
+    with mpl.rc_context(RC):
+        picture = Picture(WIDTH_IN, rows_of_axes * height + top, layout="constrained")
+        picture.head(title)
+        _under_the_title(picture)
+        grid = picture.subplots(rows_of_axes, columns, squeeze=False, sharex=bool(names) and columns > 1, sharey=beside).ravel()
+        for ax, (name, group) in zip(grid, groups, strict=False):
+            draw(ax, group)
+            ax.set_title(name)
+        for unused in grid[len(groups) :]:
+            unused.remove()
+        if key:
+            _below(picture, key())
+    wanted = [f"{name}{end}" for name in columns_shown if name for end in ("", "_low", "_high")]
+    picture.data = rows[[name for name in dict.fromkeys([*wanted, "n", "launches", "machine", "keys", "base_keys"]) if name in rows]]
+    picture.caption, picture.alt, picture.name, picture.link = caption, alt or picture.finding, file, link
+    return picture
 
 
-def canvas(
-    title: str, panels: int, height_in: float, share_x: bool = False, share_y: bool = True, columns: int = 0
-) -> tuple[Picture, list[Axes]]:
-    """A picture with its title and `panels` axes side by side, in rows of `columns` (0: two, or three where there are so many)."""
-    columns = min(panels, columns or (3 if panels in (3, 6) else 2))
-    lines = -(-panels // columns)
-    top = head_height(title, WIDTH_IN) + 0.12
-    picture = Picture(WIDTH_IN, lines * height_in + top, layout="constrained")
-    picture.head(title)
-    _under_the_title(picture)
-    grid = picture.subplots(lines, columns, squeeze=False, sharex=share_x, sharey="row" if share_y else False).ravel()
-    for unused in grid[panels:]:
-        unused.remove()
-    return picture, list(grid[:panels])
-
-
-def hues(rows: pd.DataFrame, hue: str | None) -> tuple[list[str], dict[str, str], dict[str, Any]]:
-    """(values in order, colour by value, marker by value)."""
-    if hue is None:
-        return [], {}, {}
+def hues(rows: pd.DataFrame, hue: str) -> tuple[dict[str, str], dict[str, Any]]:
+    """(colour by value, marker by value), values in order."""
     values = [str(value) for value in rows[hue].dropna().unique()]
     if hue in ("placement", "base_placement"):
         values = in_order(values)
-        return values, {v: look(v).colour for v in values}, {v: look(v).marker for v in values}
-    colours = [OTHERS[index % len(OTHERS)] for index in range(len(values))]
-    return values, dict(zip(values, colours, strict=True)), {v: MARKERS[i % len(MARKERS)] for i, v in enumerate(values)}
+        return {v: look(v).colour for v in values}, {v: look(v).marker for v in values}
+    return {v: OTHERS[i % len(OTHERS)] for i, v in enumerate(values)}, {v: MARKERS[i % len(MARKERS)] for i, v in enumerate(values)}
 
 
-def axis(ax: Axes, axis: str, form: str | None, name: str) -> None:
-    """Name an axis; its figures are written in a form of `FORMS`."""
-    getattr(ax, f"set_{axis}label")(name)
+def axis(ax: Axes, which: str, form: str | None, name: str) -> None:
+    """Name an axis and write its figures in a form, shares and ratios with as many decimals as tell them apart."""
+    getattr(ax, f"set_{which}label")(name)
     if form:
-        getattr(ax, f"{axis}axis").set_major_formatter(FuncFormatter(lambda value, _: FORMS[form](value) if value else "0"))
-        getattr(ax, f"{axis}axis").set_minor_formatter(NullFormatter())
+        short = {"percent": lambda value: f"{100 * value:.6g}%", "times": "{:.6g}".format}
+        write = short.get(form, FORMS[form])
+        getattr(ax, f"{which}axis").set_major_formatter(FuncFormatter(lambda value, _: write(value) if value else "0"))
+        getattr(ax, f"{which}axis").set_minor_formatter(NullFormatter())
+
+
+def side(ax: Axes, form: str | None, xlabel: str, line_at: float | None = None) -> None:
+    """An axis of names down the side: its figures below, and a vertical line."""
+    if line_at is not None:
+        ax.axvline(line_at, **DASHED)
+    axis(ax, "x", form, xlabel)
+    ax.grid(axis="y", visible=False)
 
 
 def counts(ax: Axes, values: Sequence[float], write: Callable[[float], str] = "{:,.0f}".format) -> None:
     """Ticks at the values themselves, on a logarithmic axis: 1, 2, 4, 8."""
     ax.set_xscale("log", base=2)
-    ax.set_xticks(sorted(set(values)))
+    ax.set_xticks(values)
     ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: write(value)))
     ax.xaxis.set_minor_formatter(NullFormatter())
 
 
-def said(picture: Picture, data: pd.DataFrame, caption: str, alt: str, name: str, link: str) -> Picture:
-    """The picture with its words, its data, its file's name and its link."""
-    picture.caption, picture.alt, picture.data = caption, alt or picture.finding, data
-    picture.name, picture.link = name, link
-    return picture
+def key_lines(colours: Mapping[str, str], markers: Mapping[str, Any]) -> list[Any]:
+    """Of a key: a line a value, in its colour and with its marker."""
+    return [Line2D([], [], color=colours[v], marker=markers.get(v, ""), label=label(v), linewidth=1.4) for v in colours]
 
 
-def shown_columns(rows: pd.DataFrame, names: Sequence[str | None]) -> pd.DataFrame:
-    """What stands behind a drawing: these columns with their bounds, how often each row was measured, and its Records."""
-    wanted = [f"{name}{end}" for name in names if name for end in ("", "_low", "_high")]
-    return rows[[name for name in dict.fromkeys([*wanted, "n", "launches", "machine", "keys", "base_keys"]) if name in rows]]
-
-
-def legend(picture: Picture, values: Sequence[str], colours: Mapping[str, str], markers: Mapping[str, Any]) -> None:
-    """A legend of colours and markers, below."""
-    handles = [mpl.lines.Line2D([], [], color=colours[v], marker=markers.get(v, ""), label=label(v), linewidth=1.4) for v in values]
-    below(picture, handles)
-
-
-def below(picture: Picture, handles: Sequence[Any]) -> None:
-    """The legend below the drawing, in as many columns as its words leave room for."""
+def _below(picture: Picture, handles: Sequence[Any]) -> None:
+    """The key below the drawing, in as many columns as its words leave room for."""
     longest = max(len(str(handle.get_label())) for handle in handles)
     columns = max(1, min(len(handles), 84 // (longest + 8)))
     picture.legend(handles=handles, loc="outside lower center", ncols=columns)

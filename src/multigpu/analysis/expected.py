@@ -18,7 +18,7 @@ from multigpu.analysis.collectives import collectives_frame
 from multigpu.analysis.estimate import Estimate
 from multigpu.analysis.fields import LENGTH
 from multigpu.analysis.forecast import forecast
-from multigpu.analysis.forecast_lines import assumed_links, lines_of, measured_links
+from multigpu.analysis.forecast_lines import NETWORK, hidden_by_half, lines_of, measured_links
 from multigpu.analysis.forecast_merge import Links, demand_of, merge_seconds
 from multigpu.analysis.limits import bound_units_per_s, bounds
 from multigpu.analysis.points import usual, where
@@ -27,9 +27,6 @@ from multigpu.analysis.words import devices_text, joined, missing, number, way_w
 from multigpu.placements import find_placement
 from multigpu.run import Run, build_run
 from multigpu.workloads import workloads
-
-NETWORK = assumed_links(network_gbit=400.0, network_latency_us=5.0, node=8, between="hierarchical")
-"""Assumed beyond the devices of a node."""
 
 KERNELS = ("recurrence", "batch_norm", "stem", "cross_entropy", "layout")
 """Fields that say which kernels compute a step, whatever merges it."""
@@ -216,8 +213,7 @@ def _of_model(run: Run, own: pd.DataFrame, rows: pd.DataFrame, links: Links) -> 
     units = run.batch_size * float((akin["units"] / akin["timed_steps"] / akin["batch_size"]).astype("float64").median())
     one_s = max(units / (share * ceiling), float(least_s[getattr(run, known)])) * np.exp([0.0, slower, faster])
     merge_s = sum(merge_seconds(demand_of(find_placement(run.placement), run.description.variables, units), devices, links))
-    middle, low, high = devices * units / (one_s + np.array([0.5, 1.0, 0.0]) * merge_s)
-    rate = Estimate(float(middle), float(low), float(high), unit=f"{run.description.unit}/s")
+    rate = hidden_by_half(units, devices, tuple(one_s), merge_s, f"{run.description.unit}/s")
     basis = f"its operations and bytes, and how {ones['model'].nunique()} models use the ceilings of {own['machine'].iloc[0]}"
     return Expected(run, rate, float(one_s[0] / (one_s[0] + 0.5 * merge_s)), basis)
 

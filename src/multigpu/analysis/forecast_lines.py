@@ -11,9 +11,10 @@ import numpy as np
 import pandas as pd
 
 from multigpu.analysis.all_reduce import SHORT_BYTES
+from multigpu.analysis.estimate import Estimate
 from multigpu.analysis.fields import JOB, SERIES
 from multigpu.analysis.forecast import PARAMETERS, Forecast, HeldOut, Points, forecast, held_out, launch_residuals, widening_of
-from multigpu.analysis.forecast_merge import Between, Demand, Links, demand_of
+from multigpu.analysis.forecast_merge import Demand, Links, demand_of
 from multigpu.analysis.limits import ceilings
 from multigpu.placements import find_placement
 from multigpu.record import Record
@@ -54,15 +55,19 @@ class Line:
         return str(self.first["machine"]), str(self.first["framework"]), str(self.first["execution"])
 
 
-def assumed_links(network_gbit: float, network_latency_us: float, node: int, between: Between) -> Links:
+def assumed_links(network_gbit: float, network_latency_us: float, node: int) -> Links:
     """The links between nodes as they are assumed; those inside are filled in from what was measured.
 
     Raises:
-        ValueError: a rate that carries nothing, a node without devices, or another way to join nodes.
+        ValueError: a rate that carries nothing, or a node without devices.
     """
     if network_gbit <= 0:
         raise ValueError(f"a network carries something: network_gbit must be above 0, not {network_gbit}")
-    return Links(1.0, node=node, between_bytes_per_s=network_gbit * GBIT, between_latency_s=1e-6 * network_latency_us, between=between)
+    return Links(1.0, node=node, between_bytes_per_s=network_gbit * GBIT, between_latency_s=1e-6 * network_latency_us)
+
+
+NETWORK = assumed_links(network_gbit=400.0, network_latency_us=5.0, node=8)
+"""Assumed beyond the devices of a node."""
 
 
 def ahead(line_counts: Sequence[int], most: int, one_process: bool, node: int) -> list[int]:
@@ -230,3 +235,11 @@ def calibrated(lines: Sequence[Line]) -> list[Line]:
             line = replace(line, forecast=replace(line.forecast, widening=by), held_out=line.held_out.widen(by))
         done.append(line)
     return done
+
+
+def hidden_by_half(units: float, devices: int, one_s: Sequence[float], merge_s: float, unit: str) -> Estimate:
+    """The rate of so many units a device and step where one device takes `one_s` (middle, longest, shortest) and a merge that nobody
+    measured `merge_s`, of which half is hidden behind backward, none or, at best, all.
+    """
+    middle, low, high = devices * units / (np.array(one_s) + np.array([0.5, 1.0, 0.0]) * merge_s)
+    return Estimate(float(middle), float(low), float(high), unit=unit)

@@ -101,7 +101,7 @@ def _row(record: Record) -> dict[str, Any]:
 def _measured(run: Run, m: Measurement) -> dict[str, Any]:
     timed = [times[run.warmup_steps :] for times in m.step_time_s]  # [rank][timed step]
     slowest = max(timed, key=sum, default=[])
-    states = m.device_states
+    states, cycle = m.device_states, run.semantics.every
     return {
         "units": m.units,
         "padded_units": m.padded_units,
@@ -114,9 +114,9 @@ def _measured(run: Run, m: Measurement) -> dict[str, Any]:
         "jitter_s": jitter(slowest),
         "step_memory": step_memory(slowest),
         "peak_memory_gib": max(m.peak_memory_gib, default=None),
-        **{f"moved_bytes_{kind}": None if m.moved_bytes is None else m.moved_bytes.get(kind, 0) for kind in KINDS},
-        **{f"predicted_bytes_{kind}": m.predicted_bytes.get(kind, 0) for kind in KINDS},
-        "moved_bytes": None if m.moved_bytes is None else sum(m.moved_bytes.values()),
+        **{f"moved_bytes_{kind}": None if m.moved_bytes is None else round(m.moved_bytes.get(kind, 0) / cycle) for kind in KINDS},
+        **{f"predicted_bytes_{kind}": round(m.predicted_bytes.get(kind, 0) / cycle) for kind in KINDS},
+        "moved_bytes": None if m.moved_bytes is None else round(sum(m.moved_bytes.values()) / cycle),
         "host_threads": m.host_threads,
         "startup_s": m.startup_s,
         "build_s": m.build_s,

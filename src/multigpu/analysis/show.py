@@ -77,11 +77,11 @@ def table(rows: pd.DataFrame, columns: str, by: str | None = None, note: str = "
         if by is not None and row[by] != last:
             last = row[by]
             body.append(f'<tr class="block"><th colspan="{len(heads)}" scope="rowgroup">{escape(named(by, last))}</th></tr>')
-        body.append(f"<tr>{''.join(f'<td{_right(right)}>{escape(text)}</td>' for text, right in zip(texts, numeric, strict=True))}</tr>")
+        body.append(f"<tr>{''.join(map(_cell, texts, numeric))}</tr>")
     below = f'<p class="muted">{escape(note)}{explorer_link(link)}</p>\n' if note or link else ""
     above = f'<p class="table-title">{escape(title)}</p>\n' if title else ""
     return Shown(
-        f'{above}<div class="wide"><table class="plain-rows"><thead><tr>{head}</tr></thead>\n<tbody>\n'
+        f'{above}<div class="wide"><table class="plain-rows{" many" * (len(heads) > 8)}"><thead><tr>{head}</tr></thead>\n<tbody>\n'
         + "\n".join(body)
         + f"\n</tbody></table></div>\n{below}"
     )
@@ -90,6 +90,11 @@ def table(rows: pd.DataFrame, columns: str, by: str | None = None, note: str = "
 def text(rows: pd.DataFrame, template: str) -> pd.Series:
     """A text a row, for a heading or a label: "{model}, {batch_size}, {devices}" is "ResNet-50, 64, two GPUs"."""
     return pd.Series([_Row(row).vformat(template, (), {}) for _, row in rows.iterrows()], index=rows.index, dtype="string")
+
+
+def _cell(text: str, numeric: bool) -> str:
+    """A cell, whose interval may stand below its figure."""
+    return f"<td{_right(numeric)}>{escape(text).replace(' (', '<wbr> (') if numeric else escape(text)}</td>"
 
 
 def _right(numeric: bool) -> str:

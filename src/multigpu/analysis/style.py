@@ -1,4 +1,4 @@
-"""How things look: a placement keeps its colour, marker and place in every order on every page; frameworks differ by line.
+"""How things look: a placement keeps its colour, marker and place in every order on every page.
 
 Colours have a contrast of at least 3:1 on white and on the report's dark page (#121212), so figures need no second palette
 (`tests/analysis/test_style.py` computes both). That leaves little lightness to tell them apart in grey: markers do that. The
@@ -8,7 +8,10 @@ first four are of Okabe and Ito's palette for all colour visions. Ink (text, axe
 from __future__ import annotations
 
 import hashlib
+from pathlib import Path
 from typing import Any
+
+import matplotlib as mpl
 
 from multigpu.placements import every_placement
 from multigpu.placements.row import Look
@@ -16,8 +19,6 @@ from multigpu.placements.row import Look
 INK = "#1a1b1c"
 """Drawn with this, text and axes become `currentColor` when a figure is saved."""
 
-CEILING = "#808080"
-MAX_LINES = 7
 LAST = 100
 """The place of a placement whose row names none."""
 
@@ -29,19 +30,6 @@ OTHERS = ("#4c72b0", "#c44e52", "#55803e", "#8172b3", "#937860", "#b5507b", "#64
 """For what is no placement: models, forms, algorithms. No placement has one of these."""
 
 MARKERS = ("o", "^", "s", "v", "P", "X", "<", ">", "p", "h", "d", "*", "H", "8", "$\u25d0$", "$\u25d1$", "$\u25d2$", "$\u25d3$")
-
-
-FRAMEWORK_LINES: dict[str, Any] = {"torch": "-", "tensorflow": (0, (5, 2))}
-
-KINDS = {
-    "host_to_device": ("#d55e00", "", "host to device"),
-    "device_to_host": ("#b07a00", "///", "device to host"),
-    "device_to_device": ("#009e73", "...", "device to device"),
-    "all_reduce": ("#0072b2", "\\\\\\", "handed to all-reduce"),
-    "all_gather": ("#56708c", "xx", "handed to all-gather"),
-    "reduce_scatter": ("#8a5a83", "--", "handed to reduce-scatter"),
-}
-"""Of each kind of traffic: colour, hatch, label."""
 
 
 def look(placement: str) -> Look:
@@ -72,40 +60,5 @@ def title(placement: str) -> str:
     return f"{label} ({lowered})" if text and not lowered.startswith(label) else lowered or label
 
 
-RC: Any = {
-    "figure.dpi": 72,
-    "figure.facecolor": "none",
-    "savefig.facecolor": "none",
-    "axes.facecolor": "none",
-    "font.family": "DejaVu Sans",
-    "font.size": 9,
-    "axes.titlesize": 9,
-    "axes.titleweight": "bold",
-    "axes.titlelocation": "left",
-    "axes.labelsize": 9,
-    "xtick.labelsize": 9,
-    "ytick.labelsize": 9,
-    "text.color": INK,
-    "axes.edgecolor": INK,
-    "axes.labelcolor": INK,
-    "axes.titlecolor": INK,
-    "xtick.color": INK,
-    "ytick.color": INK,
-    "grid.color": INK,
-    "grid.alpha": 0.14,
-    "grid.linewidth": 0.8,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.linewidth": 0.8,
-    "lines.linewidth": 1.6,
-    "lines.markersize": 5.5,
-    "hatch.linewidth": 0.8,
-    "legend.frameon": False,
-    "legend.fontsize": 9,
-    "svg.fonttype": "none",
-    "svg.hashsalt": "multigpu",
-    "path.simplify": False,
-}
+RC: Any = mpl.rc_params_from_file(Path(__file__).with_name("figures.mplstyle"), use_default_template=False)
 """Matplotlib's settings for every figure of the study."""

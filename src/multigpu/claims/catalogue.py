@@ -12,12 +12,16 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
+from multigpu.claims.core import KINDS, Claim, Contrast, Predicate, Selection, Term, data_of, selection
+from multigpu.collectives.run import CollectiveRun
+from multigpu.run import Run
 
-from multigpu.claims.core import Claim, Contrast, Predicate, Term, selection
-from multigpu.claims.kinds import KINDS, Kind
-
-FOLDER = Path(__file__).parent / "documents"
+KNOWN = {
+    **dict.fromkeys(("runs", "traces"), (tuple(Run.model_fields), "a Run")),
+    "hosts": (tuple(CollectiveRun.model_fields), "a CollectiveRun"),
+    **{of: (tuple(KINDS[of]["known"]), f"a row of {of}") for of in ("synchrony", "training")},
+}
+"""By kind, the fields that a selection may name, and what these are of."""
 
 
 @cache
@@ -28,9 +32,8 @@ def all_claims() -> tuple[Claim, ...]:
         ValueError: two claims have one number, or one is not as `Claim` wants it.
     """
     found: dict[str, Claim] = {}
-    for path in sorted(FOLDER.glob("*.yaml")):
-        for fields in yaml.load(path.read_text(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
-            claim = claim_of(fields)
+    for path in sorted((Path(__file__).parent / "documents").glob("*.yaml")):
+        for claim in map(claim_of, data_of(f"documents/{path.name}")):
             if found.setdefault(claim.number, claim) is not claim:
                 raise ValueError(f"two claims are called {claim.number}: {found[claim.number].sentence!r} and {claim.sentence!r}")
     return tuple(sorted(found.values(), key=lambda claim: claim.order))
@@ -42,10 +45,10 @@ def find_claim(number: str) -> Claim:
     Raises:
         ValueError: no such claim.
     """
-    for claim in all_claims():
-        if claim.number == number.upper():
-            return claim
-    raise ValueError(f"unknown claim {number!r}: choose one of C1 to C{len(all_claims())}")
+    found = next((claim for claim in all_claims() if claim.number == number.upper()), None)
+    if found is None:
+        raise ValueError(f"unknown claim {number!r}: choose one of C1 to C{len(all_claims())}")
+    return found
 
 
 def claim_of(fields: dict[str, Any]) -> Claim:
@@ -54,20 +57,18 @@ def claim_of(fields: dict[str, Any]) -> Claim:
     Raises:
         ValueError: a field is unknown or has a value that it cannot have; the sentence names it.
     """
-    tests = [test_of(test) for test in fields.pop("tests", ())]
+    tests = [_test(test) for test in fields.pop("tests", ())]
     return Claim(**_tupled(fields), predicate=tests[0] if tests else None, further=tuple(tests[1:]))
 
 
-def test_of(fields: dict[str, Any]) -> Predicate:
-    """A predicate from its data."""
-    kind = KINDS[fields.pop("of")]
-    fields["where"] = selection(fields.get("where", {}), kind.known, kind.what)
-    fields["contrasts"] = tuple(_contrast(contrast, kind) for contrast in fields["contrasts"])
-    return kind.predicate(**_tupled(fields))
+def _test(fields: dict[str, Any]) -> Predicate:
+    of = fields["of"]
+    own = {"contrasts": [_contrast(contrast, of) for contrast in fields["contrasts"]], "where": _selected(fields.get("where", {}), of)}
+    return Predicate(**_tupled(KINDS[of].get("usual", {}) | fields | own))
 
 
-def _contrast(fields: dict[str, Any], kind: Kind) -> Contrast:
-    over, under = ([_term(side, kind) for side in _listed(fields.pop(name, [{}] if name == "over" else []))] for name in ("over", "under"))
+def _contrast(fields: dict[str, Any], of: str) -> Contrast:
+    over, under = ([_term(side, of) for side in _listed(fields.pop(name, [{}] if name == "over" else []))] for name in ("over", "under"))
     if fields.pop("scaling", False):
         (above,), (below,) = over, under
         over, under = [above, below.model_copy(update={"devices": 1})], [above.model_copy(update={"devices": 1}), below]
@@ -76,13 +77,16 @@ def _contrast(fields: dict[str, Any], kind: Kind) -> Contrast:
         fields |= {"per_device": True, "unit": "%"}
     if "effect" in fields:
         fields.setdefault("bound", (1 + fields["effect"]) / 2)
-    fields["where"] = selection(fields.get("where", {}), kind.known, kind.what)
-    return Contrast(over=tuple(over), under=tuple(under), **_tupled(fields))
+    return Contrast(over=tuple(over), under=tuple(under), where=_selected(fields.pop("where", {}), of), **_tupled(fields))
 
 
-def _term(fields: dict[str, Any], kind: Kind) -> Term:
+def _term(fields: dict[str, Any], of: str) -> Term:
     devices = fields.pop("devices", None)
-    return Term(select=selection(fields, kind.known, kind.what), devices=devices)
+    return Term(select=_selected(fields, of), devices=devices)
+
+
+def _selected(fields: dict[str, Any], of: str) -> Selection:
+    return selection(fields, *KNOWN[of])
 
 
 def _listed(side: Any) -> list[Any]:

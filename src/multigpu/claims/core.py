@@ -9,26 +9,36 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Collection, Mapping
-from typing import Any, ClassVar, Literal, Self, get_args
+from pathlib import Path
+from typing import Any, Literal, Self, get_args
 
+import yaml
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from multigpu.analysis.fields import FOLLOWS
 
 Verdict = Literal["holds", "holds here only", "does not hold", "inconclusive", "out of reach", "not yet measured", "cannot be tested here"]
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
+DECIDED: tuple[Verdict, ...] = ("holds", "holds here only", "does not hold")
 
-Value = str | bool | int | None
-Selection = tuple[tuple[str, tuple[Value, ...]], ...]
+Selection = tuple[tuple[str, tuple[str | bool | int | None, ...]], ...]
 """Fields of a Run with the values each may take, in alphabetical order of the field."""
 
 POOLED_FREEDOM = 20
 """Lags of an autocorrelation, of which a `pooled` quantity is the mean."""
 LEVEL = 0.025
 """Of a one-sided test; two of them are a 95% interval."""
+WORDS = frozenset({"label", "unit", "scope", "protocol"})
+"""Fields of a test that say something and decide nothing."""
 
-REAL = 1.05
-"""The smallest effect that counts as real unless a claim says otherwise: 5%."""
+
+def data_of(name: str) -> Any:
+    """A YAML file beside this module."""
+    return yaml.load((Path(__file__).parent / name).read_text(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+
+
+KINDS: dict[str, dict[str, Any]] = data_of("kinds.yaml")
+"""By the name that a test's `of` gives them."""
 
 
 def selection(fields: Mapping[str, Any], known: Collection[str], what: str) -> Selection:
@@ -37,47 +47,41 @@ def selection(fields: Mapping[str, Any], known: Collection[str], what: str) -> S
     Raises:
         ValueError: `what` has no such field.
     """
-    unknown = sorted(set(fields) - set(known))
-    if unknown:
+    if unknown := sorted(set(fields) - set(known)):
         raise ValueError(f"{what} has no field {', '.join(unknown)}: choose among {', '.join(known)}")
     return tuple((name, tuple(value) if isinstance(value, list | tuple) else (value,)) for name, value in sorted(fields.items()))
 
 
-class _Data(BaseModel):
-    """Frozen, complete, nothing extra."""
+def essence(fields: dict[str, Any], kind: str = "") -> dict[str, Any]:
+    """What decides in a predicate, as JSON: no words, and nothing that is as usual, so that a new field changes no digest.
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
-
-WORDS = frozenset({"label", "unit", "scope", "protocol"})
-"""Fields that say something and decide nothing."""
-
-
-def essence(kind: str, fields: dict[str, Any]) -> dict[str, Any]:
-    """What decides in a predicate of this kind, as JSON: no words, and nothing that is as usual, so that a new field changes no digest.
-
-    fields: of a predicate as JSON, of today or as an earlier commit had it.
+    fields: of a predicate as JSON, of today or as an earlier commit had it, which called its `kind` otherwise.
     """
-    usual = {name: field.default for name, field in (Contrast.model_fields | Term.model_fields).items()}
-    usual = {name: list(value) if isinstance(value, tuple) else value for name, value in usual.items() if name not in ("over", "label")}
+    usual = {name: field.default for name, field in (Contrast.model_fields | Term.model_fields).items() if name not in ("over", "label")}
+    usual = json.loads(json.dumps(usual, default=str))
 
     def kept(value: Any) -> Any:
         if isinstance(value, dict):
             return {k: kept(v) for k, v in sorted(value.items()) if k not in WORDS and not (k in usual and v == usual[k])}
         return [kept(item) for item in value] if isinstance(value, list) else value
 
-    fields = json.loads(json.dumps(fields), object_hook=_sorted)
-    return {"kind": kind, **kept({name: value for name, value in fields.items() if name != "kind"})}
+    def ordered(found: dict[str, Any]) -> dict[str, Any]:
+        return {name: sorted(value) if name in ("where", "select") else value for name, value in found.items()}
 
-
-def _sorted(fields: dict[str, Any]) -> dict[str, Any]:
-    """An object with its selections, [field, values] each, in the order of their fields."""
-    return {name: sorted(value) if name in ("where", "select") else value for name, value in fields.items()}
+    fields = json.loads(json.dumps(fields), object_hook=ordered)
+    kind = KINDS[fields["of"]]["digested"] if "of" in fields else kind
+    return {"kind": kind, **kept({name: value for name, value in fields.items() if name not in ("kind", "of")})}
 
 
 def digest_of(essences: list[dict[str, Any]]) -> str:
     """A hash of predicates' essences, which name a test in the ledger."""
     return hashlib.sha256(json.dumps(essences, sort_keys=True).encode()).hexdigest()[:16]
+
+
+class _Data(BaseModel):
+    """Frozen, complete, nothing extra."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
 class Term(_Data):
@@ -94,9 +98,10 @@ class Contrast(_Data):
     always the same placement's own. Terms with equal `select` take the same Runs, apart from their device count. What then
     still varies makes separate settings, each with its own interval.
 
-    quantity: a column of the tidy table, positive.
-    per_device: divide every term's quantity by its device count (a speedup then reads as an efficiency).
-    effect: the document's own ratio, where it states one; the claims' data then leave the bound half way between it and 1.
+    quantity: a column of the tidy table, positive. per_device: divide every term's quantity by its device count (a speedup then reads as
+        an efficiency).
+    effect: the document's own ratio, where it states one; the claims' data then leave the bound half way between it and 1. Else an effect
+        is real from 5% on.
     apart: fields whose values are scopes of their own: what holds for some of them and not for others holds here only.
     direction: "above" and "below" `bound`; "within" (equal) and "outside" (different): [1/bound, bound].
     counts: the device counts N to look at: those named, each measured one, or the highest measured one.
@@ -118,7 +123,7 @@ class Contrast(_Data):
     quantity: str = "units_per_s"
     per_device: bool = False
     direction: Literal["above", "below", "within", "outside"] = "above"
-    bound: float = Field(default=REAL, gt=0)
+    bound: float = Field(default=1.05, gt=0)
     effect: float | None = Field(default=None, gt=0)
     counts: tuple[int, ...] | Literal["each", "highest"] = "highest"
     count_at_least: int = Field(default=1, ge=1)
@@ -134,9 +139,14 @@ class Contrast(_Data):
 
     @model_validator(mode="after")
     def _margin(self) -> Self:
-        if self.direction in ("within", "outside") and self.bound <= 1:
+        if self.two_sided and self.bound <= 1:
             raise ValueError(f"{self.label}: {self.direction!r} reads [1/bound, bound] and needs a bound above 1, not {self.bound}")
         return self
+
+    @property
+    def two_sided(self) -> bool:
+        """Whether 1/bound is a bound as well."""
+        return self.direction in ("within", "outside")
 
     @property
     def terms(self) -> tuple[Term, ...]:
@@ -161,17 +171,14 @@ class Contrast(_Data):
 class Predicate(_Data):
     """What decides a claim: every contrast must hold; one that does not refutes it.
 
-    where: fields that all Records must have.
-    frameworks: each is decided alone; those that are decided must agree.
-    machines: only GPUs decide what the documents say of GPUs.
+    of: the kind of Records, of KINDS. where: fields that all Records must have. frameworks: each is decided alone; those that are decided
+        must agree. machines: only GPUs decide what the documents say of GPUs.
     min_n, min_launches: least repeats, and launches they spread over, of every term. One repeat is screening, whatever these say.
     warmup_steps, timed_steps: least steps of a Record.
     protocol, scope: the same in words, and what the test does not cover.
     """
 
-    counted: ClassVar[tuple[str, str]] = ("GPU", "GPUs")
-    """What `devices` counts, one and many, for sentences that say what is missing."""
-
+    of: str = "runs"
     contrasts: tuple[Contrast, ...] = Field(min_length=1)
     where: Selection = ()
     frameworks: tuple[Literal["torch", "tensorflow", "numpy"], ...] = ("torch", "tensorflow")
@@ -184,27 +191,23 @@ class Predicate(_Data):
     scope: str = ""
 
     @property
-    def digest(self) -> str:
-        """A hash of all that decides, the same in every process; words and fields at their defaults are left out (`essence`)."""
-        return digest_of([essence(type(self).__name__, self.model_dump(mode="json"))])
-
-    @property
-    def joins_frameworks(self) -> bool:
-        """Whether frameworks are compared with each other, so that none can be decided alone."""
-        return any("framework" in contrast.varied for contrast in self.contrasts)
+    def counted(self) -> tuple[str, str]:
+        """What `devices` counts, one and many, for sentences that say what is missing."""
+        one, many = KINDS[self.of]["counted"]
+        return one, many
 
     @property
     def groups(self) -> list[tuple[str, ...]]:
-        """The frameworks that are decided together: each alone, or all where they are compared."""
-        return [tuple(self.frameworks)] if self.joins_frameworks else [(name,) for name in self.frameworks]
+        """The frameworks that are decided together: each alone, or all where they are compared with each other."""
+        joined = any("framework" in contrast.varied for contrast in self.contrasts)
+        return [tuple(self.frameworks)] if joined else [(name,) for name in self.frameworks]
 
 
 class Claim(_Data):
     """A sentence of the documents in plain words, and what can be said of it.
 
-    figure: the document's own figure.
+    figure: the document's own figure. page: the notebook that shows what decides it.
     further: what else must hold, over other kinds of Records: each predicate is decided alone, and one that does not hold refutes all.
-    page: the notebook that shows what decides it.
     decides: what would decide it while it is open; it takes so many `seconds` of so many `gpus`, or of two CPU cores where these are none.
         Where no predicate over Records can be written yet, what one needs.
     untestable: why it cannot be tested here.
@@ -230,8 +233,7 @@ class Claim(_Data):
             raise ValueError(
                 f"{self.number} must say what would decide it together with the seconds and gpus that this takes, or none of it"
             )
-        kinds = [type(predicate) for predicate in self.predicates]
-        if len(set(kinds)) < len(kinds) or (self.further and not self.predicate):
+        if len({one.of for one in self.predicates}) < len(self.predicates) or (self.further and not self.predicate):
             raise ValueError(f"{self.number} has several predicates: each must be of another kind of Records, the first one `predicate`")
         return self
 
@@ -242,19 +244,14 @@ class Claim(_Data):
 
     @property
     def digest(self) -> str:
-        """A hash of all that decides it: of the one predicate, or of all of them; empty without any."""
-        return digest_of([essence(type(one).__name__, one.model_dump(mode="json")) for one in self.predicates]) if self.predicates else ""
+        """A hash of all that decides it, the same in every process (`essence`); empty without any."""
+        return digest_of([essence(one.model_dump(mode="json")) for one in self.predicates]) if self.predicates else ""
 
     @property
     def takes(self) -> str:
         """What would decide it, and at what cost, in words; "" without any."""
         on = f"{self.gpus} GPU{'s' * (self.gpus > 1)}" if self.gpus else "two CPU cores, no GPU"
         return f"{self.decides} (about {self.seconds:,} s of {on})" if self.decides else ""
-
-    @property
-    def gpu_s(self) -> int:
-        """GPU seconds that would decide it."""
-        return self.gpus * self.seconds
 
     @property
     def document(self) -> str:

@@ -13,11 +13,10 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from multigpu.claims.core import Contrast, Predicate
-from multigpu.claims.kinds import TracePredicate
-from multigpu.claims.pairs import Rows, admitted, in_scope, paired, rows
+from multigpu.claims.core import DECIDED, Contrast, Predicate
+from multigpu.claims.pairs import paired
 from multigpu.claims.results import Result
-from multigpu.claims.rules import DECIDED
+from multigpu.claims.rows import Rows, rows
 from multigpu.grid.entries import FEWEST, Planned
 from multigpu.measure.point import launch_of
 from multigpu.measure.sharing import START_S
@@ -62,7 +61,7 @@ def cheapest(contrast: Contrast, table: Rows, costs_s: Mapping[str, float]) -> l
 
     costs_s: by digest, what a Run still costs. Some differ in nothing but their number of steps.
     """
-    table = in_scope(contrast, table)
+    table = table.of(contrast)
     pairs = paired(contrast, table, pd.Series(1.0, index=table.frame.index))
     highest: dict[object, int] = {}
     for row, setting in enumerate(pairs.settings.to_dict("records")):  # in ascending order of devices
@@ -91,7 +90,7 @@ class _Search:
 
     def settle(self, contrast: Contrast, predicate: Predicate, frameworks: Sequence[str], able: set[str]) -> list[Planned]:
         """The Runs of the cheapest settings that, with models that have enough repeats already (`able`), make the contrast decidable."""
-        own = admitted(self.rows[isinstance(predicate, TracePredicate)], predicate, frameworks)
+        own = self.rows[predicate.of == "traces"].admitted(predicate, frameworks)
         costs_s = {key: self.entries[key].cost_s * len(self.missing(self.entries[key], predicate.min_n)) for key in own.frame["key"]}
         models, chosen = set(able), dict[str, Planned]()
         for setting in cheapest(contrast, own, costs_s):
@@ -114,7 +113,7 @@ def needs(results: Sequence[Result], planned: Sequence[Planned], known: Known) -
         (result, predicate, group)
         for result in results
         for predicate in result.claim.predicates
-        if type(predicate) in (Predicate, TracePredicate)
+        if predicate.of in ("runs", "traces")
         for group in predicate.groups
         if (answer := result.by_framework.get(" / ".join(group))) and answer.verdict not in DECIDED
     ]

@@ -12,8 +12,10 @@ from multigpu import paths
 from multigpu.claims.core import Claim
 from multigpu.claims.results import Result
 from multigpu.raw import raw_records
+from multigpu.remembered import remembered
 
 LEDGER = paths.REPOSITORY / "data" / "claims-ledger.csv"
+CHANGES = paths.REPOSITORY / "data" / "claims-changes.csv"
 BEFORE, AFTER, UNKNOWN = "test before data", "test after data", "order not known"
 STATES = ("none", "existed", "not known")
 
@@ -34,6 +36,15 @@ class Entry(NamedTuple):
     reason: str
 
 
+class Change(NamedTuple):
+    """A verdict that became another though no Record was added: by other rules, or by another test."""
+
+    claim: str
+    before: str
+    after: str
+    why: str
+
+
 @lru_cache
 def entries(path: Path = LEDGER) -> Mapping[str, Sequence[Entry]]:
     """The rows of the ledger by claim, in their order.
@@ -48,18 +59,6 @@ def entries(path: Path = LEDGER) -> Mapping[str, Sequence[Entry]]:
                 raise ValueError(f"{path.name}, claim {row['claim']}: data is {row['data']!r}; choose {', '.join(STATES)}")
             found.setdefault(row["claim"], []).append(Entry(**row))
     return found
-
-
-CHANGES = paths.REPOSITORY / "data" / "claims-changes.csv"
-
-
-class Change(NamedTuple):
-    """A verdict that became another though no Record was added: by other rules, or by another test."""
-
-    claim: str
-    before: str
-    after: str
-    why: str
 
 
 def changes(path: Path = CHANGES) -> list[Change]:
@@ -98,5 +97,10 @@ def orders(results: Iterable[Result]) -> dict[str, str]:
 
 @lru_cache(maxsize=1)
 def measured_at(root: Path) -> Mapping[str, str]:
-    """When each Record below a folder was measured, by its key."""
-    return {raw.key: str(raw.record.get("measured_at", "")) for raw in raw_records(root) if raw.record}
+    """When each Record of a kind that claims read, below a folder, was measured, by its key; read once for all processes."""
+    folders = [root / name for name in ("runs", "hosts", "synchrony", "training")]
+
+    def read() -> dict[str, str]:
+        return {raw.key: str(raw.record.get("measured_at", "")) for one in folders for raw in raw_records(one) if raw.record}
+
+    return remembered("dates", folders, read)

@@ -4,173 +4,154 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from multigpu.analysis.words import joined, plural
-from multigpu.claims.core import Contrast, Predicate, Verdict
+from multigpu.claims.core import DECIDED, Contrast, Predicate, Verdict
+from multigpu.claims.pairs import unmet
 from multigpu.claims.results import Setting
-from multigpu.claims.rules import DECIDED, ENOUGH, Joined, join, settled
+from multigpu.claims.rows import Rows
+from multigpu.claims.rules import ENOUGH, Joined, join
 from multigpu.claims.statistics import judge
 from multigpu.claims.wording import figure, number, seldom, spread, stated, tallied
 
-
-def unmeasured(contrast: Contrast, settings: Sequence[Setting], counted: tuple[str, str]) -> str:
-    """The device counts that a contrast names and these settings do not decide, in words; counted: what a count is of, one and many."""
-    if not isinstance(contrast.counts, tuple) or all(term.devices for term in contrast.terms):
-        return ""
-    measured, able = ({s.devices for s in settings if s.enough or not least} for least in (False, True))
-    none, few = [n for n in contrast.counts if n not in measured], [n for n in contrast.counts if n in measured - able]
-    parts = [(none, "not measured"), (few, "measured too seldom to decide")]
-    return ", ".join(f"{joined([str(n) for n in counts])} {counted[counts != [1]]} {how}" for counts, how in parts if counts)
+UNMATCHED_SIDES = "no Records of both sides in one setting (same machine, versions and Run but for what is compared)"
 
 
-class Part(NamedTuple):
-    """A contrast's verdict with what is said of it: why, what stands beside it, its figure, and where it holds if here only."""
+class Part:
+    """A contrast's verdict with what is said of it: why, what stands beside it, its figure, and where it holds if here only.
 
-    contrast: Contrast
-    verdict: Verdict
-    reason: str = ""
-    asides: list[str] = []
-    gap: str = ""
-    here: str = ""
-    scopes: tuple[str, ...] = ()
-    text: str = ""
-    shown: list[Setting] = []
-    of: frozenset[tuple[float, tuple[str, ...]]] = frozenset()
+    able: its settings that have enough data. shown: these, or all where there is none. lacking: the Runs of which there are no Records.
+    """
 
+    def __init__(self, predicate: Predicate, contrast: Contrast, settings: Sequence[Setting], scope: Rows) -> None:
+        self.predicate, self.contrast, self.settings = predicate, contrast, settings
+        self.able, self.few = ([one for one in settings if one.enough is enough] for enough in (True, False))
+        self.shown = self.able or self.few
+        self.lacking = {} if settings else unmet(contrast, scope)
+        self.joined = join(contrast, settings) if settings else Joined("not yet measured")
+        self.verdict: Verdict = self.joined.verdict
+        self.gap = "" if (contrast.across, self.verdict) in ENOUGH or self.verdict not in DECIDED else self._unmeasured()
+        self.here = ""
+        if self.gap and self.verdict != "does not hold":
+            counts = sorted({setting.devices for setting in self.able})
+            self.verdict, self.here = "holds here only", f"on {joined([str(one) for one in counts])} {predicate.counted[counts != [1]]}"
+        if contrast.size and self.verdict == "does not hold":
+            self.here = f"without the document's size ({stated(contrast)} is not so)"
 
-def part_of(contrast: Contrast, settings: list[Setting], predicate: Predicate) -> Part:
-    """A contrast's verdict over its settings, and what is said of it."""
-    joined_ = join(contrast, settings)
-    verdict, able = joined_.verdict, [setting for setting in settings if setting.enough]
-    gap = unmeasured(contrast, settings, predicate.counted) if verdict in DECIDED and not settled(contrast, verdict) else ""
-    here = ""
-    if verdict in ("holds", "holds here only") and gap:
-        counts = sorted({setting.devices for setting in able})
-        verdict, here = "holds here only", f"on {joined([str(count) for count in counts])} {predicate.counted[counts != [1]]}"
-    if contrast.size and verdict == "does not hold":
-        here = f"without the document's size ({stated(contrast)} is not so)"
-    shown = able or settings
-    further = [setting for setting in settings if not setting.enough] if able else []
-    text = figure(deciding_first(shown, verdict), contrast, further, named(predicate, contrast))
-    of = frozenset((one.estimate, one.record_keys) for one in shown)
-    return Part(
-        contrast,
-        verdict,
-        reason_of(contrast, able, settings, joined_, predicate),
-        asides(contrast, settings, verdict),
-        gap,
-        here,
-        joined_.scopes,
-        text,
-        shown,
-        of,
-    )
+    @property
+    def text(self) -> str:
+        """The figure, settings that say what the verdict says before others, and the most devices first."""
+        ordered = sorted(self.shown, key=lambda setting: (setting.verdict != self.verdict, -setting.devices, str(setting.fields)))
+        pinned = self.predicate.where + self.contrast.where
+        one_model = any(field == "model" and len(values) == 1 for field, values in pinned) or "model" in self.contrast.varied
+        return figure(ordered, self.contrast, self.few if self.able else [], () if one_model else ("model",)) if ordered else ""
+
+    @property
+    def estimates(self) -> frozenset[tuple[float, tuple[str, ...]]]:
+        """What the figure gives, each estimate with its Records."""
+        return frozenset((one.estimate, one.record_keys) for one in self.shown)
+
+    def notes(self, overall: Verdict, several: bool) -> list[str]:
+        """What is said of it where a test as a whole says `overall`; several: whether it must be named as the one that is not so."""
+        plain = f"not so: {stated(self.contrast)}" if overall == "does not hold" and several else ""
+        if self.contrast.size and self.verdict == "does not hold":
+            plain = f"of another size: not {stated(self.contrast)}"
+        reason = self._reason() or plain
+        asides = [text for text in (self._rests_on(), self._noise(), self._perfect_scaling()) if text]
+        if asides and not reason:
+            asides[0] = f"{self.contrast.label}: {asides[0]}"
+        return [reason, *asides, self.gap]
+
+    def _unmeasured(self) -> str:
+        """The device counts that the contrast names and its settings do not decide, in words."""
+        if not isinstance(self.contrast.counts, tuple) or all(term.devices for term in self.contrast.terms):
+            return ""
+        measured, able = ({one.devices for one in settings} for settings in (self.settings, self.able))
+        none, few = [n for n in self.contrast.counts if n not in measured], [n for n in self.contrast.counts if n in measured - able]
+        parts = [(none, "not measured"), (few, "measured too seldom to decide")]
+        return ", ".join(f"{joined([str(n) for n in own])} {self.predicate.counted[own != [1]]} {how}" for own, how in parts if own)
+
+    def _reason(self) -> str:
+        """Why its verdict is not a plain yes or no."""
+        contrast, able = self.contrast, self.able
+        if not self.settings:
+            return "" if self.lacking else f"{contrast.label}: {UNMATCHED_SIDES}"
+        if not able:
+            n, launches = max((one.n, one.launches) for one in self.settings)
+            least = f"{self.predicate.min_n} repeats over {plural(self.predicate.min_launches, 'launch', 'launches')}"
+            found = "one repeat is screening" if n == 1 else f"at most {n} over {plural(launches, 'launch', 'launches')}"
+            return f"{contrast.label}: {found}; {least} are needed on each side"
+        verdicts = [setting.verdict for setting in able]
+        holds, fails = verdicts.count("holds"), verdicts.count("does not hold")
+        alike = len(able) == max(holds, fails)
+        tally = f"{contrast.label}: {tallied(holds, fails, able)}"
+        if self.joined.outvoted:
+            elsewhere = f"{len(self.few)} settings measured too seldom to decide mostly point elsewhere ({spread(self.few, contrast)})"
+            return f"{tally}; {elsewhere}"
+        if self.joined.verdict in DECIDED:
+            return "" if alike else tally
+        models = set().union(*(setting.models for setting in able))
+        if len(models) < contrast.models_at_least and alike:
+            return f"{tally}; measured for {plural(len(models), 'model', 'models')} of at least {contrast.models_at_least}"
+        open_ones = [setting for setting in able if setting.verdict in ("inconclusive", "out of reach")]
+        said = f"{contrast.label}: the interval straddles {number(contrast.bound, contrast)}" if len(able) == 1 and open_ones else tally
+        return "; ".join(filter(None, [said, self._excluded(open_ones)]))
+
+    def _excluded(self, settings: Sequence[Setting]) -> str:
+        """What inconclusive intervals say of the document's own effect; "" where the document states none."""
+        ends = [(one.low, one.high) for one in settings if one.low is not None and one.high is not None]
+        if self.contrast.effect is None or not ends:
+            return ""
+        within = min(low for low, _ in ends) <= self.contrast.effect <= max(high for _, high in ends)
+        return f"{'does not exclude' if within else 'excludes'} the document's {number(self.contrast.effect, self.contrast)}"
+
+    def _rests_on(self) -> str:
+        """That a verdict rests on less than half of the settings, and how those spread that have too few repeats to decide.
+
+        Of these it is said how many point where the verdict does: by their estimates alone, which decide nothing.
+        """
+        contrast, few, count = self.contrast, self.few, len(self.settings)
+        deciding = sum(setting.verdict == self.verdict for setting in self.able)
+        if self.verdict not in DECIDED or not deciding or not few or 2 * deciding >= count:
+            return ""
+        agreeing = sum(judge(contrast, setting.estimate, setting.estimate) == self.verdict for setting in few)
+        settled = f" ({ENOUGH[contrast.across, self.verdict]})" if (contrast.across, self.verdict) in ENOUGH else ""
+        others = "the other" if deciding + len(few) == count else "another"
+        if len(few) == 1:
+            how = f"{others}, {seldom(few)}, gives {spread(few, contrast)}, {'in agreement' if agreeing else 'not in agreement'} with it"
+        else:
+            agree = "all" if agreeing == len(few) else f"{agreeing or 'none'} of them"
+            how = f"{others} {len(few)}, {seldom(few)}, run from {spread(few, contrast)}, {agree} in agreement with it"
+        return f"the verdict rests on {deciding} of {count} settings{settled}, while {how}"
+
+    def _perfect_scaling(self) -> str:
+        """Of settings that cannot reach the bound, the best that they could be and why."""
+        ceilings = [one.ceiling for one in self.settings if one.verdict == "out of reach" and one.ceiling]
+        if not ceilings:
+            return ""
+        ends = min(ceilings), max(ceilings)
+        kept = " to ".join(dict.fromkeys(f"{1 / ceiling:.1%}" for ceiling in reversed(ends)))
+        best = " to ".join(dict.fromkeys(number(end, self.contrast, decimals=3) for end in ends))
+        many = len(self.settings) > 1
+        where = f"in {len(ceilings)} of {plural(len(self.settings), 'setting', 'settings')} " if many else ""
+        reached = f"perfect scaling would give {best}, and not {number(self.contrast.bound, self.contrast)}"
+        return f"{where}what it is compared with keeps {kept} of perfect scaling, so that {reached}"
+
+    def _noise(self) -> str:
+        """That wall clock and median step disagree, with both figures of the first such setting."""
+        noisy = [setting for setting in self.able if setting.noisy]
+        if not noisy:
+            return ""
+        of = f" in {len(noisy)} of {plural(len(self.able), 'setting', 'settings')}" if len(self.able) > 1 else ""
+        wall, median = number(noisy[0].estimate, self.contrast), number(noisy[0].by_median or math.nan, self.contrast)
+        return f"host noise{of}: {wall} by the wall clock, {median} by the median step"
 
 
 def scopes_of(parts: Sequence[Part]) -> list[str]:
     """Where contrasts hold that hold here only: of those that keep the same fields apart, where all of them do."""
     common: dict[tuple[str, ...], list[tuple[str, ...]]] = {}
     for part in parts:
-        if part.scopes:
-            common.setdefault(part.contrast.apart, []).append(part.scopes)
+        if part.joined.scopes:
+            common.setdefault(part.contrast.apart, []).append(part.joined.scopes)
     shared = [[name for name in scopes[0] if all(name in other for other in scopes)] for scopes in common.values()]
     return [joined(names) for names in shared if names] + list(dict.fromkeys(part.here for part in parts if part.here))
-
-
-def reason_of(contrast: Contrast, able: Sequence[Setting], settings: Sequence[Setting], joined_: Joined, predicate: Predicate) -> str:
-    """Why a contrast's verdict is not a plain yes or no."""
-    if not able:
-        n, launches = max((s.n, s.launches) for s in settings)
-        least = f"{predicate.min_n} repeats over {plural(predicate.min_launches, 'launch', 'launches')} are needed on each side"
-        found = "one repeat is screening" if n == 1 else f"at most {n} over {plural(launches, 'launch', 'launches')}"
-        return f"{contrast.label}: {found}; {least}"
-    verdicts = [setting.verdict for setting in able]
-    holds, fails = verdicts.count("holds"), verdicts.count("does not hold")
-    tally = f"{contrast.label}: {tallied(holds, fails, able)}"
-    if joined_.outvoted:
-        few = [setting for setting in settings if not setting.enough]
-        return f"{tally}; {len(few)} settings measured too seldom to decide mostly point elsewhere ({spread(few, contrast)})"
-    if joined_.verdict in DECIDED:
-        return "" if len(able) == max(holds, fails) else tally
-    models = {model for setting in able for model in str(setting.fields.get("model")).split(" / ")}
-    if len(models) < contrast.models_at_least and len(able) == max(holds, fails):
-        return f"{tally}; measured for {plural(len(models), 'model', 'models')} of at least {contrast.models_at_least}"
-    open_ones = [setting for setting in able if setting.verdict in ("inconclusive", "out of reach")]
-    said = [f"{contrast.label}: the interval straddles {number(contrast.bound, contrast)}" if len(able) == 1 and open_ones else tally]
-    said.append(excluded(contrast, open_ones))
-    return "; ".join(filter(None, said))
-
-
-def asides(contrast: Contrast, settings: Sequence[Setting], verdict: Verdict) -> list[str]:
-    """What must be known beside the verdict of a contrast: few settings, noise, a bound that was out of reach."""
-    few = rests_on(contrast, settings, verdict) if verdict in DECIDED else ""
-    return [text for text in (few, noise(contrast, [s for s in settings if s.enough]), perfect_scaling(contrast, settings)) if text]
-
-
-def deciding_first(settings: Sequence[Setting], verdict: Verdict) -> list[Setting]:
-    """Settings as a reader wants them: those that say what the verdict says before others, and the most devices first."""
-    return sorted(settings, key=lambda setting: (setting.verdict != verdict, -setting.devices, str(setting.fields)))
-
-
-def named(predicate: Predicate, contrast: Contrast) -> tuple[str, ...]:
-    """What is said of every setting: the model, unless the predicate has one only or its sides are of two."""
-    one = any(field == "model" and len(values) == 1 for field, values in predicate.where + contrast.where)
-    return () if one or "model" in contrast.varied else ("model",)
-
-
-def rests_on(contrast: Contrast, settings: Sequence[Setting], verdict: Verdict) -> str:
-    """That a verdict rests on less than half of the settings, and how those spread that have too few repeats to decide; "" otherwise.
-
-    Of these it is said how many point where the verdict does: by their estimates alone, which decide nothing.
-    """
-    deciding = sum(setting.enough and setting.verdict == verdict for setting in settings)
-    few = [setting for setting in settings if not setting.enough]
-    if not deciding or not few or 2 * deciding >= len(settings):
-        return ""
-    agreeing = sum(judge(contrast, setting.estimate, setting.estimate) == verdict for setting in few)
-    settled = f" ({ENOUGH[contrast.across, verdict]})" if (contrast.across, verdict) in ENOUGH else ""
-    others = "the other" if deciding + len(few) == len(settings) else "another"
-    if len(few) == 1:
-        how = f"{others}, {seldom(few)}, gives {spread(few, contrast)}, {'in agreement' if agreeing else 'not in agreement'} with it"
-    else:
-        agree = "all" if agreeing == len(few) else f"{agreeing or 'none'} of them"
-        how = f"{others} {len(few)}, {seldom(few)}, run from {spread(few, contrast)}, {agree} in agreement with it"
-    return f"the verdict rests on {deciding} of {len(settings)} settings{settled}, while {how}"
-
-
-def perfect_scaling(contrast: Contrast, settings: Sequence[Setting]) -> str:
-    """Of settings that cannot reach the bound, the best that they could be and why; "" where there is none."""
-    out = [setting for setting in settings if setting.verdict == "out of reach" and setting.ceiling]
-    if not out:
-        return ""
-    ceilings = [setting.ceiling or math.nan for setting in out]
-    kept = " to ".join(dict.fromkeys(f"{1 / ceiling:.1%}" for ceiling in (max(ceilings), min(ceilings))))
-    best = " to ".join(dict.fromkeys(number(end, contrast, decimals=3) for end in (min(ceilings), max(ceilings))))
-    where = f"in {len(out)} of {plural(len(settings), 'setting', 'settings')} " if len(settings) > 1 else ""
-    bound = number(contrast.bound, contrast)
-    return f"{where}what it is compared with keeps {kept} of perfect scaling, so that perfect scaling would give {best}, and not {bound}"
-
-
-def excluded(contrast: Contrast, settings: Sequence[Setting]) -> str:
-    """What an inconclusive interval says of the document's own effect; "" where the document states none."""
-    if contrast.effect is None or not settings:
-        return ""
-    low, high = (max if end else min for end in (0, 1))
-    ends = [(setting.low, setting.high) for setting in settings if setting.low is not None and setting.high is not None]
-    if not ends:
-        return ""
-    first, last = low(one for one, _ in ends), high(other for _, other in ends)
-    told = number(contrast.effect, contrast)
-    return f"{'excludes' if not first <= contrast.effect <= last else 'does not exclude'} the document's {told}"
-
-
-def noise(contrast: Contrast, settings: Sequence[Setting]) -> str:
-    """That wall clock and median step disagree, with both figures of the first such setting; "" where they do not."""
-    noisy = [setting for setting in settings if setting.noisy and setting.by_median is not None]
-    if not noisy:
-        return ""
-    one = noisy[0]
-    of = f" in {len(noisy)} of {plural(len(settings), 'setting', 'settings')}" if len(settings) > 1 else ""
-    wall, median = number(one.estimate, contrast), number(one.by_median or math.nan, contrast)
-    return f"host noise{of}: {wall} by the wall clock, {median} by the median step"

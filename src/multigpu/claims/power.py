@@ -23,8 +23,8 @@ def repeats_needed(contrast: Contrast, setting: Setting, looks: int = 1) -> int 
     if contrast.form != "ratio" or setting.low is None or setting.high is None or min(setting.low, setting.estimate) <= 0 or setting.n < 2:
         return None
     half = math.log(setting.high / setting.low) / 2
-    error = half / float(special.stdtrit(max(setting.n - 1, 1), 1 - LEVEL)) * math.sqrt(setting.n)  # of one repeat
-    bounds = [contrast.bound, 1 / contrast.bound] if contrast.direction in ("within", "outside") else [contrast.bound]
+    error = half / float(special.stdtrit(setting.n - 1, 1 - LEVEL)) * math.sqrt(setting.n)  # of one repeat
+    bounds = (contrast.bound, 1 / contrast.bound) if contrast.two_sided else (contrast.bound,)
     gap = min(abs(math.log(setting.estimate / bound)) for bound in bounds)
     for n in range(setting.n, MOST):
         reach = float(special.stdtrit(n - 1, 1 - LEVEL / looks) + special.stdtrit(n - 1, POWER))
@@ -35,14 +35,11 @@ def repeats_needed(contrast: Contrast, setting: Setting, looks: int = 1) -> int 
 
 def needed(result: Result) -> str:
     """Of an inconclusive claim, what its open settings would take: the least, in words; "" of any other."""
-    if result.verdict != "inconclusive":
-        return ""
     told = []
-    for predicate in result.claim.predicates:
-        for contrast in predicate.contrasts:
-            own = [one for one in result.settings if one.contrast == contrast.label and one.verdict == "inconclusive"]
-            counts = [count for one in own if (count := repeats_needed(contrast, one, max(result.looks, 1)))]
-            if counts:
-                least = plural(max(predicate.min_n, min(counts)), "repeat")
-                told.append(f"{contrast.label}: {least} a side in the nearest of {plural(len(own), 'open setting')}")
+    tests = result.claim.predicates if result.verdict == "inconclusive" else ()
+    for predicate, contrast in ((one, contrast) for one in tests for contrast in one.contrasts):
+        own = [one for one in result.settings if one.contrast == contrast.label and one.verdict == "inconclusive"]
+        if counts := [count for one in own if (count := repeats_needed(contrast, one, max(result.looks, 1)))]:
+            least = plural(max(predicate.min_n, min(counts)), "repeat")
+            told.append(f"{contrast.label}: {least} a side in the nearest of {plural(len(own), 'open setting')}")
     return "; ".join(told)

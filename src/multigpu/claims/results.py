@@ -13,8 +13,7 @@ class Setting(_Data):
 
     fields: what tells it from other settings of its contrast. enough: whether it has the repeats and launches to decide.
     holding, failing: how likely data like these are if it does not hold, and if it does not fail (one-sided p-values; None: not enough).
-    ceiling: the best that it could be (`rules.largest_ratio`). by_median: the estimate by median steps. noisy: whether the two clocks
-        differ by too much (`rules.host_noise`).
+    ceiling: the best that it could be. by_median: the estimate by median steps. noisy: whether the two clocks differ by too much.
     """
 
     framework: str
@@ -59,7 +58,7 @@ class Answer(_Data):
 
 
 class Result(_Data):
-    """What the Records say of a Claim: overall, by framework, and every interval behind it."""
+    """What the Records say of a Claim: overall, by framework, and every interval behind it; needed: repeats that would decide it."""
 
     claim: Claim
     verdict: Verdict
@@ -70,6 +69,7 @@ class Result(_Data):
     settings: tuple[Setting, ...] = ()
     scope: str = ""
     looks: int = 0
+    needed: str = ""
 
     @property
     def is_open(self) -> bool:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+from scipy import special
 
 from multigpu.analysis.compare import combined
 from multigpu.analysis.statistics import chance_above, chance_of_ratio, half_width, log_samples
@@ -45,25 +46,32 @@ def judge(contrast: Contrast, low: float, high: float) -> Verdict:
 
 def chances(contrast: Contrast, estimate: Estimate) -> tuple[float, float]:
     """One-sided p-values of a contrast: against that it does not hold, and against that it does not fail."""
-    bound = contrast.bound
-    above, below = estimate.above(bound), estimate.below(bound)
-    if contrast.direction in ("above", "below"):
-        return (above, below) if contrast.direction == "above" else (below, above)
-    inside = max(estimate.above(1 / bound), below)  # two one-sided tests
-    outside = min(estimate.below(1 / bound), above)
-    return (inside, outside) if contrast.direction == "within" else (outside, inside)
+    above, below = estimate.above(contrast.bound), estimate.below(contrast.bound)
+    if contrast.two_sided:
+        above, below = max(estimate.above(1 / contrast.bound), below), min(estimate.below(1 / contrast.bound), above)
+    return (above, below) if contrast.direction in ("above", "within") else (below, above)
 
 
-def sampled(values: pd.Series, groups: pd.Series, launch: pd.Series) -> pd.DataFrame:
+def _student(middle: float, variance: float, freedom: float, n: float, launches: float, log: bool = True) -> Estimate:
+    """A mean with its variance (nan: of one repeat), by Student's t; log: it is that of logarithms."""
+    out, into = (math.exp, math.log) if log else (float, float)
+    half = float(half_width(variance, 1.0 if math.isnan(freedom) else freedom))
+
+    def chance(sign: int) -> Callable[[float], float]:
+        return lambda truth: chance_above(sign * (middle - into(truth)), variance, freedom)
+
+    return Estimate(out(middle), out(middle - half), out(middle + half), int(n), int(launches), chance(1), chance(-1))
+
+
+def _sampled(values: pd.Series, groups: pd.Series, launch: pd.Series) -> pd.DataFrame:
     """By group: `log_samples` of the values, n and launches."""
-    found = log_samples(values, groups, launch)
-    return found.assign(n=groups.value_counts(), launches=launch.groupby(groups).nunique())
+    return log_samples(values, groups, launch).assign(n=groups.value_counts(), launches=launch.groupby(groups).nunique())
 
 
-def _terms(pairs: Pairs) -> list[pd.DataFrame]:
+def _sides(pairs: Pairs) -> list[pd.DataFrame]:
     """The pooled points of each term, a row a setting: rate (the geometric mean), log_variance, log_freedom, n, launches."""
     records = pairs.records
-    points = sampled(records["value"], records["point"], records["launch_id"].astype(object))
+    points = _sampled(records["value"], records["point"], records["launch_id"].astype(object))
     found = []
     for number, term in enumerate(pairs.contrast.terms):
         side = points.loc[pairs.settings[number]].reset_index(drop=True)
@@ -72,33 +80,15 @@ def _terms(pairs: Pairs) -> list[pd.DataFrame]:
     return found
 
 
-def _least(sides: Sequence[pd.DataFrame]) -> list[tuple[int, int]]:
-    return [tuple(int(min(side[name][row] for side in sides)) for name in ("n", "launches")) for row in sides[0].index]  # type: ignore[misc]
-
-
-def _of_logs(table: pd.DataFrame, least: Sequence[tuple[int, int]]) -> list[Estimate]:
-    """Estimates of ratios; table: rate, log_variance, log_freedom."""
-    half = half_width(table["log_variance"], table["log_freedom"].fillna(1.0))
-    found = []
-    for (value, variance, freedom), width, (n, launches) in zip(
-        table[["rate", "log_variance", "log_freedom"]].itertuples(index=False), half, least, strict=True
-    ):
-        middle = math.log(value)
-        above, below = _student(middle, variance, freedom, math.log)
-        found.append(Estimate(value, math.exp(middle - width), math.exp(middle + width), n, launches, above, below))
-    return found
-
-
-def _student(middle: float, variance: float, freedom: float, scale: Callable[[float], float]) -> list[Callable[[float], float]]:
-    """Chances of an estimate `middle` or more, and or less, if the truth were a value; scale: of a value, what has this variance."""
-    return [lambda truth, sign=sign: chance_above(sign * (middle - scale(truth)), variance, freedom) for sign in (1, -1)]  # type: ignore[misc]
+def _least(sides: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    return pd.concat([side[["n", "launches"]] for side in sides]).groupby(level=0).min()
 
 
 def ratio(pairs: Pairs) -> list[Estimate | None]:
     """The product of the geometric means of the terms above over that of those below."""
-    sides = _terms(pairs)
-    above, below = sides[: len(pairs.contrast.over)], sides[len(pairs.contrast.over) :]
-    return [*_of_logs(combined(above, below), _least(sides))]
+    sides, over = _sides(pairs), len(pairs.contrast.over)
+    table = combined(sides[:over], sides[over:]).join(_least(sides))
+    return [_student(math.log(rate), *rest) for rate, *rest in table.itertuples(index=False)]
 
 
 def paired_ratio(pairs: Pairs) -> list[Estimate | None]:
@@ -109,35 +99,35 @@ def paired_ratio(pairs: Pairs) -> list[Estimate | None]:
     own = pairs.records[["point", "like", "repeat", "value", "launch_id"]].astype({"launch_id": object})
     own = own.drop_duplicates(["point", "like", "repeat"], keep="last")
     table = pairs.settings.reset_index(names="setting").assign(logs=0.0)
-    for term, fixed in enumerate(one.devices for one in pairs.contrast.terms):
-        table = table.merge(own.rename(columns={"point": term, "launch_id": f"launch {term}"}))
+    terms = pairs.contrast.terms
+    for number, fixed in enumerate(one.devices for one in terms):
+        table = table.merge(own.rename(columns={"point": number, "launch_id": f"launch {number}"}))
         logs = np.log(table.pop("value")) - (np.log(fixed or table["devices"]) if pairs.contrast.per_device else 0.0)
-        table["logs"] += logs if term < len(pairs.contrast.over) else -logs
-    launches = table[[f"launch {term}" for term in range(len(pairs.contrast.terms))]]
-    together = pd.Series([*launches.itertuples(index=False, name=None)], index=table.index, dtype=object)
-    points = sampled(np.exp(table["logs"]), table["setting"], together)
-    found = dict(zip(points.index, _of_logs(points.assign(rate=np.exp(points["log_mean"])).reset_index(), _least([points])), strict=True))
+        table["logs"] += logs if number < len(pairs.contrast.over) else -logs
+    launches = table[[f"launch {number}" for number in range(len(terms))]].itertuples(index=False, name=None)
+    points = _sampled(np.exp(table["logs"]), table["setting"], pd.Series([*launches], index=table.index, dtype=object))
+    found = {setting: _student(*point) for setting, *point in points.itertuples()}
     return [found.get(setting) for setting in pairs.settings.index]
 
 
 def share(pairs: Pairs) -> list[Estimate | None]:
     """1 - (third - fourth) / (first - second) of the terms' means; variances by the delta method, Satterthwaite's freedom."""
-    sides = _terms(pairs)
-    return [_share([side.iloc[row] for side in sides], *least) for row, least in enumerate(_least(sides))]
-
-
-def _share(terms: Sequence[pd.Series], n: int, launches: int) -> Estimate:
-    means = [term["rate"] for term in terms]
-    squares = [mean**2 * term["log_variance"] for mean, term in zip(means, terms, strict=True)]  # of the means themselves
-    added, left = means[0] - means[1], means[2] - means[3]
-    if added == 0:  # nothing was added: no share of it
-        return Estimate(0.0, math.nan, math.nan, n, launches, lambda _: math.nan, lambda _: math.nan)
-    weights = [(left / added**2) ** 2] * 2 + [added**-2] * 2
-    parts = [weight * square for weight, square in zip(weights, squares, strict=True)]
-    variance, middle = math.fsum(parts), 1 - left / added
-    freedom = variance**2 / math.fsum(part**2 / term["log_freedom"] for part, term in zip(parts, terms, strict=True)) if variance else 1.0
-    half = float(half_width(variance, freedom))
-    return Estimate(middle, middle - half, middle + half, n, launches, *_student(middle, variance, freedom, float))
+    sides, found = _sides(pairs), list[Estimate | None]()
+    for row, (n, launches) in enumerate(_least(sides).itertuples(index=False)):
+        terms = [side.iloc[row] for side in sides]
+        means = [term["rate"] for term in terms]
+        added, left = means[0] - means[1], means[2] - means[3]
+        if added == 0:  # nothing was added: no share of it
+            found.append(_student(0.0, math.nan, math.nan, n, launches, log=False))
+            continue
+        weights = [(left / added**2) ** 2] * 2 + [added**-2] * 2
+        parts = [weight * mean**2 * term["log_variance"] for weight, mean, term in zip(weights, means, terms, strict=True)]
+        variance = math.fsum(parts)
+        freedom = (
+            variance**2 / math.fsum(part**2 / term["log_freedom"] for part, term in zip(parts, terms, strict=True)) if variance else 1.0
+        )
+        found.append(_student(1 - left / added, variance, freedom, n, launches, log=False))
+    return found
 
 
 def pooled(pairs: Pairs) -> list[Estimate | None]:
@@ -146,10 +136,9 @@ def pooled(pairs: Pairs) -> list[Estimate | None]:
     means, counts, launches = points["value"].mean(), points.size(), points["launch_id"].nunique()
     found: list[Estimate | None] = []
     for sides in pairs.settings[list(range(len(pairs.contrast.terms)))].itertuples(index=False):
-        freedoms = [float(POOLED_FREEDOM * counts[side]) for side in sides]
-        value, own, other = means[sides[0]], freedoms[0], math.inf
+        value, own, other = means[sides[0]], float(POOLED_FREEDOM * counts[sides[0]]), math.inf
         if len(sides) > 1:
-            value, other = value / means[sides[1]], freedoms[1]
+            value, other = value / means[sides[1]], float(POOLED_FREEDOM * counts[sides[1]])
         found.append(_mean_square(value, own, other, *(int(min(of[side] for side in sides)) for of in (counts, launches))))
     return found
 
@@ -158,29 +147,12 @@ def _mean_square(value: float, own: float, other: float, n: int, launches: int) 
     def above(truth: float) -> float:
         return chance_of_ratio(value / truth, own, other)
 
-    def below(truth: float) -> float:
-        return 1 - above(truth)
-
-    low, high = (_where_it_is(above if rising else below, value, rising) for rising in (True, False))
-    return Estimate(value, low, high, n, launches, above, below)
-
-
-def _where_it_is(chance: Callable[[float], float], value: float, rising: bool) -> float:
-    """The truth at which an estimate so far off has a chance of 2.5%, by bisection of its logarithm."""
-    near, far = math.log(value), math.log(value) + (-5.0 if rising else 5.0)
-    for _ in range(60):
-        middle = (near + far) / 2
-        near, far = (middle, far) if chance(math.exp(middle)) > LEVEL else (near, middle)
-    return math.exp(near)
-
-
-STATISTICS: dict[str, Callable[[Pairs], Any]] = {"ratio": ratio, "paired": paired_ratio, "share": share, "pooled": pooled}
-"""By the name that a contrast gives: `form`, or "paired" where its repeats are."""
+    ends = [special.chdtri(own, p) / own if math.isinf(other) else special.fdtri(own, other, 1 - p) for p in (LEVEL, 1 - LEVEL)]
+    low, high = (value / float(end) for end in ends)
+    return Estimate(value, low, high, n, launches, above, lambda truth: 1 - above(truth))
 
 
 def estimates(pairs: Pairs) -> list[Estimate | None]:
     """The figure of each setting; None where it has none."""
-    if pairs.settings.empty:
-        return []
-    found: list[Estimate | None] = STATISTICS["paired" if pairs.contrast.paired else pairs.contrast.form](pairs)
-    return found
+    forms = {"ratio": ratio, "paired": paired_ratio, "share": share, "pooled": pooled}
+    return forms["paired" if pairs.contrast.paired else pairs.contrast.form](pairs) if len(pairs.settings) else []

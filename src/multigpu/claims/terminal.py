@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from multigpu.analysis.words import joined
 from multigpu.claims.core import VERDICTS
 from multigpu.claims.ledger import orders
-from multigpu.claims.power import needed
 from multigpu.claims.results import Result
 from multigpu.claims.wording import SYMBOLS, tested, titled
 
@@ -19,15 +18,14 @@ WIDEST_TEXT = 120
 
 def overview(results: Sequence[Result], width: int) -> str:
     """A line a claim (number, verdict, document, its sentence as far as there is room), how many have which verdict, what is open."""
-    broad = max(map(len, VERDICTS))
-    lines = [
-        _cut(f"{one.claim.number:4} {SYMBOLS[one.verdict]:2} {one.verdict:{broad}}  {one.claim.document:8}  {one.claim.sentence}", width)
-        for one in results
-    ]
+    broad, lines = max(map(len, VERDICTS)), []
+    for one in results:
+        line = f"{one.claim.number:4} {SYMBOLS[one.verdict]:2} {one.verdict:{broad}}  {one.claim.document:8}  {one.claim.sentence}"
+        lines.append(line if len(line) <= width else line[: max(width - 1, 0)].rstrip() + "…")
     counts = Counter(one.verdict for one in results)
     told = joined([f"{counts[verdict]} {verdict}" for verdict in VERDICTS if counts[verdict]])
     open_ones = [one for one in results if one.is_open]
-    gpu_s = sum(one.claim.gpu_s for one in open_ones)
+    gpu_s = sum(one.claim.gpus * one.claim.seconds for one in open_ones)
     rest = f"{len(open_ones)} open ones wait for about {gpu_s:,} GPU seconds. " if open_ones else ""
     first = (open_ones or results)[0].claim.number
     return "\n".join([*lines, "", *textwrap.wrap(f"{len(results)} claims: {told}. {rest}Details: claims {first}", max(width, 20))])
@@ -42,7 +40,7 @@ def in_full(result: Result, width: int) -> str:
         "Why": result.why,
         "Ours": "\n".join(titled(result)),
         "Test": f"{tested(result)} {orders([result]).get(claim.number, '')}".removeprefix("Test: ").strip(),
-        "Repeats needed": needed(result),
+        "Repeats needed": result.needed,
         "Shown on": f"notebooks/{claim.page}.ipynb" if claim.page else "",
         "Records": f"{len(result.record_keys)}: {' '.join(result.record_keys)}" if result.record_keys else "",
     }
@@ -52,7 +50,3 @@ def in_full(result: Result, width: int) -> str:
         if text:
             lines += [name, *(line for paragraph in text.splitlines() for line in wrap.wrap(paragraph))]
     return "\n".join(lines)
-
-
-def _cut(text: str, room: int) -> str:
-    return text if len(text) <= room else text[: max(room - 1, 0)].rstrip() + "…"

@@ -7,102 +7,138 @@ a contrast, the contrasts of a test and the frameworks. No Record, no verdict: n
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import pandas as pd
 
 from multigpu.analysis.words import joined, plural
-from multigpu.claims.core import Claim, Contrast, Predicate, Selection, Verdict
-from multigpu.claims.kinds import KINDS
-from multigpu.claims.pairs import Rows, admitted, in_scope, unmet
-from multigpu.claims.parts import Part, part_of, scopes_of
+from multigpu.claims.catalogue import all_claims
+from multigpu.claims.core import DECIDED, KINDS, Claim, Contrast, Predicate, Selection, Verdict
+from multigpu.claims.parts import Part, scopes_of
+from multigpu.claims.power import needed
 from multigpu.claims.results import Answer, Result, Setting
-from multigpu.claims.rules import DECIDED, after_many_looks, all_of, blocked_by, leaning
+from multigpu.claims.rows import NONE, Rows, rows
+from multigpu.claims.rules import after_many_looks, all_of, blocked_by, leaning
 from multigpu.claims.settings import settings_of
-from multigpu.claims.wording import framework_title, stated, together, wanted
+from multigpu.claims.wording import framework_title, together, wanted
 
-UNMATCHED_SIDES = "no Records of both sides in one setting (same machine, versions and Run but for what is compared)"
 SHARE = re.compile(r"\d+(?:\.\d+)?%")
 """The percentage in a flag: "clocks disagree by 1.0%"."""
 
 
 class Found(NamedTuple):
-    """A contrast with its settings in one framework, and the rows in its scope."""
+    """A contrast in one framework: its settings, and the rows that its predicate admits and those in its own scope."""
 
+    predicate: Predicate
+    framework: str
+    admitted: Rows
     contrast: Contrast
-    settings: list[Setting]
     scope: Rows
+    settings: list[Setting]
 
 
-def found(predicate: Predicate, contrast: Contrast, table: Rows) -> Found:
-    """The settings of a contrast among these rows, measured and not yet judged."""
-    scope = in_scope(contrast, table)
-    return Found(contrast, settings_of(predicate, contrast, scope), scope)
+def evaluate_all(frame: pd.DataFrame, **further: pd.DataFrame) -> list[Result]:
+    """What the Records say of every claim, by number.
+
+    Args:
+        frame: the tidy table of Runs. further: by the kind of claims that read it (`core.KINDS`), hosts (of `hosts_frame`), synchrony
+            (of `synchrony_frame`), traces (of `trace_table`) and training (of `training_frame`); claims over what is left out are not
+            yet measured.
+    """
+    tables = {kind: rows(table, kind) for kind, table in ({"runs": frame} | further).items()}
+    return [_evaluated(claim, tables) for claim in all_claims()]
 
 
-def answer(predicate: Predicate, table: Rows, founds: Sequence[Found], several: bool = False) -> Answer:
-    """What these rows, of one framework or of those that a predicate joins, say of a predicate.
+def evaluate(claim: Claim, frame: pd.DataFrame, **further: pd.DataFrame) -> Result:
+    """What Records say of `claim`; frame: the table of the kind that its predicate is over; further: those of its further predicates."""
+    own = {claim.predicate.of: frame} if claim.predicate else {}
+    return _evaluated(claim, {kind: rows(table, kind) for kind, table in (own | further).items() if kind in KINDS})
+
+
+def _evaluated(claim: Claim, tables: Mapping[str, Rows]) -> Result:
+    if claim.predicate is None:
+        verdict: Verdict = "cannot be tested here" if claim.untestable else "not yet measured"
+        why = claim.untestable or f"needs {claim.takes}"
+        return Result(claim=claim, verdict=verdict, figure="", why=why, record_keys=[], by_framework={})
+    founds = [one for predicate in claim.predicates for one in _found(predicate, tables.get(predicate.of, NONE))]
+    settings = after_many_looks([(one.contrast, setting) for one in founds for setting in one.settings])
+    judged = iter(settings)
+    by_predicate: list[tuple[Answer, dict[str, Answer]]] = []
+    for predicate in claim.predicates:
+        ruled: dict[str, list[Found]] = {}
+        for one in (one for one in founds if one.predicate is predicate):
+            ruled.setdefault(one.framework, []).append(one._replace(settings=[next(judged) for _ in one.settings]))
+        answers = {name: answer(own, several=bool(claim.further)) for name, own in ruled.items()}
+        by_predicate.append((combine(answers), answers))
+    overall = all_of([(part.verdict, False) for part, _ in by_predicate])
+    # of a claim that does not hold, only what refutes it is said
+    told = [part for part, _ in by_predicate if overall != "does not hold" or part.verdict == overall]
+    names = dict.fromkeys(name for _, answers in by_predicate for name in answers)
+    still = [f"decided by {claim.takes}"] if claim.decides and overall in ("inconclusive", "not yet measured") else []
+    result = Result(
+        claim=claim,
+        verdict=overall,
+        figure=_joined(part.figure for part, _ in by_predicate),
+        why=_joined([*dict.fromkeys(part.why for part in told), *still]),
+        record_keys=_keys(part for part, _ in by_predicate),
+        by_framework={name: _together([answers[name] for _, answers in by_predicate if name in answers]) for name in names},
+        settings=tuple(settings),
+        scope=_joined(dict.fromkeys(part.scope for part, _ in by_predicate)) if overall == "holds here only" else "",
+        looks=sum(setting.holding is not None for setting in settings),
+    )
+    return result.model_copy(update={"needed": needed(result)})
+
+
+def _found(predicate: Predicate, table: Rows) -> list[Found]:
+    """Its contrasts in each framework, with their settings measured and not yet judged."""
+    found = []
+    for group in predicate.groups:
+        own = table.admitted(predicate, group)
+        for contrast in predicate.contrasts:
+            scope = own.of(contrast)
+            found.append(Found(predicate, " / ".join(group), own, contrast, scope, settings_of(predicate, contrast, scope)))
+    return found
+
+
+def answer(founds: Sequence[Found], several: bool) -> Answer:
+    """What Records of one framework, or of those that a predicate joins, say of a predicate.
 
     founds: its contrasts with their settings, judged. several: whether it must be said which contrast is not so, though there is one only.
     """
-    several = several or len(predicate.contrasts) > 1
-    parts: list[Part] = []
-    lacking: dict[Selection, set[str]] = {}
-    for contrast, settings, scope in founds:
-        if settings:
-            parts.append(part_of(contrast, settings, predicate))
-            continue
-        missing = unmet(contrast, scope)
-        for select, counts in missing.items():
-            lacking.setdefault(select, set()).update(counts)
-        parts.append(Part(contrast, "not yet measured", reason="" if missing else f"{contrast.label}: {UNMATCHED_SIDES}"))
+    predicate, admitted = founds[0].predicate, founds[0].admitted
+    parts = [Part(predicate, one.contrast, one.settings, one.scope) for one in founds]
     overall = all_of([(part.verdict, part.contrast.size) for part in parts])
     if overall == "holds here only" and not scopes_of(parts):
         overall = "inconclusive"  # each contrast holds somewhere, and nowhere do all
     told = [part for part in parts if overall != "does not hold" or part.verdict == overall]
-    notes: list[str] = []
-    for part in told:
-        plain = f"not so: {stated(part.contrast)}" if overall == "does not hold" and several else ""
-        if part.contrast.size and part.verdict == "does not hold":
-            plain = f"of another size: not {stated(part.contrast)}"
-        notes += [*beside(part.contrast, part.reason or plain, part.asides), part.gap]
+    notes = [note for part in told for note in part.notes(overall, several or len(parts) > 1)]
+    lacking: dict[Selection, set[str]] = {}
+    for part in parts:
+        for select, counts in part.lacking.items():
+            lacking.setdefault(select, set()).update(counts)
     if lacking and overall != "does not hold":
         notes.append(wanted(predicate.where, lacking, predicate.counted))
     keys = {key for part in parts for setting in part.shown for key in setting.record_keys}
-    notes.append(flagged(table.frame.loc[table.frame["key"].isin(keys), "flags"]))
-    texts = [Told(part.verdict, part.contrast.label, part.text, part.of) for part in parts if part.text]
+    notes.append(flagged(admitted.frame.loc[admitted.frame["key"].isin(keys), "flags"]))
     return Answer(
         verdict=overall,
-        figure=figures(texts, overall),
-        why="; ".join(dict.fromkeys(filter(None, notes))),
+        figure=figures(parts, overall),
+        why=_joined(dict.fromkeys(notes)),
         scope="; ".join(scopes_of(told)) if overall == "holds here only" else "",
         record_keys=tuple(sorted(keys)),
-        decidable=sum(setting.enough for part in parts for setting in part.shown),
-        leaning=leaning([(part.contrast, [setting for setting in part.shown if setting.enough]) for part in parts]),
+        decidable=sum(len(part.able) for part in parts),
+        leaning=leaning([(part.contrast, part.able) for part in parts]),
     )
 
 
-def beside(contrast: Contrast, reason: str, aside: Sequence[str]) -> list[str]:
-    """A contrast's reason and what stands beside it, the first of them with the contrast's name."""
-    return [reason, *aside] if reason or not aside else [f"{contrast.label}: {aside[0]}", *aside[1:]]
-
-
-class Told(NamedTuple):
-    """A contrast's figure in words; of: the estimates it gives, each with its Records."""
-
-    verdict: Verdict
-    label: str
-    text: str
-    of: frozenset[tuple[float, tuple[str, ...]]]
-
-
-def figures(texts: Sequence[Told], overall: Verdict) -> str:
+def figures(parts: Sequence[Part], overall: Verdict) -> str:
     """The figures of all contrasts: those behind the verdict first, and one that several contrasts share once."""
-    shared: dict[object, list[Told]] = {}
-    for told in sorted(texts, key=lambda told: told.verdict != overall):
-        shared.setdefault(told.of, []).append(told)
-    return "; ".join(f"{together(list(dict.fromkeys(told.label for told in same)))}: {same[0].text}" for same in shared.values())
+    shared: dict[object, list[Part]] = {}
+    for part in sorted(parts, key=lambda part: part.verdict != overall):
+        if part.shown:
+            shared.setdefault(part.estimates, []).append(part)
+    return "; ".join(f"{together(list(dict.fromkeys(one.contrast.label for one in same)))}: {same[0].text}" for same in shared.values())
 
 
 def flagged(flags: pd.Series) -> str:
@@ -112,109 +148,59 @@ def flagged(flags: pd.Series) -> str:
     for flag in own:
         found = SHARE.search(flag)
         shares.setdefault(SHARE.sub("{}", flag, count=1), []).append(found[0] if found else "")
-    words = [
-        kind.replace("{}", ("up to " if len(set(found)) > 1 else "") + max(found, key=lambda share: float(share.rstrip("%") or 0)))
-        for kind, found in shares.items()
-    ]
+    words = []
+    for kind, of_kind in shares.items():
+        largest = max(of_kind, key=lambda share: float(share.rstrip("%") or 0))
+        words.append(kind.replace("{}", f"up to {largest}" if len(set(of_kind)) > 1 else largest))
     return f"{plural(len(own), 'Record is', 'Records are')} flagged ({', '.join(words)})" if own else ""
 
 
-def evaluate(claim: Claim, frame: pd.DataFrame, more: Mapping[type, pd.DataFrame] | None = None) -> Result:
-    """What Records say of `claim`.
-
-    Args:
-        frame: the table of the kind of Records that its predicate is over.
-        more: the tables of its further predicates, by their kind; what is left out is not yet measured.
-    """
-    tables = {type(claim.predicate): frame, **(more or {})}
-    return evaluate_rows(claim, {kind.predicate: kind.read(tables.get(kind.predicate, pd.DataFrame())) for kind in KINDS.values()})
+def _joined(texts: Iterable[str]) -> str:
+    return "; ".join(filter(None, texts))
 
 
-def evaluate_rows(claim: Claim, tables: Mapping[type, Rows]) -> Result:
-    """As `evaluate`, of rows read once for many claims; tables: by kind of predicate."""
-    if claim.predicate is None:
-        verdict: Verdict = "cannot be tested here" if claim.untestable else "not yet measured"
-        why = claim.untestable or f"needs {claim.takes}"
-        return Result(claim=claim, verdict=verdict, figure="", why=why, record_keys=[], by_framework={})
-    asked = [
-        (predicate, " / ".join(group), admitted(tables[type(predicate)], predicate, group))
-        for predicate in claim.predicates
-        for group in predicate.groups
-    ]
-    every = [(one, name, own, [found(one, contrast, own) for contrast in one.contrasts]) for one, name, own in asked]
-    flat = [(one.contrast, setting) for *_, founds in every for one in founds for setting in one.settings]
-    judged = iter(after_many_looks(flat))
-    by_predicate: dict[int, dict[str, Answer]] = {}
-    for predicate, name, own, founds in every:
-        ruled = [one._replace(settings=[next(judged) for _ in one.settings]) for one in founds]
-        by_predicate.setdefault(id(predicate), {})[name] = answer(predicate, own, ruled, bool(claim.further))
-    settings = tuple(after_many_looks(flat))
-    parts = [(combine(answers), answers) for answers in by_predicate.values()]
-    overall = all_of([(part[0].verdict, False) for part in parts])
-    # of a claim that does not hold, only what refutes it is said
-    told = [part for part, _ in parts if overall != "does not hold" or part.verdict == overall]
-    names = dict.fromkeys(name for _, answers in parts for name in answers)
-    still = [f"decided by {claim.takes}"] if claim.decides and overall in ("inconclusive", "not yet measured") else []
-    return Result(
-        claim=claim,
-        verdict=overall,
-        figure="; ".join(part.figure for part, _ in parts if part.figure),
-        why="; ".join([*dict.fromkeys(part.why for part in told if part.why), *still]),
-        record_keys=sorted({key for part, _ in parts for key in part.record_keys}),
-        by_framework={name: _together([answers[name] for _, answers in parts if name in answers]) for name in names},
-        settings=settings,
-        scope="; ".join(dict.fromkeys(part.scope for part, _ in parts if part.scope)) if overall == "holds here only" else "",
-        looks=sum(setting.holding is not None for setting in settings),
-    )
+def _keys(answers: Iterable[Answer]) -> list[str]:
+    return sorted({key for one in answers for key in one.record_keys})
 
 
 def _together(answers: Sequence[Answer]) -> Answer:
     """One framework's answers to all predicates of a claim."""
     return Answer(
-        verdict=all_of([(answer.verdict, False) for answer in answers]),
-        figure="; ".join(answer.figure for answer in answers if answer.figure),
-        why="; ".join(answer.why for answer in answers if answer.why),
-        record_keys=tuple(sorted({key for answer in answers for key in answer.record_keys})),
-        decidable=sum(answer.decidable for answer in answers),
+        verdict=all_of([(one.verdict, False) for one in answers]),
+        figure=_joined(one.figure for one in answers),
+        why=_joined(one.why for one in answers),
+        record_keys=tuple(_keys(answers)),
+        decidable=sum(one.decidable for one in answers),
     )
 
 
 def combine(answers: Mapping[str, Answer]) -> Answer:
     """One answer of all frameworks: that of the decided ones if they agree, unless an undecided one that could decide more blocks it."""
-    told = {name: a.figure for name, a in answers.items() if a.figure}
-    texts = [text if len(told) == 1 else f"{framework_title(name)}: {text}" for name, text in told.items()]
-    verdict, why, scope = _agreed(answers)
-    keys = tuple(sorted({key for a in answers.values() for key in a.record_keys}))
-    return Answer(verdict=verdict, figure="; ".join(texts), why=why, scope=scope, record_keys=keys)
+    titles = {name: framework_title(name) for name in answers}
+    told = {name: one.figure for name, one in answers.items() if one.figure}
+    text = "; ".join(figure if len(told) == 1 else f"{titles[name]}: {figure}" for name, figure in told.items())
+    decided = {name: one for name, one in answers.items() if one.verdict in DECIDED}
+    verdicts, deciders, scope = {one.verdict for one in decided.values()}, joined([titles[name] for name in decided]), ""
+    verdict: Verdict = "inconclusive"
 
+    def named(texts: Mapping[str, str]) -> list[str]:
+        return [one if len(set(texts.values())) == 1 else f"{titles[name]}: {one}" for name, one in texts.items() if one]
 
-def _agreed(answers: Mapping[str, Answer]) -> tuple[Verdict, str, str]:
-    decided = {name: a for name, a in answers.items() if a.verdict in DECIDED}
-    verdicts = {a.verdict for a in decided.values()}
     if decided and (blocking := blocked_by(answers)):
-        deciders = joined([framework_title(name) for name in decided])
-        why = "; ".join(answers[name].why for name in blocking)
-        return (
-            "inconclusive",
-            f"{deciders} would decide it, {joined([framework_title(n) for n in blocking])} with as many settings or more does not: {why}",
-            "",
-        )
-    if (verdicts and "does not hold" not in verdicts) or len(verdicts) == 1:
-        open_ones = [framework_title(name) for name, a in answers.items() if a.verdict == "inconclusive"]
-        deciders = joined([framework_title(name) for name in decided])
-        alone = [f"decided by {deciders}, inconclusive in {joined(open_ones)}"] if open_ones else []
-        differ = len({a.why for a in decided.values()}) > 1
-        apart = [f"{framework_title(name)}: {a.why}" if differ else a.why for name, a in decided.items() if a.why]
-        alike = len({a.scope for a in decided.values()}) == 1
-        scopes = dict.fromkeys(a.scope if alike else f"{framework_title(name)}: {a.scope}" for name, a in decided.items() if a.scope)
-        verdict: Verdict = "holds here only" if "holds here only" in verdicts else verdicts.pop()
-        return verdict, "; ".join([*dict.fromkeys(apart), *alone]), "; ".join(scopes)
-    if verdicts:
-        said = ", ".join(f"{framework_title(name)} {a.verdict}" for name, a in decided.items())
-        return "inconclusive", f"frameworks differ: {said}", ""
-    for verdict in ("out of reach", "inconclusive", "not yet measured"):
-        whys = [f"{framework_title(name)}: {a.why}" if len(answers) > 1 else a.why for name, a in answers.items() if a.verdict == verdict]
-        if whys:
-            same = {a.why for a in answers.values() if a.verdict == verdict}
-            return verdict, same.pop() if len(same) == 1 else "; ".join(whys), ""
-    return "not yet measured", "", ""
+        rest = f"{joined([titles[name] for name in blocking])} with as many settings or more does not"
+        why = f"{deciders} would decide it, {rest}: {'; '.join(answers[name].why for name in blocking)}"
+    elif verdicts == {"does not hold"} or (verdicts and "does not hold" not in verdicts):
+        verdict = "holds here only" if "holds here only" in verdicts else verdicts.pop()
+        open_ones = joined([titles[name] for name, one in answers.items() if one.verdict == "inconclusive"])
+        alone = f"decided by {deciders}, inconclusive in {open_ones}" if open_ones else ""
+        why = _joined([*dict.fromkeys(named({name: one.why for name, one in decided.items()})), alone])
+        scope = "; ".join(dict.fromkeys(named({name: one.scope for name, one in decided.items()})))
+    elif verdicts:
+        why = f"frameworks differ: {', '.join(f'{titles[name]} {one.verdict}' for name, one in decided.items())}"
+    else:
+        found = {one.verdict for one in answers.values()}
+        verdict = "out of reach" if "out of reach" in found else "inconclusive" if "inconclusive" in found else "not yet measured"
+        whys = {name: one.why for name, one in answers.items() if one.verdict == verdict}
+        alike = len(set(whys.values())) == 1
+        why = next(iter(whys.values())) if alike else "; ".join(f"{titles[name]}: {one}" for name, one in whys.items())
+    return Answer(verdict=verdict, figure=text, why=why, scope=scope, record_keys=tuple(_keys(answers.values())))

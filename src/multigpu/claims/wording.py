@@ -7,44 +7,19 @@ from collections.abc import Mapping, Sequence
 
 from multigpu.analysis.style import look
 from multigpu.analysis.words import FRAMEWORKS, MODELS, OF_A_JOB, SAYS, USUAL, field_words, joined, plural
-from multigpu.claims.core import Contrast, Selection, Verdict
+from multigpu.claims.core import KINDS, Contrast, Predicate, Selection, Verdict, data_of
 from multigpu.claims.results import Result, Setting
 
+SAYINGS = data_of("words.yaml")
+SYMBOLS: dict[Verdict, str] = SAYINGS["symbols"]
 LISTED = 3
 """Settings that are written out one by one; of more, the range is given."""
 BEST_KNOWN = ("model", "placement", "batch_size", "precision", "execution", "processes", "layout", "inputs", "scaling", "machine")
-SYMBOLS: dict[Verdict, str] = {
-    "holds": "✓",
-    "holds here only": "✓*",
-    "does not hold": "✗",
-    "inconclusive": "≈",
-    "out of reach": "↑",
-    "not yet measured": "○",
-    "cannot be tested here": "–",
-}
-"""A sign for each verdict."""
 COLUMNS = ("torch", "tensorflow")
-DASH = "–"
 WITHOUT = "NumPy: "
 """Stands before a figure that no framework computed."""
-FRAMEWORK_TITLES = {**FRAMEWORKS, "numpy": "NumPy"}
-WORKLOAD_NAMES = {"nmt": "translation", "cnn": "image models", "deepconn": "reviews"}
-INPUT_NAMES = {
-    "synthetic": "synthetic input",
-    "lengths_000": "sentence lengths of 000",
-    "bucket_means_000": "bucket means of 000",
-    "catalogs": "the committed corpus",
-    "jpeg_folder": "JPEG files",
-}
-FORMS = {
-    "machine": "on {}",
-    "gradients": "K = {}",
-    "law": "{} times",
-    "recurrence": "{} recurrence",
-    "embedding_gradients": "{} gradients of tables",
-    "device_ids": "GPUs {}",
-}
-"""How fields read that `analysis.wording` writes as they are, or does not know."""
+WIDEST = 100.0
+"""An interval whose bounds lie further apart than this factor says nothing: its launches differ and are two or three."""
 
 
 def number(value: float, contrast: Contrast, bare: bool = False, decimals: int = 2) -> str:
@@ -56,13 +31,11 @@ def number(value: float, contrast: Contrast, bare: bool = False, decimals: int =
     return text + suffix
 
 
-WIDEST = 100.0
-"""An interval whose bounds lie further apart than this factor says nothing: its launches differ and are two or three."""
-
-
-def _tells(setting: Setting) -> bool:
-    """Whether there is an interval worth showing."""
-    return setting.low is not None and setting.high is not None and setting.low > 0 and setting.high <= WIDEST * setting.low
+def _interval(setting: Setting) -> tuple[float, float] | None:
+    """The bounds, if they are worth showing."""
+    if setting.low is None or setting.high is None or not setting.low > 0 or setting.high > WIDEST * setting.low:
+        return None
+    return setting.low, setting.high
 
 
 def figure_of(setting: Setting, contrast: Contrast, name: str = "") -> str:
@@ -74,25 +47,20 @@ def figure_of(setting: Setting, contrast: Contrast, name: str = "") -> str:
     # enough digits to tell the bounds apart
     width = setting.high - setting.low
     decimals = min(max(math.ceil(-math.log10(width)), 2), 3) if width > 0 else 2
-    low, high = (number(bound, contrast, bare=True, decimals=decimals) for bound in (setting.low, setting.high))
-    estimate = number(setting.estimate, contrast, decimals=decimals)
-    repeats = (
-        f"{setting.n} seeds"
-        if {"clock", "epochs"} & set(setting.fields)
-        else f"{setting.n} over {plural(setting.launches, 'launch', 'launches')}"
-    )
-    between = f"95% {low}-{high}" if _tells(setting) else "launches differ too much for an interval"
-    return f"{estimate}{at} ({between}), n = {repeats}"
+    ends = "-".join(number(bound, contrast, bare=True, decimals=decimals) for bound in (setting.low, setting.high))
+    between = f"95% {ends}" if _interval(setting) else "launches differ too much for an interval"
+    seeds = {"clock", "epochs"} & set(setting.fields)
+    repeats = f"{setting.n} seeds" if seeds else f"{setting.n} over {plural(setting.launches, 'launch', 'launches')}"
+    return f"{number(setting.estimate, contrast, decimals=decimals)}{at} ({between}), n = {repeats}"
 
 
 def _devices(setting: Setting) -> str:
-    if "epochs" in setting.fields:  # of a TrainingPredicate, which counts batches
+    if "epochs" in setting.fields:  # of what was trained, where batches count
         return f"{setting.devices} times the batch"
-    if setting.fields.get("device_type") == "worker":
-        return plural(setting.devices, "worker", "workers")
-    if setting.fields.get("device_type") == "cpu":
-        return plural(setting.devices, "CPU process", "CPU processes")
-    return plural(setting.devices, "GPU", "GPUs")
+    one, many = {"worker": ("worker", "workers"), "cpu": ("CPU process", "CPU processes")}.get(
+        str(setting.fields.get("device_type")), ("GPU", "GPUs")
+    )
+    return plural(setting.devices, one, many)
 
 
 def figure(settings: Sequence[Setting], contrast: Contrast, further: Sequence[Setting] = (), told: Sequence[str] = ()) -> str:
@@ -101,18 +69,17 @@ def figure(settings: Sequence[Setting], contrast: Contrast, further: Sequence[Se
     further: settings with too little data to decide beside those that do: only their number and range are given.
     told: fields that are named though they tell nothing apart.
     """
-    beyond = [_further(further, contrast)] if further else []
+    count = plural(len(further), "further setting", "further settings")
+    beyond = [f"{count} {seldom(further)}: {spread(further, contrast)}"] if further else []
     if len(settings) <= LISTED:
         names = _telling(settings, [*settings, *further], told, contrast.counts != "highest")
         return "; ".join([*(figure_of(one, contrast, setting_name(one, names)) for one in settings), *beyond])
-    low, high = min(s.estimate for s in settings), max(s.estimate for s in settings)
-    decimals = _apart(low, high, contrast)
+    decimals = _apart(settings, contrast)
     counts = sorted({setting.devices for setting in settings})
-    repeats = min(s.n for s in settings)
     noun = "workers" if settings[0].fields.get("device_type") == "worker" else "GPUs"
     on = _devices(settings[0]) if len(counts) == 1 else f"{joined([str(count) for count in counts])} {noun}"
-    bounds = [bound for s in settings if _tells(s) for bound in (s.low, s.high) if bound is not None]
-    wide = sum(s.low is not None and not _tells(s) for s in settings)
+    bounds = [bound for setting in settings for bound in _interval(setting) or ()]
+    wide = sum(setting.low is not None and not _interval(setting) for setting in settings)
     said = []
     if bounds:
         ends = (number(end, contrast, bare=True, decimals=decimals) for end in (min(bounds), max(bounds)))
@@ -120,30 +87,26 @@ def figure(settings: Sequence[Setting], contrast: Contrast, further: Sequence[Se
     if wide:
         said.append(f"in {plural(wide, 'setting', 'settings')} launches differ too much for one")
     outer = f" ({', '.join(said)})" if said else ""
-    text = f"{spread(settings, contrast)}{outer} in {len(settings)} settings{of_models(settings)} at {on}, n >= {repeats} each"
-    return "; ".join([text, *beyond])
+    text = f"{spread(settings, contrast)}{outer} in {len(settings)} settings{of_models(settings)} at {on}"
+    return "; ".join([f"{text}, n >= {min(setting.n for setting in settings)} each", *beyond])
 
 
-def _apart(low: float, high: float, contrast: Contrast) -> int:
-    """The decimals of both, one more where they would read the same."""
+def _apart(settings: Sequence[Setting], contrast: Contrast) -> int:
+    """The decimals of the lowest and the highest estimate, one more where they would read the same."""
+    low, high = (end(setting.estimate for setting in settings) for end in (min, max))
     return 3 if low != high and number(low, contrast) == number(high, contrast) else 2
 
 
-def spread(settings: Sequence[Setting], contrast: Contrast, least_decimals: int = 2) -> str:
+def spread(settings: Sequence[Setting], contrast: Contrast) -> str:
     """From the lowest to the highest estimate; one number where they read the same."""
-    low, high = min(setting.estimate for setting in settings), max(setting.estimate for setting in settings)
-    decimals = max(_apart(low, high, contrast), least_decimals)
-    return " to ".join(dict.fromkeys(number(end, contrast, decimals=decimals) for end in (low, high)))
+    ends = (end(setting.estimate for setting in settings) for end in (min, max))
+    decimals = _apart(settings, contrast)
+    return " to ".join(dict.fromkeys(number(end, contrast, decimals=decimals) for end in ends))
 
 
 def seldom(settings: Sequence[Setting]) -> str:
     """How often settings were measured that have too few repeats to decide."""
     return "measured once" if all(setting.n == 1 for setting in settings) else "measured too seldom to decide"
-
-
-def _further(settings: Sequence[Setting], contrast: Contrast) -> str:
-    count = plural(len(settings), "further setting", "further settings")
-    return f"{count} {seldom(settings)}: {spread(settings, contrast)}"
 
 
 def of_models(settings: Sequence[Setting]) -> str:
@@ -162,7 +125,7 @@ def together(labels: Sequence[str]) -> str:
     return joined(list(labels))
 
 
-def _telling(shown: Sequence[Setting], found: Sequence[Setting], told: Sequence[str] = (), by_count: bool = True) -> list[str]:
+def _telling(shown: Sequence[Setting], found: Sequence[Setting], told: Sequence[str], by_count: bool) -> list[str]:
     """The fewest fields, best known first, that tell every shown setting from all that were found; `told` are among them.
 
     by_count: whether the device count, which is told anyway, tells settings apart. Where each one's highest count was looked for it
@@ -170,8 +133,7 @@ def _telling(shown: Sequence[Setting], found: Sequence[Setting], told: Sequence[
     """
     alike = [(one, other) for one in shown for other in found if other is not one and not (by_count and one.devices != other.devices)]
     telling: list[str] = []
-    names = dict.fromkeys([*BEST_KNOWN, *(name for setting in found for name in setting.fields)])
-    for name in names:
+    for name in dict.fromkeys([*BEST_KNOWN, *(name for setting in found for name in setting.fields)]):
         left = [(one, other) for one, other in alike if one.fields.get(name) == other.fields.get(name)]
         if len(left) < len(alike) or name in told:
             alike, telling = left, [*telling, name]
@@ -186,48 +148,47 @@ def setting_name(setting: Setting, names: Sequence[str]) -> str:
 
 def framework_title(name: str) -> str:
     """A framework, or those that a predicate joins ("torch / tensorflow"), as readers know them."""
-    return joined([FRAMEWORK_TITLES.get(part, part) for part in name.split(" / ")])
+    return joined([{**FRAMEWORKS, "numpy": "NumPy"}.get(part, part) for part in name.split(" / ")])
 
 
 def tallied(holds: int, fails: int, settings: Sequence[Setting]) -> str:
     """In how many settings a contrast was shown and refuted; the others are open."""
-    count = len(settings)
-    undecided = count - holds - fails
-    of = f"{plural(count, 'setting', 'settings')}{of_models(settings)}"
-    shown = f"shown in {holds or 'none'} of {of}, refuted in {fails or 'none'}"
-    return f"{shown}, open in {undecided}" if undecided else shown
+    undecided = len(settings) - holds - fails
+    of = f"{plural(len(settings), 'setting', 'settings')}{of_models(settings)}"
+    return f"shown in {holds or 'none'} of {of}, refuted in {fails or 'none'}" + (f", open in {undecided}" if undecided else "")
 
 
 def stated(contrast: Contrast) -> str:
     """What a contrast tests, in words: "words/s of Exp2 over Exp4 at most 0.95x"."""
     bound = number(contrast.bound, contrast)
-    if contrast.direction in ("within", "outside"):
+    if contrast.two_sided:
         return f"{contrast.label} {contrast.direction} {number(1 / contrast.bound, contrast)} to {bound}"
     return f"{contrast.label} {'at least' if contrast.direction == 'above' else 'at most'} {bound}"
 
 
-def _value(name: str, value: object, fields: Mapping[str, object] | None = None) -> str:
+def _value(name: str, value: object, fields: Mapping[str, object]) -> str:
     """A field's value in words, with the field's name where the value alone would not tell; both of what sides differ in.
 
     fields: of the Run, where others say what the value is of.
     """
     if value is None:
         return f"no {name.replace('_', ' ')}"
+    text = str(value).replace("_", " ")
     if isinstance(value, str) and " / " in value:
         return " / ".join(_value(name, part, fields) for part in value.split(" / "))
     if name == "placement":
         label, _, how = look(str(value)).label.partition(", ")  # a comma would end it in a list
         return f"{label} ({how})" if how else label
     if name in ("inputs", "workload"):
-        return (INPUT_NAMES if name == "inputs" else WORKLOAD_NAMES).get(str(value), str(value).replace("_", " "))
-    if name in FORMS:
-        return FORMS[name].format(value)
+        return str(SAYINGS[name].get(value, text))
+    if name in SAYINGS["forms"]:
+        return str(SAYINGS["forms"][name].format(value))
     if name in SAYS or name in OF_A_JOB:
-        return field_words(name, value) or USUAL.get(str(value), str(value).replace("_", " "))
-    return f"{name.replace('_', ' ')} {value}" if str(value)[0].isdigit() else str(value).replace("_", " ")
+        return field_words(name, value) or USUAL.get(str(value), text)
+    return f"{name.replace('_', ' ')} {value}" if text[0].isdigit() else text
 
 
-def described(selection: Selection) -> str:
+def _described(selection: Selection) -> str:
     """The Runs of a selection, in words, what is best known of them first."""
     rank = {name: place for place, name in enumerate(("workload", *BEST_KNOWN))}
     pinned = {name: values[0] for name, values in selection if len(values) == 1}
@@ -235,17 +196,17 @@ def described(selection: Selection) -> str:
     return ", ".join(" or ".join(_value(name, value, pinned) for value in values) for name, values in ordered)
 
 
-def wanted(scope: Selection, lacking: Mapping[Selection, set[str]], counted: tuple[str, str] = ("GPU", "GPUs")) -> str:
+def wanted(scope: Selection, lacking: Mapping[Selection, set[str]], counted: tuple[str, str]) -> str:
     """The Runs that are missing, in words: what all have in common first. counted: what a count is of, one and many."""
     parts = []
     for select, counts in lacking.items():
         on = joined(sorted(counts, key=lambda text: (len(text), text)))
-        parts.append(f"{described(select)} on {on} {counted[on != '1']}")
-    return f"no Records of {described(scope)}" + (":" if lacking.keys() - {()} else "") + " " + "; ".join(part.strip() for part in parts)
+        parts.append(f"{_described(select)} on {on} {counted[on != '1']}".strip())
+    return f"no Records of {_described(scope)}" + (":" if lacking.keys() - {()} else "") + f" {'; '.join(parts)}"
 
 
 def ours(result: Result, framework: str) -> str:
-    """Our figure in one framework, with its verdict where it is not the overall one; a dash where there is none.
+    """Our figure in one framework, with its verdict where it is not the overall one; "" where there is none.
 
     What was computed in NumPy, without a framework, stands in the first column and says so.
     """
@@ -254,7 +215,7 @@ def ours(result: Result, framework: str) -> str:
     for name, answer in result.by_framework.items():
         if framework in name.split(" / ") and answer.figure:
             return answer.figure if answer.verdict == result.verdict else f"{answer.verdict}, {answer.figure}"
-    return DASH
+    return ""
 
 
 def titled(result: Result) -> list[str]:
@@ -262,17 +223,14 @@ def titled(result: Result) -> list[str]:
     names: dict[str, list[str]] = {}
     for name in COLUMNS:
         names.setdefault(ours(result, name), []).append(framework_title(name))
-    return [text if text.startswith(WITHOUT) else f"{joined(own)}: {text}" for text, own in names.items() if text != DASH]
+    return [text if text.startswith(WITHOUT) else f"{joined(own)}: {text}" for text, own in names.items() if text]
 
 
 def tested(result: Result) -> str:
     """The predicates in words: what must be so, measured how where that is not as usual, and within which scope; empty without any."""
-    predicates = result.claim.predicates
-    if not predicates:
-        return ""
-    contrasts = "; ".join(stated(contrast) for predicate in predicates for contrast in predicate.contrasts)
-    told = []
-    for one in predicates:
-        usual = type(one).model_fields["protocol"].default
-        told += [text for text in ("" if one.protocol == usual else one.protocol, one.scope) if text]
-    return f"Test: {contrasts}. {' '.join(told)}".strip()
+    told = [stated(contrast) for predicate in result.claim.predicates for contrast in predicate.contrasts]
+    further = []
+    for one in result.claim.predicates:
+        usual = KINDS[one.of].get("usual", {}).get("protocol", Predicate.model_fields["protocol"].default)
+        further += [text for text in ("" if one.protocol == usual else one.protocol, one.scope) if text]
+    return f"Test: {'; '.join(told)}. {' '.join(further)}".strip() if told else ""

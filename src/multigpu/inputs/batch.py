@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -46,6 +47,18 @@ class Batch:
     def joined_loss_terms(self) -> int:
         """Terms in the loss of the joined batch: what the gradient's mean is taken over."""
         return sum(self.loss_terms)
+
+
+def batch_of_rows(
+    rank: int, shard_sizes: Sequence[int], arrays: Mapping[str, np.ndarray | Draw], lookups: Mapping[str, int] | None = None
+) -> Batch:
+    """A shard of which each row is one unit and one term of the loss, and nothing is padded.
+
+    lookups: of one row, embedding variable -> rows that it looks up.
+    """
+    count = shard_sizes[rank]
+    every = tuple({name: size * each for name, each in (lookups or {}).items()} for size in shard_sizes)
+    return Batch(dict(arrays), rank, units=count, padded_units=count, loss_terms=tuple(shard_sizes), lookups=every)
 
 
 class Source(Protocol):

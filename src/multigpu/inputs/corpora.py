@@ -10,8 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from multigpu.inputs.content import open_content
-from multigpu.inputs.hashing import CHUNK, file_digest, fingerprint
+from multigpu.inputs.hashing import CHUNK, file_digest, fingerprint, open_content
 
 
 @dataclass(frozen=True)

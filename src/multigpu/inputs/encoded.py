@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from multigpu import paths
-from multigpu.inputs.batch import Batch
+from multigpu.inputs.batch import Batch, batch_of_rows
+from multigpu.inputs.check import named_files
 from multigpu.inputs.epochs import ShuffledEpochs
 from multigpu.inputs.hashing import fingerprint
-from multigpu.inputs.images import image_batch
 from multigpu.inputs.made_jpegs import made_folder
 from multigpu.inputs.pictures import IMAGENET_DEVIATION, IMAGENET_MEAN, ImageFolder, decoded
 
@@ -145,11 +145,12 @@ class EncodedImages:
         examples = self.examples(step, rank)
         pixels = np.stack([example.pixels(self.size) for example in examples])
         images = pixels if self._bytes else normalised(pixels)
-        return image_batch(rank, self._sizes, images, np.array([example.label for example in examples], dtype=np.int64))
+        labels = np.array([example.label for example in examples], dtype=np.int64)
+        return batch_of_rows(rank, self._sizes, {"images": images, "labels": labels})
 
     def empty_batch(self, step: int, rank: int) -> Batch:
         """The shard's counts, for an engine that decodes by its own means."""
-        return image_batch(rank, self._sizes, np.empty(0, np.float32), np.empty(0, np.int64))
+        return batch_of_rows(rank, self._sizes, {"images": np.empty(0, np.float32), "labels": np.empty(0, np.int64)})
 
 
 def jpeg_folder(run: Run, model: Model) -> EncodedImages:
@@ -160,7 +161,5 @@ def jpeg_folder(run: Run, model: Model) -> EncodedImages:
     """
     if run.data is None:
         return EncodedImages(run, model, made_folder(paths.CACHE), "JPEG files, made")
-    if len(run.data) != 1:
-        raise ValueError(f"inputs 'jpeg_folder' needs data to name one folder: it names {len(run.data)}")
-    folder = Path(run.data[0])
+    (folder,) = named_files(run, "folder")
     return EncodedImages(run, model, folder, f"JPEG files of {folder.name}")

@@ -1,15 +1,28 @@
-"""Fingerprints: what defines an input's data, as one sha256, so that two Records can be seen to have read the same."""
+"""What a file holds, packed by gzip or not, and fingerprints: what defines an input's data, as one sha256, so that two Records can be
+seen to have read the same.
+"""
 
 from __future__ import annotations
 
+import gzip
 import hashlib
+import io
 import stat
 from functools import lru_cache
 from pathlib import Path
 
-from multigpu.inputs.content import open_content
-
 CHUNK = 1 << 20
+
+
+def open_content(path: Path) -> gzip.GzipFile | io.BufferedReader:
+    """The file's bytes; of one whose name ends in .gz, the bytes that are packed in it.
+
+    Reading a damaged .gz raises gzip.BadGzipFile, EOFError or zlib.error.
+
+    Raises:
+        OSError: the file cannot be opened.
+    """
+    return gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb")
 
 
 def fingerprint(*parts: object) -> str:

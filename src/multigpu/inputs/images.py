@@ -1,16 +1,19 @@
-"""Inputs of the image workload: synthetic images, scikit-learn's digits, CIFAR-10, and folders of images."""
+"""Inputs of the image workload and of stacks: random rows drawn where they are used or held by the host, scikit-learn's digits, CIFAR-10,
+a planted teacher's textures, and folders of images; all of them, or a part to train on beside one that is held out.
+"""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from multigpu.inputs.batch import Batch, Draw
+from multigpu.inputs.batch import Batch, Draw, batch_of_rows
+from multigpu.inputs.check import named_files, no_files
 from multigpu.inputs.epochs import ShuffledEpochs
 from multigpu.inputs.hashing import fingerprint
 from multigpu.inputs.pictures import CIFAR_CHANNELS, Cifar10, Digits, ImageFolder, Pictures
+from multigpu.inputs.teacher import TaughtImages
 
 if TYPE_CHECKING:
     from multigpu.run import Run
@@ -19,33 +22,80 @@ if TYPE_CHECKING:
 LAW_VERSION = 1
 """Enters the fingerprint of what is drawn: raise it when the same seed comes to give other batches."""
 
+SPARE = 31
+"""Images beyond one batch in a replica's memory of `HostImages`: a step takes them from one of 32 places, so that batches differ without
+being drawn anew (drawing normal numbers takes longer than training on them)."""
 
-def image_batch(rank: int, shard_sizes: list[int], images: np.ndarray | Draw, labels: np.ndarray | Draw) -> Batch:
-    """One shard; an image is one unit and one term of the loss, and nothing is padded or looked up."""
-    count = shard_sizes[rank]
-    arrays = {"images": images, "labels": labels}
-    return Batch(arrays, rank, units=count, padded_units=count, loss_terms=tuple(shard_sizes), lookups=tuple({} for _ in shard_sizes))
+SPLIT_SEED = 1797
+DIGITS_HELD_OUT = 297
+TEACHER_SIZES = {"teacher": (50_000, 10_000), "teacher_small": (4_000, 1_000)}
+"""Images to train on, images held out; CIFAR-10's numbers, and some for CPUs."""
 
 
-class DrawnImages:
-    """Images that the engine draws on its own device: N(0, 1) pixels, labels uniform over the model's classes; one batch a shard."""
+class DrawnRows:
+    """Rows that the engine draws on its own device: N(0, 1) numbers, labels uniform over the model's classes; one batch a shard.
+
+    array: the batch's name for them. law: enters the fingerprint.
+    """
 
     label = "synthetic"
     period = 1
 
-    def __init__(self, run: Run, model: Model) -> None:
-        config = model.config
+    def __init__(self, run: Run, model: Model, array: str, law: str, shape: tuple[int, ...]) -> None:
         self.capacity: dict[str, int] = {}
-        self._sizes, self._seed, self._classes = run.shard_sizes, run.seed, int(config.classes)
-        self._shape = (int(config.channels), int(config.image_size), int(config.image_size))
-        self.fingerprint = fingerprint(LAW_VERSION, "normal", self._shape, self._classes, run.seed)
+        self._sizes, self._seed, self._classes = run.shard_sizes, run.seed, int(model.config.classes)
+        self._array, self._shape = array, shape
+        self.fingerprint = fingerprint(LAW_VERSION, law, shape, self._classes, run.seed)
 
     def batch(self, step: int, rank: int) -> Batch:
         """The shard of `rank`, the same in every step."""
         seeds = [int(seed) for seed in np.random.SeedSequence([self._seed, rank]).generate_state(2)]
         count = self._sizes[rank]
-        labels = Draw((count,), "labels", seeds[1], self._classes)
-        return image_batch(rank, self._sizes, Draw((count, *self._shape), "normal", seeds[0]), labels)
+        rows, labels = Draw((count, *self._shape), "normal", seeds[0]), Draw((count,), "labels", seeds[1], self._classes)
+        return batch_of_rows(rank, self._sizes, {self._array: rows, "labels": labels})
+
+
+def _image_shape(model: Model) -> tuple[int, int, int]:
+    return int(model.config.channels), int(model.config.image_size), int(model.config.image_size)
+
+
+class HostImages:
+    """Random images in the host's memory: nothing is read or decoded, but every step's batch crosses to the device.
+
+    N(0, 1) pixels and uniform labels; each replica has its own, and each step another window of them. Images are views: no copy.
+
+    With `image_dtype` "uint8" they are bytes of 0 .. 255, uniform, a pixel's channels together.
+    """
+
+    label = "synthetic, from the host"
+    period = None
+
+    def __init__(self, run: Run, model: Model) -> None:
+        self.capacity: dict[str, int] = {}
+        self._sizes, self._seed, self._classes = run.shard_sizes, run.seed, int(model.config.classes)
+        self._shape = _image_shape(model)
+        self._bytes = run.image_dtype is not None
+        if self._bytes and self._shape[0] != 3:
+            raise ValueError(f"image_dtype {run.image_dtype!r} is for pixels of 3 channels: model {model.name!r} takes {self._shape[0]}")
+        self._drawn: dict[int, np.ndarray] = {}
+        law = "host bytes" if self._bytes else "host"
+        self.fingerprint = fingerprint(LAW_VERSION, law, self._shape, self._classes, run.seed)
+
+    def _images(self, rank: int) -> np.ndarray:
+        if rank not in self._drawn:
+            rng = np.random.default_rng([self._seed, rank])
+            count, (channels, height, width) = self._sizes[rank] + SPARE, self._shape
+            if self._bytes:
+                self._drawn[rank] = rng.integers(256, size=(count, height, width, channels), dtype=np.uint8)
+            else:
+                self._drawn[rank] = rng.standard_normal((count, channels, height, width), dtype=np.float32)
+        return self._drawn[rank]
+
+    def batch(self, step: int, rank: int) -> Batch:
+        """The shard of `rank` in step `step`."""
+        count, first = self._sizes[rank], step % (SPARE + 1)
+        labels = np.random.default_rng([self._seed, rank, step]).integers(self._classes, size=count)
+        return batch_of_rows(rank, self._sizes, {"images": self._images(rank)[first : first + count], "labels": labels})
 
 
 class StoredImages:
@@ -76,28 +126,67 @@ class StoredImages:
     def batch(self, step: int, rank: int) -> Batch:
         """The shard of `rank` in step `step`."""
         images, labels = self._pictures.read(self.items(step, rank))
-        return image_batch(rank, self._sizes, images, labels)
+        return batch_of_rows(rank, self._sizes, {"images": images, "labels": labels})
 
 
-def _no_files(run: Run) -> None:
-    if run.data is not None:
-        raise ValueError(f"inputs {run.inputs!r} reads no files: leave out data, which names {', '.join(run.data)}")
+class Part:
+    """Some of a set of pictures, numbered anew."""
+
+    def __init__(self, pictures: Pictures, chosen: np.ndarray, name: str) -> None:
+        self._pictures, self._chosen = pictures, chosen
+        self.label, self.classes = f"{pictures.label}, {name}", pictures.classes
+        self.fingerprint = fingerprint(pictures.fingerprint, name, chosen.tolist())
+
+    def __len__(self) -> int:
+        return len(self._chosen)
+
+    def read(self, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Images and labels."""
+        return self._pictures.read(self._chosen[chosen])
 
 
-def _folder(run: Run) -> Path:
-    if run.data is None or len(run.data) != 1:
-        raise ValueError(f"inputs {run.inputs!r} needs data to name one folder: it names {len(run.data or ())}")
-    return Path(run.data[0])
+class SplitImages(StoredImages):
+    """A Source over one part of a set of pictures; the other is for scores."""
+
+    def __init__(self, run: Run, model: Model, pictures: Pictures, held_out: int) -> None:
+        # one split for all seeds, so that every Run is scored on the same images
+        order = np.random.default_rng(SPLIT_SEED).permutation(len(pictures))
+        self._held_out = Part(pictures, np.sort(order[:held_out]), f"{held_out} held out")
+        super().__init__(run, model, Part(pictures, np.sort(order[held_out:]), f"{len(pictures) - held_out} to train on"))
+
+    def held_out(self) -> Pictures:
+        """What no batch ever holds."""
+        return self._held_out
 
 
-def synthetic_images(run: Run, model: Model) -> DrawnImages:
+def synthetic_images(run: Run, model: Model) -> DrawnRows:
     """Random images of the model's size, drawn by the engine on its device.
 
     Raises:
         ValueError: the Run names files.
     """
-    _no_files(run)
-    return DrawnImages(run, model)
+    no_files(run)
+    return DrawnRows(run, model, "images", "normal", _image_shape(model))
+
+
+def synthetic_samples(run: Run, model: Model) -> DrawnRows:
+    """Random rows of a stack's shape.
+
+    Raises:
+        ValueError: the Run names files.
+    """
+    no_files(run)
+    return DrawnRows(run, model, "samples", "samples", tuple(model.config.row_shape))
+
+
+def synthetic_host(run: Run, model: Model) -> HostImages:
+    """Random images of the model's size in the host's memory.
+
+    Raises:
+        ValueError: the Run names files, or asks for pixels of a model without three channels.
+    """
+    no_files(run)
+    return HostImages(run, model)
 
 
 def digits(run: Run, model: Model) -> StoredImages:
@@ -106,7 +195,7 @@ def digits(run: Run, model: Model) -> StoredImages:
     Raises:
         ValueError: the Run names files, the model tells fewer than 10 classes apart, or its joined batch exceeds 1,797.
     """
-    _no_files(run)
+    no_files(run)
     return StoredImages(run, model, Digits(model.config.image_size, model.config.channels))
 
 
@@ -118,7 +207,7 @@ def cifar10(run: Run, model: Model) -> StoredImages:
     """
     if model.config.channels != CIFAR_CHANNELS:
         raise ValueError(f"CIFAR-10 has {CIFAR_CHANNELS} channels: model {model.name!r} takes {model.config.channels}")
-    return StoredImages(run, model, Cifar10(_folder(run), model.config.image_size))
+    return StoredImages(run, model, Cifar10(named_files(run, "folder")[0], model.config.image_size))
 
 
 def image_folder(run: Run, model: Model) -> StoredImages:
@@ -127,4 +216,38 @@ def image_folder(run: Run, model: Model) -> StoredImages:
     Raises:
         ValueError: there is no such folder, it holds no images, or the model does not fit; while reading, a file is no image.
     """
-    return StoredImages(run, model, ImageFolder(_folder(run), model.config.image_size, model.config.channels))
+    return StoredImages(run, model, ImageFolder(named_files(run, "folder")[0], model.config.image_size, model.config.channels))
+
+
+def digits_split(run: Run, model: Model) -> SplitImages:
+    """scikit-learn's digits: 1,500 to train on, 297 held out.
+
+    Raises:
+        ValueError: the Run names files, the model tells fewer than 10 classes apart, or its joined batch exceeds 1,500.
+    """
+    no_files(run)
+    return SplitImages(run, model, Digits(model.config.image_size, model.config.channels), DIGITS_HELD_OUT)
+
+
+def _taught(run: Run, model: Model, name: str) -> SplitImages:
+    no_files(run)
+    train, held_out = TEACHER_SIZES[name]
+    return SplitImages(run, model, TaughtImages(train + held_out, model.config.image_size, model.config.channels), held_out)
+
+
+def teacher(run: Run, model: Model) -> SplitImages:
+    """Textures of the model's size labelled by a planted teacher: 50,000 to train on and 10,000 held out, as CIFAR-10.
+
+    Raises:
+        ValueError: as `digits_split`.
+    """
+    return _taught(run, model, "teacher")
+
+
+def teacher_small(run: Run, model: Model) -> SplitImages:
+    """As `teacher`, 4,000 and 1,000: for CPUs.
+
+    Raises:
+        ValueError: as `digits_split`.
+    """
+    return _taught(run, model, "teacher_small")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import numpy as np
 
 from multigpu.inputs.hashing import file_digest, fingerprint
-from multigpu.inputs.pixels import resize, standardise
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -60,6 +60,29 @@ def _eight_bits(picture: Image.Image) -> Image.Image:
     if picture.mode == "F" or values.min() < 0 or values.max() >= 1 << 16:
         raise ValueError("its pixels are neither of 8 nor of 16 bits")
     return Image.fromarray(np.round(values * (255 / 65535)).astype(np.uint8))
+
+
+@lru_cache(maxsize=16)
+def _weights(old: int, new: int) -> np.ndarray:
+    """How much each of `old` pixels gives to each of `new`, shape (new, old), float32; rows sum to one."""
+    centres = (np.arange(new) + 0.5) * old / new - 0.5
+    # a triangle as wide as one old or one new pixel, whichever is larger: shrinking averages instead of skipping
+    distance = np.abs(np.arange(old) - centres[:, None]) / max(old / new, 1.0)
+    weights = np.maximum(0.0, 1.0 - distance)
+    return (weights / weights.sum(axis=1, keepdims=True)).astype(np.float32)
+
+
+def resize(images: np.ndarray, size: int) -> np.ndarray:
+    """Bilinear, averaging where it shrinks (Pillow's rule): shape (B, C, h, w) to (B, C, size, size), float32."""
+    rows, columns = _weights(images.shape[2], size), _weights(images.shape[3], size)
+    return np.ascontiguousarray(rows @ images.astype(np.float32) @ columns.T)
+
+
+def standardise(images: np.ndarray, mean: tuple[float, ...], deviation: tuple[float, ...]) -> np.ndarray:
+    """(images - mean) / deviation for each channel of (B, C, h, w), float32."""
+    shape = (1, -1, 1, 1)
+    centred = images.astype(np.float32) - np.array(mean, dtype=np.float32).reshape(shape)
+    return centred / np.array(deviation, dtype=np.float32).reshape(shape)
 
 
 class Pictures(Protocol):

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from multigpu.inputs.batch import Batch, Draw
+from multigpu.inputs.batch import Batch, batch_of_rows
+from multigpu.inputs.check import named_files, no_files
 from multigpu.inputs.epochs import ShuffledEpochs
 from multigpu.inputs.hashing import fingerprint
 from multigpu.inputs.planted_reviews import PlantedReviews
 from multigpu.inputs.review_lines import ReviewFile, Reviews, read_reviews, review_words
-from multigpu.inputs.vocabulary import SPECIAL, UNK, Vocabulary
+from multigpu.inputs.vocabulary import SPECIAL, UNK, most_frequent
 from multigpu.workloads.deepconn.description import TABLE
 
 if TYPE_CHECKING:
@@ -88,14 +88,6 @@ class EncodedReviews:
     silent: int
 
 
-def count_words(texts: list[list[str]], limit: int) -> Vocabulary:
-    """The most frequent words (ties in alphabetical order) behind the special entries, `limit` entries at most."""
-    counts = Counter(word for text in texts for word in text)
-    ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    known = [word for word, _ in ranked if word not in SPECIAL]
-    return Vocabulary((*SPECIAL, *known[: limit - len(SPECIAL)]))
-
-
 def encode_reviews(reviews: Reviews, limit: int) -> EncodedReviews:
     """Split the rows, count a vocabulary of at most `limit` entries in the training rows' reviews, and group these by user and item.
 
@@ -124,7 +116,7 @@ def encode_reviews(reviews: Reviews, limit: int) -> EncodedReviews:
     held_out, training = np.sort(shuffled[:held]), np.sort(shuffled[held:])
     for row in held_out:
         texts[row] = []
-    vocabulary = count_words(texts, limit)
+    vocabulary = most_frequent(chain.from_iterable(texts), limit)
     ids = np.array([vocabulary.numbers.get(word, UNK) for text in texts for word in text], dtype=np.int32)
     lengths = np.array([len(text) for text in texts], dtype=np.int64)
     users, items = (Texts.grouped(np.array([row[side] for row in rows]), lengths, ids) for side in (0, 1))
@@ -146,15 +138,8 @@ def _encode_once(reviews: ReviewFile | PlantedReviews, content: str, limit: int)
 
 
 def review_batch(rank: int, shard_sizes: list[int], words: np.ndarray, ratings: np.ndarray) -> Batch:
-    """One shard; a row is one unit and one term of the loss, and looks up both its texts, padding included.
-
-    Args:
-        words: (rows, 2 x length) int64. ratings: (rows,) float32.
-    """
-    count = shard_sizes[rank]
-    lookups = tuple({TABLE: size * words.shape[1]} for size in shard_sizes)
-    arrays: dict[str, np.ndarray | Draw] = {"words": words, "ratings": ratings}
-    return Batch(arrays, rank, units=count, padded_units=count, loss_terms=tuple(shard_sizes), lookups=lookups)
+    """One shard of words (rows, 2 x length) int64 and ratings (rows,) float32; a row looks up both its texts, padding included."""
+    return batch_of_rows(rank, shard_sizes, {"words": words, "ratings": ratings}, {TABLE: words.shape[1]})
 
 
 def _vocabulary_size(model: Model) -> int:
@@ -210,18 +195,13 @@ class StoredReviews:
         return self._arrays(self._rows.held_out)
 
 
-def _no_files(run: Run) -> None:
-    if run.data is not None:
-        raise ValueError(f"inputs {run.inputs!r} reads no files: leave out data, which names {', '.join(run.data)}")
-
-
 def synthetic_reviews(run: Run, model: Model) -> DrawnReviews:
     """Random words and ratings of the model's size.
 
     Raises:
         ValueError: the Run names files.
     """
-    _no_files(run)
+    no_files(run)
     return DrawnReviews(run, model)
 
 
@@ -232,9 +212,7 @@ def review_file(run: Run, model: Model) -> StoredReviews:
         ValueError: `run.data` does not name one file, the file or one of its lines cannot be used (the sentence says why), or the
             Run's joined batch has more rows than there are to train on.
     """
-    if run.data is None or len(run.data) != 1:
-        raise ValueError(f"inputs {run.inputs!r} needs data to name one file of reviews: it names {len(run.data or ())}")
-    return StoredReviews(run, model, read_reviews(Path(run.data[0])))
+    return StoredReviews(run, model, read_reviews(*named_files(run, "file of reviews")))
 
 
 def planted_reviews(run: Run, model: Model) -> StoredReviews:
@@ -243,5 +221,5 @@ def planted_reviews(run: Run, model: Model) -> StoredReviews:
     Raises:
         ValueError: the Run names files, or its joined batch has more rows than there are to train on.
     """
-    _no_files(run)
+    no_files(run)
     return StoredReviews(run, model, PlantedReviews(run.seed))

@@ -6,6 +6,7 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Iterable
+from itertools import chain
 
 UNK, SOS, EOS = 0, 1, 2
 """Numbers of the unknown word, of a sentence's start and of its end, as tensorflow-nmt and document 000 have them."""
@@ -53,7 +54,7 @@ class Vocabulary:
         return [get(word, UNK) for word in words(sentence)]
 
 
-def count_vocabulary(sentences: Iterable[str], limit: int) -> Vocabulary:
+def most_frequent(found: Iterable[str], limit: int) -> Vocabulary:
     """The `limit` - 3 most frequent words (ties in alphabetical order) behind the three special entries.
 
     Raises:
@@ -61,10 +62,11 @@ def count_vocabulary(sentences: Iterable[str], limit: int) -> Vocabulary:
     """
     if limit <= len(SPECIAL):
         raise ValueError(f"a vocabulary of {limit} entries has no room for a word beside its {len(SPECIAL)} special ones")
-    counts: Counter[str] = Counter()
-    for sentence in sentences:
-        counts.update(words(sentence))
-    for special in SPECIAL:
-        counts.pop(special, None)
-    ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    return Vocabulary((*SPECIAL, *(word for word, _ in ranked[: limit - len(SPECIAL)])))
+    counts = Counter(found)
+    ranked = sorted(counts.keys() - set(SPECIAL), key=lambda word: (-counts[word], word))
+    return Vocabulary((*SPECIAL, *ranked[: limit - len(SPECIAL)]))
+
+
+def count_vocabulary(sentences: Iterable[str], limit: int) -> Vocabulary:
+    """`most_frequent` of the words of these sentences."""
+    return most_frequent(chain.from_iterable(map(words, sentences)), limit)

@@ -93,7 +93,7 @@ def distances_moved(run: Run, parts: list[dict[str, Any]]) -> dict[str, float]:
 def _agree(run: Run, parts: list[dict[str, Any]]) -> bool | None:
     """Whether replicas, or copies of one part of a model, that must hold equal variables do; None: there are none."""
     row = find_placement(run.placement)
-    if row.variables == "replica" and row.semantics.replicas_agree:
+    if row.variables == "replica" and run.semantics.agree_after(run.warmup_steps + run.timed_steps):
         return all(part["prints"] == parts[0]["prints"] for part in parts)
     if row.compute in PARTITIONED and run.copies > 1:
         return all(part["prints"] == parts[rank % run.degree]["prints"] for rank, part in enumerate(parts))
@@ -101,7 +101,7 @@ def _agree(run: Run, parts: list[dict[str, Any]]) -> bool | None:
 
 
 def _bytes_moved(parts: list[dict[str, Any]]) -> dict[str, int]:
-    """The counted bytes of one step over all replicas, by kind."""
+    """The counted bytes of one step (or cycle of steps) over all replicas, by kind."""
     counted: Counter[str] = Counter()
     for part in parts:
         counted.update(part["moved"])

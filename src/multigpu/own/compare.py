@@ -134,7 +134,10 @@ def steps_for(job: Job, described: Described, folder: Path, device_type: str, de
 def asked_runs(
     job: Job, described: Described, folder: Path, names: Sequence[str] | Literal["all"], devices: int, device_type: str, a_repeat_s: float
 ) -> Asked:
-    """The Runs of these placements and of one device. a_repeat_s: what the timed steps of all of them may take, once each.
+    """The Runs of one device and of these placements; on GPUs the former and `ddp` also as one CUDA graph.
+
+    Args:
+        a_repeat_s: what the timed steps of all of them may take, once each.
 
     Raises:
         ValueError: a placement is unknown, or none can be had; the sentence says why.
@@ -149,13 +152,18 @@ def asked_runs(
     fixed |= {"device_type": device_type, "warmup_steps": 10, "timed_steps": steps}
     # processes share a computer's cores: one of them alone gets no more
     share = {"host_cores": max(1, cores_here() // devices)} if device_type == "cpu" else {}
-    runs, refused = [build_run(placement="ddp", devices=1, **share, **fixed)], {}
+    forms = ("eager", "captured") if device_type == "cuda" else ("eager",)
+    runs, refused = [build_run(placement="ddp", devices=1, execution=form, **share, **fixed) for form in forms], dict[str, str]()
+    if devices == 1:
+        return Asked(runs, refused)
     for name in wanted:
         try:
-            runs.append(build_run(placement=name, devices=devices, **fixed))
+            runs += [
+                build_run(placement=name, devices=devices, execution=form, **fixed) for form in (forms if name == FIRST[0] else forms[:1])
+            ]
         except ValueError as error:
             refused[name] = str(error)
-    if not {run.placement for run in runs[1:]} & set(every if names == "all" else names):
+    if not {run.placement for run in runs if run.devices > 1} & set(every if names == "all" else names):
         raise ValueError("; ".join(refused.values()) or "no placement was named: choose placements='all' or names of some")
     return Asked(runs, refused)
 
@@ -202,7 +210,8 @@ def compare(
     Every placement is first compared with one process on the joined batch. The same call goes on where it was stopped.
 
     Args:
-        job: a `Job`, or "FILE.py:NAME" of one. devices: GPUs, or processes where there are none (None: all GPUs, or 2 processes).
+        job: a `Job`, or "FILE.py:NAME" of one. devices: GPUs, or processes where there are none (None: all GPUs, or 2 processes). On one
+            GPU steps that the host launches are compared with steps that are captured as a CUDA graph, and more GPUs are forecast.
         budget_s: seconds for all of it; what did not fit in is said. repeats: of each placement, all once before any again.
         out: a folder for the Records and the page, index.html.
 
@@ -220,8 +229,8 @@ def compare(
         raise ValueError(f"job = {job!r}: give a multigpu.Job, or FILE.py:NAME of one")
     kind = ("cuda" if gpu_count() else "cpu") if device_type == "auto" else device_type
     count = devices or (gpu_count() if kind == "cuda" else 2)
-    if count < 2:
-        raise ValueError(f"devices = {count}: placements are compared on 2 devices or more; device_type='cpu' takes processes for devices")
+    if count < (2 if kind == "cpu" else 1):
+        raise ValueError(f"devices = {count}: placements are compared on 2 processes or more, and on GPUs")
     if budget_s <= LAUNCH_S:
         raise ValueError(f"budget_s = {budget_s:g} is too short for one placement: processes alone take {LAUNCH_S:g} s to start")
     folder = Path(out).resolve()
@@ -248,9 +257,10 @@ def compare(
         began_s += time.monotonic() - asked_s  # waiting for another's sweep costs nobody's budget
         bar.ends_s = began_s + share * budget_s - LEAVING_S
         measured_within(points, store, bar)
-        fastest, bar.ends_s = result_of().fastest, began_s + budget_s - LEAVING_S
-        if fastest is not None:
-            points.append(Point(traced(fastest.run, TRACED_STEPS), timeout_s=max(30.0, budget_s)))
+        found, bar.ends_s = result_of(), began_s + budget_s - LEAVING_S
+        if found.names:
+            slow = (found.fastest or found[found.names[0]]).run
+            points.append(Point(traced(slow, TRACED_STEPS), timeout_s=max(30.0, budget_s)))
             measured_within(points[-1:], store, bar)
     bar.close()
     result = result_of()

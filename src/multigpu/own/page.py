@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from multigpu.analysis.points import Missing
 from multigpu.analysis.show import table
+from multigpu.analysis.words import devices_text
 from multigpu.placements import placements
 
 if TYPE_CHECKING:
@@ -38,7 +39,8 @@ def answer(result: Result) -> str:
 
 def titled(name: str) -> str:
     """What a placement does, in a few words."""
-    return placements()[name].title if name in placements() else ""
+    row = placements().get(name.partition(",")[0])
+    return row.title if row else ""
 
 
 def remarks(result: Result) -> list[str]:
@@ -84,7 +86,7 @@ def _folded(summary: str, refused: Mapping[str, str]) -> str:
 
 def _head(result: Result) -> str:
     run = result.runs[-1]
-    return f"{result.described.name} on {run.devices} {'GPUs' if run.device_type == 'cuda' else 'CPU processes'}"
+    return f"{result.described.name} on {devices_text(run.devices, run.device_type)}"
 
 
 def body(result: Result) -> str:

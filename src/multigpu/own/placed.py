@@ -16,9 +16,10 @@ ONE = "one device"
 """What the baseline is called among placements."""
 
 
-def called(run: Run) -> str:
-    """The name of a Run in a comparison."""
-    return ONE if run.devices == 1 else run.placement
+def called(run: Any) -> str:
+    """The name of a Run, or of its point, in a comparison."""
+    form = "" if run.execution == "eager" else f", {run.execution}"
+    return f"{ONE if run.devices == 1 else run.placement}{form}"
 
 
 @dataclass(frozen=True)

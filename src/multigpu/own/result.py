@@ -11,15 +11,18 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from multigpu import paths
 from multigpu.analysis.causes import causes_frame
+from multigpu.analysis.collectives import collectives_frame
 from multigpu.analysis.compare import ratio_columns, verdict
 from multigpu.analysis.estimate import Estimate
 from multigpu.analysis.explain import step_parts, wait_of
 from multigpu.analysis.explain_text import PART_NAMES
 from multigpu.analysis.forecast import Points, forecast, launch_residuals
-from multigpu.analysis.forecast_merge import Links, demand_of
+from multigpu.analysis.forecast_lines import NETWORK, hidden_by_half, measured_links
+from multigpu.analysis.forecast_merge import Links, demand_of, merge_seconds
 from multigpu.analysis.frame import frame_of
-from multigpu.analysis.points import Missing, points
+from multigpu.analysis.points import Missing, points, where
 from multigpu.own.page import body, page
 from multigpu.own.placed import ONE, Placed, called
 from multigpu.placements import find_placement
@@ -52,9 +55,9 @@ class Result:
         table = points(frame_of(records))
         table = table[table["n"] > 0].reset_index(drop=True)
         order = [called(run) for run in runs]
-        table["name"] = table["placement"].where(table["devices"] > 1, ONE)
+        table["name"] = pd.Series([called(row) for _, row in table.iterrows()], table.index, dtype="string")
         table = table.sort_values("name", key=lambda names: names.map(order.index), kind="stable").reset_index(drop=True)
-        ones = table[table["name"] == ONE]
+        ones = table[table["devices"] == 1].sort_values("rate", ascending=False)  # at its best
         base = pd.DataFrame([ones.iloc[0] if len(ones) else pd.Series(np.nan, table.columns)] * len(table), index=table.index)
         table = pd.concat([table, ratio_columns(table, base.astype(table.dtypes), "speedup")], axis=1) if len(ones) else table
         if not len(ones):
@@ -107,7 +110,7 @@ class Result:
     @property
     def fastest(self) -> Placed | None:
         """As `best`, of placements on several devices alone."""
-        fit = [self[name] for name in self.names if name != ONE and self._equal(name)]
+        fit = [placed for placed in map(self.__getitem__, self.names) if placed.run.devices > 1 and self._equal(placed.name)]
         return max(fit, key=lambda placed: placed.rate.value, default=None)
 
     @property
@@ -152,17 +155,22 @@ class Result:
         Raises:
             Missing: one device, or the placement, was not measured.
         """
-        placed = self[name] if name else self.fastest
-        if placed is None or ONE not in self.names:
-            raise Missing("one device was not measured within the budget: give more of it")
-        one, own = self._step(ONE), self._step(placed.name)
-        rows = [("computing, as on one device", one, "one device's step")]
+        placed = self._asked(name)
+        alone = called(placed.run.model_copy(update={"devices": 1}))
+        if alone not in self.names:
+            raise Missing(f"{alone} was not measured within the budget: give more of it")
+        one, own = self._step(alone), self._step(placed.name)
+        if placed.name == alone and (parts := self._parts(placed)):
+            rows = [(PART_NAMES[part], _times(own, value / sum(parts.values())), "trace") for part, value in parts.items() if value > 0]
+        else:
+            one = _no_more(one, own)
+            rows = [("computing, as on one device", one, "one device's step")]
         rest, told = one, "the step, less one device's"
-        if "independent" in self.names and placed.name not in ("independent", ONE):
-            shared = self._step("independent")
+        if "independent" in self.names and placed.name not in ("independent", alone) and placed.run.execution == "eager":
+            shared = _no_more(self._step("independent"), own)
             rows.append(("devices share this machine", _less(shared, one), "independent replicas, less one device"))
-            rest, told = shared, "the step, less independent replicas'"
-        if placed.name != ONE:
+            rest, told = max(shared, one, key=lambda step: step.value), "the step, less independent replicas'"
+        if placed.name != alone:
             more = _less(own, rest)
             rows += [(cause, part, "trace") for cause, part in self._traced(placed, more)] or [
                 ("gradients and variables travel and merge", more, told)
@@ -174,14 +182,24 @@ class Result:
         rate, step_s = self[name].rate, float(self[name].row["step_time_s"])
         return Estimate(step_s, step_s * rate.value / rate.high, step_s * rate.value / rate.low, rate.keys)
 
-    def _traced(self, placed: Placed, more: Estimate) -> list[tuple[str, Estimate]]:
-        """What a placement takes more, divided as its traced step waited."""
+    def _asked(self, name: str | None) -> Placed:
+        """The placement of this name; None: the fastest on several devices, or one device where no more were compared."""
+        placed = self[name] if name else self.fastest or (self[ONE] if ONE in self.names else None)
+        if placed is None:
+            raise Missing("nothing was measured within the budget: give more of it")
+        return placed
+
+    def _parts(self, placed: Placed) -> dict[str, float] | None:
+        """The parts of a placement's step, s, from a trace of it; None without one."""
         own = [record for record in self.records if record.run.traced_steps and record.status == "ok" and called(record.run) == placed.name]
         timed = [
             record for record in self.records if not record.run.traced_steps and record.status == "ok" and called(record.run) == placed.name
         ]
-        found = step_parts(causes_frame(own), float(placed.row["step_time_s"]), wait_of(timed)) if own else None
-        waits = {name: value for name, value in (found or {}).items() if name != "compute" and value > 0}
+        return step_parts(causes_frame(own), float(placed.row["step_time_s"]), wait_of(timed)) if own else None
+
+    def _traced(self, placed: Placed, more: Estimate) -> list[tuple[str, Estimate]]:
+        """What a placement takes more, divided as its traced step waited."""
+        waits = {name: value for name, value in (self._parts(placed) or {}).items() if name != "compute" and value > 0}
         whole = sum(waits.values())
         if not whole or more.value <= 0:
             return []
@@ -191,20 +209,32 @@ class Result:
     def forecast(self, devices: int = 8, name: str | None = None) -> Estimate:
         """Samples/s on more devices like these in one machine, fitted to one device and to the placement's step (`analysis.forecast`).
 
+        Where one GPU alone was measured: of `ddp`, with the published speed of the links between such GPUs (`hidden_by_half`).
+
         Raises:
             Missing: there is nothing to fit, or no formula of what travels.
         """
-        placed = self[name] if name else self.fastest
-        if placed is None or ONE not in self.names:
-            raise Missing("a forecast needs a placement on several devices and one device: measure both")
+        placed = self._asked(name) if name or self.fastest else self.best or self._asked(name)
         run = placed.run
+        alone = called(run.model_copy(update={"devices": 1}))
+        if alone not in self.names:
+            raise Missing(f"a forecast needs {alone} beside {placed.name}: measure both")
         tables = self.described.tables
         rows = sum(table.ids for table in tables.values()) * run.batch_size / max(1, len(tables))
         try:
             demand = demand_of(find_placement(run.placement), run.description.variables, rows)
         except ValueError as error:
             raise Missing(str(error)) from None
-        steps = [self._steps(ONE), self._steps(placed.name)]
+        if run.devices == 1:
+            gpu = run.device_type == "cuda" and self.records[0].machine.gpus[0]
+            links = measured_links(gpu, where(collectives_frame(paths.COLLECTIVES), status="ok", dtype="fp32"), NETWORK) if gpu else None
+            if links is None:
+                raise Missing("no links between such devices were measured: compare on two of them")
+            one_s = self._step(placed.name)
+            merge_s = sum(merge_seconds(demand, devices, links))
+            ends = (one_s.high, one_s.low) if one_s.known else (one_s.value, one_s.value)
+            return hidden_by_half(run.batch_size, devices, (one_s.value, *ends), merge_s, "samples/s")
+        steps = [self._steps(alone), self._steps(placed.name)]
         fitted = Points((1, run.devices), (steps[0], steps[1]), demand)
         found = forecast(fitted, [devices], Links(1.0, node=devices), launch_residuals(steps))
         low_s, high_s = (float(end[0]) for end in found.band(efficiency=False))
@@ -228,6 +258,11 @@ class Result:
 
 def _times(whole: Estimate, share: float) -> Estimate:
     return Estimate(whole.value * share, whole.low * share, whole.high * share, whole.keys)
+
+
+def _no_more(part: Estimate, whole: Estimate) -> Estimate:
+    """What is part of a step is no longer than it, whatever noise says."""
+    return part if part.value <= whole.value else whole
 
 
 def _less(own: Estimate, base: Estimate) -> Estimate:

@@ -74,7 +74,8 @@ class Quantities:
 
 
 def formula(placement: Placement) -> Formula:
-    """The bytes that one step of the placement moves over all replicas, by kind; kinds that move nothing are left out.
+    """The bytes that one step of the placement moves over all replicas (one cycle of steps, where it averages variables), by kind; kinds
+    that move nothing are left out.
 
     Raises:
         ValueError: variables or tables are copies and others are not, or a part lives on other devices than its update runs on:
@@ -92,6 +93,7 @@ def formula(placement: Placement) -> Formula:
     if copies == {True}:
         kind, coefficient = {
             "all_reduce": ("all_reduce", ALL),
+            "average": ("all_reduce", ALL),
             "copy": ("device_to_device", (0, -1, 1)),
             "gpu0": ("device_to_device", (-2, 2, 0)),
             "halves": ("device_to_device", (-2, 2, 0)),

@@ -55,6 +55,8 @@ def movement(placement: Placement) -> tuple[str, str]:
         return "none", "nothing"
     if placement.algorithm is not None:
         return "gpus", f"gradients, by all-reduce ({find_algorithm(placement.algorithm).title.lower()})"
+    if placement.merge == "average":
+        return "gpus", f"variables, by all-reduce after every {placement.semantics.every} steps"
     if placement.merge == "all_reduce":
         return "gpus", "gradients, by all-reduce"
     if placement.merge == "reduce_scatter":
@@ -138,7 +140,8 @@ def settings_table() -> str:
 
 def cost(placement: Placement) -> str:
     """The bytes that a step moves over all replicas, as formulas in the page's Markdown."""
-    return f"Bytes a step: {'. '.join(formula_lines(placement))}."
+    when = "a step" if placement.semantics.every == 1 else f"in {placement.semantics.every} steps"
+    return f"Bytes {when}: {'. '.join(formula_lines(placement))}."
 
 
 def runs_as(placement: Placement) -> str:

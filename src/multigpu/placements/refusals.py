@@ -51,6 +51,7 @@ def why_not_shaped(placement: Placement, framework: str, processes: str) -> str:
         "its strategy is one over processes": framework == "tensorflow",
         "gradients merge while backward runs, in a process for each replica": placement.overlap,
         "each replica's own process updates its stretch of all variables": placement.merge == "reduce_scatter",
+        "each replica's own process trains by itself between averages": placement.merge == "average",
         "its all-reduce is written out in sends and receives between processes": placement.algorithm is not None,
         "one thread would wait in the first device's part of a layer for devices that it has yet to reach": placement.compute == "split",
         "each replica's own process fetches ahead while its device computes": placement.staged,

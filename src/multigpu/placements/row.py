@@ -15,9 +15,12 @@ greedy least load (each variable, in order of declaration, goes whole to the dev
 stretches, one a device, whichever variables their borders meet (all variables laid end to end: `traffic.laid_out`), or the
 device of the model's stage that uses it (placements inside one model: `stage_split`)."""
 
-Merge = Literal["all_reduce", "reduce_scatter", "copy", "halves", "host", "gpu0", "sharded", "stage", "sections", "split", "none"]
+Merge = Literal[
+    "all_reduce", "reduce_scatter", "copy", "halves", "host", "gpu0", "sharded", "stage", "sections", "split", "average", "none"
+]
 """Where gradients are summed: in a collective, which gives every replica all sums or each its stretch of them, on every replica after
-plain copies, on the first device of each half of the devices and then on the first of all, at one place, or nowhere."""
+plain copies, on the first device of each half of the devices and then on the first of all, at one place, or nowhere: then nothing
+is, or every so many steps replicas take the mean of their variables ("average")."""
 
 
 class Engine(BaseModel):
@@ -107,6 +110,11 @@ class Placement(BaseModel):
         return tuple(dict.fromkeys(form for engine in self.engines for form in engine.executions))
 
     @property
+    def merges_gradients(self) -> bool:
+        """Whether an update takes all replicas' gradients."""
+        return self.merge not in ("average", "none")
+
+    @property
     def uses_host(self) -> bool:
         """Whether the host keeps variables, tables or optimiser state, gathers rows, merges or updates: then a step needs its memory,
         its cores and the links to it. Input is not asked about, nor who dispatches.
@@ -137,10 +145,19 @@ class Placement(BaseModel):
             )
         if self.slots != self.update:
             raise ValueError(f"{self.name}: slots at {self.slots!r} must live where the update runs, {self.update!r}")
-        whole = ("all_reduce", "copy", "halves", "gpu0", "none")
+        whole = ("all_reduce", "copy", "halves", "gpu0", "average", "none")
         at_home = {"replica": whole, "cut": ("reduce_scatter",)}.get(self.update, (self.update,))
         if self.merge not in at_home:
             raise ValueError(f"{self.name}: with the update at {self.update!r}, gradients merge at one of {at_home}, not at {self.merge!r}")
+        return self
+
+    @model_validator(mode="after")
+    def _average_possible(self) -> Placement:
+        if (self.merge == "average") != (self.semantics.every > 1):
+            raise ValueError(
+                f"{self.name}: variables are averaged after every so many steps, so merge {self.merge!r} cannot be every"
+                f" {self.semantics.every}"
+            )
         return self
 
     @model_validator(mode="after")

@@ -6,12 +6,12 @@ from typing import Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
-Kind = Literal["joined", "stale", "lossy", "independent", "asynchronous"]
+Kind = Literal["joined", "stale", "lossy", "averaged", "independent", "asynchronous"]
 
 
 class Facts(NamedTuple):
     """What a kind of semantics means. words: for who compares rates; "" for that of the joined batch. sentence: what the result equals,
-    with the row's own `steps` and `tolerance`.
+    with the row's own `steps`, `tolerance` and `every`.
     """
 
     words: str
@@ -31,6 +31,13 @@ FACTS: dict[Kind, Facts] = {
         is_equal_training=True,
     ),
     "stale": Facts("computes with older variables", "Its result equals one process training with gradients {steps} updates old."),
+    "averaged": Facts(
+        "devices train by themselves between averages of their variables",
+        "Every replica equals one process training on that replica's shard, whose variables become the mean of all replicas' after every"
+        " {every} steps.",
+        replicas_agree=False,
+        loss_is_shared=False,
+    ),
     "independent": Facts(
         "every device trains a model of its own",
         "Every replica equals one process training on that replica's shard alone.",
@@ -58,6 +65,8 @@ class Semantics(BaseModel):
 
     joined: one process training on the joined batch; stale: the same with gradients `steps` updates old;
     lossy: the joined batch within `tolerance` (norm of the difference over norm of the update);
+    averaged: every replica equals one process training on that replica's shard, whose variables become the mean of all replicas' after
+    each `every` steps;
     independent: every replica equals one process training on that replica's shard alone;
     asynchronous: every shard's update is applied exactly once, by its own mean, to variables that others may have changed since
     they were read: on one replica the joined batch, on more a result that depends on their order.
@@ -67,6 +76,7 @@ class Semantics(BaseModel):
     kind: Kind = "joined"
     steps: int = 0
     tolerance: float = 0.0
+    every: int = 1
 
     @property
     def is_equal_training(self) -> bool:
@@ -77,6 +87,10 @@ class Semantics(BaseModel):
     def replicas_agree(self) -> bool:
         """Whether copies of a variable are equal after every step."""
         return FACTS[self.kind].replicas_agree
+
+    def agree_after(self, steps: int) -> bool:
+        """Whether copies of a variable are equal after so many steps."""
+        return self.replicas_agree or (self.every > 1 and steps % self.every == 0)
 
     @property
     def loss_is_shared(self) -> bool:
@@ -101,7 +115,7 @@ class Semantics(BaseModel):
     @property
     def sentence(self) -> str:
         """What the result equals."""
-        return FACTS[self.kind].sentence.format(steps=self.steps, tolerance=self.tolerance)
+        return FACTS[self.kind].sentence.format(**self.model_dump())
 
     def sent_in(self, wire_dtype: str | None) -> Semantics:
         """The same where gradients travel in 16 bits (None: in their own type)."""

@@ -36,7 +36,7 @@ def sliced_bytes(run: Run) -> int:
 
 
 def step_bytes(run: Run, lookups: Sequence[dict[str, int]], gradient_rows: Sequence[dict[str, int]] | None = None) -> dict[str, int]:
-    """Bytes one step of `run` moves, over all replicas, by kind (kinds that move nothing are left out).
+    """Bytes one step of `run` (a cycle of `semantics.every` steps) moves, over all replicas, by kind; kinds that move nothing are left out.
 
     Args:
         lookups, gradient_rows: as `predicted_bytes` takes them.

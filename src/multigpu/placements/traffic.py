@@ -95,7 +95,8 @@ def predicted_bytes(
     item_bytes: int = 4,
     gradient_rows: Sequence[dict[str, int]] | None = None,
 ) -> dict[str, int]:
-    """Bytes one step moves, over all replicas, by kind (kinds that move nothing are left out).
+    """Bytes one step moves (where variables are averaged, one cycle of steps), over all replicas, by kind (kinds that move nothing are left
+    out).
 
     Args:
         lookups: of each replica, embedding variable -> rows it looks up in this step (padding included).
@@ -127,11 +128,11 @@ def predicted_bytes(
         if gradient_rows is not None and a.variable.kind == "embedding":
             sparse = [rows[a.variable.name] * (a.variable.shape[1] * item_bytes + ID_BYTES) for rows in gradient_rows]
         if a.home == REPLICA:
-            if sparse is not None and placement.merge != "none":
+            if sparse is not None and placement.merges_gradients:
                 moved["device_to_device"] += (replicas - 1) * sum(sparse)
             elif placement.algorithm is not None:
                 moved["device_to_device"] += merged_bytes(placement.algorithm, a.variable.elements, item_bytes, replicas)
-            elif placement.merge == "all_reduce" and replicas > 1:
+            elif placement.merge in ("all_reduce", "average") and replicas > 1:
                 moved["all_reduce"] += replicas * size
             elif placement.merge == "copy":
                 moved["device_to_device"] += replicas * (replicas - 1) * size

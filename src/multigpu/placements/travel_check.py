@@ -20,6 +20,7 @@ def check_travel(run: Run, placement: Placement) -> None:
     _check_messages(run, placement)
     _check_half_precision(run, placement)
     _check_micro_steps(run, placement)
+    _check_local_steps(run, placement)
     if placement.loss == "gpu0" and run.description.unit != "images":
         raise ValueError(f"placement {run.placement!r} gathers one prediction an image, and {run.model!r} has none: choose an image model")
 
@@ -90,13 +91,31 @@ def _check_micro_steps(run: Run, placement: Placement) -> None:
         )
     if run.micro_sync is None:
         return
-    if placement.variables != "replica" or placement.merge == "none":
+    if placement.variables != "replica" or not placement.merges_gradients:
         raise ValueError(
             f"micro_sync {run.micro_sync!r} merges gradients of replicas after each part of a shard, and placement {run.placement!r}"
-            f" {'merges none' if placement.merge == 'none' else 'has them pushed to one home, once a step'}: leave it out"
+            f" {'merges none' if placement.variables == 'replica' else 'has them pushed to one home, once a step'}: leave it out"
         )
     if placement.overlap and "captured" in run.execution:
         raise ValueError(
             f"micro_sync {run.micro_sync!r} is the library's own reducer after each part, which cannot be recorded in a graph: leave it out"
             f" with execution {run.execution!r}, or choose 'eager'"
+        )
+
+
+def _check_local_steps(run: Run, placement: Placement) -> None:
+    """How often variables are averaged."""
+    every = run.semantics.every
+    if run.local_steps is not None and placement.merge != "average":
+        raise ValueError(
+            f"local_steps {run.local_steps} has no meaning for placement {run.placement!r}: leave it out or choose 'local_sgd'"
+        )
+    if run.timed_steps % every:
+        raise ValueError(
+            f"timed_steps {run.timed_steps} is no multiple of the {every} steps after which placement {run.placement!r} averages: a rate is"
+            f" of whole cycles, so choose timed_steps {-(-run.timed_steps // every) * every} or local_steps that divide it"
+        )
+    if run.warmup_steps < every:
+        raise ValueError(
+            f"warmup_steps {run.warmup_steps} holds no whole cycle of {every} steps, whose bytes are counted: choose at least {every}"
         )

@@ -12,8 +12,8 @@ from torch import Tensor
 from multigpu.engines.torch.captured import CapturedTrainer
 from multigpu.engines.torch.replicated import ReplicatedTrainer
 from multigpu.engines.torch.server import ServerTrainer
+from multigpu.engines.torch.sharded_update import ShardedUpdateTrainer
 from multigpu.engines.torch.staged import StagedDeviceStore, StagedHostStore
-from multigpu.engines.torch.stores import Store
 from multigpu.training.towers import Replica, Tower
 
 SCALE = ("scale", "tracker", "left_out")
@@ -30,7 +30,12 @@ def is_replicated(trainer: Replica) -> bool:
     plain = inner(trainer)
     if isinstance(plain, Tower):
         return plain.replicated
-    return isinstance(plain, ReplicatedTrainer) and plain.merge != "none" and plain.replicas > 1
+    return isinstance(plain, ReplicatedTrainer) and plain.context.placement.semantics.replicas_agree and plain.replicas > 1
+
+
+def shares_slots(trainer: Replica) -> bool:
+    """Whether every replica keeps copies of all optimizer states that must be equal, and not a stretch of its own."""
+    return is_replicated(trainer) and not isinstance(inner(trainer), ShardedUpdateTrainer)
 
 
 def copies_of(trainer: Replica) -> list[Tensor]:
@@ -64,8 +69,7 @@ def optimizers_of(trainer: Replica) -> list[torch.optim.Optimizer]:
     if isinstance(plain, ReplicatedTrainer):
         return [optimizer for _, optimizer in plain.reducer.updates] if plain.reducer else [plain.optimizer]
     assert isinstance(plain, ServerTrainer)
-    stores: list[Any] = list[Store](plain.stores)
-    return [store.optimizer for store in stores if store.optimizer is not None]
+    return [optimizer for store in plain.stores for optimizer in store.optimizers_of(plain.rank)]
 
 
 def make_rates_tensors(trainer: Replica) -> None:
@@ -134,8 +138,8 @@ def weights_hash(values: Mapping[str, Tensor]) -> str:
 def take(trainer: Replica, rank: int) -> dict[str, Any]:
     """All that this replica must get back to go on as if nothing had happened; tensors on the CPU.
 
-    Of copies that are equal on all replicas, staged ones too, rank 0's are enough; running statistics and random numbers are each
-    replica's own.
+    Of copies that are equal on all replicas, staged ones too, rank 0's are enough; running statistics, random numbers and stretches of
+    optimizer states are each replica's own.
     """
     cuda = trainer.device.cuda
     held: dict[str, Any] = {
@@ -148,6 +152,7 @@ def take(trainer: Replica, rank: int) -> dict[str, Any]:
         held["loss_scale"] = {name: getattr(scale, name).cpu().clone() for name in SCALE}
     if rank == 0 or not is_replicated(trainer):
         held["variables"] = {name: value.detach().cpu().contiguous().clone() for name, value in trainer.owned()}
+    if rank == 0 or not shares_slots(trainer):
         held["optimizers"] = [_on_cpu(optimizer.state_dict()) for optimizer in optimizers_of(trainer)]
     if rank == 0 and (staged := staged_copies(trainer)):
         held["staged"] = _on_cpu(staged)
@@ -169,7 +174,7 @@ def put_back(trainer: Replica, rank: int, replicas: list[dict[str, Any]]) -> Non
             buffer.copy_(mine["buffers"][name])
         for copy, taken in zip(staged_copies(trainer), replicas[0].get("staged", []), strict=True):
             copy.copy_(taken)
-    for optimizer, state in zip(optimizers_of(trainer), source["optimizers"], strict=True):
+    for optimizer, state in zip(optimizers_of(trainer), (source if shares_slots(trainer) else mine)["optimizers"], strict=True):
         optimizer.load_state_dict(_on_cpu(state))  # a copy: a CPU's optimizer keeps the tensors that it is given, and towers share a source
     scale = getattr(inner(trainer), "scale", None)
     if scale is not None:

@@ -11,9 +11,8 @@ import torch
 from torch import Tensor
 
 from multigpu.engines.torch import told
-from multigpu.engines.torch.devices import Device
+from multigpu.engines.torch.devices import Device, Devices, all_devices
 from multigpu.engines.torch.dispatch import trainer as dispatch
-from multigpu.engines.torch.dispatch.devices import Devices
 from multigpu.engines.torch.dispatch.replicated import ReplicatedTrainer
 from multigpu.engines.torch.dispatch.wire import Wire as DispatchWire
 from multigpu.engines.torch.feed import Shard
@@ -111,7 +110,7 @@ def open_process(run: Run, rank: int, threads: int, source: Source, shared: Path
         rank: of this process (0 where it has all devices). threads: of the host, for it.
     """
     if run.processes == "one":
-        devices = Devices(run, threads)
+        devices = all_devices(run, threads)
         context = dispatch.Context(run, devices, DispatchWire(devices), source.capacity, shared)
         # a joined batch that is sliced lies on the first device
         fed = [devices.each[0]] * run.devices if context.placement.loss == "gpu0" else devices.each

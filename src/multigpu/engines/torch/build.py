@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from multigpu.engines.errors import Unsupported
+from multigpu.engines.torch.averaged import AveragedTrainer
 from multigpu.engines.torch.replicated import ReplicatedTrainer
 from multigpu.engines.torch.server import ServerTrainer
 from multigpu.engines.torch.sharded_update import ShardedUpdateTrainer
@@ -22,7 +23,8 @@ def build_trainer(context: Context) -> Trainer:
     if placement.compute == "split":
         return SplitTrainer(context)
     if placement.variables == "replica" and placement.embeddings == "replica":
-        return ShardedUpdateTrainer(context) if placement.update == "cut" else ReplicatedTrainer(context)
+        kind = AveragedTrainer if placement.merge == "average" else ShardedUpdateTrainer if placement.update == "cut" else ReplicatedTrainer
+        return kind(context)
     if "replica" in (placement.variables, placement.embeddings):
         raise Unsupported(
             f"placement {placement.name!r} keeps copies of some variables and one master of others, which this engine does not do"

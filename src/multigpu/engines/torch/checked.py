@@ -15,12 +15,11 @@ from multigpu.engines.torch import session, told
 from multigpu.engines.torch.build import build_trainer
 from multigpu.engines.torch.devices import DTYPES, Device, give_back_memory
 from multigpu.engines.torch.feed import Feed
-from multigpu.engines.torch.reference import train_reference
+from multigpu.engines.torch.reference import train_averaged, train_reference
 from multigpu.engines.torch.trainer import Context
 from multigpu.engines.torch.variables import initial_values
 from multigpu.engines.torch.wire import Wire
 from multigpu.measure.session import Stage
-from multigpu.placements import find_placement
 from multigpu.record import Equivalence
 from multigpu.run import Run
 from multigpu.workloads import workloads
@@ -47,10 +46,14 @@ def _context(run: Run, rank: int, threads: int, shared: Path, timeout_s: float) 
 
 
 @lru_cache(maxsize=2)
-def _reference(run: Run, ranks: tuple[int, ...], stale: int, threads: int) -> dict[str, Tensor]:
-    """One process on these shards. Placements are left out of `run`, so that those that equal the same thing share it."""
+def _reference(run: Run, ranks: tuple[int, ...], stale: int, every: int, steps: int, threads: int) -> list[dict[str, Tensor]]:
+    """What each replica's variables must equal: one process on these shards, or one for each, averaged after `every` steps. Placements
+    are left out of `run`, so that those that equal the same thing share it.
+    """
     context, source = _context(run, 0, threads, Path(), 60.0)
-    return train_reference(context, source, STEPS, list(ranks), stale)[0]
+    if every > 1:
+        return [values for values, _ in train_averaged(context, source, steps, run.devices, every)]
+    return [train_reference(context, source, steps, list(ranks), stale)[0]]
 
 
 def _distance(run: Run, found: dict[str, Tensor], expected: dict[str, Tensor]) -> float:
@@ -63,14 +66,14 @@ def _distance(run: Run, found: dict[str, Tensor], expected: dict[str, Tensor]) -
     return (apart / moved) ** 0.5 if moved else float(apart > 0)
 
 
-def _placed(run: Run, rank: int, threads: int, shared: Path, timeout_s: float) -> dict[str, Tensor]:
+def _placed(run: Run, rank: int, threads: int, shared: Path, timeout_s: float, steps: int) -> dict[str, Tensor]:
     """All variables after the same steps under the placement."""
     context, source = _context(run, rank, threads, shared, timeout_s)
     feed = Feed(source, run.copy_of(rank), context.device)
     with contextlib.closing(context.closing):
         trainer = build_trainer(context)
         with contextlib.closing(trainer):
-            for step in range(STEPS):
+            for step in range(steps):
                 trainer.step(feed.shard(step))
             values = trainer.full_values()
     feed.close()
@@ -83,23 +86,25 @@ def equivalence(run: Run, rank: int, threads: int, shared: Path, timeout_s: floa
     if described.checked_in is None:
         return None
     check = compared(run, described.checked_in, described.any_rows)
-    semantics = find_placement(run.placement).semantics
+    semantics = run.semantics
+    steps = STEPS if semantics.every == 1 else 2 * semantics.every + 1  # two averages, and a step after them
     builder = importlib.import_module(f"multigpu.workloads.{run.workload}.torch")
-    alone = not semantics.is_one_model
+    alone = not semantics.replicas_agree
     distance = 0.0
     with builder.comparable(DTYPES[check.precision]):
-        values = _placed(check, rank, threads, shared, timeout_s)
+        values = _placed(check, rank, threads, shared, timeout_s, steps)
         if alone or rank == 0:
             shards = (rank,) if alone else tuple(range(run.copies))
-            expected = _reference(check.model_copy(update={"placement": "ddp"}), shards, semantics.steps, threads)
-            distance = _distance(check, values, expected)
+            plain = check.model_copy(update={"placement": "ddp", "local_steps": None})
+            expected = _reference(plain, shards, semantics.steps, semantics.every, steps, threads)
+            distance = _distance(check, values, expected[rank if semantics.every > 1 else 0])
     if run.devices > 1:
         distance = max(told.everyone(distance))
     if run.device_type == "cuda":
         give_back_memory(True)
     rule = "sgd" if run.rule.name == "sgd" else "adam"
     tolerance = max(semantics.tolerance, TOLERANCE[described.checked_in, rule])
-    return Equivalence(distance=distance, tolerance=tolerance, steps=STEPS, precision=described.checked_in)
+    return Equivalence(distance=distance, tolerance=tolerance, steps=steps, precision=described.checked_in)
 
 
 class Session(session.Session):

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
 
 from multigpu.engines.torch.alignment import parts_by_place
-from multigpu.engines.torch.feed import Shard
+from multigpu.engines.torch.devices import Point
+from multigpu.engines.torch.dispatch.trainer import Rows
 from multigpu.engines.torch.host_memory import HostMasters
-from multigpu.engines.torch.stores import STORES, Ids, Store
+from multigpu.engines.torch.stores import AnyContext, Ids, Store, gradient_of, leaf
 from multigpu.engines.torch.tracing import phase
-from multigpu.engines.torch.trainer import Context
 from multigpu.engines.torch.variables import make_optimizer
+from multigpu.engines.torch.wire import ELSEWHERE, Copy
 from multigpu.placements.traffic import Assigned
 
 
@@ -23,152 +24,185 @@ class DeviceStore(Store):
     What one owner holds of the dense variables lies together, so it is one message; the owner's own stretch is the master.
     """
 
-    def __init__(self, context: Context, members: list[Assigned], shapes: dict[str, nn.Parameter]) -> None:
+    def __init__(self, context: AnyContext, members: list[Assigned], shapes: dict[str, nn.Parameter]) -> None:
         super().__init__(context, members, shapes)
         self.segments = parts_by_place(self.dense, self.replicas)
-        self.mine = self.segments[self.rank]
-        self.peers = [rank for rank in range(self.replicas) if rank != self.rank]
-        self.received = [torch.empty_like(self.gradients[self.mine]) for _ in self.peers]
+        # [owner][peer]: gradients that an owner in this process receives, by the replica they come from
+        self.received: dict[int, dict[int, Tensor]] = {}
         self.masters: dict[str, nn.Parameter] = {}
-        parameters = []
-        if self.values[self.mine].numel():
-            master = nn.Parameter(self.values[self.mine])
-            master.grad = self.gradients[self.mine]
-            parameters.append(master)
-        for table in self.tables:
-            if table.update == self.rank:
-                parameter = nn.Parameter(self.initial(table))
-                parameter.grad = torch.zeros_like(parameter)
-                self.masters[table.variable.name] = parameter
-                parameters.append(parameter)
-        self.optimizer = make_optimizer(context.rule, parameters, context.captured) if parameters else None
-        self.asked: dict[tuple[str, int], Tensor] = {}
+        self.optimizers: dict[int, torch.optim.Optimizer] = {}
+        for owner in self.ranks:
+            parameters = []
+            own = self.gradients[owner][self.segments[owner]]
+            self.received[owner] = {peer: torch.empty_like(own) for peer in range(self.replicas) if peer != owner}
+            if own.numel():
+                parameters.append(nn.Parameter(self.values[owner][self.segments[owner]]))
+                parameters[0].grad = own
+            for table in self.tables:
+                if table.update == owner:
+                    parameter = nn.Parameter(self.initial(table, owner))
+                    parameter.grad = torch.zeros_like(parameter)
+                    self.masters[table.variable.name] = parameter
+                    parameters.append(parameter)
+            if parameters:
+                self.optimizers[owner] = make_optimizer(context.rule, parameters, context.captured)
+        # of the current step, on owners in this process, by table: each replica's ids and the gradients of its rows, the owner's own first
+        self.asked: dict[str, dict[int, Tensor]] = {}
+        self.row_gradients: dict[str, dict[int, Tensor]] = {}
+        self.found: dict[int, Rows] = {}
 
-    def pull(self) -> None:
-        own = self.values[self.mine]
-        self.wire.exchange([(peer, own) for peer in self.peers], [(peer, self.values[self.segments[peer]]) for peer in self.peers])
+    def _segment(self, whole: Mapping[int, Tensor], rank: int, owner: int) -> Tensor:
+        """Replica `rank`'s copy of what `owner` holds."""
+        return whole[rank][self.segments[owner]] if rank in whole else ELSEWHERE
 
-    def _rows_of(self, shard: Shard, table: Assigned, rank: int) -> int:
-        return shard.batch.lookups[rank].get(table.variable.name, 0)
+    def _pairs(self) -> list[tuple[int, int]]:
+        """Every owner with every other replica, where one of them is in this process."""
+        every = range(self.replicas)
+        return [(owner, peer) for owner in every for peer in every if owner != peer and {owner, peer} & set(self.ranks)]
 
-    def _send_ids(self, shard: Shard, ids: Ids) -> dict[str, Tensor]:
-        """Tell every table's owner which rows each replica works with. Returns this replica's own, flat."""
-        flat = {t.variable.name: ids.device[t.variable.name].reshape(-1) for t in self.tables}
-        sends, receives = [], []
+    def _gathered(self, table: Assigned, own: Mapping[int, Tensor], copies: list[Copy]) -> dict[int, Tensor]:
+        """Where the table's owner will find every replica's tensor, a row a look-up, once `copies`, which grow, are done."""
+        owner, like = table.update, own[self.ranks[0]]
+        found = {owner: own[owner]} if owner in own else {}
+        for rank in range(self.replicas):
+            if rank == owner or not {rank, owner} & set(self.ranks):
+                continue
+            target = ELSEWHERE
+            if owner in self.ranks:
+                shape = (self.counts[rank].get(table.variable.name, 0), *like.shape[1:])
+                target = found[rank] = torch.empty(shape, dtype=like.dtype, device=self.devices.of(owner).torch)
+            copies.append(Copy(rank, own.get(rank, ELSEWHERE), owner, target))
+        return found
+
+    def _ids_copies(self, ids: Mapping[int, Ids]) -> list[Copy]:
+        """What tells every table's owner which rows each replica works with."""
+        copies: list[Copy] = []
         for table in self.tables:
             name = table.variable.name
-            self.asked[name, self.rank] = flat[name]
-            if table.update != self.rank:
-                sends.append((table.update, flat[name]))
-                continue
-            for peer in self.peers:
-                count = self._rows_of(shard, table, peer)
-                self.asked[name, peer] = torch.empty(count, device=self.values.device, dtype=torch.int64)
-                receives.append((peer, self.asked[name, peer]))
-        self.wire.exchange(sends, receives)
-        return flat
+            self.asked[name] = self._gathered(table, {rank: own.device[name].reshape(-1) for rank, own in ids.items()}, copies)
+        return copies
 
-    def look_up(self, shard: Shard, ids: Ids) -> dict[str, Tensor]:
-        flat = self._send_ids(shard, ids)
-        rows: dict[str, Tensor] = {}
-        sends, receives = [], []
+    def start(self, ids: Mapping[int, Ids], counts: Sequence[Mapping[str, int]]) -> None:
+        super().start(ids, counts)
+        dense = [
+            Copy(owner, self._segment(self.values, owner, owner), peer, self._segment(self.values, peer, owner))
+            for owner, peer in self._pairs()
+        ]
+        self.wire.copy_all(dense, self._ids_copies(ids))
+        self._send_rows(ids)
+
+    def _send_rows(self, ids: Mapping[int, Ids]) -> None:
+        self.found, copies = {rank: {} for rank in self.ranks}, []
         for table in self.tables:
-            name, width = table.variable.name, table.variable.shape[1]
-            if table.update == self.rank:
-                master = self.masters[name].detach()
-                rows[name] = master.index_select(0, flat[name])
-                sends += [(peer, master.index_select(0, self.asked[name, peer])) for peer in self.peers]
-            else:
-                rows[name] = torch.empty(flat[name].numel(), width, device=self.values.device, dtype=self.values.dtype)
-                receives.append((table.update, rows[name]))
-        self.wire.exchange(sends, receives)
-        return {name: value.view(*ids.device[name].shape, -1).requires_grad_() for name, value in rows.items()}
+            name, owner, width = table.variable.name, table.update, table.variable.shape[1]
+            sent = {rank: self.masters[name].detach().index_select(0, asked) for rank, asked in self.asked[name].items()}
+            for rank in range(self.replicas):
+                if rank == owner or not {rank, owner} & set(self.ranks):
+                    continue
+                target = ELSEWHERE
+                if rank in self.ranks:
+                    count = ids[rank].device[name].numel()
+                    target = torch.empty(count, width, device=self.devices.of(rank).torch, dtype=self.devices.dtype)
+                    self.found[rank][name] = target
+                copies.append(Copy(owner, sent.get(rank, ELSEWHERE), rank, target))
+            if owner in sent:
+                self.found[owner][name] = sent[owner]
+        self.wire.copy_all(copies)
 
-    def push(self, shard: Shard, ids: Ids, rows: dict[str, Tensor]) -> None:
-        sends: list[tuple[int, Tensor]] = [(peer, self.gradients[self.segments[peer]]) for peer in self.peers]
-        receives: list[tuple[int, Tensor]] = list(zip(self.peers, self.received, strict=True))
-        self.row_gradients: list[tuple[str, Tensor, Tensor]] = []
+    def bring(self, rank: int, ids: Ids) -> Rows:
+        return {name: leaf(rows, ids.device[name]) for name, rows in self.found[rank].items()}
+
+    def collect(self, ids: Mapping[int, Ids], rows: Mapping[int, Rows]) -> None:
+        self.wire.copy_all(self._gradient_copies(rows))
+
+    def _gradient_copies(self, rows: Mapping[int, Rows]) -> list[Copy]:
+        copies = [
+            Copy(
+                peer, self._segment(self.gradients, peer, owner), owner, self.received[owner][peer] if owner in self.received else ELSEWHERE
+            )
+            for owner, peer in self._pairs()
+        ]
         for table in self.tables:
-            name, width = table.variable.name, table.variable.shape[1]
-            own = rows[name].grad
-            assert own is not None
-            if table.update != self.rank:
-                sends.append((table.update, own.reshape(-1, width)))
-                continue
-            self.row_gradients.append((name, self.asked[name, self.rank], own.reshape(-1, width)))
-            for peer in self.peers:
-                buffer = torch.empty(self._rows_of(shard, table, peer), width, device=own.device, dtype=own.dtype)
-                self.row_gradients.append((name, self.asked[name, peer], buffer))
-                receives.append((peer, buffer))
-        self.wire.exchange(sends, receives)
-        for received in self.received:
-            self.gradients[self.mine] += received
+            gradients = {rank: gradient_of(own, table) for rank, own in rows.items()}
+            self.row_gradients[table.variable.name] = self._gathered(table, gradients, copies)
+        return copies
 
-    def update(self, shard: Shard) -> None:
+    def update(self) -> None:
         with phase("merge"):
-            for parameter in self.masters.values():
-                assert parameter.grad is not None
-                parameter.grad.zero_()
-            for name, index, gradient in self.row_gradients:
-                grad = self.masters[name].grad
-                assert grad is not None
-                grad.index_add_(0, index, gradient)
-        if self.optimizer:
-            self.optimizer.step()
+            self._merge()
+        for owner, optimizer in self.optimizers.items():
+            with self.devices.at(owner):
+                optimizer.step()
 
-    def owned(self) -> Iterator[tuple[str, Tensor]]:
+    def _merge(self) -> None:
+        """Add up all replicas' gradients where each variable is updated."""
+        for owner, received in self.received.items():
+            own = self.gradients[owner][self.segments[owner]]
+            for gradient in received.values():
+                own += gradient
+        for name, parameter in self.masters.items():
+            assert parameter.grad is not None
+            parameter.grad.zero_()
+            for rank, asked in self.asked[name].items():
+                parameter.grad.index_add_(0, asked, self.row_gradients[name][rank])
+
+    def owned(self, rank: int) -> Iterator[tuple[str, Tensor]]:
         for member in self.dense:
-            if member.update == self.rank:
-                yield member.variable.name, self.views[member.variable.name]
-        yield from self.masters.items()
+            if member.update == rank:
+                yield member.variable.name, self.views[rank][member.variable.name]
+        for table in self.tables:
+            if table.update == rank:
+                yield table.variable.name, self.masters[table.variable.name]
+
+    def optimizers_of(self, rank: int) -> list[torch.optim.Optimizer]:
+        return [self.optimizers[rank]] if rank in self.optimizers else []
 
 
 class MirrorStore(DeviceStore):
     """Variables that live in host memory and are updated on GPUs (document 000's Exp1 as its table says it).
 
-    The owner works on its copy of a variable, which a pull has just brought (tables are fetched whole), and writes the
-    result back to the host, where the next step's pulls and look-ups find it.
+    The owner works on its copy of a variable, which `bring` has just brought (tables are fetched whole), and writes the
+    result back to the host, where the next step's copies and look-ups find it.
     """
 
-    def __init__(self, context: Context, members: list[Assigned], shapes: dict[str, nn.Parameter]) -> None:
+    def __init__(self, context: AnyContext, members: list[Assigned], shapes: dict[str, nn.Parameter]) -> None:
         super().__init__(context, members, shapes)
-        self.host = HostMasters(context, self.values, self.tables, slots={})
-        if self.rank == 0:
-            self.host.dense.copy_(self.values)
-            for table in self.tables:
-                self.host.table(table).copy_(self.initial(table))
-            context.device.synchronise()
-        for table in self.tables:
-            if table.update == self.rank:
-                self.host.lock(self.host.table(table))
-        self.host.barrier.wait()
+        self.host = HostMasters(context, self, slots={})
+        self.mine = [table for table in self.tables if table.update in self.ranks]
+        for table in self.mine:
+            self.host.memory.lock(self.host.table(table))
+        self.written: list[Point] = []
 
-    def pull(self) -> None:
-        self.wire.to_device(self.values, self.host.dense)
+    def start(self, ids: Mapping[int, Ids], counts: Sequence[Mapping[str, int]]) -> None:
+        """Nothing travels between devices: the host holds all masters."""
+        self.counts = counts
 
-    def look_up(self, shard: Shard, ids: Ids) -> dict[str, Tensor]:
-        return self.host.look_up(self.wire, ids, self.values)
+    def bring(self, rank: int, ids: Ids) -> Rows:
+        self.devices.wait(rank, self.written)
+        self.wire.to_device(self.values[rank], self.host.dense)
+        if self.tables:
+            self.devices.wait_on_host(self.written)  # the host itself reads tables; only a step's first replica waits
+        return self.host.look_up(rank, ids)
 
-    def push(self, shard: Shard, ids: Ids, rows: dict[str, Tensor]) -> None:
-        self._send_ids(shard, ids)
-        super().push(shard, ids, rows)
+    def collect(self, ids: Mapping[int, Ids], rows: Mapping[int, Rows]) -> None:
+        self.wire.copy_all(self._ids_copies(ids), self._gradient_copies(rows))
 
-    def update(self, shard: Shard) -> None:
-        owned = [table for table in self.tables if table.update == self.rank]
-        for table in owned:
+    def update(self) -> None:
+        for table in self.mine:
             self.wire.to_device(self.masters[table.variable.name].detach(), self.host.table(table))
-        super().update(shard)
-        if self.values[self.mine].numel():
-            self.wire.to_host(self.host.dense[self.mine], self.values[self.mine])
-        for table in owned:
+        super().update()
+        for owner in self.ranks:
+            if self.values[owner][self.segments[owner]].numel():
+                self.wire.to_host(self.host.dense[self.segments[owner]], self.values[owner][self.segments[owner]])
+        for table in self.mine:
             self.wire.to_host(self.host.table(table), self.masters[table.variable.name].detach())
-        self.context.device.synchronise()
-        self.host.barrier.wait()
+        if self.context.run.processes == "one":
+            self.written = self.devices.points(sorted(self.optimizers))
+        else:  # other processes read it
+            self.devices.synchronise()
+            self.host.barrier.wait()
 
-    def owned(self) -> Iterator[tuple[str, Tensor]]:
-        if self.rank == 0:
-            yield from self.host.values(self.dense, self.views)
-
-
-STORES[False, False] = DeviceStore
-STORES[True, False] = MirrorStore
+    def owned(self, rank: int) -> Iterator[tuple[str, Tensor]]:
+        if rank == 0:
+            self.devices.synchronise()
+            yield from self.host.values()

@@ -1,4 +1,4 @@
-"""A worker's device: selection, precision, events, memory. One instance a process, on a GPU or standing in for one on the CPU."""
+"""Devices of a process: selection, precision, events, memory, and the order between them. GPUs, or stand-ins on the CPU."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import gc
 import os
 import resource
 import time
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -102,3 +103,71 @@ class Device:
     def state(self) -> DeviceState | None:
         """Clocks, power and temperature now."""
         return device_state(self.index) if self.cuda else None
+
+
+Point = tuple[int, Any]
+"""A replica, and an event on its device's stream."""
+
+
+class Devices:
+    """The devices of the replicas that one process works for: one, or all of a Run's. A mark is one on each device's own time line.
+
+    each: in order of rank. ranks: theirs. processes: of the Run; process: which of them this is.
+    """
+
+    def __init__(self, each: list[Device]) -> None:
+        self.each, self.ranks = each, [device.rank for device in each]
+        self.cuda, self.dtype = each[0].cuda, each[0].dtype
+        self.processes, self.process = each[0].run.devices // len(each), self.ranks[0] // len(each)
+        if self.cuda:
+            torch.cuda.set_device(each[0].torch)  # each device made itself the current one
+
+    def of(self, rank: int) -> Device:
+        """Replica `rank`'s device, which is one of this process's."""
+        return self.each[rank - self.ranks[0]]
+
+    def at(self, rank: int) -> contextlib.AbstractContextManager[Any]:
+        """Inside, replica `rank`'s device is the current one."""
+        return torch.cuda.device(self.of(rank).torch) if self.cuda and len(self.each) > 1 else contextlib.nullcontext()
+
+    def mark(self) -> list[Any]:
+        marks = []
+        for device in self.each:
+            with self.at(device.rank):
+                marks.append(device.mark())
+        return marks
+
+    def seconds_between(self, first: list[Any], last: list[Any]) -> float:
+        """The longest time between two marks over all devices, after `synchronise`."""
+        return max(self.seconds_by_rank(first, last))
+
+    def seconds_by_rank(self, first: list[Any], last: list[Any]) -> list[float]:
+        """Time between two marks on each device, after `synchronise`."""
+        return [device.seconds_between(a, b) for device, a, b in zip(self.each, first, last, strict=True)]
+
+    def synchronise(self) -> None:
+        """Wait until every device has done all that was asked of it."""
+        for device in self.each:
+            device.synchronise()
+
+    # --- order between devices, and between a device and the host ------------------------------------------------------------
+
+    def points(self, ranks: Iterable[int]) -> list[Point]:
+        """Where these devices' streams are now (nothing on CPUs, which finish before they return)."""
+        return [(rank, torch.cuda.current_stream(self.of(rank).torch).record_event()) for rank in ranks] if self.cuda else []
+
+    def wait(self, rank: int, points: list[Point]) -> None:
+        """What device `rank` is asked from now on begins after `points`; the host goes on at once."""
+        for other, event in points:
+            if other != rank:  # one stream keeps its own order
+                torch.cuda.current_stream(self.of(rank).torch).wait_event(event)
+
+    def wait_on_host(self, points: list[Point]) -> None:
+        """The host waits for `points`."""
+        for _, event in points:
+            event.synchronize()
+
+
+def all_devices(run: Run, threads: int) -> Devices:
+    """Those of a Run whose one process dispatches for all. threads: of the host, for all replicas together."""
+    return Devices([Device(run, rank, threads) for rank in range(run.devices)])

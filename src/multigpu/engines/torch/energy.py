@@ -54,5 +54,5 @@ def measure_energy(
         least_s = -largest(-window_s)
         left_s, step_time_s = wanted - least_s, least_s / steps
     assert start_j is not None and end_j is not None
-    units = sum(session.batches[index].units for index in range(first, first + steps))
+    units = sum(batch.units for index in range(first, first + steps) for batch in session.batches[index])
     return EnergyWindow(window_s=window_s, start_j=start_j, end_j=end_j, steps=steps, units=units)

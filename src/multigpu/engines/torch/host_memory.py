@@ -7,72 +7,76 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from multigpu.engines.torch.dispatch.trainer import Rows
 from multigpu.engines.torch.shared import HostBarrier, SharedMemory
-from multigpu.engines.torch.stores import Ids
+from multigpu.engines.torch.stores import AnyContext, Ids, Store, leaf
 from multigpu.engines.torch.tracing import phase
-from multigpu.engines.torch.trainer import Context
 from multigpu.engines.torch.variables import strided_view
-from multigpu.engines.torch.wire import Wire
 from multigpu.placements.traffic import Assigned
 
 Slots = dict[str, tuple[int, torch.dtype]]
 
 
 class HostMasters:
-    """Dense variables in one flat stretch, tables beside it, and whatever else a store keeps there (`slots`).
+    """A store's dense variables in one flat stretch, its tables beside it, and whatever else it keeps there (`slots`).
+
+    Page-locked is what every replica copies. One process has the same memory, though it shares it with none: the two can be compared.
 
     Raises:
         OSError: host memory does not suffice.
     """
 
-    def __init__(self, context: Context, values: Tensor, tables: list[Assigned], slots: Slots) -> None:
-        self.tables = tables
-        dtype = values.dtype
-        sizes: Slots = {"barrier": (context.replicas, torch.int64), "dense": (values.numel(), dtype), **slots}
-        for table in tables:
+    def __init__(self, context: AnyContext, store: Store, slots: Slots) -> None:
+        self.store, devices = store, context.devices
+        dtype = devices.dtype
+        sizes: Slots = {"barrier": (devices.processes, torch.int64), "dense": (store.total, dtype), **slots}
+        for table in store.tables:
             sizes[f"table-{table.variable.name}"] = (table.variable.elements, dtype)
-        self.memory = SharedMemory(context.shared, context.rank, context.device.cuda)
+        self.memory = SharedMemory(context.shared, devices.process, devices.cuda)
         context.closing.callback(self.memory.close)  # unlocks the pages; the memory goes with its last user
         self.tensors = self.memory.tensors(sizes)
-        self.barrier = HostBarrier(self.tensors["barrier"], context.rank, context.timeout_s)
+        self.barrier = HostBarrier(self.tensors["barrier"], devices.process, context.timeout_s)
         self.dense = self.tensors["dense"]
-        self.lock(self.dense)
-        # rows are gathered here on their way to the device
+        self.memory.lock(self.dense)
+        # rows are gathered here on their way to each device
         self.outgoing = {
-            t.variable.name: torch.empty(
-                context.capacity[t.variable.name], t.variable.shape[1], dtype=dtype, pin_memory=context.device.cuda
+            (rank, t.variable.name): torch.empty(
+                context.capacity[t.variable.name], t.variable.shape[1], dtype=dtype, pin_memory=devices.cuda
             )
-            for t in tables
+            for rank in store.ranks
+            for t in store.tables
         }
-
-    def lock(self, tensor: Tensor) -> None:
-        """Page-lock what this replica copies to or from its device."""
-        self.memory.lock(tensor)
+        if devices.process == 0:
+            self.dense.copy_(store.values[0])
+            for table in store.tables:
+                self.table(table).copy_(store.initial(table, 0))
+            devices.synchronise()
+        self.barrier.wait()
 
     def table(self, table: Assigned) -> Tensor:
         """A table's master, [rows, width]."""
         return self.tensors[f"table-{table.variable.name}"].view(table.variable.shape)
 
-    def look_up(self, wire: Wire, ids: Ids, like: Tensor) -> dict[str, Tensor]:
-        """Rows gathered on the host and sent to the device of `like`, as leaves that collect gradients."""
-        found = {}
-        for table in self.tables:
-            name, width = table.variable.name, table.variable.shape[1]
+    def look_up(self, rank: int, ids: Ids) -> Rows:
+        """Rows gathered on the host and sent to a replica's device."""
+        found, values = {}, self.store.values[rank]
+        for table in self.store.tables:
+            name = table.variable.name
             flat = ids.host[name].reshape(-1)
-            gathered = self.outgoing[name][: flat.numel()]
+            gathered = self.outgoing[rank, name][: flat.numel()]
             with phase("pull", host=True):
                 torch.index_select(self.table(table), 0, flat, out=gathered)
-            rows = torch.empty(flat.numel(), width, device=like.device, dtype=like.dtype)
-            wire.to_device(rows, gathered)
-            found[name] = rows.view(*ids.host[name].shape, width).requires_grad_()
+            rows = torch.empty(gathered.shape, device=values.device, dtype=values.dtype)
+            self.store.wire.to_device(rows, gathered)
+            found[name] = leaf(rows, ids.host[name])
         return found
 
-    def values(self, dense: list[Assigned], views: dict[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
-        """Every variable by name, dense ones with the shapes and strides of `views`."""
+    def values(self) -> Iterator[tuple[str, Tensor]]:
+        """Every variable by name, as the module shapes it."""
         start = 0
-        for member in dense:
+        for member in self.store.dense:
             end = start + member.variable.elements
-            yield member.variable.name, strided_view(self.dense[start:end], views[member.variable.name])
+            yield member.variable.name, strided_view(self.dense[start:end], self.store.views[self.store.ranks[0]][member.variable.name])
             start = end
-        for table in self.tables:
+        for table in self.store.tables:
             yield table.variable.name, self.table(table)

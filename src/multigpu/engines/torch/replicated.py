@@ -63,7 +63,7 @@ class ReplicatedTrainer(Trainer):
         self.optimizer = self._optimizer(list(self.parameters.values()))
         if placement.merge == "all_reduce" and placement.overlap:
             self._wrap(counting=False)
-        elif self.merge != "none":
+        elif placement.merges_gradients:
             self._flatten_gradients()
 
     def _optimizer(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
@@ -115,9 +115,10 @@ class ReplicatedTrainer(Trainer):
 
     def step(self, shard: Shard) -> Tensor:
         batch = shard.batch
-        terms: int | Tensor = batch.loss_terms[self.rank] if self.merge == "none" else batch.joined_loss_terms
+        shared = self.context.placement.semantics.loss_is_shared
+        terms: int | Tensor = batch.joined_loss_terms if shared else batch.loss_terms[self.rank]
         if shard.terms is not None:
-            terms = shard.terms[0 if self.merge == "none" else 1]
+            terms = shard.terms[int(shared)]
         if self.scale is not None:
             self.scale.start()
         loss = self._computed_and_merged(shard, terms)

@@ -1,23 +1,28 @@
-"""One Run on one replica in PyTorch: build, warm up, time."""
+"""One Run in PyTorch, on the replicas of this process: build, warm up, time."""
 
 from __future__ import annotations
 
 import contextlib
 import time
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from multigpu.engines.torch.build import build_trainer
 from multigpu.engines.torch.captured import CapturedTrainer
 from multigpu.engines.torch.devices import Device
 from multigpu.engines.torch.energy import measure_energy
-from multigpu.engines.torch.feed import Shard
+from multigpu.engines.torch.feed import Feed, Shard
 from multigpu.engines.torch.row_feed import make_feed
+from multigpu.engines.torch.stores import AnyContext
 from multigpu.engines.torch.tracing import Tracer
-from multigpu.engines.torch.trainer import Context, Trainer, substituted
+from multigpu.engines.torch.trainer import Context, substituted
 from multigpu.engines.torch.variables import distances
 from multigpu.engines.torch.wire import Wire, barrier, largest
 from multigpu.inputs.batch import Batch, Source
@@ -28,95 +33,141 @@ from multigpu.workloads import workloads
 
 
 class Session:
-    """A replica's side of one Run, from its building to the numbers it contributes to the Record."""
+    """One process's side of one Run, from its building to the numbers it contributes to the Record. This process has one replica;
+    `dispatch.session` says what is different where it has all.
+    """
 
     def __init__(self, run: Run, rank: int, threads: int, shared: Path, timeout_s: float, startup_s: float, stage: Stage) -> None:
         self.began = time.perf_counter()
-        self.run, self.rank, self.stage, self.threads, self.startup_s = run, rank, stage, threads, startup_s
+        self.run, self.stage, self.threads, self.startup_s = run, stage, threads, startup_s
         self.source: Source = workloads()[run.workload].inputs[run.inputs](run, run.description)
-        self.device = Device(run, rank, threads)
-        self.wire = Wire(rank, run.devices)
-        self.context = Context(run, rank, self.device, self.wire, self.source.capacity, shared, timeout_s)
-        self.feed = make_feed(self.source, run.copy_of(rank), self.device)
-        self.batches: dict[int, Batch] = {}
+        self.context = self._context(rank, shared, timeout_s)
+        self.devices = self.context.devices
+        self.feeds = self._feeds()
+        self.batches: dict[int, list[Batch]] = {}
         try:
             stage("build")
-            self.trainer: Trainer = build_trainer(self.context)
-            if self.context.captured:
-                self.trainer = CapturedTrainer(self.trainer)
-            self.device.synchronise()
+            self.trainer: Any = self._trainer()
+            self.devices.synchronise()
         except BaseException:
             with contextlib.suppress(Exception):  # the first error is the cause
                 self.close()  # nobody else can: whoever asked for this session never got it
             raise
         self.build_s = time.perf_counter() - self.began
 
-    def shard(self, index: int) -> Shard:
-        """The shard of step `index`; its counts are kept for the Record."""
-        shard = self.feed.shard(index)
-        self.batches[index] = replace(shard.batch, arrays={})
-        return shard
+    # --- what is different where one process has all replicas ----------------------------------------------------------------
 
-    def step(self, index: int) -> torch.Tensor:
+    def _context(self, rank: int, shared: Path, timeout_s: float) -> AnyContext:
+        device = Device(self.run, rank, self.threads)
+        return Context(self.run, rank, device, Wire(rank, self.run.devices), self.source.capacity, shared, timeout_s)
+
+    def _feeds(self) -> list[Feed]:
+        """Each replica's shards, where its step wants them."""
+        return [make_feed(self.source, self.run.copy_of(device.rank), device) for device in self.devices.each]
+
+    def _trainer(self) -> Any:
+        assert isinstance(self.context, Context)
+        trainer = build_trainer(self.context)
+        return CapturedTrainer(trainer) if self.context.captured else trainer
+
+    def _train(self, shards: list[Shard]) -> list[Tensor]:
+        """A step: each replica's share of the loss."""
+        return [self.trainer.step(*shards)]
+
+    def _counted(self, shards: list[Shard]) -> tuple[list[Tensor], dict[str, int]]:
+        """A step, and the bytes that it moved."""
+        loss, moved = self.trainer.counted_step(*shards)
+        return [loss], moved
+
+    def _owned(self, rank: int) -> Iterator[tuple[str, Tensor]]:
+        """The master copies that a replica's part of the Record answers for."""
+        return self.trainer.owned()
+
+    # --- the Run ---------------------------------------------------------------------------------------------------------------
+
+    @property
+    def device(self) -> Device:
+        """This process's first."""
+        return self.devices.each[0]
+
+    def shards(self, index: int) -> list[Shard]:
+        """The shard of each replica in step `index`; their counts are kept for the Record."""
+        shards = [feed.shard(index) for feed in self.feeds]
+        self.batches[index] = [replace(shard.batch, arrays={}) for shard in shards]
+        return shards
+
+    def step(self, index: int) -> list[Tensor]:
         self.stage("step")
-        return self.trainer.step(self.shard(index))
+        return self._train(self.shards(index))
 
     def warm_up(self) -> None:
-        """The first step, whose bytes are counted, and the rest of the warm-up."""
+        """The first step (or cycle of steps), whose bytes are counted, and the rest of the warm-up."""
         began = time.perf_counter()
         self.stage("warm-up")
 
-        def counted(index: int) -> torch.Tensor:
-            loss, self.moved = self.trainer.counted_step(self.shard(index))
-            return loss
+        cycle, moved = self.run.semantics.every, Counter[str]()
 
-        self.first = run_window(counted, 0, 1, self.device, barrier)
-        self.warm = run_window(self.step, 1, self.run.warmup_steps - 1, self.device, barrier)
+        def counted(index: int) -> list[Tensor]:
+            losses, own = self._counted(self.shards(index))
+            moved.update(own)
+            return losses
+
+        self.first = run_window(counted, 0, cycle, self.devices, barrier)
+        self.warm = run_window(self.step, cycle, self.run.warmup_steps - cycle, self.devices, barrier)
+        self.moved = dict(moved)
         self.warmup_s = time.perf_counter() - began
 
     def time(self) -> list[dict[str, Any]]:
-        """The timed steps, and all that this replica knows about them, as plain numbers (a list of one part)."""
+        """The timed steps, and all that is known of each replica in this process, as plain numbers, by rank."""
         self.stage("timed")
-        skipped = [self.trainer.skipped_steps()]
-        first = self.run.warmup_steps
-        window = run_window(self.step, first, self.run.timed_steps, self.device, barrier)
-        state = self.device.state()
+        run, first, skipped = self.run, self.run.warmup_steps, [self.trainer.skipped_steps()]
+        window = run_window(self.step, first, run.timed_steps, self.devices, barrier)
+        states = [device.state() for device in self.devices.each]
         skipped.append(self.trainer.skipped_steps())
-        losses = torch.stack([*self.first.results, *self.warm.results, *window.results]).double().cpu().tolist()
-        batches = [self.batches[index] for index in range(first, first + self.run.timed_steps)]
-        part = {
-            "wall_s": window.wall_s,
-            "event_s": window.event_s,
-            "steps": [round(t, 7) for t in [*self.first.step_time_s, *self.warm.step_time_s, *window.step_time_s]],
-            "losses": losses,
-            "units": sum(b.units for b in batches) * self.run.leads(self.rank),
-            "padded_units": sum(b.padded_units for b in batches) * self.run.leads(self.rank),
-            "lookups": self.batches[0].lookups,
-            "moved": self.moved,
-            "peak_memory_gib": self.device.peak_memory_gib(),
-            "held_gib": self.device.held_gib,
-            "state": state.model_dump() if state else None,
-            "threads": self.threads,
-            "skipped": None if skipped[1] is None else skipped,
-            "startup_s": self.startup_s,
-            "build_s": self.build_s,
-            "warmup_s": self.warmup_s,
-            "substituted": substituted(self.run, self.device.torch),
-            **distances(self.run, dict(self.trainer.owned()), self.device.torch, self.device.dtype, self.trainer.piece),
-        }
-        last = first + self.run.timed_steps
-        part["input_wait"] = self.feed.wait_s(last)
-        if self.run.energy_window_s:
-            energy = measure_energy(self, last, largest(window.wall_s) / self.run.timed_steps)
-            part["energy"], last = energy.model_dump(), last + energy.steps
-        if self.run.traced_steps:
-            tracer = Tracer(self.run, [self.rank])
-            (part["trace"],) = tracer.trace(self.step, last, self.device, barrier)
-        return [part]
+        windows = (self.first, self.warm, window)
+        steps = [self.devices.seconds_by_rank(a, b) for one in windows for a, b in pairwise(one.marks)]
+        events = self.devices.seconds_by_rank(window.marks[0], window.marks[-1])
+        results = [losses for one in windows for losses in one.results]
+        last = first + run.timed_steps
+        parts: list[dict[str, Any]] = []
+        waits = [feed.wait_s(last) for feed in self.feeds]
+        for place, (device, state) in enumerate(zip(self.devices.each, states, strict=True)):
+            batches = [self.batches[index][place] for index in range(first, last)]
+            leads = run.leads(device.rank)
+            part = {
+                "wall_s": window.wall_s,
+                "event_s": events[place],
+                "steps": [round(step[place], 7) for step in steps],
+                "losses": torch.stack([losses[place] for losses in results]).double().cpu().tolist(),
+                "units": sum(b.units for b in batches) * leads,
+                "padded_units": sum(b.padded_units for b in batches) * leads,
+                "lookups": self.batches[0][place].lookups,
+                "moved": self.moved if place == 0 else {},
+                "peak_memory_gib": device.peak_memory_gib(),
+                "held_gib": device.held_gib,
+                "state": state.model_dump() if state else None,
+                "threads": self.threads,
+                "skipped": None if skipped[1] is None else skipped,
+                "startup_s": self.startup_s,
+                "build_s": self.build_s,
+                "warmup_s": self.warmup_s,
+                "input_wait": waits[place] if place < len(waits) else [],  # stages share a shard
+                "substituted": substituted(run, device.torch),
+                **distances(run, dict(self._owned(device.rank)), device.torch, device.dtype, self.trainer.piece),
+            }
+            parts.append(part)
+        if run.energy_window_s:
+            energy = measure_energy(self, last, largest(window.wall_s) / run.timed_steps)
+            parts[0]["energy"], last = energy.model_dump(), last + energy.steps
+        if run.traced_steps:
+            traces = Tracer(run, self.devices.ranks).trace(self.step, last, self.devices, barrier)
+            parts = [part | {"trace": trace} for part, trace in zip(parts, traces, strict=True)]
+        return parts
 
     def close(self) -> None:
         """Free what this Run holds; the process goes on to the next."""
-        self.feed.close()
+        for feed in self.feeds:
+            feed.close()
         if hasattr(self, "trainer"):
             self.trainer.close()
             del self.trainer

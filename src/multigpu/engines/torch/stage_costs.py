@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
-from multigpu.engines.torch.dispatch.devices import Devices
+from multigpu.engines.torch.devices import all_devices
 from multigpu.engines.torch.dispatch.trainer import Context
 from multigpu.engines.torch.dispatch.wire import Wire
 from multigpu.engines.torch.stages import StageFeed, StagesTrainer, copied
@@ -28,7 +28,7 @@ def measure_costs(run: Run, sizes: Sequence[int], repeats: int) -> Costs:
     On a GPU the device's time is that of its kernels, from the profiler, and the host's that of starting them; on a CPU the host
     does the work, and devices that stand in for GPUs do not work side by side.
     """
-    devices = Devices(run, torch.get_num_threads())
+    devices = all_devices(run, torch.get_num_threads())
     source = workloads()[run.workload].inputs[run.inputs](run, run.description)
     context = Context(run, devices, Wire(devices), source.capacity, Path(tempfile.gettempdir()))
     trainer = StagesTrainer(context)

@@ -8,14 +8,14 @@ gradients are one update old.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from multigpu.engines.torch.device_store import DeviceStore
-from multigpu.engines.torch.feed import Shard
+from multigpu.engines.torch.dispatch.trainer import Rows
 from multigpu.engines.torch.host_store import HostStore
 from multigpu.engines.torch.stores import Ids
 from multigpu.engines.torch.trainer import Context
@@ -28,16 +28,17 @@ class StagedHostStore(HostStore):
 
     def __init__(self, context: Context, members: list[Assigned], shapes: dict[str, nn.Parameter]) -> None:
         super().__init__(context, members, shapes)
-        self.fetched = self.values.clone()
+        self.fetched = self.values[context.rank].clone()
         self.side = torch.cuda.Stream(context.device.torch) if context.device.cuda else None
 
-    def pull(self) -> None:
-        """Compute with what is here, and fetch the next values. `push` waits for all of the device's streams."""
-        self.values.copy_(self.fetched)
+    def bring(self, rank: int, ids: Ids) -> Rows:
+        """Compute with what is here, and fetch the next values. `collect` waits for all of the device's streams."""
+        self.values[rank].copy_(self.fetched)
         if self.side is not None:
             self.side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self.side) if self.side is not None else contextlib.nullcontext():
             self.wire.to_device(self.fetched, self.host.dense)
+        return {}
 
 
 class StagedDeviceStore(DeviceStore):
@@ -48,36 +49,38 @@ class StagedDeviceStore(DeviceStore):
 
     def __init__(self, context: Context, members: list[Assigned], shapes: dict[str, nn.Parameter]) -> None:
         super().__init__(context, members, shapes)
-        self.fetched = self.values.clone()
-        self.master = self.values[self.mine].clone()
-        if self.optimizer is not None:
+        self.rank, self.own_wire = context.rank, context.wire
+        mine = self.segments[self.rank]
+        self.fetched = self.values[self.rank].clone()
+        self.master = self.values[self.rank][mine].clone()
+        if self.optimizers:
             parameter = nn.Parameter(self.master)
-            parameter.grad = self.gradients[self.mine]
-            self.optimizer = make_optimizer(context.rule, [parameter], context.captured)
+            parameter.grad = self.gradients[self.rank][mine]
+            self.optimizers = {self.rank: make_optimizer(context.rule, [parameter], context.captured)}
         self.coming: list[Any] = []
 
-    def pull(self) -> None:
-        self.values.copy_(self.fetched)
-        self.fetched[self.mine].copy_(self.master)
-        self.coming = self.wire.start_exchange(
-            [(peer, self.master) for peer in self.peers], [(peer, self.fetched[self.segments[peer]]) for peer in self.peers]
+    def start(self, ids: Mapping[int, Ids], counts: Sequence[Mapping[str, int]]) -> None:
+        self.values[self.rank].copy_(self.fetched)
+        self.fetched[self.segments[self.rank]].copy_(self.master)
+        peers = [rank for rank in range(self.replicas) if rank != self.rank]
+        self.coming = self.own_wire.start_exchange(
+            [(peer, self.master) for peer in peers], [(peer, self.fetched[self.segments[peer]]) for peer in peers]
         )
 
-    def push(self, shard: Shard, ids: Ids, rows: dict[str, Tensor]) -> None:
+    def bring(self, rank: int, ids: Ids) -> Rows:
+        return {}
+
+    def collect(self, ids: Mapping[int, Ids], rows: Mapping[int, Rows]) -> None:
         """The masters may change from now on: what was sent has arrived."""
         for work in self.coming:
             work.wait()
         self.coming = []
-        super().push(shard, ids, rows)
+        super().collect(ids, rows)
 
-    def owned(self) -> Iterator[tuple[str, Tensor]]:
+    def owned(self, rank: int) -> Iterator[tuple[str, Tensor]]:
         start = 0
         for member in self.dense:
-            if member.update == self.rank:
+            if member.update == rank:
                 end = start + member.variable.elements
-                yield member.variable.name, strided_view(self.master[start:end], self.views[member.variable.name])
+                yield member.variable.name, strided_view(self.master[start:end], self.views[rank][member.variable.name])
                 start = end
-
-
-STAGED: dict[tuple[bool, bool], Any] = {(True, True): StagedHostStore, (False, False): StagedDeviceStore}
-"""As `stores.STORES`, for placements that stage."""

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from multigpu.engines.torch.dispatch.devices import Devices
+from multigpu.engines.torch.devices import Devices
 from multigpu.engines.torch.dispatch.trainer import Context, Trainer
 from multigpu.engines.torch.feed import Shard
 from multigpu.engines.torch.row_feed import RowFeed, plain_arrays

@@ -1,24 +1,26 @@
 """Where variables live when replicas do not keep them: what a parameter server is made of.
 
-A store holds some variables' master copies, sends them to replicas (`pull`, `look_up`), takes gradients back (`push`),
-merges them and updates (`update`). All replicas call the same methods in the same order.
+A store holds some variables' master copies, sends them to the replicas of this process (`start`, `bring`), takes gradients back
+(`collect`), merges them and updates (`update`). A process has one replica or all; every process calls the same methods in the same order.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from multigpu.engines.torch.alignment import arranged, begins_aligned
-from multigpu.engines.torch.feed import Shard
+from multigpu.engines.torch.dispatch import trainer as dispatch
+from multigpu.engines.torch.dispatch.trainer import Rows
 from multigpu.engines.torch.trainer import Context
 from multigpu.engines.torch.variables import initial_value, strided_view
 from multigpu.placements.traffic import Assigned
+
+AnyContext = Context | dispatch.Context
 
 
 @dataclass(frozen=True)
@@ -32,71 +34,92 @@ class Ids:
 class Store(ABC):
     """Variables of one kind of home.
 
-    values, gradients: this replica's copies of the dense variables and of their gradients, two flat stretches of its
-        device; `views` are the variables in the first, by name, with the module's shapes and strides.
+    ranks: of the replicas in this process; what follows is by rank, for these alone.
+    values, gradients: a replica's copies of the dense variables and of their gradients, two flat stretches of its device; `views` are the
+        variables in the first, by name, with the module's shapes and strides.
     apart: of a compiled step, copies in memory of their own of the variables that begin misaligned in `values` (`alignment` says why);
         the module computes with these.
+    counts: of the current step, every replica's look-ups: embedding variable -> rows.
     """
 
-    def __init__(self, context: Context, members: list[Assigned], shapes: dict[str, nn.Parameter]) -> None:
-        self.context, self.wire, self.rank, self.replicas = context, context.wire, context.rank, context.replicas
-        device, dtype = context.device.torch, context.device.dtype
+    def __init__(self, context: AnyContext, members: list[Assigned], shapes: dict[str, nn.Parameter]) -> None:
+        self.context, self.devices, self.wire, self.replicas = context, context.devices, context.wire, context.replicas
+        self.ranks, dtype = self.devices.ranks, self.devices.dtype
         self.dense = arranged([m for m in members if not m.by_row], dtype.itemsize)
         self.tables = [m for m in members if m.by_row]
-        total = sum(m.variable.elements for m in self.dense)
-        self.values = torch.zeros(total, device=device, dtype=dtype)
-        self.gradients = torch.zeros(total, device=device, dtype=dtype)
-        self.views: dict[str, Tensor] = {}
-        self.gradient_views: dict[str, Tensor] = {}
+        self.total = sum(m.variable.elements for m in self.dense)
+        self.values = {rank: self._zeros(rank) for rank in self.ranks}
+        self.gradients = {rank: self._zeros(rank) for rank in self.ranks}
+        self.views: dict[int, dict[str, Tensor]] = {rank: {} for rank in self.ranks}
+        self.gradient_views: dict[int, dict[str, Tensor]] = {rank: {} for rank in self.ranks}
+        self.counts: Sequence[Mapping[str, int]] = ()
         start = 0
         for member in self.dense:
-            end = start + member.variable.elements
-            like = shapes[member.variable.name]
-            self.views[member.variable.name] = strided_view(self.values[start:end], like)
-            self.gradient_views[member.variable.name] = strided_view(self.gradients[start:end], like)
-            self.views[member.variable.name].copy_(self.initial(member))
+            name, end = member.variable.name, start + member.variable.elements
+            value = self.initial(member, self.ranks[0])
+            for rank in self.ranks:
+                self.views[rank][name] = strided_view(self.values[rank][start:end], shapes[name])
+                self.gradient_views[rank][name] = strided_view(self.gradients[rank][start:end], shapes[name])
+                self.views[rank][name].copy_(value)
             start = end
         compiled = "compiled" in context.run.execution
-        self.apart = {name: view.clone() for name, view in self.views.items() if compiled and not begins_aligned(view)}
+        self.apart = {
+            rank: {name: view.clone() for name, view in views.items() if compiled and not begins_aligned(view)}
+            for rank, views in self.views.items()
+        }
 
-    @property
-    def computed_with(self) -> dict[str, Tensor]:
-        """The memory under the module's dense parameters, by variable."""
-        return self.views | self.apart
+    def _zeros(self, rank: int) -> Tensor:
+        return torch.zeros(self.total, device=self.devices.of(rank).torch, dtype=self.devices.dtype)
 
-    def fill_apart(self) -> None:
-        """After `pull`: bring the current values to the copies that lie apart. They stay on this device, so nothing is counted."""
-        if self.apart:
-            torch._foreach_copy_(list(self.apart.values()), [self.views[name] for name in self.apart])
+    def computed_with(self, rank: int) -> dict[str, Tensor]:
+        """The memory under the dense parameters of a replica's module, by variable."""
+        return self.views[rank] | self.apart[rank]
 
-    def initial(self, member: Assigned) -> Tensor:
-        """The variable's first value, on this replica's device."""
+    def fill_apart(self, rank: int) -> None:
+        """After `bring`: take the current values to the copies that lie apart. They stay on this device, so nothing is counted."""
+        if self.apart[rank]:
+            torch._foreach_copy_(list(self.apart[rank].values()), [self.views[rank][name] for name in self.apart[rank]])
+
+    def initial(self, member: Assigned, rank: int) -> Tensor:
+        """The variable's first value, on a replica's device."""
         index = [v.name for v in self.context.model.variables].index(member.variable.name)
-        return initial_value(member.variable, index, self.context.run.seed, self.context.device.torch, self.context.device.dtype)
+        return initial_value(member.variable, index, self.context.run.seed, self.devices.of(rank).torch, self.devices.dtype)
+
+    def start(self, ids: Mapping[int, Ids], counts: Sequence[Mapping[str, int]]) -> None:
+        """Send what devices hold to the replicas, before any of them computes. ids: of each replica in this process."""
+        self.counts = counts
 
     @abstractmethod
-    def pull(self) -> None:
-        """Bring the dense variables' current values to this replica."""
+    def bring(self, rank: int, ids: Ids) -> Rows:
+        """Complete a replica's dense values.
 
-    @abstractmethod
-    def look_up(self, shard: Shard, ids: Ids) -> dict[str, Tensor]:
-        """Rows of this store's tables for `ids`.
-
-        Returns by name leaf tensors [*ids.shape, width] on this replica's device, ready to collect a gradient.
+        Returns the rows that it looks up, by table: leaves [*ids.shape, width] on its device, ready to collect a gradient.
         """
 
     @abstractmethod
-    def push(self, shard: Shard, ids: Ids, rows: dict[str, Tensor]) -> None:
-        """Send this replica's gradients: the dense ones, and those of `rows`."""
+    def collect(self, ids: Mapping[int, Ids], rows: Mapping[int, Rows]) -> None:
+        """Send the gradients of this process's replicas to where they merge: the dense ones, and those of `rows`."""
 
     @abstractmethod
-    def update(self, shard: Shard) -> None:
+    def update(self) -> None:
         """Merge all replicas' gradients and apply the rule, where the placement says."""
 
     @abstractmethod
-    def owned(self) -> Iterator[tuple[str, Tensor]]:
-        """Master copies on this replica (host memory counts as rank 0's)."""
+    def owned(self, rank: int) -> Iterator[tuple[str, Tensor]]:
+        """Master copies on a replica's device (host memory counts as rank 0's)."""
+
+    @abstractmethod
+    def optimizers_of(self, rank: int) -> list[torch.optim.Optimizer]:
+        """Those that a replica answers for (the host's: the first of each process)."""
 
 
-STORES: dict[tuple[bool, bool], Any] = {}
-"""(home is the host, update is on the host) -> the store that does so; filled by the modules that define them."""
+def gradient_of(rows: Rows, table: Assigned) -> Tensor:
+    """Gradients of one table's rows, [lookups, width]."""
+    gradient = rows[table.variable.name].grad
+    assert gradient is not None
+    return gradient.reshape(-1, table.variable.shape[1])
+
+
+def leaf(rows: Tensor, like: Tensor) -> Tensor:
+    """Flat rows in the shape of their ids, ready to collect a gradient."""
+    return rows.view(*like.shape, rows.shape[1]).requires_grad_()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -15,19 +16,31 @@ gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
 
 
-class Wire:
-    """Counted movements between this replica's device, the host, and the other replicas.
+ELSEWHERE = torch.empty(0, device="meta")
+"""Stands in a `Copy` for a tensor that another process has."""
 
-    `counts` grows by the bytes of each movement (kinds of `placements.traffic.KINDS`). On CPUs the devices are
-    processes and "host memory" is memory they share, so the same movements are counted.
+
+@dataclass(frozen=True)
+class Copy:
+    """`source`, on replica `start`'s device, into `target`, on replica `end`'s: of one shape and type, both contiguous."""
+
+    start: int
+    source: Tensor
+    end: int
+    target: Tensor
+
+
+class HostLink:
+    """Counted copies between host memory, which should be page-locked, and devices, each in the order of its device's current stream.
+
+    `counts` grows by the bytes of each movement (kinds of `placements.traffic.KINDS`).
     """
 
-    def __init__(self, rank: int, replicas: int) -> None:
-        self.rank, self.replicas = rank, replicas
+    def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
 
     def to_device(self, target: Tensor, source: Tensor) -> None:
-        """Copy from host memory (pinned: the copy is asynchronous)."""
+        """Copy from host memory; the host goes on at once."""
         self.counts["host_to_device"] += source.nbytes
         target.copy_(source, non_blocking=True)
 
@@ -35,6 +48,23 @@ class Wire:
         """Copy to host memory; synchronise before another reads it."""
         self.counts["device_to_host"] += source.nbytes
         target.copy_(source, non_blocking=True)
+
+
+class Wire(HostLink):
+    """Counted movements between this replica's device, the host, and the other replicas, each of which has its process.
+
+    On CPUs the devices are processes and "host memory" is memory they share, so the same movements are counted.
+    """
+
+    def __init__(self, rank: int, replicas: int) -> None:
+        super().__init__()
+        self.rank, self.replicas = rank, replicas
+
+    def copy_all(self, *batches: Sequence[Copy]) -> None:
+        """Copies between replicas, listed by all of them in one order, a call of the library for each batch."""
+        for copies in batches:
+            sends = [(copy.end, copy.source) for copy in copies if copy.start == self.rank]
+            self.exchange(sends, [(copy.start, copy.target) for copy in copies if copy.end == self.rank])
 
     def exchange(self, sends: Sequence[tuple[int, Tensor]], receives: Sequence[tuple[int, Tensor]]) -> None:
         """Plain copies between devices, all at once: send each tensor to its rank, receive into each from its rank.

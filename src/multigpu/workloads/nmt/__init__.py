@@ -11,9 +11,9 @@ WORKLOAD = Workload(
     unit="words",
     models=MODELS,
     inputs={
-        "synthetic": later("multigpu.inputs.text:synthetic_text"),
-        "lengths_000": later("multigpu.inputs.text:lengths_000"),
-        "bucket_means_000": later("multigpu.inputs.text:bucket_means_000"),
+        "synthetic": later("multigpu.inputs.drawn_text:synthetic_text"),
+        "lengths_000": later("multigpu.inputs.drawn_text:lengths_000"),
+        "bucket_means_000": later("multigpu.inputs.drawn_text:bucket_means_000"),
         "pieces": later("multigpu.inputs.pieces:pieces"),
         "pieces_package": later("multigpu.inputs.pieces:pieces"),
         "pieces_short": later("multigpu.inputs.pieces:pieces"),

@@ -6,4 +6,4 @@ from multigpu.later import later
 from multigpu.workloads.base import Workload
 from multigpu.workloads.stacks.description import MODELS
 
-WORKLOAD = Workload(name="stacks", unit="samples", models=MODELS, inputs={"synthetic": later("multigpu.inputs.samples:synthetic_samples")})
+WORKLOAD = Workload(name="stacks", unit="samples", models=MODELS, inputs={"synthetic": later("multigpu.inputs.images:synthetic_samples")})

@@ -16,12 +16,13 @@ from torch import Tensor, nn
 
 from multigpu.engines.torch.dispatch.server import ServerTrainer
 from multigpu.engines.torch.dispatch.trainer import Context
-from multigpu.engines.torch.dispatch.wire import Copy
 from multigpu.engines.torch.feed import Shard
+from multigpu.engines.torch.server import bring, finish, start
 from multigpu.engines.torch.stores import Ids
 from multigpu.engines.torch.tracing import phase
 from multigpu.engines.torch.trainer import build_module
 from multigpu.engines.torch.variables import materialise, memory_like
+from multigpu.engines.torch.wire import Copy
 
 
 class Predicting(Protocol):
@@ -45,14 +46,10 @@ class ParallelTrainer(ServerTrainer):
         self.joined: Tensor | None = None
 
     def step(self, shards: list[Shard]) -> list[Tensor]:
-        ids = [Ids({}, {}) for _ in shards]
+        ids = {rank: Ids({}, {}) for rank, _ in enumerate(shards)}
+        start(self.stores, ids, shards[0].batch.lookups)
+        rows = {rank: bring(self.stores, rank, own) for rank, own in ids.items()}
         with phase("pull"):
-            for store in self.stores:
-                store.start(ids)
-            for rank, own in enumerate(ids):
-                for store in self.stores:
-                    store.bring(rank, own)
-                    store.gradients[rank].zero_()
             images = self._slices(shards)
         predictions = []
         for rank, own_images in enumerate(images):
@@ -61,12 +58,7 @@ class ParallelTrainer(ServerTrainer):
         loss, gradients = self._joined_loss(predictions, shards)
         with phase("backward"):
             torch.autograd.backward(predictions, gradients)
-        with phase("merge"):
-            for store in self.stores:
-                store.collect(ids, [{} for _ in shards])
-        with phase("update"):  # stores that first merge say so
-            for store in self.stores:
-                store.update()
+        finish(self.stores, ids, rows)
         return [loss, *(torch.zeros((), device=device.torch, dtype=loss.dtype) for device in self.devices.each[1:])]
 
     def _module(self, rank: int) -> Predicting:

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from multigpu.engines.torch.dispatch.trainer import Context, Trainer
-from multigpu.engines.torch.dispatch.wire import Copy
 from multigpu.engines.torch.feed import Shard
 from multigpu.engines.torch.tracing import phase
 from multigpu.engines.torch.variables import flat_gradients, initial_values, make_optimizer, materialise, memory_like
+from multigpu.engines.torch.wire import Copy
 from multigpu.placements.partition import Crossing, bounds, crossings, section_places
 
 Values = dict[str, Tensor]

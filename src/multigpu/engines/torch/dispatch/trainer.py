@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from multigpu.engines.context import RunContext
-from multigpu.engines.torch.dispatch.devices import Devices
+from multigpu.engines.torch.devices import Devices
 from multigpu.engines.torch.dispatch.wire import Wire
 from multigpu.engines.torch.feed import Shard
 from multigpu.engines.torch.tracing import phase
@@ -25,12 +25,14 @@ class Context(RunContext):
 
     capacity: embedding variable -> the most rows that one shard looks up.
     shared: a folder of memory-backed files.
+    timeout_s: how long this process waits for others on the host: there are none.
     """
 
     devices: Devices
     wire: Wire
     capacity: dict[str, int]
     shared: Path
+    timeout_s: float = 0.0
 
 
 Rows = dict[str, Tensor]
@@ -95,3 +97,15 @@ class Trainer(ABC):
         for part in [rank] if replicated else range(self.replicas):
             values |= {name: value.detach().cpu().contiguous().clone() for name, value in self.owned(part)}
         return values
+
+    def piece(self, name: str, value: Tensor) -> Tensor:
+        """What of a whole variable `owned` tells: all of it."""
+        return value
+
+    def skipped_steps(self) -> int | None:
+        """No step's update is ever left out."""
+        return None
+
+    def close(self) -> None:
+        """Give back what outlives Python's own memory."""
+        self.context.closing.close()

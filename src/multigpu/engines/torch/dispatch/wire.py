@@ -2,54 +2,30 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from multigpu.engines.torch.dispatch.devices import Devices
+from multigpu.engines.torch.devices import Devices
+from multigpu.engines.torch.wire import Copy, HostLink
 
 
-@dataclass(frozen=True)
-class Copy:
-    """`source`, on device `start`, into `target`, on device `end`: of one shape and type, both contiguous."""
-
-    start: int
-    source: Tensor
-    end: int
-    target: Tensor
-
-
-class Wire:
-    """Counted movements between the host and the devices, and among these.
-
-    `counts` grows by the bytes of each movement (kinds of `placements.traffic.KINDS`). Nothing here makes the host wait.
-    """
+class Wire(HostLink):
+    """Counted movements between the host and the devices, and among these. Nothing here makes the host wait."""
 
     def __init__(self, devices: Devices) -> None:
+        super().__init__()
         self.devices, self.replicas = devices, len(devices.each)
-        self.counts: Counter[str] = Counter()
         if devices.cuda:
             # copies have streams of their own, one out of and one into each device: on the devices' main streams a copy
             # would wait for all copies asked for before it, from or to either of its ends
-            self.outward = [torch.cuda.Stream(rank) for rank in range(self.replicas)]
-            self.inward = [torch.cuda.Stream(rank) for rank in range(self.replicas)]
+            self.outward = [torch.cuda.Stream(device.torch) for device in devices.each]
+            self.inward = [torch.cuda.Stream(device.torch) for device in devices.each]
 
-    def to_device(self, target: Tensor, source: Tensor) -> None:
-        """Copy from page-locked host memory, in the order of the device's main stream."""
-        self.counts["host_to_device"] += source.nbytes
-        target.copy_(source, non_blocking=True)
-
-    def to_host(self, target: Tensor, source: Tensor) -> None:
-        """Copy to page-locked host memory, in the order of the device's main stream; wait for the device before reading it."""
-        self.counts["device_to_host"] += source.nbytes
-        target.copy_(source, non_blocking=True)
-
-    def copy_all(self, copies: Sequence[Copy]) -> None:
+    def copy_all(self, *batches: Sequence[Copy]) -> None:
         """Plain peer copies, all at once; each end's main stream sees them in its order. Empty tensors are left out."""
-        copies = [copy for copy in copies if copy.source.numel()]
+        copies = [copy for batch in batches for copy in batch if copy.source.numel()]
         self.counts["device_to_device"] += sum(copy.source.nbytes for copy in copies)
         if not self.devices.cuda:
             for copy in copies:
@@ -57,7 +33,7 @@ class Wire:
             return
         # round by round, in each of which every device sends to another one: none waits for a third
         copies.sort(key=lambda copy: (copy.end - copy.start) % self.replicas)
-        main = [torch.cuda.current_stream(rank) for rank in range(self.replicas)]
+        main = [torch.cuda.current_stream(device.torch) for device in self.devices.each]
         here = torch.cuda.current_device()
         senders, receivers = {copy.start for copy in copies}, {copy.end for copy in copies}
         used = [(main[rank], self.outward[rank]) for rank in senders] + [(main[rank], self.inward[rank]) for rank in receivers]

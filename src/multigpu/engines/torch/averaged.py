@@ -1,0 +1,43 @@
+"""Replicas that train by themselves and, every so many steps, take the mean of their variables."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from multigpu.engines.torch.feed import Shard
+from multigpu.engines.torch.replicated import ReplicatedTrainer
+from multigpu.engines.torch.tracing import phase
+from multigpu.engines.torch.trainer import Context
+from multigpu.engines.torch.variables import views_of
+
+TRAINED = "steps_since_average"
+"""Kept among the optimizer's own settings, so that a checkpoint of these holds it."""
+
+
+class AveragedTrainer(ReplicatedTrainer):
+    """Independent replicas, but for the mean. Optimizer states and running statistics stay each replica's own."""
+
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
+        self.every = context.run.semantics.every
+        self.optimizer.param_groups[0][TRAINED] = 0
+
+    def step(self, shard: Shard) -> Tensor:
+        loss = super().step(shard)
+        settings = self.optimizer.param_groups[0]
+        settings[TRAINED] = (settings[TRAINED] + 1) % self.every
+        if settings[TRAINED] == 0 and self.replicas > 1:
+            with phase("merge"):
+                self._average()
+        return loss
+
+    @torch.no_grad()
+    def _average(self) -> None:
+        variables: list[Tensor] = list(self.parameters.values())
+        flat = variables[0].new_empty(sum(variable.numel() for variable in variables))
+        stretches = views_of(flat, variables)
+        torch._foreach_copy_(stretches, variables)
+        self.wire.all_reduce(flat)
+        torch._foreach_copy_(variables, stretches)
+        torch._foreach_div_(variables, self.replicas)
