@@ -29,7 +29,7 @@ from multigpu.analysis.explorer import explorable, explorer
 from multigpu.analysis.feeding import knee, with_waits
 from multigpu.analysis.fields import LENGTH
 from multigpu.analysis.forecast_lines import assumed_links, forecast_lines, lines_of
-from multigpu.analysis.forecast_tables import ahead_table, article_held_out, article_points, held_out_table
+from multigpu.analysis.forecast_tables import ahead_table, article_held_out, article_points, foretold, held_out_table
 from multigpu.analysis.frame import step_times
 from multigpu.analysis.gpus import energy_frame, energy_points, gpu_frame, gpu_points
 from multigpu.analysis.launches import launch_gaps, launch_ratios
@@ -59,8 +59,8 @@ from multigpu.parameters import check_parameters
 from multigpu.paths import RUNS
 from multigpu.published import load_published, published_value
 from multigpu.stages.record import StageStore
-from multigpu.synchrony.downpour_record import DownpourStore
 from multigpu.synchrony.protocol import PROTOCOLS
+from multigpu.synchrony.store import SynchronyStore
 from multigpu.workloads import find_model
 from multigpu.workloads.cnn.description import FOR_CIFAR
 from multigpu.workloads.deepconn.description import epoch_steps
