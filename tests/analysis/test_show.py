@@ -125,11 +125,12 @@ def test_a_table_names_its_columns_and_says_what_is_missing() -> None:
 
 
 def test_sources_list_every_record_of_what_was_written_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("estimate", "show", "canvas"):
-        monkeypatch.setattr(f"multigpu.analysis.{module}.WRITTEN", written := set() if module == "estimate" else written)
+    written: set[str] = set()
+    for module in ("estimate", "show"):
+        monkeypatch.setattr(f"multigpu.analysis.{module}.WRITTEN", written)
     nmt, cnn = (where(POINTS, workload=name) for name in ("nmt", "cnn"))
     assert sources().html == "<p>No Record.</p>"
-    f"{estimate(cnn.iloc[0], 'rate'):rate}"
+    assert "images/s" in f"{estimate(cnn.iloc[0], 'rate'):rate}"
     table(cnn.iloc[1:2], "rate")
     html = sources(nmt).html
     keys = {key for own in [*nmt["keys"], *cnn["keys"].iloc[:2]] for key in own.split(", ")}
