@@ -72,7 +72,7 @@ def test_names_stand_for_lists_conditions_estimates_and_a_models_own_batch(tmp_p
     assert [row.built.model for row in images] == [model.name for model in FOR_CIFAR]
     assert [row.built.batch_size for row in images] == [model.config.default_batch for model in FOR_CIFAR]
     assert [row.cost_s for row in images] == [round(1 + 0.1 * len(model.variables), 1) for model in FOR_CIFAR]
-    assert graph.cost_s == named.launches_s(graph.run) > 0
+    assert graph.cost_s == named.launches_s(graph.built) > 0
     monkeypatch.setattr(named, "framework_version", lambda framework: "none")
     assert len(read_rows(written(tmp_path, text), [1])) == len(images)
 
@@ -86,7 +86,7 @@ def test_a_point_that_stands_twice_is_measured_once_where_it_first_stands(tmp_pa
 
 def test_repeats_are_measured_over_launches_and_a_trace_is_a_point_of_its_own(tmp_path: Path) -> None:
     (row,) = read_rows(written(tmp_path, f"- {{{SMALL}, batch_size: 8, repeats: 10, trace: true}}"), [])
-    assert row.launches == (0, 0, 0, 1, 1, 2, 3, 4, 5, 6)
+    assert launches_for(row) == (0, 0, 0, 1, 1, 2, 3, 4, 5, 6)
     point, trace = planned(row)
     assert (point.tier, len(point.points()), trace.tier, len(trace.points())) == ("headline", 10, "screening", 1)
     assert trace.run == point.run.model_copy(update={"traced_steps": 3})
