@@ -29,7 +29,7 @@ from multigpu.analysis.explorer import explorable, explorer
 from multigpu.analysis.feeding import knee, with_waits
 from multigpu.analysis.fields import LENGTH
 from multigpu.analysis.forecast_lines import assumed_links, forecast_lines, lines_of
-from multigpu.analysis.forecast_tables import ahead_table, article_held_out, article_points, held_out_table
+from multigpu.analysis.forecast_tables import ahead_table, article_held_out, article_points, foretold, held_out_table
 from multigpu.analysis.frame import step_times
 from multigpu.analysis.gpus import energy_frame, energy_points, gpu_frame, gpu_points
 from multigpu.analysis.launches import launch_gaps, launch_ratios

@@ -116,7 +116,8 @@ def field_words(name: str, value: Any) -> str:
 def way_words(row: Row) -> str:
     """How a point was carried out: "ddp, captured, loss in one piece"; what is usual is not said."""
     parts = (write(row[name]) for name, write in SAYS.items() if name in row and not missing(row[name]))
-    return ", ".join(filter(None, [label(str(row["placement"])), *parts]))
+    alone = row["placement"] == "independent" and row["devices"] == 1  # shares nothing with others that are not there
+    return ", ".join(filter(None, ["one replica alone" if alone else label(str(row["placement"])), *parts]))
 
 
 def job_words(row: Row) -> str:
