@@ -18,7 +18,7 @@ from multigpu.analysis.frame import frame_of
 from multigpu.analysis.points import points
 from multigpu.collectives.record import CollectiveStore
 from multigpu.record import Record, RecordStore
-from multigpu.synchrony.downpour_record import DownpourStore
+from multigpu.training.record import TrainingStore
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 
@@ -61,7 +61,7 @@ def test_a_packed_record_is_named_by_its_archive_and_member() -> None:
     place = data["records"][0][0].split()
     assert paths.REPOSITORY / data["files"][int(place[1])] == held.path and place[2:] == ([f".{held.attempt}.json"] if held.packed else [])
     shown = {place.split()[0] for *_, place in data["others"]}
-    for store in (CollectiveStore(paths.DATA / "collectives"), DownpourStore(paths.DATA / "synchrony")):
+    for store in (CollectiveStore(paths.DATA / "collectives"), TrainingStore(paths.DATA / "training")):
         assert shown >= {one.key for one in store}
 
 
