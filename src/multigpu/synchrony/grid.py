@@ -70,7 +70,7 @@ def _timed_s(experiment: Experiment) -> float:
 KIND = Kind(
     fields={**Experiment.model_fields, **{name: FieldInfo(default=None) for name in ("work", "all_gradients", "straggler_s", "own_data")}},
     build=_build,
-    lists={"protocol": {"every": lambda _: PROTOCOLS}},
+    lists={"protocol": {"every": lambda _: PROTOCOLS}, "seed": {"many": lambda _: range(5, 200)}},
     costs={"timed": _timed_s},
 )
 
@@ -94,8 +94,8 @@ PARTS: dict[str, Callable[[], Iterable[Planned]]] = {
     **_files("translation"),
 }
 """The study of one core, in the order in which it is run."""
-APART = _files("batches", "gpus", "gpus_injected", "devices_cpu", "ray")
-"""What the study of one core leaves out: what two claims alone ask, real runs of a model on devices, and over Ray actors (an extra)."""
+APART = _files("batches", "speedup_seeds", "gpus", "gpus_injected", "devices_cpu", "ray")
+"""What the study of one core leaves out: what three claims alone ask, real runs of a model on devices, and over Ray actors (an extra)."""
 GRIDS = ("study", *PARTS, *APART)
 """Names of grids: the whole study, one part of it, or one of those apart."""
 
