@@ -12,7 +12,7 @@ from multigpu.analysis.synchrony import synchrony_frame
 from multigpu.claims import all_claims, evaluate, find_claim
 from multigpu.claims.wording import titled
 from multigpu.published import published_value
-from multigpu.synchrony.averaging_record import AveragingRecord
+from multigpu.synchrony.averaging import AveragingRecord
 from multigpu.synchrony.problems import LinearRegression
 from multigpu.synchrony.record import SynchronyRecord
 from tests.synchrony.planted import averaged, record, records

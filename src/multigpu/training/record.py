@@ -11,13 +11,16 @@ from multigpu.kept import Kept, key_of
 from multigpu.measure.machine import DeviceState
 from multigpu.record import Status
 from multigpu.store import MachineStore
-from multigpu.training.evaluation_names import MORE_IS_BETTER
 from multigpu.training.run import TrainingRun
 
 SCHEMA_VERSION = 1
 
 TRAINING_VERSION = 1
 """Enters every key. Raise it whenever what a figure means changes, so that old and new never share a table."""
+
+
+MORE_IS_BETTER = {"accuracy": True, "bleu": True, "loss": False, "perplexity": False}
+"""Direction of the scores that the analysis knows; of others, more is taken to be better."""
 
 
 class Evaluation(BaseModel):
