@@ -61,14 +61,13 @@ AnyItem = TypeVar("AnyItem", bound=Due)
 class Experiment(Generic[Point, AnyItem]):
     """One kind of experiment.
 
-    path: "module:NAME" of such an object. item, store: its classes. version: of its clock, part of every key. watched: whether its Records
+    path: "module:NAME" of such an object. item, store: its classes. watched: whether its Records
     say what else the machine did. modules: imported once before workers are forked.
     """
 
     path: ClassVar[str]
     item: type[AnyItem]
     store: type[MachineStore[Any]]
-    version: ClassVar[int]
     watched: ClassVar[bool] = False
     modules: ClassVar[tuple[str, ...]] = ()
 
