@@ -101,8 +101,8 @@ PARTS = (
     *("large_batch", "downpour", "translation"),
 )
 """The study of one core, in the order in which it is run."""
-APART = ("batches", "gpus", "gpus_injected", "devices_cpu", "ray")
-"""What the study of one core leaves out: what two claims alone ask, real runs of a model on devices, and over Ray actors (an extra)."""
+APART = ("batches", "speedup_seeds", "gpus", "gpus_injected", "devices_cpu", "ray")
+"""What the study of one core leaves out: what three claims alone ask, real runs of a model on devices, and over Ray actors (an extra)."""
 GRIDS = ("study", *PARTS, *APART)
 """Names of grids: the whole study, one part of it, or one of those apart."""
 
@@ -113,7 +113,7 @@ def read_grid(name: str) -> Iterator[Planned]:
     kind = Kind(
         fields={**own.model_fields, **{formula: FieldInfo(default=None) for formula in FORMULAS}},
         build=partial(build, own),
-        lists={"protocol": {"every": lambda _: PROTOCOLS}},
+        lists={"protocol": {"every": lambda _: PROTOCOLS}, "seed": {"many": lambda _: range(5, 200)}},
         costs={"timed": _timed_s},
     )
     seen: set[Described] = set()
