@@ -23,7 +23,7 @@ from multigpu.analysis.causes import causes_frame
 from multigpu.analysis.collectives import collectives_frame
 from multigpu.analysis.compare import ratio_columns, scaling, versus
 from multigpu.analysis.document_phases import document_replicas, document_whole, replicas_frame, whole_frame
-from multigpu.analysis.estimate import Estimate, estimate
+from multigpu.analysis.estimate import Estimate, estimate, keys_in
 from multigpu.analysis.explain_text import explained
 from multigpu.analysis.explorer import explorable, explorer
 from multigpu.analysis.feeding import knee, with_waits

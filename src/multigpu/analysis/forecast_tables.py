@@ -68,8 +68,11 @@ def foretold(points: pd.DataFrame, file: Path) -> pd.DataFrame:
     """The points of which a file of `measure --forecast` said beforehand what share of independent replicas' rate they keep.
 
     Returns:
-        the rows of `points`, with predicted (rate over that of independent replicas, both as forecast), predicted_low and predicted_high.
+        the rows of `points`, with predicted (rate over that of independent replicas, both as forecast), predicted_low and predicted_high;
+        none where there is no such file.
     """
+    if points.empty or not file.is_file():
+        return points.head(0).assign(predicted=[], predicted_low=[], predicted_high=[])
     said = pd.read_csv(file)
     runs = [build_run(**parse_fields(words.split())) for words in said["fields"]]
     others = ["digest", *(name for name in CHANGES if name not in KERNELS)]
