@@ -56,7 +56,7 @@ def open_session(
     if workloads()[run.workload].checked:
         module = "checked"
     if find_placement(run.placement).compute == "stage":
-        module = "stages_session"
+        module = "stages"
     engine = importlib.import_module(f"multigpu.engines.{run.framework}.{module}")
     return engine.Session(run, rank, threads, shared, timeout_s, startup_s, stage, **hosts)
 
