@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from multigpu.engines.errors import Unsupported
 from multigpu.engines.torch.averaged import AveragedTrainer
+from multigpu.engines.torch.fully_sharded import FullyShardedTrainer
 from multigpu.engines.torch.replicated import ReplicatedTrainer
 from multigpu.engines.torch.server import ServerTrainer
 from multigpu.engines.torch.sharded_update import ShardedUpdateTrainer
@@ -22,6 +23,8 @@ def build_trainer(context: Context) -> Trainer:
         raise Unsupported(f"placement {placement.name!r} is asked to dispatch from one process, which this engine does not do")
     if placement.compute == "split":
         return SplitTrainer(context)
+    if placement.variables == "cut":
+        return FullyShardedTrainer(context)
     if placement.variables == "replica" and placement.embeddings == "replica":
         kind = AveragedTrainer if placement.merge == "average" else ShardedUpdateTrainer if placement.update == "cut" else ReplicatedTrainer
         return kind(context)
