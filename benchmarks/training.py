@@ -34,7 +34,7 @@ JOBS: dict[str, tuple[dict[str, Any], int, dict[str, Any]]] = {
     "resnet50": (
         {**GPU, "workload": "cnn", "model": "resnet50_v1.5", "layout": "channels_last"},
         64,
-        {**CAPTURED, "batch_norm": "fused", "stem": "folded", "bucket_update": "in_backward", "weight_casts": "grouped"},
+        {**CAPTURED, "batch_norm": "fused", "stem": "folded", "bucket_update": "in_backward"},
     ),
     "translator": (
         {**GPU, "workload": "nmt", "model": "nmt000", "sequence_length": 100},

@@ -13,7 +13,6 @@ from multigpu import packing, paths
 from multigpu.archive import read_archive
 from multigpu.packing import FEWEST, pack, stores_of, study_stores
 from multigpu.record import RecordStore
-from multigpu.synchrony.record import SynchronyStore
 from tests.factory import make_record
 from tests.test_store import Note, Notes, pack_some, planted, some, text
 
@@ -200,7 +199,7 @@ def test_every_kind_that_the_study_keeps_can_be_packed(number: int, elsewhere: P
     for record in records:
         mine.write(record)
     done = [packed for one in study_stores() for packed in pack(one)]
-    assert {packed.folder for packed in done} == {mine.root / mine.place(record) for record in records}
+    assert {packed.folder for packed in done} == {mine.root / record.place for record in records}
     assert sum(packed.records for packed in done) == len(records)
     assert not list(elsewhere.rglob("*.json.gz")) and len(list(elsewhere.rglob("records-*.tar.xz"))) == len(done)
     # text against text: some hold figures that are no numbers, which equal nothing
@@ -211,12 +210,11 @@ def test_every_kind_that_the_study_keeps_can_be_packed(number: int, elsewhere: P
 
 
 def test_a_folder_is_packed_as_what_it_holds(tmp_path: Path) -> None:
-    assert [type(store).__name__ for store in stores_of(paths.SYNCHRONY)] == ["SynchronyStore", "AveragingStore", "DownpourStore"]
+    assert [type(store).__name__ for store in stores_of(paths.SYNCHRONY)] == ["SynchronyStore"]
     assert [type(store).__name__ for store in stores_of(paths.HOSTS / "runs" / "..")] == ["CollectiveStore"]
     (store,) = stores_of(tmp_path)
     assert isinstance(store, RecordStore) and store.root == tmp_path
     assert {store.root for store in KEPT} == {getattr(paths, name) for name in FOLDERS}
-    assert not {"averaging", "downpour"} & set(SynchronyStore().places())
 
 
 def test_records_of_runs_read_as_before(tmp_path: Path) -> None:

@@ -31,6 +31,10 @@ class Note(BaseModel):
     machine: Machine = Machine(name="here")
     value: int = 0
 
+    @property
+    def place(self) -> str:
+        return self.machine.name
+
 
 class Notes(MachineStore[Note]):
     kind = Note

@@ -14,9 +14,10 @@ import pandas as pd
 from IPython.core.getipython import get_ipython
 
 from multigpu import paths
+from multigpu.analysis.fields import LENGTH, POINT
 from multigpu.analysis.frame import frame_of
 from multigpu.analysis.limits import bounds, point_bound
-from multigpu.analysis.points import LENGTH, POINT, Missing, points, where
+from multigpu.analysis.points import Missing, points, where
 from multigpu.analysis.read import read_study
 from multigpu.grid.from_yaml import launches_of, traced
 from multigpu.measure.known import key_here

@@ -29,6 +29,11 @@ class Kept(BaseModel):
     commit: str
     clean_tree: bool
 
+    @property
+    def place(self) -> str:
+        """The folder of a store that holds it."""
+        return self.machine.name
+
 
 def made_here(versions: dict[str, str], machine: Machine | None = None) -> dict[str, Any]:
     """The fields of a Record that is made now, of this machine unless another is given: of several hosts, say."""

@@ -13,9 +13,7 @@ from multigpu.collectives.record import CollectiveStore
 from multigpu.record import RecordStore
 from multigpu.stages.record import StageStore
 from multigpu.store import Held, Store, check_same, loose_in, misnamed_in, packed_in
-from multigpu.synchrony.averaging_record import AveragingStore
-from multigpu.synchrony.downpour_record import DownpourStore
-from multigpu.synchrony.record import SynchronyStore
+from multigpu.synchrony.store import SynchronyStore
 from multigpu.training.record import TrainingStore
 
 FEWEST = 20
@@ -36,15 +34,13 @@ class Packed:
 
 
 def study_stores() -> list[Store]:
-    """Every folder of Records that the study keeps, once for each kind that it holds."""
+    """Every folder of Records that the study keeps."""
     return [
         RecordStore(paths.RUNS),
         CollectiveStore(paths.COLLECTIVES),
         CollectiveStore(paths.HOSTS),
         RecordStore(paths.HOSTS_RUNS),
         SynchronyStore(paths.SYNCHRONY),
-        AveragingStore(paths.SYNCHRONY),
-        DownpourStore(paths.SYNCHRONY),
         StageStore(paths.STAGES),
         TrainingStore(paths.TRAINING),
         RecordStore(paths.INTERFERENCE),

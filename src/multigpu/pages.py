@@ -27,6 +27,7 @@ from multigpu.analysis.estimate import Estimate, estimate
 from multigpu.analysis.explain_text import explained
 from multigpu.analysis.explorer import explorable, explorer
 from multigpu.analysis.feeding import knee, with_waits
+from multigpu.analysis.fields import LENGTH
 from multigpu.analysis.forecast_lines import assumed_links, forecast_lines, lines_of
 from multigpu.analysis.forecast_tables import ahead_table, article_held_out, article_points, held_out_table
 from multigpu.analysis.frame import step_times
@@ -37,7 +38,7 @@ from multigpu.analysis.machines import ceilings_frame, machines_frame
 from multigpu.analysis.parity import parity
 from multigpu.analysis.picture import folded
 from multigpu.analysis.plots import STEP, bars, dots, lines, timeline
-from multigpu.analysis.points import CHANGED, LENGTH, Missing, as_it_comes, averages, one, one_length, points, usual, where
+from multigpu.analysis.points import CHANGED, Missing, as_it_comes, averages, one, one_length, points, usual, where
 from multigpu.analysis.prose import each_cell_is_a_finding, finding, require, say, show
 from multigpu.analysis.protocols import as_published, counted_units
 from multigpu.analysis.read import Study, need, read_study, records_of
@@ -58,8 +59,8 @@ from multigpu.parameters import check_parameters
 from multigpu.paths import RUNS
 from multigpu.published import load_published, published_value
 from multigpu.stages.record import StageStore
-from multigpu.synchrony.downpour_record import DownpourStore
 from multigpu.synchrony.protocol import PROTOCOLS
+from multigpu.synchrony.store import SynchronyStore
 from multigpu.workloads import find_model
 from multigpu.workloads.cnn.description import FOR_CIFAR
 from multigpu.workloads.deepconn.description import epoch_steps

@@ -9,9 +9,9 @@ import os
 import sys
 import tempfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import ClassVar, Generic, NamedTuple, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from pydantic import ValidationError
 
@@ -50,12 +50,10 @@ class Held(NamedTuple):
 
 
 class Store(Generic[Kind]):
-    """Records of one kind as `<root>/<place>/<key>.<attempt>.json.gz`, or in archives (`multigpu.archive`) of the same folder; a place is a
-    machine's name unless a subclass says otherwise. Where a Record lies makes no difference to who reads it.
+    """Records as `<root>/<place>/<key>.<attempt>.json.gz`, or in archives (`multigpu.archive`) of the same folder; which place, a Record
+    says (`Kept.place`). Where a Record lies makes no difference to who reads it.
 
-    kind: the class of its Records.
-    only: the one folder below the root that holds them ("": every one but the foreign).
-    foreign: folders below the root that hold Records of another kind.
+    kind: the class of its Records; kinds: of those in the folders named.
 
     Raises:
         ValueError: the folder cannot be written, a file in it is no such Record or no such archive, or two hold different Records under one
@@ -63,22 +61,14 @@ class Store(Generic[Kind]):
     """
 
     kind: type[Kind]
-    only: ClassVar[str] = ""
-    foreign: ClassVar[frozenset[str]] = frozenset()
+    kinds: ClassVar[Mapping[str, type[Kept]]] = {}
 
     def __init__(self, root: Path) -> None:
         self.root = root
 
-    def place(self, record: Kind) -> str:
-        """The folder of this Record."""
-        return self.only or record.machine.name
-
     def places(self) -> list[str]:
         """The folders below the root that may hold Records of this kind, in order."""
-        if not self.root.is_dir():
-            return []
-        found = sorted(path.name for path in self.root.iterdir() if path.is_dir() and path.name not in self.foreign)
-        return [name for name in found if name == self.only] if self.only else found
+        return sorted(path.name for path in self.root.iterdir() if path.is_dir()) if self.root.is_dir() else []
 
     def path(self, place: str, key: str, attempt: int = 0) -> Path:
         """Where this Record is written, and lies until it is packed."""
@@ -139,7 +129,7 @@ class Store(Generic[Kind]):
             FileExistsError: this attempt is written already, loose or packed (Records are never edited).
         """
         key, attempt = record.key, record.attempt
-        path = self.path(self.place(record), key, attempt)
+        path = self.path(record.place, key, attempt)
         if any(held.attempt == attempt for held in packed_in(path.parent, key)):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
         # mtime 0: equal Records are equal bytes
@@ -152,13 +142,14 @@ class Store(Generic[Kind]):
         Raises:
             ValueError: it is none of this kind; the sentence names it.
         """
+        kind: type[Any] = self.kinds.get(held.path.parent.name, self.kind)
         try:
-            record = self.kind.model_validate_json(_text(held))
+            record: Kind = kind.model_validate_json(_text(held))
             if fault := self.fault(record, held):
                 raise EOFError(fault)
             return record
         except (OSError, EOFError, zlib.error, ValidationError, RecursionError) as error:
-            name = self.kind.__name__
+            name = kind.__name__
             article = "an" if name[0] in "AEIOU" else "a"
             words = refusal(error) if isinstance(error, ValidationError) else str(error).splitlines()[0]
             raise ValueError(f"{held} is not {article} {name} of this version: {words}") from None
@@ -167,7 +158,7 @@ class Store(Generic[Kind]):
         """Why this cannot be the Record that lies there; "" if it can."""
         if (record.key, record.attempt) != (held.key, held.attempt):
             return f"it holds attempt {record.attempt} of {record.key!r}"
-        return "" if (place := self.place(record)) == held.path.parent.name else f"it belongs into the folder {place!r}"
+        return "" if (place := record.place) == held.path.parent.name else f"it belongs into the folder {place!r}"
 
     def __iter__(self) -> Iterator[Kind]:
         """Every Record, the latest attempt of each key that can be read, in order of place and key; standard error tells of the rest."""

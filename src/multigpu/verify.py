@@ -24,10 +24,9 @@ from multigpu.measure.machine import framework_version
 from multigpu.raw import Raw, raw_records
 from multigpu.record import Record, record_key
 from multigpu.stages.record import StageRecord, stage_key
-from multigpu.synchrony.averaging_record import AveragingRecord
-from multigpu.synchrony.downpour_record import DownpourRecord, downpour_key
-from multigpu.synchrony.record import SynchronyRecord
-from multigpu.synchrony.record import record_key as synchrony_key
+from multigpu.synchrony.averaging import AveragingRecord
+from multigpu.synchrony.downpour import DownpourRecord
+from multigpu.synchrony.record import Measured, SynchronyRecord
 from multigpu.training.record import TrainingRecord, training_key
 
 EXCEPTIONS = paths.REPOSITORY / "data" / "exceptions.csv"
@@ -64,12 +63,16 @@ def _stage_key(record: StageRecord) -> str:
     return stage_key(record.run, record.devices, record.machine.name, framework_version(record.run.framework, record.versions))
 
 
+def _synchrony_key(record: Measured[Any]) -> str:
+    return record.experiment.key_on(record.machine.name, getattr(record, "repeat", 0))
+
+
 KINDS: tuple[tuple[frozenset[str], Kind], ...] = (
     (frozenset({"training"}), Kind(TrainingRecord, _training_key)),
     (frozenset({"costs", "predictions"}), Kind(StageRecord, _stage_key)),
-    (frozenset({"experiment", "joint"}), Kind(AveragingRecord, lambda r: r.experiment.key)),
-    (frozenset({"experiment", "shard_updates"}), Kind(DownpourRecord, lambda r: downpour_key(r.experiment))),
-    (frozenset({"experiment", "result"}), Kind(SynchronyRecord, lambda r: synchrony_key(r.experiment, r.repeat, r.machine.name))),
+    (frozenset({"experiment", "joint"}), Kind(AveragingRecord, _synchrony_key)),
+    (frozenset({"experiment", "shard_updates"}), Kind(DownpourRecord, _synchrony_key)),
+    (frozenset({"experiment", "result"}), Kind(SynchronyRecord, _synchrony_key)),
     (frozenset({"run"}), Kind(Record, _run_key)),
 )
 """By the fields that tell a kind, the first that fits; of CollectiveRecords `run` names a method."""

@@ -161,7 +161,7 @@ def no_collectives():
 
 def made_lines(records, most=1024):
     frame = frame_of(records)
-    assumed = assumed_links(400.0, 5.0, 8, "hierarchical")
+    assumed = assumed_links(400.0, 5.0, 8)
     return forecast_lines(lines_of(points(frame), frame, records, no_collectives(), assumed), most, draws=100)
 
 
@@ -199,14 +199,14 @@ def test_tables_hold_each_forecast_and_its_test(lines):
 
 
 def test_the_article_s_last_count_is_predicted_on_its_own_network():
-    held = article_held_out(assumed_links(400.0, 5.0, 8, "hierarchical"))
+    held = article_held_out(assumed_links(400.0, 5.0, 8))
     assert held.devices == 16 and held.fitted[-1] == 12 and 0.5 < held.predicted_s / held.measured_s < 2
 
 
 def test_what_cannot_be_forecast_is_refused_or_empty():
     assert made_lines([]) == [] and ahead_table([]).empty and held_out_table([]).empty
     with pytest.raises(ValueError, match="network_gbit must be above 0"):
-        assumed_links(0, 5, 8, "ring")
+        assumed_links(0, 5, 8)
     with pytest.raises(ValueError, match="at least 2 devices, not 1"):
         forecast_lines([], 1)
 

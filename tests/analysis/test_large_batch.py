@@ -7,17 +7,18 @@ import pytest
 from multigpu.analysis.synchrony import curves_frame, memory_frame, synchrony_frame
 from multigpu.analysis.synchrony_variants import devices_frame, downpour_frame, large_batch_frame, paper
 from multigpu.synchrony.curve import Point
-from multigpu.synchrony.downpour import Downpour
-from multigpu.synchrony.downpour_record import DownpourRecord, measure_downpour
+from multigpu.synchrony.downpour import Downpour, DownpourRecord, measure_downpour
 from multigpu.synchrony.experiment import Experiment
 from multigpu.synchrony.grid import find_grid
-from multigpu.synchrony.grid_training import LARGE, LARGE_LAW
 from multigpu.synchrony.problems import Digits
+from multigpu.synchrony.rates import ConstantRate
 from multigpu.synchrony.record import SynchronyRecord, make_record
 from multigpu.synchrony.simulate import simulate
 from tests.synchrony.planted import record
 
-PROBLEM, ROWS, BASE = LARGE[0][:3]
+ALONE = find_grid("large_batch")[0].experiment
+assert isinstance(ALONE, Experiment) and ALONE.problem is not None and isinstance(ALONE.rate, ConstantRate)
+PROBLEM, LAW, BASE = ALONE.problem, ALONE.law, ALONE.rate.rate
 
 
 def batches(errors: dict[tuple[int, str], float]) -> list[SynchronyRecord]:
@@ -33,7 +34,7 @@ def batches(errors: dict[tuple[int, str], float]) -> list[SynchronyRecord]:
             n,
             problem=PROBLEM,
             rate=rates[rule](n),
-            law=LARGE_LAW,
+            law=LAW,
             update_time_s=1.0 + n / 100,
             losses=(1.0, 1.0),
             errors=(0.9, error + seed / 1000),
@@ -54,8 +55,7 @@ def test_the_grid_of_large_batches_sees_equally_many_rows() -> None:
     for entry in find_grid("large_batch"):
         e = entry.experiment
         assert isinstance(e, Experiment) and e.problem is not None and e.updates is not None
-        rows = next(count for problem, count, *_ in LARGE if problem == e.problem)
-        assert e.updates * e.workers * e.problem.batch_size / rows == pytest.approx(30, rel=0.02)
+        assert e.updates * e.workers * e.problem.batch_size / e.problem.rows == pytest.approx(30, rel=0.02)
 
 
 def test_a_row_says_its_batch_and_the_rule_of_its_rate() -> None:
@@ -89,7 +89,7 @@ def downpours() -> list[DownpourRecord]:
                 seed=seed,
             )
             curve = [Point(0.0, 0, 0, 2.0, 0.9), Point(reached or 500.0, 1, 1, 1.0, 0.04 if reached else 0.5)]
-            made.append(measure_downpour(e).model_copy(update={"curve": curve}))
+            made.append(measure_downpour(e, e.open()).model_copy(update={"curve": curve}))
     return made
 
 
@@ -102,11 +102,8 @@ def test_replicas_that_die_are_compared_with_those_that_stay() -> None:
     made = []
     for outages in ((), ({"worker": 0, "at_s": 1.5},), ({"worker": 0, "at_s": 1.5, "until_s": 2.0},)):
         law = {"kind": "constant", "time_s": 1.0}
-        made.append(
-            measure_downpour(
-                Downpour(replicas=8, shards=2, law=law, problem=Digits(), rate=0.05, time_s=4.5, outages=outages, evaluations=2)
-            )
-        )
+        e = Downpour(replicas=8, shards=2, law=law, problem=Digits(), rate=0.05, time_s=4.5, outages=outages, evaluations=2)
+        made.append(measure_downpour(e, e.open()))
     frame = downpour_frame(made)
     # eight replicas compute four batches each; one that dies at 1.5 has one, and two more if it returns at 2
     assert dict(zip(frame["outages"], frame["batches"], strict=True)) == {"none": 32, "leave": 29, "return": 31}

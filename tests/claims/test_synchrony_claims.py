@@ -12,12 +12,13 @@ from multigpu.analysis.synchrony import synchrony_frame
 from multigpu.claims import all_claims, evaluate, find_claim
 from multigpu.claims.wording import titled
 from multigpu.published import published_value
-from multigpu.synchrony.averaging_record import AveragingRecord
+from multigpu.synchrony.averaging import AveragingRecord
 from multigpu.synchrony.problems import LinearRegression
 from multigpu.synchrony.record import SynchronyRecord
 from tests.synchrony.planted import averaged, record, records
 
 Records = list[SynchronyRecord | AveragingRecord]
+CONSTANT = {"kind": "constant", "time_s": 1.0}
 RATE = {"kind": "constant", "rate": 0.1}
 LINEAR = {"kind": "linear_regression", "batch_size": 8}
 DIGITS = {"kind": "digits", "batch_size": 32}
@@ -86,12 +87,37 @@ def sped_up(kept: float, error: float) -> Records:
     ]
 
 
+def sizes(noise: float, loss: float) -> Records:
+    """Batch 8 with these parts of the noise and of the loss of batch 128, the loss after as many updates and after as many samples."""
+    made: Records = []
+    for size, part, updates in ((128, 1.0, 300), (8, loss, 300), (8, loss, 4800)):
+        problem = LEARNERS | {"batch_size": size}
+        made += records("sync", 1, law=CONSTANT, problem=problem, rate=RATE, losses=(part,) * 4, errors=(0.1,) * 4, updates=updates)
+    floor = synchrony_least() + 0.1
+    for size, height in ((128, floor), (8, floor + 0.1 * (noise - 1))):
+        common = {"law": CONSTANT, "problem": LINEAR | {"batch_size": size}, "rate": RATE, "updates": 2000}
+        made += [record("sync", 1, losses=(height,) * 4, seed=seed, **common) for seed in range(5)]
+    return made
+
+
+def readers(same: float, own: float) -> Records:
+    """Eight workers beside one: parts of its loss where all read the same rows, and of its loss above the least with rows of their own."""
+    least, made = synchrony_least(), list[SynchronyRecord | AveragingRecord]()
+    for workers, equal, drawn in ((1, least, least + 0.1), (8, same * least, least + 0.1 * own)):
+        for size, loss in ((1000, equal), (8, drawn)):
+            common = {"law": CONSTANT, "problem": LINEAR | {"batch_size": size}, "rate": RATE, "time_s": 400.0}
+            made += [record("sync", workers, losses=(loss,) * 4, seed=seed, **common) for seed in range(5)]
+    return made
+
+
 CASES: dict[str, tuple[Callable[[], Records], tuple[Callable[[], Records], ...]]] = {
     "C26": (lambda: ratio(1.1), (lambda: ratio(1.6), lambda: ratio(1.1, at_20=60.0), lambda: ratio(0.5))),
     "C27": (lambda: floors(0.1, 5.0), (lambda: floors(1.0, 5.0), lambda: floors(0.1, 1.0))),
     "C28": (lambda: ages(0.97), (lambda: ages(0.9), lambda: ages(1.2))),
     "C33": (lambda: divided(0.02, 0.9, 0.02), (lambda: divided(0.02, 0.02, 0.02), lambda: divided(0.1, 0.9, 0.02))),
     "C45": (lambda: twins(1.0, 0.8), (lambda: twins(1.2, 0.8), lambda: twins(1.0, 1.0))),
+    "C53": (lambda: sizes(5.0, 1.5), (lambda: sizes(1.0, 1.5), lambda: sizes(5.0, 0.9))),
+    "C58": (lambda: readers(1.0, 0.2), (lambda: readers(0.8, 0.2), lambda: readers(1.0, 1.0))),
     "C54": (lambda: sped_up(1.0, 0.09), (lambda: sped_up(0.5, 0.09), lambda: sped_up(1.0, 0.2))),
     "C48": (lambda: [*averaged(0.8, 0.1)], (lambda: [*averaged(0.1, 0.1)],)),
 }

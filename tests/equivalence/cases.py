@@ -1,9 +1,11 @@
-"""Training every discovered placement for a few steps on CPU processes, beside the reference; run once a test session."""
+"""Training discovered placements for a few steps on CPU processes, beside the reference; run once a test session."""
 
 from __future__ import annotations
 
+import multiprocessing
 import tempfile
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
@@ -12,6 +14,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+import torch.multiprocessing as mp
 
 from multigpu.engines.torch.build import build_trainer
 from multigpu.engines.torch.devices import Device, all_devices
@@ -103,6 +106,7 @@ class Case:
         return f"{run.placement}-{run.model}-{run.devices}-{run.optimizer}-{run.precision}{form}"
 
 
+@cache
 def all_cases() -> list[Case]:
     """Every PyTorch placement that is found, so that a new file is tested without a new test, in each shape of processes."""
     cases = []
@@ -249,26 +253,27 @@ def reference_of(case: Case) -> dict[str, Any]:
     return {"values": [p[0] for p in parts], "losses": [p[1] for p in parts]}
 
 
-def worlds() -> set[int]:
-    """How many processes the cases want."""
-    return {case.run.devices for case in all_cases() if case.run.processes == "per_device"}
+def fork_processes(work: Callable[..., None], arguments: tuple[Any, ...], count: int) -> None:
+    """`work(rank, *arguments)` in so many processes, forked by a server that has the framework imported: each would take seconds to."""
+    multiprocessing.get_context("forkserver").set_forkserver_preload(["tests.training.cases", "sklearn.datasets", "torch._dynamo"])
+    mp.start_processes(work, arguments, count, start_method="forkserver")
 
 
-def worker(rank: int, folder: str) -> None:
+def worker(rank: int, cases: list[Case], folder: str) -> None:
     """One process of every world size that has this rank, largest first, so that none waits for the others; results saved by rank."""
     torch.set_num_threads(1)
-    for world in sorted(worlds(), reverse=True):
+    for world in sorted({case.run.devices for case in cases}, reverse=True):
         if rank < world:
-            train_world(rank, world, folder)
+            train_world(rank, world, cases, folder)
 
 
-def train_world(rank: int, world: int, folder: str) -> None:
+def train_world(rank: int, world: int, cases: list[Case], folder: str) -> None:
     """Every case of one world size."""
     store = dist.FileStore(f"{folder}/store{world}", world)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=world, timeout=timedelta(seconds=60))
     results = {}
-    for index, case in enumerate(all_cases()):
-        if case.run.devices != world or case.run.processes == "one":
+    for index, case in enumerate(cases):
+        if case.run.devices != world:
             continue
         shared = Path(folder) / f"shared{index}"
         shared.mkdir(exist_ok=True)
@@ -282,26 +287,26 @@ def train_world(rank: int, world: int, folder: str) -> None:
     dist.destroy_process_group()
 
 
-def run_all() -> dict[str, list[dict[str, Any]]]:
-    """Results of every case, by name, a list by rank; of a case that failed or was never reached, what went wrong."""
-    import torch.multiprocessing as mp
-
+def run_all(cases: list[Case]) -> dict[str, list[dict[str, Any]]]:
+    """Results of these cases, by name, a list by rank; of a case that failed or was never reached, what went wrong."""
     found: dict[str, list[dict[str, Any]]] = {}
     stopped = ""
+    apart = [case for case in cases if case.run.processes == "per_device"]
+    worlds = {case.run.devices for case in apart}
     with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:
         try:
-            mp.spawn(worker, args=(folder,), nprocs=max(worlds()))
+            fork_processes(worker, (apart, folder), max(worlds, default=0))
         except (mp.ProcessRaisedException, mp.ProcessExitedException) as error:
             stopped = f"not reached, since another case stopped all processes: {error}"
-        for world in worlds():
+        for world in worlds:
             for rank in range(world):
                 file = Path(folder) / f"result{world}-{rank}.pt"
                 for name, result in torch.load(file).items() if file.exists() else ():
                     found.setdefault(name, []).append(result)
-        for case in all_cases():
+        for case in cases:
             if case.run.processes == "one":
                 found[case.name] = train_dispatched(case, Path(folder))
-    return {case.name: found.get(case.name, [{"error": stopped}]) for case in all_cases()}
+    return {case.name: found.get(case.name, [{"error": stopped}]) for case in cases}
 
 
 def predicted_of(case: Case, result: dict[str, Any]) -> dict[str, int]:

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 
 from multigpu.engines.torch.averaged import TRAINED
 from multigpu.engines.torch.build import build_trainer
@@ -22,7 +21,7 @@ from multigpu.engines.torch.fully_sharded import CountedScatter
 from multigpu.placements.step_bytes import step_bytes
 from multigpu.placements.traffic import laid_out
 from multigpu.run import Run
-from tests.equivalence.cases import LOCAL, Case, make_context, reference_of, steps_of
+from tests.equivalence.cases import LOCAL, Case, fork_processes, make_context, reference_of, steps_of
 from tests.equivalence.test_placements import distance
 
 DEVICES = 2
@@ -138,7 +137,7 @@ def worker(rank: int, folder: str) -> None:
 @pytest.fixture(scope="module")
 def found():
     with tempfile.TemporaryDirectory() as folder:
-        mp.spawn(worker, args=(folder,), nprocs=DEVICES)
+        fork_processes(worker, (folder,), DEVICES)
         return [torch.load(f"{folder}/{rank}.pt") for rank in range(DEVICES)]
 
 

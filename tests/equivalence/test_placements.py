@@ -15,8 +15,10 @@ TOLERANCE = {("fp64", "momentum"): 1e-10, ("fp64", "adam"): 1e-10, ("fp32", "mom
 
 
 @pytest.fixture(scope="session")
-def results():
-    return run_all()
+def results(request: pytest.FixtureRequest):
+    """Of the cases that are asked for: `pytest -k NAME` trains no others."""
+    chosen = {item.callspec.params["case"] for item in request.session.items if "results" in getattr(item, "fixturenames", ())}
+    return run_all([case for case in all_cases() if case in chosen])
 
 
 def parts_of(case: Case, results) -> list[dict[str, Any]]:

@@ -58,8 +58,7 @@ def changed(content: Any, changes: list[tuple[tuple[Any, ...], Any]]) -> Any:
 def kinds() -> dict[str, Any]:
     """A Record of every kind that can be planted, by the folder of its store."""
     from multigpu.collectives.record import CollectiveStore
-    from multigpu.synchrony.averaging_record import AveragingStore
-    from multigpu.synchrony.record import SynchronyStore
+    from multigpu.synchrony.store import SynchronyStore
     from multigpu.training.record import TrainingStore
 
     return {
@@ -67,7 +66,7 @@ def kinds() -> dict[str, Any]:
         "collectives": (CollectiveStore, make_all_reduce("ring")),
         "training": (TrainingStore, trained()),
         "synchrony": (SynchronyStore, record("sync", 2, losses=(1.0, 0.5))),
-        "averages": (AveragingStore, averaged(0.1, 0.2)[0]),
+        "averages": (SynchronyStore, averaged(0.1, 0.2)[0]),
     }
 
 
@@ -93,7 +92,7 @@ def test_a_record_is_read_or_named(file: tuple[str, bytes], place: Path) -> None
     name, data = file
     kind, one = KINDS[name]
     found: Store = kind(place / "damaged" / name)
-    path = found.path(found.place(one), one.key, one.attempt)
+    path = found.path(one.place, one.key, one.attempt)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(data)
     with little_memory():

@@ -168,7 +168,7 @@ def test_a_captured_pass_with_gradients_beside_it_equals_an_eager_one() -> None:
     values = filled(model, dtype=torch.float32).state_dict()
     passes = []
     for captured in (False, True):
-        module = build(model, recurrence="persistent", cross_entropy="fused", captured=captured).cuda()
+        module = build(model, recurrence="persistent", cross_entropy="fused", execution="captured" if captured else "eager").cuda()
         module.load_state_dict(values)
         module.reset_buffers()
 

@@ -51,6 +51,12 @@ def test_bytes_are_counted_as_predicted(result: Result) -> None:
     assert ddp.row["moved_bytes"] == 2 * 4 * ddp.run.description.parameters
 
 
+def test_where_a_step_goes_adds_up_to_it(result: Result) -> None:
+    for name in result.names:
+        causes = result.why_not_scaling(name)
+        assert causes["ms"].min() >= 0 and causes["ms"].sum() == pytest.approx(1e3 * result[name].row["step_time_s"])
+
+
 def test_its_records_are_read_by_other_commands(
     result: Result, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

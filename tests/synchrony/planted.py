@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from multigpu.measure.machine import this_machine
-from multigpu.synchrony.averaging import Score
-from multigpu.synchrony.averaging_record import AveragingExperiment, AveragingRecord
+from multigpu.synchrony.averaging import AveragingExperiment, AveragingRecord, Score
 from multigpu.synchrony.curve import Point
 from multigpu.synchrony.experiment import build_experiment
 from multigpu.synchrony.problems import Digits
-from multigpu.synchrony.record import Histogram, Result, SynchronyRecord, record_key
+from multigpu.synchrony.record import Histogram, Result, SynchronyRecord
 from multigpu.synchrony.server import Accounts
 from tests.synchrony.cases import EXPONENTIAL
 
@@ -67,7 +66,7 @@ def record(
     )
     machine = this_machine()
     return SynchronyRecord(
-        key=record_key(experiment, 0, machine.name), experiment=experiment, repeat=0, status="ok", machine=machine, result=result, **WHAT
+        key=experiment.key_on(machine.name), experiment=experiment, repeat=0, status="ok", machine=machine, result=result, **WHAT
     )
 
 
@@ -85,7 +84,7 @@ def averaged(loss: float, joint: float, *, hidden: tuple[int, ...] = (64,), same
         )
         made.append(
             AveragingRecord(
-                key=experiment.key,
+                key=experiment.key_on(""),
                 experiment=experiment,
                 machine=this_machine(),
                 initial=[],

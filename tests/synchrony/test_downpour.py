@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from multigpu.synchrony.curve import Point
-from multigpu.synchrony.downpour import Downpour, _Simulation, first_time_s, simulate_downpour
+from multigpu.synchrony.downpour import Downpour, DownpourRecord, _Simulation, first_time_s, simulate_downpour
+from multigpu.synchrony.record import histogram
 from multigpu.synchrony.simulate import simulate
 from tests.synchrony.cases import EXPONENTIAL, REGRESSION, trained
 
@@ -20,65 +21,72 @@ def downpour(**fields: Any) -> Downpour:
     return Downpour(**{**plain, **fields})
 
 
+def trained_by(**fields: Any) -> tuple[DownpourRecord, np.ndarray]:
+    asked = downpour(**fields)
+    return simulate_downpour(asked, asked.open())
+
+
+def run_of(**fields: Any) -> DownpourRecord:
+    return trained_by(**fields)[0]
+
+
 @pytest.mark.parametrize("shards", [1, 3, 6])
 def test_without_latency_and_with_every_step_it_is_async(shards: int) -> None:
-    run = simulate_downpour(downpour(shards=shards, batches=601))
+    run, parameters = trained_by(shards=shards, batches=601)
     # the last batch's push would come at the instant after its end
     twin = simulate(trained("async", workers=4, updates=600))
-    np.testing.assert_array_equal(run.parameters, twin.parameters)
+    np.testing.assert_array_equal(parameters, twin.parameters)
     assert set(run.shard_updates) == {600}
-    assert run.staleness == (twin.staleness,) * shards
-    assert run.spread == {0: sum(run.spread.values())}
+    assert run.staleness == [histogram(twin.staleness)] * shards
+    assert len(run.spread.counts) == 1
 
 
 def test_adagrad_in_each_shard_is_adagrad() -> None:
     """One replica, no latency: each step is by hand, whatever the number of shards."""
-    run = simulate_downpour(downpour(replicas=1, rule="adagrad", rate=0.3, batches=41))
-    problem = run.experiment.problem.build()
+    run, found = trained_by(replicas=1, rule="adagrad", rate=0.3, batches=41)
+    problem = run.experiment.open()
     parameters, squares = problem.initial(0), np.zeros(6)
     for batch in range(40):
         gradient = problem.gradient(parameters, 0, batch)
         squares += gradient**2
         parameters = parameters - 0.3 * gradient / np.sqrt(squares)
-    np.testing.assert_allclose(run.parameters, parameters, rtol=1e-11)
+    np.testing.assert_allclose(found, parameters, rtol=1e-11)
 
 
 def test_pushes_of_several_batches_are_their_sum() -> None:
     """One replica that fetches and pushes every 4 batches: the mean of four gradients on one version, times four."""
-    run = simulate_downpour(downpour(replicas=1, fetch_every=4, push_every=4, batches=41))
-    problem = run.experiment.problem.build()
+    run, found = trained_by(replicas=1, fetch_every=4, push_every=4, batches=41)
+    problem = run.experiment.open()
     parameters = problem.initial(0)
     for start in range(0, 40, 4):
         parameters = parameters - 0.02 * sum(problem.gradient(parameters, 0, batch) for batch in range(start, start + 4))
-    np.testing.assert_allclose(run.parameters, parameters, rtol=1e-11)
-    assert run.shard_updates == (10, 10, 10)
+    np.testing.assert_allclose(found, parameters, rtol=1e-11)
+    assert run.shard_updates == [10, 10, 10]
 
 
 def test_local_steps_continue_from_what_was_fetched() -> None:
     """One replica whose own steps equal the server's: SGD, though it fetches only every 10 batches."""
-    run = simulate_downpour(downpour(replicas=1, fetch_every=10, local_rate=0.02, batches=31))
-    once = simulate_downpour(downpour(replicas=1, batches=31))
-    np.testing.assert_allclose(run.parameters, once.parameters, rtol=1e-11)
+    _, found = trained_by(replicas=1, fetch_every=10, local_rate=0.02, batches=31)
+    np.testing.assert_allclose(found, trained_by(replicas=1, batches=31)[1], rtol=1e-11)
 
 
 @pytest.mark.parametrize(("fetch_every", "push_every"), [(1, 1), (5, 1), (3, 4)])
 @pytest.mark.parametrize("outages", [(), ({"worker": 1, "at_s": 20.0, "until_s": 60.0}, {"worker": 2, "at_s": 40.0})])
 def test_every_batch_is_accounted_for(fetch_every: int, push_every: int, outages: tuple) -> None:
-    run = simulate_downpour(downpour(fetch_every=fetch_every, push_every=push_every, latency=LATENCY, outages=outages))
+    run = run_of(fetch_every=fetch_every, push_every=push_every, latency=LATENCY, outages=outages)
     assert run.batches == 600 == pytest.approx(run.applied + run.travelling + run.accrued + run.lost)
-    assert sum(sum(counts.values()) for counts in run.staleness) == sum(run.shard_updates)
+    assert sum(sum(shard.counts) for shard in run.staleness) == sum(run.shard_updates)
     assert run.travelling < 40
     assert (run.lost > 0) <= (bool(outages) and push_every > 1)
 
 
 def test_shards_drift_apart_and_vectors_mix_their_versions() -> None:
-    run = simulate_downpour(downpour(latency=LATENCY, batches=3000))
-    assert max(run.spread) >= 2
-    mean = [sum(age * count for age, count in counts.items()) / sum(counts.values()) for counts in run.staleness]
+    run = run_of(latency=LATENCY, batches=3000)
+    assert len(run.spread.counts) > 2
     # a push without latency is P - 1 = 3 old; here a fetch lands after the next batch began, and messages take their time
-    assert min(mean) > 4
-    at_once = simulate_downpour(downpour(batches=3000))
-    assert max(at_once.spread) == 0
+    assert min(shard.mean for shard in run.staleness) > 4
+    at_once = run_of(batches=3000)
+    assert len(at_once.spread.counts) == 1
 
 
 def test_parameters_overtaken_on_their_way_are_dropped() -> None:
@@ -92,33 +100,27 @@ def test_parameters_overtaken_on_their_way_are_dropped() -> None:
 
 
 def test_rare_fetches_make_gradients_older() -> None:
-    ages = []
-    for every in (1, 4, 16):
-        counts = simulate_downpour(downpour(fetch_every=every, batches=4000, rate=0.001)).staleness[0]
-        ages.append(sum(age * count for age, count in counts.items()) / sum(counts.values()))
+    ages = [run_of(fetch_every=every, batches=4000, rate=0.001).staleness[0].mean for every in (1, 4, 16)]
     # between two fetches a replica's own pushes count, too: (P-1) + P (n-1)/2
     assert ages == pytest.approx([3 + 4 * (every - 1) / 2 for every in (1, 4, 16)], rel=0.05)
 
 
 def test_replicas_die_and_return_without_stopping_the_rest() -> None:
-    whole = simulate_downpour(downpour(batches=None, time_s=200.0, latency=LATENCY))
-    died = simulate_downpour(downpour(batches=None, time_s=200.0, latency=LATENCY, outages=({"worker": 0, "at_s": 50.0},)))
-    back = simulate_downpour(
-        downpour(batches=None, time_s=200.0, latency=LATENCY, outages=({"worker": 0, "at_s": 50.0, "until_s": 100.0},))
-    )
+    whole = run_of(batches=None, time_s=200.0, latency=LATENCY)
+    died = run_of(batches=None, time_s=200.0, latency=LATENCY, outages=({"worker": 0, "at_s": 50.0},))
+    back = run_of(batches=None, time_s=200.0, latency=LATENCY, outages=({"worker": 0, "at_s": 50.0, "until_s": 100.0},))
     assert died.batches == pytest.approx(50 * 4 + 150 * 3, rel=0.12)
     assert died.batches < back.batches < whole.batches
     assert back.batches == pytest.approx(50 * 4 + 50 * 3 + 100 * 4, rel=0.12)
     assert died.curve[-1].loss < 0.1 * died.curve[0].loss
-    nobody = simulate_downpour(downpour(replicas=1, outages=({"worker": 0, "at_s": 50.0},)))
-    assert nobody.notes == ("no replica is left: the shards keep what they have",)
+    nobody = run_of(replicas=1, outages=({"worker": 0, "at_s": 50.0},))
+    assert nobody.notes == ["no replica is left: the shards keep what they have"]
 
 
 def test_the_same_experiment_gives_the_same_bits() -> None:
-    one, other = (simulate_downpour(downpour(latency=LATENCY)) for _ in range(2))
-    np.testing.assert_array_equal(one.parameters, other.parameters)
-    assert one.curve == other.curve
-    assert len(one.curve) == 51
+    (one, bits), (other, others) = (trained_by(latency=LATENCY) for _ in range(2))
+    np.testing.assert_array_equal(bits, others)
+    assert one.curve == other.curve and len(one.curve) == 51
 
 
 def test_time_to_an_error() -> None:
@@ -137,4 +139,4 @@ def test_time_to_an_error() -> None:
 )
 def test_what_cannot_be_is_refused(changed: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
-        simulate_downpour(downpour(**changed))
+        run_of(**changed)

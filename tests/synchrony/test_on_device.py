@@ -20,16 +20,15 @@ import pytest
 import torch
 
 from multigpu.synchrony.checkpoint import read_checkpoint
-from multigpu.synchrony.exchange import arithmetic_of, shared_bytes
+from multigpu.synchrony.exchange import ON_HOST, Arithmetic, shared_bytes
 from multigpu.synchrony.experiment import Experiment, build_experiment
 from multigpu.synchrony.on_device import DeviceArithmetic, DeviceExchange
 from multigpu.synchrony.problems import LinearRegression, Problem
-from multigpu.synchrony.processes import Pipes, has_closed, last_words_path
+from multigpu.synchrony.processes import Pipes, arithmetic_of, has_closed, last_words_path
 from multigpu.synchrony.real import start
 from multigpu.synchrony.server import LEFT, Outcome, Server
 from multigpu.synchrony.simulate import replay, simulate
 from multigpu.synchrony.trained_models import TrainedModel
-from multigpu.synchrony.vectors import ON_HOST, Arithmetic
 from tests.synchrony.cases import REGRESSION, trained
 from tests.synchrony.test_real import EXPERIMENTS, wait_for_version
 
@@ -93,7 +92,7 @@ def test_updates_on_a_device_give_the_bits_of_the_host(device: str, single: bool
 def test_a_server_on_a_device_tells_the_host_arrays(device: str) -> None:
     """Checkpoint, outcome and curve; a vector that was taken does not change with later updates."""
     asked = trained("sync", workers=2, updates=4, evaluations=4)
-    problem = asked.build_problem()
+    problem = asked.open()
     server = Server(asked, problem, arithmetic=arithmetic_of(device))
     server.begin()
     first = server.checkpoint(0.0)
@@ -219,7 +218,7 @@ def test_a_model_on_gpus_trains_with_its_server_on_the_first(tmp_path: Path) -> 
     a = outcome.accounts
     assert a.started == a.applied + a.waiting + a.running + a.cancelled + a.lost
     assert a.applied == 4 * (workers - 1) and a.cancelled > 0 and a.lost == 0
-    moved = np.linalg.norm(outcome.parameters - asked.build_problem().initial(asked.seed))
+    moved = np.linalg.norm(outcome.parameters - asked.open().initial(asked.seed))
     assert np.linalg.norm(replay(asked, outcome.events) - outcome.parameters) < 0.01 * moved
 
 
@@ -233,6 +232,6 @@ def test_what_cannot_be_is_refused_in_a_sentence(tmp_path: Path, monkeypatch: py
         start(on_device("cuda", updates=1), tmp_path)
     # the host's shared memory holds nothing of such a run
     host, device = on_device("host", updates=1), on_device("cpu", updates=1)
-    problem = host.build_problem()
+    problem = host.open()
     assert (shared_bytes(host, problem), shared_bytes(device, problem)) == (2 * 2 * 6 * 8, 8)
     assert len({host.digest, device.digest, on_device("cuda", updates=1).digest}) == 3

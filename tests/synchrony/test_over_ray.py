@@ -26,7 +26,7 @@ def asked(protocol: str, gradients: int | None = None, **fields: Any) -> Any:
 def test_a_worker_computes_waits_and_is_skipped() -> None:
     """Without Ray: the actor's own methods."""
     experiment = asked("async")
-    worker, problem = RayWorker(experiment.model_dump_json(), 1), experiment.build_problem()
+    worker, problem = RayWorker(experiment.model_dump_json(), 1), experiment.open()
     parameters = problem.initial(0)
     np.testing.assert_array_equal(worker.batch(parameters, 3), problem.gradient(parameters, 1, 3))
     worker.skip(4)

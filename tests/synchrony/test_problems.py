@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
-from multigpu.synchrony.averaging import train_apart
-from multigpu.synchrony.networks import Network
-from multigpu.synchrony.problems import Batches, Digits, LinearRegression, PlantedTeacher, ProblemDescription
+from multigpu.synchrony.averaging import AveragingExperiment, AveragingRecord, measure_averaging
+from multigpu.synchrony.experiment import ProblemDescription
+from multigpu.synchrony.problems import Batches, Digits, LinearRegression, Network, PlantedTeacher
 
 SMALL_TEACHER = PlantedTeacher(features=20, rows=300, test_rows=50, hidden=(8,), teacher_hidden=4, batch_size=300)
 WHOLE: tuple[ProblemDescription, ...] = (
@@ -77,22 +79,20 @@ def test_the_teacher_can_be_learnt() -> None:
     assert problem.error(point) < before - 0.2
 
 
+def apart(hidden: tuple[int, ...] = (), workers: int = 4, **fields: Any) -> AveragingRecord:
+    asked = AveragingExperiment(problem=Digits(hidden=hidden, shards=workers), workers=workers, rate=0.2, **fields)
+    return measure_averaging(asked, asked.open())
+
+
 def test_averaging_every_step_is_sync() -> None:
-    result = train_apart(Digits(shards=3), 3, 40, 0.2, same_start=True, average_every=1)
+    result = apart(workers=3, steps=40, same_start=True, average_every=1)
     assert result.averaged.loss == pytest.approx(result.joint.loss, rel=1e-12)
 
 
 def test_the_average_of_networks_trained_apart_is_worse_than_each_of_them() -> None:
     """C48 in the small, and its limits: a convex model's average is as good as the joint model."""
-    network = train_apart(Digits(hidden=(32,), shards=4), 4, 300, 0.2, same_start=False)
+    network = apart((32,), steps=300, same_start=False)
     assert network.averaged.error > 3 * max(score.error for score in network.apart)
     assert network.averaged.loss > 5 * network.joint.loss
-    convex = train_apart(Digits(shards=4), 4, 300, 0.2, same_start=False)
+    convex = apart(steps=300, same_start=False)
     assert convex.averaged.loss == pytest.approx(convex.joint.loss, rel=0.1)
-
-
-def test_averaging_needs_disjoint_shards() -> None:
-    with pytest.raises(ValueError, match="4 workers need as many shards to be disjoint, not 1"):
-        train_apart(Digits(), 4, 10, 0.1, same_start=True)
-    with pytest.raises(ValueError, match="steps and average_every must be at least 1, not 0 and None"):
-        train_apart(Digits(shards=4), 4, 0, 0.1, same_start=True)

@@ -11,8 +11,9 @@ import pytest
 
 from multigpu.measure.machine import this_machine
 from multigpu.synchrony.experiment import Experiment, build_experiment
-from multigpu.synchrony.record import SynchronyStore, histogram, make_record, record_key, summarise
+from multigpu.synchrony.record import histogram, make_record, summarise
 from multigpu.synchrony.simulate import simulate
+from multigpu.synchrony.store import SynchronyStore
 from tests.synchrony.cases import EXPONENTIAL, timed, trained
 
 
@@ -61,8 +62,8 @@ def test_digests_tell_experiments_apart_and_ignore_defaults() -> None:
 
 def test_a_field_added_later_leaves_the_committed_keys_as_they_are() -> None:
     committed = list(SynchronyStore())
-    assert len(committed) > 100 and {r.experiment.clock for r in committed} == {"virtual", "real"}
-    assert [r.key for r in committed] == [record_key(r.experiment, r.repeat, r.machine.name) for r in committed]
+    assert len(committed) > 100 and {"virtual", "averaging", "downpour"} < {r.place for r in committed}
+    assert [r.key for r in committed] == [r.experiment.key_on(r.machine.name) for r in committed]
 
 
 def test_records_come_back_as_written(tmp_path: Path) -> None:
@@ -97,9 +98,8 @@ def test_a_record_is_small_whatever_the_number_of_workers_and_updates(tmp_path: 
 
 def test_keys_of_the_virtual_clock_do_not_depend_on_the_machine() -> None:
     virtual, real = timed("async"), timed("async", clock="real")
-    assert record_key(virtual, 0, "a") == record_key(virtual, 0, "b")
-    assert record_key(real, 0, "a") != record_key(real, 0, "b")
-    assert record_key(virtual, 0, "a") != record_key(virtual, 1, "a")
+    assert virtual.key_on("a") == virtual.key_on("b") != virtual.key_on("a", 1)
+    assert real.key_on("a") != real.key_on("b")
 
 
 def test_runs_that_ended_early_and_runs_that_failed(tmp_path: Path) -> None:

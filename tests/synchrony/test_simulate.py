@@ -65,7 +65,7 @@ def test_batch_variants_update_sooner_and_learn_alike(kind: str) -> None:
 
 def recursion(run: Outcome) -> np.ndarray:
     """w_j+1 = w_j - sum over the update's gradients of rate g(w_tau) / K, from the arrivals alone, with rules of its own."""
-    experiment, problem = run.experiment, run.experiment.build_problem()
+    experiment, problem = run.experiment, run.experiment.open()
     k, rule = experiment.gradients_per_update, experiment.rate
     history = [problem.initial(0)]
     for start in range(0, len(run.events), k):

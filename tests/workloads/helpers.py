@@ -13,7 +13,7 @@ from multigpu.workloads.base import Model
 
 def filled(model: Model, seed: int = 0, dtype: torch.dtype = torch.float64, layout: str | None = None) -> nn.Module:
     """The module of a description, every variable drawn from its law and moved off its constant, so that biases matter."""
-    module = importlib.import_module(f"multigpu.workloads.{model.workload}.torch").build(model, layout).to(dtype)
+    module = importlib.import_module(f"multigpu.workloads.{model.workload}.torch").build(model, *([layout] if layout else [])).to(dtype)
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for variable, parameter in zip(model.variables, module.parameters(), strict=True):

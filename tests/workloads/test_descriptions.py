@@ -115,7 +115,7 @@ def test_nmt000_has_nineteen_variables_in_order() -> None:
 )
 def test_modules_hold_the_described_variables(model: Model, layout: str | None) -> None:
     with torch.device("meta"):
-        module = importlib.import_module(f"multigpu.workloads.{model.workload}.torch").build(model, layout)
+        module = importlib.import_module(f"multigpu.workloads.{model.workload}.torch").build(model, *([layout] if layout else []))
     assert [(name, tuple(p.shape)) for name, p in module.named_parameters()] == [(v.name, v.shape) for v in model.variables]
     assert all(parameter.is_meta for parameter in module.parameters())
     assert all(buffer.is_floating_point() for buffer in module.buffers())

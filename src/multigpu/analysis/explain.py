@@ -70,7 +70,8 @@ class Explanation:
         base = self.baselines.get("one_best")
         if base is None or base["keys"] == self.row["keys"]:
             return False
-        return bool((base["of_ideal_high"] if base["of_ideal_high"] == base["of_ideal_high"] else base["of_ideal"]) < 1)
+        high = base["of_ideal"] if math.isnan(base["of_ideal_high"]) else base["of_ideal_high"]
+        return bool(high < (1 if base["n"] > 1 and self.row["n"] > 1 else 1 / SINGLE_MARGIN))
 
     def causes(self) -> list[tuple[str, float]]:
         """The waits of the step, the longest first, those of a twentieth of the step at least."""

@@ -40,10 +40,12 @@ SENTENCES = {
     "slower": "{devices} are slower than one: {times} the rate of one {device} at its best.",
     "equal": "{devices} are not told apart from one {device} at its best: {times} its rate.",
     "scales": "{devices} reach {times} the rate of one {device} at its best, {share} of perfect scaling.",
+    "perfect": "{devices} reach {times} the rate of one {device} at its best, which repeats do not tell from perfect scaling.",
     "one": "One {device} reaches {share} of its best way ({best}).",
+    "as_best": "One {device} is not told apart from its best way ({best}).",
     "best": "This is the best way measured on one {device}.",
     "alone": "This job was not measured on one {device}, so what is lost against it is not known.",
-    "little": "That is all but what repeats vary: nothing here needs a cause.",
+    "little": "Nothing here needs a cause.",
     "cause": "Of a step of {step:ms} each {device} spends {causes}.",
     "computes": "The step has no long wait: the {device} computes {compute:ms} of {step:ms}.",
     "untraced": "Where its step's time goes was not measured; this does: {command}",
@@ -66,7 +68,10 @@ def sentences(one: Explanation) -> list[str]:
         times, share = estimate(base, "ratio"), estimate(base, "of_ideal")
         facts |= {"times": f"{times:times interval} times", "share": f"{share:percent interval}", "best": way_words(base)}
         high, low = (times.high, times.low) if times.known else (times.value, times.value)
-        kind = "one" if row["devices"] == 1 else "slower" if high < 1 else "equal" if low <= 1 else "scales"
+        if row["devices"] == 1:
+            kind = "one" if one.lost else "as_best"
+        else:
+            kind = "slower" if high < 1 else "equal" if low <= 1 else "scales" if one.lost else "perfect"
         lines.append(SENTENCES[kind].format(**facts))
     causes = [f"{Estimate(seconds):ms} {PART_NAMES[name]}" for name, seconds in one.causes()[:2]]
     if base is not None and base["keys"] != row["keys"] and not one.lost:
@@ -116,7 +121,8 @@ def as_text(one: Explanation, details: bool = False) -> str:
 
 def _against(one: Explanation, name: str, base: pd.Series) -> str:
     ratio, ideal = estimate(base, "ratio"), estimate(base, "of_ideal")
-    share = f", {ideal:percent} of {one.row['devices']} times" if name.startswith("one_") and one.row["devices"] > 1 else ""
+    whole = f"{ideal:percent} of" if (ideal.high if ideal.known else ideal.value) < 1 else "no less than"
+    share = f", {whole} {one.row['devices']} times" if name.startswith("one_") and one.row["devices"] > 1 else ""
     return f"{NAMES[name]} ({way_words(base)}): {estimate(base, 'rate'):rate}; this point is {ratio:times interval} times it{share}"
 
 

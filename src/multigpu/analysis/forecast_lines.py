@@ -14,7 +14,7 @@ from multigpu.analysis.all_reduce import SHORT_BYTES
 from multigpu.analysis.estimate import Estimate
 from multigpu.analysis.fields import JOB, SERIES
 from multigpu.analysis.forecast import PARAMETERS, Forecast, HeldOut, Points, forecast, held_out, launch_residuals, widening_of
-from multigpu.analysis.forecast_merge import Between, Demand, Links, demand_of
+from multigpu.analysis.forecast_merge import Demand, Links, demand_of
 from multigpu.analysis.limits import ceilings
 from multigpu.placements import find_placement
 from multigpu.record import Record
@@ -55,18 +55,18 @@ class Line:
         return str(self.first["machine"]), str(self.first["framework"]), str(self.first["execution"])
 
 
-def assumed_links(network_gbit: float, network_latency_us: float, node: int, between: Between) -> Links:
+def assumed_links(network_gbit: float, network_latency_us: float, node: int) -> Links:
     """The links between nodes as they are assumed; those inside are filled in from what was measured.
 
     Raises:
-        ValueError: a rate that carries nothing, a node without devices, or another way to join nodes.
+        ValueError: a rate that carries nothing, or a node without devices.
     """
     if network_gbit <= 0:
         raise ValueError(f"a network carries something: network_gbit must be above 0, not {network_gbit}")
-    return Links(1.0, node=node, between_bytes_per_s=network_gbit * GBIT, between_latency_s=1e-6 * network_latency_us, between=between)
+    return Links(1.0, node=node, between_bytes_per_s=network_gbit * GBIT, between_latency_s=1e-6 * network_latency_us)
 
 
-NETWORK = assumed_links(network_gbit=400.0, network_latency_us=5.0, node=8, between="hierarchical")
+NETWORK = assumed_links(network_gbit=400.0, network_latency_us=5.0, node=8)
 """Assumed beyond the devices of a node."""
 
 

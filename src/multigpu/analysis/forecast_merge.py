@@ -5,32 +5,28 @@ W: between nodes, a device; a node's links to others carry g W together. H: byte
 
 | merge | inside a node | between nodes |
 |---|---|---|
-| all-reduce, ring; reduce-scatter and all-gather | 2 (P-1)/P S/L | 2 (P-1)/P S/(g W), as many rings as a node has links |
 | all-reduce, hierarchical | 2 (g-1)/g S/L | 2 (m-1)/m S/(g W): each device joins a g-th with its like on other nodes |
 | copies to all | (g-1) S/L | (P-g) S/W |
 | one home, or several | 2 (g-1) S_max/L | 2 (P-g) S_max/W, S_max: what the fullest home holds; all of S with one |
 | the host | (P-1) S_h/H | (P-g) S_h/(g W), S_h: to and from the host |
 
-Messages that follow each other add their latency: 2(P-1) of a ring, of which m in P pass between nodes; 2(g-1) and 2(m-1) of
-a hierarchical one. Nothing overlaps between kinds of link. Inside a node g is P.
+Messages that follow each other add their latency: 2(g-1) inside a node and 2(m-1) between nodes. Nothing overlaps between kinds of
+link. Inside a node g is P.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from multigpu.placements.row import Placement
 from multigpu.placements.traffic import CUT, HOST, REPLICA, assign, least_loaded
 from multigpu.workloads.base import Variable
 
-Between = Literal["ring", "hierarchical"]
-
 
 @dataclass(frozen=True)
 class Links:
-    """Rates in bytes/s one way of one device, latencies in s a message, `node`: devices of one; `between`: how all-reduce joins nodes."""
+    """Rates in bytes/s one way of one device, latencies in s a message, `node`: devices of one."""
 
     inside_bytes_per_s: float
     host_bytes_per_s: float = float("inf")
@@ -38,15 +34,12 @@ class Links:
     node: int = 8
     between_bytes_per_s: float = float("inf")
     between_latency_s: float = 0.0
-    between: Between = "hierarchical"
 
     def __post_init__(self) -> None:
         if min(self.inside_bytes_per_s, self.host_bytes_per_s, self.between_bytes_per_s) <= 0:
             raise ValueError("links must carry something: every rate is above 0 bytes/s")
         if self.node < 1 or min(self.inside_latency_s, self.between_latency_s) < 0:
             raise ValueError(f"a node has at least 1 device and no latency is negative, not {self.node} devices")
-        if self.between not in ("ring", "hierarchical"):
-            raise ValueError(f"all-reduce between nodes is 'ring' or 'hierarchical', not {self.between!r}")
 
 
 @dataclass(frozen=True)
@@ -135,14 +128,8 @@ def merge_seconds(demand: Demand, devices: int, links: Links) -> tuple[float, fl
     others, device, network = p - g, links.inside_bytes_per_s, links.between_bytes_per_s
     inside = between = 0.0
     if demand.reduced and p > 1:
-        ring = links.between == "ring" or nodes == 1
-        inner, outer = (2 * (p - 1) / p, 2 * (p - 1) / p) if ring else (2 * (g - 1) / g, 2 * (nodes - 1) / nodes)
-        crossing = 2 * (p - 1) * nodes / p if ring else 2 * (nodes - 1)
-        steps = 2 * (p - 1) - crossing if ring else 2 * (g - 1)
-        if nodes == 1:
-            outer, crossing, steps = 0.0, 0.0, 2 * (p - 1)
-        inside += inner * demand.reduced / device + steps * links.inside_latency_s
-        between += outer * demand.reduced / (g * network) + crossing * links.between_latency_s
+        inside += 2 * (g - 1) / g * demand.reduced / device + 2 * (g - 1) * links.inside_latency_s
+        between += 2 * (nodes - 1) / nodes * demand.reduced / (g * network) + 2 * (nodes - 1) * links.between_latency_s
     inside += (g - 1) * demand.copied / device
     between += others * demand.copied / network
     home = sum(fullest(demand, p)) if demand.pulled else 0.0

@@ -11,25 +11,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from multigpu.analysis.fields import FIELDS, JOB, LENGTH, POINT, RESTRICTED, SERIES, WAY
+from multigpu.analysis.fields import FIELDS, LENGTH, POINT, RESTRICTED
 from multigpu.analysis.statistics import half_width, log_samples, mean_interval
-
-__all__ = [
-    "FIELDS",
-    "JOB",
-    "LENGTH",
-    "POINT",
-    "SERIES",
-    "WAY",
-    "Missing",
-    "as_it_comes",
-    "averages",
-    "one",
-    "one_length",
-    "points",
-    "usual",
-    "where",
-]
 
 HEADLINE_REPEATS, HEADLINE_LAUNCHES = 5, 2
 

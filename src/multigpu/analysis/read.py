@@ -29,8 +29,10 @@ from multigpu.analysis.training import training_frame
 from multigpu.record import HELD_FLAG, Record, RecordStore
 from multigpu.remembered import remembered
 from multigpu.store import stamp_of
-from multigpu.synchrony.averaging_record import AveragingStore
-from multigpu.synchrony.record import VIRTUAL, SynchronyRecord, SynchronyStore
+from multigpu.synchrony.averaging import AveragingRecord
+from multigpu.synchrony.experiment import VIRTUAL
+from multigpu.synchrony.record import SynchronyRecord
+from multigpu.synchrony.store import SynchronyStore
 from multigpu.training.record import TrainingRecord, TrainingStore
 
 HELD_SHARE = 0.05
@@ -158,12 +160,14 @@ class Study:
     @cached_property
     def synchrony_records(self) -> list[SynchronyRecord]:
         """Synchrony's Records of this machine, and those of the virtual clock, which has none."""
-        return [record for record in SynchronyStore(self.data / "synchrony") if record.place in (self.machine, VIRTUAL)]
+        known = SynchronyStore(self.data / "synchrony")
+        return [one for one in known if isinstance(one, SynchronyRecord) and one.place in (self.machine, VIRTUAL)]
 
     @cached_property
     def synchrony(self) -> pd.DataFrame:
         """A row a Record of them and of averaged models (`synchrony.synchrony_frame`)."""
-        return synchrony_frame([*self.synchrony_records, *AveragingStore(self.data / "synchrony")])
+        averaged = (one for one in SynchronyStore(self.data / "synchrony") if isinstance(one, AveragingRecord))
+        return synchrony_frame([*self.synchrony_records, *averaged])
 
     @cached_property
     def training_records(self) -> list[TrainingRecord]:

@@ -8,7 +8,10 @@ first four are of Okabe and Ito's palette for all colour visions. Ink (text, axe
 from __future__ import annotations
 
 import hashlib
+from pathlib import Path
 from typing import Any
+
+import matplotlib as mpl
 
 from multigpu.placements import every_placement
 from multigpu.placements.row import Look
@@ -57,40 +60,5 @@ def title(placement: str) -> str:
     return f"{label} ({lowered})" if text and not lowered.startswith(label) else lowered or label
 
 
-RC: Any = {
-    "figure.dpi": 72,
-    "figure.facecolor": "none",
-    "savefig.facecolor": "none",
-    "axes.facecolor": "none",
-    "font.family": "DejaVu Sans",
-    "font.size": 9,
-    "axes.titlesize": 9,
-    "axes.titleweight": "bold",
-    "axes.titlelocation": "left",
-    "axes.labelsize": 9,
-    "xtick.labelsize": 9,
-    "ytick.labelsize": 9,
-    "text.color": INK,
-    "axes.edgecolor": INK,
-    "axes.labelcolor": INK,
-    "axes.titlecolor": INK,
-    "xtick.color": INK,
-    "ytick.color": INK,
-    "grid.color": INK,
-    "grid.alpha": 0.14,
-    "grid.linewidth": 0.8,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.linewidth": 0.8,
-    "lines.linewidth": 1.6,
-    "lines.markersize": 5.5,
-    "hatch.linewidth": 0.8,
-    "legend.frameon": False,
-    "legend.fontsize": 9,
-    "svg.fonttype": "none",
-    "svg.hashsalt": "multigpu",
-    "path.simplify": False,
-}
+RC: Any = mpl.rc_params_from_file(Path(__file__).with_name("figures.mplstyle"), use_default_template=False)
 """Matplotlib's settings for every figure of the study."""

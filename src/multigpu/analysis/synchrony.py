@@ -14,16 +14,17 @@ from multigpu.analysis.frame import typed_frame
 from multigpu.analysis.points import where
 from multigpu.analysis.statistics import interval, mean_interval, sample
 from multigpu.analysis.words import MODELS
-from multigpu.synchrony.averaging_record import AveragingRecord, AveragingStore
+from multigpu.synchrony.averaging import AveragingRecord
 from multigpu.synchrony.curve import Point
-from multigpu.synchrony.experiment import Experiment
-from multigpu.synchrony.grid_training import MEMORY_PROBLEM
+from multigpu.synchrony.experiment import Experiment, ProblemDescription
+from multigpu.synchrony.grid import read_grid
 from multigpu.synchrony.laws import Exponential
-from multigpu.synchrony.problems import LinearRegression, ProblemDescription
+from multigpu.synchrony.problems import LinearRegression
 from multigpu.synchrony.protocol import ProtocolName
 from multigpu.synchrony.rates import BoundedRate, RateRule
-from multigpu.synchrony.record import RECORDS, SynchronyRecord, SynchronyStore
+from multigpu.synchrony.record import Measured, SynchronyRecord
 from multigpu.synchrony.simulate import simulate
+from multigpu.synchrony.store import RECORDS, SynchronyStore
 from multigpu.synchrony.theory import mean_staleness, update_time_s
 from multigpu.synchrony.trained_models import TrainedModel
 
@@ -53,18 +54,20 @@ excess_*: loss above the least there is, known for linear regression alone: at 5
 EARLY = 0.05
 
 
-def synchrony_frame(root: Path | str | Iterable[SynchronyRecord | AveragingRecord] = RECORDS) -> pd.DataFrame:
-    """The frame of all Records in a folder, or of those given.
+def synchrony_frame(root: Path | str | Iterable[Measured[Any]] = RECORDS) -> pd.DataFrame:
+    """The frame of all such Records in a folder, or of those given.
 
     Raises:
         ValueError: a file is no such Record; the sentence names it.
     """
-    found: Iterable[SynchronyRecord | AveragingRecord]
-    found = [*SynchronyStore(Path(root)), *AveragingStore(Path(root))] if isinstance(root, Path | str) else root
+    found: Iterable[Measured[Any]] = SynchronyStore(Path(root)) if isinstance(root, Path | str) else root
     rows: list[dict[str, Any]] = []
     least: dict[LinearRegression, float] = {}
     for record in found:
-        rows += _averaged(record) if isinstance(record, AveragingRecord) else [_row(record, least)]
+        if isinstance(record, AveragingRecord):
+            rows += _averaged(record)
+        elif isinstance(record, SynchronyRecord):
+            rows.append(_row(record, least))
     return typed_frame(rows, COLUMNS)
 
 
@@ -196,15 +199,16 @@ def curves_frame(records: Iterable[SynchronyRecord]) -> pd.DataFrame:
 
 
 def memory_frame(records: Iterable[SynchronyRecord]) -> pd.DataFrame:
-    """A row a run of the problem that is there for it: key, protocol, workers, gradients_per_update, held, exchanged.
+    """A row a run of the grid that is there for it: key, protocol, workers, gradients_per_update, held, exchanged.
 
     held: vectors in the server's memory at most: versions of the parameters that batches under way are computed on, and the K gradients of
     one update. exchanged: vectors received and sent for each gradient applied.
     """
+    asked = {entry.experiment for entry in read_grid("memory")}
     rows = [
         (record.key, e.protocol, e.workers, k := e.gradients_per_update, own.versions_held + k, (own.received + own.sent) / own.applied)
         for record in records
-        if (e := record.experiment).problem == MEMORY_PROBLEM and e.clock == "virtual" and record.result is not None
+        if (e := record.experiment) in asked and record.result is not None
         for own in [record.result.accounts]
     ]
     return pd.DataFrame(rows, columns=["key", "protocol", "workers", "gradients_per_update", "held", "exchanged"])

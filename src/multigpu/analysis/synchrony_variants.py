@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from statistics import fmean
+from typing import Any
 
 import pandas as pd
 
 from multigpu.analysis.synchrony import problem_name
 from multigpu.published import published_value
-from multigpu.synchrony.downpour import first_time_s
-from multigpu.synchrony.downpour_record import DownpourRecord
-from multigpu.synchrony.grid_training import LARGE, LARGE_LAW, TARGET_ERROR
+from multigpu.synchrony.downpour import DownpourRecord, first_time_s
+from multigpu.synchrony.experiment import Experiment
+from multigpu.synchrony.grid import read_grid
 from multigpu.synchrony.predict import predict
 from multigpu.synchrony.protocol import PROTOCOLS
-from multigpu.synchrony.record import SynchronyRecord
+from multigpu.synchrony.rates import ConstantRate
+from multigpu.synchrony.record import Measured, SynchronyRecord
 
+TARGET_ERROR = 0.05
+"""Test error, the time to which tells how fast Downpour SGD learns."""
 SERVERS = ("host", "cpu", "cuda")
 """Where a server holds its parameters: the host's memory, a CPU tensor, the first GPU."""
 COLUMNS = [
@@ -74,8 +78,10 @@ DOWNPOUR_COLUMNS = [
 ]
 
 
-def downpour_frame(records: Iterable[DownpourRecord]) -> pd.DataFrame:
-    """A row a run. every: batches between two fetches and two pushes. time_to_error_s: `TARGET_ERROR` first reached, missing if never.
+def downpour_frame(records: Iterable[Measured[Any]]) -> pd.DataFrame:
+    """A row a run of Downpour SGD among them. every: batches between two fetches and two pushes.
+
+    time_to_error_s: `TARGET_ERROR` first reached, missing if never.
 
     staleness: mean over shards; staleness_theory: P - 1, for a push that follows its fetch at once. Own-fetch updates, and those that pass
     while messages travel, are not in it. spread: mean difference between the most and least updated shard of a vector.
@@ -83,6 +89,8 @@ def downpour_frame(records: Iterable[DownpourRecord]) -> pd.DataFrame:
     """
     rows = []
     for record in records:
+        if not isinstance(record, DownpourRecord):
+            continue
         e = record.experiment
         back = any(outage.until_s is not None for outage in e.outages)
         rows.append(
@@ -100,19 +108,22 @@ LARGE_COLUMNS = ["key", "problem", "workers", "batch", "rule", "rate", "seed", "
 
 
 def large_batch_frame(records: Iterable[SynchronyRecord]) -> pd.DataFrame:
-    """A row a run: batch = k n, the rule of the rate, share of test rows wrong at the end, virtual seconds a minibatch and an epoch."""
+    """A row a run of the grid `large_batch`: batch = k n, the rule of the rate, share of test rows wrong at the end, virtual seconds a
+    minibatch and an epoch.
+    """
     rows = []
-    known = {problem: (count, base) for problem, count, base, *_ in LARGE}
+    asked = [e for e in (entry.experiment for entry in read_grid("large_batch")) if isinstance(e, Experiment)]
+    bases = {(e.problem, e.law, e.protocol): e.rate.rate for e in asked if e.workers == 1 and isinstance(e.rate, ConstantRate)}
     for record in records:
         e, result = record.experiment, record.result
-        if e.law != LARGE_LAW or e.protocol != "sync" or e.problem not in known or result is None or e.rate is None:
+        base = bases.get((e.problem, e.law, e.protocol))
+        if base is None or result is None or e.rate is None or e.problem is None:
             continue
-        count, base = known[e.problem]
         rate, batch = getattr(e.rate, "rate", 0.0), e.workers * e.problem.batch_size
         rule = "warm_up" if e.rate.kind == "warm_up" else "one" if rate == base else "scaled"
         error, minibatch_s = result.curve[-1].error, result.update_time_s
         who = (record.key, problem_name(e.problem), e.workers, batch, rule, rate, e.seed)
-        rows.append((*who, error, minibatch_s, minibatch_s * count / batch, result.diverged))
+        rows.append((*who, error, minibatch_s, minibatch_s * e.problem.rows / batch, result.diverged))
     return pd.DataFrame(rows, columns=LARGE_COLUMNS)
 
 

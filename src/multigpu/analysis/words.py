@@ -4,107 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import yaml
 
 from multigpu.analysis.style import label
 
 Row = Mapping[str, Any] | Any
 
-FRAMEWORKS = {"torch": "PyTorch", "tensorflow": "TensorFlow"}
-UNITS = {"words": "words/s", "images": "images/s", "reviews": "reviews/s", "samples": "samples/s"}
+_SAID = yaml.safe_load(Path(__file__).with_name("words.yaml").read_text(encoding="utf-8"))
 
-MODELS = {
-    "nmt000": "LSTM translator",
-    "nmt004": "larger translator",
-    "nmt000_pieces": "NMT of 000 (pieces)",
-    "nmt_catalogs": "NMT (catalogs)",
-    "nmt_short": "NMT (short sentences)",
-    "nmt_small": "small translator",
-    "nmt_tiny": "tiny NMT",
-    "resnet50_v1": "ResNet-50 v1",
-    "resnet50_v1.5": "ResNet-50",
-    "resnet101_v1": "ResNet-101 v1",
-    "resnet101_v1.5": "ResNet-101 v1.5",
-    "resnet152_v1": "ResNet-152 v1",
-    "resnet152_v1.5": "ResNet-152",
-    "inception3": "Inception-v3",
-    "inception4": "Inception-v4",
-    "googlenet": "GoogLeNet",
-    "vgg11": "VGG-11",
-    "vgg16": "VGG-16",
-    "vgg19": "VGG-19",
-    "alexnet": "AlexNet",
-    "overfeat": "OverFeat",
-    "lenet": "LeNet",
-    "trivial": "trivial network",
-    "alexnet_cifar": "AlexNet (CIFAR)",
-    "resnet20": "ResNet-20",
-    "resnet32": "ResNet-32",
-    "resnet44": "ResNet-44",
-    "resnet56": "ResNet-56",
-    "resnet110": "ResNet-110",
-    "densenet40_k12": "DenseNet-40 (k = 12)",
-    "densenet100_k12": "DenseNet-100 (k = 12)",
-    "resnet_small": "small ResNet",
-    "resnet_tiny": "tiny ResNet",
-    "alexnet_tiny": "tiny AlexNet",
-    "alexnet_cifar_tiny": "tiny AlexNet (CIFAR)",
-    "overfeat_tiny": "tiny OverFeat",
-    "vgg_tiny": "tiny VGG",
-    "googlenet_tiny": "tiny GoogLeNet",
-    "inception3_tiny": "tiny Inception-v3",
-    "inception4_tiny": "tiny Inception-v4",
-    "densenet_tiny": "tiny DenseNet",
-    "mlp42m": "fully connected, 42 M",
-    "mlp_small": "small fully connected",
-    "mlp_tiny": "tiny fully connected",
-    "stack_dense": "dense layers",
-    "stack_convolution": "convolutions",
-    "stack_recurrent": "a recurrent layer",
-    "stack_convolution_tiny": "tiny convolutions",
-    "stack_recurrent_tiny": "tiny recurrent layers",
-    "deepconn": "two-tower recommender",
-    "deepconn_fm": "DeepCoNN (factorisation machine)",
-    "deepconn_x4": "DeepCoNN, 4 x as wide",
-    "deepconn_x16": "DeepCoNN, 16 x as wide",
-    "deepconn_small": "small DeepCoNN",
-    "deepconn_tiny": "tiny DeepCoNN",
-    "deepconn_fm_tiny": "tiny DeepCoNN (factorisation machine)",
-}
-"""What models are called where people read."""
-
-
-WORDS: dict[str, dict[str, str]] = {
-    "model": MODELS,
-    "framework": FRAMEWORKS,
-    "processes": {"one": "one process", "per_device": "a process per GPU"},
-    "batching": {"own": "a bucket per GPU", "shared": "one bucket for all", "fixed": "one width for all sentences"},
-    "protocol": {
-        "sync": "sync",
-        "k_sync": "K-sync",
-        "k_batch_sync": "K-batch-sync",
-        "async": "async",
-        "k_async": "K-async",
-        "k_batch_async": "K-batch-async",
-    },
-    "method": {
-        "nccl": "NCCL",
-        "two_shot": "two-shot",
-        "ring": "ring",
-        "halving_doubling": "halving, doubling",
-        "torus": "2-D torus",
-        "tree": "tree",
-        "central_server": "central server",
-        "everyone": "everyone to everyone",
-        "everyone_bf16": "everyone to everyone, bf16",
-        "everyone_fp16": "everyone to everyone, fp16",
-    },
-    "bucket_update": {"in_backward": "in backward"},
-    "devices": {"1": "one GPU", "2": "two GPUs", "4": "four GPUs"},
-}
+WORDS: dict[str, dict[str, str]] = _SAID["values"]
 """Of columns whose values have names: what tables and figures write."""
+MODELS, FRAMEWORKS = WORDS["model"], WORDS["framework"]
+COLUMNS: dict[str, tuple[str, str]] = {name: (heading, form) for name, (heading, form) in _SAID["columns"].items()}
+"""Of columns that tables show: the usual heading and the usual form (`estimate.FORMS`)."""
 
 
 def named(column: str, value: Any) -> str:
@@ -113,36 +29,6 @@ def named(column: str, value: Any) -> str:
     if column == "execution":
         return text.replace("_", " and ")
     return label(text) if column in ("placement", "base_placement") else WORDS.get(column, {}).get(text, text)
-
-
-COLUMNS: dict[str, tuple[str, str]] = {
-    "devices": ("GPUs", "number"),
-    "batch_size": ("batch", "number"),
-    "n": ("n", "number"),
-    "rate": ("{unit}/s", "rate interval"),
-    "step_time_s": ("step", "ms"),
-    "peak_memory_gib": ("memory", "gib"),
-    "moved_bytes": ("moved per step", "bytes"),
-    "ratio": ("over it", "times interval"),
-    "speedup_best": ("times one GPU", "times interval"),
-    "speedup_same": ("times one GPU", "times interval"),
-    "efficiency_same": ("efficiency", "percent interval"),
-    "units_per_s": ("images/s", "rate"),
-    "bytes": ("message", "bytes"),
-    "time_s": ("time", "ms interval"),
-    "workers": ("workers", "number"),
-    "gradients_per_update": ("K", "number"),
-    "staleness": ("age", "times"),
-    "staleness_theory": ("its theory", "times"),
-    "budget_s": ("budget", "s"),
-    "average_us": ("mean, us", "number"),
-    "min_us": ("least, us", "number"),
-    "max_us": ("most, us", "number"),
-    "time_percent": ("time, %", "number"),
-    "value": ("value", "number"),
-    "printed": ("as printed", ""),
-}
-"""Of columns that tables show: the usual heading and the usual form (`estimate.FORMS`)."""
 
 
 def missing(value: Any) -> bool:
@@ -230,7 +116,8 @@ def field_words(name: str, value: Any) -> str:
 def way_words(row: Row) -> str:
     """How a point was carried out: "ddp, captured, loss in one piece"; what is usual is not said."""
     parts = (write(row[name]) for name, write in SAYS.items() if name in row and not missing(row[name]))
-    return ", ".join(filter(None, [label(str(row["placement"])), *parts]))
+    alone = row["placement"] == "independent" and row["devices"] == 1  # shares nothing with others that are not there
+    return ", ".join(filter(None, ["one replica alone" if alone else label(str(row["placement"])), *parts]))
 
 
 def job_words(row: Row) -> str:

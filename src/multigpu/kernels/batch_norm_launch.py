@@ -15,24 +15,25 @@ MOST_SHARES = 128
 """Into how many shares the rows are cut for a sum: the last program to finish puts all of them together."""
 PART = 64
 """Shares that it reads at once."""
+EARLY = False
+"""Launch a second pass while the first one ends (compute capability 9.0). Off: no GPU has run or timed it yet."""
 
 
 @dataclass(frozen=True)
 class Plan:
     """How a kernel works: numbers of a tile, which a program reads at once, and its warps; of a sum, how many tiles are on their way to it
-    and how many programs each multiprocessor is given.
+    and how many programs a multiprocessor works on at once; of another kernel, how many tiles a program takes.
     """
 
     tile: int
     warps: int
     stages: int = 1
-    programs: int = 0
+    programs: int = 1
+    tiles: int = 1
 
 
-MOMENTS = Plan(4096, 8, 4, 2)
-SUMS = Plan(4096, 8, 4, 2)
-NORMALISE = Plan(4096, 4)
-GRADIENTS = Plan(4096, 4)
+MOMENTS = SUMS = Plan(4096, 8, stages=4, programs=2)
+NORMALISE = GRADIENTS = Plan(2048, 4, tiles=2)
 
 
 @dataclass(frozen=True)
@@ -108,12 +109,6 @@ def kernels() -> ModuleType:
     return importlib.import_module("multigpu.kernels.batch_norm_triton")
 
 
-@functools.cache
-def early(device: int | None) -> bool:
-    """Whether a kernel can be launched while the last programs of the one before are at work."""
-    return device is not None and torch.cuda.get_device_capability(device) >= (9, 0)
-
-
 def programs_of(device: int, each: int) -> int:
     """How many share a sum on this GPU: a power of two that all run at once."""
     return power_above(each * torch.cuda.get_device_properties(device).multi_processor_count + 1) // 2
@@ -135,11 +130,16 @@ def share_for_sums(rows: int, channels: int, programs: int, tile: int) -> Share:
 
 
 @functools.cache
-def share_for_map(rows: int, channels: int, tile: int) -> Share:
+def share_for_map(rows: int, channels: int, tile: int, tiles: int) -> Share:
     """For what is computed number by number."""
     side = min(power_above(channels), 128)
     height = min(tile // side, power_above(rows))
-    return Share(height, side, 1, -(-rows // height))
+    return Share(height, side, tiles, -(-rows // (height * tiles)))
+
+
+def second_pass() -> dict[str, bool]:
+    """How the kernel that follows a sum is launched."""
+    return {"EARLY": True, "launch_pdl": True} if EARLY else {"EARLY": False}
 
 
 def blocks(channels: int, share: Share) -> tuple[int]:
@@ -148,17 +148,23 @@ def blocks(channels: int, share: Share) -> tuple[int]:
 
 
 def moments(
-    x: Tensor, running_mean: Tensor, running_var: Tensor, arrivals: Tensor, momentum: float, epsilon: float, programs: int | None = None
+    x: Tensor,
+    running_mean: Tensor,
+    running_var: Tensor,
+    arrivals: Tensor,
+    momentum: float,
+    epsilon: float,
+    programs: int | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Mean and inverse deviation. programs: of a sum at once, where a CPU interprets the kernels."""
-    channels, device = x.shape[1], x.device.index
+    channels = x.shape[1]
     rows = x.numel() // channels
     mean, inverse = torch.empty_like(running_mean), torch.empty_like(running_mean)
-    share = share_for_sums(rows, channels, programs or programs_of(device, MOMENTS.programs), MOMENTS.tile)
+    share = share_for_sums(rows, channels, programs or programs_of(x.device.index, MOMENTS.programs), MOMENTS.tile)
     means, squares = mean.new_empty(2, share.count, channels).unbind()
     kernels().moments[blocks(channels, share)](
         x, means, squares, arrivals, running_mean, running_var, mean, inverse, rows, channels, share.tiles, share.count, momentum, epsilon,
-        ROWS=share.rows, CHANNELS=share.channels, PART=PART, STAGES=MOMENTS.stages, EARLY=early(device), num_warps=MOMENTS.warps,
+        ROWS=share.rows, CHANNELS=share.channels, PART=PART, STAGES=MOMENTS.stages, EARLY=EARLY, num_warps=MOMENTS.warps,
     )  # fmt: skip
     return mean, inverse
 
@@ -168,23 +174,23 @@ def forward(
 ) -> tuple[Tensor, Tensor]:
     """The result and its taps."""
     channels, height, width = x.shape[1:]
+    rows = x.numel() // channels
     y = torch.empty(pool.shape(x), dtype=x.dtype, device=x.device, memory_format=torch.channels_last)
-    taps = torch.empty_like(y if pool.sides else y.new_empty(0), dtype=torch.uint8)
-    rows = y.numel() // channels
-    share = share_for_map(rows, channels, NORMALISE.tile // 4 if pool.sides else NORMALISE.tile)
-    grid, soon = blocks(channels, share), early(x.device.index)
-    same = {
-        "RELU": relu, "ROWS": share.rows, "CHANNELS": share.channels,
-        "EARLY": soon, "launch_pdl": soon, "num_warps": NORMALISE.warps,
-    }  # fmt: skip
     if pool.sides:
-        kernels().normalise_pool[grid](
-            x, weight, bias, mean, inverse, y, taps, rows, channels, height, width, pool.high, pool.wide, **pool.constants, **same
-        )
-    else:
-        given = x if after is None else after
-        kernels().normalise[grid](x, given, weight, bias, mean, inverse, y, rows, channels, AFTER=after is not None, **same)
-    return y, taps
+        taps = torch.empty_like(y, dtype=torch.uint8)
+        outputs = y.numel() // channels
+        share = share_for_map(outputs, channels, NORMALISE.tile // 2, 1)
+        kernels().normalise_pool[blocks(channels, share)](
+            x, weight, bias, mean, inverse, y, taps, outputs, channels, height, width, pool.high, pool.wide,
+            **pool.constants, RELU=relu, ROWS=share.rows, CHANNELS=share.channels, num_warps=NORMALISE.warps, **second_pass(),
+        )  # fmt: skip
+        return y, taps
+    share = share_for_map(rows, channels, NORMALISE.tile, NORMALISE.tiles)
+    kernels().normalise[blocks(channels, share)](
+        x, x if after is None else after, weight, bias, mean, inverse, y, rows, channels, share.tiles,
+        RELU=relu, AFTER=after is not None, ROWS=share.rows, CHANNELS=share.channels, num_warps=NORMALISE.warps, **second_pass(),
+    )  # fmt: skip
+    return y, x.new_empty((0,), dtype=torch.uint8)
 
 
 def backward(
@@ -204,22 +210,24 @@ def backward(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The gradients of x, of what was added (empty where `y` is None), of weight and bias."""
     channels, height, width = x.shape[1:]
-    rows, device = x.numel() // channels, x.device.index
-    added, soon = y is not None, early(x.device.index)
-    share = share_for_sums(rows, channels, programs or programs_of(device, SUMS.programs), SUMS.tile // 2 if pool.sides else SUMS.tile)
+    rows = x.numel() // channels
+    added = y is not None
+    programs = programs or programs_of(x.device.index, SUMS.programs)
+    share = share_for_sums(rows, channels, programs, SUMS.tile // 2 if pool.sides else SUMS.tile)
     partial = weight.new_empty(2, share.count, channels)
     dz = torch.empty_like(x) if added else x.new_empty((0,))
     dweight, dbias, dx = torch.empty_like(weight), torch.empty_like(weight), torch.empty_like(x)
     place = height, width, pool.high, pool.wide
-    same = {**pool.constants, "RELU": relu, "AFTER": added, "POOL": pool.sides is not None, "EARLY": soon}
     kernels().gradient_sums[blocks(channels, share)](
         dy, dy if more is None else more, x, y if added else x, weight, bias, mean, inverse, taps, dz, partial, arrivals, dweight, dbias,
         rows, channels, share.tiles, share.count, *place,
-        **same, MORE=more is not None, ROWS=share.rows, CHANNELS=share.channels, PART=PART, STAGES=SUMS.stages, num_warps=SUMS.warps,
+        **pool.constants, RELU=relu, AFTER=added, MORE=more is not None, POOL=pool.sides is not None,
+        ROWS=share.rows, CHANNELS=share.channels, PART=PART, STAGES=SUMS.stages, num_warps=SUMS.warps, EARLY=EARLY,
     )  # fmt: skip
-    share = share_for_map(rows, channels, GRADIENTS.tile // 2 if pool.sides else GRADIENTS.tile)
+    share = share_for_map(rows, channels, GRADIENTS.tile, GRADIENTS.tiles)
     kernels().gradients[blocks(channels, share)](
-        dz if added else dy, x, weight, bias, mean, inverse, taps, dweight, dbias, dx, rows, channels, *place,
-        **same, ROWS=share.rows, CHANNELS=share.channels, num_warps=GRADIENTS.warps, launch_pdl=soon,
+        dz if added else dy, x, weight, bias, mean, inverse, taps, dweight, dbias, dx, rows, channels, share.tiles, *place,
+        **pool.constants, RELU=relu and not added, POOL=pool.sides is not None,
+        ROWS=share.rows, CHANNELS=share.channels, num_warps=GRADIENTS.warps, **second_pass(),
     )  # fmt: skip
     return dx, dz, dweight, dbias

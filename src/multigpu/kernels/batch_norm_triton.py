@@ -2,8 +2,7 @@
 
 Two passes forward, two backward: each first pass adds up a program's share of the rows, and the last program to finish with some channels
 puts the shares together, always in one order. Whose share is last is counted in `arrivals`, which is 0 again when it has been found.
-A second pass may be launched EARLY, while the last programs of the first are at work: it reads what was there before both, and then
-waits.
+EARLY: the second pass is launched while the last programs of the first are at work, and waits for what they write.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -13,7 +12,6 @@ from __future__ import annotations
 
 import triton
 import triton.language as tl
-from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 COUNTS = ("rows", "tiles", "shares")
 """Of which each shape of images has its own: one kernel serves all of them."""
@@ -72,7 +70,7 @@ def moments(
         total += value
         square += value * value
     if EARLY:
-        gdc_launch_dependents()
+        tl.extra.cuda.gdc_launch_dependents()
     off = tl.sum(total, 0)
     tl.store(means + share * channels + channel, shift + off / count, inside)
     tl.store(squares + share * channels + channel, tl.sum(square, 0) - off * off / count, inside)
@@ -105,25 +103,28 @@ def moments(
 
 @triton.jit(do_not_specialize=COUNTS)
 def normalise(
-    x, after, weight, bias, mean, inverse, y, rows, channels,
+    x, after, weight, bias, mean, inverse, y, rows, channels, tiles,
     RELU: tl.constexpr, AFTER: tl.constexpr, ROWS: tl.constexpr, CHANNELS: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
     """Result from x, last rows first: those are still in the cache."""
     block, share = whose(channels, CHANNELS)
     channel = block * CHANNELS + tl.arange(0, CHANNELS)
     inside = channel < channels
-    start = (tl.cdiv(rows, ROWS) - 1 - share).to(tl.int64) * ROWS
-    row = tl.arange(0, ROWS)
-    place = start * channels + row[:, None] * channels + channel[None, :]
-    some = (row < rows - start)[:, None] & inside[None, :]
-    value = tl.load(x + place, some, other=0.0).to(tl.float32)
-    more = 0.0
-    if AFTER:
-        more = tl.load(after + place, some, other=0.0).to(tl.float32)
     if EARLY:
-        gdc_wait()
+        tl.extra.cuda.gdc_wait()
     m, i, w, b = vectors(weight, bias, mean, inverse, channel, inside)
-    tl.store(y + place, normalised(value - m, i * w, b, more, RELU, y.dtype.element_ty), some)
+    first = (tl.cdiv(rows, tiles * ROWS) - 1 - share).to(tl.int64) * tiles * ROWS
+    row = tl.arange(0, ROWS)
+    place = row[:, None] * channels + channel[None, :]
+    for tile in range(tiles):
+        start = first + tile * ROWS
+        here = start * channels
+        some = (row < rows - start)[:, None] & inside[None, :]
+        more = 0.0
+        if AFTER:
+            more = tl.load(after + here + place, some, other=0.0).to(tl.float32)
+        value = tl.load(x + here + place, some, other=0.0).to(tl.float32)
+        tl.store(y + here + place, normalised(value - m, i * w, b, more, RELU, y.dtype.element_ty), some)
 
 
 @triton.jit
@@ -137,7 +138,7 @@ def normalise_pool(
     channel = block * CHANNELS + tl.arange(0, CHANNELS)
     inside = channel < channels
     if EARLY:
-        gdc_wait()
+        tl.extra.cuda.gdc_wait()
     m, i, w, b = vectors(weight, bias, mean, inverse, channel, inside)
     output = (tl.cdiv(outputs, ROWS) - 1 - share) * ROWS + tl.arange(0, ROWS)
     column = output % wide * STRIDE - LEFT
@@ -230,7 +231,7 @@ def gradient_sums(
         total += gradient
         product += gradient * (value - m)
     if EARLY:
-        gdc_launch_dependents()
+        tl.extra.cuda.gdc_launch_dependents()
     own = partial + share * channels + channel
     tl.store(own, tl.sum(total, 0), inside)
     tl.store(own + shares * channels, tl.sum(product, 0) * tl.load(inverse + channel, inside), inside)
@@ -251,31 +252,32 @@ def gradient_sums(
 
 @triton.jit(do_not_specialize=COUNTS)
 def gradients(
-    dy, x, weight, bias, mean, inverse, taps, dweight, dbias, dx, rows, channels, height, width, high, wide,
+    dy, x, weight, bias, mean, inverse, taps, dweight, dbias, dx, rows, channels, tiles, height, width, high, wide,
     STRIDE: tl.constexpr, TOP: tl.constexpr, LEFT: tl.constexpr, DOWN: tl.constexpr, ACROSS: tl.constexpr,
-    RELU: tl.constexpr, AFTER: tl.constexpr, POOL: tl.constexpr, ROWS: tl.constexpr, CHANNELS: tl.constexpr, EARLY: tl.constexpr,
+    RELU: tl.constexpr, POOL: tl.constexpr, ROWS: tl.constexpr, CHANNELS: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
-    """Gradient of x from that of the outputs and its sums, last rows first. AFTER: dy is what `gradient_sums` wrote, masked already."""
+    """Gradient of x from that of the outputs and its sums, last rows first; RELU: whether that gradient must be masked first."""
     block, share = whose(channels, CHANNELS)
     channel = block * CHANNELS + tl.arange(0, CHANNELS)
     inside = channel < channels
+    if EARLY:
+        tl.extra.cuda.gdc_wait()
     m, i, w, b = vectors(weight, bias, mean, inverse, channel, inside)
-    start = (tl.cdiv(rows, ROWS) - 1 - share).to(tl.int64) * ROWS
+    total, product = tl.load(dbias + channel, inside)[None, :] / rows, tl.load(dweight + channel, inside)[None, :] / rows
+    first = (tl.cdiv(rows, tiles * ROWS) - 1 - share).to(tl.int64) * tiles * ROWS
     row = tl.arange(0, ROWS)
     place = row[:, None] * channels + channel[None, :]
-    some = (row < rows - start)[:, None] & inside[None, :]
-    value = tl.load(x + start * channels + place, some, other=0.0).to(tl.float32)
-    if EARLY and AFTER:
-        gdc_wait()
-    gradient = incoming(
-        dy, taps, start, row, place, channel, some, channels, height, width, high, wide,
-        STRIDE, TOP, LEFT, DOWN, ACROSS, POOL, ROWS, CHANNELS,
-    )  # fmt: skip
-    if RELU and not AFTER:
-        out = normalised(value - m, i * w, b, 0.0, False, x.dtype.element_ty).to(tl.float32)
-        gradient = tl.where(out <= 0.0, 0.0, gradient)
-    if EARLY and not AFTER:
-        gdc_wait()
-    total, product = tl.load(dbias + channel, inside)[None, :] / rows, tl.load(dweight + channel, inside)[None, :] / rows
-    found = w * i * (gradient - total - (value - m) * i * product)
-    tl.store(dx + start * channels + place, found.to(dx.dtype.element_ty), some)
+    for tile in range(tiles):
+        start = first + tile * ROWS
+        here = start * channels
+        some = (row < rows - start)[:, None] & inside[None, :]
+        value = tl.load(x + here + place, some, other=0.0).to(tl.float32)
+        gradient = incoming(
+            dy, taps, start, row, place, channel, some, channels, height, width, high, wide,
+            STRIDE, TOP, LEFT, DOWN, ACROSS, POOL, ROWS, CHANNELS,
+        )  # fmt: skip
+        if RELU:
+            out = normalised(value - m, i * w, b, 0.0, False, x.dtype.element_ty).to(tl.float32)
+            gradient = tl.where(out <= 0.0, 0.0, gradient)
+        found = w * i * (gradient - total - (value - m) * i * product)
+        tl.store(dx + here + place, found.to(dx.dtype.element_ty), some)

@@ -163,12 +163,13 @@ class Result:
         if placed.name == alone and (parts := self._parts(placed)):
             rows = [(PART_NAMES[part], _times(own, value / sum(parts.values())), "trace") for part, value in parts.items() if value > 0]
         else:
+            one = _no_more(one, own)
             rows = [("computing, as on one device", one, "one device's step")]
         rest, told = one, "the step, less one device's"
         if "independent" in self.names and placed.name not in ("independent", alone) and placed.run.execution == "eager":
-            shared = self._step("independent")
+            shared = _no_more(self._step("independent"), own)
             rows.append(("devices share this machine", _less(shared, one), "independent replicas, less one device"))
-            rest, told = shared, "the step, less independent replicas'"
+            rest, told = max(shared, one, key=lambda step: step.value), "the step, less independent replicas'"
         if placed.name != alone:
             more = _less(own, rest)
             rows += [(cause, part, "trace") for cause, part in self._traced(placed, more)] or [
@@ -257,6 +258,11 @@ class Result:
 
 def _times(whole: Estimate, share: float) -> Estimate:
     return Estimate(whole.value * share, whole.low * share, whole.high * share, whole.keys)
+
+
+def _no_more(part: Estimate, whole: Estimate) -> Estimate:
+    """What is part of a step is no longer than it, whatever noise says."""
+    return part if part.value <= whole.value else whole
 
 
 def _less(own: Estimate, base: Estimate) -> Estimate:

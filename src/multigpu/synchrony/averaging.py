@@ -4,11 +4,43 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
+from pydantic import Field, model_validator
 from threadpoolctl import threadpool_limits
 
-from multigpu.synchrony.problems import Problem, ProblemDescription
+from multigpu.synchrony.experiment import Described, ProblemDescription
+from multigpu.synchrony.problems import Count, Problem
+from multigpu.synchrony.record import Measured, record_fields
+
+
+class AveragingExperiment(Described):
+    """Models trained apart by SGD, one a worker, each on its shard, for `steps` steps at `rate`; and one trained jointly.
+
+    same_start: all models start from the same parameters (those of the joint one), or each from its own.
+    average_every: steps between two averages that replace all models (local SGD; 1 is sync); None: averaged at the end alone.
+    """
+
+    folder = "averaging"
+
+    problem: ProblemDescription
+    workers: Count
+    steps: Count
+    rate: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    same_start: bool
+    average_every: Count | None = None
+    seed: Annotated[int, Field(ge=0)] = 0
+
+    @model_validator(mode="after")
+    def _disjoint(self) -> AveragingExperiment:
+        if self.problem.shards != self.workers:
+            raise ValueError(f"{self.workers} workers need as many shards to be disjoint, not {self.problem.shards}")
+        return self
+
+    @property
+    def label(self) -> str:
+        return f"averaging P={self.workers} {self.problem.kind} seed {self.seed}"
 
 
 @dataclass(frozen=True)
@@ -19,57 +51,39 @@ class Score:
     error: float | None
 
 
-@dataclass(frozen=True)
-class Averaging:
+class AveragingRecord(Measured[AveragingExperiment]):
     """Scores after equally many steps of every worker, all on the same rows.
 
     apart: by worker; averaged: of the mean of their parameters; joint: of one model that took the mean of all workers' gradients
     in every step (sync), and so as many steps on as many samples; initial: before training, by worker.
     """
 
-    initial: tuple[Score, ...]
-    apart: tuple[Score, ...]
+    initial: list[Score]
+    apart: list[Score]
     averaged: Score
     joint: Score
 
 
-def train_apart(
-    description: ProblemDescription,
-    workers: int,
-    steps: int,
-    rate: float,
-    *,
-    same_start: bool,
-    average_every: int | None = None,
-    seed: int = 0,
-) -> Averaging:
-    """Train `workers` models apart by SGD, each on its shard, and one jointly.
-
-    Args:
-        description: with as many shards as workers, so that they share no row.
-        same_start: all models start from the same parameters (those of the joint one), or each from its own.
-        average_every: replace all models by their average after so many steps (local SGD; 1 is sync); None: only at the end.
-
-    Raises:
-        ValueError: the number of shards is not that of workers, or a number is below 1.
-    """
-    if description.shards != workers:
-        raise ValueError(f"{workers} workers need as many shards to be disjoint, not {description.shards}")
-    if min(steps, average_every or 1) < 1:
-        raise ValueError(f"steps and average_every must be at least 1, not {steps} and {average_every}")
-    problem: Problem = description.build()
-    joint = problem.initial(seed)
+def measure_averaging(experiment: AveragingExperiment, problem: Problem) -> AveragingRecord:
+    """Train, average and score; the same experiment gives the same bits."""
+    e = experiment
+    joint = problem.initial(e.seed)
     # a seed of its own for each start; the joint model has the first
-    models = [joint if same_start else problem.initial(seed + 1000 * worker) for worker in range(workers)]
-    initial = tuple(score(problem, model) for model in models)
+    models = [joint if e.same_start else problem.initial(e.seed + 1000 * worker) for worker in range(e.workers)]
+    initial = [score(problem, model) for model in models]
     with threadpool_limits(1):
-        for step in range(steps):
-            models = [model - rate * problem.gradient(model, worker, step) for worker, model in enumerate(models)]
-            joint = joint - rate * average([problem.gradient(joint, worker, step) for worker in range(workers)])
-            if average_every and (step + 1) % average_every == 0:
-                models = [average(models)] * workers
-    apart = tuple(score(problem, model) for model in models)
-    return Averaging(initial, apart, score(problem, average(models)), score(problem, joint))
+        for step in range(e.steps):
+            models = [model - e.rate * problem.gradient(model, worker, step) for worker, model in enumerate(models)]
+            joint = joint - e.rate * average([problem.gradient(joint, worker, step) for worker in range(e.workers)])
+            if e.average_every and (step + 1) % e.average_every == 0:
+                models = [average(models)] * e.workers
+    return AveragingRecord(
+        initial=initial,
+        apart=[score(problem, model) for model in models],
+        averaged=score(problem, average(models)),
+        joint=score(problem, joint),
+        **record_fields(e),
+    )
 
 
 def average(vectors: Sequence[np.ndarray]) -> np.ndarray:

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from multigpu.synchrony.exchange import Arithmetic, Vector
 from multigpu.synchrony.experiment import Experiment
 from multigpu.synchrony.problems import Problem
-from multigpu.synchrony.vectors import Arithmetic, Vector
 
 
 class Point(NamedTuple):

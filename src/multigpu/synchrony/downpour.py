@@ -17,18 +17,17 @@ from itertools import pairwise
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 from threadpoolctl import threadpool_limits
 
 from multigpu.synchrony.curve import Point
-from multigpu.synchrony.experiment import Outage, check_outages
+from multigpu.synchrony.experiment import Described, Outage, ProblemDescription, check_outages
 from multigpu.synchrony.laws import Law, Seconds, StepTimes
-from multigpu.synchrony.problems import Problem, ProblemDescription
+from multigpu.synchrony.problems import Count, Problem
+from multigpu.synchrony.record import Histogram, Measured, histogram, record_fields
 
-Count = Annotated[int, Field(ge=1)]
 
-
-class Downpour(BaseModel):
+class Downpour(Described):
     """An experiment.
 
     law: of one batch; latency: of one message to or from one shard (None: none), drawn for each.
@@ -38,7 +37,7 @@ class Downpour(BaseModel):
     batches, time_s: the budget, over all replicas; what is reached first ends the run.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    folder = "downpour"
 
     replicas: Count
     shards: Count
@@ -63,10 +62,13 @@ class Downpour(BaseModel):
         check_outages(self.outages, self.replicas)
         return self
 
+    @property
+    def label(self) -> str:
+        return f"downpour N={self.replicas} {self.rule} every {self.push_every} seed {self.seed}"
 
-@dataclass(frozen=True)
-class DownpourOutcome:
-    """What a run gave.
+
+class DownpourRecord(Measured[Downpour]):
+    """What a run gave; times in seconds of the virtual clock.
 
     curve: `updates` counts pushes whose part every shard has applied on average (parts applied / shards), `gradients` batches in them.
     batches: computed to the end; they were applied, are on their way (`travelling`), not yet pushed (`accrued`) or lost with their
@@ -76,19 +78,17 @@ class DownpourOutcome:
     spread: batches by (most - least updates) of the shards' versions in the vector they were computed on.
     """
 
-    experiment: Downpour
-    curve: tuple[Point, ...]
+    curve: list[Point]
     batches: int
     applied: float
     travelling: float
     accrued: int
     lost: int
-    shard_updates: tuple[int, ...]
-    staleness: tuple[dict[int, int], ...]
-    spread: dict[int, int]
-    parameters: np.ndarray
+    shard_updates: list[int]
+    staleness: list[Histogram]
+    spread: Histogram
     end_s: float
-    notes: tuple[str, ...] = ()
+    notes: list[str]
 
 
 def first_time_s(curve: Iterable[Point], error: float) -> float | None:
@@ -96,13 +96,19 @@ def first_time_s(curve: Iterable[Point], error: float) -> float | None:
     return next((point.time_s for point in curve if point.error is not None and point.error <= error), None)
 
 
-def simulate_downpour(experiment: Downpour, problem: Problem | None = None) -> DownpourOutcome:
-    """Run `experiment`; the same experiment gives the same bits. `problem`: the built one, to save building it again.
+def measure_downpour(experiment: Downpour, problem: Problem) -> DownpourRecord:
+    """Run `experiment` on its built problem."""
+    return simulate_downpour(experiment, problem)[0]
+
+
+def simulate_downpour(experiment: Downpour, problem: Problem) -> tuple[DownpourRecord, np.ndarray]:
+    """The Record of a run, and the parameters at its end; the same experiment gives the same bits.
 
     With fetch and push every batch, no latency, "sgd" and no local steps it is async. The shards take no time.
     """
     with threadpool_limits(1), np.errstate(over="ignore", invalid="ignore"):
-        return _Simulation(experiment, problem or experiment.problem.build()).run()
+        simulation = _Simulation(experiment, problem)
+        return simulation.run(), simulation.parameters
 
 
 @dataclass
@@ -145,7 +151,7 @@ class _Simulation:
         self.applied_parts = self.travelling_parts = 0  # gradients x shards
         self.points: list[tuple[float, int, int, np.ndarray]] = []
 
-    def run(self) -> DownpourOutcome:
+    def run(self) -> DownpourRecord:
         e = self.experiment
         for outage in e.outages:
             self._plan(outage.at_s, LEAVE, outage.worker)
@@ -171,20 +177,19 @@ class _Simulation:
             self._look(now_s)
         self._look(now_s, last=True)
         shards = e.shards
-        return DownpourOutcome(
-            experiment=e,
-            curve=tuple(Point(t, u, g, self.problem.loss(w), self.problem.error(w)) for t, u, g, w in self.points),
+        return DownpourRecord(
+            curve=[Point(t, u, g, self.problem.loss(w), self.problem.error(w)) for t, u, g, w in self.points],
             batches=self.computed,
             applied=self.applied_parts / shards,
             travelling=self.travelling_parts / shards,
             accrued=sum(replica.count for replica in self.replicas),
             lost=self.lost,
-            shard_updates=tuple(self.updates),
-            staleness=tuple(dict(sorted(counter.items())) for counter in self.staleness),
-            spread=dict(sorted(self.spread.items())),
-            parameters=self.parameters,
+            shard_updates=self.updates,
+            staleness=[histogram(counter) for counter in self.staleness],
+            spread=histogram(self.spread),
             end_s=now_s,
-            notes=tuple(notes),
+            notes=notes,
+            **record_fields(e),
         )
 
     def _plan(self, time_s: float, kind: int, number: int, load: Any = None) -> None:

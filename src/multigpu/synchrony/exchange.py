@@ -1,47 +1,55 @@
-"""Where the server of a real run and its workers exchange vectors: in the host's shared memory, or in a tensor on the server's device.
-
-Each worker has two vectors: the server writes parameters into one before it sends a job, the worker its gradient into the other before
-it answers. A method returns when what it wrote is there, so a message that was read orders what was written before it.
+"""Where the server of a real run keeps vectors and how its workers reach them: NumPy's arrays in the host's shared memory, or tensors on a
+device (`on_device`, whose classes stand in for those here).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from multiprocessing.connection import Connection
 from multiprocessing.shared_memory import SharedMemory
-from typing import Protocol
+from typing import Any
 
 import numpy as np
 
 from multigpu.synchrony.experiment import Experiment
 from multigpu.synchrony.problems import Problem
-from multigpu.synchrony.vectors import ON_HOST, Arithmetic, Vector
 
+Vector = Any
+"""A NumPy array, or a tensor on a device; both know +, -, * and a product with a number."""
 NUMBER_BYTES = 8
 """Of the widest number that vectors may hold."""
 
 
-class Exchange(Protocol):
-    """The server calls `give` and `take`, a worker `gradient` and `answer`; whoever opened it calls `close`."""
+class Arithmetic:
+    """What a server's update needs beside + and *. No operation changes its arguments."""
 
-    def give(self, worker: int, parameters: Vector) -> None:
-        """Let the worker's next batch be computed on these parameters."""
+    def place(self, array: np.ndarray) -> Vector:
+        """The array's values where the server keeps its parameters."""
+        return array
 
-    def gradient(self, problem: Problem, worker: int, ticket: int) -> Vector:
-        """The gradient of a batch on the parameters given; good until the next one is computed."""
+    def fetch(self, vector: Vector) -> np.ndarray:
+        """The vector's values on the host; not to be written."""
+        return np.asarray(vector)
 
-    def answer(self, worker: int, gradient: Vector) -> None:
-        """Let the server take this gradient."""
+    def zeros_like(self, vector: Vector) -> Vector:
+        """As long, of the same type."""
+        return np.zeros_like(vector)
 
-    def take(self, worker: int) -> Vector:
-        """A copy of the worker's gradient, as it writes the next one in the same place."""
+    def divided(self, vector: Vector, count: int) -> Vector:
+        """Every element divided by `count`, correctly rounded."""
+        return vector / count
 
-    def close(self) -> None:
-        """Give up this process's view of the memory."""
+    def squared_distance(self, one: Vector, other: Vector) -> float:
+        """||one - other||^2, added up in an order of its own."""
+        return float(np.sum((one - other) ** 2))
 
 
-class HostExchange:
-    """NumPy arrays in memory that processes of one host share."""
+ON_HOST = Arithmetic()
+
+
+class Exchange:
+    """Two vectors a worker in memory that processes of one host share. The server writes parameters into one before it sends a job, the
+    worker its gradient into the other before it answers; a method returns when what it wrote is there, so a message that was read orders
+    what was written before it.
+    """
 
     def __init__(self, memory_name: str, workers: int, problem: Problem | None) -> None:
         self.memory = SharedMemory(memory_name)
@@ -49,54 +57,28 @@ class HostExchange:
         self.shared = np.ndarray((2, workers, size), dtype=kind, buffer=self.memory.buf)
 
     def give(self, worker: int, parameters: Vector) -> None:
+        """Of the server: let the worker's next batch be computed on these parameters."""
         self.shared[0, worker] = parameters
 
     def gradient(self, problem: Problem, worker: int, ticket: int) -> Vector:
+        """Of a worker: the gradient of a batch on the parameters given; good until the next one is computed."""
         return problem.gradient(self.shared[0, worker].copy(), worker, ticket)
 
     def answer(self, worker: int, gradient: Vector) -> None:
+        """Of a worker: let the server take this gradient."""
         self.shared[1, worker] = gradient
 
     def take(self, worker: int) -> Vector:
+        """Of the server: a copy of the worker's gradient, as it writes the next one in the same place."""
         return self.shared[1, worker].copy()
 
     def close(self) -> None:
+        """Give up this process's view of the memory."""
         self.shared = np.empty(0)  # views must go before the memory can be closed
         self.memory.close()
-
-
-def arithmetic_of(server_device: str) -> Arithmetic:
-    """Of an Experiment's `server_device`; a device's imports PyTorch."""
-    if server_device == "host":
-        return ON_HOST
-    from multigpu.synchrony.on_device import DeviceArithmetic
-
-    return DeviceArithmetic(server_device)
 
 
 def shared_bytes(experiment: Experiment, problem: Problem | None) -> int:
     """Of the host's shared memory that a run needs, at least one number's."""
     size = problem.size if problem and experiment.server_device == "host" else 0
     return max(2 * experiment.workers * size * NUMBER_BYTES, NUMBER_BYTES)
-
-
-def open_exchange(experiment: Experiment, problem: Problem | None, memory_name: str, workers: Iterable[Connection]) -> Exchange:
-    """The server's: on a device it makes the memory and sends every worker its handle."""
-    if experiment.server_device == "host" or problem is None:
-        return HostExchange(memory_name, experiment.workers, problem)
-    from multigpu.synchrony.on_device import DeviceExchange
-
-    return DeviceExchange.make(experiment.server_device, experiment.workers, problem, workers)
-
-
-def join_exchange(experiment: Experiment, problem: Problem | None, memory_name: str, server: Connection) -> Exchange:
-    """A worker's: on a device its first message is the memory's handle.
-
-    Raises:
-        EOFError, OSError: the server has ended.
-    """
-    if experiment.server_device == "host" or problem is None:
-        return HostExchange(memory_name, experiment.workers, problem)
-    from multigpu.synchrony.on_device import DeviceExchange
-
-    return DeviceExchange(server.recv())

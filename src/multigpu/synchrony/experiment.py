@@ -1,22 +1,60 @@
-"""An experiment: one protocol under one law of step times, on one problem, for a budget; frozen and validated when it is built."""
+"""Experiments: frozen, validated when they are built, and found again by their key; here those of the six protocols."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from multigpu.kept import key_of
 from multigpu.refusal import refusal
 from multigpu.synchrony.laws import Law, Seconds
-from multigpu.synchrony.problems import Problem, ProblemDescription
+from multigpu.synchrony.problems import Digits, LinearRegression, PlantedTeacher, Problem
 from multigpu.synchrony.protocol import ProtocolName, check_gradients
 from multigpu.synchrony.rates import RateRule
+from multigpu.synchrony.trained_models import TrainedModel
 
+SYNCHRONY_VERSION = 1
+"""Raised when what a figure means changes, so that old and new never share a table."""
+VIRTUAL = "virtual"
+"""Folder of the virtual clock's Records: its seconds do not depend on the machine."""
+ProblemDescription = Annotated[LinearRegression | Digits | PlantedTeacher | TrainedModel, Field(discriminator="kind")]
 Clock = Literal["virtual", "real"]
 Engine = Literal["processes", "ray"]
 ServerDevice = Literal["host", "cpu", "cuda"]
+
+
+class Described(BaseModel):
+    """An experiment of any kind; `measure.MEASURES` names the function that runs it. folder: of its Records, if no machine matters."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    folder: ClassVar[str]
+    problem: ProblemDescription | None
+
+    def place_on(self, machine: str) -> str:
+        """The folder of its Record, if it is made on this machine."""
+        return self.folder
+
+    def key_on(self, machine: str, repeat: int = 0) -> str:
+        """The name of its result: what has a Record under this key is not run again."""
+        return key_of(self.folder, json.dumps(self.model_dump(mode="json"), sort_keys=True), SYNCHRONY_VERSION)
+
+    @property
+    def label(self) -> str:
+        """What tells it from its neighbours in a grid, in one line."""
+        raise NotImplementedError
+
+    @property
+    def gpus(self) -> int:
+        """That it needs."""
+        return 0
+
+    def open(self) -> Problem | None:
+        """The problem that it trains, built; None for a study of time alone."""
+        return self.problem.build() if self.problem else None
 
 
 class Outage(BaseModel):
@@ -42,7 +80,7 @@ def check_outages(outages: tuple[Outage, ...], workers: int) -> None:
         free_s[outage.worker] = float("inf") if outage.until_s is None else outage.until_s
 
 
-class Experiment(BaseModel):
+class Experiment(Described):
     """Protocol x P x K x law x problem x rate rule x seed x clock x engine.
 
     gradients: K of one update; left out for sync (P) and async (1).
@@ -62,7 +100,7 @@ class Experiment(BaseModel):
         tensors too, by the same code as "cuda". Workers' devices are the problem's.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    folder = VIRTUAL
 
     protocol: ProtocolName
     workers: Annotated[int, Field(ge=1)]
@@ -117,8 +155,26 @@ class Experiment(BaseModel):
         """A hash of every field that is not at its default, so that a field added later leaves older keys as they are."""
         return hashlib.sha256(json.dumps(_told(self), sort_keys=True).encode()).hexdigest()[:16]
 
-    def build_problem(self) -> Problem | None:
-        return self.problem.build() if self.problem else None
+    def place_on(self, machine: str) -> str:
+        return self.folder if self.clock == "virtual" else machine
+
+    def key_on(self, machine: str, repeat: int = 0) -> str:
+        return key_of(self.digest, repeat, self.place_on(machine), SYNCHRONY_VERSION)
+
+    @property
+    def label(self) -> str:
+        problem = getattr(self.problem, "model", self.problem.kind) if self.problem else "no gradients"
+        where = "over Ray" if self.engine == "ray" else self.clock
+        server = f", server on {self.server_device}" if self.server_device != "host" else ""
+        late = f" straggler {max(self.delays_s):g} s" if self.delays_s else ""
+        parts = f"{self.protocol} P={self.workers} K={self.gradients_per_update} {self.law.kind} {problem}"
+        return f"{parts} {where}{server}{late} seed {self.seed}"
+
+    @property
+    def gpus(self) -> int:
+        """One for every worker, and one of them for a server on a GPU."""
+        on_gpus = getattr(self.problem, "device", "cpu") == "cuda"
+        return self.workers if on_gpus else int(self.server_device == "cuda")
 
     def slowdown_of(self, worker: int) -> float:
         return self.slowdown[worker] if self.slowdown else 1.0

@@ -1,30 +1,42 @@
 """The study's experiments by part, each with the seconds that it takes one core: about ten minutes for all.
 
-Parts are files of `grids/synchrony/`, written as `grid/from_yaml.py` explains; their points have fields of an Experiment, and a few that
-stand for a formula (`_build`). What is no Experiment, or follows from a data set's rows, is a function of `grid_training`. Times are in
-units of the law's mean (1 s) except those of real runs and of the empirical law.
+A part is a file of `grids/synchrony/`, written as `grid/from_yaml.py` explains; its points have fields of an Experiment (of another kind in
+the files that `KINDS` names), and a few that stand for a formula (`_build`). Times are in units of the law's mean (1 s) except those of
+real runs and of the empirical law.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
 from multigpu.grid.expand import FOLDER, Kind, expand
 from multigpu.refusal import refusal
-from multigpu.synchrony.experiment import Experiment
-from multigpu.synchrony.grid_training import averaging, downpour, large_batch
-from multigpu.synchrony.planned import Planned
+from multigpu.synchrony.averaging import AveragingExperiment
+from multigpu.synchrony.downpour import Downpour
+from multigpu.synchrony.experiment import Described, Experiment, ProblemDescription
 from multigpu.synchrony.protocol import BATCHES, CANCELS, PROTOCOLS
 
 EXPERIMENTS = FOLDER / "synchrony"
 WITHOUT_K = ("sync", "async")
 MOST_UPDATES, FEWEST_UPDATES = 6000, 40
+PROBLEM: TypeAdapter[Any] = TypeAdapter(ProblemDescription)
+FORMULAS = ("work", "all_gradients", "all_time_s", "epochs", "straggler_s", "own_data")
+
+
+@dataclass(frozen=True)
+class Planned:
+    """An experiment, the part of the study it belongs to, and the seconds it is expected to take."""
+
+    part: str
+    experiment: Described
+    cost_s: float
 
 
 def _batches_of(protocol: str, workers: int, gradients: int | None) -> int:
@@ -34,65 +46,81 @@ def _batches_of(protocol: str, workers: int, gradients: int | None) -> int:
     return workers + (gradients or 1) if protocol in BATCHES else workers
 
 
-def _build(work: int | None = None, all_gradients: int | None = None, straggler_s: float = 0.0, **fields: Any) -> Experiment:
-    """work: about how many batches the updates are to take. all_gradients: how many, over all updates. straggler_s: added to every batch of
-    the last worker. gradients: "half" of the workers' number; of no meaning to protocols that have no K.
+def _build(kind: type[Described], **fields: Any) -> Described:
+    """The experiment that a file's fields describe.
+
+    work: about how many batches the updates are to take. all_gradients: how many, over all updates. all_time_s: shared out among replicas.
+    epochs: updates as often as all rows take. straggler_s: added to every batch of the last worker.
+    own_data: each seed has draws of its own, and data where these are generated.
+    gradients: "half" of the workers' number; of no meaning to protocols that have no K.
+    rate: may name what it is `a_worker`, and in `epochs` how long it warms up.
     """
-    protocol, workers = fields["protocol"], fields["workers"]
+    work, all_gradients, all_time_s, epochs, straggler_s, own_data = (fields.pop(name, None) for name in FORMULAS)
+    protocol, workers = fields.get("protocol"), fields.get("workers", 1)
     if protocol in WITHOUT_K:
         fields.pop("gradients", None)
     elif fields.get("gradients") == "half":
         fields["gradients"] = workers // 2
+    if own_data:
+        fields["problem"] = fields["problem"] | {"seed": fields["seed"]}
     k = fields.get("gradients")
     if work:
-        fields["updates"] = min(MOST_UPDATES, max(FEWEST_UPDATES, work // _batches_of(protocol, workers, k)))
+        fields["updates"] = min(MOST_UPDATES, max(FEWEST_UPDATES, work // _batches_of(str(protocol), workers, k)))
     if all_gradients:
         fields["updates"] = all_gradients // (k or workers)
+    if all_time_s:
+        fields["time_s"] = all_time_s / fields["replicas"]
     if straggler_s:
         fields["delays_s"] = [0.0] * (workers - 1) + [straggler_s]
+    if epochs:
+        rule = dict(fields["rate"])
+        problem = PROBLEM.validate_json(json.dumps(fields["problem"]))
+        an_epoch = problem.rows / (problem.batch_size * workers)
+        fields["updates"] = round(epochs * an_epoch)
+        if "a_worker" in rule:
+            rule["rate"] = rule.pop("a_worker") * workers
+        if "epochs" in rule:
+            rule["updates"] = max(1, round(rule.pop("epochs") * an_epoch))
+        fields["rate"] = rule
     try:
-        return Experiment.model_validate_json(json.dumps(fields))
+        return kind.model_validate_json(json.dumps(fields))
     except ValidationError as error:
         raise ValueError(refusal(error)) from None
 
 
-def _timed_s(experiment: Experiment) -> float:
+def _timed_s(experiment: Described) -> float:
     """Of an experiment without gradients: every worker draws a block of times, however few it uses."""
+    assert isinstance(experiment, Experiment)
     e, updates = experiment, experiment.updates or 0
     return 0.03 + 1e-5 * updates * _batches_of(e.protocol, e.workers, e.gradients) + 1e-4 * e.workers
 
 
-KIND = Kind(
-    fields={**Experiment.model_fields, **{name: FieldInfo(default=None) for name in ("work", "all_gradients", "straggler_s")}},
-    build=_build,
-    lists={"protocol": {"every": lambda _: PROTOCOLS}},
-    costs={"timed": _timed_s},
+KINDS: dict[str, type[Described]] = {"averaging": AveragingExperiment, "downpour": Downpour}
+PARTS = (
+    *("runtime", "staleness", "twins", "averaging", "real", "rates", "speedup", "curves", "memory"),
+    *("large_batch", "downpour", "translation"),
 )
-
-
-def read_grid(name: str) -> Iterable[Planned]:
-    """The entries of a file of `grids/synchrony/`, each experiment where it first stands."""
-    points = {point.built.digest + point.built.clock: point for point in reversed(list(expand(EXPERIMENTS / f"{name}.yaml", KIND)))}
-    return [Planned(name, point.built, point.cost_s) for point in reversed(points.values())]
-
-
-def _files(*names: str) -> dict[str, Callable[[], Iterable[Planned]]]:
-    return {name: partial(read_grid, name) for name in names}
-
-
-PARTS: dict[str, Callable[[], Iterable[Planned]]] = {
-    **_files("runtime", "staleness", "twins"),
-    "averaging": averaging,
-    **_files("real", "rates", "speedup", "curves", "memory"),
-    "large_batch": large_batch,
-    "downpour": downpour,
-    **_files("translation"),
-}
 """The study of one core, in the order in which it is run."""
-APART = _files("gpus", "gpus_injected", "devices_cpu", "ray")
-"""Real runs of a model on devices, and over Ray actors (an optional extra), which the study of one core leaves out."""
+APART = ("batches", "gpus", "gpus_injected", "devices_cpu", "ray")
+"""What the study of one core leaves out: what two claims alone ask, real runs of a model on devices, and over Ray actors (an extra)."""
 GRIDS = ("study", *PARTS, *APART)
 """Names of grids: the whole study, one part of it, or one of those apart."""
+
+
+def read_grid(name: str) -> Iterator[Planned]:
+    """The entries of a file of `grids/synchrony/`, each experiment where it first stands."""
+    own = KINDS.get(name, Experiment)
+    kind = Kind(
+        fields={**own.model_fields, **{formula: FieldInfo(default=None) for formula in FORMULAS}},
+        build=partial(_build, own),
+        lists={"protocol": {"every": lambda _: PROTOCOLS}},
+        costs={"timed": _timed_s},
+    )
+    seen: set[Described] = set()
+    for point in expand(EXPERIMENTS / f"{name}.yaml", kind):
+        if point.built not in seen:
+            seen.add(point.built)
+            yield Planned(name, point.built, point.cost_s)
 
 
 def find_grid(name: str) -> list[Planned]:
@@ -103,5 +131,4 @@ def find_grid(name: str) -> list[Planned]:
     """
     if name not in GRIDS:
         raise ValueError(f"unknown grid {name!r}: choose one of {', '.join(GRIDS)}")
-    known = PARTS | APART
-    return [planned for part in (PARTS if name == "study" else (name,)) for planned in known[part]()]
+    return [planned for part in (PARTS if name == "study" else (name,)) for planned in read_grid(part)]

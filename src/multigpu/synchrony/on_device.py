@@ -20,9 +20,9 @@ from multiprocessing.connection import Connection
 import numpy as np
 import torch
 
+from multigpu.synchrony.exchange import Arithmetic, Exchange, Vector
+from multigpu.synchrony.model_problem import ModelProblem
 from multigpu.synchrony.problems import Problem
-from multigpu.synchrony.trained_models import ModelProblem
-from multigpu.synchrony.vectors import Vector
 
 
 def device_of(server_device: str) -> torch.device:
@@ -36,7 +36,7 @@ def finish(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-class DeviceArithmetic:
+class DeviceArithmetic(Arithmetic):
     """Tensors on one device."""
 
     def __init__(self, server_device: str) -> None:
@@ -60,8 +60,8 @@ class DeviceArithmetic:
         return float(((one - other) ** 2).sum())
 
 
-class DeviceExchange:
-    """See `exchange.Exchange`; `tensor` is [2, workers, size] on the server's device: parameters, then gradients."""
+class DeviceExchange(Exchange):
+    """`tensor` is [2, workers, size] on the server's device: parameters, then gradients."""
 
     def __init__(self, tensor: torch.Tensor) -> None:
         self.tensor: torch.Tensor | None = tensor

@@ -32,7 +32,7 @@ class RayWorker:
 
     def __init__(self, text: str, worker: int) -> None:
         self.experiment = Experiment.model_validate_json(text)
-        self.problem = self.experiment.build_problem()
+        self.problem = self.experiment.open()
         self.worker = worker
         self.times = StepTimes(self.experiment.law, self.experiment.seed, worker, self.experiment.slowdown_of(worker))
         self.skipped = -1
@@ -119,7 +119,7 @@ def _over(ray: Any, experiment: Experiment, stall_s: float, options: dict[str, A
         text = experiment.model_dump_json()
         actors = [kind.remote(text, worker) for worker in range(experiment.workers)]
         ray.get([actor.ready.remote() for actor in actors])
-        return _Driver(ray, Server(experiment, experiment.build_problem()), actors, stall_s).run()
+        return _Driver(ray, Server(experiment, experiment.open()), actors, stall_s).run()
     except ray.exceptions.RayError as error:
         raise RuntimeError(f"Ray could not go on: {str(error).splitlines()[0]}") from None
 

@@ -6,14 +6,60 @@ from the description: `gradient(parameters, worker, draw)` gives the same bits w
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Protocol
+from itertools import pairwise
+from typing import Annotated, ClassVar, Literal, Protocol, Self
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from multigpu.synchrony.networks import Network
-from multigpu.synchrony.problem_description import Batches, Count, Description
-from multigpu.synchrony.trained_models import TrainedModel
+Count = Annotated[int, Field(ge=1)]
+
+
+class Description(BaseModel):
+    """Common to all problems. `rows`: to train on.
+
+    batch_size: rows of one gradient, drawn with replacement from the worker's shard; as many as the shard has: all of it, in order.
+    shards: worker w draws from the rows whose index is w modulo `shards`; 1: every worker draws from all rows.
+    seed: of the generated data and of the draws.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    batch_size: Count = 32
+    shards: Count = 1
+    seed: Annotated[int, Field(ge=0)] = 0
+
+    @model_validator(mode="after")
+    def _a_row_a_shard(self) -> Self:
+        rows: int = self.rows  # type: ignore[attr-defined] # of each problem: a field, or a data set's own
+        if self.shards > rows:
+            raise ValueError(f"{rows} rows cannot be split into {self.shards} shards")
+        return self
+
+
+class Batches:
+    """The rows of every batch, from the description alone. Draws are made by the block: making a generator takes longer than a draw."""
+
+    BLOCK = 32
+
+    def __init__(self, description: Description, rows: int) -> None:
+        self.description, self.rows = description, rows
+        self._held: dict[int, tuple[int, np.ndarray]] = {}  # by worker, its latest block
+
+    def rows_of(self, worker: int, draw: int) -> np.ndarray:
+        """Indices of rows, [batch_size]."""
+        shards, size = self.description.shards, self.description.batch_size
+        shard = worker % shards
+        count = len(range(shard, self.rows, shards))
+        if size == count:
+            return np.arange(shard, self.rows, shards)
+        number, place = divmod(draw, self.BLOCK)
+        held, block = self._held.get(worker, (-1, np.empty(0)))
+        if held != number:
+            generator = np.random.default_rng((self.description.seed, 3, worker, number))
+            block = shard + shards * generator.integers(count, size=(self.BLOCK, size))
+            self._held[worker] = number, block
+        return block[place]
 
 
 class Problem(Protocol):
@@ -43,11 +89,6 @@ class LinearRegression(Description):
     rows: Count = 1000
     noise: Annotated[float, Field(ge=0)] = 0.5
 
-    @model_validator(mode="after")
-    def _possible(self) -> LinearRegression:
-        self._check_shards(self.rows)
-        return self
-
     def build(self) -> LinearProblem:
         return LinearProblem(self)
 
@@ -59,6 +100,7 @@ class Digits(Description):
     """
 
     kind: Literal["digits"] = "digits"
+    rows: ClassVar[int] = 1437
     hidden: tuple[Count, ...] = ()
 
     def build(self) -> Classification:
@@ -66,7 +108,7 @@ class Digits(Description):
 
         pixels, labels = load_digits(return_X_y=True)
         order = np.random.default_rng(0).permutation(len(labels))  # the split is part of the problem, whatever the seed
-        train, test = order[:1437], order[1437:]
+        train, test = order[: self.rows], order[self.rows :]
         inputs = pixels / 16
         return Classification(self, Network(64, self.hidden, 10), inputs[train], labels[train], inputs[test], labels[test])
 
@@ -85,11 +127,6 @@ class PlantedTeacher(Description):
     teacher_hidden: Count = 32
     label_noise: Annotated[float, Field(ge=0, le=1)] = 0.05
 
-    @model_validator(mode="after")
-    def _possible(self) -> PlantedTeacher:
-        self._check_shards(self.rows)
-        return self
-
     def build(self) -> Classification:
         generator = np.random.default_rng((self.seed, 1))
         inputs = generator.standard_normal((self.rows + self.test_rows, self.features))
@@ -99,9 +136,6 @@ class PlantedTeacher(Description):
         labels[: self.rows][flipped] = generator.integers(10, size=int(flipped.sum()))
         train, test = slice(None, self.rows), slice(self.rows, None)
         return Classification(self, Network(self.features, self.hidden, 10), inputs[train], labels[train], inputs[test], labels[test])
-
-
-ProblemDescription = Annotated[LinearRegression | Digits | PlantedTeacher | TrainedModel, Field(discriminator="kind")]
 
 
 class LinearProblem:
@@ -150,7 +184,6 @@ class Classification:
         test_inputs: np.ndarray,
         test_labels: np.ndarray,
     ) -> None:
-        description._check_shards(len(labels))
         self.description, self.network, self.size = description, network, network.size
         self.batches = Batches(description, len(labels))
         self.inputs, self.labels, self.test_inputs, self.test_labels = inputs, labels, test_inputs, test_labels
@@ -169,3 +202,70 @@ class Classification:
     def error(self, parameters: np.ndarray) -> float | None:
         found = self.network.outputs(parameters, self.test_inputs).argmax(axis=1)
         return float(np.mean(found != self.test_labels))
+
+
+class Network:
+    """Layers of widths `inputs`, `*hidden`, `classes`; without hidden layers multinomial logistic regression.
+
+    The flat vector holds, layer by layer, the kernel [in, out] and the bias [out].
+    """
+
+    def __init__(self, inputs: int, hidden: tuple[int, ...], classes: int) -> None:
+        widths = (inputs, *hidden, classes)
+        self.shapes = tuple(pairwise(widths))
+        self.size = sum(rows * columns + columns for rows, columns in self.shapes)
+
+    def initial(self, generator: np.random.Generator) -> np.ndarray:
+        """Kernels normal with variance 2 / inputs (He et al. 2015), biases zero."""
+        flat = np.zeros(self.size)
+        for kernel, _ in self._layers(flat):
+            kernel[...] = generator.standard_normal(kernel.shape) * np.sqrt(2 / kernel.shape[0])
+        return flat
+
+    def outputs(self, parameters: np.ndarray, inputs: np.ndarray) -> np.ndarray:
+        """Logits [rows, classes] of inputs [rows, features]."""
+        return self._forward(parameters, inputs)[-1]
+
+    def loss(self, parameters: np.ndarray, inputs: np.ndarray, labels: np.ndarray) -> float:
+        """Mean cross entropy in nats."""
+        logits = self.outputs(parameters, inputs)
+        return float(np.mean(-_log_softmax(logits)[np.arange(len(labels)), labels]))
+
+    def gradient(self, parameters: np.ndarray, inputs: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        """Gradient of `loss` by the parameters, [size]."""
+        activations = self._forward(parameters, inputs)
+        delta = np.exp(_log_softmax(activations[-1]))
+        delta[np.arange(len(labels)), labels] -= 1
+        delta /= len(labels)
+        flat = np.empty(self.size)
+        layers, gradients = self._layers(parameters), self._layers(flat)
+        for number in reversed(range(len(layers))):
+            kernel, bias = gradients[number]
+            kernel[...] = activations[number].T @ delta
+            bias[...] = delta.sum(axis=0)
+            if number:
+                delta = (delta @ layers[number][0].T) * (activations[number] > 0)
+        return flat
+
+    def _layers(self, flat: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
+        """(kernel, bias) of every layer, as views."""
+        views, at = [], 0
+        for rows, columns in self.shapes:
+            middle, end = at + rows * columns, at + rows * columns + columns
+            views.append((flat[at:middle].reshape(rows, columns), flat[middle:end]))
+            at = end
+        return views
+
+    def _forward(self, parameters: np.ndarray, inputs: np.ndarray) -> list[np.ndarray]:
+        """The input of every layer, then the logits."""
+        values = [inputs]
+        layers = self._layers(parameters)
+        for number, (kernel, bias) in enumerate(layers):
+            value = values[-1] @ kernel + bias
+            values.append(np.maximum(value, 0) if number < len(layers) - 1 else value)
+        return values
+
+
+def _log_softmax(logits: np.ndarray) -> np.ndarray:
+    shifted = logits - logits.max(axis=1, keepdims=True)
+    return shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))

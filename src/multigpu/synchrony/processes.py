@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -21,13 +21,12 @@ from threadpoolctl import threadpool_limits
 
 from multigpu.measure.process import end_with_parent
 from multigpu.synchrony.checkpoint import checkpoint_path, read_checkpoint, write_checkpoint
-from multigpu.synchrony.exchange import Exchange, arithmetic_of, join_exchange, open_exchange
+from multigpu.synchrony.exchange import ON_HOST, Arithmetic, Exchange, Vector
 from multigpu.synchrony.experiment import Experiment
 from multigpu.synchrony.laws import StepTimes
 from multigpu.synchrony.problems import Problem
 from multigpu.synchrony.protocol import CannotContinue, Decision
 from multigpu.synchrony.server import Server
-from multigpu.synchrony.vectors import Vector
 
 READY = "ready"
 WARM_UP = 2
@@ -43,18 +42,50 @@ def last_words_path(folder: Path, worker: int) -> Path:
     return folder / f"worker-{worker}.txt"
 
 
+def arithmetic_of(server_device: str) -> Arithmetic:
+    """Of an Experiment's `server_device`; a device's imports PyTorch."""
+    if server_device == "host":
+        return ON_HOST
+    from multigpu.synchrony.on_device import DeviceArithmetic
+
+    return DeviceArithmetic(server_device)
+
+
+def open_exchange(
+    experiment: Experiment,
+    problem: Problem | None,
+    memory_name: str,
+    *,
+    workers: Iterable[Connection] = (),
+    server: Connection | None = None,
+) -> Exchange:
+    """The server's, which names its `workers`, or a worker's, which names its `server`: on a device the server makes the memory and sends
+    every worker its handle as the first message.
+
+    Raises:
+        EOFError, OSError: (of a worker) the server has ended.
+    """
+    if experiment.server_device == "host" or problem is None:
+        return Exchange(memory_name, experiment.workers, problem)
+    from multigpu.synchrony.on_device import DeviceExchange
+
+    if server is not None:
+        return DeviceExchange(server.recv())
+    return DeviceExchange.make(experiment.server_device, experiment.workers, problem, workers)
+
+
 def worker_main(connection: Connection, memory_name: str, text: str, worker: int, folder: Path) -> None:
     """Compute batches until told to stop (None); end with one sentence if the server ends first."""
     end_with_parent()
     experiment = Experiment.model_validate_json(text)
-    problem = experiment.build_problem()
+    problem = experiment.open()
     exchange: Exchange | None = None
     try:
         with threadpool_limits(1), np.errstate(over="ignore", invalid="ignore"):
             if problem is not None:  # what a first batch costs, of a GPU above all, belongs to no run
                 for ticket in range(WARM_UP):
                     problem.gradient(problem.initial(experiment.seed), worker, ticket)
-            exchange = join_exchange(experiment, problem, memory_name, connection)
+            exchange = open_exchange(experiment, problem, memory_name, server=connection)
             if problem is not None:
                 exchange.give(worker, problem.initial(experiment.seed))
                 exchange.answer(worker, exchange.gradient(problem, worker, 0))
@@ -174,8 +205,8 @@ def server_main(
     """Drive the server on the clock; send (Outcome, "") or (None, sentence) to whoever started the run."""
     end_with_parent()
     experiment = Experiment.model_validate_json(text)
-    problem = experiment.build_problem()
-    exchange = open_exchange(experiment, problem, memory_name, connections)
+    problem = experiment.open()
+    exchange = open_exchange(experiment, problem, memory_name, workers=connections)
     checkpoint = read_checkpoint(folder, experiment) if resume else None
     server = Server(experiment, problem, checkpoint, arithmetic_of(experiment.server_device))
     pipes = Pipes(connections, exchange)

@@ -99,7 +99,7 @@ def start(
         read_checkpoint(folder, experiment)
     for worker in range(experiment.workers):
         last_words_path(folder, worker).unlink(missing_ok=True)
-    problem = experiment.build_problem()
+    problem = experiment.open()
     # spawned, not forked: the process that starts a run may hold threads and a framework, and CUDA does not survive a fork
     context = multiprocessing.get_context("spawn")
     memory = SharedMemory(create=True, size=shared_bytes(experiment, problem))

@@ -1,33 +1,40 @@
-"""SynchronyRecord: what one experiment gave, with the machine it ran on; written once, atomically, and never edited."""
+"""Records of experiments: what one gave, with the machine it ran on; written once, atomically, and never edited."""
 
 from __future__ import annotations
 
 import hashlib
-from pathlib import Path
-from typing import Literal
+from typing import Any, Generic, Literal, TypeVar
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
-from multigpu import paths
-from multigpu.kept import Kept, key_of, made_here
+from multigpu.kept import Kept, made_here
 from multigpu.measure.machine import this_machine, versions
-from multigpu.store import Store
 from multigpu.synchrony.curve import Point
-from multigpu.synchrony.experiment import Experiment
+from multigpu.synchrony.experiment import SYNCHRONY_VERSION, Described, Experiment
 from multigpu.synchrony.server import Accounts, Outcome
 
 SCHEMA_VERSION = 1
-SYNCHRONY_VERSION = 1
-"""Raised when what a figure means changes, so that old and new never share a table."""
-RECORDS = paths.SYNCHRONY
-VIRTUAL = "virtual"
-"""Folder of the virtual clock's Records: its seconds do not depend on the machine."""
-AVERAGING = "averaging"
-"""Folder of AveragingRecords (`averaging_record`), which are not of this kind."""
-DOWNPOUR = "downpour"
-"""Folder of DownpourRecords (`downpour_record`), which are not of this kind either."""
 MOST_BINS = 200
+Kind = TypeVar("Kind", bound=Described)
+
+
+class Measured(Kept, Generic[Kind]):
+    """An experiment and its figures; which, its subclasses say."""
+
+    experiment: Kind
+    synchrony_version: int = SYNCHRONY_VERSION
+
+    @property
+    def place(self) -> str:
+        return self.experiment.place_on(self.machine.name)
+
+
+def record_fields(experiment: Described, repeat: int = 0, attempt: int = 0) -> dict[str, Any]:
+    """What a Record that is made now says beside its figures."""
+    machine = this_machine()
+    key = experiment.key_on(machine.name, repeat)
+    return {"key": key, "attempt": attempt, "experiment": experiment, **made_here(versions(), machine)}
 
 
 class Histogram(BaseModel):
@@ -92,46 +99,27 @@ class Result(BaseModel):
         return bool(self.curve) and not np.isfinite(self.curve[-1].loss)
 
 
-class SynchronyRecord(Kept):
+class SynchronyRecord(Measured[Experiment]):
     """One experiment's result, or the reason why there is none. Status "incomplete": it ended before its budget."""
 
     schema_version: int = SCHEMA_VERSION
-    experiment: Experiment
     repeat: int
     status: Literal["ok", "incomplete", "failed"]
     reason: str = ""
-    synchrony_version: int = SYNCHRONY_VERSION
     result: Result | None = None
-
-    @property
-    def place(self) -> str:
-        return _place(self.experiment, self.machine.name)
-
-
-def record_key(experiment: Experiment, repeat: int, machine: str) -> str:
-    """The name of a result: what has a Record under this key is not run again. The virtual clock's do not depend on the machine."""
-    return key_of(experiment.digest, repeat, _place(experiment, machine), SYNCHRONY_VERSION)
-
-
-def _place(experiment: Experiment, machine: str) -> str:
-    return VIRTUAL if experiment.clock == "virtual" else machine
 
 
 def make_record(experiment: Experiment, outcome: Outcome | None, *, repeat: int = 0, attempt: int = 0, reason: str = "") -> SynchronyRecord:
     """The Record of an outcome; of none, with the `reason`, if the run failed."""
-    machine = this_machine()
     spent = outcome is not None and _budget_spent(outcome)
     if outcome is not None and not spent:
         reason = reason or "; ".join(outcome.notes)
     return SynchronyRecord(
-        key=record_key(experiment, repeat, machine.name),
-        attempt=attempt,
-        experiment=experiment,
         repeat=repeat,
         status="failed" if outcome is None else "ok" if spent else "incomplete",
         reason=reason,
         result=None if outcome is None else summarise(outcome),
-        **made_here(versions(), machine),
+        **record_fields(experiment, repeat, attempt),
     )
 
 
@@ -179,21 +167,3 @@ def histogram(staleness: dict[int, int]) -> Histogram:
     for age, number in staleness.items():
         counts[age // width] += number
     return Histogram(mean=sum(age * number for age, number in staleness.items()) / total, width=width, counts=counts)
-
-
-class SynchronyStore(Store[SynchronyRecord]):
-    """SynchronyRecords in `<root>/<"virtual" or machine>/`."""
-
-    kind = SynchronyRecord
-    foreign = frozenset({AVERAGING, DOWNPOUR})
-
-    def __init__(self, root: Path = RECORDS) -> None:
-        super().__init__(root)
-
-    def place(self, record: SynchronyRecord) -> str:
-        return record.place
-
-    def find(self, experiment: Experiment, repeat: int = 0, machine: str | None = None) -> SynchronyRecord | None:
-        """The latest attempt of this experiment (on this machine, unless another is named), or None."""
-        machine = machine or this_machine().name
-        return self.latest(_place(experiment, machine), record_key(experiment, repeat, machine))

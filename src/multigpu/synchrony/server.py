@@ -13,10 +13,10 @@ from typing import NamedTuple
 import numpy as np
 
 from multigpu.synchrony.curve import Curve, Point
+from multigpu.synchrony.exchange import ON_HOST, Arithmetic, Vector
 from multigpu.synchrony.experiment import Experiment
 from multigpu.synchrony.problems import Problem
 from multigpu.synchrony.protocol import Coordinator, Decision, Job
-from multigpu.synchrony.vectors import ON_HOST, Arithmetic, Vector
 
 ARRIVED, LEFT, JOINED = 0, 1, 2
 """Kinds of events in a log."""

@@ -10,12 +10,12 @@ from typing import NamedTuple
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from multigpu.synchrony.exchange import ON_HOST, Arithmetic
 from multigpu.synchrony.experiment import Experiment
 from multigpu.synchrony.laws import StepTimes
 from multigpu.synchrony.problems import Problem
 from multigpu.synchrony.protocol import CannotContinue, Job
 from multigpu.synchrony.server import ARRIVED, JOINED, LEFT, Checkpoint, Event, Outcome, Server
-from multigpu.synchrony.vectors import ON_HOST, Arithmetic
 
 
 class _Span(NamedTuple):
@@ -40,7 +40,7 @@ def simulate(experiment: Experiment, problem: Problem | None = None) -> Outcome:
     Args:
         problem: the built one, to save building it again; it must be `experiment.problem`.
     """
-    problem = problem or experiment.build_problem()
+    problem = problem or experiment.open()
     server = Server(experiment, problem)
     times = [StepTimes(experiment.law, experiment.seed, w, experiment.slowdown_of(w)) for w in range(experiment.workers)]
     ties = random.Random(experiment.seed)
@@ -105,7 +105,7 @@ def replay(
     Raises:
         ValueError: the events do not follow from the protocol (a batch arrives on a version its worker was not given).
     """
-    problem = problem or experiment.build_problem()
+    problem = problem or experiment.open()
     server = Server(experiment, problem, checkpoint, arithmetic)
     with threadpool_limits(1), np.errstate(over="ignore", invalid="ignore"):
         server.begin()

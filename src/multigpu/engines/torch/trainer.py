@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -59,18 +60,13 @@ class StepModule(Protocol):
 def build_module(run: Run) -> nn.Module:
     """The Run's model on the meta device: shapes and layouts, no memory.
 
-    Called with a batch (and rows looked up elsewhere), it returns the sum of the shard's loss; `StepModule` says the rest.
+    Called with a batch (and rows looked up elsewhere), it returns the sum of the shard's loss; `StepModule` says the rest. The workload's
+    `build(model, ...)` names the fields of the Run that it obeys.
     """
-    builder = importlib.import_module(f"multigpu.workloads.{run.workload}.torch")
-    more: dict[str, object] = {}
-    if run.description.unit == "images":
-        more = {"batch_norm": run.batch_norm, "stem": run.stem, "weight_casts": run.weight_casts}
-    if run.description.unit == "samples":
-        more = {"recurrence": run.recurrence}
-    if run.description.unit == "words":
-        more = {"recurrence": run.recurrence, "cross_entropy": run.cross_entropy, "captured": "captured" in run.execution}
+    build = importlib.import_module(f"multigpu.workloads.{run.workload}.torch").build
+    _, *fields = inspect.signature(build).parameters
     with torch.device("meta"):
-        return builder.build(run.description, run.layout, **more)
+        return build(run.description, **{field: getattr(run, field) for field in fields})
 
 
 def substituted(run: Run, device: torch.device) -> str | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import tensorflow as tf
 
@@ -42,14 +42,23 @@ def stage_functions(model: Model) -> dict[str, Compute]:
         found[f"{tower}_dense"] = dense
 
     def rating(values: Tensors, inputs: Sequence[tf.Tensor], arrays: Sequence[tf.Tensor]) -> tf.Tensor:
-        user, item = inputs
-        if config.factors is None:
-            ratings = tf.reduce_sum(user * item, 1)
-        else:
-            z, factors = tf.concat([user, item], 1), values["machine_factors"]
-            pairs = tf.square(tf.matmul(z, factors)) - tf.matmul(tf.square(z), tf.square(factors))
-            ratings = values["machine_bias"] + tf.squeeze(tf.matmul(z, values["machine_weights"]), 1) + tf.reduce_sum(pairs, 1) / 2
-        return tf.reduce_sum(tf.square(ratings - arrays[0]))
+        return tf.reduce_sum(tf.square(joined(config, values, *inputs) - arrays[0]))
 
     found["rating"] = rating
     return found
+
+
+def through_tower(stages: Mapping[str, Compute], values: Tensors, tower: str, text: tf.Tensor) -> tf.Tensor:
+    """One text of each row through all stages of its tower, (B, length, embedding) -> (B, dense)."""
+    for stage in ("conv", "pool", "flatten", "dense"):
+        text = stages[f"{tower}_{stage}"](values, [text], [])
+    return text
+
+
+def joined(config: DeepconnConfig, values: Tensors, user: tf.Tensor, item: tf.Tensor) -> tf.Tensor:
+    """Ratings from both towers, (B, dense) twice -> (B,): see the PyTorch twin."""
+    if config.factors is None:
+        return tf.reduce_sum(user * item, 1)
+    z, factors = tf.concat([user, item], 1), values["machine_factors"]
+    pairs = tf.square(tf.matmul(z, factors)) - tf.matmul(tf.square(z), tf.square(factors))  # (B, factors)
+    return values["machine_bias"] + tf.squeeze(tf.matmul(z, values["machine_weights"]), 1) + tf.reduce_sum(pairs, 1) / 2

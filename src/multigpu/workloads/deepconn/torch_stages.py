@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -11,7 +12,7 @@ from torch import Tensor
 from multigpu.workloads.base import Model
 from multigpu.workloads.deepconn.description import TABLE, TOWERS, DeepconnConfig
 
-Values = dict[str, Tensor]
+Values = Mapping[str, Any]
 Compute = Callable[[Values, Sequence[Tensor], Sequence[Tensor]], Tensor]
 """From the stage's variables, the outputs that it reads and the arrays that it reads to its own output."""
 
@@ -42,15 +43,27 @@ def stage_functions(model: Model) -> dict[str, Compute]:
         found[f"{tower}_dense"] = dense
 
     def rating(values: Values, inputs: Sequence[Tensor], arrays: Sequence[Tensor]) -> Tensor:
-        user, item = inputs
-        if config.factors is None:
-            ratings = (user * item).sum(1)
-        else:
-            z = torch.cat((user, item), 1)
-            factors = values["machine_factors"]
-            pairs = (z @ factors).square() - z.square() @ factors.square()
-            ratings = values["machine_bias"] + (z @ values["machine_weights"]).squeeze(1) + pairs.sum(1) / 2
-        return F.mse_loss(ratings, arrays[0], reduction="sum")
+        return F.mse_loss(joined(config, values, *inputs), arrays[0], reduction="sum")
 
     found["rating"] = rating
     return found
+
+
+def through_tower(stages: Mapping[str, Compute], values: Values, tower: str, text: Tensor) -> Tensor:
+    """One text of each row through all stages of its tower, (B, length, embedding) -> (B, dense)."""
+    for stage in ("conv", "pool", "flatten", "dense"):
+        text = stages[f"{tower}_{stage}"](values, [text], [])
+    return text
+
+
+def joined(config: DeepconnConfig, values: Values, user: Tensor, item: Tensor) -> Tensor:
+    """Ratings from both towers, (B, dense) twice -> (B,): the document's dot product, or the paper's factorisation machine of second
+    order over both, w0 + sum w_i z_i + sum over i < j of <v_i, v_j> z_i z_j, whose last sum is half of (sum v_i z_i)^2 - sum (v_i z_i)^2,
+    summed over the factors.
+    """
+    if config.factors is None:
+        return (user * item).sum(1)
+    weights, factors = values["machine_weights"], values["machine_factors"]
+    z = torch.cat((user, item), 1)  # (B, 2 x dense)
+    pairs = (z @ factors).square() - z.square() @ factors.square()  # (B, factors)
+    return values["machine_bias"] + (z @ weights).squeeze(1) + pairs.sum(1) / 2

@@ -6,12 +6,16 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
+from multigpu.inputs.drawn_text import LONGEST
 from multigpu.inputs.vocabulary import EOS, SOS
 from multigpu.workloads.nmt.torch import Nmt
 
-LONGEST = 100
-"""Words after which a translation is broken off, as sentences of a corpus are cut when they are read (`inputs/drawn_text.py`)."""
+
+def padded(sentences: Sequence[Sequence[int]]) -> Tensor:
+    """Sentences filled up with EOS, (sentences, longest) int64."""
+    return pad_sequence([torch.tensor(sentence) for sentence in sentences], batch_first=True, padding_value=EOS)
 
 
 def greedy(module: Nmt, sources: Sequence[Sequence[int]], longest: int = LONGEST, batch_size: int = 64) -> list[list[int]]:
@@ -49,10 +53,7 @@ def _translate(sources: list[Sequence[int]], module: Nmt, longest: int) -> list[
     """One batch: encode all, then a position at a time for the sentences that have not ended."""
     device = module.projection.device
     lengths = torch.tensor([len(sentence) for sentence in sources])
-    padded = torch.full((len(sources), int(lengths.max())), EOS)
-    for row, sentence in enumerate(sources):
-        padded[row, : len(sentence)] = torch.tensor(sentence)
-    state = module.encode(padded.to(device), lengths)
+    state = module.encode(padded(sources).to(device), lengths)
     running = torch.arange(len(sources), device=device)  # rows of those that go on
     words = torch.full((len(sources),), SOS, device=device)
     answers = torch.full((len(sources), longest), EOS, device=device)

@@ -15,7 +15,7 @@ from multigpu.inputs.pieces import SELECTIONS, PieceCorpus, PieceText
 from multigpu.inputs.vocabulary import EOS, SOS
 from multigpu.run import Run
 from multigpu.workloads.nmt.bleu import corpus_bleu, floors
-from multigpu.workloads.nmt.decode import greedy
+from multigpu.workloads.nmt.decode import greedy, padded
 from multigpu.workloads.nmt.torch import Nmt
 
 TOGETHER = 128
@@ -83,18 +83,10 @@ def _batch(sources: list[list[int]], targets: list[list[int]], device: torch.dev
     """What the module takes: ids on the device, lengths on the host."""
     started = [[SOS, *sentence] for sentence in targets]
     ended = [[*sentence, EOS] for sentence in targets]
-    ids = {"source": _padded(sources), "target_input": _padded(started), "target_output": _padded(ended)}
+    ids = {"source": padded(sources), "target_input": padded(started), "target_output": padded(ended)}
     lengths = {"source_length": sources, "target_length": ended}
     on_device = {name: tensor.to(device) for name, tensor in ids.items()}
     return on_device | {name: torch.tensor([len(sentence) for sentence in side]) for name, side in lengths.items()}
-
-
-def _padded(sentences: list[list[int]]) -> Tensor:
-    """Sentences filled up with EOS, (sentences, longest) int64."""
-    found = torch.full((len(sentences), max(map(len, sentences))), EOS)
-    for row, sentence in enumerate(sentences):
-        found[row, : len(sentence)] = torch.tensor(sentence)
-    return found
 
 
 def floors_of(source: Source, run: Run) -> dict[str, float]:

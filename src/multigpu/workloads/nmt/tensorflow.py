@@ -17,11 +17,8 @@ def build(model: Model, form: Form) -> Nmt:
     """The functions of a translation model.
 
     Raises:
-        ValueError: a layout is named; only images have one.
         Unsupported: the form cannot be computed here.
     """
-    if form.layout is not None:
-        raise ValueError(f"layout {form.layout!r} has no meaning for words: leave it out")
     if form.xla and form.recurrence == "fused":
         raise Unsupported("XLA cannot compile a library's LSTM call: choose recurrence 'stepwise' or execution 'graph'")
     return Nmt(model, form)

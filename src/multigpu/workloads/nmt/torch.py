@@ -18,27 +18,16 @@ from multigpu.workloads.nmt.recurrence import State, fused, pack, persistent, st
 RECURRENCES: dict[str, Callable[..., tuple[Tensor, State]]] = {"fused": fused, "stepwise": stepwise, "persistent": persistent}
 
 
-def build(
-    model: Model, layout: str | None = None, recurrence: str | None = None, cross_entropy: str | None = None, captured: bool = False
-) -> nn.Module:
+def build(model: Model, recurrence: str | None = None, cross_entropy: str | None = None, execution: str = "eager") -> nn.Module:
     """The module of a translation model, its parameters uninitialised (and on the meta device if built under it).
 
     Args:
         recurrence: "fused" (also None), "stepwise" or "persistent": how a stack of cells runs.
         cross_entropy: "library" (also None) or "fused" with the projection (`projection_loss.py`).
-        captured: whether steps become one CUDA graph: the encoder's two directions, which do not depend on each other, then
+        execution: where steps become one CUDA graph ("captured"), the encoder's two directions, which do not depend on each other,
             stand side by side in it. (A host that launches kernel by kernel gains nothing from a second stream.)
-
-    Raises:
-        ValueError: a layout is named; only images have one. Or another argument is unknown.
     """
-    if layout is not None:
-        raise ValueError(f"layout {layout!r} has no meaning for words: leave it out")
-    if (recurrence or "fused") not in RECURRENCES:
-        raise ValueError(f"unknown recurrence {recurrence!r}: choose {', '.join(RECURRENCES)}")
-    if cross_entropy not in (None, "library", "fused"):
-        raise ValueError(f"unknown cross_entropy {cross_entropy!r}: choose library or fused")
-    return Nmt(model, RECURRENCES[recurrence or "fused"], cross_entropy == "fused", captured)
+    return Nmt(model, RECURRENCES[recurrence or "fused"], cross_entropy == "fused", "captured" in execution)
 
 
 def host_lengths(batch: dict[str, Tensor], name: str) -> Tensor:

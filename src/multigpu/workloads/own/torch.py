@@ -170,7 +170,7 @@ class OwnStep(nn.Module):
         return (found if found.dtype == torch.float64 else found.float()) * len(batch["0"])
 
 
-def build(model: Model, layout: str | None = None, recurrence: str | None = None) -> nn.Module:
+def build(model: Model) -> nn.Module:
     """The user's module for one replica. Its own code makes it on the CPU, since that may read or compute what the meta device has not."""
     config = model.config
     with torch.device("cpu"):

@@ -15,11 +15,8 @@ def build(model: Model, form: Form) -> Stack:
     """The functions of a stack.
 
     Raises:
-        ValueError: a layout is named; only images have one.
         Unsupported: the form cannot be computed here.
     """
-    if form.layout is not None:
-        raise ValueError(f"layout {form.layout!r} has no meaning for samples: leave it out")
     if form.xla and form.recurrence == "fused" and model.config.kind == "recurrent":
         raise Unsupported("XLA cannot compile a library's LSTM call: choose recurrence 'stepwise' or execution 'graph'")
     return Stack(model, form)

@@ -56,17 +56,12 @@ class Whole:
         return F.cross_entropy(logits.float() if logits.dtype == torch.bfloat16 else logits, labels, reduction="sum")
 
 
-def build(model: Model, layout: str | None = None, recurrence: str | None = None) -> nn.Module:
+def build(model: Model, recurrence: str | None = None) -> nn.Module:
     """The whole stack, its parameters uninitialised (and on the meta device if built under it).
 
     Args:
         recurrence: "fused" (also None), the library's LSTM, or "stepwise", the loop over positions that parts run.
-
-    Raises:
-        ValueError: a layout is named; only the image models have one.
     """
-    if layout is not None:
-        raise ValueError(f"layout {layout!r} has no meaning for samples: leave it out")
     return Stack(model, Whole(), recurrence != "stepwise")
 
 

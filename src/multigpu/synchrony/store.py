@@ -1,0 +1,31 @@
+"""Where Records of experiments of every kind lie: `<root>/<"virtual", "averaging", "downpour" or machine>/`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from multigpu import paths
+from multigpu.measure.machine import this_machine
+from multigpu.store import Store
+from multigpu.synchrony.averaging import AveragingExperiment, AveragingRecord
+from multigpu.synchrony.downpour import Downpour, DownpourRecord
+from multigpu.synchrony.experiment import Described
+from multigpu.synchrony.record import Measured, SynchronyRecord
+
+RECORDS = paths.SYNCHRONY
+
+
+class SynchronyStore(Store[Measured[Any]]):
+    """SynchronyRecords, and in folders of their own the other kinds."""
+
+    kind = SynchronyRecord
+    kinds = {AveragingExperiment.folder: AveragingRecord, Downpour.folder: DownpourRecord}
+
+    def __init__(self, root: Path = RECORDS) -> None:
+        super().__init__(root)
+
+    def find(self, experiment: Described, repeat: int = 0, machine: str | None = None) -> Measured[Any] | None:
+        """The latest attempt of this experiment (on this machine, unless another is named), or None."""
+        machine = machine or this_machine().name
+        return self.latest(experiment.place_on(machine), experiment.key_on(machine, repeat))
