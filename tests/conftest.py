@@ -43,7 +43,6 @@ SLOWEST = (
     "engines/test_twins.py",
     "training/test_duties.py",
     "measure/test_tensorflow_traces.py",
-    "measure/test_feeding.py",
     "measure/test_interference.py",
     "engines/test_tensorboard.py",
     "collectives/test_measure.py",

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from multigpu.grid import GRIDS, from_yaml, named
-from multigpu.grid.from_yaml import FOLDER, grid, read_rows
+from multigpu.grid.from_yaml import FOLDER, grid, launches_for, planned, read_rows
 from multigpu.workloads.cnn.description import FOR_CIFAR
 
 SMALL = "workload: nmt, model: nmt_tiny, device_type: cpu, sequence_length: 6, placement: ddp"
@@ -26,7 +26,7 @@ def test_every_file_is_a_grid_whose_points_say_what_they_ask_cost_and_why(path: 
     assert rows and all(row.settings.question.endswith("?") and row.settings.reason.endswith(".") for row in rows)
     assert all("cost_s" in row.settings.model_fields_set for row in rows)
     asked = [row for row in read_rows(path, [2], asked_only=True) if not row.settings.whatever_devices]
-    assert {row.run.devices for row in asked} <= {2}
+    assert {row.built.devices for row in asked} <= {2}
 
 
 def test_lists_are_crossed_the_first_one_slowest_and_what_belongs_together_stays_together(tmp_path: Path) -> None:
@@ -39,7 +39,9 @@ points:
       - {{batch_size: [2, 4]}}
       - {{batch_size: 8, precision: bf16}}
 """
-    found = [(row.run.devices, row.run.seed, row.run.batch_size, row.run.precision) for row in read_rows(written(tmp_path, text), [1])]
+    found = [
+        (row.built.devices, row.built.seed, row.built.batch_size, row.built.precision) for row in read_rows(written(tmp_path, text), [1])
+    ]
     jobs = [(2, "fp32"), (4, "fp32"), (8, "bf16")]
     assert found == [(devices, seed, *job) for devices in (2, 1) for seed in (0, 1) for job in jobs]
 
@@ -49,15 +51,15 @@ def test_filters_keep_and_leave_out_and_cases_change_cost_and_launches(tmp_path:
 - {{{SMALL}, batch_size: [2, 4, 8], devices: [1, 2], cost_s: 3, cost_per_device_s: 1, only: [{{batch_size: [2, 4]}}],
    without: [{{batch_size: 4, devices: 2}}, {{execution: captured}}], cases: [{{where: {{devices: 2}}, more_s: 5, launches: [0, 0, 1]}}]}}
 """
-    found = [(row.run.batch_size, row.run.devices, row.cost_s, row.launches) for row in read_rows(written(tmp_path, text), [])]
+    found = [(row.built.batch_size, row.built.devices, row.cost_s, launches_for(row)) for row in read_rows(written(tmp_path, text), [])]
     assert found == [(2, 1, 4.0, (0,)), (2, 2, 10.0, (0, 0, 1)), (4, 1, 4.0, (0,))]
 
 
 def test_counts_in_words_are_those_asked_for_and_a_grid_leaves_out_the_others(tmp_path: Path) -> None:
     for word, expected in (("each", [4, 2, 1]), ("rising", [1, 2, 4]), ("ends", [4, 1]), ("most", [4]), ("[8, 2]", [8, 2])):
         path = written(tmp_path, f"- {{{SMALL}, batch_size: 8, devices: {word}}}")
-        assert [row.run.devices for row in read_rows(path, [1, 2, 4])] == expected
-        assert [row.run.devices for row in read_rows(path, [2, 4], asked_only=True)] == [n for n in expected if n in (2, 4)]
+        assert [row.built.devices for row in read_rows(path, [1, 2, 4])] == expected
+        assert [row.built.devices for row in read_rows(path, [2, 4], asked_only=True)] == [n for n in expected if n in (2, 4)]
 
 
 def test_names_stand_for_lists_conditions_estimates_and_a_models_own_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,10 +69,10 @@ def test_names_stand_for_lists_conditions_estimates_and_a_models_own_batch(tmp_p
    framework: tensorflow, processes: one, execution: graph, when: tensorflow_here}
 """
     *images, graph = read_rows(written(tmp_path, text), [1])
-    assert [row.run.model for row in images] == [model.name for model in FOR_CIFAR]
-    assert [row.run.batch_size for row in images] == [model.config.default_batch for model in FOR_CIFAR]
+    assert [row.built.model for row in images] == [model.name for model in FOR_CIFAR]
+    assert [row.built.batch_size for row in images] == [model.config.default_batch for model in FOR_CIFAR]
     assert [row.cost_s for row in images] == [round(1 + 0.1 * len(model.variables), 1) for model in FOR_CIFAR]
-    assert graph.cost_s == named.launches_s(graph.run) > 0
+    assert graph.cost_s == named.launches_s(graph.built) > 0
     monkeypatch.setattr(named, "framework_version", lambda framework: "none")
     assert len(read_rows(written(tmp_path, text), [1])) == len(images)
 
@@ -84,8 +86,8 @@ def test_a_point_that_stands_twice_is_measured_once_where_it_first_stands(tmp_pa
 
 def test_repeats_are_measured_over_launches_and_a_trace_is_a_point_of_its_own(tmp_path: Path) -> None:
     (row,) = read_rows(written(tmp_path, f"- {{{SMALL}, batch_size: 8, repeats: 10, trace: true}}"), [])
-    assert row.launches == (0, 0, 0, 1, 1, 2, 3, 4, 5, 6)
-    point, trace = row.planned()
+    assert launches_for(row) == (0, 0, 0, 1, 1, 2, 3, 4, 5, 6)
+    point, trace = planned(row)
     assert (point.tier, len(point.points()), trace.tier, len(trace.points())) == ("headline", 10, "screening", 1)
     assert trace.run == point.run.model_copy(update={"traced_steps": 3})
 
@@ -93,7 +95,7 @@ def test_repeats_are_measured_over_launches_and_a_trace_is_a_point_of_its_own(tm
 def test_paths_of_data_are_one_value(tmp_path: Path) -> None:
     fields = "workload: nmt, model: nmt_tiny, device_type: cpu, placement: ddp, batch_size: 2, inputs: text_files, data: [a.en, a.de]"
     (row,) = read_rows(written(tmp_path, f"- {{{fields}}}"), [])
-    assert row.run.data == ("a.en", "a.de")
+    assert row.built.data == ("a.en", "a.de")
 
 
 @pytest.mark.parametrize(

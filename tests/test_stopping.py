@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.measure.test_recovery import PATHS
+from tests.measure.launched import PATHS
 
 SWEEP = ["workload=nmt", "model=nmt_tiny", "placement=ddp", "device_type=cpu", "devices=2", "batch_size=4", "sequence_length=5"]
 

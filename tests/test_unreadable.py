@@ -115,8 +115,12 @@ def test_an_attempt_that_cannot_be_read_leaves_the_one_before_and_its_number(pla
     assert store.next_attempt(place, "none") == 0
 
 
-def test_a_hundred_bad_files_slow_no_command_and_hide_nothing(planted: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_hundred_bad_files_slow_no_command_and_hide_nothing(
+    planted: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     store, good, file = planted
+    # a verdict that is remembered takes no time, and new files make it forgotten
+    monkeypatch.setattr("multigpu.claims.cache.remembered", lambda name, roots, compute: compute())
     commands = (["records"], ["explain", good.key], ["advise", "workload=nmt"], ["claims"], MEASURE)
 
     def said() -> list[tuple[str, float]]:

@@ -20,11 +20,11 @@
     made.append(...children);
     return made;
   };
-  const others = (row) => data.fields
+  const unusual = (row) => data.fields
     .filter((name) => !UNSAID.has(name) && name !== "device_type" && text(name, row) !== (data.defaults[name] ?? ""))
     .map((name) => `${name}=${text(name, row)}`).join(" ");
   const rows = Array.from({ length: data.rows }, (_, row) => row);
-  const other = rows.map(others);
+  const other = rows.map(unusual);
   const said = rows.map((row) => [...Object.keys(data.columns).filter((name) => data.columns[name].values).map((name) => text(name, row)), other[row], ...data.records[row]].join(" ").toLowerCase());
 
   // What the hash asks for: field=value, "|" between alternatives, "" for empty; key= a Record; q= words.
@@ -65,16 +65,16 @@
   const command = (row) => "python -m multigpu measure " + data.fields
     .filter((name) => data.needed.includes(name) || text(name, row) !== (data.defaults[name] ?? ""))
     .map((name) => quoted(`${name}=${text(name, row)}`)).join(" ");
+  const place = (record) => {
+    const [key, file, end] = record.split(" ");
+    const path = data.files[Number(file)];
+    const item = element("li", {}, element("code", {}, key));
+    if (path) item.append(" in ", element("a", { href: `${data.repository}/${path}` }, path));
+    if (end) item.append(", member ", element("code", {}, key + end));
+    return item;
+  };
   const details = (row) => {
-    const list = element("ul");
-    for (const record of data.records[row]) {
-      const [key, file, end] = record.split(" ");
-      const path = data.files[Number(file)];
-      const item = element("li", {}, element("code", {}, key));
-      if (path) item.append(" in ", element("a", { href: `${data.repository}/${path}` }, path));
-      if (end) item.append(", member ", element("code", {}, key + end));
-      list.append(item);
-    }
+    const list = element("ul", {}, ...data.records[row].map(place));
     const told = element("dl");
     for (const name of [...data.fields, "gpu", "cpu", "framework_version", "launches", "status", "reason", "flags", "commits"]) {
       const content = text(name, row);
@@ -83,6 +83,22 @@
     return element("div", { className: "explorer-details" },
       element("p", {}, "Measure it again: ", element("code", {}, command(row))),
       element("p", {}, "Records:"), list, told);
+  };
+
+  // Records of no point: all-reduces, training, synchrony, stages, and Runs under the profiler.
+  const others = element("div");
+  const showOthers = () => {
+    const words = (wanted.q ?? "").toLowerCase().split(/\s+/);
+    const found = data.others.filter(([folder, machine, asked, record]) => "key" in wanted ? record.startsWith(wanted.key)
+      : wanted.q && words.every((word) => `${folder} ${machine} ${asked} ${record}`.toLowerCase().includes(word)));
+    others.replaceChildren(element("p", { className: "muted" }, found.length
+      ? `${found.length.toLocaleString("en")} Records of other kinds` + (found.length > 20 ? ", the first 20:" : ":")
+      : `${data.others.length.toLocaleString("en")} Records are of other kinds (all-reduces, training, synchrony, stages, traces): the search finds them by key and by what they asked for.`));
+    for (const [folder, machine, asked, record] of found.slice(0, 20)) {
+      const again = folder === "runs" ? [element("p", {}, "Measure it again: ", element("code", {}, `python -m multigpu measure ${asked}`))] : [];
+      others.append(element("div", { className: "explorer-details" }, element("p", {}, `${folder}, ${machine}: ${asked}`), ...again, element("ul", {}, place(record))));
+    }
+    return found.length;
   };
 
   const search = element("input", { type: "search", placeholder: "search all fields", ariaLabel: "search all fields" });
@@ -103,7 +119,7 @@
   const controls = element("div", { className: "explorer-controls" }, search);
   for (const [name, select] of Object.entries(selects)) controls.append(element("label", {}, WORDS[name] ?? name, " ", select));
   controls.append(reset);
-  box.replaceChildren(controls, count, element("div", { className: "wide" }, element("table", { className: "plain explorer" }, element("thead", {}, head), body)), more);
+  box.replaceChildren(controls, count, element("div", { className: "wide" }, element("table", { className: "plain explorer" }, element("thead", {}, head), body)), more, others);
 
   const options = (name) => {
     const free = { ...wanted };
@@ -143,7 +159,8 @@
       body.append(line);
       if ("key" in wanted && found.length === 1) toggle();
     }
-    if (!found.length) body.append(element("tr", {}, element("td", { colSpan: SHOWN.length }, "No point has all of these: leave one out.")));
+    const elsewhere = showOthers();
+    if (!found.length) body.append(element("tr", {}, element("td", { colSpan: SHOWN.length }, elsewhere ? "No point has all of these; what follows has." : "No point has all of these: leave one out.")));
     more.hidden = found.length <= limit;
     more.textContent = `show all ${found.length.toLocaleString("en")}`;
     for (const [name, heading] of Object.entries(headings)) heading.setAttribute("aria-sort", sorted.by !== name ? "none" : sorted.up ? "ascending" : "descending");

@@ -26,7 +26,7 @@ from multigpu import paths
 from multigpu.arguments import parse_counts
 from multigpu.batch_index import write_index, write_page
 from multigpu.grid import devices_here
-from multigpu.grid.from_yaml import FOLDER, Row, launches_of, read_rows
+from multigpu.grid.from_yaml import FOLDER, Row, launches_for, launches_of, read_rows
 from multigpu.measure.timed import check_devices
 from multigpu.measure.watching import WATCHED, Watched
 from multigpu.notebooks import NotebookError, execute_one, parameter_names
@@ -104,8 +104,8 @@ def read_tasks(points: Path, counts: Sequence[int]) -> tuple[list[Task], list[st
     found: dict[str, Task] = {}
     said = []
     for row in read_rows(points, counts):
-        run = build_run(**row.run.model_dump(exclude_defaults=True) | {"traced_steps": 0, "traced_from": None})
-        task = Task(row, run, row.launches, max(row.settings.trace, row.run.traced_steps), row.settings.compare)
+        run = build_run(**row.built.model_dump(exclude_defaults=True) | {"traced_steps": 0, "traced_from": None})
+        task = Task(row, run, launches_for(row), max(row.settings.trace, row.built.traced_steps), row.settings.compare)
         if known := found.get(run.digest):
             said.append(f"{row.where} is {known.row.where.rpartition(', ')[2]} again, {run.label()}: measured once")
             longest = max(known.launches, task.launches, key=len)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import shlex
@@ -9,13 +10,17 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations
 from typing import NamedTuple
 
+from multigpu.hosts.launching import PORT
 from multigpu.later import later
 from multigpu.measure.libraries import tensorflow_environment
-from multigpu.measure.machine import framework_version, gpu_count, this_machine
+from multigpu.measure.machine import find_nvml, framework_version, gpu_count, gpu_handle, this_machine
+from multigpu.measure.private_network import OPEN_PORTS, why_not
 from multigpu.measure.process import NO_KERAS
+from multigpu.measure.surroundings import GpuLook, gpu_look
 from multigpu.placements import placements
 from multigpu.record import RecordStore
 from multigpu.workloads import workloads
@@ -81,6 +86,7 @@ def tensorflow_lines(gpus: int, seen: Seen, changes: Mapping[str, str]) -> Itera
 
 
 persistent_lines = later("multigpu.kernels.lstm_launch:persistent_lines")
+tried_lines = later("multigpu.kernels.tried:tried_lines")
 
 
 def fused_lines() -> Iterator[str]:
@@ -92,23 +98,103 @@ def fused_lines() -> Iterator[str]:
         yield f"fused       batch_norm 'fused' {left}"
 
 
+def link_lines(links: Sequence[Sequence[str]], peers: Sequence[Sequence[bool]]) -> Iterator[str]:
+    """How each two GPUs are linked, and which cannot read each other's memory: what these exchange passes through the host."""
+    pairs = list(combinations(range(len(links)), 2))
+    if not pairs:
+        return
+    kinds = Counter(links[a][b] for a, b in pairs)
+    yield "links       " + ", ".join(f"{kind} between {count} pairs" for kind, count in kinds.most_common())
+    without = [f"{a} and {b}" for a, b in pairs if not (peers[a][b] and peers[b][a])]
+    if without:
+        shown = "; ".join(without[:4]) + (f"; and {len(without) - 4} more" if len(without) > 4 else "")
+        yield f"peers       no access between GPUs {shown}: what they exchange passes through the host's memory"
+    else:
+        yield "peers       every GPU has access to every other's memory"
+
+
+def peer_access(count: int) -> list[list[bool]]:
+    """[i][j]: whether the driver says that GPU i may read GPU j's memory."""
+    nvml = find_nvml()
+
+    def may(i: int, j: int) -> bool:
+        try:
+            status = nvml.nvmlDeviceGetP2PStatus(gpu_handle(i), gpu_handle(j), nvml.NVML_P2P_CAPS_INDEX_READ)
+            return bool(status == nvml.NVML_P2P_STATUS_OK)
+        except Exception:  # a driver that does not answer promises nothing
+            return False
+
+    return [[i == j or may(i, j) for j in range(count)] for i in range(count)]
+
+
+def most_clock_mhz(index: int) -> int:
+    """The clock that a GPU's multiprocessors can reach, MHz; 0 where NVML does not say."""
+    nvml = find_nvml()
+    with contextlib.suppress(Exception):
+        return int(nvml.nvmlDeviceGetMaxClockInfo(gpu_handle(index), nvml.NVML_CLOCK_SM))
+    return 0
+
+
+def clock_lines(looks: Sequence[GpuLook | None], most_mhz: Sequence[int]) -> Iterator[str]:
+    """At what clock each GPU is, of what it can, and which of them is slowed or shared now."""
+    seen = [(place, look, most) for place, (look, most) in enumerate(zip(looks, most_mhz, strict=True)) if look]
+    if not seen:
+        return
+    yield "clocks      " + ", ".join(
+        f"GPU {place}: {look.sm_clock_mhz} of {most} MHz, {look.temperature_c} °C" for place, look, most in seen
+    )
+    for place, look, _ in seen:
+        if look.slowed:
+            yield f"clocks      GPU {place} is slowed: {', '.join(look.slowed)}"
+        if look.others:
+            yield f"clocks      GPU {place} is used by {look.others} other processes now"
+
+
+def thread_lines(cores: int, processes: int, told: str | None) -> Iterator[str]:
+    """How many threads each process of a launch computes with, and whether what the environment asks for exceeds the cores."""
+    each, own = max(1, cores // processes), f"{processes} processes that a script of your own starts"
+    yield f"threads     {each} in each of {processes} processes of a launch, which share {cores} cores, whatever OMP_NUM_THREADS says"
+    if told and told.isdecimal() and int(told) * processes > cores:
+        yield f"threads     OMP_NUM_THREADS={told} would be {int(told) * processes} threads in {own}: set {each}"
+    elif not told and processes > 1:
+        yield f"threads     {own} want OMP_NUM_THREADS={each}: without it PyTorch takes all cores in each"
+    if processes > cores:
+        yield f"threads     {processes} processes wait for each other on {cores} cores: steps that the host launches are slowed"
+
+
+def port_lines() -> Iterator[str]:
+    """What a launch here would listen on, and who could reach it."""
+    yield "ports       PyTorch's processes listen on 127.0.0.1, on ports that are free; nothing outside this machine reaches them"
+    if why := why_not():
+        open_to = "are open, as MULTIGPU_OPEN_PORTS=1 allows" if os.environ.get(OPEN_PORTS) == "1" else "are refused"
+        yield f"ports       TensorFlow's servers would listen on every interface and {open_to}: no private network can be made here ({why})"
+    else:
+        yield "ports       TensorFlow's servers listen in a network of their own"
+    yield f"ports       several hosts: host 0 listens on port {PORT} of the address given to --rendezvous, and on two that are free"
+
+
 def diagnose(store: RecordStore) -> Iterator[str]:
     """Lines for a person: devices, frameworks, what can run, what is missing, which Records are there."""
     machine = this_machine()
     yield f"machine     {machine.name}"
     yield f"CPU         {machine.cpu}, {machine.cores} cores, {machine.memory_gib} GiB"
     if gpu_count():
-        linked = sum(row.count("NVLink") for row in machine.links)
         yield f"GPUs        {gpu_count()} x {machine.gpus[0]}, {machine.gpu_memory_gib[0]} GiB, driver {machine.driver}"
-        yield f"links       NVLink between {linked // 2} pairs"
+        yield from link_lines(machine.links, peer_access(gpu_count()))
+        yield from clock_lines(
+            [gpu_look(index, []) for index in range(gpu_count())], [most_clock_mhz(index) for index in range(gpu_count())]
+        )
     else:
         yield "GPUs        none: Runs need device_type 'cpu', where processes stand in for devices"
+    yield from thread_lines(machine.cores, gpu_count() or 2, os.environ.get("OMP_NUM_THREADS"))
+    yield from port_lines()
     for framework in ("torch", "tensorflow"):
         yield f"{framework:<11} {framework_version(framework)}"
     if gpu_count() and framework_version("tensorflow") != "none":
         changes = tensorflow_environment(sys.path, os.environ)
         yield from tensorflow_lines(gpu_count(), ask_tensorflow(changes), changes)
     if gpu_count() and framework_version("torch") != "none":
+        yield from tried_lines()
         yield from persistent_lines()
         yield from fused_lines()
     for placement in placements().values():

@@ -30,6 +30,11 @@ class Kept(BaseModel):
     clean_tree: bool
 
     @property
+    def own_key(self) -> str:
+        """The key that its content gives."""
+        raise NotImplementedError
+
+    @property
     def place(self) -> str:
         """The folder of a store that holds it."""
         return self.machine.name

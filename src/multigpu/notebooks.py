@@ -7,7 +7,7 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -151,67 +151,72 @@ def execute_notebooks(
     Args:
         only: the name of the one notebook to execute ("02-parameters", or what begins so); the copies of the others stay as they are.
 
-    Each notebook gets those of the parameters that it has. A copy appears under the notebook's name only when the notebook
-    ran to its end: one that stops leaves `NAME.failed.ipynb` there. Copies of an earlier execution are removed first.
+    Each notebook gets those of the parameters that it has. Copies of an earlier execution are removed first.
 
     Raises:
         ParameterError: no notebook has a parameter of this name; nothing was executed.
-        NotebookError: a notebook stopped; the sentence names it, its cell and the exception.
+        NotebookError: as `_executed`.
     """
     given = dict(parameters or {})
     folder, output = folder.resolve(), output.resolve()
     notebooks = chosen_notebooks(folder, only)
     names = {path: parameter_names(path) for path in notebooks}
-    known = {name for has in names.values() for name in has}
-    for name in given:
-        if name not in known:
-            raise unknown_name(name, known, "any notebook")
+    _check_known(given, {name for has in names.values() for name in has}, "any notebook")
     if output == folder:
         raise NotebookError(f"executed notebooks cannot be written over their own sources in {folder}: choose another folder.")
-    try:
-        output.mkdir(parents=True, exist_ok=True)
-        for old in output.glob("[0-9]*.ipynb"):  # of notebooks with other names, or failed
-            if not only or old.name.startswith(notebooks[0].stem) or not (folder / old.name).exists():
-                old.unlink()
-    except OSError as error:
-        raise NotebookError(f"executed notebooks cannot be written to {output}: {error.strerror}.") from None
+    _make_folder(output)
+    for old in output.glob("[0-9]*.ipynb"):  # of notebooks with other names, or failed
+        if not only or old.name.startswith(notebooks[0].stem) or not (folder / old.name).exists():
+            old.unlink()
+    jobs = [(path, output / path.name, {name: given[name] for name in given if name in names[path]}) for path in notebooks]
+    return _executed(jobs, progress, "notebooks")
 
-    cells = {path: len(read_notebook(path).cells) for path in notebooks}
-    with this_interpreter() as kernel, tqdm(total=sum(cells.values()), unit="cell", desc="notebooks", disable=not progress) as bar:
+
+def execute_one(notebook: Path, output: Path, parameters: Mapping[str, Any] | None = None, progress: bool = True) -> None:
+    """Execute one notebook.
+
+    Raises:
+        ParameterError: the notebook has no parameter of this name.
+        NotebookError: as `_executed`.
+    """
+    _check_known(parameters or {}, parameter_names(notebook), notebook.name)
+    _make_folder(output.parent)
+    _executed([(notebook.resolve(), output, parameters or {})], progress, notebook.stem)
+
+
+def _check_known(given: Iterable[str], known: Collection[str], where: str) -> None:
+    for name in given:
+        if name not in known:
+            raise unknown_name(name, known, where)
+
+
+def _make_folder(folder: Path) -> None:
+    """Make it, or say why not (NotebookError)."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise NotebookError(f"executed notebooks cannot be written to {folder}: {error.strerror}.") from None
+
+
+def _executed(jobs: Sequence[tuple[Path, Path, Mapping[str, Any]]], progress: bool, title: str) -> list[Path]:
+    """Execute notebooks, each with its parameters; a copy has its name only when the notebook ran to its end, else `NAME.failed.ipynb`.
+
+    Raises:
+        NotebookError: a notebook stopped; the sentence names it, its cell and the exception.
+    """
+    cells = sum(len(read_notebook(path).cells) for path, *_ in jobs)
+    with this_interpreter() as kernel, tqdm(total=cells, unit="cell", desc=title, disable=not progress) as bar:
         _Engine.bar = bar
 
-        def execute(path: Path) -> Path:
-            copy, unfinished = output / path.name, output / f"{path.stem}.failed.ipynb"
-            _execute(path, unfinished, {name: value for name, value in given.items() if name in names[path]}, kernel)
+        def execute(path: Path, copy: Path, parameters: Mapping[str, Any]) -> Path:
+            unfinished = copy.with_name(f"{copy.stem}.failed.ipynb")
+            _execute(path, unfinished, parameters, kernel)
             return unfinished.replace(copy)
 
         # a kernel starts and draws on one core; all are heard before one that stopped is told
         with ThreadPoolExecutor(max_workers=min(4, os.cpu_count() or 1)) as pool:
-            started = [pool.submit(execute, path) for path in notebooks]
+            started = [pool.submit(execute, *job) for job in jobs]
         return [future.result() for future in started]
-
-
-def execute_one(notebook: Path, output: Path, parameters: Mapping[str, Any] | None = None, progress: bool = True) -> None:
-    """Execute one notebook; its executed copy appears at `output` only when it ran to its end (else `NAME.failed.ipynb` beside it).
-
-    Raises:
-        ParameterError: the notebook has no parameter of this name.
-        NotebookError: it stopped; the sentence names its cell and the exception.
-    """
-    names = parameter_names(notebook)
-    for name in parameters or {}:
-        if name not in names:
-            raise unknown_name(name, names, notebook.name)
-    unfinished = output.with_name(f"{output.stem}.failed.ipynb")
-    try:
-        output.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise NotebookError(f"an executed notebook cannot be written to {output.parent}: {error.strerror}.") from None
-    cells = len(read_notebook(notebook).cells)
-    with this_interpreter() as kernel, tqdm(total=cells, unit="cell", desc=notebook.stem, disable=not progress) as bar:
-        _Engine.bar = bar
-        _execute(notebook.resolve(), unfinished, parameters or {}, kernel)
-    unfinished.replace(output)
 
 
 def _execute(path: Path, unfinished: Path, parameters: Mapping[str, Any], kernel: str) -> None:

@@ -23,13 +23,13 @@ from multigpu.analysis.causes import causes_frame
 from multigpu.analysis.collectives import collectives_frame
 from multigpu.analysis.compare import ratio_columns, scaling, versus
 from multigpu.analysis.document_phases import document_replicas, document_whole, replicas_frame, whole_frame
-from multigpu.analysis.estimate import Estimate, estimate
+from multigpu.analysis.estimate import Estimate, estimate, keys_in
 from multigpu.analysis.explain_text import explained
 from multigpu.analysis.explorer import explorable, explorer
 from multigpu.analysis.feeding import knee, with_waits
 from multigpu.analysis.fields import LENGTH
 from multigpu.analysis.forecast_lines import assumed_links, forecast_lines, lines_of
-from multigpu.analysis.forecast_tables import ahead_table, article_held_out, article_points, held_out_table
+from multigpu.analysis.forecast_tables import ahead_table, article_held_out, article_points, foretold, held_out_table
 from multigpu.analysis.frame import step_times
 from multigpu.analysis.gpus import energy_frame, energy_points, gpu_frame, gpu_points
 from multigpu.analysis.launches import launch_gaps, launch_ratios

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import os
 import zlib
@@ -10,7 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from multigpu.archive import archives_in, name_of, read_archive
+from multigpu.archive import archives_in
+from multigpu.store import Held, held_in, loose_in, misnamed_in
 
 
 class Raw(NamedTuple):
@@ -26,39 +26,28 @@ class Raw(NamedTuple):
 
 def raw_records(root: Path) -> Iterator[Raw]:
     """Every Record below a folder, all attempts, loose and packed; what cannot be read has a fault and stops nothing."""
-    for folder, below, names in os.walk(root):
+    for folder, below, _ in os.walk(root):
         below.sort()
         place = Path(folder)
         kind = "/".join(place.relative_to(root).parts[:-1]) or place.name
         for archive in archives_in(place):
             try:
-                texts = read_archive(archive)
+                found = list(held_in(archive))
             except ValueError as error:
                 yield Raw(kind, archive, "", 0, None, str(error))
                 continue
-            for key, attempts in texts.items():
-                for attempt, text in attempts.items():
-                    yield _read(kind, archive, key, attempt, text)
-        for name in sorted(names):
-            if name.endswith(".json.gz") and not name.startswith("."):
-                yield _loose(kind, place / name)
+            yield from (_read(kind, held) for held in found)
+        for name in sorted(misnamed_in(place)):
+            yield Raw(kind, place / name, "", 0, None, f"{place / name} is no Record: the name of one is <key>.<attempt>.json.gz")
+        yield from (_read(kind, held) for held in sorted(loose_in(place)))
 
 
-def _loose(kind: str, path: Path) -> Raw:
-    found = name_of(path.name.removesuffix(".gz"))
-    if found is None:
-        return Raw(kind, path, "", 0, None, f"{path} is no Record: the name of one is <key>.<attempt>.json.gz")
+def _read(kind: str, held: Held) -> Raw:
+    where = (kind, held.path, held.key, held.attempt)
     try:
-        return _read(kind, path, *found, gzip.decompress(path.read_bytes()))
+        record = json.loads(held.text())
     except (OSError, EOFError, zlib.error) as error:
-        return Raw(kind, path, *found, None, f"{path} cannot be unpacked: {error}")
-
-
-def _read(kind: str, path: Path, key: str, attempt: int, text: bytes) -> Raw:
-    try:
-        record = json.loads(text)
+        return Raw(*where, None, f"{held.path} cannot be unpacked: {error}")
     except ValueError as error:
-        return Raw(kind, path, key, attempt, None, f"{path} holds no JSON under {key}: {error}")
-    if not isinstance(record, dict):
-        return Raw(kind, path, key, attempt, None, f"{path} holds no Record under {key}")
-    return Raw(kind, path, key, attempt, record)
+        return Raw(*where, None, f"{held.path} holds no JSON under {held.key}: {error}")
+    return Raw(*where, record) if isinstance(record, dict) else Raw(*where, None, f"{held.path} holds no Record under {held.key}")

@@ -126,6 +126,10 @@ class Record(Kept):
         """Of the framework that ran the Run, as in the Record's key."""
         return framework_version(self.run.framework, self.versions)
 
+    @property
+    def own_key(self) -> str:
+        return record_key(self.run, self.repeat, self.machine.name, self.framework_version, self.timing_version)
+
 
 def record_key(run: Run, repeat: int, machine: str, framework_version: str, timing_version: int) -> str:
     """The name of a measurement: what has a Record under this key is not measured again.
@@ -139,9 +143,8 @@ def faults_of(record: Record) -> Iterator[str]:
     """What cannot be, in words; nothing of a Record that a launch wrote."""
     if record.schema_version != SCHEMA_VERSION:
         yield f"schema_version {record.schema_version} is not the {SCHEMA_VERSION} that this version reads"
-    own = record_key(record.run, record.repeat, record.machine.name, record.framework_version, record.timing_version)
-    if record.key != own:
-        yield f"its key is {record.key!r} and what it measured has the key {own!r}"
+    if record.key != record.own_key:
+        yield f"its key is {record.key!r} and what it measured has the key {record.own_key!r}"
     if (record.status == "ok") != (record.measurement is not None):
         yield f"status {record.status!r} {'without' if record.measurement is None else 'with'} a measurement"
     m, ranks = record.measurement, record.run.devices

@@ -239,10 +239,15 @@ def packed_in(folder: Path, key: str | None = None) -> Iterator[Held]:
         ValueError: an archive is broken; the sentence names it.
     """
     for archive in archives_in(folder):
-        texts = read_archive(archive)
-        for each in texts if key is None else texts.keys() & {key}:
-            for attempt, text in texts[each].items():
-                yield Held(archive, each, attempt, text)
+        yield from held_in(archive, key)
+
+
+def held_in(archive: Path, key: str | None = None) -> Iterator[Held]:
+    """The same of one archive."""
+    texts = read_archive(archive)
+    for each in texts if key is None else texts.keys() & {key}:
+        for attempt, text in texts[each].items():
+            yield Held(archive, each, attempt, text)
 
 
 def check_same(one: Held, other: Held) -> None:

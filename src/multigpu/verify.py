@@ -10,24 +10,24 @@ import csv
 import math
 import subprocess
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from multigpu import paths
 from multigpu.analysis.limits import bound_units_per_s
-from multigpu.collectives.record import CollectiveRecord, collective_key
-from multigpu.measure.machine import framework_version
+from multigpu.collectives.record import CollectiveRecord
+from multigpu.kept import Kept
 from multigpu.raw import Raw, raw_records
-from multigpu.record import Record, record_key
-from multigpu.stages.record import StageRecord, stage_key
+from multigpu.record import Record
+from multigpu.stages.record import StageRecord
 from multigpu.synchrony.averaging import AveragingRecord
 from multigpu.synchrony.downpour import DownpourRecord
-from multigpu.synchrony.record import Measured, SynchronyRecord
-from multigpu.training.record import TrainingRecord, training_key
+from multigpu.synchrony.record import SynchronyRecord
+from multigpu.training.record import TrainingRecord
 
 EXCEPTIONS = paths.REPOSITORY / "data" / "exceptions.csv"
 COMMIT, TREE, SCHEMA = "commit not in history", "changed tree", "older schema"
@@ -39,41 +39,13 @@ BEYOND = 1.02
 """How far a rate may lie above its bound, and device time above wall clock: clocks and measured ceilings differ by a percent."""
 
 
-class Kind(NamedTuple):
-    """A kind of Record: its class, and the key that its content gives."""
-
-    record: type[BaseModel]
-    key: Callable[[Any], str]
-
-
-def _run_key(record: Record) -> str:
-    return record_key(record.run, record.repeat, record.machine.name, record.framework_version, record.timing_version)
-
-
-def _training_key(record: TrainingRecord) -> str:
-    version = framework_version(record.training.run.framework, record.versions)
-    return training_key(record.training, record.repeat, record.machine.name, version)
-
-
-def _collective_key(record: CollectiveRecord) -> str:
-    return collective_key(record.run, record.repeat, record.machine.name, framework_version("torch", record.versions))
-
-
-def _stage_key(record: StageRecord) -> str:
-    return stage_key(record.run, record.devices, record.machine.name, framework_version(record.run.framework, record.versions))
-
-
-def _synchrony_key(record: Measured[Any]) -> str:
-    return record.experiment.key_on(record.machine.name, getattr(record, "repeat", 0))
-
-
-KINDS: tuple[tuple[frozenset[str], Kind], ...] = (
-    (frozenset({"training"}), Kind(TrainingRecord, _training_key)),
-    (frozenset({"costs", "predictions"}), Kind(StageRecord, _stage_key)),
-    (frozenset({"experiment", "joint"}), Kind(AveragingRecord, _synchrony_key)),
-    (frozenset({"experiment", "shard_updates"}), Kind(DownpourRecord, _synchrony_key)),
-    (frozenset({"experiment", "result"}), Kind(SynchronyRecord, _synchrony_key)),
-    (frozenset({"run"}), Kind(Record, _run_key)),
+KINDS: tuple[tuple[frozenset[str], type[Kept]], ...] = (
+    (frozenset({"training"}), TrainingRecord),
+    (frozenset({"costs", "predictions"}), StageRecord),
+    (frozenset({"experiment", "joint"}), AveragingRecord),
+    (frozenset({"experiment", "shard_updates"}), DownpourRecord),
+    (frozenset({"experiment", "result"}), SynchronyRecord),
+    (frozenset({"run"}), Record),
 )
 """By the fields that tell a kind, the first that fits; of CollectiveRecords `run` names a method."""
 
@@ -99,14 +71,14 @@ class Report(NamedTuple):
     unchecked: list[str]
 
 
-def kind_of(record: Mapping[str, Any]) -> Kind:
-    """The kind of Record that this content is of.
+def kind_of(record: Mapping[str, Any]) -> type[Kept]:
+    """The class of Record that this content is of.
 
     Raises:
         ValueError: of none.
     """
     if "method" in (record.get("run") or {}):
-        return Kind(CollectiveRecord, _collective_key)
+        return CollectiveRecord
     for fields, kind in KINDS:
         if fields <= record.keys():
             return kind
@@ -138,15 +110,15 @@ def faults_of(raw: Raw, known: frozenset[str] | None, clocks: Mapping[str, int])
         yield Fault(raw, "not as its schema wants it", str(error))
         return
     try:
-        record: Any = kind.record.model_validate(raw.record, strict=False)
+        record: Any = kind.model_validate(raw.record, strict=False)
     except ValidationError as error:
-        today = kind.record.model_fields.get("schema_version")
+        today = kind.model_fields.get("schema_version")
         older = today is not None and raw.record.get("schema_version", today.default) < today.default
         first = error.errors()[0]
         yield Fault(raw, SCHEMA if older else "not as its schema wants it", f"{'.'.join(map(str, first['loc']))}: {first['msg']}")
         return
-    if not raw.key == record.key == kind.key(record):
-        yield Fault(raw, "its key is not that of its content", f"{kind.key(record)} by its content")
+    if not raw.key == record.key == record.own_key:
+        yield Fault(raw, "its key is not that of its content", f"{record.own_key} by its content")
     if raw.attempt != record.attempt:
         yield Fault(raw, "its attempt is not that of its name")
     if not record.clean_tree:

@@ -51,7 +51,7 @@ def possible_here(root: Path) -> Iterator[Again]:
             continue
         if raw.record.get("experiment", {}).get("clock") == "virtual" and "result" in raw.record:
             yield SynchronyRecord.model_validate(raw.record, strict=False)
-        elif kind_of(raw.record).record is Record:
+        elif kind_of(raw.record) is Record:
             record = Record.model_validate(raw.record, strict=False)
             same = record.machine.gpus[:1] == here.gpus[:1] if record.run.device_type == "cuda" else True
             fits = record.run.devices <= (gpus if record.run.device_type == "cuda" else here.cores)

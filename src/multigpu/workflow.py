@@ -18,20 +18,10 @@ from pathlib import Path
 from multigpu.batch import do, prepare, read_tasks
 from multigpu.batch_index import write_index, write_page
 from multigpu.cli import main as multigpu
-from multigpu.command import Parser
+from multigpu.command import Parser, answered
 from multigpu.grid import devices_here
 from multigpu.measure.process import end_with_parent
-from multigpu.notebooks import NotebookError, execute_one
-
-
-def run_page(notebook: Path, output: Path, parameters: dict[str, str]) -> None:
-    """Execute one notebook; `output` appears when it ran to its end.
-
-    Raises:
-        ParameterError: a parameter has no meaning for the notebook.
-        NotebookError: it stopped; the sentence says where and why.
-    """
-    execute_one(notebook, output, parameters)
+from multigpu.notebooks import execute_one
 
 
 def run_row(points: Path, out: Path, name: str) -> int:
@@ -55,6 +45,7 @@ def run_row(points: Path, out: Path, name: str) -> int:
     return 0 if outcome.status == "done" else 1
 
 
+@answered
 def main(words: Sequence[str] | None = None) -> int:
     """Run the job; returns the exit code."""
     end_with_parent()
@@ -76,21 +67,10 @@ def main(words: Sequence[str] | None = None) -> int:
     if arguments.job == "grid":
         return multigpu(["measure", "--grid", arguments.name, "--quiet"])
     if arguments.job != "page":
-        try:
-            return run_row(arguments.points, arguments.out, getattr(arguments, "name", ""))
-        except ValueError as error:
-            print(f"multigpu: {error}", file=sys.stderr)
-            return 2
-    try:
-        parameters = dict(text.split("=", 1) for text in arguments.parameters)
-    except ValueError:
-        print(f"multigpu: parameters {' '.join(arguments.parameters)!r} are not all of the form name=value", file=sys.stderr)
-        return 2
-    try:
-        run_page(arguments.notebook, arguments.output, parameters)
-    except (ValueError, NotebookError) as error:
-        print(f"multigpu: {error}", file=sys.stderr)
-        return 2 if isinstance(error, ValueError) else 1
+        return run_row(arguments.points, arguments.out, getattr(arguments, "name", ""))
+    if strange := [text for text in arguments.parameters if "=" not in text]:
+        raise ValueError(f"parameters {' '.join(strange)!r} are not of the form name=value")
+    execute_one(arguments.notebook, arguments.output, dict(text.split("=", 1) for text in arguments.parameters))
     return 0
 
 

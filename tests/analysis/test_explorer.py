@@ -12,11 +12,13 @@ import pandas as pd
 import pytest
 
 from multigpu import paths
-from multigpu.analysis.explorer import encoded, explorer, record_places
+from multigpu.analysis.explorer import encoded, explorer, records_held
 from multigpu.analysis.fields import POINT
 from multigpu.analysis.frame import frame_of
 from multigpu.analysis.points import points
+from multigpu.collectives.record import CollectiveStore
 from multigpu.record import Record, RecordStore
+from multigpu.training.record import TrainingStore
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 
@@ -37,7 +39,7 @@ def some_points(runs: Path) -> pd.DataFrame:
 
 def test_every_field_of_every_point_comes_back(runs: Path) -> None:
     table = some_points(runs)
-    data = encoded(table, record_places(runs))
+    data = encoded(table, runs.parent)
     assert data["rows"] == len(table) > 5
     for name in POINT:
         column = data["columns"][name]
@@ -53,9 +55,14 @@ def test_every_field_of_every_point_comes_back(runs: Path) -> None:
 
 def test_a_packed_record_is_named_by_its_archive_and_member() -> None:
     record = next(iter(RecordStore(paths.RUNS)))
-    file, member = record_places(paths.RUNS)[record.machine.name, record.key]
-    assert file.startswith("data/runs/") and (paths.REPOSITORY / file).exists()
-    assert member == f"{record.key}.{record.attempt}.json" or file.endswith(f"{record.key}.{record.attempt}.json.gz")
+    held = records_held(paths.RUNS)[record.machine.name, record.key]
+    assert held.attempt == record.attempt and held.path.exists()
+    data = encoded(points(frame_of([record])), paths.DATA)
+    place = data["records"][0][0].split()
+    assert paths.REPOSITORY / data["files"][int(place[1])] == held.path and place[2:] == ([f".{held.attempt}.json"] if held.packed else [])
+    shown = {place.split()[0] for *_, place in data["others"]}
+    for store in (CollectiveStore(paths.DATA / "collectives"), TrainingStore(paths.DATA / "training")):
+        assert shown >= {one.key for one in store}
 
 
 def test_without_points_it_says_so(tmp_path: Path) -> None:
@@ -70,6 +77,7 @@ def opened(tmp_path: Path, shown: str, query: str) -> str:
     page.write_text(f"<!doctype html><meta charset=utf-8><body>{shown}</body>", encoding="utf-8")
     command = [str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=2000", "--dump-dom"]
     found = subprocess.run([*command, f"{page.as_uri()}#{query}"], capture_output=True, text=True, timeout=100, check=True).stdout
+    (tmp_path / "dom.html").write_text(found)
     body = found[found.index("<tbody>") : found.index("</tbody>")]
     return html.unescape(re.sub(r"<[^>]+>", "\n", body))
 
@@ -88,6 +96,17 @@ def test_a_link_to_a_record_opens_its_point_and_its_command(runs: Path, tmp_path
     wanted = record.run.model_dump(exclude_defaults=True) | {"device_type": record.run.device_type}
     assert {name: str(value) for name, value in wanted.items()} == {name: value.replace("true", "True") for name, value in fields.items()}
     assert text.count(key) >= 1 and len(pd.read_csv(tmp_path / "figures" / "explorer.csv")) == len(table)
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no browser here")
+def test_a_link_to_a_record_of_no_point_leads_to_its_file(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(paths, "figures", lambda: tmp_path / "figures")
+    store = CollectiveStore(runs.parent / "collectives")
+    record = next(iter(CollectiveStore(paths.DATA / "collectives")))
+    file = store.write(record)
+    opened(tmp_path, explorer(some_points(runs), runs, "..").html, f"key={record.key}")
+    told = (tmp_path / "dom.html").read_text()
+    assert f'href="../{file.as_posix()}"' in told and f"method={record.run.method}" in told and "what follows has" in told
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no browser here")

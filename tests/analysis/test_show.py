@@ -124,10 +124,17 @@ def test_a_table_names_its_columns_and_says_what_is_missing() -> None:
         table(POINTS, "rate:rates")
 
 
-def test_sources_list_every_record_once() -> None:
-    html = sources(where(POINTS, workload="nmt")).html
-    keys = {key for own in where(POINTS, workload="nmt")["keys"] for key in own.split(", ")}
-    assert f"{len(keys)} Records" in html and all(html.count(f"<code>{key}</code>") == 1 for key in keys)
+def test_sources_list_every_record_of_what_was_written_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    written: set[str] = set()
+    for module in ("estimate", "show"):
+        monkeypatch.setattr(f"multigpu.analysis.{module}.WRITTEN", written)
+    nmt, cnn = (where(POINTS, workload=name) for name in ("nmt", "cnn"))
+    assert sources().html == "<p>No Record.</p>"
+    assert "images/s" in f"{estimate(cnn.iloc[0], 'rate'):rate}"
+    table(cnn.iloc[1:2], "rate")
+    html = sources(nmt).html
+    keys = {key for own in [*nmt["keys"], *cnn["keys"].iloc[:2]] for key in own.split(", ")}
+    assert f"page: {len(keys)}<" in html and all(html.count(f"<code>{key}</code>") == 1 for key in keys)
 
 
 def figure(kind: str) -> Picture:

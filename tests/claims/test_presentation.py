@@ -32,7 +32,7 @@ def results():
 
 
 def planted(contrast: Contrast, **figures: float) -> Setting:
-    common = {"fields": {"device_type": "cuda"}, "devices": 8, "n": 5, "launches": 2, "enough": True, "text": "", "record_keys": ()}
+    common = {"fields": {"device_type": "cuda"}, "devices": 8, "n": 5, "launches": 2, "enough": True, "record_keys": ()}
     return Setting(framework="torch", contrast=contrast.label, verdict="inconclusive", **common, **figures)
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from multigpu.collectives import algorithms, find_algorithm
 from multigpu.collectives.algorithm import Algorithm, Cost, grid_of
 from multigpu.collectives.algorithms.everyone import error_bound
-from multigpu.collectives.memory import MemoryTransport, counted, run_ranks
+from tests.collectives.memory import MemoryTransport, counted, run_ranks
 
 SIZES = range(1, 9)
 LOSSLESS = [name for name, algorithm in algorithms().items() if not algorithm.wire]

@@ -9,13 +9,13 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from multigpu.collectives.memory import MemoryTransport, run_ranks
 from multigpu.engines.torch.replicated import ReplicatedTrainer
 from multigpu.placements import find_placement, placements, unsupported_reason
 from multigpu.placements.pictures import movement
 from multigpu.placements.row import Engine, Placement
 from multigpu.placements.traffic import predicted_bytes
 from multigpu.workloads.base import Init, Variable
+from tests.collectives.memory import MemoryTransport, run_ranks
 
 ZEROS = Init("constant", 0.0)
 

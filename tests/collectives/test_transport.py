@@ -11,8 +11,8 @@ import torch.distributed as dist
 import torch.multiprocessing as multiprocessing
 
 from multigpu.collectives import algorithms
-from multigpu.collectives.memory import MemoryTransport, run_ranks
 from multigpu.collectives.merge import merge, merged_bytes
+from tests.collectives.memory import MemoryTransport, run_ranks
 
 
 def test_processes_that_both_send_first_are_found_out() -> None:

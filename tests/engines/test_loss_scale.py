@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from multigpu.collectives import find_algorithm
-from multigpu.collectives.memory import MemoryTransport, run_ranks
 from multigpu.engines.torch.buckets import BucketReducer
 from multigpu.engines.torch.build import build_trainer
 from multigpu.engines.torch.devices import Device
@@ -20,6 +19,7 @@ from multigpu.engines.torch.variables import initial_values
 from multigpu.engines.torch.wire import Wire
 from multigpu.run import Run
 from multigpu.workloads import workloads
+from tests.collectives.memory import MemoryTransport, run_ranks
 
 
 class ThreadWire(Wire):

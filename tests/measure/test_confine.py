@@ -11,14 +11,13 @@ from typing import Any
 
 import pytest
 
-from multigpu.measure import machine, solo, worker
+from multigpu.measure import machine, program
 from multigpu.measure.launch import measure
 from multigpu.measure.point import Point
 from multigpu.record import RecordStore
 from multigpu.run import Run, build_run
+from tests.measure.launched import PATHS, WORDS
 
-ROOT = Path(__file__).parents[2]
-PATHS = os.pathsep.join([f"{ROOT}/src", str(ROOT)])
 THREADS = """
 import os, threading
 from multigpu.measure.machine import confine, this_machine, threads_for
@@ -55,8 +54,7 @@ def look(stage: str, run: Run, rank: int) -> None:
 def test_a_launch_keeps_its_process_and_names_its_own_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CORES_SEEN", str(tmp_path))
     monkeypatch.setenv("PYTHONPATH", PATHS)
-    tiny: dict[str, Any] = {"workload": "nmt", "model": "nmt_tiny", "device_type": "cpu", "batch_size": 2, "sequence_length": 4}
-    run = build_run(placement="exp4", processes="one", host_cores=1, warmup_steps=1, timed_steps=1, **tiny)
+    run = build_run(placement="exp4", processes="one", host_cores=1, **WORDS)
     store = RecordStore(tmp_path / "runs")
     measure([Point(run)], store, progress=False, hook="tests.measure.test_confine:look")
     (record,) = store
@@ -65,16 +63,14 @@ def test_a_launch_keeps_its_process_and_names_its_own_machine(tmp_path: Path, mo
     assert (record.machine.name, record.machine.cores) == (machine.this_machine().name, machine.this_machine().cores)
 
 
-@pytest.mark.parametrize(("module", "program"), [(worker, "Worker"), (solo, "Solo")])
-def test_both_programs_are_kept_before_they_begin(module: Any, program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_is_kept_before_it_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     done: list[Any] = []
-    plan = SimpleNamespace(hosts=1, items=[SimpleNamespace(run=SimpleNamespace(host_cores=3))])
-    monkeypatch.setattr(module, "end_with_parent", lambda: None)
-    monkeypatch.setattr(module, "faulthandler", SimpleNamespace(register=lambda *_, **__: None))
-    monkeypatch.setattr(module, "Plan", SimpleNamespace(model_validate_json=lambda _: plan))
-    monkeypatch.setattr(module, "confine", done.append)
-    monkeypatch.setattr(module, program, lambda given: SimpleNamespace(run_plan=lambda: done.append(given)))
+    plan = SimpleNamespace(items=[SimpleNamespace(run=SimpleNamespace(host_cores=3))])
+    monkeypatch.setattr(program, "end_with_parent", lambda: None)
+    monkeypatch.setattr(program, "faulthandler", SimpleNamespace(register=lambda *_, **__: None))
+    monkeypatch.setattr(program, "Plan", SimpleNamespace(model_validate_json=lambda _: plan))
+    monkeypatch.setattr(program, "confine", done.append)
     (tmp_path / "plan.json").write_text("{}")
-    monkeypatch.setattr(sys, "argv", [program, str(tmp_path / "plan.json")])
-    module.main()
+    monkeypatch.setattr(sys, "argv", ["program", str(tmp_path / "plan.json")])
+    program.run_program(done.append)
     assert done == [3, plan]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 from collections.abc import Iterator
@@ -14,21 +13,21 @@ from multigpu.measure.launch import measure
 from multigpu.measure.machine import this_machine
 from multigpu.measure.point import Point
 from multigpu.record import RecordStore
-from tests.measure.test_recovery import PATHS, descendants, tiny
+from tests.factory import make_record
+from tests.measure.launched import descendants, strike, tiny
 
 
 @pytest.mark.timeout(300)
-def test_the_first_record_that_cannot_be_written_ends_the_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store, before = RecordStore(tmp_path / "runs"), set(descendants())
-    monkeypatch.setenv("PYTHONPATH", PATHS)
-    measure([Point(tiny(0))], store, progress=False)
-    monkeypatch.setenv("FAULTS", json.dumps([{"seed": seed, "stage": "build", "rank": 0, "fault": "disk"} for seed in range(1, 4)]))
+def test_the_first_record_that_cannot_be_written_ends_the_sweep(tmp_path: Path) -> None:
+    store, before, kept = RecordStore(tmp_path / "runs"), set(descendants()), make_record("ddp", 1)
+    store.write(kept)
+    faults = [{"seed": seed, "stage": "build", "rank": 0, "fault": "disk"} for seed in range(3)]
     with pytest.raises(RuntimeError) as ended:
-        measure([Point(tiny(seed)) for seed in range(4)], store, progress=False, hook="tests.faults:strike")
+        strike(tmp_path, [Point(tiny(seed)) for seed in range(3)], faults)
     said = str(ended.value)
     assert said.startswith(f"a Record cannot be written to {store.root}: No space left on device; 0 Runs were measured and are kept")
     assert "\n" not in said
-    assert [record.run.seed for record in store] == [0] and not set(descendants()) - before
+    assert list(store) == [kept] and not set(descendants()) - before
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from multigpu.measure import interference
 from multigpu.measure.interference import MOST_REPEATS, SLOTS, check_interference, main, repeat_of
 from multigpu.record import Record, RecordStore
 from multigpu.run import Run
-from tests.measure.test_recovery import PATHS
+from tests.measure.launched import PATHS
 
 needs_two_cores = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one core makes one lane")
 

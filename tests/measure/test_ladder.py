@@ -12,6 +12,7 @@ from multigpu.measure.point import Point
 from multigpu.measure.program import Program
 from multigpu.measure.sweep import make_plan
 from multigpu.measure.timed import PASSED_OVER, TIMED, Item, ascending, full_at, ladder_of
+from multigpu.measure.timing import TIMING_VERSION
 from multigpu.record import RecordStore
 from multigpu.run import Run
 from tests.factory import make_machine, make_record
@@ -56,7 +57,7 @@ def test_above_the_first_batch_that_does_not_fit_nothing_is_started(plan: Plan) 
                 status=status,
                 machine=make_machine(0, plan.machine),
                 versions={"torch": plan.framework_version},
-                timing_version=plan.timing_version,
+                timing_version=TIMING_VERSION,
                 **item.run.model_dump(exclude_defaults=True, exclude={"placement"}),
             )
             store.write(record.model_copy(update={"run": item.run, "key": plan.key(item)}))

@@ -10,7 +10,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -23,7 +22,7 @@ from multigpu.measure.point import Point
 from multigpu.measure.summary import Summary
 from multigpu.record import Record, RecordStore
 from multigpu.run import Run
-from tests.measure.test_recovery import PATHS, descendants, memory_of, tiny
+from tests.measure.launched import PATHS, WORDS, descendants, memory_of, tiny
 
 CORES = in_order(os.sched_getaffinity(0))
 pytestmark = pytest.mark.skipif(len(CORES) < 2, reason="one core makes one lane")
@@ -45,8 +44,7 @@ def look(stage: str, run: Run, rank: int) -> None:
 def mixed() -> list[Point]:
     """Tiny Runs of both workloads with two processes each, one that keeps variables on the host, and repeats."""
     runs = [tiny(seed) for seed in range(3)]
-    common: dict[str, Any] = {"workload": "nmt", "model": "nmt_tiny", "device_type": "cpu", "warmup_steps": 2, "timed_steps": 3}
-    runs += [Run(placement="exp4", batch_size=4, sequence_length=5, devices=2, seed=3, **common)]
+    runs += [Run(placement="exp4", devices=2, seed=3, **WORDS)]
     return [Point(run, repeat) for run in runs for repeat in range(2)] + [Point(tiny(4, placement="exp2"))]
 
 
@@ -142,7 +140,7 @@ from pathlib import Path
 from multigpu.measure.lanes import measure_shared
 from multigpu.measure.point import Point
 from multigpu.record import RecordStore
-from tests.measure.test_recovery import tiny
+from tests.measure.launched import tiny
 points = [Point(tiny(seed, 1).model_copy(update={{"timed_steps": 100000}}), timeout_s=200) for seed in range(2)]
 measure_shared(points, RecordStore(Path({str(tmp_path / "runs")!r})), progress=False, lanes=2)
 """
@@ -172,10 +170,9 @@ def test_tensorflow_in_lanes_uses_their_cores(tmp_path: Path, monkeypatch: pytes
     (tmp_path / "seen").mkdir()
     monkeypatch.setenv("LANES_SEEN", str(tmp_path / "seen"))
     monkeypatch.setenv("PYTHONPATH", PATHS)
-    common: dict[str, Any] = {"workload": "nmt", "model": "nmt_tiny", "device_type": "cpu", "warmup_steps": 2, "timed_steps": 3}
-    common |= {"framework": "tensorflow", "processes": "one", "execution": "graph", "placement": "exp4", "batch_size": 4}
+    common = WORDS | {"framework": "tensorflow", "processes": "one", "execution": "graph", "placement": "exp4"}
     store = RecordStore(tmp_path / "runs")
-    points = [Point(Run(sequence_length=5, seed=seed, **common)) for seed in range(2)]
+    points = [Point(Run(seed=seed, **common)) for seed in range(2)]
     measure_shared(points, store, progress=False, hook="tests.measure.test_lanes:look", lanes=2)
     assert [(record.status, record.lane and record.lane.neighbours) for record in store] == [("ok", 1)] * 2
     assert {record.measurement.host_threads for record in store if record.measurement} == {len(CORES) // 2}

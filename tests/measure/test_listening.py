@@ -32,8 +32,8 @@ from multigpu.hosts.launching import check_run
 from multigpu.measure import private_network
 from multigpu.measure.store import serve_store
 from multigpu.measure.timed import check_devices
-from multigpu.run import Run
-from tests.measure.test_recovery import PATHS
+from multigpu.run import build_run
+from tests.measure.launched import PATHS, REVIEWS
 
 LISTEN = "0A"
 WORLD = ["workload=nmt", "model=nmt_tiny", "device_type=cpu", "batch_size=4", "sequence_length=5", "devices=2"]
@@ -121,13 +121,12 @@ def measured(tmp_path: Path, *words: str) -> list[str]:
     return ["-m", "multigpu", "--records", str(tmp_path), "measure", "--quiet", *words]
 
 
-RECORDED = {"torch, a process a device", "torch, one process", "training", "tensorflow, workers", "tensorflow, a server"}
+RECORDED = {"torch, a process a device", "torch, one process", "tensorflow, workers", "tensorflow, a server"}
 """Launches that print how many Runs were measured."""
 
 LAUNCHES = {
     "torch, a process a device": lambda folder: measured(folder, *WORLD, "placement=ddp", *LONG),
     "torch, one process": lambda folder: measured(folder, *WORLD, "placement=exp1", "processes=one", *LONG),
-    "training": lambda folder: [*["-m", "multigpu", "train", *WORLD, "placement=ddp", "steps=5", "--quiet"], "--folder", str(folder)],
     "collectives": lambda folder: [
         *["-m", "multigpu", "collectives", "--devices", "2", "--sizes", "4K", "--budget-s", "100", "--quiet", "--out", str(folder)]
     ],
@@ -140,7 +139,7 @@ LAUNCHES = {
     "tensorflow, a server": lambda folder: measured(folder, *SERVED, "placement=parameter_server_async"),
     "ray": lambda folder: ["-c", RAY],
 }
-EXPECTED = {"torch, a process a device", "training", "collectives", "a notebook", "tensorflow, workers", "tensorflow, a server", "ray"}
+EXPECTED = {"torch, a process a device", "collectives", "a notebook", "tensorflow, workers", "tensorflow, a server", "ray"}
 """Launches whose processes must listen for each other: seeing none would mean that the look came too late."""
 
 
@@ -228,18 +227,7 @@ def test_a_line_runs_no_code(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-SERVERS = Run(
-    workload="deepconn",
-    model="deepconn_tiny",
-    placement="multi_worker",
-    framework="tensorflow",
-    processes="per_device",
-    devices=2,
-    batch_size=4,
-    device_type="cpu",
-    optimizer="adam",
-    execution="graph",
-)
+SERVERS = build_run(**REVIEWS | {"placement": "multi_worker", "processes": "per_device", "devices": 2, "optimizer": "adam"})
 
 
 @needs_tensorflow

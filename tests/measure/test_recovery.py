@@ -8,59 +8,51 @@ import re
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 
+import numpy as np
 import psutil
 import pytest
+from PIL import Image
 
+from multigpu.inputs.made_jpegs import made_folder
+from multigpu.inputs.pictures import ImageFolder
 from multigpu.measure.launch import measure
 from multigpu.measure.point import Point
-from multigpu.measure.summary import Summary
-from multigpu.record import Record, RecordStore
-from multigpu.run import Run
+from multigpu.record import RecordStore
+from tests.measure.launched import PATHS, Struck, memory_of, strike, tiny
 
-ROOT = Path(__file__).parents[2]
-PATHS = os.pathsep.join([f"{ROOT}/src", str(ROOT), os.environ.get("PYTHONPATH", "")])
+HEALTHY, KILLED_ONCE, ALWAYS_DIES, MEMORY_BUILD, MEMORY_TIMED, HANGS, RAISES, UNRECORDED, LAST = range(9)
+FED, STAGED, NO_JPEG, OTHER_DEVICE, ON_DEVICE, WHOLE, DANGLING, BROKEN, OTHER_NAMES = range(9, 18)
+"""By the Runs' seeds: what strikes them; who feeds them, and from which device to which they move; what is wrong with their images."""
 
-
-def tiny(seed: int, devices: int = 2, placement: str = "ddp") -> Run:
-    """A Run of half a second; its seed names it."""
-    return Run(
-        workload="cnn",
-        model="resnet_tiny",
-        placement=placement,
-        devices=devices,
-        batch_size=4,
-        device_type="cpu",
-        seed=seed,
-        warmup_steps=2,
-        timed_steps=3,
-    )
+LATIN = b"caf\xe9.png"
 
 
-def descendants() -> list[int]:
-    """Processes that this one has started and that still live."""
-    return [child.pid for child in psutil.Process().children(recursive=True) if child.status() != psutil.STATUS_ZOMBIE]
-
-
-def memory_of(pid: int) -> list[Path]:
-    """Folders of memory-backed files that the launcher `pid` has left."""
-    root = Path("/dev/shm") if os.path.isdir("/dev/shm") else Path(tempfile.gettempdir())
-    return list(root.glob(f"multigpu-memory-{pid}-*"))
-
-
-HEALTHY, KILLED_ONCE, ALWAYS_DIES, MEMORY_BUILD, MEMORY_TIMED, HANGS, RAISES, UNRECORDED, LAST = SEEDS = range(9)
+def images_of(root: Path, seed: int) -> str:
+    """A folder of two classes of four images, and what the seed says: a link to nothing, no image, a name that is no UTF-8."""
+    folder = root / str(seed)
+    for name in ("cat", "dog"):
+        (folder / name).mkdir(parents=True)
+        for number in range(4):
+            Image.fromarray(np.full((8, 8, 3), 40 * number, np.uint8)).save(folder / name / f"{number}.png")
+    if seed == DANGLING:
+        (folder / "dog" / "gone.png").symlink_to("/nowhere/gone.png")
+    if seed == BROKEN:
+        (folder / "cat" / "1.png").write_bytes((folder / "cat" / "2.png").read_bytes()[:50])
+    if seed == OTHER_NAMES:
+        os.rename(folder / "cat" / "1.png", os.fsencode(folder / "cat") + b"/" + LATIN)
+        Path(os.fsdecode(os.fsencode(folder / "dog") + b"/" + LATIN)).write_text("no image")
+    return str(folder)
 
 
 @pytest.fixture(scope="module")
-def sweep(tmp_path_factory: pytest.TempPathFactory) -> tuple[RecordStore, Summary, list[Point], set[int], Path]:
-    """One sweep in which nearly everything goes wrong."""
+def sweep(tmp_path_factory: pytest.TempPathFactory) -> Struck:
+    """One launch in which nearly everything goes wrong."""
     folder = tmp_path_factory.mktemp("sweep")
-    struck = folder / "struck"
     faults = [
-        {"seed": KILLED_ONCE, "stage": "timed", "rank": 1, "fault": "kill", "once": str(struck)},
+        {"seed": KILLED_ONCE, "stage": "timed", "rank": 1, "fault": "kill", "once": str(folder / "struck")},
         {"seed": ALWAYS_DIES, "stage": "warm-up", "rank": 0, "fault": "kill"},
         {"seed": MEMORY_BUILD, "stage": "build", "rank": 1, "fault": "memory"},
         {"seed": MEMORY_TIMED, "stage": "timed", "rank": 1, "fault": "memory"},
@@ -68,96 +60,99 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> tuple[RecordStore, Summar
         {"seed": RAISES, "stage": "build", "rank": 0, "fault": "raise"},
         {"seed": UNRECORDED, "stage": "timed", "rank": 0, "fault": "record"},
     ]
-    store, before = RecordStore(folder / "runs"), set(descendants())  # other tests may have left helpers of their own
-    points = [Point(tiny(seed), timeout_s=6.0 if seed == HANGS else 60.0) for seed in SEEDS]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("FAULTS", json.dumps(faults))
-        patch.setenv("PYTHONPATH", PATHS)
-        summary = measure(points, store, progress=False, hook="tests.faults:strike")
-    return store, summary, points, set(descendants()) - before, struck
-
-
-def record_of(sweep, seed: int) -> Record:
-    return next(record for record in sweep[0] if record.run.seed == seed)
+    (folder / "broken" / "a").mkdir(parents=True)
+    for number in range(4):
+        (folder / "broken" / "a" / f"{number}.jpg").write_bytes(b"no picture")
+    jpegs = {"inputs": "jpeg_folder", "input_workers": 1}
+    runs = [
+        *(tiny(seed) for seed in range(FED)),
+        tiny(FED, 1, data=(str(made_folder(folder / "cache", 8)),), **jpegs),
+        tiny(STAGED, 1, inputs="synthetic_host", prefetch=2),
+        tiny(NO_JPEG, 1, data=(str(folder / "broken"),), **jpegs),
+        tiny(OTHER_DEVICE, 1, device_ids="2"),
+        tiny(ON_DEVICE, 1),
+        *(tiny(seed, inputs="image_folder", data=(images_of(folder, seed),)) for seed in (WHOLE, DANGLING, BROKEN, OTHER_NAMES)),
+    ]
+    return strike(folder, [Point(run, timeout_s=6.0 if run.seed == HANGS else 90.0) for run in runs], faults)
 
 
 @pytest.mark.timeout(600)
-def test_every_run_has_one_record_and_no_process_is_left(sweep) -> None:
-    assert not memory_of(os.getpid())
-    store, summary, points, left, _ = sweep
-    assert sorted(record.run.seed for record in store) == list(SEEDS)
-    assert sum(summary.statuses.values()) == len(points)
-    assert not left
+def test_every_run_has_one_record_and_no_process_is_left(sweep: Struck) -> None:
+    sweep.check_whole()
 
 
-@pytest.mark.parametrize("seed", [HEALTHY, KILLED_ONCE, LAST])
-def test_healthy_runs_are_measured(sweep, seed) -> None:
-    assert record_of(sweep, seed).status == "ok"
+@pytest.mark.parametrize("seed", [HEALTHY, KILLED_ONCE, LAST, FED, STAGED, OTHER_DEVICE, ON_DEVICE, WHOLE])
+def test_healthy_runs_are_measured(sweep: Struck, seed: int) -> None:
+    assert sweep[seed].status == "ok"
+    assert (sweep.store.root.parent / "struck").exists(), "the fault did strike: a killed worker costs one restart and no Run"
 
 
-def test_a_killed_worker_costs_one_restart_and_no_run(sweep) -> None:
-    assert sweep[4].exists(), "the fault did strike"
-    assert record_of(sweep, KILLED_ONCE).status == "ok"
+@pytest.mark.parametrize(
+    ("seed", "status", "words"),
+    [
+        (ALWAYS_DIES, "failed", "died 2 times"),
+        (MEMORY_BUILD, "out_of_memory", "planted"),
+        (MEMORY_TIMED, "out_of_memory", "planted"),
+        (RAISES, "failed", "planted fault"),
+        (UNRECORDED, "failed", "its Record could not be put together: KeyError: 'planted: a number is missing'"),
+        (NO_JPEG, "failed", "cannot be decoded as an image"),
+        (DANGLING, "failed", "gone.png"),
+        (BROKEN, "failed", "cat/1.png cannot be decoded"),
+        (OTHER_NAMES, "failed", r"caf\udce9.png cannot be decoded"),
+    ],
+)
+def test_what_goes_wrong_is_a_status_with_its_sentence(sweep: Struck, seed: int, status: str, words: str) -> None:
+    record = sweep[seed]
+    assert (record.status, record.measurement) == (status, None) and words in record.reason
+    assert any(trouble.startswith(f"{status}: {record.run.label()}: ") and words in trouble for trouble in sweep.summary.troubles)
 
 
-def test_a_restart_imports_nothing_again(sweep) -> None:
-    """Workers are forked: what a start costs, a restart does not. The first launch dies with its second Run, whatever their order."""
-    restarted = [r.measurement.startup_s for r in sweep[0] if r.measurement and not r.launch_id.endswith(".0")]
-    with tempfile.TemporaryDirectory() as folder:
-        other = RecordStore(Path(folder))
-        measure([Point(tiny(HEALTHY))], other, progress=False)
-        (first,) = (record.measurement.startup_s for record in other if record.measurement)
-    assert restarted and min(restarted) < first / 2
-
-
-def test_a_worker_that_always_dies_is_given_up(sweep) -> None:
-    record = record_of(sweep, ALWAYS_DIES)
-    assert record.status == "failed" and "died 2 times" in record.reason
-
-
-@pytest.mark.parametrize("seed", [MEMORY_BUILD, MEMORY_TIMED])
-def test_one_rank_out_of_memory_is_a_status(sweep, seed) -> None:
-    record = record_of(sweep, seed)
-    assert record.status == "out_of_memory" and "planted" in record.reason
-    assert any("out_of_memory" in trouble and "planted" in trouble for trouble in sweep[1].troubles)
-
-
-def test_a_hang_is_a_timeout(sweep) -> None:
-    record = record_of(sweep, HANGS)
+def test_a_hang_is_a_timeout(sweep: Struck) -> None:
+    record = sweep[HANGS]
     # the other one waits for it; on a busy machine the launch may end before the second of them has written its stacks
     assert record.status == "timeout" and re.search(r"replicas (0, 1|0|1) did not finish in time: ", record.reason)
     # the folder of the launch is gone, so the Record says where they stood
     assert re.search(r": (0, 1|0|1) in \S+ \(.+:\d+\) < ", record.reason) and "multigpu-sweep" not in record.reason
 
 
-def test_an_error_is_a_status_with_its_sentence(sweep) -> None:
-    record = record_of(sweep, RAISES)
-    assert record.status == "failed" and "planted fault" in record.reason
+def test_waits_are_recorded_for_what_is_fed_alone(sweep: Struck) -> None:
+    for seed in (FED, STAGED):
+        measured = sweep[seed].measurement
+        assert measured and [len(waits) for waits in measured.input_wait_s] == [5] and all(wait > 0 for wait in measured.input_wait_s[0])
+    assert sweep[FED].input_label.startswith("JPEG files of made-jpegs") and len(sweep[FED].input_fingerprint) == 64
+    assert (measured := sweep[ON_DEVICE].measurement) and measured.input_wait_s == []
 
 
-def test_a_record_that_cannot_be_put_together_is_a_status_and_its_run_is_measured_once(sweep) -> None:
-    record = record_of(sweep, UNRECORDED)
-    assert (record.status, record.reason) == ("failed", "its Record could not be put together: KeyError: 'planted: a number is missing'")
+def test_another_device_makes_another_group_and_the_same_training(sweep: Struck) -> None:
+    assert sweep[OTHER_DEVICE].run.chosen_devices == (2,) and sweep[OTHER_DEVICE].key != sweep[ON_DEVICE].key
 
 
-def test_the_same_call_again_measures_nothing(sweep) -> None:
-    store, _, points, _, _ = sweep
-    again = measure(points, store, progress=False)
-    assert again.reused == len(points) and not again.statuses
+def test_a_name_that_is_no_utf8_is_no_fault_of_an_image(tmp_path: Path) -> None:
+    (tmp_path / "cat").mkdir()
+    for value in (LATIN, b"caf\xe8.png"):
+        Image.fromarray(np.zeros((4, 4), np.uint8)).save(tmp_path / "x.png")
+        os.rename(tmp_path / "x.png", os.fsencode(tmp_path / "cat") + b"/" + value)
+    whole = ImageFolder(tmp_path, 4, 1).fingerprint
+    os.unlink(os.fsencode(tmp_path / "cat") + b"/caf\xe8.png")
+    assert ImageFolder(tmp_path, 4, 1).fingerprint != whole
 
 
 @pytest.mark.timeout(300)
-def test_failures_are_measured_again_when_asked_and_kept(sweep) -> None:
-    store, _, points, _, _ = sweep
-    chosen = [point for point in points if point.run.seed in (RAISES, HEALTHY)]
-    summary = measure(chosen, store, progress=False, retry=["failed"])
+def test_the_same_call_measures_nothing_but_failures_that_are_asked_for_and_restarts_import_nothing(sweep: Struck) -> None:
+    """Workers are forked: what a start costs, a restart does not. The first launch dies with its second Run, whatever their order."""
+    again = measure(sweep.points, sweep.store, progress=False)
+    assert again.reused == len(sweep.points) and not again.statuses
+    restarted = [r.measurement.startup_s for r in sweep.store if r.measurement and not r.launch_id.endswith(".0")]
+    chosen = [point for point in sweep.points if point.run.seed in (RAISES, HEALTHY)]
+    summary = measure(chosen, sweep.store, progress=False, retry=["failed"])
     assert summary.statuses == {"ok": 1} and summary.reused == 1
-    assert record_of(sweep, RAISES).attempt == 1
-    assert len(list(store.root.glob("*/*.json.gz"))) == len(points) + 1, "the failed attempt is kept"
+    assert sweep[RAISES].attempt == 1 and (first := sweep[RAISES].measurement)
+    assert restarted and min(restarted) < first.startup_s / 2
+    assert len(list(sweep.store.root.glob("*/*.json.gz"))) == len(sweep.points) + 1, "the failed attempt is kept"
 
 
 @pytest.mark.timeout(600)
-def test_a_killed_launcher_leaves_its_records_and_nothing_else(tmp_path, monkeypatch) -> None:
+def test_a_killed_launcher_leaves_its_records_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The sweep's parent is killed with -9 in the middle: its children end by themselves, the next call finishes."""
     store = RecordStore(tmp_path / "runs")
     seeds = range(3)
@@ -169,7 +164,7 @@ def test_a_killed_launcher_leaves_its_records_and_nothing_else(tmp_path, monkeyp
         "from pathlib import Path\n"
         "from multigpu.measure.launch import measure\nfrom multigpu.measure.point import Point\n"
         "from multigpu.record import RecordStore\n"
-        "from tests.measure.test_recovery import tiny\n"
+        "from tests.measure.launched import tiny\n"
         f"store = RecordStore(Path({str(store.root)!r}))\n"
         f"measure([Point(tiny(seed)) for seed in {list(seeds)}], store, progress=False, hook='tests.faults:strike')\n"
     )

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from benchmarks.soak import soak
 
-from tests.measure.test_recovery import descendants
+from tests.measure.launched import descendants
 
 
 @pytest.mark.slow

@@ -9,42 +9,24 @@ from pathlib import Path
 
 import pytest
 
-from multigpu.measure.launch import measure
 from multigpu.measure.point import Point, launch_of
 from multigpu.measure.program import status_of
-from multigpu.measure.summary import Summary
 from multigpu.placements import placements
-from multigpu.record import Record, RecordStore
-from multigpu.run import Run
+from multigpu.run import Run, build_run
+from tests.measure.launched import PATHS, REVIEWS, WORDS, Struck, strike
 from tests.measure.test_libraries import plant_site
-from tests.measure.test_recovery import descendants
 
-ROOT = Path(__file__).parents[2]
-PATHS = os.pathsep.join([f"{ROOT}/src", str(ROOT), os.environ.get("PYTHONPATH", "")])
 HEALTHY, KILLED_ONCE, MEMORY, HANGS, RAISES, LAST = range(6)
 OTHER, UNRECORDED = 6, 7
 
 
-def tiny(seed: int, devices: int = 2) -> Run:
+def served(seed: int, devices: int = 2) -> Run:
     """A TensorFlow Run of a few seconds, most of them tracing; its seed names it."""
-    return Run(
-        workload="deepconn",
-        model="deepconn_tiny",
-        placement="exp2",
-        framework="tensorflow",
-        processes="one",
-        execution="graph",
-        devices=devices,
-        batch_size=4,
-        device_type="cpu",
-        seed=seed,
-        warmup_steps=2,
-        timed_steps=3,
-    )
+    return build_run(**REVIEWS | {"placement": "exp2", "processes": "one", "devices": devices, "seed": seed})
 
 
 @pytest.fixture(scope="module")
-def sweep(tmp_path_factory: pytest.TempPathFactory) -> tuple[RecordStore, Summary, Path, set[int]]:
+def sweep(tmp_path_factory: pytest.TempPathFactory) -> Struck:
     """One sweep of a framework's only process, in which it is killed, hangs, and runs out of memory."""
     if importlib.util.find_spec("tensorflow") is None:
         pytest.skip("TensorFlow is not installed")
@@ -57,89 +39,57 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> tuple[RecordStore, Summar
         {"seed": LAST, "stage": "build", "rank": 0, "fault": "tell", "file": str(folder / "environment")},
     ]
     plant_site(folder / "site", "cuda_runtime/lib/libcudart.so.12", "cuda_nvcc/bin/ptxas")
-    store, before = RecordStore(folder / "runs"), set(descendants())
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("FAULTS", json.dumps(faults))
-        patch.setenv("PYTHONPATH", f"{PATHS}{os.pathsep}{folder / 'site'}")
-        patch.setenv("LD_LIBRARY_PATH", "own")
-        patch.delenv("XLA_FLAGS", raising=False)
-        points = [Point(tiny(seed), timeout_s=20.0 if seed == HANGS else 100.0) for seed in range(6)]
-        summary = measure(points, store, progress=False, hook="tests.faults:strike")
-    return store, summary, folder / "struck", set(descendants()) - before
-
-
-def record_of(sweep, seed: int) -> Record:
-    return next(record for record in sweep[0] if record.run.seed == seed)
+    points = [Point(served(seed), timeout_s=8.0 if seed == HANGS else 100.0) for seed in range(6)]
+    more = {"PYTHONPATH": f"{PATHS}{os.pathsep}{folder / 'site'}", "LD_LIBRARY_PATH": "own", "XLA_FLAGS": ""}
+    return strike(folder, points, faults, **more)
 
 
 @pytest.mark.timeout(300)
-def test_every_run_has_one_record_and_no_process_is_left(sweep) -> None:
-    assert sorted(record.run.seed for record in sweep[0]) == list(range(6))
-    assert not sweep[3]
+def test_every_run_has_one_record_and_no_process_is_left(sweep: Struck) -> None:
+    sweep.check_whole()
 
 
 @pytest.mark.parametrize("seed", [HEALTHY, KILLED_ONCE, LAST])
-def test_healthy_runs_are_measured(sweep, seed) -> None:
-    record = record_of(sweep, seed)
-    assert record.status == "ok" and sweep[2].exists()
+def test_healthy_runs_are_measured(sweep: Struck, seed: int) -> None:
+    record = sweep[seed]
+    assert record.status == "ok" and (sweep.store.root.parent / "struck").exists()
     measured = record.measurement
     assert measured and measured.step_clock == "host" and measured.moved_bytes == measured.predicted_bytes
     # two clocks may part on a busy computer: a step lasts a few milliseconds here
     assert len(measured.step_time_s) == 2 and [flag for flag in measured.flags if not flag.startswith("clocks disagree")] == []
 
 
-def test_tensorflow_is_told_where_cudas_libraries_are(sweep) -> None:
+def test_tensorflow_is_told_where_cudas_libraries_are(sweep: Struck) -> None:
     """Its own process; what the user set comes first. The Record keeps the flag, not this machine's path."""
-    site = (sweep[2].parent / "site" / "nvidia").resolve()
-    told = json.loads((sweep[2].parent / "environment").read_text())
+    folder = sweep.store.root.parent
+    site = (folder / "site" / "nvidia").resolve()
+    told = json.loads((folder / "environment").read_text())
     assert told["LD_LIBRARY_PATH"].split(os.pathsep)[:2] == ["own", str(site / "cuda_runtime" / "lib")]
     assert told["XLA_FLAGS"] == f"--xla_gpu_cuda_data_dir={site / 'cuda_nvcc'}"
-    assert record_of(sweep, LAST).machine.environment["XLA_FLAGS"] == "--xla_gpu_cuda_data_dir=<path>"
+    assert sweep[LAST].machine.environment["XLA_FLAGS"] == "--xla_gpu_cuda_data_dir=<path>"
 
 
-def test_other_endings_are_statuses(sweep) -> None:
-    assert record_of(sweep, MEMORY).status == "out_of_memory"
-    assert record_of(sweep, HANGS).status == "timeout"
-    assert record_of(sweep, RAISES).status == "failed" and "planted fault" in record_of(sweep, RAISES).reason
+def test_other_endings_are_statuses(sweep: Struck) -> None:
+    assert sweep[MEMORY].status == "out_of_memory"
+    assert sweep[HANGS].status == "timeout"
+    assert sweep[RAISES].status == "failed" and "planted fault" in sweep[RAISES].reason
 
 
-def one_torch_process(seed: int, placement: str, devices: int) -> Run:
+def one_torch_process(seed: int, placement: str, devices: int = 2) -> Run:
     """A PyTorch Run of a second, dispatched by one thread; its seed names it."""
-    return Run(
-        workload="nmt",
-        model="nmt_tiny",
-        placement=placement,
-        processes="one",
-        devices=devices,
-        batch_size=4,
-        sequence_length=5,
-        device_type="cpu",
-        seed=seed,
-        warmup_steps=2,
-        timed_steps=3,
-    )
+    return build_run(**WORDS | {"placement": placement, "processes": "one", "devices": devices, "seed": seed})
 
 
 @pytest.mark.timeout(120)
-def test_pytorch_in_one_process_is_measured_by_the_same_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    runs = [
-        one_torch_process(HEALTHY, "exp1", 2),
-        one_torch_process(OTHER, "exp4", 3),
-        one_torch_process(MEMORY, "exp2", 2),
-        one_torch_process(RAISES, "exp3", 2),
-        one_torch_process(UNRECORDED, "exp3", 2),
-        one_torch_process(LAST, "replicated_copy", 2),
-    ]
+def test_pytorch_in_one_process_is_measured_by_the_same_program(tmp_path: Path) -> None:
+    placed = {HEALTHY: "exp1", MEMORY: "exp2", RAISES: "exp3", UNRECORDED: "exp3", LAST: "replicated_copy"}
+    runs = [one_torch_process(OTHER, "exp4", 3), *(one_torch_process(seed, placement) for seed, placement in placed.items())]
     faults = [
         {"seed": MEMORY, "stage": "timed", "rank": 0, "fault": "memory"},
         {"seed": RAISES, "stage": "build", "rank": 0, "fault": "raise"},
         {"seed": UNRECORDED, "stage": "timed", "rank": 0, "fault": "record"},
     ]
-    monkeypatch.setenv("FAULTS", json.dumps(faults))
-    monkeypatch.setenv("PYTHONPATH", PATHS)
-    store = RecordStore(tmp_path / "runs")
-    measure([Point(run, timeout_s=60.0) for run in runs], store, progress=False, hook="tests.faults:strike")
-    records = {record.run.seed: record for record in store}
+    records = {record.run.seed: record for record in strike(tmp_path, [Point(run, timeout_s=60.0) for run in runs], faults).store}
     assert {seed: record.status for seed, record in records.items()} == {
         HEALTHY: "ok",
         OTHER: "ok",
@@ -172,11 +122,11 @@ def test_statuses_are_told_by_the_names_of_errors() -> None:
 
 
 def test_points_share_a_launch_only_where_one_program_can_measure_them() -> None:
-    assert launch_of(Point(tiny(0))) == launch_of(Point(tiny(1)))
-    assert launch_of(Point(tiny(0))) != launch_of(Point(tiny(0, devices=3))), "TensorFlow fixes its devices when it starts"
-    assert launch_of(Point(tiny(0))) != launch_of(Point(tiny(0), launch=1))
+    assert launch_of(Point(served(0))) == launch_of(Point(served(1)))
+    assert launch_of(Point(served(0))) != launch_of(Point(served(0, devices=3))), "TensorFlow fixes its devices when it starts"
+    assert launch_of(Point(served(0))) != launch_of(Point(served(0), launch=1))
     torch = Point(one_torch_process(0, "exp2", 2))
-    assert launch_of(torch) != launch_of(Point(tiny(0))), "two frameworks do not meet in one process"
+    assert launch_of(torch) != launch_of(Point(served(0))), "two frameworks do not meet in one process"
     assert launch_of(torch) == launch_of(Point(one_torch_process(0, "exp4", 3)))
     assert launch_of(torch) != launch_of(Point(torch.run.model_copy(update={"processes": "per_device"})))
 
@@ -186,7 +136,7 @@ def test_on_gpus_one_tensorflow_process_measures_runs_of_any_size_but_for_collec
 
     def on_gpus(placement: str, devices: int) -> tuple[object, ...]:
         changes = {"placement": placement, "devices": devices, "device_type": "cuda"}
-        return launch_of(Point(tiny(0).model_copy(update=changes)))
+        return launch_of(Point(served(0).model_copy(update=changes)))
 
     for row in placements().values():
         engines = [engine for engine in row.engines if engine.framework == "tensorflow" and engine.processes == "one"]

@@ -3,46 +3,26 @@
 from __future__ import annotations
 
 import importlib.util
-import json
-from pathlib import Path
 
 import pytest
 
 from multigpu.engines.errors import Unsupported
 from multigpu.engines.tensorflow.members import device_environment, free_ports
-from multigpu.measure.launch import measure
 from multigpu.measure.point import Point, launch_of
-from multigpu.measure.summary import Summary
-from multigpu.record import Record, RecordStore
-from multigpu.run import Run
-from tests.measure.test_recovery import descendants
-from tests.measure.test_solo import PATHS
+from multigpu.run import Run, build_run
+from tests.measure.launched import REVIEWS, Struck, strike
 
 KILLED_ONCE, RAISES, ASYNCHRONOUS = range(3)
 
 
-def tiny(seed: int, placement: str = "multi_worker", devices: int = 2, **more: object) -> Run:
+def spread(seed: int, placement: str = "multi_worker", devices: int = 2) -> Run:
     """A Run over two small processes; its seed names it."""
-    return Run(
-        workload="deepconn",
-        model="deepconn_tiny",
-        placement=placement,
-        framework="tensorflow",
-        processes="per_device",
-        execution="graph",
-        devices=devices,
-        batch_size=4,
-        device_type="cpu",
-        optimizer="adam",
-        seed=seed,
-        warmup_steps=2,
-        timed_steps=8,
-        **more,  # type: ignore[arg-type]
-    )
+    own = {"placement": placement, "processes": "per_device", "devices": devices, "optimizer": "adam", "timed_steps": 8}
+    return build_run(**REVIEWS | own | {"seed": seed})
 
 
 @pytest.fixture(scope="module")
-def sweep(tmp_path_factory: pytest.TempPathFactory) -> tuple[RecordStore, Summary, Path, set[int]]:
+def sweep(tmp_path_factory: pytest.TempPathFactory) -> Struck:
     """One sweep in which a worker is killed and another fails, and an asynchronous Run has to go on beside them."""
     if importlib.util.find_spec("tensorflow") is None:
         pytest.skip("TensorFlow is not installed")
@@ -51,29 +31,18 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> tuple[RecordStore, Summar
         {"seed": KILLED_ONCE, "stage": "warm-up", "rank": 1, "fault": "kill", "once": str(folder / "struck")},
         {"seed": RAISES, "stage": "build", "rank": 1, "fault": "raise"},
     ]
-    runs = [tiny(KILLED_ONCE), tiny(RAISES), tiny(ASYNCHRONOUS, "parameter_server_async")]
-    store, before = RecordStore(folder / "runs"), set(descendants())
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("FAULTS", json.dumps(faults))
-        patch.setenv("PYTHONPATH", PATHS)
-        patch.setenv("TF_CPP_MIN_LOG_LEVEL", "3")
-        summary = measure([Point(run, timeout_s=200.0) for run in runs], store, progress=False, hook="tests.faults:strike")
-    return store, summary, folder / "struck", set(descendants()) - before
-
-
-def record_of(sweep, seed: int) -> Record:
-    return next(record for record in sweep[0] if record.run.seed == seed)
+    runs = [spread(KILLED_ONCE), spread(RAISES), spread(ASYNCHRONOUS, "parameter_server_async")]
+    return strike(folder, [Point(run, timeout_s=200.0) for run in runs], faults, TF_CPP_MIN_LOG_LEVEL="3")
 
 
 @pytest.mark.timeout(600)
-def test_every_run_has_one_record_and_no_process_is_left(sweep) -> None:
-    assert sorted(record.run.seed for record in sweep[0]) == [KILLED_ONCE, RAISES, ASYNCHRONOUS]
-    assert not sweep[3]
+def test_every_run_has_one_record_and_no_process_is_left(sweep: Struck) -> None:
+    sweep.check_whole()
 
 
-def test_a_run_whose_worker_was_killed_is_measured_in_fresh_processes(sweep) -> None:
-    record = record_of(sweep, KILLED_ONCE)
-    assert sweep[2].exists(), "the fault struck"
+def test_a_run_whose_worker_was_killed_is_measured_in_fresh_processes(sweep: Struck) -> None:
+    record = sweep[KILLED_ONCE]
+    assert (sweep.store.root.parent / "struck").exists(), "the fault struck"
     measured = record.measurement
     assert record.status == "ok" and measured
     assert measured.replicas_agree and measured.moved_bytes == measured.predicted_bytes == {
@@ -82,14 +51,14 @@ def test_a_run_whose_worker_was_killed_is_measured_in_fresh_processes(sweep) -> 
     assert len(measured.step_time_s) == len(measured.peak_memory_gib) == 2
 
 
-def test_the_first_cause_is_told_and_not_its_echoes(sweep) -> None:
-    record = record_of(sweep, RAISES)
+def test_the_first_cause_is_told_and_not_its_echoes(sweep: Struck) -> None:
+    record = sweep[RAISES]
     assert record.status == "failed" and "planted fault" in record.reason
 
 
-def test_an_asynchronous_run_applies_each_update_once_and_learns(sweep) -> None:
+def test_an_asynchronous_run_applies_each_update_once_and_learns(sweep: Struck) -> None:
     """That 2 x 10 updates were applied is checked by the Run itself, which would have failed."""
-    record = record_of(sweep, ASYNCHRONOUS)
+    record = sweep[ASYNCHRONOUS]
     measured = record.measurement
     assert record.status == "ok" and measured, record.reason
     assert len(measured.loss) == 10 and measured.loss[-1] < measured.loss[0] and measured.replicas_agree is None
@@ -99,8 +68,8 @@ def test_an_asynchronous_run_applies_each_update_once_and_learns(sweep) -> None:
 
 
 def test_collectives_of_two_sizes_never_share_a_process() -> None:
-    assert launch_of(Point(tiny(0))) == launch_of(Point(tiny(1)))
-    assert launch_of(Point(tiny(0))) != launch_of(Point(tiny(0, devices=3)))
+    assert launch_of(Point(spread(0))) == launch_of(Point(spread(1)))
+    assert launch_of(Point(spread(0))) != launch_of(Point(spread(0, devices=3)))
 
 
 def test_each_process_sees_its_own_gpu(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ from multigpu.measure.point import Point, launch_of
 from multigpu.measure.traced import joined
 from multigpu.record import Record, RecordStore
 from multigpu.run import Run, build_run
-from tests.measure.test_solo import PATHS
+from tests.measure.launched import PATHS
 
 pytestmark = pytest.mark.alone
 

@@ -22,7 +22,7 @@ from multigpu.measure.point import Point
 from multigpu.measure.surroundings import SHARE_VARIABLE, GpuLook, Surroundings, Watch
 from multigpu.measure.turn import HELD_VARIABLE, LOCK_VARIABLE, holder, turn
 from multigpu.record import RecordStore
-from tests.measure.test_recovery import PATHS, tiny
+from tests.measure.launched import PATHS, tiny
 
 HOLD = "import time\nfrom multigpu.measure.turn import turn\nwith turn():\n    print('mine', flush=True)\n    time.sleep(float(%r))"
 SPIN = "while True: pass"

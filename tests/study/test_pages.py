@@ -5,11 +5,17 @@ from __future__ import annotations
 import re
 from itertools import product
 from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl
 
+import pandas as pd
 import pytest
 import yaml
 
-from multigpu import paths
+from multigpu import pages, paths
+from multigpu.analysis import estimate, read, show
+from multigpu.analysis.explorer import encoded
+from multigpu.analysis.points import where
 from multigpu.record import RecordStore
 from tests.factory import make_machine, make_record, plant
 from tests.study.pages import NOTEBOOKS, Page, code_of, keys_of, points_scaled
@@ -45,6 +51,45 @@ def test_every_require_is_tripped_by_other_rates(page: Path, monkeypatch: pytest
                 again.run(cell)
             left -= {why for why, held in again.required.get(cell, []) if not held}
         assert not left, f"cell {cell} says {sorted(left)}, and no scaling of the rates behind its facts trips that"
+
+
+def test_every_figure_leads_to_the_files_of_its_records(page: Path, monkeypatch: pytest.MonkeyPatch, explored: dict[str, Any]) -> None:
+    """In two clicks: what a page writes is listed at its end; the explorer finds each of these Records, and points for every link."""
+    listed: set[str] = set()
+    links: set[str] = set()
+
+    def sources(*tables: pd.DataFrame) -> show.Shown:
+        listed.update(re.findall(r"#key=(\w+)", (shown := show.sources(*tables)).html))
+        return shown
+
+    def table(*rows: Any, link: str = "", **more: Any) -> show.Shown:
+        links.add(link)
+        return show.table(*rows, link=link, **more)
+
+    monkeypatch.setattr(estimate, "WRITTEN", written := set[str]())
+    monkeypatch.setattr(show, "WRITTEN", written)
+    told = Page(page, monkeypatch)
+    monkeypatch.setattr(pages, "sources", sources)
+    monkeypatch.setattr(pages, "table", table)
+    told.run()
+    assert keys_of([fact for facts in told.facts.values() for fact in facts]) <= listed <= explored["keys"]
+    assert listed or page.stem == "20-explorer"
+    points = explored["points"]
+    for link in links - {""}:
+        found = where(points, **{name: text.split("|") for name, text in parse_qsl(link)})
+        assert len(found), f"no point has {link}"
+
+
+@pytest.fixture(scope="module")
+def explored() -> dict[str, Any]:
+    """The points as the explorer knows them, in words, and the keys that it finds a file for."""
+    points = read.frames(paths.RUNS)[1]
+    data = encoded(points, paths.DATA)
+    places = [place for row in data["records"] for place in row] + [place for *_, place in data["others"]]
+    columns = {
+        name: [held["values"][at] for at in held.get("at", [0] * len(points))] for name, held in data["columns"].items() if "values" in held
+    }
+    return {"points": pd.DataFrame(columns), "keys": {place.split()[0] for place in places if " " in place}}
 
 
 def test_exemptions_name_what_a_page_requires(monkeypatch: pytest.MonkeyPatch) -> None:

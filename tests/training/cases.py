@@ -134,6 +134,56 @@ def measured(case: Case, found: list[dict[str, Any]]) -> TrainingMeasurement:
     return measurement(case.training, [each["part"] for each in found], 1.0)
 
 
+class Results:
+    """What every replica of every case knows, by name and rank.
+
+    Args:
+        launches: cases that are trained by the same processes, one after the other.
+        interrupted: name -> a run whose process `killer` is killed in its fourth step, in processes of its own, and which then goes on from
+            its checkpoint as the case "resumed-NAME".
+    """
+
+    def __init__(self, root: Path, launches: list[list[Case]], interrupted: dict[str, TrainingRun], killer: int) -> None:
+        resuming = [Case(f"resumed-{name}", run, folder=f"folder-{name}") for name, run in interrupted.items()]
+        self.cases = {case.name: case for cases in (*launches, resuming) for case in cases}
+        self.found: dict[str, list[dict[str, Any]]] = {}
+        for cases in launches:
+            self.found |= run_cases(cases, root)
+        for name, run in interrupted.items():
+            assert not run_cases([Case(f"killed-{name}", run, kill=(killer, 3), folder=f"folder-{name}")], root), "nobody was killed"
+            assert (root / f"folder-{name}" / "checkpoint.pt").exists()
+        self.found |= run_cases(resuming, root)
+
+    def __getitem__(self, name: str) -> list[dict[str, Any]]:
+        return self.found[name]
+
+    def of(self, name: str) -> TrainingMeasurement:
+        """The measurement of a case."""
+        return measured(self.cases[name], self.found[name])
+
+    def fault(self, name: str) -> str:
+        """The sentence with which a case failed, the same on every rank."""
+        return fault_of(self.found[name])
+
+    def check_resumed(self, name: str, whole: str) -> None:
+        """A resumed run ended, bit by bit, as one that was never interrupted."""
+        unbroken, resumed = self.found[whole], self.found[f"resumed-{name}"]
+        assert [part["at"] for part in resumed] == [[2], [2]], "it did not begin at the checkpoint before the kill"
+        for a, b in zip(unbroken, resumed, strict=True):
+            assert a["values"].keys() == b["values"].keys()
+            assert all(torch.equal(value, b["values"][key]) for key, value in a["values"].items())
+        one, two = self.of(whole), self.of(f"resumed-{name}")
+        assert one.loss == two.loss and one.rate == two.rate and one.end_hashes == two.end_hashes
+        assert two.resumed_at == [2] and two.start_hashes == one.start_hashes
+
+
+def fault_of(found: list[dict[str, Any]]) -> str:
+    """The sentence with which all replicas of a case failed."""
+    texts = {each.get("refused") or each["part"]["fault"] for each in found}
+    assert len(texts) == 1 and None not in texts, texts
+    return str(texts.pop())
+
+
 def in_this_process(case: Case, root: Path | None = None) -> dict[str, Any]:
     """A run on one device, here."""
     with tempfile.TemporaryDirectory() as folder:

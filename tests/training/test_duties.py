@@ -7,9 +7,8 @@ import torch
 
 from multigpu.engines.errors import DidNotTrain
 from multigpu.training.joined import joined_placements, placed
-from multigpu.training.record import TrainingMeasurement
 from tests.training import broken
-from tests.training.cases import Case, in_this_process, measured, run_cases, training, translation
+from tests.training.cases import Case, Results, in_this_process, measured, training, translation
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -44,36 +43,15 @@ CASES = [
     *(Case(f"translation-{name}", translation(name)) for name in TRANSLATED),
     Case("everyone-leads", training("replicated_allreduce", **EVALUATED), broken.EveryoneLeads),
 ]
-KILLED = [Case(f"killed-{name}", training(name, **CHECKPOINTED), kill=(1, 3), folder=f"folder-{name}") for name in RESUMED]
-RESUMING = [Case(f"resumed-{name}", training(name, **CHECKPOINTED), folder=f"folder-{name}") for name in RESUMED]
 
 
 @pytest.fixture(scope="module")
-def results(tmp_path_factory: pytest.TempPathFactory):
-    """What every replica of every case knows; killed cases were each killed in processes of their own and then resumed together."""
-    root = tmp_path_factory.mktemp("training")
-    found = run_cases(CASES, root)
-    for case in KILLED:
-        assert not run_cases([case], root), "nobody was killed"
-        assert (root / case.folder / "checkpoint.pt").exists()
-    return found | run_cases(RESUMING, root)
+def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
+    return Results(tmp_path_factory.mktemp("training"), [CASES], {name: training(name, **CHECKPOINTED) for name in RESUMED}, 1)
 
 
-def of(results, name: str) -> TrainingMeasurement:
-    """The measurement of a case."""
-    case = next(case for case in (*CASES, *RESUMING) if case.name == name)
-    return measured(case, results[name])
-
-
-def fault_of(results, name: str) -> str:
-    """The sentence with which a case failed, the same on every rank."""
-    texts = {part.get("refused") or part["part"]["fault"] for part in results[name]}
-    assert len(texts) == 1 and None not in texts, texts
-    return texts.pop()
-
-
-def test_all_duties_done(results):
-    m = of(results, "done")
+def test_all_duties_done(results: Results):
+    m = results.of("done")
     assert m.replicas_agree is True and len(m.start_hashes) == len(m.end_hashes) == 2
     assert len(set(m.start_hashes)) == len(set(m.end_hashes)) == 1 and m.start_hashes[0] != m.end_hashes[0]
     (audit,) = m.epochs
@@ -83,14 +61,14 @@ def test_all_duties_done(results):
     assert m.loss[-1] < m.loss[0] and m.evaluations[1].scores["accuracy"] > m.evaluations[0].scores["accuracy"]
 
 
-def test_the_broadcast_makes_different_starts_one(results):
-    m = of(results, "own-start")
+def test_the_broadcast_makes_different_starts_one(results: Results):
+    m = results.of("own-start")
     assert len(set(m.start_hashes)) == 1
-    assert m.loss == of(results, "curve-replicated_allreduce").loss
+    assert m.loss == results.of("curve-replicated_allreduce").loss
 
 
-def test_without_the_broadcast_training_is_refused(results):
-    assert "replicas [1] start from other weights than replica 0" in fault_of(results, "not-broadcast")
+def test_without_the_broadcast_training_is_refused(results: Results):
+    assert "replicas [1] start from other weights than replica 0" in results.fault("not-broadcast")
 
 
 def test_weights_are_broadcast_before_training_only():
@@ -99,54 +77,47 @@ def test_weights_are_broadcast_before_training_only():
     assert found["part"]["evaluations"] == 3 and broken.Counting.broadcasts == 0
 
 
-def test_gradients_that_are_not_synchronised_are_found(results):
-    assert "their gradients were not synchronised" in fault_of(results, "not-synchronised")
+def test_gradients_that_are_not_synchronised_are_found(results: Results):
+    assert "their gradients were not synchronised" in results.fault("not-synchronised")
     with pytest.raises(DidNotTrain, match="not synchronised"):
-        of(results, "not-synchronised")
+        results.of("not-synchronised")
 
 
-def test_shards_that_overlap_are_found(results):
-    assert "shards are not disjoint: 300 of 1500 items of epoch 0" in fault_of(results, "same-shard")
+def test_shards_that_overlap_are_found(results: Results):
+    assert "shards are not disjoint: 300 of 1500 items of epoch 0" in results.fault("same-shard")
 
 
-def test_a_schedule_unaware_of_replicas_is_found(results):
+def test_a_schedule_unaware_of_replicas_is_found(results: Results):
     # 12 steps of one device are 6 of two: halvings begin after 3
-    assert of(results, "adjusted").rate == pytest.approx([0.05] * 3 + [0.05 / 2**k for k in (0, 2, 4)])
-    assert "schedule of this run asks for" in fault_of(results, "unaware")
-    assert "took step 0 at the rate 0.1, and the schedule of this run asks for 0.2" in fault_of(results, "rate-not-applied")
+    assert results.of("adjusted").rate == pytest.approx([0.05] * 3 + [0.05 / 2**k for k in (0, 2, 4)])
+    assert "schedule of this run asks for" in results.fault("unaware")
+    assert "took step 0 at the rate 0.1, and the schedule of this run asks for 0.2" in results.fault("rate-not-applied")
 
 
-def test_what_not_adjusting_does(results):
+def test_what_not_adjusting_does(results: Results):
     """Asked for by name, the unaware schedule runs, and has not even begun to decay when the adjusted one has ended."""
-    assert of(results, "not-adjusted").rate == [0.05] * 6
+    assert results.of("not-adjusted").rate == [0.05] * 6
 
 
-def test_more_than_one_leading_rank_is_found(results):
-    fault = fault_of(results, "everyone-leads")
+def test_more_than_one_leading_rank_is_found(results: Results):
+    fault = results.fault("everyone-leads")
     assert "ranks [0, 1] evaluated or wrote files (log.jsonl)" in fault
 
 
 @pytest.mark.parametrize("placement", RESUMED)
-def test_killed_and_resumed_is_bitwise_the_unbroken_run(results, placement: str):
-    unbroken, resumed = results[f"curve-{placement}"], results[f"resumed-{placement}"]
-    assert [part["at"] for part in resumed] == [[2], [2]], "it did not begin at the checkpoint before the kill"
-    for a, b in zip(unbroken, resumed, strict=True):
-        assert a["values"].keys() == b["values"].keys()
-        assert all(torch.equal(value, b["values"][name]) for name, value in a["values"].items())
-    one, two = of(results, f"curve-{placement}"), of(results, f"resumed-{placement}")
-    assert one.loss == two.loss and one.rate == two.rate and one.end_hashes == two.end_hashes
-    assert two.resumed_at == [2] and two.start_hashes == one.start_hashes
+def test_killed_and_resumed_is_bitwise_the_unbroken_run(results: Results, placement: str):
+    results.check_resumed(placement, f"curve-{placement}")
 
 
 @pytest.mark.parametrize("placement", [name for name in PER_DEVICE if name not in ("ddp", "independent")])
-def test_every_joined_placement_follows_the_same_curve(results, placement: str):
+def test_every_joined_placement_follows_the_same_curve(results: Results, placement: str):
     """Six steps: rounding alone tells them apart, 1e-5 of the loss at most."""
-    assert of(results, f"curve-{placement}").loss == pytest.approx(of(results, "curve-ddp").loss, rel=1e-5)
+    assert results.of(f"curve-{placement}").loss == pytest.approx(results.of("curve-ddp").loss, rel=1e-5)
 
 
-def test_translation_follows_one_curve_and_its_shards_cover_the_corpus(results):
+def test_translation_follows_one_curve_and_its_shards_cover_the_corpus(results: Results):
     """Three steps of real sentences; replicas agree, and what each read is disjoint."""
-    ddp, exp3 = (of(results, f"translation-{name}") for name in TRANSLATED)
+    ddp, exp3 = (results.of(f"translation-{name}") for name in TRANSLATED)
     assert exp3.loss == pytest.approx(ddp.loss, rel=1e-5) and ddp.loss[-1] < ddp.loss[0]
     assert ddp.replicas_agree is True and exp3.start_hashes[0] == ddp.start_hashes[0] == ddp.start_hashes[1]
     for run in (ddp, exp3):
@@ -155,7 +126,7 @@ def test_translation_follows_one_curve_and_its_shards_cover_the_corpus(results):
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_an_independent_replica_that_stands_still_is_found_beside_one_that_moves(results, rank: int):
+def test_an_independent_replica_that_stands_still_is_found_beside_one_that_moves(results: Results, rank: int):
     case = next(case for case in CASES if case.name == "curve-independent")
     found = [dict(each) for each in results[case.name]]
     part = found[rank]["part"]
@@ -165,22 +136,22 @@ def test_an_independent_replica_that_stands_still_is_found_beside_one_that_moves
         measured(case, found)
 
 
-def test_independent_replicas_do_not(results):
-    apart = of(results, "curve-independent")
+def test_independent_replicas_do_not(results: Results):
+    apart = results.of("curve-independent")
     assert apart.replicas_agree is None and len(set(apart.end_hashes)) == 2
-    assert apart.loss[-1] != pytest.approx(of(results, "curve-ddp").loss[-1], rel=1e-3)
+    assert apart.loss[-1] != pytest.approx(results.of("curve-ddp").loss[-1], rel=1e-3)
 
 
-def test_only_the_leading_rank_writes(results):
-    m = of(results, "curve-ddp")
+def test_only_the_leading_rank_writes(results: Results):
+    m = results.of("curve-ddp")
     assert m.files_by_rank == [[".writing", "log.jsonl"], []]
 
 
 @pytest.mark.parametrize("placement", ["ddp", "replicated_allreduce"])
-def test_the_norm_of_all_merged_gradients_is_clipped(results, placement: str):
+def test_the_norm_of_all_merged_gradients_is_clipped(results: Results, placement: str):
     """Document 004 clips at 5. The first step of plain SGD moves all variables together by the rate times the norm that was let through."""
     parts = results[f"clipped-{placement}"]
     assert all(torch.equal(value, parts[1]["values"][name]) for name, value in parts[0]["values"].items())
-    run = of(results, f"clipped-{placement}")
+    run = results.of(f"clipped-{placement}")
     moved = sum(distance**2 for distance in parts[0]["part"]["distance"].values()) ** 0.5
     assert run.start_hashes and moved == pytest.approx(0.05 * CLIP, rel=1e-3)

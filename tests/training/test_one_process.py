@@ -13,10 +13,10 @@ import torch
 from multigpu.placements import placements
 from multigpu.training.experiment import Point, folder_of
 from multigpu.training.measure import train
-from multigpu.training.record import TrainingMeasurement, TrainingStore
+from multigpu.training.record import TrainingStore
 from multigpu.training.run import TrainingRun
 from tests.training import broken
-from tests.training.cases import Case, measured, run_cases, train_one, training
+from tests.training.cases import Case, Results, fault_of, measured, train_one, training
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -40,30 +40,15 @@ def one(placement: str, **more: Any) -> TrainingRun:
 
 
 FIRST = [
-    *(Case(f"{precision}-{name}", one(name, precision=precision, evaluate_every=3)) for name in ONE for precision in ("fp32", "fp64")),
+    *(Case(f"fp64-{name}", one(name, precision="fp64", evaluate_every=3)) for name in ONE),
     *(Case(f"whole-{name}", one(name, **ADAM)) for name in ONE),
 ]
-USUAL = [Case(precision, training("ddp", precision=precision, evaluate_every=3)) for precision in ("fp32", "fp64")]
-KILLED = [Case(f"killed-{name}", one(name, **ADAM), kill=(0, 3), folder=f"folder-{name}") for name in ONE]
-RESUMING = [Case(f"resumed-{name}", one(name, **ADAM), folder=f"folder-{name}") for name in ONE]
-CASES = {case.name: case for case in (*FIRST, *USUAL, *RESUMING)}
-
-Found = dict[str, list[dict[str, Any]]]
+USUAL = [Case("fp64", training("ddp", precision="fp64", evaluate_every=3)), Case("whole", training("ddp", **ADAM))]
 
 
 @pytest.fixture(scope="module")
-def results(tmp_path_factory: pytest.TempPathFactory) -> Found:
-    """What every replica of every case knows; each killed case was killed in a process of its own."""
-    root = tmp_path_factory.mktemp("one")
-    found = run_cases(FIRST, root) | run_cases(USUAL, root)
-    for case in KILLED:
-        assert not run_cases([case], root), "nobody was killed"
-        assert (root / case.folder / "checkpoint.pt").exists()
-    return found | run_cases(RESUMING, root)
-
-
-def of(results: Found, name: str) -> TrainingMeasurement:
-    return measured(CASES[name], results[name])
+def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
+    return Results(tmp_path_factory.mktemp("one"), [FIRST, USUAL], {name: one(name, **ADAM) for name in ONE}, 0)
 
 
 def test_every_placement_with_such_an_engine_is_here() -> None:
@@ -71,9 +56,9 @@ def test_every_placement_with_such_an_engine_is_here() -> None:
 
 
 @pytest.mark.parametrize("placement", JOINED)
-def test_it_reaches_the_variables_that_a_process_a_device_reaches(results: Found, placement: str) -> None:
+def test_it_reaches_the_variables_that_a_process_a_device_reaches(results: Results, placement: str) -> None:
     """Six steps in float64, where rounding has nothing to hide behind."""
-    ours, theirs = of(results, f"fp64-{placement}"), of(results, "fp64")
+    ours, theirs = results.of(f"fp64-{placement}"), results.of("fp64")
     assert ours.loss == pytest.approx(theirs.loss, rel=1e-12) and ours.loss[-1] < 0.9 * ours.loss[0]
     ddp = results["fp64"][0]["values"]
     for replica in results[f"fp64-{placement}"]:
@@ -84,14 +69,15 @@ def test_it_reaches_the_variables_that_a_process_a_device_reaches(results: Found
 
 
 @pytest.mark.parametrize("placement", JOINED)
-def test_it_follows_the_same_curve(results: Found, placement: str) -> None:
-    assert of(results, f"fp32-{placement}").loss == pytest.approx(of(results, "fp32").loss, rel=1e-5)
+def test_it_follows_the_same_curve(results: Results, placement: str) -> None:
+    """In fp32 too, where Adam makes more of rounding."""
+    assert results.of(f"whole-{placement}").loss == pytest.approx(results.of("whole").loss, rel=5e-4)
 
 
-def test_independent_replicas_do_not(results: Found) -> None:
-    apart = of(results, "fp64-independent")
+def test_independent_replicas_do_not(results: Results) -> None:
+    apart = results.of("fp64-independent")
     assert apart.replicas_agree is None and len(set(apart.end_hashes)) == 2
-    assert apart.loss[-1] != pytest.approx(of(results, "fp64").loss[-1], rel=1e-3)
+    assert apart.loss[-1] != pytest.approx(results.of("fp64").loss[-1], rel=1e-3)
 
 
 @pytest.mark.parametrize("placement", ["make_parallel", "make_parallel_cpu", "ps_gpu0", "exp1"])
@@ -109,20 +95,14 @@ def test_three_towers_of_unequal_slices_are_one_device_on_the_joined_batch(place
 
 
 @pytest.mark.parametrize("placement", ONE)
-def test_killed_and_resumed_is_bitwise_the_unbroken_run(results: Found, placement: str) -> None:
-    whole, resumed = results[f"whole-{placement}"], results[f"resumed-{placement}"]
-    assert [part["at"] for part in resumed] == [[2], [2]], "it did not begin at the checkpoint before the kill"
-    for a, b in zip(whole, resumed, strict=True):
-        assert a["values"].keys() == b["values"].keys()
-        assert all(torch.equal(value, b["values"][name]) for name, value in a["values"].items())
-    first, second = of(results, f"whole-{placement}"), of(results, f"resumed-{placement}")
-    assert first.loss == second.loss and first.rate == second.rate and first.end_hashes == second.end_hashes
-    assert second.start_hashes == first.start_hashes and len(set(first.rate)) > 1
+def test_killed_and_resumed_is_bitwise_the_unbroken_run(results: Results, placement: str) -> None:
+    results.check_resumed(placement, f"whole-{placement}")
+    assert len(set(results.of(f"whole-{placement}").rate)) > 1
 
 
 @pytest.mark.parametrize("placement", ONE)
-def test_a_record_has_what_it_has_of_a_process_a_device(results: Found, placement: str) -> None:
-    ours, theirs = of(results, f"fp64-{placement}"), of(results, "fp64")
+def test_a_record_has_what_it_has_of_a_process_a_device(results: Results, placement: str) -> None:
+    ours, theirs = results.of(f"fp64-{placement}"), results.of("fp64")
     for name in ("steps", "samples", "units", "steps_per_epoch", "rate", "epochs", "evaluations_by_rank", "files_by_rank", "start_hashes"):
         assert getattr(ours, name) == getattr(theirs, name), name
     copies = placements()[placement].variables == "replica"
@@ -145,15 +125,13 @@ BROKEN = [
 
 @pytest.mark.parametrize(("duties", "placement", "more", "sentence"), BROKEN, ids=lambda value: getattr(value, "__name__", ""))
 def test_a_duty_that_is_not_done_is_found(duties: Any, placement: str, more: dict[str, Any], sentence: str, tmp_path: Path) -> None:
-    found = train_one(Case("broken", one(placement, **more), duties), 0, tmp_path)
-    texts = {each.get("refused") or each["part"]["fault"] for each in found}
-    assert len(texts) == 1 and sentence in str(texts.pop())
+    assert sentence in fault_of(train_one(Case("broken", one(placement, **more), duties), 0, tmp_path))
 
 
-def test_the_broadcast_makes_different_starts_one(tmp_path: Path, results: Found) -> None:
+def test_the_broadcast_makes_different_starts_one(tmp_path: Path, results: Results) -> None:
     case = Case("own-start", one("replicated_copy", precision="fp64", evaluate_every=3), broken.OwnStart)
     m = measured(case, train_one(case, 0, tmp_path))
-    assert len(set(m.start_hashes)) == 1 and m.loss == of(results, "fp64-replicated_copy").loss
+    assert len(set(m.start_hashes)) == 1 and m.loss == results.of("fp64-replicated_copy").loss
 
 
 def kill_once(stage: str, run: Any, rank: int) -> None:

@@ -12,11 +12,10 @@ import torch
 from multigpu.engines.torch.reference import train_reference
 from multigpu.training import state
 from multigpu.training.joined import joined_placements, staged_twins
-from multigpu.training.record import TrainingMeasurement
 from multigpu.training.run import TrainingRun
 from tests.equivalence.cases import make_context
 from tests.training import broken
-from tests.training.cases import Case, in_this_process, measured, run_cases, session_of, training
+from tests.training.cases import Case, Results, in_this_process, session_of, training
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -32,26 +31,11 @@ FIRST = [
     *(Case(f"whole-{name}", training(name, **ADAM)) for name in TWINS),
     Case("fetched-apart", training("staged_cpu"), broken.FetchedApart),
 ]
-KILLED = [Case(f"killed-{name}", training(name, **ADAM), kill=(1, 3), folder=f"folder-{name}") for name in TWINS]
-RESUMING = [Case(f"resumed-{name}", training(name, **ADAM), folder=f"folder-{name}") for name in TWINS]
-CASES = {case.name: case for case in (*FIRST, *RESUMING)}
-
-Found = dict[str, list[dict[str, Any]]]
 
 
 @pytest.fixture(scope="module")
-def results(tmp_path_factory: pytest.TempPathFactory) -> Found:
-    """What every replica of every case knows; each killed case was killed in processes of its own."""
-    root = tmp_path_factory.mktemp("staged")
-    found = run_cases(FIRST, root)
-    for case in KILLED:
-        assert not run_cases([case], root), "nobody was killed"
-        assert (root / case.folder / "checkpoint.pt").exists()
-    return found | run_cases(RESUMING, root)
-
-
-def of(results: Found, name: str) -> TrainingMeasurement:
-    return measured(CASES[name], results[name])
+def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
+    return Results(tmp_path_factory.mktemp("staged"), [FIRST], {name: training(name, **ADAM) for name in TWINS}, 1)
 
 
 def reference(run: TrainingRun, stale: int) -> tuple[dict[str, torch.Tensor], list[float]]:
@@ -66,24 +50,24 @@ def test_each_has_the_twin_that_does_not_stage_and_none_counts_as_joined() -> No
 
 
 @pytest.mark.parametrize("placement", sorted(TWINS))
-def test_it_is_the_reference_with_gradients_one_step_old(results: Found, placement: str) -> None:
+def test_it_is_the_reference_with_gradients_one_step_old(results: Results, placement: str) -> None:
     """Five steps in float64, on two processes: no further from it than another order of summing leads."""
-    values, losses = reference(CASES[f"double-{placement}"].training, stale=1)
-    ours = of(results, f"double-{placement}")
+    values, losses = reference(results.cases[f"double-{placement}"].training, stale=1)
+    ours = results.of(f"double-{placement}")
     assert ours.loss == pytest.approx(losses, rel=1e-6) and len(losses) == STEPS  # a Record keeps seven digits
     found = results[f"double-{placement}"][0]["values"]
     assert found.keys() == values.keys()
     assert all(torch.allclose(value, values[name], rtol=0, atol=1e-13) for name, value in found.items())
-    fresh, _ = reference(CASES[f"double-{placement}"].training, stale=0)
+    fresh, _ = reference(results.cases[f"double-{placement}"].training, stale=0)
     assert not all(torch.allclose(value, fresh[name], rtol=0, atol=1e-6) for name, value in found.items())
 
 
 @pytest.mark.parametrize(("placement", "twin"), sorted(TWINS.items()))
-def test_it_leaves_its_twin_after_the_first_step(results: Found, placement: str, twin: str) -> None:
+def test_it_leaves_its_twin_after_the_first_step(results: Results, placement: str, twin: str) -> None:
     """Both take the first step at the initial variables; the second is taken there again where they are staged. What is scored are the
     newest variables: after one step those of both are the same, and no longer the first.
     """
-    staged, plain = of(results, f"double-{placement}"), of(results, f"double-{twin}")
+    staged, plain = results.of(f"double-{placement}"), results.of(f"double-{twin}")
     assert staged.start_hashes == plain.start_hashes and len(set(staged.start_hashes)) == 1
     assert staged.loss[0] == plain.loss[0]
     assert all(abs(a / b - 1) > 1e-4 for a, b in zip(staged.loss[1:], plain.loss[1:], strict=True))
@@ -93,28 +77,22 @@ def test_it_leaves_its_twin_after_the_first_step(results: Found, placement: str,
 
 
 @pytest.mark.parametrize("placement", sorted(TWINS))
-def test_duties_are_audited_on_every_replica(results: Found, placement: str) -> None:
-    run = of(results, f"whole-{placement}")
+def test_duties_are_audited_on_every_replica(results: Results, placement: str) -> None:
+    run = results.of(f"whole-{placement}")
     (audit,) = run.epochs
     assert (audit.distinct, audit.shared) == (600, 0) and run.replicas_agree is True and len(run.end_hashes) == 1
     assert run.files_by_rank[1] == [] and run.evaluations_by_rank == [0, 0]
     assert run.rate == pytest.approx([1e-3] * 5 + [5e-4])  # luong10 over 8 steps halves for the first time after the fifth
 
 
-def test_replicas_that_fetch_something_else_are_found(results: Found) -> None:
-    faults = {each["part"]["fault"] for each in results["fetched-apart"]}
-    assert faults == {"replicas hold different weights after step 6: they did not fetch the same for their next step"}
+def test_replicas_that_fetch_something_else_are_found(results: Results) -> None:
+    told = "replicas hold different weights after step 6: they did not fetch the same for their next step"
+    assert results.fault("fetched-apart") == told
 
 
 @pytest.mark.parametrize("placement", sorted(TWINS))
-def test_killed_and_resumed_is_bitwise_the_unbroken_run(results: Found, placement: str) -> None:
-    whole, resumed = results[f"whole-{placement}"], results[f"resumed-{placement}"]
-    assert [part["at"] for part in resumed] == [[2], [2]], "it did not begin at the checkpoint before the kill"
-    for a, b in zip(whole, resumed, strict=True):
-        assert a["values"].keys() == b["values"].keys()
-        assert all(torch.equal(value, b["values"][name]) for name, value in a["values"].items())
-    first, second = of(results, f"whole-{placement}"), of(results, f"resumed-{placement}")
-    assert first.loss == second.loss and first.rate == second.rate and first.end_hashes == second.end_hashes
+def test_killed_and_resumed_is_bitwise_the_unbroken_run(results: Results, placement: str) -> None:
+    results.check_resumed(placement, f"whole-{placement}")
 
 
 @pytest.mark.parametrize("placement", sorted(TWINS))

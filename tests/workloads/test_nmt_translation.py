@@ -15,7 +15,7 @@ import torch
 from multigpu.engines.torch.variables import initial_values
 from multigpu.inputs import pieces as pieces_module
 from multigpu.inputs.vocabulary import EOS, SOS
-from multigpu.training.evaluation_names import MORE_IS_BETTER
+from multigpu.training.record import MORE_IS_BETTER
 from multigpu.workloads.base import Optimizer
 from multigpu.workloads.nmt.bleu import corpus_bleu, floors
 from multigpu.workloads.nmt.decode import greedy

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
-from multigpu.analysis.estimate import FORMS
+from multigpu.analysis.estimate import FORMS, WRITTEN, keys_in
 from multigpu.analysis.picture import Picture, head_height
 from multigpu.analysis.points import Missing
 from multigpu.analysis.style import INK, MARKERS, OTHERS, RC, in_order, label, look
@@ -62,6 +62,7 @@ def drawn(
             unused.remove()
         if key:
             _below(picture, key())
+    WRITTEN.update(keys_in(rows))
     wanted = [f"{name}{end}" for name in columns_shown if name for end in ("", "_low", "_high")]
     picture.data = rows[[name for name in dict.fromkeys([*wanted, "n", "launches", "machine", "keys", "base_keys"]) if name in rows]]
     picture.caption, picture.alt, picture.name, picture.link = caption, alt or picture.finding, file, link

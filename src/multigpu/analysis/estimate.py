@@ -79,6 +79,15 @@ FORMS: dict[str, Callable[[float], str]] = {
 
 SINGLE_RUN = "single run"
 
+WRITTEN: set[str] = set()
+"""Keys of the Records behind every figure that this page has written so far: what `show.sources` lists."""
+
+
+def keys_in(rows: pd.DataFrame) -> set[str]:
+    """The Records that rows rest on, by their columns of keys."""
+    columns = [rows[name].dropna().astype(str) for name in ("keys", "base_keys", "key") if name in rows]
+    return {key for column in columns for text in column for key in text.split(", ") if key}
+
 
 @dataclass(frozen=True)
 class Estimate:
@@ -110,6 +119,7 @@ class Estimate:
         if math.isnan(self.value):
             return "–"
         write = FORMS[form]
+        WRITTEN.update(self.keys)
         text = f"{write(self.value)} {self.unit}".rstrip() if form == "rate" else write(self.value)
         if not more:
             return text

@@ -1,5 +1,6 @@
-"""Every point of every machine as data of the explorer: compact JSON beside the script that filters and shows it, and one CSV; and
-charts that a reader moves: altair's Vega, with the program that draws it in the page itself, so that nothing is fetched.
+"""Every point of every machine, and every other Record, as data of the explorer: compact JSON beside the script that filters and shows
+it, and one CSV; and charts that a reader moves: altair's Vega, with the program that draws it in the page itself, so that nothing is
+fetched.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ import pandas as pd
 from multigpu import paths
 from multigpu.analysis.fields import FIELDS, POINT
 from multigpu.analysis.picture import DIGITS, Shown
-from multigpu.record import RecordStore
+from multigpu.kept import Kept
 from multigpu.run import Run
+from multigpu.store import Held, Store
 
 FIGURES = ("rate", "rate_low", "rate_high", "step_time_s", "peak_memory_gib", "moved_bytes")
 TOLD = ("n", "launches", "tier", "status", "reason", "flags", "commits")
@@ -26,31 +28,32 @@ NAME = "explorer.csv"
 DIGITS_SHOWN = 5
 
 
-def record_places(runs: Path) -> dict[tuple[str, str], tuple[str, str]]:
-    """(machine, key) -> (the file below the repository that holds its latest attempt, the member of that archive; "" of a loose file).
+FOLDERS = ("runs", "collectives", "training", "synchrony", "stages", "hosts", "hosts/runs", "interference")
+"""Of a data folder: those that hold Records of any kind."""
+
+
+def records_held(root: Path) -> dict[tuple[str, str], Held]:
+    """(folder's name, key) -> where its latest attempt lies, of Records of any kind.
 
     Raises:
         ValueError: a file there is no Record and no archive; the sentence names it.
     """
-    store, found = RecordStore(runs), {}
-    for machine in store.places():
-        for held in sorted(store.held(machine).values(), key=lambda held: held.attempt):
-            path = held.path.relative_to(paths.REPOSITORY) if held.path.is_relative_to(paths.REPOSITORY) else held.path
-            member = "" if held.packed is None else f"{held.key}.{held.attempt}.json"
-            found[machine, held.key] = path.as_posix(), member
-    return found
+    store: Store[Kept] = Store(root)
+    every = ((place, held) for place in store.places() for held in store.held(place).values())
+    return {(place, held.key): held for place, held in sorted(every, key=lambda one: one[1].attempt)}
 
 
-def encoded(points: pd.DataFrame, places: dict[tuple[str, str], tuple[str, str]]) -> dict[str, Any]:
-    """The points as columns, for JSON.
+def encoded(points: pd.DataFrame, data: Path) -> dict[str, Any]:
+    """The points as columns, and all other Records, for JSON.
 
     Args:
-        points: rows of `points.points`. places: as `record_places` returns them.
+        points: rows of `points.points`. data: the folder that holds runs/ and the others.
 
     Returns:
         rows: how many; columns: name -> {"values": each text once, "at": index into them by row, where there are several} or
         {"numbers": by row}; defaults: of the
         fields of a Run; needed: fields that a command must name; files, and records: by row "key file member, ..." with the file's index.
+        others: [folder, machine, what was asked as "name=value ...", "key file member"] of each Record of no point.
     """
     columns: dict[str, dict[str, Any]] = {}
     for name in (*POINT, *TOLD):
@@ -60,10 +63,16 @@ def encoded(points: pd.DataFrame, places: dict[tuple[str, str], tuple[str, str]]
     for name in FIGURES:
         columns[name] = {"numbers": [None if pd.isna(value) else float(f"{value:.{DIGITS_SHOWN}g}") for value in points[name]]}
     files: dict[str, int] = {}
-    records = []
-    for machine, keys in zip(points["machine"], points["keys"], strict=True):
-        held = [(key, *places.get((machine, key), ("", ""))) for key in keys.split(", ")]
-        records.append([f"{key} {files.setdefault(file, len(files))} {member.removeprefix(key)}".strip() for key, file, member in held])
+
+    def place(held: Held) -> str:
+        path = held.path.relative_to(paths.REPOSITORY) if held.path.is_relative_to(paths.REPOSITORY) else held.path
+        member = "" if held.packed is None else f".{held.attempt}.json"
+        return f"{held.key} {files.setdefault(path.as_posix(), len(files))} {member}".strip()
+
+    lie = {folder: records_held(data / folder) for folder in FOLDERS}
+    named = [[(machine, key) for key in keys.split(", ")] for machine, keys in zip(points["machine"], points["keys"], strict=True)]
+    records = [[place(lie["runs"].pop(one)) if one in lie["runs"] else one[1] for one in row] for row in named]
+    others = [(folder, machine, _asked(held), place(held)) for folder in FOLDERS for (machine, _), held in lie[folder].items()]
     fields = Run.model_fields
     return {
         "rows": len(points),
@@ -73,10 +82,26 @@ def encoded(points: pd.DataFrame, places: dict[tuple[str, str], tuple[str, str]]
         "needed": [*(name for name in FIELDS if fields[name].is_required()), "device_type"],
         "files": list(files),
         "records": records,
+        "others": others,
     }
 
 
+def _asked(held: Held) -> str:
+    """What a Record's Run or experiment asks for, "name=value ...", without what every Run does unless told otherwise."""
+    try:
+        whole = json.loads(held.text())
+    except (OSError, EOFError, ValueError) as error:
+        return f"this file cannot be read: {error}"
+    asked = whole.get("run") or whole.get("training") or whole.get("experiment") or {}
+    asked = {**asked, **asked.get("run", {})}
+    usual = {name: field.default for name, field in Run.model_fields.items() if not field.is_required()}
+    kept = {name: value.get("kind", "") if isinstance(value, dict) else value for name, value in asked.items() if name != "run"}
+    return " ".join(f"{name}={_text(value)}" for name, value in kept.items() if value not in (None, "", [], usual.get(name)))
+
+
 def _text(value: Any) -> str:
+    if isinstance(value, list):
+        return ",".join(map(_text, value))
     if value is None or (not isinstance(value, str) and pd.isna(value)):
         return ""
     return str(value).lower() if isinstance(value, bool) or type(value).__name__ == "bool_" else str(value)
@@ -100,7 +125,7 @@ def explorer(points: pd.DataFrame, runs: Path, repository: str) -> Shown:
         points.drop(columns=["log_mean", "log_variance", "log_freedom"]).to_csv(folder / NAME, index=False, float_format=DIGITS)
     except OSError as error:
         raise ValueError(f"the explorer's CSV cannot be written to {folder}: {error.strerror or error}") from None
-    data = json.dumps(encoded(points, record_places(runs)) | {"repository": repository.rstrip("/")}, separators=(",", ":")).replace(
+    data = json.dumps(encoded(points, runs.parent) | {"repository": repository.rstrip("/")}, separators=(",", ":")).replace(
         "<", "\\u003c"
     )  # nothing in it can end a script
     return Shown(

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import pandas as pd
 
+from multigpu.analysis.asked import CHANGES, run_of
+from multigpu.analysis.expected import KERNELS
 from multigpu.analysis.fields import SERIES
 from multigpu.analysis.forecast import PARTS, HeldOut, Points, held_out
 from multigpu.analysis.forecast_lines import GBIT, Line
 from multigpu.analysis.forecast_merge import Demand, Links
+from multigpu.arguments import parse_fields
 from multigpu.published import load_published, published_value
+from multigpu.run import Run, build_run
 
 
 def ahead_table(lines: Sequence[Line]) -> pd.DataFrame:
@@ -57,6 +62,26 @@ def held_out_table(lines: Sequence[Line]) -> pd.DataFrame:
         inside = {None: "", True: "yes", False: "no"}[held.inside]
         tables.append(row.assign(devices=held.devices, error=held.error, inside=inside, n=int(line.rows["n"].iloc[-1])))
     return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()
+
+
+def foretold(points: pd.DataFrame, file: Path) -> pd.DataFrame:
+    """The points of which a file of `measure --forecast` said beforehand what share of independent replicas' rate they keep.
+
+    Returns:
+        the rows of `points`, with predicted (rate over that of independent replicas, both as forecast), predicted_low and predicted_high;
+        none where there is no such file.
+    """
+    if points.empty or not file.is_file():
+        return points.head(0).assign(predicted=[], predicted_low=[], predicted_high=[])
+    said = pd.read_csv(file)
+    runs = [build_run(**parse_fields(words.split())) for words in said["fields"]]
+    others = ["digest", *(name for name in CHANGES if name not in KERNELS)]
+    told = pd.DataFrame([run.model_dump() | {"digest": run.digest} for run in runs]).join(said.drop(columns="fields"))
+    job = [name for name in Run.model_fields if name not in others]
+    apart = told[told["placement"].eq("independent")][[*job, "rate"]].rename(columns={"rate": "alone"})
+    told = told.merge(apart, on=job, how="left")
+    ends = {f"predicted{end}": told[f"rate{end}"] / told["alone"] for end in ("", "_low", "_high")}
+    return points.assign(digest=[run_of(row).digest for _, row in points.iterrows()]).merge(told[["digest"]].assign(**ends), on="digest")
 
 
 def article_points() -> Points:

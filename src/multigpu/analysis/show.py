@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from html import escape
 from string import Formatter
 from typing import Any
 
 import pandas as pd
 
-from multigpu.analysis.estimate import Estimate
+from multigpu.analysis.estimate import WRITTEN, Estimate, keys_in
 from multigpu.analysis.picture import EXPLORER, Shown
 from multigpu.analysis.points import Missing
 from multigpu.analysis.words import COLUMNS, named
@@ -68,6 +67,7 @@ def table(rows: pd.DataFrame, columns: str, by: str | None = None, note: str = "
     """
     if rows.empty:
         raise Missing(f"no row for the table {title or columns!r}")
+    WRITTEN.update(keys_in(rows))
     heads = _columns(columns, rows)
     cells = [[_Row(row).vformat(template, (), {}) for _, template in heads] for _, row in rows.iterrows()]
     numeric = [bool(re.search(r":[a-z]", template)) for _, template in heads]
@@ -107,16 +107,11 @@ def explorer_link(query: str) -> str:
 
 
 def sources(*tables: pd.DataFrame) -> Shown:
-    """The Records that a page rests on, folded: how many, from which commits, and their keys."""
-    known = [one for one in tables if len(one)]
-    keys = sorted({key for one in known for name in ("keys", "base_keys", "key") if name in one for key in _split(one[name])})
-    commits = sorted({commit[:7] for one in known if "commits" in one for commit in _split(one["commits"])})
+    """The Records that a page rests on, folded: those behind all that it has written, in sentences, tables and figures, and those of these
+    tables. Each leads to its point, its file and its command.
+    """
+    keys = sorted(WRITTEN.union(*map(keys_in, tables)))
     if not keys:
         return Shown("<p>No Record.</p>")
-    told = f"{len(keys)} Records" + (f", measured at {len(commits)} commits: {', '.join(commits)}" if commits else "")
     listed = " ".join(f'<a href="{EXPLORER}#key={key}"><code>{key}</code></a>' for key in keys)
-    return Shown(f"<details><summary>Records of this page: {told}</summary><p>{listed}</p></details>")
-
-
-def _split(column: Iterable[Any]) -> list[str]:
-    return [part for text in column if isinstance(text, str) for part in text.split(", ") if part]
+    return Shown(f"<details><summary>Records of this page: {len(keys)}</summary><p>{listed}</p></details>")

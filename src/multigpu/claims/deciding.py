@@ -7,22 +7,19 @@ straddles its bound asks for nothing here: `power` says how many repeats it woul
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import pandas as pd
 
-from multigpu.claims.core import DECIDED, Contrast, Predicate
+from multigpu.claims.core import DECIDED, Contrast
 from multigpu.claims.pairs import paired
 from multigpu.claims.results import Result
 from multigpu.claims.rows import Rows, rows
 from multigpu.grid.entries import FEWEST, Planned
 from multigpu.measure.point import launch_of
 from multigpu.measure.sharing import START_S
-
-Known = Collection[tuple[str, int]]
-"""(digest of a Run, repeat) of what has been measured."""
 
 
 @dataclass(frozen=True)
@@ -57,17 +54,15 @@ class Priced(NamedTuple):
 
 
 def cheapest(contrast: Contrast, table: Rows, costs_s: Mapping[str, float]) -> list[Priced]:
-    """Every setting that planned Runs make, the cheapest first.
-
-    costs_s: by digest, what a Run still costs. Some differ in nothing but their number of steps.
-    """
+    """Every setting that planned Runs make, the cheapest first; costs_s: by digest, what a Run still costs."""
     table = table.of(contrast)
     pairs = paired(contrast, table, pd.Series(1.0, index=table.frame.index))
-    highest: dict[object, int] = {}
-    for row, setting in enumerate(pairs.settings.to_dict("records")):  # in ascending order of devices
-        highest[setting["identity"] if contrast.counts == "highest" else row] = row
+    # in ascending order of devices
+    highest = {
+        place["identity"] if contrast.counts == "highest" else row: row for row, place in enumerate(pairs.settings.to_dict("records"))
+    }
     by_cost = pairs.records.assign(cost=pairs.records["key"].map(costs_s)).sort_values("cost", kind="stable")
-    best = dict(zip(by_cost["point"][::-1], by_cost["key"][::-1], strict=True))
+    best = by_cost.drop_duplicates("point").set_index("point")["key"].to_dict()  # some differ in nothing but their number of steps
     found = []
     for row in highest.values():
         runs = list(dict.fromkeys(best[pairs.settings.at[row, term]] for term in range(len(contrast.terms))))
@@ -75,63 +70,42 @@ def cheapest(contrast: Contrast, table: Rows, costs_s: Mapping[str, float]) -> l
     return sorted(found, key=lambda setting: setting.cost_s)
 
 
-class _Search:
-    """The cheapest settings, whatever was chosen before costing nothing more."""
-
-    def __init__(self, planned: Sequence[Planned], known: Known) -> None:
-        self.entries = {entry.run.digest: entry for entry in planned}
-        self.known = set(known)
-        usual = [entry for entry in self.entries.values() if entry.run.energy_window_s is None]
-        self.rows = {traced: planned_rows(e for e in usual if bool(e.run.traced_steps) is traced) for traced in (False, True)}
-
-    def missing(self, entry: Planned, least: int) -> list[tuple[str, int]]:
-        digest = entry.run.digest
-        return [(digest, repeat) for repeat in range(least) if (digest, repeat) not in self.known]
-
-    def settle(self, contrast: Contrast, predicate: Predicate, frameworks: Sequence[str], able: set[str]) -> list[Planned]:
-        """The Runs of the cheapest settings that, with models that have enough repeats already (`able`), make the contrast decidable."""
-        own = self.rows[predicate.of == "traces"].admitted(predicate, frameworks)
-        costs_s = {key: self.entries[key].cost_s * len(self.missing(self.entries[key], predicate.min_n)) for key in own.frame["key"]}
-        models, chosen = set(able), dict[str, Planned]()
-        for setting in cheapest(contrast, own, costs_s):
-            if len(models) >= max(contrast.models_at_least, 1):
-                break
-            if not setting.models <= models:
-                chosen |= {key: self.entries[key] for key in setting.runs}
-                models |= setting.models
-        return list(chosen.values())
-
-
-def needs(results: Sequence[Result], planned: Sequence[Planned], known: Known) -> list[Need]:
+def needs(results: Sequence[Result], planned: Sequence[Planned], known: Iterable[tuple[str, int]]) -> list[Need]:
     """What each undecided claim waits for, by claim and framework; a claim that no grid can decide on these devices is left out.
 
     Args:
-        results: of `evaluate_all`. planned: all that may be measured. known: what has been measured on the machine in question.
+        results: of `evaluate_all`. planned: all that may be measured. known: (digest of a Run, repeat) of what has been measured on the
+            machine in question; what one claim needs costs the next ones nothing.
     """
-    search, found = _Search(planned, known), []
-    asked = [
-        (result, predicate, group)
-        for result in results
-        for predicate in result.claim.predicates
-        if predicate.of in ("runs", "traces")
-        for group in predicate.groups
-        if (answer := result.by_framework.get(" / ".join(group))) and answer.verdict not in DECIDED
-    ]
+    measured, found = set(known), []
+    by_digest = {entry.run.digest: entry for entry in planned}
+    usual = [entry for entry in by_digest.values() if entry.run.energy_window_s is None]
+    tables = {of: planned_rows(e for e in usual if bool(e.run.traced_steps) is (of == "traces")) for of in ("runs", "traces")}
+
+    def missing(digest: str, least: int) -> list[tuple[str, int]]:
+        return [(digest, repeat) for repeat in range(least) if (digest, repeat) not in measured]
+
+    asked = [(one, predicate, group) for one in results for predicate in one.claim.predicates for group in predicate.groups]
     for result, predicate, group in asked:
-        name, entries = " / ".join(group), dict[str, Planned]()
+        name, least, chosen = " / ".join(group), predicate.min_n, dict[str, Planned]()
+        answer = result.by_framework.get(name)
+        if predicate.of not in tables or answer is None or answer.verdict in DECIDED:
+            continue
+        own = tables[predicate.of].admitted(predicate, group)
+        costs_s = {key: by_digest[key].cost_s * len(missing(key, least)) for key in own.frame["key"]}
         for contrast in predicate.contrasts:
             enough = [one for one in result.settings if one.contrast == contrast.label and one.enough and one.framework in (*group, name)]
-            able = {model for setting in enough for model in setting.models}
-            if len(able) < contrast.models_at_least:
-                for entry in search.settle(contrast, predicate, group, able):
-                    entries.setdefault(entry.run.digest, repeated(entry, predicate.min_n))
-        missing = {point for entry in entries.values() for point in search.missing(entry, predicate.min_n)}
-        if missing:
-            cost_s = sum(entry.cost_s * len(search.missing(entry, predicate.min_n)) for entry in entries.values())
-            own = [point for entry in entries.values() for point in entry.points() if (point.run.digest, point.repeat) in missing]
-            launches = frozenset(map(launch_of, own))
-            found.append(Need(result.claim.number, name, tuple(entries.values()), len(missing), cost_s, launches))
-            search.known |= missing
+            models = set().union(*(setting.models for setting in enough))
+            for setting in cheapest(contrast, own, costs_s) if len(models) < contrast.models_at_least else ():
+                if len(models) < contrast.models_at_least and not setting.models <= models:
+                    chosen |= {key: repeated(by_digest[key], least) for key in setting.runs if key not in chosen}
+                    models |= setting.models
+        lacking = {point for digest in chosen for point in missing(digest, least)}
+        if lacking:
+            cost_s = sum(entry.cost_s * len(missing(digest, least)) for digest, entry in chosen.items())
+            points = [point for entry in chosen.values() for point in entry.points() if (point.run.digest, point.repeat) in lacking]
+            found.append(Need(result.claim.number, name, tuple(chosen.values()), len(lacking), cost_s, frozenset(map(launch_of, points))))
+            measured |= lacking
     return found
 
 
@@ -153,17 +127,13 @@ def affordable_needs(found: Sequence[Need], budget_s: float, pace: float | None 
     for need in sorted(found, key=lambda need: need.cost_s):
         cost = need.cost_s if pace is None else need.cost_s * pace + START_S * len(need.launches - started)
         if cost <= left:
-            left -= cost
-            started |= need.launches
+            left, started = left - cost, started | need.launches
             chosen.append(need)
     return chosen
 
 
 def undecided(found: Sequence[Need]) -> list[Planned]:
     """All that is needed as one grid; a Run that several claims need with as many repeats as any of them."""
-    grid: dict[str, Planned] = {}
-    for entry in (entry for need in found for entry in need.entries):
-        known = grid.setdefault(entry.run.digest, entry)
-        if len(known.points()) < len(entry.points()):
-            grid[entry.run.digest] = entry
-    return list(grid.values())
+    entries = [entry for need in found for entry in need.entries]
+    most = {entry.run.digest: entry for entry in sorted(entries, key=lambda entry: len(entry.points()))}
+    return [most[digest] for digest in dict.fromkeys(entry.run.digest for entry in entries)]

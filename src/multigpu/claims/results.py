@@ -27,9 +27,7 @@ class Setting(_Data):
     launches: int
     enough: bool
     verdict: Verdict
-    text: str
     record_keys: tuple[str, ...]
-    flagged: int = 0
     holding: float | None = None
     failing: float | None = None
     ceiling: float | None = None

@@ -10,7 +10,6 @@ from multigpu.claims.pairs import Pairs, paired
 from multigpu.claims.results import Setting
 from multigpu.claims.rows import RATE_BY_MEDIAN, STEP_BY_MEDIAN, Rows, quantity
 from multigpu.claims.statistics import Estimate, chances, estimates
-from multigpu.claims.wording import figure_of
 
 BY_MEDIAN = {"units_per_s": RATE_BY_MEDIAN, "step_time_s": STEP_BY_MEDIAN}
 TOLERATED = 0.01
@@ -25,8 +24,7 @@ def settings_of(predicate: Predicate, contrast: Contrast, table: Rows) -> list[S
     if table.frame.empty:
         return []
     pairs = paired(contrast, table)
-    point = pairs.records["point"]
-    keys, flagged = pairs.records["key"].groupby(point).agg(list), pairs.records["flags"].ne("").groupby(point).sum()
+    keys = pairs.records["key"].groupby(pairs.records["point"]).agg(list)
     best: dict[int, Setting] = {}
     figures = zip(pairs.settings.to_dict("records"), pairs.fields, estimates(pairs), _by_median(pairs), _ceilings(pairs), strict=True)
     for row, (place, fields, estimate, median, ceiling) in enumerate(figures):
@@ -47,16 +45,13 @@ def settings_of(predicate: Predicate, contrast: Contrast, table: Rows) -> list[S
             launches=estimate.launches,
             enough=enough,
             verdict="inconclusive",
-            text="",
-            record_keys=tuple(sorted({key for one in own for key in keys[one]})),
-            flagged=int(sum(flagged[one] for one in own)),
             holding=holding,
             failing=failing,
             ceiling=ceiling if enough else None,
+            record_keys=tuple(sorted({key for one in own for key in keys[one]})),
             by_median=median.value if median else None,
             noisy=enough and median is not None and host_noise(contrast, estimate, median),
         )
-        setting = setting.model_copy(update={"text": figure_of(setting, contrast)})
         identity = place["identity"] if contrast.counts == "highest" else row
         held = best.get(identity)
         if held is None or (setting.enough, setting.devices) > (held.enough, held.devices):

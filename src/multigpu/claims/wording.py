@@ -172,7 +172,7 @@ def _value(name: str, value: object, fields: Mapping[str, object]) -> str:
     fields: of the Run, where others say what the value is of.
     """
     if value is None:
-        return f"no {name.replace('_', ' ')}"
+        return f"no {name.removesuffix('_s').replace('_', ' ')}"
     text = str(value).replace("_", " ")
     if isinstance(value, str) and " / " in value:
         return " / ".join(_value(name, part, fields) for part in value.split(" / "))

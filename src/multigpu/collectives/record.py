@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict
 from multigpu.collectives.algorithm import Cost
 from multigpu.collectives.run import CollectiveRun
 from multigpu.kept import Kept, key_of
+from multigpu.measure.machine import framework_version
 from multigpu.record import Status
 from multigpu.store import MachineStore
 
@@ -73,6 +74,10 @@ class CollectiveRecord(Kept):
     def bus_bandwidth(self) -> float | None:
         """2(P-1)/P N / t in bytes/s."""
         return bus_factor(self.run.devices) * self.algorithm_bandwidth if self.algorithm_bandwidth else None
+
+    @property
+    def own_key(self) -> str:
+        return collective_key(self.run, self.repeat, self.machine.name, framework_version("torch", self.versions))
 
 
 def collective_key(run: CollectiveRun, repeat: int, machine: str, framework_version: str) -> str:

@@ -17,34 +17,28 @@ A file may also be the list of `points` alone. All other names of an entry are f
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from multigpu.grid.entries import LAUNCH_OF_REPEAT, Planned, Tier, each_once
-from multigpu.grid.expand import FOLDER, Kind, Settings, expand
+from multigpu.grid.expand import FOLDER, Expanded, Kind, expand
 from multigpu.grid.named import CONDITIONS, COSTS, LISTS
 from multigpu.run import Run, build_run
 
 RUNS = Kind(Run.model_fields, build_run, LISTS, CONDITIONS, COSTS)
 
 
-@dataclass(frozen=True)
-class Row:
-    """One point of a file: its Run, the launch of each repeat, and what else its entry says of it. where: its entry, for messages."""
+Row = Expanded[Run]
+"""One point of a file."""
 
-    run: Run
-    launches: tuple[int, ...]
-    cost_s: float
-    settings: Settings
-    where: str
 
-    def planned(self) -> list[Planned]:
-        """The entries of a grid that this stands for: the point, and its traced twin where one is asked for."""
-        tier: Tier = "headline" if len(self.launches) > 1 else "screening"
-        entries = [Planned(self.run, tier, self.cost_s, self.launches, self.settings.first_repeat)]
-        if self.settings.trace:
-            entries.append(Planned(traced(self.run, self.settings.trace), "screening", self.cost_s))
-        return entries
+def planned(row: Row) -> list[Planned]:
+    """The entries of a grid that a point stands for: itself, and its traced twin where one is asked for."""
+    launches = launches_for(row)
+    tier: Tier = "headline" if len(launches) > 1 else "screening"
+    entries = [Planned(row.built, tier, row.cost_s, launches, row.settings.first_repeat)]
+    if row.settings.trace:
+        entries.append(Planned(traced(row.built, row.settings.trace), "screening", row.cost_s))
+    return entries
 
 
 def traced(run: Run, steps: int) -> Run:
@@ -58,6 +52,11 @@ def launches_of(repeats: int) -> tuple[int, ...]:
     return (*LAUNCH_OF_REPEAT, *more)[:repeats]
 
 
+def launches_for(row: Row) -> tuple[int, ...]:
+    """The launch of each repeat: what its file says, or as many as it asks for."""
+    return row.launches or launches_of(row.settings.repeats)
+
+
 def read_rows(path: Path, counts: Sequence[int], asked_only: bool = False) -> list[Row]:
     """Every point of a file, in its order.
 
@@ -68,11 +67,8 @@ def read_rows(path: Path, counts: Sequence[int], asked_only: bool = False) -> li
     Raises:
         ValueError: as `expand`.
     """
-    rows = [
-        Row(point.built, point.launches or launches_of(point.settings.repeats), point.cost_s, point.settings, point.where)
-        for point in expand(path, RUNS, counts)
-    ]
-    return [row for row in rows if not asked_only or row.run.devices in counts or row.settings.whatever_devices]
+    rows = expand(path, RUNS, counts)
+    return [row for row in rows if not asked_only or row.built.devices in counts or row.settings.whatever_devices]
 
 
 def grid(name: str, counts: Sequence[int]) -> list[Planned]:
@@ -81,4 +77,4 @@ def grid(name: str, counts: Sequence[int]) -> list[Planned]:
     Raises:
         ValueError: as `expand`.
     """
-    return each_once(entry for row in read_rows(FOLDER / f"{name}.yaml", counts, asked_only=True) for entry in row.planned())
+    return each_once(entry for row in read_rows(FOLDER / f"{name}.yaml", counts, asked_only=True) for entry in planned(row))

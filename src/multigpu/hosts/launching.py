@@ -23,7 +23,7 @@ from multigpu.hosts.cluster import CLUSTER_VARIABLE, Cluster, slug
 from multigpu.hosts.meeting import Meeting
 from multigpu.measure.machine import Machine, framework_version, gpu_count, source_state, this_host, this_machine
 from multigpu.measure.memory import scratch_folder
-from multigpu.measure.plan import MAX_STARTS, Journal, Plan, hung, noted
+from multigpu.measure.plan import Journal, Plan, hung, noted
 from multigpu.measure.private_network import allowed
 from multigpu.placements import find_placement
 from multigpu.record import Status
@@ -213,10 +213,6 @@ class Company:
         for key, (status, reason) in self.echoes.items():
             journal.note_echo(key, status, reason)
 
-    def most_starts(self, plan: Plan) -> int:
-        """Launches after which a plan is given up: every Run may end some."""
-        return MAX_STARTS * len(plan.items) + 1
-
     def agents(self, plan: Plan) -> list[tuple[list[str], Plan]]:
         """The agents that host 0 starts, each by the words before its command and its plan: its own."""
         return [([], plan)]
@@ -254,31 +250,30 @@ def follow(company: Company, environment: Callable[[], dict[str, str]]) -> int:
 
 def _carry_out(company: Company, plan: dict[str, Any], environment: dict[str, str]) -> None:
     """This host's part of one launch."""
-    with scratch_folder("multigpu-host-") as scratch:
-        _carry_out_in(scratch, company, plan, environment)
-
-
-def _carry_out_in(scratch: Path, company: Company, plan: dict[str, Any], environment: dict[str, str]) -> None:
     address = socket.gethostbyname(company.meeting.address)
-    plan |= {"host": company.meeting.host, "scratch": str(scratch), "memory": str(scratch), "address": address}
-    plan["environment"] = {name: value for name, value in plan["environment"].items() if not name.endswith("_SOCKET_IFNAME")}
-    environment |= plan["environment"] | libraries_environment(address)
-    path = scratch / "plan.json"
-    path.write_text(json.dumps(plan))
-    agent = subprocess.Popen(
-        [sys.executable, "-m", "multigpu.measure.agent", str(path)], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    try:
-        while agent.poll() is None:
-            company.meeting.check()
-            if company.meeting.take("stop"):
-                end(agent)
-            time.sleep(0.1)
-        code = agent.returncode
-        # of host 0 again: it may hear this only after it said "stop", whose answer this is
-        company.meeting.tell("ended", code=code, faults=_faults(scratch), echoes=noted(scratch, "echo"))
-    finally:
-        end(agent)
+    with scratch_folder("multigpu-host-") as scratch:
+        plan |= {"host": company.meeting.host, "scratch": str(scratch), "memory": str(scratch), "address": address}
+        plan["environment"] = {name: value for name, value in plan["environment"].items() if not name.endswith("_SOCKET_IFNAME")}
+        environment |= plan["environment"] | libraries_environment(address)
+        path = scratch / "plan.json"
+        path.write_text(json.dumps(plan))
+        agent = subprocess.Popen(
+            [sys.executable, "-m", "multigpu.measure.agent", str(path)],
+            env=environment,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        try:
+            while agent.poll() is None:
+                company.meeting.check()
+                if company.meeting.take("stop"):
+                    end(agent)
+                time.sleep(0.1)
+            code = agent.returncode
+            # of host 0 again: it may hear this only after it said "stop", whose answer this is
+            company.meeting.tell("ended", code=code, faults=_faults(scratch), echoes=noted(scratch, "echo"))
+        finally:
+            end(agent)
 
 
 def _faults(scratch: Path) -> dict[str, tuple[Status, str]]:

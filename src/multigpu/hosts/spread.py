@@ -8,7 +8,7 @@ from multigpu.hosts.cluster import CLUSTER_VARIABLE, Cluster, as_machine
 from multigpu.hosts.launching import PORT, spread_out
 from multigpu.hosts.namespaces import Hosts
 from multigpu.measure.machine import Machine, this_host
-from multigpu.measure.plan import MAX_STARTS, Journal, Plan
+from multigpu.measure.plan import Journal, Plan
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,3 @@ class Spread:
 
     def settle(self, journal: Journal) -> None:
         """What they knew of failures is in this journal: they share its folder."""
-
-    def most_starts(self, plan: Plan) -> int:
-        """Launches after which a plan is given up: every item may end some."""
-        return MAX_STARTS * len(plan.items) + 1

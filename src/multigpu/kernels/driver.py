@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
@@ -84,17 +85,24 @@ class Kernel:
     """
 
     def __init__(self, device: int, source: str, name: str, options: Sequence[str], threads: int, shared_bytes: int = 0, cluster: int = 1):
-        self.name, self.threads, self.shared_bytes, self.cluster = name, threads, shared_bytes, cluster
+        self.device, self.name = device, name
+        self.threads, self.shared_bytes, self.cluster = threads, shared_bytes, cluster
         image = built(source, options)
         self.module, self.function = ctypes.c_void_p(), ctypes.c_void_p()
-        with torch.cuda.device(device):
-            torch.cuda.mem_get_info(device)  # makes the context current in this thread, and waits for nothing
+        with self._context():
             check(driver().cuModuleLoadData(ctypes.byref(self.module), image), f"loading {name}")
             check(driver().cuModuleGetFunction(ctypes.byref(self.function), self.module, name.encode()), f"finding {name}")
             if shared_bytes:
                 check(driver().cuFuncSetAttribute(self.function, MAX_DYNAMIC_SHARED_SIZE, shared_bytes), f"shared memory for {name}")
             if cluster > PORTABLE_CLUSTER:
                 check(driver().cuFuncSetAttribute(self.function, NON_PORTABLE_CLUSTER_SIZE, 1), f"clusters of {cluster} for {name}")
+
+    @contextmanager
+    def _context(self) -> Iterator[None]:
+        """The GPU's context is current in this thread, whichever was before."""
+        with torch.cuda.device(self.device):
+            torch.cuda.mem_get_info(self.device)  # makes it so, and waits for nothing
+            yield
 
     def _configuration(self, blocks: int, stream: int) -> Configuration:
         attributes = (Attribute * 2)()
@@ -108,10 +116,11 @@ class Kernel:
     def most_clusters(self) -> int:
         """How many clusters of it the GPU holds at once; of 16 blocks 7 on 132 multiprocessors, not 8."""
         count, configuration = ctypes.c_int(), self._configuration(self.cluster, 0)
-        check(
-            driver().cuOccupancyMaxActiveClusters(ctypes.byref(count), self.function, ctypes.byref(configuration)),
-            f"asking for {self.name}",
-        )
+        with self._context():
+            check(
+                driver().cuOccupancyMaxActiveClusters(ctypes.byref(count), self.function, ctypes.byref(configuration)),
+                f"asking for {self.name}",
+            )
         return count.value
 
     def __call__(self, blocks: int, *arguments: Tensor | int | None) -> None:

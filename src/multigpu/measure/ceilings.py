@@ -7,8 +7,6 @@ matrix products run faster than real ones ever do.
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,6 +14,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict
 
 from multigpu.measure.machine import gpu_count, source_state, this_machine, versions
+from multigpu.measure.process import ask
 from multigpu.measure.turn import turn
 
 PRODUCT = 8192
@@ -65,12 +64,10 @@ def measure_ceilings(records: Path) -> Path:
     if not gpu_count():
         raise ValueError("ceilings are measured on GPUs, and this machine has none")
     with turn():
-        result = subprocess.run([sys.executable, "-m", "multigpu.measure.ceilings"], capture_output=True, text=True)
-    if result.returncode:
-        raise RuntimeError(f"measuring the ceilings failed: {(result.stderr.strip().splitlines() or ['no message'])[-1]}")
+        found = ask("measuring the ceilings", "multigpu.measure.ceilings")
     path = ceilings_path(records, this_machine().name)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(result.stdout)
+    path.write_text(found)
     return path
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import psutil
 from pydantic import BaseModel, ConfigDict
 
-from multigpu.hosts.cluster import CLUSTER_VARIABLE, Cluster, as_machine
+from multigpu.hosts.cluster import CLUSTER_VARIABLE, Cluster, as_machine, slug
 from multigpu.measure.lane import LANE_VARIABLE, this_lane, visible_gpus
 
 # Environment variables that change what is measured; a Record keeps those that are set.
@@ -148,10 +148,6 @@ def _links(count: int) -> list[list[str]]:
     return table
 
 
-def _slug(text: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
-
-
 @cache
 def this_machine() -> Machine:
     """What this machine is: this host, or the hosts that are one machine if the launcher has said so (`hosts.launching`).
@@ -202,7 +198,7 @@ def this_host() -> Machine:
     handles = [gpu_handle(i) for i in range(count)]
     names = [UNKNOWN_GPU if handle is None else _text(nvml.nvmlDeviceGetName(handle)) for handle in handles]
     cores = len(os.sched_getaffinity(0))
-    name = f"{count}x-{_slug(names[0])}" if names else f"{cores}x-cpu-{_slug(_cpu_model())[:40]}"
+    name = f"{count}x-{slug(names[0])}" if names else f"{cores}x-cpu-{slug(_cpu_model())[:40]}"
     return Machine(
         name=name,
         gpus=names,

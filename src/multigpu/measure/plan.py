@@ -54,7 +54,6 @@ class Plan(BaseModel):
     machine: str
     versions: dict[str, str]
     framework_version: str
-    timing_version: int
     records: Path
     scratch: Path
     memory: Path

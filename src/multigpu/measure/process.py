@@ -5,7 +5,9 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+import subprocess
 import sys
+from collections.abc import Mapping
 
 import psutil
 
@@ -20,6 +22,18 @@ STARTED_AT = "MULTIGPU_STARTED_AT"
 def started_at() -> float:
     """When the start of this process began, in seconds of the epoch."""
     return float(os.environ.get(STARTED_AT) or psutil.Process().create_time())
+
+
+def ask(what: str, module: str, text: str = "", environment: Mapping[str, str] | None = None) -> str:
+    """What `python -m module` prints when it is given this text.
+
+    Raises:
+        RuntimeError: it failed; the sentence says in what, and its last words.
+    """
+    done = subprocess.run([sys.executable, "-m", module], input=text, capture_output=True, text=True, env=environment)
+    if done.returncode:
+        raise RuntimeError(f"{what} failed: {(done.stderr.strip().splitlines() or ['no message'])[-1]}")
+    return done.stdout
 
 
 def end_with_parent() -> None:

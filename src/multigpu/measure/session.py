@@ -57,7 +57,7 @@ def open_session(
     if workloads()[run.workload].checked:
         module = "checked"
     if find_placement(run.placement).compute == "stage":
-        module = "stages_session"
+        module = "stages"
     engine = importlib.import_module(f"multigpu.engines.{run.framework}.{module}")
     return engine.Session(run, rank, threads, shared, timeout_s, startup_s, stage, **hosts)
 
@@ -127,7 +127,7 @@ def _held_flags(parts: list[dict[str, Any]]) -> list[str]:
     return [f"{held:.2f}{HELD_FLAG}"] if held > HELD_GIB else []
 
 
-def _parameter_change(run: Run, parts: list[dict[str, Any]]) -> float:
+def parameter_change(run: Run, parts: list[dict[str, Any]]) -> float:
     """How far all variables moved over how far they were from zero; copies count once, by the first."""
     row = find_placement(run.placement)
     masters = parts[:1] if row.variables == "replica" else parts[: run.degree] if row.compute in PARTITIONED else parts
@@ -165,7 +165,7 @@ def measurement(run: Run, parts: list[dict[str, Any]], total_s: float) -> Measur
         peak_memory_gib=[round(part["peak_memory_gib"], 4) for part in parts],
         moved_bytes=None if uncounted else counted,
         predicted_bytes=predicted,
-        parameter_change=_parameter_change(run, parts),
+        parameter_change=parameter_change(run, parts),
         replicas_agree=agree,
         host_threads=first["threads"],
         startup_s=round(max(part["startup_s"] for part in parts), 3),

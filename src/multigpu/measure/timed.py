@@ -39,7 +39,7 @@ class Timed(Experiment[Point, Item]):
     """Steps of a Run against the clock."""
 
     path = "multigpu.measure.timed:TIMED"
-    item, store, version, watched = Item, RecordStore, TIMING_VERSION, True
+    item, store, watched = Item, RecordStore, True
 
     def open(self, item: Item, seat: Seat) -> Session:
         run = item.run

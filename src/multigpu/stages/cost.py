@@ -11,14 +11,12 @@ call_s: before anything is started: calling a TensorFlow graph.
 threads: "one" starts everything from one thread (TensorFlow op by op; any CPU, whose host does the work itself). "forward": so are
 forward passes and updates, while backward passes are started from a thread for each device (PyTorch). "per_device": each device's
 work is started from a thread of its own (a TensorFlow graph's executors).
-overlap: False leaves out side by side: the step is the sum of all its parts (the model of Stone, IEEE Transactions on Software
-Engineering SE-3, 1977), whose best placement is a minimum cut.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from itertools import pairwise
 from typing import Literal
 
@@ -189,16 +187,15 @@ def _backward(graph: StageGraph, costs: Costs, places: Places, rows: int, item_b
     return issued
 
 
-def step_time_s(graph: StageGraph, costs: Costs, places: Places, rows: int, item_bytes: int = 4, overlap: bool = True) -> float:
-    """Seconds of one step under `places`, with or without work side by side."""
-    tasks = simulate(graph, costs, places, rows, item_bytes)
-    if overlap:
-        return max(task.end_s for task in tasks)
-    return serial_s(graph, costs, places, rows, item_bytes)
+def step_time_s(graph: StageGraph, costs: Costs, places: Places, rows: int, item_bytes: int = 4) -> float:
+    """Seconds of one step under `places`."""
+    return max(task.end_s for task in simulate(graph, costs, places, rows, item_bytes))
 
 
 def serial_s(graph: StageGraph, costs: Costs, places: Places, rows: int, item_bytes: int = 4) -> float:
-    """Seconds of one step under `places` if nothing ran side by side."""
+    """Seconds of one step under `places` if nothing ran side by side (the model of Stone, IEEE Transactions on Software Engineering SE-3,
+    1977), whose best placement is a minimum cut.
+    """
     return costs.call_s + sum(serial_parts(graph, costs, places, rows, item_bytes))
 
 
@@ -229,13 +226,4 @@ def host_model_errors(
         priced = costs.model_copy(update={"threads": model})
         misses = [math.log(step_time_s(graph, priced, places, rows, item_bytes) / seconds) for places, seconds in known]
         found[model] = math.sqrt(sum(miss**2 for miss in misses) / len(misses))
-    return found
-
-
-def busy_s(tasks: Sequence[Timed]) -> dict[int, float]:
-    """Device -> seconds in which it computes."""
-    found: dict[int, float] = {}
-    for task in tasks:
-        if task.what != "copy":
-            found[task.device] = found.get(task.device, 0.0) + task.end_s - task.start_s
     return found

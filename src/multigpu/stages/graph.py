@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -185,9 +185,3 @@ def parse_places(graph: StageGraph, text: str) -> dict[str, int]:
 def places_text(graph: StageGraph, places: Places) -> str:
     """`places` as `parse_places` reads it."""
     return "".join(str(places[stage.name]) for stage in graph.placed)
-
-
-def in_words(graph: StageGraph, places: Places) -> str:
-    """Which stages each device runs: "GPU 0: user_embed, user_conv; GPU 1: item_conv"."""
-    devices: Sequence[int] = sorted({places[stage.name] for stage in graph.placed})
-    return "; ".join(f"device {device}: {', '.join(s.name for s in graph.placed if places[s.name] == device)}" for device in devices)

@@ -14,7 +14,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import subprocess
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -30,6 +29,7 @@ from multigpu.measure.launch import measure as measure_points
 from multigpu.measure.libraries import tensorflow_environment
 from multigpu.measure.machine import framework_version, gpu_count, this_machine, versions
 from multigpu.measure.point import Point
+from multigpu.measure.process import ask
 from multigpu.measure.timed import check_devices
 from multigpu.measure.turn import turn
 from multigpu.placements.stage_split import HAND_WRITTEN, RULES, SPLIT
@@ -165,18 +165,15 @@ def measure_stages(run: Run, devices: int, store: StageStore, again: bool = Fals
     sizes = sorted({*COPY_SIZES, *(graph.bytes_of(stage.name, run.batch_size) for stage in graph.placed)})
     words = json.dumps({"run": run.model_dump(mode="json"), "sizes": sizes, "calls": calls})
     environment = os.environ | (tensorflow_environment(sys.path, os.environ) if run.framework == "tensorflow" else {})
-    command = [sys.executable, "-m", "multigpu.stages.profile"]
     with turn():
-        result = subprocess.run(command, input=words, capture_output=True, text=True, env=environment)
-    if result.returncode:
-        raise RuntimeError(f"measuring the stages failed: {(result.stderr.strip().splitlines() or ['no message'])[-1]}")
+        found = ask("measuring the stages", "multigpu.stages.profile", words, environment)
     record = StageRecord(
         key=key,
         attempt=len(attempts),
         run=run,
         devices=devices,
         repeats=calls,
-        costs=Costs.model_validate_json(result.stdout.strip().splitlines()[-1]),
+        costs=Costs.model_validate_json(found.strip().splitlines()[-1]),
         predictions=[],
         tried=0,
         complete=False,

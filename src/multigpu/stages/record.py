@@ -8,6 +8,7 @@ from __future__ import annotations
 from pydantic import BaseModel, ConfigDict
 
 from multigpu.kept import Kept, key_of
+from multigpu.measure.machine import framework_version
 from multigpu.run import Run
 from multigpu.stages.cost import Costs, HostModel
 from multigpu.store import Store
@@ -79,6 +80,10 @@ class StageRecord(Kept):
         """The placement written by hand that puts every stage where the best one does; None where there is none."""
         same = (one.name for one in self.written if one.stage_devices == self.found.stage_devices)
         return next(same, None)
+
+    @property
+    def own_key(self) -> str:
+        return stage_key(self.run, self.devices, self.machine.name, framework_version(self.run.framework, self.versions))
 
 
 def stage_key(run: Run, devices: int, machine: str, framework_version: str) -> str:

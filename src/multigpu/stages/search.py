@@ -40,7 +40,6 @@ class Search:
     """A search over placements of one graph on `devices` equal devices, for a batch of `rows`.
 
     starts: placements of the placed stages, written by hand; what is found is never dearer than any of them.
-    overlap: see `cost`.
     measured: placements of the placed stages, and seconds that a step took there: their price, whatever the costs say.
     """
 
@@ -52,11 +51,10 @@ class Search:
         devices: int = 2,
         item_bytes: int = 4,
         starts: Iterable[Mapping[str, int]] = (),
-        overlap: bool = True,
         measured: Iterable[tuple[Mapping[str, int], float]] = (),
     ) -> None:
         self.graph, self.costs, self.rows, self.devices = graph, costs, rows, devices
-        self.item_bytes, self.overlap = item_bytes, overlap
+        self.item_bytes = item_bytes
         self.groups = graph.together
         self.starts = [self._of_groups(start) for start in starts]
         self.known: dict[tuple[int, ...], float] = {self._of_groups(places): seconds for places, seconds in measured}
@@ -79,7 +77,7 @@ class Search:
         """Seconds of a step with group i on device places[i]."""
         if places not in self.known:
             named = self.graph.check(self._named(places), self.devices)
-            self.known[places] = step_time_s(self.graph, self.costs, named, self.rows, self.item_bytes, self.overlap)
+            self.known[places] = step_time_s(self.graph, self.costs, named, self.rows, self.item_bytes)
         return self.known[places]
 
     def _order(self, places: tuple[int, ...]) -> tuple[float, int, int, tuple[int, ...]]:
@@ -149,22 +147,6 @@ def cut_bytes(graph: StageGraph, places: Mapping[str, int], rows: int, item_byte
     """Bytes that cross between devices in one step."""
     full = {**dict.fromkeys((s.name for s in graph.stages if s.host), HOST), **places}
     return graph.moved(full, rows, item_bytes).get("device_to_device", 0)
-
-
-def fewest_bytes(graph: StageGraph, rows: int, item_bytes: int = 4) -> dict[str, int]:
-    """The placement on two devices, both used, with the fewest bytes between them: the minimum cut that document 002 asks for.
-
-    It counts bytes alone, not what stages take: often it parts one small stage from the rest.
-
-    Raises:
-        ValueError: all stages must share a device.
-    """
-    first, *others = (group[0] for group in graph.together)
-    if not others:
-        raise ValueError(f"all stages use variables of {first!r} and cannot be parted")
-    sides = [min_cut(graph, first, other, rows, item_bytes) for other in others]
-    cuts = [{stage.name: 0 if stage.name in side else 1 for stage in graph.placed} for side in sides]
-    return min(cuts, key=lambda places: cut_bytes(graph, places, rows, item_bytes))
 
 
 def predicted(name: str, graph: StageGraph, costs: Costs, places: Mapping[str, int], rows: int, item_bytes: int = 4) -> Predicted:

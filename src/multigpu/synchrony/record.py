@@ -26,6 +26,10 @@ class Measured(Kept, Generic[Kind]):
     synchrony_version: int = SYNCHRONY_VERSION
 
     @property
+    def own_key(self) -> str:
+        return self.experiment.key_on(self.machine.name, getattr(self, "repeat", 0))
+
+    @property
     def place(self) -> str:
         return self.experiment.place_on(self.machine.name)
 

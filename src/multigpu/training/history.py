@@ -8,7 +8,7 @@ from itertools import accumulate
 from typing import Any
 
 from multigpu.engines.errors import DidNotTrain
-from multigpu.measure.session import distances_moved
+from multigpu.measure.session import distances_moved, parameter_change
 from multigpu.measure.timing import training_fault
 from multigpu.placements import find_placement
 from multigpu.training.record import EpochAudit, Evaluation, TrainingMeasurement
@@ -99,9 +99,6 @@ def measurement(training: TrainingRun, parts: list[dict[str, Any]], total_s: flo
     if not history.diverged and (fault := training_fault(history.loss, distances_moved(training.run, parts), agree)):
         raise DidNotTrain(fault)
     one = find_placement(training.run.placement).variables == "replica"
-    masters = parts[:1] if one else parts
-    start = sum(part["start_square"] for part in masters) ** 0.5
-    change = sum(distance**2 for part in masters for distance in part["distance"].values()) ** 0.5
     loss, seconds, rate = history.points()
     return TrainingMeasurement(
         steps=parts[0]["steps"],
@@ -123,7 +120,7 @@ def measurement(training: TrainingRun, parts: list[dict[str, Any]], total_s: flo
         start_hashes=history.start_hashes,
         end_hashes=[part["end_hash"] for part in (parts if one else parts[:1])],
         replicas_agree=agree,
-        parameter_change=figures(change / start),
+        parameter_change=figures(parameter_change(training.run, parts)),
         epochs=history.audits,
         evaluations_by_rank=[part["evaluations"] for part in parts],
         files_by_rank=[sorted(part["files"]) for part in parts],

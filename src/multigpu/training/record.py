@@ -8,16 +8,19 @@ from __future__ import annotations
 from pydantic import BaseModel, ConfigDict
 
 from multigpu.kept import Kept, key_of
-from multigpu.measure.machine import DeviceState
+from multigpu.measure.machine import DeviceState, framework_version
 from multigpu.record import Status
 from multigpu.store import MachineStore
-from multigpu.training.evaluation_names import MORE_IS_BETTER
 from multigpu.training.run import TrainingRun
 
 SCHEMA_VERSION = 1
 
 TRAINING_VERSION = 1
 """Enters every key. Raise it whenever what a figure means changes, so that old and new never share a table."""
+
+
+MORE_IS_BETTER = {"accuracy": True, "bleu": True, "loss": False, "perplexity": False}
+"""Direction of the scores that the analysis knows; of others, more is taken to be better."""
 
 
 class Evaluation(BaseModel):
@@ -132,6 +135,11 @@ class TrainingRecord(Kept):
     input_label: str = ""
     input_fingerprint: str = ""
     measurement: TrainingMeasurement | None = None
+
+    @property
+    def own_key(self) -> str:
+        version = framework_version(self.training.run.framework, self.versions)
+        return training_key(self.training, self.repeat, self.machine.name, version)
 
 
 def training_key(training: TrainingRun, repeat: int, machine: str, framework_version: str) -> str:

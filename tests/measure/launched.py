@@ -1,0 +1,72 @@
+"""Tiny Runs, and a launch of them in which faults strike: its Records by seed, and what it left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from multigpu.measure.launch import measure
+from multigpu.measure.point import Point
+from multigpu.measure.summary import Summary
+from multigpu.record import Record, RecordStore
+from multigpu.run import Run, build_run
+
+ROOT = Path(__file__).parents[2]
+PATHS = os.pathsep.join([f"{ROOT}/src", str(ROOT), os.environ.get("PYTHONPATH", "")])
+COMMON: dict[str, Any] = {"device_type": "cpu", "batch_size": 4, "warmup_steps": 2, "timed_steps": 3}
+IMAGES = COMMON | {"workload": "cnn", "model": "resnet_tiny"}
+WORDS = COMMON | {"workload": "nmt", "model": "nmt_tiny", "sequence_length": 5}
+REVIEWS = COMMON | {"workload": "deepconn", "model": "deepconn_tiny", "framework": "tensorflow", "execution": "graph"}
+
+
+def tiny(seed: int, devices: int = 2, placement: str = "ddp", **more: Any) -> Run:
+    """A Run of half a second; its seed names it."""
+    return build_run(**IMAGES | {"seed": seed, "devices": devices, "placement": placement} | more)
+
+
+def descendants() -> list[int]:
+    """Processes that this one has started and that still live."""
+    return [child.pid for child in psutil.Process().children(recursive=True) if child.status() != psutil.STATUS_ZOMBIE]
+
+
+def memory_of(pid: int) -> list[Path]:
+    """Folders of memory-backed files that the launcher `pid` has left."""
+    root = Path("/dev/shm") if os.path.isdir("/dev/shm") else Path(tempfile.gettempdir())
+    return list(root.glob(f"multigpu-memory-{pid}-*"))
+
+
+@dataclass(frozen=True)
+class Struck:
+    """A sweep. left: processes that still lived when it had ended."""
+
+    store: RecordStore
+    summary: Summary
+    points: list[Point]
+    left: set[int]
+
+    def __getitem__(self, seed: int) -> Record:
+        return next(record for record in self.store if record.run.seed == seed)
+
+    def check_whole(self) -> None:
+        """Every Run has one Record, and nothing is left."""
+        assert sorted(record.run.seed for record in self.store) == sorted(point.run.seed for point in self.points)
+        assert sum(self.summary.statuses.values()) == len(self.points)
+        assert not self.left and not memory_of(os.getpid())
+
+
+def strike(folder: Path, points: Sequence[Point], faults: Sequence[dict[str, Any]], **environment: str) -> Struck:
+    """Measure these points while faults (`tests.faults`) strike."""
+    store, before = RecordStore(folder / "runs"), set(descendants())  # other tests may have left helpers of their own
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in ({"FAULTS": json.dumps(list(faults)), "PYTHONPATH": PATHS} | environment).items():
+            patch.setenv(name, value)
+        summary = measure(points, store, progress=False, hook="tests.faults:strike")
+    return Struck(store, summary, list(points), set(descendants()) - before)
