@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from multigpu.engines.errors import Unsupported
+from multigpu.engines.torch.build import build_trainer
 from multigpu.engines.torch.devices import all_devices
-from multigpu.engines.torch.dispatch.build import build_trainer
 from multigpu.engines.torch.dispatch.server import ServerTrainer
 from multigpu.engines.torch.dispatch.trainer import Context
 from multigpu.engines.torch.dispatch.wire import Wire

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
+from multigpu.engines.torch.build import build_trainer
 from multigpu.engines.torch.devices import all_devices
-from multigpu.engines.torch.dispatch.build import build_trainer
 from multigpu.engines.torch.dispatch.parallel import ParallelTrainer
 from multigpu.engines.torch.dispatch.trainer import Context
 from multigpu.engines.torch.dispatch.wire import Wire

@@ -18,7 +18,6 @@ import torch.multiprocessing as mp
 
 from multigpu.engines.torch.build import build_trainer
 from multigpu.engines.torch.devices import Device, all_devices
-from multigpu.engines.torch.dispatch import build as dispatch_build
 from multigpu.engines.torch.dispatch import trainer as dispatch_trainer
 from multigpu.engines.torch.dispatch import wire as dispatch_wire
 from multigpu.engines.torch.feed import Feed
@@ -157,7 +156,7 @@ def all_cases() -> list[Case]:
                         cases.append(Case(run.model_copy(update={"batch_norm": "fused"})))  # written out on CPUs
                     if "per_device" in shapes:
                         cases += [Case(run.model_copy(update=more)) for more in micro_steps_of(run)]
-                    if placement.overlap:
+                    if placement.overlap and "captured" in placement.executions:
                         # the step that a GPU captures, here run as it is; `Run` refuses to be built so for a CPU
                         fused = {"cross_entropy": "fused"} if workload == "nmt" else {}
                         cases.append(Case(run.model_copy(update={"execution": "captured"} | fused)))
@@ -199,7 +198,7 @@ def train_dispatched(case: Case, shared: Path) -> list[dict[str, Any]]:
     source = workloads()[run.workload].inputs[run.inputs](run, run.description)
     devices = all_devices(run, threads=1)
     context = dispatch_trainer.Context(run, devices, dispatch_wire.Wire(devices), source.capacity, shared)
-    trainer = dispatch_build.build_trainer(context)
+    trainer = build_trainer(context)
     sliced = placements()[run.placement].loss == "gpu0"  # a joined batch that is sliced lies on the first device
     feeds = [Feed(source, run.copy_of(rank), devices.each[0] if sliced else device) for rank, device in enumerate(devices.each)]
     losses, counted = [], {}

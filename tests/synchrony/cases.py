@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from multigpu.synchrony.experiment import Experiment, build_experiment
+from multigpu.synchrony.experiment import Experiment
 
 EXPONENTIAL = {"kind": "exponential", "scale_s": 1.0}
 REGRESSION = {"kind": "linear_regression", "features": 6, "rows": 200, "batch_size": 16}
@@ -15,7 +15,7 @@ SIX = (("sync", None), ("k_sync", 3), ("k_batch_sync", 6), ("async", None), ("k_
 def timed(protocol: str, gradients: int | None = None, **fields: Any) -> Experiment:
     """Without gradients: 5 workers, exponential times, 200 updates."""
     fields = {"workers": 5, "law": EXPONENTIAL, "updates": 200, **fields}
-    return build_experiment(protocol=protocol, gradients=gradients, **fields)
+    return Experiment(protocol=protocol, gradients=gradients, **fields)
 
 
 def trained(protocol: str, gradients: int | None = None, **fields: Any) -> Experiment:

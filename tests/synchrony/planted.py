@@ -7,7 +7,7 @@ from typing import Any
 from multigpu.measure.machine import this_machine
 from multigpu.synchrony.averaging import AveragingExperiment, AveragingRecord, Score
 from multigpu.synchrony.curve import Point
-from multigpu.synchrony.experiment import build_experiment
+from multigpu.synchrony.experiment import Experiment
 from multigpu.synchrony.problems import Digits
 from multigpu.synchrony.record import Histogram, Result, SynchronyRecord
 from multigpu.synchrony.server import Accounts
@@ -39,7 +39,7 @@ def record(
     fields = {"law": EXPONENTIAL, "clock": "virtual", **fields}
     if "time_s" not in fields:
         fields.setdefault("updates", 100)
-    experiment = build_experiment(protocol=protocol, workers=workers, gradients=gradients, seed=seed, **fields)
+    experiment = Experiment(protocol=protocol, workers=workers, gradients=gradients, seed=seed, **fields)
     updates = experiment.updates or 100
     applied = updates * experiment.gradients_per_update
     end_s = experiment.time_s or updates * update_time_s

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from multigpu.synchrony.experiment import build_experiment
+from multigpu.synchrony.experiment import Experiment
 from multigpu.synchrony.predict import measured_law, predict
 from multigpu.synchrony.problems import LinearRegression
 from multigpu.synchrony.rates import WarmUpRate
@@ -98,9 +98,7 @@ def test_a_warm_up_rises_evenly_from_its_start() -> None:
 def test_a_model_trains_on_two_devices_and_its_arrivals_are_replayed(tmp_path: Path) -> None:
     """Float32 through shared memory, times measured by the workers, a straggler; the Record predicts other protocols."""
     fields = {"workers": 2, "law": COMPUTED, "clock": "real", "rate": {"kind": "constant", "rate": 0.1}, "evaluations": 2}
-    late = build_experiment(
-        protocol="async", problem=RESNET.model_copy(update={"batch_size": 4}), updates=200, delays_s=(0.0, 0.3), **fields
-    )
+    late = Experiment(protocol="async", problem=RESNET.model_copy(update={"batch_size": 4}), updates=200, delays_s=(0.0, 0.3), **fields)
     run = run_real(late, tmp_path)
     np.testing.assert_array_equal(replay(late, run.events), run.parameters)
     assert run.parameters is not None and run.parameters.dtype == np.float32

@@ -1,12 +1,10 @@
-"""A server on a device: the same bits as one on the host, processes that are killed, and what the code promises of CUDA's memory.
+"""A server on a device: the same bits as one on the host, and what the code promises of CUDA's memory.
 
 Every test runs with tensors of the CPU, by the code that a GPU runs; where there is a GPU, with that too.
 """
 
 from __future__ import annotations
 
-import os
-import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -19,18 +17,16 @@ import numpy as np
 import pytest
 import torch
 
-from multigpu.synchrony.checkpoint import read_checkpoint
 from multigpu.synchrony.exchange import ON_HOST, Arithmetic, shared_bytes
-from multigpu.synchrony.experiment import Experiment, build_experiment
+from multigpu.synchrony.experiment import Experiment
 from multigpu.synchrony.on_device import DeviceArithmetic, DeviceExchange
 from multigpu.synchrony.problems import LinearRegression, Problem
-from multigpu.synchrony.processes import Pipes, arithmetic_of, has_closed, last_words_path
+from multigpu.synchrony.processes import Pipes, arithmetic_of, has_closed
 from multigpu.synchrony.real import start
-from multigpu.synchrony.server import LEFT, Outcome, Server
+from multigpu.synchrony.server import Outcome, Server
 from multigpu.synchrony.simulate import replay, simulate
 from multigpu.synchrony.trained_models import TrainedModel
 from tests.synchrony.cases import REGRESSION, trained
-from tests.synchrony.test_real import EXPERIMENTS, wait_for_version
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 RESNET = TrainedModel(workload="cnn", model="resnet_tiny", batch_size=4, rows=16, test_rows=16)
@@ -167,32 +163,6 @@ def on_device(device: str, **fields: Any) -> Experiment:
     return trained("async", workers=2, clock="real", law={"kind": "constant", "time_s": 0.004}, server_device=device, **fields)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("device", DEVICES)
-def test_killed_processes_cost_what_they_cost_on_the_host(device: str, tmp_path: Path) -> None:
-    """The server dies: a sentence each, nobody is left. Resumed, a worker dies: its own batch is lost. Arrivals give the same weights."""
-    asked = EXPERIMENTS[tmp_path] = on_device(device, updates=600)
-    run = start(asked, tmp_path, checkpoint_updates=5)
-    wait_for_version(run, 50)
-    os.kill(run.server.pid, signal.SIGKILL)
-    with pytest.raises(RuntimeError, match=r"the server ended \(exit code -9\): resume from .*checkpoint.npz"):
-        run.wait()
-    for worker, process in enumerate(run.workers):
-        assert not process.is_alive()
-        assert last_words_path(tmp_path, worker).read_text().startswith(f"worker {worker}: the server has ended; resume from")
-    checkpoint = read_checkpoint(tmp_path, asked)
-    assert 50 <= checkpoint.version < 600
-    run = start(asked, tmp_path, checkpoint_updates=5, resume=True)
-    wait_for_version(run, checkpoint.version + 50)
-    os.kill(run.workers[1].pid, signal.SIGKILL)
-    outcome = run.wait()
-    assert not any(process.is_alive() for process in (run.server, *run.workers))
-    assert outcome.first_version == checkpoint.version and outcome.accounts.lost == 1
-    (gone,) = [number for number, event in enumerate(outcome.events) if event.kind == LEFT]
-    assert {event.worker for event in outcome.events[gone + 1 :]} == {0}
-    np.testing.assert_array_equal(replay(asked, outcome.events, checkpoint), outcome.parameters)
-
-
 @pytest.mark.gpu
 @pytest.mark.slow
 def test_a_model_on_gpus_trains_with_its_server_on_the_first(tmp_path: Path) -> None:
@@ -201,7 +171,7 @@ def test_a_model_on_gpus_trains_with_its_server_on_the_first(tmp_path: Path) -> 
     Few updates at a low rate, since this model is chaotic: one millionth more of a gradient moves parameters by a tenth after 20 at 0.05.
     """
     workers = min(max(torch.cuda.device_count(), 2), 4)
-    asked = build_experiment(
+    asked = Experiment(
         protocol="k_sync",
         workers=workers,
         gradients=workers - 1,

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from multigpu.measure.machine import this_machine
-from multigpu.synchrony.experiment import Experiment, build_experiment
+from multigpu.synchrony.experiment import Experiment
+from multigpu.synchrony.grid import build
 from multigpu.synchrony.record import histogram, make_record, summarise
 from multigpu.synchrony.simulate import simulate
 from multigpu.synchrony.store import SynchronyStore
@@ -40,7 +41,7 @@ def test_impossible_experiments_are_refused_in_a_sentence(changed: dict[str, Any
     fields = {"protocol": "k_sync", "workers": 3, "gradients": 2, "law": EXPONENTIAL, "updates": 5}
     fields |= {"problem": {"kind": "digits"}, "rate": {"kind": "constant", "rate": 0.1}}
     with pytest.raises(ValueError) as caught:
-        build_experiment(**{**fields, **changed})
+        build(Experiment, **{**fields, **changed})
     assert str(caught.value).startswith(sentence), caught.value
 
 

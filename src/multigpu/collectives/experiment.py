@@ -57,7 +57,7 @@ class Collectives(Experiment[CollectiveItem, CollectiveItem]):
     """All-reduces of one number of devices, in order, the largest number first."""
 
     path = "multigpu.collectives.experiment:COLLECTIVES"
-    item, store, modules = CollectiveItem, CollectiveStore, ("multigpu.collectives.bench",)
+    item, store, cyclic, modules = CollectiveItem, CollectiveStore, False, ("multigpu.collectives.bench",)
 
     def __init__(self) -> None:
         self.forecast = Forecast()

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from multigpu.inputs.check import check_inputs
 from multigpu.measure.machine import versions
 from multigpu.measure.session import Session, Stage
-from multigpu.record import Record, Status
+from multigpu.record import Status
 from multigpu.store import MachineStore
 from multigpu.workloads import workloads
 
@@ -62,13 +62,15 @@ class Experiment(Generic[Point, AnyItem]):
     """One kind of experiment.
 
     path: "module:NAME" of such an object. item, store: its classes. watched: whether its Records
-    say what else the machine did. modules: imported once before workers are forked.
+    say what else the machine did. cyclic: whether a closed session may leave tensors in cycles, which only a collection frees. modules:
+    imported once before workers are forked.
     """
 
     path: ClassVar[str]
     item: type[AnyItem]
     store: type[MachineStore[Any]]
     watched: ClassVar[bool] = False
+    cyclic: ClassVar[bool] = True
     modules: ClassVar[tuple[str, ...]] = ()
 
     # --- what processes of a launch ask -----------------------------------------------------------------------------------------
@@ -164,8 +166,3 @@ def input_fields(run: Any, status: Status) -> dict[str, str]:
 def printable(text: str) -> str:
     """The text with what no file in UTF-8 can hold (bytes of a name that is none) written out."""
     return text.encode(errors="backslashreplace").decode()
-
-
-def is_disturbed(record: Record) -> list[str]:
-    """Why a Record is to be measured once more, in words."""
-    return record.surroundings.disturbances if record.surroundings else []

@@ -17,7 +17,7 @@ from multigpu.hosts.launching import LOOPBACK, Company, end, libraries_environme
 from multigpu.hosts.spread import Spread
 from multigpu.measure import private_network
 from multigpu.measure.bar import Bar, new_bar
-from multigpu.measure.experiment import AnyItem, Experiment, Point, is_disturbed
+from multigpu.measure.experiment import AnyItem, Experiment, Point
 from multigpu.measure.lane import this_lane
 from multigpu.measure.machine import Machine, cores_here, framework_version, source_state, this_machine
 from multigpu.measure.memory import memory_folder, scratch_folder
@@ -144,7 +144,7 @@ def disturbed(plan: Plan, summary: Summary) -> Plan | None:
     items = []
     for item in plan.items:
         record = plan.find(item)
-        if record and record.launch_id.startswith(plan.launch_id) and (why := is_disturbed(record)):
+        if record and record.launch_id.startswith(plan.launch_id) and record.surroundings and (why := record.surroundings.disturbances):
             items.append(item.model_copy(update={"attempt": record.attempt + 1}))
             summary.notes.append(f"measured again: {item.label}: {'; '.join(why)}")
     if not items:

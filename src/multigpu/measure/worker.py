@@ -121,7 +121,11 @@ class Worker(Program):
                 with contextlib.suppress(Exception):
                     session.close()
             session = None
-            give_back_memory(torch.cuda.is_available() and item.run.device_type == "cuda")
+            cuda = torch.cuda.is_available() and item.run.device_type == "cuda"
+            if self.kind.cyclic:
+                give_back_memory(cuda)
+            elif cuda:
+                torch.cuda.empty_cache()
             if self.rank == 0:
                 shutil.rmtree(shared, ignore_errors=True)
 

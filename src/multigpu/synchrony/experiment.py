@@ -6,10 +6,9 @@ import hashlib
 import json
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from multigpu.kept import key_of
-from multigpu.refusal import refusal
 from multigpu.synchrony.laws import Law, Seconds
 from multigpu.synchrony.problems import Digits, LinearRegression, PlantedTeacher, Problem
 from multigpu.synchrony.protocol import ProtocolName, check_gradients
@@ -189,15 +188,3 @@ def _told(value: Any) -> Any:
         fields = type(value).model_fields
         return {n: _told(v) for n, v in value if n == "kind" or fields[n].is_required() or v != fields[n].get_default()}
     return [_told(part) for part in value] if isinstance(value, tuple) else value
-
-
-def build_experiment(**fields: Any) -> Experiment:
-    """An Experiment, or one clear sentence. Laws, problems and rules may be given as mappings with their `kind`.
-
-    Raises:
-        ValueError: a field is unknown, has a wrong type or a value that cannot work; the sentence names it.
-    """
-    try:
-        return Experiment(**fields)
-    except ValidationError as error:
-        raise ValueError(refusal(error)) from None

@@ -1,7 +1,7 @@
 """The study's experiments by part, each with the seconds that it takes one core: about ten minutes for all.
 
 A part is a file of `grids/synchrony/`, written as `grid/from_yaml.py` explains; its points have fields of an Experiment (of another kind in
-the files that `KINDS` names), and a few that stand for a formula (`_build`). Times are in units of the law's mean (1 s) except those of
+the files that `KINDS` names), and a few that stand for a formula (`build`). Times are in units of the law's mean (1 s) except those of
 real runs and of the empirical law.
 """
 
@@ -46,7 +46,7 @@ def _batches_of(protocol: str, workers: int, gradients: int | None) -> int:
     return workers + (gradients or 1) if protocol in BATCHES else workers
 
 
-def _build(kind: type[Described], **fields: Any) -> Described:
+def build(kind: type[Described], **fields: Any) -> Described:
     """The experiment that a file's fields describe.
 
     work: about how many batches the updates are to take. all_gradients: how many, over all updates. all_time_s: shared out among replicas.
@@ -112,7 +112,7 @@ def read_grid(name: str) -> Iterator[Planned]:
     own = KINDS.get(name, Experiment)
     kind = Kind(
         fields={**own.model_fields, **{formula: FieldInfo(default=None) for formula in FORMULAS}},
-        build=partial(_build, own),
+        build=partial(build, own),
         lists={"protocol": {"every": lambda _: PROTOCOLS}, "seed": {"many": lambda _: range(5, 200)}},
         costs={"timed": _timed_s},
     )

@@ -15,18 +15,24 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
-def _check_order(k: int, p: int) -> None:
-    if not 1 <= k <= p:
-        raise ValueError(f"there is no order statistic {k} of {p}: it must be 1 to {p}")
-
-
 def harmonic_difference(k: int, p: int) -> float:
     """H_P - H_(P-K) = 1/P + 1/(P-1) + ... + 1/(P-K+1)."""
     return math.fsum(1 / i for i in range(p - k + 1, p + 1))
 
 
 class _Law(BaseModel):
+    """Times of a mean `mean_s`; `sample` draws `count` of them."""
+
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    def order_mean_s(self, k: int, p: int) -> float:
+        """E[X_(K:P)]; nan where it is not known before it is measured."""
+        if not 1 <= k <= p:
+            raise ValueError(f"there is no order statistic {k} of {p}: it must be 1 to {p}")
+        return self._order_mean_s(k, p)
+
+    def _order_mean_s(self, k: int, p: int) -> float:
+        raise NotImplementedError
 
 
 class Constant(_Law):
@@ -39,9 +45,7 @@ class Constant(_Law):
     def mean_s(self) -> float:
         return self.time_s
 
-    def order_mean_s(self, k: int, p: int) -> float:
-        """E[X_(K:P)]."""
-        _check_order(k, p)
+    def _order_mean_s(self, k: int, p: int) -> float:
         return self.time_s
 
     def sample(self, generator: np.random.Generator, count: int) -> np.ndarray:
@@ -62,9 +66,7 @@ class Exponential(_Law):
     def mean_s(self) -> float:
         return self.scale_s
 
-    def order_mean_s(self, k: int, p: int) -> float:
-        """E[X_(K:P)]."""
-        _check_order(k, p)
+    def _order_mean_s(self, k: int, p: int) -> float:
         return self.scale_s * harmonic_difference(k, p)
 
     def sample(self, generator: np.random.Generator, count: int) -> np.ndarray:
@@ -82,9 +84,7 @@ class ShiftedExponential(_Law):
     def mean_s(self) -> float:
         return self.shift_s + self.scale_s
 
-    def order_mean_s(self, k: int, p: int) -> float:
-        """E[X_(K:P)]."""
-        _check_order(k, p)
+    def _order_mean_s(self, k: int, p: int) -> float:
         return self.shift_s + self.scale_s * harmonic_difference(k, p)
 
     def sample(self, generator: np.random.Generator, count: int) -> np.ndarray:
@@ -106,9 +106,7 @@ class Pareto(_Law):
     def mean_s(self) -> float:
         return self.minimum_s * self.shape / (self.shape - 1)
 
-    def order_mean_s(self, k: int, p: int) -> float:
-        """E[X_(K:P)]."""
-        _check_order(k, p)
+    def _order_mean_s(self, k: int, p: int) -> float:
         s, j = 1 / self.shape, p - k + 1
         log = math.lgamma(p + 1) + math.lgamma(j - s) - math.lgamma(j) - math.lgamma(p + 1 - s)
         return self.minimum_s * math.exp(log)
@@ -136,11 +134,9 @@ class Empirical(_Law):
     def mean_s(self) -> float:
         return math.fsum(self.times_s) / len(self.times_s)
 
-    def order_mean_s(self, k: int, p: int) -> float:
-        """E[X_(K:P)]."""
+    def _order_mean_s(self, k: int, p: int) -> float:
         from scipy import special  # here, as worker processes start without it in half the time
 
-        _check_order(k, p)
         n = len(self.times_s)
         probability = special.betainc(k, p - k + 1, np.arange(n + 1) / n)
         return float(np.sort(self.times_s) @ np.diff(probability))
@@ -158,9 +154,7 @@ class Computed(_Law):
     def mean_s(self) -> float:
         return math.nan
 
-    def order_mean_s(self, k: int, p: int) -> float:
-        """Not known before it is measured: nan."""
-        _check_order(k, p)
+    def _order_mean_s(self, k: int, p: int) -> float:
         return math.nan
 
     def sample(self, generator: np.random.Generator, count: int) -> np.ndarray:

@@ -13,6 +13,8 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 class _Rule(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
+    needs_distance: ClassVar[bool] = False
+
     def factor(self, update: int) -> float:
         """What the rates of update number `update` (from 0) are multiplied by."""
         return 1.0
@@ -23,8 +25,6 @@ class ConstantRate(_Rule):
 
     kind: Literal["constant"] = "constant"
     rate: Positive
-
-    needs_distance: ClassVar[bool] = False
 
     def rates(self, staleness: Sequence[int], squared_distance: Sequence[float]) -> list[float]:
         return [self.rate] * len(staleness)
@@ -40,8 +40,6 @@ class WarmUpRate(_Rule):
     rate: Positive
     start: Positive
     updates: Annotated[int, Field(ge=1)]
-
-    needs_distance: ClassVar[bool] = False
 
     def factor(self, update: int) -> float:
         part = min(1.0, update / self.updates)
@@ -61,8 +59,6 @@ class StalenessRate(_Rule):
     kind: Literal["staleness"] = "staleness"
     rate: Positive
     per: Literal["update", "gradient"] = "update"
-
-    needs_distance: ClassVar[bool] = False
 
     def rates(self, staleness: Sequence[int], squared_distance: Sequence[float]) -> list[float]:
         if self.per == "gradient":

@@ -2,11 +2,13 @@
 
 Runtime theory covers equal workers, no time at the server and none on the way; where no closed form is known, the answer is
 None. Source: Dutta et al. (see `protocol`); the derivations are repeated where they are short.
+
+002's theorem compares updates: sync takes P E[X_(P:P)]/E[X] times as long as async, for exponential times P H_P, about P log P. But an
+update of sync applies P gradients and one of async only one: for the same samples it is H_P, about log P (at P = 20 72 an update, yet 3.6 a
+sample).
 """
 
 from __future__ import annotations
-
-from typing import NamedTuple
 
 from multigpu.synchrony.laws import Constant, Exponential, Law
 from multigpu.synchrony.protocol import CANCELS, ProtocolName, check_gradients
@@ -41,30 +43,6 @@ def update_time_s(protocol: ProtocolName, workers: int, law: Law, gradients: int
     return None
 
 
-def gradient_time_s(protocol: ProtocolName, workers: int, law: Law, gradients: int | None = None) -> float | None:
-    """Expected seconds per gradient that is applied; over the batch, seconds per sample. An update applies K of them."""
-    time_s = update_time_s(protocol, workers, law, gradients)
-    return None if time_s is None else time_s / check_gradients(protocol, workers, gradients)
-
-
-class Ratio(NamedTuple):
-    """Runtime of sync over that of async, for one update and for one sample."""
-
-    per_update: float
-    per_sample: float
-
-
-def sync_over_async(workers: int, law: Law) -> Ratio:
-    """How many times as long sync takes as async.
-
-    002's theorem compares updates: E[X_(P:P)] / (E[X]/P) = P E[X_(P:P)]/E[X], for exponential times P H_P, about P log P.
-    But an update of sync applies P gradients and one of async only one. For the same samples the ratio is
-    E[X_(P:P)]/E[X], for exponential times H_P, about log P: 72 an update at P = 20, yet 3.6 a sample.
-    """
-    per_sample = law.order_mean_s(workers, workers) / law.mean_s
-    return Ratio(workers * per_sample, per_sample)
-
-
 def mean_staleness(protocol: ProtocolName, workers: int, gradients: int | None = None, *, own_update_counted: bool = False) -> float:
     """Mean staleness of a gradient, in the long run and for every law of step times.
 
@@ -84,21 +62,3 @@ def mean_staleness(protocol: ProtocolName, workers: int, gradients: int | None =
     k = check_gradients(protocol, workers, gradients)
     under_way = 0 if protocol in CANCELS else workers - 1 if protocol == "k_batch_async" else workers - k
     return under_way / k + own_update_counted
-
-
-def async_staleness_probability(workers: int, staleness: int) -> float:
-    """P(staleness = s) in async with exponential times: each next arrival is the worker's own with probability 1/P, (1-1/P)^s / P."""
-    return (1 - 1 / workers) ** staleness / workers
-
-
-def softsync_gradients(workers: int, n: int) -> int:
-    """K of n-softsync: the server updates after floor(P/n) gradients, whoever computed them; n is then about the mean staleness.
-
-    As k_batch_async: its exact mean is (P-1)/K. Source: Zhang et al. 2016; 002 shows P = 30.
-
-    Raises:
-        ValueError: n is not between 1 and P.
-    """
-    if not 1 <= n <= workers:
-        raise ValueError(f"n-softsync with {workers} workers needs n from 1 to {workers}, not {n}")
-    return workers // n

@@ -12,8 +12,6 @@ import torch
 import torch.distributed as dist
 
 from multigpu.engines.torch.build import build_trainer
-from multigpu.engines.torch.dispatch import build as dispatch_build
-from multigpu.engines.torch.trainer import Context
 from multigpu.training.run import TrainingRun
 from multigpu.training.state import copies_of, set_rate
 from multigpu.training.towers import AnyContext, AnyTrainer, replicas_of
@@ -42,7 +40,7 @@ class Duties:
 
     def build(self, context: AnyContext) -> AnyTrainer:
         """2. Synchronised gradients: the trainer of the placement, whose step merges what all replicas computed."""
-        return build_trainer(context) if isinstance(context, Context) else dispatch_build.build_trainer(context)
+        return build_trainer(context)
 
     def shard(self, rank: int) -> int:
         """3. Disjoint shards: which part of every joined batch this replica trains on."""

@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from multigpu.engines.errors import Unsupported
-from multigpu.engines.tensorflow import rules
+from multigpu.engines.tensorflow import rules, session
 from multigpu.engines.tensorflow.devices import Devices
-from multigpu.engines.tensorflow.feed import Shard
+from multigpu.engines.tensorflow.feed import Feed, Shard
 from multigpu.engines.tensorflow.graphs import Graphs
 from multigpu.engines.tensorflow.module import Tensors
-from multigpu.engines.tensorflow.row_feed import word_strings
+from multigpu.engines.tensorflow.row_feed import StageFeed, word_strings
 from multigpu.engines.tensorflow.trainer import Context, Trainer, deduplicated
 from multigpu.engines.tensorflow.variables import make_variable
 from multigpu.placements.traffic import HOST
@@ -175,3 +176,22 @@ class StagesTrainer(Trainer):
         return {
             name: value for place in range(self.context.replicas) for name, value in super(StagesTrainer, self).full_values(place).items()
         }
+
+
+class Session(session.Session):
+    """As for other placements of one process, but for one shard a step, however many devices work on it: units and the loss are counted
+    once, with the first device's part.
+    """
+
+    def _feed(self) -> Feed:
+        return StageFeed(self.source, self.devices)
+
+    def _trainer(self) -> Trainer:
+        return StagesTrainer(self.context)
+
+    def shards(self, index: int) -> list[Shard]:
+        shards = super().shards(index)
+        counted = self.batches[index][0]
+        others = [replace(counted, units=0, padded_units=0) for _ in self.devices.ranks[1:]]
+        self.batches[index] = [counted, *others]
+        return shards

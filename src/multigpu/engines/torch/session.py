@@ -66,7 +66,6 @@ class Session:
         return [make_feed(self.source, self.run.copy_of(device.rank), device) for device in self.devices.each]
 
     def _trainer(self) -> Any:
-        assert isinstance(self.context, Context)
         trainer = build_trainer(self.context)
         return CapturedTrainer(trainer) if self.context.captured else trainer
 

@@ -6,14 +6,16 @@ import importlib
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from multigpu.engines.torch.devices import Devices
+from multigpu.engines.torch.dispatch import session
 from multigpu.engines.torch.dispatch.trainer import Context, Trainer
-from multigpu.engines.torch.feed import Shard
+from multigpu.engines.torch.feed import Feed, Shard
 from multigpu.engines.torch.row_feed import RowFeed, plain_arrays
 from multigpu.engines.torch.tracing import phase
 from multigpu.engines.torch.variables import initial_value, make_optimizer
@@ -152,3 +154,22 @@ class StagesTrainer(Trainer):
 
     def optimizers_of(self, rank: int) -> list[torch.optim.Optimizer]:
         return [self.optimizers[rank]] if rank in self.optimizers else []
+
+
+class Session(session.Session):
+    """As for other placements dispatched by one thread, but for one shard a step, however many devices work on it: units and the loss are
+    counted once, with the first device's part.
+    """
+
+    def _feeds(self) -> list[Feed]:
+        return [StageFeed(self.source, self.run, self.devices)]
+
+    def _trainer(self) -> StagesTrainer:
+        return StagesTrainer(self.context)
+
+    def shards(self, index: int) -> list[Shard]:
+        shards = super().shards(index)
+        counted = self.batches[index][0]
+        others = [replace(counted, units=0, padded_units=0) for _ in self.devices.each[1:]]
+        self.batches[index] = [counted, *others]
+        return shards

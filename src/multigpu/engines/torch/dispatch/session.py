@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from torch import Tensor
 
 from multigpu.engines.torch import session
 from multigpu.engines.torch.devices import all_devices, give_back_memory
-from multigpu.engines.torch.dispatch.build import build_trainer
 from multigpu.engines.torch.dispatch.trainer import Context
 from multigpu.engines.torch.dispatch.wire import Wire
 from multigpu.engines.torch.feed import Feed, Shard
@@ -31,9 +29,6 @@ class Session(session.Session):
             return super()._feeds()
         # a joined batch that is sliced lies on the first device
         return [make_feed(self.source, self.run.copy_of(device.rank), self.device) for device in self.devices.each]
-
-    def _trainer(self) -> Any:
-        return build_trainer(self.context)
 
     def _train(self, shards: list[Shard]) -> list[Tensor]:
         return self.trainer.step(shards)
