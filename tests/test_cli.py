@@ -72,12 +72,14 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, 
         (["layout=channels_last"], ["layout", "no meaning"]),
         (["colour=red"], ["unknown field 'colour'"]),
         (["devices"], ["'devices' is not of the form"]),
+        ([f"devices={10**20}"], [f"devices = {10**20}: input should be less than or equal to 4096"]),
+        (["batch_size=" + "9" * 300], ["batch_size = 999"]),
     ],
 )
 def test_bad_fields(capsys, tmp_path, changes, words) -> None:
     code, _, err = run(capsys, "--records", str(tmp_path / "runs"), "measure", *fields(*changes))
     assert code == 2
-    assert len(err.strip().splitlines()) == 1 and "Traceback" not in err
+    assert len(err.strip().splitlines()) == 1 and "Traceback" not in err and len(err) < 2000 and "9" * 100 not in err
     for word in words:
         assert word in err, err
     assert not list(tmp_path.rglob("*.json.gz"))
@@ -126,13 +128,6 @@ def test_records_that_cannot_be_written(capsys, tmp_path) -> None:
 def test_bad_commands(capsys, tmp_path, arguments, words) -> None:
     code, _, err = run(capsys, "--records", str(tmp_path), *arguments)
     assert code == 2 and all(word in err for word in words), err
-
-
-def test_a_damaged_record_is_named(capsys, tmp_path) -> None:
-    (tmp_path / "machine").mkdir()
-    (tmp_path / "machine" / "abc.0.json.gz").write_bytes(b"no gzip")
-    code, _, err = run(capsys, "--records", str(tmp_path), "records")
-    assert code == 0 and "left out" in err and "abc.0.json.gz" in err
 
 
 @pytest.mark.parametrize("suffix", ["csv", "json", "parquet"])
@@ -233,15 +228,10 @@ def test_explain_and_advise(capsys, tmp_path, command, key) -> None:
         assert code == 2 and said in err and len(err.strip().splitlines()) == 1
 
 
-def test_claims_as_json(capsys, tmp_path) -> None:
-    code, out, _ = run(capsys, "--records", str(tmp_path), "claims", "--format", "json")
-    verdicts = json.loads(out)
-    assert code == 0 and len(verdicts) == len(all_claims())
-
-
 def test_claims_in_lines_and_in_full(capsys, tmp_path) -> None:
     code, out, _ = run(capsys, "--records", str(tmp_path), "claims")
     assert code == 0 and [line.split()[0] for line in out.splitlines() if line.startswith("C")] == [one.number for one in all_claims()]
+    assert len(json.loads(run(capsys, "--records", str(tmp_path), "claims", "--format", "json")[1])) == len(all_claims())
     code, out, _ = run(capsys, "--records", str(tmp_path), "claims", "c25", "C26")
     assert code == 0 and [line.split(":")[0] for line in out.splitlines() if line.startswith("C")] == ["C25", "C26"]
     ascii_only = os.environ | {"PYTHONIOENCODING": "ascii"}
@@ -318,18 +308,6 @@ def test_an_empty_grid_is_not_the_default(command: str, capsys) -> None:
     assert stopped.value.code == 2 and "an empty name was given" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ([f"devices={10**20}"], f"devices = {10**20}: input should be less than or equal to 4096"),
-        (["batch_size=" + "9" * 300], "batch_size = 999"),
-    ],
-)
-def test_numbers_beyond_all_machines_are_refused_briefly(changes: Sequence[str], words: str, capsys) -> None:
-    code, _, err = run(capsys, "measure", "--dry-run", *fields(*changes))
-    assert code == 2 and words in err and len(err) < 300 and err.count("\n") == 1
-
-
 def test_a_field_without_a_value_is_named(capsys) -> None:
     code, _, err = run(capsys, "measure", "--dry-run", "workload=nmt", "placement=ddp", "batch_size=4")
     assert (code, err) == (2, "multigpu: model has no value: give it one\n")
@@ -388,18 +366,13 @@ def test_doctor_says_what_is_there(capsys, tmp_path) -> None:
         assert word in out
 
 
-def test_a_dry_run_measures_nothing(capsys, tmp_path) -> None:
-    code, out, _ = run(capsys, "--records", str(tmp_path), "measure", "--grid", "cpu_study", "--devices", "1", "--dry-run")
-    assert code == 0 and "nmt_small ddp" in out and not list(tmp_path.iterdir())
-
-
 def test_a_grid_is_restricted_by_fields(capsys, tmp_path) -> None:
     words = ["--records", str(tmp_path), "measure", "--grid", "cpu_study,cnn_small", "--devices", "1", "--dry-run"]
     _, every, _ = run(capsys, *words)
     code, out, _ = run(capsys, *words, "workload=cnn", "execution=eager")
     listed = [line for line in out.splitlines() if line.startswith("launch")]
     assert code == 0 and 0 < len(listed) < sum(line.startswith("launch") for line in every.splitlines())
-    assert all("torch eager" in line or "eager" in line for line in listed) and not any("nmt" in line for line in listed)
+    assert all("eager" in line and "nmt" not in line for line in listed) and not list(tmp_path.iterdir())
 
 
 def measured_here(run: Run, repeat: int = 0, **more: Any) -> Record:

@@ -97,11 +97,6 @@ def test_fields_choose_among_a_grids_runs() -> None:
         restricted(planned, {"devices": 5, "model": "nmt000"})
 
 
-def test_an_unknown_grid_is_refused_in_one_sentence() -> None:
-    with pytest.raises(ValueError, match="unknown grid 'none'"):
-        find_grid("none", COUNTS)
-
-
 @pytest.mark.skipif(importlib.util.find_spec("tensorflow") is None, reason="TensorFlow is not installed")
 def test_any_computer_traces_tensorflows_loop_of_cells_once() -> None:
     loops = [entry.run for entry in find_grid("cpu_study", (1, 2)) if entry.run.recurrence == "stepwise"]

@@ -15,13 +15,6 @@ from multigpu.run import Run, build_run
 from tests.factory import make_record
 
 
-def test_a_record_survives_its_file(tmp_path) -> None:
-    store, record = RecordStore(tmp_path), make_record()
-    store.write(record)
-    assert store.find(record.machine.name, record.key) == record
-    assert list(store) == [record]
-
-
 def test_equal_records_are_equal_bytes(tmp_path) -> None:
     record = make_record()
     first = RecordStore(tmp_path / "a").write(record).read_bytes()
@@ -37,15 +30,6 @@ def test_a_record_is_never_edited(tmp_path) -> None:
         store.write(record.model_copy(update={"status": "failed"}))
     assert path.read_bytes() == before
     assert [p.name for p in path.parent.iterdir()] == [path.name], "no temporary file stays"
-
-
-def test_the_latest_attempt_speaks(tmp_path) -> None:
-    store = RecordStore(tmp_path)
-    old = make_record(status="failed")
-    new = make_record().model_copy(update={"key": old.key, "attempt": 1})
-    store.write(old)
-    store.write(new)
-    assert list(store) == [new] and store.find(old.machine.name, old.key) == new
 
 
 def test_a_figure_that_is_no_number_is_read_back(tmp_path) -> None:

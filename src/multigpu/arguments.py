@@ -89,6 +89,9 @@ def build_parser() -> argparse.ArgumentParser:
         action="store_true",
         help="put the loose Records of each machine into an archive: of every folder that the study keeps, or of --records alone",
     )
+    listing.add_argument(
+        "--share", metavar="FOLDER", help="copies for others: an archive a machine, with nothing that tells person or host"
+    )
 
     why = commands.add_parser(
         "explain", help="why a measured point is as fast as it is: where a step's time goes, and what was seen to help"

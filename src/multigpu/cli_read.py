@@ -16,6 +16,7 @@ from multigpu.analysis.step_traces import trace_summary, trace_table, write_trac
 from multigpu.arguments import parse_fields
 from multigpu.cli_measure import read_from
 from multigpu.packing import FEWEST, pack, stores_of, study_stores
+from multigpu.shared import share
 from multigpu.verify import EXCEPTIONS, lines, verify
 from multigpu.verify_again import measured_again
 
@@ -24,6 +25,8 @@ def records_command(arguments: argparse.Namespace) -> int:
     """Lists Records, writes them as a table, packs them, or shows what was traced."""
     if arguments.pack:
         return _pack(arguments)
+    if arguments.share:
+        return _share(arguments)
     if arguments.trace_summary:
         return _trace_summary(arguments)
     if arguments.traced:
@@ -69,6 +72,18 @@ def _pack(arguments: argparse.Namespace) -> int:
             done += 1
     if not done:
         print(f"nothing to pack: no place has {FEWEST} loose Records")
+    return 0
+
+
+def _share(arguments: argparse.Namespace) -> int:
+    """Copies of all Records that tell nothing of person or host."""
+    if arguments.where or arguments.export or arguments.traced or arguments.trace_summary:
+        raise ValueError("--share copies every Record: leave filters, --export, --traced and --trace-summary out")
+    written, left = share(read_from(arguments), Path(arguments.share))
+    print("\n".join([*map(str, written), *(f"left out: {count} Records that {why}" for why, count in left.items())]))
+    if not written:
+        raise ValueError("no Record is left to share")
+    print(f"`python -m multigpu verify {arguments.share}` checks what you are about to offer")
     return 0
 
 

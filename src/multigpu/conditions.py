@@ -15,6 +15,9 @@ ON_DEVICE = ("synthetic", "lengths_000", "planted_reviews")
 CROSSING = ("synthetic_host", "jpeg_folder")
 """Inputs whose images may cross to the device as bytes."""
 
+LENT = ("batch_norm", "stem", "weight_casts")
+"""Fields whose code takes variables out of their layer."""
+
 PERSISTENT_UNITS = 512
 """Hidden units of a cell that the persistent LSTM's kernels take on GPUs."""
 
@@ -39,6 +42,11 @@ def check_conditions(run: Run, placement: Placement) -> None:
     for name, value in (("batch_norm", "fused"), ("stem", "folded"), ("weight_casts", "grouped")):
         if getattr(run, name) == value:
             _check_fused(run, placement, f"{name} {value!r}")
+    if placement.variables == "cut" and (named := [name for name in LENT if getattr(run, name)]):
+        raise ValueError(
+            f"{named[0]} {getattr(run, named[0])!r} reads variables of several layers at once, and placement {run.placement!r} gathers them"
+            " layer by layer: leave it out"
+        )
     if run.stem and not run.description.config.foldable:
         raise ValueError(
             f"stem {run.stem!r} is of a first convolution whose stride divides the image, which {run.model!r} does not have: leave it out"

@@ -187,7 +187,7 @@ class Run(BaseModel):
             raise ValueError("embedding_gradients 'sparse' exists in 'tensorflow' only: leave it out or choose framework 'tensorflow'")
         if self.cross_entropy == "fused" and self.framework != "torch":
             raise ValueError("cross_entropy 'fused' exists in 'torch' only: leave it out or choose framework 'torch'")
-        if self.bucket_mib is not None and not (placement.overlap and self.framework == "torch"):
+        if self.bucket_mib is not None and not (placement.overlap and placement.merge == "all_reduce" and self.framework == "torch"):
             raise ValueError(f"bucket_mib {self.bucket_mib} has no meaning for placement {self.placement!r}: leave it out")
         if "captured" in self.execution:
             if self.device_type == "cpu":

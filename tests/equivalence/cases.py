@@ -156,7 +156,7 @@ def all_cases() -> list[Case]:
                         cases.append(Case(run.model_copy(update={"batch_norm": "fused"})))  # written out on CPUs
                     if "per_device" in shapes:
                         cases += [Case(run.model_copy(update=more)) for more in micro_steps_of(run)]
-                    if placement.overlap:
+                    if placement.overlap and "captured" in placement.executions:
                         # the step that a GPU captures, here run as it is; `Run` refuses to be built so for a CPU
                         fused = {"cross_entropy": "fused"} if workload == "nmt" else {}
                         cases.append(Case(run.model_copy(update={"execution": "captured"} | fused)))

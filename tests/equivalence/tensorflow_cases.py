@@ -328,7 +328,7 @@ def results_of(work: list[tuple[Case, Callable[[Case], dict[str, Any]]]]) -> dic
 
 
 def main() -> None:
-    """Every case of one group of numbers of replicas, or ("cuda:4") `device_cases` on so many devices of a kind."""
+    """Cases of one group of numbers of replicas, by name, or ("cuda:4") `device_cases` on so many devices of a kind."""
     from multigpu.engines.tensorflow.devices import prepare
 
     file = Path(sys.argv[2])
@@ -341,7 +341,7 @@ def main() -> None:
         prepare("cpu", max(group))
         work = [(case, train_case) for case in [*all_cases(), REFUSED]] + [(case, expect_case) for case in process_cases()]
         work += [(UNSIZED, unsized_case), *((case, saved_case) for case in saved_cases())]
-        work = [(case, action) for case, action in work if case.run.devices in group]
+        work = [(case, action) for case, action in work if case.run.devices in group and case.name in sys.argv[3:]]
     file.write_bytes(pickle.dumps(results_of(work)))
 
 
@@ -357,8 +357,8 @@ def run_devices(device_type: str, devices: int) -> dict[str, dict[str, Any]]:
         return pickle.loads(file.read_bytes())
 
 
-def run_all() -> dict[str, dict[str, Any]]:
-    """Results of every case, by name; one process a group, all at once, and the Runs over several processes meanwhile."""
+def run_cases(names: set[str]) -> dict[str, dict[str, Any]]:
+    """Results of these cases, by name; one process a group, all at once, and the Runs over several processes meanwhile."""
     found: dict[str, dict[str, Any]] = {}
     paths = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONPATH": paths, "CUDA_VISIBLE_DEVICES": "-1"}
@@ -366,7 +366,9 @@ def run_all() -> dict[str, dict[str, Any]]:
         files = {group: Path(folder) / f"{group}.pickle" for group in range(len(GROUPS))}
         children = [
             subprocess.Popen(
-                [sys.executable, "-m", "tests.equivalence.tensorflow_cases", str(group), str(file)], env=environment, stderr=subprocess.PIPE
+                [sys.executable, "-m", "tests.equivalence.tensorflow_cases", str(group), str(file), *names],
+                env=environment,
+                stderr=subprocess.PIPE,
             )
             for group, file in files.items()
         ]
@@ -374,7 +376,7 @@ def run_all() -> dict[str, dict[str, Any]]:
             with pytest.MonkeyPatch.context() as patch:
                 patch.setenv("PYTHONPATH", paths)
                 patch.setenv("TF_CPP_MIN_LOG_LEVEL", "3")
-                parts = {case.name: measured_case(case, Path(folder)) for case in process_cases()}
+                parts = {case.name: measured_case(case, Path(folder)) for case in process_cases() if case.name in names}
             for child, file in zip(children, files.values(), strict=True):
                 _, said = child.communicate()
                 assert child.returncode == 0, said.decode(errors="replace")[-2000:]

@@ -17,6 +17,7 @@ import torch.distributed as dist
 from multigpu.engines.torch.averaged import TRAINED
 from multigpu.engines.torch.build import build_trainer
 from multigpu.engines.torch.feed import Feed
+from multigpu.engines.torch.fully_sharded import CountedScatter
 from multigpu.placements.step_bytes import step_bytes
 from multigpu.placements.traffic import laid_out
 from multigpu.run import Run
@@ -33,12 +34,21 @@ RUNS = {
     "ddp in parts": PLAIN.model_copy(update={"placement": "ddp", "micro_steps": 3}),
     "zero1 in parts": PLAIN.model_copy(update={"micro_steps": 3}),
     "local_sgd": PLAIN.model_copy(update={"placement": "local_sgd", **LOCAL}),
+    "fsdp2": PLAIN.model_copy(update={"placement": "fsdp2"}),
     "exp4 in parts": PLAIN.model_copy(update={"placement": "exp4", "micro_steps": 3}),
 }
 
 
 def not_scattered(trainer: Any) -> None:
     trainer.wire.reduce_scatter = lambda own, whole: None
+
+
+def only_own(trainer: Any) -> None:
+    class Own(CountedScatter):
+        def __call__(self, output_tensor, input_tensor, group, op, async_op=False):
+            output_tensor.copy_(input_tensor.chunk(DEVICES)[trainer.rank])
+
+    trainer.module.set_custom_reduce_scatter(Own(trainer.wire))
 
 
 def updated_twice(trainer: Any) -> None:
@@ -77,6 +87,8 @@ def averaged_once(trainer: Any) -> None:
 FAULTS: dict[tuple[str, str], Callable[[Any], None]] = {
     ("zero1", "not scattered"): not_scattered,
     ("zero1", "updated twice"): updated_twice,
+    ("fsdp2", "not scattered"): only_own,
+    ("fsdp2", "updated twice"): updated_twice,
     ("ddp in parts", "last part only"): last_part_only,
     ("zero1 in parts", "last part only"): last_part_only,
     ("exp4 in parts", "last part only"): last_part_only,
@@ -98,9 +110,12 @@ def trained(name: str, fault: str, rank: int, folder: Path) -> dict[str, Any]:
     counted = [Counter(trainer.counted_step(feed.shard(step))[1]) for step in range(steps_of(RUNS[name]))]
     cycle = sum(counted[: RUNS[name].semantics.every], Counter[str]())
     found = {"values": trainer.full_values(), "counted": dict(cycle), "lookups": source.batch(0, rank).lookups}
-    if name == "zero1":
+    if name in ("zero1", "fsdp2"):
         slots = [value for state in trainer.optimizer.state.values() for value in state.values() if value.dim()]
-        found |= {"slots": sum(slot.nbytes for slot in slots), "own": trainer.stretch.nbytes}
+        found |= {
+            "slots": sum(slot.nbytes for slot in slots),
+            "own": sum(own.nbytes for group in trainer.optimizer.param_groups for own in group["params"]),
+        }
     feed.close()
     trainer.close()
     return found
@@ -152,11 +167,13 @@ def test_a_fault_is_seen(found, name: str, fault: str) -> None:
 
 
 def test_each_replica_keeps_its_share_of_the_optimiser_states(found) -> None:
-    elements = sum(variable.elements for variable in PLAIN.description.variables)
+    elements, count = sum(variable.elements for variable in PLAIN.description.variables), len(PLAIN.description.variables)
     for part in found:
         kept = part["zero1", ""]
         assert kept["slots"] == PLAIN.rule.slots * kept["own"]
-        assert 0 <= kept["own"] * DEVICES - elements * 8 <= 16 * (len(PLAIN.description.variables) + DEVICES)
+        assert 0 <= kept["own"] * DEVICES - elements * 8 <= 16 * (count + DEVICES)
+        assert part["fsdp2", ""]["slots"] == PLAIN.rule.slots * part["fsdp2", ""]["own"]
+    assert sum(part["fsdp2", ""]["own"] for part in found) == elements * 8
 
 
 def test_stretches_are_equal_and_variables_begin_aligned() -> None:

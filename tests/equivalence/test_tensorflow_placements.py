@@ -7,7 +7,7 @@ import importlib.util
 import pytest
 
 from multigpu.placements import placements
-from tests.equivalence.tensorflow_cases import REFUSED, UNSIZED, Case, all_cases, process_cases, run_all, saved_cases
+from tests.equivalence.tensorflow_cases import REFUSED, UNSIZED, Case, all_cases, process_cases, run_cases, saved_cases
 from tests.equivalence.tensorflow_checks import check_compiled, check_equality, check_places, result_of
 
 pytestmark = [
@@ -19,8 +19,12 @@ TOLERANCE = {"fp64": 1e-10, "fp32": 5e-4, "bf16": 0.1}
 
 
 @pytest.fixture(scope="module")
-def results():
-    return run_all()
+def results(request: pytest.FixtureRequest):
+    """Of the cases that are asked for: `pytest -k NAME` trains no others."""
+    asked = [item for item in request.session.items if item.module is request.module and "results" in item.fixturenames]
+    if all(hasattr(item, "callspec") for item in asked):
+        return run_cases({item.callspec.params["case"].name for item in asked})
+    return run_cases({case.name for case in (*all_cases(), REFUSED, UNSIZED, *process_cases(), *saved_cases())})
 
 
 @pytest.mark.parametrize("case", all_cases(), ids=lambda case: case.name)

@@ -17,9 +17,9 @@ CHECKPOINTED = {"checkpoint_every": 2}
 ADJUSTED = {"schedule": "luong10", "schedule_steps": 12, "scaling": "weak", "batch_size": 50}
 CLIP = 0.1
 """Far below the norm of the first step's gradients."""
-RESUMED = ("ddp", "zero1", "local_sgd", "exp1", "exp2")
-"""Copies of all; copies with a stretch of optimizer states each; copies that differ until the fifth step; masters in host memory updated on
-devices; masters in host memory updated there.
+RESUMED = ("ddp", "zero1", "fsdp2", "local_sgd", "exp1", "exp2")
+"""Copies of all; copies with a stretch of optimizer states each; pieces of all; copies that differ until the fifth step; masters in host
+memory updated on devices; masters in host memory updated there.
 """
 
 TRANSLATED = ("ddp", "exp3")

@@ -18,7 +18,7 @@ from tests.factory import make_machine
 from tests.training.cases import training
 from tests.training.planted import trained
 
-LATER = {"alexnet_cifar": {"zero1"}}
+LATER = {"alexnet_cifar": {"zero1", "fsdp2"}}
 """Placements that joined the study after a model was trained under all others, whose curve another occasion's rounding would part."""
 
 

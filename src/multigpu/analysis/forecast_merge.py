@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from multigpu.placements.row import Placement
-from multigpu.placements.traffic import HOST, REPLICA, assign, least_loaded
+from multigpu.placements.traffic import CUT, HOST, REPLICA, assign, least_loaded
 from multigpu.workloads.base import Variable
 
 
@@ -84,9 +84,10 @@ def demand_of(placement: Placement, variables: Sequence[Variable], rows: float =
     for assigned in assign(placement, variables, 1):
         size = float(assigned.variable.elements * item_bytes)
         down = up = 0.0
-        if assigned.home == REPLICA:
+        if assigned.home in (REPLICA, CUT):
             at_one = placement.merge == "gpu0" or placement.algorithm == "central_server"
-            reduced += size if placement.merge in ("all_reduce", "reduce_scatter") and not at_one else 0
+            gathered_twice = 1.5 if assigned.home == CUT else 1.0  # an all-reduce is a reduce-scatter and one all-gather
+            reduced += gathered_twice * size if placement.merge in ("all_reduce", "reduce_scatter") and not at_one else 0
             reduced += size / placement.semantics.every if placement.merge == "average" else 0
             copied += size if placement.merge == "copy" else 0
             down = up = size if at_one else 0.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import math
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -82,12 +83,13 @@ def distances_moved(run: Run, parts: list[dict[str, Any]]) -> dict[str, float]:
     row = find_placement(run.placement)
     flat = {variable.name for variable in run.description.variables if variable.flat}
     own = row.compute in PARTITIONED or not row.semantics.replicas_agree
-    return {
-        f"{name} (device {rank})" if own else name: distance
-        for rank, part in enumerate(parts)
-        for name, distance in part["distance"].items()
-        if name not in flat
-    }
+    found: dict[str, float] = {}
+    for rank, part in enumerate(parts):
+        for name, distance in part["distance"].items():
+            if name not in flat:
+                called = f"{name} (device {rank})" if own else name
+                found[called] = math.hypot(found.get(called, 0.0), distance)  # pieces of one variable
+    return found
 
 
 def _agree(run: Run, parts: list[dict[str, Any]]) -> bool | None:

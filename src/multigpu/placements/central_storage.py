@@ -5,7 +5,7 @@ from multigpu.placements.row import Engine, Look, Placement
 PLACEMENT = Placement(
     name="central_storage",
     title="Central storage",
-    look=Look(23, "central storage", "#b8653a", "$\u25d0$"),
+    look=Look(24, "central storage", "#b8653a", "$\u25d0$"),
     source="tf.distribute.experimental.CentralStorageStrategy; 001: parameter_server on the CPU",
     summary="Variables live in host memory; every device reads them there and sends its gradients back; the host sums and updates.",
     variables="host",

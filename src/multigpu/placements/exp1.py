@@ -5,7 +5,7 @@ from multigpu.placements.row import HOST_IN_THE_MIDDLE, Engine, Look, Placement
 PLACEMENT = Placement(
     name="exp1",
     title="Variables and embeddings on the CPU, update on GPUs",
-    look=Look(22, "Exp1", "#aa3377", "v"),
+    look=Look(23, "Exp1", "#aa3377", "v"),
     source="000: Exp1",
     summary="Variables live in host memory; devices pull them; one GPU a variable merges its gradients, updates it and writes it back.",
     variables="host",

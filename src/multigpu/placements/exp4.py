@@ -5,7 +5,7 @@ from multigpu.placements.row import ONE_GRAPH, Engine, Look, Placement
 PLACEMENT = Placement(
     name="exp4",
     title="Variables and embeddings sharded over GPUs",
-    look=Look(14, "Exp4", "#009e73", "s"),
+    look=Look(15, "Exp4", "#009e73", "s"),
     source="000: Exp4",
     summary="Each variable lives on one GPU (greedy least load), which sends it to the others, sums their gradients and updates it.",
     variables="sharded",

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from multigpu.collectives.merge import merged_bytes
 from multigpu.placements.row import Home, Placement
-from multigpu.placements.traffic import ID_BYTES, KINDS, assign, laid_out
+from multigpu.placements.traffic import ID_BYTES, KINDS, assign, cut_elements
 from multigpu.workloads.base import Variable
 
 Powers = tuple[int, int, int]
@@ -87,7 +87,7 @@ def formula(placement: Placement) -> Formula:
     found: Formula = {kind: {} for kind in KINDS}
     copies = {row.variables == "replica", row.embeddings == "replica"}
     if row.merge == "reduce_scatter":
-        return {"all_gather": {"S_laid": ONE}, "reduce_scatter": {"S_laid": ALL}}
+        return {"all_gather": {"S_laid": (2, 0, 0) if row.variables == "cut" else ONE}, "reduce_scatter": {"S_laid": ALL}}
     if copies == {True} and row.algorithm is not None:
         return {"device_to_device": {"S": _all_links(row.algorithm)}}
     if copies == {True}:
@@ -172,7 +172,7 @@ def quantities(
             if replica == where:
                 sums["E_own"] += count * a.variable.shape[1] * item_bytes
                 sums["I_own"] += count * ID_BYTES
-    laid = laid_out([v.elements for v in variables], item_bytes, len(lookups))[1] * item_bytes
+    laid = cut_elements(placement, variables, item_bytes, len(lookups)) * item_bytes
     return Quantities(len(lookups), sums["V"], sums["T"], sums["E"], sums["E_own"], sums["I"], sums["I_own"], laid)
 
 

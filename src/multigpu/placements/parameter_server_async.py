@@ -6,7 +6,7 @@ from multigpu.placements.semantics import Semantics
 PLACEMENT = Placement(
     name="parameter_server_async",
     title="Parameter server, asynchronous",
-    look=Look(28, "server, asynchronous", "#c2567f", "$\u25d1$"),
+    look=Look(29, "server, asynchronous", "#c2567f", "$\u25d1$"),
     source="tf.distribute.ParameterServerStrategy with ClusterCoordinator; 002: async",
     summary="A server process holds all variables in host memory; a worker process a device reads them, computes one shard's"
     " gradient and has it applied without waiting for others.",

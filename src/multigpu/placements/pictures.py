@@ -59,6 +59,8 @@ def movement(placement: Placement) -> tuple[str, str]:
         return "gpus", f"variables, by all-reduce after every {placement.semantics.every} steps"
     if placement.merge == "all_reduce":
         return "gpus", "gradients, by all-reduce"
+    if placement.variables == "cut":
+        return "gpus", "variables, by all-gather before each use; gradients, by reduce-scatter"
     if placement.merge == "reduce_scatter":
         return "gpus", "gradients, by reduce-scatter; new values, by all-gather"
     if placement.merge == "copy":

@@ -138,7 +138,8 @@ class Placement(BaseModel):
                 f"{self.name}: with embeddings at {self.embeddings!r} and look-up at {self.lookup!r},"
                 f" {expected} must travel, not {self.travels!r}"
             )
-        if (self.variables == "replica") != (self.update in ("replica", "cut")):
+        updated_at = {"replica": ("replica", "cut"), "cut": ("cut",)}.get(self.variables)
+        if self.update not in updated_at if updated_at else self.update in ("replica", "cut"):
             raise ValueError(
                 f"{self.name}: variables at {self.variables!r} cannot be updated at {self.update!r}:"
                 " copies are updated where they are, whole or each replica its stretch, and only they"

@@ -100,7 +100,7 @@ SPLIT = MappingProxyType(
                 "All stages run on the first GPU.",
                 "one",
                 1,
-                Look(24, "one GPU", "#0072b2", "o"),
+                Look(25, "one GPU", "#0072b2", "o"),
             ),
             _row(
                 "tower_per_gpu",
@@ -109,7 +109,7 @@ SPLIT = MappingProxyType(
                 "Each tower runs on a GPU of its own; the table both look words up in, and what joins the towers, live on the first.",
                 "towers",
                 2,
-                Look(25, "one tower per GPU", "#d55e00", "^"),
+                Look(26, "one tower per GPU", "#d55e00", "^"),
             ),
             _row(
                 "alternating",
@@ -118,7 +118,7 @@ SPLIT = MappingProxyType(
                 "Each stage of a tower runs on the other GPU than the stage before it, so that everything it computes is copied.",
                 "alternating",
                 2,
-                Look(26, "alternating GPUs", "#aa3377", "v"),
+                Look(27, "alternating GPUs", "#aa3377", "v"),
             ),
             _row(
                 "searched",
@@ -127,7 +127,7 @@ SPLIT = MappingProxyType(
                 "Each stage runs where the Run's stage_devices says, one digit a stage; `stages.search` finds them from measured costs.",
                 "digits",
                 8,
-                Look(27, "found by search", "#009e73", "s"),
+                Look(28, "found by search", "#009e73", "s"),
             ),
         )
     }

@@ -42,8 +42,9 @@ def step_bytes(run: Run, lookups: Sequence[dict[str, int]], gradient_rows: Seque
         lookups, gradient_rows: as `predicted_bytes` takes them.
     """
     moved = _moved(run, lookups, gradient_rows)
-    merges = run.micro_steps if run.micro_steps and run.micro_sync == "each" else 1
-    return {kind: count * (1 if kind == "all_gather" else merges) for kind, count in moved.items()}  # new values are gathered once
+    parts = run.micro_steps or 1
+    merges, uses = parts if run.micro_sync == "each" else 1, parts if find_placement(run.placement).variables == "cut" else 1
+    return {kind: count * (uses if kind == "all_gather" else merges) for kind, count in moved.items()}
 
 
 def _moved(run: Run, lookups: Sequence[dict[str, int]], gradient_rows: Sequence[dict[str, int]] | None) -> dict[str, int]:

@@ -72,6 +72,15 @@ def laid_out(elements: Sequence[int], item_bytes: int, devices: int) -> tuple[li
     return starts, -(-end // (step * devices)) * step * devices
 
 
+def cut_elements(placement: Placement, variables: Sequence[Variable], item_bytes: int, devices: int) -> int:
+    """Elements of all variables with what fills them up so that they can be cut over the devices: where variables are cut, each of them
+    along its first dimension; where the update alone is, all laid end to end.
+    """
+    if placement.variables == "cut":
+        return sum(v.elements // v.shape[0] * -(-v.shape[0] // devices) * devices for v in variables)
+    return laid_out([v.elements for v in variables], item_bytes, devices)[1]
+
+
 def assign(placement: Placement, variables: Sequence[Variable], devices: int) -> list[Assigned]:
     """Every variable with its places under `placement` on `devices` devices, in the order given."""
     greedy = least_loaded([v.elements for v in variables], devices)
@@ -104,18 +113,18 @@ def predicted_bytes(
         gradient_rows: where embedding gradients are sparse, of each replica, embedding variable -> distinct rows it looks up:
             these travel, each with its id. None: gradients are dense (one row for every look-up, or the whole table).
 
-    Dense variable of S bytes at one place, P replicas: down P S from the host, (P-1) S from a device (its own copy is
-    not copied); gradients the same way back. An embedding looked up at home: rows instead of S, and ids to the device that
-    gathers rows or adds up their gradients. Copies whose gradients are summed on one device: (P-1) S there and (P-1) S back, by
-    halves too; scattered sums: all of it (`laid_out`) handed over once by each replica, and each one's stretch of the new values; by an
-    algorithm written out, what its formula says of all links together. An update elsewhere than at home also
-    brings the table there and the new value back.
+    Dense variable of S bytes at one place, P replicas: down P S from the host, (P-1) S from a device (its own copy is not copied);
+    gradients the same way back. An embedding looked up at home: rows instead of S, and ids to the device that gathers rows or adds up
+    their gradients. Copies whose gradients are summed on one device: (P-1) S there and (P-1) S back, by halves too; scattered sums: all
+    of it (`cut_elements`) handed over once by each replica, and each one's stretch of the new values, or of cut variables twice, before
+    forward and before backward; by an algorithm written out, what its formula says of all links together. An update elsewhere than at
+    home also brings the table there and the new value back.
     """
     replicas = len(lookups)
     moved = dict.fromkeys(KINDS, 0)
     if placement.merge == "reduce_scatter":
-        size = laid_out([v.elements for v in variables], item_bytes, replicas)[1] * item_bytes
-        return {"all_gather": size, "reduce_scatter": replicas * size} if replicas > 1 else {}
+        size, uses = cut_elements(placement, variables, item_bytes, replicas) * item_bytes, 2 if placement.variables == "cut" else 1
+        return {"all_gather": uses * size, "reduce_scatter": replicas * size} if replicas > 1 else {}
 
     def copy(source: int, target: int, count: int) -> None:
         if source != target:

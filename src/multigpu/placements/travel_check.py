@@ -91,7 +91,7 @@ def _check_micro_steps(run: Run, placement: Placement) -> None:
         )
     if run.micro_sync is None:
         return
-    if placement.variables != "replica" or not placement.merges_gradients:
+    if placement.update not in ("replica", "cut") or not placement.merges_gradients:
         raise ValueError(
             f"micro_sync {run.micro_sync!r} merges gradients of replicas after each part of a shard, and placement {run.placement!r}"
             f" {'merges none' if placement.variables == 'replica' else 'has them pushed to one home, once a step'}: leave it out"

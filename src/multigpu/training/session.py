@@ -278,7 +278,7 @@ class TrainingSession:
             "threads": self.threads,
             "startup_s": self.startup_s,
             "build_s": self.build_s,
-            **distances(self.run, dict(replica.owned()), device.torch, device.dtype),
+            **distances(self.run, dict(replica.owned()), device.torch, device.dtype, replica.piece),
         }
 
     def close(self) -> None:

@@ -30,7 +30,12 @@ def is_replicated(trainer: Replica) -> bool:
     plain = inner(trainer)
     if isinstance(plain, Tower):
         return plain.replicated
-    return isinstance(plain, ReplicatedTrainer) and plain.context.placement.semantics.replicas_agree and plain.replicas > 1
+    return (
+        isinstance(plain, ReplicatedTrainer)
+        and plain.context.placement.variables == "replica"
+        and plain.context.placement.semantics.replicas_agree
+        and plain.replicas > 1
+    )
 
 
 def shares_slots(trainer: Replica) -> bool:

@@ -45,6 +45,10 @@ class Tower:
         """As `engines.torch.trainer.Trainer.owned`."""
         return self.trainer.owned(self.rank)
 
+    def piece(self, name: str, value: Tensor) -> Tensor:
+        """As `engines.torch.trainer.Trainer.piece`."""
+        return self.trainer.piece(name, value)
+
     def full_values(self) -> dict[str, Tensor]:
         """All variables on the CPU: this replica's copies, or the masters wherever they are."""
         return self.trainer.full_values(self.rank)

@@ -10,6 +10,7 @@ from multigpu.engines.torch.dispatch import replicated, server
 from multigpu.engines.torch.dispatch import trainer as dispatch
 from multigpu.engines.torch.dispatch.parallel import ParallelTrainer
 from multigpu.engines.torch.dispatch.pipeline import PipelineTrainer
+from multigpu.engines.torch.fully_sharded import FullyShardedTrainer
 from multigpu.engines.torch.replicated import ReplicatedTrainer
 from multigpu.engines.torch.server import ServerTrainer
 from multigpu.engines.torch.sharded_update import ShardedUpdateTrainer
@@ -34,6 +35,8 @@ def build_trainer(context: AnyContext) -> Any:
             f"placement {placement.name!r} keeps copies of some variables and one master of others, which this engine does not do"
         )
     if not isinstance(context, dispatch.Context):
+        if placement.variables == "cut":
+            return FullyShardedTrainer(context)
         return SplitTrainer(context) if placement.compute == "split" else ServerTrainer(context)
     if placement.compute == "sections":
         return PipelineTrainer(context)

@@ -1,0 +1,114 @@
+"""Variables cut over the devices, gathered for each use: the library's `fully_shard` (FSDP2)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import MappingProxyType
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FSDPModule, fully_shard
+
+from multigpu.engines.torch import told
+from multigpu.engines.torch.feed import Shard
+from multigpu.engines.torch.replicated import ReplicatedTrainer
+from multigpu.engines.torch.wire import Wire, gather, scatter
+
+
+class Counted:
+    """A collective of the library's, counted as `Wire` counts its own."""
+
+    def __init__(self, wire: Wire) -> None:
+        self.wire = wire
+
+    def allocate(self, size: Sequence[int], *, dtype: torch.dtype, device: torch.device) -> Tensor:
+        return torch.empty(*size, dtype=dtype, device=device)
+
+
+class CountedGather(Counted):
+    """The all-gather."""
+
+    def __call__(self, output_tensor: Tensor, input_tensor: Tensor, group: dist.ProcessGroup, async_op: bool = False) -> Any:
+        self.wire.counts["all_gather"] += input_tensor.nbytes
+        return gather(output_tensor, input_tensor, group=group, async_op=async_op)
+
+
+class CountedScatter(Counted):
+    """The reduce-scatter: a plain sum, for which the library would have NCCL multiply by 1 and gloo refuse."""
+
+    def __call__(self, output_tensor: Tensor, input_tensor: Tensor, group: dist.ProcessGroup, op: Any, async_op: bool = False) -> Any:
+        self.wire.counts["reduce_scatter"] += input_tensor.nbytes
+        return scatter(output_tensor, input_tensor, group=group, async_op=async_op)
+
+
+class FullyShardedTrainer(ReplicatedTrainer):
+    """Every replica keeps a piece of each variable, of its gradient and of the optimizer's states: a stretch of the first dimension.
+
+    The library gathers the variables of a part of the model before its forward and again before its backward, frees them after each, and
+    scatters the summed gradients. Parts are the layers of a model that is a sequence of them; any other is one part. A lone replica
+    keeps all, and nothing is gathered.
+    """
+
+    def _flatten_gradients(self) -> None:
+        for parameter in self.parameters.values():
+            parameter.data = parameter.data.contiguous()  # the library cuts no other layout
+        if self.replicas > 1:
+            self._shard()
+        self.pieces = {name: nn.Parameter(self._local(parameter)) for name, parameter in self.module.named_parameters()}
+        self.optimizer = self._optimizer([piece for piece in self.pieces.values() if piece.numel()])
+        self.optimizer.register_step_pre_hook(self._take_gradients)
+
+    def _shard(self) -> None:
+        mesh = init_device_mesh(self.device.torch.type, (self.replicas,))
+        parts = [part for part in self.module.children() if any(True for _ in part.parameters())]
+        for part in [*(parts if isinstance(self.module, nn.Sequential) else []), self.module]:
+            sharded = fully_shard(part, mesh=mesh, reshard_after_forward=True)
+            sharded.set_gradient_divide_factor(1.0)  # shards may be unequal: each one's loss is a share of the joined mean
+            sharded.set_custom_all_gather(CountedGather(self.wire))  # type: ignore[arg-type]  # a protocol in all but name
+            sharded.set_custom_reduce_scatter(CountedScatter(self.wire))  # type: ignore[arg-type]
+
+    def _local(self, tensor: Tensor) -> Tensor:
+        """This replica's piece of a variable or a gradient that the library holds."""
+        return tensor.detach() if self.replicas == 1 else tensor.detach().to_local()  # type: ignore[attr-defined]  # a DTensor
+
+    def _take_gradients(self, *_: Any) -> None:
+        for name, parameter in self.module.named_parameters():
+            assert parameter.grad is not None, name
+            self.pieces[name].grad = self._local(parameter.grad)
+
+    def _forget_gradients(self) -> None:
+        for parameter in self.module.parameters():
+            parameter.grad = None
+
+    def _forward(self, part: Shard, terms: int | Tensor) -> Tensor:
+        with self.device.autocast():
+            # the library moves whatever it finds in a dict to the device, and lengths are to stay on the host
+            return self.module(MappingProxyType(part.device), None) / terms
+
+    @contextmanager
+    def _unmerged(self) -> Iterator[None]:
+        self._synchronise(False)
+        yield
+        self._synchronise(True)
+
+    def _synchronise(self, wanted: bool) -> None:
+        if isinstance(self.module, FSDPModule):
+            self.module.set_requires_gradient_sync(wanted)
+
+    def owned(self) -> Iterator[tuple[str, Tensor]]:
+        yield from self.pieces.items()
+
+    def piece(self, name: str, value: Tensor) -> Tensor:
+        cuts = value.chunk(self.replicas)
+        return cuts[self.rank] if self.rank < len(cuts) else value[:0]
+
+    def full_values(self) -> dict[str, Tensor]:
+        mine = super().full_values()
+        if self.replicas == 1:
+            return mine
+        found: list[dict[str, Tensor]] = told.everyone(mine)
+        return {name: torch.cat([part[name] for part in found]) for name in mine}

@@ -1,0 +1,97 @@
+"""What a placement keeps on one device between two steps, read off its row, and which placements a model then fits under."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import astuple, dataclass
+from typing import TYPE_CHECKING
+
+from multigpu.placements import find_placement
+from multigpu.placements.step_bytes import item_bytes
+from multigpu.placements.traffic import assign, cut_elements
+
+if TYPE_CHECKING:
+    from multigpu.run import Run
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Bytes of one device. slots: the optimiser's states. buffers: where what other devices send arrives, and what was sent last.
+    Activations, and what lives for a part of a step only, are not among them.
+    """
+
+    weights: int
+    gradients: int
+    slots: int
+    buffers: int = 0
+
+    @property
+    def total(self) -> int:
+        """All of it."""
+        return sum(astuple(self))
+
+
+def kept_on(run: Run, rank: int = 0) -> Kept:
+    """What the Run's placement keeps on device `rank`, in PyTorch with a process a device.
+
+    Raises:
+        ValueError: the placement cuts one model into parts whose sizes depend on the cut.
+    """
+    placement, variables, devices = find_placement(run.placement), run.description.variables, run.devices
+    if placement.compute != "replica":
+        raise ValueError(f"placement {run.placement!r} cuts one model over its devices, and no formula here says where: choose another")
+    item, slots = item_bytes(run), run.rule.slots
+    if placement.variables == "cut":
+        piece = 0
+        for variable in variables:
+            rows = -(-variable.shape[0] // devices)
+            piece += item * variable.elements // variable.shape[0] * max(0, min(rows, variable.shape[0] - rank * rows))
+        return Kept(piece, piece, slots * piece, item * gathered_parts(run)[0] if devices > 1 else 0)
+    size = item * sum(variable.elements for variable in variables)
+    if placement.update == "cut":
+        size = item * cut_elements(placement, variables, item, devices)
+        return Kept(size, size, slots * size // devices)
+    if placement.variables == "replica":
+        return Kept(size, size, slots * size, (devices - 1) * size if placement.merge == "copy" else 0)
+    assigned = assign(placement, variables, devices)
+    dense = item * sum(a.variable.elements for a in assigned if not a.by_row)
+    own = item * sum(a.variable.elements for a in assigned if not a.by_row and a.update == rank)
+    tables = item * sum(a.variable.elements for a in assigned if a.by_row and a.update == rank)
+    staged = dense + own if placement.staged else 0  # what is fetched ahead, and masters apart from what computes
+    return Kept(dense + tables, dense + tables, slots * (own + tables), (devices - 1) * own + staged)
+
+
+def gathered_parts(run: Run) -> list[int]:
+    """Elements of each part of the model that is gathered at a time where variables are cut, filled up, in the order of forward: the
+    layers of an image model; any other is one part.
+    """
+    parts: dict[str, int] = {}
+    for variable in run.description.variables:
+        part = variable.name.split(".")[0] if run.description.unit == "images" else ""
+        parts[part] = parts.get(part, 0) + cut_elements(find_placement(run.placement), [variable], item_bytes(run), run.devices)
+    return list(parts.values())
+
+
+def gathered_on(run: Run) -> int:
+    """Bytes that a device needs besides for a part of the step, where variables are cut: the largest part of the model whole, its
+    gradients, and both once more as they arrive and leave.
+    """
+    cut = find_placement(run.placement).variables == "cut" and run.devices > 1
+    return 4 * item_bytes(run) * max(gathered_parts(run)) if cut else 0
+
+
+def fitting(runs: Iterable[Run], measured: Run, peak_bytes: float, room_bytes: float) -> dict[str, float]:
+    """Of Runs of one job under several placements, those whose fullest device should have room: placement -> its peak, bytes, least first.
+
+    Args:
+        measured: a Run of the same job that was measured, on as many rows a device; peak_bytes: its fullest device's peak. What it does not
+            keep are activations, the same under every placement.
+        room_bytes: of one device.
+    """
+
+    def most(run: Run) -> int:
+        return max(kept_on(run, rank).total for rank in range(run.devices)) + gathered_on(run)
+
+    activations = peak_bytes - most(measured)
+    peaks = {run.placement: activations + most(run) for run in runs}
+    return {name: peak for name, peak in sorted(peaks.items(), key=lambda item: item[1]) if peak <= room_bytes}
