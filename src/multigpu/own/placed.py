@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -54,3 +55,20 @@ class Placed:
         from multigpu.own.wrap import wrapped
 
         return wrapped(self.run, self.described, self.folder, module)
+
+
+def times_of(whole: Estimate, share: float) -> Estimate:
+    """So many times the estimate, ends too."""
+    return Estimate(whole.value * share, whole.low * share, whole.high * share, whole.keys)
+
+
+def no_more(part: Estimate, whole: Estimate) -> Estimate:
+    """What is part of a step is no longer than it, whatever noise says."""
+    return part if part.value <= whole.value else whole
+
+
+def less(own: Estimate, base: Estimate) -> Estimate:
+    """What one takes more than another; nothing, with its upper bound, where it takes less."""
+    value, half = own.value - base.value, math.hypot(own.high - own.value, base.value - base.low)
+    low, high = (math.nan if math.isnan(half) else max(0.0, end) for end in (value - half, value + half))
+    return Estimate(max(0.0, value), low, high, own.keys | base.keys)

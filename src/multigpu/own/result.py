@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +23,7 @@ from multigpu.analysis.forecast_merge import Links, demand_of, merge_seconds
 from multigpu.analysis.frame import frame_of
 from multigpu.analysis.points import Missing, points, where
 from multigpu.own.page import body, page
-from multigpu.own.placed import ONE, Placed, called
+from multigpu.own.placed import ONE, Placed, called, less, no_more, times_of
 from multigpu.placements import find_placement
 from multigpu.record import Equivalence, Record, RecordStore
 from multigpu.run import Run, build_run
@@ -161,17 +160,17 @@ class Result:
             raise Missing(f"{alone} was not measured within the budget: give more of it")
         one, own = self._step(alone), self._step(placed.name)
         if placed.name == alone and (parts := self._parts(placed)):
-            rows = [(PART_NAMES[part], _times(own, value / sum(parts.values())), "trace") for part, value in parts.items() if value > 0]
+            rows = [(PART_NAMES[part], times_of(own, value / sum(parts.values())), "trace") for part, value in parts.items() if value > 0]
         else:
-            one = _no_more(one, own)
+            one = no_more(one, own)
             rows = [("computing, as on one device", one, "one device's step")]
         rest, told = one, "the step, less one device's"
         if "independent" in self.names and placed.name not in ("independent", alone) and placed.run.execution == "eager":
-            shared = _no_more(self._step("independent"), own)
-            rows.append(("devices share this machine", _less(shared, one), "independent replicas, less one device"))
+            shared = no_more(self._step("independent"), own)
+            rows.append(("devices share this machine", less(shared, one), "independent replicas, less one device"))
             rest, told = max(shared, one, key=lambda step: step.value), "the step, less independent replicas'"
         if placed.name != alone:
-            more = _less(own, rest)
+            more = less(own, rest)
             rows += [(cause, part, "trace") for cause, part in self._traced(placed, more)] or [
                 ("gradients and variables travel and merge", more, told)
             ]
@@ -204,7 +203,7 @@ class Result:
         if not whole or more.value <= 0:
             return []
         parts = sorted(waits.items(), key=lambda pair: -pair[1])
-        return [(PART_NAMES[name], _times(more, value / whole)) for name, value in parts]
+        return [(PART_NAMES[name], times_of(more, value / whole)) for name, value in parts]
 
     def forecast(self, devices: int = 8, name: str | None = None) -> Estimate:
         """Samples/s on more devices like these in one machine, fitted to one device and to the placement's step (`analysis.forecast`).
@@ -254,22 +253,6 @@ class Result:
         path = self.folder / "index.html"
         path.write_text(page(self))
         return path
-
-
-def _times(whole: Estimate, share: float) -> Estimate:
-    return Estimate(whole.value * share, whole.low * share, whole.high * share, whole.keys)
-
-
-def _no_more(part: Estimate, whole: Estimate) -> Estimate:
-    """What is part of a step is no longer than it, whatever noise says."""
-    return part if part.value <= whole.value else whole
-
-
-def _less(own: Estimate, base: Estimate) -> Estimate:
-    """What one takes more than another; nothing, with its upper bound, where it takes less."""
-    value, half = own.value - base.value, math.hypot(own.high - own.value, base.value - base.low)
-    low, high = (math.nan if math.isnan(half) else max(0.0, end) for end in (value - half, value + half))
-    return Estimate(max(0.0, value), low, high, own.keys | base.keys)
 
 
 def keep(folder: Path, described: Described, runs: Sequence[Run], refused: dict[str, str], budget_s: float) -> None:
