@@ -83,6 +83,21 @@ class MemoryTransport(Transport):
                 raise TimeoutError(f"process {self.rank} waited {what} for {world.timeout_s} s: the processes block each other")
 
 
+class CountingWire:
+    """An engine's wire between threads; the library's collective, which must not be called, is counted."""
+
+    def __init__(self, transport: MemoryTransport) -> None:
+        self.rank, self.replicas, self.transport = transport.rank, transport.size, transport
+        self.counts: Counter[str] = Counter()
+
+    def exchange(self, sends: Messages, receives: Messages) -> None:
+        self.counts["device_to_device"] += sum(tensor.nbytes for _, tensor in sends)
+        self.transport.exchange(sends, receives)
+
+    def all_reduce(self, tensor: Tensor) -> None:
+        self.counts["all_reduce"] += 1
+
+
 def run_ranks(
     size: int, work: Callable[[MemoryTransport], Any], timeout_s: float = 10.0, group: int | None = None
 ) -> tuple[list[Any], list[MemoryTransport]]:

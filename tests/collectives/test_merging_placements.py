@@ -15,7 +15,7 @@ from multigpu.placements.pictures import movement
 from multigpu.placements.row import Engine, Placement
 from multigpu.placements.traffic import predicted_bytes
 from multigpu.workloads.base import Init, Variable
-from tests.collectives.memory import MemoryTransport, run_ranks
+from tests.collectives.memory import CountingWire, MemoryTransport, run_ranks
 
 ZEROS = Init("constant", 0.0)
 
@@ -67,25 +67,10 @@ def test_bytes_are_those_of_all_links() -> None:
     assert predicted_bytes(row(algorithm="everyone"), variables, [{}] * 4) == {"device_to_device": 4 * 3 * 31 * 4}
 
 
-class Wire:
-    """An engine's wire between threads; the library's collective must not be called."""
-
-    def __init__(self, transport: MemoryTransport) -> None:
-        self.rank, self.replicas, self.transport = transport.rank, transport.size, transport
-        self.counts: Counter[str] = Counter()
-
-    def exchange(self, sends: Any, receives: Any) -> None:
-        self.counts["device_to_device"] += sum(tensor.nbytes for _, tensor in sends)
-        self.transport.exchange(sends, receives)
-
-    def all_reduce(self, tensor: torch.Tensor) -> None:
-        self.counts["all_reduce"] += 1
-
-
 def merged(transport: MemoryTransport, name: str) -> tuple[torch.Tensor, Counter[str]]:
     """A replica's merge after backward, without its model."""
     trainer = object.__new__(ReplicatedTrainer)
-    wire = Wire(transport)
+    wire = CountingWire(transport)
     trainer.__dict__ |= {"merge": "all_reduce", "algorithm": find_placement(name).algorithm, "wire": wire}
     trainer.__dict__ |= {"replicas": transport.size, "rank": transport.rank, "gradients": torch.arange(7.0) + transport.rank}
     trainer._merge_after_backward()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 
 import pytest
 import torch
@@ -12,7 +11,7 @@ import torch.multiprocessing as multiprocessing
 
 from multigpu.collectives import algorithms
 from multigpu.collectives.merge import merge, merged_bytes
-from tests.collectives.memory import MemoryTransport, run_ranks
+from tests.collectives.memory import CountingWire, MemoryTransport, run_ranks
 
 
 def test_processes_that_both_send_first_are_found_out() -> None:
@@ -55,22 +54,10 @@ def test_peers_must_exist() -> None:
         run_ranks(8, lambda t: None, group=3)
 
 
-class FakeWire:
-    """An engine's wire over memory: it counts, as the real one does."""
-
-    def __init__(self, transport: MemoryTransport) -> None:
-        self.rank, self.replicas, self.transport = transport.rank, transport.size, transport
-        self.counts: Counter[str] = Counter()
-
-    def exchange(self, sends, receives) -> None:  # type: ignore[no-untyped-def]
-        self.counts["device_to_device"] += sum(tensor.nbytes for _, tensor in sends)
-        self.transport.exchange(sends, receives)
-
-
 @pytest.mark.parametrize("name", sorted(algorithms()))
 def test_a_merge_moves_what_is_predicted(name: str) -> None:
     def work(transport: MemoryTransport) -> tuple[torch.Tensor, int]:
-        wire, gradients = FakeWire(transport), torch.arange(11.0)
+        wire, gradients = CountingWire(transport), torch.arange(11.0)
         merge(gradients, name, wire)
         return gradients, wire.counts["device_to_device"]
 
@@ -102,7 +89,8 @@ def over_gloo(rank: int, folder: str, queue: multiprocessing.Queue) -> None:
 
 def test_gloo_processes_agree_with_memory(tmp_path) -> None:  # type: ignore[no-untyped-def]
     """The same sums and the same bytes on every link, between real processes (they start once: importing torch is what takes time)."""
-    context = multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])
     queue = context.Queue()
     workers = [context.Process(target=over_gloo, args=(rank, str(tmp_path), queue), daemon=True) for rank in range(3)]
     for worker in workers:
