@@ -92,7 +92,7 @@
     const found = data.others.filter(([folder, machine, asked, record]) => "key" in wanted ? record.startsWith(wanted.key)
       : wanted.q && words.every((word) => `${folder} ${machine} ${asked} ${record}`.toLowerCase().includes(word)));
     others.replaceChildren(element("p", { className: "muted" }, found.length
-      ? `${found.length.toLocaleString("en")} Records of other kinds` + (found.length > 20 ? ", the first 20:" : ":")
+      ? (found.length === 1 ? "One Record of another kind" : `${found.length.toLocaleString("en")} Records of other kinds`) + (found.length > 20 ? ", the first 20:" : ":")
       : `${data.others.length.toLocaleString("en")} Records are of other kinds (all-reduces, training, synchrony, stages, traces): the search finds them by key and by what they asked for.`));
     for (const [folder, machine, asked, record] of found.slice(0, 20)) {
       const again = folder === "runs" ? [element("p", {}, "Measure it again: ", element("code", {}, `python -m multigpu measure ${asked}`))] : [];
