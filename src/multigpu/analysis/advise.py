@@ -15,7 +15,7 @@ import pandas as pd
 from multigpu.analysis.asked import SAME, asked, by_machine, measure_command, none_has, run_of, semantics
 from multigpu.analysis.compare import EQUAL, SINGLE, best_single, ratio_columns, verdict
 from multigpu.analysis.estimate import estimate
-from multigpu.analysis.expected import expected
+from multigpu.analysis.expected import expected, room_for
 from multigpu.analysis.fields import JOB, POINT
 from multigpu.analysis.points import where
 from multigpu.analysis.read import frames
@@ -214,6 +214,11 @@ def advised(runs: Path, fields: Mapping[str, Any], machine: str | None = None, m
         raise ValueError(f"which job is meant? name workload={'|'.join(workloads())}, and more fields of a Run if wanted")
     found, rest = rankings(frames(runs)[1], fields, machine, most)
     ahead = None if found else expected(runs, fields, machine)
+    short = [row for one in found for _, row in where(one.failed, status="out_of_memory").head(1).iterrows()]
+    rooms = [room_for(runs, run) for run in (*map(run_of, short), *([ahead.run] if ahead else []))]
+    memory = [room.text() for room in rooms if room]
     if form == "json":
-        return json.dumps({"jobs": [as_dict(one) for one in found], "note": rest, "forecast": ahead and ahead.as_dict()}, indent=1)
-    return "\n\n".join(filter(None, [*(as_text(one) for one in found), rest, ahead.text() if ahead else ""]))
+        return json.dumps(
+            {"jobs": [as_dict(one) for one in found], "note": rest, "forecast": ahead and ahead.as_dict(), "memory": memory}, indent=1
+        )
+    return "\n\n".join(filter(None, [*(as_text(one) for one in found), rest, ahead.text() if ahead else "", *memory]))

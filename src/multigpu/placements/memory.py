@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING
 
@@ -80,18 +79,10 @@ def gathered_on(run: Run) -> int:
     return 4 * item_bytes(run) * max(gathered_parts(run)) if cut else 0
 
 
-def fitting(runs: Iterable[Run], measured: Run, peak_bytes: float, room_bytes: float) -> dict[str, float]:
-    """Of Runs of one job under several placements, those whose fullest device should have room: placement -> its peak, bytes, least first.
+def most_kept(run: Run) -> int:
+    """Bytes of the device that keeps and gathers most.
 
-    Args:
-        measured: a Run of the same job that was measured, on as many rows a device; peak_bytes: its fullest device's peak. What it does not
-            keep are activations, the same under every placement.
-        room_bytes: of one device.
+    Raises:
+        ValueError: as `kept_on`.
     """
-
-    def most(run: Run) -> int:
-        return max(kept_on(run, rank).total for rank in range(run.devices)) + gathered_on(run)
-
-    activations = peak_bytes - most(measured)
-    peaks = {run.placement: activations + most(run) for run in runs}
-    return {name: peak for name, peak in sorted(peaks.items(), key=lambda item: item[1]) if peak <= room_bytes}
+    return max(kept_on(run, rank).total for rank in range(run.devices)) + gathered_on(run)
