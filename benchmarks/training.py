@@ -85,7 +85,7 @@ def prepared(run: Run, way: str) -> tuple[Callable[[int], Any], Callable[[], Non
     optimizer = kind(module.parameters(), lr=rule.rate, fused=True, **named)
 
     def step(number: int) -> Any:
-        shard = session.shard(number)
+        (shard,) = session.shards(number)
         optimizer.zero_grad(set_to_none=True)
         with device.autocast():
             loss = call(shard.device) / shard.batch.joined_loss_terms
@@ -122,7 +122,8 @@ def train(run: Run, way: str, asked: Connection) -> None:
                 done += 1
             wait()
         rate = sum(units(number) for number in range(first, done)) / (time.perf_counter() - start)
-        asked.send({"units_per_s": round(rate, 2), "steps": done - first, "loss": None if loss is None else round(float(loss), 5)})
+        last = sum(loss) if isinstance(loss, list) else loss  # of each replica its share
+        asked.send({"units_per_s": round(rate, 2), "steps": done - first, "loss": None if last is None else round(float(last), 5)})
 
 
 @dataclass

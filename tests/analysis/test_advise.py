@@ -46,7 +46,7 @@ def test_the_best_is_the_plain_maximum_of_each_machines_medians_for_every_job() 
 
 
 def test_vgg16_on_two_gpus_takes_two_gpus() -> None:
-    found, _ = rankings(STUDY, {"workload": "cnn", "model": "vgg16", "devices": 2, "batch_size": 64})
+    found, _ = rankings(STUDY, {"workload": "cnn", "model": "vgg16", "devices": 2, "batch_size": 64}, "2x-nvidia-h200")
     assert found[0].best is not None and found[0].best["placement"] == "ddp" and found[0].best["rate"] > 6000
     assert "Take one" not in " ".join(sentences(found[0]))
 

@@ -14,10 +14,11 @@ from tests.equivalence.cases import Case, all_cases, predicted_of, reference_of,
 TOLERANCE = {("fp64", "momentum"): 1e-10, ("fp64", "adam"): 1e-10, ("fp32", "momentum"): 1e-5, ("fp32", "adam"): 5e-4}
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def results(request: pytest.FixtureRequest):
     """Of the cases that are asked for: `pytest -k NAME` trains no others."""
-    chosen = {item.callspec.params["case"] for item in request.session.items if "results" in getattr(item, "fixturenames", ())}
+    asked = [item for item in request.session.items if item.module is request.module and "results" in item.fixturenames]
+    chosen = {item.callspec.params["case"] for item in asked}
     return run_all([case for case in all_cases() if case in chosen])
 
 
