@@ -33,6 +33,15 @@ def test_reading_loads_no_framework() -> None:
     assert said.stdout.strip() == "[]"
 
 
+def test_answers_need_nothing_that_draws() -> None:
+    """A GPU host has pandas and SciPy at most: `explain`, `advise`, `compare` and `claims` answer there."""
+    modules = "multigpu.analysis.explain_text, multigpu.analysis.advise, multigpu.own.command, multigpu.claims.cache, multigpu.cli_read"
+    drawing = "('matplotlib', 'seaborn', 'altair', 'IPython', 'great_tables', 'nbformat', 'sphinx')"
+    code = f"import sys, {modules}; print([name for name in {drawing} if name in sys.modules])"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert said.stdout.strip() == "[]"
+
+
 def imported(path: Path, modules: Collection[str]) -> set[str]:
     """Which of these modules a file imports anywhere but for types."""
     found: set[str] = set()

@@ -36,13 +36,12 @@ from multigpu.analysis.launches import launch_gaps, launch_ratios
 from multigpu.analysis.limits import ceilings, crossing_batch, link_bounds
 from multigpu.analysis.machines import ceilings_frame, machines_frame
 from multigpu.analysis.parity import parity
-from multigpu.analysis.picture import folded
 from multigpu.analysis.plots import STEP, bars, dots, lines, timeline
 from multigpu.analysis.points import CHANGED, Missing, as_it_comes, averages, one, one_length, points, usual, where
 from multigpu.analysis.prose import each_cell_is_a_finding, finding, require, say, show
 from multigpu.analysis.protocols import as_published, counted_units
 from multigpu.analysis.read import Study, need, read_study, records_of
-from multigpu.analysis.show import sources, table, text
+from multigpu.analysis.show import folded, sources, table, text
 from multigpu.analysis.step_traces import trace_summary, trace_table
 from multigpu.analysis.style import label
 from multigpu.analysis.synchrony import curves_frame as synchrony_curves
@@ -81,5 +80,5 @@ def page(namespace: Mapping[str, Any], **more: Any) -> Study:
     study = read_study(namespace["records"], namespace.get("machine", ""))
     each_cell_is_a_finding()
     if of_a_machine:
-        show(study.header())
+        show(say(study.header()))
     return study

@@ -8,9 +8,9 @@ import matplotlib as mpl
 import pandas as pd
 import pytest
 
-from multigpu.analysis.picture import Picture, Shown, folded, save, svg_text
+from multigpu.analysis.picture import RC, Picture, save, svg_text
 from multigpu.analysis.plots import dots
-from multigpu.analysis.style import RC
+from multigpu.analysis.show import Shown, folded
 
 
 def test_parts_stand_folded_one_below_the_other() -> None:

@@ -17,7 +17,8 @@ import pytest
 from multigpu import pages, paths
 from multigpu.analysis import picture, prose, read
 from multigpu.analysis.estimate import Estimate
-from multigpu.analysis.picture import Picture, Shown
+from multigpu.analysis.picture import Picture
+from multigpu.analysis.show import Shown
 
 NOTEBOOKS = sorted(path for path in (paths.REPOSITORY / "notebooks").glob("[0-9]*.ipynb"))
 NUMBERS = ("rate", "rate_low", "rate_high")

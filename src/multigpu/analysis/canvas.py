@@ -12,9 +12,9 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from multigpu.analysis.estimate import FORMS, WRITTEN, keys_in
-from multigpu.analysis.picture import Picture, head_height
+from multigpu.analysis.picture import RC, Picture, head_height
 from multigpu.analysis.points import Missing
-from multigpu.analysis.style import INK, MARKERS, OTHERS, RC, in_order, label, look
+from multigpu.analysis.style import INK, MARKERS, OTHERS, in_order, label, look
 
 DASHED: Any = {"color": INK, "linewidth": 0.9, "linestyle": (0, (3, 2))}
 WIDTH_IN = 6.4

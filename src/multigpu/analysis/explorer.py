@@ -17,7 +17,8 @@ import pandas as pd
 
 from multigpu import paths
 from multigpu.analysis.fields import FIELDS, POINT
-from multigpu.analysis.picture import DIGITS, Shown
+from multigpu.analysis.picture import DIGITS
+from multigpu.analysis.show import Shown
 from multigpu.kept import Kept
 from multigpu.run import Run
 from multigpu.store import Held, Store

@@ -6,7 +6,6 @@ import base64
 import io
 import re
 import textwrap
-from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -17,12 +16,14 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
 from multigpu import paths
-from multigpu.analysis.style import INK, RC
+from multigpu.analysis.show import EXPLORER, Shown
+from multigpu.analysis.style import INK
+
+RC: Any = mpl.rc_params_from_file(Path(__file__).with_name("figures.mplstyle"), use_default_template=False)
+"""Matplotlib's settings for every figure of the study."""
 
 FONTS = "system-ui, 'DejaVu Sans', Verdana, sans-serif"
 STANDALONE = "svg{color:#222;background:none}@media (prefers-color-scheme:dark){svg{color:#ddd}}"
-EXPLORER = "20-explorer.html"
-"""The page of all points, beside every other page: its hash filters them ("#model=resnet50_v1.5&devices=4")."""
 DIGITS = "%.6g"
 """Of figures in a CSV: the last digits of a float differ between processors, and a file that is committed should not."""
 LEAST_SHARE = 1.0
@@ -90,25 +91,6 @@ def svg_text(figure: Figure, name: str) -> str:
         text = re.sub(pattern, lambda found: found.group(0) + name + "-", text)
     text = _GEOMETRY.sub(lambda found: _LONG.sub(lambda digits: f"{round(float(digits[0]), 2) + 0:g}", found[0]), text)
     return "\n".join(line.rstrip() for line in text.splitlines() if line.strip()) + "\n"
-
-
-@dataclass(frozen=True)
-class Shown:
-    """What a notebook cell or a page shows of a saved figure or a table."""
-
-    html: str
-
-    def _repr_html_(self) -> str:
-        return self.html
-
-    def __str__(self) -> str:
-        return self.html
-
-
-def folded(summary: str, *parts: Shown) -> Shown:
-    """What a page keeps one click away; the summary's backticks are code."""
-    said = re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(summary, quote=False))
-    return Shown(f"<details><summary>{said}</summary>\n{''.join(part.html for part in parts)}</details>\n")
 
 
 def shown(figure: Figure, name: str, data: pd.DataFrame | None = None, link: str = "") -> Shown:

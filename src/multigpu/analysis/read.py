@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from IPython.display import Markdown
 
 from multigpu import paths
 from multigpu.analysis import all_reduce
@@ -179,10 +178,10 @@ class Study:
         """A row a Record of them (`training.training_frame`)."""
         return training_frame(self.training_records)
 
-    def header(self) -> Markdown:
+    def header(self) -> str:
         """What the page speaks of, in a line: the machine, versions, how many Records and from when."""
         if self.frame.empty:
-            return Markdown(f"*No Record in {self.data.name}/ yet: run `make study`.*")
+            return f"*No Record in {self.data.name}/ yet: run `make study`.*"
         latest = max(self.records, key=lambda record: record.measured_at)
         held, versions = latest.machine, latest.versions
         what = f"{len(held.gpus)} x {held.gpus[0]}" if held.gpus else f"{held.cores} cores of {held.cpu}, no GPU"
@@ -192,7 +191,7 @@ class Study:
             if versions.get(key)
         )
         days = sorted({record.measured_at[:10] for record in self.records})
-        return Markdown(f"*Measured on {what} ({self.machine}; {with_}): {len(self.records):,} Records from {days[0]} to {days[-1]}.*")
+        return f"*Measured on {what} ({self.machine}; {with_}): {len(self.records):,} Records from {days[0]} to {days[-1]}.*"
 
 
 def machines_of(everywhere: pd.DataFrame) -> pd.DataFrame:

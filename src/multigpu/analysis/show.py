@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from html import escape
 from string import Formatter
 from typing import Any
@@ -10,9 +11,30 @@ from typing import Any
 import pandas as pd
 
 from multigpu.analysis.estimate import WRITTEN, Estimate, keys_in
-from multigpu.analysis.picture import EXPLORER, Shown
 from multigpu.analysis.points import Missing
 from multigpu.analysis.words import COLUMNS, named
+
+EXPLORER = "20-explorer.html"
+"""The page of all points, beside every other page: its hash filters them ("#model=resnet50_v1.5&devices=4")."""
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What a notebook cell or a page shows of a saved figure or a table."""
+
+    html: str
+
+    def _repr_html_(self) -> str:
+        return self.html
+
+    def __str__(self) -> str:
+        return self.html
+
+
+def folded(summary: str, *parts: Shown) -> Shown:
+    """What a page keeps one click away; the summary's backticks are code."""
+    said = re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(summary, quote=False))
+    return Shown(f"<details><summary>{said}</summary>\n{''.join(part.html for part in parts)}</details>\n")
 
 
 class _Row(Formatter):

@@ -8,10 +8,7 @@ first four are of Okabe and Ito's palette for all colour visions. Ink (text, axe
 from __future__ import annotations
 
 import hashlib
-from pathlib import Path
 from typing import Any
-
-import matplotlib as mpl
 
 from multigpu.placements import every_placement
 from multigpu.placements.row import Look
@@ -58,7 +55,3 @@ def title(placement: str) -> str:
     lowered = text if text[:2].isupper() else text[:1].lower() + text[1:]
     label = look(placement).label
     return f"{label} ({lowered})" if text and not lowered.startswith(label) else lowered or label
-
-
-RC: Any = mpl.rc_params_from_file(Path(__file__).with_name("figures.mplstyle"), use_default_template=False)
-"""Matplotlib's settings for every figure of the study."""
