@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from multigpu.analysis.frame import load_frame
-from multigpu.analysis.interference import COLUMNS, LANES, interference_table, kinds_table, lanes_table, verdict_of
+from multigpu.analysis.interference import COLUMNS, LANES, interference_table, lanes_table, verdict_of
 from multigpu.measure.lane import Lane
 from multigpu.record import Record, RecordStore
 from tests.factory import make_machine, make_record
@@ -88,40 +88,3 @@ def test_the_frame_says_how_many_neighbours_there_were(tmp_path: Path) -> None:
         store.write(record)
     frame = load_frame(store)
     assert dict(zip(frame["repeat"], frame["neighbours"], strict=True)) == {0: 3, 1: 0, 2: 0}
-
-
-def test_runs_of_one_kind_are_judged_together() -> None:
-    """Three graphs that are hardly slower may share, though none of them says so by itself; two Runs that differ by 20% show nothing."""
-    records: list[Record] = []
-    for batch, slowdown in ((32, 0.0005), (64, 0.001), (128, 0.0015)):
-        records += measured([RATE] * 2, 0, batch_size=batch, execution="captured")
-        records += measured([RATE / (1 + slowdown)] * 2, 3, first=100, batch_size=batch, execution="captured")
-    for batch, slowdown in ((32, -0.1), (64, 0.1)):
-        records += measured([RATE] * 2, 0, first=200, batch_size=batch)
-        records += measured([RATE / (1 + slowdown)] * 2, 3, first=300, batch_size=batch)
-    kinds = kinds_table(interference_table(records)).set_index("execution")
-    assert list(kinds.index) == ["captured", "eager"] and list(kinds["runs"]) == [3, 2]
-    assert kinds.loc["captured", "ratio"] == pytest.approx(1.001, rel=1e-6) and kinds.loc["captured", "verdict"] == "may share"
-    logs = np.log([1.0005, 1.001, 1.0015])
-    half = 4.30265 * logs.std(ddof=1) / math.sqrt(3)
-    assert kinds.loc["captured", "high"] == pytest.approx(math.exp(logs.mean() + half), rel=1e-6)
-    assert kinds.loc["eager", "verdict"] == "not shown"
-
-
-def test_a_kind_says_how_many_of_its_runs_show_it_alone() -> None:
-    """Three Runs as alike as can be, of which two have repeats 1% apart: together they may share, alone two show nothing."""
-    records: list[Record] = []
-    for batch, first, noise in ((32, 0, 0.0), (64, 400, 0.01), (128, 800, 0.01)):
-        rates = [RATE * (1 + noise), RATE * (1 - noise), RATE]
-        records += measured(rates, 0, first=first, batch_size=batch, execution="captured")
-        records += measured(rates, 3, first=first + 100, batch_size=batch, execution="captured")
-    table = interference_table(records)
-    (kind,) = kinds_table(table).to_dict("records")
-    assert (kind["verdict"], kind["runs"], kind["shown"]) == ("may share", 3, 1) and kind["reach"] == table["high"].max() > 1.01
-
-
-def test_a_kind_of_one_run_has_its_interval() -> None:
-    records = measured(noisy(0, 0.0005, 1), 0) + measured(noisy(0.03, 0.0005, 2), 3, first=100)
-    table = interference_table(records)
-    (row,), (kind,) = table.to_dict("records"), kinds_table(table).to_dict("records")
-    assert (kind["low"], kind["high"], kind["verdict"]) == (row["low"], row["high"], "disturbed")

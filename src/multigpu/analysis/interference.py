@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from multigpu.analysis.compare import ratio_columns
-from multigpu.analysis.statistics import log_samples, mean_interval
+from multigpu.analysis.statistics import log_samples
 from multigpu.record import Record
 
 ALLOWED = 1.005
@@ -79,27 +79,6 @@ def interference_table(records: Iterable[Record]) -> pd.DataFrame:
     table = table.assign(lanes=table["neighbours"] + 1, verdict=verdict_of(table["low"], table["high"]))
     named = table.rename(columns={"n": "n_shared", "n_base": "n_alone"})[COLUMNS]
     return named.sort_values(["machine", "framework", "devices", "run", "lanes"], ignore_index=True)
-
-
-def kinds_table(table: pd.DataFrame) -> pd.DataFrame:
-    """`interference_table` by kind, of one form of execution: what sharing does to steps launched in this way.
-
-    ratio is the geometric mean over Runs, its interval Student's over their logarithms: Runs differ in model and batch, so their spread
-    says more of the kind than any one of them. How uncertain each Run's own ratio is does not enter; `shown` and `reach` say it. A kind of
-    one Run has that Run's interval.
-
-    Returns:
-        machine, framework, execution, devices, lanes, ratio, low, high, verdict, runs, shown (how many Runs have the kind's verdict by
-        their own interval), reach (the highest end of a Run's own interval).
-    """
-    rows = []
-    for key, own in table.groupby([*KIND, "lanes"], sort=True):
-        logs = np.log(own["ratio"])
-        low, high = np.exp(mean_interval(logs)) if len(own) > 1 else own[["low", "high"]].iloc[0]
-        verdict = str(verdict_of(low, high))
-        shown, reach = int(own["verdict"].eq(verdict).sum()), own["high"].max()
-        rows.append((*key, np.exp(logs.mean()), low, high, verdict, len(own), shown, reach))
-    return pd.DataFrame(rows, columns=[*KIND, "lanes", "ratio", "low", "high", "verdict", "runs", "shown", "reach"])
 
 
 def lanes_table(records: Iterable[Record]) -> pd.DataFrame:

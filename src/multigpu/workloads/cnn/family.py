@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from multigpu.workloads.base import Variable
 from multigpu.workloads.cnn.blocks import dense_relu
 from multigpu.workloads.cnn.layers import BatchNorm, Convolution, Dense, GlobalAveragePool, Network, Relu, trace
 
@@ -67,11 +66,6 @@ class Member:
     def network(self) -> Network:
         """The layers, which end in logits."""
         return (*self.convolutions(), *(dense_relu(self.hidden) if self.hidden else ()), Dense(CLASSES))
-
-
-def dense_share(variables: tuple[Variable, ...]) -> float:
-    """Share of the parameters that dense layers' weights hold."""
-    return sum(v.elements for v in variables if v.kind == "dense") / sum(v.elements for v in variables)
 
 
 CENTRE = Member(depth=8, width=64, image_size=64, dense_percent=0)
