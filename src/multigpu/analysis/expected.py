@@ -55,14 +55,10 @@ class Expected:
     def text(self) -> str:
         """The forecast in a sentence, and the command that measures it."""
         way, on = way_words(self.run.model_dump()), devices_text(self.run.devices, self.run.device_type)
-        band = (
-            f" ({Estimate(self.rate.low):rate} to {Estimate(self.rate.high):rate})"
-            if self.rate.known
-            else " (no launch was repeated: its band is not known)"
-        )
+        ends = f"{Estimate(self.rate.low):rate} to {Estimate(self.rate.high):rate}" if self.rate.known else "its band is not known"
         scaling = f", {Estimate(self.scaling):percent} of perfect scaling" if self.run.devices > 1 else ""
         return (
-            f"Forecast, not a measurement: {way} should train {self.rate:rate}{band} on {on}{scaling}, from {self.basis}.\n"
+            f"Forecast, not a measurement: {way} should train {self.rate:rate} ({ends}) on {on}{scaling}, from {self.basis}.\n"
             f"This measures it: `{measure_command(self.run)}`"
         )
 
@@ -99,7 +95,7 @@ def room_for(runs: Path, run: Run) -> Room | None:
     known = where(known[known["n"] > 0], placement=replicas)
     if known.empty or run.placement not in replicas:
         return None
-    row = _nearest(known, run)
+    row = _by_nearness(known, run).iloc[0]
     measured = run_of(row)
     machine = next(record.machine for record in records_of(runs) if record.machine.name == row["machine"])
     activations = (float(row["peak_memory_gib"]) * GIB - most_kept(measured)) * run.batch_size / measured.batch_size
@@ -197,7 +193,7 @@ def _of_kin(run: Run, every: pd.DataFrame, links: Links) -> Expected | None:
     own = exact if len(exact) or all(getattr(run, name) is None for name in KERNELS) else own[own["batch_size"] <= 2 * run.batch_size]
     if own.empty:
         return None
-    one = _nearest(own, run)
+    one = _by_nearness(own, run).iloc[0]
     share = run.batch_size / float(one["batch_size"])
     step_s, noise = share * float(one["step_time_s"]), number(one["rate_high"] / one["rate"]) or 1.0
     units = share * run.devices * float(one["rate"] * one["step_time_s"])
@@ -218,7 +214,7 @@ def _losses(run: Run, alike: pd.DataFrame, step_s: float, units: float, links: L
     for _, kin in _by_nearness(where(alike, placement=run.placement, devices=run.devices), run).iterrows():
         same = {name: None if missing(kin[name]) else kin[name] for name in ("machine", "batch_size", *KERNELS)}
         if len(alone := where(alike, devices=1, **same)):
-            base_s = float(_nearest(alone, run)["step_time_s"])
+            base_s = float(_by_nearness(alone, run).iloc[0]["step_time_s"])
             lost_s = max(0.0, float(kin["step_time_s"]) - base_s)
             told = f" and what {devices_text(run.devices, run.device_type)} of {kin['machine']} lost with other kernels"
             return np.array([lost_s, max(lost_s, merge_s), lost_s * min(1.0, step_s / base_s)]), told
@@ -234,10 +230,6 @@ def _by_nearness(points: pd.DataFrame, run: Run) -> pd.DataFrame:
     factor = np.abs(np.log(points["batch_size"].astype("float64") / run.batch_size))
     table = points.assign(_apart=apart, _factor=factor).sort_values(["_apart", "_factor", "n"], ascending=[True, True, False])
     return table.drop(columns=["_apart", "_factor"])
-
-
-def _nearest(points: pd.DataFrame, run: Run) -> pd.Series:
-    return _by_nearness(points, run).iloc[0]
 
 
 def _of_model(run: Run, own: pd.DataFrame, rows: pd.DataFrame, links: Links) -> Expected:
@@ -279,6 +271,5 @@ def forecasts(runs: Path, planned: Sequence[Run]) -> pd.DataFrame:
         fields = run.model_dump(exclude_defaults=True)
         if (found := expected(runs, {name: value for name, value in fields.items() if name not in LENGTH})) is not None:
             told = " ".join(command_of(fields).split()[4:])
-            ends = dict(zip(("rate", "rate_low", "rate_high"), (found.rate.value, found.rate.low, found.rate.high), strict=True))
-            rows.append({"fields": told, **ends, "efficiency": found.scaling, "basis": found.basis})
+            rows.append({"fields": told, **found.as_dict(), "efficiency": found.scaling})
     return pd.DataFrame(rows, columns=["fields", "rate", "rate_low", "rate_high", "efficiency", "basis"])
