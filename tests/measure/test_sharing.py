@@ -9,11 +9,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from multigpu.analysis.interference import interference_table, kinds_table
+from multigpu.analysis.interference import interference_table, verdict_of
+from multigpu.analysis.statistics import mean_interval
 from multigpu.measure import machine
 from multigpu.measure.lane import LANE_VARIABLE, Lane, in_order, places, this_lane, visible_gpus
 from multigpu.measure.lanes import lane_environment, places_here
@@ -121,12 +123,14 @@ def test_hosts_and_unproven_kinds_are_alone() -> None:
 
 def test_the_committed_check_shows_what_may_share() -> None:
     """The kinds that share by default are those, and only those, that the Records of the check allow."""
-    kinds = kinds_table(interference_table(RecordStore(INTERFERENCE)))
-    assert len(kinds)
-    for _, kind in kinds.iterrows():
-        run = build_run(**CNN | {name: kind[name] for name in ("framework", "execution", "devices")})
-        assert undisturbed(run) is (kind["verdict"] == "may share"), kind.to_dict()
-    shown = set(zip(kinds["framework"], kinds["execution"].str.removeprefix("compiled_"), kinds["devices"], strict=True))
+    found, shown = interference_table(RecordStore(INTERFERENCE)), set()
+    for key, own in found.groupby(["machine", "framework", "execution", "devices", "lanes"]):
+        low, high = np.exp(mean_interval(np.log(own["ratio"]))) if len(own) > 1 else own[["low", "high"]].iloc[0]
+        _, framework, execution, devices, _ = key
+        run = build_run(**CNN | {"framework": framework, "execution": execution, "devices": devices})
+        assert undisturbed(run) is (str(verdict_of(low, high)) == "may share"), (key, low, high)
+        shown.add((framework, execution.removeprefix("compiled_"), devices))
+    assert shown
     for framework, execution, devices in product(("torch",), ("eager", "compiled", "captured", "compiled_captured"), (1, 2, 4)):
         run = build_run(**CNN | {"framework": framework, "execution": execution, "devices": devices})
         assert not undisturbed(run) or (framework, execution.removeprefix("compiled_"), devices) in shown
