@@ -65,6 +65,8 @@ def strike(stage: str, run: Run, rank: int) -> None:
             continue
         if fault["fault"] == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
+        elif fault["fault"] in ("stop", "stop its launcher"):
+            os.kill(os.getpid() if fault["fault"] == "stop" else os.getppid(), signal.SIGSTOP)
         elif fault["fault"] == "hang":
             time.sleep(3600)
         elif fault["fault"] == "memory":

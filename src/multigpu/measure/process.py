@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 
 import psutil
 
 PR_SET_PDEATHSIG = 1
 NO_KERAS = {"TF_USE_LEGACY_KERAS": "1"}
 """Environment of processes that use TensorFlow without Keras: it would import Keras 3, scikit-learn and matplotlib, half its start."""
+
+STOPPED_S = 5.0
+"""A process of a launch that somebody stopped (SIGSTOP) gets so long to be continued."""
 
 STARTED_AT = "MULTIGPU_STARTED_AT"
 """In the environment of a forked worker: when its start began, in seconds of the epoch, with what was imported for it before the fork."""
@@ -47,3 +52,27 @@ def end_with_parent() -> None:
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:  # it ended between the two lines
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+class StoppedProcesses:
+    """Those of a launch that somebody stopped: they neither answer nor end, and all others would wait for them."""
+
+    def __init__(self) -> None:
+        self.since: dict[psutil.Process, float] = {}
+        self.looked_s = 0.0
+
+    def kill(self, roots: Sequence[int]) -> list[int]:
+        """Kill what was stopped `STOPPED_S` ago among these processes and all that they started, and tell which; a look a second."""
+        now = time.monotonic()
+        if now < self.looked_s + 1:
+            return []
+        self.looked_s, found = now, []
+        for root in roots:
+            with contextlib.suppress(psutil.Error):  # one has ended meanwhile
+                own = psutil.Process(root)
+                found += [each for each in (own, *own.children(recursive=True)) if each.status() == psutil.STATUS_STOPPED]
+        self.since = {each: self.since.get(each, now) for each in found}
+        over = [each for each, since in self.since.items() if now - since >= STOPPED_S]
+        for each in over:
+            each.kill()
+        return [each.pid for each in over]

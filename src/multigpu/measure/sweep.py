@@ -22,7 +22,7 @@ from multigpu.measure.lane import this_lane
 from multigpu.measure.machine import Machine, cores_here, framework_version, source_state, this_machine
 from multigpu.measure.memory import memory_folder, scratch_folder
 from multigpu.measure.plan import MAX_STARTS, Journal, Plan
-from multigpu.measure.process import NO_KERAS
+from multigpu.measure.process import NO_KERAS, STOPPED_S, StoppedProcesses
 from multigpu.measure.summary import Summary
 from multigpu.measure.timed import is_solo, listens_everywhere
 from multigpu.measure.turn import turn
@@ -199,6 +199,7 @@ def _launch_once(plan: Plan, bar: Bar, summary: Summary, company: Company | Spre
     seen = len(journal.progress.read_text().splitlines()) if journal.progress.exists() else 0
     environment = launch_environment() | ({} if company else libraries_environment(LOOPBACK)) | plan.environment
     agents: list[subprocess.Popen[Any]] = []
+    stopped = StoppedProcesses()
     with open(plan.scratch / "agent.log", "w") as log:
         try:
             for prefix, own in company.agents(plan) if company else [(_hidden(plan), plan)]:
@@ -214,9 +215,13 @@ def _launch_once(plan: Plan, bar: Bar, summary: Summary, company: Company | Spre
                     if event["event"] == "done":
                         finished.add(event["index"])
                 seen = len(lines)
+                kept = f"{sum(summary.statuses.values())} Runs were measured and are kept, and the same command goes on from there"
                 if sentence := journal.unwritable():
-                    kept = f"{sum(summary.statuses.values())} Runs were measured and are kept"
-                    raise RuntimeError(f"{sentence}; {kept}, and the same command goes on from there once there is room")
+                    raise RuntimeError(f"{sentence}; {kept} once there is room")
+                for killed in stopped.kill([agent.pid for agent in agents]):
+                    summary.notes.append(f"process {killed} was stopped from outside for {STOPPED_S:g} s: it was ended")
+                    if killed in (agent.pid for agent in agents):
+                        raise RuntimeError(f"{summary.notes.pop()}, and with it its launch; {kept}")
                 if None not in ended or any(ended) or (company and company.in_trouble()):
                     break
                 time.sleep(0.1)
