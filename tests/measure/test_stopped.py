@@ -22,7 +22,7 @@ def test_a_stopped_rank_is_started_again_and_a_stopped_launcher_said(tmp_path: P
     assert first[RANK].status == "ok"
     (note,) = first.summary.notes
     assert "was stopped from outside" in note
-    with pytest.raises(RuntimeError, match="was stopped from outside .* and with it its launch; 0 Runs were measured and are kept"):
+    with pytest.raises(RuntimeError, match=r"was stopped from outside .* and with it its launch; 0 Runs were measured and are kept"):
         strike(tmp_path, [Point(tiny(LAUNCHER))], [stop_launcher])
     assert [record.run.seed for record in RecordStore(tmp_path / "runs")] == [RANK]
     again = strike(tmp_path, [Point(tiny(seed)) for seed in (RANK, LAUNCHER)], [stop_launcher])
