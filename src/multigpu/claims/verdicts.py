@@ -213,9 +213,7 @@ def combine(answers: Mapping[str, Answer]) -> Answer:
     elif verdicts:
         why = f"frameworks differ: {', '.join(f'{titles[name]} {one.verdict}' for name, one in decided.items())}"
     else:
-        found = {one.verdict for one in answers.values()}
-        verdict = "out of reach" if "out of reach" in found else "inconclusive" if "inconclusive" in found else "not yet measured"
-        whys = {name: one.why for name, one in answers.items() if one.verdict == verdict}
-        alike = len(set(whys.values())) == 1
-        why = next(iter(whys.values())) if alike else "; ".join(f"{titles[name]}: {one}" for name, one in whys.items())
+        open_first: list[Verdict] = ["out of reach", "inconclusive", "not yet measured"]
+        verdict = min((one.verdict for one in answers.values()), key=open_first.index)
+        why = _joined(dict.fromkeys(named({name: one.why for name, one in answers.items() if one.verdict == verdict})))
     return Answer(verdict=verdict, figure=text, why=why, scope=scope, record_keys=tuple(_keys(answers.values())))
