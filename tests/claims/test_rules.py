@@ -79,36 +79,24 @@ def test_an_inconclusive_interval_says_whether_it_excludes_the_document() -> Non
     noise = (1.0, 1.05, 0.95, 1.04, 0.96)
     wide = result_of("C5", [row for run, rate, _ in CASES["C5"].runs for row in repeats(rate * 1.0, noise, **CASES["C5"].common | run)])
     assert wide.verdict != "does not hold"
-    near = Claims.ratio(1.165, noise=0.03, effect=1.33)
+    near = ratio(1.165, noise=0.03, effect=1.33)
     assert near.verdict == "inconclusive" and "excludes the document's 1.33x" in near.why
-    far = Claims.ratio(1.165, noise=0.3, effect=1.33)
+    far = ratio(1.165, noise=0.3, effect=1.33)
     assert far.verdict == "inconclusive" and "does not exclude the document's 1.33x" in far.why
 
 
-class Claims:
-    """A claim about one ratio, made for a test: rows of a placement over those of another."""
-
-    @staticmethod
-    def ratio(truth: float, noise: float, effect: float | None = None, seed: int = 3) -> Result:
-        draw = np.random.default_rng(seed)
-        contrast = Contrast(label="ratio", over=(side("exp4"),), under=(side("exp3"),), effect=effect, bound=(1 + (effect or 1.1)) / 2)
-        rows = [
-            row
-            for name, rate in (("exp4", truth), ("exp3", 1.0))
-            for row in drawn(draw, rate, placement=name, noises=(noise, 0.0, 0.0), host=1.0)
-        ]
-        return judged(contrast, rows)
+def ratio(truth: float, noise: float, effect: float) -> Result:
+    """A claim about one ratio: rows of a placement over those of another."""
+    draw = np.random.default_rng(3)
+    contrast = Contrast(label="ratio", over=(side("exp4"),), under=(side("exp3"),), effect=effect, bound=(1 + effect) / 2)
+    sides = (("exp4", truth), ("exp3", 1.0))
+    rows = [row for name, rate in sides for row in drawn(draw, rate, placement=name, noises=(noise, 0.0, 0.0), host=1.0)]
+    predicate = Predicate(contrasts=(contrast,), frameworks=("torch",))
+    return evaluate(Claim(number="C1", sentence="A.", documents=("000",), figure="1", predicate=predicate), table(rows))
 
 
 def side(placement: str) -> Term:
     return Term(select=selection({"placement": placement}, Run.model_fields, "a Run"))
-
-
-def judged(contrast: Contrast, rows: Rows) -> Result:
-    claim = Claim(
-        number="C1", sentence="A.", documents=("000",), figure="1", predicate=Predicate(contrasts=(contrast,), frameworks=("torch",))
-    )
-    return evaluate(claim, table(rows))
 
 
 def drawn(draw: np.random.Generator, rate: float, noises: tuple[float, float, float], host: float, **fields: Any) -> Rows:

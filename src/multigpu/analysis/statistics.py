@@ -93,7 +93,7 @@ def log_samples(values: pd.Series, groups: pd.Series, launches: pd.Series) -> pd
     """`sample` of each group as columns: log_mean, log_variance, log_freedom."""
     found = {group: sample(values.iloc[at].tolist(), launches.iloc[at].tolist()) for group, at in groups.groupby(groups).indices.items()}
     rows = [(one.mean, one.variance, one.freedom) for one in found.values()]
-    return pd.DataFrame(rows, index=pd.Index(found, dtype=groups.dtype), columns=["log_mean", "log_variance", "log_freedom"])
+    return pd.DataFrame(rows, index=pd.Index(found, dtype=groups.dtype), columns=["log_mean", "log_variance", "log_freedom"], dtype=float)
 
 
 def chance_above(excess: Any, variance: Any, freedom: Any) -> Any:
