@@ -18,6 +18,7 @@ from multigpu.measure.machine import gpu_count
 from multigpu.measure.summary import LEFT
 from multigpu.measure.sweep import launch_environment, make_plan
 from tests.collectives.planted import make_record
+from tests.measure.listening import overheard
 
 METHODS = ["gloo", "tree", "ring", "central_server", "everyone_fp16"]
 
@@ -31,7 +32,9 @@ def fail(stage: str, run: CollectiveRun, rank: int) -> None:
 def test_a_sweep_is_measured_once_and_a_method_that_dies_is_left_out(tmp_path: Path) -> None:
     """Started twice, as everywhere: whoever killed it may have meant another process."""
     store, runs = CollectiveStore(tmp_path), runs_in_order(2, "cpu", sizes=[4, 4096], methods=METHODS)
-    summary = measure(runs, store, budget_s=90, progress=False, hook="tests.collectives.test_measure:fail")
+    with overheard() as heard:
+        summary = measure(runs, store, budget_s=90, progress=False, hook="tests.collectives.test_measure:fail")
+    assert heard, "a look that came too late would see nobody listen"
     assert dict(summary.statuses) == {"ok": 8, "failed": 1, "passed_over": 1}
     records = {record.run: record for record in store}
     dead = records.pop(runs[1])
