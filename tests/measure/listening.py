@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 
 LISTEN = "0A"
-LOOK_S = 0.15
+LOOK_S = 0.25
 
 
 @dataclass(frozen=True)
