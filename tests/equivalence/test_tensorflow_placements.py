@@ -53,15 +53,15 @@ def test_a_run_over_processes_equals_its_reference(case: Case, results) -> None:
             assert abs(part["prints"][name] - total) < 1e-9 * result["distance"][name]
 
 
-def test_bytes_of_a_run_over_processes_are_counted_or_said_not_to_be(results) -> None:
-    for case in process_cases():
-        parts = result_of(case, results)["parts"]
-        moved = sum((part["moved"].get("all_reduce", 0) for part in parts), 0)
-        if placements()[case.run.placement].merge == "all_reduce":
-            elements = sum(variable.elements for variable in case.run.description.variables)
-            assert moved == case.run.devices * elements * 8 and not parts[0]["uncounted"]
-        else:
-            assert not moved and "gRPC" in parts[0]["uncounted"]
+@pytest.mark.parametrize("case", process_cases(), ids=lambda case: case.name)
+def test_bytes_of_a_run_over_processes_are_counted_or_said_not_to_be(case: Case, results) -> None:
+    parts = result_of(case, results)["parts"]
+    moved = sum(part["moved"].get("all_reduce", 0) for part in parts)
+    if placements()[case.run.placement].merge == "all_reduce":
+        elements = sum(variable.elements for variable in case.run.description.variables)
+        assert moved == case.run.devices * elements * 8 and not parts[0]["uncounted"]
+    else:
+        assert not moved and "gRPC" in parts[0]["uncounted"]
 
 
 @pytest.mark.parametrize("case", saved_cases(), ids=lambda case: case.name)
