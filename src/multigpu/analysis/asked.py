@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal, get_args, get_origin
 
 import pandas as pd
@@ -109,6 +109,11 @@ def none_has(points: pd.DataFrame, fields: Mapping[str, Any], machine: str | Non
             break
         rows = left
     return f"No Record{f' of {machine}' if machine else ''} has {why or 'these fields'}. This measures one: `{command_of(fields)}`"
+
+
+def alike(table: pd.DataFrame, row: Any, names: Iterable[str], **other: Any) -> pd.DataFrame:
+    """The rows that equal `row` in these fields, empty where it is empty; `other` as in `points.where`."""
+    return where(table, **{name: None if missing(row[name]) else row[name] for name in names} | other)
 
 
 def differing(row: Any, other: Any) -> list[str]:
