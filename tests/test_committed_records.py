@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
-from multigpu.analysis.frame import load_frame
+from multigpu.analysis.frame import frame_of
 from multigpu.analysis.parity import JOB, TOLERANCE, WAY, amplified, parity
 from multigpu.paths import RUNS
 from multigpu.placements.traffic import KINDS
@@ -20,7 +20,7 @@ def committed() -> list[Record]:
 
 
 def test_every_record_moved_the_bytes_that_were_predicted(committed: list[Record]) -> None:
-    frame = load_frame(RUNS)
+    frame = frame_of(committed)
     counted = frame[frame["status"].eq("ok") & frame["moved_bytes"].notna()]
     assert len(counted) > 1_000 and counted["placement"].nunique() >= 20
     for kind in KINDS:

@@ -35,7 +35,7 @@ class Sample(NamedTuple):
 def sample(values: Sequence[float], launches: Sequence[Hashable]) -> Sample:
     """The Sample of the logarithms of positive `values`, each measured in the launch of the same position."""
     whole = pd.Series(0, index=range(len(values)))
-    return Sample(len(values), *log_samples(pd.Series(values), whole, pd.Series(launches)).iloc[0])
+    return Sample(len(values), *log_samples(pd.Series(values), whole, pd.Series(list(launches))).iloc[0])
 
 
 def log_samples(values: pd.Series, groups: pd.Series, launches: pd.Series) -> pd.DataFrame:
