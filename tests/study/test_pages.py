@@ -55,7 +55,7 @@ def test_every_require_is_tripped_by_other_rates(page: Path, monkeypatch: pytest
 
 
 def test_every_figure_leads_to_the_files_of_its_records(page: Path, monkeypatch: pytest.MonkeyPatch, explored: dict[str, Any]) -> None:
-    """In two clicks: what a page writes is listed at its end; the explorer finds these Records, and points of its machines for every link."""
+    """In two clicks: what a page writes is listed at its end; the explorer finds these Records, and points for every link."""
     listed: set[str] = set()
     links: set[str] = set()
 
