@@ -40,13 +40,12 @@ def sample(values: Sequence[float], launches: Sequence[Hashable]) -> Sample:
 
 def log_samples(values: pd.Series, groups: pd.Series, launches: pd.Series) -> pd.DataFrame:
     """By group: log_mean, log_variance and log_freedom of positive values (`Sample`); launches are the units where they differ."""
-    logs = np.log(values.astype("float64"))
+    logs: Any = np.log(values.astype("float64"))
     each = logs.groupby(groups)
     n, mean = each.size(), each.mean()
     by_launch = (logs - groups.map(mean)).groupby([groups, launches], dropna=False)
     size, total = by_launch.size(), ((logs - groups.map(mean)) ** 2).groupby(groups).sum()
-    count, between = (part.groupby(level=0) for part in (size, size * by_launch.mean() ** 2))
-    count, between = count.size(), between.sum()
+    count, between = size.groupby(level=0).size(), (size * by_launch.mean() ** 2).groupby(level=0).sum()
     with np.errstate(divide="ignore", invalid="ignore"):
         of_launches = between / (count - 1)
         ratio = of_launches / np.maximum((total - between).clip(lower=0) / (n - count), 1e-30)
@@ -106,8 +105,8 @@ def holm(chances: Sequence[float]) -> list[float]:
 
 def holm_of_families(chances: Sequence[float], families: Sequence[Hashable]) -> list[float]:
     """Adjusted p-values by Holm within each family, and again over the families by the least of each."""
-    of = pd.Series(families, dtype=object)
-    within = pd.Series(chances, dtype="float64").groupby(of).transform(holm)
+    of: Any = pd.Series(list(families), dtype=object)
+    within: Any = pd.Series(chances, dtype="float64").groupby(of).transform(lambda own: holm(own.tolist()))
     least = within.groupby(of, sort=False).min().sort_values(kind="stable")
     times = pd.Series(range(len(least), 0, -1), index=least.index)
     floor = (least * times).clip(upper=1.0).cummax()
