@@ -81,20 +81,17 @@ def mean_interval(values: Any) -> tuple[float, float]:
     return float(known.mean()) - half, float(known.mean()) + half
 
 
-def chance_above(excess: float, variance: float, freedom: float) -> float:
-    """How likely an estimate is that lies `excess` or more above what is true (Student's t); nan without a variance."""
-    if math.isnan(variance):
-        return math.nan
-    if variance <= 0:
-        return 0.0 if excess > 0 else 1.0
-    return float(special.stdtr(freedom, -excess / math.sqrt(variance)))
+def chance_above(excess: Any, variance: Any, freedom: Any) -> Any:
+    """How likely an estimate is that lies `excess` or more above what is true (Student's t); NaN without a variance."""
+    excess, variance = (np.asarray(value, dtype=float) for value in (excess, variance))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        chance = special.stdtr(freedom, -excess / np.sqrt(variance))
+    return np.where(variance <= 0, np.where(excess > 0, 0.0, 1.0), chance)
 
 
-def chance_of_ratio(ratio: float, freedom: float, other: float = math.inf) -> float:
+def chance_of_ratio(ratio: Any, freedom: Any, other: Any = math.inf) -> Any:
     """How likely the ratio of two mean squares of equal expectation is so large or larger: of an F, or of chi-squared over its freedom."""
-    if math.isinf(other):
-        return float(special.chdtrc(freedom, ratio * freedom))
-    return float(special.fdtrc(freedom, other, ratio))
+    return special.chdtrc(freedom, ratio * freedom) if np.isscalar(other) and np.isinf(other) else special.fdtrc(freedom, other, ratio)
 
 
 def holm(chances: Sequence[float]) -> list[float]:
@@ -105,9 +102,9 @@ def holm(chances: Sequence[float]) -> list[float]:
 
 def holm_of_families(chances: Sequence[float], families: Sequence[Hashable]) -> list[float]:
     """Adjusted p-values by Holm within each family, and again over the families by the least of each."""
-    of: Any = pd.Series(list(families), dtype=object)
-    within: Any = pd.Series(chances, dtype="float64").groupby(of).transform(lambda own: holm(own.tolist()))
-    least = within.groupby(of, sort=False).min().sort_values(kind="stable")
-    times = pd.Series(range(len(least), 0, -1), index=least.index)
-    floor = (least * times).clip(upper=1.0).cummax()
-    return list(np.maximum((within * of.map(times)).clip(upper=1.0), of.map(floor)))
+    family = pd.Series([repr(one) for one in families], dtype=object)
+    within = pd.Series(chances, dtype=float).groupby(family).transform(lambda own: holm(own.tolist()))
+    first = within.groupby(family).min().sort_values(kind="stable")
+    times = pd.Series(range(len(first), 0, -1), index=first.index)
+    least = (first * times).clip(upper=1.0).cummax()
+    return np.maximum((within * family.map(times)).clip(upper=1.0), family.map(least)).tolist()
