@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from multigpu.analysis.gpus import energy_frame, energy_points, gpu_frame, gpu_points
+from multigpu.analysis.gpus import gpu_frame, gpu_points
 from multigpu.record import Record
 from tests.factory import make_record
 
@@ -66,18 +66,3 @@ def test_gpus_beside_others_are_compared_within_a_record() -> None:
     assert set(points["how"]) == {"beside others"}
     assert gpu_frame([make_record("ddp", 4, 1000.0, measurement={"device_states": [state()] * 4}, **ALEXNET)]).empty
     assert gpu_points(gpu_frame([])).empty
-
-
-def energy(window_s: float, **more: Any) -> Record:
-    windows = [{"window_s": window_s, "start_j": 1e6, "end_j": 1e6 + 500 * window_s, "steps": 100, "units": 6400} for _ in range(2)]
-    return make_record(workload="cnn", energy_window_s=20, devices=2, measurement={"energy": windows}, **more)
-
-
-def test_joules_an_image_and_windows_that_are_too_short() -> None:
-    row = energy_frame([energy(20.0), make_record()]).iloc[0]
-    assert (row["joules"], row["power_w"], row["uncertain"]) == pytest.approx((20000.0, 1000.0, 0.01))
-    assert row["joules_per_unit"] == pytest.approx(20000 / 12800)
-    long, short = energy(20.0), energy(9.9, repeat=1)
-    frame = energy_frame([long, short])
-    assert frame["joules"].tolist() == pytest.approx([20000.0, math.nan], nan_ok=True) and frame["window_s"].tolist() == [20.0, 9.9]
-    assert energy_points(frame)["n"].tolist() == [1] and energy_points(energy_frame([short])).empty

@@ -22,6 +22,7 @@ def test_repeats_are_pooled_and_short_windows_left_out() -> None:
     points = energy_points(energy_frame(records))
     assert points[["devices", "n"]].to_numpy().tolist() == [[2, 2], [4, 1]]
     assert points["joules_per_unit"].tolist() == pytest.approx([0.125, 0.2])
+    assert points["power_w"].tolist() == pytest.approx([40.0, 64.0]) and points["units_per_s"].tolist() == [320.0, 320.0]
     for nothing in ([], [energy(1.0, window_s=9.9)]):
         assert energy_points(energy_frame(nothing)).empty
     assert points["least"].tolist() == pytest.approx([0.1, 0.2]) and points["most"].tolist() == pytest.approx([0.15, 0.2])

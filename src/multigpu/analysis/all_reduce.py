@@ -9,12 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from multigpu.analysis.collectives import collectives_frame
+from multigpu.analysis.estimate import Estimate
 from multigpu.analysis.statistics import half_width, log_samples
 from multigpu.collectives import algorithms, find_algorithm
 from multigpu.collectives.algorithms.hierarchical import group_size
@@ -80,22 +80,14 @@ def serial_bytes(method: str, size: int, devices: int) -> float:
     return cost.busiest_way_bytes + (size if beyond else 0)
 
 
-class Transfer(NamedTuple):
-    """What an all-reduce takes."""
-
-    time_s: float
-    low_s: float
-    high_s: float
-
-
-def transfer(table: pd.DataFrame, method: str, size: int) -> Transfer | None:
-    """The time of `size` bytes by one method, from the points of one `at`: measured, or in proportion between the nearest sizes that were;
-    None outside of these.
+def transfer(table: pd.DataFrame, method: str, size: int) -> Estimate | None:
+    """The time (s) of `size` bytes by one method, from the points of one `at`: measured, or in proportion between the nearest sizes that
+    were; None outside of these.
     """
     line = table[table["method"] == method].sort_values("bytes")
     if line.empty or not line["bytes"].iloc[0] <= size <= line["bytes"].iloc[-1]:
         return None
-    return Transfer(*(float(np.interp(size, line["bytes"], line[name])) for name in ("time_s", "time_s_low", "time_s_high")))
+    return Estimate(*(float(np.interp(size, line["bytes"], line[name])) for name in ("time_s", "time_s_low", "time_s_high")))
 
 
 def gradient_bytes(workload: str, model: str) -> int:
@@ -159,15 +151,8 @@ def host_points(frame: pd.DataFrame) -> pd.DataFrame:
     """
     table, known = points(frame, by=HOST_POINT), algorithms()
     sent = frame.set_index("key")[["host_sent_bytes", "host_received_bytes"]].max(axis=1)
-    rows = table.to_dict("records")
-    terms = [
-        known[row["method"]].cost(row["bytes"] // 4, 4, row["devices"]).latency_terms if row["method"] in known else math.nan
-        for row in rows
-    ]
-    links = [
-        link_time_s(row["method"], row["bytes"], row["devices"], row["rate_bytes_per_s"])
-        if row["per_host"] == 1 and row["devices"] > 1
-        else math.nan
-        for row in rows
-    ]
+    methods = table[["method", "bytes", "devices"]].itertuples(index=False)
+    terms = [known[name].cost(size // 4, 4, count).latency_terms if name in known else math.nan for name, size, count in methods]
+    linked = table.loc[table["per_host"].eq(1) & table["devices"].gt(1), ["method", "bytes", "devices", "rate_bytes_per_s"]]
+    links = pd.Series([link_time_s(*row) for row in linked.itertuples(index=False)], linked.index, dtype="float64")
     return table.assign(sent_bytes=table["keys"].str.split(", ").str[0].map(sent), latency_terms=terms, link_s=links)

@@ -11,30 +11,23 @@ from typing import Any
 import pandas as pd
 from scipy import special
 
-from multigpu.analysis.frame import typed_frame
+from multigpu.analysis.frame import identity, typed_frame
 from multigpu.collectives import algorithms
 from multigpu.collectives.record import CollectiveRecord, CollectiveStore
 
 OF_RUN = ("method", "device_type", "dtype", "execution", "devices", "bytes", "calls", "warmup_calls", "delay_us", "compute_ms")
-OF_RECORD = (
-    *("key", "attempt", "status", "reason", "repeat", "launch_id", "measured_at", "commit", "clean_tree", "timing_version"),
-    "time_s",
-)
 COUNTED = ("latency_terms", "busiest_link_bytes", "busiest_way_bytes", "busiest_port_bytes", "total_bytes")
 COLUMNS: dict[str, str] = {
     **dict.fromkeys(("key", "machine", "gpu", "status", "reason", "method", "kind", "device_type", "dtype", "execution"), "string"),
-    **dict.fromkeys(("attempt", "devices", "bytes", "repeat", "samples", "calls", "warmup_calls"), "int64"),
-    **dict.fromkeys(("time_s", "time_low_s", "time_high_s", "median_low_s", "median_high_s"), "float64"),
-    **dict.fromkeys(("algorithm_bytes_per_s", "bus_bytes_per_s", *COUNTED), "float64"),
-    **dict.fromkeys(("flags", "framework_version", "launch_id", "measured_at", "commit"), "string"),
-    "clean_tree": "bool",
-    "timing_version": "int64",
-    **{"hosts": "int64", "per_host": "Int64", "network": "string"},
+    **dict.fromkeys(("flags", "framework_version", "launch_id", "measured_at", "commit", "network"), "string"),
+    **dict.fromkeys(("attempt", "devices", "bytes", "repeat", "samples", "calls", "warmup_calls", "timing_version", "hosts"), "int64"),
+    **{"per_host": "Int64", "clean_tree": "bool"},
+    **dict.fromkeys(("time_s", "median_low_s", "median_high_s", "bus_bytes_per_s", *COUNTED), "float64"),
     **dict.fromkeys(("rate_bytes_per_s", "delay_us", "compute_ms", "host_sent_bytes", "host_received_bytes"), "float64"),
 }
-"""A row a Record. time_s is the median sample, time_low_s and time_high_s the fastest and the slowest, median_low_s and
-median_high_s the bounds between which the median lies with at least 95% (`median_bounds`); counted bytes are of one call. per_host: missing
-of one machine alone. host_sent_bytes, host_received_bytes: of the busiest host's interface in one call, headers included."""
+"""A row a Record. time_s is the median sample, median_low_s and median_high_s the bounds between which the median lies with at least 95%
+(`median_bounds`); counted bytes are of one call. per_host: missing of one machine alone. host_sent_bytes, host_received_bytes: of the
+busiest host's interface in one call, headers included."""
 
 
 def collectives_frame(records: Iterable[CollectiveRecord] | CollectiveStore | Path | str) -> pd.DataFrame:
@@ -61,14 +54,12 @@ def median_bounds(samples: Sequence[float], level: float = 0.95) -> tuple[float,
 def _row(record: CollectiveRecord) -> dict[str, Any]:
     run, measured, machine = record.run, record.measurement, record.machine
     rate = re.match(r"([\d.]+) Mbit/s", machine.network)
-    row = {name: getattr(run, name) for name in OF_RUN} | {name: getattr(record, name) for name in OF_RECORD}
+    row = {name: getattr(run, name) for name in OF_RUN} | identity(record)
     row |= {
-        "machine": machine.name,
-        "gpu": machine.gpus[0] if machine.gpus else "",
+        "time_s": record.time_s,
         "kind": "algorithm" if run.method in algorithms() else "library",
         "framework_version": record.versions.get("torch", "none"),
         "samples": len(measured.time_s) if measured else 0,
-        "algorithm_bytes_per_s": record.algorithm_bandwidth,
         "bus_bytes_per_s": record.bus_bandwidth,
         "hosts": machine.hosts,
         "per_host": machine.processes_per_host,
@@ -76,16 +67,9 @@ def _row(record: CollectiveRecord) -> dict[str, Any]:
         "rate_bytes_per_s": float(rate[1]) * 1e6 / 8 if rate else None,
     }
     if measured:
-        low, high = median_bounds(measured.time_s)
         carried = (measured.interface_bytes or [])[:: machine.processes_per_host or 1]  # processes of one host read the same interface
-        row |= {
-            "time_low_s": min(measured.time_s),
-            "time_high_s": max(measured.time_s),
-            "median_low_s": low,
-            "median_high_s": high,
-            "flags": ", ".join(measured.flags),
-            "host_sent_bytes": max((sent for sent, _ in carried), default=None),
-            "host_received_bytes": max((received for _, received in carried), default=None),
-            **({name: getattr(measured.counted, name) for name in COUNTED} if measured.counted else {}),
-        }
+        sent = [max(way) for way in zip(*carried, strict=True)] or [None] * 2
+        row |= dict(zip(("host_sent_bytes", "host_received_bytes"), sent, strict=True))
+        row |= dict(zip(("median_low_s", "median_high_s"), median_bounds(measured.time_s), strict=True))
+        row |= {"flags": ", ".join(measured.flags)} | {name: getattr(measured.counted, name, None) for name in COUNTED}
     return row

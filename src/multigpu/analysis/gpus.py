@@ -8,7 +8,6 @@ from collections.abc import Iterable
 import numpy as np
 import pandas as pd
 
-from multigpu.analysis.frame import typed_frame
 from multigpu.analysis.statistics import interval, sample
 from multigpu.conditions import LEAST_ENERGY_S
 from multigpu.record import Record
@@ -21,11 +20,6 @@ PLAIN = {
 
 JOB = ["machine", "model", "batch_size", "precision", "execution", "how"]
 STATE = ["sm_clock_mhz", "memory_clock_mhz", "power_w", "temperature_c"]
-GPU_COLUMNS = {
-    **dict.fromkeys(("key", "launch", "machine", "model", "execution", "precision", "how"), "string"),
-    **dict.fromkeys(("batch_size", "devices", "gpu"), "int64"),
-    **dict.fromkeys(("units_per_s", *STATE), "float64"),
-}
 
 
 def gpu_frame(records: Iterable[Record]) -> pd.DataFrame:
@@ -47,7 +41,7 @@ def gpu_frame(records: Iterable[Record]) -> pd.DataFrame:
         for rank, state in enumerate(m.device_states):
             own = {"gpu": run.chosen_devices[rank], "units_per_s": float(units[rank]) / m.event_time_s[rank]}
             rows.append(who | own | {"how": "alone" if run.devices == 1 else "beside others"} | state.model_dump())
-    return typed_frame(rows, GPU_COLUMNS)
+    return pd.DataFrame(rows, columns=["key", "launch", *JOB, "devices", "gpu", "units_per_s", *STATE])
 
 
 def gpu_points(frame: pd.DataFrame) -> pd.DataFrame:
@@ -77,52 +71,37 @@ def gpu_points(frame: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(points, columns=[*JOB, "gpu", "n", "half", "share", "units_per_s", *STATE])
 
 
-COUNTER_STEP_S = 0.1
-"""The longest time between two movements of NVML's counter of energy; over a window, what one reading may miss at either end."""
 ENERGY_JOB = ["unit", "devices", "model", "batch_size", "placement", "execution", "precision"]
-
-ENERGY_COLUMNS = {
-    **dict.fromkeys(("key", "machine", "model", "placement", "execution", "precision", "unit"), "string"),
-    **dict.fromkeys(("devices", "batch_size"), "int64"),
-    **dict.fromkeys(("window_s", "joules", "joules_per_unit", "power_w", "units_per_s", "uncertain"), "float64"),
-}
+ENERGY_COLUMNS = ["key", "machine", *ENERGY_JOB, "joules_per_unit", "units_per_s", "power_w"]
 
 
 def energy_frame(records: Iterable[Record]) -> pd.DataFrame:
-    """A row a Record with a window of energy, over all its GPUs.
+    """A row a Record with a window of energy of at least 10 s, over all its GPUs: `ENERGY_COLUMNS`; no figure may rest on a shorter one.
 
-    joules: what the counters moved; joules_per_unit: over the units trained within the window; power_w: mean of all GPUs together;
-    uncertain: the share of a window that the counters' steps leave open at its two ends. All of these are NaN where a window is
-        shorter than 10 s, on which no figure may rest.
+    joules_per_unit: what the counters moved, over the units trained within the window; power_w: mean of all GPUs together.
     """
     rows = []
     for record in records:
         run, windows = record.run, record.measurement.energy if record.measurement else []
-        if not windows:
-            continue
-        window_s = min(window.window_s for window in windows)
-        fields = {name: getattr(run, name) for name in ("model", "placement", "execution", "precision", "devices", "batch_size")}
-        row = fields | {"key": record.key, "machine": record.machine.name, "unit": run.description.unit, "window_s": window_s}
+        window_s = min((window.window_s for window in windows), default=0.0)
         if window_s >= LEAST_ENERGY_S:
-            joules, units = sum(w.end_j - w.start_j for w in windows), sum(w.units for w in windows)
-            row |= {"joules": joules, "joules_per_unit": joules / units, "units_per_s": units / window_s}
-            row |= {"power_w": sum((w.end_j - w.start_j) / w.window_s for w in windows), "uncertain": 2 * COUNTER_STEP_S / window_s}
-        rows.append(row)
-    return typed_frame(rows, ENERGY_COLUMNS)
+            units, joules = sum(one.units for one in windows), [one.end_j - one.start_j for one in windows]
+            power_w = sum(moved / one.window_s for moved, one in zip(joules, windows, strict=True))
+            job = (run.description.unit, *(getattr(run, name) for name in ENERGY_JOB[1:]))
+            rows.append((record.key, record.machine.name, *job, sum(joules) / units, units / window_s, power_w))
+    return pd.DataFrame(rows, columns=ENERGY_COLUMNS)
 
 
 def energy_points(frame: pd.DataFrame, *also: str) -> pd.DataFrame:
-    """The windows of `energy_frame` that are long enough, those of a job pooled.
+    """The windows of `energy_frame`, those of a job pooled.
 
     Args:
         also: columns beside `ENERGY_JOB` that tell points apart, such as the machine.
 
     Returns:
-        joules_per_unit: the mean; least, most: of the windows; units_per_s, power_w, window_s: means; uncertain: the largest of what
-        counters' steps leave open; n.
+        joules_per_unit: the mean; least, most: of the windows; units_per_s, power_w: means; n.
     """
-    known = frame[frame["joules_per_unit"].notna()]
-    grouped = known.groupby([*ENERGY_JOB, *also], sort=True, dropna=False)
+    grouped = frame.groupby([*ENERGY_JOB, *also], dropna=False)
     joules = grouped["joules_per_unit"]
-    means = grouped[["joules_per_unit", "units_per_s", "power_w", "window_s"]].mean()
-    return means.assign(least=joules.min(), most=joules.max(), uncertain=grouped["uncertain"].max(), n=grouped.size()).reset_index()
+    found = {"joules_per_unit": joules.mean(), "least": joules.min(), "most": joules.max(), "n": grouped.size()}
+    return pd.DataFrame(found | {name: grouped[name].mean() for name in ("units_per_s", "power_w")}).reset_index()
