@@ -18,7 +18,7 @@ import pandas as pd
 from multigpu.analysis.advise import advised
 from multigpu.analysis.all_reduce import at, gradient_bytes, serial_bytes, transfer, winners
 from multigpu.analysis.arrange import also, beside, compared, records_with, repeated, stacked
-from multigpu.analysis.batching import batching_frame, runs_by_mode
+from multigpu.analysis.batching import batching_frame
 from multigpu.analysis.causes import causes_frame
 from multigpu.analysis.collectives import collectives_frame
 from multigpu.analysis.compare import ratio_columns, scaling, versus
@@ -29,7 +29,7 @@ from multigpu.analysis.explorer import explorable, explorer
 from multigpu.analysis.feeding import knee, with_waits
 from multigpu.analysis.fields import LENGTH
 from multigpu.analysis.forecast_lines import assumed_links, forecast_lines, lines_of
-from multigpu.analysis.forecast_tables import ahead_table, article_held_out, article_points, foretold, held_out_table
+from multigpu.analysis.forecast_tables import ahead_table, article_held_out, foretold, held_out_table
 from multigpu.analysis.frame import step_times
 from multigpu.analysis.gpus import energy_frame, energy_points, gpu_frame, gpu_points
 from multigpu.analysis.launches import launch_gaps, launch_ratios

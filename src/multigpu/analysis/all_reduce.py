@@ -87,7 +87,8 @@ def transfer(table: pd.DataFrame, method: str, size: int) -> Estimate | None:
     line = table[table["method"] == method].sort_values("bytes")
     if line.empty or not line["bytes"].iloc[0] <= size <= line["bytes"].iloc[-1]:
         return None
-    return Estimate(*(float(np.interp(size, line["bytes"], line[name])) for name in ("time_s", "time_s_low", "time_s_high")))
+    time_s, low, high = (float(np.interp(size, line["bytes"], line[name])) for name in ("time_s", "time_s_low", "time_s_high"))
+    return Estimate(time_s, low, high)
 
 
 def gradient_bytes(workload: str, model: str) -> int:

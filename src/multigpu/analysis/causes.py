@@ -111,19 +111,14 @@ def causes_frame(records: Iterable[Record]) -> pd.DataFrame:
     """
     rows = []
     for record, trace in traced(records):
-        run = record.run
-        timed_s = timed_step_s(record)
-        placement = find_placement(run.placement)
+        run, timed_s, steps = record.run, timed_step_s(record), steps_of(trace)
+        phases = host_phases(find_placement(run.placement))
         share = host_share_of(copy for replica in trace.replicas for copy in replica.copies)
-        steps = steps_of(trace)
-        each = [timed_parts(step_parts(replicas, host_phases(placement), share), timed_s) for replicas in steps]
-        whole = {name: median(parts[name] for parts in each) for name in PARTS}
-        scale = timed_s / sum(whole.values())  # medians of parts need not add up
-        whole = {name: value * scale for name, value in whole.items()}
+        each = pd.DataFrame([timed_parts(step_parts(replicas, phases, share), timed_s) for replicas in steps]).median()
         rows.append(
             {name: getattr(run, name) for name in SAME_POINT if name != "machine"}
             | {"key": record.key, "machine": record.machine.name, "timed_step_s": timed_s}
-            | {f"{name}_s": value for name, value in whole.items()}
+            | {f"{name}_s": each[name] * timed_s / each.sum() for name in PARTS}  # medians of parts need not add up
             | {name: median(getattr(mine, name) for replicas in steps for mine in replicas) for name in ("kernels", "launches")}
             | {"peer_copies_s": median((1 - share) * waited_least(replicas).exposed_copies_s for replicas in steps)}
         )

@@ -53,12 +53,11 @@ def held_out_table(lines: Sequence[Line]) -> pd.DataFrame:
     """
     tables = []
     for line in lines:
-        if (held := line.held_out) is None or line.points is None:
+        if (held := line.held_out) is None:
             continue
-        one_s = float(line.points.means_s[0])
         efficiency = {"efficiency": held.predicted_s, "measured": held.measured_s}
         efficiency |= {"efficiency_low": held.high_s, "efficiency_high": held.low_s}
-        row = _series(line).assign(**{name: one_s / step_s for name, step_s in efficiency.items()})
+        row = _series(line).assign(**{name: held.one_s / step_s for name, step_s in efficiency.items()})
         inside = {None: "", True: "yes", False: "no"}[held.inside]
         tables.append(row.assign(devices=held.devices, error=held.error, inside=inside, n=int(line.rows["n"].iloc[-1])))
     return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()
@@ -84,18 +83,13 @@ def foretold(points: pd.DataFrame, file: Path) -> pd.DataFrame:
     return points.assign(digest=[run_of(row).digest for _, row in points.iterrows()]).merge(told[["digest"]].assign(**ends), on="digest")
 
 
-def article_points() -> Points:
-    """The IBM all-reduce article's own step by number of GPUs, with the bytes that it says it merges."""
-    table = load_published("004_step_times").sort_values("gpus")
-    size = 1e6 * published_value("004_statements", "gradient_size")
-    return Points(tuple(int(n) for n in table["gpus"]), tuple((float(t) / 1000,) for t in table["step_time_ms"]), Demand(reduced=size))
-
-
 def article_held_out(links: Links) -> HeldOut:
-    """The largest count of the all-reduce article's own curve, predicted from its smaller ones on its own network, which a machine's
-    GPUs share.
+    """The largest count of the IBM all-reduce article's own curve, predicted from its smaller ones on its own network, which a machine's
+    GPUs share, and the bytes that it says it merges.
     """
-    names = ("gpus_per_node", "network_bandwidth", "nvlink_bandwidth")
-    node, gbit, inside = (published_value("004_statements", name) for name in names)
+    table = load_published("004_step_times").sort_values("gpus")
+    names = ("gpus_per_node", "network_bandwidth", "nvlink_bandwidth", "gradient_size")
+    node, gbit, inside, megabytes = (published_value("004_statements", name) for name in names)
     own = replace(links, node=int(node), between_bytes_per_s=gbit * GBIT / node, inside_bytes_per_s=1e9 * inside)
-    return held_out(article_points(), own)
+    times = tuple((step_ms / 1000,) for step_ms in table["step_time_ms"].tolist())
+    return held_out(Points(tuple(table["gpus"].tolist()), times, Demand(reduced=1e6 * megabytes)), own)

@@ -6,8 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -30,18 +29,17 @@ H200, 1.2 times what direct convolutions could. Tensor cores multiply directly: 
 
 @dataclass(frozen=True)
 class Ceiling:
-    """One limit of one device: `value` in `unit`, how it is known, and by whom and when."""
+    """One limit of one device: `value` in `unit` (FLOP/s or B/s), how it is known (measured, datasheet), and by whom and when."""
 
     quantity: str
     value: float
-    unit: Literal["FLOP/s", "B/s"]
-    how: Literal["measured", "datasheet"]
+    unit: str
+    how: str
     source: str
     date: str
 
 
-_Known = tuple[Literal["measured", "datasheet"], str, str]
-_SHEET: _Known = ("datasheet", "NVIDIA H200 Tensor Core GPU datasheet (SXM, without sparsity)", "2024")
+_SHEET = ("datasheet", "NVIDIA H200 Tensor Core GPU datasheet (SXM, without sparsity)", "2024")
 
 CEILINGS: dict[str, tuple[Ceiling, ...]] = {
     "H200": (
@@ -56,25 +54,22 @@ CEILINGS: dict[str, tuple[Ceiling, ...]] = {
 """By a part of the device's name. Links are one way, of one device; `memory` is a copy's bytes read plus bytes written."""
 
 
-def measured_ceilings(gpu: str, records: Path | None = None) -> dict[str, Ceiling]:
+def measured_ceilings(gpu: str) -> dict[str, Ceiling]:
     """What `multigpu ceilings` measured on devices called `gpu`: the median over a machine's devices (or pairs of them).
 
     Where several machines have such devices, the one with most of them speaks. A link to the host counts its slower direction.
     """
-    found = [c for c in read_ceilings(records or paths.RUNS) if c.gpu == gpu]
+    found = [c for c in read_ceilings(paths.RUNS) if c.gpu == gpu]
     if not found:
         return {}
     best = max(found, key=lambda c: len(c.memory))
     source = f"measured on {best.machine} at commit {best.commit[:7]}, random data, median over devices"
     pairs = [value for i, row in enumerate(best.links) for j, value in enumerate(row) if i != j]
-    values: dict[str, tuple[list[float], Literal["FLOP/s", "B/s"]]] = {name: (row, "FLOP/s") for name, row in best.matmul.items()}
-    values |= {"memory": (best.memory, "B/s"), "device_link": (pairs, "B/s")}
-    values["host_link"] = ([min(pair) for pair in zip(best.host_to_device, best.device_to_host, strict=True)], "B/s")
-    return {
-        name: Ceiling(name, float(np.median(row)), unit, "measured", source, best.measured_at[:10])
-        for name, (row, unit) in values.items()
-        if row
-    }
+    host = [min(pair) for pair in zip(best.host_to_device, best.device_to_host, strict=True)]
+    carried = {"memory": best.memory, "device_link": pairs, "host_link": host}
+    values = [(name, row, "FLOP/s") for name, row in best.matmul.items()] + [(name, row, "B/s") for name, row in carried.items()]
+    day = best.measured_at[:10]
+    return {name: Ceiling(name, float(np.median(row)), unit, "measured", source, day) for name, row, unit in values if row}
 
 
 @lru_cache
@@ -180,31 +175,27 @@ def bounds(frame: pd.DataFrame) -> pd.DataFrame:
     """Each ok row of the frame with its bounds: key, compute_bound, memory_bound, communication_bound, bound (units/s), binding,
     share_of_bound.
     """
-    numbers = ("compute_bound", "memory_bound", "communication_bound", "bound")
-    columns = {"key": "string", **dict.fromkeys(numbers, "float64"), "binding": "string", "share_of_bound": "float64"}
+    ok = frame[frame["status"] == "ok"]
     rows = []
-    for row in frame[frame["status"] == "ok"].to_dict("records"):
+    for row in ok.to_dict("records"):
         # what was not counted bounds nothing
         moved = {kind: float(row[f"moved_bytes_{kind}"]) for kind in KINDS if pd.notna(row[f"moved_bytes_{kind}"])}
-        model = find_model(row["workload"], row["model"])
-        units = row["units"] / row["timed_steps"]
+        model, units = find_model(row["workload"], row["model"]), row["units"] / row["timed_steps"]
         found = bound_units_per_s(model, row["gpu"], row["precision"], row["devices"], units, moved, group=smallest_group(row))
-        rows.append((row["key"], *found, found.units_per_s, found.binding, row["units_per_s"] / found.units_per_s))
-    table = pd.DataFrame(rows, columns=list(columns)).replace({np.inf: np.nan}).astype(columns)
-    return table.assign(share_of_bound=table["share_of_bound"].where(table["bound"].notna()))
+        rows.append((row["key"], *found, found.units_per_s, found.binding))
+    columns = ["key", "compute_bound", "memory_bound", "communication_bound", "bound", "binding"]
+    table = pd.DataFrame(rows, columns=columns).replace({np.inf: np.nan})
+    return table.assign(share_of_bound=ok["units_per_s"].to_numpy() / table["bound"])
 
 
-def point_bound(limits: pd.DataFrame, row: Any) -> tuple[float, str, float]:
-    """(bound in units/s, what sets it, share of it that was reached) of one point: the means over its own Records alone.
-
-    Args:
-        limits: of `bounds`.
-        row: of `summary` or `scaling_table`; its `keys` name the Records, so points that differ in any field never mix.
+def with_bounds(points: pd.DataFrame, frame: pd.DataFrame) -> pd.DataFrame:
+    """The points with the means of `bounds` over their own Records, the frame's rows, so that points which differ in any field never mix:
+    bound (units/s), bound_by (what sets it; "" where no ceiling is known) and of_bound (the share of it that was reached).
     """
-    own = limits[limits["key"].isin(str(row["keys"]).split(", "))]
-    if own.empty:
-        return math.nan, "", math.nan
-    return float(own["bound"].mean()), str(own["binding"].iloc[0]), float(own["share_of_bound"].mean())
+    keys = points["keys"].str.split(", ").explode()
+    each = bounds(frame).set_index("key").reindex(keys).groupby(keys.index)
+    found = each.agg(bound=("bound", "mean"), bound_by=("binding", "first"), of_bound=("share_of_bound", "mean"))
+    return points.join(found.fillna({"bound_by": ""}))
 
 
 def links_s(gradient_bytes: Any, devices: Any, link_bytes_per_s: Any) -> Any:
@@ -229,8 +220,8 @@ def link_bounds(points: pd.DataFrame) -> pd.DataFrame:
     ones = own.loc[own["devices"].eq(1), [*on, "step_time_s"]].rename(columns={"step_time_s": "one_step_s"})
     own = own.merge(ones, on=on, how="left", validate="m:1")
     models = [find_model(workload, model) for workload, model in zip(own["workload"], own["model"], strict=True)]
-    known = {gpu: ceilings(gpu).get("device_link") if gpu else None for gpu in own["gpu"].unique()}
-    link = own["gpu"].map({gpu: ceiling.value if ceiling else math.nan for gpu, ceiling in known.items()}).astype("float64")
+    known = {gpu: ceilings(gpu) for gpu in own["gpu"].unique() if gpu}
+    link = own["gpu"].map({gpu: each["device_link"].value for gpu, each in known.items() if "device_link" in each}).astype("float64")
     size = pd.Series([model.parameter_bytes for model in models], dtype="float64")
     flops = TRAINING_PASSES * pd.Series([model.forward_flops_per_unit for model in models], dtype="float64")
     alone_s = links_s(size, own["devices"], link)

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from multigpu.analysis.frame import typed_frame
+from multigpu.analysis.frame import identity, typed_frame
 from multigpu.analysis.points import where
 from multigpu.analysis.statistics import interval, mean_interval, sample
 from multigpu.analysis.words import MODELS
 from multigpu.synchrony.averaging import AveragingRecord
-from multigpu.synchrony.curve import Point
 from multigpu.synchrony.experiment import Experiment, ProblemDescription
 from multigpu.synchrony.grid import read_grid
 from multigpu.synchrony.laws import Exponential
@@ -33,10 +34,11 @@ TEXTS = (
     *("measured_at", "commit"),
 )
 NUMBERS = (
-    *("gradients", "budget_s", "rate", "mean_s", "update_time_s", "update_time_low_s", "update_time_high_s", "block_median_s", "theory_s"),
+    *("gradients", "budget_s", "rate", "mean_s", "update_time_s", "update_time_low_s", "update_time_high_s", "theory_s"),
     *("gradient_time_s", "staleness", "staleness_of_n_k", "staleness_theory", "applied", "end_s", "loss_last", "error_last"),
-    *("excess_early", "excess_last", "held_bytes"),
+    *("excess_early", "excess_last"),
 )
+OF_EXPERIMENT = ("clock", "protocol", "workers", "gradients", "gradients_per_update")
 COLUMNS: dict[str, str] = (
     dict.fromkeys(TEXTS, "string")
     | dict.fromkeys(("workers", "gradients_per_update", "repeat", "attempt", "timing_version"), "int64")
@@ -46,10 +48,10 @@ COLUMNS: dict[str, str] = (
 """workers is P, gradients K as asked for (missing where the protocol fixes it), gradients_per_update K; budget_s a budget of time.
 engine, server_device: of real runs alone.
 
-mean_s: the law's mean. update_time_s: mean over the run, with a 95% t interval of its successive parts; block_median_s their median;
-theory_s what theory says of it. gradient_time_s: seconds per gradient that was applied. staleness: mean, own update not counted;
-staleness_of_n_k the same over P/K. applied: gradients in updates. loss_last, error_last: means over the last quarter of the curve.
-excess_*: loss above the least there is, known for linear regression alone: at 5% of the budget, and over the last quarter.
+mean_s: the law's mean. update_time_s: mean over the run, with a 95% t interval of its successive parts; theory_s what theory says of it.
+gradient_time_s: seconds per gradient that was applied. staleness: mean, own update not counted; staleness_of_n_k the same over P/K.
+applied: gradients in updates. loss_last, error_last: means over the last quarter of the curve. excess_*: loss above the least there is,
+known for linear regression alone: at 5% of the budget, and over the last quarter.
 """
 EARLY = 0.05
 
@@ -62,12 +64,11 @@ def synchrony_frame(root: Path | str | Iterable[Measured[Any]] = RECORDS) -> pd.
     """
     found: Iterable[Measured[Any]] = SynchronyStore(Path(root)) if isinstance(root, Path | str) else root
     rows: list[dict[str, Any]] = []
-    least: dict[LinearRegression, float] = {}
     for record in found:
         if isinstance(record, AveragingRecord):
             rows += _averaged(record)
         elif isinstance(record, SynchronyRecord):
-            rows.append(_row(record, least))
+            rows.append(_row(record))
     return typed_frame(rows, COLUMNS)
 
 
@@ -79,12 +80,10 @@ def problem_name(problem: ProblemDescription) -> str:
     if isinstance(problem, TrainedModel):
         told = "" if problem.precision == "fp32" and problem.device == "cpu" else f", {problem.precision}"
         return f"{NAMES[problem.workload]} ({MODELS.get(problem.model, problem.model)}), batch {problem.batch_size}{told}"
-    parts = [problem.kind.replace("_", " ")]
-    hidden = getattr(problem, "hidden", ())
-    parts += [f"hidden {' and '.join(map(str, hidden))}"] if hidden else []
-    parts += [f"{problem.features} features"] if hasattr(problem, "features") else []
-    parts += [f"batch {problem.batch_size}"]
-    return ", ".join(parts)
+    hidden = " and ".join(map(str, getattr(problem, "hidden", ())))
+    features = f"{problem.features} features" if hasattr(problem, "features") else ""
+    parts = (problem.kind.replace("_", " "), hidden and f"hidden {hidden}", features, f"batch {problem.batch_size}")
+    return ", ".join(filter(None, parts))
 
 
 def rate_of(rule: RateRule) -> float:
@@ -92,94 +91,55 @@ def rate_of(rule: RateRule) -> float:
     return rule.maximum if isinstance(rule, BoundedRate) else rule.rate
 
 
-def _common(record: SynchronyRecord | AveragingRecord) -> dict[str, Any]:
-    return {
-        "key": record.key,
-        "machine": record.machine.name,
-        "measured_at": record.measured_at,
-        "commit": record.commit,
-        "clean_tree": record.clean_tree,
-        "timing_version": record.synchrony_version,
-    }
+@cache
+def _least_loss(problem: LinearRegression) -> float:
+    return problem.build().best_loss
 
 
-def _row(record: SynchronyRecord, least: dict[LinearRegression, float]) -> dict[str, Any]:
+def _row(record: SynchronyRecord) -> dict[str, Any]:
     e, result = record.experiment, record.result
     p, k = e.workers, e.gradients_per_update
-    row = _common(record) | {
-        # virtual seconds are the same on every machine
-        "machine": record.place,
-        "status": record.status,
-        "reason": record.reason,
-        "attempt": record.attempt,
-        "clock": e.clock,
-        "engine": e.engine if e.clock == "real" else None,
-        "server_device": e.server_device if e.clock == "real" else None,
-        "protocol": e.protocol,
+    row = identity(record) | {name: getattr(e, name) for name in OF_EXPERIMENT}
+    row |= {
+        "machine": record.place,  # virtual seconds are the same on every machine
+        "timing_version": record.synchrony_version,
         "law": e.law.kind.replace("_", " "),
-        "workers": p,
-        "gradients": e.gradients,
-        "gradients_per_update": k,
         "repeat": e.seed,
         "budget_s": e.time_s,
         "mean_s": e.law.mean_s,
         "theory_s": None if e.slowdown or e.delays_s or e.server_s else update_time_s(e.protocol, p, e.law, e.gradients),
         "staleness_theory": mean_staleness(e.protocol, p, e.gradients),
     }
+    if e.clock == "real":
+        row |= {"engine": e.engine, "server_device": e.server_device}
     if e.problem is not None and e.rate is not None:
         row |= {"problem": problem_name(e.problem), "rate_rule": e.rate.kind, "rate": rate_of(e.rate)}
     if result is None:
         return row
-    low, high = mean_interval(result.block_times_s)
-    row |= {
-        "update_time_s": result.update_time_s,
-        "update_time_low_s": low,
-        "update_time_high_s": high,
-        "block_median_s": float(np.median(result.block_times_s)) if result.block_times_s else None,
-        "gradient_time_s": result.update_time_s / k,
-        "staleness": result.staleness.mean,
-        "staleness_of_n_k": result.staleness.mean * k / p,
-        "applied": result.gradients,
-        "end_s": result.end_s,
-        "held_bytes": result.held_bytes,
-    }
-    if result.curve:
-        losses, errors = _last_quarter(result.curve)
-        row |= {"loss_last": losses, "error_last": errors}
+    row |= dict(zip(("update_time_low_s", "update_time_high_s"), mean_interval(result.block_times_s), strict=True))
+    row |= {"update_time_s": result.update_time_s, "gradient_time_s": result.update_time_s / k, "end_s": result.end_s}
+    row |= {"staleness": result.staleness.mean, "staleness_of_n_k": result.staleness.mean * k / p, "applied": result.gradients}
+    if curve := result.curve:
+        last = curve[-max(1, len(curve) // 4) :]
+        errors = [point.error for point in last if point.error is not None]
+        row |= {"loss_last": float(np.mean([point.loss for point in last])), "error_last": fmean(errors) if errors else None}
         if isinstance(e.problem, LinearRegression):
-            if e.problem not in least:
-                least[e.problem] = e.problem.build().best_loss
-            row |= {"excess_last": losses - least[e.problem], "excess_early": _early(result.curve) - least[e.problem]}
+            least, early = _least_loss(e.problem), next(point.loss for point in curve if point.time_s >= EARLY * curve[-1].time_s)
+            row |= {"excess_last": row["loss_last"] - least, "excess_early": early - least}
     return row
-
-
-def _last_quarter(curve: list[Point]) -> tuple[float, float | None]:
-    last = curve[-max(1, len(curve) // 4) :]
-    errors = [point.error for point in last if point.error is not None]
-    return float(np.mean([point.loss for point in last])), float(np.mean(errors)) if errors else None
-
-
-def _early(curve: list[Point]) -> float:
-    end_s = curve[-1].time_s
-    return next(point.loss for point in curve if point.time_s >= EARLY * end_s)
 
 
 def _averaged(record: AveragingRecord) -> list[dict[str, Any]]:
     """One row for the average of the models, and one for the model trained jointly."""
     e = record.experiment
-    row = _common(record) | {
-        "machine": "virtual",
-        "status": "ok",
-        "reason": "",
-        "attempt": 0,
-        "clock": "virtual",
+    row = identity(record) | {
+        **{"machine": "virtual", "status": "ok", "reason": "", "attempt": 0, "clock": "virtual", "law": "none", "rate_rule": "constant"},
+        "timing_version": record.synchrony_version,
         "start": "same start" if e.same_start else "own start",
-        "law": "none",
         "workers": e.workers,
         "gradients_per_update": e.workers,
         "repeat": e.seed,
         "problem": problem_name(e.problem),
-        "rate_rule": "constant",
         "rate": e.rate,
         "applied": e.steps * e.workers,
     }

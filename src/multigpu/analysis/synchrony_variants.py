@@ -43,22 +43,20 @@ def devices_frame(records: Iterable[SynchronyRecord]) -> pd.DataFrame:
         e, result, base = record.experiment, record.result, bases.get(_alike(record))
         assert result is not None
         row = dict(zip(("machine", "problem", "workers", "server_device"), _alike(record), strict=True)) | {
-            "key": record.key,
-            "protocol": e.protocol,
-            "gradients_per_update": e.gradients_per_update,
-            "straggler_s": max(e.delays_s or (0.0,)),
-            "update_time_s": result.update_time_s,
+            **{"key": record.key, "protocol": e.protocol, "gradients_per_update": e.gradients_per_update},
+            **{"straggler_s": max(e.delays_s or (0.0,)), "update_time_s": result.update_time_s, "staleness": result.staleness.mean},
             "gradients_per_s": e.gradients_per_update / result.update_time_s,
-            "staleness": result.staleness.mean,
             "server_busy": (result.server_time_s or 0.0) * result.accounts.received / result.end_s,
         }
         if base is not None and base.result is not None and any(base.result.batch_times_s):
             row |= {"predicted_per_s": e.gradients_per_update / predict(e, base).update_time_s, "base": base.key}
         rows.append(row)
     table = pd.DataFrame(rows, columns=COLUMNS)
-    order = table.assign(protocol=table["protocol"].map(PROTOCOLS.index), server_device=table["server_device"].map(SERVERS.index))
-    by = ["machine", "problem", "workers", "straggler_s", "protocol", "server_device"]
-    return table.loc[order.sort_values(by).index].reset_index(drop=True)
+    order = {"protocol": PROTOCOLS, "server_device": SERVERS}
+    by = ["machine", "problem", "workers", "straggler_s", *order]
+    return table.sort_values(
+        by, key=lambda column: column.map(order[column.name].index) if column.name in order else column, ignore_index=True
+    )
 
 
 def _alike(record: SynchronyRecord) -> tuple[str, str, int, str]:
@@ -67,14 +65,9 @@ def _alike(record: SynchronyRecord) -> tuple[str, str, int, str]:
     return record.machine.name, problem_name(e.problem) if e.problem else "", e.workers, e.server_device
 
 
-OF_EXPERIMENT = {
-    **{name: name for name in ("replicas", "shards", "rule", "rate", "seed")},
-    **{"every": "push_every", "budget_s": "time_s"},
-}
-"""Columns that an experiment's fields fill."""
 DOWNPOUR_COLUMNS = [
-    *("key", "replicas", "shards", "rule", "rate", "every", "outages", "seed", "budget_s", "time_to_error_s", "error_last"),
-    *("batches", "lost", "staleness", "staleness_theory", "spread"),
+    *("key", "replicas", "shards", "rule", "rate", "every", "seed", "budget_s", "staleness_theory", "outages", "time_to_error_s"),
+    *("error_last", "batches", "lost", "staleness", "spread"),
 ]
 
 
@@ -89,27 +82,22 @@ def downpour_frame(records: Iterable[Measured[Any]]) -> pd.DataFrame:
     """
     rows = []
     for record in records:
-        if not isinstance(record, DownpourRecord):
-            continue
-        e = record.experiment
-        back = any(outage.until_s is not None for outage in e.outages)
-        rows.append(
-            {name: getattr(e, field) for name, field in OF_EXPERIMENT.items()}
-            | {name: getattr(record, name) for name in ("key", "batches", "lost")}
-            | {"outages": "none" if not e.outages else "return" if back else "leave"}
-            | {"time_to_error_s": first_time_s(record.curve, TARGET_ERROR), "error_last": record.curve[-1].error}
-            | {"staleness": fmean(shard.mean for shard in record.staleness), "staleness_theory": e.replicas - 1}
-            | {"spread": record.spread.mean}
-        )
+        if isinstance(record, DownpourRecord):
+            e, curve = record.experiment, record.curve
+            back = any(outage.until_s is not None for outage in e.outages)
+            asked = (e.replicas, e.shards, e.rule, e.rate, e.push_every, e.seed, e.time_s, e.replicas - 1)
+            found = ("none" if not e.outages else "return" if back else "leave", first_time_s(curve, TARGET_ERROR), curve[-1].error)
+            staleness = fmean(shard.mean for shard in record.staleness)
+            rows.append((record.key, *asked, *found, record.batches, record.lost, staleness, record.spread.mean))
     return pd.DataFrame(rows, columns=DOWNPOUR_COLUMNS)
 
 
-LARGE_COLUMNS = ["key", "problem", "workers", "batch", "rule", "rate", "seed", "error", "minibatch_s", "epoch_s", "diverged"]
+LARGE_COLUMNS = ["key", "problem", "workers", "batch", "rule", "rate", "seed", "error", "epoch_s", "diverged"]
 
 
 def large_batch_frame(records: Iterable[SynchronyRecord]) -> pd.DataFrame:
-    """A row a run of the grid `large_batch`: batch = k n, the rule of the rate, share of test rows wrong at the end, virtual seconds a
-    minibatch and an epoch.
+    """A row a run of the grid `large_batch`: batch = k n, the rule of the rate, share of test rows wrong at the end, virtual seconds an
+    epoch.
     """
     rows = []
     asked = [e for e in (entry.experiment for entry in read_grid("large_batch")) if isinstance(e, Experiment)]
@@ -121,9 +109,8 @@ def large_batch_frame(records: Iterable[SynchronyRecord]) -> pd.DataFrame:
             continue
         rate, batch = getattr(e.rate, "rate", 0.0), e.workers * e.problem.batch_size
         rule = "warm_up" if e.rate.kind == "warm_up" else "one" if rate == base else "scaled"
-        error, minibatch_s = result.curve[-1].error, result.update_time_s
         who = (record.key, problem_name(e.problem), e.workers, batch, rule, rate, e.seed)
-        rows.append((*who, error, minibatch_s, minibatch_s * e.problem.rows / batch, result.diverged))
+        rows.append((*who, result.curve[-1].error, result.update_time_s * e.problem.rows / batch, result.diverged))
     return pd.DataFrame(rows, columns=LARGE_COLUMNS)
 
 

@@ -53,12 +53,6 @@ def change_point(times_s: Sequence[float], seed: int = 0) -> int:
     return k if k and p <= BELIEVED else 0
 
 
-WARMUP_COLUMNS = {
-    **{"key": "string", "steps": "int64"},
-    **dict.fromkeys(("seconds", "first_step_s", "settled_step_s", "startup_s", "build_s"), "float64"),
-}
-
-
 def warmup_frame(records: Iterable[Record]) -> pd.DataFrame:
     """A row a Record whose steps the devices' own clocks tell, of each step the slowest rank's time.
 
@@ -71,6 +65,5 @@ def warmup_frame(records: Iterable[Record]) -> pd.DataFrame:
             continue
         slowest = np.max(np.array(m.step_time_s), axis=0)
         steps = change_point(slowest)
-        seconds, settled = float(slowest[:steps].sum()), float(np.median(slowest[steps:]))
-        rows.append((record.key, steps, seconds, float(slowest[0]), settled, m.startup_s, m.build_s))
-    return pd.DataFrame(rows, columns=list(WARMUP_COLUMNS)).astype(WARMUP_COLUMNS)
+        rows.append((record.key, steps, slowest[:steps].sum(), slowest[0], np.median(slowest[steps:]), m.startup_s, m.build_s))
+    return pd.DataFrame(rows, columns=["key", "steps", "seconds", "first_step_s", "settled_step_s", "startup_s", "build_s"])

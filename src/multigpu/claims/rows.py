@@ -117,7 +117,7 @@ def _synchrony(frame: pd.DataFrame) -> pd.DataFrame:
 
 def _training(frame: pd.DataFrame) -> pd.DataFrame:
     # epochs as planned, so that one that diverged and ended early still has its place; seeds are repeats and name nothing
-    own = ["batch_size", "scaling", "seed", "steps", "samples", "steps_per_epoch", "step_time_s", "peak_rate", "layout", "devices"]
+    own = ["batch_size", "scaling", "seed", "steps", "samples", "steps_per_epoch", "step_time_s", "layout", "devices"]
     named = {"repeat": frame["seed"], "timing_version": frame["training_version"], "timed_steps": frame["steps"].fillna(1)}
     return frame.drop(columns=own).assign(devices=frame["multiple"], warmup_steps=0, **named)
 
