@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from multigpu.analysis.all_reduce import hosts_frame
+from multigpu.analysis.collectives import collectives_frame
 from multigpu.claims import evaluate, find_claim
 from multigpu.collectives.record import CollectiveRecord
 from multigpu.hosts.cluster import Cluster, as_machine
@@ -48,12 +48,12 @@ def planted(
 
 
 def verdict(records: list[CollectiveRecord]) -> str:
-    return evaluate(CLAIM, hosts_frame(records)).verdict
+    return evaluate(CLAIM, collectives_frame(records)).verdict
 
 
 def test_it_holds_and_names_its_records() -> None:
     records = planted(SO)
-    result = evaluate(CLAIM, hosts_frame(records))
+    result = evaluate(CLAIM, collectives_frame(records))
     assert result.verdict == "holds", result.why
     assert set(result.record_keys) == {record.key for record in records} and set(result.by_framework) == {"torch"}
     assert "growth of the central server's time from 2 to 8 hosts over the ring's: 3.98x (95%" in result.figure
@@ -75,7 +75,7 @@ def test_noise_is_inconclusive() -> None:
 
 
 def test_without_eight_hosts_it_is_not_yet_measured_and_says_so() -> None:
-    result = evaluate(CLAIM, hosts_frame(planted({key: time for key, time in SO.items() if key[1] < 8})))
+    result = evaluate(CLAIM, collectives_frame(planted({key: time for key, time in SO.items() if key[1] < 8})))
     assert result.verdict == "not yet measured"
     assert "central server on 8 hosts; ring on 8 hosts" in result.why
 

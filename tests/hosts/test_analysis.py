@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from multigpu.analysis import all_reduce
+from multigpu.analysis.collectives import collectives_frame
 from multigpu.collectives import algorithms
 from multigpu.collectives.record import CollectiveMeasurement, CollectiveRecord
 from multigpu.collectives.run import CollectiveRun
@@ -55,7 +56,7 @@ def frame():
     records = [
         record_of(run, part.per_host, part.rate_mbit) for part in find_parts() for run in part.runs if isinstance(run, CollectiveRun)
     ]
-    return all_reduce.hosts_frame(records)
+    return collectives_frame(records)
 
 
 def test_times_that_follow_the_formulas_are_the_links(frame) -> None:
@@ -66,7 +67,7 @@ def test_times_that_follow_the_formulas_are_the_links(frame) -> None:
     assert ends == pytest.approx([7, 1.75]), "2N(P-1) and 2N(P-1)/P"
     assert known.loc[("ring", 2**20, 8), "latency_terms"] == 14 and known.loc[("gloo", 2**20, 8), "latency_terms"] != 14
     assert known.loc[("ring", 2**20, 8), "sent_bytes"] == pytest.approx(1.75 * 2**20)
-    assert all_reduce.host_points(all_reduce.hosts_frame([])).empty
+    assert all_reduce.host_points(collectives_frame([])).empty
 
 
 def test_the_documents_network_explains_so_much_of_its_step(frame) -> None:

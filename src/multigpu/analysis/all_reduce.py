@@ -7,18 +7,16 @@ Records have the interval of `analysis.statistics`, with launches as the units w
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
 
-from multigpu.analysis.collectives import collectives_frame
 from multigpu.analysis.estimate import Estimate
 from multigpu.analysis.statistics import half_width, log_samples
 from multigpu.collectives import algorithms, find_algorithm
 from multigpu.collectives.algorithms.hierarchical import group_size
-from multigpu.collectives.record import CollectiveRecord, CollectiveStore, bus_factor
+from multigpu.collectives.record import bus_factor
 from multigpu.collectives.run import ITEM_BYTES
 from multigpu.workloads import find_model
 
@@ -56,11 +54,6 @@ def points(frame: pd.DataFrame, dtype: str = "fp32", by: Sequence[str] = POINT) 
     return table[[*by, *MEASURED, "n", "launches", "samples", "keys"]].reset_index(drop=True)
 
 
-def at(table: pd.DataFrame, devices: int, execution: str) -> pd.DataFrame:
-    """The points of one number of devices and one form of execution."""
-    return table[(table["devices"] == devices) & (table["execution"] == execution)]
-
-
 def serial_bytes(method: str, size: int, devices: int) -> float:
     """Bytes that must follow each other for an all-reduce of `size` bytes, the links of a process full duplex.
 
@@ -81,8 +74,8 @@ def serial_bytes(method: str, size: int, devices: int) -> float:
 
 
 def transfer(table: pd.DataFrame, method: str, size: int) -> Estimate | None:
-    """The time (s) of `size` bytes by one method, from the points of one `at`: measured, or in proportion between the nearest sizes that
-    were; None outside of these.
+    """The time (s) of `size` bytes by one method, from points of one count and execution: measured, or in proportion between the nearest
+    sizes that were; None outside of these.
     """
     line = table[table["method"] == method].sort_values("bytes")
     if line.empty or not line["bytes"].iloc[0] <= size <= line["bytes"].iloc[-1]:
@@ -125,16 +118,6 @@ WIRE_SHARE = 1448 / 1514
 HOST_POINT = (*POINT, "hosts", "per_host", "rate_bytes_per_s", "delay_us", "compute_ms")
 
 
-def hosts_frame(records: Iterable[CollectiveRecord] | CollectiveStore | Path | str) -> pd.DataFrame:
-    """The rows of `collectives_frame` that are of several hosts' machines.
-
-    Raises:
-        ValueError: a file is no CollectiveRecord; the sentence names it.
-    """
-    frame = collectives_frame(records)
-    return frame[frame["per_host"].notna()].reset_index(drop=True)
-
-
 def link_time_s(method: str, size: int, devices: int, rate_bytes_per_s: float) -> float:
     """What the bytes of one all-reduce that must follow each other take on a full-duplex link of this rate, one process a host.
 
@@ -145,7 +128,7 @@ def link_time_s(method: str, size: int, devices: int, rate_bytes_per_s: float) -
 
 
 def host_points(frame: pd.DataFrame) -> pd.DataFrame:
-    """A row a point of `hosts_frame`: `points` by HOST_POINT, with three columns more.
+    """A row a point of all-reduces between hosts: `points` of `collectives_frame` by HOST_POINT, with three columns more.
 
     link_s: what its bytes that follow each other take on a link, of one process a host (NaN: no formula). latency_terms: messages that
     follow each other (NaN: a library's). sent_bytes: of the busiest host's interface in one call, the larger of both ways.

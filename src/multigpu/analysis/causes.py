@@ -18,7 +18,6 @@ from statistics import median
 import pandas as pd
 
 from multigpu.analysis.fields import RUN_FIELDS
-from multigpu.analysis.frame import IDENTITY, typed_frame
 from multigpu.analysis.traces import PASSES, launch_skew, step_time, steps_of, timed_step_s, traced
 from multigpu.measure.intervals import intersection, uncovered
 from multigpu.measure.trace import CopyTotals, StepTrace
@@ -97,13 +96,6 @@ def host_share_of(copies: Iterable[CopyTotals]) -> float:
     return (whole - times.get("device_to_device", 0.0)) / whole if whole else 0.0
 
 
-COLUMNS: dict[str, str] = {
-    "key": "string",
-    **{name: IDENTITY[name] for name in SAME_POINT},
-    **dict.fromkeys(("timed_step_s", *(f"{name}_s" for name in PARTS), "kernels", "launches", "peer_copies_s"), "float64"),
-}
-
-
 def causes_frame(records: Iterable[Record]) -> pd.DataFrame:
     """A row a traced Run: its point (`SAME_POINT`), timed_step_s (`traces.timed_step_s`), each of `PARTS` as `<part>_s` of that step,
     kernels and launches a replica and step. Medians over traced steps. peer_copies_s: what of exposed communication is copies between
@@ -122,4 +114,5 @@ def causes_frame(records: Iterable[Record]) -> pd.DataFrame:
             | {name: median(getattr(mine, name) for replicas in steps for mine in replicas) for name in ("kernels", "launches")}
             | {"peer_copies_s": median((1 - share) * waited_least(replicas).exposed_copies_s for replicas in steps)}
         )
-    return typed_frame(rows, COLUMNS)
+    names = ["key", *SAME_POINT, "timed_step_s", *(f"{name}_s" for name in PARTS), "kernels", "launches", "peer_copies_s"]
+    return pd.DataFrame(rows, columns=names)

@@ -163,14 +163,14 @@ def _of_series(runs: Path, own: pd.DataFrame, same: pd.DataFrame, rows: pd.DataF
         return None
     line = usable[plainest(pd.DataFrame([line.first for line in usable.values()]), {}).iloc[0]["keys"]]
     assert line.links is not None
-    found = forecast(line.points, [devices], line.links, line.residuals)
+    found = forecast(line.points, [devices], line.links, line.residuals).iloc[0]
     units = devices * float(line.first["rate"] * line.first["step_time_s"])
-    low, high = (float(end[0]) for end in found.band(efficiency=False))
-    rate = Estimate(units / float(found.step_s[0]), units / high, units / low, unit=f"{line.first['unit']}/s")
+    middle, low, high = (units / float(found[name]) for name in ("step_s", "step_s_high", "step_s_low"))
+    rate = Estimate(middle, low, high, unit=f"{line.first['unit']}/s")
     counts = joined([str(count) for count in line.points.devices])
     run = build_run(**(run_of(line.first).model_dump(exclude_defaults=True) | {"devices": devices}))
     return Expected(
-        run, rate, float(found.efficiency[0]), f"its steps on {counts} devices of {machine} and the measured speed of their links"
+        run, rate, float(found["efficiency"]), f"its steps on {counts} devices of {machine} and the measured speed of their links"
     )
 
 

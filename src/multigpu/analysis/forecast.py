@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import pandas as pd
 from scipy.optimize import nnls
 
 from multigpu.analysis.forecast_merge import Demand, Links, merge_seconds
@@ -51,10 +52,6 @@ class Points:
         if any(not times or min(times) <= 0 for times in self.times_s):
             raise ValueError("every count needs a positive step time")
 
-    def until(self, counts: int) -> Points:
-        """The first `counts` counts alone."""
-        return replace(self, devices=self.devices[:counts], times_s=self.times_s[:counts])
-
     @property
     def means_s(self) -> np.ndarray:
         """The geometric mean over launches at each count (s)."""
@@ -72,7 +69,7 @@ def slowest_of(noise: Sequence[Sequence[float]], devices: Sequence[int]) -> np.n
     return np.array([[law.order_mean_s(count, count) / law.mean_s if count > 1 else 1.0 for count in devices] for law in laws])
 
 
-PARTS = ("computation", "noise", "links of a node", "links between nodes", "host")
+PARTS = ("computation_s", "noise_s", "links_of_a_node_s", "links_between_nodes_s", "host_s")
 
 
 @dataclass(frozen=True)
@@ -134,42 +131,14 @@ class Shape:
 
 
 def interval_of(draws: np.ndarray) -> np.ndarray:
-    """Where the middle 95% of draws begin and end, along the first axis."""
-    return np.quantile(draws, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
+    """Where the middle 95% of draws begin and end, along the first axis; NaN without draws."""
+    return np.quantile(draws if len(draws) else np.full((1, draws.shape[1]), np.nan), [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
 
 
-@dataclass(frozen=True)
-class Forecast:
-    """Step times at `devices`, with draws of what else the Records would have allowed.
-
-    parts_s: a row each of PARTS. draws_s[draw, count]; no rows where nothing is known of the spread. one_s, slope: c and x or h as fitted.
-    widening: of the band, in logarithms (`widening_of`).
-    """
-
-    devices: tuple[int, ...]
-    parts_s: np.ndarray
-    draws_s: np.ndarray
-    one_s: float
-    draws_one_s: np.ndarray
-    slope: float
-    widening: float = 1.0
-
-    @property
-    def step_s(self) -> np.ndarray:
-        return np.asarray(self.parts_s.sum(axis=0))
-
-    @property
-    def efficiency(self) -> np.ndarray:
-        """t(1) / t(P)."""
-        return np.asarray(self.one_s / self.step_s)
-
-    def band(self, efficiency: bool = True) -> tuple[np.ndarray, np.ndarray]:
-        """The interval at each count, of the efficiency or of the step (s); NaN without draws."""
-        if not len(self.draws_s):
-            return (np.full(len(self.devices), np.nan),) * 2
-        middle = self.efficiency if efficiency else self.step_s
-        low, high = interval_of(self.draws_one_s[:, None] / self.draws_s if efficiency else self.draws_s)
-        return middle * (low / middle) ** self.widening, middle * (high / middle) ** self.widening
+def widened(table: pd.DataFrame, by: float) -> pd.DataFrame:
+    """A forecast, or what was held out, with the bands of its steps and efficiencies `by` times as wide, in logarithms."""
+    pairs = [(f"{name}{end}", name) for name in ("step_s", "efficiency") for end in ("_low", "_high")]
+    return table.assign(**{end: table[name] * (table[end] / table[name]) ** by for end, name in pairs if end in table})
 
 
 def launch_residuals(times_s: Sequence[Sequence[float]]) -> list[float]:
@@ -178,21 +147,10 @@ def launch_residuals(times_s: Sequence[Sequence[float]]) -> list[float]:
     return [float(value) for own in logs for value in (own - own.mean()) * np.sqrt(len(own) / (len(own) - 1))]
 
 
-def forecast(
-    points: Points, devices: Sequence[int], links: Links, residuals: Sequence[float] = (), draws: int = DRAWS, seed: int = 0
-) -> Forecast:
-    """The model fitted to all of `points`, at `devices`, with a bootstrap over launches and Records.
-
-    Each draw gives every count new launches (its mean moved by as many draws from `residuals` as it had launches), takes Records of
-    the replicas' noise anew, and fits again. Where more counts are fitted than there are parameters, what the model missed
-    counts too: every count is moved by one of the errors of the fit, of either sign, times sqrt(K / (K - 2)).
-
-    Args:
-        residuals: `launch_residuals` of these points, or of others like them; none: no draws, so no band.
-
-    Raises:
-        ValueError: fewer counts than parameters.
-    """
+def _drawn(
+    points: Points, devices: Sequence[int], links: Links, residuals: Sequence[float], draws: int, seed: int
+) -> tuple[pd.DataFrame, np.ndarray, np.ndarray]:
+    """The forecast without bands; and draws of what else the Records would have allowed: step[draw, count] and computation[draw, 1] (s)."""
     known, ahead = Shape.of(points, points.devices, links), Shape.of(points, devices, links)
     times_s, launches = points.means_s, np.array([len(times) for times in points.times_s])
     c, slope = known.fit(times_s, np.sqrt(launches))
@@ -208,8 +166,35 @@ def forecast(
     taken = generator.multinomial(records, np.full(records, 1 / records), draws) / records
     fits = [known.fit(times_s * np.exp(by), np.sqrt(launches), own) for by, own in zip(moved, taken, strict=True)]
     found_s = [ahead.parts(*fit, own).sum(axis=0) for fit, own in zip(fits, taken, strict=True)]
-    one_s = np.array([fit[0] for fit in fits])
-    return Forecast(tuple(devices), ahead.parts(c, slope), np.reshape(found_s, (draws, len(devices))), c, one_s, slope)
+    table = pd.DataFrame(ahead.parts(c, slope).T, columns=list(PARTS))
+    table = table.assign(devices=list(devices), step_s=table.to_numpy().sum(axis=1), slope=slope)
+    return table, np.reshape(found_s, (draws, len(devices))), np.array([fit[:1] for fit in fits]).reshape(draws, 1)
+
+
+def forecast(
+    points: Points, devices: Sequence[int], links: Links, residuals: Sequence[float] = (), draws: int = DRAWS, seed: int = 0
+) -> pd.DataFrame:
+    """The model fitted to all of `points`, at `devices`, with a bootstrap over launches and Records.
+
+    Each draw gives every count new launches (its mean moved by as many draws from `residuals` as it had launches), takes Records of
+    the replicas' noise anew, and fits again. Where more counts are fitted than there are parameters, what the model missed
+    counts too: every count is moved by one of the errors of the fit, of either sign, times sqrt(K / (K - 2)).
+
+    Args:
+        residuals: `launch_residuals` of these points, or of others like them; none: no draws, so no band.
+
+    Returns:
+        a row a count: devices, step_s and efficiency (t(1) / t(P)), each with _low and _high (95%; NaN without draws), seconds of each of
+        PARTS, slope (x or h as fitted).
+
+    Raises:
+        ValueError: fewer counts than parameters.
+    """
+    table, found_s, one_s = _drawn(points, devices, links, residuals, draws, seed)
+    table = table.assign(efficiency=table["computation_s"] / table["step_s"])
+    for name, found in (("step_s", found_s), ("efficiency", one_s / found_s)):
+        table[[f"{name}_low", f"{name}_high"]] = interval_of(found).T
+    return table
 
 
 @dataclass(frozen=True)
@@ -261,14 +246,13 @@ def held_out(points: Points, links: Links, residuals: Sequence[float] = (), draw
         ValueError: the counts that remain are fewer than the parameters.
     """
     most, launches = points.devices[-1], len(points.times_s[-1])
-    found = forecast(points.until(len(points.devices) - 1), [most], links, residuals, draws, seed)
-    low = high = float("nan")
-    if len(found.draws_s):
-        generator = np.random.default_rng(seed + 1)
-        own = generator.choice(np.asarray(residuals, dtype=float), (len(found.draws_s), launches)).mean(axis=1)
-        low, high = interval_of(found.draws_s[:, 0] * np.exp(own))
+    fewer = replace(points, devices=points.devices[:-1], times_s=points.times_s[:-1])
+    found, found_s, _ = _drawn(fewer, [most], links, residuals, draws, seed)
+    generator = np.random.default_rng(seed + 1)
+    own = generator.choice(np.asarray(residuals, dtype=float), (len(found_s), launches)).mean(axis=1) if len(found_s) else np.empty(0)
+    low, high = (float(end) for end in interval_of(found_s * np.exp(own)[:, None])[:, 0])
     one_s, measured_s = (float(points.means_s[at]) for at in (0, -1))
-    return HeldOut(most, points.devices[:-1], float(found.step_s[0]), float(low), float(high), measured_s, one_s)
+    return HeldOut(most, fewer.devices, float(found["step_s"].iloc[0]), low, high, measured_s, one_s)
 
 
 def widening_of(others: Sequence[HeldOut | None], level: float = LEVEL) -> float:

@@ -15,7 +15,7 @@ import pandas as pd
 from multigpu.analysis.all_reduce import SHORT_BYTES
 from multigpu.analysis.estimate import Estimate
 from multigpu.analysis.fields import JOB, SERIES
-from multigpu.analysis.forecast import PARAMETERS, Forecast, HeldOut, Points, forecast, held_out, launch_residuals, widening_of
+from multigpu.analysis.forecast import PARAMETERS, HeldOut, Points, forecast, held_out, launch_residuals, widened, widening_of
 from multigpu.analysis.forecast_merge import Demand, Links, demand_of
 from multigpu.analysis.limits import ceilings
 from multigpu.placements import find_placement
@@ -44,7 +44,7 @@ class Line:
     points: Points
     links: Links | None
     residuals: tuple[float, ...] = ()
-    forecast: Forecast | None = None
+    forecast: pd.DataFrame | None = None
     held_out: HeldOut | None = None
 
     @cached_property
@@ -208,7 +208,7 @@ def calibrated(lines: Sequence[Line]) -> list[Line]:
     for line in lines:
         if line.forecast is not None and line.held_out is not None:
             by = widening_of([other.held_out for other in lines if other is not line and other.kind == line.kind])
-            line = replace(line, forecast=replace(line.forecast, widening=by), held_out=line.held_out.widen(by))
+            line = replace(line, forecast=widened(line.forecast, by), held_out=line.held_out.widen(by))
         done.append(line)
     return done
 

@@ -11,7 +11,7 @@ import pandas as pd
 from multigpu.analysis.asked import CHANGES, run_of
 from multigpu.analysis.expected import KERNELS
 from multigpu.analysis.fields import SERIES
-from multigpu.analysis.forecast import PARTS, HeldOut, Points, held_out
+from multigpu.analysis.forecast import HeldOut, Points, held_out
 from multigpu.analysis.forecast_lines import GBIT, Line
 from multigpu.analysis.forecast_merge import Demand, Links
 from multigpu.arguments import parse_fields
@@ -26,15 +26,11 @@ def ahead_table(lines: Sequence[Line]) -> pd.DataFrame:
         the fields of the series, keys, devices, efficiency over the same placement on one device and step_s, each with `_low` and `_high`
         (95%), a column of seconds a part of the step (`forecast.PARTS`), measured (whether this count is among those fitted).
     """
-    tables = []
-    for line in lines:
-        if (found := line.forecast) is None:
-            continue
-        ends = dict(zip(("efficiency_low", "efficiency_high"), found.band(), strict=True))
-        ends |= dict(zip(("step_s_low", "step_s_high"), found.band(efficiency=False), strict=True))
-        parts = {f"{name.replace(' ', '_')}_s": seconds for name, seconds in zip(PARTS, found.parts_s, strict=True)}
-        ahead = pd.DataFrame({"devices": found.devices, "efficiency": found.efficiency, "step_s": found.step_s} | ends | parts)
-        tables.append(_series(line).merge(ahead.assign(measured=ahead["devices"].isin(line.rows["devices"])), how="cross"))
+    tables = [
+        _series(line).merge(line.forecast.assign(measured=line.forecast["devices"].isin(line.rows["devices"])), how="cross")
+        for line in lines
+        if line.forecast is not None
+    ]
     return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()
 
 

@@ -149,7 +149,7 @@ class Study:
     @cached_property
     def hosts(self) -> pd.DataFrame:
         """A row a point of all-reduces between hosts, which are made on one computer of any kind (`all_reduce.host_points`)."""
-        return all_reduce.host_points(all_reduce.hosts_frame(self.data / "hosts"))
+        return all_reduce.host_points(collectives_frame(self.data / "hosts"))
 
     @cached_property
     def host_steps(self) -> pd.DataFrame:

@@ -22,7 +22,7 @@ from multigpu.synchrony.grid import read_grid
 from multigpu.synchrony.laws import Exponential
 from multigpu.synchrony.problems import LinearRegression
 from multigpu.synchrony.protocol import ProtocolName
-from multigpu.synchrony.rates import BoundedRate, RateRule
+from multigpu.synchrony.rates import BoundedRate
 from multigpu.synchrony.record import Measured, SynchronyRecord
 from multigpu.synchrony.simulate import simulate
 from multigpu.synchrony.store import RECORDS, SynchronyStore
@@ -86,11 +86,6 @@ def problem_name(problem: ProblemDescription) -> str:
     return ", ".join(filter(None, parts))
 
 
-def rate_of(rule: RateRule) -> float:
-    """The rate of a fresh gradient, the most that a rule gives."""
-    return rule.maximum if isinstance(rule, BoundedRate) else rule.rate
-
-
 @cache
 def _least_loss(problem: LinearRegression) -> float:
     return problem.build().best_loss
@@ -113,7 +108,8 @@ def _row(record: SynchronyRecord) -> dict[str, Any]:
     if e.clock == "real":
         row |= {"engine": e.engine, "server_device": e.server_device}
     if e.problem is not None and e.rate is not None:
-        row |= {"problem": problem_name(e.problem), "rate_rule": e.rate.kind, "rate": rate_of(e.rate)}
+        fresh = e.rate.maximum if isinstance(e.rate, BoundedRate) else e.rate.rate  # the most that a rule gives
+        row |= {"problem": problem_name(e.problem), "rate_rule": e.rate.kind, "rate": fresh}
     if result is None:
         return row
     row |= dict(zip(("update_time_low_s", "update_time_high_s"), mean_interval(result.block_times_s), strict=True))

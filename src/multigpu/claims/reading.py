@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from multigpu.analysis.all_reduce import hosts_frame
+from multigpu.analysis.collectives import collectives_frame
 from multigpu.analysis.frame import frame_of
 from multigpu.analysis.read import records_of
 from multigpu.analysis.step_traces import trace_table
@@ -18,5 +18,5 @@ from multigpu.claims.verdicts import evaluate_all
 def results_of(runs: Path, hosts: Path, synchrony: Path, training: Path) -> list[Result]:
     """What the Records of these folders say of every claim."""
     records = with_untraced_steps(records_of(runs))
-    further = {"hosts": hosts_frame(hosts), "synchrony": synchrony_frame(synchrony), "training": training_frame(training_records(training))}
-    return evaluate_all(frame_of(records), traces=trace_table(records), **further)
+    further = {"hosts": collectives_frame(hosts), "synchrony": synchrony_frame(synchrony), "traces": trace_table(records)}
+    return evaluate_all(frame_of(records), training=training_frame(training_records(training)), **further)

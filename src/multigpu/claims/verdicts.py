@@ -42,7 +42,7 @@ def evaluate_all(frame: pd.DataFrame, **further: pd.DataFrame) -> list[Result]:
     """What the Records say of every claim, by number.
 
     Args:
-        frame: the tidy table of Runs. further: by the kind of claims that read it (`core.KINDS`), hosts (of `hosts_frame`), synchrony
+        frame: the tidy table of Runs. further: by the kind of claims that read it (`core.KINDS`), hosts (of `collectives_frame`), synchrony
             (of `synchrony_frame`), traces (of `trace_table`) and training (of `training_frame`); claims over what is left out are not
             yet measured.
     """
