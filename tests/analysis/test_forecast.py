@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from multigpu.analysis.forecast import Points, forecast, held_out, launch_residuals, slowest_of
+from multigpu.analysis.forecast import PARTS, Points, forecast, held_out, launch_residuals, slowest_of
 from multigpu.analysis.forecast_lines import (
     ahead,
     assumed_links,
@@ -49,19 +49,18 @@ def test_known_parameters_are_found_and_nothing_is_missed_without_noise(demand, 
     times = tuple((10 + x * merge_seconds(demand, p, links)[0],) for p in (1, 2, 4))
     points = Points((1, 2, 4), times, demand)
     found, held = forecast(points, [1, 2, 4, 8, 64], links), held_out(points, links)
-    assert (found.one_s, found.slope) == pytest.approx((10, x))
+    first, last = found.iloc[0], found.iloc[-1]
+    assert (first["computation_s"], first["slope"]) == pytest.approx((10, x)) and first["efficiency"] == pytest.approx(1)
     assert held.error == pytest.approx(0, abs=1e-9) and held.fitted == (1, 2) and held.inside is None
     inside, between = merge_seconds(demand, 64, links)
-    assert found.step_s[-1] == pytest.approx(10 + x * inside + between)
-    assert found.efficiency[0] == pytest.approx(1)
-    assert np.isnan(found.band()[0]).all(), "nothing was repeated, so there is no band"
+    assert last["step_s"] == pytest.approx(10 + x * inside + between)
+    assert found["efficiency_low"].isna().all(), "nothing was repeated, so there is no band"
 
 
 def test_one_process_pays_the_host_for_every_device():
     points = made(10, 0, SERVER, one_process=True, h=3.0)
-    found = forecast(points, [1, 8], LINKS)
-    assert (found.one_s, found.slope) == pytest.approx((10, 3))
-    assert found.parts_s[:, 1] == pytest.approx([10, 0, 14, 0, 21]), "computation, noise, links of a node, between, host"
+    row = forecast(points, [1, 8], LINKS).iloc[1]
+    assert row[[*PARTS, "slope"]].tolist() == pytest.approx([10, 0, 14, 0, 21, 3]), "computation, noise, links of a node, between, host"
 
 
 def test_what_hides_inside_a_node_hides_between_nodes_only_where_merging_overlaps():
@@ -69,7 +68,7 @@ def test_what_hides_inside_a_node_hides_between_nodes_only_where_merging_overlap
     for overlaps, x, share in ((True, 0.5, 0.5), (True, 3.0, 1.0), (False, 0.5, 1.0)):
         demand = Demand(reduced=100.0, overlaps=overlaps)
         found = forecast(made(10, x, demand), [64], LINKS)
-        assert found.parts_s[3, 0] == pytest.approx(share * between)
+        assert found["links_between_nodes_s"].iloc[0] == pytest.approx(share * between)
 
 
 def test_a_curve_that_already_passes_between_nodes_is_fitted_with_its_network():
@@ -78,13 +77,13 @@ def test_a_curve_that_already_passes_between_nodes_is_fitted_with_its_network():
     for p in (1, 4, 8, 16, 32):
         inside, between = merge_seconds(demand, p, LINKS)
         times.append((10 + 0.4 * inside + 0.4 * between,))
-    found = forecast(Points((1, 4, 8, 16, 32), tuple(times), demand), [64], LINKS)
-    assert (found.one_s, found.slope) == pytest.approx((10, 0.4), rel=1e-5)
+    row = forecast(Points((1, 4, 8, 16, 32), tuple(times), demand), [64], LINKS).iloc[0]
+    assert (row["computation_s"], row["slope"]) == pytest.approx((10, 0.4), rel=1e-5)
 
 
 def test_limits_all_reduce_keeps_a_share_and_a_server_loses_it_with_every_device():
     counts = [2**k for k in range(11)]
-    ring, server = (forecast(made(10, 1, demand), counts, LINKS).efficiency for demand in (RING, SERVER))
+    ring, server = (forecast(made(10, 1, demand), counts, LINKS)["efficiency"].to_numpy() for demand in (RING, SERVER))
     assert (np.diff(ring) <= 1e-12).all() and (np.diff(server) < 0).all()
     assert ring[-1] == pytest.approx(10 / (10 + 2 * 7 / 8 + 2 * 127 / 128 * 100 / 80))
     assert server[-1] / server[-2] == pytest.approx(0.5, rel=0.02), "twice the devices, half the efficiency"
@@ -98,8 +97,8 @@ def test_the_slowest_of_p_is_what_order_statistics_say():
     law = Empirical(times_s=times)
     assert slowest_of([times], [16])[0, 0] == pytest.approx(law.order_mean_s(16, 16) / law.mean_s)
     points = made(10, 1.0, RING, noise=((0.5, 1.5),))
-    found = forecast(points, [1, 1024], LINKS)
-    assert (found.one_s, found.slope) == pytest.approx((10, 1)) and found.parts_s[1, 1] == pytest.approx(5)
+    row = forecast(points, [1, 1024], LINKS).iloc[1]
+    assert (row["computation_s"], row["slope"], row["noise_s"]) == pytest.approx((10, 1, 5))
 
 
 def test_bands_hold_about_what_they_promise():
@@ -120,8 +119,8 @@ def test_what_the_model_misses_widens_the_fan():
     residuals = launch_residuals(right.times_s)
     spans = []
     for one in (right, wrong):
-        low, high = forecast(one, [64], LINKS, residuals, draws=200).band()
-        spans.append(float((high - low)[0]))
+        row = forecast(one, [64], LINKS, residuals, draws=200).iloc[0]
+        spans.append(row["efficiency_high"] - row["efficiency_low"])
     assert spans[1] > 5 * spans[0]
 
 
@@ -175,10 +174,14 @@ def test_planted_records_are_recovered(lines):
     found = {line.first["placement"]: line for line in lines}
     assert set(found) == {"ddp", "exp4", "ps_gpu0", "exp2"}, "independent replicas merge nothing"
     ddp, exp4 = found["ddp"], found["exp4"]
-    assert ddp.forecast.one_s == pytest.approx(10e-3, rel=0.01) and abs(ddp.held_out.error) < 0.02 and ddp.held_out.devices == 4
+    assert (
+        ddp.forecast["computation_s"].iloc[0] == pytest.approx(10e-3, rel=0.01)
+        and abs(ddp.held_out.error) < 0.02
+        and ddp.held_out.devices == 4
+    )
     assert len(ddp.residuals) == 15, "its own"
-    assert ddp.forecast.devices[-1] == 1024 and ddp.links.inside_bytes_per_s > 1e11
-    assert exp4.forecast.efficiency[-1] < 0.1 < ddp.forecast.efficiency[-1]
+    assert ddp.forecast["devices"].iloc[-1] == 1024 and ddp.links.inside_bytes_per_s > 1e11
+    assert exp4.forecast["efficiency"].iloc[-1] < 0.1 < ddp.forecast["efficiency"].iloc[-1]
     assert found["ps_gpu0"].forecast is None, "two counts leave nothing to test"
     assert found["exp2"].forecast is None, "it was not measured on one device"
 
@@ -188,9 +191,8 @@ def test_tables_hold_each_forecast_and_its_test(lines):
     assert list(tested["placement"]) == ["ddp", "exp4"] and list(tested["devices"]) == [4, 4] and list(tested["n"]) == [5, 5]
     ddp = where(table, placement="ddp").set_index("devices")
     line = next(line for line in lines if line.first["placement"] == "ddp")
-    parts = ["computation_s", "noise_s", "links_of_a_node_s", "links_between_nodes_s", "host_s"]
-    assert ddp[parts].sum(axis=1).to_numpy() == pytest.approx(ddp["step_s"].to_numpy())
-    assert ddp.loc[1024, "efficiency"] == pytest.approx(line.forecast.efficiency[-1])
+    assert ddp[list(PARTS)].sum(axis=1).to_numpy() == pytest.approx(ddp["step_s"].to_numpy())
+    assert ddp.loc[1024, "efficiency"] == pytest.approx(line.forecast["efficiency"].iloc[-1])
     assert list(ddp.index[ddp["measured"]]) == [1, 2, 4]
     assert (ddp["efficiency_low"] <= ddp["efficiency"]).all() and (ddp["efficiency"] <= ddp["efficiency_high"]).all()
     first = tested.iloc[0]
