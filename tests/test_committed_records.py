@@ -6,11 +6,13 @@ import pandas as pd
 import pytest
 
 from multigpu.analysis.frame import load_frame
-from multigpu.analysis.parity import JOB, TOLERANCE, WAY, amplified, parity
+from multigpu.analysis.parity import JOB, WAY, parity
 from multigpu.paths import RUNS
 from multigpu.placements.traffic import KINDS
 from multigpu.record import Record, RecordStore
 
+TOLERANCE = 0.01
+"""By how much a loss may differ from the reference's."""
 BY_GRAPH = {"ddp", "exp4", "ps_gpu0", "replicated_copy", "replicated_allreduce"}
 
 
@@ -34,7 +36,10 @@ def test_captured_records_train_as_eager_ones_do(committed: list[Record]) -> Non
     """As page 05 compares: mean loss of the first steps beside the same job's plain Run, for both forms of execution of a placement."""
     table = parity(committed)
     table = table[~table["staged"] & table["framework"].eq("torch")]
-    chaotic = amplified(table)
+    plain = table[table["execution"].eq("eager") & table["precision"].ne("fp16")]  # fp16's scale is found or fixed
+    repeats = plain.groupby([*JOB, *WAY, "placement"], dropna=False)["difference"]
+    wide = (repeats.transform("max") - repeats.transform("min")).gt(2 * TOLERANCE).reindex(table.index, fill_value=False)
+    chaotic = wide.groupby(table.groupby(list(JOB), dropna=False).ngroup()).transform("any").astype(bool)
     assert set(table[chaotic]["model"]) <= {"resnet110"}, "a job whose plain repeats part in ten steps tells nothing"
     table = table[~chaotic]
     captured, eager = table[table["execution"].str.contains("captured")], table[table["execution"].eq("eager")]

@@ -48,7 +48,7 @@ from multigpu.analysis.synchrony import curves_frame as synchrony_curves
 from multigpu.analysis.synchrony import memory_frame, ratio_frame, simulated_pace
 from multigpu.analysis.synchrony_variants import devices_frame, downpour_frame, large_batch_frame, paper
 from multigpu.analysis.traces import phases_frame, with_untraced_steps
-from multigpu.analysis.training import curves_frame, differences, mode_scores, reach_frame, same_curve_table, training_records
+from multigpu.analysis.training import curves_frame, differences, mode_scores, reach_frame, same_curve_table
 from multigpu.analysis.warmup import warmup_frame
 from multigpu.analysis.words import WORDS, devices_text
 from multigpu.collectives import algorithms
@@ -60,6 +60,7 @@ from multigpu.published import load_published, published_value
 from multigpu.stages.record import StageStore
 from multigpu.synchrony.protocol import PROTOCOLS
 from multigpu.synchrony.store import SynchronyStore
+from multigpu.training.record import TrainingStore
 from multigpu.workloads import find_model
 from multigpu.workloads.cnn.description import FOR_CIFAR
 from multigpu.workloads.deepconn.description import epoch_steps

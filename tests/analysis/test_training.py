@@ -14,10 +14,10 @@ from multigpu.analysis.training import (
     reach_frame,
     same_curve_table,
     training_frame,
-    training_records,
 )
 from multigpu.training.grid import GRIDS
 from multigpu.training.joined import joined_placements
+from multigpu.training.record import TrainingStore
 from tests.training.planted import trained
 
 LOSSES = [2.0 - 0.05 * step for step in range(20)]
@@ -102,7 +102,7 @@ TRAINED |= {f"replicated_{way}" for way in ("allreduce", "copy", "ring", "server
 
 def test_committed_placements_follow_one_curve_to_the_end_of_their_budget(monkeypatch):
     """Every Record of the two grids that compare placements at a rate where they can be: there, at its last step, the same curve."""
-    records = {record.training.digest: record for record in training_records(paths.TRAINING) if record.status == "ok"}
+    records = {record.training.digest: record for record in TrainingStore(paths.TRAINING) if record.status == "ok"}
     known = joined_placements(unit="words")
     assert set(known) >= TRAINED
     monkeypatch.setattr("multigpu.training.grid.gpu_count", lambda: 2)
@@ -133,7 +133,7 @@ def test_committed_placements_follow_one_curve_to_the_end_of_their_budget(monkey
 @pytest.mark.parametrize("grid", ["training_cpu", "training_cifar_cpu", "training_alexnet_cpu"])
 def test_committed_image_models_follow_one_curve_under_every_placement_on_cpus(grid: str):
     """make_parallel too, whose one process has all devices: every comparison of these grids has its Record, and none misses."""
-    records = {record.training.digest: record for record in training_records(paths.TRAINING) if record.status == "ok"}
+    records = {record.training.digest: record for record in TrainingStore(paths.TRAINING) if record.status == "ok"}
     planned = [entry.training for entry in GRIDS[grid]() if "the same curve" in entry.question]
     missing = [training.label() for training in planned if training.digest not in records]
     assert not missing, missing

@@ -40,14 +40,14 @@ def collectives_frame(records: Iterable[CollectiveRecord] | CollectiveStore | Pa
     return typed_frame([_row(record) for record in found], COLUMNS)
 
 
-def median_bounds(samples: Sequence[float], level: float = 0.95) -> tuple[float, float]:
-    """The k-th smallest and the k-th largest sample, k as large as the level allows: the median lies between them, whatever the law.
+def median_bounds(samples: Sequence[float]) -> tuple[float, float]:
+    """The k-th smallest and the k-th largest sample, k as large as 95% allow: the median lies between them, whatever the law.
 
     Each sample is below the median with 1/2, so of n samples fewer than k are with probability P(Binomial(n, 1/2) < k), and fewer
-    than k above it with the same. Of 10 samples these are the 2nd and the 9th (97.9%); of fewer than 6 none reach the level: nan.
+    than k above it with the same. Of 10 samples these are the 2nd and the 9th (97.9%); of fewer than 6 none reach 95%: nan.
     """
     ordered, n = sorted(samples), len(samples)
-    k = math.ceil(special.bdtrik((1 - level) / 2, n, 0.5))  # the quantile of a binomial law
+    k = math.ceil(special.bdtrik(0.025, n, 0.5))  # the quantile of a binomial law
     return (ordered[k - 1], ordered[n - k]) if k else (math.nan, math.nan)
 
 

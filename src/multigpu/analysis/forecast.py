@@ -255,13 +255,13 @@ def held_out(points: Points, links: Links, residuals: Sequence[float] = (), draw
     return HeldOut(most, fewer.devices, float(found["step_s"].iloc[0]), low, high, measured_s, one_s)
 
 
-def widening_of(others: Sequence[HeldOut | None], level: float = LEVEL) -> float:
+def widening_of(others: Sequence[HeldOut | None]) -> float:
     """By what a band is widened, from what other lines' held-out counts missed: split conformal prediction; at least 1.
 
-    A bootstrap over launches and noise knows nothing of what the model lacks. The factor would have made `level` of the others' bands
-    wide enough: the ceil((n + 1) level)-th smallest of n misses, the largest if n is too small for it. If a line's miss is as likely as
+    A bootstrap over launches and noise knows nothing of what the model lacks. The factor would have made 95% of the others' bands
+    wide enough: the ceil(0.95 (n + 1))-th smallest of n misses, the largest if n is too small for it. If a line's miss is as likely as
     any other's to be among the largest, its widened band holds its measurement with that chance (Lei et al. 2018,
     doi:10.1080/01621459.2017.1307116, with each band's own width as the scale). Misses that are not finite say nothing of a width.
     """
     known = sorted(held.missed_by for held in others if held is not None and math.isfinite(held.missed_by))
-    return max(1.0, known[min(len(known), math.ceil((len(known) + 1) * level)) - 1]) if known else 1.0
+    return max(1.0, known[min(len(known), math.ceil((len(known) + 1) * LEVEL)) - 1]) if known else 1.0

@@ -55,14 +55,14 @@ class Line:
     def kind(self) -> tuple[str, ...]:
         return str(self.first["machine"]), str(self.first["framework"]), str(self.first["execution"])
 
-    def with_forecast(self, most: int, draws: int, seed: int) -> Line:
+    def with_forecast(self, most: int, draws: int) -> Line:
         """The line with its forecast, where it was measured on one device and on a count more than are parameters, with repeats."""
         measured = self.points.devices
         if self.links is None or not self.residuals or measured[0] != 1 or len(measured) <= PARAMETERS:
             return self
         counts = ahead(measured, most, self.points.one_process, self.links.node)
-        found = forecast(self.points, counts, self.links, self.residuals, draws, seed)
-        return replace(self, forecast=found, held_out=held_out(self.points, self.links, self.residuals, draws, seed))
+        found = forecast(self.points, counts, self.links, self.residuals, draws)
+        return replace(self, forecast=found, held_out=held_out(self.points, self.links, self.residuals, draws))
 
 
 def assumed_links(network_gbit: float, network_latency_us: float, node: int) -> Links:
@@ -189,7 +189,7 @@ def _with_spread(lines: Sequence[Line]) -> list[Line]:
     return done
 
 
-def forecast_lines(lines: Sequence[Line], most: int = 1024, draws: int = 1000, seed: int = 0) -> list[Line]:
+def forecast_lines(lines: Sequence[Line], most: int = 1024, draws: int = 1000) -> list[Line]:
     """The lines that can be, with their forecast to `most` devices and their held-out point; the others as they are.
 
     Bands are as wide as the held-out points of the other lines of the same machine, framework and form of execution ask for.
@@ -199,7 +199,7 @@ def forecast_lines(lines: Sequence[Line], most: int = 1024, draws: int = 1000, s
     """
     if most < 2:
         raise ValueError(f"a forecast goes to at least 2 devices, not {most}")
-    return calibrated([line.with_forecast(most, draws, seed) for line in lines])
+    return calibrated([line.with_forecast(most, draws) for line in lines])
 
 
 def calibrated(lines: Sequence[Line]) -> list[Line]:

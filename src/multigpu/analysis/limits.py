@@ -132,11 +132,6 @@ def memory_bytes_per_unit(model: Model, precision: str) -> float:
     return model.memory_passes_per_unit * (2 if precision in ("bf16", "fp16") else 8 if precision == "fp64" else 4)
 
 
-def least_forward_flops(model: Model, precision: str) -> float:
-    """Operations that the forward pass of one unit takes at least: without what fast convolutions spare, where they are used."""
-    return model.forward_flops_per_unit - (model.spared_flops_per_unit if precision in FAST_CONVOLUTIONS else 0.0)
-
-
 def bound_units_per_s(
     model: Model,
     gpu: str,
@@ -148,7 +143,7 @@ def bound_units_per_s(
 ) -> Bound:
     """The most units/s that `devices` devices called `gpu` can train.
 
-    compute: N C / (3 F), C the device's FLOP/s in `precision`, F the model's forward FLOPs a unit (`least_forward_flops`).
+    compute: N C / (3 F), C the device's FLOP/s in `precision`, F the model's forward FLOPs a unit, without what fast convolutions spare.
     memory: N M / m, m the bytes a unit must pass through memory (`memory_bytes_per_unit`).
     communication: U / t, U the units of one step over all devices, t of `communication_time_s` (`group` too).
     """
@@ -156,7 +151,8 @@ def bound_units_per_s(
     arithmetic, memory, device_link, host_link = (
         known.get(quantity, math.inf) for quantity in (precision, "memory", "device_link", "host_link")
     )
-    compute_s = TRAINING_PASSES * least_forward_flops(model, precision) / arithmetic
+    spared = model.spared_flops_per_unit if precision in FAST_CONVOLUTIONS else 0.0
+    compute_s = TRAINING_PASSES * (model.forward_flops_per_unit - spared) / arithmetic
     memory_s = memory_bytes_per_unit(model, precision) / memory
     seconds = communication_time_s(moved_bytes, devices, device_link, host_link, group) if moved_bytes else 0.0
     least = ((devices, compute_s), (devices, memory_s), (units_per_step, seconds))
@@ -198,11 +194,6 @@ def with_bounds(points: pd.DataFrame, frame: pd.DataFrame) -> pd.DataFrame:
     return points.join(found.fillna({"bound_by": ""}))
 
 
-def links_s(gradient_bytes: Any, devices: Any, link_bytes_per_s: Any) -> Any:
-    """Least time to sum the gradients, s: 2 (N - 1)/N S / L; 0 on one device."""
-    return 2 * (devices - 1) / devices * gradient_bytes / link_bytes_per_s
-
-
 def link_bounds(points: pd.DataFrame) -> pd.DataFrame:
     """The measured points with what each asks of the links between its devices.
 
@@ -211,9 +202,9 @@ def link_bounds(points: pd.DataFrame) -> pd.DataFrame:
 
     Returns:
         The rows of n > 0 and, beside their columns: parameters; bytes_per_mflop: of float32 gradients, over the operations of one device
-        (three forward passes of its share of the batch); links_s (the least time to sum the gradients); one_step_s (the step on one
-        device); bound_exposed: the most efficiency if no summing hides behind computing. NaN where no link of such a device was measured,
-        or no step on one.
+        (three forward passes of its share of the batch); links_s (the least time to sum the gradients, 2 (N - 1)/N S / L); one_step_s (the
+        step on one device); bound_exposed: the most efficiency if no summing hides behind computing. NaN where no link of such a device
+        was measured, or no step on one.
     """
     own = points[points["n"] > 0].reset_index(drop=True)
     on = [field for field in POINT if field != "devices"]
@@ -224,7 +215,7 @@ def link_bounds(points: pd.DataFrame) -> pd.DataFrame:
     link = own["gpu"].map({gpu: each["device_link"].value for gpu, each in known.items() if "device_link" in each}).astype("float64")
     size = pd.Series([model.parameter_bytes for model in models], dtype="float64")
     flops = TRAINING_PASSES * pd.Series([model.forward_flops_per_unit for model in models], dtype="float64")
-    alone_s = links_s(size, own["devices"], link)
+    alone_s = 2 * (own["devices"] - 1) / own["devices"] * size / link
     return own.assign(
         parameters=[model.parameters for model in models],
         bytes_per_mflop=1e6 * size / (flops * own["rate"] * own["step_time_s"] / own["devices"]),
@@ -238,8 +229,8 @@ def data_parallel_bytes(model: Model, devices: int) -> float:
     return sent_share("all_reduce", devices) * devices * model.parameter_bytes
 
 
-def cut_bytes_per_row(model: Model, devices: int, precision: str = "bf16") -> float:
-    """Bytes a device sends for each row of the joined batch when every matrix is cut over `devices` devices.
+def cut_bytes_per_row(model: Model, devices: int) -> float:
+    """Bytes a device sends for each row of the joined batch, in bf16, when every matrix is cut over `devices` devices.
 
     Raises:
         ValueError: the model does not say how it is cut.
@@ -248,12 +239,12 @@ def cut_bytes_per_row(model: Model, devices: int, precision: str = "bf16") -> fl
         raise ValueError(f"{model.name!r} does not say how its matrices are cut")
     total = 0.0
     for exchange in model.splitting.exchanges:
-        size = EXACT_BYTES.get(precision, 4) if exchange.exact else ACTIVATION_BYTES[precision]
+        size = EXACT_BYTES.get("bf16", 4) if exchange.exact else ACTIVATION_BYTES["bf16"]
         brought = exchange.elements * size * (1 if exchange.kind == "all_gather" else devices)
         total += sent_share(exchange.kind, devices) * brought
     return total
 
 
-def crossing_batch(model: Model, devices: int, precision: str = "bf16") -> float:
+def crossing_batch(model: Model, devices: int) -> float:
     """The joined batch below which cut matrices send less than data parallelism, and above which they send more."""
-    return data_parallel_bytes(model, devices) / cut_bytes_per_row(model, devices, precision)
+    return data_parallel_bytes(model, devices) / cut_bytes_per_row(model, devices)

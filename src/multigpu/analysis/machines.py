@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import asdict, fields
 from itertools import groupby
 
 import pandas as pd
 
-from multigpu.analysis.limits import ceilings
+from multigpu.analysis.limits import Ceiling, ceilings
 from multigpu.record import Record
 
 OF_MACHINE = ("driver", "cores", "memory_gib")
@@ -39,5 +40,4 @@ def ceilings_frame(gpu: str) -> pd.DataFrame:
     """The ceilings used for bounds on this GPU, a row each: quantity, value (FLOP/s or B/s), unit, how, source, date; empty where none
     is known.
     """
-    rows = [(c.quantity, c.value, c.unit, c.how, c.source, c.date) for c in ceilings(gpu).values()]
-    return pd.DataFrame(rows, columns=["quantity", "value", "unit", "how", "source", "date"])
+    return pd.DataFrame([asdict(ceiling) for ceiling in ceilings(gpu).values()], columns=[field.name for field in fields(Ceiling)])

@@ -17,9 +17,6 @@ from multigpu.record import Record
 STEPS = 10
 """Steps whose losses are averaged."""
 
-TOLERANCE = 0.01
-"""The average may differ from the reference's by this share."""
-
 JOB = ("model", "batch_size", "devices", "scaling", "inputs", "sequence_length", "optimizer", "seed")
 WAY = (
     *("framework", "precision", "execution", "processes", "cross_entropy", "recurrence", "embedding_gradients"),
@@ -69,15 +66,3 @@ def parity(records: Iterable[Record]) -> pd.DataFrame:
     plain = table[table[list(PLAIN)].eq(list(PLAIN.values())).all(axis=1)].drop_duplicates(JOB, keep="last")
     found = table.merge(plain[[*JOB, "loss"]], on=list(JOB), suffixes=("", "_plain"))
     return found.drop(columns=["loss", "loss_plain"]).assign(difference=found["loss"] / found["loss_plain"] - 1)
-
-
-def amplified(table: pd.DataFrame) -> pd.Series:
-    """Of each row of `parity` whether its job tells nothing of forms of execution.
-
-    That is so where repeats of one plain way of it differ among themselves by more than either side of `TOLERANCE` in these first steps
-    already, so that any rounding does (ResNet-110 at a rate of 0.1). fp16's repeats are left out: its scale is found or fixed.
-    """
-    plain = table[table["execution"].eq("eager") & table["framework"].eq("torch") & ~table["staged"] & table["precision"].ne("fp16")]
-    repeats = plain.groupby([*JOB, *WAY, "placement"], dropna=False)["difference"]
-    wide = (repeats.transform("max") - repeats.transform("min")).gt(2 * TOLERANCE).reindex(table.index, fill_value=False)
-    return wide.groupby(table.groupby(list(JOB), dropna=False).ngroup()).transform("any").astype(bool)

@@ -22,15 +22,8 @@ SPARSE_KERNEL = re.compile(r"UnsortedSegment|embedding_backward|compute_grad_wei
 """Kernels that add up the rows' gradients of a table: TensorFlow's, and those of PyTorch's embedding_dense_backward."""
 
 TRACE_QUANTITIES = (
-    "timed_step_s",
-    "busy_share",
-    "busiest_share",
-    "copy_share",
-    "peer_copies_a_step",
-    "step_without_copies_s",
-    "sparse_share",
-    "sparse_over_next",
-    *PROFILE_QUANTITIES,
+    *("timed_step_s", "busy_share", "busiest_share", "copy_share", "peer_copies_a_step", "step_without_copies_s", "sparse_share"),
+    *("sparse_over_next", *PROFILE_QUANTITIES),
 )
 """Columns of `trace_table` that a claim may compare.
 

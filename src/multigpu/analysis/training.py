@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ import pandas as pd
 from multigpu.analysis.frame import identity, typed_frame
 from multigpu.analysis.points import averages
 from multigpu.analysis.words import MODELS, plural
-from multigpu.training.record import TrainingMeasurement, TrainingRecord, TrainingStore
+from multigpu.training.record import TrainingMeasurement, TrainingRecord
 
 OF_RUN = (
     *("workload", "model", "placement", "device_type", "scaling", "inputs", "layout", "precision", "execution", "optimizer", "framework"),
@@ -34,15 +33,6 @@ COLUMNS: dict[str, str] = (
 )
 """A row a Record. multiple: the joined batch over the reference batch, at least 1. last_loss: mean over the last tenth of the points.
 accuracy, bleu: of the last evaluation."""
-
-
-def training_records(folder: Path | str) -> list[TrainingRecord]:
-    """Every Record in a folder.
-
-    Raises:
-        ValueError: a file is no TrainingRecord; the sentence names it.
-    """
-    return list(TrainingStore(Path(folder)))
 
 
 def training_frame(records: Iterable[TrainingRecord]) -> pd.DataFrame:

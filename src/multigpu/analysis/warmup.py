@@ -34,7 +34,7 @@ def _costs(rows: np.ndarray) -> np.ndarray:
     return costs
 
 
-def change_point(times_s: Sequence[float], seed: int = 0) -> int:
+def change_point(times_s: Sequence[float]) -> int:
     """The steps of warm-up, 0 where times are steady from the first; see above.
 
     Raises:
@@ -48,7 +48,7 @@ def change_point(times_s: Sequence[float], seed: int = 0) -> int:
     x = np.log(np.clip(times / float(np.median(times)), 0.5, 2.0))
     costs = _costs(x[None])[0]
     k = int(np.argmin(costs))
-    orders = np.random.default_rng(seed).permuted(np.broadcast_to(x, (DRAWS, len(x))), axis=1) if k else x[None]
+    orders = np.random.default_rng(0).permuted(np.broadcast_to(x, (DRAWS, len(x))), axis=1) if k else x[None]
     p = (1 + (_costs(orders).min(axis=1) <= costs[k]).sum()) / (1 + DRAWS)
     return k if k and p <= BELIEVED else 0
 
