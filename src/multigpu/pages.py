@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from multigpu.analysis.advise import advised
-from multigpu.analysis.all_reduce import gradient_bytes, serial_bytes, transfer, winners
+from multigpu.analysis.all_reduce import gradient_bytes, transfer, winners
 from multigpu.analysis.arrange import also, beside, compared, records_with, repeated, stacked
 from multigpu.analysis.batching import batching_frame
 from multigpu.analysis.causes import causes_frame

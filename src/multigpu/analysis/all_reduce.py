@@ -14,8 +14,7 @@ import pandas as pd
 
 from multigpu.analysis.estimate import Estimate
 from multigpu.analysis.statistics import half_width, log_samples
-from multigpu.collectives import algorithms, find_algorithm
-from multigpu.collectives.algorithms.hierarchical import group_size
+from multigpu.collectives import algorithms
 from multigpu.collectives.record import bus_factor
 from multigpu.collectives.run import ITEM_BYTES
 from multigpu.workloads import find_model
@@ -52,25 +51,6 @@ def points(frame: pd.DataFrame, dtype: str = "fp32", by: Sequence[str] = POINT) 
     for end, other in (("", ""), ("_low", "_high"), ("_high", "_low")):
         table[f"bus_bytes_per_s{end}"] = carried / table[f"time_s{other}"]
     return table[[*by, *MEASURED, "n", "launches", "samples", "keys"]].reset_index(drop=True)
-
-
-def serial_bytes(method: str, size: int, devices: int) -> float:
-    """Bytes that must follow each other for an all-reduce of `size` bytes, the links of a process full duplex.
-
-    An algorithm whose processes send all the time takes what the busiest sends. Not so where a whole tensor has to arrive before
-    it can go on: a central server first receives, then sends (2N(P-1)); a tree passes N on 2 ceil(log2 P) times; of two levels,
-    each step within a group is N; processes beyond a power of two hand N over and wait for N.
-    """
-    cost = find_algorithm(method).cost(size // 4, 4, devices)
-    if method == "central_server":
-        return cost.busiest_port_bytes
-    if method == "tree":
-        return float(cost.latency_terms * size)
-    if method == "hierarchical":
-        leaders = devices // group_size(devices)
-        return 2 * cost.busiest_way_bytes - 2 * size * (leaders - 1) / leaders
-    beyond = method == "halving_doubling" and devices & (devices - 1)
-    return cost.busiest_way_bytes + (size if beyond else 0)
 
 
 def transfer(table: pd.DataFrame, method: str, size: int) -> Estimate | None:
@@ -123,7 +103,7 @@ def link_time_s(method: str, size: int, devices: int, rate_bytes_per_s: float) -
 
     A library's is taken for the least possible, 2N(P-1)/P.
     """
-    count = serial_bytes(method if method in algorithms() else "ring", size, devices)
+    count = algorithms().get(method, algorithms()["ring"]).serial_bytes(size, devices)
     return count / (rate_bytes_per_s * WIRE_SHARE)
 
 

@@ -88,9 +88,9 @@ def rows(frame: pd.DataFrame, kind: str = "runs") -> Rows:
     Raises:
         ValueError: a column that every verdict needs is missing; the sentence names it.
     """
+    frame = PREPARED[kind](frame) if kind in PREPARED and len(frame) else frame
     if frame.empty:
         return NONE
-    frame = PREPARED[kind](frame) if kind in PREPARED else frame
     if missing := sorted(set(NEEDED) - set(frame.columns)):
         raise ValueError(f"this is no table of Records: it has no column {', '.join(missing)}")
     frame = frame.reindex(columns=list(dict.fromkeys([*frame.columns, *NEEDED, *READ, *CONTEXT]))).reset_index(drop=True)
@@ -105,7 +105,8 @@ def rows(frame: pd.DataFrame, kind: str = "runs") -> Rows:
 
 
 def _hosts(frame: pd.DataFrame) -> pd.DataFrame:
-    return frame.assign(framework="torch", warmup_steps=frame["warmup_calls"], timed_steps=frame["calls"] * frame["samples"])
+    between = frame[frame["per_host"].notna()]  # processes of one host decide nothing
+    return between.assign(framework="torch", warmup_steps=between["warmup_calls"], timed_steps=between["calls"] * between["samples"])
 
 
 def _synchrony(frame: pd.DataFrame) -> pd.DataFrame:
