@@ -15,11 +15,10 @@ import numpy as np
 import pandas as pd
 
 from multigpu.analysis.advise import advised
-from multigpu.analysis.all_reduce import gradient_bytes, transfer, winners
 from multigpu.analysis.arrange import also, beside, compared, records_with, repeated, stacked
 from multigpu.analysis.batching import batching_frame
 from multigpu.analysis.causes import causes_frame
-from multigpu.analysis.collectives import collectives_frame
+from multigpu.analysis.collectives import collectives_frame, gradient_bytes, transfer, winners
 from multigpu.analysis.compare import ratio_columns, scaling, versus
 from multigpu.analysis.document_phases import document_replicas, document_whole, replicas_frame, whole_frame
 from multigpu.analysis.estimate import Estimate, estimate, keys_in
@@ -44,7 +43,7 @@ from multigpu.analysis.show import folded, sources, table, text
 from multigpu.analysis.step_traces import trace_summary, trace_table
 from multigpu.analysis.style import label
 from multigpu.analysis.synchrony import curves_frame as synchrony_curves
-from multigpu.analysis.synchrony import memory_frame, ratio_frame, simulated_pace
+from multigpu.analysis.synchrony import memory_frame, ratio_frame
 from multigpu.analysis.synchrony_variants import devices_frame, downpour_frame, large_batch_frame, paper
 from multigpu.analysis.traces import phases_frame, with_untraced_steps
 from multigpu.analysis.training import curves_frame, differences, mode_scores, reach_frame, same_curve_table
@@ -58,6 +57,7 @@ from multigpu.paths import RUNS
 from multigpu.published import load_published, published_value
 from multigpu.stages.record import StageStore
 from multigpu.synchrony.protocol import PROTOCOLS
+from multigpu.synchrony.simulate import simulated_pace
 from multigpu.synchrony.store import SynchronyStore
 from multigpu.training.record import TrainingStore
 from multigpu.workloads import find_model

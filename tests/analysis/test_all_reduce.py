@@ -8,8 +8,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from multigpu.analysis.all_reduce import gradient_bytes, points, transfer, winners
-from multigpu.analysis.collectives import COLUMNS, collectives_frame, median_bounds
+from multigpu.analysis.collectives import COLUMNS, collectives_frame, gradient_bytes, median_bounds, points, transfer, winners
 from multigpu.collectives import find_algorithm
 from multigpu.collectives.record import CollectiveRecord
 from tests.collectives.planted import make_record, plant, study

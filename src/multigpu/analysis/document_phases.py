@@ -14,7 +14,7 @@ from statistics import fmean
 import numpy as np
 import pandas as pd
 
-from multigpu.analysis.traces import imbalance, launch_skew, paired_step_s, passes_span, phase_times, steps_of, traced
+from multigpu.analysis.traces import imbalance, launch_skew, passes_span, phase_times, steps_of, timed_step_s, traced
 from multigpu.measure.intervals import hull
 from multigpu.measure.trace import Phase, StepTrace, TraceSummary
 from multigpu.published import load_published, published_value
@@ -106,10 +106,11 @@ def replicas_frame(records: Iterable[Record]) -> pd.DataFrame:
 
 def whole_frame(records: Iterable[Record]) -> pd.DataFrame:
     """A row a traced Record whose passes are known: key, devices, launch_id, `WHOLE` (medians over steps) and timed_step_s
-    (`traces.paired_step_s`: without a profiler).
+    (`traces.timed_step_s`, paired: without a profiler).
     """
     rows = [
-        {"key": record.key, "devices": record.run.devices, "launch_id": record.launch_id, "timed_step_s": paired_step_s(record)} | found
+        {"key": record.key, "devices": record.run.devices, "launch_id": record.launch_id, **found}
+        | {"timed_step_s": timed_step_s(record, paired=True)}
         for record, trace in traced(records)
         if (found := medians(trace))
     ]

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from multigpu.analysis.all_reduce import SHORT_BYTES
+from multigpu.analysis.collectives import SHORT_BYTES
 from multigpu.analysis.estimate import Estimate
 from multigpu.analysis.fields import JOB, SERIES
 from multigpu.analysis.forecast import PARAMETERS, HeldOut, Points, forecast, held_out, launch_residuals, widened, widening_of

@@ -14,8 +14,7 @@ from multigpu.record import Record
 ALLOWED = 1.005
 """The study's rule: Runs may share a machine only where this slows none of them by more than 0.5%."""
 
-KIND = ["machine", "framework", "execution", "devices"]
-RUN = [*KIND, "run", "framework_version", "timing_version", "digest", "cores"]
+RUN = ["machine", "framework", "execution", "devices", "run", "framework_version", "timing_version", "digest", "cores"]
 """What makes two Records of lanes the same Run in a lane of as many cores."""
 
 COLUMNS = ["machine", "run", "framework", "execution", "devices", "lanes", "n_alone", "n_shared", "ratio", "low", "high", "verdict"]

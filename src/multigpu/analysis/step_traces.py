@@ -14,7 +14,7 @@ import pandas as pd
 from multigpu.analysis.document_phases import PROFILE_QUANTITIES, medians
 from multigpu.analysis.fields import RUN_FIELDS
 from multigpu.analysis.frame import export, identity
-from multigpu.analysis.traces import paired_step_s, steps_of, traced
+from multigpu.analysis.traces import steps_of, timed_step_s, traced
 from multigpu.measure.trace import TraceSummary
 from multigpu.record import Record
 
@@ -27,9 +27,10 @@ TRACE_QUANTITIES = (
 )
 """Columns of `trace_table` that a claim may compare.
 
-timed_step_s: without a profiler (`traces.paired_step_s`). busy_share, busiest_share: of that time, in which a GPU did anything; mean over
-the GPUs, and of the busiest. copy_share: of copies between GPUs in all that GPUs did (nvprof's Time(%)). step_without_copies_s:
-timed_step_s less the copies during which the GPU they ran on computed nothing (the GPU with most): at most what copies cost.
+timed_step_s: without a profiler (`traces.timed_step_s`, paired). busy_share, busiest_share: of that time, in which a GPU did anything;
+mean over the GPUs, and of the busiest. copy_share: of copies between GPUs in all that GPUs did (nvprof's Time(%)).
+step_without_copies_s: timed_step_s less the copies during which the GPU they ran on computed nothing (the GPU with most): at most what
+copies cost.
 sparse_share: of the sparse gradients' kernels in all that GPUs did; sparse_over_next: these over the dearest other kernel.
 The rest is what document 000's profile says (`document_phases.PROFILE_QUANTITIES`).
 """
@@ -45,7 +46,8 @@ def trace_table(records: Iterable[Record]) -> pd.DataFrame:
 
 
 def _row(record: Record, trace: TraceSummary) -> dict[str, Any]:
-    run, step_s, steps, device_s, quantities = record.run, paired_step_s(record), steps_of(trace), _device_time(trace), medians(trace)
+    run, steps, device_s, quantities = record.run, steps_of(trace), _device_time(trace), medians(trace)
+    step_s = timed_step_s(record, paired=True)
     busy = [fmean(step.busy_s for step in replica.steps) / step_s for replica in trace.replicas]
     exposed = fmean(max(mine.exposed_copies_s for mine in replicas) for replicas in steps)
     peer = [copies for replica in trace.replicas for copies in replica.copies if copies.kind == "device_to_device"]

@@ -17,14 +17,11 @@ from multigpu.analysis.points import where
 from multigpu.analysis.statistics import interval, mean_interval, sample
 from multigpu.analysis.words import MODELS
 from multigpu.synchrony.averaging import AveragingRecord
-from multigpu.synchrony.experiment import Experiment, ProblemDescription
+from multigpu.synchrony.experiment import ProblemDescription
 from multigpu.synchrony.grid import read_grid
-from multigpu.synchrony.laws import Exponential
 from multigpu.synchrony.problems import LinearRegression
-from multigpu.synchrony.protocol import ProtocolName
 from multigpu.synchrony.rates import BoundedRate
 from multigpu.synchrony.record import Measured, SynchronyRecord
-from multigpu.synchrony.simulate import simulate
 from multigpu.synchrony.store import RECORDS, SynchronyStore
 from multigpu.synchrony.theory import mean_staleness, update_time_s
 from multigpu.synchrony.trained_models import TrainedModel
@@ -184,19 +181,3 @@ def ratio_frame(frame: pd.DataFrame) -> pd.DataFrame:
             ratio, half = math.exp(over.mean - under.mean), math.exp(interval([over, under]))
             rows.append((workers, unit, ratio, ratio / half, ratio * half, min(count), ", ".join(own["key"])))
     return pd.DataFrame(rows, columns=["workers", "unit", "ratio", "ratio_low", "ratio_high", "n", "keys"])
-
-
-def simulated_pace(protocol: ProtocolName, workers: int, gradients: int, late: float, applied: int = 1200) -> dict[str, float]:
-    """A protocol on a virtual clock, exponential times of mean 1, the last worker `late` times as slow.
-
-    Args:
-        applied: about so many gradients end the run.
-
-    Returns:
-        speed: gradients applied, over what workers that never wait could; age: the mean staleness of a gradient, in updates.
-    """
-    slowdown, updates = (1.0,) * (workers - 1) + (float(late),), applied // gradients
-    law = Exponential(scale_s=1.0)
-    run = simulate(Experiment(protocol=protocol, workers=workers, gradients=gradients, law=law, slowdown=slowdown, updates=updates))
-    age = sum(age * count for age, count in run.staleness.items()) / sum(run.staleness.values())
-    return {"speed": gradients * updates / run.update_times_s[-1] / workers, "age": age}

@@ -17,25 +17,16 @@ from multigpu.measure.trace import PHASES, Phase, StepTrace, TraceSummary
 from multigpu.record import Record
 
 
-def timed_step_s(record: Record) -> float:
-    """Seconds of a measured Run's timed step; where it is traced, of its untraced Records if there are any (`with_untraced_steps`), else of
-    the steps that ran just before.
+def timed_step_s(record: Record, paired: bool = False) -> float:
+    """Seconds of a measured Run's timed step; where it is traced, of its untraced Records if there are any (`with_untraced_steps`): their
+    median, or `paired` that of the same repeat, so that repeats vary as they did; else of the steps just before, which earlier profiles
+    may have slowed.
     """
     assert record.measurement
     found = record.measurement.untraced_step_s
-    return median(found.values()) if found else own_step_s(record)
-
-
-def paired_step_s(record: Record) -> float:
-    """As `timed_step_s`, but of the untraced Record of the same repeat if there is one: repeats then vary as they did."""
-    assert record.measurement
-    return record.measurement.untraced_step_s.get(record.repeat) or timed_step_s(record)
-
-
-def own_step_s(record: Record) -> float:
-    """Seconds of a Record's own timed step; where it is traced, of those just before, which earlier profiles may have slowed."""
-    assert record.measurement
-    return record.measurement.wall_s / record.run.timed_steps
+    if paired and record.repeat in found:
+        return found[record.repeat]
+    return median(found.values()) if found else record.measurement.wall_s / record.run.timed_steps
 
 
 def traced(records: Iterable[Record]) -> Iterator[tuple[Record, TraceSummary]]:
@@ -71,7 +62,7 @@ def with_untraced_steps(records: Iterable[Record]) -> list[Record]:
     taken: dict[Hashable, dict[int, dict[int, float]]] = defaultdict(lambda: defaultdict(dict))  # point -> timed steps -> repeat -> s
     for record in every:
         if record.status == "ok" and record.measurement and not record.run.traced_steps:
-            taken[_point(record)][record.run.timed_steps][record.repeat] = own_step_s(record)
+            taken[_point(record)][record.run.timed_steps][record.repeat] = timed_step_s(record)
     return [_beside(record, taken.get(_point(record), {})) if record.run.traced_steps else record for record in every]
 
 
