@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from multigpu.analysis.gpus import energy_frame, energy_points, gpu_frame, gpu_points
+from multigpu.analysis.machines import energy_frame, energy_points, gpu_frame, gpu_points
 from multigpu.record import Record
 from tests.factory import make_machine, make_record
 

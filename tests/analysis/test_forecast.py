@@ -9,17 +9,19 @@ import pytest
 from multigpu.analysis.forecast import PARTS, Points, forecast, held_out, launch_residuals, slowest_of
 from multigpu.analysis.forecast_lines import (
     ahead,
+    ahead_table,
+    article_held_out,
     assumed_links,
     calibrated,
     demand_of_rows,
     forecast_lines,
+    held_out_table,
     inside_latency_s,
     lines_of,
     measured_links,
     noise_of,
 )
 from multigpu.analysis.forecast_merge import Demand, Links, merge_seconds
-from multigpu.analysis.forecast_tables import ahead_table, article_held_out, held_out_table
 from multigpu.analysis.frame import frame_of
 from multigpu.analysis.points import points, where
 from multigpu.synchrony.laws import Empirical

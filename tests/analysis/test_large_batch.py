@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from multigpu.analysis.synchrony import curves_frame, memory_frame, synchrony_frame
-from multigpu.analysis.synchrony_variants import devices_frame, downpour_frame, large_batch_frame, paper
+from multigpu.analysis.synchrony import (
+    curves_frame,
+    devices_frame,
+    downpour_frame,
+    large_batch_frame,
+    memory_frame,
+    paper,
+    synchrony_frame,
+)
 from multigpu.synchrony.curve import Point
 from multigpu.synchrony.downpour import Downpour, DownpourRecord, measure_downpour
 from multigpu.synchrony.experiment import Experiment

@@ -16,7 +16,7 @@ def test_machines_are_described_once_by_their_latest_record() -> None:
     records = [make_record(), old, make_record(machine=make_machine(0))]
     table = machines_frame(records).set_index("machine")
     row = table.loc["8x-nvidia-h200"]
-    assert (row["driver"], row["gpus"], row["links"], row["records"]) == ("570.0", 8, "NVLink", 2)
+    assert (row["driver"], row["gpus"], row["links"], row["records"], row["first_day"]) == ("570.0", 8, "NVLink", 2, "2025-01-01")
     assert len(table) == 2 and table["gpus"].min() == 0 and table.loc[table["gpus"].eq(0), "links"].eq("").all()
     assert list(machines_frame([]).columns) == list(MACHINE_COLUMNS)
 

@@ -25,6 +25,7 @@ from multigpu.analysis.limits import bound_units_per_s, bounds
 from multigpu.analysis.points import usual, where
 from multigpu.analysis.read import frames, machines_of, records_of
 from multigpu.analysis.words import devices_text, joined, missing, number, way_words
+from multigpu.arguments import parse_fields
 from multigpu.placements import find_placement, placements
 from multigpu.placements.memory import most_kept
 from multigpu.run import Run, build_run
@@ -272,3 +273,23 @@ def forecasts(runs: Path, planned: Sequence[Run]) -> pd.DataFrame:
             told = " ".join(command_of(fields).split()[4:])
             rows.append({"fields": told, **found.as_dict(), "efficiency": found.scaling})
     return pd.DataFrame(rows, columns=["fields", "rate", "rate_low", "rate_high", "efficiency", "basis"])
+
+
+def foretold(points: pd.DataFrame, file: Path) -> pd.DataFrame:
+    """The points of which a file of `measure --forecast` said beforehand what share of independent replicas' rate they keep.
+
+    Returns:
+        the rows of `points`, with predicted (rate over that of independent replicas, both as forecast), predicted_low and predicted_high;
+        none where there is no such file.
+    """
+    if points.empty or not file.is_file():
+        return points.head(0).assign(predicted=[], predicted_low=[], predicted_high=[])
+    said = pd.read_csv(file)
+    runs = [build_run(**parse_fields(words.split())) for words in said["fields"]]
+    others = ["digest", *(name for name in CHANGES if name not in KERNELS)]
+    told = pd.DataFrame([run.model_dump() | {"digest": run.digest} for run in runs]).join(said.drop(columns="fields"))
+    job = [name for name in Run.model_fields if name not in others]
+    apart = told[told["placement"].eq("independent")][[*job, "rate"]].rename(columns={"rate": "alone"})
+    told = told.merge(apart, on=job, how="left")
+    ends = {f"predicted{end}": told[f"rate{end}"] / told["alone"] for end in ("", "_low", "_high")}
+    return points.assign(digest=[run_of(row).digest for _, row in points.iterrows()]).merge(told[["digest"]].assign(**ends), on="digest")

@@ -1,4 +1,4 @@
-"""From Records to lines that can be forecast: a series with its counts, launches, spread and merge."""
+"""From Records to lines that can be forecast: a series with its counts, launches, spread and merge; and their tables."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from multigpu.analysis.forecast import PARAMETERS, HeldOut, Points, forecast, he
 from multigpu.analysis.forecast_merge import Demand, Links, demand_of
 from multigpu.analysis.limits import ceilings
 from multigpu.placements import find_placement
+from multigpu.published import load_published, published_value
 from multigpu.record import Record
 from multigpu.workloads import find_model
 
@@ -219,3 +220,55 @@ def hidden_by_half(units: float, devices: int, one_s: Sequence[float], merge_s: 
     """
     middle, low, high = devices * units / (np.array(one_s) + np.array([0.5, 1.0, 0.0]) * merge_s)
     return Estimate(float(middle), float(low), float(high), unit=unit)
+
+
+def ahead_table(lines: Sequence[Line]) -> pd.DataFrame:
+    """A row a line and count of its forecast.
+
+    Returns:
+        the fields of the series, keys, devices, efficiency over the same placement on one device and step_s, each with `_low` and `_high`
+        (95%), a column of seconds a part of the step (`forecast.PARTS`), measured (whether this count is among those fitted).
+    """
+    tables = [
+        _series(line).merge(line.forecast.assign(measured=line.forecast["devices"].isin(line.rows["devices"])), how="cross")
+        for line in lines
+        if line.forecast is not None
+    ]
+    return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()
+
+
+def _series(line: Line) -> pd.DataFrame:
+    """One row: the fields of the series, and keys."""
+    return line.rows[list(SERIES)].head(1).assign(keys=", ".join(line.rows["keys"]))
+
+
+def held_out_table(lines: Sequence[Line]) -> pd.DataFrame:
+    """A row a line with a held-out count: what the smaller counts say of it, beside its measurement.
+
+    Returns:
+        the fields of the series, keys, devices (held out), efficiency (predicted, over the fitted step on one device) with `_low` and
+        `_high`, measured (efficiency), error (predicted step over measured, less 1), inside (whether the measured step lies in the band,
+        as text), n (repeats of the held-out count).
+    """
+    tables = []
+    for line in lines:
+        if (held := line.held_out) is None:
+            continue
+        efficiency = {"efficiency": held.predicted_s, "measured": held.measured_s}
+        efficiency |= {"efficiency_low": held.high_s, "efficiency_high": held.low_s}
+        row = _series(line).assign(**{name: held.one_s / step_s for name, step_s in efficiency.items()})
+        inside = {None: "", True: "yes", False: "no"}[held.inside]
+        tables.append(row.assign(devices=held.devices, error=held.error, inside=inside, n=int(line.rows["n"].iloc[-1])))
+    return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()
+
+
+def article_held_out(links: Links) -> HeldOut:
+    """The largest count of the IBM all-reduce article's own curve, predicted from its smaller ones on its own network, which a machine's
+    GPUs share, and the bytes that it says it merges.
+    """
+    table = load_published("004_step_times").sort_values("gpus")
+    names = ("gpus_per_node", "network_bandwidth", "nvlink_bandwidth", "gradient_size")
+    node, gbit, inside, megabytes = (published_value("004_statements", name) for name in names)
+    own = replace(links, node=int(node), between_bytes_per_s=gbit * GBIT / node, inside_bytes_per_s=1e9 * inside)
+    times = tuple((step_ms / 1000,) for step_ms in table["step_time_ms"].tolist())
+    return held_out(Points(tuple(table["gpus"].tolist()), times, Demand(reduced=1e6 * megabytes)), own)
