@@ -18,7 +18,7 @@ from multigpu.analysis.advise import advised
 from multigpu.analysis.arrange import also, beside, compared, records_with, repeated, stacked
 from multigpu.analysis.batching import batching_frame
 from multigpu.analysis.causes import causes_frame
-from multigpu.analysis.collectives import collectives_frame, gradient_bytes, transfer, winners
+from multigpu.analysis.collectives import collectives_frame, transfer, winners
 from multigpu.analysis.compare import ratio_columns, scaling, versus
 from multigpu.analysis.document_phases import document_replicas, document_whole, replicas_frame, whole_frame
 from multigpu.analysis.estimate import Estimate, estimate, keys_in

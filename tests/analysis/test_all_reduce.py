@@ -8,9 +8,10 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from multigpu.analysis.collectives import COLUMNS, collectives_frame, gradient_bytes, median_bounds, points, transfer, winners
+from multigpu.analysis.collectives import COLUMNS, collectives_frame, median_bounds, points, transfer, winners
 from multigpu.collectives import find_algorithm
 from multigpu.collectives.record import CollectiveRecord
+from multigpu.workloads import find_model
 from tests.collectives.planted import make_record, plant, study
 
 N = 2**30
@@ -97,8 +98,8 @@ def test_a_transfer_is_measured_or_in_proportion() -> None:
 
 
 def test_gradients_are_those_of_the_documents() -> None:
-    assert gradient_bytes("nmt", "nmt004") == 717_668_352  # 179,417,088 in fp32: 717.67 MB
-    assert round(gradient_bytes("nmt", "nmt000") / 1e6) == 374
+    assert find_model("nmt", "nmt004").parameter_bytes == 717_668_352  # 179,417,088 in fp32: 717.67 MB
+    assert round(find_model("nmt", "nmt000").parameter_bytes / 1e6) == 374
 
 
 def two_methods(ring_s: float, other: str = "nccl") -> pd.DataFrame:

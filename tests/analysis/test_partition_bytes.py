@@ -8,7 +8,7 @@ import pytest
 
 from multigpu import claims
 from multigpu.analysis.frame import load_frame
-from multigpu.analysis.limits import crossing_batch, cut_bytes_per_row, data_parallel_bytes, sent_share
+from multigpu.analysis.limits import crossing_batch, cut_bytes_per_row, sent_share
 from multigpu.record import RecordStore
 from multigpu.workloads import find_model
 from tests.factory import make_point, make_record, plant
@@ -36,7 +36,6 @@ def test_what_each_device_sends_by_hand():
     # of 4 devices: each sends 3/2 of its gradients in a ring all-reduce; an all-gather passes 3/4 of the whole through each
     assert [4 * sent_share("all_reduce", 4), 4 * sent_share("reduce_scatter", 4), sent_share("all_gather", 4)] == [1.5, 0.75, 0.75]
     model = find_model("stacks", "mlp42m")
-    assert data_parallel_bytes(model, 4) == 1.5 * 4 * 41_777_152
     assert cut_bytes_per_row(model, 4) == 1.5 * (4 * 2560 * 2 + 3 * 4)
     assert crossing_batch(model, 4) == crossing_batch(model, 8) == pytest.approx(4 * 41_777_152 / (4 * 2560 * 2 + 12))
     with pytest.raises(ValueError, match="'nmt000' does not say how its matrices are cut"):

@@ -1,4 +1,4 @@
-"""CollectiveRecords as a tidy frame, a row each; points of all-reduces alone and between hosts with intervals; gradients of a size.
+"""CollectiveRecords as a tidy frame, a row each; points of all-reduces alone and between hosts with intervals.
 
 A point that one Record measured has the distribution-free interval of its median sample, within one launch: screening. Several
 Records have the interval of `analysis.statistics`, with launches as the units where they differ.
@@ -21,8 +21,6 @@ from multigpu.analysis.frame import identity, typed_frame
 from multigpu.analysis.statistics import half_width, log_samples
 from multigpu.collectives import algorithms
 from multigpu.collectives.record import CollectiveRecord, CollectiveStore, bus_factor
-from multigpu.collectives.run import ITEM_BYTES
-from multigpu.workloads import find_model
 
 POINT = ("machine", "gpu", "device_type", "devices", "execution", "method", "kind", "bytes")
 MEASURED = tuple(f"{name}{end}" for name in ("time_s", "bus_bytes_per_s") for end in ("", "_low", "_high"))
@@ -77,9 +75,7 @@ def _row(record: CollectiveRecord) -> dict[str, Any]:
         "framework_version": record.versions.get("torch", "none"),
         "samples": len(measured.time_s) if measured else 0,
         "bus_bytes_per_s": record.bus_bandwidth,
-        "hosts": machine.hosts,
-        "per_host": machine.processes_per_host,
-        "network": machine.network,
+        **{"hosts": machine.hosts, "per_host": machine.processes_per_host, "network": machine.network},
         "rate_bytes_per_s": float(rate[1]) * 1e6 / 8 if rate else None,
     }
     if measured:
@@ -129,30 +125,21 @@ def transfer(table: pd.DataFrame, method: str, size: int) -> Estimate | None:
     return Estimate(time_s, low, high)
 
 
-def gradient_bytes(workload: str, model: str) -> int:
-    """Bytes of a model's gradients in fp32."""
-    return sum(variable.elements for variable in find_model(workload, model).variables) * ITEM_BYTES["fp32"]
-
-
 def winners(table: pd.DataFrame) -> list[tuple[int, str | None]]:
     """Of each size, the method whose interval lies below every other's, or None; methods that round on the wire do not compete.
 
     None too where a method was not measured that wins or ties at a neighbouring size: its rival may be missing.
     """
-    rounding = table["method"].str.contains("_[bf]", regex=True)
-    groups = [(int(str(size)), group.sort_values("time_s")) for size, group in table[~rounding].groupby("bytes")]
-    ahead = [_ahead(order) for _, order in groups]
+    exact = table[~table["method"].str.contains("_[bf]", regex=True)].sort_values("time_s")
+    orders = {int(str(size)): order for size, order in exact.groupby("bytes")}
+    # of each size, the methods that no other is clearly faster than; none where nothing is compared
+    ahead = [set(one.loc[one["time_s_low"] <= one["time_s_high"].iloc[0], "method"]) if len(one) > 1 else set() for one in orders.values()]
     found: list[tuple[int, str | None]] = []
-    for index, (size, order) in enumerate(groups):
-        rivals = {name for near in (index - 1, index + 1) if 0 <= near < len(groups) for name in ahead[near]}
+    for index, (size, order) in enumerate(orders.items()):
+        rivals = {name for near in (index - 1, index + 1) if 0 <= near < len(orders) for name in ahead[near]}
         clear = len(ahead[index]) == 1 and rivals <= set(order["method"])
         found.append((size, str(order["method"].iloc[0]) if clear else None))
     return found
-
-
-def _ahead(order: pd.DataFrame) -> set[str]:
-    """The methods of one size that no other is clearly faster than, in order of time; none where nothing is compared."""
-    return set(order.loc[order["time_s_low"] <= order["time_s_high"].iloc[0], "method"]) if len(order) > 1 else set()
 
 
 WIRE_SHARE = 1448 / 1514

@@ -14,7 +14,7 @@ from statistics import fmean
 import numpy as np
 import pandas as pd
 
-from multigpu.analysis.traces import imbalance, launch_skew, passes_span, phase_times, steps_of, timed_step_s, traced
+from multigpu.analysis.traces import launch_skew, passes_span, phase_times, steps_of, timed_step_s, traced
 from multigpu.measure.intervals import hull
 from multigpu.measure.trace import Phase, StepTrace, TraceSummary
 from multigpu.published import load_published, published_value
@@ -48,11 +48,6 @@ def forward_time(step: StepTrace) -> float | None:
     return min(end, begin) - start if begin > start else end - start
 
 
-def update_is_early(step: StepTrace) -> bool:
-    """Whether a replica's update begins before its backward does, and so before there are gradients (Adam's powers of beta need none)."""
-    return {"backward", "update"} <= set(step.phases) and step.phases["update"][0] < step.phases["backward"][0]
-
-
 def _span(replicas: Sequence[StepTrace], phase: Phase) -> float:
     """From the first start of a phase to its last end over all replicas, s; 0 where no replica has it."""
     first, last = hull(step.phases[phase] for step in replicas if phase in step.phases) or (0.0, 0.0)
@@ -66,14 +61,16 @@ def step_quantities(replicas: Sequence[StepTrace]) -> dict[str, float]:
     overlap, and below it where something else takes part of the step. launch_skew_s: `traces.launch_skew`. forward_s, backward_s: means
     over replicas. forward_imbalance: the largest over the mean of replicas.
 
-    update_s is NaN, and with it every share, where a replica's update begins before its gradients can be there (`update_is_early`):
-    the span from there on is not the time that updating takes.
+    update_s is NaN, and with it every share, where a replica's update begins before its backward, and so before there are
+    gradients (Adam's powers of beta need none): the span from there on is not the time that updating takes.
     """
     computation, skew = passes_span(replicas), launch_skew(replicas)
     forward = [time for step in replicas if (time := forward_time(step)) is not None]
     if computation is None or skew is None or len(forward) < len(replicas):
         return {}
-    update = math.nan if any(update_is_early(step) for step in replicas) else _span(replicas, "update")
+    began = [step.phases for step in replicas if {"backward", "update"} <= set(step.phases)]
+    early = any(phases["update"][0] < phases["backward"][0] for phases in began)
+    update = math.nan if early else _span(replicas, "update")
     spans = dict(zip(PARTS, (computation, _span(replicas, "merge"), update), strict=True))
     total, backward = sum(spans.values()), fmean(phase_times(step)["backward"] for step in replicas)
     return {
@@ -84,7 +81,7 @@ def step_quantities(replicas: Sequence[StepTrace]) -> dict[str, float]:
         "forward_s": fmean(forward),
         "backward_s": backward,
         "backward_over_forward": backward / fmean(forward),
-        "forward_imbalance": imbalance(forward),
+        "forward_imbalance": max(forward) / fmean(forward),
     }
 
 

@@ -161,10 +161,8 @@ def bound_units_per_s(
 
 def smallest_group(row: Any) -> int | None:
     """The devices of a Run's smallest collective where some share a copy of the model and some hold others; None: all take part."""
-    if "model_parallel" not in row or pd.isna(row["model_parallel"]):
-        return None
-    shared = int(row["model_parallel"])
-    return min((count for count in (shared, int(row["devices"]) // shared) if count > 1), default=None)
+    shared = row["model_parallel"]
+    return None if pd.isna(shared) else min((count for count in (int(shared), row["devices"] // int(shared)) if count > 1), default=None)
 
 
 def bounds(frame: pd.DataFrame) -> pd.DataFrame:
@@ -224,11 +222,6 @@ def link_bounds(points: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def data_parallel_bytes(model: Model, devices: int) -> float:
-    """Bytes a device sends in a step of data parallelism: one all-reduce of all gradients (float32), whatever the batch."""
-    return sent_share("all_reduce", devices) * devices * model.parameter_bytes
-
-
 def cut_bytes_per_row(model: Model, devices: int) -> float:
     """Bytes a device sends for each row of the joined batch, in bf16, when every matrix is cut over `devices` devices.
 
@@ -246,5 +239,5 @@ def cut_bytes_per_row(model: Model, devices: int) -> float:
 
 
 def crossing_batch(model: Model, devices: int) -> float:
-    """The joined batch below which cut matrices send less than data parallelism, and above which they send more."""
-    return data_parallel_bytes(model, devices) / cut_bytes_per_row(model, devices)
+    """The joined batch below which cut matrices send less than data parallelism (one all-reduce of all gradients), and above it more."""
+    return sent_share("all_reduce", devices) * devices * model.parameter_bytes / cut_bytes_per_row(model, devices)

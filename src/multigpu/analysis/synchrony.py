@@ -75,14 +75,12 @@ def synchrony_frame(root: Path | str | Iterable[Measured[Any]] = RECORDS) -> pd.
     return typed_frame(rows, COLUMNS)
 
 
-NAMES = {"cnn": "images", "nmt": "translation"}
-
-
 def problem_name(problem: ProblemDescription) -> str:
     """What tells problems apart, in words: "digits, hidden 64, batch 128"."""
     if isinstance(problem, TrainedModel):
         told = "" if problem.precision == "fp32" and problem.device == "cpu" else f", {problem.precision}"
-        return f"{NAMES[problem.workload]} ({MODELS.get(problem.model, problem.model)}), batch {problem.batch_size}{told}"
+        what = {"cnn": "images", "nmt": "translation"}[problem.workload]
+        return f"{what} ({MODELS.get(problem.model, problem.model)}), batch {problem.batch_size}{told}"
     hidden = " and ".join(map(str, getattr(problem, "hidden", ())))
     features = f"{problem.features} features" if hasattr(problem, "features") else ""
     parts = (problem.kind.replace("_", " "), hidden and f"hidden {hidden}", features, f"batch {problem.batch_size}")
@@ -133,14 +131,9 @@ def _averaged(record: AveragingRecord) -> list[dict[str, Any]]:
     e = record.experiment
     row = identity(record) | {
         **{"machine": "virtual", "status": "ok", "reason": "", "attempt": 0, "clock": "virtual", "law": "none", "rate_rule": "constant"},
-        "timing_version": record.synchrony_version,
+        **{"timing_version": record.synchrony_version, "repeat": e.seed, "problem": problem_name(e.problem), "rate": e.rate},
+        **{"workers": e.workers, "gradients_per_update": e.workers, "applied": e.steps * e.workers},
         "start": "same start" if e.same_start else "own start",
-        "workers": e.workers,
-        "gradients_per_update": e.workers,
-        "repeat": e.seed,
-        "problem": problem_name(e.problem),
-        "rate": e.rate,
-        "applied": e.steps * e.workers,
     }
     scores = {"averaged": record.averaged, "joint": record.joint}
     return [row | {"protocol": name, "loss_last": score.loss, "error_last": score.error} for name, score in scores.items()]

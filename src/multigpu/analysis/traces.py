@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from statistics import fmean, median
+from statistics import median
 
 import pandas as pd
 
@@ -63,7 +63,7 @@ def with_untraced_steps(records: Iterable[Record]) -> list[Record]:
     for record in every:
         if record.status == "ok" and record.measurement and not record.run.traced_steps:
             taken[_point(record)][record.run.timed_steps][record.repeat] = timed_step_s(record)
-    return [_beside(record, taken.get(_point(record), {})) if record.run.traced_steps else record for record in every]
+    return [_beside(record, taken[_point(record)]) if record.run.traced_steps else record for record in every]
 
 
 def _point(record: Record) -> Hashable:
@@ -99,11 +99,6 @@ def step_time(replicas: Sequence[StepTrace]) -> float:
     Consecutive steps may overlap (a replica may begin before another has ended), so these need not add up to the window.
     """
     return max(r.end_s for r in replicas) - min(r.start_s for r in replicas)
-
-
-def imbalance(values: Sequence[float]) -> float:
-    """The largest over the mean, of one quantity of all replicas: 1 where they are equal; NaN without any."""
-    return max(values) / fmean(values) if values and fmean(values) else float("nan")
 
 
 def passes_time(step: StepTrace) -> float | None:
