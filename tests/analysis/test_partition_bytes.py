@@ -17,7 +17,7 @@ RATES = (1.0, 1.01, 0.99, 1.0, 1.005)
 
 
 def planted(folder: Path, two: float = 1.6, four: float = 2.4):
-    """The fully connected model and the translation model's layers with these speedups, and layer types measured once."""
+    """The fully connected model and the translation model's layers with these speedups."""
     records = []
     for devices, speedup in ((1, 1.0), (2, two), (4, four)):
         rates, shared = [1e6 * speedup * x for x in RATES], {"devices": devices, "scaling": "strong"}
@@ -25,10 +25,6 @@ def planted(folder: Path, two: float = 1.6, four: float = 2.4):
         records += make_point([x / 10 for x in rates], placement="layer_split", processes="one", **shared)
         if devices == 4:
             records.append(make_record(placement="layer_split", processes="one", micro_batches=4, units_per_s=3e5, **shared))
-        for batch, ahead in ((16, 2.0), (8192, 0.5)):
-            for placement, factor in (("tensor_split", ahead), ("ddp", 1.0)):
-                more = {"workload": "stacks", "model": "stack_dense", "batch_size": batch, "placement": placement, **shared}
-                records.append(make_record(units_per_s=1e5 * factor, **more))
     return load_frame(plant(RecordStore(folder), records))
 
 
