@@ -29,7 +29,6 @@ if not Path("/dev/nvidiactl").exists():
 os.environ |= NO_KERAS | {"TF_CPP_MIN_LOG_LEVEL": "3"}  # for this process and every TensorFlow process that a test starts
 
 SLOWEST = (
-    "measure/test_listening.py",
     "study/test_pages.py",
     "equivalence/test_tensorflow_placements.py",
     "measure/test_recovery.py",

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from multigpu import claims
-from multigpu.analysis.frame import load_frame
+from multigpu.analysis.frame import frame_of
 from multigpu.analysis.limits import crossing_batch, cut_bytes_per_row, sent_share
 from multigpu.record import RecordStore
 from multigpu.workloads import find_model
@@ -25,7 +25,7 @@ def planted(folder: Path, two: float = 1.6, four: float = 2.4):
         records += make_point([x / 10 for x in rates], placement="layer_split", processes="one", **shared)
         if devices == 4:
             records.append(make_record(placement="layer_split", processes="one", micro_batches=4, units_per_s=3e5, **shared))
-    return load_frame(plant(RecordStore(folder), records))
+    return frame_of(plant(RecordStore(folder), records))
 
 
 def test_what_each_device_sends_by_hand():
