@@ -1,6 +1,6 @@
 """A batch: each row once, what is done stays, what fails is shown, and bad input is one sentence.
 
-Rows are of a small notebook that trains nothing.
+Rows train nothing.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import nbformat
 import pytest
@@ -19,7 +20,7 @@ from multigpu import batch as module
 from multigpu.batch import Outcome, batch, find_points, read_tasks
 from multigpu.cli import main
 from multigpu.grid.from_yaml import FOLDER
-from multigpu.notebooks import parameter_names, read_notebook
+from multigpu.notebooks import NotebookError, parameter_names, read_notebook
 from multigpu.run import Run
 
 ROOT = Path(__file__).parents[1]
@@ -39,16 +40,18 @@ def small_notebook(folder: Path, source: str) -> Path:
 
 @pytest.fixture
 def counting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A file with a line for every row that was executed; rows of exp2 fail while `broken` lies beside it."""
+    """A file with a line for every row that was executed, without a kernel; rows of exp2 fail while `broken` lies beside it."""
     log = tmp_path / "executed"
-    source = (
-        "from pathlib import Path\n"
-        f"log = Path({str(log)!r})\n"
-        'log.write_text((log.read_text() if log.exists() else "") + f"{placement} {devices} {more}\\n")\n'
-        'if placement == "exp2" and log.with_name("broken").exists():\n'
-        '    raise ValueError("the host is <on> fire")'
-    )
-    monkeypatch.setattr(module, "NOTEBOOK", small_notebook(tmp_path / "notebooks", source))
+
+    def execute(source: Path, target: Path, given: dict[str, Any], progress: bool) -> None:
+        with log.open("a") as file:
+            file.write(f"{given['placement']} {given['devices']} {given['more']}\n")
+        failed = given["placement"] == "exp2" and log.with_name("broken").exists()
+        nbformat.write(read_notebook(source), target.with_suffix(".failed.ipynb" if failed else ".ipynb"))
+        if failed:
+            raise NotebookError("experiment.ipynb stopped in cell 2 with ValueError: the host is <on> fire")
+
+    monkeypatch.setattr(module, "execute_one", execute)
     return log
 
 

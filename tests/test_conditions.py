@@ -16,8 +16,6 @@ from multigpu.engines.torch.energy import SPARE, measure_energy
 from multigpu.measure.machine import EnergyWindow
 from multigpu.measure.point import Point, launch_of
 from multigpu.measure.timed import check_devices
-from multigpu.paths import RUNS
-from multigpu.record import RecordStore, record_key
 from multigpu.run import Run, build_run
 
 
@@ -88,9 +86,6 @@ def test_defaults_keep_keys_and_other_values_make_new_ones() -> None:
     others.append(make(inputs="jpeg_folder"))
     others += [make(**FED), make(**FED, prefetch=1), make(**FED, prefetch=1, staging="own_stream")]
     assert len({run.digest for run in [plain, *others]}) == 1 + len(others)
-    for record in RecordStore(RUNS):
-        framework = record.versions.get(record.run.framework) or record.versions["tensorflow-cpu"]
-        assert record.key == record_key(record.run, record.repeat, record.machine.name, framework, record.timing_version)
 
 
 def test_runs_of_one_environment_share_a_launch() -> None:

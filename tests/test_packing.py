@@ -13,7 +13,6 @@ from multigpu import packing, paths
 from multigpu.archive import read_archive
 from multigpu.packing import FEWEST, pack, stores_of, study_stores
 from multigpu.record import RecordStore
-from tests.factory import make_record
 from tests.test_store import Note, Notes, pack_some, planted, some, text
 
 FOLDERS = ("RUNS", "COLLECTIVES", "HOSTS", "HOSTS_RUNS", "SYNCHRONY", "STAGES", "TRAINING", "INTERFERENCE")
@@ -215,15 +214,3 @@ def test_a_folder_is_packed_as_what_it_holds(tmp_path: Path) -> None:
     (store,) = stores_of(tmp_path)
     assert isinstance(store, RecordStore) and store.root == tmp_path
     assert {store.root for store in KEPT} == {getattr(paths, name) for name in FOLDERS}
-
-
-def test_records_of_runs_read_as_before(tmp_path: Path) -> None:
-    every = [make_record(repeat=repeat, attempt=attempt, units_per_s=1e6 + attempt) for repeat in range(15) for attempt in range(2)]
-    store = RecordStore(tmp_path)
-    for record in every:
-        store.write(record)
-    before = list(store)
-    assert [packed.records for packed in pack(store)] == [30]
-    assert list(store) == before and store.find(every[1].machine.name, every[1].key) == every[1]
-    store.write(every[1].model_copy(update={"attempt": 2, "status": "failed", "measurement": None}))
-    assert store.find(every[1].machine.name, every[1].key).status == "failed"  # type: ignore[union-attr]

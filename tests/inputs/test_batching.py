@@ -27,7 +27,6 @@ def buckets_of_step(source: Any, step: int, ranks: int) -> list[set[int]]:
     return [set(bucket_of(source.batch(step, rank).arrays["target_length"] - 1).tolist()) for rank in range(ranks)]
 
 
-@settings(max_examples=25)
 @given(st.data(), SIZES, st.sampled_from(["own", "shared", "fixed"]))
 def test_in_every_mode_an_epoch_covers_everything_and_a_step_repeats_nothing(data: st.DataObject, sizes: list[int], batching: Any):
     joined = sum(sizes)
@@ -39,7 +38,6 @@ def test_in_every_mode_an_epoch_covers_everything_and_a_step_repeats_nothing(dat
     assert all(len(set(step)) == joined for step in plan.tolist())
 
 
-@settings(max_examples=25)
 @given(st.lists(st.integers(0, 5), min_size=40, max_size=300), SIZES)
 def test_own_is_the_plan_of_before_and_shared_fills_whole_steps(buckets: list[int], sizes: list[int]):
     joined, array = sum(sizes), np.array(buckets)

@@ -130,7 +130,6 @@ def corpus_files(folder: Path, lengths: list[tuple[int, int]]) -> tuple[str, str
     return str(paths[0]), str(paths[1])
 
 
-@settings(max_examples=30)
 @given(st.data(), st.lists(st.integers(1, 5), min_size=1, max_size=6))
 def test_an_epoch_of_a_corpus_covers_it_and_shards_are_disjoint(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, sizes: list[int]
