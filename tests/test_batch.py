@@ -162,13 +162,15 @@ def test_rows_are_listed_without_being_done(tmp_path: Path, counting: Path, caps
     assert capsys.readouterr().out.count("nmt_tiny-") == 4 and not counting.exists() and not (tmp_path / "out").exists()
 
 
-def test_ctrl_c_keeps_what_is_done_and_the_same_command_goes_on(tmp_path: Path) -> None:
+def test_ctrl_c_keeps_what_is_done_and_the_same_command_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     home, out, mark = tmp_path / "home", tmp_path / "out", tmp_path / "begun"
     source = (
         "import pathlib, time\n"
         f"mark = pathlib.Path({str(mark)!r})\nif placement == 'exp4' and not mark.exists():\n    mark.touch()\n    time.sleep(600)"
     )
-    small_notebook(home / "notebooks", source)
+    notebook = small_notebook(home / "notebooks", source)
     file = points(tmp_path, f"- {{{COMMON}, placement: [ddp, exp4, exp2]}}")
     command = [sys.executable, "-m", "multigpu", "batch", str(file), "--out", str(out), "--quiet"]
     environment = os.environ | {"MULTIGPU_HOME": str(home), "PYTHONPATH": str(ROOT / "src")}
@@ -183,6 +185,7 @@ def test_ctrl_c_keeps_what_is_done_and_the_same_command_goes_on(tmp_path: Path) 
     assert "Traceback" not in said
     page = (out / "index.html").read_text()
     assert "1 done" in page and "2 not begun" in page
-    again = subprocess.run(command, env=environment, capture_output=True, text=True)
-    assert again.returncode == 0 and "3 rows, 1 of them done before" in again.stdout
+    monkeypatch.setattr(module, "NOTEBOOK", notebook)
+    assert batch(file, out, progress=False) == 0
+    assert "3 rows, 1 of them done before" in capsys.readouterr().out
     assert "3 done" in (out / "index.html").read_text()

@@ -10,8 +10,6 @@ from graphlib import TopologicalSorter
 from itertools import accumulate
 from pathlib import Path
 
-import pytest
-
 import multigpu
 
 HEAVY = ("torch", "tensorflow", "pandas", "matplotlib", "great_tables", "papermill", "sphinx", "sklearn", "polib")
@@ -23,9 +21,8 @@ def loaded(modules: str, names: Collection[str]) -> list[str]:
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
 
 
-@pytest.mark.parametrize("module", ["multigpu.cli", "multigpu.grid", "multigpu.measure.launch", "multigpu.record", "multigpu.placements"])
-def test_measuring_imports_little(module: str) -> None:
-    assert not loaded(module, HEAVY)
+def test_measuring_imports_little() -> None:
+    assert not loaded("multigpu.cli, multigpu.grid, multigpu.measure.launch, multigpu.record, multigpu.placements", HEAVY)
 
 
 def test_reading_loads_no_framework() -> None:

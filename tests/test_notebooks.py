@@ -53,9 +53,9 @@ def test_an_unknown_parameter_stops_before_any_notebook(tmp_path: Path) -> None:
 
 
 def test_a_notebook_that_stops_leaves_no_copy_that_looks_finished(tmp_path: Path) -> None:
-    path = write(tmp_path / "01-a.ipynb")
-    execute_notebooks(tmp_path, tmp_path / "out", progress=False)
-    write(path, "raise OSError('the disk\\nis full')")
+    write(tmp_path / "01-a.ipynb", "raise OSError('the disk\\nis full')")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "01-a.ipynb").write_text("of a call before")
     with pytest.raises(NotebookError, match=r"^01-a.ipynb stopped in cell 3 with OSError: the disk is full$"):
         execute_notebooks(tmp_path, tmp_path / "out", progress=False)
     assert [file.name for file in (tmp_path / "out").iterdir()] == ["01-a.failed.ipynb"]

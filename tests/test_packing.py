@@ -96,27 +96,19 @@ def test_wherever_it_is_interrupted_nothing_is_lost_and_a_second_call_finishes(t
     assert done and number == 5 + 30 + 1, "sync, mode, name, temporary file, sync of the folder; 30 files; and once to the end"
 
 
-def test_what_an_interruption_left_is_removed_though_few_are_new(tmp_path: Path) -> None:
-    notes = planted(tmp_path, some(30))
-    loose = {path: path.read_bytes() for path in tmp_path.glob("here/*")}
-    list(pack(notes))
-    for path in list(loose)[:4]:
-        path.write_bytes(loose[path])
-    planted(tmp_path, [Note(key="new")])
-    (packed,) = pack(notes)
-    assert packed.records == 4 and [name for name in names(tmp_path / "here") if "json" in name] == ["new.0.json.gz"]
-    assert packed.after == next(tmp_path.glob("here/*.xz")).stat().st_size
-
-
-def test_what_an_interruption_left_is_not_packed_twice(tmp_path: Path) -> None:
+def test_what_an_interruption_left_is_removed_though_few_are_new_and_is_not_packed_twice(tmp_path: Path) -> None:
     notes = planted(tmp_path, some(30))
     loose = {path: path.read_bytes() for path in tmp_path.glob("here/*")}
     list(pack(notes))
     (first,) = tmp_path.glob("here/*")
-    for path, content in list(loose.items())[:4]:
-        path.write_bytes(content)
-    planted(tmp_path, [Note(key=f"new{number}") for number in range(FEWEST)])
-    (packed,) = pack(notes)
+    for new in (["new"], [f"new{number}" for number in range(1, FEWEST)]):
+        for path, content in list(loose.items())[:4]:
+            path.write_bytes(content)
+        planted(tmp_path, [Note(key=key) for key in new])
+        (packed,) = pack(notes)
+        if len(new) == 1:
+            assert packed.records == 4 and [name for name in names(tmp_path / "here") if "json" in name] == ["new.0.json.gz"]
+            assert packed.after == first.stat().st_size
     (second,) = (path for path in tmp_path.glob("here/*") if path != first)
     assert packed.records == FEWEST + 4 and len(read_archive(second)) == FEWEST
     assert packed.after == first.stat().st_size + second.stat().st_size
