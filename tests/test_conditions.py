@@ -67,6 +67,10 @@ REFUSED = [
     (WORDS | {"recurrence": "persistent", "precision": "bf16"}, "of 512 units in registers, and model 'nmt_tiny' has 8: choose"),
     (WORDS | TENSORFLOW | {"recurrence": "persistent"}, "exists for translation models in 'torch' only: choose fused or stepwise"),
     ({"workload": "stacks", "model": "stack_recurrent_tiny", "recurrence": "persistent"}, "for translation models in 'torch' only"),
+    (WORDS | {"batching": "shared"}, "batching 'shared' has no meaning for inputs 'synthetic', whose sentences all have one length"),
+    (WORDS | {"inputs": "lengths_000", "shuffle": True}, "shuffle has no meaning for inputs 'lengths_000', which are drawn"),
+    ({"batching": "fixed"}, "batching 'fixed' has no meaning for images"),
+    ({"shuffle": True}, "shuffle True has no meaning for images"),
     ({"host_cores": 0}, "host_cores = 0: input should be greater than or equal to 1"),
 ]
 
@@ -82,8 +86,11 @@ def test_defaults_keep_keys_and_other_values_make_new_ones() -> None:
     plain = make()
     unset = dict.fromkeys(("input_workers", "staging", "device_ids", "peer_access", "energy_window_s", "host_cores"))
     assert make(**unset, prefetch=0).digest == plain.digest
+    drawn = WORDS | {"inputs": "lengths_000"}
+    assert make(**drawn, batching="own", shuffle=False).digest == make(**drawn).digest
     others = [make(device_ids="1,0"), make(peer_access="off"), make(energy_window_s=10), make(host_cores=2)]
     others.append(make(inputs="jpeg_folder"))
+    others += [make(**drawn, batching=mode) for mode in ("own", "shared", "fixed")]
     others += [make(**FED), make(**FED, prefetch=1), make(**FED, prefetch=1, staging="own_stream")]
     assert len({run.digest for run in [plain, *others]}) == 1 + len(others)
 
