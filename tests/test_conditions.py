@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-from pathlib import Path
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import torch
-import torch.distributed as dist
 
 from multigpu.engines.errors import Unsupported
+from multigpu.engines.torch import energy
 from multigpu.engines.torch.energy import SPARE, measure_energy
 from multigpu.measure.machine import EnergyWindow
 from multigpu.measure.point import Point, launch_of
@@ -119,13 +119,14 @@ def test_gpus_that_are_not_here_are_named(monkeypatch: pytest.MonkeyPatch) -> No
 class Planted:
     """A replica whose steps take 2 s of a clock of its own, or as long as said, and 300 J of a counter a second."""
 
-    def __init__(self, window_s: int, step_s: float = 2.0) -> None:
-        self.now, self.step_s = 0.0, step_s
+    def __init__(self, window_s: int, step_s: float = 2.0, meet: Callable[[], object] = lambda: None) -> None:
+        self.now, self.step_s, self.meet = 0.0, step_s, meet
         self.run = SimpleNamespace(energy_window_s=window_s)
         self.batches: dict[int, Any] = {}
         self.device = SimpleNamespace(index=3, synchronise=lambda: None, mark=lambda: self.now, seconds_between=lambda a, b: b - a)
 
     def step(self, index: int) -> None:
+        self.meet()
         self.batches[index] = [SimpleNamespace(units=64)]
         self.now += self.step_s
 
@@ -150,24 +151,24 @@ def test_steps_that_became_faster_are_trained_until_the_window_is_long_enough() 
     assert window.window_s == 21.5 and window.end_j - window.start_j == 300 * 21.5
 
 
-def _measure_two(rank: int, folder: str) -> None:
-    timeout = timedelta(seconds=30)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2, timeout=timeout)
-    session = Planted(20, (2.0, 1.5)[rank])
-    alone = session.step
+def test_replicas_train_on_together_until_the_shortest_of_their_windows_is_long_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two threads; one that takes a step more than the other waits for it in vain."""
+    meeting, told = threading.Barrier(2, timeout=30), {}
 
-    def joined(index: int) -> None:
-        dist.all_reduce(torch.zeros(1))  # a replica that takes a step more than the other waits for it for ever
-        alone(index)
+    def largest(value: float) -> float:
+        told[threading.get_ident()] = value
+        meeting.wait()
+        found = max(told.values())
+        meeting.wait()
+        return found
 
-    session.step = joined  # type: ignore[method-assign]
-    window = session.measured(7)
-    assert (window.steps, window.window_s) == (14, (28.0, 21.0)[rank]), "the second's 11 steps are 16.5 s: 3 more for both"
-    dist.destroy_process_group()
-
-
-def test_replicas_train_on_together_until_the_shortest_of_their_windows_is_long_enough(tmp_path: Path) -> None:
-    torch.multiprocessing.spawn(_measure_two, (str(tmp_path),), nprocs=2)
+    monkeypatch.setattr(energy, "barrier", meeting.wait)
+    monkeypatch.setattr(energy, "largest", largest)
+    sessions = Planted(20, 2.0, meeting.wait), Planted(20, 1.5, meeting.wait)
+    with ThreadPoolExecutor(2) as pool:
+        windows = list(pool.map(lambda session: session.measured(7), sessions))
+    found = [(window.steps, window.window_s) for window in windows]
+    assert found == [(14, 28.0), (14, 21.0)], "the second's 11 steps are 16.5 s: 3 more for both"
 
 
 def test_a_gpu_without_a_counter_is_refused() -> None:

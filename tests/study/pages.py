@@ -69,7 +69,7 @@ class Page:
         for name in ("dots", "lines", "bars", "timeline"):
             patch.setattr(pages, name, lambda rows, *_, **__: Picture(1, 1))
         if not strict:
-            patch.setattr(pages, "table", lambda *_, **__: None)
+            patch.setattr(pages, "table", lambda *_, **__: Shown(""))
             patch.setattr(read.Study, "header", lambda study: "")
 
     def run(self, last: int | None = None, kept: Mapping[str, Any] | None = None) -> None:
