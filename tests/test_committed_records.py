@@ -5,15 +5,14 @@ from __future__ import annotations
 import pandas as pd
 
 from multigpu.analysis.parity import JOB, TOLERANCE, WAY, amplified, parity
-from multigpu.paths import RUNS
-from multigpu.record import RecordStore
+from multigpu.record import Record
 
 BY_GRAPH = {"ddp", "exp4", "ps_gpu0", "replicated_copy", "replicated_allreduce"}
 
 
-def test_captured_records_train_as_eager_ones_do() -> None:
+def test_captured_records_train_as_eager_ones_do(committed: list[Record]) -> None:
     """As page 05 compares: mean loss of the first steps beside the same job's plain Run, for both forms of execution of a placement."""
-    table = parity(RecordStore(RUNS))
+    table = parity(committed)
     table = table[~table["staged"] & table["framework"].eq("torch")]
     chaotic = amplified(table)
     assert set(table[chaotic]["model"]) <= {"resnet110"}, "a job whose plain repeats part in ten steps tells nothing"

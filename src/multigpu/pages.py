@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from itertools import product
 from typing import Any
 
-import altair as alt
 import numpy as np
 import pandas as pd
 

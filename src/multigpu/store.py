@@ -163,17 +163,21 @@ class Store(Generic[Kind]):
     def __iter__(self) -> Iterator[Kind]:
         """Every Record, the latest attempt of each key that can be read, in order of place and key; standard error tells of the rest."""
         for place in self.places():
-            attempts: dict[str, list[Held]] = {}
-            for (key, _), held in sorted(self.held(place).items()):
-                attempts.setdefault(key, []).append(held)
-            for each in attempts.values():
-                for held in reversed(each):
-                    with _left_out():
-                        record = self.read(held)
-                        break
-                else:
-                    continue
-                yield record
+            yield from self.of(place)
+
+    def of(self, place: str) -> Iterator[Kind]:
+        """Those of one place, as iterating over all gives them."""
+        attempts: dict[str, list[Held]] = {}
+        for (key, _), held in sorted(self.held(place).items()):
+            attempts.setdefault(key, []).append(held)
+        for each in attempts.values():
+            for held in reversed(each):
+                with _left_out():
+                    record = self.read(held)
+                    break
+            else:
+                continue
+            yield record
 
     def held(self, place: str, key: str | None = None) -> dict[Name, Held]:
         """Where the Records of a place lie, of this key or of all."""

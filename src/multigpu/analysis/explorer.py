@@ -10,9 +10,8 @@ import json
 import re
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import altair as alt
 import pandas as pd
 
 from multigpu import paths
@@ -22,6 +21,9 @@ from multigpu.analysis.show import Shown
 from multigpu.kept import Kept
 from multigpu.run import Run
 from multigpu.store import Held, Store
+
+if TYPE_CHECKING:
+    import altair as alt
 
 FIGURES = ("rate", "rate_low", "rate_high", "step_time_s", "peak_memory_gib", "moved_bytes")
 TOLD = ("n", "launches", "tier", "status", "reason", "flags", "commits")

@@ -11,6 +11,7 @@ import pandas as pd
 
 from multigpu import paths
 from multigpu.record import Record, RecordStore
+from multigpu.remembered import remembered
 
 SOAK = paths.DATA / "faults" / "soak.csv"
 """A row a kill, as `make soak` writes it."""
@@ -41,7 +42,8 @@ def fault_table(kills: pd.DataFrame, failed: pd.DataFrame) -> pd.DataFrame:
 
 def faults_page() -> str:
     """The table in Markdown (MyST)."""
-    table = fault_table(pd.read_csv(SOAK), failures(RecordStore(paths.RUNS)))
+    failed = remembered("failures", [paths.RUNS], lambda: failures(RecordStore(paths.RUNS)))
+    table = fault_table(pd.read_csv(SOAK), failed)
     names = {
         "tried": "times",
         "survived": "a Record followed",

@@ -21,6 +21,7 @@ from multigpu.analysis import all_reduce
 from multigpu.analysis.causes import causes_frame
 from multigpu.analysis.collectives import collectives_frame
 from multigpu.analysis.frame import frame_of
+from multigpu.analysis.machines import machines_frame
 from multigpu.analysis.points import Missing, points
 from multigpu.analysis.synchrony import synchrony_frame
 from multigpu.analysis.traces import with_untraced_steps
@@ -82,18 +83,19 @@ def _frames(runs: Path, _: object) -> tuple[pd.DataFrame, pd.DataFrame]:
     return remembered("points", [runs], make)
 
 
-def records_of(runs: Path) -> list[Record]:
-    """The Records of a folder of Runs as they are read, of all machines.
+def records_of(runs: Path, machine: str = "") -> list[Record]:
+    """The Records of a folder of Runs as they are read, of all machines or of this one.
 
     Raises:
         ValueError: the folder does not exist, or a file is no Record; the sentence names it.
     """
-    return list(_records(runs, stamp_of(runs)))
+    return list(_records(runs, machine, stamp_of(runs)))
 
 
-@lru_cache(maxsize=2)
-def _records(runs: Path, _: object) -> tuple[Record, ...]:
-    return tuple(as_read(RecordStore(runs), runs.parent))
+@lru_cache(maxsize=4)
+def _records(runs: Path, machine: str, _: object) -> tuple[Record, ...]:
+    store = RecordStore(runs)
+    return tuple(as_read(store.of(machine) if machine else store, runs.parent))
 
 
 @dataclass(frozen=True)
@@ -129,7 +131,7 @@ class Study:
     @cached_property
     def records(self) -> list[Record]:
         """The Records of this machine, for what no frame holds."""
-        return [record for record in records_of(self.runs) if record.machine.name == self.machine]
+        return records_of(self.runs, self.machine)
 
     @cached_property
     def traces(self) -> pd.DataFrame:
@@ -182,16 +184,13 @@ class Study:
         """What the page speaks of, in a line: the machine, versions, how many Records and from when."""
         if self.frame.empty:
             return f"*No Record in {self.data.name}/ yet: run `make study`.*"
-        latest = max(self.records, key=lambda record: record.measured_at)
-        held, versions = latest.machine, latest.versions
-        what = f"{len(held.gpus)} x {held.gpus[0]}" if held.gpus else f"{held.cores} cores of {held.cpu}, no GPU"
-        with_ = ", ".join(
-            f"{name} {versions[key]}"
-            for name, key in (("PyTorch", "torch"), ("CUDA", "cuda"), ("TensorFlow", "tensorflow"))
-            if versions.get(key)
-        )
-        days = sorted({record.measured_at[:10] for record in self.records})
-        return f"*Measured on {what} ({self.machine}; {with_}): {len(self.records):,} Records from {days[0]} to {days[-1]}.*"
+        every = remembered("machines", [self.runs], lambda: machines_frame(records_of(self.runs)))
+        held = every.set_index("machine", drop=False).loc[self.machine]
+        what = f"{held['gpus']} x {held['gpu']}" if held["gpus"] else f"{held['cores']} cores of {held['cpu']}, no GPU"
+        versions = {"PyTorch": held["torch"], "CUDA": held["cuda"], "TensorFlow": held["tensorflow"]}
+        with_ = ", ".join(f"{name} {version}" for name, version in versions.items() if version)
+        days = f"from {held['first_day']} to {held['last_day']}"
+        return f"*Measured on {what} ({self.machine}; {with_}): {held['records']:,} Records {days}.*"
 
 
 def machines_of(everywhere: pd.DataFrame) -> pd.DataFrame:
