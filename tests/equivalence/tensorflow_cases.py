@@ -156,12 +156,15 @@ REFERENCES: dict[tuple[Any, ...], Any] = {}
 
 def reference(context: Any, source: Any, ranks: list[int]) -> Any:
     """Variables and losses of one process that accumulates the shards of `ranks`."""
+    from multigpu.engines.tensorflow.feed import Feed
     from multigpu.engines.tensorflow.reference import train_reference
 
     run = context.run
     key = (run.model, run.inputs, run.optimizer, run.precision, tuple(run.shard_sizes), tuple(ranks))
     if key not in REFERENCES:
-        REFERENCES[key] = train_reference(context, source, STEPS, ranks)
+        feed = Feed(source, context.devices)
+        REFERENCES[key] = train_reference(context, map(feed.shards, range(STEPS)), ranks)
+        feed.close()
     return REFERENCES[key]
 
 
