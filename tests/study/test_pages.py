@@ -16,6 +16,7 @@ import yaml
 from multigpu import pages, paths
 from multigpu.analysis import estimate, read, show
 from multigpu.analysis.explorer import encoded
+from multigpu.analysis.picture import Picture
 from multigpu.analysis.points import where
 from tests.study.pages import NOTEBOOKS, Page, code_of, keys_of, points_scaled
 
@@ -27,11 +28,12 @@ FROM_RATES = ("everywhere", "frame", "points", "host_steps")
 
 @dataclass
 class Told:
-    """A page as it is published: itself, the Records that it lists at its end, and its tables' links to the explorer."""
+    """A page as it is published: itself, the Records that it lists at its end, its links to the explorer, whether it is of one machine."""
 
     page: Page
     listed: set[str]
     links: set[str]
+    of_a_machine: bool
 
 
 @pytest.fixture(scope="module", params=NOTEBOOKS, ids=lambda path: path.stem)
@@ -48,19 +50,23 @@ def told(path: Path) -> Told:
         listed.update(re.findall(r"#key=(\w+)", (shown := show.sources(*tables)).html))
         return shown
 
-    def table(*rows: Any, link: str = "", **more: Any) -> show.Shown:
-        links.add(link)
-        return show.table(*rows, link=link, **more)
+    def table(rows: pd.DataFrame, *more: Any, link: str = "", **words: Any) -> show.Shown:
+        links.add(show.of_machines(link, rows))
+        return show.table(rows, *more, link=link, **words)
+
+    def plot(rows: pd.DataFrame, *_: Any, link: str = "", **__: Any) -> Picture:
+        links.add(show.of_machines(link, rows))
+        return Picture(1, 1)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(paths.PUBLISH, "1")
         patch.setattr(estimate, "WRITTEN", written := set[str]())
         patch.setattr(show, "WRITTEN", written)
         page = Page(path, patch)
-        patch.setattr(pages, "sources", sources)
-        patch.setattr(pages, "table", table)
+        for name, called in {"sources": sources, "table": table, **dict.fromkeys(("dots", "lines", "bars", "timeline"), plot)}.items():
+            patch.setattr(pages, name, called)
         page.run()
-    return Told(page, listed, links - {""})
+    return Told(page, listed, links - {""}, bool(show.PAGE_MACHINE))
 
 
 def test_every_require_is_tripped_by_other_rates(path: Path, told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,10 +87,11 @@ def test_every_require_is_tripped_by_other_rates(path: Path, told: Told, monkeyp
 
 
 def test_every_figure_leads_to_the_files_of_its_records(path: Path, told: Told, explored: dict[str, Any]) -> None:
-    """In two clicks: what a page writes is listed at its end; the explorer finds each of these Records, and points for every link."""
+    """In two clicks: what a page writes is listed at its end; the explorer finds these Records, and points for every link."""
     assert keys_of([fact for facts in told.page.facts.values() for fact in facts]) <= told.listed <= explored["keys"]
     assert told.listed or path.stem == "20-explorer"
     for link in told.links:
+        assert "machine=" in link or not told.of_a_machine, f"{link} shows points of other machines than its rows"
         found = where(explored["points"], **{name: text.split("|") for name, text in parse_qsl(link)})
         assert len(found), f"no point has {link}"
 
