@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import pandas as pd
-import pytest
 
 from multigpu.analysis.frame import load_frame
 from multigpu.analysis.parity import JOB, TOLERANCE, WAY, amplified, parity
 from multigpu.paths import RUNS
 from multigpu.placements.traffic import KINDS
-from multigpu.record import Record, RecordStore
+from multigpu.record import Record
 
 BY_GRAPH = {"ddp", "exp4", "ps_gpu0", "replicated_copy", "replicated_allreduce"}
-
-
-@pytest.fixture(scope="module")
-def committed() -> list[Record]:
-    return list(RecordStore(RUNS))
 
 
 def test_every_record_moved_the_bytes_that_were_predicted(committed: list[Record]) -> None:
