@@ -5,26 +5,20 @@ from __future__ import annotations
 import gc
 import tempfile
 from collections.abc import Iterator
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
-from multigpu.engines.torch.build import build_trainer
-from multigpu.engines.torch.devices import all_devices
-from multigpu.engines.torch.dispatch import trainer as dispatch_trainer
-from multigpu.engines.torch.dispatch import wire as dispatch_wire
-from multigpu.engines.torch.feed import Feed
 from multigpu.engines.torch.host_store import HostStore
 from multigpu.placements import placements
 from multigpu.placements.memory import kept_on, most_kept
 from multigpu.run import Run, build_run
-from multigpu.workloads import workloads
-from tests.equivalence.cases import fork_processes, make_context
+from tests.equivalence.cases import dispatched, fork_processes, group, replica
+
+pytestmark = pytest.mark.timeout(300)
 
 JOBS: dict[int, dict[str, Any]] = {
     1: {"workload": "cnn", "model": "resnet_small", "optimizer": "sgd"},
@@ -76,25 +70,16 @@ def counted(run: Run, rank: int, folder: Path) -> int:
     """
     gc.collect()
     gc.freeze()  # what stands already is no longer told of
-    if run.processes == "one":
-        source = workloads()[run.workload].inputs[run.inputs](run, run.description)
-        devices = all_devices(run, threads=1)
-        context: Any = dispatch_trainer.Context(run, devices, dispatch_wire.Wire(devices), source.capacity, folder)
-        each = devices.each
-        if placements()[run.placement].loss == "gpu0":
-            each = [each[0]] * run.devices  # a joined batch that is sliced lies on the first device
-    else:
-        context, source = make_context(run, rank, folder)
-        each = [context.device]
-    trainer = build_trainer(context)
-    feeds = [Feed(source, device.rank, device) for device in each]
+    alone = run.processes == "per_device"
+    trainer, feeds = replica(run, rank, folder) if alone else dispatched(run, folder)
+    feeds = [feeds] if alone else feeds
     for step in range(2):
         shards = [feed.shard(step) for feed in feeds]
-        trainer.step(shards if run.processes == "one" else shards[0])
+        trainer.step(shards[0] if alone else shards)
     for feed in feeds:
         feed.close()
-    del feeds, source, shards
-    modules = trainer.modules if run.processes == "one" else [trainer.module]
+    del feed, feeds, shards
+    modules = [trainer.module] if alone else trainer.modules
     aside = [*on_host(trainer), *(buffer for module in modules for buffer in module.buffers())]
     found = held({one.untyped_storage().data_ptr() for one in aside})
     trainer.close()
@@ -107,16 +92,14 @@ def worker(rank: int, folder: str) -> None:
     for world in sorted(JOBS, reverse=True):
         if rank >= world:
             continue
-        store = dist.FileStore(f"{folder}/store{world}", world)
-        dist.init_process_group("gloo", store=store, rank=rank, world_size=world, timeout=timedelta(seconds=60))
         found = {}
-        for name, run in RUNS.items():
-            if world == (1 if run.processes == "one" else run.devices):
-                shared = Path(folder) / name
-                shared.mkdir(exist_ok=True)
-                found[name] = counted(run, rank, shared)
+        with group(rank, world, folder):
+            for name, run in RUNS.items():
+                if world == (1 if run.processes == "one" else run.devices):
+                    shared = Path(folder) / name
+                    shared.mkdir(exist_ok=True)
+                    found[name] = counted(run, rank, shared)
         torch.save(found, f"{folder}/{world}-{rank}.pt")
-        dist.destroy_process_group()
 
 
 @pytest.fixture(scope="module")
@@ -136,7 +119,7 @@ def test_keeps_what_its_row_predicts(found, name: str) -> None:
 
 def test_which_placements_a_model_fits_under() -> None:
     """VGG-16 with momentum: 553.4 MB of variables, of which a device of ddp keeps three times as much, and one of eight of FSDP2 an eighth
-    of that and its largest layer (102.8 M elements) four times; of ResNet-50 without momentum it needs most where it cuts the whole.
+    of that and its largest layer (102.8 M elements) four times; of ResNet-101 without momentum it needs most where it cuts the whole.
     """
     fields = {"workload": "cnn", "model": "vgg16", "batch_size": 8, "optimizer": "momentum"}
     runs = [build_run(placement=name, devices=8, **fields) for name in ("ddp", "zero1", "fsdp2", "replicated_copy")]
@@ -147,5 +130,5 @@ def test_which_placements_a_model_fits_under() -> None:
     assert sorted(peaks, key=peaks.__getitem__) == ["zero1", "ddp", "fsdp2", "replicated_copy"]  # one layer is three quarters of VGG
     assert peaks["ddp"] == 3 * size == most_kept(one) and peaks["replicated_copy"] - peaks["ddp"] == 7 * size
     assert peaks["zero1"] == pytest.approx((2 + 1 / 8) * size, rel=1e-3)
-    whole = build_run(**fields | {"model": "resnet50_v1.5", "optimizer": "sgd"}, placement="fsdp2", devices=8)
+    whole = build_run(**fields | {"model": "resnet101_v1.5", "optimizer": "sgd"}, placement="fsdp2", devices=8)
     assert most_kept(whole) == pytest.approx(9 / 8 * 4 * sum(variable.elements for variable in whole.description.variables), rel=0.01)

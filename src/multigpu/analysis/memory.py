@@ -120,10 +120,10 @@ def peaks_beside(points: pd.DataFrame, base: str) -> pd.DataFrame:
         base: the placement whose peak, less what it keeps, says what a step adds.
 
     Returns:
-        each measured point that has a peak and a counterpart under `base` (`versus`), with kept_gib, predicted_gib (what it keeps and what
-        a step adds to `base`) and off (predicted over measured, less 1).
+        each measured point under another placement that has a peak and such a counterpart (`versus`), with kept_gib, predicted_gib (what it
+        keeps, and what a step adds to `base`) and off (predicted over measured, less 1).
     """
-    table = versus(points, where(points, placement=base), but=["placement"])
+    table = versus(points[points["placement"].ne(base)], where(points, placement=base), but=["placement"])
     table = table.dropna(subset=["peak_memory_gib", "base_peak_memory_gib"])
     kept = pd.Series([kept_gib(row) for _, row in table.iterrows()], index=table.index, dtype="float64")
     of_base = [kept_gib(row, placement=base) for _, row in table.iterrows()]
