@@ -28,7 +28,7 @@ from multigpu.measure.timing import TIMING_VERSION
 from multigpu.record import Record, RecordStore
 from multigpu.run import Run
 from tests.analysis.test_step_traces import trace_of
-from tests.claims.test_collective_claims import planted as planted_all_reduces
+from tests.claims.test_other_records import reduced as planted_all_reduces
 from tests.collectives.planted import study as all_reduces
 from tests.factory import make_machine, make_record, plant
 

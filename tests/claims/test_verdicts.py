@@ -75,8 +75,11 @@ def test_one_launch_or_four_repeats_never_decide(number):
 
 
 @each_case
-@pytest.mark.parametrize("extra", [{"device_type": "cpu", "gpu": ""}, {"device_type": "cpu"}, {"gpu": ""}, {"gpu": None}])
-def test_cpu_records_never_decide(number, extra):
+@pytest.mark.parametrize(
+    "extra",
+    [{"device_type": "cpu", "gpu": ""}, {"device_type": "cpu"}, {"gpu": ""}, {"gpu": None}, {"warmup_steps": 2}, {"timed_steps": 5}],
+)
+def test_cpu_records_and_short_runs_never_decide(number, extra):
     assert verdict(number, CASES[number].rows("holds", **extra)) == "not yet measured"
 
 
@@ -86,12 +89,6 @@ def test_nothing_or_nothing_measured(number):
     failed = evaluate(claim_of(number), table(CASES[number].rows("holds", status="out_of_memory")))
     assert failed.verdict == "not yet measured"
     assert "tried: out_of_memory" in failed.why
-
-
-@each_case
-@pytest.mark.parametrize("extra", [{"warmup_steps": 2}, {"timed_steps": 5}])
-def test_short_runs_never_decide(number, extra):
-    assert verdict(number, CASES[number].rows("holds", **extra)) == "not yet measured"
 
 
 # C24 compares within a Record; C44 compares frameworks, and with them their versions.

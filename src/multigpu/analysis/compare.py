@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -46,21 +47,28 @@ def versus(
     free = {*but, *(more for field in but for more in FOLLOWS.get(field, ()))}
     on = [field for field in POINT if field not in free]
     own, base = own[own["n"] > 0], base[base["n"] > 0]
-    carried = dict.fromkeys([*(field for field in POINT if field in free), *TOLD, "log_variance", "log_freedom"])
+    carried = dict.fromkeys([*(field for field in POINT if field in free), *TOLD])
     twice = base.duplicated(on, keep=False)
     if twice.any() and len(own.merge(base.loc[twice, on].drop_duplicates(), on=on)):
         clash = next(group for _, group in base[twice].groupby(on, dropna=False) if len(own.merge(group[on].head(1), on=on)))
         differ = [field for field in free if field in clash and clash[field].nunique(dropna=False) > 1]
         raise ValueError(f"{len(clash)} points of the base match one point and differ in {', '.join(differ) or 'nothing'}: narrow the base")
-    renamed = base.loc[~twice, [*on, *carried]].rename(columns={field: f"base_{field}" for field in carried})
-    table = own.merge(renamed, on=on, how=how, validate="m:1")
-    table = pd.concat([table, ratio_columns(_sides(table), _sides(table, "base_"), name)], axis=1)
-    table["verdict"] = verdict(table, name)
-    return table.drop(columns=["base_log_variance", "base_log_freedom"])
+    own, base = (side.reset_index(drop=True) for side in (own, base[~twice]))
+    rows = beside([own[on], base[on]], how)
+    own, base = (side.reindex(rows[number]).reset_index(drop=True) for number, side in enumerate((own, base)))
+    table = pd.concat([own, base[list(carried)].add_prefix("base_"), ratio_columns(own, base, name)], axis=1)
+    return table.assign(verdict=verdict(table, name))
 
 
-def _sides(table: pd.DataFrame, prefix: str = "") -> pd.DataFrame:
-    return table[[f"{prefix}{field}" for field in _SAMPLE]].set_axis(list(_SAMPLE), axis=1)
+def beside(sides: Sequence[pd.DataFrame], how: Literal["inner", "left"] = "inner") -> pd.DataFrame:
+    """The rows of several tables that equal each other in all columns that their tables share.
+
+    Returns:
+        all these columns, and under the number of each table the label of its row; a row with several counterparts stands with each of
+        them. how: "left" keeps rows without a counterpart.
+    """
+    placed = [side.reset_index(names=number) for number, side in enumerate(sides)]
+    return functools.reduce(lambda left, right: left.merge(right, how=how), placed)
 
 
 def ratio_columns(own: pd.DataFrame, base: pd.DataFrame, name: str) -> pd.DataFrame:

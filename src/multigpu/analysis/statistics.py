@@ -96,20 +96,17 @@ def log_samples(values: pd.Series, groups: pd.Series, launches: pd.Series) -> pd
     return pd.DataFrame(rows, index=pd.Index(found, dtype=groups.dtype), columns=["log_mean", "log_variance", "log_freedom"])
 
 
-def chance_above(excess: float, variance: float, freedom: float) -> float:
-    """How likely an estimate is that lies `excess` or more above what is true (Student's t); nan without a variance."""
-    if math.isnan(variance):
-        return math.nan
-    if variance <= 0:
-        return 0.0 if excess > 0 else 1.0
-    return float(special.stdtr(freedom, -excess / math.sqrt(variance)))
+def chance_above(excess: Any, variance: Any, freedom: Any) -> Any:
+    """How likely an estimate is that lies `excess` or more above what is true (Student's t); NaN without a variance."""
+    excess, variance = (np.asarray(value, dtype=float) for value in (excess, variance))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        chance = special.stdtr(freedom, -excess / np.sqrt(variance))
+    return np.where(variance <= 0, np.where(excess > 0, 0.0, 1.0), chance)
 
 
-def chance_of_ratio(ratio: float, freedom: float, other: float = math.inf) -> float:
+def chance_of_ratio(ratio: Any, freedom: Any, other: Any = math.inf) -> Any:
     """How likely the ratio of two mean squares of equal expectation is so large or larger: of an F, or of chi-squared over its freedom."""
-    if math.isinf(other):
-        return float(special.chdtrc(freedom, ratio * freedom))
-    return float(special.fdtrc(freedom, other, ratio))
+    return special.chdtrc(freedom, ratio * freedom) if np.isscalar(other) and np.isinf(other) else special.fdtrc(freedom, other, ratio)
 
 
 def holm(chances: Sequence[float]) -> list[float]:
@@ -124,19 +121,9 @@ def holm(chances: Sequence[float]) -> list[float]:
 
 def holm_of_families(chances: Sequence[float], families: Sequence[Hashable]) -> list[float]:
     """Adjusted p-values by Holm within each family, and again over the families by the least of each."""
-    within = list(chances)
-    members: dict[Hashable, list[int]] = defaultdict(list)
-    for index, family in enumerate(families):
-        members[family].append(index)
-    for own in members.values():
-        for index, value in zip(own, holm([chances[index] for index in own]), strict=True):
-            within[index] = value
-    ordered = sorted(members.values(), key=lambda own: min(within[index] for index in own))
-    least = 0.0
-    for rank, own in enumerate(ordered):
-        for index in own:
-            within[index] = min(1.0, within[index] * (len(ordered) - rank))
-        least = max(least, min(within[index] for index in own))
-        for index in own:
-            within[index] = max(within[index], least)
-    return within
+    family = pd.Series([repr(one) for one in families], dtype=object)
+    within = pd.Series(chances, dtype=float).groupby(family).transform(lambda own: holm(own.tolist()))
+    first = within.groupby(family).min().sort_values(kind="stable")
+    times = pd.Series(range(len(first), 0, -1), index=first.index)
+    least = (first * times).clip(upper=1.0).cummax()
+    return np.maximum((within * family.map(times)).clip(upper=1.0), family.map(least)).tolist()
