@@ -29,7 +29,6 @@ if not Path("/dev/nvidiactl").exists():
 os.environ |= NO_KERAS | {"TF_CPP_MIN_LOG_LEVEL": "3"}  # for this process and every TensorFlow process that a test starts
 
 SLOWEST = (
-    "measure/test_listening.py",
     "study/test_pages.py",
     "equivalence/test_tensorflow_placements.py",
     "measure/test_recovery.py",
@@ -56,12 +55,8 @@ SLOWEST = (
     "hosts/test_collectives_on_hosts.py",
     "hosts/test_several_hosts.py",
     "synchrony/test_real.py",
-    "engines/test_tensorflow_data.py",
-    "engines/test_feed.py",
     "synchrony/test_devices.py",
     "claims/test_claims.py",
-    "engines/test_buckets.py",
-    "workloads/test_cnn_torch.py",
 )
 """Files of more than ten seconds, the longest first: they are begun first, so that all workers end together. Others keep their order."""
 

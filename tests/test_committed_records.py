@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pandas as pd
 
-from multigpu.analysis.frame import load_frame
+from multigpu.analysis.frame import frame_of
 from multigpu.analysis.parity import JOB, TOLERANCE, WAY, amplified, parity
-from multigpu.paths import RUNS
 from multigpu.placements.traffic import KINDS
 from multigpu.record import Record
 
@@ -14,7 +13,7 @@ BY_GRAPH = {"ddp", "exp4", "ps_gpu0", "replicated_copy", "replicated_allreduce"}
 
 
 def test_every_record_moved_the_bytes_that_were_predicted(committed: list[Record]) -> None:
-    frame = load_frame(RUNS)
+    frame = frame_of(committed)
     counted = frame[frame["status"].eq("ok") & frame["moved_bytes"].notna()]
     assert len(counted) > 1_000 and counted["placement"].nunique() >= 20
     for kind in KINDS:

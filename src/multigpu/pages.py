@@ -41,7 +41,7 @@ from multigpu.analysis.points import CHANGED, Missing, as_it_comes, averages, on
 from multigpu.analysis.prose import each_cell_is_a_finding, finding, require, say, show
 from multigpu.analysis.protocols import as_published, counted_units
 from multigpu.analysis.read import Study, need, read_study, records_of
-from multigpu.analysis.show import folded, sources, table, text
+from multigpu.analysis.show import PAGE_MACHINE, folded, sources, table, text
 from multigpu.analysis.step_traces import trace_summary, trace_table
 from multigpu.analysis.style import label
 from multigpu.analysis.synchrony import curves_frame as synchrony_curves
@@ -80,6 +80,7 @@ def page(namespace: Mapping[str, Any], **more: Any) -> Study:
     check_parameters(namespace, records=str, **of_a_machine, **more)
     study = read_study(namespace["records"], namespace.get("machine", ""))
     each_cell_is_a_finding()
+    PAGE_MACHINE[:] = [study.machine] if of_a_machine else []
     if of_a_machine:
         show(say(study.header()))
     return study

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from multigpu import claims
-from multigpu.analysis.frame import load_frame
+from multigpu.analysis.frame import frame_of
 from multigpu.analysis.limits import crossing_batch, cut_bytes_per_row, data_parallel_bytes, sent_share
 from multigpu.record import RecordStore
 from multigpu.workloads import find_model
@@ -29,7 +29,7 @@ def planted(folder: Path, two: float = 1.6, four: float = 2.4):
             for placement, factor in (("tensor_split", ahead), ("ddp", 1.0)):
                 more = {"workload": "stacks", "model": "stack_dense", "batch_size": batch, "placement": placement, **shared}
                 records.append(make_record(units_per_s=1e5 * factor, **more))
-    return load_frame(plant(RecordStore(folder), records))
+    return frame_of(plant(RecordStore(folder), records))
 
 
 def test_what_each_device_sends_by_hand():

@@ -58,21 +58,32 @@ def test_a_graph_for_lengths_on_the_device_belongs_to_shapes_alone() -> None:
             assert after.device[name][:, :width].equal(before.device[name])
 
 
+def stepped(run: Run, captured: bool) -> tuple[list[float], int | None]:
+    """Losses of eight steps, and how many of them were left out."""
+    trainer, feed = replica(run, 0, Path())
+    trainer = CapturedTrainer(trainer) if captured else trainer
+    losses = [float(trainer.step(feed.shard(step))) for step in range(8)]
+    left_out = trainer.skipped_steps()
+    trainer.close()
+    return losses, left_out
+
+
+each_job = pytest.mark.parametrize(
+    "job",
+    [
+        {"workload": "nmt", "model": "nmt_tiny", "sequence_length": 6, "cross_entropy": "fused"},
+        {"workload": "cnn", "model": "resnet_tiny", "sequence_length": None},
+    ],
+    ids=lambda job: job["workload"],
+)
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("placement", ["independent", "replicated_allreduce", "exp4", "ps_gpu0", "staged_gpu0"])
-@pytest.mark.parametrize(
-    ("workload", "model", "more"),
-    [("nmt", "nmt_tiny", {"sequence_length": 6, "cross_entropy": "fused"}), ("cnn", "resnet_tiny", {"sequence_length": None})],
-)
-def test_captured_steps_train_as_eager_ones(placement: str, workload: str, model: str, more: dict[str, object]) -> None:
-    losses = []
-    for execution in ("eager", "captured"):
-        run = tiny(workload=workload, model=model, placement=placement, execution=execution, **more)
-        trainer, feed = replica(run, 0, Path())
-        trainer = CapturedTrainer(trainer) if execution == "captured" else trainer
-        losses.append([float(trainer.step(feed.shard(step))) for step in range(8)])
-        trainer.close()
-    assert losses[1] == pytest.approx(losses[0], rel=1e-4)
+@each_job
+def test_captured_steps_train_as_eager_ones(placement: str, job: dict[str, object]) -> None:
+    eager, captured = (stepped(tiny(placement=placement, execution=form, **job), form == "captured")[0] for form in ("eager", "captured"))
+    assert captured == pytest.approx(eager, rel=1e-4)
 
 
 @pytest.mark.gpu
@@ -80,30 +91,17 @@ def test_captured_steps_train_as_eager_ones(placement: str, workload: str, model
 @pytest.mark.parametrize("placement", ["ddp", "replicated_allreduce"])
 def test_captured_steps_scale_their_loss_as_eager_ones(placement: str, loss_scale: int | None) -> None:
     """`ddp` written out in buckets in both forms; what overflows is left out in the same steps."""
-    ends = []
-    for execution in ("eager", "captured"):
-        images = {"workload": "cnn", "model": "resnet_tiny", "sequence_length": None, "precision": "fp16", "loss_scale": loss_scale}
-        run = tiny(placement=placement, execution="captured", **images)
-        trainer, feed = replica(run, 0, Path())
-        trainer = CapturedTrainer(trainer) if execution == "captured" else trainer
-        ends.append(([float(trainer.step(feed.shard(step))) for step in range(8)], trainer.skipped_steps()))
-        trainer.close()
-    assert ends[1][0] == pytest.approx(ends[0][0], rel=1e-2) and ends[1][1] == ends[0][1]
+    images = {"workload": "cnn", "model": "resnet_tiny", "sequence_length": None, "precision": "fp16", "loss_scale": loss_scale}
+    run = tiny(placement=placement, execution="captured", **images)
+    (eager, left_out), (captured, also) = (stepped(run, as_graph) for as_graph in (False, True))
+    assert captured == pytest.approx(eager, rel=1e-2) and left_out == also
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize(
-    ("workload", "model", "more"),
-    [("nmt", "nmt_tiny", {"sequence_length": 6, "cross_entropy": "fused"}), ("cnn", "resnet_tiny", {"sequence_length": None})],
-)
-def test_captured_steps_train_alike_however_buckets_are_sent_and_updated(workload: str, model: str, more: dict[str, object]) -> None:
-    losses = []
-    for way in ({}, {"bucket_update": "in_backward"}, {"bucket_send": "grouped"}, {"bucket_send": "grouped_small_last"}):
-        run = tiny(workload=workload, model=model, execution="captured", bucket_mib=1, **way, **more)
-        trainer, feed = replica(run, 0, Path())
-        trainer = CapturedTrainer(trainer)
-        losses.append([float(trainer.step(feed.shard(step))) for step in range(8)])
-        trainer.close()
+@each_job
+def test_captured_steps_train_alike_however_buckets_are_sent_and_updated(job: dict[str, object]) -> None:
+    ways = ({}, {"bucket_update": "in_backward"}, {"bucket_send": "grouped"}, {"bucket_send": "grouped_small_last"})
+    losses = [stepped(tiny(execution="captured", bucket_mib=1, **way, **job), captured=True)[0] for way in ways]
     assert losses == [losses[0]] * 4
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -32,6 +31,7 @@ from multigpu.placements.step_bytes import step_bytes
 from multigpu.run import Run
 from multigpu.workloads import workloads
 from tests.equivalence.partitions import partitioned_runs
+from tests.forked import forking
 
 STEPS = 3
 WORLDS = (1, 2, 3)
@@ -264,7 +264,7 @@ def reference_of(case: Case) -> dict[str, Any]:
 
 def fork_processes(work: Callable[..., None], arguments: tuple[Any, ...], count: int) -> None:
     """`work(rank, *arguments)` in so many processes, forked by a server that has the framework imported: each would take seconds to."""
-    multiprocessing.get_context("forkserver").set_forkserver_preload(["tests.training.cases", "sklearn.datasets", "torch._dynamo"])
+    forking()
     mp.start_processes(work, arguments, count, start_method="forkserver")
 
 

@@ -15,6 +15,7 @@ import yaml
 from multigpu import pages, paths
 from multigpu.analysis import estimate, read, show
 from multigpu.analysis.explorer import encoded
+from multigpu.analysis.picture import Picture
 from multigpu.analysis.points import where
 from multigpu.record import RecordStore
 from tests.factory import make_machine, make_record, plant
@@ -54,7 +55,7 @@ def test_every_require_is_tripped_by_other_rates(page: Path, monkeypatch: pytest
 
 
 def test_every_figure_leads_to_the_files_of_its_records(page: Path, monkeypatch: pytest.MonkeyPatch, explored: dict[str, Any]) -> None:
-    """In two clicks: what a page writes is listed at its end; the explorer finds each of these Records, and points for every link."""
+    """In two clicks: what a page writes is listed at its end; the explorer finds these Records, and points for every link."""
     listed: set[str] = set()
     links: set[str] = set()
 
@@ -62,20 +63,25 @@ def test_every_figure_leads_to_the_files_of_its_records(page: Path, monkeypatch:
         listed.update(re.findall(r"#key=(\w+)", (shown := show.sources(*tables)).html))
         return shown
 
-    def table(*rows: Any, link: str = "", **more: Any) -> show.Shown:
-        links.add(link)
-        return show.table(*rows, link=link, **more)
+    def table(rows: pd.DataFrame, *more: Any, link: str = "", **words: Any) -> show.Shown:
+        links.add(show.of_machines(link, rows))
+        return show.table(rows, *more, link=link, **words)
+
+    def plot(rows: pd.DataFrame, *_: Any, link: str = "", **__: Any) -> Picture:
+        links.add(show.of_machines(link, rows))
+        return Picture(1, 1)
 
     monkeypatch.setattr(estimate, "WRITTEN", written := set[str]())
     monkeypatch.setattr(show, "WRITTEN", written)
     told = Page(page, monkeypatch)
-    monkeypatch.setattr(pages, "sources", sources)
-    monkeypatch.setattr(pages, "table", table)
+    for name, called in {"sources": sources, "table": table, **dict.fromkeys(("dots", "lines", "bars", "timeline"), plot)}.items():
+        monkeypatch.setattr(pages, name, called)
     told.run()
     assert keys_of([fact for facts in told.facts.values() for fact in facts]) <= listed <= explored["keys"]
     assert listed or page.stem == "20-explorer"
     points = explored["points"]
     for link in links - {""}:
+        assert "machine=" in link or not show.PAGE_MACHINE, f"{link} shows points of other machines than its rows"
         found = where(points, **{name: text.split("|") for name, text in parse_qsl(link)})
         assert len(found), f"no point has {link}"
 

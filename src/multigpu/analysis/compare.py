@@ -20,7 +20,10 @@ FASTER, SLOWER, EQUAL, SINGLE = "faster", "slower", "not told apart", "single ru
 TOLD = ("rate", "rate_low", "rate_high", "step_time_s", "median_step_s", "moved_bytes", "peak_memory_gib", "n", "launches", "keys")
 """What `versus` tells of a counterpart, as `base_<name>`."""
 
-_SAMPLE = ("rate", "log_variance", "log_freedom", "n", "keys")
+SINGLE_MARGIN = 1.05
+"""From this ratio on a single run, which has no interval of its own, counts as faster, and is said to be one."""
+
+_SAMPLE = ["rate", "log_variance", "log_freedom", "keys"]
 
 
 def versus(
@@ -71,12 +74,14 @@ def beside(sides: Sequence[pd.DataFrame], how: Literal["inner", "left"] = "inner
     return functools.reduce(lambda left, right: left.merge(right, how=how), placed)
 
 
-def ratio_columns(own: pd.DataFrame, base: pd.DataFrame, name: str) -> pd.DataFrame:
+def ratio_columns(own: pd.DataFrame, base: pd.DataFrame | pd.Series, name: str) -> pd.DataFrame:
     """<name>, <name>_low and <name>_high of rates row by row; 1 exactly where both sides are the same Records.
 
     Args:
-        own, base: of equal index, with rate, log_variance, log_freedom, n and keys.
+        own, base: of equal index, with rate, log_variance, log_freedom and keys; or `base` is one row, which every rate is over.
     """
+    if isinstance(base, pd.Series):
+        base = pd.DataFrame({field: base[field] for field in _SAMPLE}, index=own.index)
     found = combined([own], [base])
     ratio, half = found["rate"], np.exp(half_width(found["log_variance"], found["log_freedom"].fillna(1.0)))
     table = pd.DataFrame({name: ratio, f"{name}_low": ratio / half, f"{name}_high": ratio * half})
@@ -136,7 +141,7 @@ def scaling(points: pd.DataFrame, form: Sequence[str] = ("execution",), repeated
     parts = [points]
     for name, (base, on) in found.items():
         side = points[on].merge(base[list(dict.fromkeys([*on, *_SAMPLE, "placement", "framework", "execution"]))], on=on, how="left")
-        parts.append(ratio_columns(points[list(_SAMPLE)], side[list(_SAMPLE)], name))
+        parts.append(ratio_columns(points, side, name))
         if name == "speedup_best":
             described = side["placement"] + ", " + side["framework"] + ", " + side["execution"]
             parts.append(pd.DataFrame({"best_single": described.astype("string"), "best_single_rate": side["rate"]}))

@@ -43,10 +43,7 @@ HELD_SHARE = 0.05
 def withdrawn(data: Path) -> dict[tuple[str, int], str]:
     """(key, attempt) -> what of that Record is not read ("all", or "peak_memory_gib"), as `data/withdrawn.csv` says; empty without one."""
     path = data / paths.WITHDRAWN
-    if not path.exists():
-        return {}
-    table = pd.read_csv(path)
-    return dict(zip(zip(table["key"], table["attempt"], strict=True), table["what"], strict=True))
+    return dict(pd.read_csv(path, index_col=["key", "attempt"])["what"]) if path.exists() else {}
 
 
 def as_read(records: Iterable[Record], data: Path = paths.DATA) -> list[Record]:
@@ -61,12 +58,12 @@ def _without_peak(record: Record, what: str) -> Record:
     if measured is None:
         return record
     held = [float(flag.removesuffix(HELD_FLAG)) for flag in measured.flags if flag.endswith(HELD_FLAG)]
-    raised = bool(held) and max(held) > HELD_SHARE * max(measured.peak_memory_gib, default=0.0)
     if not held and what != "peak_memory_gib":
         return record
-    rest: dict[str, Any] = {"flags": [flag for flag in measured.flags if not flag.endswith(HELD_FLAG)]}
-    gone: dict[str, list[float]] = {"peak_memory_gib": []} if raised or what == "peak_memory_gib" else {}
-    return record.model_copy(update={"measurement": measured.model_copy(update=rest | gone)})
+    kept: dict[str, Any] = {"flags": [flag for flag in measured.flags if not flag.endswith(HELD_FLAG)]}
+    if what == "peak_memory_gib" or max(held) > HELD_SHARE * max(measured.peak_memory_gib, default=0.0):
+        kept["peak_memory_gib"] = []
+    return record.model_copy(update={"measurement": measured.model_copy(update=kept)})
 
 
 def frames(runs: Path) -> tuple[pd.DataFrame, pd.DataFrame]:

@@ -15,6 +15,9 @@ PR_SET_PDEATHSIG = 1
 NO_KERAS = {"TF_USE_LEGACY_KERAS": "1"}
 """Environment of processes that use TensorFlow without Keras: it would import Keras 3, scikit-learn and matplotlib, half its start."""
 
+WITH_KERAS = {"TF_USE_LEGACY_KERAS": "0"}
+"""The same of processes that train a user's Keras model, whose file may say `tf.keras`."""
+
 STARTED_AT = "MULTIGPU_STARTED_AT"
 """In the environment of a forked worker: when its start began, in seconds of the epoch, with what was imported for it before the fork."""
 

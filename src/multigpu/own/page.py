@@ -53,7 +53,8 @@ def remarks(result: Result) -> list[str]:
     found += [f"{name} failed: {why}." for name, why in result.failed.items()]
     if result.runs[0].device_type == "cpu":
         cores = f"{result.runs[0].host_cores} of this computer's cores"
-        found.append(f"Devices here are processes on a CPU: one device is one process on {cores}, several share all of them.")
+        what = "processes on a CPU" if result.described.framework == "torch" else "parts of one process on a CPU"
+        found.append(f"Devices here are {what}: one device alone has {cores}, several share all of them.")
     return found
 
 

@@ -23,7 +23,7 @@ from multigpu.analysis.forecast_merge import Links, demand_of, merge_seconds
 from multigpu.analysis.frame import frame_of
 from multigpu.analysis.points import Missing, points, where
 from multigpu.own.page import body, page
-from multigpu.own.placed import ONE, Placed, called, less, no_more, times_of
+from multigpu.own.placed import ONE, USUAL, Placed, called, less, no_more, times_of
 from multigpu.placements import find_placement
 from multigpu.record import Equivalence, Record, RecordStore
 from multigpu.run import Run, build_run
@@ -165,7 +165,7 @@ class Result:
             one = no_more(one, own)
             rows = [("computing, as on one device", one, "one device's step")]
         rest, told = one, "the step, less one device's"
-        if "independent" in self.names and placed.name not in ("independent", alone) and placed.run.execution == "eager":
+        if "independent" in self.names and placed.name not in ("independent", alone) and placed.run.execution in USUAL:
             shared = no_more(self._step("independent"), own)
             rows.append(("devices share this machine", less(shared, one), "independent replicas, less one device"))
             rest, told = max(shared, one, key=lambda step: step.value), "the step, less independent replicas'"
