@@ -69,7 +69,10 @@ def committed() -> list[Record]:
 
 @pytest.fixture(scope="session")
 def tf() -> Any:
-    """TensorFlow in this process, imported once for all tests that share it, with four stand-ins for GPUs and no GPU."""
+    """TensorFlow in this process, imported once for all tests that share it, with four stand-ins for GPUs and no GPU.
+
+    Whatever computes with TensorFlow in the process of the tests asks for it: its devices are fixed by the first operation.
+    """
     tensorflow = pytest.importorskip("tensorflow")
     from multigpu.engines.tensorflow.devices import prepare
 

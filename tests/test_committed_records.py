@@ -5,10 +5,12 @@ from __future__ import annotations
 import pandas as pd
 
 from multigpu.analysis.frame import frame_of
-from multigpu.analysis.parity import JOB, TOLERANCE, WAY, amplified, parity
+from multigpu.analysis.parity import JOB, WAY, parity
 from multigpu.placements.traffic import KINDS
 from multigpu.record import Record
 
+TOLERANCE = 0.01
+"""By how much a loss may differ from the reference's."""
 BY_GRAPH = {"ddp", "exp4", "ps_gpu0", "replicated_copy", "replicated_allreduce"}
 
 
@@ -27,7 +29,10 @@ def test_captured_records_train_as_eager_ones_do(committed: list[Record]) -> Non
     """As page 05 compares: mean loss of the first steps beside the same job's plain Run, for both forms of execution of a placement."""
     table = parity(committed)
     table = table[~table["staged"] & table["framework"].eq("torch")]
-    chaotic = amplified(table)
+    plain = table[table["execution"].eq("eager") & table["precision"].ne("fp16")]  # fp16's scale is found or fixed
+    repeats = plain.groupby([*JOB, *WAY, "placement"], dropna=False)["difference"]
+    wide = (repeats.transform("max") - repeats.transform("min")).gt(2 * TOLERANCE).reindex(table.index, fill_value=False)
+    chaotic = wide.groupby(table.groupby(list(JOB), dropna=False).ngroup()).transform("any").astype(bool)
     assert set(table[chaotic]["model"]) <= {"resnet110"}, "a job whose plain repeats part in ten steps tells nothing"
     table = table[~chaotic]
     captured, eager = table[table["execution"].str.contains("captured")], table[table["execution"].eq("eager")]

@@ -6,13 +6,14 @@ import importlib.util
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from multigpu import experiment, experiment_form, paths
 from multigpu.analysis.estimate import estimate
 from multigpu.analysis.points import Missing
 from multigpu.batch import batch
-from multigpu.experiment import committed, planned, pooled
+from multigpu.experiment import beside, planned, pooled
 from multigpu.measure.watching import WATCHED, Watched, note
 from multigpu.notebooks import execute_one, parameter_names, read_notebook
 from multigpu.parameters import ParameterError
@@ -65,6 +66,7 @@ def test_the_notebook_trains_here_and_shows_what_its_records_say(tmp_path: Path)
     counted = next(record.measurement.moved_bytes for record in RecordStore(records) if record.measurement)
     assert counted and all(kind in shown["moved"] for kind in counted)
     assert "Exp4, eager" in shown["explain"] and "the device computes" in shown["explain"] and "Exp4, eager" in shown["advise"]
+    assert shown["beside"].count("nothing was to be compared") == shown["committed"].count("nothing was to be compared") == 1
     assert shown["committed"].count("nothing was to be compared") == shown["published"].count("nothing was to be compared") == 1
     before = sorted(path.name for path in records.rglob("*.json.gz"))
 
@@ -117,14 +119,16 @@ def run_of(placement: str, devices: int, **more: Any) -> experiment.Experiment:
     return experiment.Experiment(run, (0,), 0, RecordStore(Path("none")), compare=True)
 
 
-def test_the_same_point_of_the_committed_records_stands_by_machine_and_differs_in_nothing() -> None:
-    found = committed(run_of("exp4", 4, timed_steps=5))
-    assert len(found) and not found.duplicated(["machine", "timed_steps", "warmup_steps", "framework_version"]).any()
-    for name in ("placement", "devices", "batch_size", "precision", "execution", "processes", "inputs", "sequence_length"):
-        assert found[name].nunique() == 1
-    assert found["layout"].isna().all() and found["cross_entropy"].isna().all()
-    with pytest.raises(Missing, match="no committed Record is of this point"):
-        committed(run_of("exp4", 4, batch_size=129))
+def test_this_machines_point_stands_beside_the_nearest_of_each_machine() -> None:
+    own = pd.DataFrame({"machine": ["mine"], "rate": [7.0]})
+    found = beside(run_of("exp4", 4, timed_steps=5), own)
+    assert found["place"].tolist()[0] == "here" and found["place"].is_unique and "" in found["unlike"].tolist()[1:]
+    same = found[found["unlike"] == ""].iloc[1:]
+    assert (same[["batch_size", "precision", "execution"]] == [128, "bf16", "eager"]).all(axis=None) and same["layout"].isna().all()
+    other = beside(run_of("exp4", 4, batch_size=129), own)
+    assert all("batch_size" in unlike for unlike in other["unlike"][1:]) and other["place"].tolist() == found["place"].tolist()
+    with pytest.raises(Missing, match="no committed Record has this model, placement and devices"):
+        beside(run_of("exp4", 7), own)
 
 
 def test_a_documents_point_stands_beside_ours() -> None:

@@ -203,7 +203,7 @@ class Examination:
             "framework": self.framework,
             "leaves": self.leaves,
             "any_rows": rows is not None,
-            "forward_flops": 1.0 if timed else max(1.0, self.flops(arrays) / count),
+            "forward_flops": max(1.0, self.flops(arrays) / count),
             "memory_passes": max(1.0, 2 * tried.kept / count),  # what is kept is written once and read once at least
             "checked_in": checked_in,
             "unchecked": unchecked,

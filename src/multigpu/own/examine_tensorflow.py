@@ -75,7 +75,13 @@ class Examined(Examination):
         """Products of matrices and convolutions outside of loops, as TensorFlow's profiler counts them in the graph."""
         graph = tf.function(lambda: self._passes(arrays, self.model)[0], autograph=False).get_concrete_function().graph
         options = tf.compat.v1.profiler.ProfileOptionBuilder.float_operation()
-        return int(tf.compat.v1.profiler.profile(graph, options=options | {"output": "none"}).total_float_ops)
+        logger = tf.get_logger()
+        level = logger.level
+        logger.setLevel("ERROR")  # that this function is an old one
+        try:
+            return int(tf.compat.v1.profiler.profile(graph, options=options | {"output": "none"}).total_float_ops)
+        finally:
+            logger.setLevel(level)
 
     def step_s(self) -> float:
         return shortest(tf.function(lambda: self._passes(self.arrays, self.model)[:2], autograph=False))

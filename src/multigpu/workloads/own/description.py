@@ -49,7 +49,7 @@ class Described(BaseModel):
     tied: further names of one parameter -> its first. fixed: parameters that are not trained.
     structure: how a batch's tensors make the model's arguments. leaves: what each of them is.
     any_rows: whether the model takes a batch of any size.
-    forward_flops: of a sample; 1 where nobody counted them, since no ceiling of arithmetic is known of CPUs.
+    forward_flops: of a sample.
     checked_in: the precision in which placements are compared with one process; None: they cannot be, and `unchecked` says why.
     step_here_s: what a step on one device's batch took in this process's CPU, s.
     notes: what a user should know of how the job was understood.
