@@ -275,12 +275,9 @@ def test_claims_in_lines_and_in_full(run, here) -> None:
 def test_claims_read_all_reduces_from_their_own_folder(run, here) -> None:
     for record in planted_all_reduces({(method, devices): 1.0 for method in ("ring", "central_server") for devices in (2, 8)}, (1.0,)):
         CollectiveStore(here / "alone").write(record)
-    counts = {}
-    for folder in ("alone", "cifar"):
-        code, out, _ = run("claims", "--format", "json", "--hosts", str(here / folder))
-        assert code == 0
-        counts[folder] = next(len(verdict["record_keys"]) for verdict in json.loads(out) if verdict["claim"]["number"] == "C25")
-    assert counts == {"alone": 4, "cifar": 0}
+    code, out, _ = run("claims", "--format", "json", "--hosts", str(here / "alone"))
+    (verdict,) = (verdict for verdict in json.loads(out) if verdict["claim"]["number"] == "C25")
+    assert code == 0 and len(verdict["record_keys"]) == 4
 
 
 @pytest.mark.parametrize("bad", BAD_SPANS)
