@@ -33,6 +33,8 @@ SLOWEST = (
     "equivalence/test_tensorflow_placements.py",
     "measure/test_recovery.py",
     "study/test_reproducible.py",
+    "study/test_strangers.py",
+    "test_experiment.py",
     "equivalence/test_placements.py",
     "own/test_compare.py",
     "measure/test_lanes.py",
@@ -69,7 +71,10 @@ def committed() -> list[Record]:
 
 @pytest.fixture(scope="session")
 def tf() -> Any:
-    """TensorFlow in this process, imported once for all tests that share it, with four stand-ins for GPUs and no GPU."""
+    """TensorFlow in this process, imported once for all tests that share it, with four stand-ins for GPUs and no GPU.
+
+    Whatever computes with TensorFlow in the process of the tests asks for it: its devices are fixed by the first operation.
+    """
     tensorflow = pytest.importorskip("tensorflow")
     from multigpu.engines.tensorflow.devices import prepare
 

@@ -16,7 +16,7 @@ from IPython.core.getipython import get_ipython
 from multigpu import paths
 from multigpu.analysis.fields import FIELDS, LENGTH
 from multigpu.analysis.frame import frame_of
-from multigpu.analysis.limits import bounds, point_bound
+from multigpu.analysis.limits import with_bounds
 from multigpu.analysis.points import Missing, points, where
 from multigpu.analysis.read import read_study
 from multigpu.grid.from_yaml import launches_of, traced
@@ -162,13 +162,9 @@ def by_hand() -> bool:
 
 
 def pooled(records: Iterable[Record]) -> pd.DataFrame:
-    """The point of these Records, traced ones left out (`points.points`), with what this machine cannot exceed: bound (units/s), bound_by
-    (arithmetic, memory or traffic; "" where no ceiling is known) and of_bound.
-    """
+    """The point of these Records, traced ones left out (`points.points`), with what this machine cannot exceed (`with_bounds`)."""
     frame = frame_of(record for record in records if record.status == "ok")
-    own, limits = points(frame), bounds(frame)
-    found = [point_bound(limits, row) for _, row in own.iterrows()]
-    return own.assign(**{name: [one[at] for one in found] for at, name in enumerate(("bound", "bound_by", "of_bound"))})
+    return with_bounds(points(frame), frame)
 
 
 def steps(records: Iterable[Record]) -> pd.DataFrame:

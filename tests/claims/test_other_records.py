@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from multigpu.analysis.all_reduce import hosts_frame
+from multigpu.analysis.collectives import collectives_frame
 from multigpu.analysis.synchrony import synchrony_frame
 from multigpu.analysis.training import training_frame
 from multigpu.claims import Result, all_claims, evaluate, find_claim
@@ -177,10 +177,10 @@ SYNCHRONY: dict[str, tuple[Callable[[], Records], tuple[Callable[[], Records], .
 Frames = Callable[[], pd.DataFrame]
 CASES: dict[str, tuple[Frames, tuple[Frames, ...]]] = {
     "C25": (
-        lambda: hosts_frame(reduced(SO)),
+        lambda: collectives_frame(reduced(SO)),
         (
-            lambda: hosts_frame(reduced(SO | {("ring", 8): 3.4 * 4})),
-            lambda: hosts_frame(reduced(SO | {("central_server", 8): 6.6 * 3})),
+            lambda: collectives_frame(reduced(SO | {("ring", 8): 3.4 * 4})),
+            lambda: collectives_frame(reduced(SO | {("central_server", 8): 6.6 * 3})),
         ),
     ),
     "C32": (lambda: warmed(0.95), (lambda: warmed(0.5), lambda: warmed(0.9))),
@@ -260,14 +260,14 @@ def test_models_that_start_equal_are_a_scope_of_their_own() -> None:
 
 def test_all_reduces_between_hosts_are_all_named_and_their_growth_is_told() -> None:
     planted = reduced(SO)
-    result = result_of("C25", hosts_frame(planted))
+    result = result_of("C25", collectives_frame(planted))
     assert set(result.record_keys) == {one.key for one in planted} and set(result.by_framework) == {"torch"}
     assert "growth of the central server's time from 2 to 8 hosts over the ring's: 3.98x (95%" in result.figure
 
 
 def test_noise_one_launch_or_four_repeats_leave_all_reduces_open() -> None:
     for planted in (reduced(SO, LOUD), reduced(SO, launches="aaaaa"), reduced(SO, QUIET[:4])):
-        assert result_of("C25", hosts_frame(planted)).verdict == "inconclusive"
+        assert result_of("C25", collectives_frame(planted)).verdict == "inconclusive"
 
 
 ALONE = [make_record(method, SLOW_BYTES, devices, "eager", gpus=0, repeat=i) for method, devices in SO for i in range(5)]
@@ -287,11 +287,11 @@ ALONE = [make_record(method, SLOW_BYTES, devices, "eager", gpus=0, repeat=i) for
 )
 def test_what_is_no_all_reduce_between_like_hosts_never_decides(planted: list[CollectiveRecord]) -> None:
     """Other messages, failures, GPUs, what slept, one host, and sides over different links."""
-    assert result_of("C25", hosts_frame(planted)).verdict == "not yet measured"
+    assert result_of("C25", collectives_frame(planted)).verdict == "not yet measured"
 
 
 def test_without_eight_hosts_it_is_not_yet_measured_and_says_so() -> None:
-    result = result_of("C25", hosts_frame(reduced({key: time for key, time in SO.items() if key[1] < 8})))
+    result = result_of("C25", collectives_frame(reduced({key: time for key, time in SO.items() if key[1] < 8})))
     assert result.verdict == "not yet measured" and "central server on 8 hosts; ring on 8 hosts" in result.why
 
 

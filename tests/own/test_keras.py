@@ -20,7 +20,7 @@ PLACEMENTS = ("mirrored_nccl", "exp2", "exp4")
 BUDGET_S = 150
 """Three processes import Keras, one after the other; the computer may be shared."""
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.usefixtures("tf")]
 
 
 @pytest.fixture(scope="module")

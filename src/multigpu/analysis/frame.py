@@ -11,6 +11,7 @@ import pandas as pd
 
 from multigpu.analysis.fields import RUN_FIELDS, dtype_of
 from multigpu.analysis.formulas import jitter, step_memory, throughput
+from multigpu.kept import Kept
 from multigpu.placements.traffic import KINDS
 from multigpu.record import Measurement, Record
 from multigpu.run import Run
@@ -61,15 +62,17 @@ def typed_frame(rows: Sequence[Mapping[str, Any]], types: Mapping[str, str]) -> 
     return pd.DataFrame({name: pd.Series([row.get(name) for row in rows], dtype=dtype) for name, dtype in types.items()})
 
 
+def identity(record: Kept) -> dict[str, Any]:
+    """What a Record of any kind has of `IDENTITY`: key, attempt, status, its machine with GPU ("" without) and CPU."""
+    own = {name: getattr(record, name) for name in type(record).model_fields if name in IDENTITY}
+    machine = record.machine
+    return own | {"machine": machine.name, "gpu": machine.gpus[0] if machine.gpus else "", "cpu": machine.cpu}
+
+
 def _row(record: Record) -> dict[str, Any]:
-    run, machine = record.run, record.machine
-    row = {name: getattr(run, name) for name in RUN_FIELDS} | {
-        name: getattr(record, name) for name in IDENTITY if name in Record.model_fields and name != "machine"
-    }
+    run = record.run
+    row = {name: getattr(run, name) for name in RUN_FIELDS} | identity(record)
     row |= {
-        "machine": machine.name,
-        "gpu": machine.gpus[0] if machine.gpus else "",
-        "cpu": machine.cpu,
         "neighbours": record.lane.neighbours if record.lane else 0,
         "framework_version": record.framework_version,
         "unit": run.description.unit,

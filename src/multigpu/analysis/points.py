@@ -16,10 +16,10 @@ from multigpu.analysis.statistics import half_width, log_samples, mean_interval
 
 HEADLINE_REPEATS, HEADLINE_LAUNCHES = 5, 2
 
-NUMBERS = ("rate", "rate_low", "rate_high", "step_time_s", "median_step_s", "spread", "launch_gap", "jitter_s", "peak_memory_gib")
 SUMMARY = {
     **dict.fromkeys(("n", "launches"), "int64"),
-    **dict.fromkeys((*NUMBERS, "moved_bytes", "log_mean", "log_variance", "log_freedom"), "float64"),
+    **dict.fromkeys(("rate", "rate_low", "rate_high", "step_time_s", "median_step_s", "spread", "launch_gap", "jitter_s"), "float64"),
+    **dict.fromkeys(("peak_memory_gib", "moved_bytes", "log_mean", "log_variance", "log_freedom"), "float64"),
     **dict.fromkeys(("tier", "status", "reason", "flags", "keys", "commits"), "string"),
 }
 """What `points` tells of a point, beside the columns that make it one."""

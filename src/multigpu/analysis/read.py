@@ -17,9 +17,8 @@ from typing import Any
 import pandas as pd
 
 from multigpu import paths
-from multigpu.analysis import all_reduce
+from multigpu.analysis import collectives
 from multigpu.analysis.causes import causes_frame
-from multigpu.analysis.collectives import collectives_frame
 from multigpu.analysis.frame import frame_of
 from multigpu.analysis.machines import machines_frame
 from multigpu.analysis.points import Missing, points
@@ -141,14 +140,14 @@ class Study:
 
     @cached_property
     def collectives(self) -> pd.DataFrame:
-        """A row a point of this machine's all-reduces alone (`all_reduce.points`)."""
-        found = all_reduce.points(collectives_frame(self.data / "collectives"))
+        """A row a point of this machine's all-reduces alone (`collectives.points`)."""
+        found = collectives.points(collectives.collectives_frame(self.data / "collectives"))
         return found[found["machine"].eq(self.machine)]
 
     @cached_property
     def hosts(self) -> pd.DataFrame:
-        """A row a point of all-reduces between hosts, which are made on one computer of any kind (`all_reduce.host_points`)."""
-        return all_reduce.host_points(all_reduce.hosts_frame(self.data / "hosts"))
+        """A row a point of all-reduces between hosts, which are made on one computer of any kind (`collectives.host_points`)."""
+        return collectives.host_points(collectives.collectives_frame(self.data / "hosts"))
 
     @cached_property
     def host_steps(self) -> pd.DataFrame:

@@ -97,7 +97,7 @@ def chance_of_ratio(ratio: Any, freedom: Any, other: Any = math.inf) -> Any:
 def holm(chances: Sequence[float]) -> list[float]:
     """Holm's adjusted p-values: those at or below alpha may be called so with a chance of alpha that any one of them is wrongly."""
     ordered = pd.Series(chances, dtype="float64").sort_values(kind="stable")
-    return list((ordered * range(len(ordered), 0, -1)).clip(upper=1.0).cummax().sort_index())
+    return list((ordered * np.arange(len(ordered), 0, -1)).clip(upper=1.0).cummax().sort_index())
 
 
 def holm_of_families(chances: Sequence[float], families: Sequence[Hashable]) -> list[float]:

@@ -14,13 +14,13 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from multigpu.analysis.all_reduce import hosts_frame
+from multigpu.analysis.collectives import collectives_frame
 from multigpu.analysis.frame import frame_of
 from multigpu.analysis.read import records_of
 from multigpu.analysis.step_traces import trace_table
 from multigpu.analysis.synchrony import synchrony_frame
 from multigpu.analysis.traces import with_untraced_steps
-from multigpu.analysis.training import training_frame, training_records
+from multigpu.analysis.training import training_frame
 from multigpu.analysis.words import joined, plural
 from multigpu.claims.catalogue import all_claims
 from multigpu.claims.core import DECIDED, KINDS, Claim, Contrast, Predicate, Selection, Verdict
@@ -31,6 +31,7 @@ from multigpu.claims.rows import NONE, Rows, rows
 from multigpu.claims.rules import after_many_looks, all_of, blocked_by, leaning
 from multigpu.claims.settings import settings_of
 from multigpu.claims.wording import framework_title, together, wanted
+from multigpu.training.record import TrainingStore
 
 SHARE = re.compile(r"\d+(?:\.\d+)?%")
 """The percentage in a flag: "clocks disagree by 1.0%"."""
@@ -50,15 +51,15 @@ class Found(NamedTuple):
 def results_of(runs: Path, hosts: Path, synchrony: Path, training: Path) -> list[Result]:
     """What the Records of these folders say of every claim."""
     records = with_untraced_steps(records_of(runs))
-    further = {"hosts": hosts_frame(hosts), "synchrony": synchrony_frame(synchrony), "training": training_frame(training_records(training))}
-    return evaluate_all(frame_of(records), traces=trace_table(records), **further)
+    further = {"hosts": collectives_frame(hosts), "synchrony": synchrony_frame(synchrony), "traces": trace_table(records)}
+    return evaluate_all(frame_of(records), training=training_frame(TrainingStore(training)), **further)
 
 
 def evaluate_all(frame: pd.DataFrame, **further: pd.DataFrame) -> list[Result]:
     """What the Records say of every claim, by number.
 
     Args:
-        frame: the tidy table of Runs. further: by the kind of claims that read it (`core.KINDS`), hosts (of `hosts_frame`), synchrony
+        frame: the tidy table of Runs. further: by the kind of claims that read it (`core.KINDS`), hosts (of `collectives_frame`), synchrony
             (of `synchrony_frame`), traces (of `trace_table`) and training (of `training_frame`); claims over what is left out are not
             yet measured.
     """

@@ -235,10 +235,9 @@ class Result:
             return hidden_by_half(run.batch_size, devices, (one_s.value, *ends), merge_s, "samples/s")
         steps = [self._steps(alone), self._steps(placed.name)]
         fitted = Points((1, run.devices), (steps[0], steps[1]), demand)
-        found = forecast(fitted, [devices], Links(1.0, node=devices), launch_residuals(steps))
-        low_s, high_s = (float(end[0]) for end in found.band(efficiency=False))
-        units = run.batch_size * devices
-        return Estimate(units / float(found.step_s[0]), units / high_s, units / low_s, placed.rate.keys, "samples/s")
+        found = forecast(fitted, [devices], Links(1.0, node=devices), launch_residuals(steps)).iloc[0]
+        rate, low, high = (run.batch_size * devices / float(found[name]) for name in ("step_s", "step_s_high", "step_s_low"))
+        return Estimate(rate, low, high, placed.rate.keys, "samples/s")
 
     def _steps(self, name: str) -> tuple[float, ...]:
         own = [r for r in self.records if r.status == "ok" and called(r.run) == name and not r.run.traced_steps]
