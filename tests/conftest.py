@@ -33,6 +33,8 @@ SLOWEST = (
     "equivalence/test_tensorflow_placements.py",
     "measure/test_recovery.py",
     "study/test_reproducible.py",
+    "study/test_strangers.py",
+    "test_experiment.py",
     "equivalence/test_placements.py",
     "own/test_compare.py",
     "measure/test_lanes.py",

@@ -1,28 +1,15 @@
-"""What the committed Records say of themselves: bytes moved as predicted, and captured steps that train as eager ones do."""
+"""What the committed Records say of themselves: captured steps train as eager ones do (`tests/test_verify.py` checks the rest)."""
 
 from __future__ import annotations
 
 import pandas as pd
 
-from multigpu.analysis.frame import frame_of
 from multigpu.analysis.parity import JOB, WAY, parity
-from multigpu.placements.traffic import KINDS
 from multigpu.record import Record
 
 TOLERANCE = 0.01
 """By how much a loss may differ from the reference's."""
 BY_GRAPH = {"ddp", "exp4", "ps_gpu0", "replicated_copy", "replicated_allreduce"}
-
-
-def test_every_record_moved_the_bytes_that_were_predicted(committed: list[Record]) -> None:
-    frame = frame_of(committed)
-    counted = frame[frame["status"].eq("ok") & frame["moved_bytes"].notna()]
-    assert len(counted) > 1_000 and counted["placement"].nunique() >= 20
-    for kind in KINDS:
-        moved, predicted = counted[f"moved_bytes_{kind}"], counted[f"predicted_bytes_{kind}"]
-        wrong = counted[moved.ne(predicted)]
-        assert wrong.empty, f"{kind}: {', '.join(wrong['key'])}"
-        assert moved.gt(0).any(), f"no Record moves bytes by {kind}"
 
 
 def test_captured_records_train_as_eager_ones_do(committed: list[Record]) -> None:

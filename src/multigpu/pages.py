@@ -32,6 +32,7 @@ from multigpu.analysis.frame import step_times
 from multigpu.analysis.launches import launch_gaps, launch_ratios
 from multigpu.analysis.limits import ceilings, crossing_batch, link_bounds
 from multigpu.analysis.machines import ceilings_frame, energy_frame, energy_points, gpu_frame, gpu_points, machines_frame
+from multigpu.analysis.memory import largest, peaks_beside
 from multigpu.analysis.parity import parity
 from multigpu.analysis.plots import STEP, bars, dots, lines, timeline
 from multigpu.analysis.points import CHANGED, Missing, as_it_comes, averages, one, one_length, points, usual, where
@@ -53,6 +54,7 @@ from multigpu.measure.ceilings import read_ceilings
 from multigpu.parameters import check_parameters
 from multigpu.paths import RUNS
 from multigpu.published import load_published, published_value
+from multigpu.run import build_run
 from multigpu.stages.record import StageStore
 from multigpu.synchrony.protocol import PROTOCOLS
 from multigpu.synchrony.simulate import simulated_pace

@@ -15,12 +15,14 @@ import pandas as pd
 from multigpu.analysis.asked import SAME, alike, asked, by_machine, measure_command, none_has, run_of, semantics
 from multigpu.analysis.compare import EQUAL, SINGLE, SINGLE_MARGIN, best_single, ratio_columns, verdict
 from multigpu.analysis.estimate import Estimate, estimate
-from multigpu.analysis.expected import expected, room_for
+from multigpu.analysis.expected import DEFAULTS, expected
 from multigpu.analysis.fields import JOB, POINT
+from multigpu.analysis.memory import room_for
 from multigpu.analysis.points import where
 from multigpu.analysis.read import frames
 from multigpu.analysis.words import device_word, devices_text, job_words, joined, missing, number, plural, repeats_words, way_words
 from multigpu.measure.machine import this_machine
+from multigpu.run import Run, build_run
 from multigpu.workloads import workloads
 
 
@@ -187,10 +189,19 @@ def advised(runs: Path, fields: Mapping[str, Any], machine: str | None = None, m
     found, rest = rankings(frames(runs)[1], fields, machine, most)
     ahead = None if found else expected(runs, fields, machine)
     short = [row for one in found for _, row in where(one.failed, status="out_of_memory").head(1).iterrows()]
-    rooms = [room_for(runs, run) for run in (*map(run_of, short), *([ahead.run] if ahead else []))]
+    planned = [ahead.run] if ahead else [] if found else _planned(fields)
+    rooms = [room_for(runs, run, machine) for run in (*map(run_of, short), *planned)]
     memory = [room.text() for room in rooms if room]
     if form == "json":
         return json.dumps(
             {"jobs": [as_dict(one) for one in found], "note": rest, "forecast": ahead and ahead.as_dict(), "memory": memory}, indent=1
         )
     return "\n\n".join(filter(None, [*(as_text(one) for one in found), rest, ahead.text() if ahead else "", *memory]))
+
+
+def _planned(fields: Mapping[str, Any]) -> list[Run]:
+    """The Run that these fields describe where they name a model and it can be."""
+    try:
+        return [build_run(**{**DEFAULTS, **fields})] if "model" in fields else []
+    except ValueError:
+        return []

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,8 +25,7 @@ from multigpu.analysis.points import usual, where
 from multigpu.analysis.read import frames, machines_of, records_of
 from multigpu.analysis.words import devices_text, joined, missing, number, way_words
 from multigpu.arguments import parse_fields
-from multigpu.placements import find_placement, placements
-from multigpu.placements.memory import most_kept
+from multigpu.placements import find_placement
 from multigpu.run import Run, build_run
 from multigpu.workloads import workloads
 
@@ -38,8 +36,6 @@ MISSED = (0.09, 0.013)
 """By which a band is wider below and above: nineteen of twenty of the forecasts in `data/predictions/faster.csv` missed by no more."""
 
 OTHERS = tuple(name for name in CHANGES if name not in KERNELS)
-
-GIB = 2**30
 
 DEFAULTS = {"placement": "ddp", "batch_size": 32}
 """Of a Run that names neither."""
@@ -68,46 +64,6 @@ class Expected:
         """The forecast for a program."""
         figures = {"rate": self.rate.value, "rate_low": number(self.rate.low), "rate_high": number(self.rate.high), "scaling": self.scaling}
         return figures | {"unit": self.rate.unit, "basis": self.basis, "measure": measure_command(self.run)}
-
-
-@dataclass(frozen=True)
-class Room:
-    """GiB: what the fullest device should need under the placement asked for, what it has, and what placements that fit should need."""
-
-    needed_gib: float
-    has_gib: float
-    others: dict[str, float]
-
-    def text(self) -> str:
-        """What does not fit, and what should; "" where it fits."""
-        if self.needed_gib <= self.has_gib:
-            return ""
-        fitting_ones = joined([f"{name} ({gib:.0f} GiB)" for name, gib in self.others.items()])
-        instead = f"Of placements that train the same, these should fit: {fitting_ones}." if self.others else "Take a smaller batch."
-        return f"It should need about {self.needed_gib:.0f} GiB of a device's {self.has_gib:.0f}. {instead}"
-
-
-def room_for(runs: Path, run: Run) -> Room | None:
-    """Whether a Run fits a device of the machine that measured its model on the nearest batch, what it does not keep growing with the
-    batch; None where nothing alike was measured. Median errors of such peaks are 0 to 7% by placement, single ones are far off.
-    """
-    same = {name: getattr(run, name) for name in ("workload", "model", "precision", "device_type", "framework", "processes", "scaling")}
-    replicas = [name for name, placement in placements().items() if placement.compute == "replica"]
-    known = where(frames(runs)[1], **same, peak_memory_gib=..., placement=replicas)
-    known = known[known["n"] > 0]
-    if known.empty or run.placement not in replicas:
-        return None
-    row = _by_nearness(known, run).iloc[0]
-    measured = run_of(row)
-    machine = next(record.machine for record in records_of(runs) if record.machine.name == row["machine"])
-    activations = (float(row["peak_memory_gib"]) * GIB - most_kept(measured)) * run.batch_size / measured.batch_size
-    peaks = {}
-    for name in replicas:
-        with suppress(ValueError):  # no such Run, or its variables are where no formula says
-            peaks[name] = (activations + most_kept(build_run(**run.model_dump(exclude_defaults=True) | {"placement": name}))) / GIB
-    has_gib = machine.gpu_memory_gib[0] if run.device_type == "cuda" else machine.memory_gib
-    fit = {name: gib for name, gib in peaks.items() if gib <= has_gib and placements()[name].semantics.is_equal_training}
-    return Room(peaks[run.placement], has_gib, dict(sorted(fit.items(), key=lambda item: item[1])[:3]))
 
 
 def expected(runs: Path, fields: Mapping[str, Any], machine: str | None = None) -> Expected | None:
@@ -193,7 +149,7 @@ def _of_kin(run: Run, every: pd.DataFrame, links: Links) -> Expected | None:
     own = own[exact if exact.any() or not any(kernels.values()) else own["batch_size"] <= 2 * run.batch_size]
     if own.empty:
         return None
-    one = _by_nearness(own, run).iloc[0]
+    one = by_nearness(own, run).iloc[0]
     share = run.batch_size / float(one["batch_size"])
     step_s, noise = share * float(one["step_time_s"]), number(one["rate_high"] / one["rate"]) or 1.0
     units = share * run.devices * float(one["rate"] * one["step_time_s"])
@@ -213,17 +169,17 @@ def _merge_s(run: Run, units: float, links: Links) -> float:
 def _losses(run: Run, alike: pd.DataFrame, step_s: float, units: float, links: Links) -> tuple[np.ndarray, str]:
     """Seconds that a step of one device loses to merging: to be expected, at worst and at best; and what says so."""
     merge_s = _merge_s(run, units, links)
-    for _, kin in _by_nearness(where(alike, placement=run.placement, devices=run.devices), run).iterrows():
+    for _, kin in by_nearness(where(alike, placement=run.placement, devices=run.devices), run).iterrows():
         same = {name: None if missing(kin[name]) else kin[name] for name in ("machine", "batch_size", *KERNELS)}
         if len(alone := where(alike, devices=1, **same)):
-            base_s = float(_by_nearness(alone, run).iloc[0]["step_time_s"])
+            base_s = float(by_nearness(alone, run).iloc[0]["step_time_s"])
             lost_s = max(0.0, float(kin["step_time_s"]) - base_s)
             told = f" and what {devices_text(run.devices, run.device_type)} of {kin['machine']} lost with other kernels"
             return np.array([lost_s, max(lost_s, merge_s), lost_s * min(1.0, step_s / base_s)]), told
     return np.array([0.5, 1.0, 0.0]) * merge_s, ", and the measured speed of its links"
 
 
-def _by_nearness(points: pd.DataFrame, run: Run) -> pd.DataFrame:
+def by_nearness(points: pd.DataFrame, run: Run) -> pd.DataFrame:
     """The points, those first that differ from a Run in fewest fields, then in the least factor of the batch, then the most repeated."""
     others = points[list(OTHERS)].astype(object)
     apart = others.where(others.notna(), None).astype(str).ne([str(getattr(run, name)) for name in OTHERS]).sum(axis=1)
