@@ -44,8 +44,8 @@ test: $(READY) ## run every test
 		$(PYTEST) $(ALONE) || $(PYTEST) $(AGAIN) $(ALONE) && exit $$others
 
 # Each test of tests/fuzz tries so many times its usual number of examples, other ones in every call.
-FUZZ ?= 80
-fuzz: $(READY) ## an hour of odd fields, command lines and files (FUZZ=160: two hours)
+FUZZ ?= 200
+fuzz: $(READY) ## an hour of odd fields, command lines and files (FUZZ=400: two hours)
 	@MULTIGPU_FUZZ=$(FUZZ) $(PYTEST) --timeout 0 tests/fuzz
 
 soak: $(READY) ## 1,000 tiny Runs on CPUs, a random process killed every 20; about half an hour

@@ -6,12 +6,16 @@ import signal
 import tempfile
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from multigpu.measure.process import NO_KERAS
 from multigpu.measure.surroundings import SHARE_VARIABLE
 from multigpu.measure.turn import LOCK_VARIABLE
+from multigpu.paths import RUNS
+from multigpu.record import Record, RecordStore
+from multigpu.remembered import remembered
 
 # three workers of pytest-xdist share two cores, and most tests' arrays are too small for a second thread; set before torch is imported
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -22,14 +26,15 @@ atexit.register(Path(os.environ[LOCK_VARIABLE]).unlink, missing_ok=True)
 os.environ[SHARE_VARIABLE] = "inf"
 if not Path("/dev/nvidiactl").exists():
     os.environ.setdefault("TRITON_INTERPRET", "1")  # Triton, where it is installed, runs its kernels on CPUs; read when it is imported
-os.environ |= NO_KERAS  # for every TensorFlow process that a test starts
+os.environ |= NO_KERAS | {"TF_CPP_MIN_LOG_LEVEL": "3"}  # for this process and every TensorFlow process that a test starts
 
 SLOWEST = (
-    "measure/test_listening.py",
     "study/test_pages.py",
     "equivalence/test_tensorflow_placements.py",
     "measure/test_recovery.py",
     "study/test_reproducible.py",
+    "study/test_strangers.py",
+    "test_experiment.py",
     "equivalence/test_placements.py",
     "own/test_compare.py",
     "measure/test_lanes.py",
@@ -52,14 +57,30 @@ SLOWEST = (
     "hosts/test_collectives_on_hosts.py",
     "hosts/test_several_hosts.py",
     "synchrony/test_real.py",
-    "engines/test_tensorflow_data.py",
-    "engines/test_feed.py",
     "synchrony/test_devices.py",
     "claims/test_claims.py",
-    "engines/test_buckets.py",
-    "workloads/test_cnn_torch.py",
 )
 """Files of more than ten seconds, the longest first: they are begun first, so that all workers end together. Others keep their order."""
+
+
+@pytest.fixture(scope="session")
+def committed() -> list[Record]:
+    """All committed Records, unpacked by one worker for all that ask later."""
+    return remembered("tests", [RUNS], lambda: list(RecordStore(RUNS)))
+
+
+@pytest.fixture(scope="session")
+def tf() -> Any:
+    """TensorFlow in this process, imported once for all tests that share it, with four stand-ins for GPUs and no GPU.
+
+    Whatever computes with TensorFlow in the process of the tests asks for it: its devices are fixed by the first operation.
+    """
+    tensorflow = pytest.importorskip("tensorflow")
+    from multigpu.engines.tensorflow.devices import prepare
+
+    tensorflow.config.set_visible_devices([], "GPU")
+    prepare("cpu", 4)
+    return tensorflow
 
 
 def rank(item: pytest.Item) -> int:

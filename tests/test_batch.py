@@ -1,6 +1,6 @@
 """A batch: each row once, what is done stays, what fails is shown, and bad input is one sentence.
 
-Rows are of a small notebook that trains nothing.
+Rows train nothing.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import nbformat
 import pytest
@@ -19,7 +20,7 @@ from multigpu import batch as module
 from multigpu.batch import Outcome, batch, find_points, read_tasks
 from multigpu.cli import main
 from multigpu.grid.from_yaml import FOLDER
-from multigpu.notebooks import parameter_names, read_notebook
+from multigpu.notebooks import NotebookError, parameter_names, read_notebook
 from multigpu.run import Run
 
 ROOT = Path(__file__).parents[1]
@@ -39,16 +40,18 @@ def small_notebook(folder: Path, source: str) -> Path:
 
 @pytest.fixture
 def counting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A file with a line for every row that was executed; rows of exp2 fail while `broken` lies beside it."""
+    """A file with a line for every row that was executed, without a kernel; rows of exp2 fail while `broken` lies beside it."""
     log = tmp_path / "executed"
-    source = (
-        "from pathlib import Path\n"
-        f"log = Path({str(log)!r})\n"
-        'log.write_text((log.read_text() if log.exists() else "") + f"{placement} {devices} {more}\\n")\n'
-        'if placement == "exp2" and log.with_name("broken").exists():\n'
-        '    raise ValueError("the host is <on> fire")'
-    )
-    monkeypatch.setattr(module, "NOTEBOOK", small_notebook(tmp_path / "notebooks", source))
+
+    def execute(source: Path, target: Path, given: dict[str, Any], progress: bool) -> None:
+        with log.open("a") as file:
+            file.write(f"{given['placement']} {given['devices']} {given['more']}\n")
+        failed = given["placement"] == "exp2" and log.with_name("broken").exists()
+        nbformat.write(read_notebook(source), target.with_suffix(".failed.ipynb" if failed else ".ipynb"))
+        if failed:
+            raise NotebookError("experiment.ipynb stopped in cell 2 with ValueError: the host is <on> fire")
+
+    monkeypatch.setattr(module, "execute_one", execute)
     return log
 
 
@@ -159,13 +162,15 @@ def test_rows_are_listed_without_being_done(tmp_path: Path, counting: Path, caps
     assert capsys.readouterr().out.count("nmt_tiny-") == 4 and not counting.exists() and not (tmp_path / "out").exists()
 
 
-def test_ctrl_c_keeps_what_is_done_and_the_same_command_goes_on(tmp_path: Path) -> None:
+def test_ctrl_c_keeps_what_is_done_and_the_same_command_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     home, out, mark = tmp_path / "home", tmp_path / "out", tmp_path / "begun"
     source = (
         "import pathlib, time\n"
         f"mark = pathlib.Path({str(mark)!r})\nif placement == 'exp4' and not mark.exists():\n    mark.touch()\n    time.sleep(600)"
     )
-    small_notebook(home / "notebooks", source)
+    notebook = small_notebook(home / "notebooks", source)
     file = points(tmp_path, f"- {{{COMMON}, placement: [ddp, exp4, exp2]}}")
     command = [sys.executable, "-m", "multigpu", "batch", str(file), "--out", str(out), "--quiet"]
     environment = os.environ | {"MULTIGPU_HOME": str(home), "PYTHONPATH": str(ROOT / "src")}
@@ -180,6 +185,7 @@ def test_ctrl_c_keeps_what_is_done_and_the_same_command_goes_on(tmp_path: Path) 
     assert "Traceback" not in said
     page = (out / "index.html").read_text()
     assert "1 done" in page and "2 not begun" in page
-    again = subprocess.run(command, env=environment, capture_output=True, text=True)
-    assert again.returncode == 0 and "3 rows, 1 of them done before" in again.stdout
+    monkeypatch.setattr(module, "NOTEBOOK", notebook)
+    assert batch(file, out, progress=False) == 0
+    assert "3 rows, 1 of them done before" in capsys.readouterr().out
     assert "3 done" in (out / "index.html").read_text()

@@ -19,7 +19,7 @@ if importlib.util.find_spec("tensorflow") is None:
 
 
 @pytest.fixture(scope="module")
-def callbacks() -> ModuleType:
+def callbacks(tf: ModuleType) -> ModuleType:
     """Imported by the one process that runs these tests, not by all that collect them: Keras takes seconds."""
     from multigpu import callbacks
 

@@ -1,40 +1,25 @@
-"""What the committed Records say of themselves: bytes moved as predicted, and captured steps that train as eager ones do."""
+"""What the committed Records say of themselves: captured steps train as eager ones do (`tests/test_verify.py` checks the rest)."""
 
 from __future__ import annotations
 
 import pandas as pd
-import pytest
 
-from multigpu.analysis.frame import load_frame
-from multigpu.analysis.parity import JOB, TOLERANCE, WAY, amplified, parity
-from multigpu.paths import RUNS
-from multigpu.placements.traffic import KINDS
-from multigpu.record import Record, RecordStore
+from multigpu.analysis.parity import JOB, WAY, parity
+from multigpu.record import Record
 
+TOLERANCE = 0.01
+"""By how much a loss may differ from the reference's."""
 BY_GRAPH = {"ddp", "exp4", "ps_gpu0", "replicated_copy", "replicated_allreduce"}
-
-
-@pytest.fixture(scope="module")
-def committed() -> list[Record]:
-    return list(RecordStore(RUNS))
-
-
-def test_every_record_moved_the_bytes_that_were_predicted(committed: list[Record]) -> None:
-    frame = load_frame(RUNS)
-    counted = frame[frame["status"].eq("ok") & frame["moved_bytes"].notna()]
-    assert len(counted) > 1_000 and counted["placement"].nunique() >= 20
-    for kind in KINDS:
-        moved, predicted = counted[f"moved_bytes_{kind}"], counted[f"predicted_bytes_{kind}"]
-        wrong = counted[moved.ne(predicted)]
-        assert wrong.empty, f"{kind}: {', '.join(wrong['key'])}"
-        assert moved.gt(0).any(), f"no Record moves bytes by {kind}"
 
 
 def test_captured_records_train_as_eager_ones_do(committed: list[Record]) -> None:
     """As page 05 compares: mean loss of the first steps beside the same job's plain Run, for both forms of execution of a placement."""
     table = parity(committed)
     table = table[~table["staged"] & table["framework"].eq("torch")]
-    chaotic = amplified(table)
+    plain = table[table["execution"].eq("eager") & table["precision"].ne("fp16")]  # fp16's scale is found or fixed
+    repeats = plain.groupby([*JOB, *WAY, "placement"], dropna=False)["difference"]
+    wide = (repeats.transform("max") - repeats.transform("min")).gt(2 * TOLERANCE).reindex(table.index, fill_value=False)
+    chaotic = wide.groupby(table.groupby(list(JOB), dropna=False).ngroup()).transform("any").astype(bool)
     assert set(table[chaotic]["model"]) <= {"resnet110"}, "a job whose plain repeats part in ten steps tells nothing"
     table = table[~chaotic]
     captured, eager = table[table["execution"].str.contains("captured")], table[table["execution"].eq("eager")]

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-from pathlib import Path
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import torch
-import torch.distributed as dist
 
 from multigpu.engines.errors import Unsupported
+from multigpu.engines.torch import energy
 from multigpu.engines.torch.energy import SPARE, measure_energy
 from multigpu.measure.machine import EnergyWindow
 from multigpu.measure.point import Point, launch_of
 from multigpu.measure.timed import check_devices
-from multigpu.paths import RUNS
-from multigpu.record import RecordStore, record_key
 from multigpu.run import Run, build_run
 
 
@@ -69,6 +67,10 @@ REFUSED = [
     (WORDS | {"recurrence": "persistent", "precision": "bf16"}, "of 512 units in registers, and model 'nmt_tiny' has 8: choose"),
     (WORDS | TENSORFLOW | {"recurrence": "persistent"}, "exists for translation models in 'torch' only: choose fused or stepwise"),
     ({"workload": "stacks", "model": "stack_recurrent_tiny", "recurrence": "persistent"}, "for translation models in 'torch' only"),
+    (WORDS | {"batching": "shared"}, "batching 'shared' has no meaning for inputs 'synthetic', whose sentences all have one length"),
+    (WORDS | {"inputs": "lengths_000", "shuffle": True}, "shuffle has no meaning for inputs 'lengths_000', which are drawn"),
+    ({"batching": "fixed"}, "batching 'fixed' has no meaning for images"),
+    ({"shuffle": True}, "shuffle True has no meaning for images"),
     ({"host_cores": 0}, "host_cores = 0: input should be greater than or equal to 1"),
 ]
 
@@ -84,13 +86,13 @@ def test_defaults_keep_keys_and_other_values_make_new_ones() -> None:
     plain = make()
     unset = dict.fromkeys(("input_workers", "staging", "device_ids", "peer_access", "energy_window_s", "host_cores"))
     assert make(**unset, prefetch=0).digest == plain.digest
+    drawn = WORDS | {"inputs": "lengths_000"}
+    assert make(**drawn, batching="own", shuffle=False).digest == make(**drawn).digest
     others = [make(device_ids="1,0"), make(peer_access="off"), make(energy_window_s=10), make(host_cores=2)]
     others.append(make(inputs="jpeg_folder"))
+    others += [make(**drawn, batching=mode) for mode in ("own", "shared", "fixed")]
     others += [make(**FED), make(**FED, prefetch=1), make(**FED, prefetch=1, staging="own_stream")]
     assert len({run.digest for run in [plain, *others]}) == 1 + len(others)
-    for record in RecordStore(RUNS):
-        framework = record.versions.get(record.run.framework) or record.versions["tensorflow-cpu"]
-        assert record.key == record_key(record.run, record.repeat, record.machine.name, framework, record.timing_version)
 
 
 def test_runs_of_one_environment_share_a_launch() -> None:
@@ -117,13 +119,14 @@ def test_gpus_that_are_not_here_are_named(monkeypatch: pytest.MonkeyPatch) -> No
 class Planted:
     """A replica whose steps take 2 s of a clock of its own, or as long as said, and 300 J of a counter a second."""
 
-    def __init__(self, window_s: int, step_s: float = 2.0) -> None:
-        self.now, self.step_s = 0.0, step_s
+    def __init__(self, window_s: int, step_s: float = 2.0, meet: Callable[[], object] = lambda: None) -> None:
+        self.now, self.step_s, self.meet = 0.0, step_s, meet
         self.run = SimpleNamespace(energy_window_s=window_s)
         self.batches: dict[int, Any] = {}
         self.device = SimpleNamespace(index=3, synchronise=lambda: None, mark=lambda: self.now, seconds_between=lambda a, b: b - a)
 
     def step(self, index: int) -> None:
+        self.meet()
         self.batches[index] = [SimpleNamespace(units=64)]
         self.now += self.step_s
 
@@ -148,24 +151,24 @@ def test_steps_that_became_faster_are_trained_until_the_window_is_long_enough() 
     assert window.window_s == 21.5 and window.end_j - window.start_j == 300 * 21.5
 
 
-def _measure_two(rank: int, folder: str) -> None:
-    timeout = timedelta(seconds=30)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2, timeout=timeout)
-    session = Planted(20, (2.0, 1.5)[rank])
-    alone = session.step
+def test_replicas_train_on_together_until_the_shortest_of_their_windows_is_long_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two threads; one that takes a step more than the other waits for it in vain."""
+    meeting, told = threading.Barrier(2, timeout=30), {}
 
-    def joined(index: int) -> None:
-        dist.all_reduce(torch.zeros(1))  # a replica that takes a step more than the other waits for it for ever
-        alone(index)
+    def largest(value: float) -> float:
+        told[threading.get_ident()] = value
+        meeting.wait()
+        found = max(told.values())
+        meeting.wait()
+        return found
 
-    session.step = joined  # type: ignore[method-assign]
-    window = session.measured(7)
-    assert (window.steps, window.window_s) == (14, (28.0, 21.0)[rank]), "the second's 11 steps are 16.5 s: 3 more for both"
-    dist.destroy_process_group()
-
-
-def test_replicas_train_on_together_until_the_shortest_of_their_windows_is_long_enough(tmp_path: Path) -> None:
-    torch.multiprocessing.spawn(_measure_two, (str(tmp_path),), nprocs=2)
+    monkeypatch.setattr(energy, "barrier", meeting.wait)
+    monkeypatch.setattr(energy, "largest", largest)
+    sessions = Planted(20, 2.0, meeting.wait), Planted(20, 1.5, meeting.wait)
+    with ThreadPoolExecutor(2) as pool:
+        windows = list(pool.map(lambda session: session.measured(7), sessions))
+    found = [(window.steps, window.window_s) for window in windows]
+    assert found == [(14, 28.0), (14, 21.0)], "the second's 11 steps are 16.5 s: 3 more for both"
 
 
 def test_a_gpu_without_a_counter_is_refused() -> None:

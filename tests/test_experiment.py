@@ -6,22 +6,22 @@ import importlib.util
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from multigpu import experiment, experiment_form, paths
 from multigpu.analysis.estimate import estimate
 from multigpu.analysis.points import Missing
 from multigpu.batch import batch
-from multigpu.experiment import committed, planned, pooled
+from multigpu.experiment import beside, planned, pooled
 from multigpu.measure.watching import WATCHED, Watched, note
-from multigpu.notebooks import execute_one, parameter_names, read_notebook
+from multigpu.notebooks import parameter_names, read_notebook
 from multigpu.parameters import ParameterError
 from multigpu.published import load_published, published_of
 from multigpu.record import RecordStore
 from multigpu.run import Run
 
 NOTEBOOK = paths.REPOSITORY / "notebooks" / "experiment.ipynb"
-TINY: dict[str, Any] = {"model": "nmt_tiny", "batch_size": 4, "sequence_length": 6, "device_type": "cpu", "timed_steps": 4}
 
 
 def defaults() -> dict[str, Any]:
@@ -52,42 +52,36 @@ def test_the_notebook_has_the_parameters_that_are_checked_and_its_defaults_can_b
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_the_notebook_trains_here_and_shows_what_its_records_say(tmp_path: Path) -> None:
-    records = tmp_path / "records"
-    given = TINY | {"placement": "exp4", "records": str(records), "compare": False, "repeats": 2}
-    execute_one(NOTEBOOK, tmp_path / "out.ipynb", given, progress=False)
-    shown = outputs(tmp_path / "out.ipynb")
-    own = pooled(record for record in RecordStore(records) if not record.run.traced_steps).iloc[0]
-    assert own["n"] == 2 and f"{estimate(own, 'rate'):rate interval}" in shown["rate"]
+def test_a_batch_of_the_notebook_trains_here_and_shows_what_its_records_say(tmp_path: Path) -> None:
+    rows, out = tmp_path / "points.yaml", tmp_path / "out"
+    common = "{workload: nmt, model: nmt_tiny, batch_size: 4, device_type: cpu, timed_steps: 4, compare: false}"
+    own_point = "{placement: exp4, devices: 2, sequence_length: 6, repeats: 2"
+    absent = "{placement: ddp, inputs: text_files, data: [none.en, none.de]}"
+    rows.write_text(f"common: {common}\npoints:\n- {own_point}, trace: 3}}\n- {absent}\n")
+    assert batch(rows, out, progress=False) == 1
+    page = (out / "index.html").read_text()
+    own = pooled(record for record in RecordStore(out / "records") if not record.run.traced_steps).iloc[0]
+    assert own["n"] == 2 and f"{estimate(own, 'rate'):rate}" in page and f"{own['rate_low']:,.0f} to {own['rate_high']:,.0f}" in page
+    assert "1 done, 1 failed" in page and "none.en does not exist" in page
+    (executed,) = (path for path in (out / "rows").glob("*.ipynb") if ".failed" not in path.name)
+    shown = outputs(executed)
+    assert f"{estimate(own, 'rate'):rate interval}" in shown["rate"]
     assert shown["train"].count("run ") == 3 and "words/s" in shown["train"] and "every Run was measured" in shown["train"]
     assert all("<svg" in shown[name] for name in ("steps", "trace", "loss"))
     assert all(phase in shown["phases"] for phase in ("pull", "forward", "backward", "merge", "update"))
-    counted = next(record.measurement.moved_bytes for record in RecordStore(records) if record.measurement)
+    counted = next(record.measurement.moved_bytes for record in RecordStore(out / "records") if record.measurement)
     assert counted and all(kind in shown["moved"] for kind in counted)
     assert "Exp4, eager" in shown["explain"] and "the device computes" in shown["explain"] and "Exp4, eager" in shown["advise"]
+    assert shown["beside"].count("nothing was to be compared") == shown["committed"].count("nothing was to be compared") == 1
     assert shown["committed"].count("nothing was to be compared") == shown["published"].count("nothing was to be compared") == 1
-    before = sorted(path.name for path in records.rglob("*.json.gz"))
+    before = sorted(path.name for path in (out / "records").rglob("*.json.gz"))
 
-    execute_one(NOTEBOOK, tmp_path / "again.ipynb", given | {"trace": False}, progress=False)
-    assert sorted(path.name for path in records.rglob("*.json.gz")) == before, "what was measured is not measured again"
-    shown = outputs(tmp_path / "again.ipynb")
+    rows.write_text(f"common: {common}\npoints:\n- {own_point}}}\n")
+    assert batch(rows, out, progress=False) == 0
+    assert sorted(path.name for path in (out / "records").rglob("*.json.gz")) == before, "what was measured is not measured again"
+    (again,) = (path for path in (out / "rows").glob("*.ipynb") if ".failed" not in path.name and path != executed)
+    shown = outputs(again)
     assert "a trace of this point was not measured" in shown["trace"] and shown["train"].count("measured before") == 2
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(300)
-def test_a_batch_of_the_notebook_shows_the_rate_of_its_records(tmp_path: Path) -> None:
-    rows = tmp_path / "points.yaml"
-    rows.write_text(
-        "common: {workload: nmt, model: nmt_tiny, sequence_length: 6, batch_size: 4, device_type: cpu, timed_steps: 4, compare: false}\n"
-        "points:\n- {placement: ddp, repeats: 2}\n- {placement: ddp}\n"
-        "- {placement: ddp, inputs: text_files, data: [none.en, none.de], sequence_length: null}\n"
-    )
-    assert batch(rows, tmp_path / "out", progress=False) == 1
-    page = (tmp_path / "out" / "index.html").read_text()
-    own = pooled(RecordStore(tmp_path / "out" / "records")).iloc[0]
-    assert own["n"] == 2 and f"{estimate(own, 'rate'):rate}" in page and f"{own['rate_low']:,.0f} to {own['rate_high']:,.0f}" in page
-    assert "1 done, 1 failed" in page and "none.en does not exist" in page
 
 
 @pytest.mark.parametrize(
@@ -117,14 +111,16 @@ def run_of(placement: str, devices: int, **more: Any) -> experiment.Experiment:
     return experiment.Experiment(run, (0,), 0, RecordStore(Path("none")), compare=True)
 
 
-def test_the_same_point_of_the_committed_records_stands_by_machine_and_differs_in_nothing() -> None:
-    found = committed(run_of("exp4", 4, timed_steps=5))
-    assert len(found) and not found.duplicated(["machine", "timed_steps", "warmup_steps", "framework_version"]).any()
-    for name in ("placement", "devices", "batch_size", "precision", "execution", "processes", "inputs", "sequence_length"):
-        assert found[name].nunique() == 1
-    assert found["layout"].isna().all() and found["cross_entropy"].isna().all()
-    with pytest.raises(Missing, match="no committed Record is of this point"):
-        committed(run_of("exp4", 4, batch_size=129))
+def test_this_machines_point_stands_beside_the_nearest_of_each_machine() -> None:
+    own = pd.DataFrame({"machine": ["mine"], "rate": [7.0]})
+    found = beside(run_of("exp4", 4, timed_steps=5), own)
+    assert found["place"].tolist()[0] == "here" and found["place"].is_unique and "" in found["unlike"].tolist()[1:]
+    same = found[found["unlike"] == ""].iloc[1:]
+    assert (same[["batch_size", "precision", "execution"]] == [128, "bf16", "eager"]).all(axis=None) and same["layout"].isna().all()
+    other = beside(run_of("exp4", 4, batch_size=129), own)
+    assert all("batch_size" in unlike for unlike in other["unlike"][1:]) and other["place"].tolist() == found["place"].tolist()
+    with pytest.raises(Missing, match="no committed Record has this model, placement and devices"):
+        beside(run_of("exp4", 7), own)
 
 
 def test_a_documents_point_stands_beside_ours() -> None:

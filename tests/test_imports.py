@@ -15,28 +15,19 @@ import pytest
 import multigpu
 
 HEAVY = ("torch", "tensorflow", "pandas", "matplotlib", "great_tables", "papermill", "sphinx", "sklearn", "polib")
+DRAWING = ("matplotlib", "seaborn", "altair", "IPython", "great_tables", "nbformat", "sphinx")
+
+MEASURING = "multigpu.cli, multigpu.grid, multigpu.measure.launch, multigpu.record, multigpu.placements"
+READING = "multigpu.pages, multigpu.analysis.advise, multigpu.analysis.explain_text"
+ANSWERING = "multigpu.analysis.explain_text, multigpu.analysis.advise, multigpu.own.command, multigpu.claims.cache, multigpu.cli_read"
 
 
-def loaded(modules: str, names: Collection[str]) -> list[str]:
-    """Which of these packages importing modules ("a, b") in a process of its own brings along."""
-    code = f"import sys, {modules}; print(*[name for name in {tuple(names)} if name in sys.modules])"
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-
-
-@pytest.mark.parametrize("module", ["multigpu.cli", "multigpu.grid", "multigpu.measure.launch", "multigpu.record", "multigpu.placements"])
-def test_measuring_imports_little(module: str) -> None:
-    assert not loaded(module, HEAVY)
-
-
-def test_reading_loads_no_framework() -> None:
-    """`analysis`, `claims` and what advises and explains answer without PyTorch or TensorFlow."""
-    assert not loaded("multigpu.pages, multigpu.analysis.advise, multigpu.analysis.explain_text", ("torch", "tensorflow", "keras"))
-
-
-def test_answers_need_nothing_that_draws() -> None:
-    """A GPU host has pandas and SciPy at most: `explain`, `advise`, `compare` and `claims` answer there."""
-    modules = "multigpu.analysis.explain_text, multigpu.analysis.advise, multigpu.own.command, multigpu.claims.cache, multigpu.cli_read"
-    assert not loaded(modules, ("matplotlib", "seaborn", "altair", "IPython", "great_tables", "nbformat", "sphinx"))
+@pytest.mark.parametrize("stages", [{MEASURING: HEAVY, READING: ("torch", "tensorflow", "keras")}, {ANSWERING: DRAWING}], ids=len)
+def test_each_part_imports_no_more_than_it_needs(stages: dict[str, Collection[str]]) -> None:
+    """One after the other in a process of their own: what answers runs on a GPU host with pandas and SciPy at most."""
+    told = (f"import sys, {names}\nprint(*[name for name in {left_out} if name in sys.modules])\n" for names, left_out in stages.items())
+    found = subprocess.run([sys.executable, "-c", "".join(told)], capture_output=True, text=True, check=True).stdout.splitlines()
+    assert dict(zip(stages, found, strict=True)) == dict.fromkeys(stages, "")
 
 
 def imported(path: Path, modules: Collection[str]) -> set[str]:

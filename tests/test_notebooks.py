@@ -1,4 +1,3 @@
-import gzip
 import json
 import os
 import subprocess
@@ -8,10 +7,9 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from multigpu.archive import write_archive
+from multigpu import pages
 from multigpu.notebooks import NotebookError, execute_notebooks, load_parameters, numbered_notebooks, this_interpreter
 from multigpu.parameters import ParameterError
-from multigpu.store import loose_in, packed_in
 
 CHECK = "from multigpu.parameters import Measure, check_parameters\ncheck_parameters(globals(), measure=Measure, grid=str)"
 
@@ -47,28 +45,17 @@ def test_every_numbered_notebook_runs_here_with_the_parameters_it_has(tmp_path: 
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["01-first.ipynb", "02-second.ipynb"]
 
 
-@pytest.mark.parametrize(
-    ("parameters", "sentence"),
-    [
-        (
-            {"measure": True},
-            "01-a.ipynb stopped in cell 3 with ParameterError: parameter measure = True: input should be 'missing', 'all' or 'none'.",
-        ),
-        ({"mesure": "all"}, "unknown parameter 'mesure' of any notebook: did you mean 'measure'?"),
-    ],
-)
-def test_a_wrong_parameter_stops_in_one_sentence(tmp_path: Path, parameters: dict[str, object], sentence: str) -> None:
-    write(tmp_path / "01-a.ipynb", "open('reached', 'w')")
-    with pytest.raises((NotebookError, ParameterError)) as caught:
-        execute_notebooks(tmp_path, tmp_path / "out", parameters, progress=False)
-    assert str(caught.value) == sentence
-    assert not (tmp_path / "reached").exists()
+def test_an_unknown_parameter_stops_before_any_notebook(tmp_path: Path) -> None:
+    write(tmp_path / "01-a.ipynb")
+    with pytest.raises(ParameterError, match=r"^unknown parameter 'mesure' of any notebook: did you mean 'measure'\?$"):
+        execute_notebooks(tmp_path, tmp_path / "out", {"mesure": "all"}, progress=False)
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_notebook_that_stops_leaves_no_copy_that_looks_finished(tmp_path: Path) -> None:
-    path = write(tmp_path / "01-a.ipynb")
-    execute_notebooks(tmp_path, tmp_path / "out", progress=False)
-    write(path, "raise OSError('the disk\\nis full')")
+    write(tmp_path / "01-a.ipynb", "raise OSError('the disk\\nis full')")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "01-a.ipynb").write_text("of a call before")
     with pytest.raises(NotebookError, match=r"^01-a.ipynb stopped in cell 3 with OSError: the disk is full$"):
         execute_notebooks(tmp_path, tmp_path / "out", progress=False)
     assert [file.name for file in (tmp_path / "out").iterdir()] == ["01-a.failed.ipynb"]
@@ -81,22 +68,16 @@ def test_a_kernel_that_dies_is_one_sentence(tmp_path: Path) -> None:
 
 
 def test_papermill_by_hand_stops_at_the_check_cell(tmp_path: Path) -> None:
-    """As a reader calls it, with parameters from a YAML file: one that suits, and a name that papermill would only warn of."""
+    """As a reader calls it, with parameters from a YAML file, at a name that papermill would only warn of."""
     path = write(tmp_path / "01-a.ipynb", "print(measure, grid)")
-    (tmp_path / "good.yaml").write_text("measure: all\ngrid: small\n")
     (tmp_path / "unknown.yaml").write_text("measure: all\nmesure: none\n")
-    expected = {"good": None, "unknown": "ParameterError: unknown parameter 'mesure' of this notebook: did you mean 'measure'?"}
+    command = [sys.executable, "-m", "papermill", str(path), str(tmp_path / "out.ipynb"), "-f", str(tmp_path / "unknown.yaml")]
     with this_interpreter():
-        for name, sentence in expected.items():
-            command = [sys.executable, "-m", "papermill", str(path), str(tmp_path / "out.ipynb"), "-f", str(tmp_path / f"{name}.yaml")]
-            result = subprocess.run([*command, "--no-progress-bar"], capture_output=True, text=True, cwd=tmp_path, env=dict(os.environ))
-            if sentence is None:
-                assert result.returncode == 0, result.stderr
-                assert texts(tmp_path / "out.ipynb") == "all small\n"
-            else:
-                assert result.returncode != 0
-                shown = result.stderr[result.stderr.index("Exception encountered at") :].strip().splitlines()
-                assert len(shown) == 2 and shown[1].startswith(sentence), result.stderr
+        result = subprocess.run([*command, "--no-progress-bar"], capture_output=True, text=True, cwd=tmp_path, env=dict(os.environ))
+    assert result.returncode != 0
+    shown = result.stderr[result.stderr.index("Exception encountered at") :].strip().splitlines()
+    assert len(shown) == 2, result.stderr
+    assert shown[1].startswith("ParameterError: unknown parameter 'mesure' of this notebook: did you mean 'measure'?")
 
 
 def test_notebooks_that_cannot_be_read_are_named(tmp_path: Path) -> None:
@@ -139,62 +120,8 @@ def test_parameters_are_read_from_yaml(tmp_path: Path) -> None:
     assert load_parameters(tmp_path / "p.yaml") == {"measure": "none", "name": "007", "devices": [1, 2]}
 
 
-OURS = sorted((Path(__file__).parents[1] / "notebooks").glob("[0-9]*.ipynb"))
-
-
-SAMPLE = OURS[:2]
-"""The others run under papermill in `.ci/run`, all of them, with the parameters of a YAML file, and in this process in tests/study."""
-MOST = 40
-"""Records that a notebook finds here of each place: a page has to stand on any of them."""
-
-
-@pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A home with some of the committed Records of each kind and place, every other one packed, and all else that `data/` holds; figures go
-    to it, too.
-    """
-    root, data = tmp_path_factory.mktemp("home"), OURS[0].parents[1] / "data"
-    for folder in (path for path in data.rglob("*") if path.is_dir()):
-        mine = root / "data" / folder.relative_to(data)
-        mine.mkdir(parents=True)
-        every = {(held.key, held.attempt): held for held in [*packed_in(folder), *loose_in(folder)]}
-        if some := [every[name] for name in sorted(every)][:: len(every) // MOST + 1]:
-            write_archive(mine, {(held.key, held.attempt): held.text() for held in some[::2]})
-            for held in some[1::2]:
-                (mine / f"{held.key}.{held.attempt}.json.gz").write_bytes(gzip.compress(held.text()))
-        records = {held.path for held in every.values()}
-        for path in (path for path in folder.iterdir() if path.is_file() and path not in records):
-            (mine / path.name).symlink_to(path)
-    return root
-
-
-@pytest.mark.parametrize("notebook", SAMPLE, ids=lambda path: path.stem)
-def test_each_of_ours_runs_under_papermill_from_a_yaml_file(notebook: Path, home: Path, tmp_path: Path) -> None:
-    """Measuring nothing."""
-    (tmp_path / "parameters.yaml").write_text("records: data\n")
-    import papermill
-
-    takes = papermill.inspect_notebook(str(notebook))
-    given = {name: value for name, value in load_parameters(tmp_path / "parameters.yaml").items() if name in takes}
-    with this_interpreter() as kernel, pytest.MonkeyPatch.context() as patch:
-        patch.setenv("MULTIGPU_HOME", str(home))
-        papermill.execute_notebook(
-            str(notebook),
-            str(tmp_path / notebook.name),
-            parameters=given,
-            kernel_name=kernel,
-            progress_bar=False,
-            cwd=str(tmp_path),
-        )
-    assert nbformat.read(tmp_path / notebook.name, 4).metadata.papermill.exception is None
-
-
-@pytest.mark.parametrize(("parameters", "words"), [({"machine": 7}, "machine"), ({"machin": "none"}, "did you mean 'machine'")])
-def test_ours_stop_at_the_check(parameters: dict[str, object], words: str, tmp_path: Path) -> None:
-    import papermill
-
-    with this_interpreter() as kernel, pytest.raises(papermill.PapermillExecutionError, match=words) as stopped:
-        papermill.execute_notebook(
-            str(OURS[0]), str(tmp_path / "out.ipynb"), parameters=parameters, kernel_name=kernel, progress_bar=False, cwd=str(tmp_path)
-        )
-    assert stopped.value.ename == "ParameterError"
+@pytest.mark.parametrize(("machine", "more", "words"), [(7, "", "parameter machine = 7"), ("", "machin = 1", "did you mean 'machine'")])
+def test_our_pages_check_what_papermill_gives_them(machine: object, more: str, words: str) -> None:
+    """`tests/study/test_reproducible.py` executes some of them with their parameters, `.ci/run` all."""
+    with pytest.raises(ParameterError, match=words):
+        pages.page({"records": "data", "machine": machine, "In": ["", f"# Parameters\n{more}"]})

@@ -13,7 +13,6 @@ from multigpu import packing, paths
 from multigpu.archive import read_archive
 from multigpu.packing import FEWEST, pack, stores_of, study_stores
 from multigpu.record import RecordStore
-from tests.factory import make_record
 from tests.test_store import Note, Notes, pack_some, planted, some, text
 
 FOLDERS = ("RUNS", "COLLECTIVES", "HOSTS", "HOSTS_RUNS", "SYNCHRONY", "STAGES", "TRAINING", "INTERFERENCE")
@@ -97,27 +96,19 @@ def test_wherever_it_is_interrupted_nothing_is_lost_and_a_second_call_finishes(t
     assert done and number == 5 + 30 + 1, "sync, mode, name, temporary file, sync of the folder; 30 files; and once to the end"
 
 
-def test_what_an_interruption_left_is_removed_though_few_are_new(tmp_path: Path) -> None:
-    notes = planted(tmp_path, some(30))
-    loose = {path: path.read_bytes() for path in tmp_path.glob("here/*")}
-    list(pack(notes))
-    for path in list(loose)[:4]:
-        path.write_bytes(loose[path])
-    planted(tmp_path, [Note(key="new")])
-    (packed,) = pack(notes)
-    assert packed.records == 4 and [name for name in names(tmp_path / "here") if "json" in name] == ["new.0.json.gz"]
-    assert packed.after == next(tmp_path.glob("here/*.xz")).stat().st_size
-
-
-def test_what_an_interruption_left_is_not_packed_twice(tmp_path: Path) -> None:
+def test_what_an_interruption_left_is_removed_though_few_are_new_and_is_not_packed_twice(tmp_path: Path) -> None:
     notes = planted(tmp_path, some(30))
     loose = {path: path.read_bytes() for path in tmp_path.glob("here/*")}
     list(pack(notes))
     (first,) = tmp_path.glob("here/*")
-    for path, content in list(loose.items())[:4]:
-        path.write_bytes(content)
-    planted(tmp_path, [Note(key=f"new{number}") for number in range(FEWEST)])
-    (packed,) = pack(notes)
+    for new in (["new"], [f"new{number}" for number in range(1, FEWEST)]):
+        for path, content in list(loose.items())[:4]:
+            path.write_bytes(content)
+        planted(tmp_path, [Note(key=key) for key in new])
+        (packed,) = pack(notes)
+        if len(new) == 1:
+            assert packed.records == 4 and [name for name in names(tmp_path / "here") if "json" in name] == ["new.0.json.gz"]
+            assert packed.after == first.stat().st_size
     (second,) = (path for path in tmp_path.glob("here/*") if path != first)
     assert packed.records == FEWEST + 4 and len(read_archive(second)) == FEWEST
     assert packed.after == first.stat().st_size + second.stat().st_size
@@ -215,15 +206,3 @@ def test_a_folder_is_packed_as_what_it_holds(tmp_path: Path) -> None:
     (store,) = stores_of(tmp_path)
     assert isinstance(store, RecordStore) and store.root == tmp_path
     assert {store.root for store in KEPT} == {getattr(paths, name) for name in FOLDERS}
-
-
-def test_records_of_runs_read_as_before(tmp_path: Path) -> None:
-    every = [make_record(repeat=repeat, attempt=attempt, units_per_s=1e6 + attempt) for repeat in range(15) for attempt in range(2)]
-    store = RecordStore(tmp_path)
-    for record in every:
-        store.write(record)
-    before = list(store)
-    assert [packed.records for packed in pack(store)] == [30]
-    assert list(store) == before and store.find(every[1].machine.name, every[1].key) == every[1]
-    store.write(every[1].model_copy(update={"attempt": 2, "status": "failed", "measurement": None}))
-    assert store.find(every[1].machine.name, every[1].key).status == "failed"  # type: ignore[union-attr]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from multigpu import archive, store
-from multigpu.archive import Name, write_archive
+from multigpu.archive import write_archive
 from multigpu.packing import pack
 from multigpu.store import MachineStore, stamp_of
 
@@ -242,9 +242,3 @@ def test_the_stamp_notices_archives(tmp_path: Path) -> None:
     stamps.append(stamp_of(tmp_path))
     assert len(set(stamps)) == 5 and stamp_of(tmp_path) == stamps[-1]
     assert str(path) in {file for file, _, _ in stamps[1]}
-
-
-def test_names_are_those_of_any_key(tmp_path: Path) -> None:
-    names: list[Name] = [("a", 0), ("a", 10), ("a", 2)]
-    planted(tmp_path, [Note(key=key, attempt=attempt) for key, attempt in names])
-    assert [held.attempt for held in Notes(tmp_path).attempts("here", "a")] == [0, 2, 10], "by number, not by letter"

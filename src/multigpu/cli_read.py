@@ -10,7 +10,7 @@ from pathlib import Path
 from multigpu import paths
 from multigpu.analysis.advise import advised
 from multigpu.analysis.explain_text import explained
-from multigpu.analysis.frame import export, load_frame
+from multigpu.analysis.frame import export, frame_of
 from multigpu.analysis.script_trace import explain_trace, told
 from multigpu.analysis.step_traces import trace_summary, trace_table, write_trace_summary
 from multigpu.arguments import parse_fields
@@ -33,7 +33,7 @@ def records_command(arguments: argparse.Namespace) -> int:
         table = trace_table(read_from(arguments))
         print(table[["key", "model", "placement", "framework", "devices", "batch_size", "traced_steps", "machine"]].to_string(index=False))
         return 0
-    frame = load_frame(read_from(arguments))
+    frame = frame_of(read_from(arguments))
     for text in arguments.where:
         name, equals, value = text.partition("=")
         if not equals or name not in frame.columns:

@@ -14,9 +14,9 @@ import pandas as pd
 from IPython.core.getipython import get_ipython
 
 from multigpu import paths
-from multigpu.analysis.fields import LENGTH, POINT
+from multigpu.analysis.fields import FIELDS, LENGTH
 from multigpu.analysis.frame import frame_of
-from multigpu.analysis.limits import bounds, point_bound
+from multigpu.analysis.limits import with_bounds
 from multigpu.analysis.points import Missing, points, where
 from multigpu.analysis.read import read_study
 from multigpu.grid.from_yaml import launches_of, traced
@@ -162,13 +162,9 @@ def by_hand() -> bool:
 
 
 def pooled(records: Iterable[Record]) -> pd.DataFrame:
-    """The point of these Records, traced ones left out (`points.points`), with what this machine cannot exceed: bound (units/s), bound_by
-    (arithmetic, memory or traffic; "" where no ceiling is known) and of_bound.
-    """
+    """The point of these Records, traced ones left out (`points.points`), with what this machine cannot exceed (`with_bounds`)."""
     frame = frame_of(record for record in records if record.status == "ok")
-    own, limits = points(frame), bounds(frame)
-    found = [point_bound(limits, row) for _, row in own.iterrows()]
-    return own.assign(**{name: [one[at] for one in found] for at, name in enumerate(("bound", "bound_by", "of_bound"))})
+    return with_bounds(points(frame), frame)
 
 
 def steps(records: Iterable[Record]) -> pd.DataFrame:
@@ -191,16 +187,25 @@ def moved(records: Iterable[Record]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["kind", "counted", "predicted"])
 
 
-def committed(experiment: Experiment) -> pd.DataFrame:
-    """The same point among the committed Records, a row a machine and a number of steps.
+def beside(experiment: Experiment, own: pd.DataFrame) -> pd.DataFrame:
+    """This machine's point (`pooled`), and of each machine with committed Records the nearest one of its model, placement and devices.
+
+    place: "here", or the machine. unlike: the fields in which a point differs from this machine's, as few as there are; "" where in none.
 
     Raises:
-        Missing: none is of this point, or nothing is to be compared.
+        Missing: no machine has such a point, or nothing is to be compared.
         ValueError: Records cannot be read.
     """
-    same = {name: getattr(experiment.run, name) for name in POINT if name in Run.model_fields and name not in LENGTH}
+    asked = experiment.run.model_dump()
+    same = {name: asked[name] for name in ("workload", "model", "placement", "devices")}
     found = where(read_study().everywhere, **same) if experiment.compare else pd.DataFrame(columns=["n"])
-    return _there(found[found["n"] > 0], experiment, "no committed Record is of this point")
+    found = _there(found[found["n"] > 0], experiment, "no committed Record has this model, placement and devices")
+    names = [name for name in FIELDS if name not in LENGTH]
+    values = found[names].astype(object).where(found[names].notna(), None)
+    unlike = [[name for name in names if row[name] != asked[name]] for _, row in values.iterrows()]
+    found = found.assign(place=found["machine"], unlike=[", ".join(fields) for fields in unlike], count=[len(fields) for fields in unlike])
+    nearest = found.sort_values(["count", "n"], ascending=[True, False], kind="stable").drop_duplicates("machine")
+    return pd.concat([own.assign(place="here", unlike=""), nearest], ignore_index=True)
 
 
 def published(experiment: Experiment) -> pd.DataFrame:

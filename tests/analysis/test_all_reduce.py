@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import pandas as pd
 import pytest
 
-from multigpu.analysis.all_reduce import (
-    gradient_bytes,
-    points,
-    serial_bytes,
-    transfer,
-    winners,
-)
-from multigpu.analysis.collectives import collectives_frame, median_bounds
+from multigpu.analysis.collectives import COLUMNS, collectives_frame, median_bounds, points, transfer, winners
+from multigpu.collectives import find_algorithm
 from multigpu.collectives.record import CollectiveRecord
-from tests.collectives.planted import make_record, study
+from multigpu.workloads import find_model
+from tests.collectives.planted import make_record, plant, study
 
 N = 2**30
 
@@ -33,9 +29,19 @@ def steady(method: str, size: int, seconds: float, devices: int = 8) -> Collecti
     return timed(method, size, [seconds * (1 + 0.001 * step) for step in (-5, -4, -3, -2, -1, 1, 2, 3, 4, 5)], devices)
 
 
-@pytest.fixture(scope="module")
-def frame() -> pd.DataFrame:
-    return collectives_frame(study())
+def test_a_row_a_record(tmp_path: Path) -> None:
+    frame = collectives_frame(study())
+    assert list(frame.columns) == list(COLUMNS) and len(frame) == 11 * 15
+    pd.testing.assert_frame_equal(
+        collectives_frame(plant(tmp_path)).sort_values("key", ignore_index=True), frame.sort_values("key", ignore_index=True)
+    )
+    row = frame[(frame["method"] == "ring") & (frame["bytes"] == 2**30)].iloc[0]
+    # planted: 14 x 2 us + 2 x 7/8 GiB at 400 GB/s
+    assert row["time_s"] == pytest.approx(28e-6 + 1.75 * 2**30 / 400e9)
+    assert row["bus_bytes_per_s"] == pytest.approx(1.75 * 2**30 / row["time_s"])
+    assert (row["busiest_link_bytes"], row["total_bytes"], row["latency_terms"]) == (1.75 * 2**30, 14 * 2**30, 14)
+    assert row["kind"] == "algorithm" and set(frame[frame["kind"] == "library"]["method"]) == {"nccl", "two_shot"}
+    assert collectives_frame([]).empty
 
 
 def test_the_median_lies_between_order_statistics() -> None:
@@ -73,27 +79,27 @@ def test_a_point_of_one_record_and_of_several() -> None:
     ],
 )
 def test_bytes_that_follow_each_other(method: str, two: float, four: float, eight: float) -> None:
-    assert [serial_bytes(method, 4 * 840, devices) / (4 * 840) for devices in (2, 4, 8)] == pytest.approx([two, four, eight])
+    assert [find_algorithm(method).serial_bytes(4 * 840, devices) / (4 * 840) for devices in (2, 4, 8)] == pytest.approx([two, four, eight])
 
 
 def test_bytes_beyond_a_power_of_two_are_handed_over_and_back() -> None:
     # 6 processes: 2 hand over N, 4 halve and double (1.5 N), N goes back
-    assert serial_bytes("halving_doubling", 4 * 840, 6) / (4 * 840) == pytest.approx(3.5)
+    assert find_algorithm("halving_doubling").serial_bytes(4 * 840, 6) / (4 * 840) == pytest.approx(3.5)
 
 
 def test_a_transfer_is_measured_or_in_proportion() -> None:
     table = points(collectives_frame([steady("nccl", size, 1e-3 + size / 400e9, 2) for size in (2**28, 2**30)]))
     between = transfer(table, "nccl", 717_668_352)
     assert between is not None
-    assert between.time_s == pytest.approx(1e-3 + 717_668_352 / 400e9) and between.low_s < between.time_s < between.high_s
+    assert between.value == pytest.approx(1e-3 + 717_668_352 / 400e9) and between.low < between.value < between.high
     exact = transfer(table, "nccl", 2**28)
-    assert exact is not None and exact.time_s == pytest.approx(1e-3 + 2**28 / 400e9)
+    assert exact is not None and exact.value == pytest.approx(1e-3 + 2**28 / 400e9)
     assert transfer(table, "nccl", 2**31) is None and transfer(table, "nccl", 4) is None and transfer(table, "ring", 2**29) is None
 
 
 def test_gradients_are_those_of_the_documents() -> None:
-    assert gradient_bytes("nmt", "nmt004") == 717_668_352  # 179,417,088 in fp32: 717.67 MB
-    assert round(gradient_bytes("nmt", "nmt000") / 1e6) == 374
+    assert find_model("nmt", "nmt004").parameter_bytes == 717_668_352  # 179,417,088 in fp32: 717.67 MB
+    assert round(find_model("nmt", "nmt000").parameter_bytes / 1e6) == 374
 
 
 def two_methods(ring_s: float, other: str = "nccl") -> pd.DataFrame:

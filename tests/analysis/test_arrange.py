@@ -10,7 +10,7 @@ from multigpu.analysis.compare import versus
 from multigpu.analysis.frame import frame_of
 from multigpu.analysis.points import as_it_comes, points, usual, where
 from multigpu.analysis.show import text
-from multigpu.analysis.synchrony import simulated_pace
+from multigpu.synchrony.simulate import simulated_pace
 from tests.analysis.planted import study
 from tests.factory import make_record
 

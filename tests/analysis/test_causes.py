@@ -78,14 +78,10 @@ def test_copies_and_phases_of_the_host():
     assert host_phases(find_placement("exp3")) == ("pull",) and host_phases(find_placement("exp4")) == ()
 
 
-def planted_trace(steps: list[list[StepTrace]]) -> TraceSummary:
-    replicas = [ReplicaTrace(rank=rank, steps=mine, copies=[]) for rank, mine in enumerate(steps)]
-    return TraceSummary(source="kineto", replicas=replicas, kernels=[])
-
-
 def test_a_row_a_traced_run_in_its_own_timed_step():
     passes = {"forward": (0.0, 0.02), "backward": (0.02, 0.04)}
-    trace = planted_trace([[step(busy=0.04, exposed=0.01, copies=0, **passes)] * 3] * 2)
+    steps = [step(busy=0.04, exposed=0.01, copies=0, **passes)] * 3
+    trace = TraceSummary(source="kineto", replicas=[ReplicaTrace(rank=rank, steps=steps, copies=[]) for rank in range(2)], kernels=[])
     record = make_record("exp4", 2, traced_steps=3, processes="one", units_per_s=2 * 128 * 200 / 0.08, measurement={"trace": trace})
     causes = causes_frame([record, make_record("ddp", 2)])
     row = causes.iloc[0]

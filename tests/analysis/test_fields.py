@@ -53,3 +53,4 @@ def test_a_filter_by_any_field_finds_its_records(name: str, everywhere: pd.DataF
 
 def test_whole_numbers_that_may_be_missing_are_numbers() -> None:
     assert {dtype_of(name) for name in ("bucket_mib", "loss_scale", "host_cores")} == {"Int64"}
+    assert {dtype_of(name) for name in Run.model_fields} == {"string", "int64", "Int64", "bool"}

@@ -1,13 +1,13 @@
 """The frame: one row a Record, all columns always."""
 
-import json
+from functools import partial
 
 import pandas as pd
 import pytest
 
-from multigpu.analysis.frame import COLUMNS, MEASURED, export, frame_of, load_frame, step_times
+from multigpu.analysis.frame import COLUMNS, MEASURED, export, frame_of, step_times
 from multigpu.record import RecordStore
-from tests.factory import make_machine, make_record, plant
+from tests.factory import make_record, plant
 
 
 @pytest.fixture
@@ -49,52 +49,28 @@ def test_columns_by_hand():
     assert (row["unit"], row["gpu"], row["framework_version"], row["sm_clock_mhz"]) == ("words", "NVIDIA H200", "2.13.0", 1980.0)
 
 
-def test_a_row_a_record_and_one_machine_on_request(store):
-    frame = load_frame(store)
-    assert len(frame) == 3
-    assert list(frame.columns) == list(COLUMNS)
-    assert set(load_frame(store.root, "2x-cpu-planted")["device_type"]) == {"cpu"}
-
-
-def test_without_a_measurement_every_measured_column_is_missing(store):
-    frame = load_frame(store)
+def test_a_row_a_record_and_what_was_not_measured_is_missing(store):
+    frame = frame_of(store)
+    assert len(frame) == 3 and list(frame.columns) == list(COLUMNS)
     row = frame[frame["status"] == "timeout"].iloc[0]
-    assert row[list(MEASURED)].isna().all()
-    assert row["reason"] == "300 s"
-
-
-def test_an_empty_store_gives_an_empty_frame_with_all_columns(tmp_path):
-    frame = load_frame(tmp_path / "nothing")
-    assert len(frame) == 0
-    assert {name: str(kind) for name, kind in frame.dtypes.items()} == {
-        name: str(kind) for name, kind in frame_of([make_record()]).dtypes.items()
-    }
+    assert row[list(MEASURED)].isna().all() and row["reason"] == "300 s"
+    assert frame_of([]).dtypes.to_dict() == frame.dtypes.to_dict()
 
 
 def test_step_times_are_long_and_know_what_was_timed(store):
-    key = load_frame(store)["key"].iloc[0]
-    steps = step_times(store, [key, "unknown"])
-    assert list(steps.columns) == ["key", "rank", "step", "timed", "step_time_s"]
+    steps = step_times(store, [frame_of(store)["key"].iloc[0], "unknown"])
     assert len(steps) == 2 * 40
     assert steps.groupby("rank")["timed"].sum().tolist() == [30, 30]
     assert not steps[steps["step"] < 10]["timed"].any()
+    assert step_times(store, []).dtypes.to_dict() == steps.dtypes.to_dict()
 
 
-def test_step_times_without_any(store):
-    assert list(step_times(store, []).columns) == ["key", "rank", "step", "timed", "step_time_s"]
-
-
-@pytest.mark.parametrize("suffix", ["csv", "json", "parquet"])
-def test_export_reads_back(store, tmp_path, suffix):
-    frame = load_frame(store)
-    path = export(frame, tmp_path / f"records.{suffix}")
-    back = (
-        pd.read_parquet(path)
-        if suffix == "parquet"
-        else pd.read_csv(path)
-        if suffix == "csv"
-        else pd.DataFrame(json.loads(path.read_text()))
-    )
+@pytest.mark.parametrize(
+    ("suffix", "read"), [("csv", pd.read_csv), ("json", partial(pd.read_json, dtype=False)), ("parquet", pd.read_parquet)]
+)
+def test_export_reads_back(store, tmp_path, suffix, read):
+    frame = frame_of(store)
+    back = read(export(frame, tmp_path / f"records.{suffix}"))
     assert list(back.columns) == list(frame.columns)
     assert back["key"].tolist() == frame["key"].tolist()
     assert back["units"].isna().tolist() == frame["units"].isna().tolist()
@@ -104,11 +80,5 @@ def test_export_reads_back(store, tmp_path, suffix):
 
 @pytest.mark.parametrize("name", ["records.xlsx", "records", "no/such/folder/records.csv"])
 def test_export_refuses_in_one_sentence(store, tmp_path, name):
-    with pytest.raises(ValueError) as error:
-        export(load_frame(store), tmp_path / name)
-    assert "\n" not in str(error.value)
-
-
-def test_another_machine_is_another_row():
-    records = [make_record(), make_record(machine=make_machine(8, name="other"))]
-    assert frame_of(records)["machine"].tolist() == ["8x-nvidia-h200", "other"]
+    with pytest.raises(ValueError, match=r"^[^\n]+$"):
+        export(frame_of(store), tmp_path / name)

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from multigpu.analysis.frame import load_frame
+from multigpu.analysis.frame import frame_of
 from multigpu.analysis.interference import COLUMNS, LANES, interference_table, lanes_table, verdict_of
 from multigpu.measure.lane import Lane
 from multigpu.record import Record, RecordStore
@@ -86,5 +86,5 @@ def test_the_frame_says_how_many_neighbours_there_were(tmp_path: Path) -> None:
     store = RecordStore(tmp_path)
     for record in [*measured([RATE], 3), *measured([RATE], 0, first=1), make_record("ddp", 1, RATE, 2, machine=MACHINE, timed_steps=90)]:
         store.write(record)
-    frame = load_frame(store)
+    frame = frame_of(store)
     assert dict(zip(frame["repeat"], frame["neighbours"], strict=True)) == {0: 3, 1: 0, 2: 0}

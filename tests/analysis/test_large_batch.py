@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from multigpu.analysis.synchrony import curves_frame, memory_frame, synchrony_frame
-from multigpu.analysis.synchrony_variants import devices_frame, downpour_frame, large_batch_frame, paper
+from multigpu.analysis.synchrony import (
+    curves_frame,
+    devices_frame,
+    downpour_frame,
+    large_batch_frame,
+    memory_frame,
+    paper,
+    synchrony_frame,
+)
 from multigpu.synchrony.curve import Point
 from multigpu.synchrony.downpour import Downpour, DownpourRecord, measure_downpour
 from multigpu.synchrony.experiment import Experiment
@@ -23,26 +30,15 @@ PROBLEM, LAW, BASE = ALONE.problem, ALONE.law, ALONE.rate.rate
 
 def batches(errors: dict[tuple[int, str], float]) -> list[SynchronyRecord]:
     """Two seeds of each (workers, rule)."""
-    rates = {
-        "one": lambda n: {"kind": "constant", "rate": BASE},
-        "scaled": lambda n: {"kind": "constant", "rate": BASE * n},
-        "warm_up": lambda n: {"kind": "warm_up", "rate": BASE * n, "start": BASE, "updates": 4},
-    }
-    return [
-        record(
-            "sync",
-            n,
-            problem=PROBLEM,
-            rate=rates[rule](n),
-            law=LAW,
-            update_time_s=1.0 + n / 100,
-            losses=(1.0, 1.0),
-            errors=(0.9, error + seed / 1000),
-            seed=seed,
-        )
-        for (n, rule), error in errors.items()
-        for seed in (0, 1)
-    ]
+    rates = {"one": ("constant", 1), "scaled": ("constant", None), "warm_up": ("warm_up", None)}
+    made = []
+    for (n, rule), error in errors.items():
+        kind, times = rates[rule]
+        rate = {"kind": kind, "rate": BASE * (times or n)} | ({"start": BASE, "updates": 4} if kind == "warm_up" else {})
+        for seed in (0, 1):
+            fields = {"problem": PROBLEM, "rate": rate, "law": LAW, "update_time_s": 1.0 + n / 100, "seed": seed}
+            made.append(record("sync", n, losses=(1.0, 1.0), errors=(0.9, error + seed / 1000), **fields))
+    return made
 
 
 ERRORS = {
@@ -79,15 +75,8 @@ def downpours() -> list[DownpourRecord]:
     made = []
     for replicas, reached in ((1, 400.0), (8, 100.0), (16, None)):
         for seed in (0, 1):
-            e = Downpour(
-                replicas=replicas,
-                shards=2,
-                law={"kind": "exponential", "scale_s": 1.0},
-                problem=Digits(),
-                rate=0.05,
-                time_s=16 / replicas,
-                seed=seed,
-            )
+            law, time_s = {"kind": "exponential", "scale_s": 1.0}, 16 / replicas
+            e = Downpour(replicas=replicas, shards=2, law=law, problem=Digits(), rate=0.05, time_s=time_s, seed=seed)
             curve = [Point(0.0, 0, 0, 2.0, 0.9), Point(reached or 500.0, 1, 1, 1.0, 0.04 if reached else 0.5)]
             made.append(measure_downpour(e, e.open()).model_copy(update={"curve": curve}))
     return made
@@ -120,32 +109,19 @@ def test_the_server_holds_a_version_a_batch_under_way() -> None:
 
 def on_device(protocol: str, k: int | None, update_time_s: float, delay_s: float = 0.0, server: str = "host") -> SynchronyRecord:
     """A real run of two workers whose batches take 0.1 s."""
-    planted = record(
-        protocol,
-        2,
-        k,
-        law={"kind": "computed"},
-        clock="real",
-        problem={"kind": "model", "workload": "cnn", "model": "resnet_tiny"},
-        rate={"kind": "constant", "rate": 0.1},
-        delays_s=(0.0, delay_s) if delay_s else None,
-        server_device=server,
-        update_time_s=update_time_s,
-        losses=(2.0, 1.0),
-        errors=(0.9, 0.5),
-    )
+    fields = {"law": {"kind": "computed"}, "clock": "real", "rate": {"kind": "constant", "rate": 0.1}, "update_time_s": update_time_s}
+    problem = {"kind": "model", "workload": "cnn", "model": "resnet_tiny"}
+    late = {"delays_s": (0.0, delay_s) if delay_s else None, "server_device": server}
+    planted = record(protocol, 2, k, problem=problem, losses=(2.0, 1.0), errors=(0.9, 0.5), **fields, **late)
     assert planted.result is not None
-    return planted.model_copy(
-        update={"result": planted.result.model_copy(update={"batch_times_s": [[0.1] * 5, [0.1] * 5], "server_time_s": 0.0})}
-    )
+    timed = {"batch_times_s": [[0.1] * 5, [0.1] * 5], "server_time_s": 0.0}
+    return planted.model_copy(update={"result": planted.result.model_copy(update=timed)})
 
 
 def test_a_server_on_a_device_stands_beside_one_on_the_host() -> None:
     host = [
-        on_device("sync", None, 0.2),
-        on_device("async", None, 0.1),
-        on_device("sync", None, 0.5, 0.3),
-        on_device("async", None, 0.1, 0.3),
+        on_device(name, None, step_s, late)
+        for name, step_s, late in (("sync", 0.2, 0), ("async", 0.1, 0), ("sync", 0.5, 0.3), ("async", 0.1, 0.3))
     ]
     device = [on_device("sync", None, 0.1, server="cpu"), on_device("async", None, 0.05, 0.3, server="cpu")]
     frame = devices_frame([*device, *host])

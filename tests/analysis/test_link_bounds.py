@@ -3,15 +3,10 @@
 import pytest
 
 from multigpu.analysis.frame import frame_of
-from multigpu.analysis.limits import ceilings, link_bounds, links_s
+from multigpu.analysis.limits import ceilings, link_bounds
 from multigpu.analysis.points import points
 from multigpu.workloads import find_model
 from tests.factory import make_point
-
-
-def test_least_time_of_a_sum_by_hand():
-    assert links_s(400.0, 4, 100.0) == pytest.approx(6.0), "each of four sends three quarters of 400 bytes, twice"
-    assert links_s(400.0, 1, 100.0) == 0
 
 
 def test_planted_points_ask_what_their_bytes_and_their_step_say():
@@ -22,7 +17,7 @@ def test_planted_points_ask_what_their_bytes_and_their_step_say():
     flops = 3 * model.forward_flops_per_unit * row["batch_size"]
     assert row["bytes_per_mflop"] == pytest.approx(1e6 * 4 * model.parameters / flops)
     assert row["one_step_s"] == pytest.approx(table.loc[1, "step_time_s"])
-    assert row["links_s"] == pytest.approx(links_s(model.parameter_bytes, 4, ceilings("NVIDIA H200")["device_link"].value))
+    assert row["links_s"] == pytest.approx(1.5 * model.parameter_bytes / ceilings("NVIDIA H200")["device_link"].value)
     assert row["bound_exposed"] == pytest.approx(row["one_step_s"] / (row["one_step_s"] + row["links_s"]))
     assert table.loc[1, "links_s"] == 0 and table.loc[1, "bound_exposed"] == 1
 

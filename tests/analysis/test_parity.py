@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from multigpu.analysis.parity import STEPS, TOLERANCE, amplified, learning_losses, parity
+from multigpu.analysis.parity import STEPS, learning_losses, parity
 from multigpu.record import Record
 from tests.factory import make_record
 
@@ -38,7 +38,7 @@ def test_steps_that_left_their_update_out_are_passed_over() -> None:
     assert learning_losses(in_fp16((1, 0))) == skipping[1:], "no more are passed over than were counted"
     assert learning_losses(in_fp16((0, 0))) == learning_losses(in_fp16(None)) == skipping
     late, same = parity([reference, in_fp16(None)])["difference"].iloc[1], parity([reference, in_fp16((2, 0))])["difference"].iloc[1]
-    assert late > TOLERANCE and same == pytest.approx(0)
+    assert late > 0.01 and same == pytest.approx(0)
 
 
 def test_other_jobs_independent_replicas_and_short_runs_are_left_out() -> None:
@@ -57,15 +57,3 @@ def test_what_tensorflow_draws_by_itself_is_left_out(workload: str, model: str, 
     job = {"workload": workload, "model": model, "precision": "fp32", "devices": 1}
     twin = {"framework": "tensorflow", "placement": "exp4", "processes": "one", "execution": "graph"}
     assert len(parity([trained([1.0] * 40, **job), trained([1.0] * 40, **job, **twin)])) == compared
-
-
-def test_a_job_whose_plain_repeats_part_tells_nothing_of_forms_of_execution() -> None:
-    def of_batch(batch: int, factor: float, **more: object) -> Record:
-        return trained([factor * loss for loss in PLAIN.measurement.loss], workload="cnn", batch_size=batch, **more)
-
-    records = [of_batch(batch, 1.0, precision="fp32") for batch in (64, 128)]
-    records += [of_batch(128, 1.0), of_batch(128, 1.3, repeat=1), of_batch(128, 1.1, execution="captured")]
-    records += [of_batch(64, 1.0), of_batch(64, 1.015, repeat=1), of_batch(64, 1.3, precision="fp16"), of_batch(64, 1.0, precision="fp16")]
-    table = parity(records)
-    assert dict(zip(table["batch_size"], amplified(table), strict=False)) == {128: True, 64: False}
-    assert amplified(table).tolist() == table["batch_size"].eq(128).tolist() and not amplified(table.iloc[:0]).any()

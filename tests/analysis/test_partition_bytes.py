@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from multigpu import claims
-from multigpu.analysis.frame import load_frame
-from multigpu.analysis.limits import crossing_batch, cut_bytes_per_row, data_parallel_bytes, sent_share
+from multigpu.analysis.frame import frame_of
+from multigpu.analysis.limits import crossing_batch, cut_bytes_per_row, sent_share
 from multigpu.record import RecordStore
 from multigpu.workloads import find_model
 from tests.factory import make_point, make_record, plant
@@ -17,7 +17,7 @@ RATES = (1.0, 1.01, 0.99, 1.0, 1.005)
 
 
 def planted(folder: Path, two: float = 1.6, four: float = 2.4):
-    """The fully connected model and the translation model's layers with these speedups, and layer types measured once."""
+    """The fully connected model and the translation model's layers with these speedups."""
     records = []
     for devices, speedup in ((1, 1.0), (2, two), (4, four)):
         rates, shared = [1e6 * speedup * x for x in RATES], {"devices": devices, "scaling": "strong"}
@@ -25,18 +25,13 @@ def planted(folder: Path, two: float = 1.6, four: float = 2.4):
         records += make_point([x / 10 for x in rates], placement="layer_split", processes="one", **shared)
         if devices == 4:
             records.append(make_record(placement="layer_split", processes="one", micro_batches=4, units_per_s=3e5, **shared))
-        for batch, ahead in ((16, 2.0), (8192, 0.5)):
-            for placement, factor in (("tensor_split", ahead), ("ddp", 1.0)):
-                more = {"workload": "stacks", "model": "stack_dense", "batch_size": batch, "placement": placement, **shared}
-                records.append(make_record(units_per_s=1e5 * factor, **more))
-    return load_frame(plant(RecordStore(folder), records))
+    return frame_of(plant(RecordStore(folder), records))
 
 
 def test_what_each_device_sends_by_hand():
     # of 4 devices: each sends 3/2 of its gradients in a ring all-reduce; an all-gather passes 3/4 of the whole through each
     assert [4 * sent_share("all_reduce", 4), 4 * sent_share("reduce_scatter", 4), sent_share("all_gather", 4)] == [1.5, 0.75, 0.75]
     model = find_model("stacks", "mlp42m")
-    assert data_parallel_bytes(model, 4) == 1.5 * 4 * 41_777_152
     assert cut_bytes_per_row(model, 4) == 1.5 * (4 * 2560 * 2 + 3 * 4)
     assert crossing_batch(model, 4) == crossing_batch(model, 8) == pytest.approx(4 * 41_777_152 / (4 * 2560 * 2 + 12))
     with pytest.raises(ValueError, match="'nmt000' does not say how its matrices are cut"):

@@ -67,7 +67,6 @@ def test_unknown_passes_have_no_skew() -> None:
 def test_phases_last_from_their_first_to_their_last_operation() -> None:
     step = step_of(forward=(0, 3), backward=(3, 8), merge=(5, 10), update=(10, 11))
     assert phases.phase_times(step) == pytest.approx({"forward": ms(3), "backward": ms(5), "merge": ms(5), "update": ms(1)})
-    assert phases.imbalance([1.0, 1.0, 4.0]) == 2.0
 
 
 def activities() -> list[Activity]:

@@ -12,13 +12,12 @@ import pytest
 from scipy import stats
 
 from multigpu import paths
-from multigpu.analysis.compare import EQUAL, FASTER, SINGLE, SLOWER, scaling, verdict, versus
-from multigpu.analysis.fields import FIELDS, POINT, dtype_of
+from multigpu.analysis.compare import EQUAL, FASTER, SINGLE, SLOWER, beside, scaling, verdict, versus
+from multigpu.analysis.fields import POINT
 from multigpu.analysis.frame import frame_of
 from multigpu.analysis.points import Missing, one, one_length, points, usual, where
 from multigpu.analysis.read import frames, read_study, records_of
 from multigpu.record import RecordStore
-from multigpu.run import Run
 from tests.analysis.planted import study
 from tests.factory import make_machine, make_point, make_record, plant
 
@@ -39,14 +38,6 @@ def test_a_point_by_hand() -> None:
     assert row["rate"] == pytest.approx(5 / sum(1 / rate for rate in rates), rel=1e-3)
     assert row["rate_low"] == pytest.approx(low, rel=1e-3) and row["rate_high"] == pytest.approx(high, rel=1e-3)
     assert row["spread"] == pytest.approx(0.02, rel=1e-2)
-
-
-def test_launches_that_differ_are_the_units() -> None:
-    """Three repeats a launch, launches 10% apart: two measurements, not six."""
-    fast = [make_record(units_per_s=1.1e6 * (1 + 1e-4 * i), repeat=i, launch_id="a") for i in range(3)]
-    slow = [make_record(units_per_s=1.0e6 * (1 + 1e-4 * i), repeat=3 + i, launch_id="b") for i in range(3)]
-    row = points(frame_of(fast + slow)).iloc[0]
-    assert row["log_freedom"] == 1 and row["rate_high"] / row["rate"] > 1.5
 
 
 def test_every_committed_point_equals_a_plain_recomputation() -> None:
@@ -125,6 +116,12 @@ def test_several_counterparts_are_refused_with_the_field_that_tells_them_apart()
     assert len(versus(table, table, but=())) == 3
 
 
+def test_a_row_stands_beside_every_counterpart() -> None:
+    own, base = pd.DataFrame({"a": [1, 2, 3], "b": [1, 1, 1]}), pd.DataFrame({"a": [1, 1, 2]}, index=list("xyz"))
+    assert beside([own, base])[[0, 1]].to_numpy().tolist() == [[0, "x"], [0, "y"], [1, "z"]]
+    assert beside([own, base], "left")[1].isna().sum() == 1
+
+
 def test_scaling_names_its_baselines() -> None:
     table = scaling(points(frame_of(study())))
     row = one(table, workload="nmt", placement="exp2", devices=8)
@@ -153,17 +150,6 @@ def test_one_says_what_is_missing_and_what_tells_several_apart() -> None:
         where(table, placment="ddp")
 
 
-def test_every_field_finds_its_records() -> None:
-    """A filter by each value that a Record has finds that Record's point, whatever the field's type."""
-    table = frames(paths.RUNS)[1]
-    for name in FIELDS:
-        if table[name].notna().any():
-            value = table[name].dropna().iloc[0]
-            assert len(where(table, **{name: value})) > 0, name
-    assert len(where(table, bucket_mib=100)) and len(where(table, loss_scale=128))
-    assert {dtype_of(name) for name in Run.model_fields} == {"string", "int64", "Int64", "bool"}
-
-
 def test_of_several_lengths_the_most_repeated_speaks() -> None:
     records = [*make_point([1e6] * 2, timed_steps=20), *make_point([1.1e6] * 5, timed_steps=50), *make_point([9e6] * 9, host_cores=4)]
     table = points(frame_of(records))
@@ -185,13 +171,6 @@ def test_withdrawn_rows_name_committed_records_and_say_why() -> None:
     keys = {(record.key, record.attempt) for record in RecordStore(paths.RUNS)}
     assert set(zip(table["key"], table["attempt"], strict=True)) <= keys
     assert table["what"].isin(["all", "peak_memory_gib"]).all() and table["why"].str.len().gt(20).all()
-
-
-def test_a_folder_without_records_is_an_empty_study(tmp_path) -> None:
-    found = read_study(str(tmp_path))
-    assert found.points.empty and list(found.points.columns) == list(read_study().points.columns)
-    with pytest.raises(ValueError, match="does not exist"):
-        read_study(str(tmp_path / "typo"))
 
 
 def test_a_study_speaks_of_one_machine(tmp_path) -> None:

@@ -20,7 +20,7 @@ from multigpu.analysis.picture import Picture, save
 from multigpu.analysis.plots import bars, dots, lines, timeline
 from multigpu.analysis.points import Missing, one, points, where
 from multigpu.analysis.prose import NotTrue, finding, require, say
-from multigpu.analysis.show import sources, table
+from multigpu.analysis.show import of_machines, sources, table
 from multigpu.analysis.style import look
 from tests.analysis.planted import study
 from tests.factory import make_record
@@ -135,6 +135,16 @@ def test_sources_list_every_record_of_what_was_written_once(monkeypatch: pytest.
     html = sources(nmt).html
     keys = {key for own in [*nmt["keys"], *cnn["keys"].iloc[:2]] for key in own.split(", ")}
     assert f"page: {len(keys)}<" in html and all(html.count(f"<code>{key}</code>") == 1 for key in keys)
+
+
+def test_a_link_to_the_explorer_names_the_machines_of_its_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    here, there = (POINTS.head(1).assign(machine=name) for name in ("here", "there"))
+    both = pd.concat([here, there, here])
+    assert dots(both, "rate", "placement", "A finding", "", link="devices=2").link == "devices=2&machine=here|there"
+    assert 'explorer.html#devices=2&amp;machine=here"' in table(here, "rate", link="devices=2").html
+    assert of_machines("machine=elsewhere", here) == "machine=elsewhere" and of_machines("", here) == ""
+    monkeypatch.setattr("multigpu.analysis.show.PAGE_MACHINE", ["page"])
+    assert of_machines("devices=2", here.drop(columns="machine")) == "devices=2&machine=page"
 
 
 def figure(kind: str) -> Picture:

@@ -28,6 +28,9 @@ def test_a_study_without_records_has_every_frame(tmp_path: Path) -> None:
     study = read_study(str(tmp_path), "8x-nvidia-h200")
     for frame in (study.points, study.collectives, study.hosts, study.host_steps, study.synchrony, study.training):
         assert frame.empty and len(frame.columns) > 5
+    assert list(study.points.columns) == list(read_study().points.columns)
+    with pytest.raises(ValueError, match="does not exist"):
+        read_study(str(tmp_path / "typo"))
 
 
 def test_all_reduces_are_of_the_pages_machine(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from multigpu.analysis.style import OTHERS, PALETTE, in_order, look, title
+from multigpu.analysis.style import OTHERS, PALETTE, in_order, look
 from multigpu.placements import placements
 
 LIGHT, DARK = "#ffffff", "#121212"
@@ -43,8 +43,3 @@ def test_an_unknown_placement_always_looks_the_same():
 
 def test_order_is_that_of_every_page():
     assert in_order(["exp1", "zzz", "exp2", "ddp", "independent", "ddp"]) == ["independent", "ddp", "exp2", "exp1", "zzz"]
-
-
-def test_titles_say_what_a_placement_does():
-    assert title("exp2") == "Exp2 (variables, embeddings and update on the CPU)"
-    assert title("not_there") == "not_there"

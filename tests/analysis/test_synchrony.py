@@ -24,10 +24,9 @@ def runtimes() -> list[SynchronyRecord]:
     for p in (8, 16):
         for name, k in SIX:
             time_s = {"sync": 3.0, "async": 1 / p}.get(name, 0.5)
+            counts = [None] if k is None else sorted({p // 2, *((1, 16) if p == 16 else ())})
             made += (
-                records(name, p, update_time_s=time_s)
-                if k is None
-                else [record(name, p, half, update_time_s=time_s) for half in {p // 2, *((1, 16) if p == 16 else ())}]
+                records(name, p, update_time_s=time_s) if k is None else [record(name, p, half, update_time_s=time_s) for half in counts]
             )
     return made
 
@@ -39,16 +38,8 @@ def trained() -> list[SynchronyRecord]:
         tail = 0.1 if name == "async" else 0.01
         for seed in range(2):
             common = {"rate": RATE, "time_s": 40.0, "seed": seed}
-            made.append(
-                record(
-                    name,
-                    8,
-                    k,
-                    problem=LINEAR,
-                    losses=(LEAST + 3, LEAST + (tail if k or tail == 0.1 else 3), *(LEAST + tail,) * 7),
-                    **common,
-                )
-            )
+            ends = (LEAST + (tail if k or tail == 0.1 else 3), *(LEAST + tail,) * 7)
+            made.append(record(name, 8, k, problem=LINEAR, losses=(LEAST + 3, *ends), **common))
             made.append(record(name, 8, k, problem=DIGITS, losses=(2.0,) * 9, errors=(0.9, *(0.1,) * 8), **common))
     return made
 

@@ -8,24 +8,13 @@ from multigpu.collectives import algorithms
 from multigpu.collectives.record import CollectiveMeasurement, CollectiveRecord, CollectiveStore, bus_factor, collective_key
 from multigpu.collectives.run import CollectiveRun, methods_for, repetition
 from multigpu.measure.machine import Machine
+from tests.factory import make_machine
 
 ALPHA_S, BETA = 2e-6, 400e9
 
 
 def machine(gpus: int = 8) -> Machine:
-    return Machine(
-        name=f"{gpus}x-nvidia-h200" if gpus else "2x-cpu",
-        gpus=["NVIDIA H200"] * gpus,
-        gpu_memory_gib=[139.8] * gpus,
-        driver="580",
-        links=[],
-        cpu="a processor",
-        cores=2,
-        memory_gib=1.0,
-        kernel="6",
-        python="3.12",
-        environment={},
-    )
+    return make_machine(gpus, None if gpus else "2x-cpu")
 
 
 def make_record(

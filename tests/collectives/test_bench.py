@@ -36,13 +36,6 @@ def test_sums_are_exact_in_every_type_up_to_sixteen_processes(dtype: torch.dtype
     assert len(values(0, 13, dtype, cpu).unique()) == 13 and not torch.equal(values(0, 13, dtype, cpu), values(1, 13, dtype, cpu))
 
 
-def test_one_process_measures_itself(alone) -> None:  # type: ignore[no-untyped-def]
-    bench = Bench(run("gloo"))
-    bench.warm_up()
-    (part,) = bench.time()
-    assert len(part["times"]) == 3 and min(part["times"]) > 0 and part["counted"] is None
-
-
 def test_a_wrong_sum_is_no_measurement(alone, monkeypatch) -> None:  # type: ignore[no-untyped-def]
     monkeypatch.setattr(Bench, "_call", lambda self: lambda: self.tensor[50].add_(1))
     bench = Bench(run())

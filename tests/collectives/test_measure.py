@@ -18,6 +18,7 @@ from multigpu.measure.machine import gpu_count
 from multigpu.measure.summary import LEFT
 from multigpu.measure.sweep import launch_environment, make_plan
 from tests.collectives.planted import make_record
+from tests.measure.listening import overheard
 
 METHODS = ["gloo", "tree", "ring", "central_server", "everyone_fp16"]
 
@@ -28,10 +29,13 @@ def fail(stage: str, run: CollectiveRun, rank: int) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
+@pytest.mark.timeout(300)
 def test_a_sweep_is_measured_once_and_a_method_that_dies_is_left_out(tmp_path: Path) -> None:
     """Started twice, as everywhere: whoever killed it may have meant another process."""
     store, runs = CollectiveStore(tmp_path), runs_in_order(2, "cpu", sizes=[4, 4096], methods=METHODS)
-    summary = measure(runs, store, budget_s=90, progress=False, hook="tests.collectives.test_measure:fail")
+    with overheard() as heard:
+        summary = measure(runs, store, budget_s=300, progress=False, hook="tests.collectives.test_measure:fail")
+    assert heard, "a look that came too late would see nobody listen"
     assert dict(summary.statuses) == {"ok": 8, "failed": 1, "passed_over": 1}
     records = {record.run: record for record in store}
     dead = records.pop(runs[1])
@@ -45,7 +49,7 @@ def test_a_sweep_is_measured_once_and_a_method_that_dies_is_left_out(tmp_path: P
         assert record.machine.environment["NCCL_NVLS_ENABLE"] == "0" and record.launch_id
     ring = next(record.measurement for run, record in records.items() if (run.method, run.bytes) == ("ring", 4096))
     assert ring and ring.counted == ring.predicted and ring.counted and ring.counted.busiest_link_bytes == 4096  # 2N(P-1)/P
-    again = measure(runs, store, budget_s=90, progress=False, retry=["failed"])
+    again = measure(runs, store, budget_s=300, progress=False, retry=["failed"])
     assert again.reused == 8 and dict(again.statuses) == {"ok": 2} and max(record.attempt for record in store) == 1
 
 

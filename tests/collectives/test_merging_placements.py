@@ -1,21 +1,17 @@
-"""A placement's row may name the algorithm of its merge: what is refused, what moves, and that a replica calls it."""
+"""A placement's row may name the algorithm of its merge: what is refused and what moves; that replicas call it: `tests/equivalence`."""
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any
 
 import pytest
-import torch
 from pydantic import ValidationError
 
-from multigpu.engines.torch.replicated import ReplicatedTrainer
 from multigpu.placements import find_placement, placements, unsupported_reason
 from multigpu.placements.pictures import movement
 from multigpu.placements.row import Engine, Placement
 from multigpu.placements.traffic import predicted_bytes
 from multigpu.workloads.base import Init, Variable
-from tests.collectives.memory import CountingWire, MemoryTransport, run_ranks
 
 ZEROS = Init("constant", 0.0)
 
@@ -65,22 +61,3 @@ def test_bytes_are_those_of_all_links() -> None:
         assert predicted_bytes(find_placement(name), variables, [{}] * 4) == {"device_to_device": 2 * 3 * 31 * 4}
         assert predicted_bytes(find_placement(name), variables, [{}]) == {}
     assert predicted_bytes(row(algorithm="everyone"), variables, [{}] * 4) == {"device_to_device": 4 * 3 * 31 * 4}
-
-
-def merged(transport: MemoryTransport, name: str) -> tuple[torch.Tensor, Counter[str]]:
-    """A replica's merge after backward, without its model."""
-    trainer = object.__new__(ReplicatedTrainer)
-    wire = CountingWire(transport)
-    trainer.__dict__ |= {"merge": "all_reduce", "algorithm": find_placement(name).algorithm, "wire": wire}
-    trainer.__dict__ |= {"replicas": transport.size, "rank": transport.rank, "gradients": torch.arange(7.0) + transport.rank}
-    trainer._merge_after_backward()
-    assert trainer.gradients is not None
-    return trainer.gradients, wire.counts
-
-
-@pytest.mark.parametrize("name", WRITTEN_OUT)
-def test_a_replica_merges_by_the_named_algorithm(name: str) -> None:
-    results, _ = run_ranks(3, lambda transport: merged(transport, name))
-    assert all(torch.equal(gradients, 3 * torch.arange(7.0) + 3) for gradients, _ in results)
-    assert sum(counts["device_to_device"] for _, counts in results) == 2 * 2 * 7 * 4
-    assert all(not counts["all_reduce"] for _, counts in results)

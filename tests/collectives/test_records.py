@@ -8,7 +8,6 @@ from multigpu.collectives import algorithms
 from multigpu.collectives.experiment import Forecast
 from multigpu.collectives.record import CollectiveStore, bus_factor
 from multigpu.collectives.run import build_collective_run, methods_for, parse_size, runs_in_order, size_text, sizes_in_order
-from multigpu.record import RecordStore
 from tests.collectives.planted import make_record
 
 
@@ -65,30 +64,14 @@ def test_every_method_is_planned_and_libraries_first() -> None:
     assert {run.method for run in runs_in_order(2, "cpu")} == {"gloo", *algorithms()} == set(methods_for("cpu"))
 
 
-def test_a_record_survives_its_file_and_is_never_edited(tmp_path) -> None:  # type: ignore[no-untyped-def]
+def test_a_record_survives_its_file(tmp_path) -> None:  # type: ignore[no-untyped-def]
     store, record = CollectiveStore(tmp_path), make_record()
     path = store.write(record)
     assert list(store) == [record] == [store.find(record.machine.name, record.key)]
     assert path.stat().st_size < 1200, "a sweep has hundreds"
-    with pytest.raises(FileExistsError):
-        store.write(record)
-    again = record.model_copy(update={"attempt": 1, "status": "failed", "measurement": None})
-    store.write(again)
-    assert list(store) == [again]
-    (path.parent / ".writing-x.json.gz").write_bytes(b"half")
-    assert list(store) == [again], "a file being written is none yet"
     (path.parent / "bad.0.json.gz").write_bytes(b"no gzip")
-    assert list(store) == [again]
     (fault,) = store.unreadable()
     assert "bad.0.json.gz is not a CollectiveRecord of this version" in fault
-
-
-def test_they_lie_where_no_run_is_looked_for() -> None:
-    from multigpu import paths
-
-    assert not paths.COLLECTIVES.is_relative_to(paths.RUNS)
-    assert [p for p in paths.RUNS.glob("*/*.json.gz") if p.is_relative_to(paths.COLLECTIVES)] == []
-    assert RecordStore(paths.COLLECTIVES.parent / "nothing").root != paths.COLLECTIVES
 
 
 def test_bandwidths_by_hand() -> None:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as multiprocessing
 
 from multigpu.collectives import algorithms
 from multigpu.collectives.merge import merge, merged_bytes
 from tests.collectives.memory import CountingWire, MemoryTransport, run_ranks
+from tests.forked import forking
 
 
 def test_processes_that_both_send_first_are_found_out() -> None:
@@ -66,7 +67,7 @@ def test_a_merge_moves_what_is_predicted(name: str) -> None:
     assert sum(count for _, count in results) == merged_bytes(name, 11, 4, 3)
 
 
-def over_gloo(rank: int, folder: str, queue: multiprocessing.Queue) -> None:
+def over_gloo(rank: int, folder: str, queue: Any) -> None:
     """Every algorithm between three processes, then between the first two of them."""
     from multigpu.collectives.distributed import DistributedTransport
 
@@ -89,8 +90,7 @@ def over_gloo(rank: int, folder: str, queue: multiprocessing.Queue) -> None:
 
 def test_gloo_processes_agree_with_memory(tmp_path) -> None:  # type: ignore[no-untyped-def]
     """The same sums and the same bytes on every link, between real processes (they start once: importing torch is what takes time)."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__])
+    context = forking()
     queue = context.Queue()
     workers = [context.Process(target=over_gloo, args=(rank, str(tmp_path), queue), daemon=True) for rank in range(3)]
     for worker in workers:

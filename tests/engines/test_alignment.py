@@ -11,19 +11,15 @@ import torch
 from torch import nn
 
 from multigpu.engines.torch.alignment import BOUNDARY, arranged, parts_by_place
-from multigpu.engines.torch.build import build_trainer
-from multigpu.engines.torch.devices import Device
 from multigpu.engines.torch.feed import Feed
 from multigpu.engines.torch.server import ServerTrainer
-from multigpu.engines.torch.trainer import Context
-from multigpu.engines.torch.wire import Wire
 from multigpu.placements import placements
 from multigpu.placements.row import Placement
 from multigpu.placements.traffic import HOST, Assigned, assign
 from multigpu.run import Run
-from multigpu.workloads import workloads
 from multigpu.workloads.base import Model
 from multigpu.workloads.cnn.description import FOR_CIFAR, FOR_IMAGENET, SMALL
+from tests.equivalence.cases import replica
 
 COMPILED = [p for p in placements().values() if any(e.framework == "torch" and "compiled" in e.executions for e in p.engines)]
 WITH_STORES = [p for p in COMPILED if p.variables != "replica"]
@@ -57,10 +53,7 @@ def is_odd(member: Assigned, item_bytes: int) -> bool:
 
 
 def make_trainer(execution: str, shared: Path, **job: Any) -> tuple[Any, Feed]:
-    run = Run(execution=execution, device_type="cpu", **job)
-    source = workloads()[run.workload].inputs[run.inputs](run, run.description)
-    device = Device(run, 0, threads=1)
-    return build_trainer(Context(run, 0, device, Wire(0, 1), source.capacity, shared, 60.0)), Feed(source, 0, device)
+    return replica(Run(execution=execution, device_type="cpu", **job), 0, shared)
 
 
 def test_there_are_placements_to_test() -> None:

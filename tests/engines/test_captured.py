@@ -8,24 +8,12 @@ from pathlib import Path
 import pytest
 
 from multigpu.engines.errors import Unsupported
-from multigpu.engines.torch.build import build_trainer
 from multigpu.engines.torch.captured import CapturedTrainer, shape_of
-from multigpu.engines.torch.devices import Device
 from multigpu.engines.torch.feed import Feed
 from multigpu.engines.torch.few_shapes import WIDTH, is_ragged, with_few_shapes
-from multigpu.engines.torch.trainer import Context
-from multigpu.engines.torch.wire import Wire
-from multigpu.record import RecordStore
+from multigpu.record import Record
 from multigpu.run import Run
-from multigpu.workloads import workloads
-
-RUNS = Path(__file__).parents[2] / "data" / "runs"
-
-
-def prepared(run: Run) -> tuple[Context, Feed]:
-    source = workloads()[run.workload].inputs[run.inputs](run, run.description)
-    device = Device(run, 0, threads=1)
-    return Context(run, 0, device, Wire(0, 1), source.capacity, Path(), 60.0), Feed(source, 0, device)
+from tests.equivalence.cases import make_context, replica
 
 
 def tiny(**fields: object) -> Run:
@@ -33,17 +21,22 @@ def tiny(**fields: object) -> Run:
     return Run(**(common | fields))  # type: ignore[arg-type]
 
 
+def feed_of(run: Run) -> Feed:
+    context, source = make_context(run, 0, Path())
+    return Feed(source, 0, context.device)
+
+
 def test_a_cpu_has_no_graph() -> None:
-    context, feed = prepared(tiny(device_type="cpu", placement="independent"))
+    trainer, feed = replica(tiny(device_type="cpu", placement="independent"), 0, Path())
     with pytest.raises(Unsupported, match="which a CPU does not have"):
-        CapturedTrainer(build_trainer(context))
+        CapturedTrainer(trainer)
     feed.close()
 
 
 def test_a_graph_belongs_to_shapes_lengths_and_counts_but_not_to_the_words() -> None:
-    _, feed = prepared(tiny(device_type="cpu"))
-    _, longer = prepared(tiny(device_type="cpu", sequence_length=7))
-    _, ragged = prepared(tiny(device_type="cpu", sequence_length=None, inputs="lengths_000"))
+    feed = feed_of(tiny(device_type="cpu"))
+    longer = feed_of(tiny(device_type="cpu", sequence_length=7))
+    ragged = feed_of(tiny(device_type="cpu", sequence_length=None, inputs="lengths_000"))
     first = feed.shard(0)
     other_words = replace(first, device={name: value.flip(0) for name, value in first.device.items()})
     assert shape_of(first) == shape_of(other_words)
@@ -52,10 +45,10 @@ def test_a_graph_belongs_to_shapes_lengths_and_counts_but_not_to_the_words() -> 
 
 
 def test_a_graph_for_lengths_on_the_device_belongs_to_shapes_alone() -> None:
-    context, feed = prepared(tiny(device_type="cpu", sequence_length=None, inputs="lengths_000", recurrence="persistent"))
+    feed = feed_of(tiny(device_type="cpu", sequence_length=None, inputs="lengths_000", recurrence="persistent"))
     ragged = [feed.shard(step) for step in range(30)]
-    assert all(is_ragged(shard) for shard in ragged) and not is_ragged(prepared(tiny(device_type="cpu"))[1].shard(0))
-    fitted = [with_few_shapes(shard, context.device.torch) for shard in ragged]
+    assert all(is_ragged(shard) for shard in ragged) and not is_ragged(feed_of(tiny(device_type="cpu")).shard(0))
+    fitted = [with_few_shapes(shard, feed.device.torch) for shard in ragged]
     assert len({shape_of(shard) for shard in ragged}) > len({shape_of(shard) for shard in fitted})
     for before, after in zip(ragged, fitted, strict=True):
         assert after.terms is not None and int(after.terms[0]) == before.batch.loss_terms[0] == int(before.host["target_length"].sum())
@@ -65,22 +58,32 @@ def test_a_graph_for_lengths_on_the_device_belongs_to_shapes_alone() -> None:
             assert after.device[name][:, :width].equal(before.device[name])
 
 
+def stepped(run: Run, captured: bool) -> tuple[list[float], int | None]:
+    """Losses of eight steps, and how many of them were left out."""
+    trainer, feed = replica(run, 0, Path())
+    trainer = CapturedTrainer(trainer) if captured else trainer
+    losses = [float(trainer.step(feed.shard(step))) for step in range(8)]
+    left_out = trainer.skipped_steps()
+    trainer.close()
+    return losses, left_out
+
+
+each_job = pytest.mark.parametrize(
+    "job",
+    [
+        {"workload": "nmt", "model": "nmt_tiny", "sequence_length": 6, "cross_entropy": "fused"},
+        {"workload": "cnn", "model": "resnet_tiny", "sequence_length": None},
+    ],
+    ids=lambda job: job["workload"],
+)
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("placement", ["independent", "replicated_allreduce", "exp4", "ps_gpu0", "staged_gpu0"])
-@pytest.mark.parametrize(
-    ("workload", "model", "more"),
-    [("nmt", "nmt_tiny", {"sequence_length": 6, "cross_entropy": "fused"}), ("cnn", "resnet_tiny", {"sequence_length": None})],
-)
-def test_captured_steps_train_as_eager_ones(placement: str, workload: str, model: str, more: dict[str, object]) -> None:
-    losses = []
-    for execution in ("eager", "captured"):
-        run = tiny(workload=workload, model=model, placement=placement, execution=execution, **more)
-        context, feed = prepared(run)
-        trainer = build_trainer(context)
-        trainer = CapturedTrainer(trainer) if execution == "captured" else trainer
-        losses.append([float(trainer.step(feed.shard(step))) for step in range(8)])
-        trainer.close()
-    assert losses[1] == pytest.approx(losses[0], rel=1e-4)
+@each_job
+def test_captured_steps_train_as_eager_ones(placement: str, job: dict[str, object]) -> None:
+    eager, captured = (stepped(tiny(placement=placement, execution=form, **job), form == "captured")[0] for form in ("eager", "captured"))
+    assert captured == pytest.approx(eager, rel=1e-4)
 
 
 @pytest.mark.gpu
@@ -88,40 +91,26 @@ def test_captured_steps_train_as_eager_ones(placement: str, workload: str, model
 @pytest.mark.parametrize("placement", ["ddp", "replicated_allreduce"])
 def test_captured_steps_scale_their_loss_as_eager_ones(placement: str, loss_scale: int | None) -> None:
     """`ddp` written out in buckets in both forms; what overflows is left out in the same steps."""
-    ends = []
-    for execution in ("eager", "captured"):
-        images = {"workload": "cnn", "model": "resnet_tiny", "sequence_length": None, "precision": "fp16", "loss_scale": loss_scale}
-        run = tiny(placement=placement, execution="captured", **images)
-        context, feed = prepared(run)
-        trainer = build_trainer(context)
-        trainer = CapturedTrainer(trainer) if execution == "captured" else trainer
-        ends.append(([float(trainer.step(feed.shard(step))) for step in range(8)], trainer.skipped_steps()))
-        trainer.close()
-    assert ends[1][0] == pytest.approx(ends[0][0], rel=1e-2) and ends[1][1] == ends[0][1]
+    images = {"workload": "cnn", "model": "resnet_tiny", "sequence_length": None, "precision": "fp16", "loss_scale": loss_scale}
+    run = tiny(placement=placement, execution="captured", **images)
+    (eager, left_out), (captured, also) = (stepped(run, as_graph) for as_graph in (False, True))
+    assert captured == pytest.approx(eager, rel=1e-2) and left_out == also
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize(
-    ("workload", "model", "more"),
-    [("nmt", "nmt_tiny", {"sequence_length": 6, "cross_entropy": "fused"}), ("cnn", "resnet_tiny", {"sequence_length": None})],
-)
-def test_captured_steps_train_alike_however_buckets_are_sent_and_updated(workload: str, model: str, more: dict[str, object]) -> None:
-    losses = []
-    for way in ({}, {"bucket_update": "in_backward"}, {"bucket_send": "grouped"}, {"bucket_send": "grouped_small_last"}):
-        run = tiny(workload=workload, model=model, execution="captured", bucket_mib=1, **way, **more)
-        context, feed = prepared(run)
-        trainer = CapturedTrainer(build_trainer(context))
-        losses.append([float(trainer.step(feed.shard(step))) for step in range(8)])
-        trainer.close()
+@each_job
+def test_captured_steps_train_alike_however_buckets_are_sent_and_updated(job: dict[str, object]) -> None:
+    ways = ({}, {"bucket_update": "in_backward"}, {"bucket_send": "grouped"}, {"bucket_send": "grouped_small_last"})
+    losses = [stepped(tiny(execution="captured", bucket_mib=1, **way, **job), captured=True)[0] for way in ways]
     assert losses == [losses[0]] * 4
 
 
-def test_committed_records_of_captured_steps_lose_what_eager_ones_lose() -> None:
+def test_committed_records_of_captured_steps_lose_what_eager_ones_lose(committed: list[Record]) -> None:
     """Bit by bit the same kernels in the same order, launched by the host or by a graph: one GPU, the library's own loss; layers in one
     call of the library, and cell by cell.
     """
     found: dict[str | None, dict[str, list[list[float]]]] = {}
-    for record in RecordStore(RUNS):
+    for record in committed:
         run = record.run
         plain = (run.model, run.placement, run.devices, run.batch_size, run.precision) == ("nmt000", "ddp", 1, 128, "bf16")
         plain = plain and (run.inputs, run.sequence_length) == ("synthetic", 100)

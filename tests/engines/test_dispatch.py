@@ -10,19 +10,14 @@ import pytest
 import torch
 
 from multigpu.engines.errors import Unsupported
-from multigpu.engines.torch.build import build_trainer
 from multigpu.engines.torch.devices import all_devices
-from multigpu.engines.torch.dispatch.server import ServerTrainer
-from multigpu.engines.torch.dispatch.trainer import Context
 from multigpu.engines.torch.dispatch.wire import Wire
-from multigpu.engines.torch.feed import Feed
 from multigpu.engines.torch.variables import initial_values
 from multigpu.engines.torch.wire import Copy
 from multigpu.measure.memory import memory_folder
 from multigpu.placements import placements
 from multigpu.run import Run
-from multigpu.workloads import workloads
-from tests.equivalence.cases import Case, predicted_of, reference_of, train_dispatched
+from tests.equivalence.cases import Case, dispatched, predicted_of, reference_of, train_dispatched
 
 gpu = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two NVIDIA GPUs")
 ONE = [p.name for p in placements().values() if any((e.framework, e.processes) == ("torch", "one") for e in p.engines)]
@@ -41,13 +36,6 @@ def make_run(placement: str, workload: str = "nmt", **more: Any) -> Run:
     return Run(workload=workload, placement=placement, **fields | common | more)
 
 
-def make_trainer(run: Run, folder: Path) -> tuple[Any, list[Feed]]:
-    source = workloads()[run.workload].inputs[run.inputs](run, run.description)
-    devices = all_devices(run, threads=1)
-    trainer = build_trainer(Context(run, devices, Wire(devices), source.capacity, folder))
-    return trainer, [Feed(source, device.rank, device) for device in devices.each]
-
-
 def test_all_placements_of_the_documents_exist_in_one_process() -> None:
     assert {"exp1", "exp2", "exp3", "exp4"} <= set(ONE)
 
@@ -57,7 +45,7 @@ def test_merging_during_backward_is_refused(tmp_path: Path) -> None:
         make_run("ddp")
     run = make_run("independent").model_copy(update={"placement": "ddp"})
     with pytest.raises(Unsupported, match="merges during backward"):
-        make_trainer(run, tmp_path)
+        dispatched(run, tmp_path)
 
 
 def test_a_device_receives_what_another_one_has_and_both_are_counted() -> None:
@@ -68,20 +56,6 @@ def test_a_device_receives_what_another_one_has_and_both_are_counted() -> None:
     both = [torch.tensor([1.0, 2.0]), torch.tensor([10.0, 20.0])]
     wire.all_reduce(both)
     assert all(torch.equal(one, torch.tensor([11.0, 22.0])) for one in both) and wire.counts["all_reduce"] == 16
-
-
-@pytest.mark.parametrize("placement", ["exp1", "exp2"])
-def test_masters_on_the_host_are_what_the_next_step_pulls(placement: str, tmp_path: Path) -> None:
-    """A master changed on the host between two steps changes the loss of the next one."""
-    losses = []
-    for planted in (0.0, 0.5):
-        trainer, feeds = make_trainer(make_run(placement, seed=3), tmp_path)
-        trainer.step([feed.shard(0) for feed in feeds])
-        assert isinstance(trainer, ServerTrainer)
-        for store in trainer.stores:
-            store.host.dense += planted  # type: ignore[attr-defined]
-        losses.append(sum(float(loss) for loss in trainer.step([feed.shard(1) for feed in feeds])))
-    assert abs(losses[0] - losses[1]) > 1e-3
 
 
 @gpu
@@ -112,7 +86,7 @@ def test_equals_one_gpu_and_moves_what_is_predicted(placement: str, workload: st
 def test_exp1_updates_on_gpus_and_exp2_on_the_host(memory: Path) -> None:
     places = {}
     for placement in ("exp1", "exp2"):
-        trainer, feeds = make_trainer(make_run(placement, device_type="cuda", optimizer="adam"), memory)
+        trainer, feeds = dispatched(make_run(placement, device_type="cuda", optimizer="adam"), memory)
         trainer.step([feed.shard(0) for feed in feeds])
         (store,) = trainer.stores
         optimizers = store.optimizers.values() if placement == "exp1" else [store.optimizer]

@@ -10,16 +10,12 @@ import torch
 
 from multigpu.collectives import find_algorithm
 from multigpu.engines.torch.buckets import BucketReducer
-from multigpu.engines.torch.build import build_trainer
-from multigpu.engines.torch.devices import Device
-from multigpu.engines.torch.feed import Feed
 from multigpu.engines.torch.loss_scale import FIRST_SCALE, LossScale
-from multigpu.engines.torch.trainer import Context
 from multigpu.engines.torch.variables import initial_values
 from multigpu.engines.torch.wire import Wire
 from multigpu.run import Run
-from multigpu.workloads import workloads
 from tests.collectives.memory import MemoryTransport, run_ranks
+from tests.equivalence.cases import replica
 
 
 class ThreadWire(Wire):
@@ -42,10 +38,7 @@ def make_run(precision: str = "fp16", devices: int = 2, **more: Any) -> Run:
 
 def train(transport: MemoryTransport, run: Run, overflow_in: tuple[int, ...], overflow_on: int) -> list[dict[str, Any]]:
     """Three steps of one replica; in those of `overflow_in`, replica `overflow_on` gets an infinite gradient."""
-    source = workloads()[run.workload].inputs[run.inputs](run, run.description)
-    device = Device(run, transport.rank, threads=1)
-    context = Context(run, transport.rank, device, ThreadWire(transport), source.capacity, Path(), 10.0)
-    trainer, feed = build_trainer(context), Feed(source, transport.rank, device)
+    trainer, feed = replica(run, transport.rank, Path(), ThreadWire(transport))
     parameter = next(trainer.module.parameters())
     found = []
     for step in range(3):

@@ -8,14 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from multigpu.engines.torch.build import build_trainer
-from multigpu.engines.torch.devices import all_devices
-from multigpu.engines.torch.dispatch.parallel import ParallelTrainer
-from multigpu.engines.torch.dispatch.trainer import Context
-from multigpu.engines.torch.dispatch.wire import Wire
-from multigpu.engines.torch.feed import Feed
 from multigpu.run import Run
-from multigpu.workloads import workloads
+from tests.equivalence.cases import dispatched
 
 UNNORMALISED = "alexnet_cifar_tiny"
 """A model without batch norm: what a tower computes of an image does not depend on the others of its slice."""
@@ -29,14 +23,6 @@ def make_run(placement: str = "make_parallel", **more: Any) -> Run:
     return Run(placement=placement, processes="one", **common | {"precision": "fp64", "optimizer": "sgd"} | more)  # type: ignore[arg-type]
 
 
-def make_trainer(run: Run, folder: Path) -> tuple[ParallelTrainer, list[Feed]]:
-    source = workloads()[run.workload].inputs[run.inputs](run, run.description)
-    devices = all_devices(run, threads=1)
-    trainer = build_trainer(Context(run, devices, Wire(devices), source.capacity, folder))
-    assert isinstance(trainer, ParallelTrainer)
-    return trainer, [Feed(source, device.rank, devices.each[0]) for device in devices.each]
-
-
 def test_the_last_tower_takes_the_remainder() -> None:
     assert make_run().shard_sizes == [2, 2, 4]
     assert make_run("ps_gpu0").shard_sizes == [3, 3, 2]
@@ -45,10 +31,7 @@ def test_the_last_tower_takes_the_remainder() -> None:
 
 def train_on_slices(run: Run, slices: Run, folder: Path) -> tuple[list[float], dict[str, torch.Tensor]]:
     """Joined losses of three steps and the variables after them: `run`'s trainer, fed with the slices of `slices`' joined batches."""
-    source = workloads()[slices.workload].inputs[slices.inputs](slices, slices.description)
-    devices = all_devices(run, threads=1)
-    trainer = build_trainer(Context(run, devices, Wire(devices), source.capacity, folder))
-    feeds = [Feed(source, device.rank, devices.each[0]) for device in devices.each]
+    trainer, feeds = dispatched(run, folder, slices)
     losses = [sum(float(loss) for loss in trainer.step([feed.shard(step) for feed in feeds])) for step in range(3)]
     for feed in feeds:
         feed.close()
@@ -71,7 +54,7 @@ def test_concatenating_predictions_equals_averaging_gradients(batch: int, tmp_pa
 
 def test_only_the_first_device_has_a_loss_and_images_travel_to_the_others(tmp_path: Path) -> None:
     run = make_run(precision="fp32")
-    trainer, feeds = make_trainer(run, tmp_path)
+    trainer, feeds = dispatched(run, tmp_path)
     losses, counted = trainer.counted_step([feed.shard(0) for feed in feeds])
     assert float(losses[0]) > 0 and [float(loss) for loss in losses[1:]] == [0.0, 0.0]
     config, parameters = run.description.config, run.description.parameters
@@ -82,7 +65,7 @@ def test_only_the_first_device_has_a_loss_and_images_travel_to_the_others(tmp_pa
 @pytest.mark.parametrize("model", ["resnet_tiny", UNNORMALISED])
 @pytest.mark.parametrize("placement", ["make_parallel", "make_parallel_cpu"])
 def test_the_single_model_is_saved_predicts_and_is_loaded(placement: str, model: str, tmp_path: Path) -> None:
-    trainer, feeds = make_trainer(make_run(placement, model=model), tmp_path)
+    trainer, feeds = dispatched(make_run(placement, model=model), tmp_path)
     shards = [feed.shard(0) for feed in feeds]
     for _ in range(2):
         trainer.step(shards)
@@ -91,14 +74,14 @@ def test_the_single_model_is_saved_predicts_and_is_loaded(placement: str, model:
     saved = torch.load(tmp_path / "single.pt")
     later = [float(trainer.step(shards)[0]) for _ in range(2)]
 
-    other, _ = make_trainer(make_run(placement, model=model, seed=7), tmp_path)
+    other, _ = dispatched(make_run(placement, model=model, seed=7), tmp_path)
     values = {name: saved[name] for name, _ in single.named_parameters()}
     other.load(values, {name: saved[name] for name, _ in single.named_buffers()})
     assert [float(other.step(shards)[0]) for _ in range(2)] == pytest.approx(later, rel=1e-12)
 
     images = torch.cat([shard.device["images"] for shard in shards])
     labels = torch.cat([shard.device["labels"] for shard in shards])
-    fresh, _ = make_trainer(make_run(placement, model=model, devices=1, seed=7), tmp_path)
+    fresh, _ = dispatched(make_run(placement, model=model, devices=1, seed=7), tmp_path)
     fresh.load(values)
     alone = fresh.single()
     with torch.no_grad():

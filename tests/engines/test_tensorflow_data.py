@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,8 +12,6 @@ from multigpu.inputs.encoded import jpeg_folder
 from multigpu.inputs.made_jpegs import made_folder
 from multigpu.run import Run, build_run
 
-pytestmark = pytest.mark.skipif(importlib.util.find_spec("tensorflow") is None, reason="TensorFlow is not installed")
-
 
 def make(folder: Path, **more: object) -> Run:
     common: dict[str, object] = {"workload": "cnn", "model": "resnet_small", "placement": "exp2", "framework": "tensorflow"}
@@ -21,7 +19,7 @@ def make(folder: Path, **more: object) -> Run:
     return build_run(**(common | {"data": (str(folder),), "input_workers": 2, "prefetch": 1} | more))
 
 
-def test_batches_agree_with_the_source_within_what_decoders_differ(tmp_path: Path) -> None:
+def test_batches_agree_with_the_source_within_what_decoders_differ(tmp_path: Path, tf: Any) -> None:
     from multigpu.engines.tensorflow.data import DataFeed
     from multigpu.engines.tensorflow.devices import Devices
 
@@ -44,7 +42,7 @@ def test_batches_agree_with_the_source_within_what_decoders_differ(tmp_path: Pat
     feed.close()
 
 
-def test_a_file_that_is_no_jpeg_is_one_sentence(tmp_path: Path) -> None:
+def test_a_file_that_is_no_jpeg_is_one_sentence(tmp_path: Path, tf: Any) -> None:
     from multigpu.engines.tensorflow.data import DataFeed
     from multigpu.engines.tensorflow.devices import Devices
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import tempfile
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +31,11 @@ from multigpu.placements.step_bytes import step_bytes
 from multigpu.run import Run
 from multigpu.workloads import workloads
 from tests.equivalence.partitions import partitioned_runs
+from tests.forked import forking
 
 STEPS = 3
 WORLDS = (1, 2, 3)
+RULES = (("momentum", "fp64"), ("adam", "fp64"), ("momentum", "fp32"), ("adam", "fp32"))
 POINTS = [
     # (workload, model, inputs, joined batch): 7 and 13 do not divide by 2 and 3; sentences have lengths of their own
     ("nmt", "nmt_tiny", "lengths_000", 7),
@@ -107,9 +110,13 @@ class Case:
 
 @cache
 def all_cases() -> list[Case]:
-    """Every PyTorch placement that is found, so that a new file is tested without a new test, in each shape of processes."""
+    """Every PyTorch placement that is found, so that a new file is tested without a new test, in each shape of processes.
+
+    For each workload and number of devices one rule, and for the other shape of processes the other: each placement meets every pair of
+    the three, and the next placement the rest.
+    """
     cases = []
-    for placement in placements().values():
+    for number, placement in enumerate(placements().values()):
         shapes = {engine.processes for engine in placement.engines if engine.framework == "torch"}
         if not shapes:
             continue
@@ -119,64 +126,78 @@ def all_cases() -> list[Case]:
         for workload, model, inputs, batch in POINTS:
             if placement.loss == "gpu0" and workload != "cnn":
                 continue  # no workload but this one gives predictions
-            for devices in WORLDS:
-                for optimizer, precision in (("momentum", "fp64"), ("adam", "fp64"), ("momentum", "fp32"), ("adam", "fp32")):
-                    if precision == "fp32" and (devices, workload) != (2, "cnn"):
-                        continue  # float64 shows what is computed; that float32 is passed through, one workload and count do
-                    if (placement.staged or placement.loss == "gpu0") and (workload, devices, optimizer, precision) not in FEW:
-                        continue
-                    # long sentences of different lengths on two devices alone: they take four times as long as five words
-                    short = workload == "nmt" and devices != 2
-                    run = Run(
-                        processes="per_device" if "per_device" in shapes else "one",
-                        workload=workload,
-                        model=model,
-                        inputs="synthetic" if short else inputs,
-                        sequence_length=5 if short else None,
-                        placement=placement.name,
-                        device_type="cpu",
-                        devices=devices,
-                        batch_size=batch,
-                        scaling="strong",
-                        layout="channels_last" if workload == "cnn" and devices == 3 else None,
-                        optimizer=optimizer,  # type: ignore[arg-type]
-                        precision=precision,  # type: ignore[arg-type]
-                        seed=SEEDS.get(workload, 0),
-                        **(LOCAL if placement.merge == "average" else {}),
-                    )
-                    if "per_device" in shapes or precision == "fp64":
-                        cases.append(Case(run))
-                    if shapes == {"one", "per_device"} and precision == "fp64":
-                        cases.append(Case(run.model_copy(update={"processes": "one"})))
-                    if placement.name in ("ddp", "replicated_allreduce") and workload == "cnn" and precision == "fp64" and devices > 1:
-                        cases += [Case(run.model_copy(update=more)) for more in TRAVELLING[placement.name, optimizer]]
-                    if workload == "nmt" and devices == 2 and (optimizer, precision) == ("momentum", "fp64"):
-                        cases.append(Case(run.model_copy(update={"recurrence": "persistent"})))  # written out on CPUs
-                    if placement.name in ("ddp", "exp4") and workload == "cnn" and run.layout and precision == "fp64":
-                        cases.append(Case(run.model_copy(update={"batch_norm": "fused"})))  # written out on CPUs
-                    if "per_device" in shapes:
-                        cases += [Case(run.model_copy(update=more)) for more in micro_steps_of(run)]
-                    if placement.overlap and "captured" in placement.executions:
-                        # the step that a GPU captures, here run as it is; `Run` refuses to be built so for a CPU
-                        fused = {"cross_entropy": "fused"} if workload == "nmt" else {}
-                        cases.append(Case(run.model_copy(update={"execution": "captured"} | fused)))
-                        held = [more for more in micro_steps_of(run) if "micro_sync" not in more]
-                        cases += [Case(run.model_copy(update={"execution": "captured"} | more)) for more in held]
+            for devices, (optimizer, precision) in product(WORLDS, RULES):
+                if precision == "fp32" and (devices, workload) != (2, "cnn"):
+                    continue  # float64 shows what is computed; that float32 is passed through, one workload and count do
+                if (placement.staged or placement.loss == "gpu0") and (workload, devices, optimizer, precision) not in FEW:
+                    continue
+                # long sentences of different lengths on two devices alone: they take four times as long as five words
+                short = workload == "nmt" and devices != 2
+                run = Run(
+                    processes="per_device" if "per_device" in shapes else "one",
+                    workload=workload,
+                    model=model,
+                    inputs="synthetic" if short else inputs,
+                    sequence_length=5 if short else None,
+                    placement=placement.name,
+                    device_type="cpu",
+                    devices=devices,
+                    batch_size=batch,
+                    scaling="strong",
+                    layout="channels_last" if workload == "cnn" and devices == 3 else None,
+                    optimizer=optimizer,  # type: ignore[arg-type]
+                    precision=precision,  # type: ignore[arg-type]
+                    seed=SEEDS.get(workload, 0),
+                    **(LOCAL if placement.merge == "average" else {}),
+                )
+                few = placement.staged or placement.loss == "gpu0"
+                turn = (number + devices + [point[0] for point in POINTS].index(workload) + (optimizer == "adam")) % 2
+                if ("per_device" in shapes or precision == "fp64") and (few or not turn):
+                    cases.append(Case(run))
+                if shapes == {"one", "per_device"} and precision == "fp64" and (few or turn):
+                    cases.append(Case(run.model_copy(update={"processes": "one"})))
+                if placement.name in ("ddp", "replicated_allreduce") and workload == "cnn" and precision == "fp64" and devices > 1:
+                    cases += [Case(run.model_copy(update=more)) for more in TRAVELLING[placement.name, optimizer]]
+                if workload == "nmt" and devices == 2 and (optimizer, precision) == ("momentum", "fp64"):
+                    cases.append(Case(run.model_copy(update={"recurrence": "persistent"})))  # written out on CPUs
+                if placement.name in ("ddp", "exp4") and workload == "cnn" and run.layout and precision == "fp64":
+                    cases.append(Case(run.model_copy(update={"batch_norm": "fused"})))  # written out on CPUs
+                if "per_device" in shapes:
+                    cases += [Case(run.model_copy(update=more)) for more in micro_steps_of(run)]
+                if placement.overlap and "captured" in placement.executions:
+                    # the step that a GPU captures, here run as it is; `Run` refuses to be built so for a CPU
+                    fused = {"cross_entropy": "fused"} if workload == "nmt" else {}
+                    held = [more for more in micro_steps_of(run) if "micro_sync" not in more]
+                    cases += [Case(run.model_copy(update={"execution": "captured"} | more)) for more in ([fused] if turn else []) + held]
     return cases
 
 
-def make_context(run: Run, rank: int, shared: Path) -> tuple[Context, Any]:
-    """A replica's context and its source."""
+def make_context(run: Run, rank: int, shared: Path, wire: Wire | None = None) -> tuple[Context, Any]:
+    """A replica's context and its source. wire: one that stands in for a process group's."""
     source = workloads()[run.workload].inputs[run.inputs](run, run.description)
     device = Device(run, rank, threads=1)
-    return Context(run, rank, device, Wire(rank, run.devices), source.capacity, shared, 60.0), source
+    return Context(run, rank, device, wire or Wire(rank, run.devices), source.capacity, shared, 60.0), source
+
+
+def replica(run: Run, rank: int, shared: Path, wire: Wire | None = None) -> tuple[Any, Feed]:
+    """A replica's trainer and its feed."""
+    context, source = make_context(run, rank, shared, wire)
+    return build_trainer(context), Feed(source, run.copy_of(rank), context.device)
+
+
+def dispatched(run: Run, shared: Path, fed: Run | None = None) -> tuple[Any, list[Feed]]:
+    """The trainer of all replicas in this process and their feeds. fed: another Run whose shards they are given."""
+    fed = fed or run
+    source = workloads()[fed.workload].inputs[fed.inputs](fed, fed.description)
+    devices = all_devices(run, threads=1)
+    trainer = build_trainer(dispatch_trainer.Context(run, devices, dispatch_wire.Wire(devices), source.capacity, shared))
+    sliced = placements()[run.placement].loss == "gpu0"  # a joined batch that is sliced lies on the first device
+    return trainer, [Feed(source, run.copy_of(rank), devices.each[0] if sliced else device) for rank, device in enumerate(devices.each)]
 
 
 def train_case(case: Case, rank: int, shared: Path) -> dict[str, Any]:
     """The steps of one replica: variables, losses, the counted bytes of the first of them, or of the first cycle."""
-    context, source = make_context(case.run, rank, shared)
-    trainer = build_trainer(context)
-    feed = Feed(source, case.run.copy_of(rank), context.device)
+    trainer, feed = replica(case.run, rank, shared)
     losses, counted = [], Counter[str]()
     for step in range(steps_of(case.run)):
         shard = feed.shard(step)
@@ -186,35 +207,24 @@ def train_case(case: Case, rank: int, shared: Path) -> dict[str, Any]:
         else:
             loss = trainer.step(shard)
         losses.append(float(loss))
-    values = trainer.full_values()
+    values, lookups = trainer.full_values(), feed.source.batch(0, case.run.copy_of(rank)).lookups
     feed.close()
     trainer.close()
-    return {"values": values, "losses": losses, "counted": dict(counted), "lookups": source.batch(0, case.run.copy_of(rank)).lookups}
+    return {"values": values, "losses": losses, "counted": dict(counted), "lookups": lookups}
 
 
 def train_dispatched(case: Case, shared: Path) -> list[dict[str, Any]]:
     """What `train_case` does, all replicas in this process; a result a rank."""
-    run = case.run
-    source = workloads()[run.workload].inputs[run.inputs](run, run.description)
-    devices = all_devices(run, threads=1)
-    context = dispatch_trainer.Context(run, devices, dispatch_wire.Wire(devices), source.capacity, shared)
-    trainer = build_trainer(context)
-    sliced = placements()[run.placement].loss == "gpu0"  # a joined batch that is sliced lies on the first device
-    feeds = [Feed(source, run.copy_of(rank), devices.each[0] if sliced else device) for rank, device in enumerate(devices.each)]
-    losses, counted = [], {}
-    for step in range(STEPS):
-        shards = [feed.shard(step) for feed in feeds]
-        if step == 0:
-            shares, counted = trainer.counted_step(shards)
-        else:
-            shares = trainer.step(shards)
-        losses.append([float(share) for share in shares])
+    trainer, feeds = dispatched(case.run, shared)
+    first, counted = trainer.counted_step([feed.shard(0) for feed in feeds])
+    steps = [first, *(trainer.step([feed.shard(step) for feed in feeds]) for step in range(1, STEPS))]
+    losses = [[float(share) for share in shares] for shares in steps]
     found = []
     for rank, feed in enumerate(feeds):
         feed.close()
         mine = {"losses": [shares[rank] for shares in losses], "counted": counted if rank == 0 else {}}
-        found.append({**mine, "values": trainer.full_values(rank), "lookups": source.batch(0, run.copy_of(rank)).lookups})
-    context.closing.close()
+        found.append({**mine, "values": trainer.full_values(rank), "lookups": feed.source.batch(0, case.run.copy_of(rank)).lookups})
+    trainer.context.closing.close()
     return found
 
 
@@ -254,22 +264,43 @@ def reference_of(case: Case) -> dict[str, Any]:
 
 def fork_processes(work: Callable[..., None], arguments: tuple[Any, ...], count: int) -> None:
     """`work(rank, *arguments)` in so many processes, forked by a server that has the framework imported: each would take seconds to."""
-    multiprocessing.get_context("forkserver").set_forkserver_preload(["tests.training.cases", "sklearn.datasets", "torch._dynamo"])
+    forking()
     mp.start_processes(work, arguments, count, start_method="forkserver")
+
+
+@contextmanager
+def group(rank: int, world: int, folder: str) -> Iterator[None]:
+    """This process as one of a group of so many, which meets in a file of the folder; on one thread."""
+    torch.set_num_threads(1)
+    store = dist.FileStore(f"{folder}/store{world}", world)
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=world, timeout=timedelta(seconds=60))
+    yield
+    dist.destroy_process_group()
+
+
+def member(rank: int, work: Callable[[int, Path], Any], world: int, folder: str) -> None:
+    """One of the processes of `answers`."""
+    with group(rank, world, folder):
+        torch.save(work(rank, Path(folder)), f"{folder}/{rank}.pt")
+
+
+def answers(work: Callable[[int, Path], Any], world: int) -> list[Any]:
+    """What `work(rank, folder)`, a function of a module, gives in each process of a group of so many."""
+    with tempfile.TemporaryDirectory() as folder:
+        fork_processes(member, (work, world, folder), world)
+        return [torch.load(f"{folder}/{rank}.pt") for rank in range(world)]
 
 
 def worker(rank: int, cases: list[Case], folder: str) -> None:
     """One process of every world size that has this rank, largest first, so that none waits for the others; results saved by rank."""
-    torch.set_num_threads(1)
     for world in sorted({case.run.devices for case in cases}, reverse=True):
         if rank < world:
-            train_world(rank, world, cases, folder)
+            with group(rank, world, folder):
+                train_world(rank, world, cases, folder)
 
 
 def train_world(rank: int, world: int, cases: list[Case], folder: str) -> None:
     """Every case of one world size."""
-    store = dist.FileStore(f"{folder}/store{world}", world)
-    dist.init_process_group("gloo", store=store, rank=rank, world_size=world, timeout=timedelta(seconds=60))
     results = {}
     for index, case in enumerate(cases):
         if case.run.devices != world:
@@ -283,7 +314,6 @@ def train_world(rank: int, world: int, cases: list[Case], folder: str) -> None:
             torch.save(results, f"{folder}/result{world}-{rank}.pt")
             raise
     torch.save(results, f"{folder}/result{world}-{rank}.pt")
-    dist.destroy_process_group()
 
 
 def run_all(cases: list[Case]) -> dict[str, list[dict[str, Any]]]:

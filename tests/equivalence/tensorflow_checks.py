@@ -84,3 +84,12 @@ def check_compiled(case: Case, result: Mapping[str, Any]) -> None:
     assert sorted(result["compiled"]) == [("compute", str(rank), rank) for rank in towers]
     outside = {op for part, _, op, _ in result["ran"] if part == "compute" and op.endswith(PASSES)}
     assert not (towers and outside), f"{outside} were left to the graph"
+
+
+def check(case: Case, results: Mapping[str, dict[str, Any]], tolerance: float) -> None:
+    """It trained as its semantics says, moved what its row predicts, ran each part where the row says, and compiled what was asked for."""
+    result = result_of(case, results)
+    check_equality(case, result, tolerance)
+    assert result["counted"] == result["predicted"]
+    check_places(case, result)
+    check_compiled(case, result)

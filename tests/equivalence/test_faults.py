@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections import Counter
 from collections.abc import Callable
 from contextlib import nullcontext
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-import torch.distributed as dist
 
 from multigpu.engines.torch.averaged import TRAINED
-from multigpu.engines.torch.build import build_trainer
-from multigpu.engines.torch.feed import Feed
 from multigpu.engines.torch.fully_sharded import CountedScatter
 from multigpu.placements.step_bytes import step_bytes
 from multigpu.placements.traffic import laid_out
 from multigpu.run import Run
-from tests.equivalence.cases import LOCAL, Case, fork_processes, make_context, reference_of, steps_of
+from tests.equivalence.cases import LOCAL, Case, answers, reference_of, replica, steps_of
 from tests.equivalence.test_placements import distance
 
 DEVICES = 2
@@ -103,13 +97,11 @@ EVERY = {**{(name, ""): (lambda trainer: None) for name in RUNS}, **FAULTS}
 
 def trained(name: str, fault: str, rank: int, folder: Path) -> dict[str, Any]:
     """Some steps with a fault, and what this replica keeps after them."""
-    context, source = make_context(RUNS[name], rank, folder)
-    trainer: Any = build_trainer(context)
+    trainer, feed = replica(RUNS[name], rank, folder)
     EVERY[name, fault](trainer)
-    feed = Feed(source, rank, context.device)
     counted = [Counter(trainer.counted_step(feed.shard(step))[1]) for step in range(steps_of(RUNS[name]))]
     cycle = sum(counted[: RUNS[name].semantics.every], Counter[str]())
-    found = {"values": trainer.full_values(), "counted": dict(cycle), "lookups": source.batch(0, rank).lookups}
+    found = {"values": trainer.full_values(), "counted": dict(cycle), "lookups": feed.source.batch(0, rank).lookups}
     if name in ("zero1", "fsdp2"):
         slots = [value for state in trainer.optimizer.state.values() for value in state.values() if value.dim()]
         found |= {
@@ -121,24 +113,19 @@ def trained(name: str, fault: str, rank: int, folder: Path) -> dict[str, Any]:
     return found
 
 
-def worker(rank: int, folder: str) -> None:
-    torch.set_num_threads(1)
-    store = dist.FileStore(f"{folder}/store", DEVICES)
-    dist.init_process_group("gloo", store=store, rank=rank, world_size=DEVICES, timeout=timedelta(seconds=60))
+def every_fault(rank: int, folder: Path) -> dict[tuple[str, str], dict[str, Any]]:
+    """What one replica keeps, by run and fault."""
     results = {}
     for index, (name, fault) in enumerate(EVERY):
-        shared = Path(folder) / f"shared{index}"
+        shared = folder / f"shared{index}"
         shared.mkdir(exist_ok=True)
         results[name, fault] = trained(name, fault, rank, shared)
-    torch.save(results, f"{folder}/{rank}.pt")
-    dist.destroy_process_group()
+    return results
 
 
 @pytest.fixture(scope="module")
 def found():
-    with tempfile.TemporaryDirectory() as folder:
-        fork_processes(worker, (folder,), DEVICES)
-        return [torch.load(f"{folder}/{rank}.pt") for rank in range(DEVICES)]
+    return answers(every_fault, DEVICES)
 
 
 def apart(found, name: str, fault: str) -> float:

@@ -94,13 +94,13 @@ def typed(words: list[str]) -> tuple[int, str, str]:
 
 
 @pytest.mark.usefixtures("place")
-@examples(150)
+@examples(60)
 @given(lines())
 def test_in_this_process(words: list[str]) -> None:
     check(*typed(words))
 
 
-@examples(4)
+@examples(2)
 @given(words=lines().filter(lambda words: HARMLESS & {*words}))
 def test_in_a_process_of_its_own(words: list[str], place: Path) -> None:
     """With its imports, its signals and its end."""

@@ -19,7 +19,7 @@ from tests.fuzz.strategies import examples, little_memory, one_sentence, pairs_o
 SCHEDULE = pairs_of({name: field for name, field in TrainingRun.model_fields.items() if name != "run"})
 
 
-@examples(2500)
+@examples(1000)
 @given(run_fields())
 def test_a_run_is_built_or_refused_in_one_sentence(fields: dict[str, Any]) -> None:
     with little_memory():
@@ -37,7 +37,7 @@ def test_a_run_is_built_or_refused_in_one_sentence(fields: dict[str, Any]) -> No
                 one_sentence(str(error))
 
 
-@examples(1000)
+@examples(400)
 @given(run_fields(), st.lists(st.sampled_from(SCHEDULE), min_size=1, max_size=4).map(dict))
 def test_a_training_too(fields: dict[str, Any], schedule: dict[str, Any]) -> None:
     try:

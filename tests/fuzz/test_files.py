@@ -86,7 +86,7 @@ def damaged(draw: st.DrawFn) -> tuple[str, bytes]:
     return name, data
 
 
-@examples(400)
+@examples(200)
 @given(file=damaged())
 def test_a_record_is_read_or_named(file: tuple[str, bytes], place: Path) -> None:
     name, data = file
@@ -103,7 +103,7 @@ def test_a_record_is_read_or_named(file: tuple[str, bytes], place: Path) -> None
         assert str(path) in sentence
 
 
-@examples(30)
+@examples(15)
 @given(changes=st.lists(st.tuples(st.sampled_from(spots_of(TEXTS["runs"])), st.sampled_from([*LEAVES, KeyError])), min_size=1, max_size=2))
 def test_what_is_read_spoils_no_command(changes: Any, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Whatever of a damaged Record still passes for one."""
@@ -153,7 +153,7 @@ def yaml_text(draw: st.DrawFn) -> str:
     return yaml.safe_dump(draw(st.sampled_from([whole, entries])), allow_unicode=True)
 
 
-@examples(250)
+@examples(100)
 @given(text=yaml_text())
 def test_a_file_of_points_or_parameters(text: str, place: Path) -> None:
     file = place / "points.yaml"
@@ -174,7 +174,7 @@ PARAMETERS = {
 }
 
 
-@examples(400)
+@examples(200)
 @given(odd=st.dictionaries(st.sampled_from([*PARAMETERS, "tea"]), st.one_of(YAML, st.sampled_from(LEAVES)), max_size=3))
 def test_the_parameters_of_an_experiment(odd: dict[str, Any]) -> None:
     """As papermill puts them behind the parameters cell."""

@@ -86,7 +86,7 @@ def first_batch(name: str, folder: Path, files: dict[str, bytes], packed: bool) 
     assert batch.units >= 0 and all(array.shape[0] for array in batch.arrays.values() if isinstance(array, np.ndarray))
 
 
-@examples(300)
+@examples(150)
 @given(found=damaged())
 def test_what_is_damaged_is_read_or_named(found: tuple[str, dict[str, bytes], bool], tmp_path_factory: pytest.TempPathFactory) -> None:
     name, files, packed = found

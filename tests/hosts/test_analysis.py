@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from multigpu.analysis import all_reduce
+from multigpu.analysis.collectives import WIRE_SHARE, collectives_frame, host_points, link_time_s
 from multigpu.collectives import algorithms
 from multigpu.collectives.record import CollectiveMeasurement, CollectiveRecord
 from multigpu.collectives.run import CollectiveRun
@@ -35,7 +35,7 @@ def record_of(run: CollectiveRun, per_host: int, rate_mbit: float) -> Collective
     cost = algorithms()[run.method].cost(run.elements, 4, run.devices) if run.method in algorithms() else None
     seconds = run.compute_ms * 1e-3
     if run.devices > 1:
-        seconds += all_reduce.link_time_s(run.method, run.bytes, run.devices, rate_mbit * 1e6 / 8)
+        seconds += link_time_s(run.method, run.bytes, run.devices, rate_mbit * 1e6 / 8)
     way = int(cost.busiest_way_bytes) if cost else run.bytes
     planted = make_record(run.method, run.bytes, max(2, run.devices), "eager", gpus=0)
     return planted.model_copy(
@@ -55,25 +55,25 @@ def frame():
     records = [
         record_of(run, part.per_host, part.rate_mbit) for part in find_parts() for run in part.runs if isinstance(run, CollectiveRun)
     ]
-    return all_reduce.hosts_frame(records)
+    return collectives_frame(records)
 
 
 def test_times_that_follow_the_formulas_are_the_links(frame) -> None:
-    table = all_reduce.host_points(frame)
+    table = host_points(frame)
     known = table[table["link_s"].notna() & (table["compute_ms"] == 0) & (table["delay_us"] == 0)].set_index(["method", "bytes", "devices"])
     assert (known["time_s"] / known["link_s"]).round(6).eq(1).all() and len(known) > 20
     ends = [known.loc[(method, 2**20, 8), "time_s"] / known.loc[(method, 2**20, 2), "time_s"] for method in ("central_server", "ring")]
     assert ends == pytest.approx([7, 1.75]), "2N(P-1) and 2N(P-1)/P"
     assert known.loc[("ring", 2**20, 8), "latency_terms"] == 14 and known.loc[("gloo", 2**20, 8), "latency_terms"] != 14
     assert known.loc[("ring", 2**20, 8), "sent_bytes"] == pytest.approx(1.75 * 2**20)
-    assert all_reduce.host_points(all_reduce.hosts_frame([])).empty
+    assert host_points(collectives_frame([])).empty
 
 
 def test_the_documents_network_explains_so_much_of_its_step(frame) -> None:
     """N of 717.67 MB at 100 Gbit/s is 57.4 ms, and headers take 4.4% of a link: both a 500th, so the time is the document's."""
-    slept = all_reduce.host_points(frame)
+    slept = host_points(frame)
     row = slept[(slept["method"] == "ring") & (slept["devices"] == 16) & (slept["per_host"] == 4)].iloc[0]
-    assert row["time_s"] - 1e-3 * row["compute_ms"] == pytest.approx(2 * 0.0574 * 15 / 16 / all_reduce.WIRE_SHARE, rel=1e-3)
+    assert row["time_s"] - 1e-3 * row["compute_ms"] == pytest.approx(2 * 0.0574 * 15 / 16 / WIRE_SHARE, rel=1e-3)
     assert row["hosts"] == 4 and math.isnan(row["link_s"]), "processes of one host meet in its memory: no formula of one link a process"
 
 

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from multigpu.hosts import meeting
-from multigpu.hosts.meeting import BEAT_S, SILENCE_S, HostLost, Meeting
+from multigpu.hosts.meeting import HostLost, Meeting
 from multigpu.hosts.namespaces import Hosts, why_not
 
 
@@ -156,10 +156,6 @@ def test_a_host_that_came_early_is_not_lost_when_the_last_one_comes() -> None:
         for host in [one.result(20) for one in hosts]:
             host.check()
             host.__exit__(None, None, None)
-
-
-def test_a_loss_is_noticed_well_within_a_minute() -> None:
-    assert SILENCE_S + 2 * BEAT_S < 30  # the rest is for ending workers
 
 
 WAIT = """

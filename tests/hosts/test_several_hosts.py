@@ -28,16 +28,13 @@ pytestmark = [
 FIELDS = {"workload": "nmt", "model": "nmt_tiny", "placement": "ddp", "device_type": "cpu", "batch_size": 4, "sequence_length": 5}
 
 
-def start(hosts: Hosts, records: Path, **fields: object) -> list[subprocess.Popen[str]]:
+def on_all(hosts: Hosts, options: list[str], command: str, fields: dict[str, object], *more: str) -> list[subprocess.Popen[str]]:
     """The same command on every host."""
-    words = [f"{name}={value}" for name, value in (FIELDS | fields).items()]
-    several = ["--nnodes", str(hosts.count), "--rendezvous", hosts.address(0), "--network", "1 Gbit/s"]
+    words = [*options, command, *(f"{name}={value}" for name, value in (FIELDS | fields).items()), *more, "--quiet"]
+    words += ["--nnodes", str(hosts.count), "--rendezvous", hosts.address(0), "--network", "1 Gbit/s"]
     return [
         subprocess.Popen(
-            [
-                *(*hosts.prefix(host), sys.executable, "-m", "multigpu", "--records", str(records), "measure", *words, *several),
-                *("--node-rank", str(host), "--repeats", "2", "--quiet"),
-            ],
+            [*hosts.prefix(host), sys.executable, "-m", "multigpu", *words, "--node-rank", str(host)],
             env=os.environ | hosts.environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -45,6 +42,11 @@ def start(hosts: Hosts, records: Path, **fields: object) -> list[subprocess.Pope
         )
         for host in range(hosts.count)
     ]
+
+
+def start(hosts: Hosts, records: Path, **fields: object) -> list[subprocess.Popen[str]]:
+    """Two repeats of a Run."""
+    return on_all(hosts, ["--records", str(records)], "measure", fields, "--repeats", "2")
 
 
 FRAMEWORKS = [
@@ -107,21 +109,9 @@ def test_what_several_hosts_cannot_run_is_refused_on_all(tmp_path: Path) -> None
 
 
 def train(hosts: Hosts, folder: Path, steps: int) -> list[subprocess.Popen[str]]:
-    """The same training on every host, with a checkpoint every 20 steps."""
-    fields = FIELDS | {"devices": 2, "steps": steps, "checkpoint_every": 20}
-    words = [f"{name}={value}" for name, value in fields.items()]
-    several = ["--nnodes", "2", "--rendezvous", hosts.address(0), "--network", "1 Gbit/s", "--quiet"]
+    """A training with a checkpoint every 20 steps."""
     places = ["--folder", str(folder / "records"), "--checkpoints", str(folder / "checkpoints")]
-    return [
-        subprocess.Popen(
-            [*hosts.prefix(host), sys.executable, "-m", "multigpu", "train", *words, *several, *places, "--node-rank", str(host)],
-            env=os.environ | hosts.environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for host in range(2)
-    ]
+    return on_all(hosts, [], "train", {"devices": 2, "steps": steps, "checkpoint_every": 20}, *places)
 
 
 def test_training_goes_on_from_its_checkpoint_after_a_host_was_killed(tmp_path: Path) -> None:

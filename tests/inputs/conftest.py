@@ -4,5 +4,5 @@ from __future__ import annotations
 
 from hypothesis import settings
 
-settings.register_profile("inputs", derandomize=True, deadline=None)
+settings.register_profile("inputs", max_examples=25, derandomize=True, deadline=None)
 settings.load_profile("inputs")

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from multigpu.inputs.buckets import bucket_of, plan_batches, plan_epoch
 from multigpu.inputs.drawn_text import bucket_means_000, lengths_000
 from multigpu.inputs.text import catalogs, text_files
-from multigpu.run import build_run
 from tests.inputs.stand_ins import make_run, make_text_model, same
 from tests.inputs.test_text import corpus_files
 
@@ -27,7 +26,6 @@ def buckets_of_step(source: Any, step: int, ranks: int) -> list[set[int]]:
     return [set(bucket_of(source.batch(step, rank).arrays["target_length"] - 1).tolist()) for rank in range(ranks)]
 
 
-@settings(max_examples=25)
 @given(st.data(), SIZES, st.sampled_from(["own", "shared", "fixed"]))
 def test_in_every_mode_an_epoch_covers_everything_and_a_step_repeats_nothing(data: st.DataObject, sizes: list[int], batching: Any):
     joined = sum(sizes)
@@ -39,7 +37,6 @@ def test_in_every_mode_an_epoch_covers_everything_and_a_step_repeats_nothing(dat
     assert all(len(set(step)) == joined for step in plan.tolist())
 
 
-@settings(max_examples=25)
 @given(st.lists(st.integers(0, 5), min_size=40, max_size=300), SIZES)
 def test_own_is_the_plan_of_before_and_shared_fills_whole_steps(buckets: list[int], sizes: list[int]):
     joined, array = sum(sizes), np.array(buckets)
@@ -140,27 +137,3 @@ def test_shuffling_off_is_the_corpus_order(tmp_path: Any):
     orders = [[item for step in range(8) for item in source.items(step, 0).tolist()] for source in (plain, shuffled)]
     assert orders[0] == list(range(40)) and orders[1] != orders[0] and Counter(orders[1]) == Counter(orders[0])
     assert plain.fingerprint != shuffled.fingerprint
-
-
-COMMON = {"workload": "nmt", "model": "nmt_small", "placement": "ddp", "batch_size": 8}
-
-
-def test_defaults_leave_the_keys_of_older_records_as_they_are():
-    plain = build_run(**COMMON, inputs="lengths_000")
-    assert plain.digest == build_run(**COMMON, inputs="lengths_000", batching="own", shuffle=False).digest
-    assert len({build_run(**COMMON, inputs="lengths_000", batching=mode).digest for mode in ("own", "shared", "fixed")}) == 3
-    assert "batching" not in plain.model_dump_json(exclude_defaults=True)
-
-
-@pytest.mark.parametrize(
-    ("fields", "sentence"),
-    [
-        ({"batching": "shared"}, "batching 'shared' has no meaning for inputs 'synthetic', whose sentences all have one length"),
-        ({"inputs": "lengths_000", "shuffle": True}, "shuffle has no meaning for inputs 'lengths_000', which are drawn"),
-        ({"workload": "cnn", "model": "resnet_small", "batching": "fixed"}, "batching 'fixed' has no meaning for images"),
-        ({"workload": "cnn", "model": "resnet_small", "shuffle": True}, "shuffle True has no meaning for images"),
-    ],
-)
-def test_what_cannot_work_is_refused_in_one_sentence(fields: dict[str, Any], sentence: str):
-    with pytest.raises(ValueError, match=sentence):
-        build_run(**COMMON | fields)

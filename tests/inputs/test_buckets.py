@@ -15,21 +15,6 @@ def test_buckets_are_those_of_document_000():
     assert bucket_of(words).tolist() == [0, 0, 0, 1, 1, 2, 3, 4, 4, 5, 5, 5]
 
 
-@given(st.data(), SIZES)
-def test_an_epoch_covers_everything_and_a_step_repeats_nothing(data: st.DataObject, sizes: list[int]):
-    joined = sum(sizes)
-    buckets = np.array(data.draw(st.lists(st.integers(0, 5), min_size=joined, max_size=joined + 150)))
-    plan = plan_epoch(buckets, sizes)
-    assert plan.shape == (-(-len(buckets) // joined), joined)
-    assert set(plan.ravel().tolist()) == set(range(len(buckets)))
-    assert plan.size - len(buckets) < joined  # less than one joined batch is seen twice
-    for step in plan:
-        assert len(set(step.tolist())) == joined  # so the shards of a step are disjoint
-    seen = plan.ravel()[: len(buckets)]
-    assert len(set(seen.tolist())) == len(buckets)  # everything comes once before anything comes twice
-    assert np.array_equal(plan, plan_epoch(buckets, sizes))
-
-
 @given(st.lists(st.integers(0, 5), min_size=40, max_size=300), SIZES)
 def test_shards_are_of_one_bucket_until_the_epoch_runs_out(buckets: list[int], sizes: list[int]):
     if len(buckets) < sum(sizes):

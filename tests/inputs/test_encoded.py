@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
@@ -56,7 +56,6 @@ def test_a_cache_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
         made_folder(tmp_path / "file" / "cache", 4)
 
 
-@settings(max_examples=30)
 @given(st.integers(1, 800), st.integers(1, 800), st.integers(0, 2**32))
 def test_crops_lie_within_the_image(width: int, height: int, seed: int) -> None:
     left, top, w, h = crop_box(width, height, np.random.default_rng(seed))

@@ -13,7 +13,6 @@ from torch._subclasses import FakeTensorMode
 
 from multigpu.kernels import lstm_launch
 from multigpu.kernels.lstm import by_gate, interleave, lstm, lstm_layer
-from multigpu.workloads.nmt.recurrence import fused, pack, persistent
 from tests.kernels.layers import NAMES, arguments, distance, incoming, reference, results, written_out
 
 UNITS = 3
@@ -115,26 +114,6 @@ def test_arguments_that_do_not_fit_are_refused(place: int, value: Tensor, senten
     values[place] = value
     with pytest.raises(ValueError, match=sentence):
         lstm(*values, 1)
-
-
-@pytest.mark.parametrize("lengths", [(5, 5, 5, 5), (5, 4, 2, 1)], ids=["equal lengths", "packed"])
-def test_a_stack_of_persistent_cells_equals_the_librarys(lengths: tuple[int, ...]) -> None:
-    generator = torch.Generator().manual_seed(0)
-
-    def normal(*shape: int) -> Tensor:
-        return torch.randn(shape, generator=generator, dtype=torch.float64)
-
-    packing = None if len(set(lengths)) == 1 else pack(torch.tensor(lengths), torch.device("cpu"))
-    x = normal(5, 4, UNITS) if packing is None else normal(sum(lengths), UNITS)
-    state, kernels, biases = (normal(2, 4, UNITS), normal(2, 4, UNITS)), [normal(2, 4 * UNITS, UNITS)] * 2, [normal(4 * UNITS)] * 2
-    leaves = [value.requires_grad_() for value in (x, *state, *kernels[:1], *biases[:1])]
-    found = []
-    for recurrence in (fused, persistent):
-        y, after = recurrence(x, state, kernels, biases, normal(1).expand(4 * UNITS) * 0 + 1, packing and packing.batch_sizes)
-        total = sum((one * torch.arange(one.numel()).view_as(one)).sum() for one in (y, *after))
-        found.append([y, *after, *torch.autograd.grad(total, leaves)])
-    for mine, theirs in zip(found[1], found[0], strict=True):
-        torch.testing.assert_close(mine, theirs, rtol=1e-9, atol=1e-9)
 
 
 @given(st.integers(1, 2000), st.integers(1, 9), st.sampled_from([lstm_launch.FORWARD, lstm_launch.BACKWARD]))

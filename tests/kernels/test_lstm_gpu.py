@@ -9,18 +9,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from multigpu.engines.torch.build import build_trainer
 from multigpu.engines.torch.captured import CapturedTrainer
-from multigpu.engines.torch.devices import Device
-from multigpu.engines.torch.feed import Feed
-from multigpu.engines.torch.trainer import Context
-from multigpu.engines.torch.wire import Wire
 from multigpu.kernels import lstm_launch
 from multigpu.kernels.lstm import UNITS, lstm, lstm_layer
 from multigpu.run import Run
-from multigpu.workloads import find_model, workloads
+from multigpu.workloads import find_model
 from multigpu.workloads.nmt.projection_loss import projected_cross_entropy
 from multigpu.workloads.nmt.torch import build
+from tests.equivalence.cases import replica
 from tests.kernels.layers import NAMES, arguments, distance, incoming, reference, results
 from tests.workloads.helpers import filled, gradients, sentences
 
@@ -204,10 +200,7 @@ def test_captured_steps_on_sentences_of_different_lengths_train_as_eager_ones() 
             workload="nmt", model="nmt000_pieces", placement="independent", batch_size=16, inputs="lengths_000", execution=execution,
             precision="bf16", recurrence="persistent", cross_entropy="fused",
         )  # fmt: skip
-        source = workloads()["nmt"].inputs["lengths_000"](run, run.description)
-        device = Device(run, 0, threads=1)
-        context = Context(run, 0, device, Wire(0, 1), source.capacity, Path(), 60.0)
-        trainer, feed = build_trainer(context), Feed(source, 0, device)
+        trainer, feed = replica(run, 0, Path())
         if execution == "captured":
             trainer = CapturedTrainer(trainer)
         losses.append([float(trainer.step(feed.shard(step))) for step in range(50)])

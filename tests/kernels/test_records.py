@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from multigpu.paths import RUNS
-from multigpu.record import RecordStore
+from multigpu.record import Record
 from multigpu.run import Run
 
 STEPS = 300
@@ -15,10 +14,10 @@ def curve_of(run: Run) -> tuple[str, str | None, int]:
     return run.precision, run.recurrence, run.seed
 
 
-def test_losses_stay_as_near_float32_as_the_librarys_do_in_16_bits() -> None:
+def test_losses_stay_as_near_float32_as_the_librarys_do_in_16_bits(committed: list[Record]) -> None:
     curves = {
         curve_of(record.run): np.array(record.measurement.loss)
-        for record in RecordStore(RUNS)
+        for record in committed
         if record.measurement and (record.run.model, record.run.inputs, record.run.batch_size) == ("nmt000", "catalogs", 64)
         if record.run.warmup_steps + record.run.timed_steps == STEPS and record.machine.name == "1x-nvidia-h200"
     }

@@ -15,9 +15,11 @@ import pytest
 
 from multigpu.measure.launch import measure
 from multigpu.measure.point import Point
+from multigpu.measure.private_network import OPEN_PORTS
 from multigpu.measure.summary import Summary
 from multigpu.record import Record, RecordStore
 from multigpu.run import Run, build_run
+from tests.measure.listening import Listener, overheard
 
 ROOT = Path(__file__).parents[2]
 PATHS = os.pathsep.join([f"{ROOT}/src", str(ROOT), os.environ.get("PYTHONPATH", "")])
@@ -45,12 +47,13 @@ def memory_of(pid: int) -> list[Path]:
 
 @dataclass(frozen=True)
 class Struck:
-    """A sweep. left: processes that still lived when it had ended."""
+    """A sweep. left: processes that still lived when it had ended. heard: what listened meanwhile."""
 
     store: RecordStore
     summary: Summary
     points: list[Point]
     left: set[int]
+    heard: set[Listener]
 
     def __getitem__(self, seed: int) -> Record:
         return next(record for record in self.store if record.run.seed == seed)
@@ -63,10 +66,12 @@ class Struck:
 
 
 def strike(folder: Path, points: Sequence[Point], faults: Sequence[dict[str, Any]], **environment: str) -> Struck:
-    """Measure these points while faults (`tests.faults`) strike."""
+    """Measure these points while faults (`tests.faults`) strike; nothing that listens meanwhile is reached from another host."""
     store, before = RecordStore(folder / "runs"), set(descendants())  # other tests may have left helpers of their own
     with pytest.MonkeyPatch.context() as patch:
         for name, value in ({"FAULTS": json.dumps(list(faults)), "PYTHONPATH": PATHS} | environment).items():
             patch.setenv(name, value)
-        summary = measure(points, store, progress=False, hook="tests.faults:strike")
-    return Struck(store, summary, list(points), set(descendants()) - before)
+        patch.delenv(OPEN_PORTS, raising=False)
+        with overheard() as heard:
+            summary = measure(points, store, progress=False, hook="tests.faults:strike")
+    return Struck(store, summary, list(points), set(descendants()) - before, heard)

@@ -20,7 +20,7 @@ def test_a_against_a(tmp_path) -> None:
     The interval is that of 99.9%: this machine's other work may disturb one half, and one test run in a thousand may fail by chance.
     """
     run = Run(
-        workload="cnn", model="resnet_small", placement="independent", device_type="cpu", batch_size=16, warmup_steps=3, timed_steps=20
+        workload="cnn", model="resnet_tiny", placement="independent", device_type="cpu", batch_size=16, warmup_steps=3, timed_steps=20
     )
     store = RecordStore(tmp_path)
     assert measure([Point(run, repeat) for repeat in range(10)], store, progress=False).statuses == {"ok": 10}

@@ -7,11 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
-from multigpu.measure import machine, program
+from multigpu.measure import machine
 from multigpu.measure.launch import measure
 from multigpu.measure.point import Point
 from multigpu.record import RecordStore
@@ -61,16 +60,3 @@ def test_a_launch_keeps_its_process_and_names_its_own_machine(tmp_path: Path, mo
     assert (tmp_path / "1").read_text() == "1"
     assert record.measurement and record.measurement.host_threads == 1
     assert (record.machine.name, record.machine.cores) == (machine.this_machine().name, machine.this_machine().cores)
-
-
-def test_a_program_is_kept_before_it_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    done: list[Any] = []
-    plan = SimpleNamespace(items=[SimpleNamespace(run=SimpleNamespace(host_cores=3))])
-    monkeypatch.setattr(program, "end_with_parent", lambda: None)
-    monkeypatch.setattr(program, "faulthandler", SimpleNamespace(register=lambda *_, **__: None))
-    monkeypatch.setattr(program, "Plan", SimpleNamespace(model_validate_json=lambda _: plan))
-    monkeypatch.setattr(program, "confine", done.append)
-    (tmp_path / "plan.json").write_text("{}")
-    monkeypatch.setattr(sys, "argv", ["program", str(tmp_path / "plan.json")])
-    program.run_program(done.append)
-    assert done == [3, plan]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -48,15 +48,20 @@ def mixed() -> list[Point]:
     return [Point(run, repeat) for run in runs for repeat in range(2)] + [Point(tiny(4, placement="exp2"))]
 
 
+def prepare(patch: pytest.MonkeyPatch, folder: Path) -> None:
+    """What `look` needs; it writes to the folder's `seen`."""
+    (folder / "seen").mkdir()
+    patch.setenv("LANES_SEEN", str(folder / "seen"))
+    patch.setenv("PYTHONPATH", PATHS)
+
+
 @pytest.fixture(scope="module")
 def sweep(tmp_path_factory: pytest.TempPathFactory) -> tuple[RecordStore, Summary, Path, set[int]]:
     """Two lanes on the halves of this machine's cores, then one Run by itself."""
     folder = tmp_path_factory.mktemp("lanes")
-    (folder / "seen").mkdir()
     store, before = RecordStore(folder / "runs"), set(descendants())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("LANES_SEEN", str(folder / "seen"))
-        patch.setenv("PYTHONPATH", PATHS)
+        prepare(patch, folder)
         patch.delenv("OMP_NUM_THREADS", raising=False)
         summary = measure_shared(mixed(), store, progress=False, hook="tests.measure.test_lanes:look", lanes=2)
     return store, summary, folder / "seen", set(descendants()) - before
@@ -112,25 +117,30 @@ def test_an_ordinary_sweep_finds_them_all(sweep) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_a_killed_lane_is_named_and_the_other_finishes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "seen").mkdir()
-    monkeypatch.setenv("LANES_SEEN", str(tmp_path / "seen"))
+def test_a_killed_lane_is_named_and_the_other_finishes_on_its_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of TensorFlow where it is installed, whose one process keeps to its lane as PyTorch's do."""
+    prepare(monkeypatch, tmp_path)
     monkeypatch.setenv("LANES_KILLED", "0")
-    monkeypatch.setenv("PYTHONPATH", PATHS)
     store, before = RecordStore(tmp_path / "runs"), set(descendants())
-    points = [Point(tiny(seed, 1)) for seed in range(4)]
-    with pytest.raises(RuntimeError, match=re.escape("lane 0 (cores ")) as told:
+    how = {"framework": "tensorflow", "execution": "graph"} if importlib.util.find_spec("tensorflow") else {}
+    fields = WORDS | {"placement": "exp4", "processes": "one"} | how
+    points = [Point(Run(seed=seed, **fields), repeat) for seed, repeat in ((0, 0), (1, 0), (1, 1))]
+    with pytest.raises(RuntimeError, match=r"^lane \d \(cores [^)]+\) ended with -9 ") as told:
         measure_shared(points, store, progress=False, hook="tests.measure.test_lanes:look", lanes=2)
-    assert "ended with -9" in str(told.value) and "lane 1" not in str(told.value) and "goes on from there" in str(told.value)
-    kept = {record.run.seed for record in store}
-    assert kept >= {1, 3} and 0 not in kept
+    assert str(told.value).count("ended with") == 1 and "goes on from there" in str(told.value)
+    assert sorted((record.run.seed, record.repeat, record.status) for record in store) == [(1, 0, "ok"), (1, 1, "ok")]
+    half = len(CORES) // 2
+    assert all(record.lane and record.lane.neighbours == 1 for record in store)
+    assert {record.measurement.host_threads for record in store if record.measurement} == {half}
+    seen = [json.loads(path.read_text())["cores"] for path in (tmp_path / "seen").iterdir()]
+    assert sorted(map(len, seen)) == [half] * 2 and seen[0] != seen[1]
     deadline = time.monotonic() + 10  # orphans are killed by the kernel, which may take a moment
     while set(descendants()) - before and time.monotonic() < deadline:
         time.sleep(0.1)
     assert not set(descendants()) - before
     monkeypatch.delenv("LANES_KILLED")
     done = measure_shared(points, store, progress=False, hook="tests.measure.test_lanes:look", lanes=2)
-    assert sum(done.statuses.values()) == 4 - len(kept) and {record.run.seed for record in store} == {0, 1, 2, 3}
+    assert (sum(done.statuses.values()), done.reused) == (1, 2) and len(list(store)) == 3
 
 
 @pytest.mark.timeout(300)
@@ -161,20 +171,3 @@ measure_shared(points, RecordStore(Path({str(tmp_path / "runs")!r})), progress=F
     assert not alive
     assert not [path.name for path in tmp_path.iterdir() if path.name.startswith("multigpu-")]
     assert not [path for child in children for path in memory_of(child.pid)]
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(300)
-def test_tensorflow_in_lanes_uses_their_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("tensorflow")
-    (tmp_path / "seen").mkdir()
-    monkeypatch.setenv("LANES_SEEN", str(tmp_path / "seen"))
-    monkeypatch.setenv("PYTHONPATH", PATHS)
-    common = WORDS | {"framework": "tensorflow", "processes": "one", "execution": "graph", "placement": "exp4"}
-    store = RecordStore(tmp_path / "runs")
-    points = [Point(Run(seed=seed, **common)) for seed in range(2)]
-    measure_shared(points, store, progress=False, hook="tests.measure.test_lanes:look", lanes=2)
-    assert [(record.status, record.lane and record.lane.neighbours) for record in store] == [("ok", 1)] * 2
-    assert {record.measurement.host_threads for record in store if record.measurement} == {len(CORES) // 2}
-    seen = [json.loads(path.read_text())["cores"] for path in (tmp_path / "seen").iterdir()]
-    assert sorted(map(len, seen)) == [len(CORES) // 2] * 2 and seen[0] != seen[1]

@@ -103,9 +103,11 @@ GONE = "[../gloo/transport/tcp/pair.cc:547] Connection closed by peer [127.0.0.1
         (Unsupported("gloo has no reduce-scatter of halves"), "unsupported", False),
         (RuntimeError(GONE), "failed", True),
         (RuntimeError("shapes do not match"), "failed", False),
+        (type("ResourceExhaustedError", (Exception,), {})("OOM"), "out_of_memory", False),
     ],
 )
 def test_a_cause_is_no_echo_whatever_library_names_it(error: Exception, status: str, echo: bool) -> None:
+    """Told by words, or by the name of the error's class: its library is not imported."""
     found = status_of(error)
     assert found[0] == status and is_echo(found[1], found[0]) is echo
 

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from multigpu.measure.point import Point, launch_of
-from multigpu.measure.program import status_of
 from multigpu.placements import placements
 from multigpu.run import Run, build_run
 from tests.measure.launched import PATHS, REVIEWS, WORDS, Struck, strike
@@ -107,18 +106,6 @@ def test_pytorch_in_one_process_is_measured_by_the_same_program(tmp_path: Path) 
         assert len(measured.event_time_s) == len(measured.peak_memory_gib) == run.devices
         assert measured.parameter_change > 0
         assert measured.replicas_agree is (True if run.placement == "replicated_copy" else None)
-
-
-def test_statuses_are_told_by_the_names_of_errors() -> None:
-    class ResourceExhaustedError(Exception):
-        pass
-
-    class InternalError(Exception):
-        pass
-
-    assert status_of(ResourceExhaustedError("OOM"))[0] == "out_of_memory"
-    assert status_of(InternalError("CUDA: out of memory"))[0] == "out_of_memory"
-    assert status_of(InternalError("something else")) == ("failed", "InternalError: something else")
 
 
 def test_points_share_a_launch_only_where_one_program_can_measure_them() -> None:

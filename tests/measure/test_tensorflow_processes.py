@@ -38,6 +38,7 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> Struck:
 @pytest.mark.timeout(600)
 def test_every_run_has_one_record_and_no_process_is_left(sweep: Struck) -> None:
     sweep.check_whole()
+    assert sweep.heard, "a look that came too late would see nobody listen"
 
 
 def test_a_run_whose_worker_was_killed_is_measured_in_fresh_processes(sweep: Struck) -> None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import math
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,11 +14,19 @@ from torch import nn
 from torch.nn import functional as F
 
 import multigpu
+from multigpu import paths
 from multigpu.cli import main
+from multigpu.grid.from_yaml import traced
+from multigpu.measure.bar import new_bar
+from multigpu.measure.point import Point
+from multigpu.notebooks import execute_one, read_notebook
+from multigpu.own.compare import TRACED_STEPS, Budget, asked_runs, measured_within
 from multigpu.own.examine import describe
 from multigpu.own.placed import ONE
-from multigpu.own.result import Result, compared
-from multigpu.workloads.own.description import FOLDERS
+from multigpu.own.result import Result, compared, keep
+from multigpu.record import RecordStore
+from multigpu.run import Run
+from multigpu.workloads.own.description import FOLDERS, know
 from multigpu.workloads.own.loading import load_job
 from tests.factory import make_machine
 
@@ -24,18 +36,42 @@ BUDGET_S = 50
 """On two idle cores a comparison ends within 20 s; they may be shared."""
 
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 
-@pytest.fixture(scope="module", params=["resnet", "transformer", "lstm", "recommender"])
-def result(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Result:
-    out = tmp_path_factory.mktemp(request.param)
-    job = f"{MODELS}:{request.param}"
-    return multigpu.compare(job, 2, PLACEMENTS, budget_s=BUDGET_S, out=out, device_type="cpu", repeats=1, progress=False)
+JOBS = ("resnet", "transformer", "lstm", "recommender")
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Result]:
+    """`compare` of each job, which goes on where all of them were measured by the same processes, a few steps a Run."""
+    root, bar = tmp_path_factory.mktemp("own"), Budget(new_bar(99, False))
+    store, bar.ends_s = RecordStore(root / "records"), math.inf
+    know(root / "jobs")
+    runs: list[Run] = []
+    for name in JOBS:
+        (folder := root / name).mkdir()
+        for shared in ("jobs", "records"):
+            (folder / shared).symlink_to(root / shared)
+        job = load_job(f"{MODELS}:{name}")
+        described = describe(job, root / "jobs", 2, f"{MODELS}:{name}")
+        asked = asked_runs(job, described, folder, PLACEMENTS, 2, "cpu", a_repeat_s=0)
+        keep(folder, described, asked.runs, asked.refused, BUDGET_S)
+        runs += asked.runs
+    store.check_writable()
+    measured_within([Point(run) for run in runs], store, bar)
+    fastest = [found.fastest for name in JOBS if (found := compared(root / name)).names]
+    measured_within([Point(traced(one.run, TRACED_STEPS)) for one in fastest if one], store, bar)
+    return {name: multigpu.compare(f"{MODELS}:{name}", 2, PLACEMENTS, BUDGET_S, root / name, "cpu", 1, progress=False) for name in JOBS}
+
+
+@pytest.fixture(params=JOBS)
+def result(request: pytest.FixtureRequest, results: dict[str, Result]) -> Result:
+    return results[request.param]
 
 
 def test_placements_of_a_users_model_equal_one_process(result: Result) -> None:
-    assert {ONE, *PLACEMENTS} <= {*result.names, *result.left_out} and {ONE, "ddp"} <= set(result.names) and not result.failed
+    assert {ONE, *PLACEMENTS} <= set(result.names) and not result.failed
     for name in result.names:
         compared = result.equivalence(name)
         assert compared is not None and compared.precision == "fp64" and compared.holds
@@ -93,3 +129,63 @@ def test_operations_are_counted_where_a_ceiling_is_known(tmp_path: Path) -> None
     recurrent = describe(load_job(f"{MODELS}:lstm"), tmp_path, 2, f"{MODELS}:lstm", timed=False)
     # seven positions: two layers of four gates over input and hidden state, then the head
     assert recurrent.forward_flops == 7 * 2 * (4 * 16 * (12 + 16) + 4 * 16 * (16 + 16) + 16 * 60)
+
+
+LOOP = f"""
+import sys
+sys.path.insert(0, {str(MODELS.parent)!r})
+import torch
+import multigpu as mg
+from models import Ratings, Recommender
+
+result, steps = mg.compared(sys.argv[1]), 3
+ratings = Ratings()
+
+def made():
+    torch.manual_seed(7)
+    return Recommender()
+
+def shard(step, rank):
+    rows = slice(16 * step + 8 * rank, 16 * step + 8 * rank + 8)
+    return (ratings.ids[rows], ratings.age[rows]), ratings.rating[rows, 0]
+
+plain = made()
+plain.user.sparse = plain.item.sparse = False
+ddp = result["ddp"].wrap(plain)
+rank, rule = torch.distributed.get_rank(), torch.optim.SGD(ddp.parameters(), 0.1)
+for step in range(steps):
+    inputs, target = shard(step, rank)
+    rule.zero_grad()
+    torch.nn.functional.mse_loss(ddp(*inputs), target).backward()
+    rule.step()
+for name in ("exp2", "exp4"):
+    trained = result[name].wrap(made())
+    losses = [trained.step(shard(step, rank)) for step in range(steps)]
+    values = trained.state_dict()
+    trained.close()
+    if rank == 0:
+        apart = max(float((values[key] - value).abs().max()) for key, value in plain.state_dict().items())
+        moved = max(float((value - start).abs().max()) for value, start in zip(values.values(), made().state_dict().values()))
+        print(name, apart < 1e-6 < moved, losses[0] > 0)
+"""
+
+
+def test_a_loop_of_ones_own_trains_as_it_was_compared(results: dict[str, Result], tmp_path: Path) -> None:
+    """Under torchrun, a wrapped placement trains what DistributedDataParallel does."""
+    (tmp_path / "loop.py").write_text(LOOP)
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(tmp_path / "loop.py")]
+    folder = str(results["recommender"].folder)
+    ended = subprocess.run([*command, folder], capture_output=True, text=True, timeout=100, check=False)
+    assert ended.returncode == 0, ended.stderr[-2000:]
+    assert sorted(line for line in ended.stdout.splitlines() if line) == ["exp2 True True", "exp4 True True"]
+
+
+def test_the_notebook_compares_a_job(results: dict[str, Result], tmp_path: Path) -> None:
+    """It goes on with what is measured already."""
+    shutil.copytree(results["recommender"].folder, tmp_path / "out")
+    asked = {"job": f"{MODELS}:recommender", "devices": 2, "placements": ["ddp"], "budget_s": BUDGET_S, "out": str(tmp_path / "out")}
+    executed = tmp_path / "executed.ipynb"
+    execute_one(paths.REPOSITORY / "notebooks" / "your-model.ipynb", executed, asked, progress=False)
+    told = {cell.id: cell.outputs for cell in read_notebook(executed).cells if cell.cell_type == "code"}
+    shown = told["compare"][-1]["data"]["text/html"]
+    assert "Fastest:" in shown and ">ddp</td>" in shown and "8 devices:" in told["forecast"][0]["text"]

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
+import runpy
 from pathlib import Path
 
 import pytest
 
 from multigpu import paths
-from multigpu.notebooks import execute_one, read_notebook
-from tests.own.test_compare import BUDGET_S, MODELS
+from multigpu.own import compare
 
 
 def printed() -> str:
@@ -26,21 +24,12 @@ def test_the_example_is_the_one_that_the_notebook_runs() -> None:
 
 
 @pytest.mark.slow
-def test_the_example_ends_with_the_answer(tmp_path: Path) -> None:
+def test_the_example_ends_with_the_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "my_model.py").write_text(printed())
-    ended = subprocess.run([sys.executable, "my_model.py"], cwd=tmp_path, capture_output=True, text=True, timeout=115, check=False)
-    assert ended.returncode == 0, ended.stderr[-2000:]
-    *lines, last = ended.stdout.splitlines()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(compare, "WINDOW_S", 0.2)
+    runpy.run_path("my_model.py", run_name="__main__")
+    *lines, last = capsys.readouterr().out.splitlines()
     assert "samples/s" in lines[0] and any("computing, as on one device" in line for line in lines)
     assert re.fullmatch(r"on 8 devices: [\d.,]+( [KM])? samples/s \(.+\)", last)
     assert (tmp_path / "multigpu-compare" / "index.html").read_text().count("<tr>") > 3
-
-
-@pytest.mark.slow
-def test_the_notebook_compares_a_job(tmp_path: Path) -> None:
-    asked = {"job": f"{MODELS}:recommender", "devices": 2, "placements": ["ddp"], "budget_s": BUDGET_S, "out": str(tmp_path / "out")}
-    executed = tmp_path / "executed.ipynb"
-    execute_one(paths.REPOSITORY / "notebooks" / "your-model.ipynb", executed, asked, progress=False)
-    told = {cell.id: cell.outputs for cell in read_notebook(executed).cells if cell.cell_type == "code"}
-    shown = told["compare"][-1]["data"]["text/html"]
-    assert "Fastest:" in shown and ">ddp</td>" in shown and "8 devices:" in told["forecast"][0]["text"]

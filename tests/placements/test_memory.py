@@ -4,93 +4,122 @@ from __future__ import annotations
 
 import gc
 import tempfile
-from datetime import timedelta
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
-import torch.multiprocessing as mp
+from torch import Tensor
 
-from multigpu.engines.torch.build import build_trainer
-from multigpu.engines.torch.feed import Feed
+from multigpu.engines.torch.host_store import HostStore
 from multigpu.placements import placements
 from multigpu.placements.memory import kept_on, most_kept
 from multigpu.run import Run, build_run
-from tests.equivalence.cases import make_context
+from tests.equivalence.cases import dispatched, fork_processes, group, replica
 
-DEVICES = 2
+pytestmark = pytest.mark.timeout(300)
+
+JOBS: dict[int, dict[str, Any]] = {
+    1: {"workload": "cnn", "model": "resnet_small", "optimizer": "sgd"},
+    2: {"workload": "nmt", "model": "nmt_small", "optimizer": "adam", "sequence_length": 5},
+    3: {"workload": "cnn", "model": "resnet_small", "optimizer": "momentum"},
+}
+"""Devices -> what they train: rules that keep no, two and one array of a variable's size; layers of which a third is no whole number."""
+
+RUNS = {
+    f"{row.name}-{devices}-{processes}": build_run(
+        placement=row.name, processes=processes, device_type="cpu", devices=devices, batch_size=1, **job
+    )
+    for row in placements().values()
+    if row.compute == "replica"
+    for processes in sorted({engine.processes for engine in row.engines if engine.framework == "torch"})
+    for devices, job in JOBS.items()
+    if row.loss == "replica" or job["workload"] == "cnn"  # no other workload gives predictions
+}
 
 
-def runs() -> list[Run]:
-    """Placements whose device memory a CPU can show: those that keep nothing on the host."""
-    names = [
-        name
-        for name, row in placements().items()
-        if row.compute == "replica"
-        and not row.uses_host
-        and any((engine.framework, engine.processes) == ("torch", "per_device") for engine in row.engines)
-    ]
-    fields = {"device_type": "cpu", "devices": DEVICES, "batch_size": 2, "optimizer": "adam", "sequence_length": 5}
-    return [build_run(workload="nmt", model="nmt_small", placement=name, **fields) for name in names]
+def on_host(trainer: Any) -> Iterator[Tensor]:
+    """What a parameter server's process keeps in host memory besides what all of them share there."""
+    for store in getattr(trainer, "stores", ()):
+        if isinstance(store, HostStore):
+            yield from (store.merged, *(merged for _, merged in store.ranges.values()))
+            yield from (value for state in store.optimizer.state.values() for value in state.values())
+        if hasattr(store, "host"):
+            yield from store.host.outgoing.values()
 
 
-def held() -> dict[int, int]:
-    """Every stretch of memory under a tensor of this process: where it begins -> its bytes."""
+def held(aside: set[int]) -> int:
+    """Bytes under all tensors of this process that lie in memory of its own and not at these addresses."""
     gc.collect()
     found = {}
-    for tensor in [one for one in gc.get_objects() if isinstance(one, torch.Tensor)]:
+    for tensor in [one for one in gc.get_objects() if isinstance(one, Tensor)]:
         for each in (tensor, tensor.grad if tensor.is_leaf else None):
             if each is None or each.is_meta:
                 continue
             local = each.to_local() if hasattr(each, "to_local") else each
             storage = local.untyped_storage()
-            found[storage.data_ptr()] = storage.nbytes()
-    return found
+            if not storage.is_shared():
+                found[storage.data_ptr()] = storage.nbytes()
+    return sum(size for place, size in found.items() if place not in aside)
 
 
 def counted(run: Run, rank: int, folder: Path) -> int:
-    """Bytes of what was made for a replica and is held after two steps, batches and running statistics left out."""
+    """Bytes of what was made for a replica, or for all in one process, and is held on devices after two steps, batches and running
+    statistics left out.
+    """
     gc.collect()
     gc.freeze()  # what stands already is no longer told of
-    context, source = make_context(run, rank, folder)
-    trainer = build_trainer(context)
-    feed = Feed(source, rank, context.device)
+    alone = run.processes == "per_device"
+    trainer, feeds = replica(run, rank, folder) if alone else dispatched(run, folder)
+    feeds = [feeds] if alone else feeds
     for step in range(2):
-        trainer.step(feed.shard(step))
-    feed.close()
-    del feed, source
-    aside = {buffer.untyped_storage().data_ptr() for buffer in trainer.module.buffers()}
-    found = sum(size for place, size in held().items() if place not in aside)
+        shards = [feed.shard(step) for feed in feeds]
+        trainer.step(shards[0] if alone else shards)
+    for feed in feeds:
+        feed.close()
+    del feed, feeds, shards
+    modules = [trainer.module] if alone else trainer.modules
+    aside = [*on_host(trainer), *(buffer for module in modules for buffer in module.buffers())]
+    found = held({one.untyped_storage().data_ptr() for one in aside})
     trainer.close()
     return found
 
 
 def worker(rank: int, folder: str) -> None:
+    """Every world that has this rank."""
     torch.set_num_threads(1)
-    store = dist.FileStore(f"{folder}/store", DEVICES)
-    dist.init_process_group("gloo", store=store, rank=rank, world_size=DEVICES, timeout=timedelta(seconds=60))
-    torch.save([counted(run, rank, Path(folder)) for run in runs()], f"{folder}/{rank}.pt")
-    dist.destroy_process_group()
+    for world in sorted(JOBS, reverse=True):
+        if rank >= world:
+            continue
+        found = {}
+        with group(rank, world, folder):
+            for name, run in RUNS.items():
+                if world == (1 if run.processes == "one" else run.devices):
+                    shared = Path(folder) / name
+                    shared.mkdir(exist_ok=True)
+                    found[name] = counted(run, rank, shared)
+        torch.save(found, f"{folder}/{world}-{rank}.pt")
 
 
 @pytest.fixture(scope="module")
-def found():
-    with tempfile.TemporaryDirectory() as folder:
-        mp.spawn(worker, args=(folder,), nprocs=DEVICES)
-        return [torch.load(f"{folder}/{rank}.pt") for rank in range(DEVICES)]
+def found() -> dict[str, list[int]]:
+    with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:
+        fork_processes(worker, (folder,), max(JOBS))
+        parts = {world: [torch.load(f"{folder}/{world}-{rank}.pt") for rank in range(world)] for world in JOBS}
+    return {name: [part[name] for part in parts[1 if run.processes == "one" else run.devices]] for name, run in RUNS.items()}
 
 
-@pytest.mark.parametrize("index", range(len(runs())), ids=[run.placement for run in runs()])
-def test_keeps_what_its_row_predicts(found, index: int) -> None:
-    run = runs()[index]
-    for rank in range(DEVICES):
-        assert found[rank][index] == pytest.approx(kept_on(run, rank).total, rel=0.05)
+@pytest.mark.parametrize("name", RUNS)
+def test_keeps_what_its_row_predicts(found, name: str) -> None:
+    run = RUNS[name]
+    predicted = [kept_on(run, rank).total for rank in range(run.devices)]
+    assert found[name] == pytest.approx(predicted if run.processes == "per_device" else [sum(predicted)], rel=0.05)
 
 
 def test_which_placements_a_model_fits_under() -> None:
     """VGG-16 with momentum: 553.4 MB of variables, of which a device of ddp keeps three times as much, and one of eight of FSDP2 an eighth
-    of that and its largest layer (102.8 M elements) four times.
+    of that and its largest layer (102.8 M elements) four times; of ResNet-101 without momentum it needs most where it cuts the whole.
     """
     fields = {"workload": "cnn", "model": "vgg16", "batch_size": 8, "optimizer": "momentum"}
     runs = [build_run(placement=name, devices=8, **fields) for name in ("ddp", "zero1", "fsdp2", "replicated_copy")]
@@ -98,11 +127,8 @@ def test_which_placements_a_model_fits_under() -> None:
     size = 4 * sum(variable.elements for variable in one.description.variables)
     assert size == pytest.approx(553.4e6, rel=1e-3)
     peaks = {run.placement: most_kept(run) for run in runs}
-    assert sorted(peaks, key=peaks.__getitem__) == [
-        "zero1",
-        "ddp",
-        "fsdp2",
-        "replicated_copy",
-    ]  # one layer of VGG holds three quarters of it
+    assert sorted(peaks, key=peaks.__getitem__) == ["zero1", "ddp", "fsdp2", "replicated_copy"]  # one layer is three quarters of VGG
     assert peaks["ddp"] == 3 * size == most_kept(one) and peaks["replicated_copy"] - peaks["ddp"] == 7 * size
     assert peaks["zero1"] == pytest.approx((2 + 1 / 8) * size, rel=1e-3)
+    whole = build_run(**fields | {"model": "resnet101_v1.5", "optimizer": "sgd"}, placement="fsdp2", devices=8)
+    assert most_kept(whole) == pytest.approx(9 / 8 * 4 * sum(variable.elements for variable in whole.description.variables), rel=0.01)

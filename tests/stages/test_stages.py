@@ -110,12 +110,6 @@ def test_what_cannot_be_is_refused_in_one_sentence(more: dict[str, Any], words: 
         build_run(**FIELDS | more)
 
 
-def test_keys_of_older_runs_stay() -> None:
-    known = Run(workload="deepconn", model="deepconn", placement="ddp", batch_size=32)
-    assert not {"feed", "stage_devices", "traced_from"} & set(known.model_dump(exclude_defaults=True))
-    assert {"single", "tower_per_gpu", "alternating", "searched"} == set(SPLIT)
-
-
 def test_a_graph_says_what_is_wrong_with_it() -> None:
     with pytest.raises(ValueError, match="reads 'b', which does not stand before it"):
         StageGraph((Stage("a", ("b",)),))

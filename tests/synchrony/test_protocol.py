@@ -1,4 +1,4 @@
-"""The state machine alone, by hand-worked sequences of events and by random ones."""
+"""The state machine alone, by random sequences of events; what each protocol does with them: `test_simulate` and `test_theory`."""
 
 from __future__ import annotations
 
@@ -16,15 +16,6 @@ def begun(protocol: str, workers: int, gradients: int | None = None) -> Coordina
     return coordinator
 
 
-def test_sync_waits_for_all_and_starts_all() -> None:
-    server = begun("sync", 3)
-    assert server.arrived(2, 0) == server.arrived(0, 0) == Decision()
-    decision = server.arrived(1, 0)
-    assert decision.update == (Job(2, 0, 0), Job(0, 0, 0), Job(1, 0, 0))
-    assert decision.cancelled == ()
-    assert decision.started == (Job(0, 1, 1), Job(1, 1, 1), Job(2, 1, 1))
-
-
 def test_k_sync_cancels_the_rest_and_drops_what_they_send() -> None:
     server = begun("k_sync", 3, 2)
     server.arrived(2, 0)
@@ -33,37 +24,6 @@ def test_k_sync_cancels_the_rest_and_drops_what_they_send() -> None:
     assert decision.started == (Job(0, 1, 1), Job(1, 1, 1), Job(2, 1, 1))
     assert server.arrived(1, 0) == Decision(late=True)
     assert (server.late, server.cancelled, len(server.waiting)) == (1, 1, 0)
-
-
-def test_k_batch_sync_takes_two_batches_of_one_worker_on_one_version() -> None:
-    server = begun("k_batch_sync", 2, 2)
-    assert server.arrived(0, 0).started == (Job(0, 1, 0),)
-    decision = server.arrived(0, 1)
-    assert decision.update == (Job(0, 0, 0), Job(0, 1, 0))
-    assert decision.cancelled == (Job(1, 0, 0),)
-    assert decision.started == (Job(0, 2, 1), Job(1, 1, 1))
-
-
-def test_async_updates_by_each_gradient_and_leaves_the_others_alone() -> None:
-    server = begun("async", 2)
-    assert server.arrived(0, 0) == Decision(update=(Job(0, 0, 0),), started=(Job(0, 1, 1),))
-    assert server.arrived(0, 1) == Decision(update=(Job(0, 1, 1),), started=(Job(0, 2, 2),))
-    assert server.arrived(1, 0) == Decision(update=(Job(1, 0, 0),), started=(Job(1, 1, 3),))
-
-
-def test_k_async_workers_wait_for_the_update() -> None:
-    server = begun("k_async", 3, 2)
-    assert server.arrived(0, 0) == Decision()
-    decision = server.arrived(1, 0)
-    assert decision == Decision(update=(Job(0, 0, 0), Job(1, 0, 0)), started=(Job(0, 1, 1), Job(1, 1, 1)))
-    assert server.running[2] == Job(2, 0, 0)
-
-
-def test_k_batch_async_workers_go_on_with_the_current_version() -> None:
-    server = begun("k_batch_async", 2, 2)
-    assert server.arrived(0, 0) == Decision(started=(Job(0, 1, 0),))
-    assert server.arrived(0, 1) == Decision(update=(Job(0, 0, 0), Job(0, 1, 0)), started=(Job(0, 2, 1),))
-    assert server.arrived(1, 0) == Decision(started=(Job(1, 1, 1),))
 
 
 @pytest.mark.parametrize(("protocol", "gradients"), SIX)

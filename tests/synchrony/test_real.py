@@ -20,6 +20,7 @@ from multigpu.synchrony.processes import last_words_path
 from multigpu.synchrony.real import RealRun, run_real, start
 from multigpu.synchrony.server import LEFT, Outcome
 from multigpu.synchrony.simulate import replay, simulate
+from tests.measure.listening import overheard
 from tests.synchrony.cases import trained
 
 TWO = (("sync", None), ("k_sync", 1), ("k_batch_sync", 3), ("async", None), ("k_async", 2), ("k_batch_async", 3))
@@ -96,10 +97,11 @@ def test_a_killed_server_resumes_and_a_killed_worker_costs_its_own_batch(server:
         assert words == f"worker {worker}: the server has ended; resume from checkpoint.npz in the run's folder\n"
     checkpoint = read_checkpoint(tmp_path, asked)
     assert 50 <= checkpoint.version < 600
-    run = started(asked, tmp_path, resume=True)
-    wait_for_version(run, checkpoint.version + 50)
-    os.kill(run.workers[1].pid, signal.SIGKILL)
-    outcome = run.wait()
+    with overheard():
+        run = started(asked, tmp_path, resume=True)
+        wait_for_version(run, checkpoint.version + 50)
+        os.kill(run.workers[1].pid, signal.SIGKILL)
+        outcome = run.wait()
     assert not any(process.is_alive() for process in (run.server, *run.workers))
     assert outcome.first_version == checkpoint.version and outcome.accounts.lost == 1
     assert len(outcome.update_times_s) == 600 - checkpoint.version == outcome.accounts.applied

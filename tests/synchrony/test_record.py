@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import math
 from pathlib import Path
 from typing import Any
@@ -82,13 +81,6 @@ def test_records_come_back_as_written(tmp_path: Path) -> None:
     assert record.result.update_time_s == pytest.approx(outcome.end_s / 150)
     assert record.result.curve == list(outcome.curve)
     assert not record.result.diverged
-    with pytest.raises(FileExistsError):
-        store.write(record)
-    second = make_record(experiment, outcome, attempt=1)
-    store.write(second)
-    assert store.find(experiment) == second
-    assert list(store) == [second]
-    assert not list(tmp_path.glob("*/.writing-*"))
 
 
 def test_a_record_is_small_whatever_the_number_of_workers_and_updates(tmp_path: Path) -> None:
@@ -135,11 +127,3 @@ def test_histograms_are_thinned_and_keep_their_mean() -> None:
     assert len(coarse.counts) == 200
     run = simulate(timed("async"))
     assert sum(summarise(run).staleness.counts) == 200
-
-
-def test_files_that_are_no_records_are_named(tmp_path: Path) -> None:
-    path = tmp_path / "virtual" / "abc.0.json.gz"
-    path.parent.mkdir()
-    path.write_bytes(gzip.compress(b"{}"))
-    (fault,) = SynchronyStore(tmp_path).unreadable()
-    assert "abc.0.json.gz is not a SynchronyRecord of this version" in fault and not list(SynchronyStore(tmp_path))

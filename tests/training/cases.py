@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import multiprocessing as mp
 import multiprocessing.connection
 import os
 import pickle
@@ -23,6 +22,7 @@ from multigpu.training.history import measurement
 from multigpu.training.record import TrainingMeasurement
 from multigpu.training.run import TrainingRun, build_training_run
 from multigpu.training.session import TrainingSession
+from tests.forked import forking
 
 FIELDS: dict[str, Any] = {
     "workload": "cnn",
@@ -111,8 +111,7 @@ def run_cases(cases: list[Case], root: Path) -> dict[str, list[dict[str, Any]]]:
 
     All of them are trained by as many processes.
     """
-    context = mp.get_context("forkserver")
-    context.set_forkserver_preload(["tests.training.cases", "sklearn.datasets", "torch._dynamo"])
+    context = forking()
     processes = [context.Process(target=worker, args=(rank, cases, root)) for rank in range(processes_of(cases[0]))]
     for process in processes:
         process.start()

@@ -15,7 +15,7 @@ from multigpu.workloads.base import Model
 from multigpu.workloads.cnn import layers as L
 from multigpu.workloads.cnn import torch as torch_cnn
 from multigpu.workloads.cnn.description import SMALL
-from multigpu.workloads.cnn.resnet import basic, bottleneck, conv_norm, imagenet
+from multigpu.workloads.cnn.resnet import basic, conv_norm
 from multigpu.workloads.cnn.torch import OVERWRITABLE, build, parts
 from tests.workloads.helpers import filled, gradients
 
@@ -49,24 +49,6 @@ def test_same_pads_are_tensorflows() -> None:
     assert L.same_pads((32, 33), 3, 2) == (0, 1, 1, 1)
     assert L.same_pads((7, 7), 3, 1) == (1, 1, 1, 1)
     assert L.same_pads((8, 8), 1, 2) == (0, 0, 0, 0)
-
-
-@pytest.mark.parametrize("stride_in", ["1x1", "3x3"])
-def test_both_variants_of_resnet50_have_the_same_shapes_between_blocks(stride_in: str) -> None:
-    network = imagenet((3, 4, 6, 3), stride_in)  # type: ignore[arg-type]
-    found = [shape for _, layer, shape in L.steps(network, (3, 224, 224)) if isinstance(layer, L.Residual)]
-    after = [L.trace(network[: index + 1], (3, 224, 224)).output for index, layer in enumerate(network) if isinstance(layer, L.Residual)]
-    assert found[0] == (64, 56, 56)
-    assert [after[i] for i in (2, 6, 12, 15)] == [(256, 56, 56), (512, 28, 28), (1024, 14, 14), (2048, 7, 7)]
-    assert L.trace(network, (3, 224, 224)).output == (1001,)
-
-
-def test_the_variants_stride_in_different_convolutions() -> None:
-    for stride_in, strides in (("1x1", [2, 1, 1]), ("3x3", [1, 2, 1])):
-        residual = bottleneck(512, 128, 2, True, stride_in)[0]  # type: ignore[arg-type]
-        assert isinstance(residual, L.Residual)
-        assert [layer.stride for layer in residual.branch if isinstance(layer, L.Convolution)] == strides
-        assert [layer.stride for layer in residual.shortcut if isinstance(layer, L.Convolution)] == [2]
 
 
 def test_resnet_pads_do_not_depend_on_the_image() -> None:
@@ -351,17 +333,3 @@ def test_weights_cast_in_groups_train_bit_for_bit_alike(model: Model, monkeypatc
 def test_unknown_layouts_are_refused() -> None:
     with pytest.raises(ValueError, match="NHWC"):
         build(TINY, "NHWC")
-
-
-@pytest.mark.parametrize("name", ["resnet_tiny", "resnet_small", "alexnet_cifar_tiny", "densenet_tiny"])
-def test_training_lowers_the_loss(name: str) -> None:
-    model = find_model("cnn", name)
-    module, batch = filled(model), images(model, count=8)
-    rule = torch.optim.SGD(module.parameters(), lr=0.05, momentum=0.9)
-    first = module(batch).item()
-    for _ in range(20):
-        rule.zero_grad()
-        loss = module(batch)
-        (loss / 8).backward()
-        rule.step()
-    assert loss.item() < first / 2

@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from multigpu.engines.torch.devices import Device
 from multigpu.engines.torch.variables import initial_values
 from multigpu.run import Run
-from multigpu.workloads import find_model
 from multigpu.workloads.nmt.description import MODELS, describe
 from multigpu.workloads.nmt.recurrence import dropped, fused, persistent, stepwise
 from multigpu.workloads.nmt.torch import Nmt
@@ -74,11 +68,6 @@ def test_dropout_acts_in_training_only() -> None:
         assert float(module(batch)) == float(module(batch)) == float(plain(batch)) != first
 
 
-def test_the_documents_share() -> None:
-    assert find_model("nmt", "nmt004").config.dropout == 0.2
-    assert [name for name, model in MODELS.items() if model.config.dropout] == ["nmt004"]
-
-
 @pytest.mark.parametrize("seed", [0, 3])
 def test_replicas_share_weights_and_not_masks(seed: int) -> None:
     run = Run(workload="nmt", model="nmt_tiny", placement="ddp", device_type="cpu", devices=3, batch_size=2, sequence_length=3, seed=seed)
@@ -93,37 +82,93 @@ def test_replicas_share_weights_and_not_masks(seed: int) -> None:
         assert torch.equal(value, weights[1][variable]) and torch.equal(value, weights[2][variable])
 
 
-@pytest.fixture(scope="module")
-def in_tensorflow() -> dict[str, Any]:
-    """What TensorFlow's model does, from a process of its own."""
-    if importlib.util.find_spec("tensorflow") is None:
-        pytest.skip("TensorFlow is not installed")
-    root = Path(__file__).parents[2]
-    environment = os.environ | {
-        "PYTHONPATH": f"{root / 'src'}{os.pathsep}{root}",
-        "TF_CPP_MIN_LOG_LEVEL": "3",
-        "CUDA_VISIBLE_DEVICES": "-1",
-    }
-    command = [sys.executable, "-m", "tests.workloads.nmt_dropout_tensorflow"]
-    return json.loads(subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout)
+TIMES, ROWS, FEATURES, DROPOUT = 40, 50, 20, 0.2
+"""Of what TensorFlow drops: positions, sentences, units."""
+WAYS = {"fused": "block_lstm", "stepwise": "stepwise"}
 
 
-def test_tensorflow_drops_the_documents_share(in_tensorflow: dict[str, Any]) -> None:
-    assert abs(in_tensorflow["share"] - 0.2) < 0.005 and in_tensorflow["kept"] == [0, 1.25] and in_tensorflow["nothing"]
-    assert not in_tensorflow["two_operations_agree"], "replicas would share their masks"
-    without, with_dropout = in_tensorflow["losses"]
+def test_tensorflow_drops_the_documents_share(tf: Any) -> None:
+    from multigpu.workloads.nmt import tensorflow as nmt
+
+    ones = tf.ones([200, 500])
+    one = nmt.dropped(ones, DROPOUT).numpy()
+    assert abs(float((one == 0).mean()) - DROPOUT) < 0.005 and np.unique(one) == pytest.approx([0, 1.25]) and nmt.dropped(ones, 0.0) is ones
+    first, second = tf.function(lambda: [nmt.dropped(ones, DROPOUT) for _ in range(2)])()
+    assert not bool(tf.reduce_all(first == second)), "replicas would share their masks"
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_tensorflow_drops_every_cells_input_at_every_position_anew(way: str, tf: Any) -> None:
+    """Cells whose output is 0 where their input is, and depends on nothing else: gates i and o open, f closed, g the input itself."""
+    from multigpu.workloads.nmt import tensorflow as nmt
+
+    kernel = np.zeros((2, 4 * FEATURES, FEATURES), np.float32)
+    kernel[0, 2 * FEATURES : 3 * FEATURES] = np.eye(FEATURES)
+    bias = np.repeat(np.array([100, -100, 0, 100], np.float32), FEATURES)
+    telling = [nmt.matrix(tf.constant(kernel))] * CELLS, [tf.constant(bias)] * CELLS
+    state = (tf.zeros([CELLS, ROWS, FEATURES]), tf.zeros([CELLS, ROWS, FEATURES]))
+    run = getattr(nmt, WAYS[way])
+    found, _ = tf.function(lambda: run(tf.ones([TIMES, ROWS, FEATURES]), state, *telling, 1.0, None, DROPOUT))()
+    zero = found.numpy() == 0
+    # 1 - 0.8^2 of 40,000 elements, five standard deviations
+    assert abs(float(zero.mean()) - 0.36) < 0.012 and len({position.tobytes() for position in zero}) == TIMES
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_tensorflow_drops_nothing_of_a_cells_state(way: str, tf: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With every cell's input dropped, the top cell's output is that of a cell that gets zeros."""
+    from multigpu.workloads.nmt import tensorflow as nmt
+
+    generator = np.random.default_rng(0)
+    x, *state = (tf.constant(generator.normal(size=(size, ROWS, FEATURES)), tf.float32) for size in (TIMES, CELLS, CELLS))
+    matrices = [tf.constant(generator.normal(size=(2 * FEATURES, 4 * FEATURES)), tf.float32) for _ in range(CELLS)]
+    biases = [tf.constant(generator.normal(size=4 * FEATURES), tf.float32) for _ in range(CELLS)]
+    run = getattr(nmt, WAYS[way])
+    monkeypatch.setattr(nmt, "dropped", lambda x, dropout: tf.zeros_like(x) if dropout else x)
+    found, _ = run(x, tuple(state), matrices, biases, 1.0, None, DROPOUT)
+    alone, _ = run(tf.zeros_like(x), (state[0][1:], state[1][1:]), matrices[1:], biases[1:], 1.0, None)
+    assert float(tf.reduce_max(tf.abs(found - alone))) < 1e-6
+
+
+def test_tensorflows_losses_differ_where_masks_are_drawn(tf: Any) -> None:
+    """Two losses of one traced function, without dropout and with it."""
+    from multigpu.engines.tensorflow.module import Form
+    from multigpu.workloads.nmt import tensorflow as nmt
+
+    plain, found = MODELS["nmt_tiny"], []
+    for dropout in (0.0, DROPOUT):
+        model = describe("nmt_tiny", dataclasses.replace(plain.config, dropout=dropout), plain.optimizer)
+        module = nmt.build(model, Form(False, tf.float32, tf.float32, True, False, None, "fused"))
+        generator = np.random.default_rng(1)
+        values = {v.name: tf.constant(generator.normal(size=v.shape), tf.float32) for v in model.variables}
+        words = tf.constant(generator.integers(0, 50, (3, 4)))
+        batch = {"source": words, "target_input": words, "target_output": words}
+        batch |= dict.fromkeys(("source_length", "target_length"), tf.fill([3], tf.constant(4, tf.int64)))
+        rows = {name: tf.gather(values[name], words) for name in module.lookup_arrays}
+        loss = tf.function(lambda module=module, values=values, batch=batch, rows=rows: module.loss(values, batch, rows, {})[0])
+        found.append([float(loss()), float(loss())])
+    without, with_dropout = found
     assert without[0] == without[1] and len({without[0], *with_dropout}) == 3
 
 
-@pytest.mark.parametrize("way", ["fused", "stepwise"])
-def test_tensorflow_drops_every_cells_input_at_every_position_anew(in_tensorflow: dict[str, Any], way: str) -> None:
-    found = in_tensorflow["masks"][way]
-    # 1 - 0.8^2 of 40,000 elements, five standard deviations
-    assert abs(found["zeros"] - 0.36) < 0.012 and found["positions"] == 40
-    assert in_tensorflow["only_inputs"][way] < 1e-6, "of its state nothing is dropped"
+def test_the_documents_model_exists_in_tensorflow(tf: Any) -> None:
+    """With its gradients, traced and not run: operations that draw masks, and variables with a gradient."""
+    from multigpu.engines.tensorflow.module import Form, build_module
 
+    fields = {"framework": "tensorflow", "placement": "independent", "processes": "one", "execution": "graph", "batch_size": 2}
+    run = Run(workload="nmt", model="nmt004", **fields)
+    module = build_module(run, Form(False, tf.float32, tf.float32, True, False, None, "fused"))
+    dense = {v.name: tf.TensorSpec(v.shape) for v in run.description.variables if v.name not in module.lookup_arrays}
+    whole = {name: tf.TensorSpec([2, 3], tf.int64) for name in ("source", "target_input", "target_output")}
+    batch = whole | {name: tf.TensorSpec([2], tf.int64) for name in ("source_length", "target_length")}
+    rows = {name: tf.TensorSpec([2, 3, 1024]) for name in module.lookup_arrays}
 
-def test_the_documents_model_exists_in_tensorflow(in_tensorflow: dict[str, Any]) -> None:
-    model = find_model("nmt", "nmt004")
-    cells = sum(variable.name.endswith("_kernel") for variable in model.variables)
-    assert cells == 8 and in_tensorflow["full_size"] == {"drawn": cells, "gradients": len(model.variables)}
+    def passes(dense: Any, batch: Any, rows: Any) -> Any:
+        loss, _ = module.loss(dense, batch, rows, {})
+        return tf.gradients(loss, [*tf.nest.flatten(dense), *tf.nest.flatten(rows)])
+
+    traced = tf.function(passes, autograph=False).get_concrete_function(dense, batch, rows)
+    drawn = [operation for operation in traced.graph.get_operations() if operation.type == "RandomUniform"]
+    cells = sum(variable.name.endswith("_kernel") for variable in run.description.variables)
+    assert cells == 8 == len(drawn)
+    assert len([one for one in traced.outputs if one is not None]) == len(run.description.variables)

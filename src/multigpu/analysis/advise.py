@@ -12,44 +12,34 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from multigpu.analysis.asked import SAME, asked, by_machine, measure_command, none_has, run_of, semantics
-from multigpu.analysis.compare import EQUAL, SINGLE, best_single, ratio_columns, verdict
-from multigpu.analysis.estimate import estimate
-from multigpu.analysis.expected import expected, room_for
+from multigpu.analysis.asked import SAME, alike, asked, by_machine, measure_command, none_has, run_of, semantics
+from multigpu.analysis.compare import EQUAL, SINGLE, SINGLE_MARGIN, best_single, ratio_columns, verdict
+from multigpu.analysis.estimate import Estimate, estimate
+from multigpu.analysis.expected import DEFAULTS, expected
 from multigpu.analysis.fields import JOB, POINT
+from multigpu.analysis.memory import room_for
 from multigpu.analysis.points import where
 from multigpu.analysis.read import frames
-from multigpu.analysis.words import devices_text, job_words, joined, missing, number, plural, repeats_words, way_words
+from multigpu.analysis.words import device_word, devices_text, job_words, joined, missing, number, plural, repeats_words, way_words
 from multigpu.measure.machine import this_machine
+from multigpu.run import Run, build_run
 from multigpu.workloads import workloads
-
-SINGLE_MARGIN = 1.05
-"""From this ratio to the best on, a single run is said to have been faster: it has no interval of its own."""
-
-SENTENCES = {
-    "take": "On {devices} take {way}: {rate}, {repeats}.",
-    "gain": "That is {times} one {device} at its best ({single}).",
-    "alone": "Take one {device}: {way} trains {rate}; the fastest on {devices}, {other}, reaches {times} that.",
-    "equal": "Not told apart from it: {ways}.",
-    "once": "{way} was {times:.2f} times as fast in a single run: repeat it before you take it.",
-    "none": "None of what was measured trains one model on the joined batch, so nothing can be advised.",
-}
 
 
 @dataclass(frozen=True, eq=False)
 class Advice:
-    """A ranking of one job on one machine. ranked: points, the fastest first, with kind (semantics), training (what
-    that means, in words), standing ("best", "not told apart",
-    "slower", "faster, single run", "not the same training") and of_best (with _low and _high).
+    """A ranking of one job on one machine.
 
+    ranked: points, the fastest first, with kind (semantics), training (what that means, in words), standing ("best", "not told apart",
+    "slower", "faster, single run", "not the same training") and of_best (with _low and _high).
     best: the row to take, None where none trains the joined batch's model. single: one device at its best, None where it was not measured
-    or is the best; over_single (with _low, _high) of `best` over it. failed: points that were tried and not measured.
+    or is the best; over_single: the rate of `best` over it. failed: points that were tried and not measured.
     """
 
     ranked: pd.DataFrame
     best: pd.Series | None
     single: pd.Series | None
-    over_single: pd.Series | None
+    over_single: Estimate | None
     failed: pd.DataFrame
 
 
@@ -71,24 +61,19 @@ def advise(job: pd.DataFrame, singles: pd.DataFrame) -> Advice:
     best = known.iloc[0] if len(known) else same.iloc[0] if len(same) else None
     if best is None:
         return Advice(ok.assign(standing="not the same training", of_best=math.nan), None, None, None, job[job["n"] == 0])
-    ratios = ratio_columns(ok, pd.DataFrame([best] * len(ok), index=ok.index), "of_best")
-    ranked = pd.concat([ok, ratios], axis=1)
+    ranked = pd.concat([ok, ratio_columns(ok, best, "of_best")], axis=1)
     says = verdict(ranked, "of_best")
     near = ranked["of_best"].between(1 / SINGLE_MARGIN, SINGLE_MARGIN)
     single_run = np.select([ranked["of_best"] >= SINGLE_MARGIN, near], ["faster, single run", EQUAL], "slower")
     standing = np.where(says.eq(SINGLE), single_run, says)
     standing = np.where(ranked["keys"].eq(best["keys"]), "best", standing)
     ranked["standing"] = np.where(is_equal, standing, "not the same training")
-    single, over = _over_single(best, singles)
-    return Advice(ranked, best, single, over, job[job["n"] == 0])
-
-
-def _over_single(best: pd.Series, singles: pd.DataFrame) -> tuple[pd.Series | None, pd.Series | None]:
-    ones = where(singles, **{name: None if missing(best[name]) else best[name] for name in JOB})
+    ones = alike(singles, best, JOB)
     if best["devices"] == 1 or ones.empty:
-        return None, None
-    own, base = (pd.DataFrame([row]).reset_index(drop=True) for row in (best, ones.iloc[0]))
-    return ones.iloc[0], pd.concat([best, ratio_columns(own, base, "over_single").iloc[0]])
+        return Advice(ranked, best, None, None, job[job["n"] == 0])
+    single, own = ones.iloc[0], ranked.loc[[best.name]]
+    over = estimate(own.join(ratio_columns(own, single, "over_single")), "over_single")
+    return Advice(ranked, best, single, over, job[job["n"] == 0])
 
 
 def rankings(points: pd.DataFrame, fields: Mapping[str, Any], machine: str | None = None, most: int = 2) -> tuple[list[Advice], str]:
@@ -119,31 +104,21 @@ def sentences(advice: Advice) -> list[str]:
     """The advice, what it gains, what is as good, and what to repeat."""
     best, single, over = advice.best, advice.single, advice.over_single
     if best is None:
-        return [SENTENCES["none"]]
-    device = "CPU process" if best["device_type"] == "cpu" else "GPU"
-    facts: dict[str, Any] = {
-        "devices": devices_text(best["devices"], best["device_type"]),
-        "device": device,
-        "way": way_words(best),
-        "rate": f"{estimate(best, 'rate'):rate interval}",
-        "repeats": repeats_words(best),
-    }
-    lines = [SENTENCES["take"].format(**facts)]
+        return ["None of what was measured trains one model on the joined batch, so nothing can be advised."]
+    device, devices = device_word(best["device_type"]), devices_text(best["devices"], best["device_type"])
+    lines = [f"On {devices} take {way_words(best)}: {estimate(best, 'rate'):rate interval}, {repeats_words(best)}."]
     if single is not None and over is not None:
-        gained = estimate(over, "over_single")
-        facts["times"] = f"{gained:times interval} times"
-        if (gained.high if gained.known else gained.value) < 1:
-            alone = {"way": way_words(single), "rate": f"{estimate(single, 'rate'):rate interval}", "other": facts["way"]}
-            lines = [SENTENCES["alone"].format(**(facts | alone))]
+        if (over.high if over.known else over.value) < 1:
+            alone = f"Take one {device}: {way_words(single)} trains {estimate(single, 'rate'):rate interval}"
+            lines = [f"{alone}; the fastest on {devices}, {way_words(best)}, reaches {over:times interval} times that."]
         else:
-            lines.append(SENTENCES["gain"].format(**facts, single=way_words(single)))
+            lines.append(f"That is {over:times interval} times one {device} at its best ({way_words(single)}).")
     equal = [way_words(row) for _, row in where(advice.ranked, standing=EQUAL).iterrows()]
     if equal:
         more = [f"{len(equal) - 3} more"] if len(equal) > 3 else []
-        lines.append(SENTENCES["equal"].format(ways=joined([*(f"“{way}”" for way in equal[:3]), *more])))
-    once = where(advice.ranked, standing="faster, single run")
-    if len(once):
-        lines.append(SENTENCES["once"].format(way=way_words(once.iloc[0]), times=once.iloc[0]["of_best"]))
+        lines.append(f"Not told apart from it: {joined([*(f'“{way}”' for way in equal[:3]), *more])}.")
+    for _, once in where(advice.ranked, standing="faster, single run").head(1).iterrows():
+        lines.append(f"{way_words(once)} was {once['of_best']:.2f} times as fast in a single run: repeat it before you take it.")
     return lines
 
 
@@ -164,7 +139,7 @@ def as_text(advice: Advice) -> str:
     lines += ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
     others = {kind: training for kind, training in zip(advice.ranked["kind"], advice.ranked["training"], strict=True) if training}
     lines += ["", *(f"{kind}: {training}" for kind, training in others.items())] if others else []
-    lines += [f"repeat: {command}" for command in [again(advice)] if command]
+    lines += [f"repeat: {command}"] if (command := again(advice)) else []
     failed = [f"{way_words(row)}: {str(row['status']).replace('_', ' ')}: {row['reason']}" for _, row in advice.failed.iterrows()]
     return "\n".join([*lines, *(["", "tried and not measured:", *failed] if failed else [])])
 
@@ -183,8 +158,7 @@ def point_dict(row: pd.Series) -> dict[str, Any]:
 
 def as_dict(advice: Advice) -> dict[str, Any]:
     """A ranking for a program; null for what was not measured."""
-    own = ("kind", "standing", "of_best")
-    over = advice.over_single
+    own, over = ("kind", "standing", "of_best"), advice.over_single or Estimate(math.nan)
     return {
         "advice": " ".join(sentences(advice)),
         "machine": advice.ranked.iloc[0]["machine"],
@@ -193,7 +167,7 @@ def as_dict(advice: Advice) -> dict[str, Any]:
             for _, row in advice.ranked.iterrows()
         ],
         "one_best": None if advice.single is None else point_dict(advice.single),
-        "over_one_best": {end or "ratio": None if over is None else number(over[f"over_single{end}"]) for end in ("", "_low", "_high")},
+        "over_one_best": {"ratio": number(over.value), "_low": number(over.low), "_high": number(over.high)},
         "repeat": again(advice) or None,
         "failed": [{"way": way_words(row), "status": row["status"], "reason": row["reason"]} for _, row in advice.failed.iterrows()],
     }
@@ -215,10 +189,19 @@ def advised(runs: Path, fields: Mapping[str, Any], machine: str | None = None, m
     found, rest = rankings(frames(runs)[1], fields, machine, most)
     ahead = None if found else expected(runs, fields, machine)
     short = [row for one in found for _, row in where(one.failed, status="out_of_memory").head(1).iterrows()]
-    rooms = [room_for(runs, run) for run in (*map(run_of, short), *([ahead.run] if ahead else []))]
+    planned = [ahead.run] if ahead else [] if found else _planned(fields)
+    rooms = [room_for(runs, run, machine) for run in (*map(run_of, short), *planned)]
     memory = [room.text() for room in rooms if room]
     if form == "json":
         return json.dumps(
             {"jobs": [as_dict(one) for one in found], "note": rest, "forecast": ahead and ahead.as_dict(), "memory": memory}, indent=1
         )
     return "\n\n".join(filter(None, [*(as_text(one) for one in found), rest, ahead.text() if ahead else "", *memory]))
+
+
+def _planned(fields: Mapping[str, Any]) -> list[Run]:
+    """The Run that these fields describe where they name a model and it can be."""
+    try:
+        return [build_run(**{**DEFAULTS, **fields})] if "model" in fields else []
+    except ValueError:
+        return []

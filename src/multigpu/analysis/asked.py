@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal, get_args, get_origin
 
 import pandas as pd
@@ -32,9 +32,10 @@ def check_asked(fields: Mapping[str, Any]) -> None:
     for name, value in fields.items():
         if name not in FIELDS:
             raise ValueError(f"{name} = {value!r}: points are not told apart by it; leave it out, or name a Record's key")
-        allowed = _choices(Run.model_fields[name].annotation)
+        annotations = [Run.model_fields[name].annotation, *get_args(Run.model_fields[name].annotation)]
+        allowed = [value for kind in annotations if get_origin(kind) is Literal for value in get_args(kind)]
         if allowed and value not in allowed:
-            raise ValueError(f"{name} = {value!r}: choose one of {', '.join(allowed)}")
+            raise ValueError(f"{name} = {value!r}: choose one of {', '.join(map(str, allowed))}")
     if "workload" in fields and fields["workload"] not in workloads():
         raise ValueError(f"unknown workload {fields['workload']!r}: choose one of {', '.join(workloads())}")
     if "placement" in fields:
@@ -46,13 +47,6 @@ def check_asked(fields: Mapping[str, Any]) -> None:
     for name, there in names.items():
         if name in fields and fields[name] not in there:
             raise ValueError(f"unknown {name} {fields[name]!r}: choose one of {', '.join(dict.fromkeys(there))}")
-
-
-def _choices(annotation: Any) -> tuple[str, ...]:
-    """The values of a Literal, also of one that may be None; () for other types."""
-    if get_origin(annotation) is Literal:
-        return tuple(str(value) for value in get_args(annotation))
-    return tuple(value for part in get_args(annotation) for value in _choices(part))
 
 
 def asked(points: pd.DataFrame, fields: Mapping[str, Any], machine: str | None = None) -> pd.DataFrame:
@@ -75,16 +69,11 @@ def asked(points: pd.DataFrame, fields: Mapping[str, Any], machine: str | None =
 
 def by_machine(points: pd.DataFrame, here: str = "") -> list[pd.DataFrame]:
     """The points of each machine: this one first, then GPUs before CPUs, then most repeated points, then most points."""
-    groups = [group for _, group in points.groupby("machine", sort=False)]
-    return sorted(
-        groups,
-        key=lambda group: (
-            group["machine"].iloc[0] != here,
-            not group["device_type"].eq("cuda").any(),
-            -int(group["rate_low"].notna().sum()),
-            -len(group),
-        ),
-    )
+    about = {
+        name: (name != here, not group["device_type"].eq("cuda").any(), -group["rate_low"].notna().sum(), -len(group))
+        for name, group in points.groupby("machine", sort=False)
+    }
+    return [where(points, machine=name) for name in sorted(about, key=about.__getitem__)]
 
 
 def plainest(table: pd.DataFrame, fields: Mapping[str, Any]) -> pd.DataFrame:
@@ -109,6 +98,11 @@ def none_has(points: pd.DataFrame, fields: Mapping[str, Any], machine: str | Non
             break
         rows = left
     return f"No Record{f' of {machine}' if machine else ''} has {why or 'these fields'}. This measures one: `{command_of(fields)}`"
+
+
+def alike(table: pd.DataFrame, row: Any, names: Iterable[str], **other: Any) -> pd.DataFrame:
+    """The rows that equal `row` in these fields, empty where it is empty; `other` as in `points.where`."""
+    return where(table, **{name: None if missing(row[name]) else row[name] for name in names} | other)
 
 
 def differing(row: Any, other: Any) -> list[str]:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import matplotlib as mpl
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from multigpu.analysis.estimate import FORMS, WRITTEN, keys_in
-from multigpu.analysis.picture import RC, Picture, head_height
+from multigpu.analysis.picture import RC, Picture
 from multigpu.analysis.points import Missing
+from multigpu.analysis.show import of_machines
 from multigpu.analysis.style import INK, MARKERS, OTHERS, in_order, label, look
 
 DASHED: Any = {"color": INK, "linewidth": 0.9, "linestyle": (0, (3, 2))}
@@ -30,7 +33,7 @@ def drawn(
     panel: str | None,
     height_in: tuple[float, float],
     columns: int,
-    key: Callable[[], list[Any]] | None,
+    key: Sequence[Any],
     names: str = "",
     alt: str = "",
     file: str = "",
@@ -49,11 +52,16 @@ def drawn(
     columns = min(len(groups), 2 if columns == 3 and len(groups) not in (3, 6) else columns)
     beside: Any = "row" if len(set(told)) == 1 else False
     height = (height_in[0] if names or len(groups) < 3 else 2.4) + height_in[1] * max(map(len, told)) + (0.2 if names and panel else 0)
-    rows_of_axes, top = -(-len(groups) // columns), head_height(title, WIDTH_IN) + 0.12
+    longest = max((len(str(handle.get_label())) for handle in key), default=0)
+    keys_a_row = max(1, min(len(key), 84 // (longest + 8)))
+    finding = title[:1].upper() + title[1:]
+    head = textwrap.wrap(finding, int(WIDTH_IN * 9.8))
+    rows_of_axes, top = -(-len(groups) // columns), 0.28 + 0.2 * len(head) if head else 0.22
+    whole = rows_of_axes * height + top + 0.19 * -(-len(key) // keys_a_row)
     with mpl.rc_context(RC):
-        picture = Picture(WIDTH_IN, rows_of_axes * height + top, layout="constrained")
-        picture.head(title)
-        _under_the_title(picture)
+        picture = Picture(WIDTH_IN, whole, layout=ConstrainedLayoutEngine(rect=(0, 0, 1, 1 - top / whole)))
+        text: Any = {"va": "top", "ha": "left", "fontsize": 11, "fontweight": "bold", "linespacing": 1.25}
+        picture.text(0.1 / WIDTH_IN, 1 - 0.08 / whole, "\n".join(head), **text)
         grid = picture.subplots(rows_of_axes, columns, squeeze=False, sharex=bool(names) and columns > 1, sharey=beside).ravel()
         for ax, (name, group) in zip(grid, groups, strict=False):
             draw(ax, group)
@@ -61,11 +69,12 @@ def drawn(
         for unused in grid[len(groups) :]:
             unused.remove()
         if key:
-            _below(picture, key())
+            picture.legend(handles=key, loc="outside lower center", ncols=keys_a_row)
     WRITTEN.update(keys_in(rows))
     wanted = [f"{name}{end}" for name in columns_shown if name for end in ("", "_low", "_high")]
     picture.data = rows[[name for name in dict.fromkeys([*wanted, "n", "launches", "machine", "keys", "base_keys"]) if name in rows]]
-    picture.caption, picture.alt, picture.name, picture.link = caption, alt or picture.finding, file, link
+    picture.finding, picture.caption, picture.alt = finding, caption, alt or finding
+    picture.name, picture.link = file, of_machines(link, rows)
     return picture
 
 
@@ -104,23 +113,7 @@ def counts(ax: Axes, values: Sequence[float], write: Callable[[float], str] = "{
     ax.xaxis.set_minor_formatter(NullFormatter())
 
 
+@mpl.rc_context(RC)
 def key_lines(colours: Mapping[str, str], markers: Mapping[str, Any]) -> list[Any]:
     """Of a key: a line a value, in its colour and with its marker."""
     return [Line2D([], [], color=colours[v], marker=markers.get(v, ""), label=label(v), linewidth=1.4) for v in colours]
-
-
-def _below(picture: Picture, handles: Sequence[Any]) -> None:
-    """The key below the drawing, in as many columns as its words leave room for."""
-    longest = max(len(str(handle.get_label())) for handle in handles)
-    columns = max(1, min(len(handles), 84 // (longest + 8)))
-    picture.legend(handles=handles, loc="outside lower center", ncols=columns)
-    whole = picture.get_figheight() + 0.19 * -(-len(handles) // columns)
-    picture.set_figheight(whole)
-    picture.texts[0].set_y(1 - 0.08 / whole)
-    _under_the_title(picture)
-
-
-def _under_the_title(picture: Picture) -> None:
-    """Keep the axes below the title, whatever the picture's height."""
-    top = head_height(picture.finding, WIDTH_IN) + 0.12
-    picture.get_layout_engine().set(rect=(0, 0, 1, 1 - top / picture.get_figheight()))  # type: ignore[union-attr, call-arg]

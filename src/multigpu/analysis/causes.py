@@ -18,7 +18,6 @@ from statistics import median
 import pandas as pd
 
 from multigpu.analysis.fields import RUN_FIELDS
-from multigpu.analysis.frame import IDENTITY, typed_frame
 from multigpu.analysis.traces import PASSES, launch_skew, step_time, steps_of, timed_step_s, traced
 from multigpu.measure.intervals import intersection, uncovered
 from multigpu.measure.trace import CopyTotals, StepTrace
@@ -97,13 +96,6 @@ def host_share_of(copies: Iterable[CopyTotals]) -> float:
     return (whole - times.get("device_to_device", 0.0)) / whole if whole else 0.0
 
 
-COLUMNS: dict[str, str] = {
-    "key": "string",
-    **{name: IDENTITY[name] for name in SAME_POINT},
-    **dict.fromkeys(("timed_step_s", *(f"{name}_s" for name in PARTS), "kernels", "launches", "peer_copies_s"), "float64"),
-}
-
-
 def causes_frame(records: Iterable[Record]) -> pd.DataFrame:
     """A row a traced Run: its point (`SAME_POINT`), timed_step_s (`traces.timed_step_s`), each of `PARTS` as `<part>_s` of that step,
     kernels and launches a replica and step. Medians over traced steps. peer_copies_s: what of exposed communication is copies between
@@ -111,20 +103,16 @@ def causes_frame(records: Iterable[Record]) -> pd.DataFrame:
     """
     rows = []
     for record, trace in traced(records):
-        run = record.run
-        timed_s = timed_step_s(record)
-        placement = find_placement(run.placement)
+        run, timed_s, steps = record.run, timed_step_s(record), steps_of(trace)
+        phases = host_phases(find_placement(run.placement))
         share = host_share_of(copy for replica in trace.replicas for copy in replica.copies)
-        steps = steps_of(trace)
-        each = [timed_parts(step_parts(replicas, host_phases(placement), share), timed_s) for replicas in steps]
-        whole = {name: median(parts[name] for parts in each) for name in PARTS}
-        scale = timed_s / sum(whole.values())  # medians of parts need not add up
-        whole = {name: value * scale for name, value in whole.items()}
+        each = pd.DataFrame([timed_parts(step_parts(replicas, phases, share), timed_s) for replicas in steps]).median()
         rows.append(
             {name: getattr(run, name) for name in SAME_POINT if name != "machine"}
             | {"key": record.key, "machine": record.machine.name, "timed_step_s": timed_s}
-            | {f"{name}_s": value for name, value in whole.items()}
+            | {f"{name}_s": each[name] * timed_s / each.sum() for name in PARTS}  # medians of parts need not add up
             | {name: median(getattr(mine, name) for replicas in steps for mine in replicas) for name in ("kernels", "launches")}
             | {"peer_copies_s": median((1 - share) * waited_least(replicas).exposed_copies_s for replicas in steps)}
         )
-    return typed_frame(rows, COLUMNS)
+    names = ["key", *SAME_POINT, "timed_step_s", *(f"{name}_s" for name in PARTS), "kernels", "launches", "peer_copies_s"]
+    return pd.DataFrame(rows, columns=names)

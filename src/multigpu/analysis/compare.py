@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -19,7 +20,10 @@ FASTER, SLOWER, EQUAL, SINGLE = "faster", "slower", "not told apart", "single ru
 TOLD = ("rate", "rate_low", "rate_high", "step_time_s", "median_step_s", "moved_bytes", "peak_memory_gib", "n", "launches", "keys")
 """What `versus` tells of a counterpart, as `base_<name>`."""
 
-_SAMPLE = ("rate", "log_variance", "log_freedom", "n", "keys")
+SINGLE_MARGIN = 1.05
+"""From this ratio on a single run, which has no interval of its own, counts as faster, and is said to be one."""
+
+_SAMPLE = ["rate", "log_variance", "log_freedom", "keys"]
 
 
 def versus(
@@ -46,29 +50,38 @@ def versus(
     free = {*but, *(more for field in but for more in FOLLOWS.get(field, ()))}
     on = [field for field in POINT if field not in free]
     own, base = own[own["n"] > 0], base[base["n"] > 0]
-    carried = dict.fromkeys([*(field for field in POINT if field in free), *TOLD, "log_variance", "log_freedom"])
+    carried = dict.fromkeys([*(field for field in POINT if field in free), *TOLD])
     twice = base.duplicated(on, keep=False)
     if twice.any() and len(own.merge(base.loc[twice, on].drop_duplicates(), on=on)):
         clash = next(group for _, group in base[twice].groupby(on, dropna=False) if len(own.merge(group[on].head(1), on=on)))
         differ = [field for field in free if field in clash and clash[field].nunique(dropna=False) > 1]
         raise ValueError(f"{len(clash)} points of the base match one point and differ in {', '.join(differ) or 'nothing'}: narrow the base")
-    renamed = base.loc[~twice, [*on, *carried]].rename(columns={field: f"base_{field}" for field in carried})
-    table = own.merge(renamed, on=on, how=how, validate="m:1")
-    table = pd.concat([table, ratio_columns(_sides(table), _sides(table, "base_"), name)], axis=1)
-    table["verdict"] = verdict(table, name)
-    return table.drop(columns=["base_log_variance", "base_log_freedom"])
+    own, base = (side.reset_index(drop=True) for side in (own, base[~twice]))
+    rows = beside([own[on], base[on]], how)
+    own, base = (side.reindex(rows[number]).reset_index(drop=True) for number, side in enumerate((own, base)))
+    table = pd.concat([own, base[list(carried)].add_prefix("base_"), ratio_columns(own, base, name)], axis=1)
+    return table.assign(verdict=verdict(table, name))
 
 
-def _sides(table: pd.DataFrame, prefix: str = "") -> pd.DataFrame:
-    return table[[f"{prefix}{field}" for field in _SAMPLE]].set_axis(list(_SAMPLE), axis=1)
+def beside(sides: Sequence[pd.DataFrame], how: Literal["inner", "left"] = "inner") -> pd.DataFrame:
+    """The rows of several tables that equal each other in all columns that their tables share.
+
+    Returns:
+        all these columns, and under the number of each table the label of its row; a row with several counterparts stands with each of
+        them. how: "left" keeps rows without a counterpart.
+    """
+    placed = [side.reset_index(names=number) for number, side in enumerate(sides)]
+    return functools.reduce(lambda left, right: left.merge(right, how=how), placed)
 
 
-def ratio_columns(own: pd.DataFrame, base: pd.DataFrame, name: str) -> pd.DataFrame:
+def ratio_columns(own: pd.DataFrame, base: pd.DataFrame | pd.Series, name: str) -> pd.DataFrame:
     """<name>, <name>_low and <name>_high of rates row by row; 1 exactly where both sides are the same Records.
 
     Args:
-        own, base: of equal index, with rate, log_variance, log_freedom, n and keys.
+        own, base: of equal index, with rate, log_variance, log_freedom and keys; or `base` is one row, which every rate is over.
     """
+    if isinstance(base, pd.Series):
+        base = pd.DataFrame({field: base[field] for field in _SAMPLE}, index=own.index)
     found = combined([own], [base])
     ratio, half = found["rate"], np.exp(half_width(found["log_variance"], found["log_freedom"].fillna(1.0)))
     table = pd.DataFrame({name: ratio, f"{name}_low": ratio / half, f"{name}_high": ratio * half})
@@ -128,7 +141,7 @@ def scaling(points: pd.DataFrame, form: Sequence[str] = ("execution",), repeated
     parts = [points]
     for name, (base, on) in found.items():
         side = points[on].merge(base[list(dict.fromkeys([*on, *_SAMPLE, "placement", "framework", "execution"]))], on=on, how="left")
-        parts.append(ratio_columns(points[list(_SAMPLE)], side[list(_SAMPLE)], name))
+        parts.append(ratio_columns(points, side, name))
         if name == "speedup_best":
             described = side["placement"] + ", " + side["framework"] + ", " + side["execution"]
             parts.append(pd.DataFrame({"best_single": described.astype("string"), "best_single_rate": side["rate"]}))

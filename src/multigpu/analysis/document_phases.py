@@ -14,24 +14,11 @@ from statistics import fmean
 import numpy as np
 import pandas as pd
 
-from multigpu.analysis.traces import (
-    imbalance,
-    launch_skew,
-    paired_step_s,
-    passes_span,
-    passes_time,
-    phase_times,
-    step_time,
-    steps_of,
-    traced,
-)
+from multigpu.analysis.traces import launch_skew, passes_span, phase_times, steps_of, timed_step_s, traced
 from multigpu.measure.intervals import hull
 from multigpu.measure.trace import Phase, StepTrace, TraceSummary
 from multigpu.published import load_published, published_value
 from multigpu.record import Record
-
-REPLICA_PHASES: tuple[Phase, ...] = ("pull", "forward", "backward", "merge", "update")
-"""Of which a replica's time is told apart. pull is not the document's: its variables were read within forward."""
 
 PARTS = ("computation", "merge", "update")
 """The spans whose sum the document calls total."""
@@ -43,14 +30,9 @@ PROFILE_QUANTITIES = (
     *("forward_s", "backward_s", "backward_over_forward", "forward_imbalance"),
     *("computation_share", "merge_share", "launch_skew_s"),
 )
-"""Of `step_quantities`, what `profile_quantities` says of a trace and a claim may compare."""
+"""Of `step_quantities`, what `step_traces.trace_table` says of a trace and a claim may compare."""
 
-WHOLE = (
-    *(f"{part}_s" for part in PARTS),
-    *("total_s", "step_s", "launch_skew_s"),
-    *(f"{part}_share" for part in PARTS),
-    *("total_over_step", "skew_share", "forward_imbalance", "passes_imbalance"),
-)
+WHOLE = (*(f"{part}_s" for part in PARTS), "total_s", "launch_skew_s", *(f"{part}_share" for part in PARTS), "forward_imbalance")
 """Of `step_quantities`, what `whole_frame` says: the document's second table of a step."""
 
 
@@ -66,18 +48,6 @@ def forward_time(step: StepTrace) -> float | None:
     return min(end, begin) - start if begin > start else end - start
 
 
-def update_is_early(step: StepTrace) -> bool:
-    """Whether a replica's update begins before its backward does, and so before there are gradients (Adam's powers of beta need none)."""
-    return {"backward", "update"} <= set(step.phases) and step.phases["update"][0] < step.phases["backward"][0]
-
-
-def replica_times(step: StepTrace) -> dict[Phase, float]:
-    """How long each of `REPLICA_PHASES` lasted on one replica, s, with the document's forward."""
-    times = {phase: time for phase, time in phase_times(step).items() if phase in REPLICA_PHASES}
-    mine = forward_time(step)
-    return times if mine is None else times | {"forward": mine}
-
-
 def _span(replicas: Sequence[StepTrace], phase: Phase) -> float:
     """From the first start of a phase to its last end over all replicas, s; 0 where no replica has it."""
     first, last = hull(step.phases[phase] for step in replicas if phase in step.phases) or (0.0, 0.0)
@@ -87,34 +57,31 @@ def _span(replicas: Sequence[StepTrace], phase: Phase) -> float:
 def step_quantities(replicas: Sequence[StepTrace]) -> dict[str, float]:
     """What the document says of one step; nothing where a replica's forward or backward is not known.
 
-    computation_s, merge_s, update_s: spans over all replicas; <part>_share: of their sum total_s, which lies above the step_s from the
-    first start to the last end where they overlap, and below it where something else takes part of the step. launch_skew_s:
-    `phases.launch_skew`; skew_share: of computation_s. forward_s, backward_s: means over replicas. <passes>_imbalance: the largest over
-    the mean of replicas.
+    computation_s, merge_s, update_s: spans over all replicas; <part>_share: of their sum total_s, which lies above the step where they
+    overlap, and below it where something else takes part of the step. launch_skew_s: `traces.launch_skew`. forward_s, backward_s: means
+    over replicas. forward_imbalance: the largest over the mean of replicas.
 
-    update_s is NaN, and with it every share, where a replica's update begins before its gradients can be there (`update_is_early`):
-    the span from there on is not the time that updating takes.
+    update_s is NaN, and with it every share, where a replica's update begins before its backward, and so before there are
+    gradients (Adam's powers of beta need none): the span from there on is not the time that updating takes.
     """
     computation, skew = passes_span(replicas), launch_skew(replicas)
     forward = [time for step in replicas if (time := forward_time(step)) is not None]
     if computation is None or skew is None or len(forward) < len(replicas):
         return {}
-    update = math.nan if any(update_is_early(step) for step in replicas) else _span(replicas, "update")
+    began = [step.phases for step in replicas if {"backward", "update"} <= set(step.phases)]
+    early = any(phases["update"][0] < phases["backward"][0] for phases in began)
+    update = math.nan if early else _span(replicas, "update")
     spans = dict(zip(PARTS, (computation, _span(replicas, "merge"), update), strict=True))
-    total, step_s, backward = sum(spans.values()), step_time(replicas), fmean(phase_times(step)["backward"] for step in replicas)
+    total, backward = sum(spans.values()), fmean(phase_times(step)["backward"] for step in replicas)
     return {
         **{f"{part}_s": span for part, span in spans.items()},
         **{f"{part}_share": span / total for part, span in spans.items()},
         "total_s": total,
-        "step_s": step_s,
-        "total_over_step": total / step_s,
         "launch_skew_s": skew,
-        "skew_share": skew / computation,
         "forward_s": fmean(forward),
         "backward_s": backward,
         "backward_over_forward": backward / fmean(forward),
-        "forward_imbalance": imbalance(forward),
-        "passes_imbalance": imbalance([time for step in replicas if (time := passes_time(step))]),
+        "forward_imbalance": max(forward) / fmean(forward),
     }
 
 
@@ -124,33 +91,23 @@ def medians(trace: TraceSummary) -> dict[str, float]:
     return {name: float(np.median([one[name] for one in found])) for name in found[0]} if all(found) else {}
 
 
-def profile_quantities(trace: TraceSummary) -> dict[str, float | None]:
-    """`PROFILE_QUANTITIES` of a trace, None where one step does not tell."""
-    found = medians(trace)
-    return {name: None if math.isnan(value := found.get(name, math.nan)) else value for name in PROFILE_QUANTITIES}
-
-
 def replicas_frame(records: Iterable[Record]) -> pd.DataFrame:
-    """A row a traced Record and replica: key, devices, rank, launch_id, and each of `REPLICA_PHASES` as <phase>_s.
-
-    Medians over steps, NaN where a phase is not known, and update_s where any step's update is early (`update_is_early`).
-    """
+    """A row a traced Record and replica: key, devices, rank, launch_id, forward_s and backward_s: medians over steps, NaN where unknown."""
     rows = []
     for record, trace in traced(records):
         for replica in trace.replicas:
-            times = [replica_times(step) for step in replica.steps]
-            row = {"key": record.key, "devices": record.run.devices, "rank": replica.rank, "launch_id": record.launch_id}
-            row |= {f"{phase}_s": float(np.median([each.get(phase, math.nan) for each in times])) for phase in REPLICA_PHASES}
-            rows.append(row | ({"update_s": math.nan} if any(map(update_is_early, replica.steps)) else {}))
-    return pd.DataFrame(rows, columns=["key", "devices", "rank", "launch_id", *(f"{phase}_s" for phase in REPLICA_PHASES)])
+            times = [(forward_time(step), phase_times(step).get("backward")) for step in replica.steps]
+            rows.append((record.key, record.run.devices, replica.rank, record.launch_id, *np.median(np.array(times, dtype=float), axis=0)))
+    return pd.DataFrame(rows, columns=["key", "devices", "rank", "launch_id", "forward_s", "backward_s"])
 
 
 def whole_frame(records: Iterable[Record]) -> pd.DataFrame:
     """A row a traced Record whose passes are known: key, devices, launch_id, `WHOLE` (medians over steps) and timed_step_s
-    (`traces.paired_step_s`: without a profiler).
+    (`traces.timed_step_s`, paired: without a profiler).
     """
     rows = [
-        {"key": record.key, "devices": record.run.devices, "launch_id": record.launch_id, "timed_step_s": paired_step_s(record)} | found
+        {"key": record.key, "devices": record.run.devices, "launch_id": record.launch_id, **found}
+        | {"timed_step_s": timed_step_s(record, paired=True)}
         for record, trace in traced(records)
         if (found := medians(trace))
     ]
@@ -174,10 +131,8 @@ def document_whole() -> pd.DataFrame:
     table, per_gpu = load_published("000_phases").set_index("gpus").rename_axis("devices"), document_replicas()
     found = table[[f"{part}_share" for part in PARTS]].assign(**{f"{part}_s": table[f"{part}_ms"] / 1000 for part in (*PARTS, "total")})
     by_gpus = per_gpu.assign(passes_s=per_gpu["forward_s"] + per_gpu["backward_s"]).groupby("devices")
-    most, mean = by_gpus[["forward_s", "passes_s"]].max(), by_gpus[["forward_s", "passes_s"]].mean()
-    found["launch_skew_s"] = found["computation_s"] - most["passes_s"]
-    found["skew_share"] = found["launch_skew_s"] / found["computation_s"]
-    found["forward_imbalance"], found["passes_imbalance"] = (most[name] / mean[name] for name in ("forward_s", "passes_s"))
+    found["launch_skew_s"] = found["computation_s"] - by_gpus["passes_s"].max()
+    found["forward_imbalance"] = by_gpus["forward_s"].max() / by_gpus["forward_s"].mean()
     experiments = load_published("000_experiments")
     fixed = experiments[(experiments["experiment"] == "Exp5") & (experiments["batch_size"] == PROFILED_BATCH)]
     found["timed_step_s"] = fixed.set_index("gpus")["total_time_s"] / published_value("000_statements", "mini_batches")

@@ -24,8 +24,8 @@ from multigpu.analysis.limits import bound_units_per_s, bounds
 from multigpu.analysis.points import usual, where
 from multigpu.analysis.read import frames, machines_of, records_of
 from multigpu.analysis.words import devices_text, joined, missing, number, way_words
-from multigpu.placements import find_placement, placements
-from multigpu.placements.memory import most_kept
+from multigpu.arguments import parse_fields
+from multigpu.placements import find_placement
 from multigpu.run import Run, build_run
 from multigpu.workloads import workloads
 
@@ -36,8 +36,6 @@ MISSED = (0.09, 0.013)
 """By which a band is wider below and above: nineteen of twenty of the forecasts in `data/predictions/faster.csv` missed by no more."""
 
 OTHERS = tuple(name for name in CHANGES if name not in KERNELS)
-
-GIB = 2**30
 
 DEFAULTS = {"placement": "ddp", "batch_size": 32}
 """Of a Run that names neither."""
@@ -68,56 +66,14 @@ class Expected:
         return figures | {"unit": self.rate.unit, "basis": self.basis, "measure": measure_command(self.run)}
 
 
-@dataclass(frozen=True)
-class Room:
-    """GiB: what the fullest device should need under the placement asked for, what it has, and what placements that fit should need."""
-
-    needed_gib: float
-    has_gib: float
-    others: dict[str, float]
-
-    def text(self) -> str:
-        """What does not fit, and what should; "" where it fits."""
-        if self.needed_gib <= self.has_gib:
-            return ""
-        fitting_ones = joined([f"{name} ({gib:.0f} GiB)" for name, gib in self.others.items()])
-        instead = f"Of placements that train the same, these should fit: {fitting_ones}." if self.others else "Take a smaller batch."
-        return f"It should need about {self.needed_gib:.0f} GiB of a device's {self.has_gib:.0f}. {instead}"
-
-
-def room_for(runs: Path, run: Run) -> Room | None:
-    """Whether a Run fits a device of the machine that measured its model on the nearest batch, what it does not keep growing with the
-    batch; None where nothing alike was measured. Median errors of such peaks are 0 to 7% by placement, single ones are far off.
-    """
-    same = {name: getattr(run, name) for name in ("workload", "model", "precision", "device_type", "framework", "processes", "scaling")}
-    known = where(frames(runs)[1], **same, peak_memory_gib=...)
-    replicas = [name for name, placement in placements().items() if placement.compute == "replica"]
-    known = where(known[known["n"] > 0], placement=replicas)
-    if known.empty or run.placement not in replicas:
-        return None
-    row = _by_nearness(known, run).iloc[0]
-    measured = run_of(row)
-    machine = next(record.machine for record in records_of(runs) if record.machine.name == row["machine"])
-    activations = (float(row["peak_memory_gib"]) * GIB - most_kept(measured)) * run.batch_size / measured.batch_size
-    peaks = {}
-    for name in replicas:
-        try:
-            peaks[name] = (activations + most_kept(build_run(**run.model_dump(exclude_defaults=True) | {"placement": name}))) / GIB
-        except ValueError:
-            continue  # no such Run, or its variables are where no formula says
-    has_gib = machine.gpu_memory_gib[0] if run.device_type == "cuda" else machine.memory_gib
-    fit = {name: gib for name, gib in peaks.items() if gib <= has_gib and placements()[name].semantics.is_equal_training}
-    return Room(peaks[run.placement], has_gib, dict(sorted(fit.items(), key=lambda item: item[1])[:3]))
-
-
 def expected(runs: Path, fields: Mapping[str, Any], machine: str | None = None) -> Expected | None:
     """What a point with these fields should reach on a machine (unless named, the richest in Records that has something alike); None where
-    no model is named, such a Run cannot be, or no machine has links and ceilings that were measured.
+    no model is named, scaling is strong, such a Run cannot be, or no machine has links and ceilings that were measured.
     """
     every = frames(runs)[1]
     names = [name for name in machines_of(every)["machine"] if machine in (None, name)]
     workload = fields.get("workload") or next((w.name for w in workloads().values() if fields.get("model") in w.models), None)
-    if not fields.get("model") or workload is None:
+    if not fields.get("model") or workload is None or fields.get("scaling", "weak") != "weak":
         return None
     measured = set(where(every, model=fields["model"])["machine"])
     names.sort(key=lambda name: name not in measured)
@@ -159,20 +115,19 @@ def _of_series(runs: Path, own: pd.DataFrame, same: pd.DataFrame, rows: pd.DataF
     machine = same["machine"].iloc[0]
     records = [record for record in records_of(runs) if record.machine.name == machine]
     lines = lines_of(alike, rows, records, collectives_of(runs, machine), NETWORK)
-    known = [line for line in lines if line.points and line.links and line.points.devices[0] == 1]
-    usable = {line.first["keys"]: line for line in known if line.first["keys"] in set(same["keys"])}
-    if not usable:
+    known = {line.first["keys"]: line for line in lines if line.links and line.points.devices[0] == 1}
+    if not (usable := {keys: line for keys, line in known.items() if keys in set(same["keys"])}):
         return None
     line = usable[plainest(pd.DataFrame([line.first for line in usable.values()]), {}).iloc[0]["keys"]]
-    assert line.points is not None and line.links is not None
-    found = forecast(line.points, [devices], line.links, line.residuals)
+    assert line.links is not None
+    found = forecast(line.points, [devices], line.links, line.residuals).iloc[0]
     units = devices * float(line.first["rate"] * line.first["step_time_s"])
-    low, high = (float(end[0]) for end in found.band(efficiency=False))
-    rate = Estimate(units / float(found.step_s[0]), units / high, units / low, unit=f"{line.first['unit']}/s")
+    middle, low, high = (units / float(found[name]) for name in ("step_s", "step_s_high", "step_s_low"))
+    rate = Estimate(middle, low, high, unit=f"{line.first['unit']}/s")
     counts = joined([str(count) for count in line.points.devices])
     run = build_run(**(run_of(line.first).model_dump(exclude_defaults=True) | {"devices": devices}))
     return Expected(
-        run, rate, float(found.efficiency[0]), f"its steps on {counts} devices of {machine} and the measured speed of their links"
+        run, rate, float(found["efficiency"]), f"its steps on {counts} devices of {machine} and the measured speed of their links"
     )
 
 
@@ -188,48 +143,49 @@ def _of_kin(run: Run, every: pd.DataFrame, links: Links) -> Expected | None:
     job = {name: getattr(run, name) for name in ("workload", "model", "inputs", "sequence_length", "precision", "framework", "execution")}
     alike = usual(where(every, **job, scaling="weak"))
     alike = alike[alike["n"] > 0]
-    own = where(alike, devices=1, **{name: getattr(run, name) for name in KERNELS})
-    exact = where(own, batch_size=run.batch_size)
-    own = exact if len(exact) or all(getattr(run, name) is None for name in KERNELS) else own[own["batch_size"] <= 2 * run.batch_size]
+    kernels = {name: getattr(run, name) for name in KERNELS}
+    own = where(alike, devices=1, **kernels)
+    exact = own["batch_size"].eq(run.batch_size)
+    own = own[exact if exact.any() or not any(kernels.values()) else own["batch_size"] <= 2 * run.batch_size]
     if own.empty:
         return None
-    one = _by_nearness(own, run).iloc[0]
+    one = by_nearness(own, run).iloc[0]
     share = run.batch_size / float(one["batch_size"])
     step_s, noise = share * float(one["step_time_s"]), number(one["rate_high"] / one["rate"]) or 1.0
     units = share * run.devices * float(one["rate"] * one["step_time_s"])
-    losses_s = np.zeros(3)
-    basis = f"its step on one device of {one['machine']}" + ("" if share == 1 else f" with a batch of {one['batch_size']}")
-    if run.devices > 1:
-        losses_s, more = _losses(run, alike, step_s, units, links)
-        basis += more
+    losses_s, more = _losses(run, alike, step_s, units, links) if run.devices > 1 else (np.zeros(3), "")
+    basis = f"its step on one device of {one['machine']}" + ("" if share == 1 else f" with a batch of {one['batch_size']}") + more
     middle, low, high = units / (step_s * np.array([1.0, max(noise, 1 / share), 1 / noise]) + losses_s)
     below, above = MISSED if run.devices > 1 else (0.0, 0.0)
     rate = Estimate(float(middle), float(low) * (1 - below), float(high) * (1 + above), unit=f"{one['unit']}/s")
     return Expected(run, rate, float(step_s / (step_s + losses_s[0])), basis)
 
 
+def _merge_s(run: Run, units: float, links: Links) -> float:
+    """What all of its merge takes, nothing hidden."""
+    return sum(merge_seconds(demand_of(find_placement(run.placement), run.description.variables, units), run.devices, links))
+
+
 def _losses(run: Run, alike: pd.DataFrame, step_s: float, units: float, links: Links) -> tuple[np.ndarray, str]:
     """Seconds that a step of one device loses to merging: to be expected, at worst and at best; and what says so."""
-    merge_s = sum(merge_seconds(demand_of(find_placement(run.placement), run.description.variables, units), run.devices, links))
-    for _, kin in _by_nearness(where(alike, placement=run.placement, devices=run.devices), run).iterrows():
+    merge_s = _merge_s(run, units, links)
+    for _, kin in by_nearness(where(alike, placement=run.placement, devices=run.devices), run).iterrows():
         same = {name: None if missing(kin[name]) else kin[name] for name in ("machine", "batch_size", *KERNELS)}
         if len(alone := where(alike, devices=1, **same)):
-            base_s = float(_by_nearness(alone, run).iloc[0]["step_time_s"])
+            base_s = float(by_nearness(alone, run).iloc[0]["step_time_s"])
             lost_s = max(0.0, float(kin["step_time_s"]) - base_s)
             told = f" and what {devices_text(run.devices, run.device_type)} of {kin['machine']} lost with other kernels"
             return np.array([lost_s, max(lost_s, merge_s), lost_s * min(1.0, step_s / base_s)]), told
     return np.array([0.5, 1.0, 0.0]) * merge_s, ", and the measured speed of its links"
 
 
-def _by_nearness(points: pd.DataFrame, run: Run) -> pd.DataFrame:
+def by_nearness(points: pd.DataFrame, run: Run) -> pd.DataFrame:
     """The points, those first that differ from a Run in fewest fields, then in the least factor of the batch, then the most repeated."""
-    said = {name: str(getattr(run, name)) for name in OTHERS}
-    apart = sum(
-        points[name].astype(object).where(points[name].notna(), None).astype(str).ne(value).astype(int) for name, value in said.items()
-    )
+    others = points[list(OTHERS)].astype(object)
+    apart = others.where(others.notna(), None).astype(str).ne([str(getattr(run, name)) for name in OTHERS]).sum(axis=1)
     factor = np.abs(np.log(points["batch_size"].astype("float64") / run.batch_size))
-    table = points.assign(_apart=apart, _factor=factor).sort_values(["_apart", "_factor", "n"], ascending=[True, True, False])
-    return table.drop(columns=["_apart", "_factor"])
+    order = pd.DataFrame({"apart": apart, "factor": factor, "seldom": -points["n"]}).sort_values(["apart", "factor", "seldom"])
+    return points.loc[order.index]
 
 
 def _of_model(run: Run, own: pd.DataFrame, rows: pd.DataFrame, links: Links) -> Expected:
@@ -253,7 +209,7 @@ def _of_model(run: Run, own: pd.DataFrame, rows: pd.DataFrame, links: Links) -> 
     slower, faster = np.log(ones["step_time_s"] / told_s).groupby([ones["model"], ones["batch_size"]]).median().quantile([0.975, 0.025])
     units = run.batch_size * float((akin["units"] / akin["timed_steps"] / akin["batch_size"]).astype("float64").median())
     one_s = max(units / (share * ceiling), float(least_s[getattr(run, known)])) * np.exp([0.0, slower, faster])
-    merge_s = sum(merge_seconds(demand_of(find_placement(run.placement), run.description.variables, units), devices, links))
+    merge_s = _merge_s(run, units, links)
     rate = hidden_by_half(units, devices, tuple(one_s), merge_s, f"{run.description.unit}/s")
     basis = f"its operations and bytes, and how {ones['model'].nunique()} models use the ceilings of {own['machine'].iloc[0]}"
     return Expected(run, rate, float(one_s[0] / (one_s[0] + 0.5 * merge_s)), basis)
@@ -273,3 +229,23 @@ def forecasts(runs: Path, planned: Sequence[Run]) -> pd.DataFrame:
             told = " ".join(command_of(fields).split()[4:])
             rows.append({"fields": told, **found.as_dict(), "efficiency": found.scaling})
     return pd.DataFrame(rows, columns=["fields", "rate", "rate_low", "rate_high", "efficiency", "basis"])
+
+
+def foretold(points: pd.DataFrame, file: Path) -> pd.DataFrame:
+    """The points of which a file of `measure --forecast` said beforehand what share of independent replicas' rate they keep.
+
+    Returns:
+        the rows of `points`, with predicted (rate over that of independent replicas, both as forecast), predicted_low and predicted_high;
+        none where there is no such file.
+    """
+    if points.empty or not file.is_file():
+        return points.head(0).assign(predicted=[], predicted_low=[], predicted_high=[])
+    said = pd.read_csv(file)
+    runs = [build_run(**parse_fields(words.split())) for words in said["fields"]]
+    others = ["digest", *(name for name in CHANGES if name not in KERNELS)]
+    told = pd.DataFrame([run.model_dump() | {"digest": run.digest} for run in runs]).join(said.drop(columns="fields"))
+    job = [name for name in Run.model_fields if name not in others]
+    apart = told[told["placement"].eq("independent")][[*job, "rate"]].rename(columns={"rate": "alone"})
+    told = told.merge(apart, on=job, how="left")
+    ends = {f"predicted{end}": told[f"rate{end}"] / told["alone"] for end in ("", "_low", "_high")}
+    return points.assign(digest=[run_of(row).digest for _, row in points.iterrows()]).merge(told[["digest"]].assign(**ends), on="digest")

@@ -13,12 +13,11 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
-from multigpu.analysis.asked import SAME, asked, by_machine, differing, measure_command, none_has, plainest, run_of, semantics
+from multigpu.analysis.asked import SAME, alike, asked, by_machine, differing, measure_command, none_has, plainest, run_of, semantics
 from multigpu.analysis.causes import PARTS, SAME_POINT, causes_frame
-from multigpu.analysis.compare import best_single, ratio_columns
+from multigpu.analysis.compare import SINGLE_MARGIN, best_single, ratio_columns
 from multigpu.analysis.fields import JOB, LENGTH, POINT
 from multigpu.analysis.frame import frame_of
 from multigpu.analysis.limits import bounds
@@ -29,9 +28,6 @@ from multigpu.analysis.words import missing
 from multigpu.conditions import ON_DEVICE
 from multigpu.measure.machine import this_machine
 from multigpu.record import Record
-
-SINGLE_MARGIN = 1.05
-"""A single run counts as faster from this ratio on, and is said to be one."""
 
 TRACED_STEPS = 3
 
@@ -81,25 +77,16 @@ class Explanation:
         return sorted(found, key=lambda pair: -pair[1])
 
 
-def _side(row: Any) -> pd.DataFrame:
-    return pd.DataFrame([row]).reset_index(drop=True)
-
-
-def _ratio(own: Any, base: Any) -> dict[str, float]:
-    return {str(name): float(value) for name, value in ratio_columns(_side(own), _side(base), "ratio").iloc[0].items()}
-
-
 def like(table: pd.DataFrame, row: Any, free: Sequence[str] = (), **other: Any) -> pd.Series | None:
     """The most repeated measured point that equals `row` in all fields but `free`, `other` and how long was measured; None without any."""
-    fixed = [name for name in POINT if name not in (*free, *LENGTH)]
-    found = where(table, **{name: other.get(name, None if missing(row[name]) else row[name]) for name in fixed})
+    found = alike(table, row, (name for name in POINT if name not in (*free, *LENGTH)), **other)
     found = found[found["n"] > 0].sort_values("n", ascending=False, kind="stable")
     return found.iloc[0] if len(found) else None
 
 
 def baselines(table: pd.DataFrame, row: Any) -> dict[str, pd.Series]:
     """What was measured of what a point is compared with (see `Explanation`)."""
-    ones = where(best_single(table, form=()), **{name: None if missing(row[name]) else row[name] for name in JOB})
+    ones = alike(best_single(table, form=()), row, JOB)
     found = {
         "one_best": ones.iloc[0] if len(ones) else None,
         "one_same": like(table, row, ("scaling", "device_ids", "peer_access"), devices=1),
@@ -114,10 +101,9 @@ def baselines(table: pd.DataFrame, row: Any) -> dict[str, pd.Series]:
 
 
 def _baseline(row: Any, base: pd.Series, name: str) -> pd.Series:
-    ratio = _ratio(row, base)
-    times = int(row["devices"]) if name.startswith("one_") else 1
-    ideal = {key.replace("ratio", "of_ideal"): value / times for key, value in ratio.items()}
-    return pd.concat([base, pd.Series(ratio | ideal)])
+    ratio = ratio_columns(row.to_frame().T, base, "ratio").iloc[0].astype("float64")
+    ideal = ratio / (row["devices"] if name.startswith("one_") else 1)
+    return pd.concat([base, ratio, ideal.rename(lambda column: column.replace("ratio", "of_ideal"))])
 
 
 def step_parts(traces: pd.DataFrame, step_s: float, wait_s: float = 0.0) -> dict[str, float] | None:
@@ -131,15 +117,11 @@ def step_parts(traces: pd.DataFrame, step_s: float, wait_s: float = 0.0) -> dict
         return None
     scale = step_s / traces["timed_step_s"].astype(float)
     parts = {name: fmean(traces[f"{name}_s"] * scale) for name in PARTS}
-    copied = min(parts["communication"], fmean(traces["peer_copies_s"] * scale))
-    waited = min(wait_s, parts["launching"])
-    split = {
-        "peer_copies": copied,
-        "communication": parts["communication"] - copied,
-        "input": waited,
-        "launching": parts["launching"] - waited,
-    }
-    return parts | split
+    parts["peer_copies"] = min(parts["communication"], fmean(traces["peer_copies_s"] * scale))
+    parts["communication"] -= parts["peer_copies"]
+    parts["input"] = min(wait_s, parts["launching"])
+    parts["launching"] -= parts["input"]
+    return parts
 
 
 def wait_of(records: Sequence[Record]) -> float:
@@ -157,19 +139,15 @@ def faster(table: pd.DataFrame, row: Any, most: int = 5) -> pd.DataFrame:
 
     Faster: the whole interval of the ratio lies above 1, or the ratio is at least `SINGLE_MARGIN` where either side is a single run.
     """
-    same = {name: None if missing(row[name]) else row[name] for name in SAME}
-    rivals = one_length(where(table, **same, energy_window_s=None))
-    rivals = rivals[rivals["n"] > 0].reset_index(drop=True)
-    if rivals.empty:
-        return rivals
-    ratios = ratio_columns(rivals, pd.DataFrame([row] * len(rivals), index=rivals.index), "ratio")
-    changed = [differing(row, rival) for _, rival in rivals.iterrows()]
-    rivals = pd.concat([rivals, ratios], axis=1)
-    rivals["changed"], rivals["fields"] = pd.Series(changed, dtype=object), [len(one) for one in changed]
-    trains = np.array([semantics(rival).is_one_model for _, rival in rivals.iterrows()])
+    rivals = one_length(alike(table, row, SAME, energy_window_s=None))
+    rivals = rivals[rivals["n"] > 0]
+    rivals = rivals.join(ratio_columns(rivals, row, "ratio"))
     sure = (rivals["ratio_low"] > 1) | (rivals["ratio_low"].isna() & (rivals["ratio"] >= SINGLE_MARGIN))
-    found = rivals[trains & sure & (rivals["fields"] > 0)].sort_values("ratio", ascending=False, kind="stable")
-    return pd.concat([found.head(1), found.iloc[1:][found["fields"].iloc[1:] == 1]]).head(most)
+    found = rivals[sure].sort_values("ratio", ascending=False, kind="stable")
+    found["changed"] = pd.Series([differing(row, rival) for _, rival in found.iterrows()], found.index, dtype=object)
+    trains = [semantics(rival).is_one_model for _, rival in found.iterrows()]
+    found = found[found["changed"].map(bool) & pd.Series(trains, found.index, dtype=bool)]
+    return found[found["changed"].map(len).eq(1) | found.index.isin(found.index[:1])].head(most)
 
 
 def bounds_s(rows: pd.DataFrame, row: Any) -> dict[str, float]:
@@ -192,17 +170,13 @@ def explain(table: pd.DataFrame, frame: pd.DataFrame, records: Sequence[Record],
     keys = set(str(row["keys"]).split(", "))
     own = [record for record in records if record.key in keys and record.status == "ok"]
     traced = [record for record in with_untraced_steps(_of_job(records, row)) if record.run.traced_steps]
-    traces = (
-        where(causes_frame(traced), **{name: None if missing(row[name]) else row[name] for name in SAME_POINT})
-        if traced
-        else pd.DataFrame()
-    )
+    traces = alike(causes_frame(traced), row, SAME_POINT)
     return Explanation(
         row=row,
         baselines=baselines(table, row),
         parts=step_parts(traces, float(row["step_time_s"]), wait_of(own)),
-        traces=tuple(traces["key"]) if len(traces) else (),
-        launches=float(traces["launches"].mean()) if len(traces) else math.nan,
+        traces=tuple(traces["key"]),
+        launches=float(traces["launches"].mean()),
         bounds_s=bounds_s(frame[frame["key"].isin(keys)], row),
         faster=faster(table, row),
         trace="" if len(traces) else _command(row, traced_steps=TRACED_STEPS),

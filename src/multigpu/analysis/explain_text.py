@@ -15,7 +15,7 @@ from multigpu.analysis.asked import semantics
 from multigpu.analysis.estimate import Estimate, estimate
 from multigpu.analysis.expected import expected
 from multigpu.analysis.explain import WAITS, Explanation, explain_fields, explain_key
-from multigpu.analysis.words import devices_text, job_words, joined, missing, number, plural, repeats_words, way_words
+from multigpu.analysis.words import device_word, devices_text, job_words, joined, missing, number, plural, repeats_words, way_words
 from multigpu.arguments import parse_fields
 
 NAMES = {
@@ -36,70 +36,58 @@ PART_NAMES = {
     "host_copies": "waiting for copies to and from the host",
 }
 
-SENTENCES = {
-    "slower": "{devices} are slower than one: {times} the rate of one {device} at its best.",
-    "equal": "{devices} are not told apart from one {device} at its best: {times} its rate.",
-    "scales": "{devices} reach {times} the rate of one {device} at its best, {share} of perfect scaling.",
-    "perfect": "{devices} reach {times} the rate of one {device} at its best, which repeats do not tell from perfect scaling.",
-    "one": "One {device} reaches {share} of its best way ({best}).",
-    "as_best": "One {device} is not told apart from its best way ({best}).",
-    "best": "This is the best way measured on one {device}.",
-    "alone": "This job was not measured on one {device}, so what is lost against it is not known.",
-    "little": "Nothing here needs a cause.",
-    "cause": "Of a step of {step:ms} each {device} spends {causes}.",
-    "computes": "The step has no long wait: the {device} computes {compute:ms} of {step:ms}.",
-    "untraced": "Where its step's time goes was not measured; this does: {command}",
-    "faster": "Measured to be faster: {change}, {times} its rate ({repeats}).",
-    "fastest": "Nothing measured of this job on as many devices is faster.",
-}
-
 
 def sentences(one: Explanation) -> list[str]:
     """The answer: how it compares, why, and what was faster."""
+    return [_beside_one(one), _why(one), _faster(one)]
+
+
+def _beside_one(one: Explanation) -> str:
     row, base = one.row, one.baselines.get("one_best")
-    device = "CPU process" if row["device_type"] == "cpu" else "GPU"
-    facts: dict[str, Any] = {"devices": devices_text(row["devices"], row["device_type"]), "device": device, "step": Estimate(one.step_s)}
-    lines = []
+    device, devices = device_word(row["device_type"]), devices_text(row["devices"], row["device_type"])
     if base is None:
-        lines.append(SENTENCES["alone"].format(**facts))
-    elif base["keys"] == row["keys"]:
-        lines.append(SENTENCES["best"].format(**facts))
-    else:
-        times, share = estimate(base, "ratio"), estimate(base, "of_ideal")
-        facts |= {"times": f"{times:times interval} times", "share": f"{share:percent interval}", "best": way_words(base)}
-        high, low = (times.high, times.low) if times.known else (times.value, times.value)
-        if row["devices"] == 1:
-            kind = "one" if one.lost else "as_best"
-        else:
-            kind = "slower" if high < 1 else "equal" if low <= 1 else "scales" if one.lost else "perfect"
-        lines.append(SENTENCES[kind].format(**facts))
+        return f"This job was not measured on one {device}, so what is lost against it is not known."
+    if base["keys"] == row["keys"]:
+        return f"This is the best way measured on one {device}."
+    times, share = estimate(base, "ratio"), estimate(base, "of_ideal")
+    if row["devices"] == 1 and one.lost:
+        return f"One {device} reaches {share:percent interval} of its best way ({way_words(base)})."
+    if row["devices"] == 1:
+        return f"One {device} is not told apart from its best way ({way_words(base)})."
+    high, low = (times.high, times.low) if times.known else (times.value, times.value)
+    if high < 1:
+        return f"{devices} are slower than one: {times:times interval} times the rate of one {device} at its best."
+    if low <= 1:
+        return f"{devices} are not told apart from one {device} at its best: {times:times interval} times its rate."
+    kept = f"{share:percent interval} of perfect scaling" if one.lost else "which repeats do not tell from perfect scaling"
+    return f"{devices} reach {times:times interval} times the rate of one {device} at its best, {kept}."
+
+
+def _why(one: Explanation) -> str:
+    base, device, step = one.baselines.get("one_best"), device_word(one.row["device_type"]), Estimate(one.step_s)
+    if base is not None and base["keys"] != one.row["keys"] and not one.lost:
+        return "Nothing here needs a cause."
+    if one.parts is None:
+        return f"Where its step's time goes was not measured; this does: {one.trace}"
     causes = [f"{Estimate(seconds):ms} {PART_NAMES[name]}" for name, seconds in one.causes()[:2]]
-    if base is not None and base["keys"] != row["keys"] and not one.lost:
-        lines.append(SENTENCES["little"])
-    elif one.parts is None:
-        lines.append(SENTENCES["untraced"].format(command=one.trace))
-    elif causes:
-        lines.append(SENTENCES["cause"].format(causes=joined(causes), **facts))
-    else:
-        lines.append(SENTENCES["computes"].format(compute=Estimate(one.parts["compute"]), **facts))
-    if len(one.faster):
-        best = one.faster.iloc[0]
-        ratio = f"{estimate(best, 'ratio'):times interval} times"
-        lines.append(SENTENCES["faster"].format(change=changes(row, best), times=ratio, repeats=repeats_words(best)))
-    else:
-        lines.append(SENTENCES["fastest"])
-    return lines
+    if causes:
+        return f"Of a step of {step:ms} each {device} spends {joined(causes)}."
+    return f"The step has no long wait: the {device} computes {Estimate(one.parts['compute']):ms} of {step:ms}."
+
+
+def _faster(one: Explanation) -> str:
+    if one.faster.empty:
+        return "Nothing measured of this job on as many devices is faster."
+    best = one.faster.iloc[0]
+    change, ratio = changes(one.row, best), estimate(best, "ratio")
+    return f"Measured to be faster: {change}, {ratio:times interval} times its rate ({repeats_words(best)})."
 
 
 def changes(row: Any, other: Any) -> str:
     """In what another way differs: "execution captured instead of eager"."""
-    said = [f"{name} {_value(other[name])} instead of {_value(row[name])}" for name in other["changed"]]
+    now, then = ({name: "unset" if missing(point[name]) else point[name] for name in other["changed"]} for point in (other, row))
     training = semantics(other).words
-    return joined(said) + (f" ({training})" if training else "")
-
-
-def _value(value: Any) -> str:
-    return "unset" if missing(value) else str(value)
+    return joined([f"{name} {now[name]} instead of {then[name]}" for name in now]) + (f" ({training})" if training else "")
 
 
 def as_text(one: Explanation, details: bool = False) -> str:

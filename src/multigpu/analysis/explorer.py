@@ -5,18 +5,18 @@ fetched.
 
 from __future__ import annotations
 
-import base64
 import json
 import re
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
 
 from multigpu import paths
 from multigpu.analysis.fields import FIELDS, POINT
-from multigpu.analysis.picture import DIGITS
+from multigpu.analysis.picture import DIGITS, csv_link
 from multigpu.analysis.show import Shown
 from multigpu.kept import Kept
 from multigpu.run import Run
@@ -54,15 +54,14 @@ def encoded(points: pd.DataFrame, data: Path) -> dict[str, Any]:
 
     Returns:
         rows: how many; columns: name -> {"values": each text once, "at": index into them by row, where there are several} or
-        {"numbers": by row}; defaults: of the
-        fields of a Run; needed: fields that a command must name; files, and records: by row "key file member, ..." with the file's index.
-        others: [folder, machine, what was asked as "name=value ...", "key file member"] of each Record of no point.
+        {"numbers": by row}; defaults: of the fields of a Run; needed: fields that a command must name; files, and records: by row
+        "key file member, ..." with the file's index. others: [folder, machine, what was asked as "name=value ...", "key file member"] of
+        each Record of no point.
     """
     columns: dict[str, dict[str, Any]] = {}
     for name in (*POINT, *TOLD):
-        texts = [_text(value) for value in points[name]]
-        values = {text: index for index, text in enumerate(dict.fromkeys(texts))}
-        columns[name] = {"values": list(values)} | ({"at": [values[text] for text in texts]} if len(values) > 1 else {})
+        at, values = pd.factorize(np.array([_text(value) for value in points[name]], dtype=object))
+        columns[name] = {"values": list(values)} | ({"at": at.tolist()} if len(values) > 1 else {})
     for name in FIGURES:
         columns[name] = {"numbers": [None if pd.isna(value) else float(f"{value:.{DIGITS_SHOWN}g}") for value in points[name]]}
     files: dict[str, int] = {}
@@ -128,9 +127,8 @@ def explorer(points: pd.DataFrame, runs: Path, repository: str) -> Shown:
         points.drop(columns=["log_mean", "log_variance", "log_freedom"]).to_csv(folder / NAME, index=False, float_format=DIGITS)
     except OSError as error:
         raise ValueError(f"the explorer's CSV cannot be written to {folder}: {error.strerror or error}") from None
-    data = json.dumps(encoded(points, runs.parent) | {"repository": repository.rstrip("/")}, separators=(",", ":")).replace(
-        "<", "\\u003c"
-    )  # nothing in it can end a script
+    found = encoded(points, runs.parent) | {"repository": repository.rstrip("/")}
+    data = json.dumps(found, separators=(",", ":")).replace("<", "\\u003c")  # nothing in it can end a script
     return Shown(
         f'<p><a href="figures/{NAME}" download="{NAME}">All {len(points):,} points (CSV)</a></p>\n'
         f'<div id="explorer"><noscript><p>Filtering needs JavaScript; the CSV holds the same points.</p></noscript></div>\n'
@@ -139,13 +137,11 @@ def explorer(points: pd.DataFrame, runs: Path, repository: str) -> Shown:
     )
 
 
+_INK = {"labelColor": "currentColor", "titleColor": "currentColor"}
 LOOK: dict[str, Any] = {
-    "background": None,
-    "font": "inherit",
-    "view": {"stroke": None},
-    "axis": {"labelColor": "currentColor", "titleColor": "currentColor", "gridOpacity": 0.3, "domain": False, "tickColor": "currentColor"},
+    **{"background": None, "font": "inherit", "view": {"stroke": None}, "legend": _INK},
+    "axis": {**_INK, "gridOpacity": 0.3, "domain": False, "tickColor": "currentColor"},
     "title": {"color": "currentColor", "anchor": "start", "fontSize": 12},
-    "legend": {"labelColor": "currentColor", "titleColor": "currentColor"},
 }
 """Colours of the page around it, in light and dark."""
 
@@ -163,17 +159,14 @@ def explorable(chart: alt.TopLevelMixin, name: str, finding: str, caption: str, 
         raise ValueError(f"{name!r} is no name for a chart: use letters, digits and '-', a letter first")
     page = chart.to_html(inline=True)
     program = re.findall(r'<script type="text/javascript">(.*?)</script>', page, re.DOTALL)[0]
-    spec = chart.to_dict()
-    spec["config"] = LOOK
-    spec["usermeta"] = {"embedOptions": {"actions": False}}
+    spec = chart.to_dict() | {"config": LOOK, "usermeta": {"embedOptions": {"actions": False}}}
     # in a function of its own: the program's names are as short as those of other scripts of the page
     options = {"actions": False, "renderer": "svg", "mode": "vega-lite"}
-    csv = base64.b64encode(data.to_csv(index=False, float_format=DIGITS).encode()).decode()
     drawn = json.dumps(spec).replace("</", "<\\/")
     return Shown(
         f'<figure class="picture" id="{name}" style="margin:1.2rem 0">\n<p class="table-title">{escape(finding)}</p>\n'
         f'<div style="overflow-x:auto"><div id="{name}-chart" role="img" aria-label="{escape(finding)}"></div></div>\n'
         f"<script>(() => {{{program}}})();\n"
         f'vegaEmbed("#{name}-chart", {drawn}, {json.dumps(options)}).catch(console.error);</script>\n'
-        f'<figcaption>{escape(caption)} <a href="data:text/csv;base64,{csv}" download="{name}.csv">Data (CSV)</a></figcaption>\n</figure>\n'
+        f"<figcaption>{escape(caption)}{csv_link(data, name)}</figcaption>\n</figure>\n"
     )

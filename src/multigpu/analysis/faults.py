@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable
-from datetime import datetime
-from itertools import pairwise
 
 import pandas as pd
 
@@ -19,16 +16,11 @@ SOAK = paths.DATA / "faults" / "soak.csv"
 
 def failures(records: Iterable[Record]) -> pd.DataFrame:
     """A row for each Run on GPUs that is not ok: its status, and seconds until its launch had the next Record (nan: it was the last)."""
-    launches: dict[str, list[Record]] = defaultdict(list)
-    for record in records:
-        if record.run.device_type == "cuda":
-            launches[record.launch_id.partition(".")[0]].append(record)
-    rows = []
-    for own in launches.values():
-        own.sort(key=lambda record: record.measured_at)
-        followed = {one.key: (_at(after) - _at(one)).total_seconds() for one, after in pairwise(own)}
-        rows += [{"fault": f"GPU: {one.status}", "recovered_s": followed.get(one.key)} for one in own if one.status != "ok"]
-    return pd.DataFrame(rows, columns=["fault", "recovered_s"])
+    rows = [(one.launch_id.partition(".")[0], one.measured_at, one.status) for one in records if one.run.device_type == "cuda"]
+    table = pd.DataFrame(rows, columns=["launch", "at", "status"]).sort_values("at", kind="stable")
+    at = pd.to_datetime(table["at"], utc=True)
+    table = table.assign(fault="GPU: " + table["status"], recovered_s=(at.groupby(table["launch"]).shift(-1) - at).dt.total_seconds())
+    return table.loc[table["status"].ne("ok"), ["fault", "recovered_s"]]
 
 
 def fault_table(kills: pd.DataFrame, failed: pd.DataFrame) -> pd.DataFrame:
@@ -44,17 +36,6 @@ def faults_page() -> str:
     """The table in Markdown (MyST)."""
     failed = remembered("failures", [paths.RUNS], lambda: failures(RecordStore(paths.RUNS)))
     table = fault_table(pd.read_csv(SOAK), failed)
-    names = {
-        "tried": "times",
-        "survived": "a Record followed",
-        "last": "none followed",
-        "median_s": "median s until then",
-        "most_s": "most s",
-    }
-    rows = [[f"{value:g}" if isinstance(value, float) else str(value) for value in row] for row in table.itertuples(index=False)]
-    lines = [["fault", *names.values()], ["---"] * len(table.columns), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def _at(record: Record) -> datetime:
-    return datetime.fromisoformat(record.measured_at)
+    heads = ["fault", "times", "a Record followed", "none followed", "median s until then", "most s"]
+    cells = table.map(lambda value: f"{value:g}" if isinstance(value, float) else str(value))
+    return "\n".join(f"| {' | '.join(line)} |" for line in [heads, ["---"] * len(heads), *cells.to_numpy().tolist()])

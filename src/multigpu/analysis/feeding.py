@@ -32,8 +32,8 @@ def waited_s(record: Record) -> float:
 def with_waits(points: pd.DataFrame, records: Iterable[Record]) -> pd.DataFrame:
     """The points with wait_s: the mean of `waited_s` over their Records (NaN where none recorded its waits)."""
     known = {record.key: waited_s(record) for record in records if record.status == "ok"}
-    waits = [[known[key] for key in str(keys).split(", ") if key in known and not math.isnan(known[key])] for keys in points["keys"]]
-    return points.assign(wait_s=pd.Series([float(np.mean(own)) if own else math.nan for own in waits], index=points.index, dtype="float64"))
+    waits = points["keys"].str.split(", ").explode().map(known).astype("float64")
+    return points.assign(wait_s=waits.groupby(level=0).mean())
 
 
 class Knee(NamedTuple):

@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import pandas as pd
 from scipy.optimize import nnls
 
 from multigpu.analysis.forecast_merge import Demand, Links, merge_seconds
@@ -51,10 +52,6 @@ class Points:
         if any(not times or min(times) <= 0 for times in self.times_s):
             raise ValueError("every count needs a positive step time")
 
-    def until(self, counts: int) -> Points:
-        """The first `counts` counts alone."""
-        return Points(self.devices[:counts], self.times_s[:counts], self.demand, self.noise, self.one_process)
-
     @property
     def means_s(self) -> np.ndarray:
         """The geometric mean over launches at each count (s)."""
@@ -72,7 +69,7 @@ def slowest_of(noise: Sequence[Sequence[float]], devices: Sequence[int]) -> np.n
     return np.array([[law.order_mean_s(count, count) / law.mean_s if count > 1 else 1.0 for count in devices] for law in laws])
 
 
-PARTS = ("computation", "noise", "links of a node", "links between nodes", "host")
+PARTS = ("computation_s", "noise_s", "links_of_a_node_s", "links_between_nodes_s", "host_s")
 
 
 @dataclass(frozen=True)
@@ -99,91 +96,84 @@ class Shape:
         """s: the share of what passes between nodes that a step waits for."""
         return min(1.0, slope) if self.overlaps else 1.0
 
-    def parts(self, c: float, slope: float, slowest: np.ndarray | None = None) -> np.ndarray:
-        """Seconds of each part, a row each in the order of PARTS; slowest: n(P), the mean over Records unless given."""
-        n = self.noise.mean(axis=0) if slowest is None else slowest
+    def slowest(self, taken: np.ndarray | None = None) -> np.ndarray:
+        """n(P), the mean over Records, or as these are taken."""
+        return self.noise.mean(axis=0) if taken is None else taken @ self.noise
+
+    def parts(self, c: float, slope: float, taken: np.ndarray | None = None) -> np.ndarray:
+        """Seconds of each part, a row each in the order of PARTS."""
         zero = np.zeros(len(self.devices))
         if self.one_process:
             return np.array([zero + c, zero, self.inside_s, zero, slope * (self.devices - 1)])
-        return np.array([zero + c, c * (n - 1), slope * self.inside_s, self.share(slope) * self.between_s, zero])
+        return np.array([zero + c, c * (self.slowest(taken) - 1), slope * self.inside_s, self.share(slope) * self.between_s, zero])
+
+    def fit(self, times_s: np.ndarray, weights: np.ndarray, taken: np.ndarray | None = None) -> tuple[float, float]:
+        """(c, x) or (c, h) that bring the relative errors at the measured counts nearest to zero, none negative.
+
+        Args:
+            times_s: at each count. weights: of each count, e.g. the root of its launches. taken: how much each Record's noise counts.
+
+        Raises:
+            ValueError: fewer counts than parameters.
+        """
+        if len(times_s) < PARAMETERS:
+            raise ValueError(f"{len(times_s)} counts of devices cannot fit {PARAMETERS} parameters: at least {PARAMETERS} are needed")
+        scale, c, slope = weights / times_s, 0.0, math.inf
+        columns = [np.ones(len(times_s)), self.devices - 1] if self.one_process else [self.slowest(taken), self.inside_s]
+        matrix = np.array(columns).T * scale[:, None]
+        for _ in range(20):  # s may depend on x
+            share = self.share(slope)
+            known_s = self.inside_s if self.one_process else share * self.between_s
+            c, slope = (float(found) for found in nnls(matrix, np.maximum(times_s - known_s, 0) * scale)[0])
+            if self.one_process or not self.between_s.any() or abs(self.share(slope) - share) < 1e-9:
+                break
+        return c, slope
 
 
-def fit(known: Shape, times_s: np.ndarray, weights: np.ndarray, slowest: np.ndarray | None = None) -> tuple[float, float]:
-    """(c, x) or (c, h) that bring the relative errors at the measured counts nearest to zero, none negative.
-
-    Args:
-        times_s: at each count of `known`. weights: of each count, e.g. the root of its launches.
-
-    Raises:
-        ValueError: fewer counts than parameters.
-    """
-    if len(times_s) < PARAMETERS:
-        raise ValueError(f"{len(times_s)} counts of devices cannot fit {PARAMETERS} parameters: at least {PARAMETERS} are needed")
-    n = known.noise.mean(axis=0) if slowest is None else slowest
-    scale = weights / times_s
-    if known.one_process:
-        matrix, offset = np.array([np.ones(len(times_s)), known.devices - 1]).T, known.inside_s
-        found = nnls(matrix * scale[:, None], np.maximum(times_s - offset, 0) * scale)[0]
-        return float(found[0]), float(found[1])
-    share, found = 1.0, np.zeros(2)
-    matrix = np.array([n, known.inside_s]).T * scale[:, None]
-    for _ in range(20):  # s may depend on x; one pass where no measured count lies beyond a node
-        found = nnls(matrix, np.maximum(times_s - share * known.between_s, 0) * scale)[0]
-        if not known.between_s.any() or abs(known.share(found[1]) - share) < 1e-9:
-            break
-        share = known.share(float(found[1]))
-    return float(found[0]), float(found[1])
+def interval_of(draws: np.ndarray) -> np.ndarray:
+    """Where the middle 95% of draws begin and end, along the first axis; NaN without draws."""
+    return np.quantile(draws if len(draws) else np.full((1, draws.shape[1]), np.nan), [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
 
 
-@dataclass(frozen=True)
-class Forecast:
-    """Step times at `devices`, with draws of what else the Records would have allowed.
-
-    parts_s: a row each of PARTS. draws_s[draw, count]; no rows where nothing is known of the spread. one_s, slope: c and x or h as fitted.
-    widening: of the band, in logarithms (`widening_of`).
-    """
-
-    devices: tuple[int, ...]
-    parts_s: np.ndarray
-    draws_s: np.ndarray
-    one_s: float
-    draws_one_s: np.ndarray
-    slope: float
-    widening: float = 1.0
-
-    @property
-    def step_s(self) -> np.ndarray:
-        return np.asarray(self.parts_s.sum(axis=0))
-
-    @property
-    def efficiency(self) -> np.ndarray:
-        """t(1) / t(P)."""
-        return np.asarray(self.one_s / self.step_s)
-
-    def band(self, efficiency: bool = True) -> tuple[np.ndarray, np.ndarray]:
-        """The interval at each count, of the efficiency or of the step (s); NaN without draws."""
-        if not len(self.draws_s):
-            nothing = np.full(len(self.devices), np.nan)
-            return nothing, nothing
-        values = self.draws_one_s[:, None] / self.draws_s if efficiency else self.draws_s
-        low, high = np.quantile(values, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
-        middle = self.efficiency if efficiency else self.step_s
-        return middle * (low / middle) ** self.widening, middle * (high / middle) ** self.widening
+def widened(table: pd.DataFrame, by: float) -> pd.DataFrame:
+    """A forecast, or what was held out, with the bands of its steps and efficiencies `by` times as wide, in logarithms."""
+    pairs = [(f"{name}{end}", name) for name in ("step_s", "efficiency") for end in ("_low", "_high")]
+    return table.assign(**{end: table[name] * (table[end] / table[name]) ** by for end, name in pairs if end in table})
 
 
 def launch_residuals(times_s: Sequence[Sequence[float]]) -> list[float]:
     """Logarithms of each launch over its count's mean, enlarged by sqrt(L / (L - 1)) so that their variance is that of a launch."""
-    found: list[float] = []
-    for times in times_s:
-        if len(times) > 1:
-            logs = np.log(times)
-            found += list((logs - logs.mean()) * np.sqrt(len(times) / (len(times) - 1)))
-    return found
+    logs = [np.log(times) for times in times_s if len(times) > 1]
+    return [float(value) for own in logs for value in (own - own.mean()) * np.sqrt(len(own) / (len(own) - 1))]
+
+
+def _drawn(
+    points: Points, devices: Sequence[int], links: Links, residuals: Sequence[float], draws: int, seed: int
+) -> tuple[pd.DataFrame, np.ndarray, np.ndarray]:
+    """The forecast without bands; and draws of what else the Records would have allowed: step[draw, count] and computation[draw, 1] (s)."""
+    known, ahead = Shape.of(points, points.devices, links), Shape.of(points, devices, links)
+    times_s, launches = points.means_s, np.array([len(times) for times in points.times_s])
+    c, slope = known.fit(times_s, np.sqrt(launches))
+    generator, spare = np.random.default_rng(seed), len(times_s) - PARAMETERS
+    draws = draws if len(residuals) else 0
+    moved = np.zeros((draws, len(times_s)))
+    for index, count in enumerate(launches if draws else ()):
+        moved[:, index] = generator.choice(np.asarray(residuals, dtype=float), (draws, count)).mean(axis=1)
+    if spare > 0:
+        missed = np.log(times_s / known.parts(c, slope).sum(axis=0)) * np.sqrt(len(times_s) / spare)
+        moved += generator.choice(missed, moved.shape) * generator.choice([-1.0, 1.0], moved.shape)
+    records = len(known.noise)
+    taken = generator.multinomial(records, np.full(records, 1 / records), draws) / records
+    fits = [known.fit(times_s * np.exp(by), np.sqrt(launches), own) for by, own in zip(moved, taken, strict=True)]
+    found_s = [ahead.parts(*fit, own).sum(axis=0) for fit, own in zip(fits, taken, strict=True)]
+    table = pd.DataFrame(ahead.parts(c, slope).T, columns=list(PARTS))
+    table = table.assign(devices=list(devices), step_s=table.to_numpy().sum(axis=1), slope=slope)
+    return table, np.reshape(found_s, (draws, len(devices))), np.array([fit[:1] for fit in fits]).reshape(draws, 1)
 
 
 def forecast(
     points: Points, devices: Sequence[int], links: Links, residuals: Sequence[float] = (), draws: int = DRAWS, seed: int = 0
-) -> Forecast:
+) -> pd.DataFrame:
     """The model fitted to all of `points`, at `devices`, with a bootstrap over launches and Records.
 
     Each draw gives every count new launches (its mean moved by as many draws from `residuals` as it had launches), takes Records of
@@ -193,38 +183,25 @@ def forecast(
     Args:
         residuals: `launch_residuals` of these points, or of others like them; none: no draws, so no band.
 
+    Returns:
+        a row a count: devices, step_s and efficiency (t(1) / t(P)), each with _low and _high (95%; NaN without draws), seconds of each of
+        PARTS, slope (x or h as fitted).
+
     Raises:
         ValueError: fewer counts than parameters.
     """
-    known, ahead = Shape.of(points, points.devices, links), Shape.of(points, devices, links)
-    times_s, launches = points.means_s, np.array([len(times) for times in points.times_s])
-    weights = np.sqrt(launches)
-    c, slope = fit(known, times_s, weights)
-    errors = np.log(times_s / known.parts(c, slope).sum(axis=0))
-    generator = np.random.default_rng(seed)
-    draws = draws if len(residuals) else 0
-    pool, spare = np.asarray(residuals, dtype=float), len(times_s) - PARAMETERS
-    moved = np.zeros((draws, len(times_s)))
-    for index, count in enumerate(launches):
-        moved[:, index] = generator.choice(pool, (draws, count)).mean(axis=1) if draws else 0
-    if spare > 0:
-        missed = errors * np.sqrt(len(times_s) / spare)
-        moved += generator.choice(missed, moved.shape) * generator.choice([-1.0, 1.0], moved.shape)
-    records = len(known.noise)
-    taken = generator.multinomial(records, np.full(records, 1 / records), draws) / records
-    found_s, one_s = np.empty((draws, len(devices))), np.empty(draws)
-    for draw in range(draws):
-        slowest = taken[draw] @ known.noise
-        own = fit(known, times_s * np.exp(moved[draw]), weights, slowest)
-        found_s[draw], one_s[draw] = ahead.parts(*own, taken[draw] @ ahead.noise).sum(axis=0), own[0]
-    return Forecast(tuple(devices), ahead.parts(c, slope), found_s, c, one_s, slope)
+    table, found_s, one_s = _drawn(points, devices, links, residuals, draws, seed)
+    table = table.assign(efficiency=table["computation_s"] / table["step_s"])
+    for name, found in (("step_s", found_s), ("efficiency", one_s / found_s)):
+        table[[f"{name}_low", f"{name}_high"]] = interval_of(found).T
+    return table
 
 
 @dataclass(frozen=True)
 class HeldOut:
     """What the counts below the largest say of it (s), with the interval in which its measurement should lie, and the measurement.
 
-    widening: what the interval was widened by, in logarithms about the prediction (`widening_of`).
+    one_s: measured on the least devices. widening: what the interval was widened by, in logarithms about the prediction (`widening_of`).
     """
 
     devices: int
@@ -233,6 +210,7 @@ class HeldOut:
     low_s: float
     high_s: float
     measured_s: float
+    one_s: float = math.nan
     widening: float = 1.0
 
     @property
@@ -268,22 +246,22 @@ def held_out(points: Points, links: Links, residuals: Sequence[float] = (), draw
         ValueError: the counts that remain are fewer than the parameters.
     """
     most, launches = points.devices[-1], len(points.times_s[-1])
-    found = forecast(points.until(len(points.devices) - 1), [most], links, residuals, draws, seed)
-    low = high = float("nan")
-    if len(found.draws_s):
-        generator = np.random.default_rng(seed + 1)
-        own = generator.choice(np.asarray(residuals, dtype=float), (len(found.draws_s), launches)).mean(axis=1)
-        low, high = np.quantile(found.draws_s[:, 0] * np.exp(own), [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return HeldOut(most, points.devices[:-1], float(found.step_s[0]), float(low), float(high), float(points.means_s[-1]))
+    fewer = replace(points, devices=points.devices[:-1], times_s=points.times_s[:-1])
+    found, found_s, _ = _drawn(fewer, [most], links, residuals, draws, seed)
+    generator = np.random.default_rng(seed + 1)
+    own = generator.choice(np.asarray(residuals, dtype=float), (len(found_s), launches)).mean(axis=1) if len(found_s) else np.empty(0)
+    low, high = (float(end) for end in interval_of(found_s * np.exp(own)[:, None])[:, 0])
+    one_s, measured_s = (float(points.means_s[at]) for at in (0, -1))
+    return HeldOut(most, fewer.devices, float(found["step_s"].iloc[0]), low, high, measured_s, one_s)
 
 
-def widening_of(others: Sequence[HeldOut | None], level: float = LEVEL) -> float:
+def widening_of(others: Sequence[HeldOut | None]) -> float:
     """By what a band is widened, from what other lines' held-out counts missed: split conformal prediction; at least 1.
 
-    A bootstrap over launches and noise knows nothing of what the model lacks. The factor would have made `level` of the others' bands
-    wide enough: the ceil((n + 1) level)-th smallest of n misses, the largest if n is too small for it. If a line's miss is as likely as
+    A bootstrap over launches and noise knows nothing of what the model lacks. The factor would have made 95% of the others' bands
+    wide enough: the ceil(0.95 (n + 1))-th smallest of n misses, the largest if n is too small for it. If a line's miss is as likely as
     any other's to be among the largest, its widened band holds its measurement with that chance (Lei et al. 2018,
     doi:10.1080/01621459.2017.1307116, with each band's own width as the scale). Misses that are not finite say nothing of a width.
     """
     known = sorted(held.missed_by for held in others if held is not None and math.isfinite(held.missed_by))
-    return max(1.0, known[min(len(known), math.ceil((len(known) + 1) * level)) - 1]) if known else 1.0
+    return max(1.0, known[min(len(known), math.ceil((len(known) + 1) * LEVEL)) - 1]) if known else 1.0

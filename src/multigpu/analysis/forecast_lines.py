@@ -1,8 +1,10 @@
-"""From Records to lines that can be forecast: a series with its counts, launches, spread and merge, or why not; and their tables."""
+"""From Records to lines that can be forecast: a series with its counts, launches, spread and merge; and their tables."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -10,13 +12,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from multigpu.analysis.all_reduce import SHORT_BYTES
+from multigpu.analysis.collectives import SHORT_BYTES
 from multigpu.analysis.estimate import Estimate
 from multigpu.analysis.fields import JOB, SERIES
-from multigpu.analysis.forecast import PARAMETERS, Forecast, HeldOut, Points, forecast, held_out, launch_residuals, widening_of
+from multigpu.analysis.forecast import PARAMETERS, HeldOut, Points, forecast, held_out, launch_residuals, widened, widening_of
 from multigpu.analysis.forecast_merge import Demand, Links, demand_of
 from multigpu.analysis.limits import ceilings
 from multigpu.placements import find_placement
+from multigpu.published import load_published, published_value
 from multigpu.record import Record
 from multigpu.workloads import find_model
 
@@ -32,18 +35,17 @@ GBIT = 1e9 / 8
 
 @dataclass(frozen=True)
 class Line:
-    """A series with its points, and a forecast or `why` there is none.
+    """A series with its points, and a forecast where one can be made.
 
-    spread: whose launches the band is made of. forecast: at `ahead`, fitted to all counts; held_out: fitted without the largest.
+    links: None where none was measured. residuals: of the launches of which the band is made. forecast: at `ahead`, fitted to all counts;
+    held_out: fitted without the largest.
     """
 
     rows: pd.DataFrame
-    why: str = ""
-    points: Points | None = None
+    points: Points
+    links: Links | None
     residuals: tuple[float, ...] = ()
-    spread: str = ""
-    links: Links | None = None
-    forecast: Forecast | None = None
+    forecast: pd.DataFrame | None = None
     held_out: HeldOut | None = None
 
     @cached_property
@@ -53,6 +55,15 @@ class Line:
     @property
     def kind(self) -> tuple[str, ...]:
         return str(self.first["machine"]), str(self.first["framework"]), str(self.first["execution"])
+
+    def with_forecast(self, most: int, draws: int) -> Line:
+        """The line with its forecast, where it was measured on one device and on a count more than are parameters, with repeats."""
+        measured = self.points.devices
+        if self.links is None or not self.residuals or measured[0] != 1 or len(measured) <= PARAMETERS:
+            return self
+        counts = ahead(measured, most, self.points.one_process, self.links.node)
+        found = forecast(self.points, counts, self.links, self.residuals, draws)
+        return replace(self, forecast=found, held_out=held_out(self.points, self.links, self.residuals, draws))
 
 
 def assumed_links(network_gbit: float, network_latency_us: float, node: int) -> Links:
@@ -101,12 +112,9 @@ def measured_links(gpu: str, collectives: pd.DataFrame, assumed: Links) -> Links
     known = ceilings(gpu)
     if "device_link" not in known or known["device_link"].how != "measured":
         return None
-    return replace(
-        assumed,
-        inside_bytes_per_s=known["device_link"].value,
-        host_bytes_per_s=known["host_link"].value if "host_link" in known else float("inf"),
-        inside_latency_s=inside_latency_s(collectives[collectives["gpu"] == gpu]),
-    )
+    host = known["host_link"].value if "host_link" in known else float("inf")
+    latency_s = inside_latency_s(collectives[collectives["gpu"] == gpu])
+    return replace(assumed, inside_bytes_per_s=known["device_link"].value, host_bytes_per_s=host, inside_latency_s=latency_s)
 
 
 def demand_of_rows(rows: pd.DataFrame) -> Demand:
@@ -131,35 +139,23 @@ def demand_of_rows(rows: pd.DataFrame) -> Demand:
 
 def noise_of(records: Iterable[Record], keys: Sequence[str]) -> tuple[tuple[float, ...], ...]:
     """Of each of these Records the first rank's timed steps over their mean."""
-    found, wanted = [], set(keys)
-    for record in records:
-        if record.key in wanted and record.measurement is not None:
-            times = [time for time in record.measurement.step_time_s[0][record.run.warmup_steps :] if time > 0]
-            found.append(tuple(float(time / np.mean(times)) for time in times))
-    return tuple(one for one in found if one)
+    own = [(record.measurement, record.run.warmup_steps) for record in records if record.key in set(keys)]
+    times = [np.array(measured.step_time_s[0][warmup:]) for measured, warmup in own if measured is not None]
+    positive = [one[one > 0] for one in times]
+    return tuple(tuple(one / one.mean()) for one in positive if len(one))
 
 
 def _points(rows: pd.DataFrame, records: Sequence[Record]) -> Points:
     """The Points of a line's rows of the frame: a launch's step is all its time over all its timed steps."""
     launches = rows.groupby(["devices", "launch_id"])[["wall_s", "timed_steps"]].sum()
-    times = launches["wall_s"] / launches["timed_steps"]
-    counts = sorted({int(count) for count in rows["devices"]})
-    of_counts = tuple(tuple(float(t) for t in times.loc[count]) for count in counts)
+    times = (launches["wall_s"] / launches["timed_steps"]).groupby(level="devices").agg(tuple)
     one_process = bool(rows["processes"].iloc[0] == "one")
-    keys = [] if one_process else list(rows.loc[rows["devices"] == 1, "key"])
-    return Points(tuple(counts), of_counts, demand_of_rows(rows), noise_of(records, keys), one_process)
-
-
-def _too_few(counts: Sequence[int]) -> str:
-    if 1 not in counts:
-        return "not measured on one device"
-    if len(counts) <= PARAMETERS:
-        return f"{len(counts)} counts leave nothing to test"
-    return ""
+    noise = () if one_process else noise_of(records, rows.loc[rows["devices"] == 1, "key"].tolist())
+    return Points(tuple(times.index.tolist()), tuple(times), demand_of_rows(rows), noise, one_process)
 
 
 def lines_of(points: pd.DataFrame, frame: pd.DataFrame, records: Sequence[Record], collectives: pd.DataFrame, assumed: Links) -> list[Line]:
-    """Every series measured at two or more counts, weak scaling, that merges anything; independent replicas do not.
+    """Every series measured at two or more counts, weak scaling, that merges by a formula known here; independent replicas merge nothing.
 
     Args:
         points: of `points.points`, chosen. frame: a row a Record of the same machine. records: for the spread of one device's steps.
@@ -168,45 +164,33 @@ def lines_of(points: pd.DataFrame, frame: pd.DataFrame, records: Sequence[Record
     table = points[(points["n"] > 0) & points["scaling"].eq("weak") & points["placement"].ne("independent")]
     ok = frame[frame["status"].eq("ok")].drop_duplicates("key").set_index("key", drop=False)
     found = []
-    for _, rows in table.groupby(list(SERIES), dropna=False, sort=False):
-        if len(rows) < 2:
-            continue
-        rows = rows.sort_values("devices")
-        own = ok.loc[[key for keys in rows["keys"] for key in keys.split(", ") if key in ok.index]]
-        found.append(_line(rows, own, records, collectives, assumed))
+    for _, series in table.groupby(list(SERIES), dropna=False, sort=False):
+        if len(series) > 1:
+            rows = series.sort_values("devices")
+            own = ok.loc[[key for keys in rows["keys"] for key in keys.split(", ") if key in ok.index]]
+            links = measured_links(str(rows["gpu"].iloc[0]), collectives, assumed)
+            with suppress(ValueError):  # no formula says what it moves
+                found.append(Line(rows, _points(own, records), links))
     return _with_spread(found)
-
-
-def _line(rows: pd.DataFrame, own: pd.DataFrame, records: Sequence[Record], collectives: pd.DataFrame, assumed: Links) -> Line:
-    why = _too_few([int(count) for count in rows["devices"]])
-    links = measured_links(str(rows["gpu"].iloc[0]), collectives, assumed)
-    if not why and links is None:
-        why = "no link between its devices was measured"
-    try:
-        return Line(rows, why, _points(own, records), links=links)
-    except ValueError as error:
-        return Line(rows, why or str(error))
 
 
 def _with_spread(lines: Sequence[Line]) -> list[Line]:
     """Each line with residuals of launches: its own, else its job's, else those of its machine, framework and execution."""
-    pools: dict[tuple[Any, ...], list[float]] = {}
+    pools: dict[tuple[Any, ...], list[float]] = defaultdict(list)
+    done = []
     jobs = [tuple(str(line.first[name]) for name in (*JOB, "execution")) for line in lines]
-    own = [launch_residuals(line.points.times_s) if line.points else [] for line in lines]
+    own = [launch_residuals(line.points.times_s) for line in lines]
     for line, job, residuals in zip(lines, jobs, own, strict=True):
         for key in (job, line.kind):
-            pools.setdefault(key, []).extend(residuals)
-    done = []
+            pools[key] += residuals
     for line, job, residuals in zip(lines, jobs, own, strict=True):
-        shared = (pools[job], "job") if len(pools[job]) >= LEAST_SHARED else (pools[line.kind], "execution")
-        chosen, spread = (residuals, "own") if len(residuals) >= LEAST_OWN else shared
-        enough = len(chosen) >= LEAST_SHARED
-        why = line.why or ("" if enough else "no launch was repeated")
-        done.append(replace(line, residuals=tuple(chosen) if enough else (), spread=spread if enough else "", why=why))
+        shared = pools[job] if len(pools[job]) >= LEAST_SHARED else pools[line.kind]
+        chosen = residuals if len(residuals) >= LEAST_OWN else shared
+        done.append(replace(line, residuals=tuple(chosen) if len(chosen) >= LEAST_SHARED else ()))
     return done
 
 
-def forecast_lines(lines: Sequence[Line], most: int = 1024, draws: int = 1000, seed: int = 0) -> list[Line]:
+def forecast_lines(lines: Sequence[Line], most: int = 1024, draws: int = 1000) -> list[Line]:
     """The lines that can be, with their forecast to `most` devices and their held-out point; the others as they are.
 
     Bands are as wide as the held-out points of the other lines of the same machine, framework and form of execution ask for.
@@ -216,14 +200,7 @@ def forecast_lines(lines: Sequence[Line], most: int = 1024, draws: int = 1000, s
     """
     if most < 2:
         raise ValueError(f"a forecast goes to at least 2 devices, not {most}")
-    done = []
-    for line in lines:
-        if not line.why and line.points is not None and line.links is not None:
-            counts = ahead(line.points.devices, most, line.points.one_process, line.links.node)
-            found = forecast(line.points, counts, line.links, line.residuals, draws, seed)
-            line = replace(line, forecast=found, held_out=held_out(line.points, line.links, line.residuals, draws, seed))
-        done.append(line)
-    return calibrated(done)
+    return calibrated([line.with_forecast(most, draws) for line in lines])
 
 
 def calibrated(lines: Sequence[Line]) -> list[Line]:
@@ -232,7 +209,7 @@ def calibrated(lines: Sequence[Line]) -> list[Line]:
     for line in lines:
         if line.forecast is not None and line.held_out is not None:
             by = widening_of([other.held_out for other in lines if other is not line and other.kind == line.kind])
-            line = replace(line, forecast=replace(line.forecast, widening=by), held_out=line.held_out.widen(by))
+            line = replace(line, forecast=widened(line.forecast, by), held_out=line.held_out.widen(by))
         done.append(line)
     return done
 
@@ -243,3 +220,55 @@ def hidden_by_half(units: float, devices: int, one_s: Sequence[float], merge_s: 
     """
     middle, low, high = devices * units / (np.array(one_s) + np.array([0.5, 1.0, 0.0]) * merge_s)
     return Estimate(float(middle), float(low), float(high), unit=unit)
+
+
+def ahead_table(lines: Sequence[Line]) -> pd.DataFrame:
+    """A row a line and count of its forecast.
+
+    Returns:
+        the fields of the series, keys, devices, efficiency over the same placement on one device and step_s, each with `_low` and `_high`
+        (95%), a column of seconds a part of the step (`forecast.PARTS`), measured (whether this count is among those fitted).
+    """
+    tables = [
+        _series(line).merge(line.forecast.assign(measured=line.forecast["devices"].isin(line.rows["devices"])), how="cross")
+        for line in lines
+        if line.forecast is not None
+    ]
+    return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()
+
+
+def _series(line: Line) -> pd.DataFrame:
+    """One row: the fields of the series, and keys."""
+    return line.rows[list(SERIES)].head(1).assign(keys=", ".join(line.rows["keys"]))
+
+
+def held_out_table(lines: Sequence[Line]) -> pd.DataFrame:
+    """A row a line with a held-out count: what the smaller counts say of it, beside its measurement.
+
+    Returns:
+        the fields of the series, keys, devices (held out), efficiency (predicted, over the fitted step on one device) with `_low` and
+        `_high`, measured (efficiency), error (predicted step over measured, less 1), inside (whether the measured step lies in the band,
+        as text), n (repeats of the held-out count).
+    """
+    tables = []
+    for line in lines:
+        if (held := line.held_out) is None:
+            continue
+        efficiency = {"efficiency": held.predicted_s, "measured": held.measured_s}
+        efficiency |= {"efficiency_low": held.high_s, "efficiency_high": held.low_s}
+        row = _series(line).assign(**{name: held.one_s / step_s for name, step_s in efficiency.items()})
+        inside = {None: "", True: "yes", False: "no"}[held.inside]
+        tables.append(row.assign(devices=held.devices, error=held.error, inside=inside, n=int(line.rows["n"].iloc[-1])))
+    return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()
+
+
+def article_held_out(links: Links) -> HeldOut:
+    """The largest count of the IBM all-reduce article's own curve, predicted from its smaller ones on its own network, which a machine's
+    GPUs share, and the bytes that it says it merges.
+    """
+    table = load_published("004_step_times").sort_values("gpus")
+    names = ("gpus_per_node", "network_bandwidth", "nvlink_bandwidth", "gradient_size")
+    node, gbit, inside, megabytes = (published_value("004_statements", name) for name in names)
+    own = replace(links, node=int(node), between_bytes_per_s=gbit * GBIT / node, inside_bytes_per_s=1e9 * inside)
+    times = tuple((step_ms / 1000,) for step_ms in table["step_time_ms"].tolist())
+    return held_out(Points(tuple(table["gpus"].tolist()), times, Demand(reduced=1e6 * megabytes)), own)

@@ -59,11 +59,6 @@ class Demand:
     elements: tuple[int, ...] = ()
     overlaps: bool = False
 
-    @property
-    def at_home(self) -> bool:
-        """Whether variables have one home each, on a device or the host, that every replica must reach."""
-        return bool(self.host or sum(self.pulled) or sum(self.pushed))
-
 
 def demand_of(placement: Placement, variables: Sequence[Variable], rows: float = 0.0, item_bytes: int = 4) -> Demand:
     """The Demand of a placement's row.

@@ -14,8 +14,7 @@ from multigpu.record import Record
 ALLOWED = 1.005
 """The study's rule: Runs may share a machine only where this slows none of them by more than 0.5%."""
 
-KIND = ["machine", "framework", "execution", "devices"]
-RUN = [*KIND, "run", "framework_version", "timing_version", "digest", "cores"]
+RUN = ["machine", "framework", "execution", "devices", "run", "framework_version", "timing_version", "digest", "cores"]
 """What makes two Records of lanes the same Run in a lane of as many cores."""
 
 COLUMNS = ["machine", "run", "framework", "execution", "devices", "lanes", "n_alone", "n_shared", "ratio", "low", "high", "verdict"]
@@ -29,20 +28,13 @@ def verdict_of(low: pd.Series, high: pd.Series) -> np.ndarray:
 
 def _measured(records: Iterable[Record]) -> pd.DataFrame:
     """A row a Record of a lane."""
-    rows = [
-        {"machine": record.machine.name, "framework": record.run.framework, "execution": record.run.execution}
-        | {"devices": record.run.devices, "run": record.run.label(), "framework_version": record.framework_version}
-        | {
-            "timing_version": record.timing_version,
-            "digest": record.run.digest,
-            "cores": record.lane.cores,
-            "gpus": tuple(record.lane.gpus),
-        }
-        | {"neighbours": record.lane.neighbours, "steps": record.run.timed_steps, "wall_s": record.measurement.wall_s}
-        | {"launch": record.launch_id}
-        for record in records
-        if record.lane is not None and record.status == "ok" and record.measurement is not None
-    ]
+    rows = []
+    for record in records:
+        run, lane, m = record.run, record.lane, record.measurement
+        if lane is not None and m is not None:
+            kind = (record.machine.name, run.framework, run.execution, run.devices, run.label(), record.framework_version)
+            own = (record.timing_version, run.digest, lane.cores, tuple(lane.gpus), lane.neighbours)
+            rows.append((*kind, *own, run.timed_steps, m.wall_s, record.launch_id))
     return pd.DataFrame(rows, columns=[*RUN, "gpus", "neighbours", "steps", "wall_s", "launch"])
 
 

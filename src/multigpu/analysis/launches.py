@@ -5,12 +5,10 @@ An occasion is a stretch of measuring on one host. Machines of one name are equa
 
 from __future__ import annotations
 
-from itertools import combinations
-
 import numpy as np
 import pandas as pd
 
-from multigpu.analysis.compare import ratio_columns
+from multigpu.analysis.compare import versus
 from multigpu.analysis.fields import POINT
 from multigpu.analysis.points import points
 from multigpu.placements import find_placement
@@ -29,35 +27,24 @@ def launch_ratios(frame: pd.DataFrame) -> pd.DataFrame:
     not matter. More say that launches differ, and that repeats within one launch understate the spread.
 
     Returns:
-        `fields.POINT`, n and keys of the second launch, base_n of the first, ratio with ratio_low and ratio_high, holds_one.
+        what `versus` says of the second launch beside the first, and holds_one.
     """
     ordered = frame[frame["status"].eq("ok")].sort_values("measured_at", kind="stable")
     each = points(ordered, by=[*POINT, "launch_id"])
     each = each[each["n"] > 1]
     number = each.groupby([*POINT], dropna=False, sort=False).cumcount()
-    first, second = (each[number.eq(wanted)] for wanted in (0, 1))
-    pairs = second.merge(first, on=list(POINT), suffixes=("", "_base"), validate="1:1")
-    sample = ["rate", "log_variance", "log_freedom", "n", "keys"]
-    ratios = ratio_columns(pairs[sample], pairs[[f"{name}_base" for name in sample]].set_axis(sample, axis=1), "ratio")
-    found = pd.concat([pairs[[*POINT, "n", "keys"]], pairs["n_base"].rename("base_n"), ratios], axis=1)
-    return found.assign(holds_one=ratios["ratio_low"].le(1) & ratios["ratio_high"].ge(1))
+    found = versus(each[number.eq(1)], each[number.eq(0)], but=())
+    return found.assign(holds_one=found["ratio_low"].le(1) & found["ratio_high"].ge(1))
 
 
 def occasions(frame: pd.DataFrame) -> pd.Series:
-    """Of every Record, a number of its occasion, from 0 in order of time; on one machine each start of the host is one."""
-    numbers = pd.Series(0, index=frame.index, dtype="int64")
-    at = pd.to_datetime(frame["measured_at"])
-    count = 0
-    for _, machine in frame.assign(_at=at).sort_values("_at", kind="stable").groupby("machine", sort=True):
-        known = machine["boot"].fillna("").ne("")
-        for _, started in machine[known].groupby("boot", sort=False):
-            numbers[started.index] = count
-            count += 1
-        silent = machine[~known]
-        later = silent["_at"].diff().dt.total_seconds().gt(PAUSE_S).cumsum()
-        numbers[silent.index] = count + later
-        count += int(later.max()) + 1 if len(later) else 0
-    return numbers
+    """Of every Record, a number of its occasion, rising with time on each machine; there each start of the host is one."""
+    at, boot = pd.to_datetime(frame["measured_at"]), frame["boot"].fillna("")
+    ordered = frame.assign(_at=at, _boot=boot).sort_values(["machine", "_at"], kind="stable")
+    silent = ordered[ordered["_boot"].eq("")]
+    paused = silent.groupby("machine")["_at"].diff().dt.total_seconds().gt(PAUSE_S)
+    stretch = paused.groupby(silent["machine"]).cumsum().reindex(ordered.index)
+    return ordered.groupby(["machine", "_boot", stretch], sort=False, dropna=False).ngroup().reindex(frame.index)
 
 
 def launch_gaps(frame: pd.DataFrame) -> pd.DataFrame:
@@ -68,17 +55,14 @@ def launch_gaps(frame: pd.DataFrame) -> pd.DataFrame:
         median over its pairs of exp(|ln of the rates' ratio|) - 1), most (the largest).
     """
     ok = frame[frame["status"].eq("ok") & frame["neighbours"].eq(0)]
-    ok = ok.assign(_occasion=occasions(ok))
-    rows = []
-    for _, own in ok.groupby([*POINT], dropna=False, sort=False):
-        launches = [
-            (int(launch["_occasion"].iloc[0]), float(launch["units"].sum() / launch["wall_s"].sum()))
-            for _, launch in own.groupby("launch_id", sort=False)
-        ]
-        gaps: dict[bool, list[float]] = {}
-        for (one, rate), (other, other_rate) in combinations(launches, 2):
-            gaps.setdefault(one == other, []).append(float(np.expm1(abs(np.log(rate / other_rate)))))
-        first = own.iloc[0]
-        what = {name: first[name] for name in KIND[:3]} | {"on_host": find_placement(str(first["placement"])).uses_host}
-        rows += [what | {"same": same, "gap": float(np.median(found)), "most": max(found)} for same, found in gaps.items()]
-    return pd.DataFrame(rows, columns=[*KIND, "same", "gap", "most"])
+    ok = ok.assign(occasion=occasions(ok), point=ok.groupby([*POINT], dropna=False, sort=False).ngroup())
+    ok["on_host"] = ok["placement"].map(lambda name: find_placement(name).uses_host)
+    each = ok.groupby(["point", "launch_id"], sort=False)
+    launches = each[[*KIND, "occasion"]].first().assign(rate=each["units"].sum() / each["wall_s"].sum()).reset_index()
+    launches["place"] = launches.index
+    pairs = launches.merge(launches[["point", "place", "occasion", "rate"]], on="point", suffixes=("", "_other"))
+    pairs = pairs[pairs["place"] < pairs["place_other"]]
+    gap = np.expm1(np.abs(np.log((pairs["rate"] / pairs["rate_other"]).astype("float64"))))
+    pairs = pairs.assign(same=pairs["occasion"].eq(pairs["occasion_other"]), gap=gap)
+    found = pairs.groupby(["point", *KIND, "same"], sort=False)["gap"].agg(gap="median", most="max")
+    return found.reset_index().drop(columns="point")

@@ -6,8 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -30,18 +29,17 @@ H200, 1.2 times what direct convolutions could. Tensor cores multiply directly: 
 
 @dataclass(frozen=True)
 class Ceiling:
-    """One limit of one device: `value` in `unit`, how it is known, and by whom and when."""
+    """One limit of one device: `value` in `unit` (FLOP/s or B/s), how it is known (measured, datasheet), and by whom and when."""
 
     quantity: str
     value: float
-    unit: Literal["FLOP/s", "B/s"]
-    how: Literal["measured", "datasheet"]
+    unit: str
+    how: str
     source: str
     date: str
 
 
-_Known = tuple[Literal["measured", "datasheet"], str, str]
-_SHEET: _Known = ("datasheet", "NVIDIA H200 Tensor Core GPU datasheet (SXM, without sparsity)", "2024")
+_SHEET = ("datasheet", "NVIDIA H200 Tensor Core GPU datasheet (SXM, without sparsity)", "2024")
 
 CEILINGS: dict[str, tuple[Ceiling, ...]] = {
     "H200": (
@@ -56,25 +54,22 @@ CEILINGS: dict[str, tuple[Ceiling, ...]] = {
 """By a part of the device's name. Links are one way, of one device; `memory` is a copy's bytes read plus bytes written."""
 
 
-def measured_ceilings(gpu: str, records: Path | None = None) -> dict[str, Ceiling]:
+def measured_ceilings(gpu: str) -> dict[str, Ceiling]:
     """What `multigpu ceilings` measured on devices called `gpu`: the median over a machine's devices (or pairs of them).
 
     Where several machines have such devices, the one with most of them speaks. A link to the host counts its slower direction.
     """
-    found = [c for c in read_ceilings(records or paths.RUNS) if c.gpu == gpu]
+    found = [c for c in read_ceilings(paths.RUNS) if c.gpu == gpu]
     if not found:
         return {}
     best = max(found, key=lambda c: len(c.memory))
     source = f"measured on {best.machine} at commit {best.commit[:7]}, random data, median over devices"
     pairs = [value for i, row in enumerate(best.links) for j, value in enumerate(row) if i != j]
-    values: dict[str, tuple[list[float], Literal["FLOP/s", "B/s"]]] = {name: (row, "FLOP/s") for name, row in best.matmul.items()}
-    values |= {"memory": (best.memory, "B/s"), "device_link": (pairs, "B/s")}
-    values["host_link"] = ([min(pair) for pair in zip(best.host_to_device, best.device_to_host, strict=True)], "B/s")
-    return {
-        name: Ceiling(name, float(np.median(row)), unit, "measured", source, best.measured_at[:10])
-        for name, (row, unit) in values.items()
-        if row
-    }
+    host = [min(pair) for pair in zip(best.host_to_device, best.device_to_host, strict=True)]
+    carried = {"memory": best.memory, "device_link": pairs, "host_link": host}
+    values = [(name, row, "FLOP/s") for name, row in best.matmul.items()] + [(name, row, "B/s") for name, row in carried.items()]
+    day = best.measured_at[:10]
+    return {name: Ceiling(name, float(np.median(row)), unit, "measured", source, day) for name, row, unit in values if row}
 
 
 @lru_cache
@@ -137,11 +132,6 @@ def memory_bytes_per_unit(model: Model, precision: str) -> float:
     return model.memory_passes_per_unit * (2 if precision in ("bf16", "fp16") else 8 if precision == "fp64" else 4)
 
 
-def least_forward_flops(model: Model, precision: str) -> float:
-    """Operations that the forward pass of one unit takes at least: without what fast convolutions spare, where they are used."""
-    return model.forward_flops_per_unit - (model.spared_flops_per_unit if precision in FAST_CONVOLUTIONS else 0.0)
-
-
 def bound_units_per_s(
     model: Model,
     gpu: str,
@@ -153,7 +143,7 @@ def bound_units_per_s(
 ) -> Bound:
     """The most units/s that `devices` devices called `gpu` can train.
 
-    compute: N C / (3 F), C the device's FLOP/s in `precision`, F the model's forward FLOPs a unit (`least_forward_flops`).
+    compute: N C / (3 F), C the device's FLOP/s in `precision`, F the model's forward FLOPs a unit, without what fast convolutions spare.
     memory: N M / m, m the bytes a unit must pass through memory (`memory_bytes_per_unit`).
     communication: U / t, U the units of one step over all devices, t of `communication_time_s` (`group` too).
     """
@@ -161,7 +151,8 @@ def bound_units_per_s(
     arithmetic, memory, device_link, host_link = (
         known.get(quantity, math.inf) for quantity in (precision, "memory", "device_link", "host_link")
     )
-    compute_s = TRAINING_PASSES * least_forward_flops(model, precision) / arithmetic
+    spared = model.spared_flops_per_unit if precision in FAST_CONVOLUTIONS else 0.0
+    compute_s = TRAINING_PASSES * (model.forward_flops_per_unit - spared) / arithmetic
     memory_s = memory_bytes_per_unit(model, precision) / memory
     seconds = communication_time_s(moved_bytes, devices, device_link, host_link, group) if moved_bytes else 0.0
     least = ((devices, compute_s), (devices, memory_s), (units_per_step, seconds))
@@ -170,46 +161,35 @@ def bound_units_per_s(
 
 def smallest_group(row: Any) -> int | None:
     """The devices of a Run's smallest collective where some share a copy of the model and some hold others; None: all take part."""
-    if "model_parallel" not in row or pd.isna(row["model_parallel"]):
-        return None
-    shared = int(row["model_parallel"])
-    return min((count for count in (shared, int(row["devices"]) // shared) if count > 1), default=None)
+    shared = row["model_parallel"]
+    return None if pd.isna(shared) else min((count for count in (int(shared), row["devices"] // int(shared)) if count > 1), default=None)
 
 
 def bounds(frame: pd.DataFrame) -> pd.DataFrame:
     """Each ok row of the frame with its bounds: key, compute_bound, memory_bound, communication_bound, bound (units/s), binding,
     share_of_bound.
     """
-    numbers = ("compute_bound", "memory_bound", "communication_bound", "bound")
-    columns = {"key": "string", **dict.fromkeys(numbers, "float64"), "binding": "string", "share_of_bound": "float64"}
+    ok = frame[frame["status"] == "ok"]
     rows = []
-    for row in frame[frame["status"] == "ok"].to_dict("records"):
+    for row in ok.to_dict("records"):
         # what was not counted bounds nothing
         moved = {kind: float(row[f"moved_bytes_{kind}"]) for kind in KINDS if pd.notna(row[f"moved_bytes_{kind}"])}
-        model = find_model(row["workload"], row["model"])
-        units = row["units"] / row["timed_steps"]
+        model, units = find_model(row["workload"], row["model"]), row["units"] / row["timed_steps"]
         found = bound_units_per_s(model, row["gpu"], row["precision"], row["devices"], units, moved, group=smallest_group(row))
-        rows.append((row["key"], *found, found.units_per_s, found.binding, row["units_per_s"] / found.units_per_s))
-    table = pd.DataFrame(rows, columns=list(columns)).replace({np.inf: np.nan}).astype(columns)
-    return table.assign(share_of_bound=table["share_of_bound"].where(table["bound"].notna()))
+        rows.append((row["key"], *found, found.units_per_s, found.binding))
+    columns = ["key", "compute_bound", "memory_bound", "communication_bound", "bound", "binding"]
+    table = pd.DataFrame(rows, columns=columns).replace({np.inf: np.nan})
+    return table.assign(share_of_bound=ok["units_per_s"].to_numpy() / table["bound"])
 
 
-def point_bound(limits: pd.DataFrame, row: Any) -> tuple[float, str, float]:
-    """(bound in units/s, what sets it, share of it that was reached) of one point: the means over its own Records alone.
-
-    Args:
-        limits: of `bounds`.
-        row: of `summary` or `scaling_table`; its `keys` name the Records, so points that differ in any field never mix.
+def with_bounds(points: pd.DataFrame, frame: pd.DataFrame) -> pd.DataFrame:
+    """The points with the means of `bounds` over their own Records, the frame's rows, so that points which differ in any field never mix:
+    bound (units/s), bound_by (what sets it; "" where no ceiling is known) and of_bound (the share of it that was reached).
     """
-    own = limits[limits["key"].isin(str(row["keys"]).split(", "))]
-    if own.empty:
-        return math.nan, "", math.nan
-    return float(own["bound"].mean()), str(own["binding"].iloc[0]), float(own["share_of_bound"].mean())
-
-
-def links_s(gradient_bytes: Any, devices: Any, link_bytes_per_s: Any) -> Any:
-    """Least time to sum the gradients, s: 2 (N - 1)/N S / L; 0 on one device."""
-    return 2 * (devices - 1) / devices * gradient_bytes / link_bytes_per_s
+    keys = points["keys"].str.split(", ").explode()
+    each = bounds(frame).set_index("key").reindex(keys).groupby(keys.index)
+    found = each.agg(bound=("bound", "mean"), bound_by=("binding", "first"), of_bound=("share_of_bound", "mean"))
+    return points.join(found.fillna({"bound_by": ""}))
 
 
 def link_bounds(points: pd.DataFrame) -> pd.DataFrame:
@@ -220,20 +200,20 @@ def link_bounds(points: pd.DataFrame) -> pd.DataFrame:
 
     Returns:
         The rows of n > 0 and, beside their columns: parameters; bytes_per_mflop: of float32 gradients, over the operations of one device
-        (three forward passes of its share of the batch); links_s (the least time to sum the gradients); one_step_s (the step on one
-        device); bound_exposed: the most efficiency if no summing hides behind computing. NaN where no link of such a device was measured,
-        or no step on one.
+        (three forward passes of its share of the batch); links_s (the least time to sum the gradients, 2 (N - 1)/N S / L); one_step_s (the
+        step on one device); bound_exposed: the most efficiency if no summing hides behind computing. NaN where no link of such a device
+        was measured, or no step on one.
     """
     own = points[points["n"] > 0].reset_index(drop=True)
     on = [field for field in POINT if field != "devices"]
     ones = own.loc[own["devices"].eq(1), [*on, "step_time_s"]].rename(columns={"step_time_s": "one_step_s"})
     own = own.merge(ones, on=on, how="left", validate="m:1")
     models = [find_model(workload, model) for workload, model in zip(own["workload"], own["model"], strict=True)]
-    known = {gpu: ceilings(gpu).get("device_link") if gpu else None for gpu in own["gpu"].unique()}
-    link = own["gpu"].map({gpu: ceiling.value if ceiling else math.nan for gpu, ceiling in known.items()}).astype("float64")
+    known = {gpu: ceilings(gpu) for gpu in own["gpu"].unique() if gpu}
+    link = own["gpu"].map({gpu: each["device_link"].value for gpu, each in known.items() if "device_link" in each}).astype("float64")
     size = pd.Series([model.parameter_bytes for model in models], dtype="float64")
     flops = TRAINING_PASSES * pd.Series([model.forward_flops_per_unit for model in models], dtype="float64")
-    alone_s = links_s(size, own["devices"], link)
+    alone_s = 2 * (own["devices"] - 1) / own["devices"] * size / link
     return own.assign(
         parameters=[model.parameters for model in models],
         bytes_per_mflop=1e6 * size / (flops * own["rate"] * own["step_time_s"] / own["devices"]),
@@ -242,13 +222,8 @@ def link_bounds(points: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def data_parallel_bytes(model: Model, devices: int) -> float:
-    """Bytes a device sends in a step of data parallelism: one all-reduce of all gradients (float32), whatever the batch."""
-    return sent_share("all_reduce", devices) * devices * model.parameter_bytes
-
-
-def cut_bytes_per_row(model: Model, devices: int, precision: str = "bf16") -> float:
-    """Bytes a device sends for each row of the joined batch when every matrix is cut over `devices` devices.
+def cut_bytes_per_row(model: Model, devices: int) -> float:
+    """Bytes a device sends for each row of the joined batch, in bf16, when every matrix is cut over `devices` devices.
 
     Raises:
         ValueError: the model does not say how it is cut.
@@ -257,12 +232,12 @@ def cut_bytes_per_row(model: Model, devices: int, precision: str = "bf16") -> fl
         raise ValueError(f"{model.name!r} does not say how its matrices are cut")
     total = 0.0
     for exchange in model.splitting.exchanges:
-        size = EXACT_BYTES.get(precision, 4) if exchange.exact else ACTIVATION_BYTES[precision]
+        size = EXACT_BYTES.get("bf16", 4) if exchange.exact else ACTIVATION_BYTES["bf16"]
         brought = exchange.elements * size * (1 if exchange.kind == "all_gather" else devices)
         total += sent_share(exchange.kind, devices) * brought
     return total
 
 
-def crossing_batch(model: Model, devices: int, precision: str = "bf16") -> float:
-    """The joined batch below which cut matrices send less than data parallelism, and above which they send more."""
-    return data_parallel_bytes(model, devices) / cut_bytes_per_row(model, devices, precision)
+def crossing_batch(model: Model, devices: int) -> float:
+    """The joined batch below which cut matrices send less than data parallelism (one all-reduce of all gradients), and above it more."""
+    return sent_share("all_reduce", devices) * devices * model.parameter_bytes / cut_bytes_per_row(model, devices)

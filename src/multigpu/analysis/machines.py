@@ -1,66 +1,146 @@
-"""The machines that Records come from, what each can do at best, and how two of them compare: tables of facts, a row each."""
+"""The machines that Records come from and what each can do at best; every GPU of one by itself: its rate, clocks, power and temperature;
+and what an image or word costs in joules.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
+from dataclasses import asdict, fields
+from itertools import groupby
 
+import numpy as np
 import pandas as pd
 
-from multigpu.analysis.limits import ceilings
-from multigpu.measure.machine import Machine
+from multigpu.analysis.limits import Ceiling, ceilings
+from multigpu.analysis.statistics import interval, sample
+from multigpu.conditions import LEAST_ENERGY_S
 from multigpu.record import Record
 
-MACHINE_COLUMNS = (
-    *("machine", "gpus", "gpu", "gpu_memory_gib", "links", "driver", "cpu", "cores", "memory_gib", "kernel", "python", "environment"),
-    *("torch", "cuda", "nccl", "tensorflow", "records", "first_day", "last_day"),
-)
+OF_MACHINE = ("driver", "cpu", "cores", "memory_gib")
+VERSIONS = ("torch", "cuda", "tensorflow")
+MACHINE_COLUMNS = ("machine", "gpus", "gpu", "gpu_memory_gib", "links", *OF_MACHINE, *VERSIONS, "nccl", "records", "first_day", "last_day")
 
 
 def machines_frame(records: Iterable[Record]) -> pd.DataFrame:
     """A row a machine, as its latest Record describes it, by name: `MACHINE_COLUMNS`.
 
-    links: kinds of links between GPUs, comma-joined. environment: the variables that matter, NAME=value. records: how many there are.
-    torch, cuda, nccl, tensorflow: versions, "" where none of its Records used it.
+    links: kinds of links between GPUs, comma-joined. records: how many there are. torch, cuda, tensorflow, nccl: versions, "" where none of
+    its Records used it.
     """
-    latest: dict[str, Record] = {}
-    days: dict[str, list[str]] = {}
-    versions: dict[str, dict[str, str]] = {}
-    for record in sorted(records, key=lambda record: record.measured_at):
-        name = record.machine.name
-        latest[name] = record
-        days.setdefault(name, []).append(record.measured_at[:10])
-        versions.setdefault(name, {}).update(record.versions)
-    rows = [_row(latest[name].machine, versions[name], days[name]) for name in sorted(latest)]
+    rows = []
+    ordered = sorted(records, key=lambda record: (record.machine.name, record.measured_at))
+    for name, group in groupby(ordered, key=lambda record: record.machine.name):
+        own = list(group)
+        machine, packages = own[-1].machine, dict(item for record in own for item in record.versions.items())
+        found = {"machine": name, "gpus": len(machine.gpus), "gpu": next(iter(machine.gpus), ""), "records": len(own)}
+        found |= {"first_day": own[0].measured_at[:10], "last_day": own[-1].measured_at[:10]}
+        found |= {"gpu_memory_gib": next(iter(machine.gpu_memory_gib), None) if machine.gpus else None}
+        found |= {"links": ", ".join(dict.fromkeys(kind for row in machine.links for kind in row if kind != "self"))}
+        found |= {name: packages.get(name, "") for name in VERSIONS} | {
+            "nccl": next((packages[one] for one in packages if "nccl" in one), "")
+        }
+        rows.append(found | {column: getattr(machine, column) for column in OF_MACHINE})
     return pd.DataFrame(rows, columns=list(MACHINE_COLUMNS))
-
-
-def _row(machine: Machine, versions: dict[str, str], days: list[str]) -> dict[str, object]:
-    kinds = dict.fromkeys(kind for row in machine.links for kind in row if kind != "self")
-    nccl = next((version for name, version in versions.items() if "nccl" in name), "")
-    return {
-        "machine": machine.name,
-        "gpus": len(machine.gpus),
-        "gpu": machine.gpus[0] if machine.gpus else "",
-        "gpu_memory_gib": machine.gpu_memory_gib[0] if machine.gpus else None,
-        "links": ", ".join(kinds),
-        "driver": machine.driver,
-        "cpu": machine.cpu,
-        "cores": machine.cores,
-        "memory_gib": machine.memory_gib,
-        "kernel": machine.kernel,
-        "python": machine.python,
-        "environment": ", ".join(f"{name}={value}" for name, value in machine.environment.items()),
-        **{name: versions.get(name, "") for name in ("torch", "cuda", "tensorflow")},
-        "nccl": nccl,
-        "records": len(days),
-        "first_day": days[0],
-        "last_day": days[-1],
-    }
 
 
 def ceilings_frame(gpu: str) -> pd.DataFrame:
     """The ceilings used for bounds on this GPU, a row each: quantity, value (FLOP/s or B/s), unit, how, source, date; empty where none
     is known.
     """
-    rows = [(c.quantity, c.value, c.unit, c.how, c.source, c.date) for c in ceilings(gpu).values()]
-    return pd.DataFrame(rows, columns=["quantity", "value", "unit", "how", "source", "date"])
+    return pd.DataFrame([asdict(ceiling) for ceiling in ceilings(gpu).values()], columns=[field.name for field in fields(Ceiling)])
+
+
+PLAIN = {
+    *("workload", "model", "placement", "devices", "batch_size", "precision", "execution", "layout", "sequence_length", "cross_entropy"),
+    *("warmup_steps", "timed_steps", "seed", "device_ids"),
+}
+"""Fields that an ordinary Run may set."""
+
+JOB = ["machine", "model", "batch_size", "precision", "execution", "how"]
+STATE = ["sm_clock_mhz", "memory_clock_mhz", "power_w", "temperature_c"]
+
+
+def gpu_frame(records: Iterable[Record]) -> pd.DataFrame:
+    """A row a GPU and Record that tells one GPU's own rate, with clocks, power and temperature as found after the timed steps.
+
+    how: "alone" (a Run on that GPU alone, which `device_ids` names), or "beside others" (independent replicas, each by its own events:
+    they share the host).
+    """
+    rows = []
+    for record in records:
+        run, m = record.run, record.measurement
+        if record.status != "ok" or m is None or set(run.model_dump(exclude_defaults=True)) - PLAIN:
+            continue
+        if len(m.device_states) != run.devices or (run.placement != "independent" if run.devices > 1 else run.device_ids is None):
+            continue
+        who = {name: getattr(run, name) for name in ("model", "execution", "precision", "batch_size", "devices")}
+        who |= {"key": record.key, "launch": record.launch_id, "machine": record.machine.name}
+        units = np.array(run.shard_sizes) / sum(run.shard_sizes) * m.units
+        for rank, state in enumerate(m.device_states):
+            own = {"gpu": run.chosen_devices[rank], "units_per_s": float(units[rank]) / m.event_time_s[rank]}
+            rows.append(who | own | {"how": "alone" if run.devices == 1 else "beside others"} | state.model_dump())
+    return pd.DataFrame(rows, columns=["key", "launch", *JOB, "devices", "gpu", "units_per_s", *STATE])
+
+
+def gpu_points(frame: pd.DataFrame) -> pd.DataFrame:
+    """Repeats pooled, a row a GPU, job and `how`: means, n, and `share` of the first GPU's rate with `half` the width of its 95% interval.
+
+    The interval is that of all ratios here (`analysis.statistics`): Student's t on logarithms, launches as units where they differ; NaN
+    where either GPU was measured once, 0 of the first, whose share is 1. GPUs beside others are compared within each Record, so that what
+    slows all of them falls out; one alone brings its own repeats' scatter and the first one's.
+
+    Of GPUs beside others the Runs on most of them only; jobs that were measured on one GPU only are left out.
+    """
+    points = []
+    for values, group in frame.groupby(JOB, sort=False):
+        if group["gpu"].nunique() < 2:
+            continue
+        group = group[group["devices"] == group["devices"].max()]
+        first = group[group["gpu"] == group["gpu"].min()]
+        within = group["how"].iloc[0] == "beside others"
+        rates = first.set_index("key")["units_per_s"]
+        for gpu, own in group.groupby("gpu"):
+            shares = own["units_per_s"] / (own["key"].map(rates) if within else rates.mean())
+            compared = [(shares, own)] if within else [(own["units_per_s"], own), (first["units_per_s"], first)]
+            width = interval([sample(values.tolist(), rows["launch"].tolist()) for values, rows in compared])
+            half = 0.0 if gpu == group["gpu"].min() else shares.mean() * math.sinh(width)
+            row = dict(zip(JOB, values, strict=True)) | {"gpu": gpu, "n": len(own), "half": half, "share": shares.mean()}
+            points.append(row | own[["units_per_s", *STATE]].mean().to_dict())
+    return pd.DataFrame(points, columns=[*JOB, "gpu", "n", "half", "share", "units_per_s", *STATE])
+
+
+ENERGY_JOB = ["unit", "devices", "model", "batch_size", "placement", "execution", "precision"]
+ENERGY_COLUMNS = ["key", "machine", *ENERGY_JOB, "joules_per_unit", "units_per_s", "power_w"]
+
+
+def energy_frame(records: Iterable[Record]) -> pd.DataFrame:
+    """A row a Record with a window of energy of at least 10 s, over all its GPUs: `ENERGY_COLUMNS`; no figure may rest on a shorter one.
+
+    joules_per_unit: what the counters moved, over the units trained within the window; power_w: mean of all GPUs together.
+    """
+    rows = []
+    for record in records:
+        run, windows = record.run, record.measurement.energy if record.measurement else []
+        window_s = min((window.window_s for window in windows), default=0.0)
+        if window_s >= LEAST_ENERGY_S:
+            units, joules = sum(one.units for one in windows), [one.end_j - one.start_j for one in windows]
+            power_w = sum(moved / one.window_s for moved, one in zip(joules, windows, strict=True))
+            job = (run.description.unit, *(getattr(run, name) for name in ENERGY_JOB[1:]))
+            rows.append((record.key, record.machine.name, *job, sum(joules) / units, units / window_s, power_w))
+    return pd.DataFrame(rows, columns=ENERGY_COLUMNS)
+
+
+def energy_points(frame: pd.DataFrame, *also: str) -> pd.DataFrame:
+    """The windows of `energy_frame`, those of a job pooled.
+
+    Args:
+        also: columns beside `ENERGY_JOB` that tell points apart, such as the machine.
+
+    Returns:
+        joules_per_unit: the mean; least, most: of the windows; units_per_s, power_w: means; n.
+    """
+    grouped = frame.groupby([*ENERGY_JOB, *also], dropna=False)
+    joules = grouped["joules_per_unit"]
+    found = {"joules_per_unit": joules.mean(), "least": joules.min(), "most": joules.max(), "n": grouped.size()}
+    return pd.DataFrame(found | {name: grouped[name].mean() for name in ("units_per_s", "power_w")}).reset_index()

@@ -17,40 +17,18 @@ from multigpu.record import Record
 STEPS = 10
 """Steps whose losses are averaged."""
 
-TOLERANCE = 0.01
-"""The average may differ from the reference's by this share."""
-
 JOB = ("model", "batch_size", "devices", "scaling", "inputs", "sequence_length", "optimizer", "seed")
 WAY = (
-    "framework",
-    "precision",
-    "execution",
-    "processes",
-    "cross_entropy",
-    "recurrence",
-    "embedding_gradients",
-    "batch_norm",
-    "stem",
-    "weight_casts",
+    *("framework", "precision", "execution", "processes", "cross_entropy", "recurrence", "embedding_gradients"),
+    *("batch_norm", "stem", "weight_casts"),
 )
 
 DRAWN = ("cnn", "stacks")
 """Workloads whose synthetic batches each framework draws by its own generator."""
 
 
-def reference_of(records: Iterable[Record]) -> dict[tuple[object, ...], float]:
-    """Job -> the mean of the first losses of its plain Run: PyTorch, ddp, eager, fp32."""
-    found = {}
-    for record in records:
-        run = record.run
-        plain = (run.framework, run.placement, run.execution, run.precision) == ("torch", "ddp", "eager", "fp32")
-        if plain and record.measurement and len(record.measurement.loss) >= STEPS:
-            found[_job(record)] = fmean(record.measurement.loss[:STEPS])
-    return found
-
-
-def _job(record: Record) -> tuple[object, ...]:
-    return tuple(getattr(record.run, name) for name in JOB)
+PLAIN = {"framework": "torch", "placement": "ddp", "execution": "eager", "precision": "fp32"}
+"""Of the Run that gives a job's reference."""
 
 
 def learning_losses(record: Record) -> list[float]:
@@ -76,26 +54,15 @@ def parity(records: Iterable[Record]) -> pd.DataFrame:
     left out.
     staged: whether the placement computes with variables that are one update old, which is other training by its meaning.
     """
-    records = list(records)
-    reference = reference_of(records)
+    names = (*JOB, *WAY, "placement")
     rows = []
     for record in records:
-        run, job = record.run, _job(record)
+        run = record.run
         apart = (run.placement == "independent" and run.devices > 1) or (run.workload in DRAWN and run.framework != "torch")
-        if record.status == "ok" and record.measurement and job in reference and not apart and len(record.measurement.loss) >= STEPS:
-            difference = fmean(learning_losses(record)[:STEPS]) / reference[job] - 1
-            way = [getattr(run, name) for name in (*WAY, "placement")]
-            rows.append((*job, *way, find_placement(run.placement).staged, record.key, difference))
-    return pd.DataFrame(rows, columns=[*JOB, *WAY, "placement", "staged", "key", "difference"])
-
-
-def amplified(table: pd.DataFrame) -> pd.Series:
-    """Of each row of `parity` whether its job tells nothing of forms of execution.
-
-    That is so where repeats of one plain way of it differ among themselves by more than either side of `TOLERANCE` in these first steps
-    already, so that any rounding does (ResNet-110 at a rate of 0.1). fp16's repeats are left out: its scale is found or fixed.
-    """
-    plain = table[table["execution"].eq("eager") & table["framework"].eq("torch") & ~table["staged"] & table["precision"].ne("fp16")]
-    repeats = plain.groupby([*JOB, *WAY, "placement"], dropna=False)["difference"]
-    wide = (repeats.transform("max") - repeats.transform("min")).gt(2 * TOLERANCE).reindex(table.index, fill_value=False)
-    return wide.groupby(table.groupby(list(JOB), dropna=False).ngroup()).transform("any").astype(bool)
+        if record.measurement and len(record.measurement.loss) >= STEPS and not apart:
+            own = {"key": record.key, "loss": fmean(learning_losses(record)[:STEPS]), "staged": find_placement(run.placement).staged}
+            rows.append({name: getattr(run, name) for name in names} | own)
+    table = pd.DataFrame(rows, columns=[*names, "staged", "key", "loss"])
+    plain = table[table[list(PLAIN)].eq(list(PLAIN.values())).all(axis=1)].drop_duplicates(JOB, keep="last")
+    found = table.merge(plain[[*JOB, "loss"]], on=list(JOB), suffixes=("", "_plain"))
+    return found.drop(columns=["loss", "loss_plain"]).assign(difference=found["loss"] / found["loss_plain"] - 1)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import io
 import re
-import textwrap
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
 from multigpu import paths
-from multigpu.analysis.show import EXPLORER, Shown
+from multigpu.analysis.show import Shown, explorer_link
 from multigpu.analysis.style import INK
 
 RC: Any = mpl.rc_params_from_file(Path(__file__).with_name("figures.mplstyle"), use_default_template=False)
@@ -26,8 +25,6 @@ FONTS = "system-ui, 'DejaVu Sans', Verdana, sans-serif"
 STANDALONE = "svg{color:#222;background:none}@media (prefers-color-scheme:dark){svg{color:#ddd}}"
 DIGITS = "%.6g"
 """Of figures in a CSV: the last digits of a float differ between processors, and a file that is committed should not."""
-LEAST_SHARE = 1.0
-"""Of its own width: where a page is narrower a figure scrolls in its own box, so that its letters keep nine pixels."""
 
 
 class Picture(Figure):
@@ -35,41 +32,23 @@ class Picture(Figure):
 
     finding: the title, a sentence computed from the data, or "" where they do not support one.
     caption: what is drawn, of how many repeats, how intervals were made, which scaling, which machine.
-    alt: the figure in words.  data: what was drawn, a row a mark.
+    alt: the figure in words. data: what was drawn, a row a mark.
     name: of its files, where it is saved. link: where its points stand in the explorer, as its query ("model=resnet50").
     """
+
+    finding = caption = alt = name = link = ""
 
     def __init__(self, width_in: float, height_in: float, **more: Any) -> None:
         super().__init__(figsize=(width_in, height_in), **more)
         FigureCanvasSVG(self)
-        self.finding = ""
-        self.caption = ""
-        self.alt = ""
         self.data = pd.DataFrame()
-        self.name = self.link = ""
 
     def saved(self) -> Shown:
         """What a page shows of it; its SVG and CSV are written where it has a name (`save`)."""
-        return save(self, self.name, link=self.link) if self.name else shown(self, "figure")
-
-    def head(self, finding: str | None) -> None:
-        """Write the finding along the top."""
-        self.finding = finding[:1].upper() + finding[1:] if finding else ""
-        width, height = self.get_size_inches()
-        text = "\n".join(_wrapped(self.finding, width))
-        self.text(0.1 / width, 1 - 0.08 / height, text, va="top", ha="left", fontsize=11, fontweight="bold", linespacing=1.25)
+        return save(self, self.name) if self.name else shown(self, "figure")
 
     def _repr_html_(self) -> str:
         return shown(self, "figure").html
-
-
-def _wrapped(finding: str, width_in: float) -> list[str]:
-    return textwrap.wrap(finding, int(width_in * 9.8))
-
-
-def head_height(finding: str | None, width_in: float) -> float:
-    """Inches that the finding takes along the top of a picture."""
-    return 0.16 + 0.2 * len(_wrapped(finding, width_in)) if finding else 0.1
 
 
 _GEOMETRY = re.compile(r'\b(?:d|x|y|points|transform)="[^"]*"')
@@ -77,7 +56,7 @@ _LONG = re.compile(r"-?\d+\.\d{3,}(?:e-?\d+)?")
 """Coordinates keep two decimals: a hundredth of a point is not seen, and further digits differ between processors."""
 
 
-def svg_text(figure: Figure, name: str) -> str:
+def svg_text(figure: Picture, name: str) -> str:
     """The figure as SVG: equal figures are equal text; ink is `currentColor`; every id begins with `name`; no blank line."""
     buffer = io.StringIO()
     with mpl.rc_context(RC):
@@ -93,40 +72,31 @@ def svg_text(figure: Figure, name: str) -> str:
     return "\n".join(line.rstrip() for line in text.splitlines() if line.strip()) + "\n"
 
 
-def shown(figure: Figure, name: str, data: pd.DataFrame | None = None, link: str = "") -> Shown:
-    """The figure as one self-contained HTML element: SVG with alternative text, caption, and its data one click away.
+def csv_link(data: pd.DataFrame, name: str) -> str:
+    """A link to the data as a CSV of this name; the CSV is in the link itself, so that no request leaves the page."""
+    encoded = base64.b64encode(data.to_csv(index=False, float_format=DIGITS).encode()).decode()
+    return f' <a href="data:text/csv;base64,{encoded}" download="{escape(name)}.csv">Data (CSV)</a>'
 
-    The SVG stands in the page, so that its text takes the page's colour; the CSV is in the link itself. The link works from a
-    file path and no request leaves the page.
+
+def shown(figure: Picture, name: str) -> Shown:
+    """The figure as one self-contained HTML element: SVG with alternative text, caption, and its data and Records one click away.
+
+    The SVG stands in the page, so that its text takes the page's colour. Where a page is narrower than the SVG, it scrolls in its own box.
     """
-    finding, caption, alt = (str(getattr(figure, part, "")) for part in ("finding", "caption", "alt"))
-    svg = svg_text(figure, name)
-    size = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', svg)
-    width = float(size.group(1)) if size else 640.0
-    least = round(width * LEAST_SHARE)
-    style = f"width:100%;min-width:{least}px;max-width:{round(width * 1.4)}px;height:auto;background:none;filter:none"
-    opening = f'<svg role="img" aria-label="{escape(alt or finding)}" style="{style}"'
-    svg = re.sub(r'^<svg (?:width|height)="[^"]*"', "<svg", svg)
-    svg = re.sub(r'^(<svg[^>]*?) (?:width|height)="[^"]*"', r"\1", re.sub(r'^(<svg[^>]*?) (?:width|height)="[^"]*"', r"\1", svg))
-    svg = opening + svg.removeprefix("<svg")
-    more = f' <a href="{EXPLORER}#{escape(link)}">Records</a>' if link else ""
-    if data is not None and len(data):
-        encoded = base64.b64encode(data.to_csv(index=False, float_format=DIGITS).encode()).decode()
-        more = f' <a href="data:text/csv;base64,{encoded}" download="{escape(name)}.csv">Data (CSV)</a>{more}'
+    head, end, drawing = svg_text(figure, name).partition(">")
+    head = re.sub(r' (?:width|height)="[^"]*"', "", head).removeprefix("<svg")
+    width = 72 * figure.get_figwidth()
+    style = f"width:100%;min-width:{round(width)}px;max-width:{round(width * 1.4)}px;height:auto;background:none;filter:none"
+    more = csv_link(figure.data, name) if len(figure.data) else ""
     return Shown(
-        f'<figure class="picture" id="{escape(name)}" style="margin:1.2rem 0">\n'
-        f'<div style="overflow-x:auto">\n{svg.strip()}\n</div>\n'
-        f"<figcaption>{escape(caption)}{more}</figcaption>\n</figure>\n"
+        f'<figure class="picture" id="{escape(name)}" style="margin:1.2rem 0">\n<div style="overflow-x:auto">\n'
+        f'<svg role="img" aria-label="{escape(figure.alt or figure.finding)}" style="{style}"{head}{end}{drawing.rstrip()}\n</div>\n'
+        f"<figcaption>{escape(figure.caption)}{more}{explorer_link(figure.link, 'Records')}</figcaption>\n</figure>\n"
     )
 
 
-def save(figure: Figure, name: str, data: pd.DataFrame | None = None, folder: Path | None = None, link: str = "") -> Shown:
-    """Write `<folder>/<name>.svg` and `<folder>/<name>.csv` and return what a page shows of them.
-
-    Args:
-        data: what stands behind the figure; by default what the figure itself says it drew.
-        link: where its points stand in the explorer, as its query ("model=resnet50").
-        folder: as `paths.figures` says unless given.
+def save(figure: Picture, name: str, folder: Path | None = None) -> Shown:
+    """Write `<folder>/<name>.svg` and `<folder>/<name>.csv`, as `paths.figures` says unless given, and return what a page shows of them.
 
     Raises:
         ValueError: the name is no plain file name, or the folder cannot be written; one sentence says which.
@@ -134,14 +104,13 @@ def save(figure: Figure, name: str, data: pd.DataFrame | None = None, folder: Pa
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_.-]*", name):
         raise ValueError(f"{name!r} is no name for a figure: use letters, digits, '-', '_' and '.', a letter first")
     folder = folder or paths.figures()
-    data = getattr(figure, "data", pd.DataFrame()) if data is None else data
     svg = svg_text(figure, name)
     end = svg.index(">") + 1
-    about = f"<title>{escape(str(getattr(figure, 'alt', '') or name))}</title>\n<style>{STANDALONE}</style>"
+    about = f"<title>{escape(figure.alt or name)}</title>\n<style>{STANDALONE}</style>"
     try:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / f"{name}.svg").write_text(f"{svg[:end]}\n{about}{svg[end:]}", encoding="utf-8")
-        data.to_csv(folder / f"{name}.csv", index=False, float_format=DIGITS)
+        figure.data.to_csv(folder / f"{name}.csv", index=False, float_format=DIGITS)
     except OSError as error:
         raise ValueError(f"the figure {name!r} cannot be written to {folder}: {error.strerror or error}") from None
-    return shown(figure, name, data, link)
+    return shown(figure, name)

@@ -22,27 +22,15 @@ from multigpu.analysis.estimate import FORMS
 from multigpu.analysis.picture import Picture
 from multigpu.analysis.style import INK, label
 
-PARTS = {
-    "compute": ("#0072b2", ""),
-    "launching": ("#b8b8b8", "///"),
-    "host_work": ("#aa3377", "\\\\\\"),
-    "skew": ("#cc79a7", "..."),
-    "communication": ("#d55e00", "xx"),
-    "host_copies": ("#b07a00", "--"),
-    "peer_copies": ("#009e73", "oo"),
-    "input": ("#6a5acd", "++"),
-}
-"""Of each part of a step that every page may show: colour and hatch."""
-
 STEP = {
-    "compute_s": "computes",
-    "communication_s": "communicates",
-    "host_copies_s": "copies to and from the host",
-    "host_work_s": "the host sums and updates",
-    "skew_s": "launch skew",
-    "launching_s": "waits for launches",
+    "compute_s": ("computes", "#0072b2", ""),
+    "communication_s": ("communicates", "#d55e00", "xx"),
+    "host_copies_s": ("copies to and from the host", "#b07a00", "--"),
+    "host_work_s": ("the host sums and updates", "#aa3377", "\\\\\\"),
+    "skew_s": ("launch skew", "#cc79a7", "..."),
+    "launching_s": ("waits for launches", "#b8b8b8", "///"),
 }
-"""The parts of a traced step (`Study.traces`), in order: column -> what the legend calls it."""
+"""The parts of a traced step (`Study.traces`), in order: column -> what the legend calls it, its colour and its hatch."""
 
 MAX_LINES = 7
 
@@ -81,7 +69,7 @@ def dots(
         ax.set_ylim(-0.6, len(names) - 0.4)
         side(ax, form, xlabel, line_at)
 
-    key = (lambda: key_lines(colours, markers)) if hue not in (None, y) else None
+    key = key_lines(colours, markers) if hue not in (None, y) else []
     return drawn(rows, draw, [panel, y, hue, x], title, caption, panel, (0.62, 0.24), 2, key, names=y, **words)
 
 
@@ -139,7 +127,7 @@ def lines(
         axis(ax, "y", form, ylabel)
         ax.set_xlabel(xlabel or x.replace("_", " "))
 
-    return drawn(rows, draw, [panel, hue, x, y], title, caption, panel, (2.9, 0), 3, lambda: key_lines(colours, markers), **words)
+    return drawn(rows, draw, [panel, hue, x, y], title, caption, panel, (2.9, 0), 3, key_lines(colours, markers), **words)
 
 
 def bars(
@@ -172,42 +160,31 @@ def bars(
         ax.set_ylabel("")
         side(ax, form, xlabel, line_at)
 
-    key = (lambda: key_lines(colours, {})) if hue else None
+    key = key_lines(colours, {}) if hue else []
     return drawn(rows, draw, [panel, y, hue, x], title, caption, panel, (0.75, 0.2), 2, key, names=y, **words)
 
 
-def timeline(
-    rows: pd.DataFrame,
-    y: str,
-    title: str,
-    caption: str,
-    parts: Mapping[str, str] = STEP,
-    panel: str | None = None,
-    **words: str,
-) -> Picture:
+def timeline(rows: pd.DataFrame, y: str, title: str, caption: str, panel: str | None = None, **words: str) -> Picture:
     """One step a row as a bar in parts, all on one axis of milliseconds.
 
     Args:
-        rows: a column of seconds a part. y: the names down the side.
-        parts: column -> what the legend calls it, in order; those that no row has are left out.
+        rows: a column of seconds for each part of `STEP`; those that no row has are left out. y: the names down the side.
     """
-    parts = {column: text for column, text in parts.items() if column in rows and rows[column].gt(0).any()}
-    looks: dict[str, Any] = {}
-    for column in parts:
-        colour, hatch = PARTS[column.removesuffix("_s")]
-        looks[column] = {"facecolor": colour, "hatch": hatch, "edgecolor": "white"}
+    parts: dict[str, Any] = {
+        column: {"label": text, "facecolor": colour, "hatch": hatch, "edgecolor": "white"}
+        for column, (text, colour, hatch) in STEP.items()
+        if column in rows and rows[column].gt(0).any()
+    }
 
     def draw(ax: Axes, group: pd.DataFrame) -> None:
         left = np.zeros(len(group))
-        for column, looked in looks.items():
+        for column, looks in parts.items():
             width = 1e3 * group[column].fillna(0).to_numpy(dtype=float)
-            ax.barh(range(len(group)), width, left=left, linewidth=0.4, height=0.66, **looked)
+            ax.barh(range(len(group)), width, left=left, linewidth=0.4, height=0.66, **looks)
             left += width
         ax.set_yticks(range(len(group)), [label(str(one)) for one in group[y]])
         ax.invert_yaxis()
         side(ax, None, "milliseconds of one step")
 
-    def key() -> list[Any]:
-        return [Patch(label=text, **looks[column]) for column, text in parts.items()]
-
+    key = [Patch(**looks) for looks in parts.values()]
     return drawn(rows, draw, [panel, y, *parts], title, caption, panel, (0.75, 0.3), 1, key, names=y, **words)

@@ -16,10 +16,10 @@ from multigpu.analysis.statistics import half_width, log_samples, mean_interval
 
 HEADLINE_REPEATS, HEADLINE_LAUNCHES = 5, 2
 
-NUMBERS = ("rate", "rate_low", "rate_high", "step_time_s", "median_step_s", "spread", "launch_gap", "jitter_s", "peak_memory_gib")
 SUMMARY = {
     **dict.fromkeys(("n", "launches"), "int64"),
-    **dict.fromkeys((*NUMBERS, "moved_bytes", "log_mean", "log_variance", "log_freedom"), "float64"),
+    **dict.fromkeys(("rate", "rate_low", "rate_high", "step_time_s", "median_step_s", "spread", "launch_gap", "jitter_s"), "float64"),
+    **dict.fromkeys(("peak_memory_gib", "moved_bytes", "log_mean", "log_variance", "log_freedom"), "float64"),
     **dict.fromkeys(("tier", "status", "reason", "flags", "keys", "commits"), "string"),
 }
 """What `points` tells of a point, beside the columns that make it one."""
@@ -91,29 +91,22 @@ def _numbers(ok: pd.DataFrame, groups: pd.Series) -> pd.DataFrame:
     """By group, of measured rows: everything that is a number."""
     launch = ok["launch_id"].astype(object)
     each = ok.groupby(groups)
+    table = log_samples(ok["units_per_s"], groups, launch)
+    table[["n", "launches"]] = pd.DataFrame({"n": each.size(), "launches": launch.groupby(groups).nunique()})
+    for column, how in {"median_step_s": "median", "jitter_s": "median", "peak_memory_gib": "max", "moved_bytes": "mean"}.items():
+        table[column] = each[column].agg(how).astype("float64")
     sums = each[["units", "wall_s", "timed_steps"]].sum().astype("float64")
-    rate = sums["units"] / sums["wall_s"]
     by_launch = ok.groupby([groups, launch])[["units", "wall_s"]].sum().astype("float64")
-    of_launch = (by_launch["units"] / by_launch["wall_s"]).groupby(level=0)
-    rates = each["units_per_s"]
-    launches = of_launch.size()
-    gap = ((of_launch.max() - of_launch.min()) / rate).where(launches > 1)
-    table = pd.DataFrame(
-        {
-            "n": each.size(),
-            "launches": launches,
-            "rate": rate,
-            "step_time_s": sums["wall_s"] / sums["timed_steps"],
-            "median_step_s": each["median_step_s"].median(),
-            "spread": (rates.max() - rates.min()) / rates.mean(),
-            "launch_gap": gap,
-            "jitter_s": each["jitter_s"].median(),
-            "peak_memory_gib": each["peak_memory_gib"].max(),
-            "moved_bytes": each["moved_bytes"].mean().astype("float64"),
-        }
-    ).join(log_samples(ok["units_per_s"], groups, launch))
-    half = np.exp(half_width(table["log_variance"], table["log_freedom"]))
-    return table.assign(rate_low=rate / half, rate_high=rate * half)
+    of_launch, rates = (by_launch["units"] / by_launch["wall_s"]).groupby(level=0), each["units_per_s"]
+    rate, half = sums["units"] / sums["wall_s"], np.exp(half_width(table["log_variance"], table["log_freedom"]))
+    return table.assign(
+        rate=rate,
+        rate_low=rate / half,
+        rate_high=rate * half,
+        step_time_s=sums["wall_s"] / sums["timed_steps"],
+        spread=(rates.max() - rates.min()) / rates.mean(),
+        launch_gap=((of_launch.max() - of_launch.min()) / rate).where(table["launches"] > 1),
+    )
 
 
 def averages(frame: pd.DataFrame, by: Sequence[str], columns: Sequence[str]) -> pd.DataFrame:
@@ -122,16 +115,10 @@ def averages(frame: pd.DataFrame, by: Sequence[str], columns: Sequence[str]) -> 
     Returns:
         `by`; of each of `columns` its mean with _low and _high (95%, Student's t; NaN for a single run); n (Records), keys.
     """
-    by, ends = list(by), ("", "_low", "_high")
-    names = [*by, *(f"{name}{end}" for name in columns for end in ends), "n", "keys"]
-    rows = []
-    for values, group in frame.groupby(by, sort=False, dropna=False, observed=True):
-        row: dict[str, Any] = dict(zip(by, values, strict=True)) | {"n": len(group), "keys": _joined(group["key"])}
-        for name in columns:
-            known = group[name].dropna().astype("float64")
-            row |= dict(zip((f"{name}{end}" for end in ends), (known.mean(), *mean_interval(known)), strict=True))
-        rows.append(row)
-    return pd.DataFrame(rows, columns=names)
+    each = frame.groupby(list(by), sort=False, dropna=False, observed=True)
+    bounds = {"_low": lambda own: mean_interval(own.dropna())[0], "_high": lambda own: mean_interval(own.dropna())[1]}
+    asked = {f"{name}{end}": (name, how) for name in columns for end, how in {"": "mean", **bounds}.items()}
+    return each.agg(**asked, n=("key", "size"), keys=("key", _joined)).reset_index()
 
 
 def where(table: pd.DataFrame, **fields: Any) -> pd.DataFrame:
@@ -176,15 +163,8 @@ def one(table: pd.DataFrame, **fields: Any) -> pd.Series:
 
 
 CHANGED = (
-    "bucket_mib",
-    "bucket_update",
-    "bucket_send",
-    "wire_dtype",
-    "all_reduce_spec",
-    "loss_scale",
-    "batch_norm",
-    "stem",
-    "weight_casts",
+    *("bucket_mib", "bucket_update", "bucket_send", "wire_dtype", "all_reduce_spec"),
+    *("loss_scale", "batch_norm", "stem", "weight_casts"),
 )
 """Fields by which a step merges or computes otherwise than the library does by itself; empty where it does not."""
 

@@ -17,9 +17,8 @@ from typing import Any
 import pandas as pd
 
 from multigpu import paths
-from multigpu.analysis import all_reduce
+from multigpu.analysis import collectives
 from multigpu.analysis.causes import causes_frame
-from multigpu.analysis.collectives import collectives_frame
 from multigpu.analysis.frame import frame_of
 from multigpu.analysis.machines import machines_frame
 from multigpu.analysis.points import Missing, points
@@ -43,10 +42,7 @@ HELD_SHARE = 0.05
 def withdrawn(data: Path) -> dict[tuple[str, int], str]:
     """(key, attempt) -> what of that Record is not read ("all", or "peak_memory_gib"), as `data/withdrawn.csv` says; empty without one."""
     path = data / paths.WITHDRAWN
-    if not path.exists():
-        return {}
-    table = pd.read_csv(path)
-    return dict(zip(zip(table["key"], table["attempt"], strict=True), table["what"], strict=True))
+    return dict(pd.read_csv(path, index_col=["key", "attempt"])["what"]) if path.exists() else {}
 
 
 def as_read(records: Iterable[Record], data: Path = paths.DATA) -> list[Record]:
@@ -61,12 +57,12 @@ def _without_peak(record: Record, what: str) -> Record:
     if measured is None:
         return record
     held = [float(flag.removesuffix(HELD_FLAG)) for flag in measured.flags if flag.endswith(HELD_FLAG)]
-    raised = bool(held) and max(held) > HELD_SHARE * max(measured.peak_memory_gib, default=0.0)
     if not held and what != "peak_memory_gib":
         return record
-    rest: dict[str, Any] = {"flags": [flag for flag in measured.flags if not flag.endswith(HELD_FLAG)]}
-    gone: dict[str, list[float]] = {"peak_memory_gib": []} if raised or what == "peak_memory_gib" else {}
-    return record.model_copy(update={"measurement": measured.model_copy(update=rest | gone)})
+    kept: dict[str, Any] = {"flags": [flag for flag in measured.flags if not flag.endswith(HELD_FLAG)]}
+    if what == "peak_memory_gib" or max(held) > HELD_SHARE * max(measured.peak_memory_gib, default=0.0):
+        kept["peak_memory_gib"] = []
+    return record.model_copy(update={"measurement": measured.model_copy(update=kept)})
 
 
 def frames(runs: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -144,14 +140,14 @@ class Study:
 
     @cached_property
     def collectives(self) -> pd.DataFrame:
-        """A row a point of this machine's all-reduces alone (`all_reduce.points`)."""
-        found = all_reduce.points(collectives_frame(self.data / "collectives"))
+        """A row a point of this machine's all-reduces alone (`collectives.points`)."""
+        found = collectives.points(collectives.collectives_frame(self.data / "collectives"))
         return found[found["machine"].eq(self.machine)]
 
     @cached_property
     def hosts(self) -> pd.DataFrame:
-        """A row a point of all-reduces between hosts, which are made on one computer of any kind (`all_reduce.host_points`)."""
-        return all_reduce.host_points(all_reduce.hosts_frame(self.data / "hosts"))
+        """A row a point of all-reduces between hosts, which are made on one computer of any kind (`collectives.host_points`)."""
+        return collectives.host_points(collectives.collectives_frame(self.data / "hosts"))
 
     @cached_property
     def host_steps(self) -> pd.DataFrame:

@@ -13,10 +13,12 @@ import json
 import zlib
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
+
+import pandas as pd
 
 from multigpu.measure.chrome import DEVICE_EVENTS, device_kind, device_of
 from multigpu.measure.intervals import Span, hull, intersection, length, uncovered, union
@@ -38,15 +40,15 @@ TRY_FIRST = {
 
 @dataclass(frozen=True)
 class Device:
-    """What one device did, in ns. collectives: in the order in which they began; input: when the host was in a DataLoader."""
+    """What one device did, in ns, each list in the order in which it began; input: when the host was in a DataLoader."""
 
     rank: int
     window: Span
-    compute: list[Span]
-    collectives: list[Span]
-    copies: list[Span]
     input: list[Span]
-    kernels: list[tuple[str, float]]
+    compute: list[Span] = field(default_factory=list)
+    collectives: list[Span] = field(default_factory=list)
+    copies: list[Span] = field(default_factory=list)
+    kernels: list[tuple[str, float]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -101,36 +103,28 @@ def devices_of(trace: dict[str, Any], rank: int) -> list[Device]:
         start = base + float(event["ts"]) * 1000
         return start, start + float(event.get("dur", 0)) * 1000
 
-    events = [event for event in trace["traceEvents"] if event.get("ph") == "X"]
-    steps = [
-        span(event)
-        for event in events
-        if str(event.get("name", "")).startswith("ProfilerStep#") and event.get("cat") != "gpu_user_annotation"
-    ]
-    feeding = [span(event) for event in events if str(event.get("name", "")).startswith("enumerate(DataLoader)")]
+    events = sorted((event for event in trace["traceEvents"] if event.get("ph") == "X"), key=lambda event: float(event["ts"]))
+    on_host = [(str(event.get("name", "")), span(event)) for event in events if event.get("cat") != "gpu_user_annotation"]
+    steps = [when for name, when in on_host if name.startswith("ProfilerStep#")]
+    feeding = [when for name, when in on_host if name.startswith("enumerate(DataLoader)")]
     by_device: dict[int, list[dict[str, Any]]] = defaultdict(list)
     for event in events:
         if event.get("cat") in DEVICE_EVENTS:
             by_device[device_of(event) or 0].append(event)
     found = []
     for number, own in sorted(by_device.items()):
-        kinds = [(device_kind(event), span(event), event) for event in sorted(own, key=lambda event: float(event["ts"]))]
-        whole = hull([*steps, *((spans for _, spans, _ in kinds) if not steps else ())])
-        assert whole is not None
-        inside = [
-            (kind, (max(s[0], whole[0]), min(s[1], whole[1])), event) for kind, s, event in kinds if s[1] > whole[0] and s[0] < whole[1]
-        ]
-        found.append(
-            Device(
-                rank=rank if len(by_device) == 1 else number,
-                window=whole,
-                compute=[spans for kind, spans, _ in inside if kind == "compute"],
-                collectives=[spans for kind, spans, _ in inside if kind == "collective"],
-                copies=[spans for kind, spans, _ in inside if kind not in ("compute", "collective")],
-                input=feeding,
-                kernels=[(short_name(e["name"]), (s[1] - s[0]) * 1e-9) for _, s, e in inside if e["cat"] == "kernel"],
-            )
-        )
+        window = hull(steps or map(span, own))
+        assert window is not None
+        device = Device(rank if len(by_device) == 1 else number, window, feeding)
+        kinds = {"compute": device.compute, "collective": device.collectives}
+        for event in own:
+            start, end = span(event)
+            if end > window[0] and start < window[1]:
+                inside = max(start, window[0]), min(end, window[1])
+                kinds.get(device_kind(event), device.copies).append(inside)
+                if event["cat"] == "kernel":
+                    device.kernels.append((short_name(event["name"]), (inside[1] - inside[0]) * 1e-9))
+        found.append(device)
     return found
 
 
@@ -143,10 +137,8 @@ def paired(devices: Sequence[Device]) -> bool:
 def shares_of(device: Device, begun: Sequence[float] | None) -> dict[str, float]:
     """The parts of one device's window, as shares of it. begun: of each collective when the last rank began it; None: not known."""
     whole = device.window[1] - device.window[0]
-    waits = (
-        [] if begun is None else [(start, min(end, max(start, last))) for (start, end), last in zip(device.collectives, begun, strict=True)]
-    )
-    waiting = uncovered(waits, device.compute)
+    together = zip(device.collectives, begun, strict=True) if begun else ()
+    waiting = uncovered([(start, min(end, max(start, last))) for (start, end), last in together], device.compute)
     communicated = uncovered(device.collectives, device.compute) - waiting
     busy = [*device.compute, *device.collectives, *device.copies]
     idle = whole - length(intersection([device.window], busy))
@@ -180,10 +172,8 @@ def explain_trace(paths: Sequence[Path]) -> ScriptTrace:
         raise ValueError(f"two of the {len(devices)} traces are of rank {devices[-1].rank}: give one file a rank")
     together = list(zip(*(device.collectives for device in devices), strict=True)) if paired(devices) else None
     begun = [max(start for start, _ in each) for each in together] if together else None
-    kernels: dict[str, list[float]] = defaultdict(list)
-    for name, seconds in (kernel for device in devices for kernel in device.kernels):
-        kernels[name].append(seconds)
-    longest = sorted(((name, len(each), sum(each)) for name, each in kernels.items()), key=lambda kernel: -kernel[2])
+    kernels = pd.DataFrame([kernel for device in devices for kernel in device.kernels], columns=["name", "seconds"])
+    longest = kernels.groupby("name", sort=False)["seconds"].agg(["size", "sum"]).nlargest(KERNELS, "sum")
     overlap = {}
     for device in devices:
         sent = union([*device.collectives, *device.copies])
@@ -193,21 +183,16 @@ def explain_trace(paths: Sequence[Path]) -> ScriptTrace:
         window_s={device.rank: (device.window[1] - device.window[0]) * 1e-9 for device in devices},
         overlap=overlap,
         skew_s=median(max(s for s, _ in each) - min(s for s, _ in each) for each in together) * 1e-9 if together else None,
-        kernels=longest[:KERNELS],
+        kernels=[(str(name), int(calls), float(seconds)) for name, calls, seconds in longest.itertuples()],
     )
 
 
-def told(found: ScriptTrace, details: bool = True) -> list[str]:
+def told(found: ScriptTrace) -> list[str]:
     """The trace in words: two lines that answer, then a row a rank, the skew and the longest kernels."""
     mean, name = found.mean, found.largest
-    most = (
-        f"Most of the rest is {name.replace('_', ' ')} ({mean[name]:.0%})."
-        if name != "computing"
-        else "No cause takes a twentieth of the time."
-    )
+    most = f"Most of the rest is {name.replace('_', ' ')} ({mean[name]:.0%})."
+    most = most if name != "computing" else "No cause takes a twentieth of the time."
     lines = [f"The devices compute {mean['computing']:.0%} of the time. {most}", f"Try first: {TRY_FIRST[name]}."]
-    if not details:
-        return lines
     lines += ["", "rank  window  " + "  ".join(part.replace("_", " ") for part in PARTS) + "  communication hidden"]
     for rank, shares in sorted(found.shares.items()):
         hidden = found.overlap[rank]

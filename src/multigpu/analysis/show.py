@@ -17,6 +17,9 @@ from multigpu.analysis.words import COLUMNS, named
 EXPLORER = "20-explorer.html"
 """The page of all points, beside every other page: its hash filters them ("#model=resnet50_v1.5&devices=4")."""
 
+PAGE_MACHINE: list[str] = []
+"""The machine of the page that is written, where it has one (`pages.page`)."""
+
 
 @dataclass(frozen=True)
 class Shown:
@@ -81,7 +84,8 @@ def table(rows: pd.DataFrame, columns: str, by: str | None = None, note: str = "
             (`estimate.FORMS`) where these are not the usual ones (`words.COLUMNS`); or a template, "batch = {batch_size} per GPU".
             Placements, models and frameworks are called by their names (`words.named`).
         by: a column whose values stand as headings between blocks of rows, in their order.
-        note: stands below. title: above. link: where all of these rows stand in the explorer, as its query ("model=resnet50").
+        note: stands below. title: above. link: where all of these rows stand in the explorer, as its query ("model=resnet50"), to which
+            their machines are added.
 
     Raises:
         Missing: there is no row.
@@ -100,7 +104,8 @@ def table(rows: pd.DataFrame, columns: str, by: str | None = None, note: str = "
             last = row[by]
             body.append(f'<tr class="block"><th colspan="{len(heads)}" scope="rowgroup">{escape(named(by, last))}</th></tr>')
         body.append(f"<tr>{''.join(map(_cell, texts, numeric))}</tr>")
-    below = f'<p class="muted">{escape(note)}{explorer_link(link)}</p>\n' if note or link else ""
+    more = explorer_link(of_machines(link, rows), "All points behind it")
+    below = f'<p class="muted">{escape(note)}{more}</p>\n' if note or link else ""
     above = f'<p class="table-title">{escape(title)}</p>\n' if title else ""
     return Shown(
         f'{above}<div class="wide"><table class="plain-rows{" many" * (len(heads) > 8)}"><thead><tr>{head}</tr></thead>\n<tbody>\n'
@@ -123,9 +128,15 @@ def _right(numeric: bool) -> str:
     return ' class="number"' if numeric else ""
 
 
-def explorer_link(query: str) -> str:
-    """A link to the explorer filtered so, or nothing."""
-    return f' <a href="{EXPLORER}#{escape(query)}">All points behind it</a>' if query else ""
+def of_machines(query: str, rows: pd.DataFrame) -> str:
+    """An explorer's query with the machines of these rows, unless it names one or there is none; rows without are of the page's."""
+    machines = dict.fromkeys(rows["machine"].dropna() if "machine" in rows else PAGE_MACHINE)
+    return f"{query}&machine={'|'.join(machines)}" if query and machines and "machine=" not in query else query
+
+
+def explorer_link(query: str, text: str) -> str:
+    """A link of this text to the explorer filtered so, or nothing without a query."""
+    return f' <a href="{EXPLORER}#{escape(query)}">{text}</a>' if query else ""
 
 
 def sources(*tables: pd.DataFrame) -> Shown:

@@ -12,10 +12,8 @@ ratio in 98, 94, 95 and 96% of 3,000 simulations; a Welch interval blind to laun
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -25,52 +23,46 @@ LEVEL = 0.95
 POOL = 0.25
 
 
-@dataclass(frozen=True)
-class Sample:
-    """The mean of log values: n of them over `launches`, the variance of that mean and its degrees of freedom.
-
-    launches_differ: whether launches were the units. A single value has no variance (nan) and no freedom (0).
-    """
+class Sample(NamedTuple):
+    """The mean of n logarithms, the variance of that mean (NaN of a single one) and its degrees of freedom (then 0)."""
 
     n: int
-    launches: int
     mean: float
     variance: float
     freedom: float
-    launches_differ: bool = False
 
 
 def sample(values: Sequence[float], launches: Sequence[Hashable]) -> Sample:
-    """The Sample of positive `values`, each measured in the launch of the same position."""
-    logs = [math.log(value) for value in values]
-    groups: dict[Hashable, list[float]] = defaultdict(list)
-    for log, launch in zip(logs, launches, strict=True):
-        groups[launch].append(log)
-    n, count = len(logs), len(groups)
-    mean = math.fsum(logs) / n
-    if n == 1:
-        return Sample(1, 1, mean, math.nan, 0)
-    total = math.fsum((log - mean) ** 2 for log in logs)
-    if 1 < count < n:
-        between = math.fsum(len(g) * (math.fsum(g) / len(g) - mean) ** 2 for g in groups.values())
-        within = max(total - between, 0.0)
-        mean_between, mean_within = between / (count - 1), within / (n - count)
-        # below this, both are rounding
-        if mean_between > 1e-24 and special.fdtrc(count - 1, n - count, mean_between / max(mean_within, 1e-30)) < POOL:
-            return Sample(n, count, mean, mean_between / n, count - 1, launches_differ=True)
-    return Sample(n, count, mean, total / (n - 1) / n, n - 1)
+    """The Sample of the logarithms of positive `values`, each measured in the launch of the same position."""
+    whole = pd.Series(0, index=range(len(values)))
+    return Sample(len(values), *log_samples(pd.Series(values), whole, pd.Series(list(launches))).iloc[0])
 
 
-def freedom_of(parts: Sequence[Sample]) -> float:
-    """Satterthwaite's degrees of freedom of a sum or difference of the samples' means, whose variances are above 0 in all."""
-    variance = math.fsum(part.variance for part in parts)
-    return variance**2 / math.fsum(part.variance**2 / part.freedom for part in parts)
+def log_samples(values: pd.Series, groups: pd.Series, launches: pd.Series) -> pd.DataFrame:
+    """By group: log_mean, log_variance and log_freedom of positive values (`Sample`); launches are the units where they differ."""
+    logs: Any = np.log(values.astype("float64"))
+    each = logs.groupby(groups)
+    n, mean = each.size(), each.mean()
+    by_launch = (logs - groups.map(mean)).groupby([groups, launches], dropna=False)
+    size, total = by_launch.size(), ((logs - groups.map(mean)) ** 2).groupby(groups).sum()
+    count, between = size.groupby(level=0).size(), (size * by_launch.mean() ** 2).groupby(level=0).sum()
+    with np.errstate(divide="ignore", invalid="ignore"):
+        of_launches = between / (count - 1)
+        ratio = of_launches / np.maximum((total - between).clip(lower=0) / (n - count), 1e-30)
+        # a variance below this is rounding
+        apart = (count > 1) & (count < n) & (of_launches > 1e-24) & (special.fdtrc(count - 1, n - count, ratio) < POOL)
+        variance = np.where(apart, of_launches, total / (n - 1)) / n
+    return pd.DataFrame({"log_mean": mean, "log_variance": variance, "log_freedom": np.where(apart, count - 1.0, n - 1.0)})
 
 
 def interval(parts: Sequence[Sample], level: float = LEVEL) -> float:
-    """Half the width of the interval of a sum or difference of the samples' means; nan if one of them has no variance."""
+    """Half the width of the interval of a sum or difference of the samples' means; NaN if one of them has no variance.
+
+    The degrees of freedom are Satterthwaite's.
+    """
     variance = math.fsum(part.variance for part in parts)
-    return float(half_width(variance, freedom_of(parts) if variance > 0 else 1.0, level))
+    freedom = variance**2 / math.fsum(part.variance**2 / part.freedom for part in parts) if variance > 0 else 1.0
+    return float(half_width(variance, freedom, level))
 
 
 def half_width(variance: Any, freedom: Any, level: float = LEVEL) -> Any:
@@ -89,54 +81,30 @@ def mean_interval(values: Any) -> tuple[float, float]:
     return float(known.mean()) - half, float(known.mean()) + half
 
 
-def log_samples(values: pd.Series, groups: pd.Series, launches: pd.Series) -> pd.DataFrame:
-    """`sample` of each group as columns: log_mean, log_variance, log_freedom."""
-    found = {group: sample(values.iloc[at].tolist(), launches.iloc[at].tolist()) for group, at in groups.groupby(groups).indices.items()}
-    rows = [(one.mean, one.variance, one.freedom) for one in found.values()]
-    return pd.DataFrame(rows, index=pd.Index(found, dtype=groups.dtype), columns=["log_mean", "log_variance", "log_freedom"])
+def chance_above(excess: Any, variance: Any, freedom: Any) -> Any:
+    """How likely an estimate is that lies `excess` or more above what is true (Student's t); NaN without a variance."""
+    excess, variance = (np.asarray(value, dtype=float) for value in (excess, variance))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        chance = special.stdtr(freedom, -excess / np.sqrt(variance))
+    return np.where(variance <= 0, np.where(excess > 0, 0.0, 1.0), chance)
 
 
-def chance_above(excess: float, variance: float, freedom: float) -> float:
-    """How likely an estimate is that lies `excess` or more above what is true (Student's t); nan without a variance."""
-    if math.isnan(variance):
-        return math.nan
-    if variance <= 0:
-        return 0.0 if excess > 0 else 1.0
-    return float(special.stdtr(freedom, -excess / math.sqrt(variance)))
-
-
-def chance_of_ratio(ratio: float, freedom: float, other: float = math.inf) -> float:
+def chance_of_ratio(ratio: Any, freedom: Any, other: Any = math.inf) -> Any:
     """How likely the ratio of two mean squares of equal expectation is so large or larger: of an F, or of chi-squared over its freedom."""
-    if math.isinf(other):
-        return float(special.chdtrc(freedom, ratio * freedom))
-    return float(special.fdtrc(freedom, other, ratio))
+    return special.chdtrc(freedom, ratio * freedom) if np.isscalar(other) and np.isinf(other) else special.fdtrc(freedom, other, ratio)
 
 
 def holm(chances: Sequence[float]) -> list[float]:
     """Holm's adjusted p-values: those at or below alpha may be called so with a chance of alpha that any one of them is wrongly."""
-    order = sorted(range(len(chances)), key=chances.__getitem__)
-    adjusted, least = [0.0] * len(chances), 0.0
-    for rank, index in enumerate(order):
-        least = max(least, min(1.0, (len(chances) - rank) * chances[index]))
-        adjusted[index] = least
-    return adjusted
+    ordered = pd.Series(chances, dtype="float64").sort_values(kind="stable")
+    return list((ordered * np.arange(len(ordered), 0, -1)).clip(upper=1.0).cummax().sort_index())
 
 
 def holm_of_families(chances: Sequence[float], families: Sequence[Hashable]) -> list[float]:
     """Adjusted p-values by Holm within each family, and again over the families by the least of each."""
-    within = list(chances)
-    members: dict[Hashable, list[int]] = defaultdict(list)
-    for index, family in enumerate(families):
-        members[family].append(index)
-    for own in members.values():
-        for index, value in zip(own, holm([chances[index] for index in own]), strict=True):
-            within[index] = value
-    ordered = sorted(members.values(), key=lambda own: min(within[index] for index in own))
-    least = 0.0
-    for rank, own in enumerate(ordered):
-        for index in own:
-            within[index] = min(1.0, within[index] * (len(ordered) - rank))
-        least = max(least, min(within[index] for index in own))
-        for index in own:
-            within[index] = max(within[index], least)
-    return within
+    family = pd.Series([repr(one) for one in families], dtype=object)
+    within = pd.Series(chances, dtype=float).groupby(family).transform(lambda own: holm(own.tolist()))
+    first = within.groupby(family).min().sort_values(kind="stable")
+    times = pd.Series(range(len(first), 0, -1), index=first.index)
+    least = (first * times).clip(upper=1.0).cummax()
+    return np.maximum((within * family.map(times)).clip(upper=1.0), family.map(least)).tolist()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -10,10 +11,10 @@ from typing import Any
 
 import pandas as pd
 
-from multigpu.analysis.document_phases import PROFILE_QUANTITIES, profile_quantities
+from multigpu.analysis.document_phases import PROFILE_QUANTITIES, medians
 from multigpu.analysis.fields import RUN_FIELDS
-from multigpu.analysis.frame import export
-from multigpu.analysis.traces import paired_step_s, steps_of, traced
+from multigpu.analysis.frame import export, identity
+from multigpu.analysis.traces import steps_of, timed_step_s, traced
 from multigpu.measure.trace import TraceSummary
 from multigpu.record import Record
 
@@ -21,53 +22,40 @@ SPARSE_KERNEL = re.compile(r"UnsortedSegment|embedding_backward|compute_grad_wei
 """Kernels that add up the rows' gradients of a table: TensorFlow's, and those of PyTorch's embedding_dense_backward."""
 
 TRACE_QUANTITIES = (
-    "timed_step_s",
-    "busy_share",
-    "busiest_share",
-    "copy_share",
-    "peer_copies_a_step",
-    "step_without_copies_s",
-    "sparse_share",
-    "sparse_over_next",
-    *PROFILE_QUANTITIES,
+    *("timed_step_s", "busy_share", "busiest_share", "copy_share", "peer_copies_a_step", "step_without_copies_s", "sparse_share"),
+    *("sparse_over_next", *PROFILE_QUANTITIES),
 )
 """Columns of `trace_table` that a claim may compare.
 
-timed_step_s: without a profiler (`traces.paired_step_s`). busy_share, busiest_share: of that time, in which a GPU did anything; mean over
-the GPUs, and of the busiest. copy_share: of copies between GPUs in all that GPUs did (nvprof's Time(%)). step_without_copies_s:
-timed_step_s less the copies during which the GPU they ran on computed nothing (the GPU with most): at most what copies cost.
+timed_step_s: without a profiler (`traces.timed_step_s`, paired). busy_share, busiest_share: of that time, in which a GPU did anything;
+mean over the GPUs, and of the busiest. copy_share: of copies between GPUs in all that GPUs did (nvprof's Time(%)).
+step_without_copies_s: timed_step_s less the copies during which the GPU they ran on computed nothing (the GPU with most): at most what
+copies cost.
 sparse_share: of the sparse gradients' kernels in all that GPUs did; sparse_over_next: these over the dearest other kernel.
 The rest is what document 000's profile says (`document_phases.PROFILE_QUANTITIES`).
 """
 
 
-def trace_table(records: Iterable[Record]) -> pd.DataFrame:
-    """A row a traced Run: its fields, `TRACE_QUANTITIES` (NaN where the trace has nothing of the kind), and who measured it."""
-    rows = [trace_row(record, trace) for record, trace in traced(records)]
-    return pd.DataFrame(rows, columns=list(rows[0]) if rows else [*IDENTITY, *RUN_FIELDS, *TRACE_QUANTITIES])
-
-
 IDENTITY = ("key", "attempt", "status", "launch_id", "machine", "gpu", "timing_version", "framework_version", "input_label", "traced_steps")
 
 
-def trace_row(record: Record, trace: TraceSummary) -> dict[str, Any]:
-    """One traced Run as a row of `trace_table`."""
-    run, measured = record.run, record.measurement
-    assert measured
-    step_s = paired_step_s(record)
-    steps = steps_of(trace)
+def trace_table(records: Iterable[Record]) -> pd.DataFrame:
+    """A row a traced Run: its fields, `TRACE_QUANTITIES` (NaN where the trace has nothing of the kind), and who measured it."""
+    rows = [_row(record, trace) for record, trace in traced(records)]
+    return pd.DataFrame(rows, columns=[*IDENTITY, *RUN_FIELDS, *TRACE_QUANTITIES])
+
+
+def _row(record: Record, trace: TraceSummary) -> dict[str, Any]:
+    run, steps, device_s, quantities = record.run, steps_of(trace), _device_time(trace), medians(trace)
+    step_s = timed_step_s(record, paired=True)
     busy = [fmean(step.busy_s for step in replica.steps) / step_s for replica in trace.replicas]
     exposed = fmean(max(mine.exposed_copies_s for mine in replicas) for replicas in steps)
-    device_s = _device_time(trace)
     peer = [copies for replica in trace.replicas for copies in replica.copies if copies.kind == "device_to_device"]
     sparse = sum(kernel.total_s for kernel in trace.kernels if SPARSE_KERNEL.search(kernel.name))
     others = [kernel.total_s for kernel in trace.kernels if not SPARSE_KERNEL.search(kernel.name)]
-    who = {name: getattr(record, name) for name in IDENTITY if name not in ("machine", "gpu", "traced_steps")}
     return {
-        **who,
-        "machine": record.machine.name,
-        "gpu": record.machine.gpus[0] if record.machine.gpus else "",
-        "traced_steps": run.traced_steps,
+        **identity(record),
+        **{"framework_version": record.framework_version, "traced_steps": run.traced_steps},
         **{name: getattr(run, name) for name in RUN_FIELDS},
         "timed_step_s": step_s,
         "busy_share": fmean(busy) if any(busy) else None,  # a CPU's stand-ins are not told apart
@@ -77,7 +65,7 @@ def trace_row(record: Record, trace: TraceSummary) -> dict[str, Any]:
         "step_without_copies_s": step_s - exposed,
         "sparse_share": sparse / device_s if device_s else None,
         "sparse_over_next": sparse / max(others) if others and sparse else None,
-        **profile_quantities(trace),
+        **{name: quantities.get(name) for name in PROFILE_QUANTITIES},
     }
 
 
@@ -88,6 +76,7 @@ def _device_time(trace: TraceSummary) -> float | None:
 
 
 COPY_WORDS = {"device_to_device": "[memcpy PtoP]", "host_to_device": "[memcpy HtoD]", "device_to_host": "[memcpy DtoH]"}
+WINDOW = ("key", "first_step", "last_step")
 SUMMARY = ("time_percent", "time_s", "calls", "average_us", "min_us", "max_us", "operation", "bytes", "calls_a_step")
 """Columns as nvprof's (data/published/003_nvprof.csv), then bytes of all calls (copies only) and calls a step."""
 
@@ -101,47 +90,28 @@ def trace_summary(record: Record) -> pd.DataFrame:
     trace = record.measurement.trace if record.measurement else None
     if trace is None:
         raise ValueError(f"Record {record.key} holds no trace: choose one of a Run with traced_steps above 0")
-    device_s, steps = _device_time(trace), len(trace.replicas[0].steps)
-
-    def row(name: str, total_s: float, calls: int, least: float | None, most: float | None, size: int | None) -> dict[str, Any]:
-        return {
-            "time_percent": 100 * total_s / device_s if device_s else None,
-            "time_s": total_s,
-            "calls": calls,
-            "average_us": 1e6 * total_s / calls,
-            "min_us": None if least is None else 1e6 * least,
-            "max_us": None if most is None else 1e6 * most,
-            "operation": name,
-            "bytes": size,
-            "calls_a_step": calls / steps,
-        }
-
-    rows = [row(one.name, one.total_s, one.calls, one.min_s, one.max_s, None) for one in trace.kernels]
+    rows = [(one.name, one.total_s, one.calls, one.min_s, one.max_s, None) for one in trace.kernels]
     for kind, word in COPY_WORDS.items():
-        found = [copies for replica in trace.replicas for copies in replica.copies if copies.kind == kind]
-        if found:
+        if found := [copies for replica in trace.replicas for copies in replica.copies if copies.kind == kind]:
             total_s, calls, size = (sum(getattr(one, name) for one in found) for name in ("total_s", "calls", "bytes"))
-            rows.append(row(word, total_s, calls, min(one.min_s for one in found), max(one.max_s for one in found), size))
-    table = pd.DataFrame(rows, columns=list(SUMMARY)).sort_values("time_s", ascending=False, kind="stable", ignore_index=True)
-    return table.astype({"bytes": "Int64"})
-
-
-def window_of(record: Record) -> tuple[int, int]:
-    """Numbers of the first and the last traced step among all steps of the Run."""
-    run = record.run
-    first = run.traced_from if run.traced_from is not None else run.warmup_steps + run.timed_steps + 1
-    return first, first + run.traced_steps - 1
+            rows.append((word, total_s, calls, min(one.min_s for one in found), max(one.max_s for one in found), size))
+    table = pd.DataFrame(rows, columns=["operation", "time_s", "calls", "min_us", "max_us", "bytes"])
+    table[["min_us", "max_us"]] = 1e6 * table[["min_us", "max_us"]].astype("float64")
+    table = table.assign(
+        time_percent=100 * table["time_s"] / (_device_time(trace) or math.nan),
+        average_us=1e6 * table["time_s"] / table["calls"],
+        calls_a_step=table["calls"] / len(trace.replicas[0].steps),
+    )
+    return table.sort_values("time_s", ascending=False, kind="stable", ignore_index=True)[list(SUMMARY)].astype({"bytes": "Int64"})
 
 
 def write_trace_summary(record: Record, path: Path | str) -> Path:
-    """`trace_summary` as a file (`frame.export`), whose first column is the Record's key and whose next two are the window's steps.
+    """`trace_summary` as a file (`frame.export`), whose first column is the Record's key and whose next two are the first and the last
+    traced step among all steps of the Run.
 
     Raises:
         ValueError: the Record holds no trace, or the file cannot be written so.
     """
-    first, last = window_of(record)
-    table = trace_summary(record)
-    table.insert(0, "key", record.key)
-    table.insert(1, "first_step", first)
-    table.insert(2, "last_step", last)
-    return export(table, path)
+    table, run = trace_summary(record), record.run
+    first = run.traced_from if run.traced_from is not None else run.warmup_steps + run.timed_steps + 1
+    return export(table.assign(key=record.key, first_step=first, last_step=first + run.traced_steps - 1)[[*WINDOW, *SUMMARY]], path)

@@ -46,12 +46,3 @@ def label(name: str) -> str:
 def in_order(names: Any) -> list[str]:
     """The placements of `names`, each once, in the order of every page."""
     return sorted(set(names), key=lambda name: (look(name).order, name))
-
-
-def title(placement: str) -> str:
-    """A placement's short label with what it does: "Exp2 (variables, embeddings and update on the CPU)"."""
-    row = every_placement().get(placement)
-    text = row.title if row else ""
-    lowered = text if text[:2].isupper() else text[:1].lower() + text[1:]
-    label = look(placement).label
-    return f"{label} ({lowered})" if text and not lowered.startswith(label) else lowered or label

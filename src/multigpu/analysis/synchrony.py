@@ -1,29 +1,33 @@
-"""SynchronyRecords and AveragingRecords as a tidy frame: a row a Record (two of averaging), every column named with its unit."""
+"""SynchronyRecords and AveragingRecords as a tidy frame, a row a Record (two of averaging); and beside it curves, the server's memory, real
+runs on devices beside their prediction, Downpour and large batches.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from multigpu.analysis.frame import typed_frame
+from multigpu.analysis.frame import identity, typed_frame
 from multigpu.analysis.points import where
 from multigpu.analysis.statistics import interval, mean_interval, sample
 from multigpu.analysis.words import MODELS
+from multigpu.published import published_value
 from multigpu.synchrony.averaging import AveragingRecord
-from multigpu.synchrony.curve import Point
+from multigpu.synchrony.downpour import DownpourRecord, first_time_s
 from multigpu.synchrony.experiment import Experiment, ProblemDescription
 from multigpu.synchrony.grid import read_grid
-from multigpu.synchrony.laws import Exponential
+from multigpu.synchrony.predict import predict
 from multigpu.synchrony.problems import LinearRegression
-from multigpu.synchrony.protocol import ProtocolName
-from multigpu.synchrony.rates import BoundedRate, RateRule
+from multigpu.synchrony.protocol import PROTOCOLS
+from multigpu.synchrony.rates import BoundedRate, ConstantRate
 from multigpu.synchrony.record import Measured, SynchronyRecord
-from multigpu.synchrony.simulate import simulate
 from multigpu.synchrony.store import RECORDS, SynchronyStore
 from multigpu.synchrony.theory import mean_staleness, update_time_s
 from multigpu.synchrony.trained_models import TrainedModel
@@ -33,10 +37,11 @@ TEXTS = (
     *("measured_at", "commit"),
 )
 NUMBERS = (
-    *("gradients", "budget_s", "rate", "mean_s", "update_time_s", "update_time_low_s", "update_time_high_s", "block_median_s", "theory_s"),
+    *("gradients", "budget_s", "rate", "mean_s", "update_time_s", "update_time_low_s", "update_time_high_s", "theory_s"),
     *("gradient_time_s", "staleness", "staleness_of_n_k", "staleness_theory", "applied", "end_s", "loss_last", "error_last"),
-    *("excess_early", "excess_last", "held_bytes"),
+    *("excess_early", "excess_last"),
 )
+OF_EXPERIMENT = ("clock", "protocol", "workers", "gradients", "gradients_per_update")
 COLUMNS: dict[str, str] = (
     dict.fromkeys(TEXTS, "string")
     | dict.fromkeys(("workers", "gradients_per_update", "repeat", "attempt", "timing_version"), "int64")
@@ -46,10 +51,10 @@ COLUMNS: dict[str, str] = (
 """workers is P, gradients K as asked for (missing where the protocol fixes it), gradients_per_update K; budget_s a budget of time.
 engine, server_device: of real runs alone.
 
-mean_s: the law's mean. update_time_s: mean over the run, with a 95% t interval of its successive parts; block_median_s their median;
-theory_s what theory says of it. gradient_time_s: seconds per gradient that was applied. staleness: mean, own update not counted;
-staleness_of_n_k the same over P/K. applied: gradients in updates. loss_last, error_last: means over the last quarter of the curve.
-excess_*: loss above the least there is, known for linear regression alone: at 5% of the budget, and over the last quarter.
+mean_s: the law's mean. update_time_s: mean over the run, with a 95% t interval of its successive parts; theory_s what theory says of it.
+gradient_time_s: seconds per gradient that was applied. staleness: mean, own update not counted; staleness_of_n_k the same over P/K.
+applied: gradients in updates. loss_last, error_last: means over the last quarter of the curve. excess_*: loss above the least there is,
+known for linear regression alone: at 5% of the budget, and over the last quarter.
 """
 EARLY = 0.05
 
@@ -62,126 +67,73 @@ def synchrony_frame(root: Path | str | Iterable[Measured[Any]] = RECORDS) -> pd.
     """
     found: Iterable[Measured[Any]] = SynchronyStore(Path(root)) if isinstance(root, Path | str) else root
     rows: list[dict[str, Any]] = []
-    least: dict[LinearRegression, float] = {}
     for record in found:
         if isinstance(record, AveragingRecord):
             rows += _averaged(record)
         elif isinstance(record, SynchronyRecord):
-            rows.append(_row(record, least))
+            rows.append(_row(record))
     return typed_frame(rows, COLUMNS)
-
-
-NAMES = {"cnn": "images", "nmt": "translation"}
 
 
 def problem_name(problem: ProblemDescription) -> str:
     """What tells problems apart, in words: "digits, hidden 64, batch 128"."""
     if isinstance(problem, TrainedModel):
         told = "" if problem.precision == "fp32" and problem.device == "cpu" else f", {problem.precision}"
-        return f"{NAMES[problem.workload]} ({MODELS.get(problem.model, problem.model)}), batch {problem.batch_size}{told}"
-    parts = [problem.kind.replace("_", " ")]
-    hidden = getattr(problem, "hidden", ())
-    parts += [f"hidden {' and '.join(map(str, hidden))}"] if hidden else []
-    parts += [f"{problem.features} features"] if hasattr(problem, "features") else []
-    parts += [f"batch {problem.batch_size}"]
-    return ", ".join(parts)
+        what = {"cnn": "images", "nmt": "translation"}[problem.workload]
+        return f"{what} ({MODELS.get(problem.model, problem.model)}), batch {problem.batch_size}{told}"
+    hidden = " and ".join(map(str, getattr(problem, "hidden", ())))
+    features = f"{problem.features} features" if hasattr(problem, "features") else ""
+    parts = (problem.kind.replace("_", " "), hidden and f"hidden {hidden}", features, f"batch {problem.batch_size}")
+    return ", ".join(filter(None, parts))
 
 
-def rate_of(rule: RateRule) -> float:
-    """The rate of a fresh gradient, the most that a rule gives."""
-    return rule.maximum if isinstance(rule, BoundedRate) else rule.rate
+@cache
+def _least_loss(problem: LinearRegression) -> float:
+    return problem.build().best_loss
 
 
-def _common(record: SynchronyRecord | AveragingRecord) -> dict[str, Any]:
-    return {
-        "key": record.key,
-        "machine": record.machine.name,
-        "measured_at": record.measured_at,
-        "commit": record.commit,
-        "clean_tree": record.clean_tree,
-        "timing_version": record.synchrony_version,
-    }
-
-
-def _row(record: SynchronyRecord, least: dict[LinearRegression, float]) -> dict[str, Any]:
+def _row(record: SynchronyRecord) -> dict[str, Any]:
     e, result = record.experiment, record.result
     p, k = e.workers, e.gradients_per_update
-    row = _common(record) | {
-        # virtual seconds are the same on every machine
-        "machine": record.place,
-        "status": record.status,
-        "reason": record.reason,
-        "attempt": record.attempt,
-        "clock": e.clock,
-        "engine": e.engine if e.clock == "real" else None,
-        "server_device": e.server_device if e.clock == "real" else None,
-        "protocol": e.protocol,
+    row = identity(record) | {name: getattr(e, name) for name in OF_EXPERIMENT}
+    row |= {
+        "machine": record.place,  # virtual seconds are the same on every machine
+        "timing_version": record.synchrony_version,
         "law": e.law.kind.replace("_", " "),
-        "workers": p,
-        "gradients": e.gradients,
-        "gradients_per_update": k,
         "repeat": e.seed,
         "budget_s": e.time_s,
         "mean_s": e.law.mean_s,
         "theory_s": None if e.slowdown or e.delays_s or e.server_s else update_time_s(e.protocol, p, e.law, e.gradients),
         "staleness_theory": mean_staleness(e.protocol, p, e.gradients),
     }
+    if e.clock == "real":
+        row |= {"engine": e.engine, "server_device": e.server_device}
     if e.problem is not None and e.rate is not None:
-        row |= {"problem": problem_name(e.problem), "rate_rule": e.rate.kind, "rate": rate_of(e.rate)}
+        fresh = e.rate.maximum if isinstance(e.rate, BoundedRate) else e.rate.rate  # the most that a rule gives
+        row |= {"problem": problem_name(e.problem), "rate_rule": e.rate.kind, "rate": fresh}
     if result is None:
         return row
-    low, high = mean_interval(result.block_times_s)
-    row |= {
-        "update_time_s": result.update_time_s,
-        "update_time_low_s": low,
-        "update_time_high_s": high,
-        "block_median_s": float(np.median(result.block_times_s)) if result.block_times_s else None,
-        "gradient_time_s": result.update_time_s / k,
-        "staleness": result.staleness.mean,
-        "staleness_of_n_k": result.staleness.mean * k / p,
-        "applied": result.gradients,
-        "end_s": result.end_s,
-        "held_bytes": result.held_bytes,
-    }
-    if result.curve:
-        losses, errors = _last_quarter(result.curve)
-        row |= {"loss_last": losses, "error_last": errors}
+    row |= dict(zip(("update_time_low_s", "update_time_high_s"), mean_interval(result.block_times_s), strict=True))
+    row |= {"update_time_s": result.update_time_s, "gradient_time_s": result.update_time_s / k, "end_s": result.end_s}
+    row |= {"staleness": result.staleness.mean, "staleness_of_n_k": result.staleness.mean * k / p, "applied": result.gradients}
+    if curve := result.curve:
+        last = curve[-max(1, len(curve) // 4) :]
+        errors = [point.error for point in last if point.error is not None]
+        row |= {"loss_last": float(np.mean([point.loss for point in last])), "error_last": fmean(errors) if errors else None}
         if isinstance(e.problem, LinearRegression):
-            if e.problem not in least:
-                least[e.problem] = e.problem.build().best_loss
-            row |= {"excess_last": losses - least[e.problem], "excess_early": _early(result.curve) - least[e.problem]}
+            least, early = _least_loss(e.problem), next(point.loss for point in curve if point.time_s >= EARLY * curve[-1].time_s)
+            row |= {"excess_last": row["loss_last"] - least, "excess_early": early - least}
     return row
-
-
-def _last_quarter(curve: list[Point]) -> tuple[float, float | None]:
-    last = curve[-max(1, len(curve) // 4) :]
-    errors = [point.error for point in last if point.error is not None]
-    return float(np.mean([point.loss for point in last])), float(np.mean(errors)) if errors else None
-
-
-def _early(curve: list[Point]) -> float:
-    end_s = curve[-1].time_s
-    return next(point.loss for point in curve if point.time_s >= EARLY * end_s)
 
 
 def _averaged(record: AveragingRecord) -> list[dict[str, Any]]:
     """One row for the average of the models, and one for the model trained jointly."""
     e = record.experiment
-    row = _common(record) | {
-        "machine": "virtual",
-        "status": "ok",
-        "reason": "",
-        "attempt": 0,
-        "clock": "virtual",
+    row = identity(record) | {
+        **{"machine": "virtual", "status": "ok", "reason": "", "attempt": 0, "clock": "virtual", "law": "none", "rate_rule": "constant"},
+        **{"timing_version": record.synchrony_version, "repeat": e.seed, "problem": problem_name(e.problem), "rate": e.rate},
+        **{"workers": e.workers, "gradients_per_update": e.workers, "applied": e.steps * e.workers},
         "start": "same start" if e.same_start else "own start",
-        "law": "none",
-        "workers": e.workers,
-        "gradients_per_update": e.workers,
-        "repeat": e.seed,
-        "problem": problem_name(e.problem),
-        "rate_rule": "constant",
-        "rate": e.rate,
-        "applied": e.steps * e.workers,
     }
     scores = {"averaged": record.averaged, "joint": record.joint}
     return [row | {"protocol": name, "loss_last": score.loss, "error_last": score.error} for name, score in scores.items()]
@@ -230,17 +182,106 @@ def ratio_frame(frame: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["workers", "unit", "ratio", "ratio_low", "ratio_high", "n", "keys"])
 
 
-def simulated_pace(protocol: ProtocolName, workers: int, gradients: int, late: float, applied: int = 1200) -> dict[str, float]:
-    """A protocol on a virtual clock, exponential times of mean 1, the last worker `late` times as slow.
+TARGET_ERROR = 0.05
+"""Test error, the time to which tells how fast Downpour SGD learns."""
+SERVERS = ("host", "cpu", "cuda")
+"""Where a server holds its parameters: the host's memory, a CPU tensor, the first GPU."""
+DEVICE_COLUMNS = [
+    *("key", "machine", "problem", "workers", "server_device", "protocol", "gradients_per_update", "straggler_s", "update_time_s"),
+    *("gradients_per_s", "predicted_per_s", "staleness", "server_busy", "base"),
+]
 
-    Args:
-        applied: about so many gradients end the run.
 
-    Returns:
-        speed: gradients applied, over what workers that never wait could; age: the mean staleness of a gradient, in updates.
+def devices_frame(records: Iterable[SynchronyRecord]) -> pd.DataFrame:
+    """A row a real run whose step times were measured, not injected; on GPUs alone, where there are any.
+
+    straggler_s: seconds added to every batch of the last worker. gradients_per_s: applied. predicted_per_s: the same as simulated from the
+    step times of sync with nothing injected and the same server (Record `base`; NaN without one). server_busy: part of the time that the
+    server was handling gradients.
     """
-    slowdown, updates = (1.0,) * (workers - 1) + (float(late),), applied // gradients
-    law = Exponential(scale_s=1.0)
-    run = simulate(Experiment(protocol=protocol, workers=workers, gradients=gradients, law=law, slowdown=slowdown, updates=updates))
-    age = sum(age * count for age, count in run.staleness.items()) / sum(run.staleness.values())
-    return {"speed": gradients * updates / run.update_times_s[-1] / workers, "age": age}
+    every = [r for r in records if r.experiment.law.kind == "computed" and r.status == "ok" and r.result is not None]
+    found = [r for r in every if getattr(r.experiment.problem, "device", "cpu") == "cuda"] or every
+    bases = {_alike(r): r for r in found if r.experiment.protocol == "sync" and not r.experiment.delays_s}
+    rows = []
+    for record in found:
+        e, result, base = record.experiment, record.result, bases.get(_alike(record))
+        assert result is not None
+        row = dict(zip(("machine", "problem", "workers", "server_device"), _alike(record), strict=True)) | {
+            **{"key": record.key, "protocol": e.protocol, "gradients_per_update": e.gradients_per_update},
+            **{"straggler_s": max(e.delays_s or (0.0,)), "update_time_s": result.update_time_s, "staleness": result.staleness.mean},
+            "gradients_per_s": e.gradients_per_update / result.update_time_s,
+            "server_busy": (result.server_time_s or 0.0) * result.accounts.received / result.end_s,
+        }
+        if base is not None and base.result is not None and any(base.result.batch_times_s):
+            row |= {"predicted_per_s": e.gradients_per_update / predict(e, base).update_time_s, "base": base.key}
+        rows.append(row)
+    table = pd.DataFrame(rows, columns=DEVICE_COLUMNS)
+    order = {"protocol": PROTOCOLS, "server_device": SERVERS}
+    by = ["machine", "problem", "workers", "straggler_s", *order]
+    return table.sort_values(
+        by, key=lambda column: column.map(order[column.name].index) if column.name in order else column, ignore_index=True
+    )
+
+
+def _alike(record: SynchronyRecord) -> tuple[str, str, int, str]:
+    """Machine, problem, workers, where the server is."""
+    e = record.experiment
+    return record.machine.name, problem_name(e.problem) if e.problem else "", e.workers, e.server_device
+
+
+DOWNPOUR_COLUMNS = [
+    *("key", "replicas", "shards", "rule", "rate", "every", "seed", "budget_s", "staleness_theory", "outages", "time_to_error_s"),
+    *("error_last", "batches", "lost", "staleness", "spread"),
+]
+
+
+def downpour_frame(records: Iterable[Measured[Any]]) -> pd.DataFrame:
+    """A row a run of Downpour SGD among them. every: batches between two fetches and two pushes.
+
+    time_to_error_s: `TARGET_ERROR` first reached, missing if never.
+
+    staleness: mean over shards; staleness_theory: P - 1, for a push that follows its fetch at once. Own-fetch updates, and those that pass
+    while messages travel, are not in it. spread: mean difference between the most and least updated shard of a vector.
+    outages: "none", "leave" or "return".
+    """
+    rows = []
+    for record in records:
+        if isinstance(record, DownpourRecord):
+            e, curve = record.experiment, record.curve
+            back = any(outage.until_s is not None for outage in e.outages)
+            asked = (e.replicas, e.shards, e.rule, e.rate, e.push_every, e.seed, e.time_s, e.replicas - 1)
+            found = ("none" if not e.outages else "return" if back else "leave", first_time_s(curve, TARGET_ERROR), curve[-1].error)
+            staleness = fmean(shard.mean for shard in record.staleness)
+            rows.append((record.key, *asked, *found, record.batches, record.lost, staleness, record.spread.mean))
+    return pd.DataFrame(rows, columns=DOWNPOUR_COLUMNS)
+
+
+LARGE_COLUMNS = ["key", "problem", "workers", "batch", "rule", "rate", "seed", "error", "epoch_s", "diverged"]
+
+
+def large_batch_frame(records: Iterable[SynchronyRecord]) -> pd.DataFrame:
+    """A row a run of the grid `large_batch`: batch = k n, the rule of the rate, share of test rows wrong at the end, virtual seconds an
+    epoch.
+    """
+    rows = []
+    asked = [e for e in (entry.experiment for entry in read_grid("large_batch")) if isinstance(e, Experiment)]
+    bases = {(e.problem, e.law, e.protocol): e.rate.rate for e in asked if e.workers == 1 and isinstance(e.rate, ConstantRate)}
+    for record in records:
+        e, result = record.experiment, record.result
+        base = bases.get((e.problem, e.law, e.protocol))
+        if base is None or result is None or e.rate is None or e.problem is None:
+            continue
+        rate, batch = getattr(e.rate, "rate", 0.0), e.workers * e.problem.batch_size
+        rule = "warm_up" if e.rate.kind == "warm_up" else "one" if rate == base else "scaled"
+        who = (record.key, problem_name(e.problem), e.workers, batch, rule, rate, e.seed)
+        rows.append((*who, result.curve[-1].error, result.update_time_s * e.problem.rows / batch, result.diverged))
+    return pd.DataFrame(rows, columns=LARGE_COLUMNS)
+
+
+def paper() -> dict[str, float]:
+    """What the paper's published figures give: images_per_s on its GPUs, of one, and seconds an epoch on 002's most GPUs."""
+    said = {name: published_value("002_large_minibatch", name) for name in ("epochs", "gpus", "hours", "training_images")}
+    rate = said["epochs"] * said["training_images"] / (3600 * said["hours"])
+    most = published_value("002_statements", "most_gpus")
+    each = rate / said["gpus"]
+    return {**said, "images_per_s": rate, "of_one": each, "most": most, "epoch_s": said["training_images"] / (each * most)}

@@ -6,36 +6,27 @@ Notation: replica r's phase p of a step reaches from s(r, p) to e(r, p), gaps in
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from statistics import fmean, median
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from statistics import median
 
 import pandas as pd
 
 from multigpu.measure.intervals import hull, length
 from multigpu.measure.trace import PHASES, Phase, StepTrace, TraceSummary
 from multigpu.record import Record
-from multigpu.run import Run
 
 
-def timed_step_s(record: Record) -> float:
-    """Seconds of a measured Run's timed step; where it is traced, of its untraced Records if there are any (`with_untraced_steps`), else of
-    the steps that ran just before.
+def timed_step_s(record: Record, paired: bool = False) -> float:
+    """Seconds of a measured Run's timed step; where it is traced, of its untraced Records if there are any (`with_untraced_steps`): their
+    median, or `paired` that of the same repeat, so that repeats vary as they did; else of the steps just before, which earlier profiles
+    may have slowed.
     """
     assert record.measurement
     found = record.measurement.untraced_step_s
-    return median(found.values()) if found else own_step_s(record)
-
-
-def paired_step_s(record: Record) -> float:
-    """As `timed_step_s`, but of the untraced Record of the same repeat if there is one: repeats then vary as they did."""
-    assert record.measurement
-    return record.measurement.untraced_step_s.get(record.repeat) or timed_step_s(record)
-
-
-def own_step_s(record: Record) -> float:
-    """Seconds of a Record's own timed step; where it is traced, of those just before, which earlier profiles may have slowed."""
-    assert record.measurement
-    return record.measurement.wall_s / record.run.timed_steps
+    if paired and record.repeat in found:
+        return found[record.repeat]
+    return median(found.values()) if found else record.measurement.wall_s / record.run.timed_steps
 
 
 def traced(records: Iterable[Record]) -> Iterator[tuple[Record, TraceSummary]]:
@@ -59,11 +50,6 @@ def phases_frame(records: Iterable[Record]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["key", "step", "rank", *(f"{phase}_s" for phase in PHASES), *counts])
 
 
-def untraced_digest(run: Run) -> str:
-    """The same for a Run and for that Run under the profiler, however many steps of each were timed."""
-    return run.model_copy(update={"traced_steps": 0, "traced_from": None, "warmup_steps": 1, "timed_steps": 1}).digest
-
-
 def with_untraced_steps(records: Iterable[Record]) -> list[Record]:
     """The Records, each traced one with its `untraced_step_s`: seconds a step of the untraced Records of its Run on its machine, by repeat.
 
@@ -73,16 +59,17 @@ def with_untraced_steps(records: Iterable[Record]) -> list[Record]:
     Of several lengths of timing that of the traced Run counts, or else the longest.
     """
     every = list(records)
-    taken: dict[tuple[str, str, str, int], dict[int, dict[int, float]]] = {}  # point -> timed steps -> repeat -> seconds
+    taken: dict[Hashable, dict[int, dict[int, float]]] = defaultdict(lambda: defaultdict(dict))  # point -> timed steps -> repeat -> s
     for record in every:
         if record.status == "ok" and record.measurement and not record.run.traced_steps:
-            found = taken.setdefault(_point(record), {}).setdefault(record.run.timed_steps, {})
-            found[record.repeat] = own_step_s(record)
-    return [_beside(record, taken.get(_point(record), {})) if record.run.traced_steps else record for record in every]
+            taken[_point(record)][record.run.timed_steps][record.repeat] = timed_step_s(record)
+    return [_beside(record, taken[_point(record)]) if record.run.traced_steps else record for record in every]
 
 
-def _point(record: Record) -> tuple[str, str, str, int]:
-    return record.machine.name, untraced_digest(record.run), record.framework_version, record.timing_version
+def _point(record: Record) -> Hashable:
+    """The same for a Run and for that Run under the profiler, however many steps of each were timed."""
+    alike = record.run.model_copy(update={"traced_steps": 0, "traced_from": None, "warmup_steps": 1, "timed_steps": 1})
+    return record.machine.name, alike.digest, record.framework_version, record.timing_version
 
 
 def _beside(record: Record, taken: dict[int, dict[int, float]]) -> Record:
@@ -112,11 +99,6 @@ def step_time(replicas: Sequence[StepTrace]) -> float:
     Consecutive steps may overlap (a replica may begin before another has ended), so these need not add up to the window.
     """
     return max(r.end_s for r in replicas) - min(r.start_s for r in replicas)
-
-
-def imbalance(values: Sequence[float]) -> float:
-    """The largest over the mean, of one quantity of all replicas: 1 where they are equal; NaN without any."""
-    return max(values) / fmean(values) if values and fmean(values) else float("nan")
 
 
 def passes_time(step: StepTrace) -> float | None:

@@ -6,47 +6,33 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy import stats
 
-from multigpu.analysis.frame import typed_frame
-from multigpu.analysis.statistics import mean_interval
+from multigpu.analysis.frame import identity, typed_frame
+from multigpu.analysis.points import averages
 from multigpu.analysis.words import MODELS, plural
-from multigpu.training.record import TrainingMeasurement, TrainingRecord, TrainingStore
+from multigpu.training.record import TrainingMeasurement, TrainingRecord
 
-OF_RECORD = ("key", "attempt", "repeat", "status", "reason", "input_label", "measured_at", "commit", "clean_tree", "training_version")
 OF_RUN = (
     *("workload", "model", "placement", "device_type", "scaling", "inputs", "layout", "precision", "execution", "optimizer", "framework"),
     *("processes", "devices", "batch_size", "seed"),
 )
+OF_TRAINING = ("rate_scaling", "schedule", "joined_batch")
+MEASURED = ("steps", "steps_per_epoch", "samples", "train_s")
+NUMBERS = ("epochs", "base_rate", *MEASURED, "last_loss", "accuracy", "bleu", "step_time_s", "units_per_s")
+TEXTS = ("key", "status", "reason", "machine", "gpu", "unit", "semantics", "input_label", "flags", "launch_id", "framework_version")
 WHOLE = ("attempt", "repeat", "devices", "batch_size", "joined_batch", "multiple", "seed", "training_version")
-NUMBERS = (
-    *("steps", "steps_per_epoch", "epochs", "base_rate", "peak_rate", "samples", "first_loss", "last_loss", "test_loss", "accuracy"),
-    *("best_accuracy", "bleu", "train_s", "step_time_s", "units_per_s", "energy_j", "energy_s", "resumed"),
-)
-TEXTS = ("machine", "gpu", "unit", "semantics", "rate_scaling", "schedule", "why", "framework_version", "launch_id", "flags")
 COLUMNS: dict[str, str] = (
-    dict.fromkeys((*OF_RECORD, *OF_RUN, *TEXTS), "string")
+    dict.fromkeys((*TEXTS, *OF_RUN, *OF_TRAINING, "measured_at", "commit"), "string")
     | dict.fromkeys(WHOLE, "int64")
     | dict.fromkeys(NUMBERS, "float64")
     | dict.fromkeys(("adjusted", "diverged", "clean_tree"), "bool")
 )
 """A row a Record. multiple: the joined batch over the reference batch, at least 1. last_loss: mean over the last tenth of the points.
-accuracy, bleu, test_loss: of the last evaluation; best_accuracy: of all. energy_j: of all GPUs together; energy_s: the seconds in which
-they took it, evaluations and checkpoints included (NaN for what was resumed: its energy is of the last process alone)."""
-
-
-def training_records(folder: Path | str) -> list[TrainingRecord]:
-    """Every Record in a folder.
-
-    Raises:
-        ValueError: a file is no TrainingRecord; the sentence names it.
-    """
-    return list(TrainingStore(Path(folder)))
+accuracy, bleu: of the last evaluation."""
 
 
 def training_frame(records: Iterable[TrainingRecord]) -> pd.DataFrame:
@@ -56,42 +42,24 @@ def training_frame(records: Iterable[TrainingRecord]) -> pd.DataFrame:
 
 def _row(record: TrainingRecord) -> dict[str, Any]:
     training, run, m = record.training, record.training.run, record.measurement
-    row = {name: getattr(record, name) for name in OF_RECORD} | {name: getattr(run, name) for name in OF_RUN}
+    row = {name: getattr(run, name) for name in OF_RUN} | {name: getattr(training, name) for name in OF_TRAINING} | identity(record)
     row |= {
-        "machine": record.machine.name,
-        "gpu": record.machine.gpus[0] if record.machine.gpus else "",
         "unit": run.description.unit,
         "semantics": run.semantics.kind,
         "framework_version": record.versions.get("torch", "none"),
+        "training_version": record.training_version,
         # every seed starts anew: a launch of its own as far as accuracy goes
         "launch_id": f"{record.launch_id}, seed {run.seed}",
-        "rate_scaling": training.rate_scaling,
-        "schedule": training.schedule,
         "adjusted": training.adjust_to_devices,
-        "joined_batch": training.joined_batch,
         "multiple": max(1, training.joined_batch // training.reference_batch),
         "base_rate": training.base,
-        "peak_rate": training.schedule_of(m.steps_per_epoch or 1 if m else 1).peak,
         "epochs": training.epochs,
         "diverged": bool(m and any("diverged" in flag for flag in m.flags)),
-        "flags": ", ".join(m.flags) if m else "",
     }
     if m:
-        row |= {name: getattr(m, name) for name in ("steps", "steps_per_epoch", "samples", "train_s")}
-        row |= {
-            "epochs": training.epochs or _epoch(m, m.steps),
-            "first_loss": m.loss[0],
-            "last_loss": float(np.mean(m.loss[-max(1, len(m.loss) // 10) :])),
-            "test_loss": m.final("loss"),
-            "accuracy": m.final("accuracy"),
-            "best_accuracy": m.best("accuracy"),
-            "bleu": m.final("bleu"),
-            "step_time_s": m.train_s / m.steps,
-            "units_per_s": m.units / m.train_s,
-            "energy_j": sum(m.energy_j) if m.energy_j else None,
-            "energy_s": None if m.resumed_at else m.train_s + m.evaluation_s + m.checkpoint_s,
-            "resumed": len(m.resumed_at),
-        }
+        row |= {name: getattr(m, name) for name in MEASURED} | {name: m.final(name) for name in ("accuracy", "bleu")}
+        row |= {"step_time_s": m.train_s / m.steps, "units_per_s": m.units / m.train_s, "flags": ", ".join(m.flags)}
+        row |= {"epochs": training.epochs or _epoch(m, m.steps), "last_loss": float(np.mean(m.loss[-max(1, len(m.loss) // 10) :]))}
     return row
 
 
@@ -115,23 +83,12 @@ def curves_frame(records: Iterable[TrainingRecord]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["key", "step", "epoch", "seconds", "loss", "rate"])
 
 
-def scores_frame(records: Iterable[TrainingRecord]) -> pd.DataFrame:
-    """Every evaluation: key, step, epoch, samples, seconds, score (its name), value."""
-    rows = [
-        (record.key, e.step, _epoch(m, e.step), e.samples, e.seconds, name, value)
-        for record, m in _measured(records)
-        for e in m.evaluations
-        for name, value in e.scores.items()
-    ]
-    return pd.DataFrame(rows, columns=["key", "step", "epoch", "samples", "seconds", "score", "value"])
-
-
-def reach_frame(records: Iterable[TrainingRecord], levels: Sequence[float], score: str = "accuracy") -> pd.DataFrame:
-    """What each run took to a score: key, level, and steps, epochs, samples, seconds at the first evaluation there (NaN: none)."""
+def reach_frame(records: Iterable[TrainingRecord], levels: Sequence[float]) -> pd.DataFrame:
+    """What each run took to an accuracy: key, level, and steps, epochs, samples, seconds at the first evaluation there (NaN: none)."""
     rows: list[tuple[Any, ...]] = []
     for record, m in _measured(records):
-        for level in levels if m.final(score) is not None else ():
-            e = m.reached(score, level)
+        for level in levels if m.final("accuracy") is not None else ():
+            e = m.reached("accuracy", level)
             rows.append((record.key, level, *((e.step, _epoch(m, e.step), e.samples, e.seconds) if e else [math.nan] * 4)))
     return pd.DataFrame(rows, columns=["key", "level", "steps", "epochs", "samples", "seconds"])
 
@@ -204,8 +161,8 @@ def same_curve_table(frame: pd.DataFrame, curves: pd.DataFrame) -> pd.DataFrame:
         found = {"role": role, "distance": distance, "drift": drift, "tolerance": tolerance, "replicas": replicas, "same": same}
         tables.append(panel[own].assign(panel=name, **found))
     table = pd.concat(tables[1:] or tables)[tables[0].columns]
-    order = table["panel"].map({name: place for place, name in enumerate(dict.fromkeys(table["panel"]))})
-    table = table.assign(order=order).sort_values(["order", "base_rate"], kind="stable", ignore_index=True).drop(columns="order")
+    order = table.assign(order=pd.factorize(table["panel"])[0]).sort_values(["order", "base_rate"], kind="stable")
+    table = order.drop(columns="order").reset_index(drop=True)
     several = table.groupby("panel")["base_rate"].transform("nunique") > 1
     table.loc[several, "panel"] = [f"{name}, rate {rate:g}" for name, rate in table.loc[several, ["panel", "base_rate"]].to_numpy()]
     return table
@@ -217,50 +174,33 @@ JOB_COLUMNS = ["machine", "model", "inputs", "devices", "batch_size", "placement
 
 
 def mode_scores(records: Iterable[TrainingRecord]) -> pd.DataFrame:
-    """Held-out scores (`training.scores_frame`) of finished runs of a job that was trained in more than one mode of batching, with
-    `JOB_COLUMNS`, batching and seed.
+    """Every evaluation of finished translators whose job was trained in more than one mode of batching: key, `JOB_COLUMNS`, batching, seed,
+    step, score (its name), value.
     """
-    known = list(records)
     names = [*JOB_COLUMNS[1:], "batching", "seed"]
     rows = [
-        (record.key, record.machine.name, *(getattr(record.training.run, name) for name in names))
-        for record in known
-        if record.status == "ok" and record.training.run.workload == "nmt" and record.training.run.devices > 1
+        (record.key, record.machine.name, *(getattr(run, name) for name in names), e.step, score, value)
+        for record, m in _measured(records)
+        if record.status == "ok" and (run := record.training.run).workload == "nmt" and run.devices > 1
+        for e in m.evaluations
+        for score, value in e.scores.items()
     ]
-    frame = pd.DataFrame(rows, columns=["key", "machine", *names])
-    return scores_frame(known).merge(frame[frame.groupby(JOB_COLUMNS)["batching"].transform("nunique") > 1], on="key")
+    frame = pd.DataFrame(rows, columns=["key", "machine", *names, "step", "score", "value"])
+    return frame[frame.groupby(JOB_COLUMNS)["batching"].transform("nunique") > 1]
 
 
-class Difference(NamedTuple):
-    """Mean over seeds of (a score in `mode` - the same seed's with own buckets), with its 95% interval by Student's t (NaN: one seed).
-
-    pairs: seeds that have both. p: two-sided.
-    """
-
-    score: str
-    mode: str
-    pairs: int
-    mean: float
-    low: float
-    high: float
-    p: float
-
-
-def differences(scores: pd.DataFrame, score: str = "loss") -> list[Difference]:
-    """Every mode against own buckets at the last evaluation, paired by seed; of the job with most runs.
+def differences(scores: pd.DataFrame) -> pd.DataFrame:
+    """Every other mode against own buckets at the last evaluation, paired by seed; of each score's job with most runs.
 
     Args:
         scores: of `mode_scores`.
+
+    Returns:
+        score, batching, difference (its score less that with own buckets) with _low and _high (95%, Student's t; NaN: one seed), n, keys.
     """
-    own = scores[scores["score"] == score]
-    if own.empty:
-        return []
-    job: Any = own.groupby(JOB_COLUMNS)["key"].nunique().idxmax()
-    own = own.set_index(JOB_COLUMNS).loc[[job]]
-    last = own.sort_values("step").groupby(["batching", "seed"])["value"].last().unstack("batching")
-    found = []
-    for mode in (name for name in ("shared", "fixed") if name in last and "own" in last):
-        pairs = (last[mode] - last["own"]).dropna()
-        p = float(stats.ttest_1samp(pairs, 0.0).pvalue) if len(pairs) > 1 else float("nan")
-        found.append(Difference(score, mode, len(pairs), float(pairs.mean()), *mean_interval(pairs), p))
-    return found
+    runs = scores.groupby(["score", *JOB_COLUMNS])["key"].nunique()
+    jobs = runs.groupby("score").idxmax().tolist()
+    last = scores[scores.set_index(runs.index.names).index.isin(jobs)].sort_values("step")
+    last = last.groupby(["score", "batching", "seed"])[["value", "key"]].last().reset_index()
+    pairs = last[last["batching"].ne("own")].merge(last[last["batching"].eq("own")], on=["score", "seed"], suffixes=("", "_own"))
+    return averages(pairs.assign(difference=pairs["value"] - pairs["value_own"]), ["score", "batching"], ["difference"])

@@ -34,7 +34,7 @@ def _costs(rows: np.ndarray) -> np.ndarray:
     return costs
 
 
-def change_point(times_s: Sequence[float], seed: int = 0) -> int:
+def change_point(times_s: Sequence[float]) -> int:
     """The steps of warm-up, 0 where times are steady from the first; see above.
 
     Raises:
@@ -48,15 +48,9 @@ def change_point(times_s: Sequence[float], seed: int = 0) -> int:
     x = np.log(np.clip(times / float(np.median(times)), 0.5, 2.0))
     costs = _costs(x[None])[0]
     k = int(np.argmin(costs))
-    orders = np.random.default_rng(seed).permuted(np.broadcast_to(x, (DRAWS, len(x))), axis=1) if k else x[None]
+    orders = np.random.default_rng(0).permuted(np.broadcast_to(x, (DRAWS, len(x))), axis=1) if k else x[None]
     p = (1 + (_costs(orders).min(axis=1) <= costs[k]).sum()) / (1 + DRAWS)
     return k if k and p <= BELIEVED else 0
-
-
-WARMUP_COLUMNS = {
-    **{"key": "string", "steps": "int64"},
-    **dict.fromkeys(("seconds", "first_step_s", "settled_step_s", "startup_s", "build_s"), "float64"),
-}
 
 
 def warmup_frame(records: Iterable[Record]) -> pd.DataFrame:
@@ -71,6 +65,5 @@ def warmup_frame(records: Iterable[Record]) -> pd.DataFrame:
             continue
         slowest = np.max(np.array(m.step_time_s), axis=0)
         steps = change_point(slowest)
-        seconds, settled = float(slowest[:steps].sum()), float(np.median(slowest[steps:]))
-        rows.append((record.key, steps, seconds, float(slowest[0]), settled, m.startup_s, m.build_s))
-    return pd.DataFrame(rows, columns=list(WARMUP_COLUMNS)).astype(WARMUP_COLUMNS)
+        rows.append((record.key, steps, slowest[:steps].sum(), slowest[0], np.median(slowest[steps:]), m.startup_s, m.build_s))
+    return pd.DataFrame(rows, columns=["key", "steps", "seconds", "first_step_s", "settled_step_s", "startup_s", "build_s"])

@@ -41,9 +41,14 @@ def plural(count: int, one: str, many: str = "") -> str:
     return f"{count:,} {one if count == 1 else many or one + 's'}"
 
 
+def device_word(device_type: str) -> str:
+    """What one device is called: "GPU", or "CPU process"."""
+    return "CPU process" if device_type == "cpu" else "GPU"
+
+
 def devices_text(count: int, device_type: str) -> str:
     """The devices in words: "1 GPU", "8 GPUs", "2 CPU processes"."""
-    return plural(int(count), *(("CPU process", "CPU processes") if device_type == "cpu" else ("GPU", "GPUs")))
+    return plural(int(count), device_word(device_type), "CPU processes" if device_type == "cpu" else "GPUs")
 
 
 def joined(parts: Sequence[str], last: str = "and") -> str:
@@ -122,17 +127,11 @@ def way_words(row: Row) -> str:
 
 def job_words(row: Row) -> str:
     """What a point trains: "ResNet-50, batch 64 per GPU, synthetic input, bf16, on 4 GPUs"."""
-    each = "CPU process" if row["device_type"] == "cpu" else "GPU"
-    parts = [
-        MODELS.get(row["model"], str(row["model"])),
-        f"batch {row['batch_size']} " + (f"per {each}" if row["scaling"] == "weak" else "in all"),
-        "synthetic input" if row["input_label"] == "synthetic" else str(row["input_label"]),
-        "" if missing(row["sequence_length"]) else f"{row['sequence_length']} words per sentence",
-        str(row["precision"]),
-        "" if row["optimizer"] == "default" else str(row["optimizer"]),
-        f"on {devices_text(row['devices'], row['device_type'])}",
-    ]
-    return ", ".join(filter(None, parts))
+    said = {
+        name: field_words(name, row[name]) for name in ("model", "batch_size", "input_label", "sequence_length", "precision", "optimizer")
+    }
+    said["batch_size"] += f" per {device_word(row['device_type'])}" if row["scaling"] == "weak" else " in all"
+    return ", ".join(filter(None, [*said.values(), f"on {devices_text(row['devices'], row['device_type'])}"]))
 
 
 def repeats_words(row: Row) -> str:

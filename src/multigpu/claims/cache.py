@@ -15,4 +15,4 @@ def study_results(
 ) -> list[Result]:
     """What the Records of these folders say of every claim."""
     folders = [runs, hosts, synchrony, training]
-    return remembered("claims", folders, lambda: later("multigpu.claims.reading:results_of")(*folders))
+    return remembered("claims", folders, lambda: later("multigpu.claims.verdicts:results_of")(*folders))

@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from multigpu.claims.core import KINDS, Claim, Contrast, Predicate, Selection, Term, data_of, selection
+from multigpu.claims.core import KINDS, Claim, Contrast, Predicate, Term, data_of, selection
 from multigpu.collectives.run import CollectiveRun
 from multigpu.run import Run
 
@@ -36,7 +36,7 @@ def all_claims() -> tuple[Claim, ...]:
         for claim in map(claim_of, data_of(f"documents/{path.name}")):
             if found.setdefault(claim.number, claim) is not claim:
                 raise ValueError(f"two claims are called {claim.number}: {found[claim.number].sentence!r} and {claim.sentence!r}")
-    return tuple(sorted(found.values(), key=lambda claim: claim.order))
+    return tuple(sorted(found.values(), key=lambda claim: int(claim.number[1:])))
 
 
 def find_claim(number: str) -> Claim:
@@ -58,17 +58,20 @@ def claim_of(fields: dict[str, Any]) -> Claim:
         ValueError: a field is unknown or has a value that it cannot have; the sentence names it.
     """
     tests = [_test(test) for test in fields.pop("tests", ())]
-    return Claim(**_tupled(fields), predicate=tests[0] if tests else None, further=tuple(tests[1:]))
+    return Claim(**fields, predicate=tests[0] if tests else None, further=tuple(tests[1:]))
 
 
 def _test(fields: dict[str, Any]) -> Predicate:
     of = fields["of"]
-    own = {"contrasts": [_contrast(contrast, of) for contrast in fields["contrasts"]], "where": _selected(fields.get("where", {}), of)}
-    return Predicate(**_tupled(KINDS[of].get("usual", {}) | fields | own))
+    own = {
+        "contrasts": [_contrast(contrast, of) for contrast in fields["contrasts"]],
+        "where": selection(fields.get("where", {}), *KNOWN[of]),
+    }
+    return Predicate(**KINDS[of].get("usual", {}) | fields | own)
 
 
 def _contrast(fields: dict[str, Any], of: str) -> Contrast:
-    over, under = ([_term(side, of) for side in _listed(fields.pop(name, [{}] if name == "over" else []))] for name in ("over", "under"))
+    over, under = (_terms(fields.pop(name, usual), of) for name, usual in (("over", {}), ("under", [])))
     if fields.pop("scaling", False):
         (above,), (below,) = over, under
         over, under = [above, below.model_copy(update={"devices": 1})], [above.model_copy(update={"devices": 1}), below]
@@ -77,21 +80,9 @@ def _contrast(fields: dict[str, Any], of: str) -> Contrast:
         fields |= {"per_device": True, "unit": "%"}
     if "effect" in fields:
         fields.setdefault("bound", (1 + fields["effect"]) / 2)
-    return Contrast(over=tuple(over), under=tuple(under), where=_selected(fields.pop("where", {}), of), **_tupled(fields))
+    return Contrast(over=tuple(over), under=tuple(under), where=selection(fields.pop("where", {}), *KNOWN[of]), **fields)
 
 
-def _term(fields: dict[str, Any], of: str) -> Term:
-    devices = fields.pop("devices", None)
-    return Term(select=_selected(fields, of), devices=devices)
-
-
-def _selected(fields: dict[str, Any], of: str) -> Selection:
-    return selection(fields, *KNOWN[of])
-
-
-def _listed(side: Any) -> list[Any]:
-    return side if isinstance(side, list) else [side]
-
-
-def _tupled(fields: dict[str, Any]) -> dict[str, Any]:
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
+def _terms(side: Any, of: str) -> list[Term]:
+    terms = side if isinstance(side, list) else [side]
+    return [Term(devices=term.pop("devices", None), select=selection(term, *KNOWN[of])) for term in terms]

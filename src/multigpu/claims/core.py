@@ -79,9 +79,9 @@ def digest_of(essences: list[dict[str, Any]]) -> str:
 
 
 class _Data(BaseModel):
-    """Frozen, complete, nothing extra."""
+    """Frozen, nothing extra; a list is taken as a tuple."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class Term(_Data):
@@ -257,8 +257,3 @@ class Claim(_Data):
     def document(self) -> str:
         """The documents it comes from, as text."""
         return ", ".join(self.documents)
-
-    @property
-    def order(self) -> int:
-        """The number without its letter, to sort by."""
-        return int(self.number[1:])

@@ -40,7 +40,7 @@ MACROS = _macros()
 
 def scoreboard(results: Sequence[Result]) -> str:
     """A cell a claim, by document, that leads to its row; a claim of several documents stands with the first of them."""
-    ordered = sorted(results, key=lambda result: (result.claim.documents[0], result.claim.order))
+    ordered = sorted(results, key=lambda result: result.claim.documents[0])
     groups = groupby(ordered, key=lambda result: result.claim.documents[0])
     return str(MACROS.scoreboard([(SAYINGS["documents"].get(document, document), list(own)) for document, own in groups]))
 

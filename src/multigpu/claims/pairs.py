@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from multigpu.analysis.compare import beside
 from multigpu.claims.core import Contrast, Selection
 from multigpu.claims.rows import CONTEXT, Rows, quantity
 
@@ -50,14 +51,12 @@ def paired(contrast: Contrast, table: Rows, value: pd.Series | None = None) -> P
     ids["variant"], ids["timer"] = _numbered(table.codes[varied]), table.frame["timing_version"].astype("float64")
     point = pd.Series(_numbered(ids), index=ids.index)
     points = ids.assign(point=point).drop_duplicates("point")
-    settings = pd.DataFrame()
-    selects = list(dict.fromkeys(term.select for term in contrast.terms))
-    for number, term in enumerate(contrast.terms):
-        own = points[table.matches(term.select)[points.index]]
-        own = own[own["devices"].eq(term.devices)].drop(columns="devices") if term.devices else own
-        own = own.rename(columns={"variant": f"variant {selects.index(term.select)}", "point": number})
-        settings = settings.merge(own) if number else own
-    counts = {term.devices for term in contrast.terms if term.devices}
+    selects, sides = list(dict.fromkeys(term.select for term in contrast.terms)), []
+    for term in contrast.terms:
+        own = points[table.matches(term.select)[points.index]].set_index("point")
+        own = own.rename(columns={"variant": f"variant {selects.index(term.select)}"})
+        sides.append(own[own["devices"].eq(term.devices)].drop(columns="devices") if term.devices else own)
+    settings, counts = beside(sides), {term.devices for term in contrast.terms if term.devices}
     if "devices" in settings:
         known = settings["devices"].isin(contrast.counts) if isinstance(contrast.counts, tuple) else True
         settings = settings[settings["devices"].ge(contrast.count_at_least) & ~settings["devices"].isin(counts) & known]

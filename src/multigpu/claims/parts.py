@@ -12,7 +12,7 @@ from multigpu.claims.results import Setting
 from multigpu.claims.rows import Rows
 from multigpu.claims.rules import ENOUGH, Joined, join
 from multigpu.claims.statistics import judge
-from multigpu.claims.wording import figure, number, seldom, spread, stated, tallied
+from multigpu.claims.wording import figure, number, seldom, stated, tallied
 
 UNMATCHED_SIDES = "no Records of both sides in one setting (same machine, versions and Run but for what is compared)"
 
@@ -86,8 +86,7 @@ class Part:
         alike = len(able) == max(holds, fails)
         tally = f"{contrast.label}: {tallied(holds, fails, able)}"
         if self.joined.outvoted:
-            elsewhere = f"{len(self.few)} settings measured too seldom to decide mostly point elsewhere ({spread(self.few, contrast)})"
-            return f"{tally}; {elsewhere}"
+            return f"{tally}; most of {len(self.few)} measured too seldom to decide point elsewhere"
         if self.joined.verdict in DECIDED:
             return "" if alike else tally
         models = set().union(*(setting.models for setting in able))
@@ -106,9 +105,9 @@ class Part:
         return f"{'does not exclude' if within else 'excludes'} the document's {number(self.contrast.effect, self.contrast)}"
 
     def _rests_on(self) -> str:
-        """That a verdict rests on less than half of the settings, and how those spread that have too few repeats to decide.
+        """That a verdict rests on less than half of the settings, and how many of those with too few repeats point where it does.
 
-        Of these it is said how many point where the verdict does: by their estimates alone, which decide nothing.
+        They do so by their estimates alone, which decide nothing; the figure gives these.
         """
         contrast, few, count = self.contrast, self.few, len(self.settings)
         deciding = sum(setting.verdict == self.verdict for setting in self.able)
@@ -116,13 +115,8 @@ class Part:
             return ""
         agreeing = sum(judge(contrast, setting.estimate, setting.estimate) == self.verdict for setting in few)
         settled = f" ({ENOUGH[contrast.across, self.verdict]})" if (contrast.across, self.verdict) in ENOUGH else ""
-        others = "the other" if deciding + len(few) == count else "another"
-        if len(few) == 1:
-            how = f"{others}, {seldom(few)}, gives {spread(few, contrast)}, {'in agreement' if agreeing else 'not in agreement'} with it"
-        else:
-            agree = "all" if agreeing == len(few) else f"{agreeing or 'none'} of them"
-            how = f"{others} {len(few)}, {seldom(few)}, run from {spread(few, contrast)}, {agree} in agreement with it"
-        return f"the verdict rests on {deciding} of {count} settings{settled}, while {how}"
+        beside = f"{agreeing or 'none'} of {len(few)} {seldom(few)} {'agrees' if agreeing < 2 else 'agree'} with it"
+        return f"the verdict rests on {deciding} of {count} settings{settled}; {beside}"
 
     def _perfect_scaling(self) -> str:
         """Of settings that cannot reach the bound, the best that they could be and why."""

@@ -88,9 +88,9 @@ def rows(frame: pd.DataFrame, kind: str = "runs") -> Rows:
     Raises:
         ValueError: a column that every verdict needs is missing; the sentence names it.
     """
+    frame = PREPARED[kind](frame) if kind in PREPARED and len(frame) else frame
     if frame.empty:
         return NONE
-    frame = PREPARED[kind](frame) if kind in PREPARED else frame
     if missing := sorted(set(NEEDED) - set(frame.columns)):
         raise ValueError(f"this is no table of Records: it has no column {', '.join(missing)}")
     frame = frame.reindex(columns=list(dict.fromkeys([*frame.columns, *NEEDED, *READ, *CONTEXT]))).reset_index(drop=True)
@@ -105,7 +105,8 @@ def rows(frame: pd.DataFrame, kind: str = "runs") -> Rows:
 
 
 def _hosts(frame: pd.DataFrame) -> pd.DataFrame:
-    return frame.assign(framework="torch", warmup_steps=frame["warmup_calls"], timed_steps=frame["calls"] * frame["samples"])
+    between = frame[frame["per_host"].notna()]  # processes of one host decide nothing
+    return between.assign(framework="torch", warmup_steps=between["warmup_calls"], timed_steps=between["calls"] * between["samples"])
 
 
 def _synchrony(frame: pd.DataFrame) -> pd.DataFrame:
@@ -117,7 +118,7 @@ def _synchrony(frame: pd.DataFrame) -> pd.DataFrame:
 
 def _training(frame: pd.DataFrame) -> pd.DataFrame:
     # epochs as planned, so that one that diverged and ended early still has its place; seeds are repeats and name nothing
-    own = ["batch_size", "scaling", "seed", "steps", "samples", "steps_per_epoch", "step_time_s", "peak_rate", "layout", "devices"]
+    own = ["batch_size", "scaling", "seed", "steps", "samples", "steps_per_epoch", "step_time_s", "layout", "devices"]
     named = {"repeat": frame["seed"], "timing_version": frame["training_version"], "timed_steps": frame["steps"].fillna(1)}
     return frame.drop(columns=own).assign(devices=frame["multiple"], warmup_steps=0, **named)
 

@@ -31,18 +31,15 @@ def after_many_looks(settings: Sequence[tuple[Contrast, Setting]]) -> list[Setti
 
     What is noisy is inconclusive, and what cannot reach its bound is out of reach, whatever its interval says.
     """
-    able = [setting for _, setting in settings if setting.holding is not None]
-    families = [(setting.fields.get("model"),) for setting in able]
-    holding = iter(holm_of_families([setting.holding or 0.0 for setting in able], families))
-    failing = iter(holm_of_families([setting.failing or 0.0 for setting in able], families))
+    looked = [setting for _, setting in settings if setting.holding is not None]
+    models = [setting.fields.get("model") for setting in looked]
+    holding, failing = (iter(holm_of_families([getattr(one, name) for one in looked], models)) for name in ("holding", "failing"))
     found = []
     for contrast, setting in settings:
-        verdict = setting.verdict
+        verdict: Verdict = "inconclusive"
         if setting.holding is not None:
             held, failed = next(holding) <= LEVEL, next(failing) <= LEVEL
-            verdict = "holds" if held else "does not hold" if failed else "inconclusive"
-        if setting.noisy:
-            verdict = "inconclusive"
+            verdict = "inconclusive" if setting.noisy else "holds" if held else "does not hold" if failed else "inconclusive"
         if setting.ceiling is not None and setting.ceiling < contrast.bound:
             verdict = "out of reach"
         found.append(setting.model_copy(update={"verdict": verdict}))

@@ -1,10 +1,13 @@
-"""The figures of a contrast, one named function a form, each from pairs to estimates; and what an estimate says against the margin."""
+"""The figures of a contrast, one named function a form, each from pairs to a table; and what an interval says against the margin.
+
+A ratio is what `compare.versus` makes of two points, or of two such ratios: sides paired by `compare.beside`, joined by `compare.combined`.
+Three forms are no ratio of points' means: repeats that began alike, a share of differences, and mean squares. They use the same pairs.
+"""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,20 +18,7 @@ from multigpu.analysis.statistics import chance_above, chance_of_ratio, half_wid
 from multigpu.claims.core import LEVEL, POOLED_FREEDOM, Contrast, Verdict
 from multigpu.claims.pairs import Pairs
 
-
-class Estimate(NamedTuple):
-    """A figure with its 95% interval (nan: none), and repeats and launches of the least side.
-
-    above: the chance of so large an estimate if the truth were a value. below: of so small a one.
-    """
-
-    value: float
-    low: float
-    high: float
-    n: int
-    launches: int
-    above: Callable[[float], float]
-    below: Callable[[float], float]
+Chance = Callable[[float], Any]
 
 
 def judge(contrast: Contrast, low: float, high: float) -> Verdict:
@@ -44,23 +34,28 @@ def judge(contrast: Contrast, low: float, high: float) -> Verdict:
     return "holds" if holds else "does not hold" if fails else "inconclusive"
 
 
-def chances(contrast: Contrast, estimate: Estimate) -> tuple[float, float]:
-    """One-sided p-values of a contrast: against that it does not hold, and against that it does not fail."""
-    above, below = estimate.above(contrast.bound), estimate.below(contrast.bound)
+def _figures(contrast: Contrast, estimate: Any, low: Any, high: Any, above: Chance, below: Chance) -> pd.DataFrame:
+    """Estimates with their 95% intervals, and the one-sided p-values `holding` (if it does not hold) and `failing` (if it does not fail).
+
+    above: the chance of so large an estimate if the truth were a value. below: of so small a one.
+    """
+    bound = contrast.bound
+    over, under = above(bound), below(bound)
     if contrast.two_sided:
-        above, below = max(estimate.above(1 / contrast.bound), below), min(estimate.below(1 / contrast.bound), above)
-    return (above, below) if contrast.direction in ("above", "within") else (below, above)
+        over, under = np.maximum(above(1 / bound), under), np.minimum(below(1 / bound), over)
+    holding, failing = (over, under) if contrast.direction in ("above", "within") else (under, over)
+    return pd.DataFrame({"estimate": estimate, "low": low, "high": high, "holding": holding, "failing": failing})
 
 
-def _student(middle: float, variance: float, freedom: float, n: float, launches: float, log: bool = True) -> Estimate:
-    """A mean with its variance (nan: of one repeat), by Student's t; log: it is that of logarithms."""
-    out, into = (math.exp, math.log) if log else (float, float)
-    half = float(half_width(variance, 1.0 if math.isnan(freedom) else freedom))
+def _student(contrast: Contrast, middle: pd.Series, variance: pd.Series, freedom: pd.Series, log: bool = True) -> pd.DataFrame:
+    """Means with their variances (NaN: of one repeat), by Student's t; log: they are those of logarithms."""
+    half = half_width(variance, freedom.fillna(1.0))
+    estimate, low, high = (np.exp(end) if log else end for end in (middle, middle - half, middle + half))
 
-    def chance(sign: int) -> Callable[[float], float]:
-        return lambda truth: chance_above(sign * (middle - into(truth)), variance, freedom)
+    def chance(sign: int) -> Chance:
+        return lambda truth: chance_above(sign * (middle - (np.log(truth) if log else truth)), variance, freedom)
 
-    return Estimate(out(middle), out(middle - half), out(middle + half), int(n), int(launches), chance(1), chance(-1))
+    return _figures(contrast, estimate, low, high, chance(1), chance(-1))
 
 
 def _sampled(values: pd.Series, groups: pd.Series, launch: pd.Series) -> pd.DataFrame:
@@ -84,15 +79,15 @@ def _least(sides: Sequence[pd.DataFrame]) -> pd.DataFrame:
     return pd.concat([side[["n", "launches"]] for side in sides]).groupby(level=0).min()
 
 
-def ratio(pairs: Pairs) -> list[Estimate | None]:
+def ratio(pairs: Pairs) -> pd.DataFrame:
     """The product of the geometric means of the terms above over that of those below."""
     sides, over = _sides(pairs), len(pairs.contrast.over)
-    table = combined(sides[:over], sides[over:]).join(_least(sides))
-    return [_student(math.log(rate), *rest) for rate, *rest in table.itertuples(index=False)]
+    table = combined(sides[:over], sides[over:])
+    return _student(pairs.contrast, np.log(table["rate"]), table["log_variance"], table["log_freedom"]).join(_least(sides))
 
 
-def paired_ratio(pairs: Pairs) -> list[Estimate | None]:
-    """The geometric mean of the ratios of repeats that all terms have; None without any.
+def paired_ratio(pairs: Pairs) -> pd.DataFrame:
+    """The geometric mean of the ratios of repeats that all terms have; NaN without any.
 
     What a repeat has in common with its counterparts is its number, and the machine and version that measured it.
     """
@@ -106,53 +101,42 @@ def paired_ratio(pairs: Pairs) -> list[Estimate | None]:
         table["logs"] += logs if number < len(pairs.contrast.over) else -logs
     launches = table[[f"launch {number}" for number in range(len(terms))]].itertuples(index=False, name=None)
     points = _sampled(np.exp(table["logs"]), table["setting"], pd.Series([*launches], index=table.index, dtype=object))
-    found = {setting: _student(*point) for setting, *point in points.itertuples()}
-    return [found.get(setting) for setting in pairs.settings.index]
+    found = _student(pairs.contrast, points["log_mean"], points["log_variance"], points["log_freedom"])
+    return found.join(points[["n", "launches"]]).reindex(pairs.settings.index)
 
 
-def share(pairs: Pairs) -> list[Estimate | None]:
-    """1 - (third - fourth) / (first - second) of the terms' means; variances by the delta method, Satterthwaite's freedom."""
-    sides, found = _sides(pairs), list[Estimate | None]()
-    for row, (n, launches) in enumerate(_least(sides).itertuples(index=False)):
-        terms = [side.iloc[row] for side in sides]
-        means = [term["rate"] for term in terms]
-        added, left = means[0] - means[1], means[2] - means[3]
-        if added == 0:  # nothing was added: no share of it
-            found.append(_student(0.0, math.nan, math.nan, n, launches, log=False))
-            continue
-        weights = [(left / added**2) ** 2] * 2 + [added**-2] * 2
-        parts = [weight * mean**2 * term["log_variance"] for weight, mean, term in zip(weights, means, terms, strict=True)]
-        variance = math.fsum(parts)
-        freedom = (
-            variance**2 / math.fsum(part**2 / term["log_freedom"] for part, term in zip(parts, terms, strict=True)) if variance else 1.0
-        )
-        found.append(_student(1 - left / added, variance, freedom, n, launches, log=False))
-    return found
+def share(pairs: Pairs) -> pd.DataFrame:
+    """1 - (third - fourth) / (first - second) of the terms' means; variances by the delta method, Satterthwaite's freedom.
+
+    Where the second has as much as the first there is no share: 0, without an interval.
+    """
+    sides = _sides(pairs)
+    first, second, third, fourth = (side["rate"] for side in sides)
+    added = (first - second).replace(0.0, np.nan)
+    left = (third - fourth) / added
+    weights = [(left / added) ** 2] * 2 + [added**-2] * 2
+    parts = [weight * side["rate"] ** 2 * side["log_variance"] for weight, side in zip(weights, sides, strict=True)]
+    variance = sum(parts[1:], start=parts[0])
+    freedom = variance**2 / sum(part**2 / side["log_freedom"] for part, side in zip(parts, sides, strict=True))
+    return _student(pairs.contrast, (1 - left).fillna(0.0), variance, freedom, log=False).join(_least(sides))
 
 
-def pooled(pairs: Pairs) -> list[Estimate | None]:
+def pooled(pairs: Pairs) -> pd.DataFrame:
     """The mean of mean squares over that of the other side (or over 1): an F, or chi-squared over its freedom."""
-    points = pairs.records.groupby("point")
-    means, counts, launches = points["value"].mean(), points.size(), points["launch_id"].nunique()
-    found: list[Estimate | None] = []
-    for sides in pairs.settings[list(range(len(pairs.contrast.terms)))].itertuples(index=False):
-        value, own, other = means[sides[0]], float(POOLED_FREEDOM * counts[sides[0]]), math.inf
-        if len(sides) > 1:
-            value, other = value / means[sides[1]], float(POOLED_FREEDOM * counts[sides[1]])
-        found.append(_mean_square(value, own, other, *(int(min(of[side] for side in sides)) for of in (counts, launches))))
-    return found
+    sides = _sides(pairs)
+    means = [pairs.records.groupby("point")["value"].mean()[pairs.settings[number]].to_numpy() for number in range(len(sides))]
+    value, own, other = means[0], POOLED_FREEDOM * sides[0]["n"], POOLED_FREEDOM * sides[1]["n"] if len(sides) > 1 else np.inf
+    value = value / means[1] if len(sides) > 1 else value
 
-
-def _mean_square(value: float, own: float, other: float, n: int, launches: int) -> Estimate:
-    def above(truth: float) -> float:
+    def above(truth: float) -> Any:
         return chance_of_ratio(value / truth, own, other)
 
-    ends = [special.chdtri(own, p) / own if math.isinf(other) else special.fdtri(own, other, 1 - p) for p in (LEVEL, 1 - LEVEL)]
-    low, high = (value / float(end) for end in ends)
-    return Estimate(value, low, high, n, launches, above, lambda truth: 1 - above(truth))
+    ends = (special.fdtri(own, other, 1 - p) if len(sides) > 1 else special.chdtri(own, p) / own for p in (LEVEL, 1 - LEVEL))
+    low, high = (value / end for end in ends)
+    return _figures(pairs.contrast, value, low, high, above, lambda truth: 1 - above(truth)).join(_least(sides))
 
 
-def estimates(pairs: Pairs) -> list[Estimate | None]:
-    """The figure of each setting; None where it has none."""
+def estimates(pairs: Pairs) -> pd.DataFrame:
+    """The figure of each setting: estimate (NaN where it has none), low, high (95%; NaN: of one repeat), holding, failing, n, launches."""
     forms = {"ratio": ratio, "paired": paired_ratio, "share": share, "pooled": pooled}
-    return forms["paired" if pairs.contrast.paired else pairs.contrast.form](pairs) if len(pairs.settings) else []
+    return forms["paired" if pairs.contrast.paired else pairs.contrast.form](pairs)

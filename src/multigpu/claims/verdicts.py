@@ -8,10 +8,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
+from pathlib import Path
 from typing import NamedTuple
 
 import pandas as pd
 
+from multigpu.analysis.collectives import collectives_frame
+from multigpu.analysis.frame import frame_of
+from multigpu.analysis.read import records_of
+from multigpu.analysis.step_traces import trace_table
+from multigpu.analysis.synchrony import synchrony_frame
+from multigpu.analysis.traces import with_untraced_steps
+from multigpu.analysis.training import training_frame
 from multigpu.analysis.words import joined, plural
 from multigpu.claims.catalogue import all_claims
 from multigpu.claims.core import DECIDED, KINDS, Claim, Contrast, Predicate, Selection, Verdict
@@ -22,6 +31,7 @@ from multigpu.claims.rows import NONE, Rows, rows
 from multigpu.claims.rules import after_many_looks, all_of, blocked_by, leaning
 from multigpu.claims.settings import settings_of
 from multigpu.claims.wording import framework_title, together, wanted
+from multigpu.training.record import TrainingStore
 
 SHARE = re.compile(r"\d+(?:\.\d+)?%")
 """The percentage in a flag: "clocks disagree by 1.0%"."""
@@ -38,11 +48,18 @@ class Found(NamedTuple):
     settings: list[Setting]
 
 
+def results_of(runs: Path, hosts: Path, synchrony: Path, training: Path) -> list[Result]:
+    """What the Records of these folders say of every claim."""
+    records = with_untraced_steps(records_of(runs))
+    further = {"hosts": collectives_frame(hosts), "synchrony": synchrony_frame(synchrony), "traces": trace_table(records)}
+    return evaluate_all(frame_of(records), training=training_frame(TrainingStore(training)), **further)
+
+
 def evaluate_all(frame: pd.DataFrame, **further: pd.DataFrame) -> list[Result]:
     """What the Records say of every claim, by number.
 
     Args:
-        frame: the tidy table of Runs. further: by the kind of claims that read it (`core.KINDS`), hosts (of `hosts_frame`), synchrony
+        frame: the tidy table of Runs. further: by the kind of claims that read it (`core.KINDS`), hosts (of `collectives_frame`), synchrony
             (of `synchrony_frame`), traces (of `trace_table`) and training (of `training_frame`); claims over what is left out are not
             yet measured.
     """
@@ -62,15 +79,14 @@ def _evaluated(claim: Claim, tables: Mapping[str, Rows]) -> Result:
         why = claim.untestable or f"needs {claim.takes}"
         return Result(claim=claim, verdict=verdict, figure="", why=why, record_keys=[], by_framework={})
     founds = [one for predicate in claim.predicates for one in _found(predicate, tables.get(predicate.of, NONE))]
-    settings = after_many_looks([(one.contrast, setting) for one in founds for setting in one.settings])
-    judged = iter(settings)
+    judged = iter(after_many_looks([(one.contrast, setting) for one in founds for setting in one.settings]))
+    founds = [one._replace(settings=[next(judged) for _ in one.settings]) for one in founds]
     by_predicate: list[tuple[Answer, dict[str, Answer]]] = []
     for predicate in claim.predicates:
-        ruled: dict[str, list[Found]] = {}
-        for one in (one for one in founds if one.predicate is predicate):
-            ruled.setdefault(one.framework, []).append(one._replace(settings=[next(judged) for _ in one.settings]))
-        answers = {name: answer(own, several=bool(claim.further)) for name, own in ruled.items()}
+        own = groupby((one for one in founds if one.predicate is predicate), key=lambda one: one.framework)
+        answers = {name: answer(list(ruled), several=bool(claim.further)) for name, ruled in own}
         by_predicate.append((combine(answers), answers))
+    settings = tuple(setting for one in founds for setting in one.settings)
     overall = all_of([(part.verdict, False) for part, _ in by_predicate])
     # of a claim that does not hold, only what refutes it is said
     told = [part for part, _ in by_predicate if overall != "does not hold" or part.verdict == overall]
@@ -83,7 +99,7 @@ def _evaluated(claim: Claim, tables: Mapping[str, Rows]) -> Result:
         why=_joined([*dict.fromkeys(part.why for part in told), *still]),
         record_keys=_keys(part for part, _ in by_predicate),
         by_framework={name: _together([answers[name] for _, answers in by_predicate if name in answers]) for name in names},
-        settings=tuple(settings),
+        settings=settings,
         scope=_joined(dict.fromkeys(part.scope for part, _ in by_predicate)) if overall == "holds here only" else "",
         looks=sum(setting.holding is not None for setting in settings),
     )
@@ -198,9 +214,7 @@ def combine(answers: Mapping[str, Answer]) -> Answer:
     elif verdicts:
         why = f"frameworks differ: {', '.join(f'{titles[name]} {one.verdict}' for name, one in decided.items())}"
     else:
-        found = {one.verdict for one in answers.values()}
-        verdict = "out of reach" if "out of reach" in found else "inconclusive" if "inconclusive" in found else "not yet measured"
-        whys = {name: one.why for name, one in answers.items() if one.verdict == verdict}
-        alike = len(set(whys.values())) == 1
-        why = next(iter(whys.values())) if alike else "; ".join(f"{titles[name]}: {one}" for name, one in whys.items())
+        open_first: list[Verdict] = ["out of reach", "inconclusive", "not yet measured"]
+        verdict = min((one.verdict for one in answers.values()), key=open_first.index)
+        why = _joined(dict.fromkeys(named({name: one.why for name, one in answers.items() if one.verdict == verdict})))
     return Answer(verdict=verdict, figure=text, why=why, scope=scope, record_keys=tuple(_keys(answers.values())))

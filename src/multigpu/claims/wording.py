@@ -41,7 +41,7 @@ def _interval(setting: Setting) -> tuple[float, float] | None:
 def figure_of(setting: Setting, contrast: Contrast, name: str = "") -> str:
     """One interval: the estimate, its device count, the setting's name, its interval, repeats and launches."""
     fixed = all(term.devices for term in contrast.terms)
-    at = ("" if fixed else f" at {_devices(setting)}") + (f", {name}" if name else "")
+    at = ("" if fixed else f" at {_devices([setting])}") + (f", {name}" if name else "")
     if setting.low is None or setting.high is None:
         return f"{number(setting.estimate, contrast)}{at}, n = {setting.n} (screening)"
     # enough digits to tell the bounds apart
@@ -54,13 +54,13 @@ def figure_of(setting: Setting, contrast: Contrast, name: str = "") -> str:
     return f"{number(setting.estimate, contrast, decimals=decimals)}{at} ({between}), n = {repeats}"
 
 
-def _devices(setting: Setting) -> str:
-    if "epochs" in setting.fields:  # of what was trained, where batches count
-        return f"{setting.devices} times the batch"
-    one, many = {"worker": ("worker", "workers"), "cpu": ("CPU process", "CPU processes")}.get(
-        str(setting.fields.get("device_type")), ("GPU", "GPUs")
-    )
-    return plural(setting.devices, one, many)
+def _devices(settings: Sequence[Setting]) -> str:
+    counts, fields = sorted({setting.devices for setting in settings}), settings[0].fields
+    words = {"worker": ("worker", "workers"), "cpu": ("CPU process", "CPU processes")}
+    one, many = words.get(str(fields.get("device_type")), ("GPU", "GPUs"))
+    if "epochs" in fields:  # of what was trained, where batches count
+        one = many = "times the batch"
+    return f"{joined([str(count) for count in counts])} {one if counts == [1] else many}"
 
 
 def figure(settings: Sequence[Setting], contrast: Contrast, further: Sequence[Setting] = (), told: Sequence[str] = ()) -> str:
@@ -75,9 +75,6 @@ def figure(settings: Sequence[Setting], contrast: Contrast, further: Sequence[Se
         names = _telling(settings, [*settings, *further], told, contrast.counts != "highest")
         return "; ".join([*(figure_of(one, contrast, setting_name(one, names)) for one in settings), *beyond])
     decimals = _apart(settings, contrast)
-    counts = sorted({setting.devices for setting in settings})
-    noun = "workers" if settings[0].fields.get("device_type") == "worker" else "GPUs"
-    on = _devices(settings[0]) if len(counts) == 1 else f"{joined([str(count) for count in counts])} {noun}"
     bounds = [bound for setting in settings for bound in _interval(setting) or ()]
     wide = sum(setting.low is not None and not _interval(setting) for setting in settings)
     said = []
@@ -87,7 +84,7 @@ def figure(settings: Sequence[Setting], contrast: Contrast, further: Sequence[Se
     if wide:
         said.append(f"in {plural(wide, 'setting', 'settings')} launches differ too much for one")
     outer = f" ({', '.join(said)})" if said else ""
-    text = f"{spread(settings, contrast)}{outer} in {len(settings)} settings{of_models(settings)} at {on}"
+    text = f"{spread(settings, contrast)}{outer} in {len(settings)} settings{of_models(settings)} at {_devices(settings)}"
     return "; ".join([f"{text}, n >= {min(setting.n for setting in settings)} each", *beyond])
 
 

@@ -67,6 +67,7 @@ class Algorithm:
         recursive halving). Where they do not, parts differ by one element: latency terms and total stay exact, a busiest link, way
         or port is off by at most 2P elements. With fewer elements than parts some messages are empty and are not sent.
     wire: the type in which elements travel, if not their own.
+    serial: `serial(bytes, P)`: the bytes that must follow each other, where that is not what the busiest process sends.
 
     After every algorithm here all processes hold the same bits: each element's sum is made by one process and copied, or by
     every process from the same values in the order of ranks. So replicas cannot drift apart.
@@ -80,6 +81,13 @@ class Algorithm:
     run: Callable[[Tensor, Transport], None]
     cost: Callable[[int, int, int], Cost]
     wire: Literal["bf16", "fp16"] | None = None
+    serial: Callable[[int, int], float] | None = None
+
+    def serial_bytes(self, size: int, devices: int) -> float:
+        """Bytes that must follow each other in an all-reduce of `size` bytes, the links of a process full duplex: what the busiest process
+        sends, unless a whole tensor has to arrive before it can go on.
+        """
+        return self.serial(size, devices) if self.serial else self.cost(size // 4, 4, devices).busiest_way_bytes
 
     def all_reduce(self, tensor: Tensor, transport: Transport) -> None:
         """Sum `tensor` over all processes, in place. All must call it with equal shapes and types.

@@ -63,7 +63,8 @@ class Experiment(Generic[Point, AnyItem]):
 
     path: "module:NAME" of such an object. item, store: its classes. watched: whether its Records
     say what else the machine did. cyclic: whether a closed session may leave tensors in cycles, which only a collection frees. modules:
-    imported once before workers are forked.
+    imported once before workers are forked; torch._dynamo among them where there are optimizers, since the first that is made imports it,
+    a second and a half of each worker.
     """
 
     path: ClassVar[str]

@@ -20,6 +20,9 @@ NO_KERAS = {"TF_USE_LEGACY_KERAS": "1"}
 STOPPED_S = 5.0
 """A process of a launch that somebody stopped (SIGSTOP) gets so long to be continued."""
 
+WITH_KERAS = {"TF_USE_LEGACY_KERAS": "0"}
+"""The same of processes that train a user's Keras model, whose file may say `tf.keras`."""
+
 STARTED_AT = "MULTIGPU_STARTED_AT"
 """In the environment of a forked worker: when its start began, in seconds of the epoch, with what was imported for it before the fork."""
 

@@ -40,6 +40,7 @@ class Timed(Experiment[Point, Item]):
 
     path = "multigpu.measure.timed:TIMED"
     item, store, watched = Item, RecordStore, True
+    modules = ("torch._dynamo",)
 
     def open(self, item: Item, seat: Seat) -> Session:
         run = item.run

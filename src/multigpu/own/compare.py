@@ -17,6 +17,7 @@ from multigpu.measure.known import key_here
 from multigpu.measure.machine import cores_here, gpu_count, this_machine
 from multigpu.measure.memory import memory_folder, scratch_folder
 from multigpu.measure.point import Point, launch_of
+from multigpu.measure.process import WITH_KERAS
 from multigpu.measure.summary import Summary
 from multigpu.measure.sweep import launch_plan, make_plan
 from multigpu.measure.timed import TIMED, check_devices
@@ -30,8 +31,11 @@ from multigpu.workloads.own.description import Described, know, model_of
 from multigpu.workloads.own.job import Job
 from multigpu.workloads.own.loading import JobError, load_job
 
-FIRST = ("ddp", "independent", "replicated_allreduce", "exp4", "exp2", "ps_gpu0")
+FIRST = ("ddp", "mirrored_nccl", "independent", "replicated_allreduce", "exp4", "exp2", "ps_gpu0")
 """Measured in this order before all others: a budget may end after any of them."""
+
+ALONE = {"torch": ("ddp", ("eager", "captured")), "tensorflow": ("replicated_allreduce", ("graph",))}
+"""Of each framework, the placement in which one device trains alone, and the forms in which a step is launched (the second on GPUs)."""
 
 TRACED_STEPS = 3
 LAUNCH_S = 4.0
@@ -142,24 +146,26 @@ def asked_runs(
     Raises:
         ValueError: a placement is unknown, or none can be had; the sentence says why.
     """
-    every = [name for name, row in placements().items() if any(engine.framework == "torch" for engine in row.engines)]
+    every = [name for name, row in placements().items() if any(engine.framework == described.framework for engine in row.engines)]
     for name in names if names != "all" else ():
         find_placement(name)
     wanted = every if names == "all" else [*names, *({"independent"} - set(names))]  # replicas that share nothing tell what sharing costs
     wanted = sorted(wanted, key=lambda name: FIRST.index(name) if name in FIRST else len(FIRST))
     steps = steps_for(job, described, folder, device_type, devices, a_repeat_s / (len(wanted) + 1))
     fixed = {"workload": "own", "model": described.name, "inputs": "own", "batch_size": job.batch_size, "precision": job.precision}
-    fixed |= {"device_type": device_type, "warmup_steps": 10, "timed_steps": steps}
+    fixed |= {"device_type": device_type, "warmup_steps": 10, "timed_steps": steps, "framework": described.framework}
+    fixed |= {"processes": "one"} if described.framework == "tensorflow" else {}
     # processes share a computer's cores: one of them alone gets no more
     share = {"host_cores": max(1, cores_here() // devices)} if device_type == "cpu" else {}
-    forms = ("eager", "captured") if device_type == "cuda" else ("eager",)
-    runs, refused = [build_run(placement="ddp", devices=1, execution=form, **share, **fixed) for form in forms], dict[str, str]()
+    alone, forms = ALONE[described.framework]
+    forms = forms if device_type == "cuda" else forms[:1]
+    runs, refused = [build_run(placement=alone, devices=1, execution=form, **share, **fixed) for form in forms], dict[str, str]()
     if devices == 1:
         return Asked(runs, refused)
     for name in wanted:
         try:
             runs += [
-                build_run(placement=name, devices=devices, execution=form, **fixed) for form in (forms if name == FIRST[0] else forms[:1])
+                build_run(placement=name, devices=devices, execution=form, **fixed) for form in (forms if name == alone else forms[:1])
             ]
         except ValueError as error:
             refused[name] = str(error)
@@ -177,7 +183,9 @@ def measured_within(points: Sequence[Point], store: RecordStore, bar: Budget) ->
     launches = list(dict.fromkeys(map(launch_of, points)))
     for place, launch in enumerate(launches):
         with scratch_folder("multigpu-compare-") as scratch, memory_folder() as memory, contextlib.suppress(OutOfTime):
-            plan, known = make_plan(TIMED, [p for p in points if launch_of(p) == launch], store.root, scratch, memory, AGAIN)
+            plan, known = make_plan(
+                TIMED, [p for p in points if launch_of(p) == launch], store.root, scratch, memory, AGAIN, environment=WITH_KERAS
+            )
             items = sorted(plan.items, key=lambda item: order[item.run, item.repeat])
             bar.label = ""
             bar.update(known)

@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
 import inspect
 import json
 import re
+import sys
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import torch
-from torch import Tensor, nn
-from torch.autograd.graph import saved_tensors_hooks
-from torch.nn.utils.rnn import PackedSequence
-from torch.utils.flop_counter import FlopCounterMode
+import numpy as np
 
-from multigpu.measure.machine import cores_here
-from multigpu.own.embeddings import located, watched_embeddings
-from multigpu.workloads.own.batches import batches_of, tensors_of_step
-from multigpu.workloads.own.description import Described, Table
+from multigpu.workloads.own.batches import arrays_of_step, batches_of
+from multigpu.workloads.own.description import Described, Leaves, Table
 from multigpu.workloads.own.job import Job
-from multigpu.workloads.own.loading import JobError, pack
-from multigpu.workloads.own.structure import put_together
-from multigpu.workloads.own.torch import loss_of, own_module, variables_of, without_dropout
+from multigpu.workloads.own.loading import JobError, pack, telling
 
 SAMPLES = 4
 """With which a model is tried where it takes them: few, since this is a CPU, and more than one, which batch norm wants."""
@@ -36,112 +31,114 @@ EQUAL = 1e-9
 """How far two losses of one computation in fp64 may be apart, relative to them."""
 
 
+Precision = Literal["fp32", "fp64"]
+
+
 @dataclass
 class Tried:
-    """One step of the module: its loss, the numbers that are kept for backward, and what embeddings were asked for."""
+    """One step of the model: its loss, the numbers that are kept for backward (0: unknown), what embeddings were asked for, each variable's
+    gradient, and whether it drew random numbers.
+    """
 
     loss: float
     kept: int
-    asked: dict[str, list[Tensor]]
-    gradients: dict[str, Tensor | None]
+    asked: dict[str, list[Any]]
+    gradients: dict[str, np.ndarray | None]
     random: bool
 
 
+def shortest(step: Callable[[], Any]) -> float:
+    """Seconds of the shortest of those steps that half a second holds, after a first one."""
+    step()
+    ends, took = time.perf_counter() + 0.5, list[float]()
+    while not took or (time.perf_counter() < ends and len(took) < 20):
+        began = time.perf_counter()
+        step()
+        took.append(time.perf_counter() - began)
+    return min(took)
+
+
 class Examination:
-    """A job on its way to a description."""
+    """A job on its way to a description. Each framework says how its models are made, trained for one step, and stored.
+
+    shapes: variable -> its shape, of those that the user has trained; tied: further names of one variable -> its first; frozen: all others.
+    """
+
+    framework: Literal["torch", "tensorflow"]
+    shapes: dict[str, tuple[int, ...]]
+    tied: dict[str, str]
+    frozen: list[str]
 
     def __init__(self, job: Job, replicas: int) -> None:
         self.job, self.replicas, self.notes, self.flat = job, replicas, list[str](), list[str]()
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(0)
-            self.module = own_module(job)
-        self.parameters, self.tied = variables_of(self.module)
-        self.structure, self.tensors = tensors_of_step(batches_of(job, job.batch_size, replicas, 0, 0), 0)
-        self.stored = {name: value.detach().clone() for name, value in self.parameters.items()}
-        self.stored |= {
-            f"model.{name}": value.detach().clone()
-            for name, value in self.module.named_buffers(remove_duplicate=False)
-            if value is not None
-        }
+        self.structure, self.arrays = arrays_of_step(batches_of(self.framework, job, job.batch_size, replicas, 0, 0), 0)
+        self.leaves: Leaves = [(array.shape[1:], array.dtype.name) for array in self.arrays]
 
-    def batch(self, rows: int | None, kind: torch.dtype = torch.float32) -> dict[str, Tensor]:
-        """The first batch's tensors, or so many samples of them."""
-        cut = [tensor[:rows] for tensor in self.tensors]
-        return {str(index): tensor.to(kind) if tensor.is_floating_point() else tensor for index, tensor in enumerate(cut)}
+    def plain(self, precision: Precision) -> Any:
+        """The user's model anew, without dropout, in this precision.
 
-    def step(self, batch: dict[str, Tensor], module: nn.Module | None = None) -> Tried:
-        """Forward and backward; gradients are left in the answer alone."""
-        module = module or self.module
-        parameters, _ = variables_of(module)
-        kept: dict[int, int] = {}
-        fixed = {value.untyped_storage().data_ptr() for value in parameters.values()}
+        Raises:
+            JobError: it does not compute in it.
+        """
+        raise NotImplementedError
 
-        def keep(tensor: Tensor) -> Tensor:
-            if (place := tensor.untyped_storage().data_ptr()) not in fixed:
-                kept[place] = max(kept.get(place, 0), tensor.numel())
-            return tensor
+    def step(self, arrays: list[np.ndarray], model: Any = None, precision: Precision = "fp32") -> Tried:
+        """Forward and backward of the model, or of another of its kind.
 
-        with torch.random.fork_rng(devices=[]), watched_embeddings(module) as asked:
-            torch.manual_seed(1)
-            before = torch.get_rng_state()
-            with saved_tensors_hooks(keep, lambda tensor: tensor):
-                loss = loss_of(self.job, module, put_together(self.structure, batch))
-            random = not torch.equal(before, torch.get_rng_state())
-            if not loss.requires_grad:
-                raise JobError(f"the loss depends on no parameter that is trained: nothing can be learned ({self.job.made_at})")
-            if not torch.isfinite(loss):
-                raise JobError(f"the loss of the first batch is {float(loss.detach())}: no step can follow it ({self.job.made_at})")
-            loss.backward()
-        gradients = {name: None if p.grad is None else p.grad.to_dense() if p.grad.is_sparse else p.grad for name, p in parameters.items()}
-        for parameter in parameters.values():
-            parameter.grad = None
-        return Tried(float(loss.detach()), sum(kept.values()), asked, gradients, random)
+        Raises:
+            JobError: the model or the loss fails, or the loss is not finite, or depends on nothing that is trained.
+        """
+        raise NotImplementedError
 
-    def flops(self, batch: dict[str, Tensor]) -> int:
-        """Operations of the forward pass on this batch: products of matrices, convolutions, attention and recurrent layers."""
-        found = list[int]()
+    def flops(self, arrays: list[np.ndarray]) -> int:
+        """Operations of the forward pass on this batch."""
+        raise NotImplementedError
 
-        def recurrent(layer: nn.RNNBase, inputs: tuple[Any, ...]) -> None:
-            first = inputs[0]
-            positions = len(first.data) if isinstance(first, PackedSequence) else first.numel() // first.shape[-1]
-            found.append(2 * positions * sum(weight.numel() for weight in layer.parameters() if weight.ndim == 2))
+    def store(self, path: Path) -> None:
+        """Write what variables start with."""
+        raise NotImplementedError
 
-        hooks = [part.register_forward_pre_hook(recurrent) for part in self.module.modules() if isinstance(part, nn.RNNBase)]
-        with torch.random.fork_rng(devices=[]), torch.no_grad(), FlopCounterMode(display=False) as counter:
-            loss_of(self.job, self.module, put_together(self.structure, batch))
-        for hook in hooks:
-            hook.remove()
-        return counter.get_total_flops() + sum(found)
+    def tables(self, tried: Tried, arrays: list[np.ndarray]) -> dict[str, Table]:
+        """Embeddings whose ids stand in the batch as they are."""
+        return {}
+
+    def checked(self, loss: float) -> float:
+        """The loss of the first batch.
+
+        Raises:
+            JobError: it is not finite.
+        """
+        if not np.isfinite(loss):
+            raise JobError(f"the loss of the first batch is {loss}: no step can follow it ({self.job.made_at})")
+        return loss
+
+    def cut(self, rows: int | None) -> list[np.ndarray]:
+        """The first batch, or so many samples of it."""
+        return [array[:rows] for array in self.arrays]
 
     def tried(self) -> tuple[Tried, int | None]:
         """A step on few samples, or on a whole batch where the model takes no other (then the second is None)."""
         rows = min(SAMPLES, self.job.batch_size)
-        if rows == self.job.batch_size:
-            return self.step(self.batch(None)), rows
         try:
-            return self.step(self.batch(rows)), rows
+            return self.step(self.cut(rows)), rows
         except JobError:
-            return self.step(self.batch(None)), None
+            if rows == self.job.batch_size:
+                raise
+            return self.step(self.cut(None)), None
 
-    def comparability(self, rows: int | None, left_out: bool) -> tuple[Literal["fp64", "fp32"] | None, str]:
+    def comparability(self, rows: int | None, left_out: bool) -> tuple[Precision | None, str]:
         """The precision in which placements of this model can be compared, or None and why not. left_out: whether it drew at random."""
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(0)
-            module = own_module(self.job)
-        without_dropout(module)
-        usual, kind = torch.get_default_dtype(), torch.float64
+        precision: Precision = "fp64"
         try:
-            torch.set_default_dtype(kind)
-            first = self.step(self.batch(rows, kind), module.to(kind))
+            model = self.plain(precision)
+            first = self.step(self.cut(rows), model, precision)
         except JobError:
-            torch.set_default_dtype(usual)
-            kind = torch.float32
-            first = self.step(self.batch(rows), module.to(kind))
+            precision = "fp32"
+            model = self.plain(precision)
+            first = self.step(self.cut(rows), model, precision)
             self.notes.append("it does not compute in fp64, so placements are compared in fp32, less exactly")
-        finally:
-            torch.set_default_dtype(usual)
-        if kind == torch.float64:
-            sizes = {name: float(gradient.abs().max()) for name, gradient in first.gradients.items() if gradient is not None}
+        if precision == "fp64":
+            sizes = {name: float(abs(gradient).max()) for name, gradient in first.gradients.items() if gradient is not None}
             self.flat = [name for name, size in sizes.items() if size <= FLAT * max(sizes.values())]
         if first.random:
             return (
@@ -150,99 +147,63 @@ class Examination:
             )
         if left_out:
             self.notes.append("placements are compared with dropout set to 0, and timed with it")
-        try:
-            torch.set_default_dtype(kind)
-            second = self.step(self.batch(rows, kind), module)
-        finally:
-            torch.set_default_dtype(usual)
-        apart = abs(first.loss - second.loss)
-        if apart > (EQUAL if kind == torch.float64 else 1e-5) * max(1e-12, abs(first.loss)):
+        second = self.step(self.cut(rows), model, precision)
+        if abs(first.loss - second.loss) > (EQUAL if precision == "fp64" else 1e-5) * max(1e-12, abs(first.loss)):
             return None, "a second pass over one batch gives another loss: it keeps a state outside of its parameters"
-        self._joined(rows, module, kind)
-        return ("fp64" if kind == torch.float64 else "fp32"), ""
+        if rows is not None and rows % 2 == 0 and rows >= 4 and precision == "fp64":
+            self._joined(rows, model)
+        return precision, ""
 
-    def _joined(self, rows: int | None, module: nn.Module, kind: torch.dtype) -> None:
+    def _joined(self, rows: int, model: Any) -> None:
         """Note where the mean of two halves' gradients is not the whole's: what then is trained depends on how a batch is shared out."""
-        whole = self.batch(rows, kind)
-        count = len(whole["0"])
-        if rows is None or count % 2 or count < 4 or kind != torch.float64:
-            return
-        usual = torch.get_default_dtype()
-        try:
-            torch.set_default_dtype(kind)
-            parts = [{name: tensor[half] for name, tensor in whole.items()} for half in (slice(count // 2), slice(count // 2, None))]
-            joined, *halves = [self.step(batch, module).gradients for batch in (whole, *parts)]
-        finally:
-            torch.set_default_dtype(usual)
+        whole, halves = self.cut(rows), (slice(rows // 2), slice(rows // 2, None))
+        joined = self.step(whole, model, "fp64").gradients
+        parts = [self.step([array[half] for array in whole], model, "fp64").gradients for half in halves]
         for name, gradient in joined.items():
-            each = [half[name] for half in halves]
-            if gradient is None or any(one is None for one in each):
+            each = [own for part in parts if (own := part[name]) is not None]
+            if gradient is None or len(each) < len(parts):
                 continue
-            mean = sum(one for one in each if one is not None) / 2
-            if float((gradient - mean).abs().max()) > 1e-6 * max(1e-12, float(gradient.abs().max())):
+            if float(abs(gradient - sum(each) / 2).max()) > 1e-6 * max(1e-12, float(abs(gradient).max())):
                 self.notes.append(
                     "the mean of shards' gradients is not the joined batch's (batch norm, or a loss that is no mean over samples):"
                     " one process that takes the shards one after the other is the reference"
                 )
                 return
 
-    def tables(self, tried: Tried, batch: dict[str, Tensor]) -> dict[str, Table]:
-        """Embeddings whose ids stand in the batch as they are."""
-        found = {}
-        for name, asked in tried.asked.items():
-            layer = self.module.get_submodule(name.removeprefix("model.").removesuffix(".weight"))
-            assert isinstance(layer, nn.Embedding)
-            plain = layer.max_norm is None and not layer.scale_grad_by_freq and layer.weight.requires_grad
-            if len(asked) == 1 and plain and name in self.parameters and name not in self.tied.values():
-                table = located(asked[0], batch, layer.padding_idx)
-                if table is not None:
-                    found[name] = table
-                    continue
-            self.notes.append(
-                f"the rows that {name.removeprefix('model.')} is asked for are not known before the model runs: it travels whole"
-            )
-        return found
-
     def step_s(self) -> float:
-        """Seconds of a step on one device's batch here, on this process's share of the cores: the shortest of those of half a second."""
-        threads, ends, took = torch.get_num_threads(), time.perf_counter() + 0.5, list[float]()
-        torch.set_num_threads(max(1, cores_here() // self.replicas))
-        while len(took) < 2 or (time.perf_counter() < ends and len(took) < 20):
-            began = time.perf_counter()
-            loss_of(self.job, self.module, put_together(self.structure, self.batch(None))).backward()
-            took.append(time.perf_counter() - began)
-        torch.set_num_threads(threads)
-        return min(took)
+        """Seconds of a step on one device's batch here."""
+        return shortest(lambda: self.step(self.arrays))
 
     def described(self, packed: str, file: bool, code: bytes, timed: bool) -> Described:
         """What was found out. timed: whether this CPU is what will train."""
         tried, rows = self.tried()
-        batch = self.batch(rows)
-        tables = self.tables(tried, batch)
-        fixed = [name for name, parameter in self.parameters.items() if not parameter.requires_grad or tried.gradients[name] is None]
-        if idle := [name.removeprefix("model.") for name in fixed if self.parameters[name].requires_grad]:
+        arrays = self.cut(rows)
+        tables = self.tables(tried, arrays)
+        idle = [name.removeprefix("model.") for name in self.shapes if tried.gradients[name] is None]
+        fixed = [*self.frozen, *(name for name in self.shapes if tried.gradients[name] is None)]
+        if idle:
             self.notes.append(f"{len(idle)} parameters get no gradient and are left as they are, {idle[0]} among them")
-        if wrong := [name for name, gradient in tried.gradients.items() if gradient is not None and not torch.isfinite(gradient).all()]:
+        if wrong := [name for name, gradient in tried.gradients.items() if gradient is not None and not np.isfinite(gradient).all()]:
             raise JobError(f"the first batch gives {wrong[0].removeprefix('model.')} a gradient that is not finite ({self.job.made_at})")
-        if any(isinstance(part, nn.Embedding) and part.sparse for part in self.module.modules()):
-            self.notes.append("gradients of sparse embeddings are merged as arrays here")
         checked_in, unchecked = self.comparability(rows, tried.random)
         flat = [name for name in self.flat if name not in fixed]
         if flat:
             self.notes.append(
                 f"{len(flat)} parameters have a gradient that is zero but for rounding, as a bias before batch norm has: they need not move"
             )
-        count = len(batch["0"])
+        count = len(arrays[0])
         rest: dict[str, Any] = {
-            "variables": [(name, tuple(p.shape)) for name, p in self.parameters.items() if name not in fixed],
+            "variables": [(name, shape) for name, shape in self.shapes.items() if name not in fixed],
             "tables": {name: table for name, table in tables.items() if name not in fixed},
             "flat": flat,
             "tied": self.tied,
             "fixed": fixed,
             "optimizer": asdict(self.job.optimizer),
             "structure": self.structure,
+            "framework": self.framework,
+            "leaves": self.leaves,
             "any_rows": rows is not None,
-            "forward_flops": 1.0 if timed else max(1.0, self.flops(batch) / count),
+            "forward_flops": max(1.0, self.flops(arrays) / count),
             "memory_passes": max(1.0, 2 * tried.kept / count),  # what is kept is written once and read once at least
             "checked_in": checked_in,
             "unchecked": unchecked,
@@ -265,6 +226,23 @@ def code_of(job: Job) -> bytes:
     return "\n".join(texts).encode()
 
 
+def framework_of(job: Job) -> Literal["torch", "tensorflow"]:
+    """Which framework the job's model is of: a model, its class, or a function that makes one; Keras' run on TensorFlow here.
+
+    Raises:
+        JobError: the function fails.
+    """
+    keras = sys.modules.get("keras")  # nobody makes a model of Keras who has not imported it
+    if keras is None:
+        return "torch"
+    made = job.model
+    if not isinstance(made, type | keras.Model) and inspect.isroutine(made):
+        with telling(f"model {job.title!r}", job.made_at):
+            made = made()
+    found = made if isinstance(made, type) else type(made)
+    return "tensorflow" if issubclass(found, keras.Model) and keras.backend.backend() != "torch" else "torch"
+
+
 def describe(job: Job, folder: Path, replicas: int, named: str = "", timed: bool = True) -> Described:
     """The job's description, written into a folder together with what its variables start with.
 
@@ -277,10 +255,10 @@ def describe(job: Job, folder: Path, replicas: int, named: str = "", timed: bool
     """
     code = Path(named.rpartition(":")[0]).read_bytes() if named else code_of(job)
     packed = b"" if named else pack(job)
-    examination = Examination(job, replicas)
+    examination: Examination = importlib.import_module(f"multigpu.own.examine_{framework_of(job)}").Examined(job, replicas)
     described = examination.described(named, bool(named), code, timed)
     folder.mkdir(parents=True, exist_ok=True)
-    torch.save(examination.stored, folder / described.values)
+    examination.store(folder / described.values)
     if packed:
         (folder / described.job).write_bytes(packed)
     (folder / f"{described.name}.json").write_text(described.model_dump_json(indent=1))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from multigpu.analysis.points import Missing
 from multigpu.analysis.show import table
 from multigpu.analysis.words import devices_text
+from multigpu.own.beside import beside
 from multigpu.placements import placements
 
 if TYPE_CHECKING:
@@ -53,7 +54,8 @@ def remarks(result: Result) -> list[str]:
     found += [f"{name} failed: {why}." for name, why in result.failed.items()]
     if result.runs[0].device_type == "cpu":
         cores = f"{result.runs[0].host_cores} of this computer's cores"
-        found.append(f"Devices here are processes on a CPU: one device is one process on {cores}, several share all of them.")
+        what = "processes on a CPU" if result.described.framework == "torch" else "parts of one process on a CPU"
+        found.append(f"Devices here are {what}: one device alone has {cores}, several share all of them.")
     return found
 
 
@@ -74,6 +76,22 @@ def shown_causes(result: Result) -> str:
     for end in ("", "_low", "_high"):
         causes[f"time{end}"] = causes[f"ms{end}"] / 1e3
     return str(table(causes, "cause | of a step = time:ms interval | known_by"))
+
+
+def shown_beside(result: Result) -> str:
+    """This machine beside the published job nearest to this model, as HTML: a figure and a table; nothing where none is near."""
+    try:
+        rows = beside(result)
+    except Missing:
+        return ""
+    from multigpu.analysis.picture import shown  # whatever draws takes seconds to load, and few models are near
+    from multigpu.analysis.plots import dots
+
+    title, caption = "Of perfect scaling, here and on a published machine", "From one device at its best; 95% intervals over repeats."
+    picture = dots(rows, "efficiency", "name", title, caption, hue="place", form="percent", xlabel="of perfect scaling", line_at=1)
+    columns = "placement = name | of perfect scaling = efficiency:percent interval | n"
+    nearest = f"Nearest in parameters and operations of a sample: {rows['place'].iloc[-1]}."
+    return f"<h2>Your machine beside ours</h2>{shown(picture, 'beside')}{table(rows, columns, by='place', note=nearest)}"
 
 
 def _listed(items: Iterable[str]) -> str:
@@ -100,6 +118,7 @@ def body(result: Result) -> str:
         shown_table(result),
         "<h2>Where a step goes</h2>",
         shown_causes(result),
+        shown_beside(result),
         _listed(remarks(result)),
         _folded(f"{len(result.refused)} placements that cannot be had for this job", result.refused),
     ]

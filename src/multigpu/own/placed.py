@@ -17,9 +17,13 @@ ONE = "one device"
 """What the baseline is called among placements."""
 
 
+USUAL = ("eager", "graph")
+"""Forms of execution that a placement's name does not tell."""
+
+
 def called(run: Any) -> str:
     """The name of a Run, or of its point, in a comparison."""
-    form = "" if run.execution == "eager" else f", {run.execution}"
+    form = "" if run.execution in USUAL else f", {run.execution}"
     return f"{ONE if run.devices == 1 else run.placement}{form}"
 
 
@@ -51,7 +55,13 @@ class Placed:
         return f"{self.name}, {self.rate:rate interval}{gain}"
 
     def wrap(self, module: Any) -> Any:
-        """The user's module under this placement, for a loop of their own that `torchrun` starts (`own.wrap`)."""
+        """The user's module under this placement, for a loop of their own that `torchrun` starts (`own.wrap`).
+
+        Raises:
+            ValueError: it is one of Keras, which makes its models under a strategy instead.
+        """
+        if self.run.framework != "torch":
+            raise ValueError("wrap serves nn.Module alone: make a Keras model inside tf.distribute.MirroredStrategy().scope()")
         from multigpu.own.wrap import wrapped
 
         return wrapped(self.run, self.described, self.folder, module)

@@ -23,7 +23,7 @@ from multigpu.analysis.forecast_merge import Links, demand_of, merge_seconds
 from multigpu.analysis.frame import frame_of
 from multigpu.analysis.points import Missing, points, where
 from multigpu.own.page import body, page
-from multigpu.own.placed import ONE, Placed, called, less, no_more, times_of
+from multigpu.own.placed import ONE, USUAL, Placed, called, less, no_more, times_of
 from multigpu.placements import find_placement
 from multigpu.record import Equivalence, Record, RecordStore
 from multigpu.run import Run, build_run
@@ -165,7 +165,7 @@ class Result:
             one = no_more(one, own)
             rows = [("computing, as on one device", one, "one device's step")]
         rest, told = one, "the step, less one device's"
-        if "independent" in self.names and placed.name not in ("independent", alone) and placed.run.execution == "eager":
+        if "independent" in self.names and placed.name not in ("independent", alone) and placed.run.execution in USUAL:
             shared = no_more(self._step("independent"), own)
             rows.append(("devices share this machine", less(shared, one), "independent replicas, less one device"))
             rest, told = max(shared, one, key=lambda step: step.value), "the step, less independent replicas'"
@@ -235,10 +235,9 @@ class Result:
             return hidden_by_half(run.batch_size, devices, (one_s.value, *ends), merge_s, "samples/s")
         steps = [self._steps(alone), self._steps(placed.name)]
         fitted = Points((1, run.devices), (steps[0], steps[1]), demand)
-        found = forecast(fitted, [devices], Links(1.0, node=devices), launch_residuals(steps))
-        low_s, high_s = (float(end[0]) for end in found.band(efficiency=False))
-        units = run.batch_size * devices
-        return Estimate(units / float(found.step_s[0]), units / high_s, units / low_s, placed.rate.keys, "samples/s")
+        found = forecast(fitted, [devices], Links(1.0, node=devices), launch_residuals(steps)).iloc[0]
+        rate, low, high = (run.batch_size * devices / float(found[name]) for name in ("step_s", "step_s_high", "step_s_low"))
+        return Estimate(rate, low, high, placed.rate.keys, "samples/s")
 
     def _steps(self, name: str) -> tuple[float, ...]:
         own = [r for r in self.records if r.status == "ok" and called(r.run) == name and not r.run.traced_steps]

@@ -27,6 +27,7 @@ from multigpu.run import Run
 from multigpu.workloads.own.description import PREFIX, Described, know
 from multigpu.workloads.own.loading import pack
 from multigpu.workloads.own.structure import checked_rows, taken_apart
+from multigpu.workloads.own.torch import tensors_of
 
 TIMEOUT_S = 600.0
 
@@ -100,13 +101,13 @@ class Trained:
         Raises:
             ValueError: it is not of the size that was compared.
         """
-        structure, tensors = taken_apart(batch)
+        structure, arrays = taken_apart(batch)
         if structure != self.described.structure:
             raise ValueError(f"the batch is built as {structure}, not as the job's, {self.described.structure}")
-        checked_rows(tensors, self.run.batch_size, "this loop")
+        checked_rows(arrays, self.run.batch_size, "this loop")
         sizes = self.run.shard_sizes
         lookups = tuple({name: table.ids * size for name, table in self.described.tables.items()} for size in sizes)
-        host = {str(at): t.to(self.device.dtype) if t.is_floating_point() else t for at, t in enumerate(tensors)}
+        host = tensors_of(arrays, self.device.dtype)
         placed = {name: tensor.to(self.device.torch) for name, tensor in host.items()}
         shard = Shard(Batch({}, self.rank, sizes[0], sizes[0], tuple(sizes), lookups), placed, host)
         loss = self.trainer.step(shard).detach().cpu()

@@ -45,7 +45,8 @@ def kept_on(run: Run, rank: int = 0) -> Kept:
         for variable in variables:
             rows = -(-variable.shape[0] // devices)
             piece += item * variable.elements // variable.shape[0] * max(0, min(rows, variable.shape[0] - rank * rows))
-        return Kept(piece, piece, slots * piece, item * gathered_parts(run)[0] if devices > 1 else 0)
+        filled = item * cut_elements(placement, variables, item, devices) // devices  # states alone are of the piece itself
+        return Kept(filled, filled, slots * piece)
     size = item * sum(variable.elements for variable in variables)
     if placement.update == "cut":
         size = item * cut_elements(placement, variables, item, devices)
@@ -60,7 +61,7 @@ def kept_on(run: Run, rank: int = 0) -> Kept:
     return Kept(dense + tables, dense + tables, slots * (own + tables), (devices - 1) * own + staged)
 
 
-def gathered_parts(run: Run) -> list[int]:
+def cut_parts(run: Run) -> list[int]:
     """Elements of each part of the model that is gathered at a time where variables are cut, filled up, in the order of forward: the
     layers of an image model; any other is one part.
     """
@@ -71,18 +72,17 @@ def gathered_parts(run: Run) -> list[int]:
     return list(parts.values())
 
 
-def gathered_on(run: Run) -> int:
-    """Bytes that a device needs besides for a part of the step, where variables are cut: the largest part of the model whole, its
-    gradients, and both once more as they arrive and leave.
-    """
-    cut = find_placement(run.placement).variables == "cut" and run.devices > 1
-    return 4 * item_bytes(run) * max(gathered_parts(run)) if cut else 0
-
-
 def most_kept(run: Run) -> int:
-    """Bytes of the device that keeps and gathers most.
+    """Bytes of the device that needs most, activations aside: what it keeps, or where variables are cut what it needs besides for a part
+    of the step (the largest part of the model whole, its gradients, and both once more as they arrive and leave), or at the start, when
+    the whole model is made and cut.
 
     Raises:
         ValueError: as `kept_on`.
     """
-    return max(kept_on(run, rank).total for rank in range(run.devices)) + gathered_on(run)
+    kept = [kept_on(run, rank) for rank in range(run.devices)]
+    most = max(one.total for one in kept)
+    if find_placement(run.placement).variables != "cut" or run.devices == 1:
+        return most
+    parts = [item_bytes(run) * elements for elements in cut_parts(run)]
+    return max(most + 4 * max(parts), sum(parts) + kept[0].weights)

@@ -12,9 +12,9 @@ from threadpoolctl import threadpool_limits
 
 from multigpu.synchrony.exchange import ON_HOST, Arithmetic
 from multigpu.synchrony.experiment import Experiment
-from multigpu.synchrony.laws import StepTimes
+from multigpu.synchrony.laws import Exponential, StepTimes
 from multigpu.synchrony.problems import Problem
-from multigpu.synchrony.protocol import CannotContinue, Job
+from multigpu.synchrony.protocol import CannotContinue, Job, ProtocolName
 from multigpu.synchrony.server import ARRIVED, JOINED, LEFT, Checkpoint, Event, Outcome, Server
 
 
@@ -128,3 +128,19 @@ def replay(
                     gradient = arithmetic.place(problem.gradient(given, event.worker, event.ticket))
                 server.arrived(event.worker, event.ticket, gradient, 0.0)
     return None if server.parameters is None else arithmetic.fetch(server.parameters)
+
+
+def simulated_pace(protocol: ProtocolName, workers: int, gradients: int, late: float, applied: int = 1200) -> dict[str, float]:
+    """A protocol on a virtual clock, exponential times of mean 1, the last worker `late` times as slow.
+
+    Args:
+        applied: about so many gradients end the run.
+
+    Returns:
+        speed: gradients applied, over what workers that never wait could; age: the mean staleness of a gradient, in updates.
+    """
+    slowdown, updates = (1.0,) * (workers - 1) + (float(late),), applied // gradients
+    law = Exponential(scale_s=1.0)
+    run = simulate(Experiment(protocol=protocol, workers=workers, gradients=gradients, law=law, slowdown=slowdown, updates=updates))
+    age = sum(age * count for age, count in run.staleness.items()) / sum(run.staleness.values())
+    return {"speed": gradients * updates / run.update_times_s[-1] / workers, "age": age}

@@ -60,7 +60,7 @@ class Training(Experiment[Point, TrainingItem]):
     """Runs that are trained. checkpoints: root of their folders; one that is there is gone on from."""
 
     path = "multigpu.training.experiment:TRAINING"
-    item, store, modules = TrainingItem, TrainingStore, ("multigpu.training.session",)
+    item, store, modules = TrainingItem, TrainingStore, ("multigpu.training.session", "torch._dynamo")
 
     def __init__(self, checkpoints: Path = paths.CHECKPOINTS, keep: bool = False) -> None:
         self.checkpoints, self.keep = checkpoints, keep

@@ -108,11 +108,6 @@ class TrainingMeasurement(BaseModel):
         """The last evaluation's score, or None."""
         return self.evaluations[-1].scores.get(score) if self.evaluations else None
 
-    def best(self, score: str) -> float | None:
-        """The best evaluation's score, or None."""
-        values = [e.scores[score] for e in self.evaluations if score in e.scores]
-        return (max if MORE_IS_BETTER.get(score, True) else min)(values) if values else None
-
     def reached(self, score: str, value: float) -> Evaluation | None:
         """The first evaluation whose score is as good as `value`, or None: time to accuracy."""
         for evaluation in self.evaluations:

@@ -164,7 +164,7 @@ class Workload:
     """A family of models with one kind of input. Each framework's builder lives beside it in `<framework>.py`.
 
     stages: how it offers itself to placements inside one model, whose functions lie in `<framework>_stages.py`; None: it does not.
-    checked: whether each Run first trains a few steps beside one process on the joined batch (`engines.torch.checked`), since no test does.
+    checked: whether each Run first trains a few steps beside one process on the joined batch (`checked` of its engine), since no test does.
     """
 
     name: str

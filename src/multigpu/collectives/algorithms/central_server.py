@@ -47,4 +47,5 @@ ALGORITHM = Algorithm(
     formula="server's link 2N(P-1)",
     run=all_reduce,
     cost=cost,
+    serial=lambda size, processes: 2.0 * size * (processes - 1),  # it first receives, then sends
 )

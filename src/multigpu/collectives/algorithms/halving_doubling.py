@@ -58,6 +58,11 @@ def cost(elements: int, item_bytes: int, size: int) -> Cost:
     return Cost(2 * (core.bit_length() - 1) + 2 * folded, n, way, 2 * way, 2 * n * (size - 1))
 
 
+def serial(size: int, processes: int) -> float:
+    """Processes beyond a power of two hand N over and wait for N."""
+    return cost(size // 4, 4, processes).busiest_way_bytes + (size if processes & (processes - 1) else 0)
+
+
 ALGORITHM = Algorithm(
     name="halving_doubling",
     title="Recursive halving and doubling",
@@ -66,4 +71,5 @@ ALGORITHM = Algorithm(
     formula="2 log2 P latency terms, 2N(P-1)/P sent by each (P a power of two)",
     run=all_reduce,
     cost=cost,
+    serial=serial,
 )

@@ -49,6 +49,12 @@ def cost(elements: int, item_bytes: int, size: int, group: int | None = None) ->
     return Cost(2 * depth + 2 * (leaders - 1), max(n if g > 1 else 0, between), way, 2 * way, 2 * n * (size - 1))
 
 
+def serial(size: int, processes: int) -> float:
+    """N on each of 2 ceil(log2 g) steps within a group, and the leaders' ring between them."""
+    g = group_size(processes)
+    return 2 * size * (log2_up(g) + (processes // g - 1) / (processes // g))
+
+
 ALGORITHM = Algorithm(
     name="hierarchical",
     title="Two levels",
@@ -57,4 +63,5 @@ ALGORITHM = Algorithm(
     formula="2N(m-1)/m between the m leaders",
     run=all_reduce,
     cost=cost,
+    serial=serial,
 )

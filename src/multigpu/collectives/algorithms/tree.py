@@ -63,4 +63,5 @@ ALGORITHM = Algorithm(
     formula="2 ceil(log2 P) latency terms, N on a link",
     run=all_reduce,
     cost=cost,
+    serial=lambda size, processes: 2.0 * size * log2_up(processes),
 )

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import tensorflow as tf
 
@@ -35,18 +36,18 @@ class StepModule(Protocol):
     """A model as pure functions.
 
     lookup_arrays: embedding variable -> the batch's array with the ids of the rows that it looks up.
-    statistics: running statistics that a step brings forward: name -> (shape, value at the start).
+    statistics: running statistics that a step brings forward: name -> (shape, its value at the start, or values).
     """
 
     lookup_arrays: dict[str, str]
-    statistics: dict[str, tuple[tuple[int, ...], float]]
+    statistics: Mapping[str, tuple[tuple[int, ...], Any]]
 
     def stored(self, variable: Variable) -> tuple[int, ...] | None:
         """The order of axes in which TensorFlow wants this variable in memory, None for the description's own."""
         ...
 
     def loss(self, values: Tensors, batch: Tensors, rows: Tensors, statistics: Tensors) -> tuple[tf.Tensor, Tensors]:
-        """The sum of the shard's loss, a float32 (or float64) scalar, and the running statistics after it.
+        """The sum of the shard's loss, a float32 (or float64) scalar, and the running statistics that it brought forward.
 
         Args:
             values: dense variables, stored as `stored` says. rows: embedding variable -> rows looked up, (B, T, width).

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 import tensorflow as tf
 
-from multigpu.engines.tensorflow.feed import Feed, Shard
+from multigpu.engines.tensorflow.feed import Shard
 from multigpu.engines.tensorflow.module import StepModule, Tensors, build_module, form_of
 from multigpu.engines.tensorflow.trainer import Context
 from multigpu.engines.tensorflow.variables import from_stored, initial_values, to_stored
-from multigpu.inputs.batch import Source
 from multigpu.workloads.base import Optimizer
 
 Arrays = dict[str, np.ndarray]
@@ -20,12 +21,12 @@ def shard_gradients(module: StepModule, values: Arrays, shard: Shard, dtype: tf.
     dense: Tensors = {name: tf.constant(value, dtype) for name, value in values.items() if name not in module.lookup_arrays}
     ids = {name: shard.tensors[array].numpy() for name, array in module.lookup_arrays.items()}
     rows: Tensors = {name: tf.constant(values[name][asked], dtype) for name, asked in ids.items()}
-    statistics: Tensors = {name: tf.fill(shape, tf.cast(start, dtype)) for name, (shape, start) in module.statistics.items()}
+    statistics: Tensors = {name: tf.constant(start, dtype, shape) for name, (shape, start) in module.statistics.items()}
     with tf.GradientTape() as tape:
         tape.watch([*dense.values(), *rows.values()])
         loss, _ = module.loss(dense, shard.tensors, rows, statistics)
     found, row_gradients = tape.gradient(loss, (dense, rows))
-    gradients = {name: gradient.numpy() for name, gradient in found.items()}
+    gradients = {name: tf.convert_to_tensor(gradient).numpy() for name, gradient in found.items()}
     for name, gradient in row_gradients.items():
         gradients[name] = np.zeros_like(values[name])
         np.add.at(gradients[name], ids[name], gradient.numpy())
@@ -56,18 +57,17 @@ class PlainRule:
                 value -= rule.rate * slots[0]
 
 
-def train_reference(context: Context, source: Source, steps: int, ranks: list[int]) -> tuple[Arrays, list[float]]:
-    """Variables (in the description's layout) after `steps` steps that accumulate the gradients of the shards of `ranks`, and
+def train_reference(context: Context, steps: Iterable[list[Shard]], ranks: list[int]) -> tuple[Arrays, list[float]]:
+    """Variables (in the description's layout) after steps on these shards that accumulate the gradients of those of `ranks`, and
     the loss of each step. With all ranks this is training on the joined batch; with one, what an independent replica does.
     """
     devices, kind = context.devices, context.devices.dtype.as_numpy_dtype
     module = build_module(context.run, form_of(context.run, devices, context.even))
     initial = list(initial_values(context.model, context.run.seed))
     values = {variable.name: to_stored(module, variable, value).astype(kind) for variable, value in initial}
-    rule, feed, losses = PlainRule(context.rule), Feed(source, devices), []
+    rule, losses = PlainRule(context.rule), []
     with devices.at(0):
-        for step in range(steps):
-            shards = feed.shards(step)
+        for shards in steps:
             terms = sum(shards[rank].batch.loss_terms[rank] for rank in ranks)
             total, joined = 0.0, {name: np.zeros_like(value) for name, value in values.items()}
             for rank in ranks:
@@ -77,5 +77,4 @@ def train_reference(context: Context, source: Source, steps: int, ranks: list[in
                     joined[name] += gradient / terms
             rule.apply(values, joined)
             losses.append(total)
-    feed.close()
     return {variable.name: from_stored(module, variable, values[variable.name]) for variable, _ in initial}, losses

@@ -171,6 +171,7 @@ class Trainer:
                 loss = total / terms
             with tf.name_scope("backward"):
                 gradients, row_gradients = tape.gradient(loss, (values, rows))
+                gradients = {name: tf.convert_to_tensor(gradient) for name, gradient in gradients.items()}  # a Keras table's is in rows
             return loss, gradients, row_gradients, updated
 
         if self.context.run.execution == "xla":

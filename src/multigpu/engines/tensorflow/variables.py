@@ -21,6 +21,9 @@ CHUNK = 1 << 18
 
 def initial_value(variable: Variable, index: int, seed: int) -> np.ndarray:
     """The value a variable starts with, float32: a function of its place in the model and the seed, never of its placement."""
+    if variable.init.law == "stored":
+        with np.load(variable.init.file) as stored:
+            return stored[variable.name].astype(np.float32)
     generator = np.random.default_rng([seed, index])
     law, scale = variable.init.law, np.float32(variable.init.scale)
     if law == "uniform":

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from multigpu.engines.compared import STEPS, compared, tolerance_of
 from multigpu.engines.torch import session, told
 from multigpu.engines.torch.build import build_trainer
 from multigpu.engines.torch.devices import DTYPES, Device, give_back_memory
@@ -23,21 +24,6 @@ from multigpu.measure.session import Stage
 from multigpu.record import Equivalence
 from multigpu.run import Run
 from multigpu.workloads import workloads
-
-STEPS = 3
-SAMPLES = 4
-"""Of a shard of the compared steps, where the model takes batches of any size."""
-
-TOLERANCE = {("fp64", "sgd"): 1e-8, ("fp64", "adam"): 1e-5, ("fp32", "sgd"): 1e-3, ("fp32", "adam"): 5e-2}
-"""How far variables may be from the reference's, over how far the reference moved, by precision and rule. Sums of another order differ in
-the last bits, which a deep model multiplies from step to step, and Adam where a gradient is next to nothing.
-"""
-
-
-def compared(run: Run, precision: str, any_rows: bool) -> Run:
-    """The Run whose steps are compared: as `run`, in a precision that shows what is computed, on few samples."""
-    size = min(run.batch_size, SAMPLES) if any_rows else run.batch_size
-    return run.model_copy(update={"precision": precision, "batch_size": size, "execution": "eager"})
 
 
 def _context(run: Run, rank: int, threads: int, shared: Path, timeout_s: float) -> tuple[Context, Any]:
@@ -102,8 +88,7 @@ def equivalence(run: Run, rank: int, threads: int, shared: Path, timeout_s: floa
         distance = max(told.everyone(distance))
     if run.device_type == "cuda":
         give_back_memory(True)
-    rule = "sgd" if run.rule.name == "sgd" else "adam"
-    tolerance = max(semantics.tolerance, TOLERANCE[described.checked_in, rule])
+    tolerance = tolerance_of(run, described.checked_in)
     return Equivalence(distance=distance, tolerance=tolerance, steps=steps, precision=described.checked_in)
 
 

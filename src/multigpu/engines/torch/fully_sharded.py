@@ -58,6 +58,7 @@ class FullyShardedTrainer(ReplicatedTrainer):
             parameter.data = parameter.data.contiguous()  # the library cuts no other layout
         if self.replicas > 1:
             self._shard()
+            self.parameters = dict(self.module.named_parameters())  # nothing keeps the whole ones
         self.pieces = {name: nn.Parameter(self._local(parameter)) for name, parameter in self.module.named_parameters()}
         self.optimizer = self._optimizer([piece for piece in self.pieces.values() if piece.numel()])
         self.optimizer.register_step_pre_hook(self._take_gradients)

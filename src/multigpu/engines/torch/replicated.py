@@ -44,6 +44,7 @@ class ReplicatedTrainer(Trainer):
         for variable, value in initial_values(context.model, context.run.seed, device, dtype):
             memory[variable.name] = memory_like(shapes[variable.name], device, dtype).copy_(value)
         self.parameters = materialise(self.module, memory, device, dtype)
+        del memory, value  # some placements put variables elsewhere, one after another
         placement = context.placement
         self.merge, self.algorithm = placement.merge, placement.algorithm
         self.wrapped: DistributedDataParallel | None = None

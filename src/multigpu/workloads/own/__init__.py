@@ -20,4 +20,4 @@ def _batches(run: Run, model: Model) -> Source:
     return OwnBatches(run, model)
 
 
-WORKLOAD = Workload(name="own", unit="samples", models=Models(), inputs={"own": _batches}, frameworks=("torch",), checked=True)
+WORKLOAD = Workload(name="own", unit="samples", models=Models(), inputs={"own": _batches}, checked=True)

@@ -1,17 +1,14 @@
-"""A user's batches by step and replica: drawn by their function, or read by their DataLoader."""
+"""A user's batches by step and replica, as arrays: drawn by their function, or read from their DataLoader or tf.data.Dataset."""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator
+import importlib
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
-from torch.utils.data import DataLoader
 
-from multigpu.inputs.batch import Batch
+from multigpu.inputs.batch import Batch, Draw
 from multigpu.inputs.hashing import fingerprint
 from multigpu.run import Run
 from multigpu.workloads.base import Model
@@ -20,92 +17,95 @@ from multigpu.workloads.own.loading import JobError, telling
 from multigpu.workloads.own.structure import checked_rows, taken_apart
 
 
-class Loaded:
-    """Samples of a DataLoader's dataset in an order of the seed's own: every replica reads its own batches of each step."""
+class Drawn:
+    """What the user's function gives for a generator of the step's and the replica's own. generator: makes one from a seed."""
 
-    def __init__(self, loader: Any, rows: int, replicas: int, rank: int, seed: int) -> None:
-        self.loader, self.rows, self.replicas, self.rank, self.seed = loader, rows, replicas, rank, seed
-        self.mapped = hasattr(loader, "dataset") and hasattr(loader.dataset, "__getitem__") and hasattr(loader.dataset, "__len__")
-        if self.mapped and len(loader.dataset) < rows * replicas:
-            raise JobError(
-                f"the DataLoader's dataset holds {len(loader.dataset)} samples, and {replicas} devices with {rows} each need"
-                f" {rows * replicas} a step: give more samples, a smaller batch_size or fewer devices"
-            )
+    longer = False
+
+    def __init__(self, function: Any, generator: Callable[[int], Any], rows: int, rank: int, seed: int) -> None:
+        self.function, self.generator, self.rows, self.rank, self.seed = function, generator, rows, rank, seed
+
+    def batch(self, step: int) -> Any:
+        return self.function(self.rows, self.generator(int(np.random.SeedSequence([self.seed, step, self.rank]).generate_state(1)[0])))
+
+
+class Streamed:
+    """One replica's batches in their order, which its framework's reader begins at any step.
+
+    longer: whether each may hold more samples than asked for, of which the first are taken.
+    """
+
+    longer = False
+
+    def __init__(self, source: Any, rows: int, replicas: int, rank: int, seed: int) -> None:
+        self.source, self.rows, self.replicas, self.rank, self.seed = source, rows, replicas, rank, seed
         self.next, self.stream = -1, iter(())  # type: tuple[int, Iterator[Any]]
 
-    def _indices(self, first: int) -> Iterator[list[int]]:
-        """What the replica reads in step `first` and all that follow."""
-        joined = self.rows * self.replicas
-        steps = len(self.loader.dataset) // joined
-        for step in itertools.count(first):
-            order = torch.randperm(len(self.loader.dataset), generator=torch.Generator().manual_seed(self.seed * 1_000_003 + step // steps))
-            start = (step % steps) * joined + self.rank * self.rows
-            yield order[start : start + self.rows].tolist()
-
-    def _from(self, step: int) -> Iterator[Any]:
-        if self.mapped:
-            more = {"collate_fn": self.loader.collate_fn, "num_workers": self.loader.num_workers}
-            return iter(DataLoader(self.loader.dataset, batch_sampler=self._indices(step), **more))
-        every = itertools.chain.from_iterable(itertools.repeat(self.loader))
-        return itertools.islice(every, step * self.replicas + self.rank, None, self.replicas)
+    def begun(self, step: int) -> Iterator[Any]:
+        """Its batches from this step on."""
+        raise NotImplementedError
 
     def batch(self, step: int) -> Any:
         """The batch of this step; asked for in another order than theirs, batches are read anew."""
         if step != self.next:
-            self.stream, self.next = self._from(step), step
+            self.stream, self.next = self.begun(step), step
         self.next += 1
         try:
             return next(self.stream)
         except StopIteration:
-            raise JobError("batch has no samples: give a DataLoader or an iterable that has some, and can be read again") from None
+            raise JobError("batch has no samples: give a source that has some, and can be read again") from None
 
 
-class Drawn:
-    """What the user's function gives for a generator of the step's and the replica's own."""
-
-    def __init__(self, function: Any, rows: int, rank: int, seed: int) -> None:
-        self.function, self.rows, self.rank, self.seed = function, rows, rank, seed
-
-    def batch(self, step: int) -> Any:
-        seed = int(np.random.SeedSequence([self.seed, step, self.rank]).generate_state(1)[0])
-        return self.function(self.rows, torch.Generator().manual_seed(seed))
-
-
-def batches_of(job: Job, rows: int, replicas: int, rank: int, seed: int) -> Loaded | Drawn:
+def batches_of(framework: str, job: Job, rows: int, replicas: int, rank: int, seed: int) -> Drawn | Streamed:
     """Where one replica's batches come from."""
+    library = importlib.import_module(f"multigpu.workloads.own.{framework}")
     if callable(job.batch) and not hasattr(job.batch, "__iter__"):
-        return Drawn(job.batch, rows, rank, seed)
-    return Loaded(job.batch, rows, replicas, rank, seed)
+        return Drawn(job.batch, library.generator_of, rows, rank, seed)
+    loaded: Streamed = library.Loaded(job.batch, rows, replicas, rank, seed)
+    return loaded
 
 
-def tensors_of_step(batches: Loaded | Drawn, step: int) -> tuple[Any, list[Tensor]]:
-    """One replica's batch of a step: its structure and its tensors.
+def arrays_of_step(batches: Drawn | Streamed, step: int) -> tuple[Any, list[np.ndarray]]:
+    """One replica's batch of a step: its structure and its arrays.
 
     Raises:
         JobError: it cannot be made, or is of another size than asked for.
     """
     with telling("batch"):
         made = batches.batch(step)
-    structure, tensors = taken_apart(made)
-    if isinstance(batches, Loaded) and not batches.mapped:
-        tensors = [tensor[: batches.rows] for tensor in tensors]
-    checked_rows(tensors, batches.rows, "batch")
-    return structure, tensors
+    structure, arrays = taken_apart(made)
+    if batches.longer:
+        arrays = [array[: batches.rows] for array in arrays]
+    checked_rows(arrays, batches.rows, "batch")
+    return structure, arrays
 
 
 class OwnBatches:
-    """The Source of a user's job: nothing repeats, so a thread makes each batch a step ahead, which a step may have to wait for."""
+    """The Source of a user's job: nothing repeats, so a thread makes each batch a step ahead, which a step may have to wait for.
+
+    One process that works for all replicas reads the joined batch and cuts it; of several, each reads its own.
+    """
 
     label, period = "own", None
 
     def __init__(self, run: Run, model: Model) -> None:
         config = model.config
         self.job: Job = config.described.load(config.folder)
+        self.framework, self.joined = run.framework, run.processes == "one"
         self.tables, self.structure = config.described.tables, config.described.structure
         self.sizes, self.seed = run.shard_sizes, run.seed
         self.capacity = {name: table.ids * max(self.sizes) for name, table in self.tables.items()}
         self.fingerprint = fingerprint("own", model.name, run.seed)
-        self.each: dict[int, Loaded | Drawn] = {}
+        self.each: dict[int, Drawn | Streamed] = {}
+        self.known: tuple[int, list[np.ndarray]] = -1, []
+
+    def _arrays(self, step: int, rows: int, replicas: int, rank: int) -> list[np.ndarray]:
+        if rank not in self.each:
+            self.each[rank] = batches_of(self.framework, self.job, rows, replicas, rank, self.seed)
+        structure, arrays = arrays_of_step(self.each[rank], step)
+        if structure != self.structure:
+            raise JobError(f"batch gave {structure} in step {step} and {self.structure} at first: every batch must be built alike")
+        return arrays
 
     def batch(self, step: int, rank: int) -> Batch:
         """The shard of `rank`.
@@ -114,11 +114,13 @@ class OwnBatches:
             JobError: the user's function or loader fails, or gives what it did not give at first.
         """
         rows = self.sizes[rank]
-        if rank not in self.each:
-            self.each[rank] = batches_of(self.job, rows, len(self.sizes), rank, self.seed)
-        structure, tensors = tensors_of_step(self.each[rank], step)
-        if structure != self.structure:
-            raise JobError(f"batch gave {structure} in step {step} and {self.structure} at first: every batch must be built alike")
-        arrays: dict[str, Any] = {str(index): tensor.numpy() for index, tensor in enumerate(tensors)}
+        if not self.joined:
+            arrays = self._arrays(step, rows, len(self.sizes), rank)
+        else:
+            if step != self.known[0]:
+                self.known = step, self._arrays(step, sum(self.sizes), 1, 0)
+            first = sum(self.sizes[:rank])
+            arrays = [array[first : first + rows] for array in self.known[1]]
         lookups = tuple({name: table.ids * size for name, table in self.tables.items()} for size in self.sizes)
-        return Batch(arrays, rank, units=rows, padded_units=rows, loss_terms=tuple(self.sizes), lookups=lookups)
+        named: dict[str, np.ndarray | Draw] = {str(index): array for index, array in enumerate(arrays)}
+        return Batch(named, rank, units=rows, padded_units=rows, loss_terms=tuple(self.sizes), lookups=lookups)

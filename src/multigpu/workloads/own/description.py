@@ -21,6 +21,10 @@ PREFIX = "model."
 """Before the user's own names of parameters."""
 
 
+Leaves = list[tuple[tuple[int, ...], str]]
+"""Of each tensor of a batch, a sample's shape and the type."""
+
+
 class Table(BaseModel):
     """An embedding table whose rows can be looked up before the model runs.
 
@@ -43,8 +47,9 @@ class Described(BaseModel):
     variables: (name, shape) of all that is trained, tables: those of them that are looked up by row.
     flat: those whose gradient is zero but for rounding.
     tied: further names of one parameter -> its first. fixed: parameters that are not trained.
-    structure: how a batch's tensors make the model's arguments. any_rows: whether the model takes a batch of any size.
-    forward_flops: of a sample; 1 where nobody counted them, since no ceiling of arithmetic is known of CPUs.
+    structure: how a batch's tensors make the model's arguments. leaves: what each of them is.
+    any_rows: whether the model takes a batch of any size.
+    forward_flops: of a sample.
     checked_in: the precision in which placements are compared with one process; None: they cannot be, and `unchecked` says why.
     step_here_s: what a step on one device's batch took in this process's CPU, s.
     notes: what a user should know of how the job was understood.
@@ -62,6 +67,8 @@ class Described(BaseModel):
     fixed: list[str]
     optimizer: dict[str, Any]
     structure: Any
+    framework: Literal["torch", "tensorflow"] = "torch"
+    leaves: Leaves = []
     any_rows: bool
     forward_flops: float
     memory_passes: float

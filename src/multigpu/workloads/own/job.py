@@ -32,10 +32,12 @@ def AdamW(rate: float, beta1: float = 0.9, beta2: float = 0.999, epsilon: float 
 class Job:
     """A model of one's own, what it reads and how it learns.
 
-    model: a class or function that makes the `nn.Module`, or a module, which is copied.
-    batch: `batch(n, generator)` gives (inputs, target) of n samples, drawn from the `torch.Generator` and nothing else; or a DataLoader.
-        Inputs are a tensor, a tuple (arguments of the model) or a dict (named ones); the first axis of every tensor counts samples.
-    loss: `loss(output, target)`, the mean over a batch's samples; None: the model itself gives the loss of all that a batch holds.
+    model: a class or function that makes the `nn.Module` or the `keras.Model` (on TensorFlow), or such a model, which is copied.
+    batch: `batch(n, generator)` gives (inputs, target) of n samples, drawn from the generator (a `torch.Generator`, or numpy's for Keras)
+        and nothing else; or a DataLoader; or, for Keras, a `tf.data.Dataset` of batches of any size. The first axis of every tensor counts
+        samples. Inputs are a tensor, a tuple (an `nn.Module`'s arguments) or a dict (named ones); Keras takes each as its one input.
+    loss: the mean over a batch's samples, `loss(output, target)`; for Keras, as there, `loss(target, output)`, whose values are averaged.
+        None: the model itself gives the loss of all that a batch holds.
     optimizer: of `SGD`, `Adam` or `AdamW` of this package.
     batch_size: samples of each device.
     name: in Records and tables; "": that of the model.
@@ -57,9 +59,9 @@ class Job:
         caller = sys._getframe(2)  # behind the `__init__` that a dataclass has
         object.__setattr__(self, "made_at", f"{Path(caller.f_code.co_filename).name}, line {caller.f_lineno}")
         if not callable(self.model):
-            raise ValueError(f"model = {self.model!r}: give a class, a function without arguments that makes the module, or a module")
+            raise ValueError(f"model = {self.model!r}: give a class, a function without arguments that makes the model, or a model")
         if not (callable(self.batch) or hasattr(self.batch, "__iter__")):
-            raise ValueError(f"batch = {self.batch!r}: give a function batch(n, generator), or a DataLoader")
+            raise ValueError(f"batch = {self.batch!r}: give a function batch(n, generator), a DataLoader or a tf.data.Dataset")
         if self.loss is not None and not callable(self.loss):
             raise ValueError(f"loss = {self.loss!r}: give a function loss(output, target), or None where the model gives its loss")
         if not isinstance(self.optimizer, Optimizer):

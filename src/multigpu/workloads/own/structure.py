@@ -1,4 +1,4 @@
-"""A user's batch taken apart into named tensors, and put together again."""
+"""A user's batch taken apart into named arrays, and put together again. Imports no framework."""
 
 from __future__ import annotations
 
@@ -6,37 +6,37 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from multigpu.workloads.own.loading import JobError
 
 
-def taken_apart(value: Any) -> tuple[Any, list[Tensor]]:
-    """How the batch is built, as plain data, and its tensors in order (on the CPU, what numpy knows).
+def taken_apart(value: Any) -> tuple[Any, list[np.ndarray]]:
+    """How the batch is built, as plain data, and its tensors in order, as arrays that share their memory where they can.
 
     Raises:
         JobError: it holds something else than tensors, arrays, tuples, lists and dicts of them.
     """
-    tensors: list[Tensor] = []
+    arrays: list[np.ndarray] = []
 
     def visit(part: Any, where: str) -> Any:
         if isinstance(part, Mapping):
             return {"dict": {str(name): visit(one, f"{where}[{name!r}]") for name, one in part.items()}}
         if isinstance(part, Sequence) and not isinstance(part, str | bytes):
             return {"tuple": [visit(one, f"{where}[{index}]") for index, one in enumerate(part)]}
-        if isinstance(part, np.ndarray | np.generic):
-            part = torch.from_numpy(np.ascontiguousarray(part))
-        if not isinstance(part, Tensor):
+        if hasattr(part, "detach"):  # PyTorch's
+            part = part.detach().cpu()
+            part = part.float() if part.is_floating_point() and part.element_size() < 4 else part
+        array = np.ascontiguousarray(part) if isinstance(part, np.ndarray | np.generic) else part
+        array = np.asarray(array) if hasattr(array, "__array__") else None
+        if array is None or array.dtype.kind not in "biuf":
             raise JobError(f"{where} is a {type(part).__name__} where a tensor is due: a batch is (inputs, target), of tensors or arrays")
-        part = part.detach().cpu()
-        tensors.append(part.float() if part.dtype in (torch.bfloat16, torch.float16) else part)
-        return len(tensors) - 1
+        arrays.append(array)
+        return len(arrays) - 1
 
-    return visit(value, "batch"), tensors
+    return visit(value, "batch"), arrays
 
 
-def put_together(structure: Any, tensors: Mapping[str, Tensor]) -> Any:
+def put_together(structure: Any, tensors: Mapping[str, Any]) -> Any:
     """The batch of which `taken_apart` gave the structure, from its tensors by number."""
     if isinstance(structure, int):
         return tensors[str(structure)]
@@ -45,7 +45,7 @@ def put_together(structure: Any, tensors: Mapping[str, Tensor]) -> Any:
     return tuple(put_together(part, tensors) for part in structure["tuple"])
 
 
-def checked_rows(tensors: Sequence[Tensor], rows: int, who: str) -> None:
+def checked_rows(tensors: Sequence[np.ndarray], rows: int, who: str) -> None:
     """Refuse a batch of another size than asked for.
 
     Raises:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import copy
+import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
+from torch.utils.data import DataLoader
 
 from multigpu.workloads.base import Model
+from multigpu.workloads.own.batches import Streamed
 from multigpu.workloads.own.description import PREFIX, Described, Table
 from multigpu.workloads.own.job import Job
 from multigpu.workloads.own.loading import JobError, telling
@@ -94,6 +98,12 @@ def loss_of(job: Job, module: nn.Module, batch: Any) -> Tensor:
             f"the loss has the shape {list(found.shape)} where one number is due: give the mean over a batch's samples ({job.made_at})"
         )
     return found.reshape(())
+
+
+def tensors_of(arrays: list[np.ndarray], kind: torch.dtype) -> dict[str, Tensor]:
+    """A batch's tensors by number, which share its memory; those of real numbers have this type."""
+    found = {str(index): torch.from_numpy(array) for index, array in enumerate(arrays)}
+    return {name: tensor.to(kind) if tensor.is_floating_point() else tensor for name, tensor in found.items()}
 
 
 def ids_of(table: Table, batch: dict[str, Tensor]) -> Tensor:
@@ -189,3 +199,37 @@ def variables_of(module: nn.Module) -> tuple[dict[str, nn.Parameter], dict[str, 
             first[id(parameter)] = name
             found[name] = parameter
     return found, tied
+
+
+def generator_of(seed: int) -> torch.Generator:
+    """What a user's function draws from."""
+    return torch.Generator().manual_seed(seed)
+
+
+class Loaded(Streamed):
+    """Samples of a DataLoader's dataset in an order of the seed's own, or what an iterable gives, to each replica its own batches."""
+
+    def __init__(self, source: Any, rows: int, replicas: int, rank: int, seed: int) -> None:
+        super().__init__(source, rows, replicas, rank, seed)
+        self.longer = not (hasattr(source, "dataset") and hasattr(source.dataset, "__getitem__") and hasattr(source.dataset, "__len__"))
+        if not self.longer and len(source.dataset) < rows * replicas:
+            raise JobError(
+                f"the DataLoader's dataset holds {len(source.dataset)} samples, and {replicas} devices with {rows} each need"
+                f" {rows * replicas} a step: give more samples, a smaller batch_size or fewer devices"
+            )
+
+    def _indices(self, first: int) -> Iterator[list[int]]:
+        """What the replica reads in step `first` and all that follow."""
+        joined = self.rows * self.replicas
+        steps = len(self.source.dataset) // joined
+        for step in itertools.count(first):
+            order = torch.randperm(len(self.source.dataset), generator=generator_of(self.seed * 1_000_003 + step // steps))
+            start = (step % steps) * joined + self.rank * self.rows
+            yield order[start : start + self.rows].tolist()
+
+    def begun(self, step: int) -> Iterator[Any]:
+        if not self.longer:
+            more = {"collate_fn": self.source.collate_fn, "num_workers": self.source.num_workers}
+            return iter(DataLoader(self.source.dataset, batch_sampler=self._indices(step), **more))
+        every = itertools.chain.from_iterable(itertools.repeat(self.source))
+        return itertools.islice(every, step * self.replicas + self.rank, None, self.replicas)

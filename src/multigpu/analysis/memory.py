@@ -1,0 +1,138 @@
+"""What memory Runs need of a device: what their placements keep, by their rows, and what a step adds to it, as measured."""
+
+from __future__ import annotations
+
+import math
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from multigpu.analysis.asked import measure_command, run_of
+from multigpu.analysis.compare import versus
+from multigpu.analysis.expected import by_nearness
+from multigpu.analysis.fields import with_role
+from multigpu.analysis.points import where
+from multigpu.analysis.read import frames, machines_of, records_of
+from multigpu.analysis.words import joined
+from multigpu.placements import placements
+from multigpu.placements.memory import most_kept
+from multigpu.run import Run, build_run
+
+GIB = 2**30
+
+
+@dataclass(frozen=True)
+class Room:
+    """GiB that the fullest device should need (`knows_steps`: with what a step adds), what it has, and what placements need that fit.
+
+    instead: the Run to take where this one does not fit: under the first of the others, or its batch in parts; None: nothing is known.
+    """
+
+    needed_gib: float
+    has_gib: float
+    knows_steps: bool
+    others: dict[str, float]
+    instead: Run | None
+
+    def text(self) -> str:
+        """What does not fit, what should, and the command that measures it; "" where it fits."""
+        if self.needed_gib <= self.has_gib:
+            return ""
+        least = "" if self.knows_steps else ", without what a step computes"
+        needs = f"It should need about {self.needed_gib:.0f} GiB of a device's {self.has_gib:.0f}{least}."
+        if self.instead is None:
+            return f"{needs} Take more devices, a smaller batch or a smaller model."
+        fit = joined([f"{name} ({gib:.0f} GiB)" for name, gib in self.others.items()])
+        way = f"Of placements that train the same, these should fit: {fit}." if fit else "Take a smaller batch, or pass it in parts."
+        return f"{needs} {way}\nThis measures it: `{measure_command(self.instead)}`"
+
+
+def room_for(runs: Path, run: Run, machine: str | None = None) -> Room | None:
+    """Whether a Run fits a device of a machine: unless named, of the one that measured its model on the nearest batch, or of the richest.
+
+    What a step adds grows with the rows that pass at a time; of a model that was never measured it is left out. Half of such peaks are
+    forecast within 2%, single ones are far off: cuDNN tries algorithms with large workspaces in the first steps of a shape.
+
+    Returns:
+        None: the placement cuts one model over its devices, or no Record is of such a device.
+    """
+    every = frames(runs)[1]
+    same = {name: getattr(run, name) for name in ("workload", "model", "precision", "device_type", "framework", "processes", "scaling")}
+    rows = placements()
+    replicas = [name for name, placement in rows.items() if placement.compute == "replica"]
+    known = where(every[every["n"] > 0], **same, placement=replicas, peak_memory_gib=...)
+    there = machines_of(where(every, device_type=run.device_type))["machine"].tolist()
+    if run.placement not in replicas or not there:
+        return None
+    adds, name = 0.0, machine or there[0]
+    if len(known):
+        row = by_nearness(known, run).iloc[0]
+        measured, name = run_of(row), machine or row["machine"]
+        adds = (float(row["peak_memory_gib"]) * GIB - most_kept(measured)) * _passing(run) / _passing(measured)
+    host = next(record.machine for record in records_of(runs) if record.machine.name == name)
+    has_gib = max(host.gpu_memory_gib) if run.device_type == "cuda" else host.memory_gib / run.devices
+    fitting = {}
+    for other in (_under(run, name) for name in replicas if rows[name].semantics.is_equal_training):
+        with suppress(ValueError):  # its variables are where no formula says
+            if other and (needed := (adds + most_kept(other)) / GIB) <= has_gib:
+                fitting[other.placement] = (needed, other)
+    best = sorted(fitting, key=lambda name: (rows[name].uses_host, fitting[name][0]))[:3]
+    left = has_gib * GIB - most_kept(run)
+    instead = fitting[best[0]][1] if best else None
+    if instead is None and left > 0:
+        with suppress(ValueError):  # more parts than rows
+            instead = build_run(
+                **run.model_dump(exclude_defaults=True) | {"micro_steps": math.ceil((run.micro_steps or 1) * max(adds / left, 1) + 1)}
+            )
+    return Room((adds + most_kept(run)) / GIB, has_gib, len(known) > 0, {name: fitting[name][0] for name in best}, instead)
+
+
+def _passing(run: Run) -> float:
+    """Rows of the largest shard that pass forward and backward at a time."""
+    return max(run.shard_sizes) / (run.micro_steps or 1)
+
+
+def _under(run: Run, placement: str) -> Run | None:
+    """The Run under another placement, done as it is done here or else plainly; None where no such Run can be."""
+    every = run.model_dump(exclude_defaults=True) | {"placement": placement}
+    job = {name: value for name, value in every.items() if name in ("placement", *with_role("job", "size"))}
+    for fields in (every, job):
+        with suppress(ValueError):
+            return build_run(**fields)
+    return None
+
+
+def kept_gib(row: Any, **changed: Any) -> float:
+    """GiB that the fullest device of a point keeps by its row, with some fields of its Run changed; NaN where no formula says."""
+    try:
+        return most_kept(build_run(**run_of(row).model_dump(exclude_defaults=True) | changed)) / GIB
+    except ValueError:
+        return math.nan
+
+
+def peaks_beside(points: pd.DataFrame, base: str) -> pd.DataFrame:
+    """Peaks as the row of each placement and the peak of another of the same job predict them.
+
+    Args:
+        base: the placement whose peak, less what it keeps, says what a step adds.
+
+    Returns:
+        each measured point under another placement that has a peak and such a counterpart (`versus`), with kept_gib, predicted_gib (what it
+        keeps, and what a step adds to `base`) and off (predicted over measured, less 1).
+    """
+    table = versus(points[points["placement"].ne(base)], where(points, placement=base), but=["placement"])
+    table = table.dropna(subset=["peak_memory_gib", "base_peak_memory_gib"])
+    kept = pd.Series([kept_gib(row) for _, row in table.iterrows()], index=table.index, dtype="float64")
+    of_base = [kept_gib(row, placement=base) for _, row in table.iterrows()]
+    predicted = table["base_peak_memory_gib"] - of_base + kept
+    return table.assign(kept_gib=kept, predicted_gib=predicted, off=predicted / table["peak_memory_gib"] - 1).dropna(subset="kept_gib")
+
+
+def largest(run: Run, gigabytes: float) -> float:
+    """Parameters of the largest model with the proportions of this one of which a device of so many GB (10^9 bytes) keeps what the Run's
+    placement and rule ask for, and nothing else.
+    """
+    return sum(variable.elements for variable in run.description.variables) * gigabytes * 1e9 / most_kept(run)

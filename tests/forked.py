@@ -1,0 +1,19 @@
+"""Processes forked by one server that has imported what most tests need: each would take seconds to import it anew."""
+
+from __future__ import annotations
+
+import multiprocessing
+from multiprocessing import forkserver
+from typing import Any
+
+PRELOADED = ["tests.training.cases", "sklearn.datasets", "torch._dynamo"]
+
+
+def forking() -> Any:
+    """The context of multiprocessing in which processes are forked so. A server that another test has started with less is replaced."""
+    server = forkserver._forkserver  # type: ignore[attr-defined]
+    if server._preload_modules != PRELOADED:
+        server._stop()
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(PRELOADED)
+    return context
