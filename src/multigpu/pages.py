@@ -24,7 +24,6 @@ from multigpu.analysis.document_phases import document_replicas, document_whole,
 from multigpu.analysis.estimate import Estimate, estimate, keys_in
 from multigpu.analysis.expected import foretold
 from multigpu.analysis.explain_text import explained
-from multigpu.analysis.explorer import explorable, explorer
 from multigpu.analysis.feeding import knee, with_waits
 from multigpu.analysis.fields import LENGTH
 from multigpu.analysis.forecast_lines import ahead_table, article_held_out, assumed_links, forecast_lines, held_out_table, lines_of
@@ -49,6 +48,7 @@ from multigpu.analysis.training import curves_frame, differences, mode_scores, r
 from multigpu.analysis.warmup import warmup_frame
 from multigpu.analysis.words import WORDS, devices_text
 from multigpu.collectives import algorithms
+from multigpu.explorer import explorable, explorer
 from multigpu.inputs.lengths import bucket_shares, mean_words
 from multigpu.measure.ceilings import read_ceilings
 from multigpu.parameters import check_parameters

@@ -15,9 +15,9 @@ import yaml
 
 from multigpu import pages, paths
 from multigpu.analysis import estimate, read, show
-from multigpu.analysis.explorer import encoded
 from multigpu.analysis.picture import Picture
 from multigpu.analysis.points import where
+from multigpu.explorer import encoded
 from tests.study.pages import NOTEBOOKS, Page, code_of, keys_of, points_scaled
 
 UNSCALED = yaml.safe_load((Path(__file__).parent / "unscaled.yaml").read_text()) or {}

@@ -105,6 +105,6 @@ def holm_of_families(chances: Sequence[float], families: Sequence[Hashable]) -> 
     family = pd.Series([repr(one) for one in families], dtype=object)
     within = pd.Series(chances, dtype=float).groupby(family).transform(lambda own: holm(own.tolist()))
     first = within.groupby(family).min().sort_values(kind="stable")
-    times = pd.Series(range(len(first), 0, -1), index=first.index)
+    times = pd.Series(np.arange(len(first), 0, -1), index=first.index)
     least = (first * times).clip(upper=1.0).cummax()
     return np.maximum((within * family.map(times)).clip(upper=1.0), family.map(least)).tolist()

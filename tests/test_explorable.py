@@ -10,7 +10,7 @@ import altair as alt
 import pandas as pd
 import pytest
 
-from multigpu.analysis.explorer import explorable
+from multigpu.explorer import explorable
 
 DATA = pd.DataFrame({"x": [1, 2, 3], "y": [0.5, 0.25, 1 / 3], "name": ["a", "b", "</script>"]})
 

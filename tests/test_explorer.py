@@ -12,11 +12,11 @@ import pandas as pd
 import pytest
 
 from multigpu import paths
-from multigpu.analysis.explorer import encoded, explorer, records_held
 from multigpu.analysis.fields import POINT
 from multigpu.analysis.frame import frame_of
 from multigpu.analysis.points import points
 from multigpu.collectives.record import CollectiveStore
+from multigpu.explorer import encoded, explorer, records_held
 from multigpu.record import Record, RecordStore
 from multigpu.training.record import TrainingStore
 
