@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from multigpu.analysis.script_trace import PARTS, explain_trace
 from multigpu.cli import main
+from multigpu.own.script_trace import PARTS, explain_trace
 
 KERNEL, NCCL = "void at::native::gemm_kernel<float>(float)", "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
 Stretch = tuple[str, float, float]
