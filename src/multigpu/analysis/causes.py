@@ -91,9 +91,9 @@ def timed_parts(parts: Mapping[str, float], timed_s: float) -> dict[str, float]:
 
 def host_share_of(copies: Iterable[CopyTotals]) -> float:
     """Of the time of these copies, the share of those to or from the host; 0 without any."""
-    times = {copy.kind: copy.total_s for copy in copies}
-    whole = sum(times.values())
-    return (whole - times.get("device_to_device", 0.0)) / whole if whole else 0.0
+    times = [(copy.kind != "device_to_device", copy.total_s) for copy in copies]
+    whole = sum(time for _, time in times)
+    return sum(time for of_host, time in times if of_host) / whole if whole else 0.0
 
 
 def causes_frame(records: Iterable[Record]) -> pd.DataFrame:
