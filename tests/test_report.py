@@ -38,11 +38,11 @@ def executed(path: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A report of a front page and one more, with a planted scoreboard."""
+    """A report of a front page and one more, with a planted scoreboard; the latter changed after a first build."""
     folder = tmp_path_factory.mktemp("report")
     (folder / "notebooks").mkdir()
     executed(folder / "notebooks" / "00-front.ipynb")
-    executed(folder / "notebooks" / "01-scaling.ipynb")
+    page = executed(folder / "notebooks" / "01-scaling.ipynb")
     (folder / "notebooks" / "02-stopped.failed.ipynb").write_text("{}")
     (folder / "figures").mkdir()
     (folder / "figures" / "headline.svg").write_text(SVG)
@@ -55,7 +55,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
         )
         patch.setattr(paths, "figures", lambda: folder / "figures")
         with contextlib.redirect_stderr(io.StringIO()) as said:
-            index = build_report(folder / "html", folder / "notebooks")
+            build_report(folder / "html", folder / "notebooks")
+            page.write_text(page.read_text().replace("eight GPUs", "sixteen GPUs"))
+            index = build_report(folder / "html", folder / "notebooks", changed_only=True)
     assert said.getvalue() == "", "the report is built without a warning"
     return index.parent
 
@@ -68,6 +70,12 @@ def test_every_page_is_there(site: Path) -> None:
     assert "How fast are" in front and "Decide" in front and 'href="01-scaling.html"' in front
     assert (site / "figures" / "headline.csv").is_file()
     assert "Planted claims." in (site / "claims.html").read_text()
+
+
+def test_a_page_that_changed_is_the_one_that_is_built_again(site: Path) -> None:
+    changed, others = site / "01-scaling.html", [site / f"{page}.html" for page in ("method", "glossary")]
+    assert "sixteen GPUs" in changed.read_text()
+    assert all(other.stat().st_mtime < changed.stat().st_mtime - 0.5 for other in others)
 
 
 def test_no_page_sends_a_request(site: Path) -> None:

@@ -6,6 +6,7 @@ Nothing is measured here and nothing is fetched: the site opens from a file path
 from __future__ import annotations
 
 import argparse
+import filecmp
 import os
 import re
 import shutil
@@ -123,7 +124,8 @@ def warnings_of(notebook: nbformat.NotebookNode) -> list[str]:
 
 
 def prepare_sources(source: Path, notebooks: list[Path]) -> None:
-    """Gather everything that Sphinx reads under `source`."""
+    """Gather everything that Sphinx reads under `source`; a file that is as it was stays as old as it was."""
+    last, source = source, source.with_name(f"{source.name}_new")
     shutil.rmtree(source, ignore_errors=True)
     shutil.copytree(PAGES, source, ignore=shutil.ignore_patterns("__pycache__", "_build"))
     tree = navigation(notebooks)
@@ -139,6 +141,12 @@ def prepare_sources(source: Path, notebooks: list[Path]) -> None:
         (source / "index.md").write_text(f"# multigpu\n\n{NO_NOTEBOOK}\n\n{tree}\n", encoding="utf-8")
     copy_figures(source)
     write_generated(source / "generated")
+    for path in source.rglob("*"):
+        before = last / path.relative_to(source)
+        if path.is_file() and before.is_file() and filecmp.cmp(path, before, shallow=False):
+            shutil.copystat(before, path)
+    shutil.rmtree(last, ignore_errors=True)
+    source.rename(last)
 
 
 def copy_figures(folder: Path) -> None:
@@ -147,8 +155,10 @@ def copy_figures(folder: Path) -> None:
         shutil.copytree(paths.figures(), folder / "figures", dirs_exist_ok=True, ignore=shutil.ignore_patterns(".*", "README*"))
 
 
-def build_report(output: Path, notebooks: Path) -> Path:
+def build_report(output: Path, notebooks: Path, changed_only: bool = False) -> Path:
     """Build the site in `output` from the executed notebooks in the folder `notebooks` and return its first page.
+
+    changed_only: leave pages as the last build wrote them where nothing that they show has changed since.
 
     Raises:
         ReportError: `output` holds something else, or a page cannot be built; the sentence says what.
@@ -163,11 +173,13 @@ def build_report(output: Path, notebooks: Path) -> Path:
     source = output.parent / "report_source"
     try:
         prepare_sources(source, executed)
-        shutil.rmtree(output, ignore_errors=True)
-        output.mkdir(parents=True)
+        if not changed_only:
+            shutil.rmtree(output, ignore_errors=True)
+        output.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ReportError(f"the report cannot be written to {output}: {error.strerror or error}") from None
-    command = [sys.executable, "-m", "sphinx", "--builder", "html", "--quiet", "--fresh-env", "--jobs", "auto", "--keep-going"]
+    command = [sys.executable, "-m", "sphinx", "--builder", "html", "--quiet", "--jobs", "auto", "--keep-going"]
+    command += [] if changed_only else ["--fresh-env"]
     result = subprocess.run(
         [*command, "--doctree-dir", str(output.parent / "doctrees"), str(source), str(output)], capture_output=True, text=True
     )
@@ -190,5 +202,5 @@ def report_command(arguments: argparse.Namespace) -> int:
     if arguments.publish:
         os.environ[paths.PUBLISH] = "1"  # kernels inherit it
     execute_notebooks(home / "notebooks", executed, given, only=arguments.only)
-    print(f"the report is at {build_report(home / 'build' / 'html', executed)}")
+    print(f"the report is at {build_report(home / 'build' / 'html', executed, bool(arguments.only))}")
     return 0
