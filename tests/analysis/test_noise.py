@@ -54,7 +54,7 @@ def test_no_committed_point_is_better_than_perfect() -> None:
 RATES = st.lists(st.floats(0.5e6, 2e6), min_size=1, max_size=4)
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=30, deadline=None, derandomize=True)
 @given(RATES, RATES, RATES, st.sampled_from([1, 2, 8]))
 def test_made_up_points_are_told_within_their_wholes(one: list[float], alone: list[float], many: list[float], devices: int) -> None:
     """Rates of any spread: of one device, of a replica alone and of a placement that may be faster than perfect."""

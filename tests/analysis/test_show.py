@@ -32,6 +32,7 @@ POINTS = scaling(points(frame_of(study())))
     ("figure", "spec", "text"),
     [
         (Estimate(0.9657, 0.9612, 0.9701), "percent interval", "96.6% (96.1 to 97.0%)"),
+        (Estimate(-0.0002), "percent", "0.0%"),
         (Estimate(0.61, 0.58, 0.64), "percent interval", "61% (58 to 64%)"),
         (Estimate(1.548e6, 1.541e6, 1.556e6, unit="words/s"), "rate interval", "1.55 M words/s (1.54 to 1.56 M)"),
         (Estimate(6033.0, unit="images/s"), "rate interval", "6,033 images/s (single run)"),

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from multigpu.measure import process
 from multigpu.measure.point import Point
 from multigpu.record import RecordStore
 from tests.measure.launched import strike, tiny
@@ -14,7 +15,8 @@ RANK, LAUNCHER = range(2)
 
 
 @pytest.mark.timeout(300)
-def test_a_stopped_rank_is_started_again_and_a_stopped_launcher_said(tmp_path: Path) -> None:
+def test_a_stopped_rank_is_started_again_and_a_stopped_launcher_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "STOPPED_S", 1.0)
     stop_rank = {"seed": RANK, "stage": "timed", "rank": 1, "fault": "stop", "once": str(tmp_path / "rank")}
     stop_launcher = {"seed": LAUNCHER, "stage": "timed", "rank": 0, "fault": "stop its launcher", "once": str(tmp_path / "launcher")}
     first = strike(tmp_path, [Point(tiny(RANK))], [stop_rank])

@@ -17,7 +17,7 @@ KIBI = 1024.0
 
 def _percent(value: float) -> str:
     share = 100 * value
-    return f"{share:.0f}%" if 10 <= abs(share) < 95 or abs(share) > 110 else f"{share:.1f}%"
+    return f"{share:.0f}%" if 10 <= abs(share) < 95 or abs(share) > 110 else f"{share:z.1f}%"
 
 
 def _times(value: float) -> str:

@@ -78,7 +78,9 @@ def main() -> None:
             elastic_launch(config, sys.executable)("-m", module, str(path))
         else:
             for name in (module, *pkgutil.resolve_name(plan["experiment"]).modules):
-                importlib.import_module(name)
+                # PyTorch's compiler is imported before the fork on CPUs alone until it is shown beside a GPU that it asks CUDA nothing
+                if name != "torch._dynamo" or not os.path.exists("/dev/nvidiactl"):
+                    importlib.import_module(name)
             os.environ[STARTED_AT] = str(psutil.Process().create_time())
             elastic_launch(config, forked)(module, str(path))
     except ChildFailedError as error:
