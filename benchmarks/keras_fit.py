@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 import tensorflow as tf
 
-SAMPLES, BATCH, EPOCHS = 512, 64, 2
+SAMPLES, BATCH, EPOCHS = 512, 64, 12
 
 
 def model() -> keras.Model:
