@@ -12,7 +12,7 @@ import pytest
 from scipy import stats
 
 from multigpu import paths
-from multigpu.analysis.compare import EQUAL, FASTER, SINGLE, SLOWER, beside, scaling, verdict, versus
+from multigpu.analysis.compare import EQUAL, FASTER, SINGLE, SLOWER, counterparts, scaling, verdict, versus
 from multigpu.analysis.fields import POINT
 from multigpu.analysis.frame import frame_of
 from multigpu.analysis.points import Missing, one, one_length, points, usual, where
@@ -118,8 +118,8 @@ def test_several_counterparts_are_refused_with_the_field_that_tells_them_apart()
 
 def test_a_row_stands_beside_every_counterpart() -> None:
     own, base = pd.DataFrame({"a": [1, 2, 3], "b": [1, 1, 1]}), pd.DataFrame({"a": [1, 1, 2]}, index=list("xyz"))
-    assert beside([own, base])[[0, 1]].to_numpy().tolist() == [[0, "x"], [0, "y"], [1, "z"]]
-    assert beside([own, base], "left")[1].isna().sum() == 1
+    assert counterparts([own, base])[[0, 1]].to_numpy().tolist() == [[0, "x"], [0, "y"], [1, "z"]]
+    assert counterparts([own, base], "left")[1].isna().sum() == 1
 
 
 def test_scaling_names_its_baselines() -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 import multigpu
-from multigpu.cli import main
 from multigpu.own.placed import ONE
 from multigpu.own.result import Result
+from tests.own.test_bad_jobs import refused
 
 if importlib.util.find_spec("tensorflow") is None:
     pytest.skip("TensorFlow is not installed", allow_module_level=True)
@@ -84,13 +84,4 @@ BAD = {
 
 @pytest.mark.parametrize("name", BAD)
 def test_a_bad_keras_job_gets_one_sentence(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    old, new, line, why = BAD[name]
-    assert GOOD.count(old) == 1
-    text = GOOD.replace(old, new)
-    (tmp_path / "mine.py").write_text(text)
-    assert main(["compare", f"{tmp_path}/mine.py:job", "--device-type", "cpu", "--out", str(tmp_path / "out"), "--quiet"]) == 2
-    said = capsys.readouterr().err.strip().splitlines()[-1]
-    assert why in said
-    if line:
-        number = next(at for at, one in enumerate(text.splitlines(), 1) if one.strip().startswith(line))
-        assert f"mine.py, line {number}" in said
+    assert refused(GOOD, BAD[name], tmp_path, capsys)

@@ -57,21 +57,26 @@ def versus(
         differ = [field for field in free if field in clash and clash[field].nunique(dropna=False) > 1]
         raise ValueError(f"{len(clash)} points of the base match one point and differ in {', '.join(differ) or 'nothing'}: narrow the base")
     own, base = (side.reset_index(drop=True) for side in (own, base[~twice]))
-    rows = beside([own[on], base[on]], how)
+    rows = counterparts([own[on], base[on]], how, validate="m:1")
     own, base = (side.reindex(rows[number]).reset_index(drop=True) for number, side in enumerate((own, base)))
     table = pd.concat([own, base[list(carried)].add_prefix("base_"), ratio_columns(own, base, name)], axis=1)
     return table.assign(verdict=verdict(table, name))
 
 
-def beside(sides: Sequence[pd.DataFrame], how: Literal["inner", "left"] = "inner") -> pd.DataFrame:
+def counterparts(
+    sides: Sequence[pd.DataFrame], how: Literal["inner", "left"] = "inner", validate: Literal["m:1"] | None = None
+) -> pd.DataFrame:
     """The rows of several tables that equal each other in all columns that their tables share.
 
     Returns:
         all these columns, and under the number of each table the label of its row; a row with several counterparts stands with each of
         them. how: "left" keeps rows without a counterpart.
+
+    Raises:
+        pandas.errors.MergeError: a row has several counterparts and `validate` forbids it.
     """
     placed = [side.reset_index(names=number) for number, side in enumerate(sides)]
-    return functools.reduce(lambda left, right: left.merge(right, how=how), placed)
+    return functools.reduce(lambda left, right: left.merge(right, how=how, validate=validate), placed)
 
 
 def ratio_columns(own: pd.DataFrame, base: pd.DataFrame | pd.Series, name: str) -> pd.DataFrame:

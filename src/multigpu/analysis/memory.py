@@ -72,7 +72,7 @@ def room_for(runs: Path, run: Run, machine: str | None = None) -> Room | None:
         row = by_nearness(known, run).iloc[0]
         measured, name = run_of(row), machine or row["machine"]
         adds = (float(row["peak_memory_gib"]) * GIB - most_kept(measured)) * _passing(run) / _passing(measured)
-    host = next(record.machine for record in records_of(runs) if record.machine.name == name)
+    host = records_of(runs, name)[0].machine
     has_gib = max(host.gpu_memory_gib) if run.device_type == "cuda" else host.memory_gib / run.devices
     fitting = {}
     for other in (_under(run, name) for name in replicas if rows[name].semantics.is_equal_training):

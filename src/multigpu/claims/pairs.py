@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from multigpu.analysis.compare import beside
+from multigpu.analysis.compare import counterparts
 from multigpu.claims.core import Contrast, Selection
 from multigpu.claims.rows import CONTEXT, Rows, quantity
 
@@ -56,7 +56,7 @@ def paired(contrast: Contrast, table: Rows, value: pd.Series | None = None) -> P
         own = points[table.matches(term.select)[points.index]].set_index("point")
         own = own.rename(columns={"variant": f"variant {selects.index(term.select)}"})
         sides.append(own[own["devices"].eq(term.devices)].drop(columns="devices") if term.devices else own)
-    settings, counts = beside(sides), {term.devices for term in contrast.terms if term.devices}
+    settings, counts = counterparts(sides), {term.devices for term in contrast.terms if term.devices}
     if "devices" in settings:
         known = settings["devices"].isin(contrast.counts) if isinstance(contrast.counts, tuple) else True
         settings = settings[settings["devices"].ge(contrast.count_at_least) & ~settings["devices"].isin(counts) & known]

@@ -1,6 +1,6 @@
 """The figures of a contrast, one named function a form, each from pairs to a table; and what an interval says against the margin.
 
-A ratio is what `compare.versus` makes of two points, or of two such ratios: sides paired by `compare.beside`, joined by `compare.combined`.
+A ratio is what `compare.versus` makes of two points, or of two such ratios: sides of `compare.counterparts`, joined by `compare.combined`.
 Three forms are no ratio of points' means: repeats that began alike, a share of differences, and mean squares. They use the same pairs.
 """
 

@@ -53,7 +53,7 @@ def beside(result: Result) -> pd.DataFrame:
     rows = rows.sort_values(["apart", "met", "n"], ascending=[True, False, False], kind="stable")
     first = rows.iloc[[0]][job]
     there = rows.merge(first, on=job).drop_duplicates("placement")
-    place = "{model}, {precision}, {batch_size} a GPU, {machine}".format(**there.iloc[0])
+    place = "{model}, {precision}, {batch_size} per GPU, {machine}".format(**there.iloc[0])
     ends = ("", "_low", "_high")
     there = there.assign(name=there["placement"], place=place, **{f"efficiency{end}": there[f"efficiency_best{end}"] for end in ends})
     here = result.frame[result.frame["name"].isin(there["name"])]
