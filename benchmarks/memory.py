@@ -2,8 +2,7 @@
 
     python benchmarks/memory.py --out data/memory/kept.csv
 
-A row is one placement and job: bytes allocated after the second step less those before the Run and those of running statistics, and the
-bytes of variables, gradients, states and buffers by `multigpu.placements.memory`. Batches are tiny, so that theirs do not count.
+A row is one placement and job: bytes allocated after the second step, in a process of its own, less those of running statistics, and the bytes of variables, gradients, states and buffers by `multigpu.placements.memory`. Batches are tiny, so that theirs do not count.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ JOBS: tuple[dict[str, Any], ...] = (
     {"workload": "cnn", "model": "vgg16", "optimizer": "sgd", "layout": "channels_last", "precision": "bf16"},
     {"workload": "nmt", "model": "nmt000", "optimizer": "adam", "sequence_length": 5, "precision": "bf16"},
 )
-BATCH = 2
+BATCH, AT_ONCE = 2, 8
 
 
 def runs(processes: str) -> list[Run]:
@@ -55,34 +54,18 @@ def allocated() -> int:
 
 
 def counted(run: Run) -> int:
-    """Bytes that a Run holds on the GPU after two steps, running statistics left out."""
-    before = allocated()
-    with tempfile.TemporaryDirectory() as folder:
+    """Bytes that a Run holds on the GPU after two steps, running statistics left out; in a process of its own, which holds nothing else."""
+    torch.cuda.set_device(0)
+    with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:
+        dist.init_process_group("cpu:gloo,cuda:nccl", store=dist.FileStore(f"{folder}/store", 1), rank=0, world_size=1)
         session = open_session(run, 0, 1, Path(folder), 60.0, 0.0, lambda name: None)
         for step in range(2):
             session.step(step)
         modules = getattr(session.trainer, "modules", None) or [session.trainer.module]
-        statistics = sum(buffer.untyped_storage().nbytes() for module in modules for buffer in module.buffers())
-        found = allocated() - before - statistics
+        found = allocated() - sum(buffer.untyped_storage().nbytes() for module in modules for buffer in module.buffers())
         session.close()
-    return found
-
-
-def count_all(processes: str, out: Path) -> None:
-    """In a process of its own: the rows of one way of dispatching."""
-    torch.cuda.set_device(0)
-    rows = []
-    with tempfile.TemporaryDirectory() as folder:
-        dist.init_process_group("cpu:gloo,cuda:nccl", store=dist.FileStore(f"{folder}/store", 1), rank=0, world_size=1)
-        for run in runs(processes):
-            predicted, found = kept_on(run), counted(run)
-            row = {"placement": run.placement, "processes": processes, "model": run.model, "optimizer": run.optimizer}
-            rows.append({**row, "predicted_bytes": predicted.total, "counted_bytes": found})
-            print(
-                f"{run.placement:24} {processes:10} {run.model:14} {found / predicted.total:.4f} of {predicted.total:,} bytes", flush=True
-            )
         dist.destroy_process_group()
-    pd.DataFrame(rows).to_csv(out, index=False)
+    return found
 
 
 def main() -> None:
@@ -92,18 +75,18 @@ def main() -> None:
     out = parser.parse_args().out
     if not torch.cuda.is_available():
         parser.error("PyTorch finds no GPU here: run it on a machine with one; tests/placements/test_memory.py counts on CPUs")
-    out.parent.mkdir(parents=True, exist_ok=True)
-    tables = []
-    for processes in ("per_device", "one"):
-        process = multiprocessing.get_context("spawn").Process(target=count_all, args=(processes, out))
-        process.start()
-        process.join()
-        if process.exitcode:
-            parser.exit(1, f"counting ended with exit code {process.exitcode}: the lines above say why\n")
-        tables.append(pd.read_csv(out))
+    chosen, rows = [run for processes in ("per_device", "one") for run in runs(processes)], []
+    with multiprocessing.get_context("spawn").Pool(AT_ONCE, maxtasksperchild=1) as pool:
+        for run, found in zip(chosen, pool.imap(counted, chosen, chunksize=1), strict=True):
+            predicted, job = kept_on(run).total, {"model": run.model, "optimizer": run.optimizer}
+            rows.append(
+                {"placement": run.placement, "processes": run.processes, **job, "predicted_bytes": predicted, "counted_bytes": found}
+            )
+            print(f"{run.placement:24} {run.processes:10} {run.model:14} {found / predicted:.4f} of {predicted:,} bytes", flush=True)
     (commit, clean), machine = source_state(), this_machine()
     conditions = {"machine": machine.name, "driver": machine.driver, "torch": torch.__version__, "commit": commit, "clean": clean}
-    pd.concat(tables).assign(**conditions).to_csv(out, index=False)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    pd.DataFrame(rows).assign(**conditions).to_csv(out, index=False)
 
 
 if __name__ == "__main__":
