@@ -2,7 +2,8 @@
 
     python benchmarks/memory.py --out data/memory/kept.csv
 
-A row is one placement and job: bytes allocated after the second step, in a process of its own, less those of running statistics, and the bytes of variables, gradients, states and buffers by `multigpu.placements.memory`. Batches are tiny, so that theirs do not count.
+A row is one placement and job: bytes allocated after the second step, in a process of its own, less those of running statistics, and the
+bytes of variables, gradients, states and buffers by `multigpu.placements.memory`. Batches are tiny, so that theirs do not count.
 """
 
 from __future__ import annotations
@@ -47,8 +48,9 @@ def runs(processes: str) -> list[Run]:
 
 def allocated() -> int:
     """Bytes of all tensors that are alive on the GPU."""
-    torch.cuda.synchronize()
     gc.collect()
+    torch.cuda.synchronize()
+    torch.empty(1, device="cuda")  # only a request lets the allocator take back what another stream was the last to use
     torch._C._cuda_clearCublasWorkspaces()
     return torch.cuda.memory_allocated()
 
