@@ -78,6 +78,8 @@ def prepared(run: Run, way: str) -> tuple[Callable[[int], Any], Callable[[], Non
     import torch
 
     module = session.trainer.module
+    if hasattr(module, "recurrence"):  # torch.compile leaves nn.LSTM to cuDNN, too
+        module.recurrence = torch.compiler.disable(module.recurrence)
     call = torch.compile(module, mode=COMPILED[way]) if way in COMPILED else module
     rule = run.rule
     kind = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}[rule.name]
