@@ -232,15 +232,13 @@ def framework_of(job: Job) -> Literal["torch", "tensorflow"]:
     Raises:
         JobError: the function fails.
     """
-    keras = sys.modules.get("keras")  # nobody makes a model of Keras who has not imported it
-    if keras is None:
-        return "torch"
     made = job.model
-    if not isinstance(made, type | keras.Model) and inspect.isroutine(made):
+    if inspect.isroutine(made):
         with telling(f"model {job.title!r}", job.made_at):
             made = made()
+    keras = sys.modules.get("keras")  # nobody has made a model of Keras who has not imported it by now
     found = made if isinstance(made, type) else type(made)
-    return "tensorflow" if issubclass(found, keras.Model) and keras.backend.backend() != "torch" else "torch"
+    return "tensorflow" if keras and issubclass(found, keras.Model) and keras.backend.backend() != "torch" else "torch"
 
 
 def describe(job: Job, folder: Path, replicas: int, named: str = "", timed: bool = True) -> Described:
