@@ -57,9 +57,11 @@ def train(rank: int, ranks: int, cause: str, folder: str) -> None:
         torch.distributed.init_process_group("nccl", rank=rank, world_size=ranks)
         model = DistributedDataParallel(model, device_ids=[rank])
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, fused=True)
+    out = f"{folder}/{cause}-{rank}.json.gz"
     activities = [ProfilerActivity.CPU, ProfilerActivity.CUDA]
     batches = DataLoader(Batches(0.03 if cause == "input" else 0), batch_size=None)
-    with profile(activities=activities, schedule=schedule(wait=0, warmup=WARMUP_STEPS, active=STEPS)) as profiler:
+    cycle = schedule(wait=0, warmup=WARMUP_STEPS, active=STEPS, repeat=1)
+    with profile(activities=activities, schedule=cycle, on_trace_ready=lambda one: one.export_chrome_trace(out)) as profiler:
         for x, y in batches:
             loss = F.cross_entropy(model(x.cuda(non_blocking=True)), y.cuda(non_blocking=True))
             if cause == "late" and rank == 1:
@@ -71,7 +73,6 @@ def train(rank: int, ranks: int, cause: str, folder: str) -> None:
             if cause == "host":
                 loss.item()
             profiler.step()
-    profiler.export_chrome_trace(f"{folder}/{cause}-{rank}.json.gz")
     if ranks > 1:
         torch.distributed.destroy_process_group()
 
