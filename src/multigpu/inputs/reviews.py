@@ -1,4 +1,8 @@
-"""Inputs of the two-tower workload: synthetic rows, review lines by path, and reviews with planted ratings."""
+"""Inputs of the two-tower workload: synthetic rows, review lines by path, and reviews with planted ratings.
+
+Whatever makes a Source here raises ValueError, one sentence, where `run.data` names other files than it reads, a file or a line cannot be
+used, or the Run's joined batch has more rows than there are to train on.
+"""
 
 from __future__ import annotations
 
@@ -196,30 +200,17 @@ class StoredReviews:
 
 
 def synthetic_reviews(run: Run, model: Model) -> DrawnReviews:
-    """Random words and ratings of the model's size.
-
-    Raises:
-        ValueError: the Run names files.
-    """
+    """Random words and ratings of the model's size."""
     no_files(run)
     return DrawnReviews(run, model)
 
 
 def review_file(run: Run, model: Model) -> StoredReviews:
-    """Your own reviews: `run.data` names one file of JSON lines with reviewerID, asin, reviewText and overall.
-
-    Raises:
-        ValueError: `run.data` does not name one file, the file or one of its lines cannot be used (the sentence says why), or the
-            Run's joined batch has more rows than there are to train on.
-    """
+    """Your own reviews: `run.data` names one file of JSON lines with reviewerID, asin, reviewText and overall."""
     return StoredReviews(run, model, read_reviews(*named_files(run, "file of reviews")))
 
 
 def planted_reviews(run: Run, model: Model) -> StoredReviews:
-    """4,000 reviews whose words tell the ratings, drawn from the Run's seed.
-
-    Raises:
-        ValueError: the Run names files, or its joined batch has more rows than there are to train on.
-    """
+    """4,000 reviews whose words tell the ratings, drawn from the Run's seed."""
     no_files(run)
     return StoredReviews(run, model, PlantedReviews(run.seed))
