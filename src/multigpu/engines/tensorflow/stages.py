@@ -38,7 +38,7 @@ NO_WORK = ("_", "Const", "Identity", "NoOp", "VarHandleOp", "ReadVariableOp")
 
 def functions_of(run: Run) -> dict[str, Any]:
     """Stage -> what it computes, of the Run's model."""
-    return importlib.import_module(f"multigpu.workloads.{run.workload}.tensorflow_stages").stage_functions(run.description)
+    return importlib.import_module(f"multigpu.workloads.{run.workload}.tensorflow").stage_functions(run.description)
 
 
 def stray_ops(graphs: Graphs, devices: Devices) -> list[str]:

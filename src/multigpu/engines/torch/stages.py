@@ -28,7 +28,7 @@ from multigpu.workloads import workloads
 
 def functions_of(run: Run) -> dict[str, Any]:
     """Stage -> what it computes, of the Run's model."""
-    return importlib.import_module(f"multigpu.workloads.{run.workload}.torch_stages").stage_functions(run.description)
+    return importlib.import_module(f"multigpu.workloads.{run.workload}.torch").stage_functions(run.description)
 
 
 class Counted:

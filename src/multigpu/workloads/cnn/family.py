@@ -12,8 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from multigpu.workloads.cnn.blocks import dense_relu
-from multigpu.workloads.cnn.layers import BatchNorm, Convolution, Dense, GlobalAveragePool, Network, Relu, trace
+from multigpu.workloads.cnn.layers import BatchNorm, Convolution, Dense, GlobalAveragePool, Network, Relu, dense_relu, trace
 
 STAGES = 4
 CLASSES = 100

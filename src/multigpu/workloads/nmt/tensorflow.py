@@ -5,8 +5,8 @@ from __future__ import annotations
 import tensorflow as tf
 
 from multigpu.engines.errors import Unsupported
-from multigpu.engines.tensorflow.module import Form, Tensors
-from multigpu.workloads.base import Model, Variable
+from multigpu.engines.tensorflow.module import Form, StepModule, Tensors
+from multigpu.workloads.base import Model
 from multigpu.workloads.nmt.description import NmtConfig
 
 State = tuple[tf.Tensor, tf.Tensor]
@@ -24,7 +24,7 @@ def build(model: Model, form: Form) -> Nmt:
     return Nmt(model, form)
 
 
-class Nmt:
+class Nmt(StepModule):
     """Sum of a shard's cross entropies over its target words, of values named as the description's variables.
 
     Kernels keep the description's layout, [2, 4 units, units] with gates i, f, g, o: it is cuDNN's own. TensorFlow's CPU
@@ -36,11 +36,6 @@ class Nmt:
     def __init__(self, model: Model, form: Form) -> None:
         self.config: NmtConfig = model.config
         self.form = form
-        self.statistics: dict[str, tuple[tuple[int, ...], float]] = {}
-
-    def stored(self, variable: Variable) -> tuple[int, ...] | None:
-        """The description's own order."""
-        return None
 
     def loss(self, values: Tensors, batch: Tensors, rows: Tensors, statistics: Tensors) -> tuple[tf.Tensor, Tensors]:
         """The sum of the loss over the shard's target words, a float32 (or float64) scalar.

@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from multigpu.workloads.nmt.description import STATES, cell_below, starts_from
 from multigpu.workloads.nmt.recurrence import Packing, arithmetic_type, pack
-from multigpu.workloads.nmt.sections import STATES, cell_below, starts_from
 from multigpu.workloads.nmt.torch import Nmt, host_lengths, unsorted
 
 Values = dict[str, Tensor]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tensorflow as tf
 
 from multigpu.engines.errors import Unsupported
-from multigpu.engines.tensorflow.module import Form, Tensors
+from multigpu.engines.tensorflow.module import Form, StepModule, Tensors
 from multigpu.workloads.base import Model, Variable
 from multigpu.workloads.nmt.tensorflow import block_lstm, cudnn, stepwise
 from multigpu.workloads.stacks.description import StackConfig
@@ -22,20 +22,17 @@ def build(model: Model, form: Form) -> Stack:
     return Stack(model, form)
 
 
-class Stack:
+class Stack(StepModule):
     """Sum of a shard's cross entropies over its rows, of values named as the description's variables.
 
     Convolutions are stored [height, width, channels, filters], as TensorFlow wants them. Their images stay channels first on GPUs, as in
     PyTorch; TensorFlow's CPU kernels know channels last only.
     """
 
-    lookup_arrays: dict[str, str] = {}
-
     def __init__(self, model: Model, form: Form) -> None:
         self.config: StackConfig = model.config
         self.form = form
         self.format = "NCHW" if form.cuda else "NHWC"
-        self.statistics: dict[str, tuple[tuple[int, ...], float]] = {}
 
     def stored(self, variable: Variable) -> tuple[int, ...] | None:
         """Convolutions [filters, channels, height, width] become [height, width, channels, filters]."""
