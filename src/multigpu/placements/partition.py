@@ -105,11 +105,7 @@ def typical_extents(model: Model) -> dict[str, int]:
 
 
 def section_places(model: Model, devices: int) -> list[int]:
-    """The device of each of the model's sections.
-
-    Raises:
-        ValueError: the model declares fewer sections than there are devices.
-    """
+    """The device of each of the model's sections."""
     extents = typical_extents(model)
     return stages_of([share_of_work(section, extents) for section in model.sections], devices)
 
