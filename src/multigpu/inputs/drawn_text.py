@@ -98,7 +98,6 @@ class DrawnText:
         return tuple(TextShape.of(source, target, self._width) for source, target in sides)
 
     def batch(self, step: int, rank: int) -> Batch:
-        """The shard of `rank` in step `step`."""
         step %= self.period
         shapes = self.shapes(step)
         lengths, shape = self._lengths(step, rank), shapes[rank]

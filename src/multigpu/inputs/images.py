@@ -97,7 +97,6 @@ class HostImages:
         return self._drawn[rank]
 
     def batch(self, step: int, rank: int) -> Batch:
-        """The shard of `rank` in step `step`."""
         count, first = self._sizes[rank], step % (SPARE + 1)
         labels = np.random.default_rng([self._seed, rank, step]).integers(self._classes, size=count)
         return batch_of_rows(rank, self._sizes, {"images": self._images(rank)[first : first + count], "labels": labels})
@@ -129,7 +128,6 @@ class StoredImages:
         return self._plan.chosen(step, rank)
 
     def batch(self, step: int, rank: int) -> Batch:
-        """The shard of `rank` in step `step`."""
         images, labels = self._pictures.read(self.items(step, rank))
         return batch_of_rows(rank, self._sizes, {"images": images, "labels": labels})
 

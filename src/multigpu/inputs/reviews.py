@@ -19,13 +19,16 @@ from multigpu.inputs.check import named_files, no_files
 from multigpu.inputs.epochs import ShuffledEpochs
 from multigpu.inputs.hashing import fingerprint
 from multigpu.inputs.planted_reviews import PlantedReviews
-from multigpu.inputs.review_lines import ReviewFile, Reviews, read_reviews, review_words
+from multigpu.inputs.review_lines import ReviewFile, read_reviews, review_words
 from multigpu.inputs.vocabulary import SPECIAL, UNK, most_frequent
 from multigpu.workloads.deepconn.description import TABLE
 
 if TYPE_CHECKING:
     from multigpu.run import Run
     from multigpu.workloads.base import Model
+
+Reviews = ReviewFile | PlantedReviews
+"""Reviews that can be gone through several times, always in one order."""
 
 PADDING = UNK
 """Texts are filled up with the unknown word, as document 003 does."""
@@ -136,7 +139,7 @@ def encode_reviews(reviews: Reviews, limit: int) -> EncodedReviews:
 
 
 @lru_cache(maxsize=2)
-def _encode_once(reviews: ReviewFile | PlantedReviews, content: str, limit: int) -> EncodedReviews:
+def _encode_once(reviews: Reviews, content: str, limit: int) -> EncodedReviews:
     """`encode_reviews`, once for all Runs of a process; `content` is the fingerprint, so a changed file is read again."""
     return encode_reviews(reviews, limit)
 
@@ -177,7 +180,7 @@ class StoredReviews:
 
     period = None
 
-    def __init__(self, run: Run, model: Model, reviews: ReviewFile | PlantedReviews) -> None:
+    def __init__(self, run: Run, model: Model, reviews: Reviews) -> None:
         self.label = reviews.label
         self._rows = _encode_once(reviews, reviews.fingerprint, _vocabulary_size(model))
         self.fingerprint, self.repeated, self.silent = self._rows.fingerprint, self._rows.repeated, self._rows.silent
@@ -191,7 +194,6 @@ class StoredReviews:
         return np.concatenate(texts, axis=1), self._rows.ratings[rows]
 
     def batch(self, step: int, rank: int) -> Batch:
-        """The shard of `rank` in step `step`."""
         return review_batch(rank, self._sizes, *self._arrays(self._rows.training[self._plan.chosen(step, rank)]))
 
     def held_out(self) -> tuple[np.ndarray, np.ndarray]:

@@ -47,9 +47,6 @@ def encode_corpus(text: ParallelText, source_limit: int, target_limit: int, long
     """Count vocabularies of at most so many entries, and number every pair that has words on both sides, cut to `longest`.
 
     Memory: 4 bytes a word and 8 a sentence.
-
-    Raises:
-        ValueError: no pair has words on both sides.
     """
     vocabularies = count_vocabulary(text.source.sentences(), source_limit), count_vocabulary(text.target.sentences(), target_limit)
     numbered = (
@@ -150,7 +147,6 @@ class CorpusText:
         return tuple(TextShape.of(sides[0][pairs], sides[1][pairs], self._width) for pairs in chosen)
 
     def batch(self, step: int, rank: int) -> Batch:
-        """The shard of `rank` in step `step`."""
         shapes, pairs = self.shapes(step), self._chosen(step, rank)
         source, target = self._corpus.source, self._corpus.target
         lengths = np.stack([source.lengths[pairs], target.lengths[pairs]])

@@ -67,9 +67,6 @@ class Member:
         return (*self.convolutions(), *(dense_relu(self.hidden) if self.hidden else ()), Dense(CLASSES))
 
 
-CENTRE = Member(depth=8, width=64, image_size=64, dense_percent=0)
-"""The member from which one number at a time is changed."""
-
 SWEEPS: Mapping[str, tuple[Member, ...]] = MappingProxyType(
     {
         "width": tuple(Member(8, width, 64, 0) for width in (8, 16, 32, 64, 128, 256)),
@@ -78,7 +75,7 @@ SWEEPS: Mapping[str, tuple[Member, ...]] = MappingProxyType(
         "dense_percent": tuple(Member(8, 64, 64, share) for share in (0, 50, 90, 98)),
     }
 )
-"""By the number that changes."""
+"""By the number that changes; the others are those of the member in all four, `family_d8_w64_s64_f0`."""
 
 SMALL = (Member(4, 4, 16, 0), Member(4, 8, 16, 0), Member(4, 4, 16, 80))
 """For CPUs and tests."""

@@ -30,9 +30,6 @@ def scores(module: nn.Module, run: Run, source: Source, device: torch.device) ->
     Returns:
         loss: mean cross entropy of a held-out target piece (every sentence's EOS included), in nats; perplexity: its exponential.
         bleu: of the held-out pairs, translated greedily. bleu_training: of REMEMBERED training pairs.
-
-    Raises:
-        ValueError: the source holds nothing out; the sentence names those that do.
     """
     corpus = held_out_of(run, source)
     assert isinstance(module, Nmt)
@@ -54,7 +51,7 @@ def held_out_of(run: Run, source: Source) -> PieceCorpus:
     """The corpus of a source that holds catalogs out.
 
     Raises:
-        ValueError: this one does not.
+        ValueError: this one does not; the sentence names those that do.
     """
     if not isinstance(source, PieceText):
         raise ValueError(f"inputs {run.inputs!r} hold nothing out to score with: choose one of {', '.join(SELECTIONS)}")
@@ -120,9 +117,6 @@ def floors(sources: Sequence[str], references: Sequence[str], training_targets: 
 def floors_of(source: Source, run: Run) -> dict[str, float]:
     """BLEU of the answers that need no training, on the held-out pairs ("copy", "most_frequent") and, of a copy, on those that were
     trained on ("copy_training").
-
-    Raises:
-        ValueError: the source holds nothing out.
     """
     corpus = held_out_of(run, source)
     english, german = zip(*corpus.training_texts, strict=True)
