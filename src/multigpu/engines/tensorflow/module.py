@@ -59,15 +59,7 @@ class StepModule(ABC):
 def form_of(run: Run, devices: Devices, even: bool) -> Form:
     """The form that this Run asks for."""
     recurrence: Literal["fused", "stepwise"] = "stepwise" if run.recurrence == "stepwise" else "fused"
-    return Form(
-        devices.cuda,
-        devices.dtype,
-        devices.compute,
-        even,
-        run.execution == "xla",
-        run.layout,
-        recurrence,
-    )
+    return Form(devices.cuda, devices.dtype, devices.compute, even, run.execution == "xla", run.layout, recurrence)
 
 
 def build_module(run: Run, form: Form) -> StepModule:

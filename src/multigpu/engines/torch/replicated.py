@@ -20,7 +20,7 @@ from multigpu.engines.torch.loss_scale import LossScale
 from multigpu.engines.torch.messages import WIRE_TYPES, Messages
 from multigpu.engines.torch.tracing import phase
 from multigpu.engines.torch.trainer import Context, Trainer, total_of
-from multigpu.engines.torch.variables import flat_gradients, initial_values, make_optimizer, materialise, memory_like
+from multigpu.engines.torch.variables import add_in_order, begun, flat_gradients, make_optimizer
 
 
 class ReplicatedTrainer(Trainer):
@@ -39,12 +39,7 @@ class ReplicatedTrainer(Trainer):
     def __init__(self, context: Context) -> None:
         super().__init__(context)
         device, dtype = self.device.torch, self.device.dtype
-        shapes = dict(self.module.named_parameters())
-        memory = {}
-        for variable, value in initial_values(context.model, context.run.seed, device, dtype):
-            memory[variable.name] = memory_like(shapes[variable.name], device, dtype).copy_(value)
-        self.parameters = materialise(self.module, memory, device, dtype)
-        del memory, value  # some placements put variables elsewhere, one after another
+        self.parameters = begun(self.module, context.model, context.run.seed, device, dtype)
         placement = context.placement
         self.merge, self.algorithm = placement.merge, placement.algorithm
         self.wrapped: DistributedDataParallel | None = None
@@ -195,13 +190,7 @@ class ReplicatedTrainer(Trainer):
         else:
             peers = [rank for rank in range(self.replicas) if rank != self.rank]
             self.wire.exchange([(peer, self.gradients) for peer in peers], list(zip(peers, self.received, strict=True)))
-            # in the order of ranks on every replica: sums of another order differ in the last bit, and replicas would drift apart
-            parts = [*self.received[: self.rank], self.gradients, *self.received[self.rank :]]
-            total = parts[0]
-            for part in parts[1:]:
-                total += part
-            if total is not self.gradients:
-                self.gradients.copy_(total)
+            add_in_order([*self.received[: self.rank], self.gradients, *self.received[self.rank :]], self.gradients)
 
     def skipped_steps(self) -> int | None:
         return None if self.scale is None else int(self.scale.left_out)

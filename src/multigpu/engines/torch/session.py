@@ -18,8 +18,7 @@ from multigpu.engines.torch.build import build_trainer
 from multigpu.engines.torch.captured import CapturedTrainer
 from multigpu.engines.torch.devices import Device
 from multigpu.engines.torch.energy import measure_energy
-from multigpu.engines.torch.feed import Feed, Shard
-from multigpu.engines.torch.row_feed import make_feed
+from multigpu.engines.torch.feed import Feed, Shard, make_feed
 from multigpu.engines.torch.stores import AnyContext
 from multigpu.engines.torch.tracing import Tracer
 from multigpu.engines.torch.trainer import Context, substituted

@@ -15,11 +15,11 @@ from torch import Tensor
 from multigpu.engines.torch.devices import Devices
 from multigpu.engines.torch.dispatch import session
 from multigpu.engines.torch.dispatch.trainer import Context, Trainer
-from multigpu.engines.torch.feed import Feed, Shard
-from multigpu.engines.torch.row_feed import RowFeed, plain_arrays
+from multigpu.engines.torch.feed import Feed, RowFeed, Shard
 from multigpu.engines.torch.tracing import phase
 from multigpu.engines.torch.variables import initial_value, make_optimizer
 from multigpu.inputs.batch import Batch, Source
+from multigpu.inputs.feeding import plain_arrays
 from multigpu.placements.traffic import HOST
 from multigpu.run import Run
 from multigpu.stages.check import graph_of, places_of

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 import torch
 from torch import Tensor, nn
@@ -85,7 +85,36 @@ def total_of(losses: list[Tensor]) -> Tensor:
     return losses[0].detach() if len(losses) == 1 else torch.stack([loss.detach() for loss in losses]).sum()
 
 
-class Trainer(ABC):
+class AnyTrainer(ABC):
+    """What a trainer of one replica and one of all replicas of a process have in common."""
+
+    context: Any
+    wire: Any
+
+    @abstractmethod
+    def step(self, shards: Any) -> Any:
+        """Forward, backward, merge and update on the shard of every replica in question; each one's share of the loss."""
+
+    def counted_step(self, shards: Any) -> tuple[Any, dict[str, int]]:
+        """A step, and the bytes whose movement this process started in it, by kind."""
+        self.wire.counts.clear()
+        losses = self.step(shards)
+        return losses, dict(self.wire.counts)
+
+    def skipped_steps(self) -> int | None:
+        """Steps so far whose update was left out because a gradient overflowed; None: none can be."""
+        return None
+
+    def piece(self, name: str, value: Tensor) -> Tensor:
+        """What of a whole variable `owned` tells: all of it, unless the placement cuts variables."""
+        return value
+
+    def close(self) -> None:
+        """Give back what outlives Python's own memory."""
+        self.context.closing.close()
+
+
+class Trainer(AnyTrainer):
     """One replica's side of a placement.
 
     `step` trains on one shard and returns its share of the joined batch's mean loss (0-dim, on the device; shares of
@@ -127,26 +156,8 @@ class Trainer(ABC):
         return [(replace(shard, device=cut(shard.device, own), host=cut(shard.host, own)), rows and cut(rows, own)) for own in cuts]
 
     @abstractmethod
-    def step(self, shard: Shard) -> Tensor:
-        """Forward, backward, merge and update on this replica's shard."""
-
-    def skipped_steps(self) -> int | None:
-        """Steps so far whose update was left out because a gradient overflowed; None: none can be."""
-        return None
-
-    def counted_step(self, shard: Shard) -> tuple[Tensor, dict[str, int]]:
-        """A step, and the bytes whose movement this replica started in it, by kind."""
-        self.wire.counts.clear()
-        loss = self.step(shard)
-        return loss, dict(self.wire.counts)
-
-    @abstractmethod
     def owned(self) -> Iterator[tuple[str, Tensor]]:
         """The current values of which this replica holds the master copy, by variable (every replica: of its own copies)."""
-
-    def piece(self, name: str, value: Tensor) -> Tensor:
-        """What of a whole variable `owned` tells: all of it, unless the placement cuts variables."""
-        return value
 
     def full_values(self) -> dict[str, Tensor]:
         """All variables on the CPU, contiguous: for checkpoints and comparisons. Called on every replica.
@@ -154,7 +165,3 @@ class Trainer(ABC):
         Under placements with one master a variable, only rank 0's answer is complete.
         """
         return {name: value.detach().cpu().contiguous().clone() for name, value in self.owned()}
-
-    def close(self) -> None:
-        """Give back what outlives Python's own memory."""
-        self.context.closing.close()

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from multigpu.engines.torch.dispatch.trainer import Context, Trainer
 from multigpu.engines.torch.feed import Shard
 from multigpu.engines.torch.tracing import phase
-from multigpu.engines.torch.variables import flat_gradients, initial_values, make_optimizer, materialise, memory_like
+from multigpu.engines.torch.variables import begun, flat_gradients, make_optimizer
 from multigpu.engines.torch.wire import Copy
 from multigpu.placements.partition import Crossing, bounds, crossings, section_places
 
@@ -62,12 +62,7 @@ class PipelineTrainer(Trainer):
         """Real memory for the variables of one device's stage, and one stretch for their gradients."""
         device, dtype = self.devices.each[rank].torch, self.devices.dtype
         own = {name for section in self.sections[rank % self.degree] for name in section.variables}
-        shapes = dict(module.named_parameters())
-        memory = {}
-        for variable, value in initial_values(self.context.model, self.context.run.seed, device, dtype):
-            if variable.name in own:
-                memory[variable.name] = memory_like(shapes[variable.name], device, dtype).copy_(value)
-        parameters = materialise(module, memory, device, dtype)
+        parameters = begun(module, self.context.model, self.context.run.seed, device, dtype, own)
         self.parameters.append(parameters)
         self.gradients.append(flat_gradients(list(parameters.values()), device, dtype))
         self.optimizers.append(make_optimizer(self.context.rule, list(parameters.values())) if parameters else None)

@@ -11,8 +11,7 @@ from multigpu.engines.torch import session
 from multigpu.engines.torch.devices import all_devices, give_back_memory
 from multigpu.engines.torch.dispatch.trainer import Context
 from multigpu.engines.torch.dispatch.wire import Wire
-from multigpu.engines.torch.feed import Feed, Shard
-from multigpu.engines.torch.row_feed import make_feed
+from multigpu.engines.torch.feed import Feed, Shard, make_feed
 
 
 class Session(session.Session):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +16,7 @@ from multigpu.engines.torch.devices import Devices
 from multigpu.engines.torch.dispatch.wire import Wire
 from multigpu.engines.torch.feed import Shard
 from multigpu.engines.torch.tracing import phase
-from multigpu.engines.torch.trainer import StepModule, build_module
+from multigpu.engines.torch.trainer import AnyTrainer, StepModule, build_module
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ Rows = dict[str, Tensor]
 """Embedding variable -> rows that one replica looked up, leaves that collect a gradient."""
 
 
-class Trainer(ABC):
+class Trainer(AnyTrainer):
     """All replicas of a placement.
 
     `step` trains on one shard a replica, in order of rank, and returns each one's share of the joined batch's mean loss
@@ -71,16 +71,6 @@ class Trainer(ABC):
             torch.autograd.backward(losses)
 
     @abstractmethod
-    def step(self, shards: list[Shard]) -> list[Tensor]:
-        """Forward, backward, merge and update of all replicas."""
-
-    def counted_step(self, shards: list[Shard]) -> tuple[list[Tensor], dict[str, int]]:
-        """A step, and the bytes that it moved, by kind."""
-        self.wire.counts.clear()
-        losses = self.step(shards)
-        return losses, dict(self.wire.counts)
-
-    @abstractmethod
     def owned(self, rank: int) -> Iterator[tuple[str, Tensor]]:
         """The current values of master copies, by variable, for which the Record's part `rank` answers: those on its device,
         and rank 0 also for those on the host.
@@ -97,15 +87,3 @@ class Trainer(ABC):
         for part in [rank] if replicated else range(self.replicas):
             values |= {name: value.detach().cpu().contiguous().clone() for name, value in self.owned(part)}
         return values
-
-    def piece(self, name: str, value: Tensor) -> Tensor:
-        """What of a whole variable `owned` tells: all of it."""
-        return value
-
-    def skipped_steps(self) -> int | None:
-        """No step's update is ever left out."""
-        return None
-
-    def close(self) -> None:
-        """Give back what outlives Python's own memory."""
-        self.context.closing.close()
