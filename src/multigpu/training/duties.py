@@ -12,9 +12,10 @@ import torch
 import torch.distributed as dist
 
 from multigpu.engines.torch.build import build_trainer
+from multigpu.engines.torch.trainer import Context
 from multigpu.training.run import TrainingRun
 from multigpu.training.state import copies_of, set_rate
-from multigpu.training.towers import AnyContext, AnyTrainer, replicas_of
+from multigpu.training.towers import AnyTrainer, replicas_of
 
 
 class Duties:
@@ -38,7 +39,7 @@ class Duties:
             with torch.no_grad():
                 tensor.copy_(sent)
 
-    def build(self, context: AnyContext) -> AnyTrainer:
+    def build(self, context: Context) -> AnyTrainer:
         """2. Synchronised gradients: the trainer of the placement, whose step merges what all replicas computed."""
         return build_trainer(context)
 

@@ -11,17 +11,15 @@ import torch
 from torch import Tensor
 
 from multigpu.engines.torch import told
-from multigpu.engines.torch.devices import Device, Devices, all_devices
+from multigpu.engines.torch.devices import Device, Devices
 from multigpu.engines.torch.dispatch import trainer as dispatch
 from multigpu.engines.torch.dispatch.replicated import ReplicatedTrainer
-from multigpu.engines.torch.dispatch.wire import Wire as DispatchWire
 from multigpu.engines.torch.feed import Shard
-from multigpu.engines.torch.trainer import Context, Trainer
-from multigpu.engines.torch.wire import Wire, barrier
+from multigpu.engines.torch.trainer import Context, Trainer, open_context
+from multigpu.engines.torch.wire import barrier
 from multigpu.inputs.batch import Source
 from multigpu.run import Run
 
-AnyContext = Context | dispatch.Context
 AnyTrainer = Trainer | dispatch.Trainer
 
 
@@ -82,7 +80,7 @@ class Process:
     devices: list[Device]
     fed: list[Device]
     clock: Device | Devices
-    context: AnyContext
+    context: Context
 
     def meet(self) -> None:
         """Wait for the other processes."""
@@ -113,12 +111,10 @@ def open_process(run: Run, rank: int, threads: int, source: Source, shared: Path
     Args:
         rank: of this process (0 where it has all devices). threads: of the host, for it.
     """
-    if run.processes == "one":
-        devices = all_devices(run, threads)
-        context = dispatch.Context(run, devices, DispatchWire(devices), source.capacity, shared)
-        # a joined batch that is sliced lies on the first device
-        fed = [devices.each[0]] * run.devices if context.placement.loss == "gpu0" else devices.each
-        return Process(1, list(range(run.devices)), devices.each, fed, devices, context)
-    device = Device(run, rank, threads)
-    own = Context(run, rank, device, Wire(rank, run.devices), source.capacity, shared, timeout_s)
-    return Process(run.devices, [rank], [device], [device], device, own)
+    context = open_context(run, rank, threads, source.capacity, shared, timeout_s)
+    devices, each = context.devices, context.devices.each
+    if run.processes != "one":
+        return Process(run.devices, [rank], each, each, context.device, context)
+    # a joined batch that is sliced lies on the first device
+    fed = [context.device] * run.devices if context.placement.loss == "gpu0" else each
+    return Process(1, devices.ranks, each, fed, devices, context)

@@ -14,12 +14,11 @@ from torch import Tensor
 from multigpu.engines.compared import STEPS, compared, told_once, tolerance_of
 from multigpu.engines.torch import session, told
 from multigpu.engines.torch.build import build_trainer
-from multigpu.engines.torch.devices import DTYPES, Device, give_back_memory
+from multigpu.engines.torch.devices import DTYPES, give_back_memory
 from multigpu.engines.torch.feed import Feed
 from multigpu.engines.torch.reference import train_averaged, train_reference
-from multigpu.engines.torch.trainer import Context
+from multigpu.engines.torch.trainer import Context, open_context
 from multigpu.engines.torch.variables import initial_values
-from multigpu.engines.torch.wire import Wire
 from multigpu.measure.session import Stage
 from multigpu.record import Equivalence
 from multigpu.run import Run
@@ -28,7 +27,7 @@ from multigpu.workloads import workloads
 
 def _context(run: Run, rank: int, threads: int, shared: Path, timeout_s: float) -> tuple[Context, Any]:
     source = workloads()[run.workload].inputs[run.inputs](run, run.description)
-    return Context(run, rank, Device(run, rank, threads), Wire(rank, run.devices), source.capacity, shared, timeout_s), source
+    return open_context(run, rank, threads, source.capacity, shared, timeout_s), source
 
 
 @lru_cache(maxsize=2)

@@ -14,7 +14,7 @@ from multigpu.engines.torch.dispatch.trainer import Rows
 from multigpu.engines.torch.feed import Shard
 from multigpu.engines.torch.host_store import HostStore
 from multigpu.engines.torch.staged import StagedDeviceStore, StagedHostStore
-from multigpu.engines.torch.stores import AnyContext, Ids, Store
+from multigpu.engines.torch.stores import Ids, Store
 from multigpu.engines.torch.tracing import phase
 from multigpu.engines.torch.trainer import Context, Trainer, total_of
 from multigpu.engines.torch.variables import materialise
@@ -27,7 +27,7 @@ STAGED: dict[tuple[bool, bool], Any] = {(False, False): StagedDeviceStore, (True
 """The same for placements that stage."""
 
 
-def make_stores(context: AnyContext, modules: Mapping[int, nn.Module]) -> list[Store]:
+def make_stores(context: Context, modules: Mapping[int, nn.Module]) -> list[Store]:
     """A store for each kind of home in the placement's row, and memory from them under the modules of this process's replicas, by rank.
 
     Raises:

@@ -12,11 +12,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from multigpu.engines.torch import session
 from multigpu.engines.torch.devices import Devices
-from multigpu.engines.torch.dispatch import session
-from multigpu.engines.torch.dispatch.trainer import Context, Trainer
+from multigpu.engines.torch.dispatch.trainer import Trainer
 from multigpu.engines.torch.feed import Feed, RowFeed, Shard
 from multigpu.engines.torch.tracing import phase
+from multigpu.engines.torch.trainer import Context
 from multigpu.engines.torch.variables import initial_value, make_optimizer
 from multigpu.inputs.batch import Batch, Source
 from multigpu.inputs.feeding import plain_arrays

@@ -7,7 +7,6 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol, cast
 
@@ -15,7 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from multigpu.engines.context import RunContext
-from multigpu.engines.torch.devices import Device, Devices
+from multigpu.engines.torch.devices import Device, Devices, all_devices
+from multigpu.engines.torch.dispatch import wire as dispatch
 from multigpu.engines.torch.feed import Shard
 from multigpu.engines.torch.wire import Wire
 from multigpu.kernels import batch_norm, lstm_launch
@@ -27,22 +27,39 @@ from multigpu.run import Run
 class Context(RunContext):
     """All that a trainer may know of its Run.
 
+    devices: of the replicas in this process: of one, or of all where one process dispatches for all.
+    wire: what moves data between these, the host and other processes' (`Wire`, or that of `dispatch`).
     capacity: embedding variable -> the most rows that one shard looks up.
     shared: a folder of memory-backed files, the same for all replicas of this Run.
-    timeout_s: how long one replica waits for another on the host.
+    timeout_s: how long one process waits for another on the host.
     """
 
-    rank: int
-    device: Device
-    wire: Wire
+    devices: Devices
+    wire: Any
     capacity: dict[str, int]
     shared: Path
     timeout_s: float
 
-    @cached_property
-    def devices(self) -> Devices:
-        """Those of this process: its one."""
-        return Devices([self.device])
+    @property
+    def device(self) -> Device:
+        """This process's first."""
+        return self.devices.each[0]
+
+    @property
+    def rank(self) -> int:
+        """Of this process's first replica."""
+        return self.devices.ranks[0]
+
+
+def open_context(run: Run, rank: int, threads: int, capacity: dict[str, int], shared: Path, timeout_s: float) -> Context:
+    """What a trainer of replica `rank` may know, or one of all replicas where one process dispatches for all.
+
+    threads: of the host, for this process.
+    """
+    if run.processes == "one":
+        devices = all_devices(run, threads)
+        return Context(run, devices, dispatch.Wire(devices), capacity, shared, timeout_s)
+    return Context(run, Devices([Device(run, rank, threads)]), Wire(rank, run.devices), capacity, shared, timeout_s)
 
 
 class StepModule(Protocol):

@@ -15,12 +15,11 @@ import torch
 from torch import Tensor, nn
 
 from multigpu.engines.torch.dispatch.server import ServerTrainer
-from multigpu.engines.torch.dispatch.trainer import Context
 from multigpu.engines.torch.feed import Shard
 from multigpu.engines.torch.server import bring, finish, start
 from multigpu.engines.torch.stores import Ids
 from multigpu.engines.torch.tracing import phase
-from multigpu.engines.torch.trainer import build_module
+from multigpu.engines.torch.trainer import Context, build_module
 from multigpu.engines.torch.variables import materialise, memory_like
 from multigpu.engines.torch.wire import Copy
 

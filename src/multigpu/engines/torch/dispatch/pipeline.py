@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from multigpu.engines.torch.dispatch.trainer import Context, Trainer
+from multigpu.engines.torch.dispatch.trainer import Trainer
 from multigpu.engines.torch.feed import Shard
 from multigpu.engines.torch.tracing import phase
+from multigpu.engines.torch.trainer import Context
 from multigpu.engines.torch.variables import begun, flat_gradients, make_optimizer
 from multigpu.engines.torch.wire import Copy
 from multigpu.placements.partition import Crossing, bounds, crossings, section_places

@@ -8,9 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from multigpu.engines.errors import Unsupported
-from multigpu.engines.torch.dispatch.trainer import Context, Trainer
+from multigpu.engines.torch.dispatch.trainer import Trainer
 from multigpu.engines.torch.feed import Shard
 from multigpu.engines.torch.tracing import phase
+from multigpu.engines.torch.trainer import Context
 from multigpu.engines.torch.variables import add_in_order, begun, flat_gradients, make_optimizer
 from multigpu.engines.torch.wire import Copy
 

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from multigpu.engines.torch.dispatch.trainer import Context, Rows, Trainer
+from multigpu.engines.torch.dispatch.trainer import Rows, Trainer
 from multigpu.engines.torch.feed import Shard
 from multigpu.engines.torch.server import bring, finish, make_stores, start
 from multigpu.engines.torch.stores import Ids
+from multigpu.engines.torch.trainer import Context
 
 
 class ServerTrainer(Trainer):

@@ -4,36 +4,14 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
 from typing import cast
 
 import torch
 from torch import Tensor
 
-from multigpu.engines.context import RunContext
-from multigpu.engines.torch.devices import Devices
-from multigpu.engines.torch.dispatch.wire import Wire
 from multigpu.engines.torch.feed import Shard
 from multigpu.engines.torch.tracing import phase
-from multigpu.engines.torch.trainer import AnyTrainer, StepModule, build_module
-
-
-@dataclass(frozen=True)
-class Context(RunContext):
-    """All that a trainer may know of its Run.
-
-    capacity: embedding variable -> the most rows that one shard looks up.
-    shared: a folder of memory-backed files.
-    timeout_s: how long this process waits for others on the host: there are none.
-    """
-
-    devices: Devices
-    wire: Wire
-    capacity: dict[str, int]
-    shared: Path
-    timeout_s: float = 0.0
-
+from multigpu.engines.torch.trainer import AnyTrainer, Context, StepModule, build_module
 
 Rows = dict[str, Tensor]
 """Embedding variable -> rows that one replica looked up, leaves that collect a gradient."""
