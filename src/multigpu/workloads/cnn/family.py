@@ -31,14 +31,6 @@ class Member:
     image_size: int
     dense_percent: int
 
-    def __post_init__(self) -> None:
-        if self.depth < STAGES or self.depth % STAGES:
-            raise ValueError(f"depth {self.depth} does not fill {STAGES} stages: choose a multiple of {STAGES}")
-        if self.image_size < 2 ** (STAGES - 1):
-            raise ValueError(f"image_size {self.image_size} cannot be halved {STAGES - 1} times: choose at least {2 ** (STAGES - 1)}")
-        if not 0 <= self.dense_percent <= 99:
-            raise ValueError(f"dense_percent {self.dense_percent} is no share that convolutions leave: choose 0 to 99")
-
     @property
     def name(self) -> str:
         return f"family_d{self.depth}_w{self.width}_s{self.image_size}_f{self.dense_percent}"
