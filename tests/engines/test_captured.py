@@ -61,7 +61,7 @@ def stepped(run: Run, captured: bool) -> tuple[list[float], int | None]:
     """Losses of eight steps, and how many of them were left out."""
     trainer, feed = replica(run, 0, Path())
     trainer = CapturedTrainer(trainer) if captured else trainer
-    losses = [float(trainer.step(feed.shard(step))) for step in range(8)]
+    losses = [float(*trainer.step([feed.shard(step)])) for step in range(8)]
     left_out = trainer.skipped_steps()
     trainer.close()
     return losses, left_out

@@ -200,10 +200,10 @@ def train_case(case: Case, rank: int, shared: Path) -> dict[str, Any]:
     for step in range(steps_of(case.run)):
         shard = feed.shard(step)
         if step < case.run.semantics.every:
-            loss, own = trainer.counted_step(shard)
+            (loss,), own = trainer.counted_step([shard])
             counted.update(own)
         else:
-            loss = trainer.step(shard)
+            (loss,) = trainer.step([shard])
         losses.append(float(loss))
     values, lookups = trainer.full_values(), feed.source.batch(0, case.run.copy_of(rank)).lookups
     feed.close()

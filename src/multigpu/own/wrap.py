@@ -106,7 +106,8 @@ class Trained:
         host = tensors_of(arrays, self.device.dtype)
         placed = {name: tensor.to(self.device.torch) for name, tensor in host.items()}
         shard = Shard(Batch({}, self.rank, sizes[0], sizes[0], tuple(sizes), lookups), placed, host)
-        loss = self.trainer.step(shard).detach().cpu()
+        (share,) = self.trainer.step([shard])
+        loss = share.detach().cpu()
         dist.all_reduce(loss)
         return float(loss)
 

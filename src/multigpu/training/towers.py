@@ -11,60 +11,44 @@ import torch
 from torch import Tensor
 
 from multigpu.engines.torch import told
+from multigpu.engines.torch.captured import CapturedTrainer
 from multigpu.engines.torch.devices import Device, Devices
-from multigpu.engines.torch.dispatch import trainer as dispatch
-from multigpu.engines.torch.dispatch.replicated import ReplicatedTrainer
-from multigpu.engines.torch.feed import Shard
 from multigpu.engines.torch.trainer import Context, Trainer, open_context
 from multigpu.engines.torch.wire import barrier
 from multigpu.inputs.batch import Source
 from multigpu.run import Run
 
-AnyTrainer = Trainer | dispatch.Trainer
-
 
 class Tower:
-    """One replica of a trainer of all, seen as if it had a trainer of its own: what it holds, and what updates that."""
+    """One replica of a trainer, which may have several in this process: what it holds, and what updates that."""
 
-    def __init__(self, trainer: dispatch.Trainer, rank: int) -> None:
-        self.trainer, self.rank, self.replicas = trainer, rank, trainer.replicas
-        self.device, self.module = trainer.devices.each[rank], trainer.modules[rank]
+    def __init__(self, trainer: Trainer, rank: int) -> None:
+        self.trainer = trainer.trainer if isinstance(trainer, CapturedTrainer) else trainer
+        self.rank, self.replicas = rank, trainer.replicas
+        self.device, self.module = trainer.devices.of(rank), trainer.modules[rank]
 
     @property
     def replicated(self) -> bool:
         """Whether every replica keeps copies of all variables that must be equal."""
-        return isinstance(self.trainer, ReplicatedTrainer) and self.trainer.merge != "none" and self.replicas > 1
+        row = self.trainer.context.placement
+        return row.variables == "replica" and row.semantics.replicas_agree and self.replicas > 1
 
     def optimizers(self) -> list[torch.optim.Optimizer]:
         """Those that update what this replica answers for, in one order."""
         return self.trainer.optimizers_of(self.rank)
 
     def owned(self) -> Iterator[tuple[str, Tensor]]:
-        """As `engines.torch.trainer.Trainer.owned`."""
+        """As `Trainer.owned`."""
         return self.trainer.owned(self.rank)
-
-    def piece(self, name: str, value: Tensor) -> Tensor:
-        """As `engines.torch.trainer.Trainer.piece`."""
-        return self.trainer.piece(name, value)
 
     def full_values(self) -> dict[str, Tensor]:
         """All variables on the CPU: this replica's copies, or the masters wherever they are."""
         return self.trainer.full_values(self.rank)
 
 
-Replica = Trainer | Tower
-
-
-def replicas_of(trainer: AnyTrainer) -> list[Replica]:
+def replicas_of(trainer: Trainer) -> list[Tower]:
     """The replicas that a trainer has in this process, by rank."""
-    if isinstance(trainer, dispatch.Trainer):
-        return [Tower(trainer, rank) for rank in range(trainer.replicas)]
-    return [trainer]
-
-
-def step_of(trainer: AnyTrainer, shards: list[Shard]) -> list[Tensor]:
-    """One step on a shard for each replica in this process; each one's share of the joined batch's mean loss."""
-    return trainer.step(shards) if isinstance(trainer, dispatch.Trainer) else [trainer.step(*shards)]
+    return [Tower(trainer, rank) for rank in trainer.ranks]
 
 
 @dataclass(frozen=True)

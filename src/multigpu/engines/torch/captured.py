@@ -81,8 +81,9 @@ class CapturedTrainer(Trainer):
     def __init__(self, trainer: Trainer) -> None:
         self.trainer = trainer
         self.context = trainer.context
-        self.device, self.wire, self.rank, self.replicas = trainer.device, trainer.wire, trainer.rank, trainer.replicas
-        self.module = trainer.module
+        self.device, self.rank, self.ranks, self.replicas = trainer.device, trainer.rank, trainer.ranks, trainer.replicas
+        self.devices = trainer.devices
+        self.module, self.modules = trainer.module, trainer.modules
         if not self.device.cuda:
             raise Unsupported("a captured step is a CUDA graph, which a CPU does not have: choose execution eager")
         self.stream = torch.cuda.Stream(self.device.torch)
@@ -91,8 +92,8 @@ class CapturedTrainer(Trainer):
         self.counted: dict[Hashable, dict[str, int]] = {}
         self.pool = torch.cuda.graph_pool_handle()
 
-    def step(self, shard: Shard) -> Tensor:
-        shard = self._fitted(shard)
+    def step(self, shards: list[Shard]) -> list[Tensor]:
+        shard = self._fitted(*shards)
         key = shape_of(shard)
         if key not in self.graphs:
             self.seen[key] = self.seen.get(key, 0) + 1
@@ -108,21 +109,21 @@ class CapturedTrainer(Trainer):
         if known.inputs.terms is not None and shard.terms is not None:
             known.inputs.terms.copy_(shard.terms, non_blocking=True)
         known.graph.replay()
-        return known.loss.clone()
+        return [known.loss.clone()]
 
     def _fitted(self, shard: Shard) -> Shard:
         """The shard, in one of few shapes if its sentences differ in length and the model can read lengths on the device."""
         fits = self.trainer.takes_terms and getattr(self.module, "reads_lengths_on_device", False)
         return with_few_shapes(shard, self.device.torch) if fits and is_ragged(shard) else shard
 
-    def _eager(self, shard: Shard, key: Hashable) -> Tensor:
+    def _eager(self, shard: Shard, key: Hashable) -> list[Tensor]:
         """A step on the stream that will be captured."""
         outer = torch.cuda.current_stream()
         self.stream.wait_stream(outer)
         with torch.cuda.stream(self.stream):
-            loss, self.counted[key] = self.trainer.counted_step(shard)
+            losses, self.counted[key] = self.trainer.counted_step([shard])
         outer.wait_stream(self.stream)
-        return loss
+        return losses
 
     def _capture(self, shard: Shard, key: Hashable) -> Graph:
         """The step as a graph; nothing runs yet."""
@@ -132,23 +133,26 @@ class CapturedTrainer(Trainer):
         graph = torch.cuda.CUDAGraph()
         # other threads (NCCL's watchdog) may go on asking the driver while this one records
         with torch.cuda.graph(graph, pool=self.pool, stream=self.stream, capture_error_mode="thread_local"):
-            loss, counted = self.trainer.counted_step(inputs)
+            (loss,), counted = self.trainer.counted_step([inputs])
         if counted != self.counted[key]:
             raise RuntimeError(f"the captured step moves {counted} bytes, the eager one {self.counted[key]}")
         return Graph(graph, inputs, loss)
 
-    def counted_step(self, shard: Shard) -> tuple[Tensor, dict[str, int]]:
-        loss = self.step(shard)
-        return loss, self.counted[shape_of(self._fitted(shard))]
+    def counted_step(self, shards: list[Shard]) -> tuple[list[Tensor], dict[str, int]]:
+        losses = self.step(shards)
+        return losses, self.counted[shape_of(self._fitted(*shards))]
 
     def skipped_steps(self) -> int | None:
         return self.trainer.skipped_steps()
 
-    def owned(self) -> Iterator[tuple[str, Tensor]]:
-        yield from self.trainer.owned()
+    def owned(self, rank: int) -> Iterator[tuple[str, Tensor]]:
+        return self.trainer.owned(rank)
 
-    def full_values(self) -> dict[str, Tensor]:
-        return self.trainer.full_values()
+    def optimizers_of(self, rank: int) -> list[torch.optim.Optimizer]:
+        return self.trainer.optimizers_of(rank)
+
+    def full_values(self, rank: int | None = None) -> dict[str, Tensor]:
+        return self.trainer.full_values(rank)
 
     def close(self) -> None:
         for known in self.graphs.values():  # before the communicator whose kernels they hold

@@ -59,7 +59,7 @@ def _placed(run: Run, rank: int, threads: int, shared: Path, timeout_s: float, s
         trainer = build_trainer(context)
         with contextlib.closing(trainer):
             for step in range(steps):
-                trainer.step(feed.shard(step))
+                trainer.step([feed.shard(step)])
             values = trainer.full_values()
     feed.close()
     return values

@@ -9,11 +9,10 @@ from torch import Tensor, nn
 
 from multigpu.engines.torch.alignment import parts_by_place
 from multigpu.engines.torch.devices import Point
-from multigpu.engines.torch.dispatch.trainer import Rows
 from multigpu.engines.torch.host_memory import HostMasters
 from multigpu.engines.torch.stores import Ids, Store, gradient_of, leaf
 from multigpu.engines.torch.tracing import phase
-from multigpu.engines.torch.trainer import Context
+from multigpu.engines.torch.trainer import Context, Rows
 from multigpu.engines.torch.variables import make_optimizer
 from multigpu.engines.torch.wire import ELSEWHERE, Copy
 from multigpu.placements.traffic import Assigned

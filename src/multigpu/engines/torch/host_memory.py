@@ -7,11 +7,10 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from multigpu.engines.torch.dispatch.trainer import Rows
 from multigpu.engines.torch.shared import HostBarrier, SharedMemory
 from multigpu.engines.torch.stores import Ids, Store, leaf
 from multigpu.engines.torch.tracing import phase
-from multigpu.engines.torch.trainer import Context
+from multigpu.engines.torch.trainer import Context, Rows
 from multigpu.engines.torch.variables import strided_view
 from multigpu.placements.traffic import Assigned
 

@@ -7,11 +7,10 @@ from collections.abc import Iterator, Mapping
 import torch
 from torch import Tensor, nn
 
-from multigpu.engines.torch.dispatch.trainer import Rows
 from multigpu.engines.torch.host_memory import HostMasters, Slots
 from multigpu.engines.torch.stores import Ids, Store, gradient_of
 from multigpu.engines.torch.tracing import phase
-from multigpu.engines.torch.trainer import Context
+from multigpu.engines.torch.trainer import Context, Rows
 from multigpu.engines.torch.variables import make_optimizer
 from multigpu.placements.partition import bounds
 from multigpu.placements.traffic import Assigned

@@ -109,7 +109,8 @@ class ReplicatedTrainer(Trainer):
         copies = self.replicas - 1 if self.merge == "copy" else 0
         self.received = [torch.empty_like(self.gradients) for _ in range(copies)]
 
-    def step(self, shard: Shard) -> Tensor:
+    def step(self, shards: list[Shard]) -> list[Tensor]:
+        (shard,) = shards
         batch = shard.batch
         shared = self.context.placement.semantics.loss_is_shared
         terms: int | Tensor = batch.joined_loss_terms if shared else batch.loss_terms[self.rank]
@@ -128,7 +129,7 @@ class ReplicatedTrainer(Trainer):
                 self.optimizer.step()
             if self.scale is not None:
                 self.scale.end()
-        return loss
+        return [loss]
 
     def _scaled(self, loss: Tensor) -> Tensor:
         """The loss to be differentiated."""
@@ -161,7 +162,7 @@ class ReplicatedTrainer(Trainer):
 
     def _forward(self, part: Shard, terms: int | Tensor) -> Tensor:
         if self.wrapped is None:
-            return self.loss(part, terms)
+            return self.loss(self.rank, part, terms)
         with self.device.autocast():
             return self.wrapped(part.device, None) / terms
 
@@ -195,13 +196,16 @@ class ReplicatedTrainer(Trainer):
     def skipped_steps(self) -> int | None:
         return None if self.scale is None else int(self.scale.left_out)
 
-    def counted_step(self, shard: Shard) -> tuple[Tensor, dict[str, int]]:
+    def counted_step(self, shards: list[Shard]) -> tuple[list[Tensor], dict[str, int]]:
         if self.wrapped is None:
-            return super().counted_step(shard)
+            return super().counted_step(shards)
         self._wrap(counting=True)
-        result = super().counted_step(shard)
+        result = super().counted_step(shards)
         self._wrap(counting=False)
         return result
 
-    def owned(self) -> Iterator[tuple[str, Tensor]]:
+    def owned(self, rank: int) -> Iterator[tuple[str, Tensor]]:
         yield from self.parameters.items()
+
+    def optimizers_of(self, rank: int) -> list[torch.optim.Optimizer]:
+        return [optimizer for _, optimizer in self.reducer.updates] if self.reducer else [self.optimizer]

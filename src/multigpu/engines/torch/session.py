@@ -32,8 +32,7 @@ from multigpu.workloads import workloads
 class Session:
     """One process's side of one Run, from its building to the numbers it contributes to the Record.
 
-    together: whether this process has all replicas, whose one thread dispatches for them: the host's clock is one for all, and their
-        trainer takes all shards.
+    together: whether this process has all replicas, for which its one thread dispatches: the host's clock is then one for all.
     """
 
     def __init__(self, run: Run, rank: int, threads: int, shared: Path, timeout_s: float, startup_s: float, stage: Stage) -> None:
@@ -64,13 +63,6 @@ class Session:
         trainer = build_trainer(self.context)
         return CapturedTrainer(trainer) if self.context.captured else trainer
 
-    def _counted(self, shards: list[Shard]) -> tuple[list[Tensor], dict[str, int]]:
-        """A step, and the bytes that it moved."""
-        if self.together:
-            return self.trainer.counted_step(shards)
-        loss, moved = self.trainer.counted_step(*shards)
-        return [loss], moved
-
     @property
     def device(self) -> Device:
         """This process's first."""
@@ -85,8 +77,7 @@ class Session:
     def step(self, index: int) -> list[Tensor]:
         """Each replica's share of the loss."""
         self.stage("step")
-        shards = self.shards(index)
-        return self.trainer.step(shards) if self.together else [self.trainer.step(*shards)]
+        return self.trainer.step(self.shards(index))
 
     def warm_up(self) -> None:
         """The first step (or cycle of steps), whose bytes are counted, and the rest of the warm-up."""
@@ -96,7 +87,7 @@ class Session:
         cycle, moved = self.run.semantics.every, Counter[str]()
 
         def counted(index: int) -> list[Tensor]:
-            losses, own = self._counted(self.shards(index))
+            losses, own = self.trainer.counted_step(self.shards(index))
             moved.update(own)
             return losses
 
@@ -122,7 +113,6 @@ class Session:
         for place, (device, state) in enumerate(zip(self.devices.each, states, strict=True)):
             batches = [self.batches[index][place] for index in range(first, last)]
             leads = run.leads(device.rank)
-            owned = self.trainer.owned(device.rank) if self.together else self.trainer.owned()
             part = {
                 "wall_s": window.wall_s,
                 "event_s": events[place],
@@ -142,7 +132,7 @@ class Session:
                 "warmup_s": self.warmup_s,
                 "input_wait": waits[place] if place < len(waits) else [],  # stages share a shard
                 "substituted": substituted(run, device.torch),
-                **distances(run, dict(owned), device.torch, device.dtype, self.trainer.piece),
+                **distances(run, dict(self.trainer.owned(device.rank)), device.torch, device.dtype, self.trainer.piece),
             }
             parts.append(part)
         if run.energy_window_s:

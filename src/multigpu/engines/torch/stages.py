@@ -14,10 +14,9 @@ from torch import Tensor
 
 from multigpu.engines.torch import session
 from multigpu.engines.torch.devices import Devices
-from multigpu.engines.torch.dispatch.trainer import Trainer
 from multigpu.engines.torch.feed import Feed, RowFeed, Shard
 from multigpu.engines.torch.tracing import phase
-from multigpu.engines.torch.trainer import Context
+from multigpu.engines.torch.trainer import Context, Trainer
 from multigpu.engines.torch.variables import initial_value, make_optimizer
 from multigpu.inputs.batch import Batch, Source
 from multigpu.inputs.feeding import plain_arrays
@@ -92,6 +91,7 @@ class StagesTrainer(Trainer):
     def __init__(self, context: Context) -> None:
         # its parts are stages, not whole modules: nothing of the other trainers is built
         self.context, self.devices, self.wire, self.replicas = context, context.devices, context.wire, context.replicas
+        self.ranks = context.devices.ranks
         run = context.run
         self.graph, self.places, self.functions = graph_of(run), places_of(run), functions_of(run)
         assert HOST not in self.places.values()

@@ -14,8 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from multigpu.engines.torch.alignment import arranged, begins_aligned
-from multigpu.engines.torch.dispatch.trainer import Rows
-from multigpu.engines.torch.trainer import Context
+from multigpu.engines.torch.trainer import Context, Rows
 from multigpu.engines.torch.variables import initial_value, strided_view
 from multigpu.placements.traffic import Assigned
 

@@ -17,6 +17,7 @@ from multigpu.engines.context import RunContext
 from multigpu.engines.torch.devices import Device, Devices, all_devices
 from multigpu.engines.torch.dispatch import wire as dispatch
 from multigpu.engines.torch.feed import Shard
+from multigpu.engines.torch.tracing import phase
 from multigpu.engines.torch.wire import Wire
 from multigpu.kernels import batch_norm, lstm_launch
 from multigpu.placements.partition import bounds
@@ -102,64 +103,56 @@ def total_of(losses: list[Tensor]) -> Tensor:
     return losses[0].detach() if len(losses) == 1 else torch.stack([loss.detach() for loss in losses]).sum()
 
 
-class AnyTrainer(ABC):
-    """What a trainer of one replica and one of all replicas of a process have in common."""
-
-    context: Any
-    wire: Any
-
-    @abstractmethod
-    def step(self, shards: Any) -> Any:
-        """Forward, backward, merge and update on the shard of every replica in question; each one's share of the loss."""
-
-    def counted_step(self, shards: Any) -> tuple[Any, dict[str, int]]:
-        """A step, and the bytes whose movement this process started in it, by kind."""
-        self.wire.counts.clear()
-        losses = self.step(shards)
-        return losses, dict(self.wire.counts)
-
-    def skipped_steps(self) -> int | None:
-        """Steps so far whose update was left out because a gradient overflowed; None: none can be."""
-        return None
-
-    def piece(self, name: str, value: Tensor) -> Tensor:
-        """What of a whole variable `owned` tells: all of it, unless the placement cuts variables."""
-        return value
-
-    def close(self) -> None:
-        """Give back what outlives Python's own memory."""
-        self.context.closing.close()
+Rows = dict[str, Tensor]
+"""Embedding variable -> rows that one replica looked up, leaves that collect a gradient."""
 
 
-class Trainer(AnyTrainer):
-    """One replica's side of a placement.
+class Trainer(ABC):
+    """The replicas of a placement that one process works for: one, or all of them, towers that one thread dispatches (`dispatch`).
 
-    `step` trains on one shard and returns its share of the joined batch's mean loss (0-dim, on the device; shares of
-    all replicas add up to the mean). It may return before the device has finished.
+    `step` trains on one shard a replica, in order of rank, and returns each one's share of the joined batch's mean loss (0-dim, on its
+    device; shares of all replicas add up to the mean). It may return before the devices have finished.
 
+    modules: by rank. device, rank, module: of this process's first replica.
     takes_terms: whether it divides the loss by a shard's `terms` where that has them.
     """
 
     takes_terms = False
 
     def __init__(self, context: Context) -> None:
-        self.context = context
-        self.device, self.wire, self.rank, self.replicas = context.device, context.wire, context.rank, context.replicas
-        self.module = build_module(context.run)
+        self.context, self.devices, self.wire, self.replicas = context, context.devices, context.wire, context.replicas
+        self.device, self.rank, self.ranks = context.device, context.rank, context.devices.ranks
+        self.modules = {rank: build_module(context.run) for rank in self.ranks}
+        self.module = self.modules[self.rank]
         if "compiled" in context.run.execution:
-            cast(StepModule, self.module).compile_parts()
+            for module in self.modules.values():
+                cast(StepModule, module).compile_parts()
 
-    def lookups(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
+    def lookups(self, rank: int, batch: dict[str, Tensor]) -> dict[str, Tensor]:
         """Embedding variable -> ids of the rows that this batch looks up."""
-        return cast(StepModule, self.module).lookups(batch)
+        return cast(StepModule, self.modules[rank]).lookups(batch)
 
-    def loss(self, shard: Shard, terms: int | Tensor, rows: dict[str, Tensor] | None = None) -> Tensor:
-        """The shard's loss over `terms`, to be differentiated."""
-        with self.device.autocast():
-            total = self.module(shard.device, rows)
+    def loss(self, rank: int, shard: Shard, terms: int | Tensor, rows: Rows | None = None) -> Tensor:
+        """A replica's loss over `terms`, to be differentiated."""
+        with self.devices.of(rank).autocast():
+            total = self.modules[rank](shard.device, rows)
         return total / terms
 
-    def parts(self, shard: Shard, rows: dict[str, Tensor] | None = None) -> list[tuple[Shard, dict[str, Tensor] | None]]:
+    def forward(self, rank: int, shard: Shard, terms: int, rows: Rows | None = None) -> Tensor:
+        """One tower: its `loss`."""
+        with phase("forward"), self.devices.at(rank):
+            return self.loss(rank, shard, terms, rows)
+
+    def backward(self, losses: list[Tensor]) -> None:
+        """All towers' backward passes at once.
+
+        The library has a thread for each GPU, so the towers' backward passes are dispatched side by side (as TensorFlow's
+        executor does); one call a tower would dispatch them one after another. On CPUs there is one thread for all.
+        """
+        with phase("backward"):
+            torch.autograd.backward(losses)
+
+    def parts(self, shard: Shard, rows: Rows | None = None) -> list[tuple[Shard, Rows | None]]:
         """The parts of a shard (and of rows looked up for it) that pass forward and backward one after another: `micro_steps` of them."""
         count = self.context.run.micro_steps
         if count is None:
@@ -173,12 +166,42 @@ class Trainer(AnyTrainer):
         return [(replace(shard, device=cut(shard.device, own), host=cut(shard.host, own)), rows and cut(rows, own)) for own in cuts]
 
     @abstractmethod
-    def owned(self) -> Iterator[tuple[str, Tensor]]:
-        """The current values of which this replica holds the master copy, by variable (every replica: of its own copies)."""
+    def step(self, shards: list[Shard]) -> list[Tensor]:
+        """Forward, backward, merge and update."""
 
-    def full_values(self) -> dict[str, Tensor]:
-        """All variables on the CPU, contiguous: for checkpoints and comparisons. Called on every replica.
+    def counted_step(self, shards: list[Shard]) -> tuple[list[Tensor], dict[str, int]]:
+        """A step, and the bytes whose movement this process started in it, by kind."""
+        self.wire.counts.clear()
+        losses = self.step(shards)
+        return losses, dict(self.wire.counts)
 
-        Under placements with one master a variable, only rank 0's answer is complete.
+    def skipped_steps(self) -> int | None:
+        """Steps so far whose update was left out because a gradient overflowed; None: none can be."""
+        return None
+
+    @abstractmethod
+    def owned(self, rank: int) -> Iterator[tuple[str, Tensor]]:
+        """The current values of master copies (every replica: of its own copies), by variable, for which the Record's part `rank`
+        answers: those on its device, and rank 0 also for those on the host.
         """
-        return {name: value.detach().cpu().contiguous().clone() for name, value in self.owned()}
+
+    @abstractmethod
+    def optimizers_of(self, rank: int) -> list[torch.optim.Optimizer]:
+        """Those whose slots lie on this device (the host's: on each process's first), in one order: the rest of what training keeps."""
+
+    def piece(self, name: str, value: Tensor) -> Tensor:
+        """What of a whole variable `owned` tells: all of it, unless the placement cuts variables."""
+        return value
+
+    def full_values(self, rank: int | None = None) -> dict[str, Tensor]:
+        """All variables on the CPU, contiguous: for checkpoints and comparisons. Called in every process.
+
+        rank: of the replica of this process whose copies are wanted, where each has its own (None: the first).
+        """
+        replicated = self.context.placement.variables == "replica"
+        owned = (self.owned(part) for part in ([self.rank if rank is None else rank] if replicated else self.ranks))
+        return {name: value.detach().cpu().contiguous().clone() for own in owned for name, value in own}
+
+    def close(self) -> None:
+        """Give back what outlives Python's own memory."""
+        self.context.closing.close()

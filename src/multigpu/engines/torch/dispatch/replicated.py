@@ -8,10 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from multigpu.engines.errors import Unsupported
-from multigpu.engines.torch.dispatch.trainer import Trainer
 from multigpu.engines.torch.feed import Shard
 from multigpu.engines.torch.tracing import phase
-from multigpu.engines.torch.trainer import Context
+from multigpu.engines.torch.trainer import Context, Trainer
 from multigpu.engines.torch.variables import add_in_order, begun, flat_gradients, make_optimizer
 from multigpu.engines.torch.wire import Copy
 
@@ -37,7 +36,7 @@ class ReplicatedTrainer(Trainer):
         self.gradients: list[Tensor] = []
         self.optimizers: list[torch.optim.Optimizer] = []
         dtype = self.devices.dtype
-        for rank, module in enumerate(self.modules):
+        for rank, module in self.modules.items():
             device = self.devices.each[rank].torch
             parameters = begun(module, context.model, context.run.seed, device, dtype)
             self.parameters.append(parameters)
